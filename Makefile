@@ -1,0 +1,48 @@
+# `make demo` and `make test` need cargo, make and a C compiler; the rest is
+# looked for by scripts/setup.sh, and installed where it is missing.
+
+CARGO ?= cargo
+# Where cargo builds, said once, as the models of loom have a corner of their own.
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+
+.PHONY: help setup demo test loom lint bench compare
+
+help:
+	@echo "make demo     build and run examples/demo.rs"
+	@echo "make test     all tests: dev, release, and the models of loom"
+	@echo "make lint     formatting, clippy and the documentation, warnings denied"
+	@echo "make bench    criterion benches: windlass, tokio and may in one run"
+	@echo "make compare  servers and whole programs in turn, Go too where it is installed"
+	@echo "make setup    install libhwloc and pkg-config if they are missing"
+
+setup:
+	@scripts/setup.sh
+
+demo: setup
+	$(CARGO) run --release --example demo
+
+# The release run is not a repetition: what an optimiser does to thread-locals
+# over a stack switch shows there only.
+test: setup
+	$(CARGO) test --workspace
+	$(CARGO) test --release -p windlass
+	$(MAKE) --no-print-directory loom
+
+# Release, because loom tries every interleaving of two preemptions.
+loom: setup
+	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 \
+		$(CARGO) test --release -p windlass --lib --target-dir $(TARGET_DIR)/loom loom_
+
+lint: setup
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+
+# BENCH=yield runs one bench; the rest of cargo bench's arguments go into ARGS.
+bench: setup
+	$(CARGO) bench -p windlass-benches $(if $(BENCH),--bench $(BENCH)) $(ARGS)
+
+# ARGS="--rounds 5 --only echo_64" chooses; ARGS=--help tells what there is.
+compare: setup
+	$(CARGO) build --release -p windlass-benches
+	$(TARGET_DIR)/release/compare $(ARGS)

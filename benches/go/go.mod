@@ -1,0 +1,3 @@
+module windlass/benches
+
+go 1.24

@@ -1,0 +1,84 @@
+// The workloads of windlass-benches in Go, with the standard library only.
+//
+// Each prints one line of key=value pairs, under the keys of its twin in Rust
+// (benches/src/bin); the servers print the address they listen on.
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+)
+
+const usage = `usage: gobench WORKLOAD
+       gobench SERVER [ADDRESS]
+
+workloads: yield spawn-one spawn-batch ping-pong skynet
+           latency-busy parked-memory spawned-memory sleep-overshoot
+servers:   echo http http-raw
+
+WINDLASS_BENCH_WORKERS sets GOMAXPROCS.
+`
+
+// These take turns with benches/src/bin/micro.rs.
+var micros = map[string]func() (operations int){
+	"yield":       yields,
+	"spawn-one":   spawnOne,
+	"spawn-batch": spawnBatch,
+	"ping-pong":   pingPong,
+	"skynet":      skynet,
+}
+
+var programs = map[string]func(){
+	"latency-busy":    latencyBusy,
+	"parked-memory":   parkedMemory,
+	"spawned-memory":  spawnedMemory,
+	"sleep-overshoot": sleepOvershoot,
+}
+
+var servers = map[string]func(net.Listener) error{
+	"echo":     serveEcho,
+	"http":     serveHTTP,
+	"http-raw": serveHTTPRaw,
+}
+
+func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprint(os.Stderr, usage)
+		os.Exit(2)
+	}
+	if text, set := os.LookupEnv("WINDLASS_BENCH_WORKERS"); set {
+		workers, err := strconv.Atoi(text)
+		if err != nil || workers < 1 {
+			fail(fmt.Errorf("WINDLASS_BENCH_WORKERS must be a positive number, not %q", text))
+		}
+		runtime.GOMAXPROCS(workers)
+	}
+	name := os.Args[1]
+	if workload, ok := micros[name]; ok {
+		micro(workload)
+	} else if program, ok := programs[name]; ok {
+		program()
+	} else if serve, ok := servers[name]; ok {
+		address := "127.0.0.1:0"
+		if len(os.Args) > 2 {
+			address = os.Args[2]
+		}
+		listener, err := net.Listen("tcp", address)
+		if err != nil {
+			fail(err)
+		}
+		fmt.Println(listener.Addr())
+		fail(serve(listener))
+	} else {
+		fmt.Fprint(os.Stderr, usage)
+		os.Exit(2)
+	}
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, "gobench:", err)
+	os.Exit(1)
+}

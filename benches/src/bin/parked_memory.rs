@@ -1,0 +1,160 @@
+//! How much memory does a task take that waits, and one that has not begun?
+//!
+//! - `parked`: on all workers, all have begun and wait for ever
+//! - `spawned`: on one worker, the main task starts others without giving way;
+//!   those that the runtime began all the same, as the main task took long, have
+//!   ended by then and are not counted
+//!
+//! Either is what the process has in memory more than before, divided by the
+//! tasks: 100,000 of them, fewer for may, which cannot have so many stacks.
+//!
+//! `parked_memory parked windlass` prints `bytes=.. tasks=..`
+#![expect(clippy::print_stdout, reason = "the result")]
+
+use std::io;
+use std::process;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use windlass_benches::process::resident_bytes;
+use windlass_benches::runtimes::{self, Name};
+
+#[derive(Parser)]
+struct Args {
+    state: State,
+    runtime: Name,
+    #[arg(long, default_value_t = runtimes::workers())]
+    workers: usize,
+    #[arg(long, default_value_t = 100_000)]
+    tasks: usize,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum State {
+    /// Begun and waiting.
+    Parked,
+    /// Not begun.
+    Spawned,
+}
+
+/// How many tasks have begun. A static, so that a task carries nothing.
+static BEGUN: AtomicUsize = AtomicUsize::new(0);
+
+fn begin() {
+    BEGUN.fetch_add(1, Ordering::Relaxed);
+}
+
+fn begun() -> usize {
+    BEGUN.load(Ordering::Relaxed)
+}
+
+/// How often to look whether all have begun.
+const POLL: Duration = Duration::from_millis(5);
+
+fn main() -> io::Result<()> {
+    let Args {
+        state,
+        runtime,
+        workers,
+        tasks,
+    } = Args::parse();
+    let workers = match state {
+        State::Parked => workers,
+        State::Spawned => 1,
+    };
+    match runtime {
+        Name::Windlass => runtimes::windlass(workers).run(move || windlass(state, tasks)),
+        Name::Tokio => runtimes::tokio(workers).run(tokio(state, tasks)),
+        Name::May => {
+            let tasks = tasks.min(runtimes::may_coroutines());
+            runtimes::may(workers).run(move || may(state, tasks))
+        }
+    }
+}
+
+fn windlass(state: State, tasks: usize) -> io::Result<()> {
+    let before = resident_bytes()?;
+    match state {
+        State::Spawned => {
+            for _ in 0..tasks {
+                windlass::spawn(begin);
+            }
+            finish(before, tasks - begun())
+        }
+        State::Parked => {
+            for _ in 0..tasks {
+                windlass::spawn(|| {
+                    begin();
+                    loop {
+                        windlass::task::park();
+                    }
+                });
+            }
+            while begun() < tasks {
+                windlass::sleep(POLL);
+            }
+            finish(before, tasks)
+        }
+    }
+}
+
+async fn tokio(state: State, tasks: usize) -> io::Result<()> {
+    let before = resident_bytes()?;
+    match state {
+        State::Spawned => {
+            for _ in 0..tasks {
+                tokio::spawn(async { begin() });
+            }
+            finish(before, tasks - begun())
+        }
+        State::Parked => {
+            for _ in 0..tasks {
+                tokio::spawn(async {
+                    begin();
+                    std::future::pending::<()>().await;
+                });
+            }
+            while begun() < tasks {
+                tokio::time::sleep(POLL).await;
+            }
+            finish(before, tasks)
+        }
+    }
+}
+
+fn may(state: State, tasks: usize) -> io::Result<()> {
+    let before = resident_bytes()?;
+    match state {
+        State::Spawned => {
+            for _ in 0..tasks {
+                runtimes::go(begin);
+            }
+            finish(before, tasks - begun())
+        }
+        State::Parked => {
+            for _ in 0..tasks {
+                runtimes::go(|| {
+                    begin();
+                    loop {
+                        may::coroutine::park();
+                    }
+                });
+            }
+            while begun() < tasks {
+                may::coroutine::sleep(POLL);
+            }
+            finish(before, tasks)
+        }
+    }
+}
+
+/// Prints the figure and ends the process: taking the tasks down is another question.
+fn finish(before: u64, tasks: usize) -> io::Result<()> {
+    let bytes = resident_bytes()?.saturating_sub(before);
+    println!(
+        "bytes={:.0} tasks={tasks}",
+        bytes as f64 / tasks.max(1) as f64
+    );
+    process::exit(0)
+}

@@ -1,0 +1,18 @@
+//! The speed of windlass, beside that of tokio, of may and of Go.
+//!
+//! Two kinds of measurement share what is in here:
+//!
+//! - criterion benches (`benches/criterion/`), one file per question, with windlass,
+//!   tokio and may in one process: `cargo bench -p windlass-benches`;
+//! - whole programs (`benches/src/bin/`), a process for each runtime, with their
+//!   twins in Go (`benches/go/`), run in turn by `compare`: `make compare`.
+//!
+//! Each file of [`workloads`] holds one workload three times, once for each
+//! runtime, in the words of that runtime. `WINDLASS_BENCH_WORKERS` says how many
+//! workers each gets; all get the same number, by default one per CPU.
+
+pub mod http;
+pub mod latencies;
+pub mod process;
+pub mod runtimes;
+pub mod workloads;

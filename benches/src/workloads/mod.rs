@@ -1,0 +1,14 @@
+//! The workloads, each three times: for windlass, for tokio and for may.
+//!
+//! A function runs its workload once, on a runtime that is already warm, and
+//! gives back how long that took, setting up left out. One that fails panics.
+#![expect(clippy::missing_panics_doc, reason = "they all may, as said above")]
+
+pub mod echo;
+pub mod ping_pong;
+pub mod skynet;
+pub mod spawn_join;
+pub mod yields;
+
+#[cfg(test)]
+mod tests;

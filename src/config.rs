@@ -1,0 +1,84 @@
+//! What the builder's words mean, as plain data, checked once.
+
+use std::io;
+use std::time::Duration;
+
+use windlass_topology::Topology;
+
+use crate::g::stack::{MAX_STACK_BYTES, MIN_STACK_BYTES};
+
+/// Default virtual size of a goroutine's stack. Untouched pages cost nothing.
+pub(crate) const DEFAULT_STACK_BYTES: usize = 256 * 1024;
+
+/// Go's limit on threads.
+pub(crate) const DEFAULT_MAX_THREADS: usize = 10_000;
+
+/// Everything a runtime is built from.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) processors: Option<usize>,
+    pub(crate) nodes: Option<Vec<u32>>,
+    pub(crate) pin: bool,
+    pub(crate) stack_bytes: usize,
+    pub(crate) max_threads: usize,
+    pub(crate) name: String,
+    pub(crate) topology: Option<Topology>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            processors: None,
+            nodes: None,
+            pin: true,
+            stack_bytes: DEFAULT_STACK_BYTES,
+            max_threads: DEFAULT_MAX_THREADS,
+            name: "windlass".to_owned(),
+            topology: None,
+        }
+    }
+}
+
+impl Config {
+    /// Says what is wrong with the numbers, before anything is made of them.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        if self.processors == Some(0) {
+            return Err(invalid("processors(0): a runtime needs at least one P"));
+        }
+        if self.processors.is_some_and(|n| n > MAX_PROCESSORS) {
+            return Err(invalid(&format!("processors: at most {MAX_PROCESSORS} Ps are supported")));
+        }
+        if !(MIN_STACK_BYTES..=MAX_STACK_BYTES).contains(&self.stack_bytes) {
+            return Err(invalid(&format!(
+                "stack_size({}): choose between {MIN_STACK_BYTES} and {MAX_STACK_BYTES} bytes",
+                self.stack_bytes
+            )));
+        }
+        if self.max_threads == 0 {
+            return Err(invalid("max_threads(0): a runtime needs at least one thread"));
+        }
+        if self.name.contains('\0') {
+            return Err(invalid("name: a thread name cannot hold a zero byte"));
+        }
+        Ok(())
+    }
+}
+
+/// More Ps than any machine has CPUs; a bound for the tables sized by it.
+pub(crate) const MAX_PROCESSORS: usize = 4096;
+
+/// How long a chain of hand-overs through runnext may keep a P to itself.
+pub(crate) const RUNNEXT_SLICE_NS: u64 = 200_000;
+
+/// A queued ring entry is flushed at the latest this long after it was queued.
+pub(crate) const FLUSH_AFTER_NS: u64 = 50_000;
+
+/// Queued ring entries are flushed when this many wait.
+pub(crate) const FLUSH_AT: u32 = 32;
+
+/// A goroutine that computes or blocks this long loses its P.
+pub(crate) const HOG_AFTER: Duration = Duration::from_millis(10);
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, what)
+}

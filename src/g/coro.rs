@@ -1,0 +1,88 @@
+//! The only file that knows corosensei: make a coroutine on a stack, resume it,
+//! switch out of it with a word that says why.
+#![allow(unsafe_code)]
+
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
+
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+
+use super::stack::Stack;
+
+/// Why a goroutine switched back to its M, in one word: small numbers are tags,
+/// anything else is the address of a park's commit record on its stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Switch(usize);
+
+impl Switch {
+    /// Back to the tail of the local queue.
+    pub(crate) const YIELD: Switch = Switch(0);
+    /// The goroutine's M has no P any more: queue the G, park the M.
+    pub(crate) const LOST_P: Switch = Switch(1);
+
+    /// A park whose commit record is at `p`.
+    pub(crate) fn park<T>(p: NonNull<T>) -> Switch {
+        Switch(p.as_ptr().addr())
+    }
+
+    /// The address given to [`Switch::park`], if this is one.
+    #[inline]
+    pub(crate) fn parked<T>(self) -> Option<NonNull<T>> {
+        if self.0 <= 1 { None } else { NonNull::new(std::ptr::with_exposed_provenance_mut(self.0)) }
+    }
+}
+
+/// The word an M passes in when it resumes a goroutine: its own address.
+pub(crate) type Resume = usize;
+
+/// What a goroutine switches out with.
+pub(crate) type Out = Yielder<Resume, Switch>;
+
+// SAFETY:
+// - `base` is the 16-byte aligned top, `limit` the bottom of one arena slot.
+// - the slot has a guard page at its bottom and more than MIN_STACK_SIZE above it (g::stack).
+unsafe impl corosensei::stack::Stack for Stack {
+    #[inline]
+    fn base(&self) -> NonZeroUsize {
+        self.top()
+    }
+
+    #[inline]
+    fn limit(&self) -> NonZeroUsize {
+        self.bottom()
+    }
+}
+
+/// A goroutine's stack with its saved registers.
+pub(crate) struct Coro(Coroutine<Resume, Switch, (), Stack>);
+
+impl std::fmt::Debug for Coro {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Coro(..)")
+    }
+}
+
+impl Coro {
+    /// Makes a coroutine that will run `f` on `stack`. `f` must not unwind.
+    #[inline]
+    pub(crate) fn new<F: FnOnce(&Out, Resume) + 'static>(stack: Stack, f: F) -> Coro {
+        Coro(Coroutine::with_stack(stack, f))
+    }
+
+    /// Runs it until it switches out (`Some`) or ends (`None`).
+    #[inline(always)]
+    pub(crate) fn resume(&mut self, with: Resume) -> Option<Switch> {
+        match self.0.resume(with) {
+            CoroutineResult::Yield(why) => Some(why),
+            CoroutineResult::Return(()) => None,
+        }
+    }
+
+    /// Takes the stack back from a coroutine that ended.
+    #[inline]
+    pub(crate) fn into_stack(self) -> Stack {
+        debug_assert!(self.0.done());
+        self.0.into_stack()
+    }
+}

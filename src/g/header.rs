@@ -1,0 +1,410 @@
+//! G itself: the header that every goroutine has, and behind it the closure it
+//! will run or the result it left.
+//!
+//! ```text
+//!  slot of 256 or 512 bytes
+//!  +------------------+------------------+-----------+--------------------+
+//!  | status link coro | vtable refs join | parent op | closure or result, |
+//!  |   (every switch) |  id name site .. | sizes ..  | inline or a Box    |
+//!  +------------------+------------------+-----------+--------------------+
+//!  0                  64                 128         160
+//! ```
+//!
+//! Who may touch what: `status` and the atomics, anyone; `link`, the holder of
+//! the list that the G is in; everything else, whoever owns the G by its status.
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::cell::{Cell, UnsafeCell};
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use super::coro::{Coro, Out};
+use super::slab;
+use super::status::Status;
+
+/// Bytes of a [`Header`]; the payload begins here.
+pub(crate) const HEADER_BYTES: usize = 160;
+const _: () = assert!(size_of::<Header>() <= HEADER_BYTES);
+
+/// What `join` gives: the value, or the payload of the panic.
+pub(crate) type Outcome<T> = Result<T, Box<dyn Any + Send + 'static>>;
+
+/// How to run and dispose of a payload whose type is forgotten.
+#[derive(Debug)]
+pub(crate) struct Vtable {
+    /// Runs the closure (or only drops it, if the goroutine was cancelled before
+    /// it ran) and leaves the outcome in its place.
+    run: unsafe fn(GRef, Option<Box<dyn Any + Send>>),
+    drop_outcome: unsafe fn(GRef),
+}
+
+/// The header of a goroutine. An all-zero one is a valid free slot.
+#[repr(C)]
+pub(crate) struct Header {
+    pub(crate) status: Status,
+    link: Cell<Option<GRef>>,
+    coro: UnsafeCell<Option<Coro>>,
+    /// Where the goroutine switches out through; set at its first run.
+    out: Cell<*const Out>,
+
+    vtable: Cell<Option<&'static Vtable>>,
+    /// The runtime's reference while it lives, and one per handle.
+    /// Ordering: as `Arc`: increments relaxed, decrements release, the last acquires.
+    refs: AtomicU32,
+    /// `unpark` came: see `sched::park`.
+    pub(crate) token: AtomicU32,
+    /// The runtime it belongs to. Ordering: relaxed; it is set before the status
+    /// leaves Free (a release), and a reader confirms by a CAS on the status.
+    sched: AtomicPtr<()>,
+    /// Who waits for the end: see `sched::completion`.
+    pub(crate) join: AtomicPtr<()>,
+    id: Cell<u64>,
+    name: UnsafeCell<Option<Box<str>>>,
+    site: Cell<Option<&'static Location<'static>>>,
+
+    parent: Cell<u64>,
+    /// The operation it waits for, while its status says Waiting for Io.
+    /// Ordering: relaxed; ordered by the status around it.
+    pub(crate) op: AtomicPtr<()>,
+    stack_bytes: Cell<u32>,
+    home: Cell<u16>,
+    slot_class: Cell<u8>,
+    slab_node: Cell<u8>,
+    _pad: u32,
+    /// The operation it waits for has completed: see `netpoll::op`.
+    /// Ordering: sequentially consistent against the status.
+    pub(crate) op_done: AtomicU32,
+}
+
+
+/// A goroutine, by address. Copy and uncounted: valid as memory for ever, as a
+/// goroutine for as long as the caller has a reason to know that it lives.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct GRef(NonNull<Header>);
+
+// SAFETY: a GRef is an address of type-stable memory; what may be done through it is decided by
+// the status word, as the module comment says.
+unsafe impl Send for GRef {}
+// SAFETY: as for Send.
+unsafe impl Sync for GRef {}
+
+impl std::fmt::Debug for GRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "G({:?} {:?})", self.0, self.header().status.load())
+    }
+}
+
+impl std::ops::Deref for GRef {
+    type Target = Header;
+    #[inline(always)]
+    fn deref(&self) -> &Header {
+        self.header()
+    }
+}
+
+impl GRef {
+    /// # Safety
+    ///
+    /// `p` is a slot of the slab.
+    #[inline]
+    pub(crate) unsafe fn from_raw(p: NonNull<Header>) -> GRef {
+        GRef(p)
+    }
+
+    #[inline]
+    pub(crate) fn as_ptr(self) -> *mut Header {
+        self.0.as_ptr()
+    }
+
+    #[inline(always)]
+    fn header(&self) -> &Header {
+        // SAFETY: slots are never unmapped, and all shared fields are atomics or owned by status.
+        unsafe { self.0.as_ref() }
+    }
+
+    pub(crate) fn init_slot(self, class: usize, slab_node: usize) {
+        self.slot_class.set(class as u8);
+        self.slab_node.set(slab_node as u8);
+    }
+
+    pub(crate) fn slot_class(self) -> usize {
+        usize::from(self.slot_class.get())
+    }
+
+    pub(crate) fn slab_node(self) -> usize {
+        usize::from(self.slab_node.get())
+    }
+
+    #[inline(always)]
+    pub(crate) fn link(self) -> Option<GRef> {
+        self.header().link.get()
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_link(self, next: Option<GRef>) {
+        self.header().link.set(next);
+    }
+
+    /// The coroutine, for the M that runs this G.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the G: it is Running or Runnable and in no queue.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref, reason = "ownership is the status word's, not the reference's")]
+    pub(crate) unsafe fn coro(&self) -> &mut Option<Coro> {
+        // SAFETY: by this function's contract nobody else touches the cell.
+        unsafe { &mut *self.header().coro.get() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_out(self, out: &Out) {
+        self.header().out.set(out);
+    }
+
+    /// The way out of the goroutine that the caller runs in.
+    #[inline(always)]
+    pub(crate) fn out(self) -> *const Out {
+        self.header().out.get()
+    }
+
+    #[inline]
+    pub(crate) fn id(self) -> u64 {
+        self.header().id.get()
+    }
+
+    pub(crate) fn parent(self) -> u64 {
+        self.header().parent.get()
+    }
+
+    pub(crate) fn name(&self) -> Option<&str> {
+        // SAFETY: the name is set before the G is queued and stays until its last reference goes.
+        unsafe { (*self.header().name.get()).as_deref() }
+    }
+
+    pub(crate) fn site(self) -> Option<&'static Location<'static>> {
+        self.header().site.get()
+    }
+
+    #[inline(always)]
+    pub(crate) fn sched(self) -> *mut () {
+        self.header().sched.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stack_bytes(self) -> usize {
+        self.header().stack_bytes.get() as usize * 1024
+    }
+
+    /// The node of its stack, once it has one: index into the runtime's nodes.
+    #[inline]
+    pub(crate) fn home(self) -> usize {
+        usize::from(self.header().home.get())
+    }
+
+    #[inline]
+    pub(crate) fn set_home(self, node_idx: usize) {
+        self.header().home.set(node_idx as u16);
+    }
+
+    /// Whether it has never run.
+    pub(crate) fn is_fresh(self) -> bool {
+        self.header().out.get().is_null()
+    }
+
+    /// Adds a reference.
+    pub(crate) fn retain(self) {
+        self.refs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Drops a reference; `true` means it was the last, and the caller disposes
+    /// of the G with [`GRef::dispose`].
+    #[inline]
+    #[must_use]
+    pub(crate) fn release(self) -> bool {
+        if self.refs.fetch_sub(1, Ordering::Release) != 1 {
+            return false;
+        }
+        self.refs.load(Ordering::Acquire);
+        true
+    }
+
+    /// Empties a slot whose last reference is gone; it may then go to a free list.
+    #[inline]
+    pub(crate) fn dispose(self) {
+        // SAFETY: no reference is left, so nobody reads the name.
+        unsafe { *self.header().name.get() = None };
+        self.header().out.set(std::ptr::null());
+        self.status.set_free();
+    }
+}
+
+/// What a spawner decides about a goroutine.
+#[derive(Debug)]
+pub(crate) struct Spawn {
+    pub(crate) id: u64,
+    pub(crate) parent: u64,
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) site: &'static Location<'static>,
+    pub(crate) stack_bytes: usize,
+    pub(crate) home: usize,
+    pub(crate) sched: *mut (),
+    /// References it begins with: the runtime's own, and the spawner's handle.
+    pub(crate) refs: u32,
+}
+
+/// Where a closure of type `F` with result `T` lives: one place for both.
+union Payload<F, T> {
+    closure: ManuallyDrop<F>,
+    outcome: ManuallyDrop<Outcome<T>>,
+}
+
+struct Typed<F, T>(std::marker::PhantomData<(F, T)>);
+
+impl<F: FnOnce() -> T, T> Typed<F, T> {
+    const INLINE: Option<usize> = if align_of::<Payload<F, T>>() <= 16 {
+        slab::class_for(size_of::<Payload<F, T>>())
+    } else {
+        None
+    };
+
+    const VTABLE: Vtable = Vtable { run: Self::run, drop_outcome: Self::drop_outcome };
+
+    /// # Safety
+    ///
+    /// `g` was set up by [`init`] with this `F` and `T`.
+    #[inline]
+    unsafe fn place(g: GRef) -> *mut Payload<F, T> {
+        let at = payload_ptr(g);
+        match Self::INLINE {
+            Some(_) => at.cast(),
+            // SAFETY: a boxed payload's address lies in the first word.
+            None => unsafe { at.cast::<*mut Payload<F, T>>().read() },
+        }
+    }
+
+    unsafe fn run(g: GRef, cancelled: Option<Box<dyn Any + Send>>) {
+        // SAFETY: the vtable is that of the types the payload was made with.
+        let place = unsafe { Self::place(g) };
+        // SAFETY: the goroutine runs once; the closure is still in place and moves out.
+        let closure = ManuallyDrop::into_inner(unsafe { std::ptr::read(&raw const (*place).closure) });
+        let outcome: Outcome<T> = catch_unwind(AssertUnwindSafe(move || match cancelled {
+            None => Ok(closure()),
+            Some(payload) => {
+                drop(closure);
+                Err(payload)
+            }
+        }))
+        .and_then(|r| r);
+        // SAFETY: the place is the payload's and holds nothing now.
+        unsafe { std::ptr::write(&raw mut (*place).outcome, ManuallyDrop::new(outcome)) };
+    }
+
+    unsafe fn drop_outcome(g: GRef) {
+        // SAFETY: by the callers of the vtable: the outcome is there and taken once.
+        drop(unsafe { Self::take(g) });
+    }
+
+    /// # Safety
+    ///
+    /// The goroutine has ended and its outcome was not taken before.
+    unsafe fn take(g: GRef) -> Outcome<T> {
+        // SAFETY: as in `run`.
+        let place = unsafe { Self::place(g) };
+        // SAFETY: by this function's contract.
+        let outcome = ManuallyDrop::into_inner(unsafe { std::ptr::read(&raw const (*place).outcome) });
+        if Self::INLINE.is_none() {
+            // SAFETY: the box was made by `init`; `MaybeUninit` keeps its emptied content from being dropped.
+            drop(unsafe { Box::from_raw(place.cast::<MaybeUninit<Payload<F, T>>>()) });
+        }
+        outcome
+    }
+}
+
+#[inline(always)]
+fn payload_ptr(g: GRef) -> *mut u8 {
+    // SAFETY: a slot is longer than its header.
+    unsafe { g.as_ptr().cast::<u8>().add(HEADER_BYTES) }
+}
+
+/// The slot class that a goroutine with this closure needs.
+#[inline]
+pub(crate) const fn class_of<F: FnOnce() -> T, T>() -> usize {
+    match Typed::<F, T>::INLINE {
+        Some(class) => class,
+        None => 0,
+    }
+}
+
+/// Fills in a free slot of class [`class_of`]`::<F, T>()`. The caller owns the
+/// new G and queues it.
+#[inline]
+pub(crate) fn init<F: FnOnce() -> T, T>(g: GRef, closure: F, spawn: Spawn) {
+    let payload = Payload::<F, T> { closure: ManuallyDrop::new(closure) };
+    match Typed::<F, T>::INLINE {
+        // SAFETY: the class was chosen to hold the payload, and slots are aligned to 16 at the payload.
+        Some(_) => unsafe { payload_ptr(g).cast::<Payload<F, T>>().write(payload) },
+        None => {
+            let boxed = Box::into_raw(Box::new(payload));
+            // SAFETY: every slot holds at least a pointer behind its header.
+            unsafe { payload_ptr(g).cast::<*mut Payload<F, T>>().write(boxed) };
+        }
+    }
+    let h = g.header();
+    h.vtable.set(Some(const { &Typed::<F, T>::VTABLE }));
+    h.refs.store(spawn.refs, Ordering::Relaxed);
+    h.token.store(0, Ordering::Relaxed);
+    h.sched.store(spawn.sched, Ordering::Relaxed);
+    h.join.store(std::ptr::null_mut(), Ordering::Relaxed);
+    h.id.set(spawn.id);
+    h.parent.set(spawn.parent);
+    // SAFETY: the slot is free, so nobody reads the name.
+    unsafe { *h.name.get() = spawn.name };
+    h.site.set(Some(spawn.site));
+    h.stack_bytes.set((spawn.stack_bytes / 1024) as u32);
+    h.home.set(spawn.home as u16);
+
+    h.status.set_new();
+}
+
+/// Runs the closure on the stack of the goroutine, or drops it there if a
+/// cancellation came first. Never unwinds.
+///
+/// # Safety
+///
+/// `g` is Running for the first time, and the caller is on its stack.
+pub(crate) unsafe fn run(g: GRef, cancelled: Option<Box<dyn Any + Send>>) {
+    let vtable = g.vtable.get().expect("a G that runs was spawned");
+    // SAFETY: the vtable belongs to the payload, which has not run.
+    unsafe { (vtable.run)(g, cancelled) };
+}
+
+/// Drops the outcome of a goroutine that nobody joins.
+///
+/// # Safety
+///
+/// `g` has run to its end and its outcome was not taken.
+pub(crate) unsafe fn drop_outcome(g: GRef) {
+    let vtable = g.vtable.get().expect("a G that ran was spawned");
+    // SAFETY: by this function's contract.
+    unsafe { (vtable.drop_outcome)(g) };
+}
+
+/// How a handle that knows only `T` takes the outcome.
+pub(crate) type TakeFn<T> = unsafe fn(GRef) -> Outcome<T>;
+
+/// The function that takes the outcome of a goroutine made from `F`.
+pub(crate) const fn take_fn<F: FnOnce() -> T, T>() -> TakeFn<T> {
+    Typed::<F, T>::take
+}
+
+/// Process-wide source of goroutine ids, handed out in batches to Ps.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// Reserves `n` ids and gives the first. Ordering: relaxed, only uniqueness matters.
+pub(crate) fn reserve_ids(n: u64) -> u64 {
+    NEXT_ID.fetch_add(n, Ordering::Relaxed)
+}

@@ -1,0 +1,315 @@
+//! Stacks: slots of large arenas, one set of arenas per NUMA node.
+//!
+//! ```text
+//!  arena (one mapping, 64 slots or more, preferred on its node, no huge pages)
+//!  +--------+--------+--------+----
+//!  | slot 0 | slot 1 | slot 2 | ...
+//!  +--------+--------+--------+----
+//!
+//!  slot, low to high addresses
+//!  +-------+---------------------------------+--------+
+//!  | guard |  ... grows down ...      frames | colour |
+//!  +-------+---------------------------------+--------+
+//!  ^ bottom                                  ^ top      (slot % 16) * 64 bytes
+//! ```
+//!
+//! - A slot's guard page is made when the slot is first used. On Linux 6.13 and
+//!   later it costs no mapping (`MADV_GUARD_INSTALL`); before, `mprotect` splits
+//!   the arena, so the number of stacks is held below `vm.max_map_count`.
+//! - The colour lowers the top by a few cache lines, in step with the slot's
+//!   number, so that the hot frames of many stacks do not fall into the same
+//!   cache sets. Linear, not hashed: a stride the prefetcher can follow.
+//! - Free stacks are taken last in, first out, with their pages: a short
+//!   goroutine runs on memory that is still in the cache. A P keeps a few (its
+//!   cache, see `sched::p`), its node keeps the rest.
+//! - Sizes beyond the largest class get a mapping of their own.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::lock::{Lock, Rank};
+use crate::sys::mmap::{self, GuardKind};
+
+/// Slot sizes that are pooled.
+pub(crate) const CLASSES: [usize; 3] = [64 * 1024, 256 * 1024, 1024 * 1024];
+
+/// The smallest stack a goroutine may ask for: room for a signal frame, a panic
+/// and its message.
+pub(crate) const MIN_STACK_BYTES: usize = 16 * 1024;
+
+/// The largest stack a goroutine may ask for.
+pub(crate) const MAX_STACK_BYTES: usize = 1 << 32;
+
+const COLOURS: usize = 16;
+const COLOUR_BYTES: usize = 64;
+const SLOTS_PER_ARENA: usize = 256;
+
+/// One stack: where it begins and ends.
+///
+/// `bottom` is page-aligned; its two low bits hold the class (or [`OWN`]),
+/// the ten above them the node.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Stack {
+    bottom: usize,
+    top: usize,
+}
+
+impl Stack {
+    #[inline]
+    pub(crate) fn bottom(&self) -> NonZeroUsize {
+        NonZeroUsize::new(self.bottom & !0xfff).expect("a mapped address is not 0")
+    }
+
+    #[inline]
+    pub(crate) fn top(&self) -> NonZeroUsize {
+        NonZeroUsize::new(self.top).expect("a mapped address is not 0")
+    }
+
+    /// The class of this stack, or `None` for one with a mapping of its own.
+    #[inline]
+    pub(crate) fn class(&self) -> Option<usize> {
+        let tag = self.bottom & OWN;
+        (tag != OWN).then_some(tag)
+    }
+
+    /// Which node's pool it came from.
+    #[inline]
+    pub(crate) fn node(&self) -> usize {
+        (self.bottom & 0xfff) >> 2
+    }
+}
+
+const OWN: usize = 3;
+/// Node numbers above this share a pool tag; a stack then goes back to that pool.
+const MAX_NODE_TAG: usize = 0x3ff;
+
+/// The smallest class that holds `bytes`, or `None` for a mapping of its own.
+pub(crate) fn class_for(bytes: usize) -> Option<usize> {
+    CLASSES.iter().position(|&c| c >= bytes)
+}
+
+#[derive(Debug, Default)]
+struct ClassPool {
+    free: Vec<Stack>,
+    /// The arena that new slots are cut from: base address and next slot.
+    arena: usize,
+    next_slot: usize,
+}
+
+#[derive(Debug)]
+struct Inner {
+    classes: [ClassPool; CLASSES.len()],
+    /// Every arena: base and length, for the end.
+    arenas: Vec<(usize, usize)>,
+}
+
+/// The stacks of one NUMA node.
+#[derive(Debug)]
+pub(crate) struct StackPool {
+    node_idx: usize,
+    /// The kernel's number of the node to prefer, where there is more than one.
+    os_node: Option<u32>,
+    guard: GuardKind,
+    inner: Lock<Inner>,
+    /// Slots in use or cached. Ordering: relaxed, a statistic.
+    n_made: AtomicUsize,
+    /// Stacks that may be made before mappings run out.
+    limit: usize,
+}
+
+impl StackPool {
+    /// A pool that maps nothing yet.
+    pub(crate) fn new(node_idx: usize, os_node: Option<u32>, guard: GuardKind, n_nodes: usize) -> StackPool {
+        let limit = match guard {
+            GuardKind::Madvise => usize::MAX,
+            // Two mappings a stack, a quarter left for everything else in the process.
+            GuardKind::Mprotect => mmap::max_map_count() * 3 / 8 / n_nodes.max(1),
+        };
+        StackPool {
+            node_idx,
+            os_node,
+            guard,
+            inner: Lock::new(
+                Rank::Stacks,
+                Inner { classes: Default::default(), arenas: Vec::new() },
+            ),
+            n_made: AtomicUsize::new(0),
+            limit,
+        }
+    }
+
+    /// How many stacks exist, in use or free.
+    pub(crate) fn n_made(&self) -> usize {
+        self.n_made.load(Ordering::Relaxed)
+    }
+
+    /// A stack of at least `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory` when the kernel gives no more address space or mappings.
+    pub(crate) fn take(&self, bytes: usize) -> io::Result<Stack> {
+        match class_for(bytes) {
+            Some(class) => {
+                let mut inner = self.inner.lock();
+                match inner.classes[class].free.pop() {
+                    Some(stack) => Ok(stack),
+                    None => self.cut(&mut inner, class),
+                }
+            }
+            None => self.map_own(bytes),
+        }
+    }
+
+    /// Fills `into` with up to `n` free stacks of a class, for a P's cache.
+    /// Only stacks that exist: making new ones ahead of need would waste guards.
+    pub(crate) fn take_free(&self, class: usize, n: usize, into: &mut Vec<Stack>) {
+        let mut inner = self.inner.lock();
+        let free = &mut inner.classes[class].free;
+        let from = free.len().saturating_sub(n);
+        into.extend(free.drain(from..));
+    }
+
+    /// Takes stacks back.
+    pub(crate) fn give(&self, stacks: impl IntoIterator<Item = Stack>) {
+        let mut inner = self.inner.lock();
+        for stack in stacks {
+            match stack.class() {
+                Some(class) => inner.classes[class].free.push(stack),
+                None => {
+                    // SAFETY: a stack with a mapping of its own owns that mapping, and is free.
+                    unsafe { mmap::release(own_base(&stack), own_len(&stack)) };
+                    self.n_made.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Cuts a new slot from the current arena, mapping another one if it is used up.
+    fn cut(&self, inner: &mut Inner, class: usize) -> io::Result<Stack> {
+        self.check_limit()?;
+        let slot_bytes = CLASSES[class];
+        let pool = &inner.classes[class];
+        if pool.arena == 0 || pool.next_slot == SLOTS_PER_ARENA {
+            let bytes = slot_bytes * SLOTS_PER_ARENA;
+            let base = mmap::reserve(bytes).map_err(|e| out_of_stacks(&e))?;
+            if let Some(node) = self.os_node {
+                // SAFETY: the range is the mapping made above. Refusal costs locality only.
+                unsafe { mmap::prefer_node(base, bytes, node) };
+            }
+            inner.arenas.push((base.addr(), bytes));
+            let pool = &mut inner.classes[class];
+            pool.arena = base.expose_provenance();
+            pool.next_slot = 0;
+        }
+        let pool = &mut inner.classes[class];
+        let slot = pool.next_slot;
+        let bottom = pool.arena + slot * slot_bytes;
+        // SAFETY: the page is the lowest of a slot that was never handed out.
+        unsafe { mmap::guard(std::ptr::with_exposed_provenance_mut(bottom), self.guard) }
+            .map_err(|e| out_of_stacks(&e))?;
+        pool.next_slot += 1;
+        self.n_made.fetch_add(1, Ordering::Relaxed);
+        Ok(Stack {
+            bottom: bottom | (self.node_idx.min(MAX_NODE_TAG) << 2) | class,
+            top: bottom + slot_bytes - (slot % COLOURS) * COLOUR_BYTES,
+        })
+    }
+
+    fn map_own(&self, bytes: usize) -> io::Result<Stack> {
+        self.check_limit()?;
+        let bytes = bytes.next_multiple_of(mmap::page_bytes());
+        let base = mmap::reserve(bytes).map_err(|e| out_of_stacks(&e))?;
+        // SAFETY: the page is the lowest of a fresh mapping.
+        if let Err(e) = unsafe { mmap::guard(base, self.guard) } {
+            // SAFETY: the mapping was made above and not handed out.
+            unsafe { mmap::release(base, bytes) };
+            return Err(out_of_stacks(&e));
+        }
+        self.n_made.fetch_add(1, Ordering::Relaxed);
+        let bottom = base.expose_provenance();
+        Ok(Stack { bottom: bottom | (self.node_idx.min(MAX_NODE_TAG) << 2) | OWN, top: bottom + bytes })
+    }
+
+    fn check_limit(&self) -> io::Result<()> {
+        if self.n_made() < self.limit {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::OutOfMemory,
+            format!(
+                "{} goroutine stacks use up this kernel's mappings: raise vm.max_map_count (sysctl), \
+                 or use Linux 6.13 or later, whose guard pages need none",
+                self.n_made()
+            ),
+        ))
+    }
+
+    /// Unmaps every arena.
+    ///
+    /// # Safety
+    ///
+    /// No stack of this pool is in use or will be used again.
+    pub(crate) unsafe fn unmap(&self) {
+        let mut inner = self.inner.lock();
+        inner.classes = Default::default();
+        for (base, bytes) in std::mem::take(&mut inner.arenas) {
+            // SAFETY: the arena is this pool's, and unused by this function's contract.
+            unsafe { mmap::release(std::ptr::with_exposed_provenance_mut(base), bytes) };
+        }
+        self.n_made.store(0, Ordering::Relaxed);
+    }
+}
+
+fn own_base(stack: &Stack) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(stack.bottom().get())
+}
+
+fn own_len(stack: &Stack) -> usize {
+    stack.top - stack.bottom().get()
+}
+
+fn out_of_stacks(e: &io::Error) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::OutOfMemory,
+        format!("cannot map a goroutine stack: {e}; check ulimit -v, the memory cgroup and vm.max_map_count"),
+    )
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn pool() -> StackPool {
+        StackPool::new(0, None, mmap::probe_guard().unwrap(), 1)
+    }
+
+    #[test]
+    fn slots_are_disjoint_coloured_and_reused_lifo() {
+        let p = pool();
+        let a = p.take(100_000).unwrap();
+        let b = p.take(100_000).unwrap();
+        assert_eq!(a.class(), Some(1));
+        assert_eq!(a.bottom().get() + CLASSES[1], b.bottom().get());
+        assert_eq!(a.top().get() % 16, 0);
+        assert_eq!(b.top().get(), b.bottom().get() + CLASSES[1] - COLOUR_BYTES);
+        let bottom = b.bottom();
+        p.give([a, b]);
+        assert_eq!(p.take(100_000).unwrap().bottom(), bottom);
+        assert_eq!(p.n_made(), 2);
+        // SAFETY: the stacks taken above are not used.
+        unsafe { p.unmap() };
+    }
+
+    #[test]
+    fn large_stacks_have_a_mapping_of_their_own() {
+        let p = pool();
+        let s = p.take(3 << 20).unwrap();
+        assert_eq!(s.class(), None);
+        assert_eq!(s.top().get() - s.bottom().get(), 3 << 20);
+        p.give([s]);
+        assert_eq!(p.n_made(), 0);
+    }
+}

@@ -1,0 +1,274 @@
+//! The state of a goroutine, as ownership: who may resume it, who may queue it.
+//!
+//! | status     | who may touch its stack   | who holds the right to move it on          |
+//! |------------|---------------------------|--------------------------------------------|
+//! | Free       | nobody                    | the slab it lies in                        |
+//! | New        | nobody (it has none)      | whoever made it, until it is queued        |
+//! | Runnable   | nobody                    | the queue that it is in (exactly one)      |
+//! | Running    | the M that runs it        | the same M                                 |
+//! | Blocked    | the M that runs it        | the same M, which has no right to a P      |
+//! | Waiting    | nobody                    | the one waker whose CAS makes it Runnable  |
+//! | Cancelling | its canceller, read only  | the canceller, who puts Waiting back       |
+//! | Dead       | nobody                    | the last reference                         |
+//!
+//! Several wakers may race for a waiting G: a completion, a timer, an unpark,
+//! the shutdown. The **wake token** is the CAS from `Waiting` of one particular
+//! wait to `Runnable`: the word carries the number of the wait, so a waker that
+//! comes late, when the goroutine already waits for something else, fails
+//! instead of waking the wrong wait. The number never goes back, not even when
+//! the slot is used for another goroutine.
+//!
+//! `Cancelling` holds a wait still: while a canceller asks the kernel to give up
+//! an operation, the frame with the operation must not be popped. A completion
+//! that finds `Cancelling` marks its operation done and leaves; the canceller
+//! puts `Waiting` back, looks at the mark, and then readies the G itself.
+
+use crate::loom::{AtomicU64, Ordering};
+
+/// What a goroutine is doing. See the table above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Free = 0,
+    New,
+    Runnable,
+    Running,
+    Waiting,
+    Cancelling,
+    Blocked,
+    Dead,
+}
+
+/// What a waiting goroutine waits for: shown in dumps, and it decides how a
+/// cancellation reaches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Reason {
+    None = 0,
+    /// `task::park`: any unpark, a timer, or the shutdown may wake it.
+    Park,
+    /// `sleep`: only its timer or the shutdown.
+    Sleep,
+    /// An operation of the ring: only its completion. Cancelled through the ring.
+    Io,
+    /// `JoinHandle::join`: the joined goroutine or the shutdown.
+    Join,
+    /// `task::scope` waits for borrowing goroutines: never cut short.
+    Scope,
+    /// `offload` waits for a job that uses its frame: never cut short.
+    Offload,
+}
+
+impl Reason {
+    const ALL: [Reason; 7] = [
+        Reason::None,
+        Reason::Park,
+        Reason::Sleep,
+        Reason::Io,
+        Reason::Join,
+        Reason::Scope,
+        Reason::Offload,
+    ];
+}
+
+const KINDS: [Kind; 8] = [
+    Kind::Free,
+    Kind::New,
+    Kind::Runnable,
+    Kind::Running,
+    Kind::Waiting,
+    Kind::Cancelling,
+    Kind::Blocked,
+    Kind::Dead,
+];
+
+/// One reading of a status word: bits 0..8 kind, 8..16 reason, 16.. wait number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Snapshot(u64);
+
+impl Snapshot {
+    #[inline]
+    pub(crate) fn kind(self) -> Kind {
+        KINDS[(self.0 & 7) as usize]
+    }
+
+    pub(crate) fn reason(self) -> Reason {
+        Reason::ALL.get(((self.0 >> 8) & 0xff) as usize).copied().unwrap_or(Reason::None)
+    }
+
+    fn with_kind(self, kind: Kind) -> Snapshot {
+        Snapshot((self.0 & !0xff) | kind as u64)
+    }
+}
+
+/// Names one wait of one G slot: what a waker must present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct WaitId(u64);
+
+/// The status word of a G.
+///
+/// Ordering: stores by the owner release what it wrote to the G; the wake CAS
+/// is sequentially consistent, so that it acquires the parker's writes and takes
+/// part in the store-then-check pairs of `sched::park` (token against status) and
+/// of cancellation (done mark against status).
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct Status(AtomicU64);
+
+impl Status {
+    #[cfg(any(test, loom))]
+    pub(crate) fn new() -> Status {
+        Status(AtomicU64::new(0))
+    }
+
+    #[inline]
+    pub(crate) fn load(&self) -> Snapshot {
+        Snapshot(self.0.load(Ordering::SeqCst))
+    }
+
+    /// The owner's own reading: nobody else changes a word that is not Waiting.
+    #[inline]
+    fn own(&self) -> Snapshot {
+        Snapshot(self.0.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn set(&self, kind: Kind) {
+        self.0.store(self.own().with_kind(kind).0, Ordering::Release);
+    }
+
+    /// Free → New: the slot was taken from its slab and filled in.
+    pub(crate) fn set_new(&self) {
+        debug_assert_eq!(self.own().kind(), Kind::Free);
+        self.set(Kind::New);
+    }
+
+    /// New or Running → Runnable, by its owner, before it queues the G.
+    #[inline]
+    pub(crate) fn set_runnable(&self) {
+        debug_assert!(matches!(self.own().kind(), Kind::New | Kind::Running | Kind::Blocked));
+        self.set(Kind::Runnable);
+    }
+
+    /// Runnable or Blocked → Running, by the M that runs it.
+    #[inline]
+    pub(crate) fn set_running(&self) {
+        debug_assert!(matches!(self.own().kind(), Kind::Runnable | Kind::Blocked), "{:?}", self.own().kind());
+        self.set(Kind::Running);
+    }
+
+    /// Running → Blocked, by the M that runs it.
+    pub(crate) fn set_blocked(&self) {
+        debug_assert_eq!(self.own().kind(), Kind::Running);
+        self.set(Kind::Blocked);
+    }
+
+    /// Running → Dead, by the M that ran it.
+    pub(crate) fn set_dead(&self) {
+        debug_assert_eq!(self.own().kind(), Kind::Running);
+        self.set(Kind::Dead);
+    }
+
+    /// New or Dead → Free: the slot goes back to its slab.
+    pub(crate) fn set_free(&self) {
+        debug_assert!(matches!(self.own().kind(), Kind::New | Kind::Dead));
+        self.set(Kind::Free);
+    }
+
+    /// Running → Waiting, by the M that ran it, on the M's own stack. From here
+    /// on wakers may take it; the id given back names this wait.
+    #[inline]
+    pub(crate) fn set_waiting(&self, reason: Reason) -> WaitId {
+        let before = self.own();
+        debug_assert_eq!(before.kind(), Kind::Running);
+        let seq = (before.0 >> 16) + 1;
+        let word = (seq << 16) | ((reason as u64) << 8) | Kind::Waiting as u64;
+        self.0.swap(word, Ordering::SeqCst);
+        WaitId(word)
+    }
+
+    /// The wake token: Waiting → Runnable for exactly the wait named. `true`
+    /// gives the caller the duty to queue the G.
+    #[inline]
+    #[must_use]
+    pub(crate) fn wake(&self, wait: WaitId) -> bool {
+        let runnable = Snapshot(wait.0).with_kind(Kind::Runnable);
+        self.0
+            .compare_exchange(wait.0, runnable.0, Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// The id of the wait that this reading shows, if it shows one.
+    #[inline]
+    pub(crate) fn wait_of(snapshot: Snapshot) -> Option<WaitId> {
+        (snapshot.kind() == Kind::Waiting).then_some(WaitId(snapshot.0))
+    }
+
+    /// Waiting → Cancelling for exactly the wait named: its frame now stays.
+    #[must_use]
+    pub(crate) fn begin_cancel(&self, wait: WaitId) -> bool {
+        let held = Snapshot(wait.0).with_kind(Kind::Cancelling);
+        self.0.compare_exchange(wait.0, held.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Cancelling → Waiting, by the canceller.
+    pub(crate) fn end_cancel(&self, wait: WaitId) {
+        debug_assert_eq!(self.own().kind(), Kind::Cancelling);
+        self.0.store(wait.0, Ordering::SeqCst);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn waiting() -> (Status, WaitId) {
+        let s = Status::new();
+        s.set_new();
+        s.set_runnable();
+        s.set_running();
+        let w = s.set_waiting(Reason::Park);
+        (s, w)
+    }
+
+    #[test]
+    fn one_token_per_wait() {
+        let (s, w) = waiting();
+        assert_eq!(s.load().reason(), Reason::Park);
+        assert!(s.wake(w));
+        assert!(!s.wake(w));
+    }
+
+    #[test]
+    fn a_late_waker_misses_the_next_wait() {
+        let (s, first) = waiting();
+        assert!(s.wake(first));
+        s.set_running();
+        let second = s.set_waiting(Reason::Io);
+        assert!(!s.wake(first));
+        assert!(s.wake(second));
+    }
+
+    #[test]
+    fn a_held_wait_cannot_be_woken() {
+        let (s, w) = waiting();
+        assert!(s.begin_cancel(w));
+        assert!(!s.wake(w));
+        assert!(!s.begin_cancel(w));
+        s.end_cancel(w);
+        assert!(s.wake(w));
+    }
+
+    #[test]
+    fn the_number_survives_the_slot() {
+        let (s, w) = waiting();
+        assert!(s.wake(w));
+        s.set_running();
+        s.set_dead();
+        s.set_free();
+        s.set_new();
+        s.set_runnable();
+        s.set_running();
+        assert_ne!(s.set_waiting(Reason::Park), w);
+    }
+}

@@ -1,0 +1,87 @@
+//! Run one operation: fill an entry, queue it on this P's ring, park, result.
+//!
+//! The operation lies on the parked frame, and so do the buffers it names: they
+//! stay until the completion has come, whatever happens (deadline, cancellation,
+//! end of the run), because only the completion ends the wait.
+#![allow(unsafe_code)]
+
+use std::io;
+
+use io_uring::squeue::Entry;
+
+use crate::config::FLUSH_AT;
+use crate::g::header::GRef;
+use crate::g::list::GList;
+use crate::g::status::Reason;
+use crate::netpoll::op::Op;
+use crate::sched::park::{self, Cancelled};
+use crate::sched::wake;
+use crate::sys::clock::NEVER;
+
+/// What an operation came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Completed {
+    pub(crate) n: usize,
+    /// The completion's flags.
+    pub(crate) flags: u32,
+}
+
+/// The error of a blocking call in a destructor of a goroutine that is being
+/// cancelled.
+impl From<Cancelled> for io::Error {
+    fn from(e: Cancelled) -> io::Error {
+        io::Error::other(e)
+    }
+}
+
+/// Runs the operation that `entry` describes for the calling goroutine `g`, and
+/// waits for it until the deadline.
+///
+/// # Safety
+///
+/// What the entry points at stays valid until this returns.
+///
+/// # Errors
+///
+/// The operation's; `WouldBlock` at the deadline, as `std` has it on Linux.
+pub(crate) unsafe fn run(g: GRef, entry: Entry, deadline_ns: u64) -> io::Result<Completed> {
+    loop {
+        park::cancel_point()?;
+        let op = Op::new(g);
+        let op_ref = &op;
+        let timer_on = park::timer_home();
+        let entry = entry.clone();
+        park::park(Reason::Io, move |g, wait, m| {
+            let p = m.p();
+            let mut ready = GList::new();
+            op_ref.bind(wait, p.ring.fd());
+            // SAFETY:
+            // - the M in a commit holds the P.
+            // - the goroutine is parked until the completion, so the operation and what the entry
+            //   points at (this function's contract) stay.
+            unsafe { p.ring.queue(entry, op_ref, p.local.now_ns.get(), &mut ready) };
+            if deadline_ns != NEVER {
+                p.timers.add(deadline_ns, g, wait);
+            }
+            wake::ready_all(m, ready);
+            if p.ring.pending() >= FLUSH_AT {
+                p.ring.flush();
+            }
+            true
+        });
+        if deadline_ns != NEVER && !op.timed_out() {
+            park::note_stale_timer(timer_on);
+        }
+        let result = op.result();
+        if let Ok(n) = usize::try_from(result) {
+            return Ok(Completed { n, flags: op.flags() });
+        }
+        match -result {
+            libc::ECANCELED if op.timed_out() => return Err(io::ErrorKind::WouldBlock.into()),
+            // Nobody here asked for it: the thread that submitted it has gone, or the run ends
+            // (then the loop's first line unwinds).
+            libc::ECANCELED | libc::EINTR => {}
+            errno => return Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+}

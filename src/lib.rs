@@ -1,0 +1,58 @@
+//! windlass runs goroutines: code in plain blocking style, with the names of `std`,
+//! at the speed of an event loop. Linux only.
+//!
+//! It schedules as Go does: goroutines (G) run on threads (M) that hold processors
+//! (P). Ps are pinned to cores grouped by NUMA node, an idle P steals from the
+//! nearest one that has too much, Ms sleep on futexes, and each P has an io_uring
+//! ring whose completions make waiting goroutines runnable.
+//!
+//! ```
+//! use std::io::{Read, Write};
+//! use windlass::net::{TcpListener, TcpStream};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! // SAFETY: this program keeps no thread-local borrow across a call that parks.
+//! let rt = unsafe { windlass::Builder::new().build()? };
+//! rt.run(|| {
+//!     let listener = TcpListener::bind("127.0.0.1:0")?;
+//!     let addr = listener.local_addr()?;
+//!     windlass::spawn(move || {
+//!         let (mut peer, _) = listener.accept()?;
+//!         std::io::copy(&mut peer.try_clone()?, &mut peer)
+//!     });
+//!     let mut stream = TcpStream::connect(addr)?;
+//!     stream.write_all(b"hello")?;
+//!     let mut answer = [0; 5];
+//!     stream.read_exact(&mut answer)?;
+//!     assert_eq!(&answer, b"hello");
+//!     Ok(())
+//! })
+//! # }
+//! ```
+//!
+//! [`Builder::build`] is the one `unsafe` function; its contract is in its
+//! documentation and in docs/SAFETY.md. docs/ARCHITECTURE.md tells how it works.
+
+#![cfg_attr(loom, allow(dead_code, unused_imports))]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("windlass needs Linux: it is built on io_uring and futexes");
+
+mod loom;
+mod sys;
+mod util;
+mod lock;
+mod config;
+mod g;
+mod timer;
+mod netpoll;
+mod sched;
+mod io;
+pub mod task;
+pub mod net;
+pub mod metrics;
+mod runtime;
+
+pub use runtime::{Builder, Handle, Runtime};
+pub use task::{blocking, offload, scope, sleep, spawn, yield_now};
+pub use windlass_topology as topology;

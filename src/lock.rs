@@ -1,0 +1,112 @@
+//! Locks of the runtime itself: they block the M, so they guard short sections
+//! in which nothing parks, allocates at length or calls user code.
+//!
+//! The lock is `std`'s (a futex with a short spin). What is ours is the order:
+//! every lock has a [`Rank`], a thread takes locks only in rising rank, and
+//! debug builds check it.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The order in which locks may be taken: a thread that holds one takes only
+/// later ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    /// The list of all Ms and the spare ones (`sched::state`).
+    Ms,
+    /// A P's timers.
+    Timers,
+    /// A node's queue.
+    NodeQueue,
+    /// The free stacks of a node.
+    Stacks,
+    /// The free G slots of a node.
+    Slab,
+}
+
+/// A value behind a lock of the runtime.
+#[derive(Debug)]
+pub(crate) struct Lock<T> {
+    rank: Rank,
+    inner: Mutex<T>,
+}
+
+impl<T> Lock<T> {
+    pub(crate) const fn new(rank: Rank, value: T) -> Lock<T> {
+        Lock { rank, inner: Mutex::new(value) }
+    }
+
+    /// Takes the lock. A panic in a holder is a bug of the runtime, which
+    /// aborts elsewhere; poisoning adds nothing and is ignored.
+    #[inline]
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        let held = held::push(self.rank);
+        Guard { inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner), _held: held }
+    }
+}
+
+/// The right to the value of a [`Lock`].
+#[derive(Debug)]
+pub(crate) struct Guard<'a, T> {
+    inner: MutexGuard<'a, T>,
+    _held: held::Held,
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+#[cfg(debug_assertions)]
+mod held {
+    //! Which ranks this thread holds. A runtime lock is never held across a
+    //! stack switch, so a thread-local is right here.
+    use std::cell::Cell;
+
+    use super::Rank;
+
+    thread_local!(static HELD: Cell<u32> = const { Cell::new(0) });
+
+    #[derive(Debug)]
+    pub(super) struct Held(u32);
+
+    #[inline(never)]
+    pub(super) fn push(rank: Rank) -> Held {
+        let bit = 1 << rank as u32;
+        HELD.with(|h| {
+            assert!(h.get() < bit, "lock order: {rank:?} taken while holding {:#b}", h.get());
+            h.set(h.get() | bit);
+        });
+        Held(bit)
+    }
+
+    impl Drop for Held {
+        #[inline(never)]
+        fn drop(&mut self) {
+            HELD.with(|h| h.set(h.get() & !self.0));
+        }
+    }
+}
+
+#[cfg(not(debug_assertions))]
+mod held {
+    use super::Rank;
+
+    #[derive(Debug)]
+    pub(super) struct Held;
+
+    #[inline(always)]
+    pub(super) fn push(_: Rank) -> Held {
+        Held
+    }
+}

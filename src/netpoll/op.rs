@@ -1,0 +1,108 @@
+//! One operation in flight: a small struct on its parked goroutine's own stack,
+//! whose address is the operation's name in the kernel.
+//!
+//! ```text
+//!  G's stack                      ring                        M of the P
+//!  op { g, .. }  --address-->  user_data of the entry
+//!  park ------------------------------------------------>  status = Waiting(n),
+//!                                                          entry queued, flushed
+//!                              completion: address, result
+//!  op.result  <----------------------------------------  reap: result, done,
+//!  returns from park                                       wake token n -> ready
+//! ```
+//!
+//! The frame with the operation stays until the completion was reaped: only the
+//! completion wakes the wait (`Reason::Io`). A deadline or the shutdown asks the
+//! kernel to cancel, and the completion that follows does the waking. While a
+//! canceller looks at the operation it holds the wait (`Status::begin_cancel`),
+//! so the two sides are:
+//!
+//! | reaper                            | canceller                              |
+//! |-----------------------------------|----------------------------------------|
+//! | 1. result = r                     | 1. Waiting(n) → Cancelling, or give up |
+//! | 2. done = true                    | 2. ask the kernel, by address          |
+//! | 3. Waiting(n) → Runnable;         | 3. Cancelling → Waiting(n)             |
+//! |    if that fails, leave it to the | 4. if done: Waiting(n) → Runnable, and |
+//! |    canceller                      |    whoever's CAS succeeds queues the G |
+//!
+//! Sequential consistency of `done` and the status makes one of them see the other.
+//! The mark lies in the G, not here: the canceller looks at it when this struct
+//! may be gone.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use crate::g::header::GRef;
+use crate::g::status::WaitId;
+
+/// An operation in flight.
+#[derive(Debug)]
+pub(crate) struct Op {
+    g: GRef,
+    wait: Cell<WaitId>,
+    result: Cell<i32>,
+    flags: Cell<u32>,
+    timed_out: AtomicBool,
+    /// The ring that it was queued on, -1 before.
+    /// Ordering: relaxed; ordered by the status around it.
+    ring_fd: AtomicI32,
+}
+
+impl Op {
+    pub(crate) fn new(g: GRef) -> Op {
+        Op {
+            g,
+            wait: Cell::new(WaitId::default()),
+            result: Cell::new(0),
+            flags: Cell::new(0),
+            timed_out: AtomicBool::new(false),
+            ring_fd: AtomicI32::new(-1),
+        }
+    }
+
+    /// Binds the operation to the wait that it will end and the ring it goes to.
+    pub(crate) fn bind(&self, wait: WaitId, ring_fd: i32) {
+        self.g.op_done.store(0, Ordering::SeqCst);
+        self.g.op.store(std::ptr::from_ref(self).cast_mut().cast(), Ordering::Relaxed);
+        self.wait.set(wait);
+        self.ring_fd.store(ring_fd, Ordering::Relaxed);
+    }
+
+    /// The name of the operation in the kernel.
+    pub(crate) fn user_data(&self) -> u64 {
+        std::ptr::from_ref(self).expose_provenance() as u64
+    }
+
+    pub(crate) fn ring_fd(&self) -> i32 {
+        self.ring_fd.load(Ordering::Relaxed)
+    }
+
+    /// The kernel's result: a length or descriptor, or a negated error number.
+    pub(crate) fn result(&self) -> i32 {
+        self.result.get()
+    }
+
+    /// The completion's flags.
+    pub(crate) fn flags(&self) -> u32 {
+        self.flags.get()
+    }
+
+    /// The reaper's side. Gives the G if its wake token was taken.
+    pub(crate) fn complete(&self, result: i32, flags: u32) -> Option<GRef> {
+        self.result.set(result);
+        self.flags.set(flags);
+        let (g, wait) = (self.g, self.wait.get());
+        // From here on a canceller may wake the G, and this struct may go.
+        g.op_done.store(1, Ordering::SeqCst);
+        g.status.wake(wait).then_some(g)
+    }
+
+    /// Notes that a deadline, not the kernel, asked for the end.
+    pub(crate) fn set_timed_out(&self) {
+        self.timed_out.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn timed_out(&self) -> bool {
+        self.timed_out.load(Ordering::Relaxed)
+    }
+}

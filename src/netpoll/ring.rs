@@ -1,0 +1,385 @@
+//! The ring of one P.
+//!
+//! Flags, and why these (`docs/ARCHITECTURE.md` has the measurements):
+//!
+//! - `COOP_TASKRUN | TASKRUN_FLAG`: no interrupt per completion; a flag in shared
+//!   memory tells the scheduler that entering the kernel would yield completions.
+//! - `CQSIZE`: room for many completions between two looks.
+//! - `SUBMIT_ALL`: one bad entry does not hold up those behind it.
+//! - Not `SINGLE_ISSUER` and not `DEFER_TASKRUN`: such a ring belongs to one
+//!   thread for ever, and a P moves between threads. Not `SQPOLL`: it burns a core.
+//! - No registered ring descriptor: those are per thread.
+//!
+//! Whoever holds the P owns the ring. What other threads may do: [`Waker::wake`],
+//! and cancel an operation by the ring's descriptor (`sys::uring::sync_cancel`).
+//!
+//! Nothing is lost: a full submission queue is flushed; a flush that the kernel
+//! refuses for now leaves the entries queued; completions beyond the queue's room
+//! are kept by the kernel (`NODROP`) and collected at the next enter.
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, UnsafeCell};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use io_uring::squeue::Entry;
+use io_uring::{Builder, IoUring};
+
+use super::op::Op;
+use super::probe::Features;
+use super::sqe;
+use crate::g::list::GList;
+use crate::sys::clock::{self, NEVER};
+use crate::sys::errno::cvt;
+use crate::sys::uring::send_msg_ring;
+
+/// Submission entries a P may queue before it must flush.
+pub(crate) const ENTRIES: u32 = 256;
+/// Completions a P may leave unread before the kernel sets some aside.
+const COMPLETIONS: u32 = 4096;
+
+const ENTER_GETEVENTS: u32 = 1;
+const ENTER_EXT_ARG: u32 = 1 << 3;
+const ENTER_NO_IOWAIT: u32 = 1 << 7;
+
+/// Completions that carry no operation: a wake, or the answer to a cancel.
+const TAG_WAKE: u64 = 1;
+const TAG_EVENTFD: u64 = 2;
+
+/// The argument of a timed `io_uring_enter(2)` (`struct io_uring_getevents_arg`).
+#[repr(C)]
+struct GetEventsArg {
+    sigmask: u64,
+    sigmask_sz: u32,
+    min_wait_usec: u32,
+    ts: u64,
+}
+
+/// The set-up that every ring of the runtime shares.
+pub(crate) fn builder() -> Builder {
+    let mut b = IoUring::builder();
+    b.dontfork()
+        .setup_coop_taskrun()
+        .setup_taskrun_flag()
+        .setup_submit_all()
+        .setup_cqsize(COMPLETIONS);
+    b
+}
+
+/// Counts that metrics read.
+#[derive(Debug, Default)]
+pub(crate) struct RingStats {
+    pub(crate) enters: crate::util::counter::Counter,
+    pub(crate) submitted: crate::util::counter::Counter,
+    pub(crate) completed: crate::util::counter::Counter,
+    /// Reaps that found at least one completion.
+    pub(crate) batches: crate::util::counter::Counter,
+}
+
+/// How another thread ends a ring's wait.
+#[derive(Debug)]
+pub(crate) struct Waker {
+    ring_fd: i32,
+    /// Where messages are not to be had: the eventfd that the ring reads.
+    event_fd: Option<i32>,
+}
+
+impl Waker {
+    /// Makes the ring's wait return. One system call; never blocks.
+    pub(crate) fn wake(&self) {
+        match self.event_fd {
+            None => {
+                // The only failures are a full completion queue without memory for an overflow
+                // entry (then the waiter has completions to wake it) and a ring closed at shutdown.
+                let _ = send_msg_ring(self.ring_fd, TAG_WAKE);
+            }
+            Some(fd) => {
+                let one = 1u64.to_ne_bytes();
+                // SAFETY: the descriptor is open and the bytes are valid; an eventfd counter that is
+                // full (EAGAIN) wakes just as well.
+                unsafe { libc::write(fd, one.as_ptr().cast(), one.len()) };
+            }
+        }
+    }
+}
+
+/// A ring, owned by whoever holds its P.
+pub(crate) struct Ring {
+    /// Closed by [`Ring::close`] or by dropping, whichever comes first.
+    uring: UnsafeCell<ManuallyDrop<IoUring>>,
+    eventfd: Cell<Option<OwnedFd>>,
+    closed: Cell<bool>,
+    waker: Waker,
+    features: Features,
+    /// Entries queued and not submitted.
+    pending: Cell<u32>,
+    /// When the first of them was queued.
+    pending_since_ns: Cell<u64>,
+    /// Operations that have not completed, queued ones included.
+    /// Ordering: relaxed; sysmon reads it as a hint.
+    inflight: AtomicU32,
+    eventfd_buf: UnsafeCell<u64>,
+    eventfd_armed: Cell<bool>,
+    pub(crate) stats: RingStats,
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ring").field("fd", &self.fd()).field("inflight", &self.inflight).finish_non_exhaustive()
+    }
+}
+
+impl Ring {
+    /// Makes a ring.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's; `probe::explain_here` puts them in words.
+    pub(crate) fn new(features: Features) -> io::Result<Ring> {
+        let uring = builder().build(ENTRIES)?;
+        let eventfd = if features.msg_wake {
+            None
+        } else {
+            // SAFETY: takes plain integers and returns a descriptor that nobody else owns.
+            let fd = cvt(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+            // SAFETY: as above. Blocking mode is not needed: the ring polls a non-blocking eventfd only
+            // if it is cleared of O_NONBLOCK, so make it blocking for the read; writes never block in practice.
+            let owned = unsafe { OwnedFd::from_raw_fd(fd) };
+            // SAFETY: takes plain integers on a descriptor that is open.
+            cvt(unsafe { libc::fcntl(fd, libc::F_SETFL, 0) })?;
+            Some(owned)
+        };
+        Ok(Ring {
+            waker: Waker {
+                ring_fd: uring.as_raw_fd(),
+                event_fd: eventfd.as_ref().map(AsRawFd::as_raw_fd),
+            },
+            uring: UnsafeCell::new(ManuallyDrop::new(uring)),
+            eventfd: Cell::new(eventfd),
+            closed: Cell::new(false),
+            features,
+            pending: Cell::new(0),
+            pending_since_ns: Cell::new(NEVER),
+            inflight: AtomicU32::new(0),
+            eventfd_buf: UnsafeCell::new(0),
+            eventfd_armed: Cell::new(false),
+            stats: RingStats::default(),
+        })
+    }
+
+    #[inline(always)]
+    fn uring(&self) -> &IoUring {
+        debug_assert!(!self.closed.get(), "the ring is closed");
+        // SAFETY: the ring is only taken out by `close`, after its last use.
+        unsafe { &*self.uring.get() }
+    }
+
+    /// Gives the descriptors and mappings back, at the end of the runtime; nothing
+    /// is in flight.
+    pub(crate) fn close(&self) {
+        if !self.closed.replace(true) {
+            // SAFETY: the flag makes this the one time, and nobody uses the ring after its runtime.
+            unsafe { ManuallyDrop::drop(&mut *self.uring.get()) };
+            self.eventfd.take();
+        }
+    }
+
+    pub(crate) fn fd(&self) -> i32 {
+        self.waker.ring_fd
+    }
+
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    /// Operations in flight or queued.
+    #[inline(always)]
+    pub(crate) fn inflight(&self) -> u32 {
+        self.inflight.load(Ordering::Relaxed)
+    }
+
+    /// Entries queued and not submitted.
+    #[inline(always)]
+    pub(crate) fn pending(&self) -> u32 {
+        self.pending.get()
+    }
+
+    /// When the first queued entry was queued, `NEVER` if none is.
+    #[inline(always)]
+    pub(crate) fn pending_since_ns(&self) -> u64 {
+        self.pending_since_ns.get()
+    }
+
+    /// Queues an entry for `op`; flushes first if the queue is full, and gives
+    /// back what completed meanwhile through `ready`.
+    ///
+    /// # Safety
+    ///
+    /// - The caller holds the P.
+    /// - What the entry points at stays valid until `op` has completed, and `op`
+    ///   stays where it is until then.
+    pub(crate) unsafe fn queue(&self, entry: Entry, op: &Op, now_ns: u64, ready: &mut GList) {
+        let entry = entry.user_data(op.user_data());
+        self.inflight.store(self.inflight() + 1, Ordering::Relaxed);
+        // SAFETY: by this function's contract.
+        unsafe { self.push(&entry, now_ns, ready) };
+    }
+
+    /// # Safety
+    ///
+    /// As [`Ring::queue`].
+    unsafe fn push(&self, entry: &Entry, now_ns: u64, ready: &mut GList) {
+        loop {
+            // SAFETY: the caller holds the P, so no other thread uses this end of the queue.
+            let pushed = unsafe { self.uring().submission_shared().push(entry) };
+            if pushed.is_ok() {
+                break;
+            }
+            // Full: the kernel takes entries unless it is short of memory or of room for
+            // completions; reaping makes room.
+            if self.enter(0, None).is_err() {
+                self.reap(ready);
+                clock::nap(20_000);
+            }
+        }
+        if self.pending.get() == 0 {
+            self.pending_since_ns.set(now_ns);
+        }
+        self.pending.set(self.pending.get() + 1);
+    }
+
+    /// Whether completions can be reaped, from shared memory alone.
+    #[inline(always)]
+    pub(crate) fn has_completions(&self) -> bool {
+        // SAFETY: the caller holds the P, so no other thread uses this end of the queue.
+        unsafe { !self.uring().completion_shared().is_empty() }
+    }
+
+    /// Whether entering the kernel would give completions: task work waits, or
+    /// completions were set aside.
+    #[inline(always)]
+    pub(crate) fn wants_enter(&self) -> bool {
+        // SAFETY: as in `has_completions`.
+        let sq = unsafe { self.uring().submission_shared() };
+        sq.taskrun() || sq.cq_overflow()
+    }
+
+    /// Submits what is queued and collects what the kernel has, without waiting.
+    pub(crate) fn flush(&self) {
+        // A refusal (EBUSY, EAGAIN) leaves the entries queued for the next flush.
+        let _ = self.enter(0, None);
+    }
+
+    /// Waits until a completion comes, a wake, a signal, or the deadline.
+    pub(crate) fn wait(&self, deadline_ns: u64) {
+        self.arm_eventfd();
+        let _ = self.enter(1, Some(deadline_ns));
+    }
+
+    /// Reads all completions; the Gs whose wait they end go to `ready`. Gives
+    /// how many operations completed.
+    pub(crate) fn reap(&self, ready: &mut GList) -> usize {
+        let mut n = 0;
+        // SAFETY: the caller holds the P, so no other thread uses this end of the queue.
+        let cq = unsafe { self.uring().completion_shared() };
+        for cqe in cq {
+            match cqe.user_data() {
+                TAG_WAKE | 0 => {}
+                TAG_EVENTFD => self.eventfd_armed.set(false),
+                at => {
+                    n += 1;
+                    let op = std::ptr::with_exposed_provenance::<Op>(at as usize);
+                    // SAFETY: the address was given by `queue`, whose caller keeps the operation in
+                    // place until this very completion was delivered, exactly once.
+                    let op = unsafe { &*op };
+                    if let Some(g) = op.complete(cqe.result(), cqe.flags()) {
+                        ready.push(g);
+                    }
+                }
+            }
+        }
+        if n > 0 {
+            self.inflight.store(self.inflight() - n as u32, Ordering::Relaxed);
+            self.stats.completed.add(n as u64);
+            self.stats.batches.add(1);
+        }
+        n
+    }
+
+    /// Enters the kernel: submits all that is queued and, if `min_complete`,
+    /// waits for completions until the deadline.
+    fn enter(&self, min_complete: u32, deadline_ns: Option<u64>) -> io::Result<usize> {
+        let pending = self.pending.get();
+        let timeout_ns =
+            deadline_ns.filter(|&d| d != NEVER).map(|d| d.saturating_sub(clock::now_ns()));
+        let ts = clock::timespec(timeout_ns.unwrap_or(0));
+        let arg = GetEventsArg {
+            sigmask: 0,
+            sigmask_sz: 0,
+            min_wait_usec: 0,
+            ts: if timeout_ns.is_some() { (&raw const ts).expose_provenance() as u64 } else { 0 },
+        };
+        let mut flags = ENTER_GETEVENTS | ENTER_EXT_ARG;
+        if self.features.no_iowait && min_complete > 0 {
+            flags |= ENTER_NO_IOWAIT;
+        }
+        self.stats.enters.add(1);
+        // SAFETY:
+        // - the queued entries satisfy `queue`'s contract.
+        // - the argument and the timespec have the kernel's layout and outlive the call.
+        let r = unsafe { self.uring().submitter().enter(pending, min_complete, flags, Some(&arg)) };
+        if let Ok(n) = r {
+            self.note_submitted(n as u32);
+        } else if pending > 0 {
+            // With nothing submitted the error is the call's; what is queued stays queued.
+            // SAFETY: the caller holds the P.
+            let left = unsafe { self.uring().submission_shared().len() } as u32;
+            self.note_submitted(pending - left.min(pending));
+        }
+        r
+    }
+
+    fn note_submitted(&self, n: u32) {
+        let left = self.pending.get() - n.min(self.pending.get());
+        self.pending.set(left);
+        if left == 0 {
+            self.pending_since_ns.set(NEVER);
+        }
+        self.stats.submitted.add(u64::from(n));
+    }
+
+    /// Queues the read of the eventfd that ends a wait, where messages cannot.
+    fn arm_eventfd(&self) {
+        let Some(fd) = self.waker.event_fd else { return };
+        if self.eventfd_armed.replace(true) {
+            return;
+        }
+        let entry =
+            sqe::read_eventfd(fd, self.eventfd_buf.get()).user_data(TAG_EVENTFD);
+        let mut ready = GList::new();
+        // SAFETY: the buffer is the ring's own and lives as long as it.
+        unsafe { self.push(&entry, 0, &mut ready) };
+        debug_assert!(ready.is_empty(), "the queue was flushed before a wait");
+    }
+
+    /// Forgets that the eventfd is armed: another thread takes the ring over, and
+    /// the read that the last one submitted completes on that thread alone.
+    pub(crate) fn adopt(&self, ready: &mut GList) {
+        if self.waker.event_fd.is_some() && self.eventfd_armed.get() {
+            let entry = sqe::cancel(TAG_EVENTFD).user_data(0);
+            // SAFETY: a cancel points at nothing.
+            unsafe { self.push(&entry, 0, ready) };
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,158 @@
+//! A ring by itself, on a plain thread: what the scheduler relies on.
+
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+
+use super::*;
+use crate::g::header::GRef;
+use crate::g::slab;
+use crate::g::status::{Reason, WaitId};
+use crate::netpoll::probe;
+
+fn ring() -> Ring {
+    Ring::new(probe::probe().expect("these tests need io_uring")).unwrap()
+}
+
+fn eventfd_ring() -> Ring {
+    Ring::new(Features { msg_wake: false, ..probe::probe().unwrap() }).unwrap()
+}
+
+fn waiting_g() -> (GRef, WaitId) {
+    let mut g = None;
+    slab::take(0, false, 0, 1, |slot| g = Some(slot));
+    let g = g.unwrap();
+    g.status.set_new();
+    g.status.set_runnable();
+    g.status.set_running();
+    (g, g.status.set_waiting(Reason::Io))
+}
+
+/// Queues a receive on `from` for a goroutine that waits.
+fn recv(ring: &Ring, from: &UnixStream, buf: &mut [u8], ready: &mut GList) -> (GRef, Box<Op>) {
+    let (g, wait) = waiting_g();
+    let op = Box::new(Op::new(g));
+    op.bind(wait, ring.fd());
+    let entry = sqe::recv(from.as_raw_fd(), buf.as_mut_ptr(), buf.len() as u32, 0, true);
+    // SAFETY: the tests keep the buffer and the operation until it has completed.
+    unsafe { ring.queue(entry, &op, 1, ready) };
+    (g, op)
+}
+
+fn wait_for(ring: &Ring, n: usize, ready: &mut GList) {
+    let mut got = ring.reap(ready);
+    while got < n {
+        ring.wait(clock::now_ns() + 5_000_000_000);
+        let more = ring.reap(ready);
+        assert!(more > 0, "no completion came");
+        got += more;
+    }
+}
+
+#[test]
+fn a_completion_readies_the_g() {
+    let ring = ring();
+    let (a, mut b) = UnixStream::pair().unwrap();
+    let mut buf = [0; 8];
+    let mut ready = GList::new();
+    let (g, op) = recv(&ring, &a, &mut buf, &mut ready);
+    assert_eq!((ring.inflight(), ring.pending()), (1, 1));
+    ring.flush();
+    assert_eq!(ring.pending(), 0);
+    b.write_all(b"hi").unwrap();
+    wait_for(&ring, 1, &mut ready);
+    assert_eq!(ready.pop(), Some(g));
+    assert_eq!(op.result(), 2);
+    assert_eq!(ring.inflight(), 0);
+}
+
+#[test]
+fn a_full_submission_queue_is_flushed_and_loses_nothing() {
+    let ring = ring();
+    let n = ENTRIES as usize * 3;
+    let (a, mut b) = UnixStream::pair().unwrap();
+    let mut bufs = vec![[0u8; 1]; n];
+    let mut ready = GList::new();
+    let ops: Vec<_> = bufs.iter_mut().map(|buf| recv(&ring, &a, buf, &mut ready)).collect();
+    assert_eq!(ring.inflight() as usize + ready.len(), n);
+    ring.flush();
+    b.write_all(&vec![7; n]).unwrap();
+    wait_for(&ring, n, &mut ready);
+    assert_eq!(ready.len(), n);
+    assert!(ops.iter().all(|(_, op)| op.result() == 1));
+}
+
+#[test]
+fn completions_beyond_the_queue_are_kept() {
+    let ring = ring();
+    let n = COMPLETIONS as usize + 500;
+    let (a, b) = UnixStream::pair().unwrap();
+    let mut bufs = vec![[0u8; 1]; n];
+    let mut ready = GList::new();
+    let ops: Vec<_> = bufs.iter_mut().map(|buf| recv(&ring, &a, buf, &mut ready)).collect();
+    ring.flush();
+    // Every receive completes at once, with the end of the stream.
+    drop(b);
+    wait_for(&ring, n, &mut ready);
+    assert_eq!(ready.len(), n);
+    assert!(ops.iter().all(|(_, op)| op.result() == 0));
+    assert_eq!(ring.inflight(), 0);
+}
+
+#[test]
+fn a_wake_ends_the_wait() {
+    for ring in [ring(), eventfd_ring()] {
+        std::thread::scope(|s| {
+            // The waker is the one part of a ring that other threads use.
+            let waker = WakerRef(ring.waker());
+            s.spawn(move || {
+                let waker = waker;
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                waker.0.wake();
+            });
+            let mut ready = GList::new();
+            ring.wait(NEVER);
+            assert_eq!(ring.reap(&mut ready), 0);
+            // An early wake is not lost.
+            ring.waker().wake();
+            ring.wait(NEVER);
+            ring.reap(&mut ready);
+        });
+    }
+}
+
+struct WakerRef<'a>(&'a Waker);
+
+#[test]
+fn a_wait_ends_at_its_deadline() {
+    let ring = ring();
+    let before = clock::now_ns();
+    ring.wait(before + 1_000_000);
+    assert!(clock::now_ns() >= before + 1_000_000);
+}
+
+#[test]
+fn a_cancelled_operation_completes() {
+    let ring = ring();
+    let (a, _b) = UnixStream::pair().unwrap();
+    let mut buf = [0; 1];
+    let mut ready = GList::new();
+    let (_, op) = recv(&ring, &a, &mut buf, &mut ready);
+    let early = crate::sys::uring::sync_cancel(ring.fd(), op.user_data());
+    assert_eq!(early.unwrap_err().raw_os_error(), Some(libc::ENOENT));
+    ring.flush();
+    crate::sys::uring::sync_cancel(ring.fd(), op.user_data()).unwrap();
+    wait_for(&ring, 1, &mut ready);
+    assert_eq!(op.result(), -libc::ECANCELED);
+}
+
+#[test]
+fn closing_gives_the_descriptors_back() {
+    let ring = eventfd_ring();
+    let fds = [ring.fd(), ring.waker().event_fd.unwrap()];
+    ring.close();
+    for fd in fds {
+        // SAFETY: asks about a descriptor number, whatever it is.
+        assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETFD) }, -1);
+    }
+}

@@ -1,0 +1,477 @@
+//! From the builder's words to running threads, and back: the only part that
+//! knows everything.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use windlass_topology::{Plan, Request, Source, Topology, default_processors, plan};
+
+use crate::config::Config;
+use crate::g::header;
+use crate::g::stack::StackPool;
+use crate::metrics::RuntimeMetrics;
+use crate::netpoll::probe;
+use crate::netpoll::ring::Ring;
+use crate::sched::current;
+use crate::sched::fault;
+use crate::sched::global::NodeQueue;
+use crate::sched::idle::IdleSet;
+use crate::sched::m::M;
+use crate::sched::p::{P, StealLevel};
+use crate::sched::park::Cancelled;
+use crate::sched::run;
+use crate::sched::spawn::{self, Options};
+use crate::sched::state::{Node, Phase, Sched};
+use crate::sched::sysmon;
+use crate::sched::wake;
+use crate::sys::signal::{self, AltStack};
+use crate::sys::{affinity, clock, mmap, sched as threads};
+use crate::task::JoinHandle;
+use crate::util::padded::Padded;
+
+/// The stack of the main goroutine: like a program's main thread.
+const MAIN_STACK_BYTES: usize = 8 * 1024 * 1024;
+
+/// Chooses the properties of a [`Runtime`].
+///
+/// # Examples
+///
+/// ```
+/// // SAFETY: the program keeps no thread-local borrow across a call that parks.
+/// let rt = unsafe { windlass::Builder::new().processors(2).pin(false).build()? };
+/// assert_eq!(rt.run(|| 6 * 7), 42);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "a builder does nothing until it builds"]
+pub struct Builder {
+    config: Config,
+}
+
+impl Builder {
+    /// A builder with the defaults: a P on every CPU that the process may use, up to
+    /// its CPU quota, each pinned.
+    pub fn new() -> Builder {
+        Builder::default()
+    }
+
+    /// Sets the number of Ps: how many goroutines run at the same time. May exceed
+    /// the CPUs; at most 4096.
+    pub fn processors(mut self, n: usize) -> Builder {
+        self.config.processors = Some(n);
+        self
+    }
+
+    /// Restricts the Ps to NUMA nodes, by the kernel's numbers.
+    pub fn nodes(mut self, os_ids: &[u32]) -> Builder {
+        self.config.nodes = Some(os_ids.to_vec());
+        self
+    }
+
+    /// Whether the threads of a P are pinned to its CPU (default: yes).
+    pub fn pin(mut self, pin: bool) -> Builder {
+        self.config.pin = pin;
+        self
+    }
+
+    /// Sets the default virtual size of goroutine stacks in bytes, between 16 KiB
+    /// and 4 GiB; 256 KiB if not set. Only touched pages use memory.
+    pub fn stack_size(mut self, bytes: usize) -> Builder {
+        self.config.stack_bytes = bytes;
+        self
+    }
+
+    /// Bounds the threads that run goroutines; 10,000 if not set.
+    pub fn max_threads(mut self, n: usize) -> Builder {
+        self.config.max_threads = n;
+        self
+    }
+
+    /// Names the runtime: the prefix of its threads' names.
+    pub fn name(mut self, name: impl Into<String>) -> Builder {
+        self.config.name = name.into();
+        self
+    }
+
+    /// Uses a given machine instead of looking at this one. Threads are pinned only
+    /// if it is this machine.
+    pub fn topology(mut self, topology: Topology) -> Builder {
+        self.config.topology = Some(topology);
+        self
+    }
+
+    /// Builds the runtime: finds out what the machine and the kernel offer, plans
+    /// where the Ps go, and makes their rings. Starts no thread.
+    ///
+    /// # Safety
+    ///
+    /// This is the one promise that windlass needs and the compiler cannot check.
+    /// A goroutine may go on running on another thread after any call into windlass.
+    /// So, in every goroutine of this runtime:
+    ///
+    /// - no borrow of a thread-local (inside `LocalKey::with`, or an address taken
+    ///   from one) lives across a call into windlass that can park;
+    /// - no value that is not `Send`, and that is shared with other code of the same
+    ///   thread through a thread-local (a guard of a re-entrant lock, an entered
+    ///   `tracing` span, an `Rc` clone kept in a thread-local), lives across one.
+    ///
+    /// docs/SAFETY.md explains each hazard with an example.
+    ///
+    /// # Errors
+    ///
+    /// - `InvalidInput` for settings that make no sense.
+    /// - What keeps io_uring from working here (`PermissionDenied`, `Unsupported`,
+    ///   `OutOfMemory`), with the cause and the cure in the message.
+    /// - The kernel's when memory or descriptors are short.
+    ///
+    /// Nothing is left behind: no thread, no mapping, no descriptor.
+    ///
+    /// # Panics
+    ///
+    /// Inside a goroutine.
+    pub unsafe fn build(self) -> io::Result<Runtime> {
+        assert!(
+            current::m().is_none(),
+            "windlass: Builder::build was called inside a goroutine of a windlass runtime"
+        );
+        self.config.check()?;
+        let topology = match self.config.topology.clone() {
+            Some(topology) => topology,
+            None => Topology::detect().map_err(io::Error::other)?,
+        };
+        let n_ps = self.config.processors.unwrap_or_else(|| default_processors(&topology));
+        let request =
+            Request { n_ps: Some(n_ps), nodes: self.config.nodes.clone(), ..Request::default() };
+        let plan = plan(&topology, &request)
+            .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+        let sched = make_sched(self.config, &topology, &plan)?;
+        signal::install_fault_handler(fault::report);
+        Ok(Runtime { sched, topology, plan, running: Mutex::new(()) })
+    }
+}
+
+/// Makes nodes, Ps and rings from the plan.
+fn make_sched(config: Config, topology: &Topology, plan: &Plan) -> io::Result<Arc<Sched>> {
+    let this_machine = *topology.source() == Source::ThisMachine;
+    let features = probe::probe()?;
+    let guard = mmap::probe_guard()?;
+    let n_nodes = plan.nodes.len();
+    let bind_memory = this_machine && n_nodes > 1;
+    let nodes = plan
+        .nodes
+        .iter()
+        .enumerate()
+        .map(|(node_idx, node)| {
+            let has_memory = topology.nodes()[node.index].has_memory;
+            Node {
+                os_id: node.os_id,
+                ps: node.ps[0]..node.ps[node.ps.len() - 1] + 1,
+                queue: Padded(NodeQueue::new()),
+                idle: Padded(IdleSet::new(node.ps.len())),
+                stacks: StackPool::new(
+                    node_idx,
+                    (bind_memory && has_memory).then_some(node.os_id),
+                    guard,
+                    n_nodes,
+                ),
+            }
+        })
+        .collect::<Vec<_>>();
+    let ps = plan
+        .ps
+        .iter()
+        .map(|p| {
+            let levels = p
+                .levels
+                .iter()
+                .map(|l| StealLevel { kind: l.kind, victims: l.victims.clone() })
+                .collect();
+            let ring = Ring::new(features).map_err(|e| probe::explain_here(&e))?;
+            let first = nodes[p.node].ps.start;
+            Ok(P::new(p.index, p.cpu, p.node, p.index - first, levels, ring))
+        })
+        .collect::<io::Result<Vec<_>>>()?;
+    let pin = config.pin && this_machine;
+    let membarrier = threads::membarrier_register().is_ok();
+    Ok(Sched::new(config, pin, nodes, ps, membarrier))
+}
+
+/// A runtime: Ps with their rings, ready to run goroutines.
+///
+/// Dropping it disposes of goroutines that were queued and never run.
+pub struct Runtime {
+    sched: Arc<Sched>,
+    topology: Topology,
+    plan: Plan,
+    /// Held by the one call of `run`.
+    running: Mutex<()>,
+}
+
+impl Runtime {
+    /// Runs `f` as the main goroutine and gives its value. The calling thread is the
+    /// first of the runtime's threads meanwhile, pinned like the others; its affinity
+    /// is given back.
+    ///
+    /// When `f` returns, the goroutines that still live are cancelled: their
+    /// operations are cancelled and awaited, their stacks unwound, and all threads are
+    /// joined. A goroutine that never calls windlass again cannot be cancelled, and is
+    /// waited for.
+    ///
+    /// May be called again, with goroutines anew; between two runs spawning is refused.
+    ///
+    /// # Blocking
+    ///
+    /// Blocks the calling thread until all is over.
+    ///
+    /// # Panics
+    ///
+    /// With `f`'s panic; inside a goroutine; if another thread is in `run` of this
+    /// runtime; if the kernel gives no thread for the runtime's monitor.
+    pub fn run<F, T>(&self, f: F) -> T
+    where
+        F: FnOnce() -> T + Send,
+        T: Send,
+    {
+        assert!(
+            current::m().is_none(),
+            "windlass: Runtime::run was called inside a goroutine of a windlass runtime"
+        );
+        let Ok(_running) = self.running.try_lock().map_err(|e| match e {
+            std::sync::TryLockError::Poisoned(_) => unreachable!("a run's panic leaves no guard"),
+            std::sync::TryLockError::WouldBlock => {}
+        }) else {
+            panic!("windlass: Runtime::run was called while this runtime runs already");
+        };
+        let outcome = run_to_end(&self.sched, f);
+        drop(_running);
+        outcome.unwrap_or_else(|payload| resume_unwind(payload))
+    }
+
+    /// A handle to spawn goroutines from other threads.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle { sched: Arc::clone(&self.sched) }
+    }
+
+    /// The counters of the runtime.
+    #[must_use]
+    pub fn metrics(&self) -> RuntimeMetrics {
+        RuntimeMetrics::of(&self.sched)
+    }
+
+    /// The machine that the runtime was planned for.
+    #[must_use]
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Which P goes to which CPU of which node, and whom it steals from.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The number of Ps.
+    #[must_use]
+    pub fn processors(&self) -> usize {
+        self.sched.ps.len()
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        let sched = &self.sched;
+        // Between two runs or before the first: no M exists. From here on handles are refused.
+        sched.set_phase(Phase::Ended);
+        for node in &sched.nodes {
+            while let Some(g) = node.queue.pop() {
+                spawn::abandon(g);
+            }
+        }
+        for p in &sched.ps {
+            p.drain_caches();
+            p.ring.close();
+        }
+        for node in &sched.nodes {
+            // SAFETY: no goroutine has a stack: all have ended or never ran; the caches are empty.
+            unsafe { node.stacks.unmap() };
+        }
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("name", &self.sched.config.name)
+            .field("processors", &self.processors())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Runs the main goroutine on M0 and everything until the last thread is joined.
+fn run_to_end<F, T>(sched: &Arc<Sched>, f: F) -> std::thread::Result<T>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    let outcome = Mutex::new(None);
+    let main = {
+        let sched: &Sched = sched;
+        let outcome = &outcome;
+        move || {
+            let result = catch_unwind(AssertUnwindSafe(f));
+            *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            sched.set_phase(Phase::Cancelling);
+            sched.sysmon.note.wake();
+        }
+    };
+    let borrowed = Borrowed::take();
+    // The previous run's goroutines are counted as ended; M ids start anew with the threads.
+    sched.set_phase(Phase::Running);
+    let sysmon = {
+        let sched = Arc::clone(sched);
+        std::thread::Builder::new()
+            .name(format!("{}-sysmon", sched.config.name))
+            .spawn(move || sysmon::main(&sched))
+    };
+    let sysmon = match sysmon {
+        Ok(thread) => thread,
+        Err(e) => {
+            sched.set_phase(Phase::Ended);
+            drop(borrowed);
+            panic!("windlass: cannot start the runtime's monitor thread: {e}");
+        }
+    };
+    let m0 = Box::new(M::new(sched.next_m.fetch_add(1, std::sync::atomic::Ordering::Relaxed), &raw const **sched));
+    let m0_ptr: *const M = &raw const *m0;
+    {
+        sched.n_ms.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        sched.ms.lock().all.push(m0);
+    }
+    // SAFETY: the box lies in `Sched::ms` until it is cleared below, after this thread's last use.
+    let m0 = unsafe { &*m0_ptr };
+    run::take_p(m0, &sched.ps[0]);
+    spawn_main(sched, m0, main);
+    run::m_loop(m0);
+    // M0 leaves its loop when sysmon has found that nothing lives.
+    join(sysmon);
+    let threads = std::mem::take(&mut sched.ms.lock().threads);
+    threads.into_iter().for_each(join);
+    sched.offload.close();
+    wake::wait_for_outside_wakers();
+    end_ms(sched);
+    sched.set_phase(Phase::Ended);
+    drop(borrowed);
+    outcome
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
+        .unwrap_or_else(|| Err(Box::new(Cancelled)))
+}
+
+fn join(thread: std::thread::JoinHandle<()>) {
+    // The runtime's threads abort on a panic, so joining cannot fail.
+    let _ = thread.join();
+}
+
+/// Forgets the Ms of a run.
+fn end_ms(sched: &Sched) {
+    let mut ms = sched.ms.lock();
+    ms.spare.clear();
+    ms.all.clear();
+    sched.n_ms.store(0, std::sync::atomic::Ordering::Relaxed);
+    for p in &sched.ps {
+        p.owner.store(std::ptr::null_mut(), std::sync::atomic::Ordering::Release);
+    }
+}
+
+/// Queues the main goroutine on M0's P.
+#[track_caller]
+fn spawn_main<F: FnOnce() + Send>(sched: &Sched, m0: &M, f: F) {
+    let p = m0.p();
+    let node = sched.node_of(p);
+    let g = p.take_slot(header::class_of::<F, ()>(), node.os_id, sched.is_numa());
+    header::init(
+        g,
+        f,
+        header::Spawn {
+            id: p.next_id(),
+            parent: 0,
+            name: Some("main".into()),
+            site: Location::caller(),
+            stack_bytes: MAIN_STACK_BYTES.max(sched.config.stack_bytes),
+            home: p.node_idx,
+            sched: std::ptr::from_ref(sched).cast_mut().cast(),
+            refs: 1,
+        },
+    );
+    p.stats.spawned.add(1);
+    g.status.set_runnable();
+    wake::push_local(m0, g);
+}
+
+/// What `run` borrows of the calling thread, given back when dropped.
+struct Borrowed {
+    mask: Option<affinity::Mask>,
+    slack_ns: u64,
+    _stack: Option<AltStack>,
+}
+
+impl Borrowed {
+    fn take() -> Borrowed {
+        Borrowed {
+            mask: affinity::current(),
+            slack_ns: clock::tighten_timer_slack(),
+            _stack: AltStack::install().ok(),
+        }
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        if let Some(mask) = &self.mask {
+            affinity::restore(mask);
+        }
+        clock::restore_timer_slack(self.slack_ns);
+    }
+}
+
+/// A handle to a runtime, for threads outside it.
+#[derive(Clone)]
+pub struct Handle {
+    sched: Arc<Sched>,
+}
+
+impl Handle {
+    /// Spawns a goroutine from any thread. Before the first run it is queued; after a
+    /// run has ended it is refused: the closure is dropped, and joining gives
+    /// [`Cancelled`](crate::task::Cancelled).
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    #[track_caller]
+    pub fn spawn<F, T>(&self, f: F) -> JoinHandle<T>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let task =
+            spawn::spawn_foreign(&self.sched, f, Options::default(), Location::caller());
+        JoinHandle::new(task, header::take_fn::<F, T>())
+    }
+
+    /// The counters of the runtime.
+    #[must_use]
+    pub fn metrics(&self) -> RuntimeMetrics {
+        RuntimeMetrics::of(&self.sched)
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("name", &self.sched.config.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,107 @@
+//! Ending waits from outside: deadlines of operations, and the end of a run.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::Ordering;
+
+use super::m::M;
+use super::state::{Phase, Sched};
+use super::wake;
+use crate::g::header::GRef;
+use crate::g::slab;
+use crate::g::status::{Kind, Reason, Status, WaitId};
+use crate::netpoll::op::Op;
+use crate::sys::clock;
+use crate::sys::uring::sync_cancel;
+
+/// When to ask again for an operation that the kernel did not know yet.
+const RETRY_NS: u64 = 100_000;
+
+/// What asking the kernel came to.
+enum Asked {
+    /// The completion will come, or has come; nothing is left to do.
+    Settled,
+    /// The operation had completed while it was held: its G is the caller's to queue.
+    Ready,
+    /// The kernel has not got it yet (queued, not submitted).
+    TooEarly,
+}
+
+/// Asks the kernel to give up the operation that `g` waits for.
+fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> Asked {
+    if !g.status.begin_cancel(wait) {
+        return Asked::Settled;
+    }
+    let op = g.op.load(Ordering::Relaxed).cast::<Op>();
+    // SAFETY: the wait is held, so the frame with the operation stays (`netpoll::op`).
+    let op = unsafe { &*op };
+    if timed_out {
+        op.set_timed_out();
+    }
+    let answer = sync_cancel(op.ring_fd(), op.user_data());
+    let unknown = answer.is_err_and(|e| e.raw_os_error() == Some(libc::ENOENT));
+    g.status.end_cancel(wait);
+    // The operation may be gone from here on; its mark lies in the G.
+    if g.op_done.load(Ordering::SeqCst) != 0 {
+        return if g.status.wake(wait) { Asked::Ready } else { Asked::Settled };
+    }
+    if unknown { Asked::TooEarly } else { Asked::Settled }
+}
+
+/// Cancels operations whose deadline has passed, on an M that holds a P.
+pub(crate) fn deadlines(m: &M, due: Vec<(GRef, WaitId)>) {
+    if due.is_empty() {
+        return;
+    }
+    let p = m.p();
+    if p.ring.pending() > 0 {
+        p.ring.flush();
+    }
+    for (g, wait) in due {
+        p.stats.cancels.add(1);
+        match cancel_op(g, wait, true) {
+            Asked::Settled => {}
+            Asked::Ready => wake::ready(m, g),
+            Asked::TooEarly => p.timers.add(clock::now_ns() + RETRY_NS, g, wait),
+        }
+    }
+}
+
+impl Sched {
+    /// One sweep of the end of a run: every goroutine that waits for something
+    /// that can be cut short is made to notice. Called by sysmon until none lives.
+    pub(crate) fn cancel_waiting(&self) {
+        debug_assert_eq!(self.phase(), Phase::Cancelling);
+        slab::for_each(|g| {
+            let status = g.status.load();
+            let mine = std::ptr::eq(g.sched(), std::ptr::from_ref(self).cast());
+            if status.kind() != Kind::Waiting || !mine {
+                return;
+            }
+            let Some(wait) = Status::wait_of(status) else { return };
+            match status.reason() {
+                Reason::Io => {
+                    if let Asked::Ready = cancel_op(g, wait, false) {
+                        self.inject(g);
+                    }
+                }
+                Reason::Park | Reason::Sleep | Reason::Join => {
+                    if g.status.wake(wait) {
+                        self.wait_for_commit(g);
+                        self.inject(g);
+                    }
+                }
+                Reason::Scope | Reason::Offload | Reason::None => {}
+            }
+        });
+    }
+
+    /// Waits until no M is in the middle of parking `g`, whose token the caller has.
+    fn wait_for_commit(&self, g: GRef) {
+        let ms = self.ms.lock();
+        for m in &ms.all {
+            while m.committing.load(Ordering::Acquire) == g.as_ptr() {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}

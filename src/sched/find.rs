@@ -1,0 +1,294 @@
+//! Where an M looks for a goroutine, in order.
+//!
+//! On every dispatch, from memory alone: the ring's completion queue (two loads),
+//! runnext, the local queue. Every few µs, counted in dispatches so that the clock
+//! is not read each time: due timers, ring entries that wait too long, task work
+//! that the kernel has for us, and every 61st dispatch the node queue, so that
+//! nothing there starves. When dry: flush the ring, a batch from the node queue,
+//! steal, other nodes' queues, spin, sleep.
+
+use std::sync::atomic::Ordering;
+
+use super::handoff::bump;
+use super::idle;
+use super::m::M;
+use super::p::P;
+use super::state::Phase;
+use super::steal;
+use super::wake;
+use crate::config::{FLUSH_AFTER_NS, RUNNEXT_SLICE_NS};
+use crate::g::header::GRef;
+use crate::g::list::GList;
+use crate::sys::clock::{self, NEVER};
+use crate::sys::futex;
+
+/// How often the clock is looked at, roughly.
+const TICK_NS: u64 = 10_000;
+/// Go's fairness tick: one dispatch in so many looks at the node queue first.
+const NODE_QUEUE_EVERY: u32 = 61;
+/// Go's bound on a batch from the global queue.
+const NODE_BATCH: usize = 128;
+/// How long an M looks for work before it sleeps, while other Ps are busy. A
+/// sleep and a wake-up cost about this much (`docs/BENCHMARKS.md`).
+const SPIN_NS: u64 = 20_000;
+
+/// The next goroutine for `m` to run; sleeps until there is one. `None` when the
+/// run is over.
+#[inline]
+pub(crate) fn find(m: &M) -> Option<GRef> {
+    let p = m.p();
+    loop {
+        let local = &p.local;
+        match local.budget.get() {
+            0 => {
+                if let Some(g) = tick(m, p) {
+                    return Some(begin_slice(p, g));
+                }
+            }
+            n => local.budget.set(n - 1),
+        }
+        if p.ring.inflight() > 0 && p.ring.has_completions() {
+            reap(m, p);
+        }
+        if let Some(g) = p.runq.take_runnext() {
+            if !slice_is_over(p) {
+                p.stats.runnext_dispatches.add(1);
+                return Some(g);
+            }
+            wake::push_local(m, g);
+        }
+        if let Some(g) = p.runq.pop() {
+            return Some(begin_slice(p, g));
+        }
+        match find_dry(m, p) {
+            Dry::Run(g) => return Some(begin_slice(p, g)),
+            Dry::LookAgain => {}
+            Dry::Stop => return None,
+        }
+    }
+}
+
+/// A goroutine that did not come from runnext begins a slice of its own.
+#[inline(always)]
+fn begin_slice(p: &P, g: GRef) -> GRef {
+    bump(&p.schedtick);
+    p.local.slice_start_ns.set(p.local.now_ns.get());
+    g
+}
+
+/// Whether a chain of hand-overs through runnext has had its share: one slice by
+/// the clock, if somebody else waits.
+#[inline(always)]
+fn slice_is_over(p: &P) -> bool {
+    p.local.now_ns.get() > p.local.slice_start_ns.get() + RUNNEXT_SLICE_NS && p.runq.len() > 0
+}
+
+/// What must happen now and then however busy the P is.
+#[inline(never)]
+fn tick(m: &M, p: &P) -> Option<GRef> {
+    let local = &p.local;
+    let interval = local.interval.get();
+    let now_ns = clock::now_ns();
+    let elapsed_ns = now_ns.saturating_sub(local.now_ns.replace(now_ns)).max(1);
+    let next = (u64::from(interval) * TICK_NS / elapsed_ns).clamp(1, u64::from(NODE_QUEUE_EVERY));
+    local.interval.set(next as u32);
+    local.budget.set(next as u32 - 1);
+    if p.timers.next_ns() <= now_ns {
+        run_timers_of(m, p);
+    }
+    let ring = &p.ring;
+    if ring.inflight() > 0 {
+        let waited = now_ns.saturating_sub(ring.pending_since_ns());
+        if ring.wants_enter() || (ring.pending() > 0 && waited >= FLUSH_AFTER_NS) {
+            ring.flush();
+        }
+    }
+    let since = local.since_node_queue.get() + interval;
+    if since < NODE_QUEUE_EVERY {
+        local.since_node_queue.set(since);
+        return None;
+    }
+    local.since_node_queue.set(0);
+    m.sched().node_of(p).queue.pop()
+}
+
+/// Collects what the ring has completed.
+#[inline(never)]
+fn reap(m: &M, p: &P) {
+    let mut ready = GList::new();
+    p.ring.reap(&mut ready);
+    wake::ready_all(m, ready);
+}
+
+/// Runs the due timers of a P: the caller's own, or a victim's.
+pub(crate) fn run_timers_of(m: &M, p: &P) {
+    let expired = p.timers.expire(clock::now_ns());
+    super::cancel::deadlines(m, expired.cancel);
+    wake::ready_all(m, expired.ready);
+}
+
+enum Dry {
+    Run(GRef),
+    LookAgain,
+    Stop,
+}
+
+/// Nothing lies at hand.
+#[cold]
+#[inline(never)]
+fn find_dry(m: &M, p: &P) -> Dry {
+    let sched = m.sched();
+    if sched.phase() == Phase::Stopping {
+        return Dry::Stop;
+    }
+    let now_ns = clock::now_ns();
+    p.local.now_ns.set(now_ns);
+    p.local.budget.set(0);
+    if p.timers.next_ns() <= now_ns {
+        run_timers_of(m, p);
+        return Dry::LookAgain;
+    }
+    let alone = sched.n_idle.load(Ordering::Relaxed) + 1 == sched.ps.len();
+    if p.ring.pending() > 0 && !alone || p.ring.inflight() > 0 && p.ring.wants_enter() {
+        p.ring.flush();
+        if p.ring.has_completions() {
+            return found_by_spinner(m, p, Dry::LookAgain);
+        }
+    }
+    if let Some(g) = take_batch(m, p.node_idx) {
+        return found_by_spinner(m, p, Dry::Run(g));
+    }
+    if !alone || sched.nodes.len() > 1 {
+        if let Some(found) = search(m, p, now_ns) {
+            return found_by_spinner(m, p, found);
+        }
+    }
+    sleep(m, p);
+    Dry::LookAgain
+}
+
+/// Steals, and looks at other nodes' queues; for a while if this M may spin.
+fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
+    let sched = m.sched();
+    let node = sched.node_of(p);
+    if !m.spinning.get() {
+        let n_busy = node.ps.len() - node.idle.n_idle();
+        if !node.idle.begin_spinning(n_busy) {
+            return None;
+        }
+        m.spinning.set(true);
+    }
+    loop {
+        if let Some(g) = steal::steal(m) {
+            return Some(Dry::Run(g));
+        }
+        if let Some(g) = take_any_batch(m, p) {
+            return Some(Dry::Run(g));
+        }
+        if p.ring.inflight() > 0 {
+            if p.ring.wants_enter() {
+                p.ring.flush();
+            }
+            if p.ring.has_completions() {
+                return Some(Dry::LookAgain);
+            }
+        }
+        let now = clock::now_ns();
+        let others_busy = sched.n_idle.load(Ordering::Relaxed) + 1 < sched.ps.len();
+        if now >= now_ns + SPIN_NS || !others_busy || sched.phase() == Phase::Stopping {
+            return None;
+        }
+        if p.timers.next_ns() <= now {
+            return Some(Dry::LookAgain);
+        }
+        for _ in 0..32 {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// A spinner that found something stops spinning; the last one wakes the next.
+fn found_by_spinner(m: &M, p: &P, found: Dry) -> Dry {
+    if m.spinning.replace(false) {
+        let sched = m.sched();
+        let node = sched.node_of(p);
+        if node.idle.stop_spinning() && (p.runq.len() > 0 || sched.has_work_for(p)) {
+            sched.wake_in(node, Some(p));
+        }
+    }
+    found
+}
+
+fn take_any_batch(m: &M, p: &P) -> Option<GRef> {
+    let n = m.sched().nodes.len();
+    (0..n).find_map(|i| take_batch(m, (p.node_idx + i) % n))
+}
+
+/// This P's share of a node's queue: the first to run, the rest into the local queue.
+fn take_batch(m: &M, node_idx: usize) -> Option<GRef> {
+    let node = &m.sched().nodes[node_idx];
+    let mut batch = node.queue.pop_batch(node.ps.len(), NODE_BATCH);
+    let first = batch.pop()?;
+    while let Some(g) = batch.pop() {
+        wake::push_local(m, g);
+    }
+    Some(first)
+}
+
+/// Sleeps until there may be something to do. See `idle` for the protocol.
+fn sleep(m: &M, p: &P) {
+    let sched = m.sched();
+    let node = sched.node_of(p);
+    let how = if p.ring.inflight() > 0 { idle::IN_RING } else { idle::ON_FUTEX };
+    p.word.prepare(how);
+    node.idle.go_idle(p.at_in_node, m.spinning.replace(false));
+    sched.n_idle.fetch_add(1, Ordering::SeqCst);
+    if !sched.has_work_for(p) && sched.phase() != Phase::Stopping {
+        p.stats.idles.add(1);
+        sleep_as(p, how);
+    }
+    if node.idle.claim(p.at_in_node) {
+        p.word.awake();
+    } else {
+        // Claimed by a notifier, who counted this M as spinning and is about to say so.
+        while !p.word.is_notified() {
+            std::hint::spin_loop();
+        }
+        p.word.awake();
+        m.spinning.set(true);
+    }
+    sched.n_idle.fetch_sub(1, Ordering::SeqCst);
+    if sched.sysmon.deep.load(Ordering::SeqCst) {
+        sched.sysmon.note.wake();
+    }
+}
+
+fn sleep_as(p: &P, how: u32) {
+    while !p.word.is_notified() {
+        let deadline_ns = p.timers.next_ns();
+        if how == idle::IN_RING {
+            p.ring.wait(deadline_ns);
+            if p.ring.has_completions() {
+                return;
+            }
+        } else if deadline_ns == NEVER {
+            futex::wait(p.word.futex(), how, NEVER);
+        } else {
+            let now_ns = clock::now_ns();
+            futex::wait(p.word.futex(), how, deadline_ns.saturating_sub(now_ns));
+        }
+        if deadline_ns != NEVER && deadline_ns <= clock::now_ns() {
+            return;
+        }
+    }
+}
+
+impl super::state::Sched {
+    /// The last look before sleep: whether any queue that `p` may take from has
+    /// something. Runnext does not count: its owner will run it.
+    fn has_work_for(&self, p: &P) -> bool {
+        self.nodes.iter().any(|n| n.queue.len() > 0)
+            || self.ps.iter().any(|other| other.idx != p.idx && other.runq.len() > 0)
+            || p.ring.has_completions()
+    }
+}

@@ -1,0 +1,209 @@
+//! Who may use a P: entering the scheduler from a goroutine, blocking sections,
+//! and how a P is taken from an M that is stuck.
+//!
+//! A goroutine's code runs on an M that holds a P. It enters the scheduler (to
+//! ready, spawn, park, ..) for a few instructions at a time; in between, sysmon
+//! may take the P and give it to another M. Entering must therefore find out
+//! whether the P is still there, at next to no cost, because it happens at every
+//! call. The barrier is asymmetric: sysmon, which is rare, pays for both sides
+//! with `membarrier(2)`.
+//!
+//! | M enters                          | sysmon takes the P                      |
+//! |-----------------------------------|-----------------------------------------|
+//! | 1. in_runtime = 1                 | 1. access: HAS_P → IN_QUESTION          |
+//! | 2. compiler fence                 | 2. membarrier on all CPUs               |
+//! | 3. read access                    | 3. in_runtime == 1? access = HAS_P: the |
+//! |    HAS_P: go on                   |    goroutine has come to the scheduler  |
+//! |    IN_QUESTION: wait for verdict  |    by itself                            |
+//! |    LOST: queue the G, park the M  | 4. else access = LOST: the P is taken   |
+//!
+//! The membarrier orders 1 before 3 on the M's CPU with respect to sysmon's 1 and
+//! 3: if the M reads HAS_P, sysmon reads in_runtime == 1. Without membarrier (a
+//! sandbox denies it) no P is taken this way, only out of declared sections.
+//!
+//! A **declared** blocking section ([`blocking`]) is cheaper to leave and quicker
+//! to take from: the M writes its number to `P::syscall`, and both it (on return)
+//! and sysmon (after 20 µs) claim the P by a CAS on that word. The number, not a
+//! flag, so that an M that returns cannot take the P out of a later section of
+//! another M.
+#![allow(unsafe_code)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+
+use super::current;
+use super::m::{BLOCKING, HAS_P, IN_QUESTION, LOST, M};
+use super::p::P;
+use super::state::Sched;
+use crate::g::coro::Switch;
+use crate::sys::sched::membarrier;
+
+/// The calling goroutine is inside the scheduler: its M's P stays until this is
+/// dropped. Short: nothing in it parks or calls user code.
+#[derive(Debug)]
+pub(crate) struct Section<'a>(&'a M);
+
+impl<'a> Section<'a> {
+    /// Enters, if the caller is an M that has its P. A goroutine whose P was taken
+    /// is moved to another M first, so this may return on another thread.
+    ///
+    /// `None` on a plain thread, in a blocking section, and while unwinding
+    /// without a P: then the caller is treated as a plain thread.
+    #[inline(always)]
+    pub(crate) fn enter() -> Option<Section<'a>> {
+        let m = current::m()?;
+        mark_inside(m);
+        if m.access.load(Ordering::Relaxed) == HAS_P { Some(Section(m)) } else { enter_slow(m) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn m(&self) -> &'a M {
+        self.0
+    }
+
+    /// Leaves by switching stacks instead of dropping: the M is in the scheduler anyway.
+    #[inline(always)]
+    pub(crate) fn switch_out(self, why: Switch) {
+        let g = self.0.curg.get().expect("only a goroutine's code enters");
+        std::mem::forget(self);
+        // SAFETY: `out` was set when the goroutine began, and the caller runs on its stack.
+        unsafe { (*g.out()).suspend(why) };
+    }
+
+    /// Stays inside: the goroutine ends, and its M goes on in the scheduler.
+    pub(crate) fn stay(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Section<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        mark_outside(self.0);
+    }
+}
+
+/// Ordering: relaxed and a compiler fence; sysmon's membarrier does the rest.
+#[inline(always)]
+fn mark_inside(m: &M) {
+    debug_assert_eq!(m.in_runtime.load(Ordering::Relaxed), 0, "the scheduler was entered twice");
+    m.in_runtime.store(1, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+}
+
+#[inline(always)]
+pub(crate) fn mark_outside(m: &M) {
+    // Release: what was done inside is seen by whoever takes the P after this.
+    m.in_runtime.store(0, Ordering::Release);
+}
+
+#[cold]
+#[inline(never)]
+fn enter_slow<'a>(mut m: &'a M) -> Option<Section<'a>> {
+    loop {
+        match m.access.load(Ordering::Acquire) {
+            HAS_P => return Some(Section(m)),
+            IN_QUESTION => std::hint::spin_loop(),
+            LOST if !std::thread::panicking() => {
+                Section(m).switch_out(Switch::LOST_P);
+                m = current::m().expect("a goroutine runs on an M");
+                mark_inside(m);
+            }
+            _ => {
+                mark_outside(m);
+                return None;
+            }
+        }
+    }
+}
+
+/// Runs `f` in place in a declared blocking section: the P goes to another M after
+/// 20 µs if it has work. Off the runtime it just runs `f`.
+pub(crate) fn blocking<T>(f: impl FnOnce() -> T) -> T {
+    let Some(section) = Section::enter() else { return f() };
+    let m = section.m();
+    let p = m.p();
+    let sched = m.sched();
+    m.curg.get().expect("only a goroutine's code enters").status.set_blocked();
+    let tell_sysmon = sched.sysmon.slow.load(Ordering::Relaxed) && p.has_work();
+    bump(&p.syscalltick);
+    m.access.store(BLOCKING, Ordering::Relaxed);
+    p.syscall.store(m.id, Ordering::Release);
+    drop(section);
+    if tell_sysmon {
+        sched.sysmon.note.wake();
+    }
+    let outcome = catch_unwind(AssertUnwindSafe(f));
+    leave_blocking();
+    outcome.unwrap_or_else(|payload| resume_unwind(payload))
+}
+
+fn leave_blocking() {
+    // No switch can have happened in the section, so this is the M that began it.
+    let m = current::m().expect("a goroutine runs on an M");
+    mark_inside(m);
+    let p = m.p();
+    if p.syscall.compare_exchange(m.id, 0, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        m.access.store(HAS_P, Ordering::Relaxed);
+        m.curg.get().expect("a goroutine's code left").status.set_running();
+        return mark_outside(m);
+    }
+    m.access.store(LOST, Ordering::Relaxed);
+    m.curg.get().expect("a goroutine's code left").status.set_running();
+    if std::thread::panicking() {
+        // No switch while unwinding: the next call after it moves the goroutine.
+        return mark_outside(m);
+    }
+    Section(m).switch_out(Switch::LOST_P);
+}
+
+/// Counts up without a locked instruction: only the owner of the P writes.
+#[inline(always)]
+pub(crate) fn bump(counter: &AtomicU32) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+}
+
+impl Sched {
+    /// Sysmon's side: takes `p` out of the blocking section of the M numbered `m_id`.
+    pub(crate) fn take_from_section(&self, p: &P, m_id: u64) -> bool {
+        p.syscall.compare_exchange(m_id, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Sysmon's side: takes `p` from `m`, whose goroutine has not come to the
+    /// scheduler for long. `false` if it just did, or if that cannot be known here.
+    pub(crate) fn take_from_hog(&self, m: &M) -> bool {
+        let asked = self.membarrier
+            && m.access
+                .compare_exchange(HAS_P, IN_QUESTION, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok();
+        if !asked {
+            return false;
+        }
+        let taken = membarrier().is_ok() && m.in_runtime.load(Ordering::SeqCst) == 0;
+        m.access.store(if taken { LOST } else { HAS_P }, Ordering::SeqCst);
+        taken
+    }
+
+    /// Gives a P that nobody holds to a spare M, or to a new one. `false` if
+    /// there can be none now.
+    pub(crate) fn hand_off(&self, p: &P) -> bool {
+        let spare = {
+            let mut ms = self.ms.lock();
+            // SAFETY: spare Ms live in `all` until the run ends.
+            let same_cpu = |&m: &*const M| unsafe { (*m).cpu.get() } == Some(p.cpu);
+            let at = ms.spare.iter().position(same_cpu).or(ms.spare.len().checked_sub(1));
+            at.map(|at| ms.spare.swap_remove(at))
+        };
+        self.handoffs.fetch_add(1, Ordering::Relaxed);
+        match spare {
+            Some(m) => {
+                // SAFETY: as above; a spare M sleeps on its note and waits for just this.
+                let m = unsafe { &*m };
+                m.next_p.store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
+                m.note.wake();
+                true
+            }
+            None => super::run::start_m(self, p),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! M: an OS thread, its Note to sleep on without a P, and what it holds.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+
+use super::p::P;
+use super::state::Sched;
+use crate::g::header::{GRef, Header};
+use crate::sys::clock::NEVER;
+use crate::sys::futex;
+
+/// A one-shot wake-up: a futex word. A wake that comes first is kept.
+///
+/// Ordering: the waker's writes are released by its swap and acquired by the sleeper's.
+#[derive(Debug, Default)]
+pub(crate) struct Note(AtomicU32);
+
+impl Note {
+    /// Sleeps until [`Note::wake`], and clears it.
+    pub(crate) fn sleep(&self) {
+        while self.0.swap(0, Ordering::AcqRel) == 0 {
+            futex::wait(&self.0, 0, NEVER);
+        }
+    }
+
+    /// Sleeps until [`Note::wake`] or for `ns`; `true` if it was woken.
+    pub(crate) fn sleep_timeout(&self, ns: u64) -> bool {
+        if self.0.swap(0, Ordering::AcqRel) == 1 {
+            return true;
+        }
+        futex::wait(&self.0, 0, ns);
+        self.0.swap(0, Ordering::AcqRel) == 1
+    }
+
+    pub(crate) fn wake(&self) {
+        if self.0.swap(1, Ordering::AcqRel) == 0 {
+            futex::wake_one(&raw const self.0);
+        }
+    }
+}
+
+/// The M may use its P.
+pub(crate) const HAS_P: u32 = 0;
+/// Sysmon is deciding whether to take the P: wait for its verdict.
+pub(crate) const IN_QUESTION: u32 = 1;
+/// The P was taken while user code ran.
+pub(crate) const LOST: u32 = 2;
+/// The M is in a declared blocking section.
+pub(crate) const BLOCKING: u32 = 3;
+
+/// A thread of the runtime.
+#[derive(Debug)]
+pub(crate) struct M {
+    pub(crate) id: u64,
+    pub(crate) sched: *const Sched,
+    /// The P it holds, as far as it knows: see `access`.
+    p: Cell<*const P>,
+    /// The P handed to it while it slept. Ordering: release by the giver, acquire here.
+    pub(crate) next_p: AtomicPtr<P>,
+    pub(crate) curg: Cell<Option<GRef>>,
+    /// The G whose park it is committing.
+    /// Ordering: stored before the status becomes Waiting (a full barrier), cleared
+    /// with release; the canceller reads it with acquire after it took the token.
+    pub(crate) committing: AtomicPtr<Header>,
+    pub(crate) note: Note,
+    pub(crate) spinning: Cell<bool>,
+    /// 1 while scheduler code runs on this M, 0 while user code does: see `handoff`.
+    /// Ordering: relaxed stores with compiler fences; sysmon reads it after a membarrier.
+    pub(crate) in_runtime: AtomicU32,
+    /// [`HAS_P`], [`IN_QUESTION`], [`LOST`] or [`BLOCKING`].
+    pub(crate) access: AtomicU32,
+    /// The kernel's thread id, for priorities and CPU clocks. Ordering: relaxed, set at start.
+    pub(crate) tid: AtomicI32,
+    /// The CPU that it is pinned to, if any.
+    pub(crate) cpu: Cell<Option<usize>>,
+    /// Sysmon lowered its priority. Ordering: relaxed; a hint to undo it.
+    pub(crate) demoted: AtomicBool,
+}
+
+// SAFETY: the cells are the M's own thread's; other threads use the atomics and the note.
+unsafe impl Sync for M {}
+// SAFETY: as for Sync: an M is made by one thread and then belongs to its own.
+unsafe impl Send for M {}
+
+impl M {
+    pub(crate) fn new(id: u64, sched: *const Sched) -> M {
+        M {
+            id,
+            sched,
+            p: Cell::new(std::ptr::null()),
+            next_p: AtomicPtr::new(std::ptr::null_mut()),
+            curg: Cell::new(None),
+            committing: AtomicPtr::new(std::ptr::null_mut()),
+            note: Note::default(),
+            spinning: Cell::new(false),
+            in_runtime: AtomicU32::new(1),
+            access: AtomicU32::new(HAS_P),
+            tid: AtomicI32::new(0),
+            cpu: Cell::new(None),
+            demoted: AtomicBool::new(false),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn sched(&self) -> &Sched {
+        // SAFETY: the scheduler outlives its Ms, which are joined before it goes.
+        unsafe { &*self.sched }
+    }
+
+    /// The P it holds; only scheduler code that knows it has one may ask.
+    #[inline(always)]
+    pub(crate) fn p(&self) -> &P {
+        debug_assert!(!self.p.get().is_null(), "M {} has no P", self.id);
+        // SAFETY: Ps live as long as the scheduler, and callers know that one is held.
+        unsafe { &*self.p.get() }
+    }
+
+    pub(crate) fn has_p(&self) -> bool {
+        !self.p.get().is_null()
+    }
+
+    pub(crate) fn set_p(&self, p: Option<&P>) {
+        self.p.set(p.map_or(std::ptr::null(), std::ptr::from_ref));
+    }
+}

@@ -1,0 +1,53 @@
+//! The scheduler: goroutines (G) onto threads (M) that hold processors (P).
+//!
+//! # The story
+//!
+//! A P is the right to run goroutines on one core, with all that running them
+//! needs: a run queue, timers, a ring, caches. An M is a thread. An M that holds a
+//! P looks for a G ([`find`]), runs it ([`run`]), and obeys the reason with which
+//! it switched out. A G that waits costs no thread; a G that blocks its thread
+//! costs its P only until [`handoff`] gives the P to another M.
+//!
+//! Ps are grouped by NUMA node. A node has a queue for what overflows and what
+//! comes from outside, a set of idle Ps, and a count of spinning Ms. Nothing that
+//! happens per goroutine takes a lock or writes a line that all nodes share.
+//!
+//! # Designs turned down
+//!
+//! - A ring per M, or one poller for all: a P that moves would leave its
+//!   operations behind, and one poller is a lock and a wake for everyone.
+//! - Idle Ps without an M (Go): our Ms are pinned, so an idle P keeps its M, and
+//!   waking a P is one store and at most one system call.
+//! - Taking a goroutine's stack away in a signal handler: unsound in Rust, where
+//!   foreign code may hold a lock or be inside the allocator. The P is taken instead.
+//!
+//! # The races, and where they are settled
+//!
+//! | race                                       | settled in |
+//! |--------------------------------------------|------------|
+//! | a wake comes before the park is finished   | `park`     |
+//! | several wakers, one wait                   | `g::status`|
+//! | work is pushed while the last M falls asleep | `idle`   |
+//! | an owner pops what a thief takes           | `runq`     |
+//! | sysmon takes a P whose G calls the runtime | `handoff`  |
+//! | a deadline cancels what just completed     | `netpoll::op` |
+
+pub(crate) mod runq;
+pub(crate) mod global;
+pub(crate) mod idle;
+pub(crate) mod p;
+pub(crate) mod m;
+pub(crate) mod state;
+pub(crate) mod current;
+pub(crate) mod wake;
+pub(crate) mod handoff;
+pub(crate) mod park;
+pub(crate) mod completion;
+pub(crate) mod spawn;
+pub(crate) mod steal;
+pub(crate) mod find;
+pub(crate) mod run;
+pub(crate) mod offload;
+pub(crate) mod cancel;
+pub(crate) mod sysmon;
+pub(crate) mod fault;

@@ -1,0 +1,169 @@
+//! Running a closure on a spare thread that has no ring, while the goroutine parks.
+//!
+//! For calls that must not see EINTR or short results: completions of a thread's
+//! own ring operations interrupt some of its blocking calls (docs/SAFETY.md), and
+//! these threads have submitted none. A pool that grows on demand and is joined
+//! when the run ends; jobs go through crossbeam's `Injector`.
+#![allow(unsafe_code)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::AtomicPtr;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use crossbeam_deque::{Injector, Steal};
+
+use super::completion;
+use super::current;
+use super::park::{self, Caller};
+use crate::g::status::Reason;
+
+/// The most threads a runtime offloads to at once; further jobs queue.
+const MAX_THREADS: usize = 512;
+
+/// A closure on its parked caller's frame, with its result.
+struct Job {
+    run: unsafe fn(*mut ()),
+    data: *mut (),
+}
+
+// SAFETY: the data is a `Frame<F, T>` whose closure and result are Send (see `offload`), and the
+// frame stays until the job says that it is done.
+unsafe impl Send for Job {}
+
+struct Frame<F, T> {
+    f: Option<F>,
+    outcome: Option<std::thread::Result<T>>,
+    done: AtomicPtr<()>,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    n_idle: usize,
+    /// Jobs queued that no idle thread was woken for.
+    n_jobs: usize,
+    threads: Vec<JoinHandle<()>>,
+    closing: bool,
+}
+
+/// The threads and jobs of a runtime.
+#[derive(Debug)]
+pub(crate) struct Offload {
+    jobs: Injector<Job>,
+    pool: Mutex<Pool>,
+    wake: Condvar,
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Job(..)")
+    }
+}
+
+impl Offload {
+    pub(crate) fn new() -> Offload {
+        Offload { jobs: Injector::new(), pool: Mutex::default(), wake: Condvar::new() }
+    }
+
+    /// Ends the threads; all jobs are done by then, because their goroutines are.
+    pub(crate) fn close(&self) {
+        let threads = {
+            let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+            pool.closing = true;
+            std::mem::take(&mut pool.threads)
+        };
+        self.wake.notify_all();
+        for thread in threads {
+            // A thread of the pool catches its jobs' panics and has none of its own.
+            let _ = thread.join();
+        }
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner).closing = false;
+    }
+
+    /// Queues a job and makes sure that a thread will run it. `Err` gives it back
+    /// if there is no thread and none can be started.
+    fn submit(&'static self, job: Job) -> Result<(), Job> {
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        if pool.n_idle <= pool.n_jobs && pool.threads.len() < MAX_THREADS {
+            let thread = std::thread::Builder::new()
+                .name("windlass-offload".to_owned())
+                .spawn(move || self.work());
+            match thread {
+                Ok(thread) => pool.threads.push(thread),
+                Err(_) if pool.threads.is_empty() => return Err(job),
+                Err(_) => {}
+            }
+        }
+        pool.n_jobs += 1;
+        self.jobs.push(job);
+        drop(pool);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    fn work(&self) {
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            while pool.n_jobs == 0 {
+                if pool.closing {
+                    return;
+                }
+                pool.n_idle += 1;
+                pool = self.wake.wait(pool).unwrap_or_else(PoisonError::into_inner);
+                pool.n_idle -= 1;
+            }
+            pool.n_jobs -= 1;
+            drop(pool);
+            let job = loop {
+                match self.jobs.steal() {
+                    Steal::Success(job) => break job,
+                    Steal::Retry | Steal::Empty => std::hint::spin_loop(),
+                }
+            };
+            // SAFETY: the function and the data were made for each other by `offload`.
+            unsafe { (job.run)(job.data) };
+            pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Runs `f` on a spare thread while the calling goroutine parks; on a plain thread
+/// just runs it.
+pub(crate) fn offload<F, T>(f: F) -> T
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    let (Caller::Goroutine(_), Some(m)) = (park::caller(), current::m()) else { return f() };
+    // SAFETY: the scheduler outlives its goroutines' jobs: threads are joined by `close` before it
+    // goes, and this goroutine keeps the run alive until its job is done.
+    let pool: &'static Offload = unsafe { &*&raw const m.sched().offload };
+    let mut frame = Frame { f: Some(f), outcome: None, done: AtomicPtr::default() };
+    let job = Job { run: run_frame::<F, T>, data: (&raw mut frame).cast() };
+    if let Err(job) = pool.submit(job) {
+        // No thread is to be had: a blocking section is the next best thing.
+        // SAFETY: the job is this frame's, and runs once.
+        super::handoff::blocking(|| unsafe { (job.run)(job.data) });
+    }
+    completion::wait(&frame.done, Reason::Offload).expect("this wait is never cut short");
+    match frame.outcome.expect("the job has run") {
+        Ok(value) => value,
+        Err(payload) => resume_unwind(payload),
+    }
+}
+
+/// # Safety
+///
+/// `data` is a `Frame<F, T>` that stays until `done` is set, and nobody else touches it.
+unsafe fn run_frame<F: FnOnce() -> T, T>(data: *mut ()) {
+    let frame = data.cast::<Frame<F, T>>();
+    // SAFETY: by this function's contract.
+    let f = unsafe { (*frame).f.take() }.expect("a job runs once");
+    let outcome = catch_unwind(AssertUnwindSafe(f));
+    // SAFETY: as above; the flag is set last, through a pointer that outlives the store.
+    let done = unsafe {
+        (*frame).outcome = Some(outcome);
+        &*&raw const (*frame).done
+    };
+    completion::set(done);
+}

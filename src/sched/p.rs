@@ -1,0 +1,262 @@
+//! P: the right to run goroutines on one core, and all that running them needs.
+//!
+//! Split by who touches it: what thieves, sysmon and notifiers read lies on lines
+//! of its own, what only the M that holds the P uses is in [`Local`].
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, UnsafeCell};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use windlass_topology::LevelKind;
+
+use super::idle::Word;
+use super::m::M;
+use super::runq::RunQueue;
+use crate::g::header::{self, GRef};
+use crate::g::slab;
+use crate::g::stack::{self, Stack, StackPool};
+use crate::netpoll::ring::Ring;
+use crate::timer::Timers;
+use crate::util::counter::Counter;
+use crate::util::padded::Padded;
+use crate::util::random::Random;
+
+/// Victims of equal distance.
+#[derive(Clone, Debug)]
+pub(crate) struct StealLevel {
+    pub(crate) kind: LevelKind,
+    pub(crate) victims: Vec<usize>,
+}
+
+/// Steal levels as the metrics group them.
+pub(crate) const N_LEVELS: usize = 5;
+
+pub(crate) fn level_idx(kind: LevelKind) -> usize {
+    match kind {
+        LevelKind::Smt => 0,
+        LevelKind::L2 => 1,
+        LevelKind::L3 => 2,
+        LevelKind::Node => 3,
+        LevelKind::Remote => 4,
+    }
+}
+
+/// What a P counts. Written by the M that holds it, read by anyone.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    pub(crate) dispatches: Counter,
+    pub(crate) runnext_dispatches: Counter,
+    pub(crate) spawned: Counter,
+    pub(crate) finished: Counter,
+    pub(crate) parks: Counter,
+    pub(crate) idles: Counter,
+    pub(crate) wakes_sent: Counter,
+    pub(crate) overflows: Counter,
+    pub(crate) steals: [Counter; N_LEVELS],
+    pub(crate) stolen: [Counter; N_LEVELS],
+    pub(crate) cancels: Counter,
+}
+
+/// How many ids, stacks and G slots a P keeps.
+const IDS_PER_BATCH: u64 = 16;
+const STACKS_KEPT: usize = 64;
+const SLOTS_KEPT: usize = 256;
+const SLOTS_PER_REFILL: usize = 64;
+
+/// What only the M that holds the P touches.
+#[derive(Debug)]
+pub(crate) struct Local {
+    /// Dispatches until the next look at the clock.
+    pub(crate) budget: Cell<u32>,
+    /// Dispatches between two looks, chosen so that one comes every few µs.
+    pub(crate) interval: Cell<u32>,
+    /// Dispatches since the node queue was looked at.
+    pub(crate) since_node_queue: Cell<u32>,
+    /// The time of the last look at the clock.
+    pub(crate) now_ns: Cell<u64>,
+    /// When the goroutine that began the current chain of hand-overs was dispatched.
+    pub(crate) slice_start_ns: Cell<u64>,
+    next_id: Cell<u64>,
+    ids_left: Cell<u64>,
+    stacks: UnsafeCell<[Vec<Stack>; stack::CLASSES.len()]>,
+    slots: UnsafeCell<[Vec<GRef>; slab::SLOT_BYTES.len()]>,
+    pub(crate) random: Random,
+}
+
+/// A processor.
+#[derive(Debug)]
+pub(crate) struct P {
+    pub(crate) idx: usize,
+    /// The CPU that its Ms are pinned to.
+    pub(crate) cpu: usize,
+    /// Which of the runtime's nodes it belongs to, and its number within it.
+    pub(crate) node_idx: usize,
+    pub(crate) at_in_node: usize,
+    pub(crate) levels: Vec<StealLevel>,
+
+    pub(crate) runq: Padded<RunQueue>,
+    pub(crate) timers: Padded<Timers>,
+    pub(crate) word: Padded<Word>,
+    /// The M that holds it. Ordering: release by whoever passes the P on, acquire by sysmon.
+    pub(crate) owner: AtomicPtr<M>,
+    /// 0 while an M runs it; the M's number while that M is in a blocking section.
+    /// Ordering: the section begins with a release store and ends with an acquire
+    /// CAS; sysmon takes the P by an acquire CAS.
+    pub(crate) syscall: AtomicU64,
+    /// Counts dispatches that began a slice. Ordering: relaxed; sysmon compares two readings.
+    pub(crate) schedtick: AtomicU32,
+    /// Counts blocking sections. Ordering: as `schedtick`.
+    pub(crate) syscalltick: AtomicU32,
+
+    pub(crate) ring: Padded<Ring>,
+    pub(crate) local: Padded<Local>,
+    pub(crate) stats: Padded<Stats>,
+}
+
+// SAFETY:
+// - `ring`'s owner-only parts and `local` are touched only by the M that holds the P; passing
+//   the P on goes through a release store and an acquire load (owner, note, syscall).
+// - everything else is atomic or locked.
+unsafe impl Sync for P {}
+// SAFETY: as for Sync; a P holds nothing bound to the thread that made it.
+unsafe impl Send for P {}
+
+impl P {
+    pub(crate) fn new(
+        idx: usize,
+        cpu: usize,
+        node_idx: usize,
+        at_in_node: usize,
+        levels: Vec<StealLevel>,
+        ring: Ring,
+    ) -> P {
+        P {
+            idx,
+            cpu,
+            node_idx,
+            at_in_node,
+            levels,
+            runq: Padded(RunQueue::new()),
+            timers: Padded(Timers::new()),
+            word: Padded(Word::new()),
+            owner: AtomicPtr::new(std::ptr::null_mut()),
+            syscall: AtomicU64::new(0),
+            schedtick: AtomicU32::new(0),
+            syscalltick: AtomicU32::new(0),
+            ring: Padded(ring),
+            local: Padded(Local {
+                budget: Cell::new(0),
+                interval: Cell::new(1),
+                since_node_queue: Cell::new(0),
+                now_ns: Cell::new(0),
+                slice_start_ns: Cell::new(0),
+                next_id: Cell::new(0),
+                ids_left: Cell::new(0),
+                stacks: UnsafeCell::default(),
+                slots: UnsafeCell::default(),
+                random: Random::new(idx as u64 + 1),
+            }),
+            stats: Padded(Stats::default()),
+        }
+    }
+
+    /// Whether an M without a P would find something to do here: sysmon's reason
+    /// to take it from an M that is stuck.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.runq.is_empty()
+            || self.ring.inflight() > 0
+            || self.timers.next_ns() != crate::sys::clock::NEVER
+    }
+
+    pub(crate) fn next_id(&self) -> u64 {
+        let local = &self.local;
+        if local.ids_left.get() == 0 {
+            local.next_id.set(header::reserve_ids(IDS_PER_BATCH));
+            local.ids_left.set(IDS_PER_BATCH);
+        }
+        local.ids_left.set(local.ids_left.get() - 1);
+        local.next_id.replace(local.next_id.get() + 1)
+    }
+
+    /// A free G slot of a class, from this P's cache or its node's depot.
+    ///
+    /// Owner only.
+    #[inline]
+    pub(crate) fn take_slot(&self, class: usize, os_node: u32, prefer: bool) -> GRef {
+        // SAFETY: the caller holds the P, and the borrow ends in this function.
+        let slots = unsafe { &mut (&mut *self.local.slots.get())[class] };
+        if let Some(g) = slots.pop() {
+            return g;
+        }
+        slab::take(os_node, prefer, class, SLOTS_PER_REFILL, |g| slots.push(g));
+        slots.pop().expect("a refill gives at least one slot")
+    }
+
+    /// Takes an empty slot back.
+    ///
+    /// Owner only.
+    #[inline]
+    pub(crate) fn give_slot(&self, g: GRef, os_node: u32) {
+        if g.slab_node() != os_node as usize % slab::MAX_SLAB_NODES {
+            return slab::give(g);
+        }
+        // SAFETY: the caller holds the P, and the borrow ends in this function.
+        let slots = unsafe { &mut (&mut *self.local.slots.get())[g.slot_class()] };
+        if slots.len() >= SLOTS_KEPT {
+            slots.drain(SLOTS_KEPT / 2..).for_each(slab::give);
+        }
+        slots.push(g);
+    }
+
+    /// A stack for a goroutine's first run, warm if there is one.
+    ///
+    /// Owner only.
+    #[inline]
+    pub(crate) fn take_stack(&self, bytes: usize, pool: &StackPool) -> std::io::Result<Stack> {
+        let Some(class) = stack::class_for(bytes) else { return pool.take(bytes) };
+        // SAFETY: the caller holds the P, and the borrow ends in this function.
+        let stacks = unsafe { &mut (&mut *self.local.stacks.get())[class] };
+        if let Some(stack) = stacks.pop() {
+            return Ok(stack);
+        }
+        pool.take_free(class, STACKS_KEPT / 2, stacks);
+        match stacks.pop() {
+            Some(stack) => Ok(stack),
+            None => pool.take(bytes),
+        }
+    }
+
+    /// Takes a stack back whose goroutine ended.
+    ///
+    /// Owner only.
+    #[inline]
+    pub(crate) fn give_stack(&self, stack: Stack, pools: &[super::state::Node]) {
+        let home = stack.node().min(pools.len() - 1);
+        let (Some(class), true) = (stack.class(), home == self.node_idx) else {
+            return pools[home].stacks.give([stack]);
+        };
+        // SAFETY: the caller holds the P, and the borrow ends in this function.
+        let stacks = unsafe { &mut (&mut *self.local.stacks.get())[class] };
+        if stacks.len() >= STACKS_KEPT {
+            // The coldest half goes: the ones at the bottom.
+            pools[home].stacks.give(stacks.drain(..STACKS_KEPT / 2));
+        }
+        stacks.push(stack);
+    }
+
+    /// Empties the caches, at the end of the runtime.
+    ///
+    /// Owner only.
+    pub(crate) fn drain_caches(&self) {
+        // SAFETY: the caller holds the P (or is alone), and the borrows end in this function.
+        let (slots, stacks) =
+            unsafe { (&mut *self.local.slots.get(), &mut *self.local.stacks.get()) };
+        slots.iter_mut().for_each(|s| s.drain(..).for_each(slab::give));
+        // The arenas are unmapped as a whole; stacks of a mapping of their own are never cached.
+        stacks.iter_mut().for_each(Vec::clear);
+    }
+
+    pub(crate) fn owner(&self) -> *mut M {
+        self.owner.load(Ordering::Acquire)
+    }
+}

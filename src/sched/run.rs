@@ -1,0 +1,265 @@
+//! The M's loop: find a goroutine, run it, obey the reason it switched out with.
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::sync::atomic::Ordering;
+
+use super::current;
+use super::find::find;
+use super::handoff::{Section, mark_outside};
+use super::m::{HAS_P, M};
+use super::p::P;
+use super::park::{self, Cancelled};
+use super::spawn;
+use super::state::{Phase, Sched};
+use super::wake;
+use crate::g::coro::{Coro, Switch};
+use crate::g::header::{self, GRef};
+use crate::sys::affinity;
+use crate::sys::clock;
+use crate::sys::sched as threads;
+use crate::sys::signal::AltStack;
+
+/// Starts a thread for `p`. Called by sysmon, a clean thread, so that nothing of a
+/// goroutine's making (affinity, memory policy, signal mask) is inherited. `false`
+/// at the limit or when the kernel gives no thread.
+pub(crate) fn start_m(sched: &Sched, p: &P) -> bool {
+    if sched.n_ms.load(Ordering::Relaxed) >= sched.config.max_threads {
+        warn_once(sched, &format!("all {} threads are in use (max_threads)", sched.config.max_threads));
+        return false;
+    }
+    let id = sched.next_m.fetch_add(1, Ordering::Relaxed);
+    let m = Box::new(M::new(id, sched));
+    m.next_p.store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
+    let address = std::ptr::from_ref(&*m).expose_provenance();
+    let thread = std::thread::Builder::new().name(format!("{}-m{id}", sched.config.name)).spawn(
+        move || {
+            // SAFETY: the M is boxed in `Sched::ms` until this thread is joined.
+            let m = unsafe { &*std::ptr::with_exposed_provenance::<M>(address) };
+            m_main(m);
+        },
+    );
+    match thread {
+        Ok(thread) => {
+            sched.n_ms.fetch_add(1, Ordering::Relaxed);
+            let mut ms = sched.ms.lock();
+            ms.all.push(m);
+            ms.threads.push(thread);
+            true
+        }
+        Err(e) => {
+            // The box may be freed: the closure that names it never ran.
+            warn_once(sched, &format!("the kernel refuses another thread ({e})"));
+            false
+        }
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "the one way to tell, once per runtime")]
+fn warn_once(sched: &Sched, why: &str) {
+    if !sched.warned_threads.swap(true, Ordering::Relaxed) {
+        eprintln!(
+            "windlass: {why}: goroutines behind a blocking call wait for it; raise \
+             Builder::max_threads or the limits on threads (ulimit -u, pids cgroup)"
+        );
+    }
+}
+
+/// The whole life of an M that is not M0.
+fn m_main(m: &M) {
+    let slack = clock::tighten_timer_slack();
+    let stack = AltStack::install();
+    m_loop(m);
+    drop(stack);
+    clock::restore_timer_slack(slack);
+}
+
+/// Makes the calling thread the M `m` until the run is over.
+pub(crate) fn m_loop(m: &M) {
+    // A panic in the scheduler would leave Ps without an M and goroutines without a hope.
+    let bomb = AbortOnUnwind;
+    m.tid.store(threads::gettid(), Ordering::Relaxed);
+    current::set_m(m);
+    while (m.has_p() || acquire(m)) && schedule(m) {}
+    current::set_m(std::ptr::null());
+    std::mem::forget(bomb);
+}
+
+struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        crate::sys::signal::write_stderr(b"windlass: the scheduler panicked; aborting\n");
+        std::process::abort();
+    }
+}
+
+/// Runs goroutines while this M has its P. `false` when the run is over.
+fn schedule(m: &M) -> bool {
+    while m.has_p() {
+        let Some(g) = find(m) else {
+            m.set_p(None);
+            return false;
+        };
+        execute(m, g);
+    }
+    true
+}
+
+/// Gets the P that was handed to this M, or sleeps as a spare until one is.
+/// `false` when the run is over.
+fn acquire(m: &M) -> bool {
+    loop {
+        let p = m.next_p.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: Ps live as long as the scheduler, which outlives its Ms.
+        if let Some(p) = unsafe { p.as_ref() } {
+            take_p(m, p);
+            return true;
+        }
+        {
+            let mut ms = m.sched().ms.lock();
+            if m.sched().phase() == Phase::Stopping {
+                return false;
+            }
+            if !ms.spare.contains(&std::ptr::from_ref(m)) {
+                ms.spare.push(m);
+            }
+        }
+        m.note.sleep();
+    }
+}
+
+/// Makes `m` the M of `p`.
+pub(crate) fn take_p(m: &M, p: &P) {
+    if m.sched().pin && m.cpu.get() != Some(p.cpu) && affinity::pin(p.cpu) {
+        m.cpu.set(Some(p.cpu));
+    }
+    m.set_p(Some(p));
+    m.access.store(HAS_P, Ordering::Relaxed);
+    p.local.budget.set(0);
+    p.owner.store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
+    let mut ready = crate::g::list::GList::new();
+    p.ring.adopt(&mut ready);
+    wake::ready_all(m, ready);
+}
+
+/// Runs `g` until it switches out, and obeys its reason.
+#[inline(always)]
+fn execute(m: &M, g: GRef) {
+    m.p().stats.dispatches.add(1);
+    // SAFETY: `g` was taken from a queue, so it is this M's.
+    if unsafe { g.coro() }.is_none() && !bind_stack(m, g) {
+        return;
+    }
+    m.curg.set(Some(g));
+    loop {
+        g.status.set_running();
+        mark_outside(m);
+        // SAFETY: as above, and now it is Running on this M.
+        let coro = unsafe { g.coro() }.as_mut().expect("bound above");
+        let why = coro.resume(std::ptr::from_ref(m).addr());
+        let Some(why) = why else {
+            m.curg.set(None);
+            return finish(m, g);
+        };
+        if why == Switch::YIELD {
+            m.curg.set(None);
+            g.status.set_runnable();
+            return wake::push_local(m, g);
+        }
+        match why.parked() {
+            Some(record) => {
+                m.p().stats.parks.add(1);
+                m.curg.set(None);
+                m.committing.store(g.as_ptr(), Ordering::Relaxed);
+                // SAFETY: the record was left by `g`, which this M just ran.
+                let parked = unsafe { park::commit(record, g, m) };
+                m.committing.store(std::ptr::null_mut(), Ordering::Release);
+                if parked {
+                    return;
+                }
+                m.curg.set(Some(g));
+            }
+            None => {
+                m.curg.set(None);
+                return lost_p(m, g);
+            }
+        }
+    }
+}
+
+/// Gives `g` a stack, at its first run. A goroutine for which there is none ends
+/// with the reason as its panic.
+#[inline]
+fn bind_stack(m: &M, g: GRef) -> bool {
+    let p = m.p();
+    let node = m.sched().node_of(p);
+    match p.take_stack(g.stack_bytes(), &node.stacks) {
+        Ok(stack) => {
+            g.set_home(p.node_idx);
+            let coro = Coro::new(stack, move |out, _m| {
+                g.set_out(out);
+                entry(g);
+            });
+            // SAFETY: `g` was taken from a queue, so it is this M's.
+            unsafe { *g.coro() = Some(coro) };
+            true
+        }
+        Err(e) => {
+            no_stack(m, g, &e);
+            false
+        }
+    }
+}
+
+/// The first and last frame of a goroutine. Never unwinds.
+fn entry(g: GRef) {
+    let ending = current::m().is_some_and(|m| m.sched().phase() >= Phase::Cancelling);
+    let cancelled = ending.then(|| Box::new(Cancelled) as Box<dyn Any + Send>);
+    // SAFETY: this is the goroutine's first run, on its stack.
+    unsafe { header::run(g, cancelled) };
+    spawn::end(g);
+    Section::enter().expect("a goroutine that does not unwind has or gets a P").stay();
+}
+
+/// Puts away a goroutine that has ended.
+#[inline]
+fn finish(m: &M, g: GRef) {
+    let p = m.p();
+    g.status.set_dead();
+    // SAFETY: the goroutine has ended; its coroutine is this M's.
+    let coro = unsafe { g.coro() }.take().expect("it ran");
+    p.give_stack(coro.into_stack(), &m.sched().nodes);
+    p.stats.finished.add(1);
+    spawn::release_on_m(g, m);
+}
+
+#[cold]
+#[allow(clippy::print_stderr, reason = "as a panic would be printed")]
+fn no_stack(m: &M, g: GRef, e: &std::io::Error) {
+    eprintln!("windlass: goroutine {} cannot start: {e}", g.id());
+    g.status.set_running();
+    // SAFETY: the goroutine is Running for the first time; its closure is dropped on this stack.
+    unsafe { header::run(g, Some(Box::new(format!("goroutine cannot start: {e}")))) };
+    mark_outside(m);
+    spawn::end(g);
+    Section::enter().expect("an M in its loop has its P").stay();
+    g.status.set_dead();
+    m.p().stats.finished.add(1);
+    spawn::release_on_m(g, m);
+}
+
+/// The goroutine found that its M has no P: it waits for one in the queue of its
+/// node, and the M becomes a spare.
+#[cold]
+#[inline(never)]
+fn lost_p(m: &M, g: GRef) {
+    let sched = m.sched();
+    m.set_p(None);
+    m.access.store(HAS_P, Ordering::Relaxed);
+    if m.demoted.load(Ordering::Relaxed) && threads::set_nice(0, 0).is_ok() {
+        m.demoted.store(false, Ordering::Relaxed);
+    }
+    g.status.set_runnable();
+    sched.inject(g);
+}

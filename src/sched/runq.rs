@@ -1,0 +1,286 @@
+//! The run queue of a P: a bounded ring, first in first out, and before it one
+//! slot, `runnext`, for the goroutine that should run at once.
+//!
+//! The owner pushes at the tail and pops at the head; thieves take from the head
+//! half of what is there. Turned down: crossbeam's `Worker` (unbounded, so there
+//! is no natural moment to share the surplus with the node; 1.6 times the cost on
+//! queues that swing to 200; docs/ARCHITECTURE.md has the numbers) and Go's ring
+//! (thieves retry on a half-stolen queue). This is tokio's: the head packs two
+//! positions, so a steal in progress is visible, other thieves turn away at once
+//! and the owner never waits.
+//!
+//! ```text
+//!  head = (steal, real)          tail
+//!        steal    real            |
+//!  ....[ being   ][ ready to run ]....      len = tail - real <= 256
+//!        copied                             room: tail - steal < 256
+//! ```
+//!
+//! The two sides of the race:
+//!
+//! | owner's pop                       | thief                                     |
+//! |-----------------------------------|-------------------------------------------|
+//! | 1. read head (s, r)               | 1. read head; if s != r, turn away        |
+//! | 2. read slot r                    | 2. CAS (s, s) → (s, s + n): n are claimed |
+//! | 3. CAS (s, r) → (r + 1, r + 1) if | 3. copy the n slots                       |
+//! |    s == r, else (s, r + 1)        | 4. CAS (s, r) → (r, r): slots are free    |
+//!
+//! A slot between `steal` and `real` is not written by the owner, so the copy in
+//! step 3 reads what the claim in step 2 saw. Positions are 32 bits and wrap; a
+//! CAS on a pair cannot mistake an old one for a new one unless 2^32 goroutines
+//! pass during one steal.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+use crate::g::header::{GRef, Header};
+use crate::g::list::GList;
+use crate::loom::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// Slots of a local queue (Go's number).
+#[cfg(not(loom))]
+pub(crate) const CAPACITY: u32 = 256;
+#[cfg(loom)]
+pub(crate) const CAPACITY: u32 = 4;
+const MASK: u32 = CAPACITY - 1;
+
+/// What a push could not place: the older half of the queue and the new G, for
+/// the node queue.
+pub(crate) type Overflow = GList;
+
+/// The queue of one P.
+pub(crate) struct RunQueue {
+    /// `steal << 32 | real`.
+    /// Ordering: thieves claim with acquire-release; the owner's pop releases the
+    /// slots it read, so that its later push may overwrite them.
+    head: AtomicU64,
+    /// Ordering: only the owner stores, with release, after the slots; thieves acquire.
+    tail: AtomicU32,
+    /// Ordering: only the owner puts a G in, with release; whoever takes it out acquires.
+    runnext: AtomicPtr<Header>,
+    slots: Box<[AtomicPtr<Header>]>,
+}
+
+impl std::fmt::Debug for RunQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunQueue").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+fn pack(steal: u32, real: u32) -> u64 {
+    (u64::from(steal) << 32) | u64::from(real)
+}
+
+fn unpack(head: u64) -> (u32, u32) {
+    ((head >> 32) as u32, head as u32)
+}
+
+fn raw(g: GRef) -> *mut Header {
+    g.as_ptr()
+}
+
+/// # Safety
+///
+/// `p` came from [`raw`].
+unsafe fn cooked(p: *mut Header) -> Option<GRef> {
+    // SAFETY: by this function's contract a non-null pointer is a G.
+    NonNull::new(p).map(|p| unsafe { GRef::from_raw(p) })
+}
+
+impl RunQueue {
+    pub(crate) fn new() -> RunQueue {
+        RunQueue {
+            head: AtomicU64::new(0),
+            tail: AtomicU32::new(0),
+            runnext: AtomicPtr::new(std::ptr::null_mut()),
+            slots: (0..CAPACITY).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect(),
+        }
+    }
+
+    /// Goroutines in the ring (without runnext), as of now.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        let (_, real) = unpack(self.head.load(Ordering::Acquire));
+        self.tail.load(Ordering::Acquire).wrapping_sub(real) as usize
+    }
+
+    #[inline]
+    pub(crate) fn has_runnext(&self) -> bool {
+        !self.runnext.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Whether there is nothing to run or steal here, runnext included.
+    ///
+    /// Ring, runnext, ring again: a G that moves from runnext to the ring between
+    /// two looks is seen by the third.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0 && !self.has_runnext() && self.len() == 0
+    }
+
+    #[inline]
+    fn slot(&self, at: u32) -> &AtomicPtr<Header> {
+        &self.slots[(at & MASK) as usize]
+    }
+
+    // The owner's end.
+
+    /// Puts `g` into runnext and gives back the one it kicks out.
+    ///
+    /// Owner only.
+    #[inline]
+    pub(crate) fn set_runnext(&self, g: GRef) -> Option<GRef> {
+        let kicked = self.runnext.swap(raw(g), Ordering::AcqRel);
+        // SAFETY: runnext holds only what this function put in.
+        unsafe { cooked(kicked) }
+    }
+
+    /// Takes the G in runnext, if a thief has not.
+    #[inline]
+    pub(crate) fn take_runnext(&self) -> Option<GRef> {
+        let p = self.runnext.load(Ordering::Relaxed);
+        if p.is_null() {
+            return None;
+        }
+        let taken = self
+            .runnext
+            .compare_exchange(p, std::ptr::null_mut(), Ordering::Acquire, Ordering::Relaxed)
+            .ok()?;
+        // SAFETY: as in `set_runnext`.
+        unsafe { cooked(taken) }
+    }
+
+    /// Appends `g`; a full queue gives its older half and `g` as overflow.
+    ///
+    /// Owner only.
+    #[inline]
+    pub(crate) fn push(&self, g: GRef) -> Result<(), Overflow> {
+        let tail = self.tail.load(Ordering::Relaxed);
+        let (steal, real) = unpack(self.head.load(Ordering::Acquire));
+        if tail.wrapping_sub(steal) < CAPACITY {
+            self.slot(tail).store(raw(g), Ordering::Relaxed);
+            self.tail.store(tail.wrapping_add(1), Ordering::Release);
+            return Ok(());
+        }
+        self.overflow(g, steal, real, tail)
+    }
+
+    #[cold]
+    fn overflow(&self, g: GRef, steal: u32, real: u32, tail: u32) -> Result<(), Overflow> {
+        let mut out = GList::new();
+        let half = CAPACITY / 2;
+        // With a thief at work the queue will soon have room: pass on this one G alone.
+        if steal == real && tail.wrapping_sub(real) == CAPACITY {
+            let after = real.wrapping_add(half);
+            let claimed = self.head.compare_exchange(
+                pack(steal, real),
+                pack(after, after),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            if claimed.is_err() {
+                return self.push(g);
+            }
+            for i in 0..half {
+                let p = self.slot(real.wrapping_add(i)).load(Ordering::Relaxed);
+                // SAFETY: the claimed slots hold Gs, and nobody else takes them.
+                out.extend_one(unsafe { cooked(p) });
+            }
+        }
+        out.push(g);
+        Err(out)
+    }
+
+    /// Takes the oldest G of the ring.
+    ///
+    /// Owner only.
+    #[inline]
+    pub(crate) fn pop(&self) -> Option<GRef> {
+        let mut head = self.head.load(Ordering::Acquire);
+        loop {
+            let (steal, real) = unpack(head);
+            if real == self.tail.load(Ordering::Relaxed) {
+                return None;
+            }
+            let p = self.slot(real).load(Ordering::Relaxed);
+            let next = real.wrapping_add(1);
+            let after = if steal == real { pack(next, next) } else { pack(steal, next) };
+            match self.head.compare_exchange_weak(head, after, Ordering::AcqRel, Ordering::Acquire)
+            {
+                // SAFETY: the slot held a G, and the CAS gave it to this caller alone.
+                Ok(_) => return unsafe { cooked(p) },
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    // The thief's end.
+
+    /// Moves up to half of this ring (rounded up), at most `max`, to the end of
+    /// `into`, whose owner is the caller. Gives one of them to run, and how many
+    /// were taken in all.
+    pub(crate) fn steal_into(&self, into: &RunQueue, max: u32) -> Option<(GRef, u32)> {
+        let dst_tail = into.tail.load(Ordering::Relaxed);
+        let (dst_steal, _) = unpack(into.head.load(Ordering::Acquire));
+        // A thief steals when its queue is empty; someone stealing from it still holds slots.
+        let room = CAPACITY - dst_tail.wrapping_sub(dst_steal).min(CAPACITY);
+        let mut head = self.head.load(Ordering::Acquire);
+        let (first, n) = loop {
+            let (steal, real) = unpack(head);
+            if steal != real {
+                return None;
+            }
+            let len = self.tail.load(Ordering::Acquire).wrapping_sub(real);
+            // The pair of loads is not a snapshot; a length beyond the ring is a stale one.
+            if len > CAPACITY {
+                head = self.head.load(Ordering::Acquire);
+                continue;
+            }
+            let n = (len - len / 2).min(max).min(room.saturating_add(1));
+            if n == 0 {
+                return None;
+            }
+            let claim = pack(steal, real.wrapping_add(n));
+            match self.head.compare_exchange(head, claim, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break (real, n),
+                Err(now) => head = now,
+            }
+        };
+        // All but the last go to the thief's ring, the last is run at once.
+        for i in 0..n - 1 {
+            let p = self.slot(first.wrapping_add(i)).load(Ordering::Relaxed);
+            into.slot(dst_tail.wrapping_add(i)).store(p, Ordering::Relaxed);
+        }
+        let last = self.slot(first.wrapping_add(n - 1)).load(Ordering::Relaxed);
+        let mut head = self.head.load(Ordering::Acquire);
+        loop {
+            let (_, real) = unpack(head);
+            let free = pack(real, real);
+            match self.head.compare_exchange_weak(head, free, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(now) => head = now,
+            }
+        }
+        into.tail.store(dst_tail.wrapping_add(n - 1), Ordering::Release);
+        // SAFETY: the claimed slots held Gs and are this thief's.
+        unsafe { cooked(last) }.map(|g| (g, n))
+    }
+
+    /// Takes the G in runnext, as a thief: only on the last pass, after giving the
+    /// owner a moment to run it (see `sched::steal`).
+    pub(crate) fn steal_runnext(&self) -> Option<GRef> {
+        self.take_runnext()
+    }
+
+    /// The address in runnext, to see whether it stays there.
+    pub(crate) fn peek_runnext(&self) -> *mut Header {
+        self.runnext.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[path = "runq_tests.rs"]
+mod tests;
+
+#[cfg(all(test, loom))]
+#[path = "runq_loom_tests.rs"]
+mod loom_tests;

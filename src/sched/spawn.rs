@@ -1,0 +1,232 @@
+//! Making goroutines, and the counted references to them.
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::sync::atomic::Ordering;
+
+use super::completion;
+use super::current;
+use super::handoff::Section;
+use super::park::Cancelled;
+use super::state::{Phase, Sched};
+use super::wake;
+use crate::g::header::{self, GRef, Spawn};
+use crate::g::slab;
+
+/// What a spawner may choose.
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) stack_bytes: Option<usize>,
+}
+
+/// A counted reference to a goroutine, alive or dead.
+#[derive(Debug)]
+pub(crate) struct TaskRef(GRef);
+
+impl TaskRef {
+    /// Takes over a reference that was counted already.
+    pub(crate) fn from_counted(g: GRef) -> TaskRef {
+        TaskRef(g)
+    }
+
+    /// Counts another reference to a goroutine that the caller knows to be alive
+    /// or referenced.
+    pub(crate) fn retain(g: GRef) -> TaskRef {
+        g.retain();
+        TaskRef(g)
+    }
+
+    #[inline]
+    pub(crate) fn g(&self) -> GRef {
+        self.0
+    }
+}
+
+impl Clone for TaskRef {
+    fn clone(&self) -> TaskRef {
+        TaskRef::retain(self.0)
+    }
+}
+
+impl Drop for TaskRef {
+    #[inline]
+    fn drop(&mut self) {
+        if self.0.release() {
+            free(self.0);
+        }
+    }
+}
+
+/// Takes back the slot of a goroutine whose last reference is gone.
+#[inline]
+fn free(g: GRef) {
+    g.dispose();
+    match Section::enter() {
+        Some(section) => {
+            let p = section.m().p();
+            p.give_slot(g, section.m().sched().node_of(p).os_id);
+        }
+        None => slab::give(g),
+    }
+}
+
+/// As [`free`], for the M that ran it.
+pub(crate) fn release_on_m(g: GRef, m: &super::m::M) {
+    if g.release() {
+        g.dispose();
+        m.p().give_slot(g, m.sched().node_of(m.p()).os_id);
+    }
+}
+
+/// Spawns `f` on the runtime of the calling goroutine.
+///
+/// # Panics
+///
+/// Off the runtime.
+#[inline]
+pub(crate) fn spawn<F, T>(f: F, options: Options, site: &'static Location<'static>) -> TaskRef
+where
+    F: FnOnce() -> T,
+{
+    let Some(m) = current::m() else { off_runtime() };
+    let Some(section) = Section::enter() else {
+        return spawn_foreign(m.sched(), f, options, site);
+    };
+    let m = section.m();
+    let sched = m.sched();
+    if sched.phase() >= Phase::Cancelling {
+        drop(section);
+        return refuse(sched, f, options, site);
+    }
+    let p = m.p();
+    let node = sched.node_of(p);
+    let g = p.take_slot(header::class_of::<F, T>(), node.os_id, sched.is_numa());
+    let parent = m.curg.get().map_or(0, GRef::id);
+    header::init(g, f, describe(sched, options, site, p.next_id(), parent, p.node_idx));
+    p.stats.spawned.add(1);
+    g.status.set_runnable();
+    wake::ready(m, g);
+    TaskRef(g)
+}
+
+#[cold]
+#[track_caller]
+fn off_runtime() -> ! {
+    panic!(
+        "windlass: spawn was called on a thread outside any windlass runtime: call it from a \
+         goroutine, or use Handle::spawn"
+    );
+}
+
+/// Spawns `f` on `sched` from a thread that holds none of its Ps. After the end
+/// of a run the goroutine is refused: `f` is dropped and the outcome is [`Cancelled`].
+pub(crate) fn spawn_foreign<F, T>(
+    sched: &Sched,
+    f: F,
+    options: Options,
+    site: &'static Location<'static>,
+) -> TaskRef
+where
+    F: FnOnce() -> T,
+{
+    // Counted before the phase is read: the end of a run sees either the count or is seen here.
+    sched.n_foreign.fetch_add(1, Ordering::SeqCst);
+    if sched.phase() >= Phase::Cancelling {
+        sched.n_foreign.fetch_sub(1, Ordering::SeqCst);
+        return refuse(sched, f, options, site);
+    }
+    let node = sched.nearest_node();
+    let home = sched.nodes.iter().position(|n| n.os_id == node.os_id).unwrap_or(0);
+    let g = make(sched, node.os_id, home, f, options, site);
+    g.status.set_runnable();
+    sched.inject(g);
+    TaskRef(g)
+}
+
+fn make<F: FnOnce() -> T, T>(
+    sched: &Sched,
+    os_node: u32,
+    home: usize,
+    f: F,
+    options: Options,
+    site: &'static Location<'static>,
+) -> GRef {
+    let mut slot = None;
+    slab::take(os_node, sched.is_numa(), header::class_of::<F, T>(), 1, |g| slot = Some(g));
+    let g = slot.expect("the slab gives the slot asked for");
+    header::init(g, f, describe(sched, options, site, header::reserve_ids(1), 0, home));
+    g
+}
+
+#[inline]
+fn describe(
+    sched: &Sched,
+    options: Options,
+    site: &'static Location<'static>,
+    id: u64,
+    parent: u64,
+    home: usize,
+) -> Spawn {
+    Spawn {
+        id,
+        parent,
+        name: options.name,
+        site,
+        stack_bytes: options.stack_bytes.unwrap_or(sched.config.stack_bytes),
+        home,
+        sched: std::ptr::from_ref(sched).cast_mut().cast(),
+        // The runtime's, and the handle's.
+        refs: 2,
+    }
+}
+
+/// Makes a goroutine that is over before it began.
+#[cold]
+fn refuse<F, T>(
+    sched: &Sched,
+    f: F,
+    options: Options,
+    site: &'static Location<'static>,
+) -> TaskRef
+where
+    F: FnOnce() -> T,
+{
+    let node = &sched.nodes[0];
+    let g = make(sched, node.os_id, 0, f, options, site);
+    g.status.set_runnable();
+    abandon(g);
+    TaskRef(g)
+}
+
+/// Ends a goroutine that never ran, on the calling thread: drops its closure and
+/// leaves [`Cancelled`] for whoever joins it. Gives up the runtime's reference.
+pub(crate) fn abandon(g: GRef) {
+    debug_assert!(g.is_fresh());
+    g.status.set_running();
+    let payload: Box<dyn Any + Send> = Box::new(Cancelled);
+    // SAFETY: the goroutine is Running for the first time; dropping its closure needs no stack of
+    // its own.
+    unsafe { header::run(g, Some(payload)) };
+    end(g);
+    g.status.set_dead();
+    drop(TaskRef::from_counted(g));
+}
+
+/// Tells whoever waits that `g` has ended; drops the outcome if nobody will.
+pub(crate) fn end(g: GRef) {
+    if completion::set(&g.join) {
+        drop_outcome(g);
+    }
+}
+
+/// Drops the outcome of a detached goroutine, containing a panic of its destructor.
+pub(crate) fn drop_outcome(g: GRef) {
+    // SAFETY: callers hold the one right to the outcome: detach and end have met.
+    let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { header::drop_outcome(g) }));
+    if let Err(payload) = dropped {
+        // The panic hook has printed it. A payload whose own destructor panics is leaked.
+        std::mem::forget(payload);
+    }
+}

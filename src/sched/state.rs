@@ -1,0 +1,169 @@
+//! The scheduler's state: nodes, Ps, Ms, and what is behind which lock.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use super::global::NodeQueue;
+use super::idle::IdleSet;
+use super::m::{M, Note};
+use super::offload::Offload;
+use super::p::P;
+use crate::config::Config;
+use crate::g::stack::StackPool;
+use crate::lock::{Lock, Rank};
+use crate::util::padded::Padded;
+
+/// A NUMA node, as far as the runtime uses it.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) os_id: u32,
+    /// Indexes of its Ps, contiguous.
+    pub(crate) ps: std::ops::Range<usize>,
+    pub(crate) queue: Padded<NodeQueue>,
+    pub(crate) idle: Padded<IdleSet>,
+    pub(crate) stacks: StackPool,
+}
+
+/// Where a runtime is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub(crate) enum Phase {
+    /// Built, or between two runs: goroutines may be queued before the first.
+    Ready = 0,
+    Running,
+    /// The main goroutine has ended: all others are being cancelled.
+    Cancelling,
+    /// No goroutine is left: Ms leave their loops.
+    Stopping,
+    /// A run has ended; spawning is refused until the next.
+    Ended,
+}
+
+const PHASES: [Phase; 5] =
+    [Phase::Ready, Phase::Running, Phase::Cancelling, Phase::Stopping, Phase::Ended];
+
+/// All Ms that exist, and the ones that have nothing to do.
+#[derive(Debug, Default)]
+pub(crate) struct Ms {
+    /// Boxed: an M's address is known to other threads.
+    #[allow(clippy::vec_box, reason = "Ms must not move")]
+    pub(crate) all: Vec<Box<M>>,
+    /// Ms that sleep on their note without a P.
+    pub(crate) spare: Vec<*const M>,
+    pub(crate) threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+// SAFETY: the pointers name boxes in `all`, which live until the run ends.
+unsafe impl Send for Ms {}
+
+/// Sysmon's ears.
+#[derive(Debug, Default)]
+pub(crate) struct SysmonState {
+    pub(crate) note: Note,
+    /// It sleeps without limit, because every P is idle. Ordering: sequentially
+    /// consistent against `n_idle`, as in `idle`.
+    pub(crate) deep: AtomicBool,
+    /// It naps for long: a blocking section that wants its 20 µs must wake it.
+    pub(crate) slow: AtomicBool,
+}
+
+/// The scheduler of one runtime.
+#[derive(Debug)]
+pub(crate) struct Sched {
+    pub(crate) config: Config,
+    pub(crate) pin: bool,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) ps: Vec<P>,
+    pub(crate) ms: Lock<Ms>,
+    /// Ordering: sequentially consistent; a parker sets its status and then looks
+    /// at the phase, the canceller sets the phase and then looks at the statuses.
+    phase: AtomicU32,
+    /// Idle Ps of all nodes. Ordering: sequentially consistent, with `sysmon.deep`.
+    pub(crate) n_idle: AtomicUsize,
+    /// Goroutines spawned by threads that are no Ms. Ordering: see `n_live`.
+    pub(crate) n_foreign: AtomicU64,
+    pub(crate) sysmon: SysmonState,
+    pub(crate) offload: Offload,
+    pub(crate) next_m: AtomicU64,
+    pub(crate) n_ms: AtomicUsize,
+    /// Whether `membarrier(2)` works here; without it no hog is ever robbed of its P.
+    pub(crate) membarrier: bool,
+    /// Ps taken from stuck Ms, and Ps given to another M. Ordering: relaxed, statistics.
+    pub(crate) retakes: AtomicU64,
+    pub(crate) handoffs: AtomicU64,
+    pub(crate) warned_threads: AtomicBool,
+}
+
+// SAFETY: everything in it is atomic, locked, immutable, or a P (see there).
+unsafe impl Sync for Sched {}
+// SAFETY: as for Sync.
+unsafe impl Send for Sched {}
+
+impl Sched {
+    #[allow(clippy::too_many_arguments, reason = "called once, by the builder")]
+    pub(crate) fn new(
+        config: Config,
+        pin: bool,
+        nodes: Vec<Node>,
+        ps: Vec<P>,
+        membarrier: bool,
+    ) -> Arc<Sched> {
+        Arc::new(Sched {
+            config,
+            pin,
+            nodes,
+            ps,
+            ms: Lock::new(Rank::Ms, Ms::default()),
+            phase: AtomicU32::new(Phase::Ready as u32),
+            n_idle: AtomicUsize::new(0),
+            n_foreign: AtomicU64::new(0),
+            sysmon: SysmonState::default(),
+            offload: Offload::new(),
+            next_m: AtomicU64::new(1),
+            n_ms: AtomicUsize::new(0),
+            membarrier,
+            retakes: AtomicU64::new(0),
+            handoffs: AtomicU64::new(0),
+            warned_threads: AtomicBool::new(false),
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn phase(&self) -> Phase {
+        PHASES[self.phase.load(Ordering::SeqCst) as usize]
+    }
+
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as u32, Ordering::SeqCst);
+    }
+
+    #[inline(always)]
+    pub(crate) fn node_of(&self, p: &P) -> &Node {
+        &self.nodes[p.node_idx]
+    }
+
+    /// Whether memory should be bound to nodes at all.
+    #[inline(always)]
+    pub(crate) fn is_numa(&self) -> bool {
+        self.nodes.len() > 1
+    }
+
+    /// Goroutines that were spawned and have not ended. Never too low: what has
+    /// ended is counted before what was begun.
+    pub(crate) fn n_live(&self) -> u64 {
+        let finished: u64 = self.ps.iter().map(|p| p.stats.finished.get()).sum();
+        std::sync::atomic::fence(Ordering::SeqCst);
+        let spawned: u64 = self.ps.iter().map(|p| p.stats.spawned.get()).sum();
+        (spawned + self.n_foreign.load(Ordering::SeqCst)).saturating_sub(finished)
+    }
+
+    /// The runtime's node that the calling thread runs on now, else the first.
+    pub(crate) fn nearest_node(&self) -> &Node {
+        if self.nodes.len() == 1 {
+            return &self.nodes[0];
+        }
+        let os_id = crate::sys::affinity::current_node();
+        self.nodes.iter().find(|n| n.os_id == os_id).unwrap_or(&self.nodes[0])
+    }
+}

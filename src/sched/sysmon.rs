@@ -1,0 +1,253 @@
+//! Sysmon: a thread without a P and without a pin that watches the others.
+//!
+//! - Takes Ps out of blocking sections after 20 µs if they have work, and from
+//!   goroutines that have computed or blocked for 10 ms without a call into the
+//!   runtime ([`super::handoff`]).
+//! - Wakes an idle P for a goroutine that sits in the runnext of a busy one.
+//! - Cancels what still waits when the main goroutine has ended, and says when
+//!   nothing is left.
+//! - Starts threads: they inherit from it, not from a goroutine's thread.
+//!
+//! It looks every 20 µs while something happens in blocking sections, doubling to
+//! 10 ms when nothing does (Go's numbers), and sleeps without limit while every P
+//! is idle: an idle runtime makes no system call.
+
+use std::sync::atomic::Ordering;
+
+use super::m::M;
+use super::p::P;
+use super::state::{Phase, Sched};
+use crate::config::HOG_AFTER;
+use crate::sys::clock;
+use crate::sys::sched as threads;
+
+const SHORTEST_NS: u64 = 20_000;
+const LONGEST_NS: u64 = 10_000_000;
+/// Rounds without anything to do before the naps get longer.
+const PATIENCE: u32 = 50;
+/// Pause between two sweeps of the end of a run.
+const SWEEP_NS: u64 = 500_000;
+/// A hog's thread runs at this nice value, so that the P's new M keeps the core.
+const HOG_NICE: i32 = 10;
+
+/// What sysmon saw of a P when it last looked.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    schedtick: u32,
+    schedtick_since_ns: u64,
+    syscalltick: u32,
+}
+
+/// Sysmon's own state.
+struct Sysmon<'a> {
+    sched: &'a Sched,
+    seen: Vec<Seen>,
+    /// Ps that were taken and that no thread could be had for.
+    orphans: Vec<&'a P>,
+    can_renice: bool,
+}
+
+/// Sysmon's thread, for one run. Hands all Ps but the first to new Ms, and
+/// returns when no goroutine is left and every M was told to stop.
+pub(crate) fn main(sched: &Sched) {
+    clock::tighten_timer_slack();
+    let mut sysmon = Sysmon {
+        sched,
+        seen: vec![Seen::default(); sched.ps.len()],
+        orphans: sched.ps[1..].iter().filter(|p| !sched.hand_off(p)).collect(),
+        can_renice: can_renice(),
+    };
+    sysmon.watch();
+    sysmon.end_run();
+}
+
+/// Whether a lowered priority can be raised again, tried out on this very thread.
+fn can_renice() -> bool {
+    let tid = threads::gettid();
+    threads::set_nice(tid, 1).is_ok() && threads::set_nice(tid, 0).is_ok()
+}
+
+impl Sysmon<'_> {
+    /// Looks at all Ps, again and again, until the main goroutine has ended.
+    fn watch(&mut self) {
+        let mut n_quiet = 0;
+        let mut nap_ns = SHORTEST_NS;
+        while self.sched.phase() == Phase::Running {
+            let busy = self.look();
+            if busy {
+                n_quiet = 0;
+                nap_ns = SHORTEST_NS;
+            } else {
+                n_quiet += 1;
+                if n_quiet > PATIENCE {
+                    nap_ns = (nap_ns * 2).min(LONGEST_NS);
+                }
+            }
+            if nap_ns == LONGEST_NS && self.all_idle() {
+                self.sleep_deep();
+                n_quiet = 0;
+                // A short burst after a long silence needs no close watch.
+                nap_ns = LONGEST_NS / 8;
+                continue;
+            }
+            self.nap(nap_ns, &mut n_quiet, &mut nap_ns);
+        }
+    }
+
+    fn nap(&self, ns: u64, n_quiet: &mut u32, nap_ns: &mut u64) {
+        let state = &self.sched.sysmon;
+        if ns < 8 * SHORTEST_NS {
+            return clock::nap(ns);
+        }
+        state.slow.store(true, Ordering::SeqCst);
+        if state.note.sleep_timeout(ns) {
+            *n_quiet = 0;
+            *nap_ns = SHORTEST_NS;
+        }
+        state.slow.store(false, Ordering::SeqCst);
+    }
+
+    fn all_idle(&self) -> bool {
+        self.orphans.is_empty() && self.sched.n_idle.load(Ordering::SeqCst) == self.sched.ps.len()
+    }
+
+    /// Sleeps until a P leaves idleness or the run ends.
+    fn sleep_deep(&self) {
+        let state = &self.sched.sysmon;
+        state.deep.store(true, Ordering::SeqCst);
+        // ORDERING: a P that leaves idleness lowers n_idle and then reads `deep`.
+        if self.all_idle() && self.sched.phase() == Phase::Running {
+            state.note.sleep();
+        }
+        state.deep.store(false, Ordering::SeqCst);
+    }
+
+    /// One round. `true` if there was something to do.
+    fn look(&mut self) -> bool {
+        let sched = self.sched;
+        let now_ns = clock::now_ns();
+        self.orphans.retain(|p| !sched.hand_off(p));
+        let mut busy = !self.orphans.is_empty();
+        for p in &sched.ps {
+            busy |= self.look_at(p, now_ns);
+        }
+        busy
+    }
+
+    fn look_at(&mut self, p: &P, now_ns: u64) -> bool {
+        let m_id = p.syscall.load(Ordering::Acquire);
+        if m_id != 0 {
+            return self.retake_section(p, m_id);
+        }
+        let seen = &mut self.seen[p.idx];
+        let schedtick = p.schedtick.load(Ordering::Relaxed);
+        if seen.schedtick != schedtick || seen.schedtick_since_ns == 0 {
+            seen.schedtick = schedtick;
+            seen.schedtick_since_ns = now_ns;
+            return false;
+        }
+        self.help_runnext(p);
+        let held_ns = now_ns - self.seen[p.idx].schedtick_since_ns;
+        if held_ns >= HOG_AFTER.as_nanos() as u64 { self.retake_hog(p, now_ns) } else { false }
+    }
+
+    /// A P in a blocking section since the last look loses to its work, if it has any.
+    fn retake_section(&mut self, p: &P, m_id: u64) -> bool {
+        let sched = self.sched;
+        let tick = p.syscalltick.load(Ordering::Relaxed);
+        let seen = &mut self.seen[p.idx];
+        seen.schedtick_since_ns = 0;
+        if seen.syscalltick != tick {
+            seen.syscalltick = tick;
+            return true;
+        }
+        let wanted = p.has_work() || sched.node_of(p).queue.len() > 0;
+        if wanted && self.thread_to_be_had() && sched.take_from_section(p, m_id) {
+            self.give(p);
+        }
+        true
+    }
+
+    /// The same goroutine has run, or blocked its thread, for too long.
+    fn retake_hog(&mut self, p: &P, now_ns: u64) -> bool {
+        let sched = self.sched;
+        let Some(m) = owner_of(sched, p) else { return false };
+        let wanted = p.has_work() || sched.nodes.iter().any(|n| n.queue.len() > 0);
+        if m.in_runtime.load(Ordering::Relaxed) != 0 || !wanted || !self.thread_to_be_had() {
+            return false;
+        }
+        let tid = m.tid.load(Ordering::Relaxed);
+        let cpu_before_ns = clock::thread_cpu_ns(tid);
+        if !sched.take_from_hog(m) {
+            return false;
+        }
+        self.seen[p.idx].schedtick_since_ns = now_ns;
+        // It computes if its CPU clock runs: then its thread must not cost the P half the core.
+        let computes = clock::thread_cpu_ns(tid) > cpu_before_ns;
+        if computes && self.can_renice && threads::set_nice(tid, HOG_NICE).is_ok() {
+            m.demoted.store(true, Ordering::Relaxed);
+        }
+        self.give(p);
+        true
+    }
+
+    /// A goroutine in the runnext of a P that keeps running another is nobody's
+    /// while other Ps are idle: no push wakes anyone for it, so this does.
+    fn help_runnext(&self, p: &P) {
+        let sched = self.sched;
+        if p.runq.has_runnext() && sched.n_idle.load(Ordering::Relaxed) > 0 {
+            sched.wake_in(sched.node_of(p), Some(p));
+        }
+    }
+
+    fn thread_to_be_had(&self) -> bool {
+        self.sched.n_ms.load(Ordering::Relaxed) < self.sched.config.max_threads
+            || !self.sched.ms.lock().spare.is_empty()
+    }
+
+    fn give(&mut self, p: &P) {
+        self.sched.retakes.fetch_add(1, Ordering::Relaxed);
+        if !self.sched.hand_off(p) {
+            self.orphans.push(&self.sched.ps[p.idx]);
+        }
+    }
+
+    /// Cancels what waits until no goroutine is left, then stops every M.
+    fn end_run(&mut self) {
+        let sched = self.sched;
+        let mut n_sweeps = 0u32;
+        while sched.n_live() > 0 {
+            if n_sweeps % 4 == 0 {
+                sched.cancel_waiting();
+            }
+            // Cancelled goroutines need Ps that are not stuck.
+            self.look();
+            n_sweeps += 1;
+            clock::nap(if n_sweeps < 20 { SHORTEST_NS * 2 } else { SWEEP_NS });
+        }
+        sched.set_phase(Phase::Stopping);
+        for p in &sched.ps {
+            if sched.node_of(p).idle.claim(p.at_in_node) {
+                sched.notify(p);
+            }
+        }
+        let ms = sched.ms.lock();
+        ms.all.iter().for_each(|m| m.note.wake());
+        drop(ms);
+    }
+}
+
+/// The M that holds `p`, if it still exists.
+fn owner_of<'a>(sched: &'a Sched, p: &P) -> Option<&'a M> {
+    let owner = p.owner();
+    let ms = sched.ms.lock();
+    let found = ms.all.iter().find(|m| std::ptr::eq(&raw const ***m, owner))?;
+    // An M is boxed and stays until the run ends, after sysmon.
+    Some(extend(found))
+}
+
+#[allow(unsafe_code)]
+fn extend<'a>(m: &M) -> &'a M {
+    // SAFETY: Ms live in boxes until the run has ended and sysmon has been joined.
+    unsafe { &*std::ptr::from_ref(m) }
+}

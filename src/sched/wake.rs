@@ -1,0 +1,176 @@
+//! Making goroutines runnable, and waking an M for them.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{PoisonError, RwLock};
+
+use super::current;
+use super::idle::Rouse;
+use super::m::M;
+use super::p::P;
+use super::state::{Node, Sched};
+use super::handoff::Section;
+use crate::g::header::GRef;
+use crate::g::list::GList;
+use crate::g::status::WaitId;
+use crate::sys::futex;
+
+/// Held for reading by a thread that is no M of the runtime while it wakes one
+/// of its goroutines, and for writing once at the end of a run: a scheduler is
+/// not taken down under a waker that has just taken a wake token.
+static GRACE: RwLock<()> = RwLock::new(());
+
+/// Waits until no outside waker touches a scheduler whose goroutines are all gone.
+pub(crate) fn wait_for_outside_wakers() {
+    drop(GRACE.write().unwrap_or_else(PoisonError::into_inner));
+}
+
+/// Wakes one particular wait of `g`, from any thread. `true` if this caller had
+/// the wake token. Never blocks, makes at most one system call.
+pub(crate) fn wake(g: GRef, wait: WaitId) -> bool {
+    let at_home = current::m().is_some_and(|m| std::ptr::eq(m.sched.cast(), g.sched()));
+    if at_home && let Some(section) = Section::enter() {
+        if !g.status.wake(wait) {
+            return false;
+        }
+        ready(section.m(), g);
+        return true;
+    }
+    let _grace = GRACE.read().unwrap_or_else(PoisonError::into_inner);
+    if !g.status.wake(wait) {
+        return false;
+    }
+    // SAFETY: the token says that `g` was waiting, so its runtime still has a live goroutine, and
+    // the run cannot end while the grace lock is held.
+    let sched = unsafe { &*g.sched().cast::<Sched>() };
+    sched.inject(g);
+    true
+}
+
+/// Makes `g` the next to run on this M's P. The one kicked out of runnext goes to
+/// the tail; only then is there something for another M, so only then is one woken.
+#[inline]
+pub(crate) fn ready(m: &M, g: GRef) {
+    let p = m.p();
+    if let Some(kicked) = p.runq.set_runnext(g) {
+        push_local(m, kicked);
+        m.sched().wake_for_surplus(p);
+    }
+}
+
+/// Queues what a ring or the timers gave back: the first in runnext, the rest at
+/// the tail.
+pub(crate) fn ready_all(m: &M, mut gs: GList) {
+    let Some(first) = gs.pop() else { return };
+    let p = m.p();
+    let kicked = p.runq.set_runnext(first);
+    let surplus = kicked.is_some() || !gs.is_empty();
+    while let Some(g) = gs.pop() {
+        push_local(m, g);
+    }
+    if let Some(kicked) = kicked {
+        push_local(m, kicked);
+    }
+    if surplus {
+        m.sched().wake_for_surplus(p);
+    }
+}
+
+/// Appends to the local queue, overflow to the node's.
+#[inline]
+pub(crate) fn push_local(m: &M, g: GRef) {
+    if let Err(over) = m.p().runq.push(g) {
+        overflow(m, over);
+    }
+}
+
+#[cold]
+fn overflow(m: &M, over: GList) {
+    let p = m.p();
+    p.stats.overflows.add(1);
+    m.sched().node_of(p).queue.push_all(over);
+}
+
+impl Sched {
+    /// Queues a runnable G from outside: to its home node, or the caller's, and
+    /// wakes a P there.
+    pub(crate) fn inject(&self, g: GRef) {
+        let node = if g.is_fresh() { self.nearest_node() } else { &self.nodes[g.home()] };
+        node.queue.push(g);
+        self.wake_in(node, None);
+    }
+
+    /// After a push to `p`'s queue: wakes at most one M.
+    #[inline]
+    pub(crate) fn wake_for_surplus(&self, p: &P) {
+        fence(Ordering::SeqCst);
+        let node = self.node_of(p);
+        if self.n_idle.load(Ordering::Relaxed) != 0 {
+            self.wake_in(node, Some(p));
+        }
+    }
+
+    /// Wakes one idle P of `node`, nearest to `near` first, unless an M spins
+    /// there; another node's only if this one has no idle P and a backlog.
+    pub(crate) fn wake_in(&self, node: &Node, near: Option<&P>) {
+        if node.idle.n_spinning() != 0 {
+            return;
+        }
+        if node.idle.any_idle() {
+            self.wake_spinner(node, near);
+        } else if node.queue.len() > node.ps.len() {
+            let other = self
+                .nodes
+                .iter()
+                .filter(|n| n.os_id != node.os_id)
+                .find(|n| n.idle.n_spinning() == 0 && n.idle.any_idle());
+            if let Some(other) = other {
+                self.wake_spinner(other, near);
+            }
+        }
+    }
+
+    fn wake_spinner(&self, node: &Node, near: Option<&P>) {
+        if !node.idle.begin_wake() {
+            return;
+        }
+        match self.claim_idle(node, near) {
+            Some(p) => {
+                if let Some(near) = near {
+                    near.stats.wakes_sent.add(1);
+                }
+                self.notify(p);
+            }
+            None => {
+                // No P is left to look, so this waker looks once more itself by returning: what it
+                // pushed lies in its own queue or in one that busy Ps look at.
+                node.idle.stop_spinning();
+            }
+        }
+    }
+
+    /// Takes an idle P of `node` out of its idle set, nearest to `near` first.
+    fn claim_idle(&self, node: &Node, near: Option<&P>) -> Option<&P> {
+        let claim = |idx: usize| {
+            let p = &self.ps[idx];
+            (node.ps.contains(&idx)
+                && node.idle.is_idle(p.at_in_node)
+                && node.idle.claim(p.at_in_node))
+            .then_some(p)
+        };
+        if let Some(near) = near {
+            let mut by_distance = near.levels.iter().flat_map(|l| l.victims.iter());
+            return by_distance.find_map(|&idx| claim(idx));
+        }
+        node.ps.clone().find_map(claim)
+    }
+
+    /// Makes the M of a P run that the caller claimed.
+    pub(crate) fn notify(&self, p: &P) {
+        match p.word.notify() {
+            Rouse::Nothing => {}
+            Rouse::Futex => futex::wake_one(p.word.futex()),
+            Rouse::Ring => p.ring.waker().wake(),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Futexes: the kernel's wait-on-a-word, private to this process.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::AtomicU32;
+
+use super::clock;
+
+/// Sleeps until `word` is woken, if it still holds `expected`; returns at once
+/// otherwise. May return early (signal, spurious wake): callers loop.
+/// `timeout_ns` of [`clock::NEVER`] waits without limit.
+pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
+    let ts = clock::timespec(timeout_ns);
+    let ts_ptr: *const libc::timespec =
+        if timeout_ns == clock::NEVER { std::ptr::null() } else { &raw const ts };
+    // SAFETY:
+    // - `word` is a live, aligned 32-bit word for the whole call.
+    // - `ts_ptr` is null or points at a timespec that outlives the call.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+            expected,
+            ts_ptr,
+        );
+    }
+}
+
+/// Wakes one thread that sleeps on the word at `word`.
+///
+/// Takes a pointer, not a reference: the word may be gone by the time of the
+/// call, and then a thread that sleeps on whatever is there now wakes
+/// spuriously, which every waiter allows for.
+pub(crate) fn wake_one(word: *const AtomicU32) {
+    // SAFETY: FUTEX_WAKE reads no memory at the address; a dead one is EFAULT or a spurious wake.
+    unsafe {
+        libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1);
+    }
+}

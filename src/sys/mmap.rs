@@ -1,0 +1,137 @@
+//! Address space: reserving, guarding and placing memory.
+#![allow(unsafe_code)]
+
+use std::io;
+
+use super::errno::cvt;
+
+/// Linux 6.13's guard regions: a page that faults, without a VMA of its own.
+const MADV_GUARD_INSTALL: libc::c_int = 102;
+/// `set_mempolicy(2)`'s "this node first, others if it is full".
+const MPOL_PREFERRED: libc::c_ulong = 1;
+
+/// The page size this runtime is written for (x86-64 and most aarch64 kernels).
+pub(crate) fn page_bytes() -> usize {
+    // SAFETY: sysconf takes a plain integer; _SC_PAGESIZE always succeeds.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// Reserves `bytes` of private zeroed memory, not charged before it is touched
+/// and never backed by huge pages.
+///
+/// # Errors
+///
+/// The kernel's, with `ENOMEM` where address space or the map count ran out.
+pub(crate) fn reserve(bytes: usize) -> io::Result<*mut u8> {
+    // SAFETY: an anonymous mapping at an address of the kernel's choice touches no existing memory.
+    let p = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if p == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the range is the mapping made above. Failure (no THP in this kernel) is harmless.
+    unsafe { libc::madvise(p, bytes, libc::MADV_NOHUGEPAGE) };
+    Ok(p.cast())
+}
+
+/// Gives a range from [`reserve`] back.
+///
+/// # Safety
+///
+/// `base` and `bytes` name a whole mapping from [`reserve`] that nothing uses any more.
+pub(crate) unsafe fn release(base: *mut u8, bytes: usize) {
+    // SAFETY: by this function's contract.
+    unsafe { libc::munmap(base.cast(), bytes) };
+}
+
+/// How guard pages are made here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GuardKind {
+    /// `MADV_GUARD_INSTALL`: no cost in mappings.
+    Madvise,
+    /// `mprotect`: each guard splits a mapping, two towards `vm.max_map_count`.
+    Mprotect,
+}
+
+/// Finds out which kind of guard page this kernel offers, by making one.
+///
+/// # Errors
+///
+/// The kernel's, if not even a few pages can be mapped.
+pub(crate) fn probe_guard() -> io::Result<GuardKind> {
+    let bytes = page_bytes() * 2;
+    let base = reserve(bytes)?;
+    // SAFETY: the page is the first of the mapping made above, unused so far.
+    let kind = match unsafe { guard(base, GuardKind::Madvise) } {
+        Ok(()) => GuardKind::Madvise,
+        Err(_) => GuardKind::Mprotect,
+    };
+    // SAFETY: the mapping is this function's own and not used any more.
+    unsafe { release(base, bytes) };
+    Ok(kind)
+}
+
+/// Makes the page at `page` fault on any access.
+///
+/// # Safety
+///
+/// `page` is page-aligned, mapped by [`reserve`], and holds nothing in use.
+///
+/// # Errors
+///
+/// `EINVAL` for a kind this kernel lacks, `ENOMEM` at `vm.max_map_count`.
+pub(crate) unsafe fn guard(page: *mut u8, kind: GuardKind) -> io::Result<()> {
+    let r = match kind {
+        // SAFETY: by this function's contract.
+        GuardKind::Madvise => unsafe { libc::madvise(page.cast(), page_bytes(), MADV_GUARD_INSTALL) },
+        // SAFETY: by this function's contract.
+        GuardKind::Mprotect => unsafe {
+            libc::mprotect(page.cast(), page_bytes(), libc::PROT_NONE)
+        },
+    };
+    cvt(r).map(drop)
+}
+
+/// Asks that pages of the range be taken from NUMA node `node` while it has
+/// any. Refusal (seccomp, no such node, no NUMA) costs locality only, so it
+/// gives `false` instead of an error.
+///
+/// # Safety
+///
+/// The range is mapped and belongs to the caller.
+pub(crate) unsafe fn prefer_node(base: *mut u8, bytes: usize, node: u32) -> bool {
+    let bits = libc::c_ulong::BITS;
+    let mut mask = vec![0 as libc::c_ulong; (node / bits) as usize + 1];
+    mask[(node / bits) as usize] |= 1 << (node % bits);
+    // SAFETY:
+    // - the range is the caller's, by this function's contract.
+    // - `mask` holds at least the number of bits given (the kernel wants one more).
+    let r = unsafe {
+        libc::syscall(
+            libc::SYS_mbind,
+            base,
+            bytes,
+            MPOL_PREFERRED,
+            mask.as_ptr(),
+            mask.len() as libc::c_ulong * libc::c_ulong::from(bits) + 1,
+            0 as libc::c_ulong,
+        )
+    };
+    r == 0
+}
+
+/// The sysctl that bounds the number of mappings of a process.
+pub(crate) fn max_map_count() -> usize {
+    std::fs::read_to_string("/proc/sys/vm/max_map_count")
+        .ok()
+        .and_then(|s| s.trim().parse().ok())
+        .unwrap_or(65_530)
+}

@@ -1,0 +1,15 @@
+//! The kernel: every libc call windlass makes, its contract in words.
+//!
+//! Nothing here knows goroutines. A function returns `io::Result` where the
+//! caller can act on the error, and a plain value where failure is impossible
+//! or harmless (then it says so).
+
+pub(crate) mod affinity;
+pub(crate) mod clock;
+pub(crate) mod errno;
+pub(crate) mod futex;
+pub(crate) mod mmap;
+pub(crate) mod sched;
+pub(crate) mod signal;
+pub(crate) mod socket;
+pub(crate) mod uring;

@@ -1,0 +1,50 @@
+//! Threads as the kernel schedules them: ids, priorities, cross-CPU barriers.
+#![allow(unsafe_code)]
+
+use std::io;
+
+use super::errno::cvt;
+
+const MEMBARRIER_CMD_PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
+/// The calling thread's kernel id.
+pub(crate) fn gettid() -> i32 {
+    // SAFETY: takes no argument and cannot fail.
+    unsafe { libc::gettid() }
+}
+
+/// Registers the process for [`membarrier`]; once, before threads need it.
+///
+/// # Errors
+///
+/// `ENOSYS` or `EPERM` where a sandbox denies the call.
+pub(crate) fn membarrier_register() -> io::Result<()> {
+    // SAFETY: takes plain integers.
+    let r = unsafe {
+        libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0)
+    };
+    cvt(r as libc::c_int).map(drop)
+}
+
+/// A full memory barrier on every CPU that runs a thread of this process, so
+/// that the other side of a Dekker-like protocol needs only a compiler barrier.
+///
+/// # Errors
+///
+/// The kernel's, if [`membarrier_register`] did not succeed before.
+pub(crate) fn membarrier() -> io::Result<()> {
+    // SAFETY: takes plain integers.
+    let r = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) };
+    cvt(r as libc::c_int).map(drop)
+}
+
+/// Sets the nice value of thread `tid`.
+///
+/// # Errors
+///
+/// `EPERM` or `EACCES` when raising the priority without `CAP_SYS_NICE`.
+pub(crate) fn set_nice(tid: i32, nice: i32) -> io::Result<()> {
+    // SAFETY: takes plain integers; on Linux PRIO_PROCESS with a thread id names one thread.
+    cvt(unsafe { libc::setpriority(libc::PRIO_PROCESS, tid.cast_unsigned(), nice) }).map(drop)
+}

@@ -1,0 +1,82 @@
+//! The two `io_uring_register(2)` calls that work on any ring from any thread,
+//! and so are made with a bare descriptor instead of through the owner's ring.
+#![allow(unsafe_code)]
+
+use std::io;
+
+use super::errno::cvt;
+
+const REGISTER_SYNC_CANCEL: libc::c_uint = 24;
+const REGISTER_SEND_MSG_RING: libc::c_uint = 31;
+const OP_MSG_RING: u8 = 40;
+
+#[repr(C)]
+struct SyncCancelReg {
+    addr: u64,
+    fd: i32,
+    flags: u32,
+    timeout: [i64; 2],
+    opcode: u8,
+    pad: [u8; 7],
+    pad2: [u64; 3],
+}
+
+/// The 64 bytes of a submission entry, as far as message passing needs them.
+#[repr(C)]
+struct MsgSqe {
+    opcode: u8,
+    flags: u8,
+    ioprio: u16,
+    fd: i32,
+    off: u64,
+    addr: u64,
+    len: u32,
+    rest: [u32; 9],
+}
+const _: () = assert!(size_of::<MsgSqe>() == 64 && size_of::<SyncCancelReg>() == 64);
+
+fn register(fd: i32, op: libc::c_uint, arg: *const libc::c_void) -> io::Result<()> {
+    // SAFETY: each caller passes the argument that its operation reads, alive during the call.
+    let r = unsafe { libc::syscall(libc::SYS_io_uring_register, fd, op, arg, 1) };
+    cvt(r as libc::c_int).map(drop)
+}
+
+/// Cancels the operation named `user_data` that was submitted on ring `fd`
+/// (Linux 6.0). Its completion still comes, as cancelled or as done.
+///
+/// # Errors
+///
+/// `ENOENT` if the ring knows no such operation (not submitted yet, or done),
+/// `EALREADY` if it runs and will complete by itself, `ETIME` if it did not end at once.
+pub(crate) fn sync_cancel(fd: i32, user_data: u64) -> io::Result<()> {
+    let arg = SyncCancelReg {
+        addr: user_data,
+        fd: -1,
+        flags: 0,
+        timeout: [0, 0],
+        opcode: 0,
+        pad: [0; 7],
+        pad2: [0; 3],
+    };
+    register(fd, REGISTER_SYNC_CANCEL, (&raw const arg).cast())
+}
+
+/// Posts a completion with `user_data` into ring `fd`, from any thread and
+/// without a ring (Linux 6.13).
+///
+/// # Errors
+///
+/// `EINVAL` on kernels without it.
+pub(crate) fn send_msg_ring(fd: i32, user_data: u64) -> io::Result<()> {
+    let sqe = MsgSqe {
+        opcode: OP_MSG_RING,
+        flags: 0,
+        ioprio: 0,
+        fd,
+        off: user_data,
+        addr: 0,
+        len: 0,
+        rest: [0; 9],
+    };
+    register(-1, REGISTER_SEND_MSG_RING, (&raw const sqe).cast())
+}

@@ -1,0 +1,66 @@
+//! A fixed set of small numbers that several threads change at once: which Ps
+//! of a node are idle.
+
+use crate::loom::{AtomicU64, Ordering};
+
+/// A set of numbers below a bound, one bit each.
+///
+/// Ordering: `insert` and `remove` are sequentially consistent read-modify-write
+/// operations, because the idle protocol (`sched::idle`) needs them ordered with
+/// the queue checks around them; `any` and `first` are hints and re-checked by
+/// the `remove` that acts on them.
+#[derive(Debug)]
+pub(crate) struct BitSet(Box<[AtomicU64]>);
+
+impl BitSet {
+    pub(crate) fn new(n: usize) -> BitSet {
+        BitSet((0..n.div_ceil(64).max(1)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Adds `i`; `true` if it was not there.
+    pub(crate) fn insert(&self, i: usize) -> bool {
+        let bit = 1 << (i % 64);
+        self.0[i / 64].fetch_or(bit, Ordering::SeqCst) & bit == 0
+    }
+
+    /// Takes `i` out; `true` for exactly one of several callers.
+    pub(crate) fn remove(&self, i: usize) -> bool {
+        let bit = 1 << (i % 64);
+        self.0[i / 64].fetch_and(!bit, Ordering::SeqCst) & bit != 0
+    }
+
+    pub(crate) fn contains(&self, i: usize) -> bool {
+        self.0[i / 64].load(Ordering::SeqCst) & (1 << (i % 64)) != 0
+    }
+
+    /// How many numbers are in the set, as of now.
+    pub(crate) fn len(&self) -> usize {
+        self.0.iter().map(|w| w.load(Ordering::SeqCst).count_ones() as usize).sum()
+    }
+
+    /// Whether any number is in the set.
+    pub(crate) fn any(&self) -> bool {
+        self.0.iter().any(|w| w.load(Ordering::SeqCst) != 0)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crosses_words() {
+        let s = BitSet::new(130);
+        assert!(!s.any());
+        for i in [0, 63, 64, 129] {
+            assert!(s.insert(i));
+            assert!(!s.insert(i));
+            assert!(s.contains(i));
+        }
+        for i in [0, 63, 64, 129] {
+            assert!(s.remove(i));
+            assert!(!s.remove(i));
+        }
+        assert!(!s.any());
+    }
+}

@@ -1,0 +1,6 @@
+//! Small tools that know nothing of the runtime.
+
+pub(crate) mod bitset;
+pub(crate) mod counter;
+pub(crate) mod padded;
+pub(crate) mod random;

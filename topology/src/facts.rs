@@ -1,0 +1,274 @@
+//! From what a reader found out to a [`Topology`].
+//!
+//! hwloc and sysfs hand in loose statements about CPUs and nodes; [`Facts::assemble`] numbers the
+//! groups and fills the gaps in one canonical way, so that two readers of one machine agree to the
+//! letter. Groups are in the order of their lowest CPU, nodes in the order of their OS ids.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::{
+    Cache, Core, DistanceOrigin, Distances, Error, Node, Package, Pu, SCHEMA, Source, Topology,
+    affinity,
+    machine::{Machine, check_distances},
+};
+
+/// What the kernel says of two nodes when the firmware says nothing.
+const LOCAL_DISTANCE: u32 = 10;
+const REMOTE_DISTANCE: u32 = 20;
+
+/// What a reader found out, before groups are numbered and gaps are filled.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) source: Source,
+    pub(crate) pus: Vec<PuFacts>,
+    pub(crate) offline_cpus: Vec<usize>,
+    pub(crate) nodes: Vec<NodeFacts>,
+    /// By OS id of the nodes, in the order of `nodes` as given; ignored if it is no SLIT.
+    pub(crate) distances: Option<Vec<Vec<u32>>>,
+}
+
+/// One online CPU.
+#[derive(Clone, Debug)]
+pub(crate) struct PuFacts {
+    pub(crate) cpu: usize,
+    pub(crate) core: GroupFacts,
+    pub(crate) package: GroupFacts,
+    pub(crate) l2: Option<GroupFacts>,
+    pub(crate) l3: Option<GroupFacts>,
+    /// OS ids of the nodes it is said to be in; the lowest counts. Empty for a node without memory.
+    pub(crate) nodes: Vec<u32>,
+    pub(crate) allowed: bool,
+}
+
+/// One group a CPU is in.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct GroupFacts {
+    /// CPUs with the same key are in the same group; keys of different kinds have nothing in common.
+    pub(crate) key: u64,
+    pub(crate) os_id: Option<u32>,
+    pub(crate) size_bytes: Option<u64>,
+}
+
+/// One node, with or without CPUs.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeFacts {
+    pub(crate) os_id: u32,
+    pub(crate) memory_bytes: u64,
+    pub(crate) free_bytes: Option<u64>,
+    pub(crate) has_memory: bool,
+}
+
+impl Facts {
+    /// Disallows the CPUs that the calling thread may not run on.
+    pub(crate) fn allow_own_mask(&mut self) {
+        // Without the system call (a sandbox) the cpuset alone has to do.
+        if let Ok(mask) = affinity::allowed_cpus() {
+            let mask: BTreeSet<usize> = mask.into_iter().collect();
+            self.pus
+                .iter_mut()
+                .for_each(|pu| pu.allowed &= mask.contains(&pu.cpu));
+        }
+    }
+
+    /// Numbers the groups, finds a node for every CPU, and fills in missing distances.
+    pub(crate) fn assemble(mut self) -> Result<Topology, Error> {
+        self.pus.sort_by_key(|pu| pu.cpu);
+        let nodes_of_pus = self.settle_nodes();
+
+        let mut packages = Groups::default();
+        let mut l3s = Groups::default();
+        let mut l2s = Groups::default();
+        let mut cores = Groups::default();
+        let mut pus = Vec::with_capacity(self.pus.len());
+        for (facts, node) in self.pus.iter().zip(nodes_of_pus) {
+            let cpu = facts.cpu;
+            let package = packages.add(0, facts.package, cpu);
+            pus.push(Pu {
+                cpu,
+                // Should a core be said to be in two packages, it becomes two cores.
+                core: cores.add(package, facts.core, cpu),
+                package,
+                l2: facts.l2.map(|l2| l2s.add(0, l2, cpu)),
+                l3: facts.l3.map(|l3| l3s.add(0, l3, cpu)),
+                node,
+                allowed: facts.allowed,
+            });
+        }
+        let package_of_core: BTreeMap<usize, usize> =
+            pus.iter().map(|pu| (pu.core, pu.package)).collect();
+
+        let machine = Machine {
+            schema: SCHEMA,
+            source: self.source,
+            nodes: nodes(&self.nodes, &pus),
+            packages: packages.finish(|_, facts, cpus| Package {
+                os_id: facts.os_id,
+                cpus,
+            }),
+            l3s: l3s.finish(cache),
+            l2s: l2s.finish(cache),
+            cores: cores.finish(|position, facts, cpus| Core {
+                os_id: facts.os_id,
+                package: package_of_core[&position],
+                cpus,
+            }),
+            pus,
+            offline_cpus: self.offline_cpus,
+            distances: distances(self.distances, self.nodes.len()),
+        };
+        Topology::new(machine)
+    }
+
+    /// Sorts the nodes and gives each CPU the position of its node: the lowest it is said to be in,
+    /// else the node of most CPUs of its package, else the first.
+    fn settle_nodes(&mut self) -> Vec<usize> {
+        let said: BTreeSet<u32> = self
+            .pus
+            .iter()
+            .filter_map(|pu| pu.nodes.iter().min().copied())
+            .collect();
+        for &os_id in &said {
+            if !self.nodes.iter().any(|node| node.os_id == os_id) {
+                self.distances = None; // it lacks this node
+                self.nodes.push(NodeFacts::unknown(os_id));
+            }
+        }
+        if self.nodes.is_empty() {
+            self.nodes.push(NodeFacts::unknown(0));
+        }
+        self.sort_nodes();
+
+        let position = |os_id: u32| self.nodes.iter().position(|node| node.os_id == os_id);
+        let certain: Vec<Option<usize>> = self
+            .pus
+            .iter()
+            .map(|pu| pu.nodes.iter().min().and_then(|&id| position(id)))
+            .collect();
+        let mut votes: HashMap<u64, BTreeMap<usize, usize>> = HashMap::new();
+        for (pu, node) in self.pus.iter().zip(&certain) {
+            if let Some(node) = node {
+                *votes
+                    .entry(pu.package.key)
+                    .or_default()
+                    .entry(*node)
+                    .or_default() += 1;
+            }
+        }
+        let guess = |pu: &PuFacts| {
+            let votes = votes.get(&pu.package.key)?;
+            // The most votes; the lowest node among equals.
+            votes
+                .iter()
+                .rev()
+                .max_by_key(|&(_, votes)| votes)
+                .map(|(&node, _)| node)
+        };
+        let settle =
+            |(pu, node): (&PuFacts, Option<usize>)| node.or_else(|| guess(pu)).unwrap_or(0);
+        self.pus.iter().zip(certain).map(settle).collect()
+    }
+
+    /// Puts the nodes in the order of their OS ids, and the distances with them.
+    fn sort_nodes(&mut self) {
+        let mut order: Vec<usize> = (0..self.nodes.len()).collect();
+        order.sort_by_key(|&position| self.nodes[position].os_id);
+        let square = |rows: &Vec<Vec<u32>>| {
+            rows.len() == order.len() && rows.iter().all(|row| row.len() == order.len())
+        };
+        self.distances = self.distances.take().filter(square).map(|rows| {
+            let row = |&from: &usize| order.iter().map(|&to| rows[from][to]).collect();
+            order.iter().map(row).collect()
+        });
+        self.nodes.sort_by_key(|node| node.os_id);
+    }
+}
+
+impl NodeFacts {
+    /// A node that only its CPUs speak of.
+    fn unknown(os_id: u32) -> Self {
+        Self {
+            os_id,
+            memory_bytes: 0,
+            free_bytes: None,
+            has_memory: true,
+        }
+    }
+}
+
+/// Numbers groups in the order in which their first CPU comes.
+#[derive(Default)]
+struct Groups {
+    /// By the group it is inside of (0 where that does not matter) and its key.
+    positions: HashMap<(usize, u64), usize>,
+    groups: Vec<(GroupFacts, Vec<usize>)>,
+}
+
+impl Groups {
+    fn add(&mut self, inside: usize, facts: GroupFacts, cpu: usize) -> usize {
+        let position = *self
+            .positions
+            .entry((inside, facts.key))
+            .or_insert(self.groups.len());
+        if position == self.groups.len() {
+            self.groups.push((facts, Vec::new()));
+        }
+        self.groups[position].1.push(cpu);
+        position
+    }
+
+    fn finish<T>(self, make: impl Fn(usize, GroupFacts, Vec<usize>) -> T) -> Vec<T> {
+        let groups = self.groups.into_iter().enumerate();
+        groups
+            .map(|(position, (facts, cpus))| make(position, facts, cpus))
+            .collect()
+    }
+}
+
+fn cache(_position: usize, facts: GroupFacts, cpus: Vec<usize>) -> Cache {
+    Cache {
+        os_id: facts.os_id,
+        size_bytes: facts.size_bytes,
+        cpus,
+    }
+}
+
+fn nodes(facts: &[NodeFacts], pus: &[Pu]) -> Vec<Node> {
+    let mut nodes: Vec<Node> = facts
+        .iter()
+        .map(|node| Node {
+            os_id: node.os_id,
+            cpus: Vec::new(),
+            memory_bytes: node.memory_bytes,
+            free_bytes: node.free_bytes,
+            has_memory: node.has_memory,
+        })
+        .collect();
+    for pu in pus {
+        nodes[pu.node].cpus.push(pu.cpu);
+    }
+    nodes
+}
+
+/// What the machine says, if it makes sense; firmware is known to write nonsense here.
+fn distances(said: Option<Vec<Vec<u32>>>, n_nodes: usize) -> Distances {
+    match said.filter(|rows| check_distances(rows, n_nodes).is_ok()) {
+        Some(rows) => Distances {
+            origin: DistanceOrigin::Firmware,
+            rows,
+        },
+        None => {
+            let value = |from, to| {
+                if from == to {
+                    LOCAL_DISTANCE
+                } else {
+                    REMOTE_DISTANCE
+                }
+            };
+            let row = |from| (0..n_nodes).map(|to| value(from, to)).collect();
+            Distances {
+                origin: DistanceOrigin::Assumed,
+                rows: (0..n_nodes).map(row).collect(),
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The machine as plain values, and where the processors of a runtime go on it.
+//!
+//! [`Topology`] says which NUMA nodes, packages, caches, cores and CPUs there are, which CPUs this
+//! process may use, and how far the nodes are from one another. It comes from this machine
+//! ([`Topology::detect`]), from a description ([`Topology::synthetic`]), or from a recording
+//! ([`Topology::from_json`], [`Topology::from_xml_file`], [`Topology::from_sysfs`]), so that a
+//! laptop can answer for a machine of eight nodes.
+//!
+//! [`plan`] puts Ps (the processors of a scheduler in the style of Go's) on CPUs, and lists for
+//! each of them whom to steal from, nearest first. It is a pure function: the same machine and
+//! the same [`Request`] give the same [`Plan`], whatever machine it runs on.
+//!
+//! ```
+//! use windlass_topology::{LevelKind, Request, Topology, plan};
+//!
+//! let machine = Topology::synthetic("pack:2 [numa] l3:1 core:2 pu:2")?
+//!     .with_distances(&[vec![10, 21], vec![21, 10]])?;
+//! let plan = plan(&machine, &Request::default())?;
+//!
+//! assert_eq!(plan.ps.len(), 8);
+//! let levels = &plan.ps[0].levels;
+//! assert_eq!(levels[0].kind, LevelKind::Smt);
+//! assert_eq!(levels[0].victims, [1]);
+//! assert_eq!(levels[1].kind, LevelKind::L3);
+//! assert_eq!(levels[1].victims, [2, 3]);
+//! assert_eq!((levels[2].kind, levels[2].distance), (LevelKind::Remote, 21));
+//! assert_eq!(levels[2].victims, [4, 5, 6, 7]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The command `windlass-topology` prints all of it, for this machine or for another.
+
+mod affinity;
+mod cpulist;
+mod error;
+mod facts;
+mod hwloc;
+mod machine;
+mod sysfs;
+
+pub mod placement;
+pub mod quota;
+pub mod render;
+
+pub use cpulist::{format_cpu_list, parse_cpu_list};
+pub use error::Error;
+pub use machine::{
+    Cache, Core, DistanceOrigin, Distances, Node, Package, Pu, SCHEMA, Source, Topology,
+};
+pub use placement::{Level, LevelKind, Plan, PlanError, PlanNode, PlannedP, Policy, Request, plan};
+pub use quota::{cpu_quota, default_processors};
