@@ -46,7 +46,9 @@ impl Config {
             return Err(invalid("processors(0): a runtime needs at least one P"));
         }
         if self.processors.is_some_and(|n| n > MAX_PROCESSORS) {
-            return Err(invalid(&format!("processors: at most {MAX_PROCESSORS} Ps are supported")));
+            return Err(invalid(&format!(
+                "processors: at most {MAX_PROCESSORS} Ps are supported"
+            )));
         }
         if !(MIN_STACK_BYTES..=MAX_STACK_BYTES).contains(&self.stack_bytes) {
             return Err(invalid(&format!(
@@ -55,7 +57,9 @@ impl Config {
             )));
         }
         if self.max_threads == 0 {
-            return Err(invalid("max_threads(0): a runtime needs at least one thread"));
+            return Err(invalid(
+                "max_threads(0): a runtime needs at least one thread",
+            ));
         }
         if self.name.contains('\0') {
             return Err(invalid("name: a thread name cannot hold a zero byte"));

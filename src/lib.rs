@@ -38,20 +38,20 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("windlass needs Linux: it is built on io_uring and futexes");
 
-mod loom;
-mod sys;
-mod util;
-mod lock;
 mod config;
 mod g;
-mod timer;
-mod netpoll;
-mod sched;
 mod io;
-pub mod task;
-pub mod net;
+mod lock;
+mod loom;
 pub mod metrics;
+pub mod net;
+mod netpoll;
 mod runtime;
+mod sched;
+mod sys;
+pub mod task;
+mod timer;
+mod util;
 
 pub use runtime::{Builder, Handle, Runtime};
 pub use task::{blocking, offload, scope, sleep, spawn, yield_now};

@@ -33,7 +33,10 @@ pub(crate) struct Lock<T> {
 
 impl<T> Lock<T> {
     pub(crate) const fn new(rank: Rank, value: T) -> Lock<T> {
-        Lock { rank, inner: Mutex::new(value) }
+        Lock {
+            rank,
+            inner: Mutex::new(value),
+        }
     }
 
     /// Takes the lock. A panic in a holder is a bug of the runtime, which
@@ -41,7 +44,10 @@ impl<T> Lock<T> {
     #[inline]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         let held = held::push(self.rank);
-        Guard { inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner), _held: held }
+        Guard {
+            inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner),
+            _held: held,
+        }
     }
 }
 
@@ -84,7 +90,11 @@ mod held {
     pub(super) fn push(rank: Rank) -> Held {
         let bit = 1 << rank as u32;
         HELD.with(|h| {
-            assert!(h.get() < bit, "lock order: {rank:?} taken while holding {:#b}", h.get());
+            assert!(
+                h.get() < bit,
+                "lock order: {rank:?} taken while holding {:#b}",
+                h.get()
+            );
             h.set(h.get() | bit);
         });
         Held(bit)

@@ -10,3 +10,12 @@ pub(crate) use ::loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering}
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// Stands behind sequentially consistent accesses that a later load must not pass.
+/// loom takes such accesses for acquire-release ones and honours only fences, so its
+/// models need one here; for the real atomics the accesses themselves suffice.
+#[inline(always)]
+pub(crate) fn after_seq_cst() {
+    #[cfg(loom)]
+    ::loom::sync::atomic::fence(Ordering::SeqCst);
+}

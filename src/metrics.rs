@@ -27,7 +27,13 @@ impl ByLevel {
 
     fn of(counts: &[crate::util::counter::Counter; N_LEVELS]) -> ByLevel {
         let [smt, l2, l3, node, remote] = counts.each_ref().map(|c| c.get());
-        ByLevel { smt, l2, l3, node, remote }
+        ByLevel {
+            smt,
+            l2,
+            l3,
+            node,
+            remote,
+        }
     }
 
     fn add(&mut self, other: &ByLevel) {

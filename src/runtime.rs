@@ -142,14 +142,25 @@ impl Builder {
             Some(topology) => topology,
             None => Topology::detect().map_err(io::Error::other)?,
         };
-        let n_ps = self.config.processors.unwrap_or_else(|| default_processors(&topology));
-        let request =
-            Request { n_ps: Some(n_ps), nodes: self.config.nodes.clone(), ..Request::default() };
+        let n_ps = self
+            .config
+            .processors
+            .unwrap_or_else(|| default_processors(&topology));
+        let request = Request {
+            n_ps: Some(n_ps),
+            nodes: self.config.nodes.clone(),
+            ..Request::default()
+        };
         let plan = plan(&topology, &request)
             .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         let sched = make_sched(self.config, &topology, &plan)?;
         signal::install_fault_handler(fault::report);
-        Ok(Runtime { sched, topology, plan, running: Mutex::new(()) })
+        Ok(Runtime {
+            sched,
+            topology,
+            plan,
+            running: Mutex::new(()),
+        })
     }
 }
 
@@ -187,11 +198,21 @@ fn make_sched(config: Config, topology: &Topology, plan: &Plan) -> io::Result<Ar
             let levels = p
                 .levels
                 .iter()
-                .map(|l| StealLevel { kind: l.kind, victims: l.victims.clone() })
+                .map(|l| StealLevel {
+                    kind: l.kind,
+                    victims: l.victims.clone(),
+                })
                 .collect();
             let ring = Ring::new(features).map_err(|e| probe::explain_here(&e))?;
             let first = nodes[p.node].ps.start;
-            Ok(P::new(p.index, p.cpu, p.node, p.index - first, levels, ring))
+            Ok(P::new(
+                p.index,
+                p.cpu,
+                p.node,
+                p.index - first,
+                levels,
+                ring,
+            ))
         })
         .collect::<io::Result<Vec<_>>>()?;
     let pin = config.pin && this_machine;
@@ -253,7 +274,9 @@ impl Runtime {
     /// A handle to spawn goroutines from other threads.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        Handle { sched: Arc::clone(&self.sched) }
+        Handle {
+            sched: Arc::clone(&self.sched),
+        }
     }
 
     /// The counters of the runtime.
@@ -345,10 +368,17 @@ where
             panic!("windlass: cannot start the runtime's monitor thread: {e}");
         }
     };
-    let m0 = Box::new(M::new(sched.next_m.fetch_add(1, std::sync::atomic::Ordering::Relaxed), &raw const **sched));
+    let m0 = Box::new(M::new(
+        sched
+            .next_m
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+        &raw const **sched,
+    ));
     let m0_ptr: *const M = &raw const *m0;
     {
-        sched.n_ms.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        sched
+            .n_ms
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         sched.ms.lock().all.push(m0);
     }
     // SAFETY: the box lies in `Sched::ms` until it is cleared below, after this thread's last use.
@@ -383,7 +413,8 @@ fn end_ms(sched: &Sched) {
     ms.all.clear();
     sched.n_ms.store(0, std::sync::atomic::Ordering::Relaxed);
     for p in &sched.ps {
-        p.owner.store(std::ptr::null_mut(), std::sync::atomic::Ordering::Release);
+        p.owner
+            .store(std::ptr::null_mut(), std::sync::atomic::Ordering::Release);
     }
 }
 
@@ -458,8 +489,7 @@ impl Handle {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let task =
-            spawn::spawn_foreign(&self.sched, f, Options::default(), Location::caller());
+        let task = spawn::spawn_foreign(&self.sched, f, Options::default(), Location::caller());
         JoinHandle::new(task, header::take_fn::<F, T>())
     }
 
@@ -472,6 +502,8 @@ impl Handle {
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("name", &self.sched.config.name).finish_non_exhaustive()
+        f.debug_struct("Handle")
+            .field("name", &self.sched.config.name)
+            .finish_non_exhaustive()
     }
 }

@@ -141,10 +141,15 @@ impl Builder {
         {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("stack_size({bytes}): choose between {MIN_STACK_BYTES} and {MAX_STACK_BYTES} bytes"),
+                format!(
+                    "stack_size({bytes}): choose between {MIN_STACK_BYTES} and {MAX_STACK_BYTES} bytes"
+                ),
             ));
         }
-        Ok(Options { name: self.name.map(String::into_boxed_str), stack_bytes: self.stack_bytes })
+        Ok(Options {
+            name: self.name.map(String::into_boxed_str),
+            stack_bytes: self.stack_bytes,
+        })
     }
 }
 
@@ -167,12 +172,15 @@ unsafe impl<T: Send> Sync for Handle<T> {}
 
 impl<T> Handle<T> {
     fn task(&self) -> &TaskRef {
-        self.task.as_ref().expect("a handle gives its task up only when it is used up")
+        self.task
+            .as_ref()
+            .expect("a handle gives its task up only when it is used up")
     }
 
     fn join(mut self) -> Result<T> {
         let g = self.task().g();
-        completion::wait(&g.join, Reason::Join).map_err(|c| -> Box<dyn std::any::Any + Send> { Box::new(c) })?;
+        completion::wait(&g.join, Reason::Join)
+            .map_err(|c| -> Box<dyn std::any::Any + Send> { Box::new(c) })?;
         let task = self.task.take();
         // SAFETY: the goroutine has ended, and the one handle that may take its outcome is used up.
         let outcome = unsafe { (self.take)(g) };
@@ -197,7 +205,13 @@ impl<T> Drop for Handle<T> {
 
 impl<T> JoinHandle<T> {
     pub(crate) fn new(task: TaskRef, take: TakeFn<T>) -> JoinHandle<T> {
-        JoinHandle { inner: Handle { task: Some(task), take, result: PhantomData } }
+        JoinHandle {
+            inner: Handle {
+                task: Some(task),
+                take,
+                result: PhantomData,
+            },
+        }
     }
 
     /// Waits for the goroutine to end and gives its value.
@@ -229,7 +243,9 @@ impl<T> JoinHandle<T> {
 
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JoinHandle").field("task", &self.task()).finish()
+        f.debug_struct("JoinHandle")
+            .field("task", &self.task())
+            .finish()
     }
 }
 
@@ -289,7 +305,10 @@ impl Task {
 
 impl fmt::Debug for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task").field("id", &self.id()).field("name", &self.name()).finish()
+        f.debug_struct("Task")
+            .field("id", &self.id())
+            .field("name", &self.name())
+            .finish()
     }
 }
 
@@ -335,14 +354,17 @@ fn park_until(deadline: u64) {
 
 /// Blocks the thread. A goroutine may be here too (unwinding, or in a blocking
 /// section): its token is looked at now and then.
-#[allow(clippy::disallowed_methods, reason = "this is the case that blocks the thread")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "this is the case that blocks the thread"
+)]
 fn park_thread(deadline: u64) {
     let left = |now: u64| Duration::from_nanos(deadline.saturating_sub(now));
     match park::current_g() {
         None if deadline == crate::sys::clock::NEVER => std::thread::park(),
         None => std::thread::park_timeout(left(crate::sys::clock::now_ns())),
         Some(g) => {
-            while g.token.swap(0, Ordering::SeqCst) == 0 && !park::is_cancelled() {
+            while !g.token.take() && !park::is_cancelled() {
                 let left = left(crate::sys::clock::now_ns());
                 if left.is_zero() {
                     return;
@@ -538,13 +560,20 @@ impl<'scope> Scope<'scope, '_> {
         let body = ScopedBody {
             f,
             packet: Arc::clone(&packet),
-            leave: Leave { shared: &self.shared, panicked: false },
+            leave: Leave {
+                shared: &self.shared,
+                panicked: false,
+            },
         };
         let run = move || body.run();
         let take = take_fn_of(&run);
         let task = make::spawn(run, options, site);
         ScopedJoinHandle {
-            inner: Handle { task: Some(task), take, result: PhantomData },
+            inner: Handle {
+                task: Some(task),
+                take,
+                result: PhantomData,
+            },
             packet,
             scope: PhantomData,
         }
@@ -572,13 +601,22 @@ struct ScopedBody<'scope, F, T> {
 
 impl<F: FnOnce() -> T, T> ScopedBody<'_, F, T> {
     fn run(self) {
-        let ScopedBody { f, packet, mut leave } = self;
+        let ScopedBody {
+            f,
+            packet,
+            mut leave,
+        } = self;
         let result = catch_unwind(AssertUnwindSafe(f));
         *packet.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         // As in std: a panic that nobody will join is the scope's, and that is known when this is
         // the last owner. A destructor of the result then runs here, inside the scope.
         leave.panicked = Arc::strong_count(&packet) == 1
-            && packet.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(Result::is_err);
+            && packet
+                .0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .as_ref()
+                .is_some_and(Result::is_err);
         if let Err(payload) = catch_unwind(AssertUnwindSafe(move || drop(packet))) {
             leave.panicked = true;
             std::mem::forget(payload);
@@ -617,7 +655,12 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// The payload, if the goroutine panicked; [`Cancelled`] if its runtime ended.
     pub fn join(self) -> Result<T> {
         self.inner.join()?;
-        let result = self.packet.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let result = self
+            .packet
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         result.unwrap_or_else(|| Err(Box::new(Cancelled)))
     }
 
@@ -636,6 +679,8 @@ impl<T> ScopedJoinHandle<'_, T> {
 
 impl<T> fmt::Debug for ScopedJoinHandle<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ScopedJoinHandle").field("task", &self.task()).finish()
+        f.debug_struct("ScopedJoinHandle")
+            .field("task", &self.task())
+            .finish()
     }
 }

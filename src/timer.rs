@@ -114,7 +114,8 @@ impl Timers {
     }
 
     fn publish(&self, heap: &[Entry]) {
-        self.next_ns.store(heap.first().map_or(NEVER, |e| e.when_ns), Ordering::Release);
+        self.next_ns
+            .store(heap.first().map_or(NEVER, |e| e.when_ns), Ordering::Release);
     }
 }
 
@@ -132,7 +133,9 @@ fn sift_up(heap: &mut [Entry], mut i: usize) {
 fn sift_down(heap: &mut [Entry], mut i: usize) {
     loop {
         let children = (4 * i + 1)..(4 * i + 5).min(heap.len());
-        let Some(least) = children.min_by_key(|&c| heap[c].when_ns) else { break };
+        let Some(least) = children.min_by_key(|&c| heap[c].when_ns) else {
+            break;
+        };
         if heap[i].when_ns <= heap[least].when_ns {
             break;
         }

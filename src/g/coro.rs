@@ -29,7 +29,11 @@ impl Switch {
     /// The address given to [`Switch::park`], if this is one.
     #[inline]
     pub(crate) fn parked<T>(self) -> Option<NonNull<T>> {
-        if self.0 <= 1 { None } else { NonNull::new(std::ptr::with_exposed_provenance_mut(self.0)) }
+        if self.0 <= 1 {
+            None
+        } else {
+            NonNull::new(std::ptr::with_exposed_provenance_mut(self.0))
+        }
     }
 }
 

@@ -23,10 +23,11 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::coro::{Coro, Out};
 use super::slab;
-use super::status::Status;
+use super::status::{Status, Token};
 
 /// Bytes of a [`Header`]; the payload begins here.
 pub(crate) const HEADER_BYTES: usize = 160;
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<Header>() <= HEADER_BYTES);
 
 /// What `join` gives: the value, or the payload of the panic.
@@ -54,8 +55,7 @@ pub(crate) struct Header {
     /// The runtime's reference while it lives, and one per handle.
     /// Ordering: as `Arc`: increments relaxed, decrements release, the last acquires.
     refs: AtomicU32,
-    /// `unpark` came: see `sched::park`.
-    pub(crate) token: AtomicU32,
+    pub(crate) token: Token,
     /// The runtime it belongs to. Ordering: relaxed; it is set before the status
     /// leaves Free (a release), and a reader confirms by a CAS on the status.
     sched: AtomicPtr<()>,
@@ -78,7 +78,6 @@ pub(crate) struct Header {
     /// Ordering: sequentially consistent against the status.
     pub(crate) op_done: AtomicU32,
 }
-
 
 /// A goroutine, by address. Copy and uncounted: valid as memory for ever, as a
 /// goroutine for as long as the caller has a reason to know that it lives.
@@ -155,7 +154,10 @@ impl GRef {
     ///
     /// The caller owns the G: it is Running or Runnable and in no queue.
     #[inline(always)]
-    #[allow(clippy::mut_from_ref, reason = "ownership is the status word's, not the reference's")]
+    #[allow(
+        clippy::mut_from_ref,
+        reason = "ownership is the status word's, not the reference's"
+    )]
     pub(crate) unsafe fn coro(&self) -> &mut Option<Coro> {
         // SAFETY: by this function's contract nobody else touches the cell.
         unsafe { &mut *self.header().coro.get() }
@@ -175,10 +177,6 @@ impl GRef {
     #[inline]
     pub(crate) fn id(self) -> u64 {
         self.header().id.get()
-    }
-
-    pub(crate) fn parent(self) -> u64 {
-        self.header().parent.get()
     }
 
     pub(crate) fn name(&self) -> Option<&str> {
@@ -271,7 +269,10 @@ impl<F: FnOnce() -> T, T> Typed<F, T> {
         None
     };
 
-    const VTABLE: Vtable = Vtable { run: Self::run, drop_outcome: Self::drop_outcome };
+    const VTABLE: Vtable = Vtable {
+        run: Self::run,
+        drop_outcome: Self::drop_outcome,
+    };
 
     /// # Safety
     ///
@@ -290,7 +291,8 @@ impl<F: FnOnce() -> T, T> Typed<F, T> {
         // SAFETY: the vtable is that of the types the payload was made with.
         let place = unsafe { Self::place(g) };
         // SAFETY: the goroutine runs once; the closure is still in place and moves out.
-        let closure = ManuallyDrop::into_inner(unsafe { std::ptr::read(&raw const (*place).closure) });
+        let closure =
+            ManuallyDrop::into_inner(unsafe { std::ptr::read(&raw const (*place).closure) });
         let outcome: Outcome<T> = catch_unwind(AssertUnwindSafe(move || match cancelled {
             None => Ok(closure()),
             Some(payload) => {
@@ -315,7 +317,8 @@ impl<F: FnOnce() -> T, T> Typed<F, T> {
         // SAFETY: as in `run`.
         let place = unsafe { Self::place(g) };
         // SAFETY: by this function's contract.
-        let outcome = ManuallyDrop::into_inner(unsafe { std::ptr::read(&raw const (*place).outcome) });
+        let outcome =
+            ManuallyDrop::into_inner(unsafe { std::ptr::read(&raw const (*place).outcome) });
         if Self::INLINE.is_none() {
             // SAFETY: the box was made by `init`; `MaybeUninit` keeps its emptied content from being dropped.
             drop(unsafe { Box::from_raw(place.cast::<MaybeUninit<Payload<F, T>>>()) });
@@ -343,7 +346,9 @@ pub(crate) const fn class_of<F: FnOnce() -> T, T>() -> usize {
 /// new G and queues it.
 #[inline]
 pub(crate) fn init<F: FnOnce() -> T, T>(g: GRef, closure: F, spawn: Spawn) {
-    let payload = Payload::<F, T> { closure: ManuallyDrop::new(closure) };
+    let payload = Payload::<F, T> {
+        closure: ManuallyDrop::new(closure),
+    };
     match Typed::<F, T>::INLINE {
         // SAFETY: the class was chosen to hold the payload, and slots are aligned to 16 at the payload.
         Some(_) => unsafe { payload_ptr(g).cast::<Payload<F, T>>().write(payload) },
@@ -356,7 +361,7 @@ pub(crate) fn init<F: FnOnce() -> T, T>(g: GRef, closure: F, spawn: Spawn) {
     let h = g.header();
     h.vtable.set(Some(const { &Typed::<F, T>::VTABLE }));
     h.refs.store(spawn.refs, Ordering::Relaxed);
-    h.token.store(0, Ordering::Relaxed);
+    h.token.clear();
     h.sched.store(spawn.sched, Ordering::Relaxed);
     h.join.store(std::ptr::null_mut(), Ordering::Relaxed);
     h.id.set(spawn.id);

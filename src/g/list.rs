@@ -19,7 +19,11 @@ unsafe impl Send for GList {}
 
 impl GList {
     pub(crate) const fn new() -> GList {
-        GList { head: None, tail: None, len: 0 }
+        GList {
+            head: None,
+            tail: None,
+            len: 0,
+        }
     }
 
     #[inline]
@@ -56,7 +60,9 @@ impl GList {
 
     /// Appends all of `other`, in order.
     pub(crate) fn append(&mut self, mut other: GList) {
-        let Some(first) = other.head.take() else { return };
+        let Some(first) = other.head.take() else {
+            return;
+        };
         match self.tail {
             Some(tail) => tail.set_link(Some(first)),
             None => self.head = Some(first),

@@ -44,7 +44,13 @@ struct Depot {
 }
 
 static DEPOTS: [Lock<Depot>; MAX_SLAB_NODES] = [const {
-    Lock::new(Rank::Slab, Depot { free: [const { GList::new() }; SLOT_BYTES.len()], chunks: Vec::new() })
+    Lock::new(
+        Rank::Slab,
+        Depot {
+            free: [const { GList::new() }; SLOT_BYTES.len()],
+            chunks: Vec::new(),
+        },
+    )
 }; MAX_SLAB_NODES];
 
 /// Takes up to `n` slots of a class from the depot of a node (by the kernel's
@@ -83,7 +89,10 @@ pub(crate) fn for_each(mut f: impl FnMut(GRef)) {
 
 fn cut(depot: &mut Depot, depot_idx: usize, os_node: u32, prefer: bool, class: usize) -> GRef {
     let per_chunk = CHUNK_BYTES / SLOT_BYTES[class];
-    let open = depot.chunks.iter().rposition(|&(_, c, n)| c == class && n < per_chunk);
+    let open = depot
+        .chunks
+        .iter()
+        .rposition(|&(_, c, n)| c == class && n < per_chunk);
     let at = open.unwrap_or_else(|| {
         let Ok(base) = mmap::reserve(CHUNK_BYTES) else {
             std::alloc::handle_alloc_error(std::alloc::Layout::new::<[u8; CHUNK_BYTES]>())

@@ -121,7 +121,12 @@ pub(crate) struct StackPool {
 
 impl StackPool {
     /// A pool that maps nothing yet.
-    pub(crate) fn new(node_idx: usize, os_node: Option<u32>, guard: GuardKind, n_nodes: usize) -> StackPool {
+    pub(crate) fn new(
+        node_idx: usize,
+        os_node: Option<u32>,
+        guard: GuardKind,
+        n_nodes: usize,
+    ) -> StackPool {
         let limit = match guard {
             GuardKind::Madvise => usize::MAX,
             // Two mappings a stack, a quarter left for everything else in the process.
@@ -133,7 +138,10 @@ impl StackPool {
             guard,
             inner: Lock::new(
                 Rank::Stacks,
-                Inner { classes: Default::default(), arenas: Vec::new() },
+                Inner {
+                    classes: Default::default(),
+                    arenas: Vec::new(),
+                },
             ),
             n_made: AtomicUsize::new(0),
             limit,
@@ -230,7 +238,10 @@ impl StackPool {
         }
         self.n_made.fetch_add(1, Ordering::Relaxed);
         let bottom = base.expose_provenance();
-        Ok(Stack { bottom: bottom | (self.node_idx.min(MAX_NODE_TAG) << 2) | OWN, top: bottom + bytes })
+        Ok(Stack {
+            bottom: bottom | (self.node_idx.min(MAX_NODE_TAG) << 2) | OWN,
+            top: bottom + bytes,
+        })
     }
 
     fn check_limit(&self) -> io::Result<()> {
@@ -274,7 +285,9 @@ fn own_len(stack: &Stack) -> usize {
 fn out_of_stacks(e: &io::Error) -> io::Error {
     io::Error::new(
         io::ErrorKind::OutOfMemory,
-        format!("cannot map a goroutine stack: {e}; check ulimit -v, the memory cgroup and vm.max_map_count"),
+        format!(
+            "cannot map a goroutine stack: {e}; check ulimit -v, the memory cgroup and vm.max_map_count"
+        ),
     )
 }
 

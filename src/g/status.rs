@@ -23,7 +23,7 @@
 //! that finds `Cancelling` marks its operation done and leaves; the canceller
 //! puts `Waiting` back, looks at the mark, and then readies the G itself.
 
-use crate::loom::{AtomicU64, Ordering};
+use crate::loom::{AtomicU32, AtomicU64, Ordering, after_seq_cst};
 
 /// What a goroutine is doing. See the table above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,10 @@ impl Snapshot {
     }
 
     pub(crate) fn reason(self) -> Reason {
-        Reason::ALL.get(((self.0 >> 8) & 0xff) as usize).copied().unwrap_or(Reason::None)
+        Reason::ALL
+            .get(((self.0 >> 8) & 0xff) as usize)
+            .copied()
+            .unwrap_or(Reason::None)
     }
 
     fn with_kind(self, kind: Kind) -> Snapshot {
@@ -134,7 +137,8 @@ impl Status {
 
     #[inline]
     fn set(&self, kind: Kind) {
-        self.0.store(self.own().with_kind(kind).0, Ordering::Release);
+        self.0
+            .store(self.own().with_kind(kind).0, Ordering::Release);
     }
 
     /// Free → New: the slot was taken from its slab and filled in.
@@ -146,14 +150,21 @@ impl Status {
     /// New or Running → Runnable, by its owner, before it queues the G.
     #[inline]
     pub(crate) fn set_runnable(&self) {
-        debug_assert!(matches!(self.own().kind(), Kind::New | Kind::Running | Kind::Blocked));
+        debug_assert!(matches!(
+            self.own().kind(),
+            Kind::New | Kind::Running | Kind::Blocked
+        ));
         self.set(Kind::Runnable);
     }
 
     /// Runnable or Blocked → Running, by the M that runs it.
     #[inline]
     pub(crate) fn set_running(&self) {
-        debug_assert!(matches!(self.own().kind(), Kind::Runnable | Kind::Blocked), "{:?}", self.own().kind());
+        debug_assert!(
+            matches!(self.own().kind(), Kind::Runnable | Kind::Blocked),
+            "{:?}",
+            self.own().kind()
+        );
         self.set(Kind::Running);
     }
 
@@ -184,6 +195,7 @@ impl Status {
         let seq = (before.0 >> 16) + 1;
         let word = (seq << 16) | ((reason as u64) << 8) | Kind::Waiting as u64;
         self.0.swap(word, Ordering::SeqCst);
+        after_seq_cst();
         WaitId(word)
     }
 
@@ -208,15 +220,72 @@ impl Status {
     #[must_use]
     pub(crate) fn begin_cancel(&self, wait: WaitId) -> bool {
         let held = Snapshot(wait.0).with_kind(Kind::Cancelling);
-        self.0.compare_exchange(wait.0, held.0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        self.0
+            .compare_exchange(wait.0, held.0, Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// Cancelling → Waiting, by the canceller.
     pub(crate) fn end_cancel(&self, wait: WaitId) {
         debug_assert_eq!(self.own().kind(), Kind::Cancelling);
         self.0.store(wait.0, Ordering::SeqCst);
+        after_seq_cst();
     }
 }
+
+/// The token of `park` and `unpark`: one, kept until it is taken.
+///
+/// | parker                        | unparker                              |
+/// |-------------------------------|---------------------------------------|
+/// | 1. status = Waiting(n)        | 1. token = there                      |
+/// | 2. token there? then the wait | 2. status Waiting(n) for a park? take |
+/// |    is over                    |    the wake token of n                |
+///
+/// Ordering: sequentially consistent, so that one of the two sees the other.
+#[derive(Debug)]
+pub(crate) struct Token(AtomicU32);
+
+impl Token {
+    #[cfg(any(test, loom))]
+    pub(crate) fn new() -> Token {
+        Token(AtomicU32::new(0))
+    }
+
+    /// Takes the token, if it is there.
+    pub(crate) fn take(&self) -> bool {
+        self.0.swap(0, Ordering::SeqCst) != 0
+    }
+
+    /// The parker's step 2.
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.load(Ordering::SeqCst) != 0
+    }
+
+    /// For a new goroutine in a used slot.
+    pub(crate) fn clear(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// The unparker's side: gives the token, and names the wait to wake, if the
+    /// goroutine parks.
+    pub(crate) fn give(&self, status: &Status) -> Option<WaitId> {
+        if self.0.swap(1, Ordering::SeqCst) != 0 {
+            // It was there already: whoever gave it wakes the parker.
+            return None;
+        }
+        after_seq_cst();
+        let now = status.load();
+        if now.reason() == Reason::Park {
+            Status::wait_of(now)
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+#[path = "status_loom_tests.rs"]
+mod loom_tests;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -92,12 +92,16 @@ pub(crate) fn retry<T>(mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 }
 
 fn is_would_block<T>(r: &io::Result<T>) -> bool {
-    r.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
+    r.as_ref()
+        .is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
 }
 
 impl Fd {
     pub(crate) fn try_clone(&self) -> io::Result<Fd> {
-        Ok(Fd { fd: self.fd.try_clone()?, shared: Arc::clone(&self.shared) })
+        Ok(Fd {
+            fd: self.fd.try_clone()?,
+            shared: Arc::clone(&self.shared),
+        })
     }
 
     fn timeout(&self, direction: Direction) -> &AtomicU64 {
@@ -315,9 +319,10 @@ impl Fd {
                 // SAFETY: the address is borrowed by the caller until this returns.
                 let r = unsafe { op::run(g, entry, deadline_ns) };
                 match r {
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                        Err(io::Error::new(io::ErrorKind::TimedOut, "connection timed out"))
-                    }
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "connection timed out",
+                    )),
                     // A resubmitted connect finds the first one done.
                     Err(e) if e.raw_os_error() == Some(libc::EISCONN) => Ok(()),
                     r => r.map(drop),

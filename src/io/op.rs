@@ -59,7 +59,10 @@ pub(crate) unsafe fn run(g: GRef, entry: Entry, deadline_ns: u64) -> io::Result<
             // - the M in a commit holds the P.
             // - the goroutine is parked until the completion, so the operation and what the entry
             //   points at (this function's contract) stay.
-            unsafe { p.ring.queue(entry, op_ref, p.local.now_ns.get(), &mut ready) };
+            unsafe {
+                p.ring
+                    .queue(entry, op_ref, p.local.now_ns.get(), &mut ready)
+            };
             if deadline_ns != NEVER {
                 p.timers.add(deadline_ns, g, wait);
             }
@@ -74,7 +77,10 @@ pub(crate) unsafe fn run(g: GRef, entry: Entry, deadline_ns: u64) -> io::Result<
         }
         let result = op.result();
         if let Ok(n) = usize::try_from(result) {
-            return Ok(Completed { n, flags: op.flags() });
+            return Ok(Completed {
+                n,
+                flags: op.flags(),
+            });
         }
         match -result {
             libc::ECANCELED if op.timed_out() => return Err(io::ErrorKind::WouldBlock.into()),

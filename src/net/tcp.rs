@@ -44,12 +44,19 @@ fn each_addr<T>(
 }
 
 fn socket_for(addr: &SocketAddr) -> io::Result<Socket> {
-    Socket::new(Domain::for_address(*addr), Type::STREAM, Some(Protocol::TCP))
+    Socket::new(
+        Domain::for_address(*addr),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )
 }
 
 fn to_std(addr: &SockAddr) -> io::Result<SocketAddr> {
     addr.as_socket().ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidInput, "the socket's address is not an internet one")
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the socket's address is not an internet one",
+        )
     })
 }
 

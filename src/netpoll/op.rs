@@ -63,7 +63,10 @@ impl Op {
     /// Binds the operation to the wait that it will end and the ring it goes to.
     pub(crate) fn bind(&self, wait: WaitId, ring_fd: i32) {
         self.g.op_done.store(0, Ordering::SeqCst);
-        self.g.op.store(std::ptr::from_ref(self).cast_mut().cast(), Ordering::Relaxed);
+        self.g.op.store(
+            std::ptr::from_ref(self).cast_mut().cast(),
+            Ordering::Relaxed,
+        );
         self.wait.set(wait);
         self.ring_fd.store(ring_fd, Ordering::Relaxed);
     }

@@ -24,7 +24,9 @@ pub(crate) struct Features {
 /// The kernel's kind, with a message that says why io_uring cannot be used here
 /// and what to change.
 pub(crate) fn probe() -> io::Result<Features> {
-    let ring = builder().build(ENTRIES).map_err(|e| explain(&e, &Surroundings::read()))?;
+    let ring = builder()
+        .build(ENTRIES)
+        .map_err(|e| explain(&e, &Surroundings::read()))?;
     let mut probe = Probe::new();
     ring.submitter()
         .register_probe(&mut probe)
@@ -39,12 +41,19 @@ pub(crate) fn probe() -> io::Result<Features> {
         ("async_cancel", opcode::AsyncCancel::CODE),
     ];
     if let Some((name, _)) = needed.iter().find(|(_, code)| !probe.is_supported(*code)) {
-        return Err(unsupported(&format!("this kernel's io_uring lacks the operation {name}")));
+        return Err(unsupported(&format!(
+            "this kernel's io_uring lacks the operation {name}"
+        )));
     }
     if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
-        return Err(unsupported("this kernel's io_uring lacks timed waits (EXT_ARG) or NODROP"));
+        return Err(unsupported(
+            "this kernel's io_uring lacks timed waits (EXT_ARG) or NODROP",
+        ));
     }
-    Ok(Features { msg_wake: can_send_msg(&ring), no_iowait: ring.params().is_feature_no_iowait() })
+    Ok(Features {
+        msg_wake: can_send_msg(&ring),
+        no_iowait: ring.params().is_feature_no_iowait(),
+    })
 }
 
 fn can_send_msg(ring: &IoUring) -> bool {
@@ -67,7 +76,8 @@ impl Surroundings {
             .ok()
             .and_then(|s| s.trim().parse().ok());
         let seccomp = std::fs::read_to_string("/proc/self/status").is_ok_and(|s| {
-            s.lines().any(|l| l.strip_prefix("Seccomp:").is_some_and(|v| v.trim() == "2"))
+            s.lines()
+                .any(|l| l.strip_prefix("Seccomp:").is_some_and(|v| v.trim() == "2"))
         });
         Surroundings { disabled, seccomp }
     }
@@ -136,7 +146,10 @@ mod tests {
     use super::*;
 
     fn said(errno: i32, disabled: Option<u32>, seccomp: bool) -> (io::ErrorKind, String) {
-        let e = explain(&io::Error::from_raw_os_error(errno), &Surroundings { disabled, seccomp });
+        let e = explain(
+            &io::Error::from_raw_os_error(errno),
+            &Surroundings { disabled, seccomp },
+        );
         (e.kind(), e.to_string())
     }
 
@@ -157,7 +170,13 @@ mod tests {
             assert!(message.starts_with("cannot use io_uring: "), "{message}");
             assert!(message.contains(words), "{message}");
         }
-        assert_eq!(said(libc::EPERM, Some(1), false).0, io::ErrorKind::PermissionDenied);
-        assert_eq!(said(libc::ENOSYS, None, false).0, io::ErrorKind::Unsupported);
+        assert_eq!(
+            said(libc::EPERM, Some(1), false).0,
+            io::ErrorKind::PermissionDenied
+        );
+        assert_eq!(
+            said(libc::ENOSYS, None, false).0,
+            io::ErrorKind::Unsupported
+        );
     }
 }

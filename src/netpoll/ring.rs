@@ -127,7 +127,10 @@ pub(crate) struct Ring {
 
 impl std::fmt::Debug for Ring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ring").field("fd", &self.fd()).field("inflight", &self.inflight).finish_non_exhaustive()
+        f.debug_struct("Ring")
+            .field("fd", &self.fd())
+            .field("inflight", &self.inflight)
+            .finish_non_exhaustive()
     }
 }
 
@@ -301,7 +304,8 @@ impl Ring {
             }
         }
         if n > 0 {
-            self.inflight.store(self.inflight() - n as u32, Ordering::Relaxed);
+            self.inflight
+                .store(self.inflight() - n as u32, Ordering::Relaxed);
             self.stats.completed.add(n as u64);
             self.stats.batches.add(1);
         }
@@ -312,14 +316,19 @@ impl Ring {
     /// waits for completions until the deadline.
     fn enter(&self, min_complete: u32, deadline_ns: Option<u64>) -> io::Result<usize> {
         let pending = self.pending.get();
-        let timeout_ns =
-            deadline_ns.filter(|&d| d != NEVER).map(|d| d.saturating_sub(clock::now_ns()));
+        let timeout_ns = deadline_ns
+            .filter(|&d| d != NEVER)
+            .map(|d| d.saturating_sub(clock::now_ns()));
         let ts = clock::timespec(timeout_ns.unwrap_or(0));
         let arg = GetEventsArg {
             sigmask: 0,
             sigmask_sz: 0,
             min_wait_usec: 0,
-            ts: if timeout_ns.is_some() { (&raw const ts).expose_provenance() as u64 } else { 0 },
+            ts: if timeout_ns.is_some() {
+                (&raw const ts).expose_provenance() as u64
+            } else {
+                0
+            },
         };
         let mut flags = ENTER_GETEVENTS | ENTER_EXT_ARG;
         if self.features.no_iowait && min_complete > 0 {
@@ -329,7 +338,11 @@ impl Ring {
         // SAFETY:
         // - the queued entries satisfy `queue`'s contract.
         // - the argument and the timespec have the kernel's layout and outlive the call.
-        let r = unsafe { self.uring().submitter().enter(pending, min_complete, flags, Some(&arg)) };
+        let r = unsafe {
+            self.uring()
+                .submitter()
+                .enter(pending, min_complete, flags, Some(&arg))
+        };
         if let Ok(n) = r {
             self.note_submitted(n as u32);
         } else if pending > 0 {
@@ -352,12 +365,13 @@ impl Ring {
 
     /// Queues the read of the eventfd that ends a wait, where messages cannot.
     fn arm_eventfd(&self) {
-        let Some(fd) = self.waker.event_fd else { return };
+        let Some(fd) = self.waker.event_fd else {
+            return;
+        };
         if self.eventfd_armed.replace(true) {
             return;
         }
-        let entry =
-            sqe::read_eventfd(fd, self.eventfd_buf.get()).user_data(TAG_EVENTFD);
+        let entry = sqe::read_eventfd(fd, self.eventfd_buf.get()).user_data(TAG_EVENTFD);
         let mut ready = GList::new();
         // SAFETY: the buffer is the ring's own and lives as long as it.
         unsafe { self.push(&entry, 0, &mut ready) };

@@ -20,26 +20,30 @@ pub(crate) fn recv(fd: i32, buf: *mut u8, len: u32, flags: i32, poll_first: bool
 
 /// `send(2)` (5.6); never raises SIGPIPE.
 pub(crate) fn send(fd: i32, buf: *const u8, len: u32) -> Entry {
-    opcode::Send::new(types::Fd(fd), buf, len).flags(libc::MSG_NOSIGNAL).build()
+    opcode::Send::new(types::Fd(fd), buf, len)
+        .flags(libc::MSG_NOSIGNAL)
+        .build()
 }
 
 /// `recvmsg(2)` (5.3).
 pub(crate) fn recvmsg(fd: i32, msg: *mut libc::msghdr) -> Entry {
-    opcode::RecvMsg::new(types::Fd(fd), msg).ioprio(POLL_FIRST).build()
+    opcode::RecvMsg::new(types::Fd(fd), msg)
+        .ioprio(POLL_FIRST)
+        .build()
 }
 
 /// `sendmsg(2)` (5.3); never raises SIGPIPE.
 pub(crate) fn sendmsg(fd: i32, msg: *const libc::msghdr) -> Entry {
-    opcode::SendMsg::new(types::Fd(fd), msg).flags(libc::MSG_NOSIGNAL.cast_unsigned()).build()
+    opcode::SendMsg::new(types::Fd(fd), msg)
+        .flags(libc::MSG_NOSIGNAL.cast_unsigned())
+        .build()
 }
 
 /// `accept4(2)` (5.5), close-on-exec.
-pub(crate) fn accept(
-    fd: i32,
-    addr: *mut libc::sockaddr,
-    len: *mut libc::socklen_t,
-) -> Entry {
-    opcode::Accept::new(types::Fd(fd), addr, len).flags(libc::SOCK_CLOEXEC).build()
+pub(crate) fn accept(fd: i32, addr: *mut libc::sockaddr, len: *mut libc::socklen_t) -> Entry {
+    opcode::Accept::new(types::Fd(fd), addr, len)
+        .flags(libc::SOCK_CLOEXEC)
+        .build()
 }
 
 /// `connect(2)` (5.5).

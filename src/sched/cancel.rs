@@ -42,9 +42,17 @@ fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> Asked {
     g.status.end_cancel(wait);
     // The operation may be gone from here on; its mark lies in the G.
     if g.op_done.load(Ordering::SeqCst) != 0 {
-        return if g.status.wake(wait) { Asked::Ready } else { Asked::Settled };
+        return if g.status.wake(wait) {
+            Asked::Ready
+        } else {
+            Asked::Settled
+        };
     }
-    if unknown { Asked::TooEarly } else { Asked::Settled }
+    if unknown {
+        Asked::TooEarly
+    } else {
+        Asked::Settled
+    }
 }
 
 /// Cancels operations whose deadline has passed, on an M that holds a P.
@@ -77,7 +85,9 @@ impl Sched {
             if status.kind() != Kind::Waiting || !mine {
                 return;
             }
-            let Some(wait) = Status::wait_of(status) else { return };
+            let Some(wait) = Status::wait_of(status) else {
+                return;
+            };
             match status.reason() {
                 Reason::Io => {
                     if let Asked::Ready = cancel_op(g, wait, false) {

@@ -63,14 +63,21 @@ fn wait_parked(word: &AtomicPtr<()>, g: GRef, reason: Reason) -> Result<(), Canc
     if may_cancel {
         park::cancel_point()?;
     }
-    let waiter =
-        Waiter { g: Some(g), wait: Cell::new(WaitId::default()), published: Cell::new(false), released: AtomicU32::new(0) };
+    let waiter = Waiter {
+        g: Some(g),
+        wait: Cell::new(WaitId::default()),
+        published: Cell::new(false),
+        released: AtomicU32::new(0),
+    };
     let at = std::ptr::from_ref(&waiter).cast_mut().cast::<()>();
     let waiter_ref = &waiter;
     park::park(reason, move |_, wait, _| {
         waiter_ref.wait.set(wait);
         waiter_ref.published.set(true);
-        if word.compare_exchange(NOTHING, at, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        if word
+            .compare_exchange(NOTHING, at, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+        {
             return true;
         }
         // Done already, and nobody knows of this waiter.
@@ -82,20 +89,34 @@ fn wait_parked(word: &AtomicPtr<()>, g: GRef, reason: Reason) -> Result<(), Canc
     }
     // Still published: woken without the event, because the runtime ends. Otherwise the setter has
     // the address, and the frame stays until it has read what it needs.
-    if word.compare_exchange(at, NOTHING, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    if word
+        .compare_exchange(at, NOTHING, Ordering::AcqRel, Ordering::Acquire)
+        .is_err()
+    {
         while waiter.released.load(Ordering::Acquire) == 0 {
             std::hint::spin_loop();
         }
         return Ok(());
     }
-    if may_cancel { park::cancel_point() } else { Ok(()) }
+    if may_cancel {
+        park::cancel_point()
+    } else {
+        Ok(())
+    }
 }
 
 fn wait_blocked(word: &AtomicPtr<()>) {
-    let waiter =
-        Waiter { g: None, wait: Cell::new(WaitId::default()), published: Cell::new(false), released: AtomicU32::new(0) };
+    let waiter = Waiter {
+        g: None,
+        wait: Cell::new(WaitId::default()),
+        published: Cell::new(false),
+        released: AtomicU32::new(0),
+    };
     let at = std::ptr::from_ref(&waiter).cast_mut().cast::<()>();
-    if word.compare_exchange(NOTHING, at, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+    if word
+        .compare_exchange(NOTHING, at, Ordering::AcqRel, Ordering::Acquire)
+        .is_ok()
+    {
         while waiter.released.load(Ordering::Acquire) == 0 {
             futex::wait(&waiter.released, 0, NEVER);
         }
@@ -132,5 +153,6 @@ pub(crate) fn set(word: &AtomicPtr<()>) -> bool {
 /// Says that nobody will wait. `true` if it has happened already: the caller then
 /// disposes of the outcome.
 pub(crate) fn detach(word: &AtomicPtr<()>) -> bool {
-    word.compare_exchange(NOTHING, DETACHED, Ordering::AcqRel, Ordering::Acquire).is_err()
+    word.compare_exchange(NOTHING, DETACHED, Ordering::AcqRel, Ordering::Acquire)
+        .is_err()
 }

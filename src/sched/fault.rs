@@ -13,7 +13,9 @@ const PAGE_BYTES: usize = 4096;
 /// Reports the fault at `addr` if it lies in the guard page of the goroutine that
 /// runs on this thread.
 pub(crate) fn report(addr: usize) -> bool {
-    let Some(g) = current::m().and_then(|m| m.curg.get()) else { return false };
+    let Some(g) = current::m().and_then(|m| m.curg.get()) else {
+        return false;
+    };
     let out = g.out().addr();
     if out == 0 {
         return false;
@@ -30,10 +32,15 @@ pub(crate) fn report(addr: usize) -> bool {
         line.text(" '").text(name).text("'");
     }
     if let Some(site) = g.site() {
-        line.text(", spawned at ").text(site.file()).text(":").number(u64::from(site.line()));
+        line.text(", spawned at ")
+            .text(site.file())
+            .text(":")
+            .number(u64::from(site.line()));
         line.text(",");
     }
-    line.text(" overflowed its stack of ").number(bytes as u64).text(" bytes\n");
+    line.text(" overflowed its stack of ")
+        .number(bytes as u64)
+        .text(" bytes\n");
     line.text("windlass: give it more with task::Builder::stack_size, or all of them with Builder::stack_size\n");
     line.flush();
     true
@@ -54,7 +61,10 @@ struct Line {
 
 impl Default for Line {
     fn default() -> Line {
-        Line { bytes: [0; 512], len: 0 }
+        Line {
+            bytes: [0; 512],
+            len: 0,
+        }
     }
 }
 

@@ -9,7 +9,6 @@
 
 use std::sync::atomic::Ordering;
 
-use super::handoff::bump;
 use super::idle;
 use super::m::M;
 use super::p::P;
@@ -71,7 +70,6 @@ pub(crate) fn find(m: &M) -> Option<GRef> {
 /// A goroutine that did not come from runnext begins a slice of its own.
 #[inline(always)]
 fn begin_slice(p: &P, g: GRef) -> GRef {
-    bump(&p.schedtick);
     p.local.slice_start_ns.set(p.local.now_ns.get());
     g
 }
@@ -239,7 +237,11 @@ fn take_batch(m: &M, node_idx: usize) -> Option<GRef> {
 fn sleep(m: &M, p: &P) {
     let sched = m.sched();
     let node = sched.node_of(p);
-    let how = if p.ring.inflight() > 0 { idle::IN_RING } else { idle::ON_FUTEX };
+    let how = if p.ring.inflight() > 0 {
+        idle::IN_RING
+    } else {
+        idle::ON_FUTEX
+    };
     p.word.prepare(how);
     node.idle.go_idle(p.at_in_node, m.spinning.replace(false));
     sched.n_idle.fetch_add(1, Ordering::SeqCst);
@@ -288,7 +290,10 @@ impl super::state::Sched {
     /// something. Runnext does not count: its owner will run it.
     fn has_work_for(&self, p: &P) -> bool {
         self.nodes.iter().any(|n| n.queue.len() > 0)
-            || self.ps.iter().any(|other| other.idx != p.idx && other.runq.len() > 0)
+            || self
+                .ps
+                .iter()
+                .any(|other| other.idx != p.idx && other.runq.len() > 0)
             || p.ring.has_completions()
     }
 }

@@ -23,7 +23,10 @@ pub(crate) struct NodeQueue {
 
 impl NodeQueue {
     pub(crate) fn new() -> NodeQueue {
-        NodeQueue { list: Lock::new(Rank::NodeQueue, GList::new()), len: AtomicUsize::new(0) }
+        NodeQueue {
+            list: Lock::new(Rank::NodeQueue, GList::new()),
+            len: AtomicUsize::new(0),
+        }
     }
 
     #[inline]

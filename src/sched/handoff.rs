@@ -53,7 +53,11 @@ impl<'a> Section<'a> {
     pub(crate) fn enter() -> Option<Section<'a>> {
         let m = current::m()?;
         mark_inside(m);
-        if m.access.load(Ordering::Relaxed) == HAS_P { Some(Section(m)) } else { enter_slow(m) }
+        if m.access.load(Ordering::Relaxed) == HAS_P {
+            Some(Section(m))
+        } else {
+            enter_slow(m)
+        }
     }
 
     #[inline(always)]
@@ -86,7 +90,11 @@ impl Drop for Section<'_> {
 /// Ordering: relaxed and a compiler fence; sysmon's membarrier does the rest.
 #[inline(always)]
 fn mark_inside(m: &M) {
-    debug_assert_eq!(m.in_runtime.load(Ordering::Relaxed), 0, "the scheduler was entered twice");
+    debug_assert_eq!(
+        m.in_runtime.load(Ordering::Relaxed),
+        0,
+        "the scheduler was entered twice"
+    );
     m.in_runtime.store(1, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
 }
@@ -120,11 +128,17 @@ fn enter_slow<'a>(mut m: &'a M) -> Option<Section<'a>> {
 /// Runs `f` in place in a declared blocking section: the P goes to another M after
 /// 20 µs if it has work. Off the runtime it just runs `f`.
 pub(crate) fn blocking<T>(f: impl FnOnce() -> T) -> T {
-    let Some(section) = Section::enter() else { return f() };
+    let Some(section) = Section::enter() else {
+        return f();
+    };
     let m = section.m();
     let p = m.p();
     let sched = m.sched();
-    m.curg.get().expect("only a goroutine's code enters").status.set_blocked();
+    m.curg
+        .get()
+        .expect("only a goroutine's code enters")
+        .status
+        .set_blocked();
     let tell_sysmon = sched.sysmon.slow.load(Ordering::Relaxed) && p.has_work();
     bump(&p.syscalltick);
     m.access.store(BLOCKING, Ordering::Relaxed);
@@ -143,13 +157,24 @@ fn leave_blocking() {
     let m = current::m().expect("a goroutine runs on an M");
     mark_inside(m);
     let p = m.p();
-    if p.syscall.compare_exchange(m.id, 0, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+    if p.syscall
+        .compare_exchange(m.id, 0, Ordering::AcqRel, Ordering::Acquire)
+        .is_ok()
+    {
         m.access.store(HAS_P, Ordering::Relaxed);
-        m.curg.get().expect("a goroutine's code left").status.set_running();
+        m.curg
+            .get()
+            .expect("a goroutine's code left")
+            .status
+            .set_running();
         return mark_outside(m);
     }
     m.access.store(LOST, Ordering::Relaxed);
-    m.curg.get().expect("a goroutine's code left").status.set_running();
+    m.curg
+        .get()
+        .expect("a goroutine's code left")
+        .status
+        .set_running();
     if std::thread::panicking() {
         // No switch while unwinding: the next call after it moves the goroutine.
         return mark_outside(m);
@@ -160,13 +185,18 @@ fn leave_blocking() {
 /// Counts up without a locked instruction: only the owner of the P writes.
 #[inline(always)]
 pub(crate) fn bump(counter: &AtomicU32) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    counter.store(
+        counter.load(Ordering::Relaxed).wrapping_add(1),
+        Ordering::Relaxed,
+    );
 }
 
 impl Sched {
     /// Sysmon's side: takes `p` out of the blocking section of the M numbered `m_id`.
     pub(crate) fn take_from_section(&self, p: &P, m_id: u64) -> bool {
-        p.syscall.compare_exchange(m_id, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        p.syscall
+            .compare_exchange(m_id, 0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// Sysmon's side: takes `p` from `m`, whose goroutine has not come to the
@@ -180,7 +210,8 @@ impl Sched {
             return false;
         }
         let taken = membarrier().is_ok() && m.in_runtime.load(Ordering::SeqCst) == 0;
-        m.access.store(if taken { LOST } else { HAS_P }, Ordering::SeqCst);
+        m.access
+            .store(if taken { LOST } else { HAS_P }, Ordering::SeqCst);
         taken
     }
 
@@ -191,7 +222,11 @@ impl Sched {
             let mut ms = self.ms.lock();
             // SAFETY: spare Ms live in `all` until the run ends.
             let same_cpu = |&m: &*const M| unsafe { (*m).cpu.get() } == Some(p.cpu);
-            let at = ms.spare.iter().position(same_cpu).or(ms.spare.len().checked_sub(1));
+            let at = ms
+                .spare
+                .iter()
+                .position(same_cpu)
+                .or(ms.spare.len().checked_sub(1));
             at.map(|at| ms.spare.swap_remove(at))
         };
         self.handoffs.fetch_add(1, Ordering::Relaxed);
@@ -199,7 +234,8 @@ impl Sched {
             Some(m) => {
                 // SAFETY: as above; a spare M sleeps on its note and waits for just this.
                 let m = unsafe { &*m };
-                m.next_p.store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
+                m.next_p
+                    .store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
                 m.note.wake();
                 true
             }

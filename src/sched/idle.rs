@@ -21,7 +21,7 @@
 //! The P's *word* says how its M sleeps, so that a notifier makes no system call
 //! for one that is awake.
 
-use crate::loom::{AtomicU32, Ordering};
+use crate::loom::{AtomicU32, Ordering, after_seq_cst};
 use crate::util::bitset::BitSet;
 
 /// The idle Ps and spinning Ms of one node.
@@ -35,7 +35,10 @@ pub(crate) struct IdleSet {
 
 impl IdleSet {
     pub(crate) fn new(n_ps: usize) -> IdleSet {
-        IdleSet { idle: BitSet::new(n_ps), n_spinning: AtomicU32::new(0) }
+        IdleSet {
+            idle: BitSet::new(n_ps),
+            n_spinning: AtomicU32::new(0),
+        }
     }
 
     pub(crate) fn n_spinning(&self) -> u32 {
@@ -61,6 +64,7 @@ impl IdleSet {
         if was_spinning {
             self.n_spinning.fetch_sub(1, Ordering::SeqCst);
         }
+        after_seq_cst();
     }
 
     /// Takes a P out of the set: `true` for exactly one of the M that wakes by

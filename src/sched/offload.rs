@@ -62,7 +62,11 @@ impl std::fmt::Debug for Job {
 
 impl Offload {
     pub(crate) fn new() -> Offload {
-        Offload { jobs: Injector::new(), pool: Mutex::default(), wake: Condvar::new() }
+        Offload {
+            jobs: Injector::new(),
+            pool: Mutex::default(),
+            wake: Condvar::new(),
+        }
     }
 
     /// Ends the threads; all jobs are done by then, because their goroutines are.
@@ -77,7 +81,10 @@ impl Offload {
             // A thread of the pool catches its jobs' panics and has none of its own.
             let _ = thread.join();
         }
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner).closing = false;
+        self.pool
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .closing = false;
     }
 
     /// Queues a job and makes sure that a thread will run it. `Err` gives it back
@@ -134,12 +141,21 @@ where
     F: FnOnce() -> T + Send,
     T: Send,
 {
-    let (Caller::Goroutine(_), Some(m)) = (park::caller(), current::m()) else { return f() };
+    let (Caller::Goroutine(_), Some(m)) = (park::caller(), current::m()) else {
+        return f();
+    };
     // SAFETY: the scheduler outlives its goroutines' jobs: threads are joined by `close` before it
     // goes, and this goroutine keeps the run alive until its job is done.
     let pool: &'static Offload = unsafe { &*&raw const m.sched().offload };
-    let mut frame = Frame { f: Some(f), outcome: None, done: AtomicPtr::default() };
-    let job = Job { run: run_frame::<F, T>, data: (&raw mut frame).cast() };
+    let mut frame = Frame {
+        f: Some(f),
+        outcome: None,
+        done: AtomicPtr::default(),
+    };
+    let job = Job {
+        run: run_frame::<F, T>,
+        data: (&raw mut frame).cast(),
+    };
     if let Err(job) = pool.submit(job) {
         // No thread is to be had: a blocking section is the next best thing.
         // SAFETY: the job is this frame's, and runs once.

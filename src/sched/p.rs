@@ -103,9 +103,7 @@ pub(crate) struct P {
     /// Ordering: the section begins with a release store and ends with an acquire
     /// CAS; sysmon takes the P by an acquire CAS.
     pub(crate) syscall: AtomicU64,
-    /// Counts dispatches that began a slice. Ordering: relaxed; sysmon compares two readings.
-    pub(crate) schedtick: AtomicU32,
-    /// Counts blocking sections. Ordering: as `schedtick`.
+    /// Counts blocking sections. Ordering: relaxed; sysmon compares two readings.
     pub(crate) syscalltick: AtomicU32,
 
     pub(crate) ring: Padded<Ring>,
@@ -141,7 +139,6 @@ impl P {
             word: Padded(Word::new()),
             owner: AtomicPtr::new(std::ptr::null_mut()),
             syscall: AtomicU64::new(0),
-            schedtick: AtomicU32::new(0),
             syscalltick: AtomicU32::new(0),
             ring: Padded(ring),
             local: Padded(Local {
@@ -213,7 +210,9 @@ impl P {
     /// Owner only.
     #[inline]
     pub(crate) fn take_stack(&self, bytes: usize, pool: &StackPool) -> std::io::Result<Stack> {
-        let Some(class) = stack::class_for(bytes) else { return pool.take(bytes) };
+        let Some(class) = stack::class_for(bytes) else {
+            return pool.take(bytes);
+        };
         // SAFETY: the caller holds the P, and the borrow ends in this function.
         let stacks = unsafe { &mut (&mut *self.local.stacks.get())[class] };
         if let Some(stack) = stacks.pop() {
@@ -251,7 +250,9 @@ impl P {
         // SAFETY: the caller holds the P (or is alone), and the borrows end in this function.
         let (slots, stacks) =
             unsafe { (&mut *self.local.slots.get(), &mut *self.local.stacks.get()) };
-        slots.iter_mut().for_each(|s| s.drain(..).for_each(slab::give));
+        slots
+            .iter_mut()
+            .for_each(|s| s.drain(..).for_each(slab::give));
         // The arenas are unmapped as a whole; stacks of a mapping of their own are never cached.
         stacks.iter_mut().for_each(Vec::clear);
     }

@@ -31,7 +31,7 @@ use super::state::Phase;
 use super::wake;
 use crate::g::coro::Switch;
 use crate::g::header::GRef;
-use crate::g::status::{Kind, Reason, Status, WaitId};
+use crate::g::status::{Reason, WaitId};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::errno;
 
@@ -88,7 +88,11 @@ pub(crate) fn is_cancelled() -> bool {
 ///
 /// [`Cancelled`], only while unwinding.
 pub(crate) fn cancel_point() -> Result<(), Cancelled> {
-    if is_cancelled() && current_g().is_some() { unwind_cancelled() } else { Ok(()) }
+    if is_cancelled() && current_g().is_some() {
+        unwind_cancelled()
+    } else {
+        Ok(())
+    }
 }
 
 #[cold]
@@ -120,7 +124,10 @@ struct Typed<F> {
 #[inline]
 pub(crate) fn park<F: FnOnce(GRef, WaitId, &M) -> bool>(reason: Reason, commit: F) {
     let record = Typed {
-        head: Record { commit: commit_typed::<F>, reason },
+        head: Record {
+            commit: commit_typed::<F>,
+            reason,
+        },
         f: ManuallyDrop::new(commit),
     };
     let section = Section::enter().expect("a goroutine that may park has or gets a P");
@@ -141,7 +148,10 @@ unsafe fn commit_typed<F: FnOnce(GRef, WaitId, &M) -> bool>(
     // touch it again (ManuallyDrop).
     let (f, reason) = unsafe {
         let typed = record.cast::<Typed<F>>();
-        (std::ptr::read(&raw const (*typed.as_ptr()).f), (*typed.as_ptr()).head.reason)
+        (
+            std::ptr::read(&raw const (*typed.as_ptr()).f),
+            (*typed.as_ptr()).head.reason,
+        )
     };
     let wait = g.status.set_waiting(reason);
     if ManuallyDrop::into_inner(f)(g, wait, m) {
@@ -178,7 +188,9 @@ pub(crate) fn sleep_until(deadline_ns: u64) -> Result<(), Cancelled> {
             true
         }),
         Caller::Thread => {
-            std::thread::sleep(Duration::from_nanos(deadline_ns.saturating_sub(clock::now_ns())));
+            std::thread::sleep(Duration::from_nanos(
+                deadline_ns.saturating_sub(clock::now_ns()),
+            ));
         }
     }
     cancel_point()
@@ -192,12 +204,10 @@ pub(crate) fn sleep_until(deadline_ns: u64) -> Result<(), Cancelled> {
 /// [`Cancelled`], only while unwinding.
 pub(crate) fn park_token(g: GRef, deadline_ns: u64) -> Result<(), Cancelled> {
     cancel_point()?;
-    if g.token.swap(0, Ordering::SeqCst) == 0 {
+    if !g.token.take() {
         let timer_on = timer_home();
         park(Reason::Park, move |g, wait, m| {
-            // ORDERING: Waiting was stored, now the token is read; `unpark` stores the token, then
-            // reads the status. Sequential consistency lets one of the two see the other.
-            if g.token.load(Ordering::SeqCst) != 0 {
+            if g.token.is_there() {
                 return false;
             }
             if deadline_ns != NEVER {
@@ -205,7 +215,7 @@ pub(crate) fn park_token(g: GRef, deadline_ns: u64) -> Result<(), Cancelled> {
             }
             true
         });
-        let woken = g.token.swap(0, Ordering::SeqCst) != 0;
+        let woken = g.token.take();
         if woken && deadline_ns != NEVER {
             note_stale_timer(timer_on);
         }
@@ -227,15 +237,7 @@ pub(crate) fn note_stale_timer(home: Option<usize>) {
 
 /// Gives `g` its token and wakes it if it parks for one.
 pub(crate) fn unpark(g: GRef) {
-    // ORDERING: see `park_token`.
-    if g.token.swap(1, Ordering::SeqCst) != 0 {
-        return;
-    }
-    let status = g.status.load();
-    if status.kind() == Kind::Waiting
-        && status.reason() == Reason::Park
-        && let Some(wait) = Status::wait_of(status)
-    {
+    if let Some(wait) = g.token.give(&g.status) {
         wake::wake(g, wait);
     }
 }

@@ -25,20 +25,27 @@ use crate::sys::signal::AltStack;
 /// at the limit or when the kernel gives no thread.
 pub(crate) fn start_m(sched: &Sched, p: &P) -> bool {
     if sched.n_ms.load(Ordering::Relaxed) >= sched.config.max_threads {
-        warn_once(sched, &format!("all {} threads are in use (max_threads)", sched.config.max_threads));
+        warn_once(
+            sched,
+            &format!(
+                "all {} threads are in use (max_threads)",
+                sched.config.max_threads
+            ),
+        );
         return false;
     }
     let id = sched.next_m.fetch_add(1, Ordering::Relaxed);
     let m = Box::new(M::new(id, sched));
-    m.next_p.store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
+    m.next_p
+        .store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
     let address = std::ptr::from_ref(&*m).expose_provenance();
-    let thread = std::thread::Builder::new().name(format!("{}-m{id}", sched.config.name)).spawn(
-        move || {
+    let thread = std::thread::Builder::new()
+        .name(format!("{}-m{id}", sched.config.name))
+        .spawn(move || {
             // SAFETY: the M is boxed in `Sched::ms` until this thread is joined.
             let m = unsafe { &*std::ptr::with_exposed_provenance::<M>(address) };
             m_main(m);
-        },
-    );
+        });
     match thread {
         Ok(thread) => {
             sched.n_ms.fetch_add(1, Ordering::Relaxed);
@@ -137,7 +144,8 @@ pub(crate) fn take_p(m: &M, p: &P) {
     m.set_p(Some(p));
     m.access.store(HAS_P, Ordering::Relaxed);
     p.local.budget.set(0);
-    p.owner.store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
+    p.owner
+        .store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
     let mut ready = crate::g::list::GList::new();
     p.ring.adopt(&mut ready);
     wake::ready_all(m, ready);
@@ -219,7 +227,9 @@ fn entry(g: GRef) {
     // SAFETY: this is the goroutine's first run, on its stack.
     unsafe { header::run(g, cancelled) };
     spawn::end(g);
-    Section::enter().expect("a goroutine that does not unwind has or gets a P").stay();
+    Section::enter()
+        .expect("a goroutine that does not unwind has or gets a P")
+        .stay();
 }
 
 /// Puts away a goroutine that has ended.

@@ -63,7 +63,9 @@ pub(crate) struct RunQueue {
 
 impl std::fmt::Debug for RunQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RunQueue").field("len", &self.len()).finish_non_exhaustive()
+        f.debug_struct("RunQueue")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -93,7 +95,9 @@ impl RunQueue {
             head: AtomicU64::new(0),
             tail: AtomicU32::new(0),
             runnext: AtomicPtr::new(std::ptr::null_mut()),
-            slots: (0..CAPACITY).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect(),
+            slots: (0..CAPACITY)
+                .map(|_| AtomicPtr::new(std::ptr::null_mut()))
+                .collect(),
         }
     }
 
@@ -143,7 +147,12 @@ impl RunQueue {
         }
         let taken = self
             .runnext
-            .compare_exchange(p, std::ptr::null_mut(), Ordering::Acquire, Ordering::Relaxed)
+            .compare_exchange(
+                p,
+                std::ptr::null_mut(),
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            )
             .ok()?;
         // SAFETY: as in `set_runnext`.
         unsafe { cooked(taken) }
@@ -203,8 +212,14 @@ impl RunQueue {
             }
             let p = self.slot(real).load(Ordering::Relaxed);
             let next = real.wrapping_add(1);
-            let after = if steal == real { pack(next, next) } else { pack(steal, next) };
-            match self.head.compare_exchange_weak(head, after, Ordering::AcqRel, Ordering::Acquire)
+            let after = if steal == real {
+                pack(next, next)
+            } else {
+                pack(steal, next)
+            };
+            match self
+                .head
+                .compare_exchange_weak(head, after, Ordering::AcqRel, Ordering::Acquire)
             {
                 // SAFETY: the slot held a G, and the CAS gave it to this caller alone.
                 Ok(_) => return unsafe { cooked(p) },
@@ -240,7 +255,10 @@ impl RunQueue {
                 return None;
             }
             let claim = pack(steal, real.wrapping_add(n));
-            match self.head.compare_exchange(head, claim, Ordering::AcqRel, Ordering::Acquire) {
+            match self
+                .head
+                .compare_exchange(head, claim, Ordering::AcqRel, Ordering::Acquire)
+            {
                 Ok(_) => break (real, n),
                 Err(now) => head = now,
             }
@@ -248,19 +266,24 @@ impl RunQueue {
         // All but the last go to the thief's ring, the last is run at once.
         for i in 0..n - 1 {
             let p = self.slot(first.wrapping_add(i)).load(Ordering::Relaxed);
-            into.slot(dst_tail.wrapping_add(i)).store(p, Ordering::Relaxed);
+            into.slot(dst_tail.wrapping_add(i))
+                .store(p, Ordering::Relaxed);
         }
         let last = self.slot(first.wrapping_add(n - 1)).load(Ordering::Relaxed);
         let mut head = self.head.load(Ordering::Acquire);
         loop {
             let (_, real) = unpack(head);
             let free = pack(real, real);
-            match self.head.compare_exchange_weak(head, free, Ordering::AcqRel, Ordering::Acquire) {
+            match self
+                .head
+                .compare_exchange_weak(head, free, Ordering::AcqRel, Ordering::Acquire)
+            {
                 Ok(_) => break,
                 Err(now) => head = now,
             }
         }
-        into.tail.store(dst_tail.wrapping_add(n - 1), Ordering::Release);
+        into.tail
+            .store(dst_tail.wrapping_add(n - 1), Ordering::Release);
         // SAFETY: the claimed slots held Gs and are this thief's.
         unsafe { cooked(last) }.map(|g| (g, n))
     }

@@ -116,7 +116,11 @@ fn nothing_is_lost_or_doubled_under_thieves() {
             .collect();
         let mut own = Vec::new();
         for (i, &g) in pool.iter().enumerate() {
-            let kicked = if i % 3 == 0 { q.set_runnext(g) } else { Some(g) };
+            let kicked = if i % 3 == 0 {
+                q.set_runnext(g)
+            } else {
+                Some(g)
+            };
             if let Some(Err(over)) = kicked.map(|g| q.push(g)) {
                 own.extend(drain(over));
             }

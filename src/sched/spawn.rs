@@ -104,7 +104,11 @@ where
     let node = sched.node_of(p);
     let g = p.take_slot(header::class_of::<F, T>(), node.os_id, sched.is_numa());
     let parent = m.curg.get().map_or(0, GRef::id);
-    header::init(g, f, describe(sched, options, site, p.next_id(), parent, p.node_idx));
+    header::init(
+        g,
+        f,
+        describe(sched, options, site, p.next_id(), parent, p.node_idx),
+    );
     p.stats.spawned.add(1);
     g.status.set_runnable();
     wake::ready(m, g);
@@ -138,7 +142,11 @@ where
         return refuse(sched, f, options, site);
     }
     let node = sched.nearest_node();
-    let home = sched.nodes.iter().position(|n| n.os_id == node.os_id).unwrap_or(0);
+    let home = sched
+        .nodes
+        .iter()
+        .position(|n| n.os_id == node.os_id)
+        .unwrap_or(0);
     let g = make(sched, node.os_id, home, f, options, site);
     g.status.set_runnable();
     sched.inject(g);
@@ -154,9 +162,19 @@ fn make<F: FnOnce() -> T, T>(
     site: &'static Location<'static>,
 ) -> GRef {
     let mut slot = None;
-    slab::take(os_node, sched.is_numa(), header::class_of::<F, T>(), 1, |g| slot = Some(g));
+    slab::take(
+        os_node,
+        sched.is_numa(),
+        header::class_of::<F, T>(),
+        1,
+        |g| slot = Some(g),
+    );
     let g = slot.expect("the slab gives the slot asked for");
-    header::init(g, f, describe(sched, options, site, header::reserve_ids(1), 0, home));
+    header::init(
+        g,
+        f,
+        describe(sched, options, site, header::reserve_ids(1), 0, home),
+    );
     g
 }
 
@@ -184,12 +202,7 @@ fn describe(
 
 /// Makes a goroutine that is over before it began.
 #[cold]
-fn refuse<F, T>(
-    sched: &Sched,
-    f: F,
-    options: Options,
-    site: &'static Location<'static>,
-) -> TaskRef
+fn refuse<F, T>(sched: &Sched, f: F, options: Options, site: &'static Location<'static>) -> TaskRef
 where
     F: FnOnce() -> T,
 {

@@ -40,8 +40,13 @@ pub(crate) enum Phase {
     Ended,
 }
 
-const PHASES: [Phase; 5] =
-    [Phase::Ready, Phase::Running, Phase::Cancelling, Phase::Stopping, Phase::Ended];
+const PHASES: [Phase; 5] = [
+    Phase::Ready,
+    Phase::Running,
+    Phase::Cancelling,
+    Phase::Stopping,
+    Phase::Ended,
+];
 
 /// All Ms that exist, and the ones that have nothing to do.
 #[derive(Debug, Default)]
@@ -164,6 +169,9 @@ impl Sched {
             return &self.nodes[0];
         }
         let os_id = crate::sys::affinity::current_node();
-        self.nodes.iter().find(|n| n.os_id == os_id).unwrap_or(&self.nodes[0])
+        self.nodes
+            .iter()
+            .find(|n| n.os_id == os_id)
+            .unwrap_or(&self.nodes[0])
     }
 }

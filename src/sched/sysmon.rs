@@ -33,8 +33,9 @@ const HOG_NICE: i32 = 10;
 /// What sysmon saw of a P when it last looked.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    schedtick: u32,
-    schedtick_since_ns: u64,
+    dispatches: u64,
+    /// Since when that number stands still; 0 for not known.
+    since_ns: u64,
     syscalltick: u32,
 }
 
@@ -54,7 +55,10 @@ pub(crate) fn main(sched: &Sched) {
     let mut sysmon = Sysmon {
         sched,
         seen: vec![Seen::default(); sched.ps.len()],
-        orphans: sched.ps[1..].iter().filter(|p| !sched.hand_off(p)).collect(),
+        orphans: sched.ps[1..]
+            .iter()
+            .filter(|p| !sched.hand_off(p))
+            .collect(),
         can_renice: can_renice(),
     };
     sysmon.watch();
@@ -140,15 +144,19 @@ impl Sysmon<'_> {
             return self.retake_section(p, m_id);
         }
         let seen = &mut self.seen[p.idx];
-        let schedtick = p.schedtick.load(Ordering::Relaxed);
-        if seen.schedtick != schedtick || seen.schedtick_since_ns == 0 {
-            seen.schedtick = schedtick;
-            seen.schedtick_since_ns = now_ns;
+        let dispatches = p.stats.dispatches.get();
+        if seen.dispatches != dispatches || seen.since_ns == 0 {
+            seen.dispatches = dispatches;
+            seen.since_ns = now_ns;
             return false;
         }
         self.help_runnext(p);
-        let held_ns = now_ns - self.seen[p.idx].schedtick_since_ns;
-        if held_ns >= HOG_AFTER.as_nanos() as u64 { self.retake_hog(p, now_ns) } else { false }
+        let held_ns = now_ns - self.seen[p.idx].since_ns;
+        if held_ns >= HOG_AFTER.as_nanos() as u64 {
+            self.retake_hog(p, now_ns)
+        } else {
+            false
+        }
     }
 
     /// A P in a blocking section since the last look loses to its work, if it has any.
@@ -156,7 +164,7 @@ impl Sysmon<'_> {
         let sched = self.sched;
         let tick = p.syscalltick.load(Ordering::Relaxed);
         let seen = &mut self.seen[p.idx];
-        seen.schedtick_since_ns = 0;
+        seen.since_ns = 0;
         if seen.syscalltick != tick {
             seen.syscalltick = tick;
             return true;
@@ -171,7 +179,9 @@ impl Sysmon<'_> {
     /// The same goroutine has run, or blocked its thread, for too long.
     fn retake_hog(&mut self, p: &P, now_ns: u64) -> bool {
         let sched = self.sched;
-        let Some(m) = owner_of(sched, p) else { return false };
+        let Some(m) = owner_of(sched, p) else {
+            return false;
+        };
         let wanted = p.has_work() || sched.nodes.iter().any(|n| n.queue.len() > 0);
         if m.in_runtime.load(Ordering::Relaxed) != 0 || !wanted || !self.thread_to_be_had() {
             return false;
@@ -181,7 +191,7 @@ impl Sysmon<'_> {
         if !sched.take_from_hog(m) {
             return false;
         }
-        self.seen[p.idx].schedtick_since_ns = now_ns;
+        self.seen[p.idx].since_ns = now_ns;
         // It computes if its CPU clock runs: then its thread must not cost the P half the core.
         let computes = clock::thread_cpu_ns(tid) > cpu_before_ns;
         if computes && self.can_renice && threads::set_nice(tid, HOG_NICE).is_ok() {
@@ -223,7 +233,11 @@ impl Sysmon<'_> {
             // Cancelled goroutines need Ps that are not stuck.
             self.look();
             n_sweeps += 1;
-            clock::nap(if n_sweeps < 20 { SHORTEST_NS * 2 } else { SWEEP_NS });
+            clock::nap(if n_sweeps < 20 {
+                SHORTEST_NS * 2
+            } else {
+                SWEEP_NS
+            });
         }
         sched.set_phase(Phase::Stopping);
         for p in &sched.ps {
@@ -241,7 +255,10 @@ impl Sysmon<'_> {
 fn owner_of<'a>(sched: &'a Sched, p: &P) -> Option<&'a M> {
     let owner = p.owner();
     let ms = sched.ms.lock();
-    let found = ms.all.iter().find(|m| std::ptr::eq(&raw const ***m, owner))?;
+    let found = ms
+        .all
+        .iter()
+        .find(|m| std::ptr::eq(&raw const ***m, owner))?;
     // An M is boxed and stays until the run ends, after sysmon.
     Some(extend(found))
 }

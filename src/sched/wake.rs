@@ -5,11 +5,11 @@ use std::sync::atomic::{Ordering, fence};
 use std::sync::{PoisonError, RwLock};
 
 use super::current;
+use super::handoff::Section;
 use super::idle::Rouse;
 use super::m::M;
 use super::p::P;
 use super::state::{Node, Sched};
-use super::handoff::Section;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::WaitId;
@@ -95,7 +95,11 @@ impl Sched {
     /// Queues a runnable G from outside: to its home node, or the caller's, and
     /// wakes a P there.
     pub(crate) fn inject(&self, g: GRef) {
-        let node = if g.is_fresh() { self.nearest_node() } else { &self.nodes[g.home()] };
+        let node = if g.is_fresh() {
+            self.nearest_node()
+        } else {
+            &self.nodes[g.home()]
+        };
         node.queue.push(g);
         self.wake_in(node, None);
     }

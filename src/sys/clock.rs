@@ -9,7 +9,10 @@ pub(crate) const NEVER: u64 = u64::MAX;
 /// Nanoseconds of `CLOCK_MONOTONIC` (a vDSO read, no system call).
 #[inline]
 pub(crate) fn now_ns() -> u64 {
-    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut ts = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY:
     // - `ts` is a valid place for a timespec.
     // - CLOCK_MONOTONIC exists on every Linux, so the call cannot fail.
@@ -30,7 +33,10 @@ pub(crate) fn thread_cpu_ns(tid: i32) -> Option<u64> {
     // The clock id of a thread's CPU clock as the kernel encodes it
     // (include/linux/posix-timers.h): !tid << 3, per-thread bit 4, CPUCLOCK_SCHED 2.
     let clock = (!tid << 3) | 4 | 2;
-    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut ts = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: `ts` is a valid place for a timespec; a bad clock id is an error return.
     let r = unsafe { libc::clock_gettime(clock, &mut ts) };
     (r == 0).then(|| ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64)

@@ -5,7 +5,11 @@ use std::io;
 
 /// Turns a C return value into a `Result`: -1 means look at `errno`.
 pub(crate) fn cvt(r: libc::c_int) -> io::Result<libc::c_int> {
-    if r == -1 { Err(io::Error::last_os_error()) } else { Ok(r) }
+    if r == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(r)
+    }
 }
 
 /// Like [`cvt`], for calls that return a length.

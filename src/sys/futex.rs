@@ -10,8 +10,11 @@ use super::clock;
 /// `timeout_ns` of [`clock::NEVER`] waits without limit.
 pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
     let ts = clock::timespec(timeout_ns);
-    let ts_ptr: *const libc::timespec =
-        if timeout_ns == clock::NEVER { std::ptr::null() } else { &raw const ts };
+    let ts_ptr: *const libc::timespec = if timeout_ns == clock::NEVER {
+        std::ptr::null()
+    } else {
+        &raw const ts
+    };
     // SAFETY:
     // - `word` is a live, aligned 32-bit word for the whole call.
     // - `ts_ptr` is null or points at a timespec that outlives the call.
@@ -34,6 +37,11 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
 pub(crate) fn wake_one(word: *const AtomicU32) {
     // SAFETY: FUTEX_WAKE reads no memory at the address; a dead one is EFAULT or a spurious wake.
     unsafe {
-        libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1);
+        libc::syscall(
+            libc::SYS_futex,
+            word,
+            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+            1,
+        );
     }
 }

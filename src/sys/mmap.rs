@@ -91,7 +91,9 @@ pub(crate) fn probe_guard() -> io::Result<GuardKind> {
 pub(crate) unsafe fn guard(page: *mut u8, kind: GuardKind) -> io::Result<()> {
     let r = match kind {
         // SAFETY: by this function's contract.
-        GuardKind::Madvise => unsafe { libc::madvise(page.cast(), page_bytes(), MADV_GUARD_INSTALL) },
+        GuardKind::Madvise => unsafe {
+            libc::madvise(page.cast(), page_bytes(), MADV_GUARD_INSTALL)
+        },
         // SAFETY: by this function's contract.
         GuardKind::Mprotect => unsafe {
             libc::mprotect(page.cast(), page_bytes(), libc::PROT_NONE)

@@ -22,7 +22,12 @@ pub(crate) fn gettid() -> i32 {
 pub(crate) fn membarrier_register() -> io::Result<()> {
     // SAFETY: takes plain integers.
     let r = unsafe {
-        libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0)
+        libc::syscall(
+            libc::SYS_membarrier,
+            MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED,
+            0,
+            0,
+        )
     };
     cvt(r as libc::c_int).map(drop)
 }

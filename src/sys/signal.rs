@@ -26,8 +26,11 @@ impl AltStack {
     /// The kernel's, when memory is short.
     pub(crate) fn install() -> io::Result<AltStack> {
         let base = mmap::reserve(ALT_STACK_BYTES)?;
-        let stack =
-            libc::stack_t { ss_sp: base.cast(), ss_flags: 0, ss_size: ALT_STACK_BYTES };
+        let stack = libc::stack_t {
+            ss_sp: base.cast(),
+            ss_flags: 0,
+            ss_size: ALT_STACK_BYTES,
+        };
         // SAFETY: an all-zero stack_t is a valid place for the old value.
         let mut before: libc::stack_t = unsafe { std::mem::zeroed() };
         // SAFETY: both places are valid, and the new stack is mapped until `drop` takes it out of use.

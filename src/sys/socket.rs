@@ -9,11 +9,14 @@ use super::clock;
 use super::errno::{cvt, cvt_len};
 
 /// Receives what is there now, or `WouldBlock`.
-pub(crate) fn recv_now(fd: BorrowedFd<'_>, buf: *mut u8, len: usize, flags: i32) -> io::Result<usize> {
+pub(crate) fn recv_now(
+    fd: BorrowedFd<'_>,
+    buf: *mut u8,
+    len: usize,
+    flags: i32,
+) -> io::Result<usize> {
     // SAFETY: the caller passes a buffer valid for writes of `len` bytes; the call does not outlive it.
-    cvt_len(unsafe {
-        libc::recv(fd.as_raw_fd(), buf.cast(), len, flags | libc::MSG_DONTWAIT)
-    })
+    cvt_len(unsafe { libc::recv(fd.as_raw_fd(), buf.cast(), len, flags | libc::MSG_DONTWAIT) })
 }
 
 /// Sends what fits now, or `WouldBlock`. Never raises SIGPIPE.
@@ -38,9 +41,7 @@ pub(crate) fn recvmsg_now(fd: BorrowedFd<'_>, msg: *mut libc::msghdr) -> io::Res
 /// Sends several buffers as far as they fit now, or `WouldBlock`.
 pub(crate) fn sendmsg_now(fd: BorrowedFd<'_>, msg: *const libc::msghdr) -> io::Result<usize> {
     // SAFETY: the caller passes a header whose buffers are valid for the length of the call.
-    cvt_len(unsafe {
-        libc::sendmsg(fd.as_raw_fd(), msg, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
-    })
+    cvt_len(unsafe { libc::sendmsg(fd.as_raw_fd(), msg, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
 }
 
 /// Accepts a connection with `accept4(2)`; blocks the thread on a blocking socket.
@@ -57,10 +58,17 @@ pub(crate) fn accept(
 /// (`false`). Signals do not end the wait.
 pub(crate) fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Result<bool> {
     loop {
-        let mut pollfd = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
+        let mut pollfd = libc::pollfd {
+            fd: fd.as_raw_fd(),
+            events,
+            revents: 0,
+        };
         let ts = clock::timespec(deadline_ns.saturating_sub(clock::now_ns()));
-        let ts_ptr: *const libc::timespec =
-            if deadline_ns == clock::NEVER { std::ptr::null() } else { &raw const ts };
+        let ts_ptr: *const libc::timespec = if deadline_ns == clock::NEVER {
+            std::ptr::null()
+        } else {
+            &raw const ts
+        };
         // SAFETY: `pollfd` and the timeout outlive the call; a null mask is allowed.
         let r = cvt(unsafe { libc::ppoll(&mut pollfd, 1, ts_ptr, std::ptr::null()) });
         match r {

@@ -14,7 +14,11 @@ pub(crate) struct BitSet(Box<[AtomicU64]>);
 
 impl BitSet {
     pub(crate) fn new(n: usize) -> BitSet {
-        BitSet((0..n.div_ceil(64).max(1)).map(|_| AtomicU64::new(0)).collect())
+        BitSet(
+            (0..n.div_ceil(64).max(1))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+        )
     }
 
     /// Adds `i`; `true` if it was not there.
@@ -35,7 +39,10 @@ impl BitSet {
 
     /// How many numbers are in the set, as of now.
     pub(crate) fn len(&self) -> usize {
-        self.0.iter().map(|w| w.load(Ordering::SeqCst).count_ones() as usize).sum()
+        self.0
+            .iter()
+            .map(|w| w.load(Ordering::SeqCst).count_ones() as usize)
+            .sum()
     }
 
     /// Whether any number is in the set.

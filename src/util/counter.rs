@@ -12,7 +12,10 @@ impl Counter {
     /// Adds without a locked instruction: only the owner writes.
     #[inline(always)]
     pub(crate) fn add(&self, n: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Release);
+        self.0.store(
+            self.0.load(Ordering::Relaxed).wrapping_add(n),
+            Ordering::Release,
+        );
     }
 
     #[inline(always)]

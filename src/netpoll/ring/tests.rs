@@ -15,7 +15,11 @@ fn ring() -> Ring {
 }
 
 fn eventfd_ring() -> Ring {
-    Ring::new(Features { msg_wake: false, ..probe::probe().unwrap() }).unwrap()
+    Ring::new(Features {
+        msg_wake: false,
+        ..probe::probe().unwrap()
+    })
+    .unwrap()
 }
 
 fn waiting_g() -> (GRef, WaitId) {
@@ -33,7 +37,13 @@ fn recv(ring: &Ring, from: &UnixStream, buf: &mut [u8], ready: &mut GList) -> (G
     let (g, wait) = waiting_g();
     let op = Box::new(Op::new(g));
     op.bind(wait, ring.fd());
-    let entry = sqe::recv(from.as_raw_fd(), buf.as_mut_ptr(), buf.len() as u32, 0, true);
+    let entry = sqe::recv(
+        from.as_raw_fd(),
+        buf.as_mut_ptr(),
+        buf.len() as u32,
+        0,
+        true,
+    );
     // SAFETY: the tests keep the buffer and the operation until it has completed.
     unsafe { ring.queue(entry, &op, 1, ready) };
     (g, op)
@@ -73,7 +83,10 @@ fn a_full_submission_queue_is_flushed_and_loses_nothing() {
     let (a, mut b) = UnixStream::pair().unwrap();
     let mut bufs = vec![[0u8; 1]; n];
     let mut ready = GList::new();
-    let ops: Vec<_> = bufs.iter_mut().map(|buf| recv(&ring, &a, buf, &mut ready)).collect();
+    let ops: Vec<_> = bufs
+        .iter_mut()
+        .map(|buf| recv(&ring, &a, buf, &mut ready))
+        .collect();
     assert_eq!(ring.inflight() as usize + ready.len(), n);
     ring.flush();
     b.write_all(&vec![7; n]).unwrap();
@@ -89,7 +102,10 @@ fn completions_beyond_the_queue_are_kept() {
     let (a, b) = UnixStream::pair().unwrap();
     let mut bufs = vec![[0u8; 1]; n];
     let mut ready = GList::new();
-    let ops: Vec<_> = bufs.iter_mut().map(|buf| recv(&ring, &a, buf, &mut ready)).collect();
+    let ops: Vec<_> = bufs
+        .iter_mut()
+        .map(|buf| recv(&ring, &a, buf, &mut ready))
+        .collect();
     ring.flush();
     // Every receive completes at once, with the end of the stream.
     drop(b);

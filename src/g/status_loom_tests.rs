@@ -1,0 +1,85 @@
+//! The wake token under every interleaving: unpark against park, a completion
+//! against a canceller, several wakers of one wait.
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::thread;
+
+use super::*;
+
+fn running() -> Status {
+    let s = Status::new();
+    s.set_new();
+    s.set_runnable();
+    s.set_running();
+    s
+}
+
+/// Whatever the order, the parker goes on exactly once: it finds the token
+/// before it sleeps, or it is woken by exactly one waker.
+#[test]
+fn loom_park_and_unpark() {
+    loom::model(|| {
+        let g = Arc::new((running(), Token::new(), AtomicU32::new(0)));
+        let wakers: Vec<_> = (0..2)
+            .map(|_| {
+                let g = Arc::clone(&g);
+                thread::spawn(move || {
+                    if let Some(wait) = g.1.give(&g.0)
+                        && g.0.wake(wait)
+                    {
+                        g.2.fetch_add(1, Ordering::SeqCst);
+                    }
+                })
+            })
+            .collect();
+        let wait = g.0.set_waiting(Reason::Park);
+        if g.1.is_there() && g.0.wake(wait) {
+            g.2.fetch_add(1, Ordering::SeqCst);
+        }
+        wakers.into_iter().for_each(|w| w.join().unwrap());
+        assert_eq!(
+            g.2.load(Ordering::SeqCst),
+            1,
+            "the goroutine must be queued exactly once"
+        );
+        assert!(g.1.take());
+    });
+}
+
+/// A completion and a canceller of the same wait: exactly one of them queues the
+/// goroutine, and never while the canceller holds the frame.
+#[test]
+fn loom_complete_and_cancel() {
+    loom::model(|| {
+        let g = Arc::new((running(), AtomicU32::new(0), AtomicU32::new(0)));
+        let wait = g.0.set_waiting(Reason::Io);
+        let reaper = {
+            let g = Arc::clone(&g);
+            thread::spawn(move || {
+                g.1.store(1, Ordering::SeqCst);
+                after_seq_cst();
+                if g.0.wake(wait) {
+                    g.2.fetch_add(1, Ordering::SeqCst);
+                }
+            })
+        };
+        if g.0.begin_cancel(wait) {
+            assert_eq!(
+                g.2.load(Ordering::SeqCst),
+                0,
+                "woken while its frame was held"
+            );
+            g.0.end_cancel(wait);
+            if g.1.load(Ordering::SeqCst) != 0 && g.0.wake(wait) {
+                g.2.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        reaper.join().unwrap();
+        assert_eq!(
+            g.2.load(Ordering::SeqCst),
+            1,
+            "the goroutine must be queued exactly once"
+        );
+    });
+}

@@ -1,0 +1,106 @@
+//! The idle protocol under every interleaving: no work is left lying while its
+//! only M sleeps.
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, Ordering, fence};
+use loom::thread;
+
+use super::*;
+
+struct Node {
+    idle: IdleSet,
+    word: Word,
+    /// Goroutines in some queue.
+    work: AtomicU32,
+}
+
+impl Node {
+    /// What `Sched::wake_for_surplus` does.
+    fn push(&self) {
+        self.work.fetch_add(1, Ordering::Release);
+        fence(Ordering::SeqCst);
+        if self.idle.begin_wake() {
+            if self.idle.claim(0) {
+                let _ = self.word.notify();
+            } else {
+                self.idle.stop_spinning();
+            }
+        }
+    }
+
+    /// What `find::sleep` does; `true` if the M now sleeps and nobody will wake it.
+    fn sleeps_for_ever(&self, was_spinning: bool) -> bool {
+        self.word.prepare(ON_FUTEX);
+        self.idle.go_idle(0, was_spinning);
+        self.work.load(Ordering::SeqCst) == 0 && !self.word.is_notified()
+    }
+}
+
+fn model(spinning: bool) {
+    loom::model(move || {
+        let node = Arc::new(Node {
+            idle: IdleSet::new(1),
+            word: Word::new(),
+            work: AtomicU32::new(0),
+        });
+        if spinning {
+            assert!(node.idle.begin_spinning(2));
+        }
+        let pusher = {
+            let node = Arc::clone(&node);
+            thread::spawn(move || node.push())
+        };
+        let asleep = node.sleeps_for_ever(spinning);
+        pusher.join().unwrap();
+        if asleep {
+            assert!(
+                node.word.is_notified(),
+                "work lies in a queue and the last M sleeps"
+            );
+            assert_eq!(
+                node.idle.n_spinning(),
+                1,
+                "a notified M is counted as spinning"
+            );
+        }
+    });
+}
+
+#[test]
+fn loom_push_against_falling_asleep() {
+    model(false);
+}
+
+#[test]
+fn loom_push_against_a_spinner_falling_asleep() {
+    model(true);
+}
+
+/// The M that wakes by itself and a notifier agree on who takes the P out.
+#[test]
+fn loom_waking_alone_against_a_notifier() {
+    loom::model(|| {
+        let node = Arc::new(Node {
+            idle: IdleSet::new(1),
+            word: Word::new(),
+            work: AtomicU32::new(0),
+        });
+        node.word.prepare(IN_RING);
+        node.idle.go_idle(0, false);
+        let pusher = {
+            let node = Arc::clone(&node);
+            thread::spawn(move || node.push())
+        };
+        let alone = node.idle.claim(0);
+        if alone {
+            node.word.awake();
+        } else {
+            while !node.word.is_notified() {
+                thread::yield_now();
+            }
+            assert!(node.word.awake());
+        }
+        pusher.join().unwrap();
+        assert_eq!(node.idle.n_spinning(), u32::from(!alone));
+    });
+}

@@ -1,0 +1,144 @@
+//! The run queue under every interleaving, with four slots.
+
+use loom::sync::Arc;
+use loom::thread;
+
+use super::*;
+
+/// Something that can stand for a G: the queue touches only its address and, on
+/// overflow, its link.
+fn gs(n: usize) -> Vec<GRef> {
+    (0..n)
+        .map(|_| {
+            let memory = Box::leak(Box::new([0u128; 64]));
+            // SAFETY: zeroed memory larger than a header, never freed; its status is not used.
+            unsafe { GRef::from_raw(NonNull::from(memory).cast()) }
+        })
+        .collect()
+}
+
+fn address(g: GRef) -> usize {
+    g.as_ptr().addr()
+}
+
+fn assert_each_once(mut seen: Vec<GRef>, all: &[GRef]) {
+    let mut seen: Vec<_> = seen.drain(..).map(address).collect();
+    let mut all: Vec<_> = all.iter().map(|&g| address(g)).collect();
+    seen.sort_unstable();
+    all.sort_unstable();
+    assert_eq!(seen, all);
+}
+
+fn drain(q: &RunQueue, into: &mut Vec<GRef>) {
+    into.extend(std::iter::from_fn(|| q.pop()));
+    into.extend(q.take_runnext());
+}
+
+#[test]
+fn loom_pop_against_steal() {
+    loom::model(|| {
+        let all = gs(3);
+        let q = Arc::new(RunQueue::new());
+        for &g in &all[..2] {
+            assert!(q.push(g).is_ok());
+        }
+        let thief = {
+            let q = Arc::clone(&q);
+            thread::spawn(move || {
+                let own = RunQueue::new();
+                let mut got = Vec::new();
+                if let Some((g, _)) = q.steal_into(&own, u32::MAX) {
+                    got.push(g);
+                }
+                drain(&own, &mut got);
+                got
+            })
+        };
+        let mut seen = Vec::new();
+        seen.extend(q.pop());
+        assert!(q.push(all[2]).is_ok());
+        seen.extend(q.pop());
+        seen.extend(thief.join().unwrap());
+        drain(&q, &mut seen);
+        assert_each_once(seen, &all);
+    });
+}
+
+#[test]
+fn loom_two_thieves() {
+    loom::model(|| {
+        let all = gs(3);
+        let q = Arc::new(RunQueue::new());
+        for &g in &all {
+            assert!(q.push(g).is_ok());
+        }
+        let thieves: Vec<_> = (0..2)
+            .map(|_| {
+                let q = Arc::clone(&q);
+                thread::spawn(move || {
+                    let own = RunQueue::new();
+                    let mut got = Vec::new();
+                    if let Some((g, _)) = q.steal_into(&own, 1) {
+                        got.push(g);
+                    }
+                    drain(&own, &mut got);
+                    got
+                })
+            })
+            .collect();
+        let mut seen: Vec<_> = thieves
+            .into_iter()
+            .flat_map(|t| t.join().unwrap())
+            .collect();
+        drain(&q, &mut seen);
+        assert_each_once(seen, &all);
+    });
+}
+
+#[test]
+fn loom_overflow_against_steal() {
+    loom::model(|| {
+        let all = gs(5);
+        let q = Arc::new(RunQueue::new());
+        for &g in &all[..4] {
+            assert!(q.push(g).is_ok());
+        }
+        let thief = {
+            let q = Arc::clone(&q);
+            thread::spawn(move || {
+                let own = RunQueue::new();
+                let mut got = Vec::new();
+                if let Some((g, _)) = q.steal_into(&own, u32::MAX) {
+                    got.push(g);
+                }
+                drain(&own, &mut got);
+                got
+            })
+        };
+        let mut seen = Vec::new();
+        if let Err(mut over) = q.push(all[4]) {
+            seen.extend(std::iter::from_fn(|| over.pop()));
+        }
+        seen.extend(thief.join().unwrap());
+        drain(&q, &mut seen);
+        assert_each_once(seen, &all);
+    });
+}
+
+#[test]
+fn loom_runnext_is_taken_once() {
+    loom::model(|| {
+        let all = gs(2);
+        let q = Arc::new(RunQueue::new());
+        assert!(q.set_runnext(all[0]).is_none());
+        let thief = {
+            let q = Arc::clone(&q);
+            thread::spawn(move || q.steal_runnext())
+        };
+        let mut seen = Vec::new();
+        seen.extend(q.set_runnext(all[1]));
+        seen.extend(q.take_runnext());
+        seen.extend(thief.join().unwrap());
+        assert_each_once(seen, &all);
+    });
+}
