@@ -598,6 +598,7 @@ fn cell(samples: Option<&Vec<f64>>) -> String {
 /// Three digits, for a reader.
 fn short(value: f64) -> String {
     match value {
+        v if v.is_infinite() => "never".to_owned(),
         v if v >= 1e6 => format!("{:.2}M", v / 1e6),
         v if v >= 1e4 => format!("{:.0}k", v / 1e3),
         v if v >= 100.0 => format!("{v:.0}"),
