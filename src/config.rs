@@ -75,7 +75,7 @@ pub(crate) const MAX_PROCESSORS: usize = 4096;
 pub(crate) const RUNNEXT_SLICE_NS: u64 = 200_000;
 
 /// A queued ring entry is flushed at the latest this long after it was queued.
-pub(crate) const FLUSH_AFTER_NS: u64 = 50_000;
+pub(crate) const FLUSH_AFTER_NS: u64 = 20_000;
 
 /// Queued ring entries are flushed when this many wait.
 pub(crate) const FLUSH_AT: u32 = 32;

@@ -34,6 +34,7 @@
 //! documentation and in docs/SAFETY.md. docs/ARCHITECTURE.md tells how it works.
 
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("windlass needs Linux: it is built on io_uring and futexes");

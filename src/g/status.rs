@@ -246,7 +246,7 @@ impl Status {
 pub(crate) struct Token(AtomicU32);
 
 impl Token {
-    #[cfg(any(test, loom))]
+    #[cfg(loom)]
     pub(crate) fn new() -> Token {
         Token(AtomicU32::new(0))
     }

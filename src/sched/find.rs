@@ -25,6 +25,8 @@ use crate::sys::futex;
 const TICK_NS: u64 = 10_000;
 /// Go's fairness tick: one dispatch in so many looks at the node queue first.
 const NODE_QUEUE_EVERY: u32 = 61;
+/// Dispatches between two visits to the kernel while operations are in flight.
+const ENTER_EVERY: u32 = 16;
 /// Go's bound on a batch from the global queue.
 const NODE_BATCH: usize = 128;
 /// How long an M looks for work before it sleeps, while other Ps are busy. A
@@ -46,8 +48,8 @@ pub(crate) fn find(m: &M) -> Option<GRef> {
             }
             n => local.budget.set(n - 1),
         }
-        if p.ring.inflight() > 0 && p.ring.has_completions() {
-            reap(m, p);
+        if p.ring.inflight() > 0 {
+            look_at_ring(m, p);
         }
         if let Some(g) = p.runq.take_runnext() {
             if !slice_is_over(p) {
@@ -78,7 +80,8 @@ fn begin_slice(p: &P, g: GRef) -> GRef {
 /// the clock, if somebody else waits.
 #[inline(always)]
 fn slice_is_over(p: &P) -> bool {
-    p.local.now_ns.get() > p.local.slice_start_ns.get() + RUNNEXT_SLICE_NS && p.runq.len() > 0
+    p.local.now_ns.get() > p.local.slice_start_ns.get() + RUNNEXT_SLICE_NS
+        && !p.runq.is_ring_empty()
 }
 
 /// What must happen now and then however busy the P is.
@@ -110,7 +113,26 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
     m.sched().node_of(p).queue.pop()
 }
 
-/// Collects what the ring has completed.
+/// Operations are in flight: collects what has completed, from memory alone; now and
+/// then enters the kernel, to submit what was queued and to let it post more.
+///
+/// Every 16 dispatches, and in `tick`: goroutines that each queue an operation make a
+/// batch meanwhile, and beside goroutines that only compute 16 dispatches pass quickly.
+#[inline]
+fn look_at_ring(m: &M, p: &P) {
+    let since = p.local.since_enter.get() + 1;
+    p.local.since_enter.set(since);
+    if since >= ENTER_EVERY {
+        p.local.since_enter.set(0);
+        if p.ring.pending() > 0 || p.ring.wants_enter() {
+            p.ring.flush();
+        }
+    }
+    if p.ring.has_completions() {
+        reap(m, p);
+    }
+}
+
 #[inline(never)]
 fn reap(m: &M, p: &P) {
     let mut ready = GList::new();
@@ -156,10 +178,10 @@ fn find_dry(m: &M, p: &P) -> Dry {
     if let Some(g) = take_batch(m, p.node_idx) {
         return found_by_spinner(m, p, Dry::Run(g));
     }
-    if !alone || sched.nodes.len() > 1 {
-        if let Some(found) = search(m, p, now_ns) {
-            return found_by_spinner(m, p, found);
-        }
+    if (!alone || sched.nodes.len() > 1)
+        && let Some(found) = search(m, p, now_ns)
+    {
+        return found_by_spinner(m, p, found);
     }
     sleep(m, p);
     Dry::LookAgain
@@ -210,7 +232,7 @@ fn found_by_spinner(m: &M, p: &P, found: Dry) -> Dry {
     if m.spinning.replace(false) {
         let sched = m.sched();
         let node = sched.node_of(p);
-        if node.idle.stop_spinning() && (p.runq.len() > 0 || sched.has_work_for(p)) {
+        if node.idle.stop_spinning() && (!p.runq.is_ring_empty() || sched.has_work_for(p)) {
             sched.wake_in(node, Some(p));
         }
     }
@@ -293,7 +315,7 @@ impl super::state::Sched {
             || self
                 .ps
                 .iter()
-                .any(|other| other.idx != p.idx && other.runq.len() > 0)
+                .any(|other| other.idx != p.idx && !other.runq.is_ring_empty())
             || p.ring.has_completions()
     }
 }

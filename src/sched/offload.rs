@@ -144,9 +144,10 @@ where
     let (Caller::Goroutine(_), Some(m)) = (park::caller(), current::m()) else {
         return f();
     };
+    let pool: *const Offload = &m.sched().offload;
     // SAFETY: the scheduler outlives its goroutines' jobs: threads are joined by `close` before it
     // goes, and this goroutine keeps the run alive until its job is done.
-    let pool: &'static Offload = unsafe { &*&raw const m.sched().offload };
+    let pool: &'static Offload = unsafe { &*pool };
     let mut frame = Frame {
         f: Some(f),
         outcome: None,
@@ -176,10 +177,8 @@ unsafe fn run_frame<F: FnOnce() -> T, T>(data: *mut ()) {
     // SAFETY: by this function's contract.
     let f = unsafe { (*frame).f.take() }.expect("a job runs once");
     let outcome = catch_unwind(AssertUnwindSafe(f));
-    // SAFETY: as above; the flag is set last, through a pointer that outlives the store.
-    let done = unsafe {
-        (*frame).outcome = Some(outcome);
-        &*&raw const (*frame).done
-    };
-    completion::set(done);
+    // SAFETY: as above.
+    unsafe { (*frame).outcome = Some(outcome) };
+    // SAFETY: as above; `set` reads nothing of the frame after the swap that lets it go.
+    completion::set(unsafe { &(*frame).done });
 }

@@ -187,6 +187,10 @@ pub(crate) fn sleep_until(deadline_ns: u64) -> Result<(), Cancelled> {
             }
             true
         }),
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "here a thread waits, not a goroutine"
+        )]
         Caller::Thread => {
             std::thread::sleep(Duration::from_nanos(
                 deadline_ns.saturating_sub(clock::now_ns()),
@@ -256,6 +260,10 @@ pub(crate) fn yield_now() -> Result<(), Cancelled> {
         section.switch_out(Switch::YIELD);
         return cancel_point();
     }
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "here a thread yields, not a goroutine"
+    )]
     std::thread::yield_now();
     cancel_point()
 }

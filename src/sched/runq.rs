@@ -108,6 +108,13 @@ impl RunQueue {
         self.tail.load(Ordering::Acquire).wrapping_sub(real) as usize
     }
 
+    /// Whether the ring is empty (runnext does not count), as of now.
+    #[inline]
+    pub(crate) fn is_ring_empty(&self) -> bool {
+        let (_, real) = unpack(self.head.load(Ordering::Acquire));
+        self.tail.load(Ordering::Acquire) == real
+    }
+
     #[inline]
     pub(crate) fn has_runnext(&self) -> bool {
         !self.runnext.load(Ordering::Relaxed).is_null()
@@ -118,7 +125,7 @@ impl RunQueue {
     /// Ring, runnext, ring again: a G that moves from runnext to the ring between
     /// two looks is seen by the third.
     pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0 && !self.has_runnext() && self.len() == 0
+        self.is_ring_empty() && !self.has_runnext() && self.is_ring_empty()
     }
 
     #[inline]

@@ -56,7 +56,7 @@ pub(crate) fn steal(m: &M) -> Option<GRef> {
 fn steal_from(m: &M, p: &P, victim: &P, kind: LevelKind, last: bool) -> Option<GRef> {
     let remote = kind == LevelKind::Remote;
     let max = if remote { REMOTE_MAX } else { u32::MAX };
-    if victim.runq.len() > 0
+    if !victim.runq.is_ring_empty()
         && let Some((g, n)) = victim.runq.steal_into(&p.runq, max)
     {
         count(p, kind, n);

@@ -227,7 +227,7 @@ impl Sysmon<'_> {
         let sched = self.sched;
         let mut n_sweeps = 0u32;
         while sched.n_live() > 0 {
-            if n_sweeps % 4 == 0 {
+            if n_sweeps.is_multiple_of(4) {
                 sched.cancel_waiting();
             }
             // Cancelled goroutines need Ps that are not stuck.
