@@ -352,6 +352,7 @@ where
         }
     };
     let borrowed = Borrowed::take();
+    sched.offload.set_mask(borrowed.mask);
     // The previous run's goroutines are counted as ended; M ids start anew with the threads.
     sched.set_phase(Phase::Running);
     let sysmon = {

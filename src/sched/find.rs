@@ -26,7 +26,9 @@ const TICK_NS: u64 = 10_000;
 /// Go's fairness tick: one dispatch in so many looks at the node queue first.
 const NODE_QUEUE_EVERY: u32 = 61;
 /// Dispatches between two visits to the kernel while operations are in flight.
-const ENTER_EVERY: u32 = 16;
+const ENTER_EVERY: u32 = 32;
+/// Queue length above which completions wait in the ring.
+const RING_WAITS_ABOVE: usize = 128;
 /// Go's bound on a batch from the global queue.
 const NODE_BATCH: usize = 128;
 /// How long an M looks for work before it sleeps, while other Ps are busy. A
@@ -110,14 +112,16 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
         return None;
     }
     local.since_node_queue.set(0);
-    m.sched().node_of(p).queue.pop()
+    // A share, not one: what overflowed must not wait for the local queue to run dry.
+    let room = RING_WAITS_ABOVE.saturating_sub(p.runq.len()).max(1);
+    take_batch(m, p.node_idx, room)
 }
 
 /// Operations are in flight: collects what has completed, from memory alone; now and
 /// then enters the kernel, to submit what was queued and to let it post more.
 ///
-/// Every 16 dispatches, and in `tick`: goroutines that each queue an operation make a
-/// batch meanwhile, and beside goroutines that only compute 16 dispatches pass quickly.
+/// Every 32 dispatches, and in `tick`: goroutines that each queue an operation make a
+/// batch meanwhile, and beside goroutines that only compute 32 dispatches pass quickly.
 #[inline]
 fn look_at_ring(m: &M, p: &P) {
     let since = p.local.since_enter.get() + 1;
@@ -128,7 +132,9 @@ fn look_at_ring(m: &M, p: &P) {
             p.ring.flush();
         }
     }
-    if p.ring.has_completions() {
+    // With much queued already a completion would only overflow to the node queue, behind what came
+    // after it: it waits its turn in the completion queue instead.
+    if p.ring.has_completions() && (p.runq.len() <= RING_WAITS_ABOVE || since >= ENTER_EVERY) {
         reap(m, p);
     }
 }
@@ -175,7 +181,7 @@ fn find_dry(m: &M, p: &P) -> Dry {
             return found_by_spinner(m, p, Dry::LookAgain);
         }
     }
-    if let Some(g) = take_batch(m, p.node_idx) {
+    if let Some(g) = take_batch(m, p.node_idx, NODE_BATCH) {
         return found_by_spinner(m, p, Dry::Run(g));
     }
     if (!alone || sched.nodes.len() > 1)
@@ -241,13 +247,13 @@ fn found_by_spinner(m: &M, p: &P, found: Dry) -> Dry {
 
 fn take_any_batch(m: &M, p: &P) -> Option<GRef> {
     let n = m.sched().nodes.len();
-    (0..n).find_map(|i| take_batch(m, (p.node_idx + i) % n))
+    (0..n).find_map(|i| take_batch(m, (p.node_idx + i) % n, NODE_BATCH))
 }
 
 /// This P's share of a node's queue: the first to run, the rest into the local queue.
-fn take_batch(m: &M, node_idx: usize) -> Option<GRef> {
+fn take_batch(m: &M, node_idx: usize, max: usize) -> Option<GRef> {
     let node = &m.sched().nodes[node_idx];
-    let mut batch = node.queue.pop_batch(node.ps.len(), NODE_BATCH);
+    let mut batch = node.queue.pop_batch(node.ps.len(), max);
     let first = batch.pop()?;
     while let Some(g) = batch.pop() {
         wake::push_local(m, g);

@@ -17,6 +17,7 @@ use super::completion;
 use super::current;
 use super::park::{self, Caller};
 use crate::g::status::Reason;
+use crate::sys::{affinity, clock};
 
 /// The most threads a runtime offloads to at once; further jobs queue.
 const MAX_THREADS: usize = 512;
@@ -50,6 +51,9 @@ struct Pool {
 #[derive(Debug)]
 pub(crate) struct Offload {
     jobs: Injector<Job>,
+    /// What the thread that called `run` was allowed: threads start on a pinned M
+    /// and would inherit its one CPU.
+    mask: Mutex<Option<affinity::Mask>>,
     pool: Mutex<Pool>,
     wake: Condvar,
 }
@@ -64,9 +68,15 @@ impl Offload {
     pub(crate) fn new() -> Offload {
         Offload {
             jobs: Injector::new(),
+            mask: Mutex::default(),
             pool: Mutex::default(),
             wake: Condvar::new(),
         }
+    }
+
+    /// Says on which CPUs the threads may run.
+    pub(crate) fn set_mask(&self, mask: Option<affinity::Mask>) {
+        *self.mask.lock().unwrap_or_else(PoisonError::into_inner) = mask;
     }
 
     /// Ends the threads; all jobs are done by then, because their goroutines are.
@@ -109,6 +119,10 @@ impl Offload {
     }
 
     fn work(&self) {
+        if let Some(mask) = &*self.mask.lock().unwrap_or_else(PoisonError::into_inner) {
+            affinity::restore(mask);
+        }
+        clock::restore_timer_slack(0);
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             while pool.n_jobs == 0 {
