@@ -39,6 +39,15 @@ const SPIN_NS: u64 = 20_000;
 /// run is over.
 #[inline]
 pub(crate) fn find(m: &M) -> Option<GRef> {
+    let g = look(m)?;
+    if m.spinning.get() {
+        stop_spinning(m);
+    }
+    Some(g)
+}
+
+#[inline]
+fn look(m: &M) -> Option<GRef> {
     let p = m.p();
     loop {
         let local = &p.local;
@@ -178,16 +187,16 @@ fn find_dry(m: &M, p: &P) -> Dry {
     if p.ring.pending() > 0 && !alone || p.ring.inflight() > 0 && p.ring.wants_enter() {
         p.ring.flush();
         if p.ring.has_completions() {
-            return found_by_spinner(m, p, Dry::LookAgain);
+            return Dry::LookAgain;
         }
     }
     if let Some(g) = take_batch(m, p.node_idx, NODE_BATCH) {
-        return found_by_spinner(m, p, Dry::Run(g));
+        return Dry::Run(g);
     }
     if (!alone || sched.nodes.len() > 1)
         && let Some(found) = search(m, p, now_ns)
     {
-        return found_by_spinner(m, p, found);
+        return found;
     }
     sleep(m, p);
     Dry::LookAgain
@@ -234,15 +243,14 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
 }
 
 /// A spinner that found something stops spinning; the last one wakes the next.
-fn found_by_spinner(m: &M, p: &P, found: Dry) -> Dry {
-    if m.spinning.replace(false) {
-        let sched = m.sched();
-        let node = sched.node_of(p);
-        if node.idle.stop_spinning() && (!p.runq.is_ring_empty() || sched.has_work_for(p)) {
-            sched.wake_in(node, Some(p));
-        }
+#[cold]
+fn stop_spinning(m: &M) {
+    m.spinning.set(false);
+    let (sched, p) = (m.sched(), m.p());
+    let node = sched.node_of(p);
+    if node.idle.stop_spinning() && (!p.runq.is_ring_empty() || sched.has_work_for(p)) {
+        sched.wake_in(node, Some(p));
     }
-    found
 }
 
 fn take_any_batch(m: &M, p: &P) -> Option<GRef> {
