@@ -309,6 +309,9 @@ impl Drop for Runtime {
         let sched = &self.sched;
         // Between two runs or before the first: no M exists. From here on handles are refused.
         sched.set_phase(Phase::Ended);
+        while sched.n_entering.load(std::sync::atomic::Ordering::SeqCst) != 0 {
+            std::hint::spin_loop();
+        }
         for node in &sched.nodes {
             while let Some(g) = node.queue.pop() {
                 spawn::abandon(g);

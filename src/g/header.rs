@@ -67,7 +67,7 @@ pub(crate) struct Header {
 
     parent: Cell<u64>,
     /// The operation it waits for, while its status says Waiting for Io.
-    /// Ordering: relaxed; ordered by the status around it.
+    /// Ordering: release before the wait begins, acquire by a canceller that holds it.
     pub(crate) op: AtomicPtr<()>,
     stack_bytes: Cell<u32>,
     home: Cell<u16>,

@@ -48,6 +48,7 @@ pub(crate) unsafe fn run(g: GRef, entry: Entry, deadline_ns: u64) -> io::Result<
     loop {
         park::cancel_point()?;
         let op = Op::new(g);
+        op.publish();
         let op_ref = &op;
         let timer_on = park::timer_home();
         let entry = entry.clone();

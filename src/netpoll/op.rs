@@ -44,12 +44,15 @@ pub(crate) struct Op {
     flags: Cell<u32>,
     timed_out: AtomicBool,
     /// The ring that it was queued on, -1 before.
-    /// Ordering: relaxed; ordered by the status around it.
+    /// Ordering: release by the commit that queues it, acquire by a canceller.
     ring_fd: AtomicI32,
 }
 
 impl Op {
+    /// An operation that `g` will park for.
     pub(crate) fn new(g: GRef) -> Op {
+        // Before the wait begins: a canceller that finds the wait must not see the last one's mark.
+        g.op_done.store(0, Ordering::SeqCst);
         Op {
             g,
             wait: Cell::new(WaitId::default()),
@@ -60,15 +63,19 @@ impl Op {
         }
     }
 
-    /// Binds the operation to the wait that it will end and the ring it goes to.
-    pub(crate) fn bind(&self, wait: WaitId, ring_fd: i32) {
-        self.g.op_done.store(0, Ordering::SeqCst);
+    /// Makes the operation known to cancellers, before the wait begins. It must not
+    /// move from here on.
+    pub(crate) fn publish(&self) {
         self.g.op.store(
             std::ptr::from_ref(self).cast_mut().cast(),
-            Ordering::Relaxed,
+            Ordering::Release,
         );
+    }
+
+    /// Binds the operation to the wait that it will end and the ring it goes to.
+    pub(crate) fn bind(&self, wait: WaitId, ring_fd: i32) {
         self.wait.set(wait);
-        self.ring_fd.store(ring_fd, Ordering::Relaxed);
+        self.ring_fd.store(ring_fd, Ordering::Release);
     }
 
     /// The name of the operation in the kernel.
@@ -76,8 +83,9 @@ impl Op {
         std::ptr::from_ref(self).expose_provenance() as u64
     }
 
-    pub(crate) fn ring_fd(&self) -> i32 {
-        self.ring_fd.load(Ordering::Relaxed)
+    pub(crate) fn ring_fd(&self) -> Option<i32> {
+        let fd = self.ring_fd.load(Ordering::Acquire);
+        (fd >= 0).then_some(fd)
     }
 
     /// The kernel's result: a length or descriptor, or a negated error number.

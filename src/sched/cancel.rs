@@ -31,14 +31,19 @@ fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> Asked {
     if !g.status.begin_cancel(wait) {
         return Asked::Settled;
     }
-    let op = g.op.load(Ordering::Relaxed).cast::<Op>();
+    let op = g.op.load(Ordering::Acquire).cast::<Op>();
     // SAFETY: the wait is held, so the frame with the operation stays (`netpoll::op`).
     let op = unsafe { &*op };
     if timed_out {
         op.set_timed_out();
     }
-    let answer = sync_cancel(op.ring_fd(), op.user_data());
-    let unknown = answer.is_err_and(|e| e.raw_os_error() == Some(libc::ENOENT));
+    let unknown = match op.ring_fd() {
+        Some(fd) => {
+            sync_cancel(fd, op.user_data()).is_err_and(|e| e.raw_os_error() == Some(libc::ENOENT))
+        }
+        // Its M is about to queue it.
+        None => true,
+    };
     g.status.end_cancel(wait);
     // The operation may be gone from here on; its mark lies in the G.
     if g.op_done.load(Ordering::SeqCst) != 0 {

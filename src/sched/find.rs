@@ -244,8 +244,10 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
 
 /// A spinner that found something stops spinning; the last one wakes the next.
 #[cold]
-fn stop_spinning(m: &M) {
-    m.spinning.set(false);
+pub(crate) fn stop_spinning(m: &M) {
+    if !m.spinning.replace(false) {
+        return;
+    }
     let (sched, p) = (m.sched(), m.p());
     let node = sched.node_of(p);
     if node.idle.stop_spinning() && (!p.runq.is_ring_empty() || sched.has_work_for(p)) {

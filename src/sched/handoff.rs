@@ -66,12 +66,18 @@ impl<'a> Section<'a> {
     }
 
     /// Leaves by switching stacks instead of dropping: the M is in the scheduler anyway.
+    /// `errno` goes along.
     #[inline(always)]
     pub(crate) fn switch_out(self, why: Switch) {
         let g = self.0.curg.get().expect("only a goroutine's code enters");
+        // SAFETY: an M's errno is where it said when its loop began, and this is its thread.
+        let errno = unsafe { *self.0.errno.get() };
         std::mem::forget(self);
         // SAFETY: `out` was set when the goroutine began, and the caller runs on its stack.
-        unsafe { (*g.out()).suspend(why) };
+        let m = unsafe { (*g.out()).suspend(why) };
+        let m = std::ptr::with_exposed_provenance::<M>(m);
+        // SAFETY: an M resumes a goroutine with its own address, and is on its thread.
+        unsafe { *(*m).errno.get() = errno };
     }
 
     /// Stays inside: the goroutine ends, and its M goes on in the scheduler.
@@ -230,6 +236,8 @@ impl Sched {
             at.map(|at| ms.spare.swap_remove(at))
         };
         self.handoffs.fetch_add(1, Ordering::Relaxed);
+        // Nobody's until the new M takes it: sysmon must not suspect the old one of holding it.
+        p.owner.store(std::ptr::null_mut(), Ordering::Release);
         match spare {
             Some(m) => {
                 // SAFETY: as above; a spare M sleeps on its note and waits for just this.

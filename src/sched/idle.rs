@@ -86,6 +86,12 @@ impl IdleSet {
                 .is_ok()
     }
 
+    /// Counts a spinner whatever the others do: at the end of a run every idle P is
+    /// notified, and a notified M counts as one.
+    pub(crate) fn add_spinner(&self) {
+        self.n_spinning.fetch_add(1, Ordering::SeqCst);
+    }
+
     /// An M that found nothing wants to spin: at most half of the busy Ps do.
     #[must_use]
     pub(crate) fn begin_spinning(&self, n_busy: usize) -> bool {

@@ -59,6 +59,8 @@ pub(crate) struct M {
     /// The P handed to it while it slept. Ordering: release by the giver, acquire here.
     pub(crate) next_p: AtomicPtr<P>,
     pub(crate) curg: Cell<Option<GRef>>,
+    /// Where this thread's `errno` is: a goroutine that changes Ms takes its value along.
+    pub(crate) errno: Cell<*mut i32>,
     /// The G whose park it is committing.
     /// Ordering: stored before the status becomes Waiting (a full barrier), cleared
     /// with release; the canceller reads it with acquire after it took the token.
@@ -91,6 +93,7 @@ impl M {
             p: Cell::new(std::ptr::null()),
             next_p: AtomicPtr::new(std::ptr::null_mut()),
             curg: Cell::new(None),
+            errno: Cell::new(std::ptr::null_mut()),
             committing: AtomicPtr::new(std::ptr::null_mut()),
             note: Note::default(),
             spinning: Cell::new(false),

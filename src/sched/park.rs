@@ -33,7 +33,6 @@ use crate::g::coro::Switch;
 use crate::g::header::GRef;
 use crate::g::status::{Reason, WaitId};
 use crate::sys::clock::{self, NEVER};
-use crate::sys::errno;
 
 /// The goroutine is being cancelled: its runtime ends. Unwinds the goroutine, and
 /// is what `join` then gives.
@@ -131,9 +130,7 @@ pub(crate) fn park<F: FnOnce(GRef, WaitId, &M) -> bool>(reason: Reason, commit: 
         f: ManuallyDrop::new(commit),
     };
     let section = Section::enter().expect("a goroutine that may park has or gets a P");
-    let saved = errno::get();
     section.switch_out(Switch::park(NonNull::from(&record)));
-    errno::set(saved);
 }
 
 /// # Safety

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::sync::atomic::Ordering;
 
 use super::current;
-use super::find::find;
+use super::find::{find, stop_spinning};
 use super::handoff::{Section, mark_outside};
 use super::m::{HAS_P, M};
 use super::p::P;
@@ -17,6 +17,7 @@ use crate::g::coro::{Coro, Switch};
 use crate::g::header::{self, GRef};
 use crate::sys::affinity;
 use crate::sys::clock;
+use crate::sys::errno;
 use crate::sys::sched as threads;
 use crate::sys::signal::AltStack;
 
@@ -86,6 +87,7 @@ pub(crate) fn m_loop(m: &M) {
     // A panic in the scheduler would leave Ps without an M and goroutines without a hope.
     let bomb = AbortOnUnwind;
     m.tid.store(threads::gettid(), Ordering::Relaxed);
+    m.errno.set(errno::location());
     current::set_m(m);
     while (m.has_p() || acquire(m)) && schedule(m) {}
     current::set_m(std::ptr::null());
@@ -105,6 +107,7 @@ impl Drop for AbortOnUnwind {
 fn schedule(m: &M) -> bool {
     while m.has_p() {
         let Some(g) = find(m) else {
+            stop_spinning(m);
             m.set_p(None);
             return false;
         };
@@ -165,7 +168,7 @@ fn execute(m: &M, g: GRef) {
         mark_outside(m);
         // SAFETY: as above, and now it is Running on this M.
         let coro = unsafe { g.coro() }.as_mut().expect("bound above");
-        let why = coro.resume(std::ptr::from_ref(m).addr());
+        let why = coro.resume(std::ptr::from_ref(m).expose_provenance());
         let Some(why) = why else {
             m.curg.set(None);
             return finish(m, g);

@@ -136,9 +136,11 @@ where
     F: FnOnce() -> T,
 {
     // Counted before the phase is read: the end of a run sees either the count or is seen here.
+    sched.n_entering.fetch_add(1, Ordering::SeqCst);
     sched.n_foreign.fetch_add(1, Ordering::SeqCst);
     if sched.phase() >= Phase::Cancelling {
         sched.n_foreign.fetch_sub(1, Ordering::SeqCst);
+        sched.n_entering.fetch_sub(1, Ordering::SeqCst);
         return refuse(sched, f, options, site);
     }
     let node = sched.nearest_node();
@@ -150,6 +152,7 @@ where
     let g = make(sched, node.os_id, home, f, options, site);
     g.status.set_runnable();
     sched.inject(g);
+    sched.n_entering.fetch_sub(1, Ordering::SeqCst);
     TaskRef(g)
 }
 

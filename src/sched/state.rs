@@ -88,6 +88,10 @@ pub(crate) struct Sched {
     pub(crate) n_idle: AtomicUsize,
     /// Goroutines spawned by threads that are no Ms. Ordering: see `n_live`.
     pub(crate) n_foreign: AtomicU64,
+    /// Threads in the middle of such a spawn. Ordering: sequentially consistent; raised
+    /// before the phase is read, so whoever sets the phase and then finds 0 here has
+    /// seen the last of them.
+    pub(crate) n_entering: AtomicUsize,
     pub(crate) sysmon: SysmonState,
     pub(crate) offload: Offload,
     pub(crate) next_m: AtomicU64,
@@ -123,6 +127,7 @@ impl Sched {
             phase: AtomicU32::new(Phase::Ready as u32),
             n_idle: AtomicUsize::new(0),
             n_foreign: AtomicU64::new(0),
+            n_entering: AtomicUsize::new(0),
             sysmon: SysmonState::default(),
             offload: Offload::new(),
             next_m: AtomicU64::new(1),

@@ -241,7 +241,9 @@ impl Sysmon<'_> {
         }
         sched.set_phase(Phase::Stopping);
         for p in &sched.ps {
-            if sched.node_of(p).idle.claim(p.at_in_node) {
+            let idle = &sched.node_of(p).idle;
+            if idle.claim(p.at_in_node) {
+                idle.add_spinner();
                 sched.notify(p);
             }
         }

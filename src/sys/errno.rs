@@ -17,19 +17,8 @@ pub(crate) fn cvt_len(r: isize) -> io::Result<usize> {
     usize::try_from(r).map_err(|_| io::Error::last_os_error())
 }
 
-/// Reads this thread's `errno`.
-///
-/// Never inlined, and gives a value: the address of a thread-local must not be
-/// kept across a stack switch (see `sched::current`).
-#[inline(never)]
-pub(crate) fn get() -> i32 {
-    // SAFETY: the location is valid for the life of the calling thread.
-    unsafe { *libc::__errno_location() }
-}
-
-/// Sets this thread's `errno`. Never inlined, for the same reason as [`get`].
-#[inline(never)]
-pub(crate) fn set(value: i32) {
-    // SAFETY: the location is valid for the life of the calling thread.
-    unsafe { *libc::__errno_location() = value };
+/// Where this thread's `errno` is: valid as long as the thread.
+pub(crate) fn location() -> *mut i32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::__errno_location() }
 }

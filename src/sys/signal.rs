@@ -66,16 +66,21 @@ struct Handler {
 
 static HANDLER: OnceLock<Handler> = OnceLock::new();
 
-/// Installs the process's SIGSEGV and SIGBUS handler, once. `report` runs in
+/// Installs the process's SIGSEGV handler, once. `report` runs in
 /// the handler and must be async-signal-safe.
 pub(crate) fn install_fault_handler(report: FaultFn) {
+    let mut first = false;
     HANDLER.get_or_init(|| {
+        first = true;
         // SAFETY: an all-zero sigaction is a valid place for the old value.
         let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
         // SAFETY: a null new action only reads the old one into a valid place.
         unsafe { libc::sigaction(libc::SIGSEGV, std::ptr::null(), &mut before) };
         Handler { report, before }
     });
+    if !first {
+        return;
+    }
     // SAFETY: an all-zero sigaction is valid; the fields that matter are set below.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_fault as *const () as usize;

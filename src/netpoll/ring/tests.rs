@@ -36,6 +36,7 @@ fn waiting_g() -> (GRef, WaitId) {
 fn recv(ring: &Ring, from: &UnixStream, buf: &mut [u8], ready: &mut GList) -> (GRef, Box<Op>) {
     let (g, wait) = waiting_g();
     let op = Box::new(Op::new(g));
+    op.publish();
     op.bind(wait, ring.fd());
     let entry = sqe::recv(
         from.as_raw_fd(),
