@@ -49,8 +49,9 @@ pub(crate) const LOST: u32 = 2;
 /// The M is in a declared blocking section.
 pub(crate) const BLOCKING: u32 = 3;
 
-/// A thread of the runtime.
+/// A thread of the runtime. On lines of its own: it is written at every switch.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct M {
     pub(crate) id: u64,
     pub(crate) sched: *const Sched,

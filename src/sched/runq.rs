@@ -36,6 +36,7 @@ use std::ptr::NonNull;
 use crate::g::header::{GRef, Header};
 use crate::g::list::GList;
 use crate::loom::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::util::padded::Padded;
 
 /// Slots of a local queue (Go's number).
 #[cfg(not(loom))]
@@ -58,7 +59,7 @@ pub(crate) struct RunQueue {
     tail: AtomicU32,
     /// Ordering: only the owner puts a G in, with release; whoever takes it out acquires.
     runnext: AtomicPtr<Header>,
-    slots: Box<[AtomicPtr<Header>]>,
+    slots: Box<Padded<[AtomicPtr<Header>; CAPACITY as usize]>>,
 }
 
 impl std::fmt::Debug for RunQueue {
@@ -95,9 +96,9 @@ impl RunQueue {
             head: AtomicU64::new(0),
             tail: AtomicU32::new(0),
             runnext: AtomicPtr::new(std::ptr::null_mut()),
-            slots: (0..CAPACITY)
-                .map(|_| AtomicPtr::new(std::ptr::null_mut()))
-                .collect(),
+            slots: Box::new(Padded(std::array::from_fn(|_| {
+                AtomicPtr::new(std::ptr::null_mut())
+            }))),
         }
     }
 
