@@ -185,6 +185,13 @@ impl<T> Handle<T> {
         // SAFETY: the goroutine has ended, and the one handle that may take its outcome is used up.
         let outcome = unsafe { (self.take)(g) };
         drop(task);
+        if outcome
+            .as_ref()
+            .is_err_and(|payload| payload.is::<Cancelled>())
+        {
+            // If that was the end of this goroutine's runtime, it ends here, too.
+            let _ = park::cancel_point();
+        }
         outcome
     }
 
@@ -661,7 +668,10 @@ impl<T> ScopedJoinHandle<'_, T> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        result.unwrap_or_else(|| Err(Box::new(Cancelled)))
+        result.unwrap_or_else(|| {
+            let _ = park::cancel_point();
+            Err(Box::new(Cancelled))
+        })
     }
 
     /// Whether the goroutine has ended. Does not block.

@@ -307,22 +307,15 @@ impl Fd {
     pub(crate) fn connect(&self, addr: &socket2::SockAddr, deadline_ns: u64) -> io::Result<()> {
         match park::caller() {
             Caller::Thread => {
-                let sock = socket2::SockRef::from(self);
-                if deadline_ns == NEVER {
-                    return connect_on_thread(&sock, addr);
-                }
-                let left = Duration::from_nanos(deadline_ns.saturating_sub(clock::now_ns()));
-                sock.connect_timeout(addr, left.max(Duration::from_nanos(1)))
+                park::cancel_point()?;
+                connect_on_thread(&socket2::SockRef::from(self), addr, deadline_ns)
             }
             Caller::Goroutine(g) => {
                 let entry = sqe::connect(self.fd.as_raw_fd(), addr.as_ptr().cast(), addr.len());
                 // SAFETY: the address is borrowed by the caller until this returns.
                 let r = unsafe { op::run(g, entry, deadline_ns) };
                 match r {
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(io::Error::new(
-                        io::ErrorKind::TimedOut,
-                        "connection timed out",
-                    )),
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(connect_timed_out()),
                     // A resubmitted connect finds the first one done.
                     Err(e) if e.raw_os_error() == Some(libc::EISCONN) => Ok(()),
                     r => r.map(drop),
@@ -362,16 +355,30 @@ fn is_short_of_descriptors(e: &io::Error) -> bool {
     )
 }
 
-/// Connects a blocking socket; a signal must not cut it short.
-fn connect_on_thread(sock: &socket2::SockRef<'_>, addr: &socket2::SockAddr) -> io::Result<()> {
-    match sock.connect(addr) {
-        Err(e) if e.kind() == io::ErrorKind::Interrupted => {
-            // The attempt goes on in the kernel; wait for its end and ask how it went.
-            socket::poll(sock.as_fd(), libc::POLLOUT, NEVER)?;
-            sock.take_error()?.map_or(Ok(()), Err)
+/// Connects on a plain thread. A signal does not cut it short.
+fn connect_on_thread(
+    sock: &socket2::SockRef<'_>,
+    addr: &socket2::SockAddr,
+    deadline_ns: u64,
+) -> io::Result<()> {
+    sock.set_nonblocking(true)?;
+    let begun = sock.connect(addr);
+    let connected = match begun {
+        Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => {
+            match socket::poll(sock.as_fd(), libc::POLLOUT, deadline_ns) {
+                Ok(true) => sock.take_error().and_then(|e| e.map_or(Ok(()), Err)),
+                Ok(false) => Err(connect_timed_out()),
+                Err(e) => Err(e),
+            }
         }
         r => r,
-    }
+    };
+    sock.set_nonblocking(false)?;
+    connected
+}
+
+fn connect_timed_out() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "connection timed out")
 }
 
 fn header(iov: *mut libc::iovec, len: usize) -> libc::msghdr {
