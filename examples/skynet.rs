@@ -1,42 +1,87 @@
-//! Skynet: a million goroutines in a tree of fan-out ten, each leaf gives its
-//! number, each node the sum of its children.
+//! Skynet: a tree of goroutines with fan-out ten. Each leaf gives its number, each
+//! node the sum of its children; a million leaves make 1,111,111 goroutines.
 //!
 //! ```text
-//! cargo run --release --example skynet [LEAVES] [PROCS]
+//! cargo run --release --example skynet -- [--leaves N] [--rounds N] [--procs N]
 //! ```
+//!
+//! It measures what spawning, joining and stealing cost when goroutines do nothing
+//! else. The stacks in the last line tell that most of them never needed one at the
+//! same time: a goroutine gets its stack when it first runs.
+#![expect(clippy::print_stdout, reason = "prints what it has measured")]
 
+#[path = "support/args.rs"]
+mod args;
+
+use std::io;
 use std::time::Instant;
 
+const USAGE: &str = "usage: skynet [--leaves N] [--rounds N] [--procs N]";
+const FAN_OUT: u64 = 10;
+
+/// The sum of `leaves` numbers from `first` on.
 fn skynet(first: u64, leaves: u64) -> u64 {
     if leaves == 1 {
         return first;
     }
-    let part = leaves / 10;
-    let children: [_; 10] = std::array::from_fn(|i| {
+    let part = leaves / FAN_OUT;
+    let children: [_; FAN_OUT as usize] = std::array::from_fn(|i| {
         let first = first + i as u64 * part;
         windlass::spawn(move || skynet(first, part))
     });
-    children.into_iter().map(|c| c.join().expect("a child ends")).sum()
+    children
+        .into_iter()
+        .map(|child| child.join().expect("a child should not panic"))
+        .sum()
 }
 
-fn main() -> std::io::Result<()> {
-    let mut args = std::env::args().skip(1).map(|a| a.parse().expect("a number"));
-    let leaves: u64 = args.next().unwrap_or(1_000_000);
-    let mut builder = windlass::Builder::new();
-    if let Some(n) = args.next() {
-        builder = builder.processors(n as usize);
+fn main() -> io::Result<()> {
+    let mut args = args::Args::of_process(USAGE);
+    let leaves: u64 = args.value("--leaves", 1_000_000);
+    let rounds: u32 = args.value("--rounds", 5);
+    let procs = args.optional("--procs");
+    args.finish();
+    let Some(depth) = (0..=10).find(|&depth| FAN_OUT.pow(depth) == leaves) else {
+        eprintln!("--leaves: choose a power of ten, up to 10,000,000,000");
+        std::process::exit(2);
+    };
+    let n_goroutines: u64 = (0..=depth).map(|level| FAN_OUT.pow(level)).sum();
+
+    let mut builder = windlass::Builder::new().name("skynet");
+    if let Some(n) = procs {
+        builder = builder.processors(n);
     }
-    // SAFETY: nothing here keeps a thread-local borrow across a call that parks.
-    #[allow(unsafe_code)]
-    let rt = unsafe { builder.build()? };
-    rt.run(|| {
-        for _ in 0..5 {
-            let start = Instant::now();
+    #[expect(
+        unsafe_code,
+        reason = "the promise that windlass asks of every program"
+    )]
+    // SAFETY: no goroutine of this program keeps a thread-local borrow across a call that parks.
+    let runtime = unsafe { builder.build()? };
+    println!("{leaves} leaves on {} Ps", runtime.processors());
+    runtime.run(|| {
+        for _ in 0..rounds {
+            let begin = Instant::now();
             let sum = skynet(0, leaves);
-            println!("sum {sum} in {:?}", start.elapsed());
+            let time = begin.elapsed();
+            assert_eq!(
+                sum,
+                leaves * (leaves - 1) / 2,
+                "every leaf should count once"
+            );
+            let each_ns = time.as_nanos() / u128::from(n_goroutines);
+            println!("sum {sum} in {time:.1?}, {each_ns} ns a goroutine");
         }
     });
-    println!("{:?}", rt.metrics().total());
-    println!("stacks {}", rt.metrics().stacks);
+
+    let metrics = runtime.metrics();
+    let total = metrics.total();
+    println!(
+        "{} spawned, {} parks, {} steals of {} goroutines, {} stacks",
+        total.spawned,
+        total.parks,
+        total.steals.total(),
+        total.stolen.total(),
+        metrics.stacks
+    );
     Ok(())
 }

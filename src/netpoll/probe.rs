@@ -66,7 +66,7 @@ fn can_send_msg(ring: &IoUring) -> bool {
 struct Surroundings {
     /// `/proc/sys/kernel/io_uring_disabled`, from Linux 6.6 on.
     disabled: Option<u32>,
-    /// A seccomp filter is on this process.
+    /// A seccomp filter is on this thread.
     seccomp: bool,
 }
 
@@ -75,7 +75,7 @@ impl Surroundings {
         let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled")
             .ok()
             .and_then(|s| s.trim().parse().ok());
-        let seccomp = std::fs::read_to_string("/proc/self/status").is_ok_and(|s| {
+        let seccomp = std::fs::read_to_string("/proc/thread-self/status").is_ok_and(|s| {
             s.lines()
                 .any(|l| l.strip_prefix("Seccomp:").is_some_and(|v| v.trim() == "2"))
         });
