@@ -5,11 +5,12 @@ CARGO ?= cargo
 # Where cargo builds, said once, as the models of loom have a corner of their own.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help setup demo test loom lint bench compare
+.PHONY: help setup demo test loom asan lint bench compare
 
 help:
 	@echo "make demo     build and run examples/demo.rs"
 	@echo "make test     all tests: dev, release, and the models of loom"
+	@echo "make asan     tests under AddressSanitizer; needs a nightly toolchain"
 	@echo "make lint     formatting, clippy and the documentation, warnings denied"
 	@echo "make bench    criterion benches: windlass, tokio and may in one run"
 	@echo "make compare  servers and whole programs in turn, Go too where it is installed"
@@ -32,6 +33,12 @@ test: setup
 loom: setup
 	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 \
 		$(CARGO) test --release -p windlass --lib --target-dir $(TARGET_DIR)/loom loom_
+
+# Needs a nightly toolchain. Stack switches are told to the sanitizer by corosensei.
+asan: setup
+	RUSTFLAGS="-Zsanitizer=address" $(CARGO) +nightly test -p windlass \
+		--features corosensei/sanitizer --target $(shell uname -m)-unknown-linux-gnu \
+		--target-dir $(TARGET_DIR)/asan --lib --test task --test net --test blocking --test shutdown
 
 lint: setup
 	$(CARGO) fmt --all --check

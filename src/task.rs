@@ -626,7 +626,7 @@ impl<F: FnOnce() -> T, T> ScopedBody<'_, F, T> {
                 .is_some_and(Result::is_err);
         if let Err(payload) = catch_unwind(AssertUnwindSafe(move || drop(packet))) {
             leave.panicked = true;
-            std::mem::forget(payload);
+            make::drop_payload(payload);
         }
     }
 }

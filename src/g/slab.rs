@@ -27,9 +27,9 @@ const CHUNK_BYTES: usize = 256 * 1024;
 /// The slot class for a payload of `bytes`, or `None` if it must be boxed.
 #[inline]
 pub(crate) const fn class_for(payload_bytes: usize) -> Option<usize> {
-    if payload_bytes <= SLOT_BYTES[0] - HEADER_BYTES {
+    if payload_bytes <= SLOT_BYTES[0].saturating_sub(HEADER_BYTES) {
         Some(0)
-    } else if payload_bytes <= SLOT_BYTES[1] - HEADER_BYTES {
+    } else if payload_bytes <= SLOT_BYTES[1].saturating_sub(HEADER_BYTES) {
         Some(1)
     } else {
         None

@@ -242,7 +242,15 @@ pub(crate) fn drop_outcome(g: GRef) {
     // SAFETY: callers hold the one right to the outcome: detach and end have met.
     let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { header::drop_outcome(g) }));
     if let Err(payload) = dropped {
-        // The panic hook has printed it. A payload whose own destructor panics is leaked.
-        std::mem::forget(payload);
+        // The panic hook has printed it.
+        drop_payload(payload);
+    }
+}
+
+/// Drops the payload of a panic that nobody will see. One whose own destructor panics
+/// leaves another payload, which is leaked: the third time would not be the charm.
+pub(crate) fn drop_payload(payload: Box<dyn Any + Send>) {
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(another);
     }
 }
