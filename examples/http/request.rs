@@ -1,0 +1,127 @@
+//! The head of a request: what httparse finds, and what the headers mean that tell
+//! where the request ends.
+
+use std::mem::MaybeUninit;
+
+use httparse::{Error, Header, Status};
+
+use super::answer::{self, Answer};
+
+/// The most headers of a request.
+const MAX_HEADERS: usize = 64;
+
+/// What the server wants to know of a request.
+pub(super) struct Request<'a> {
+    pub(super) method: &'a str,
+    /// The path of the target, without a query.
+    pub(super) path: &'a str,
+    /// Spoken by a client of HTTP/1.0.
+    pub(super) is_http_10: bool,
+    /// The connection goes on after this request.
+    pub(super) keep_alive: bool,
+    /// The length of the body that follows the head.
+    pub(super) body_bytes: u64,
+    /// The client waits to be told that it may send the body.
+    pub(super) expects_continue: bool,
+}
+
+/// Parses the request at the start of `bytes`: gives it with the length of its head,
+/// or nothing if there is not all of the head yet, or what to refuse it with.
+pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Request<'_>, usize)>, Answer> {
+    let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+    let mut head = httparse::Request::new(&mut []);
+    let head_bytes = match head.parse_with_uninit_headers(bytes, &mut headers) {
+        Ok(Status::Complete(n)) => n,
+        Ok(Status::Partial) => return Ok(None),
+        Err(Error::TooManyHeaders) => return Err(answer::HEAD_TOO_LARGE),
+        Err(_) => return Err(answer::BAD_REQUEST),
+    };
+    let (Some(method), Some(target), Some(version)) = (head.method, head.path, head.version) else {
+        return Err(answer::BAD_REQUEST);
+    };
+    let mut request = Request {
+        method,
+        path: path_of(target),
+        is_http_10: version == 0,
+        keep_alive: version >= 1,
+        body_bytes: 0,
+        expects_continue: false,
+    };
+    request.read_headers(head.headers)?;
+    Ok(Some((request, head_bytes)))
+}
+
+/// `/a` of `/a?b` and of `http://host/a`.
+fn path_of(target: &str) -> &str {
+    let target = match target.strip_prefix("http://") {
+        None => target,
+        Some(rest) => rest.find('/').map_or("/", |host_bytes| &rest[host_bytes..]),
+    };
+    target.split_once('?').map_or(target, |(path, _)| path)
+}
+
+impl Request<'_> {
+    /// Two readings of where a request ends, one here and another in a proxy before
+    /// us, would let a client smuggle a request in: what is ambiguous is refused.
+    fn read_headers(&mut self, headers: &[Header<'_>]) -> Result<(), Answer> {
+        let mut n_hosts = 0;
+        let mut length: Option<u64> = None;
+        let mut is_encoded = false;
+        for &Header { name, value } in headers {
+            // Most headers are told from these by their length alone.
+            let is = |known: &str| name.eq_ignore_ascii_case(known);
+            match name.len() {
+                4 if is("host") => n_hosts += 1,
+                6 if is("expect") => {
+                    self.expects_continue = value.eq_ignore_ascii_case(b"100-continue")
+                }
+                10 if is("connection") => self.read_connection(value),
+                14 if is("content-length") => {
+                    let n = number(value).ok_or(answer::BAD_REQUEST)?;
+                    if length.is_some_and(|before| before != n) {
+                        return Err(answer::BAD_REQUEST);
+                    }
+                    length = Some(n);
+                }
+                17 if is("transfer-encoding") => is_encoded = true,
+                _ => {}
+            }
+        }
+        if n_hosts > 1 || (n_hosts == 0 && !self.is_http_10) {
+            return Err(answer::BAD_REQUEST);
+        }
+        if is_encoded {
+            let is_ambiguous = length.is_some() || self.is_http_10;
+            return Err(if is_ambiguous {
+                answer::BAD_REQUEST
+            } else {
+                answer::NOT_IMPLEMENTED
+            });
+        }
+        self.body_bytes = length.unwrap_or(0);
+        Ok(())
+    }
+
+    fn read_connection(&mut self, value: &[u8]) {
+        for option in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
+            if option.eq_ignore_ascii_case(b"close") {
+                self.keep_alive = false;
+            } else if option.eq_ignore_ascii_case(b"keep-alive") && self.is_http_10 {
+                self.keep_alive = true;
+            }
+        }
+    }
+}
+
+/// Decimal digits and nothing else, as the standard wants it; one too large for the
+/// type is as good as its maximum.
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |n, digit| {
+        digit
+            .is_ascii_digit()
+            .then(|| n.saturating_mul(10).saturating_add(u64::from(digit - b'0')))
+    })
+}

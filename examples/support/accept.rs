@@ -1,0 +1,29 @@
+//! The accept loop of a server: a goroutine for each connection, for ever.
+
+use std::time::{Duration, Instant};
+
+use windlass::net::{TcpListener, TcpStream};
+
+/// How long to leave a listener alone that has just failed.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How often to complain about it.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
+
+/// Runs `serve` in a goroutine of its own for each connection. Ends with the
+/// runtime, and for no other reason: accepting fails while descriptors or memory
+/// are short, and connections that end give them back.
+pub(crate) fn accept_each(listener: &TcpListener, serve: fn(TcpStream)) -> ! {
+    let mut complained: Option<Instant> = None;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => drop(windlass::spawn(move || serve(stream))),
+            Err(error) => {
+                if complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
+                    eprintln!("cannot accept a connection: {error}");
+                    complained = Some(Instant::now());
+                }
+                windlass::sleep(PAUSE);
+            }
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Waiting for the signals that ask a program to stop.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use signal_hook::iterator::Signals;
+
+/// Parks the goroutine until SIGINT (ctrl-c) or SIGTERM comes. A second one, should
+/// the program not have stopped by then, ends it at once, with status 1.
+pub(crate) fn wait_for_stop() -> io::Result<()> {
+    let asked_before = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // Handlers run in this order: the first signal arms what the second one does.
+        flag::register_conditional_shutdown(signal, 1, Arc::clone(&asked_before))?;
+        flag::register(signal, Arc::clone(&asked_before))?;
+    }
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    windlass::offload(|| signals.forever().next());
+    Ok(())
+}

@@ -1,0 +1,543 @@
+//! Building, running and leaving a runtime.
+#![allow(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "plain threads take part")]
+
+mod util;
+
+use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use util::{Census, build, hang_guard, panic_text, runtime, wait_until};
+use windlass::task::{self, Cancelled};
+use windlass::{Builder, Handle, Runtime};
+
+fn is_cancelled<T>(r: &task::Result<T>) -> bool {
+    r.as_ref().is_err_and(|payload| payload.is::<Cancelled>())
+}
+
+#[test]
+fn types_may_go_where_they_must() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Runtime>();
+    shared::<Handle>();
+    shared::<task::Task>();
+    shared::<task::JoinHandle<u8>>();
+}
+
+#[test]
+fn run_gives_the_value_and_may_borrow() {
+    let _guard = hang_guard();
+    let mut words = vec!["a".to_owned()];
+    let rt = runtime(2);
+    let n = rt.run(|| {
+        words.push("b".to_owned());
+        words.len()
+    });
+    assert_eq!((n, words.join("")), (2, "ab".to_owned()));
+    assert_eq!(rt.processors(), 2);
+    assert!(format!("{rt:?} {:?}", rt.handle()).contains("windlass"));
+}
+
+#[test]
+fn the_default_runtime_uses_the_cpus_it_may_use() {
+    let _guard = hang_guard();
+    let rt = build(Builder::new()).unwrap();
+    assert!((1..=util::affinity().len()).contains(&rt.processors()));
+    assert_eq!(rt.run(|| task::spawn(|| 5).join().unwrap()), 5);
+}
+
+#[test]
+fn a_panic_of_the_main_goroutine_comes_out_of_run() {
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    for i in 0..3 {
+        let payload = catch_unwind(AssertUnwindSafe(|| {
+            rt.run(|| -> () { std::panic::panic_any(i) });
+        }))
+        .unwrap_err();
+        assert_eq!(payload.downcast_ref::<i32>(), Some(&i));
+    }
+    assert_eq!(rt.run(|| 7), 7, "the runtime may be used again");
+}
+
+#[test]
+fn a_runtime_may_run_many_times() {
+    let _guard = hang_guard();
+    let rt = runtime(3);
+    for i in 0..50_u64 {
+        let sum: u64 = rt.run(|| {
+            let parts: Vec<_> = (0..20).map(|j| windlass::spawn(move || i * j)).collect();
+            parts.into_iter().map(|p| p.join().unwrap()).sum()
+        });
+        assert_eq!(sum, i * 190);
+    }
+}
+
+#[test]
+fn a_runtime_may_run_on_one_thread_after_another() {
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    let ids: Vec<i32> = (0..4)
+        .map(|_| std::thread::scope(|s| s.spawn(|| rt.run(|| util::gettid())).join().unwrap()))
+        .collect();
+    assert_eq!(ids.len(), 4);
+}
+
+#[test]
+fn run_while_it_runs_panics() {
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    let payload = rt.run(|| {
+        windlass::blocking(|| {
+            std::thread::scope(|s| {
+                s.spawn(|| catch_unwind(AssertUnwindSafe(|| rt.run(|| ()))).unwrap_err())
+                    .join()
+                    .unwrap()
+            })
+        })
+    });
+    let text = panic_text(&*payload);
+    assert!(
+        text.contains("windlass") && text.contains("runs already"),
+        "{text}"
+    );
+    assert_eq!(rt.run(|| 1), 1);
+}
+
+#[test]
+fn build_and_run_inside_a_goroutine_panic() {
+    let _guard = hang_guard();
+    let other = runtime(1);
+    let text = runtime(1).run(|| {
+        let run = catch_unwind(AssertUnwindSafe(|| other.run(|| ()))).unwrap_err();
+        let build = catch_unwind(|| build(Builder::new().processors(1))).unwrap_err();
+        let section = windlass::blocking(|| catch_unwind(|| build_one()).unwrap_err());
+        [run, build, section].map(|payload| panic_text(&*payload).to_owned())
+    });
+    assert!(
+        text[0].contains("windlass") && text[0].contains("Runtime::run"),
+        "{text:?}"
+    );
+    assert!(
+        text[1].contains("windlass") && text[1].contains("Builder::build"),
+        "{text:?}"
+    );
+    assert_eq!(text[1], text[2]);
+    assert_eq!(
+        other.run(|| 3),
+        3,
+        "a refused run leaves the runtime as it was"
+    );
+}
+
+fn build_one() -> Runtime {
+    runtime(1)
+}
+
+#[test]
+fn an_offloaded_closure_may_run_a_runtime_of_its_own() {
+    let n = util::run(1, || {
+        windlass::offload(|| runtime(1).run(|| windlass::spawn(|| 11).join().unwrap()))
+    });
+    assert_eq!(n, 11);
+}
+
+#[test]
+fn spawn_off_the_runtime_panics() {
+    let payload = catch_unwind(|| windlass::spawn(|| ())).unwrap_err();
+    assert!(panic_text(&*payload).contains("windlass"));
+    let payload = catch_unwind(|| task::Builder::new().spawn(|| ())).unwrap_err();
+    assert!(panic_text(&*payload).contains("Handle::spawn"));
+}
+
+#[test]
+fn a_handle_spawns_before_a_run() {
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    let handle = rt.handle();
+    let early: Vec<_> = (0..1000).map(|i| handle.spawn(move || i)).collect();
+    assert!(
+        early.iter().all(|j| !j.is_finished()),
+        "nothing runs before run"
+    );
+    assert_eq!(rt.metrics().live_goroutines, 1000);
+    let sum: u64 = rt.run(|| early.into_iter().map(|j| j.join().unwrap()).sum());
+    assert_eq!(sum, 499_500);
+}
+
+#[test]
+fn a_handle_spawns_during_a_run_from_threads_and_goroutines() {
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    let handle = rt.handle();
+    let total = rt.run(|| {
+        let from_threads: Vec<_> = (0..4)
+            .map(|t| {
+                let handle = handle.clone();
+                std::thread::spawn(move || {
+                    let all: Vec<_> = (0..250)
+                        .map(|i| handle.spawn(move || t * 250 + i))
+                        .collect();
+                    all.into_iter().map(|j| j.join().unwrap()).sum::<u64>()
+                })
+            })
+            .collect();
+        let own = handle.spawn(|| 1_u64).join().unwrap();
+        own + windlass::blocking(|| {
+            from_threads
+                .into_iter()
+                .map(|t| t.join().unwrap())
+                .sum::<u64>()
+        })
+    });
+    assert_eq!(total, 499_501);
+}
+
+#[test]
+fn a_handle_is_refused_after_a_run_and_after_the_runtime() {
+    let _guard = hang_guard();
+    let census = Census::default();
+    let rt = runtime(2);
+    let handle = rt.handle();
+    rt.run(|| ());
+    let refused = |member| {
+        let ran = Arc::new(AtomicBool::new(false));
+        let said = Arc::clone(&ran);
+        let join = handle.spawn(move || {
+            said.store(true, Ordering::SeqCst);
+            drop(member);
+        });
+        assert!(join.is_finished());
+        assert_ne!(join.task().id(), 0);
+        join.task().unpark();
+        assert!(is_cancelled(&join.join()));
+        assert!(!ran.load(Ordering::SeqCst));
+    };
+    refused(census.member());
+    census.assert_all_dropped(1);
+    // A later run takes goroutines again.
+    let late = rt.run(|| handle.spawn(|| 4).join().unwrap());
+    assert_eq!(late, 4);
+    drop(rt);
+    refused(census.member());
+    drop(handle.spawn({
+        let member = census.member();
+        move || drop(member)
+    }));
+    census.assert_all_dropped(3);
+    assert_eq!(handle.metrics().live_goroutines, 0);
+    assert!(format!("{handle:?}").contains("windlass"));
+}
+
+#[test]
+fn what_a_runtime_never_ran_is_dropped_with_it() {
+    let _guard = hang_guard();
+    let census = Census::default();
+    let rt = runtime(2);
+    let handle = rt.handle();
+    let joins: Vec<_> = (0..100)
+        .map(|_| {
+            let member = census.member();
+            handle.spawn(move || drop(member))
+        })
+        .collect();
+    for _ in 0..100 {
+        let member = census.member();
+        handle.spawn(move || drop(member));
+    }
+    assert_eq!(census.dropped(), 0);
+    drop(rt);
+    census.assert_all_dropped(200);
+    assert!(joins.into_iter().all(|j| is_cancelled(&j.join())));
+}
+
+#[test]
+fn a_thread_that_joins_is_told_when_the_runtime_ends() {
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    let (tell, told) = mpsc::channel();
+    let waiter = rt.run(move || {
+        let forever = windlass::spawn(|| {
+            loop {
+                task::park()
+            }
+        });
+        let waiter = std::thread::spawn(move || {
+            tell.send(()).unwrap();
+            is_cancelled(&forever.join())
+        });
+        windlass::blocking(|| told.recv()).unwrap();
+        waiter
+    });
+    assert!(waiter.join().unwrap());
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused_with_their_name() {
+    let new = Builder::new;
+    let cases = [
+        (new().processors(0), "processors(0)"),
+        (new().processors(4097), "4096"),
+        (new().processors(usize::MAX), "4096"),
+        (new().stack_size(0), "stack_size(0)"),
+        (new().stack_size(16 * 1024 - 1), "stack_size(16383)"),
+        (new().stack_size((1 << 32) + 1), "4294967296"),
+        (new().stack_size(usize::MAX), "4294967296"),
+        (new().max_threads(0), "max_threads(0)"),
+        (new().name("a\0b"), "name"),
+        (new().nodes(&[]), "nodes"),
+        (new().nodes(&[4_000_000]), "4000000"),
+    ];
+    for (builder, word) in cases {
+        let said = format!("{builder:?}");
+        let e = build(builder).expect_err(&said);
+        assert_eq!(e.kind(), ErrorKind::InvalidInput, "{said}: {e}");
+        assert!(e.to_string().contains(word), "{e} does not name {word}");
+    }
+}
+
+#[test]
+fn there_may_be_more_ps_than_cpus() {
+    let _guard = hang_guard();
+    let n = 3 * std::thread::available_parallelism().unwrap().get() + 1;
+    let rt = runtime(n);
+    assert_eq!(rt.processors(), n);
+    assert_eq!(rt.plan().ps.len(), n);
+    let sum: usize = rt.run(|| {
+        let all: Vec<_> = (0..1000)
+            .map(|i| {
+                windlass::spawn(move || {
+                    windlass::yield_now();
+                    i
+                })
+            })
+            .collect();
+        all.into_iter().map(|j| j.join().unwrap()).sum()
+    });
+    assert_eq!(sum, 499_500);
+}
+
+#[test]
+fn threads_are_pinned_and_the_callers_affinity_is_given_back() {
+    let _guard = hang_guard();
+    let before = util::affinity();
+    let rt = runtime(2);
+    assert_eq!(util::affinity(), before, "build pins nothing");
+    let inside = rt.run(|| {
+        let all: Vec<_> = (0..20).map(|_| windlass::spawn(util::affinity)).collect();
+        all.into_iter()
+            .map(|j| j.join().unwrap())
+            .chain([util::affinity()])
+            .collect::<Vec<_>>()
+    });
+    let cpus: Vec<usize> = rt.plan().ps.iter().map(|p| p.cpu).collect();
+    for set in inside {
+        assert!(
+            set.len() == 1 && cpus.contains(&set[0]),
+            "{set:?} is not one of {cpus:?}"
+        );
+    }
+    assert_eq!(util::affinity(), before);
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        rt.run(|| -> () { panic!("on purpose") })
+    }));
+    assert_eq!(util::affinity(), before, "after a panic, too");
+}
+
+#[test]
+fn pin_false_leaves_affinity_alone() {
+    let _guard = hang_guard();
+    let before = util::affinity();
+    let rt = build(Builder::new().processors(2).pin(false)).unwrap();
+    let inside = rt.run(|| {
+        let all: Vec<_> = (0..20).map(|_| windlass::spawn(util::affinity)).collect();
+        all.into_iter()
+            .map(|j| j.join().unwrap())
+            .chain([util::affinity()])
+            .collect::<Vec<_>>()
+    });
+    assert!(inside.iter().all(|set| *set == before), "{inside:?}");
+    assert_eq!(util::affinity(), before);
+}
+
+#[test]
+fn what_run_borrows_of_its_thread_is_given_back() {
+    fn state() -> (i32, usize, i32) {
+        // SAFETY: all-zero is a valid place for the answer.
+        let mut stack: libc::stack_t = unsafe { std::mem::zeroed() };
+        // SAFETY: a null new stack only reads the old one; the prctl reads a number.
+        unsafe {
+            libc::sigaltstack(std::ptr::null(), &raw mut stack);
+            (
+                libc::prctl(libc::PR_GET_TIMERSLACK),
+                stack.ss_sp.addr(),
+                stack.ss_flags,
+            )
+        }
+    }
+    let _guard = hang_guard();
+    let before = state();
+    runtime(2).run(|| windlass::sleep(Duration::from_millis(1)));
+    assert_eq!(state(), before);
+}
+
+#[test]
+fn threads_carry_the_name() {
+    fn names() -> Vec<String> {
+        std::fs::read_dir("/proc/self/task")
+            .unwrap()
+            .filter_map(|entry| std::fs::read_to_string(entry.unwrap().path().join("comm")).ok())
+            .map(|name| name.trim().to_owned())
+            .collect()
+    }
+    let _guard = hang_guard();
+    let rt = build(Builder::new().processors(2).name("rigger")).unwrap();
+    assert!(
+        !names().iter().any(|n| n.starts_with("rigger")),
+        "build starts no thread"
+    );
+    rt.run(|| wait_until(|| names().iter().any(|n| n.starts_with("rigger-"))));
+    wait_until(|| !names().iter().any(|n| n.starts_with("rigger")));
+}
+
+#[test]
+fn runtimes_side_by_side_join_and_unpark_one_another() {
+    let _guard = hang_guard();
+    let (a, b, c) = (runtime(2), runtime(2), runtime(1));
+    let handles = [a.handle(), b.handle(), c.handle()];
+    let all_ready = Arc::new(AtomicUsize::new(0));
+    // Each main goroutine spawns on the next runtime, joins there, and is unparked from there.
+    let play = |me: usize| {
+        let next = handles[(me + 1) % 3].clone();
+        let all_ready = Arc::clone(&all_ready);
+        move || {
+            all_ready.fetch_add(1, Ordering::SeqCst);
+            wait_until(|| all_ready.load(Ordering::SeqCst) >= 3);
+            let mut sum = 0;
+            for i in 0..300_usize {
+                let myself = task::current();
+                let n_calls = Arc::new(AtomicUsize::new(0));
+                let calls = Arc::clone(&n_calls);
+                let there = next.spawn(move || {
+                    calls.store(1, Ordering::SeqCst);
+                    myself.unpark();
+                    windlass::yield_now();
+                    i
+                });
+                while n_calls.load(Ordering::SeqCst) == 0 {
+                    task::park();
+                }
+                sum += there.join().unwrap();
+            }
+            all_ready.fetch_add(1, Ordering::SeqCst);
+            // Nobody leaves while others still spawn here.
+            wait_until(|| all_ready.load(Ordering::SeqCst) >= 6);
+            sum
+        }
+    };
+    let plays = [play(0), play(1), play(2)];
+    let runtimes = [&a, &b, &c];
+    let sums: Vec<usize> = std::thread::scope(|s| {
+        let threads: Vec<_> = plays
+            .into_iter()
+            .zip(runtimes)
+            .map(|(play, rt)| s.spawn(move || rt.run(play)))
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    assert_eq!(sums, [44_850; 3]);
+}
+
+#[test]
+fn metrics_count() {
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    rt.run(|| {
+        let all: Vec<_> = (0..100)
+            .map(|_| windlass::spawn(windlass::yield_now))
+            .collect();
+        assert!(rt.metrics().live_goroutines >= 1);
+        all.into_iter().for_each(|j| j.join().unwrap());
+    });
+    let metrics = rt.metrics();
+    let total = metrics.total();
+    assert_eq!(metrics.ps.len(), 2);
+    assert_eq!((total.spawned, total.finished), (101, 101));
+    assert_eq!(metrics.live_goroutines, 0);
+    assert_eq!(metrics.threads, 0);
+    assert!(total.dispatches >= 201, "{total:?}");
+    assert_eq!(total.steals.total() > 0, total.stolen.total() > 0);
+}
+
+/// In a process of its own, because it counts what the process holds.
+#[test]
+fn a_failed_build_leaves_nothing_behind() {
+    let Some(_) = util::child_case() else {
+        util::child_passes("a_failed_build_leaves_nothing_behind", "count");
+        return;
+    };
+    // What the first calls set up once (allocator, hwloc) is none of the build's.
+    drop(runtime(4));
+    let limit = util::nofile_limits().0;
+    let before = (util::open_fds(), util::n_threads(), util::mappings());
+    let lowest_free = (0..).find(|fd| !before.0.contains_key(fd)).unwrap() as u64;
+    let mut n_failed = 0;
+    // The build fails at its first, second, .. descriptor.
+    for more in 0..40 {
+        util::set_nofile_limit(lowest_free + more);
+        let built = build(Builder::new().processors(4));
+        util::set_nofile_limit(limit);
+        match built {
+            Ok(_) => break,
+            Err(e) => {
+                n_failed += 1;
+                let text = e.to_string();
+                assert!(more == 0 || text.contains("RLIMIT_NOFILE"), "{text}");
+            }
+        }
+    }
+    assert!((4..40).contains(&n_failed), "{n_failed} builds failed");
+    for _ in 0..10 {
+        build(Builder::new().processors(0)).unwrap_err();
+        build(Builder::new().nodes(&[4_000_000])).unwrap_err();
+    }
+    let after = (util::open_fds(), util::n_threads(), util::mappings());
+    assert_eq!(before, after);
+}
+
+/// In a process of its own, because it counts what the process holds.
+#[test]
+fn a_dropped_runtime_leaves_nothing_behind() {
+    let Some(_) = util::child_case() else {
+        util::child_passes("a_dropped_runtime_leaves_nothing_behind", "count");
+        return;
+    };
+    let once = || {
+        let rt = runtime(4);
+        let all: Vec<_> = (0..300)
+            .map(|_| rt.handle().spawn(windlass::yield_now))
+            .collect();
+        rt.run(|| all.into_iter().for_each(|j| j.join().unwrap()));
+    };
+    once();
+    let fds = util::open_fds();
+    let threads = util::n_threads();
+    for _ in 0..30 {
+        once();
+    }
+    assert_eq!(util::open_fds(), fds);
+    util::wait_for_n_threads(threads);
+    // The allocator's own mappings for threads are bounded.
+    let stacks = util::mappings().len();
+    for _ in 0..30 {
+        once();
+    }
+    assert!(
+        util::mappings().len() <= stacks + 20,
+        "{stacks} before, {:#?}",
+        util::mappings()
+    );
+}

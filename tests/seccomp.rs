@@ -1,0 +1,199 @@
+//! A seccomp filter, as container engines install one, keeps system calls from the
+//! runtime. In processes of their own: a filter cannot be taken off again.
+#![allow(unsafe_code)]
+
+mod util;
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::time::Duration;
+
+use util::{build, child_case, child_passes, hang_guard, runtime};
+use windlass::net::{TcpListener, TcpStream};
+use windlass::{Builder, spawn};
+
+/// Makes a system call answer `errno` in the whole process.
+fn deny(syscall: libc::c_long, errno: i32) {
+    deny_for(libc::SECCOMP_FILTER_FLAG_TSYNC, syscall, errno);
+}
+
+fn deny_for(flags: libc::c_ulong, syscall: libc::c_long, errno: i32) {
+    const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    // The number of the call lies at offset 0 of what the filter sees.
+    let mut filter = [
+        step(LOAD_WORD, 0, 0, 0),
+        step(JUMP_IF_EQUAL, 0, 1, syscall as u32),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
+        step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: the first call takes plain numbers; the second reads the program and the filter, which
+    // live until it returns.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let set = libc::SECCOMP_SET_MODE_FILTER;
+        let r = libc::syscall(libc::SYS_seccomp, set, flags, &raw const program);
+        assert_eq!(r, 0, "{}", io::Error::last_os_error());
+    }
+}
+
+/// What the process holds.
+fn holdings() -> impl PartialEq + std::fmt::Debug {
+    (util::open_fds(), util::n_threads(), util::mappings())
+}
+
+/// Builds, which must fail, and leave nothing.
+fn refused() -> io::Error {
+    drop(build(Builder::new().processors(2)));
+    let before = holdings();
+    let e = build(Builder::new().processors(2)).expect_err("io_uring is denied");
+    assert_eq!(holdings(), before);
+    e
+}
+
+/// What a program does with a runtime.
+fn works() {
+    let _guard = hang_guard();
+    runtime(2).run(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let server = spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut buf = [0; 4];
+            stream.read_exact(&mut buf).unwrap();
+            stream.write_all(&buf).unwrap();
+        });
+        let mut stream = TcpStream::connect(addr).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_millis(5)))
+            .unwrap();
+        assert_eq!(
+            stream.read(&mut [0]).unwrap_err().kind(),
+            ErrorKind::WouldBlock
+        );
+        stream.set_read_timeout(None).unwrap();
+        stream.write_all(b"ping").unwrap();
+        let mut buf = [0; 4];
+        stream.read_exact(&mut buf).unwrap();
+        assert_eq!(&buf, b"ping");
+        server.join().unwrap();
+        windlass::sleep(Duration::from_millis(1));
+        let all: Vec<_> = (0..1000).map(|_| spawn(windlass::yield_now)).collect();
+        all.into_iter().for_each(|j| j.join().unwrap());
+        windlass::blocking(|| ());
+        spawn(windlass::task::park);
+    });
+}
+
+#[test]
+fn io_uring_denied_with_eperm() {
+    if child_case().is_none() {
+        child_passes("io_uring_denied_with_eperm", "EPERM");
+        return;
+    }
+    deny(libc::SYS_io_uring_setup, libc::EPERM);
+    let e = refused();
+    assert_eq!(e.kind(), ErrorKind::PermissionDenied);
+    let text = e.to_string();
+    assert!(
+        text.contains("io_uring") && text.contains("seccomp"),
+        "{text}"
+    );
+    assert!(
+        text.contains("allow io_uring_setup"),
+        "the cure is named: {text}"
+    );
+}
+
+#[test]
+fn io_uring_denied_to_the_calling_thread_only() {
+    if child_case().is_none() {
+        child_passes("io_uring_denied_to_the_calling_thread_only", "EPERM");
+        return;
+    }
+    // On a thread of its own, or the filter would be the main thread's.
+    let thread = std::thread::spawn(|| {
+        deny_for(0, libc::SYS_io_uring_setup, libc::EPERM);
+        refused()
+    });
+    let e = thread.join().unwrap();
+    assert!(e.to_string().contains("seccomp"), "{e}");
+}
+
+#[test]
+fn io_uring_denied_with_enosys() {
+    if child_case().is_none() {
+        child_passes("io_uring_denied_with_enosys", "ENOSYS");
+        return;
+    }
+    deny(libc::SYS_io_uring_setup, libc::ENOSYS);
+    let e = refused();
+    assert_eq!(e.kind(), ErrorKind::Unsupported);
+    let text = e.to_string();
+    assert!(
+        text.contains("io_uring") && text.contains("seccomp"),
+        "{text}"
+    );
+    assert!(
+        text.contains("allow io_uring_setup"),
+        "the cure is named: {text}"
+    );
+}
+
+#[test]
+fn io_uring_register_denied() {
+    if child_case().is_none() {
+        child_passes("io_uring_register_denied", "EPERM");
+        return;
+    }
+    // The ring is there already when this fails.
+    deny(libc::SYS_io_uring_register, libc::EPERM);
+    let e = refused();
+    assert_eq!(e.kind(), ErrorKind::PermissionDenied);
+    assert!(e.to_string().contains("seccomp"), "{e}");
+}
+
+#[test]
+fn a_runtime_without_membarrier_works() {
+    if child_case().is_none() {
+        child_passes("a_runtime_without_membarrier_works", "EPERM");
+        return;
+    }
+    deny(libc::SYS_membarrier, libc::EPERM);
+    works();
+}
+
+#[test]
+fn a_runtime_that_may_not_pin_works() {
+    if child_case().is_none() {
+        child_passes("a_runtime_that_may_not_pin_works", "EPERM");
+        return;
+    }
+    deny(libc::SYS_sched_setaffinity, libc::EPERM);
+    works();
+}
+
+#[test]
+fn a_runtime_that_may_not_renice_or_set_memory_policy_works() {
+    if child_case().is_none() {
+        child_passes(
+            "a_runtime_that_may_not_renice_or_set_memory_policy_works",
+            "EPERM",
+        );
+        return;
+    }
+    for syscall in [
+        libc::SYS_setpriority,
+        libc::SYS_mbind,
+        libc::SYS_set_mempolicy,
+        libc::SYS_get_mempolicy,
+    ] {
+        deny(syscall, libc::EPERM);
+    }
+    works();
+}

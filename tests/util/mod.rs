@@ -1,0 +1,364 @@
+//! What the tests share: runtimes, hang guards, child processes, counting of
+//! what a process holds.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(unsafe_code)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "these helpers block plain threads"
+)]
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use windlass::{Builder, Runtime};
+
+/// A test that takes longer than this has hung. Generous: debug builds on a busy
+/// machine with two cores pass long before.
+const HANG_SECONDS: u32 = 120;
+
+/// The environment variable that makes a test the child of another run of itself.
+const CHILD: &str = "WINDLASS_TEST_CHILD";
+
+/// Builds what the builder says.
+pub(crate) fn build(builder: Builder) -> io::Result<Runtime> {
+    // SAFETY: no test keeps a borrow of a thread-local across a call that parks.
+    unsafe { builder.build() }
+}
+
+/// A runtime of `n` Ps.
+pub(crate) fn runtime(n: usize) -> Runtime {
+    build(Builder::new().processors(n)).expect("these tests need io_uring")
+}
+
+/// Runs `f` as the main goroutine of a runtime of `n` Ps, with a hang guard.
+pub(crate) fn run<T: Send>(n: usize, f: impl FnOnce() -> T + Send) -> T {
+    let _guard = hang_guard();
+    runtime(n).run(f)
+}
+
+/// Ends the process if it is not dropped in time.
+#[derive(Debug)]
+pub(crate) struct HangGuard {
+    over: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// Watches over the calling test.
+pub(crate) fn hang_guard() -> HangGuard {
+    let name = std::thread::current().name().unwrap_or("a test").to_owned();
+    let over = Arc::new((Mutex::new(false), Condvar::new()));
+    let watched = Arc::clone(&over);
+    let thread = std::thread::Builder::new()
+        .name("hang-guard".to_owned())
+        .spawn(move || {
+            let (flag, changed) = &*watched;
+            let limit = Duration::from_secs(u64::from(HANG_SECONDS));
+            let flag = flag.lock().unwrap();
+            let (flag, _) = changed
+                .wait_timeout_while(flag, limit, |over| !*over)
+                .unwrap();
+            if !*flag {
+                eprintln!("{name} has not ended after {HANG_SECONDS} s: it hangs");
+                std::process::abort();
+            }
+        })
+        .unwrap();
+    HangGuard {
+        over,
+        thread: Some(thread),
+    }
+}
+
+impl Drop for HangGuard {
+    fn drop(&mut self) {
+        *self.over.0.lock().unwrap() = true;
+        self.over.1.notify_all();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// Lets others run until `done` says so. On a goroutine and on a plain thread.
+pub(crate) fn wait_until(mut done: impl FnMut() -> bool) {
+    while !done() {
+        windlass::yield_now();
+    }
+}
+
+/// Which child this process is, if it is one. It is killed if it hangs, and leaves
+/// no core file.
+pub(crate) fn child_case() -> Option<String> {
+    let case = std::env::var(CHILD).ok()?;
+    let no_core = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: both calls take plain values; the limit is a valid structure.
+    unsafe {
+        libc::alarm(HANG_SECONDS);
+        libc::setrlimit(libc::RLIMIT_CORE, &no_core);
+    }
+    Some(case)
+}
+
+/// Runs the test `name` of this test program in a process of its own.
+pub(crate) fn child(name: &str, case: &str) -> Output {
+    Command::new(std::env::current_exe().unwrap())
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env(CHILD, case)
+        .env("RUST_BACKTRACE", "0")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// As [`child`]; the test must pass there. Gives what it wrote to stderr.
+pub(crate) fn child_passes(name: &str, case: &str) -> String {
+    let output = child(name, case);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.success() && stdout.contains("1 passed"),
+        "the child {name} ({case}) ended with {:?}\n--- stdout\n{stdout}\n--- stderr\n{stderr}",
+        output.status
+    );
+    stderr
+}
+
+/// Counts how many values live and how many were dropped.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Census(Arc<(AtomicUsize, AtomicUsize)>);
+
+impl Census {
+    /// One more value that is counted when it is dropped.
+    pub(crate) fn member(&self) -> Member {
+        self.0.0.fetch_add(1, Ordering::SeqCst);
+        Member(self.clone())
+    }
+
+    pub(crate) fn made(&self) -> usize {
+        self.0.0.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn dropped(&self) -> usize {
+        self.0.1.load(Ordering::SeqCst)
+    }
+
+    /// Every value is gone, each once.
+    #[track_caller]
+    pub(crate) fn assert_all_dropped(&self, n: usize) {
+        assert_eq!((self.made(), self.dropped()), (n, n), "(made, dropped)");
+    }
+}
+
+/// A value whose drops are counted.
+#[derive(Debug)]
+pub(crate) struct Member(Census);
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.0.0.1.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Something that blocks threads until it is opened.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    pub(crate) fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+
+    /// Blocks the thread, unknown to windlass.
+    pub(crate) fn wait(&self) {
+        let open = self.0.0.lock().unwrap();
+        drop(self.0.1.wait_while(open, |open| !*open).unwrap());
+    }
+}
+
+/// Opens a gate when it is dropped.
+#[derive(Debug)]
+pub(crate) struct OpensOnDrop(pub(crate) Gate);
+
+impl Drop for OpensOnDrop {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// What the process has open.
+pub(crate) fn open_fds() -> BTreeMap<i32, String> {
+    let mut fds = BTreeMap::new();
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
+        let entry = entry.unwrap();
+        // The descriptor that reads the directory is gone when its link is read.
+        if let Ok(target) = std::fs::read_link(entry.path()) {
+            let target = target.to_string_lossy().into_owned();
+            if !target.ends_with("/fd") {
+                fds.insert(entry.file_name().to_string_lossy().parse().unwrap(), target);
+            }
+        }
+    }
+    fds
+}
+
+/// How many threads the process has.
+pub(crate) fn n_threads() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+/// The mappings of the process: protection and name, without address and size,
+/// because the allocator's grow.
+pub(crate) fn mappings() -> Vec<String> {
+    let mut all: Vec<String> = std::fs::read_to_string("/proc/self/maps")
+        .unwrap()
+        .lines()
+        .map(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            format!("{} {}", fields[1], fields.get(5).unwrap_or(&""))
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+/// A joined thread is off the list of threads only a moment later.
+pub(crate) fn wait_for_n_threads(n: usize) {
+    wait_until(|| n_threads() <= n);
+    assert_eq!(n_threads(), n);
+}
+
+/// The CPUs that the calling thread may run on.
+pub(crate) fn affinity() -> Vec<usize> {
+    // SAFETY: an all-zero set is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is valid and as long as is said.
+    let r = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
+    assert_eq!(r, 0);
+    let n_bits = 8 * size_of_val(&set);
+    // SAFETY: the position is inside the set.
+    (0..n_bits)
+        .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
+        .collect()
+}
+
+/// The kernel's number of the calling thread.
+#[inline(never)]
+pub(crate) fn gettid() -> i32 {
+    // SAFETY: the call has no preconditions.
+    unsafe { libc::gettid() }
+}
+
+#[inline(never)]
+pub(crate) fn errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap()
+}
+
+#[inline(never)]
+pub(crate) fn set_errno(errno: i32) {
+    // SAFETY: the address is that of the calling thread's own errno, and used at once.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// The limit on descriptors: soft and hard.
+pub(crate) fn nofile_limits() -> (u64, u64) {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the place for the answer is valid.
+    let r = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    assert_eq!(r, 0);
+    (limit.rlim_cur, limit.rlim_max)
+}
+
+/// Sets the soft limit on descriptors.
+pub(crate) fn set_nofile_limit(soft: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: soft,
+        rlim_max: nofile_limits().1,
+    };
+    // SAFETY: the limit is a valid structure.
+    let r = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    assert_eq!(r, 0, "{}", io::Error::last_os_error());
+}
+
+/// The text of a panic.
+pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> &str {
+    payload
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| payload.downcast_ref::<&str>().copied())
+        .unwrap_or("(no text)")
+}
+
+/// A stream of bytes in which each place can be told from its neighbours.
+#[derive(Debug)]
+pub(crate) struct Pattern(Vec<u8>);
+
+const PERIOD: usize = 65_521;
+const LONGEST: usize = 1 << 20;
+
+impl Pattern {
+    pub(crate) fn new() -> Pattern {
+        let mut state = 1_u32;
+        let period: Vec<u8> = (0..PERIOD)
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 24) as u8
+            })
+            .collect();
+        Pattern(
+            period
+                .iter()
+                .copied()
+                .cycle()
+                .take(PERIOD + LONGEST)
+                .collect(),
+        )
+    }
+
+    /// `len` bytes of the stream, at most a MiB, from position `at` on.
+    pub(crate) fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        &self.0[at % PERIOD..][..len]
+    }
+
+    /// Writes the bytes `from..to` of the stream.
+    pub(crate) fn write(
+        &self,
+        to: &mut impl Write,
+        from: usize,
+        end: usize,
+        step: usize,
+    ) -> io::Result<()> {
+        let mut at = from;
+        while at < end {
+            at += to.write(self.bytes(at, step.min(end - at)))?;
+        }
+        Ok(())
+    }
+
+    /// Reads to the end of the stream and checks every byte. Gives their number.
+    pub(crate) fn check(&self, from: &mut impl Read, step: usize) -> io::Result<usize> {
+        let mut buf = vec![0; step];
+        let mut at = 0;
+        loop {
+            let n = from.read(&mut buf)?;
+            if n == 0 {
+                return Ok(at);
+            }
+            assert!(
+                buf[..n] == *self.bytes(at, n),
+                "wrong bytes behind position {at}"
+            );
+            at += n;
+        }
+    }
+}
