@@ -9,8 +9,10 @@
 //! (`SOCK_NONEMPTY`). If so, try inline first; else queue a receive that polls
 //! first: an attempt that finds nothing costs a quarter more than it could save.
 //!
-//! **Sending.** Inline first; a socket buffer has room nearly always. The ring
-//! takes over when it has not.
+//! **Sending.** Inline first while the P has few operations in flight: a socket buffer
+//! has room nearly always, and the peer hears at once. A P with many is a busy server:
+//! there the ring makes one batch of what its goroutines have to send, which saves
+//! system calls and wakes (docs/BENCHMARKS.md).
 #![allow(unsafe_code)]
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -220,11 +222,9 @@ impl Fd {
         }
         let buf = &buf[..buf.len().min(MAX_LEN)];
         let now = || retry(|| socket::send_now(self.as_fd(), buf));
-        let first = now();
-        if !is_would_block(&first) || self.is_nonblocking() {
-            return first;
-        }
+        let first = self.send_inline(now);
         match park::caller() {
+            _ if !is_would_block(&first) || self.is_nonblocking() => first,
             Caller::Thread => self.on_thread(Direction::Write, libc::POLLOUT, now),
             Caller::Goroutine(g) => {
                 let entry = sqe::send(self.fd.as_raw_fd(), buf.as_ptr(), buf.len() as u32);
@@ -242,11 +242,9 @@ impl Fd {
         let msg = header(bufs.as_ptr().cast_mut().cast(), bufs.len());
         let msg = &raw const msg;
         let now = || retry(|| socket::sendmsg_now(self.as_fd(), msg));
-        let first = now();
-        if !is_would_block(&first) || self.is_nonblocking() {
-            return first;
-        }
+        let first = self.send_inline(now);
         match park::caller() {
+            _ if !is_would_block(&first) || self.is_nonblocking() => first,
             Caller::Thread => self.on_thread(Direction::Write, libc::POLLOUT, now),
             Caller::Goroutine(g) => {
                 let entry = sqe::sendmsg(self.fd.as_raw_fd(), msg);
@@ -254,6 +252,14 @@ impl Fd {
                 unsafe { op::run(g, entry, self.deadline_ns(Direction::Write)) }.map(|done| done.n)
             }
         }
+    }
+
+    /// The attempt before the ring, or `WouldBlock` without one where a batch is better.
+    fn send_inline(&self, now: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
+        if op::inflight_here() >= BATCHES_FROM && !self.is_nonblocking() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        now()
     }
 
     /// Accepts a connection.
@@ -344,6 +350,9 @@ impl Fd {
         }
     }
 }
+
+/// Operations in flight from which a P's sends are batched.
+const BATCHES_FROM: u32 = 16;
 
 /// How long accept holds back an error that repeating at once cannot cure.
 const ACCEPT_PAUSE_NS: u64 = 5_000_000;

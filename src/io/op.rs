@@ -14,7 +14,8 @@ use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::Reason;
 use crate::netpoll::op::Op;
-use crate::sched::park::{self, Cancelled};
+use crate::sched::current;
+use crate::sched::park::{self, Caller, Cancelled};
 use crate::sched::wake;
 use crate::sys::clock::NEVER;
 
@@ -31,6 +32,16 @@ pub(crate) struct Completed {
 impl From<Cancelled> for io::Error {
     fn from(e: Cancelled) -> io::Error {
         io::Error::other(e)
+    }
+}
+
+/// How many operations the P of the calling goroutine has in flight; 0 on a plain
+/// thread, in a blocking section, and while unwinding.
+#[inline]
+pub(crate) fn inflight_here() -> u32 {
+    match (park::caller(), current::m()) {
+        (Caller::Goroutine(_), Some(m)) => m.p().ring.inflight(),
+        _ => 0,
     }
 }
 
