@@ -358,20 +358,7 @@ where
     sched.offload.set_mask(borrowed.mask);
     // The previous run's goroutines are counted as ended; M ids start anew with the threads.
     sched.set_phase(Phase::Running);
-    let sysmon = {
-        let sched = Arc::clone(sched);
-        std::thread::Builder::new()
-            .name(format!("{}-sysmon", sched.config.name))
-            .spawn(move || sysmon::main(&sched))
-    };
-    let sysmon = match sysmon {
-        Ok(thread) => thread,
-        Err(e) => {
-            sched.set_phase(Phase::Ended);
-            drop(borrowed);
-            panic!("windlass: cannot start the runtime's monitor thread: {e}");
-        }
-    };
+    // Before sysmon, which starts threads up to the limit.
     let m0 = Box::new(M::new(
         sched
             .next_m
@@ -385,6 +372,21 @@ where
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         sched.ms.lock().all.push(m0);
     }
+    let sysmon = {
+        let sched = Arc::clone(sched);
+        std::thread::Builder::new()
+            .name(format!("{}-sysmon", sched.config.name))
+            .spawn(move || sysmon::main(&sched))
+    };
+    let sysmon = match sysmon {
+        Ok(thread) => thread,
+        Err(e) => {
+            end_ms(sched);
+            sched.set_phase(Phase::Ended);
+            drop(borrowed);
+            panic!("windlass: cannot start the runtime's monitor thread: {e}");
+        }
+    };
     // SAFETY: the box lies in `Sched::ms` until it is cleared below, after this thread's last use.
     let m0 = unsafe { &*m0_ptr };
     run::take_p(m0, &sched.ps[0]);

@@ -460,6 +460,8 @@ struct ScopeShared {
     /// Goroutines that run, and one for the scope itself.
     n_running: AtomicUsize,
     a_goroutine_panicked: AtomicBool,
+    /// One was dropped before it ran, because the runtime ends.
+    a_goroutine_was_refused: AtomicBool,
     done: AtomicPtr<()>,
 }
 
@@ -514,6 +516,7 @@ where
         shared: ScopeShared {
             n_running: AtomicUsize::new(1),
             a_goroutine_panicked: AtomicBool::new(false),
+            a_goroutine_was_refused: AtomicBool::new(false),
             done: AtomicPtr::default(),
         },
         scope: PhantomData,
@@ -522,6 +525,10 @@ where
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
     scope.shared.leave(false);
     completion::wait(&scope.shared.done, Reason::Scope).expect("this wait is never cut short");
+    if scope.shared.a_goroutine_was_refused.load(Ordering::Relaxed) {
+        // What the caller borrowed out was not worked on: it must not go on as if it was.
+        let _ = park::cancel_point();
+    }
     match result {
         Err(payload) => resume_unwind(payload),
         Ok(_) if scope.shared.a_goroutine_panicked.load(Ordering::Relaxed) => {
@@ -570,6 +577,7 @@ impl<'scope> Scope<'scope, '_> {
             leave: Leave {
                 shared: &self.shared,
                 panicked: false,
+                ran: false,
             },
         };
         let run = move || body.run();
@@ -613,6 +621,7 @@ impl<F: FnOnce() -> T, T> ScopedBody<'_, F, T> {
             packet,
             mut leave,
         } = self;
+        leave.ran = true;
         let result = catch_unwind(AssertUnwindSafe(f));
         *packet.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         // As in std: a panic that nobody will join is the scope's, and that is known when this is
@@ -635,10 +644,16 @@ impl<F: FnOnce() -> T, T> ScopedBody<'_, F, T> {
 struct Leave<'scope> {
     shared: &'scope ScopeShared,
     panicked: bool,
+    ran: bool,
 }
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
+        if !self.ran {
+            self.shared
+                .a_goroutine_was_refused
+                .store(true, Ordering::Relaxed);
+        }
         self.shared.leave(self.panicked);
     }
 }

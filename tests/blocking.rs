@@ -82,7 +82,7 @@ fn a_hog_that_calls_windlass_now_and_then_goes_on() {
                     std::hint::spin_loop();
                 }
                 n += 1;
-                if n % 50 == 0 {
+                if n.is_multiple_of(50) {
                     drop(spawn(|| ()));
                 }
             }
@@ -318,6 +318,19 @@ fn offload_gives_value_and_panic_and_may_borrow() {
         assert_eq!(caught.downcast_ref::<u8>(), Some(&12));
         assert_eq!(offload(|| [5_u8; 4000])[3999], 5);
         assert_eq!(offload(|| offload(|| 9)), 9);
+    });
+}
+
+#[test]
+fn spare_threads_are_not_pinned() {
+    let _guard = hang_guard();
+    let before = util::affinity();
+    let rt = runtime(2);
+    rt.run(|| {
+        let all: Vec<_> = (0..20).map(|_| spawn(|| offload(util::affinity))).collect();
+        for join in all {
+            assert_eq!(join.join().unwrap(), before);
+        }
     });
 }
 

@@ -96,7 +96,7 @@ fn goroutines_do_migrate() {
                             tid = gettid();
                             migrated.fetch_add(1, Ordering::SeqCst);
                         }
-                        if migrated.load(Ordering::SeqCst) % 2 == 0 {
+                        if migrated.load(Ordering::SeqCst).is_multiple_of(2) {
                             // Leaves the P, and may come back on another one.
                             blocking(|| std::thread::sleep(Duration::from_micros(100)));
                         }

@@ -791,6 +791,34 @@ fn nonblocking_makes_one_attempt() {
     runtime(2).run(check);
 }
 
+/// Whether a descriptor that comes from elsewhere has `O_NONBLOCK` makes no
+/// difference: that is asked for with `set_nonblocking`.
+#[test]
+fn nonblocking_sockets_of_std_wait_here() {
+    let _guard = hang_guard();
+    let check = || {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let listener = TcpListener::from(listener);
+        let connects = std::thread::spawn(move || std::net::TcpStream::connect(addr).unwrap());
+        let (mut b, _) = listener.accept().unwrap();
+        let a = blocking(|| connects.join()).unwrap();
+        a.set_nonblocking(true).unwrap();
+        let mut a = TcpStream::from(a);
+        a.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+        let start = Instant::now();
+        assert_eq!(a.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert!(start.elapsed() >= Duration::from_millis(5));
+        a.set_read_timeout(None).unwrap();
+        let sends = std::thread::spawn(move || b.write_all(&[1]).map(|()| b));
+        assert_eq!(a.read(&mut [0]).unwrap(), 1);
+        drop(blocking(|| sends.join()).unwrap().unwrap());
+    };
+    check();
+    runtime(2).run(check);
+}
+
 #[test]
 fn options() {
     run(1, || {

@@ -81,7 +81,7 @@ fn a_runtime_may_run_on_one_thread_after_another() {
     let _guard = hang_guard();
     let rt = runtime(2);
     let ids: Vec<i32> = (0..4)
-        .map(|_| std::thread::scope(|s| s.spawn(|| rt.run(|| util::gettid())).join().unwrap()))
+        .map(|_| std::thread::scope(|s| s.spawn(|| rt.run(util::gettid)).join().unwrap()))
         .collect();
     assert_eq!(ids.len(), 4);
 }
@@ -114,7 +114,7 @@ fn build_and_run_inside_a_goroutine_panic() {
     let text = runtime(1).run(|| {
         let run = catch_unwind(AssertUnwindSafe(|| other.run(|| ()))).unwrap_err();
         let build = catch_unwind(|| build(Builder::new().processors(1))).unwrap_err();
-        let section = windlass::blocking(|| catch_unwind(|| build_one()).unwrap_err());
+        let section = windlass::blocking(|| catch_unwind(build_one).unwrap_err());
         [run, build, section].map(|payload| panic_text(&*payload).to_owned())
     });
     assert!(

@@ -136,18 +136,16 @@ fn wait_in_every_way(census: &Census, full: &Arc<Full>) -> Vec<JoinHandle<()>> {
         unreachable!("nothing is sent");
     });
     let (a, b) = pair();
-    let shared = (Arc::new(a), b);
+    let both = Arc::new((a, b));
     for _ in 0..2 {
-        let a = Arc::clone(&shared.0);
+        // Each keeps the far end, too: it must not close while the other one still reads.
+        let both = Arc::clone(&both);
         waits!(move || {
-            let _ = (&*a).read(&mut [0]);
+            let _ = (&both.0).read(&mut [0]);
             unreachable!("nothing is sent");
         });
     }
-    waits!(move || {
-        let _b = shared;
-        task::park();
-    });
+    drop(both);
     // Operations that come and go: some complete just while they are cancelled.
     let (mut a, mut b) = pair();
     waits!(move || {
@@ -557,6 +555,35 @@ fn spawning_during_the_cancellation_is_refused() {
     assert!(!ran.load(Ordering::SeqCst));
     assert_eq!(n_refused.load(Ordering::SeqCst), 60);
     census.assert_all_dropped(60);
+}
+
+#[test]
+fn a_scope_whose_goroutines_were_refused_is_not_left_as_if_they_had_run() {
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    let join = rt.run(|| {
+        let gate = Gate::default();
+        let waits = gate.clone();
+        let begun = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&begun);
+        let join = spawn(move || {
+            offload(|| {
+                flag.store(true, Ordering::SeqCst);
+                waits.wait();
+            });
+            // The run is ending by now: nothing is spawned any more.
+            let mut words = vec!["half", "done"];
+            task::scope(|s| {
+                s.spawn(|| words.clear());
+            });
+            assert!(words.is_empty(), "the scope ended without its work");
+        });
+        wait_until(|| begun.load(Ordering::SeqCst));
+        at_the_end(move || gate.open());
+        join
+    });
+    let payload = join.join().unwrap_err();
+    assert!(payload.is::<Cancelled>(), "{}", panic_text(&*payload));
 }
 
 #[test]

@@ -277,6 +277,10 @@ fn work_reaches_every_node() {
     for (machine, n_ps) in [(two_nodes(), 4), (four_nodes(), 4), (eight_nodes(), 8)] {
         let rt = runtime_on(machine, n_ps);
         rt.run(|| {
+            // All others sleep before there is something to do.
+            while rt.metrics().ps[1..].iter().any(|p| p.idles == 0) {
+                sleep(Duration::from_millis(1));
+            }
             let stop = Arc::new(AtomicBool::new(false));
             let n = Arc::new(AtomicUsize::new(0));
             let all: Vec<_> = (0..200)

@@ -27,6 +27,8 @@ const LONGEST_NS: u64 = 10_000_000;
 const PATIENCE: u32 = 50;
 /// Pause between two sweeps of the end of a run.
 const SWEEP_NS: u64 = 500_000;
+/// How long a node may be idle while another has more than it runs.
+const IDLE_NODE_NS: u64 = 1_000_000;
 /// A hog's thread runs at this nice value, so that the P's new M keeps the core.
 const HOG_NICE: i32 = 10;
 
@@ -94,7 +96,13 @@ impl Sysmon<'_> {
                 nap_ns = LONGEST_NS / 8;
                 continue;
             }
-            self.nap(nap_ns, &mut n_quiet, &mut nap_ns);
+            let part_idle = self.sched.is_numa() && self.sched.n_idle.load(Ordering::Relaxed) > 0;
+            let ns = if part_idle && !self.all_idle() {
+                nap_ns.min(IDLE_NODE_NS)
+            } else {
+                nap_ns
+            };
+            self.nap(ns, &mut n_quiet, &mut nap_ns);
         }
     }
 
@@ -131,6 +139,9 @@ impl Sysmon<'_> {
         let sched = self.sched;
         let now_ns = clock::now_ns();
         self.orphans.retain(|p| !sched.hand_off(p));
+        if sched.is_numa() && sched.n_idle.load(Ordering::Relaxed) > 0 {
+            sched.wake_idle_nodes();
+        }
         let mut busy = !self.orphans.is_empty();
         for p in &sched.ps {
             busy |= self.look_at(p, now_ns);

@@ -131,14 +131,36 @@ impl Sched {
         }
         if node.idle.any_idle() {
             self.wake_spinner(node, near);
-        } else if node.queue.len() > node.ps.len() {
-            let other = self
-                .nodes
-                .iter()
-                .filter(|n| n.os_id != node.os_id)
-                .find(|n| n.idle.n_spinning() == 0 && n.idle.any_idle());
-            if let Some(other) = other {
-                self.wake_spinner(other, near);
+        } else if let Some(other) = self.idle_node_but(node)
+            && self.backlog(node) > node.ps.len()
+        {
+            self.wake_spinner(other, near);
+        }
+    }
+
+    /// A node other than `node` with an idle P and no M on the way.
+    fn idle_node_but(&self, node: &Node) -> Option<&Node> {
+        self.nodes
+            .iter()
+            .filter(|n| n.os_id != node.os_id)
+            .find(|n| n.idle.n_spinning() == 0 && n.idle.any_idle())
+    }
+
+    /// Goroutines that wait in the queues of a node, as of now.
+    fn backlog(&self, node: &Node) -> usize {
+        let local: usize = node.ps.clone().map(|p| self.ps[p].runq.len()).sum();
+        node.queue.len() + local
+    }
+
+    /// Sysmon's part of work conservation: wakes an idle node for a busy one that has
+    /// more than it runs, if no push did.
+    pub(crate) fn wake_idle_nodes(&self) {
+        for node in &self.nodes {
+            if !node.idle.any_idle()
+                && let Some(other) = self.idle_node_but(node)
+                && self.backlog(node) > 0
+            {
+                self.wake_spinner(other, Some(&self.ps[node.ps.start]));
             }
         }
     }

@@ -1,0 +1,666 @@
+//! The rules of docs/ARCHITECTURE.md that a text search can check: who imports whom,
+//! which outsider comes in where, where unsafe code may be.
+//!
+//! Every exception is listed with its reason, and one that is no longer needed fails,
+//! too: the lists only get shorter.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// Who may import whom: a module imports from the rows above its own (lower in the
+/// building), and on its own row from its left.
+const ROWS: [&[&str]; 8] = [
+    &["loom", "sys"],
+    &["config", "util", "lock"],
+    &["g"],
+    &["timer", "netpoll"],
+    &["sched"],
+    &["task", "sync", "channel", "time", "io"],
+    &["net", "fs", "process", "signal", "context", "future"],
+    &["runtime", "metrics", "lib"],
+];
+
+const ROW_EXCEPTIONS: &[(&str, &str, &str)] = &[
+    (
+        "config",
+        "g",
+        "checks stack sizes against the limits of g::stack",
+    ),
+    (
+        "runtime",
+        "metrics",
+        "Runtime::metrics gives what metrics reads out of the scheduler",
+    ),
+];
+
+/// The files of a folder in the order in which they may import each other: each from
+/// those before it.
+const FOLDERS: &[(&str, &[&str])] = &[
+    (
+        "sched",
+        &[
+            "runq",
+            "global",
+            "idle",
+            "p",
+            "m",
+            "state",
+            "current",
+            "handoff",
+            "wake",
+            "park",
+            "completion",
+            "cancel",
+            "spawn",
+            "steal",
+            "find",
+            "run",
+            "offload",
+            "sysmon",
+            "fault",
+        ],
+    ),
+    ("g", &["stack", "coro", "status", "header", "list", "slab"]),
+    ("netpoll", &["op", "sqe", "probe", "ring"]),
+    ("io", &["op", "fd"]),
+    ("net", &["tcp"]),
+    (
+        "sys",
+        &[
+            "errno", "clock", "affinity", "futex", "mmap", "sched", "signal", "socket", "uring",
+        ],
+    ),
+    ("util", &["bitset", "counter", "padded", "random"]),
+];
+
+const FOLDER_EXCEPTIONS: &[(&str, &str, &str)] = &[
+    (
+        "sched/p",
+        "sched/m",
+        "a P names the M that holds it, and an M its P",
+    ),
+    (
+        "sched/p",
+        "sched/state",
+        "a stack goes back to the pool of its node",
+    ),
+    (
+        "sched/m",
+        "sched/state",
+        "an M names its scheduler, which owns it",
+    ),
+    (
+        "sched/state",
+        "sched/offload",
+        "the scheduler owns the pool of spare threads",
+    ),
+    (
+        "sched/handoff",
+        "sched/run",
+        "a P that nobody holds may need a new thread",
+    ),
+    (
+        "sched/steal",
+        "sched/find",
+        "a thief also runs its victim's due timers",
+    ),
+    (
+        "g/header",
+        "g/slab",
+        "the payload's size chooses the slot class",
+    ),
+    (
+        "netpoll/probe",
+        "netpoll/ring",
+        "the probe makes a ring just as a P will",
+    ),
+];
+
+/// An outsider and the files that may name it.
+const DOORS: &[(&str, &[&str])] = &[
+    ("corosensei", &["src/g/coro.rs"]),
+    (
+        "io_uring",
+        &[
+            "src/netpoll/probe.rs",
+            "src/netpoll/ring.rs",
+            "src/netpoll/sqe.rs",
+            // The entries that the operations fill, and a completion's flags.
+            "src/io/op.rs",
+            "src/io/fd.rs",
+        ],
+    ),
+    ("hwloc2", &["topology/src/hwloc.rs"]),
+    ("core_affinity", &["src/sys/affinity.rs"]),
+    ("crossbeam_deque", &["src/sched/offload.rs"]),
+    ("socket2", &["src/io/fd.rs", "src/net/tcp.rs"]),
+    // What the thread runs, and in debug builds which locks it holds.
+    ("thread_local!", &["src/sched/current.rs", "src/lock.rs"]),
+];
+
+/// Besides src/sys: numbers and types of the kernel's interface, and ring.rs's
+/// eventfd, which is one of the ring's ways of waking.
+const LIBC: &[&str] = &[
+    "src/io/fd.rs",
+    "src/io/op.rs",
+    "src/netpoll/probe.rs",
+    "src/netpoll/ring.rs",
+    "src/netpoll/sqe.rs",
+    "src/sched/cancel.rs",
+    "topology/src/affinity.rs",
+];
+
+/// Where unsafe code is allowed.
+const UNSAFE: &[&str] = &[
+    "src/g/coro.rs",
+    "src/g/header.rs",
+    "src/g/list.rs",
+    "src/g/slab.rs",
+    "src/g/stack.rs",
+    "src/io/fd.rs",
+    "src/io/op.rs",
+    "src/net/tcp.rs",
+    "src/netpoll/ring.rs",
+    "src/runtime.rs",
+    "src/sched/cancel.rs",
+    "src/sched/completion.rs",
+    "src/sched/current.rs",
+    "src/sched/handoff.rs",
+    "src/sched/m.rs",
+    "src/sched/offload.rs",
+    "src/sched/p.rs",
+    "src/sched/park.rs",
+    "src/sched/run.rs",
+    "src/sched/runq.rs",
+    "src/sched/spawn.rs",
+    "src/sched/state.rs",
+    "src/sched/sysmon.rs",
+    "src/sched/wake.rs",
+    "src/sys/affinity.rs",
+    "src/sys/clock.rs",
+    "src/sys/errno.rs",
+    "src/sys/futex.rs",
+    "src/sys/mmap.rs",
+    "src/sys/sched.rs",
+    "src/sys/signal.rs",
+    "src/sys/socket.rs",
+    "src/sys/uring.rs",
+    "src/task.rs",
+    "topology/src/affinity.rs",
+    "topology/src/hwloc.rs",
+];
+
+/// A source file: as it is, and as code alone.
+struct Source {
+    path: String,
+    text: String,
+    /// The text with comments, strings and character literals blanked, line by line.
+    code: String,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return;
+    };
+    for entry in entries {
+        let path = entry.unwrap().path();
+        if path.is_symlink() {
+            continue;
+        }
+        if path.is_file() {
+            found.push(path);
+        } else if !path.ends_with("target") && !path.ends_with(".git") {
+            walk(&path, found);
+        }
+    }
+}
+
+/// The Rust files below some folders.
+fn sources(folders: &[&str]) -> Vec<Source> {
+    let mut paths = Vec::new();
+    folders
+        .iter()
+        .for_each(|folder| walk(&root().join(folder), &mut paths));
+    paths.retain(|path| path.extension().is_some_and(|e| e == "rs"));
+    paths.sort();
+    assert!(!paths.is_empty());
+    paths
+        .into_iter()
+        .map(|path| {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let code = code_of(&text);
+            assert_eq!(text.lines().count(), code.lines().count());
+            let path = path
+                .strip_prefix(root())
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .to_owned();
+            Source { path, text, code }
+        })
+        .collect()
+}
+
+fn is_test(path: &str) -> bool {
+    path.ends_with("tests.rs")
+}
+
+/// Blanks what is not code.
+fn code_of(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut code = String::with_capacity(text.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let rest = &text[at..];
+        let len = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            block_comment(rest)
+        } else if let Some(len) = raw_string(text, at) {
+            len
+        } else if rest.starts_with('"') {
+            quoted(rest, '"')
+        } else if rest.starts_with('\'') && is_char_literal(rest) {
+            quoted(rest, '\'')
+        } else {
+            let c = rest.chars().next().unwrap();
+            code.push(c);
+            at += c.len_utf8();
+            continue;
+        };
+        // The lines stay.
+        code.push(' ');
+        code.extend(rest[..len].matches('\n'));
+        at += len;
+    }
+    code
+}
+
+fn block_comment(rest: &str) -> usize {
+    let (mut depth, mut at) = (0, 0);
+    loop {
+        match &rest[at..] {
+            r if r.starts_with("/*") => (depth, at) = (depth + 1, at + 2),
+            r if r.starts_with("*/") => (depth, at) = (depth - 1, at + 2),
+            r => at += r.chars().next().map_or(1, char::len_utf8),
+        }
+        if depth == 0 || at >= rest.len() {
+            return at.min(rest.len());
+        }
+    }
+}
+
+/// The length of a raw string that begins here.
+fn raw_string(text: &str, at: usize) -> Option<usize> {
+    let rest = &text[at..];
+    let inside_a_word = text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+    let after = rest.strip_prefix("br").or_else(|| rest.strip_prefix('r'))?;
+    let n_hashes = after.len() - after.trim_start_matches('#').len();
+    if inside_a_word || !after[n_hashes..].starts_with('"') {
+        return None;
+    }
+    let end = format!("\"{}", "#".repeat(n_hashes));
+    let start = rest.len() - after.len() + n_hashes + 1;
+    Some(
+        rest[start..]
+            .find(&end)
+            .map_or(rest.len(), |n| start + n + end.len()),
+    )
+}
+
+fn quoted(rest: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in rest.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            c if c == quote => return at + 1,
+            _ => {}
+        }
+    }
+    rest.len()
+}
+
+/// A character, and not a lifetime.
+fn is_char_literal(rest: &str) -> bool {
+    let mut chars = rest.chars().skip(1);
+    matches!(
+        (chars.next(), chars.next()),
+        (Some('\\'), _) | (Some(_), Some('\''))
+    )
+}
+
+#[test]
+fn the_search_sees_code_only() {
+    let text = "a // b\n'x' \"c // \\\" d\" 'life e /* f /* g */ */ r#\"h\"i\"# j '\\'' k";
+    let words: Vec<_> = code_of(text)
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(words, ["a", "'life", "e", "j", "k"]);
+}
+
+/// The words that follow `prefix` in the code, up to the tests at the end of a file.
+fn words_behind(code: &str, prefix: &str) -> BTreeSet<String> {
+    let code = code
+        .split("#[cfg(all(test")
+        .next()
+        .unwrap()
+        .split("#[cfg(test)]")
+        .next()
+        .unwrap();
+    code.match_indices(prefix)
+        .filter(|(at, _)| !code[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:".contains(c)))
+        .map(|(at, _)| {
+            let word = |c: char| c.is_alphanumeric() || c == '_';
+            code[at + prefix.len()..]
+                .chars()
+                .take_while(|&c| word(c))
+                .collect::<String>()
+        })
+        .collect()
+}
+
+/// Every one of `exceptions` was needed.
+fn check_exceptions(used: &BTreeSet<(String, String)>, exceptions: &[(&str, &str, &str)]) {
+    for (from, to, why) in exceptions {
+        assert!(
+            used.contains(&((*from).to_owned(), (*to).to_owned())),
+            "{from} imports {to} no more ({why}): take it off the list"
+        );
+    }
+}
+
+fn report(faults: &[String]) {
+    let mut text = String::new();
+    for fault in faults {
+        write!(text, "\n  {fault}").unwrap();
+    }
+    assert!(faults.is_empty(), "{} faults:{text}", faults.len());
+}
+
+#[test]
+fn modules_import_from_below_and_from_their_left() {
+    let place: BTreeMap<&str, (usize, usize)> = ROWS
+        .iter()
+        .enumerate()
+        .flat_map(|(row, names)| {
+            names
+                .iter()
+                .enumerate()
+                .map(move |(at, name)| (*name, (row, at)))
+        })
+        .collect();
+    let mut used = BTreeSet::new();
+    let mut faults = Vec::new();
+    for source in sources(&["src"]).iter().filter(|s| !is_test(&s.path)) {
+        let inside = source.path.strip_prefix("src/").unwrap();
+        let name = inside.split(['/', '.']).next().unwrap();
+        let Some(own) = place.get(name) else {
+            faults.push(format!("{}: the module {name} is in no row", source.path));
+            continue;
+        };
+        for other in words_behind(&source.code, "crate::") {
+            let Some(its) = place.get(other.as_str()) else {
+                // A re-export of lib.rs: nobody inside needs those.
+                faults.push(format!(
+                    "{} imports crate::{other}, which is in no row",
+                    source.path
+                ));
+                continue;
+            };
+            if other == name || its.0 < own.0 || (its.0 == own.0 && its.1 < own.1) {
+                continue;
+            }
+            let pair = (name.to_owned(), other.clone());
+            if !ROW_EXCEPTIONS
+                .iter()
+                .any(|(from, to, _)| *from == name && *to == other)
+            {
+                faults.push(format!(
+                    "{} imports {other}, which is not below it",
+                    source.path
+                ));
+            }
+            used.insert(pair);
+        }
+    }
+    report(&faults);
+    check_exceptions(&used, ROW_EXCEPTIONS);
+}
+
+#[test]
+fn files_of_a_folder_import_in_order() {
+    let mut used = BTreeSet::new();
+    let mut faults = Vec::new();
+    for (folder, order) in FOLDERS {
+        let below = format!("src/{folder}");
+        for source in sources(&[below.as_str()])
+            .iter()
+            .filter(|s| !is_test(&s.path))
+        {
+            let file = source.path[below.len() + 1..].trim_end_matches(".rs");
+            if file == "mod" || file.contains('/') {
+                continue;
+            }
+            let Some(own) = order.iter().position(|name| *name == file) else {
+                faults.push(format!("{}: not in the order of its folder", source.path));
+                continue;
+            };
+            let mut others = words_behind(&source.code, "super::");
+            others.extend(words_behind(&source.code, &format!("crate::{folder}::")));
+            for other in others.iter().filter(|other| *other != file) {
+                let pair = (format!("{folder}/{file}"), format!("{folder}/{other}"));
+                match order.iter().position(|name| name == other) {
+                    Some(its) if its < own => {}
+                    Some(_) => {
+                        let known =
+                            |(from, to, _): &(&str, &str, &str)| pair.0 == *from && pair.1 == *to;
+                        if !FOLDER_EXCEPTIONS.iter().any(known) {
+                            faults.push(format!(
+                                "{} imports {other}, which comes after it",
+                                source.path
+                            ));
+                        }
+                        used.insert(pair);
+                    }
+                    None => {
+                        faults.push(format!("{} imports {other} of its own mod.rs", source.path))
+                    }
+                }
+            }
+        }
+    }
+    // Every folder has its order.
+    for entry in std::fs::read_dir(root().join("src")).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if entry.path().is_dir() && !FOLDERS.iter().any(|(folder, _)| *folder == name) {
+            faults.push(format!("src/{name}: a folder without an order"));
+        }
+    }
+    report(&faults);
+    check_exceptions(&used, FOLDER_EXCEPTIONS);
+}
+
+/// Files whose code has `word` must be `allowed`, and these must have it.
+fn check_door(
+    sources: &[Source],
+    word: &str,
+    allowed: impl Fn(&str) -> bool,
+    listed: &[&str],
+) -> Vec<String> {
+    let names: BTreeSet<&str> = sources
+        .iter()
+        .filter(|source| {
+            source.code.match_indices(word).any(|(at, _)| {
+                let part = |c: char| c.is_alphanumeric() || c == '_';
+                let end = at + word.len();
+                let alone =
+                    !source.code[..at].ends_with(part) && !source.code[end..].starts_with(part);
+                // Modules of our own may have an outsider's name: a path that begins inside is ours.
+                alone && !source.code[..at].ends_with("::")
+            })
+        })
+        .map(|source| source.path.as_str())
+        .collect();
+    let uninvited = names
+        .iter()
+        .filter(|path| !allowed(path) && !listed.contains(path))
+        .map(|path| format!("{path} names {word}"));
+    let absent = listed
+        .iter()
+        .filter(|path| !names.contains(*path))
+        .map(|path| format!("{path} does not name {word} any more: take it off the list"));
+    uninvited.chain(absent).collect()
+}
+
+#[test]
+fn outsiders_come_in_by_their_doors() {
+    let sources: Vec<_> = sources(&["src", "topology/src"])
+        .into_iter()
+        .filter(|s| !is_test(&s.path))
+        .collect();
+    let mut faults = Vec::new();
+    for (word, doors) in DOORS {
+        faults.extend(check_door(&sources, word, |_| false, doors));
+    }
+    faults.extend(check_door(
+        &sources,
+        "libc",
+        |path| path.starts_with("src/sys/"),
+        LIBC,
+    ));
+    report(&faults);
+}
+
+#[test]
+fn unsafe_code_has_an_address() {
+    let sources: Vec<_> = sources(&["src", "topology/src"])
+        .into_iter()
+        .filter(|s| !is_test(&s.path))
+        .collect();
+    report(&check_door(
+        &sources,
+        "allow(unsafe_code)",
+        |_| false,
+        UNSAFE,
+    ));
+}
+
+#[test]
+fn every_unsafe_block_says_why() {
+    let mut faults = Vec::new();
+    for source in sources(&["src", "topology", "tests"]) {
+        let text: Vec<_> = source.text.lines().collect();
+        let code: Vec<_> = source.code.lines().collect();
+        for (i, line) in code.iter().enumerate() {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let has_unsafe = words.windows(2).any(|pair| {
+                pair[0].ends_with("unsafe")
+                    && (pair[1].starts_with('{') || pair[1].starts_with("impl"))
+            });
+            if has_unsafe && !has_reason(&text, &code, i) {
+                faults.push(format!(
+                    "{}:{}: no SAFETY comment above",
+                    source.path,
+                    i + 1
+                ));
+            }
+        }
+    }
+    report(&faults);
+}
+
+/// Whether the statement with the line `i` has a comment that begins with SAFETY
+/// above it, or inside it above the line.
+fn has_reason(text: &[&str], code: &[&str], i: usize) -> bool {
+    let says = |j: usize| text[j].contains("SAFETY:") && !code[j].contains("SAFETY:");
+    if says(i) {
+        return true;
+    }
+    for j in (0..i).rev() {
+        if says(j) {
+            return true;
+        }
+        let ends_another = code[j].trim_end().ends_with([';', '}']);
+        if text[j].trim().is_empty() || ends_another {
+            return false;
+        }
+    }
+    false
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    let mut faults = Vec::new();
+    for source in sources(&["src", "topology", "tests", "benches", "examples"]) {
+        for word in ["todo!", "unimplemented!", "#[ignore", "dbg!"] {
+            for (i, line) in source.code.lines().enumerate() {
+                if line.contains(word) {
+                    faults.push(format!("{}:{}: {word}", source.path, i + 1));
+                }
+            }
+        }
+    }
+    report(&faults);
+}
+
+/// The files that are part of the project, by git if it is there.
+fn project_files() -> Vec<PathBuf> {
+    let listed = std::process::Command::new("git")
+        .args([
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ])
+        .current_dir(root())
+        .output();
+    if let Ok(output) = listed
+        && output.status.success()
+    {
+        let names = String::from_utf8(output.stdout).unwrap();
+        return names
+            .split_terminator('\0')
+            .map(|name| root().join(name))
+            .collect();
+    }
+    let mut found = Vec::new();
+    walk(root(), &mut found);
+    found
+}
+
+#[test]
+fn no_file_names_a_place_of_one_machine() {
+    let places = [
+        concat!("/", "root/"),
+        concat!("/", "work/"),
+        concat!("/", "home/"),
+    ];
+    let mut faults = Vec::new();
+    for path in project_files() {
+        // What is no text, or was deleted, has no such names.
+        let Ok(text) = std::fs::read_to_string(&path) else {
+            continue;
+        };
+        for (i, line) in text.lines().enumerate() {
+            // A part of a longer path or address is something else.
+            let named = places.iter().any(|place| {
+                line.match_indices(place).any(|(at, _)| {
+                    !line[..at].ends_with(|c: char| c.is_alphanumeric() || "._-~/}".contains(c))
+                })
+            });
+            if named {
+                faults.push(format!("{}:{}: {}", path.display(), i + 1, line.trim()));
+            }
+        }
+    }
+    report(&faults);
+}
