@@ -91,12 +91,14 @@ fn goroutines_do_migrate() {
                 let migrated = Arc::clone(&migrated);
                 spawn(move || {
                     let mut tid = gettid();
+                    let mut n_rounds = 0_u8;
                     wait_until(|| {
                         if gettid() != tid {
                             tid = gettid();
                             migrated.fetch_add(1, Ordering::SeqCst);
                         }
-                        if migrated.load(Ordering::SeqCst).is_multiple_of(2) {
+                        n_rounds = (n_rounds + 1) % 8;
+                        if n_rounds == 0 {
                             // Leaves the P, and may come back on another one.
                             blocking(|| std::thread::sleep(Duration::from_micros(100)));
                         }
