@@ -39,20 +39,24 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("windlass needs Linux: it is built on io_uring and futexes");
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod loom;
+mod sys;
+mod util;
+mod lock;
 mod config;
 mod g;
-mod io;
-mod lock;
-mod loom;
-pub mod metrics;
-pub mod net;
-mod netpoll;
-mod runtime;
-mod sched;
-mod sys;
-pub mod task;
 mod timer;
-mod util;
+mod netpoll;
+mod sched;
+mod io;
+pub mod task;
+pub mod net;
+pub mod metrics;
+mod runtime;
 
 pub use runtime::{Builder, Handle, Runtime};
 pub use task::{blocking, offload, scope, sleep, spawn, yield_now};

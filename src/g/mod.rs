@@ -18,9 +18,9 @@
 //! back when it ends. `status` says who may touch what; `coro` is the one place
 //! that switches stacks.
 
+pub(crate) mod status;
+pub(crate) mod stack;
 pub(crate) mod coro;
+pub(crate) mod slab;
 pub(crate) mod header;
 pub(crate) mod list;
-pub(crate) mod slab;
-pub(crate) mod stack;
-pub(crate) mod status;

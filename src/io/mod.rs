@@ -1,4 +1,4 @@
 //! Running operations for goroutines and threads.
 
-pub(crate) mod fd;
 pub(crate) mod op;
+pub(crate) mod fd;

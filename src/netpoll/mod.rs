@@ -7,7 +7,7 @@
 //! `ring` is the interface that another poller (epoll, where a container forbids
 //! io_uring) will stand behind: queue an operation, flush, reap, wait, wake.
 
-pub(crate) mod op;
 pub(crate) mod probe;
-pub(crate) mod ring;
+pub(crate) mod op;
 pub(crate) mod sqe;
+pub(crate) mod ring;

@@ -32,22 +32,22 @@
 //! | sysmon takes a P whose G calls the runtime | `handoff`  |
 //! | a deadline cancels what just completed     | `netpoll::op` |
 
-pub(crate) mod cancel;
-pub(crate) mod completion;
-pub(crate) mod current;
-pub(crate) mod fault;
-pub(crate) mod find;
-pub(crate) mod global;
-pub(crate) mod handoff;
-pub(crate) mod idle;
-pub(crate) mod m;
-pub(crate) mod offload;
-pub(crate) mod p;
-pub(crate) mod park;
-pub(crate) mod run;
 pub(crate) mod runq;
-pub(crate) mod spawn;
+pub(crate) mod global;
+pub(crate) mod idle;
+pub(crate) mod p;
+pub(crate) mod m;
 pub(crate) mod state;
-pub(crate) mod steal;
-pub(crate) mod sysmon;
+pub(crate) mod current;
 pub(crate) mod wake;
+pub(crate) mod handoff;
+pub(crate) mod park;
+pub(crate) mod completion;
+pub(crate) mod spawn;
+pub(crate) mod steal;
+pub(crate) mod find;
+pub(crate) mod run;
+pub(crate) mod offload;
+pub(crate) mod cancel;
+pub(crate) mod sysmon;
+pub(crate) mod fault;
