@@ -54,6 +54,7 @@ mod netpoll;
 mod sched;
 mod io;
 pub mod task;
+pub mod sync;
 pub mod net;
 pub mod metrics;
 mod runtime;

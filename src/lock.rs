@@ -8,6 +8,8 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::loom::{AtomicU32, Ordering};
+
 /// The order in which locks may be taken: a thread that holds one takes only
 /// later ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,6 +72,74 @@ impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.inner
+    }
+}
+
+/// A lock without a value, for wait queues: whoever parks keeps it locked over the
+/// switch, and the M unlocks it on its own stack once the wait is visible.
+///
+/// Outside the ranks: a thread may hold several (a select takes them by address),
+/// and takes ranked locks only while it holds them, not the other way round.
+///
+/// 0 free, 1 locked, 2 locked and perhaps slept on. Ordering: taking acquires,
+/// giving releases.
+#[derive(Debug)]
+pub(crate) struct RawLock(AtomicU32);
+
+const FREE: u32 = 0;
+const LOCKED: u32 = 1;
+const CONTENDED: u32 = 2;
+
+/// Looks at a locked lock before sleeping on it: the sections are far shorter than a
+/// system call.
+const SPINS: u32 = 100;
+
+impl RawLock {
+    #[cfg(not(loom))]
+    pub(crate) const fn new() -> RawLock {
+        RawLock(AtomicU32::new(FREE))
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn new() -> RawLock {
+        RawLock(AtomicU32::new(FREE))
+    }
+
+    #[inline]
+    pub(crate) fn try_lock(&self) -> bool {
+        self.0
+            .compare_exchange(FREE, LOCKED, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) {
+        if !self.try_lock() {
+            self.lock_contended();
+        }
+    }
+
+    #[cold]
+    fn lock_contended(&self) {
+        for _ in 0..SPINS {
+            if self.0.load(Ordering::Relaxed) == FREE && self.try_lock() {
+                return;
+            }
+            crate::loom::spin_loop();
+        }
+        while self.0.swap(CONTENDED, Ordering::Acquire) != FREE {
+            crate::loom::futex_wait(&self.0, CONTENDED);
+        }
+    }
+
+    /// Gives the lock back, which the caller holds. The lock may be gone as soon as it is
+    /// free: nothing of it is read after that.
+    #[inline]
+    pub(crate) fn unlock(&self) {
+        let word = &raw const self.0;
+        if self.0.swap(FREE, Ordering::Release) == CONTENDED {
+            crate::loom::futex_wake_one(word);
+        }
     }
 }
 

@@ -57,10 +57,22 @@ pub(crate) enum Reason {
     Scope,
     /// `offload` waits for a job that uses its frame: never cut short.
     Offload,
+    /// In a wait queue (`sync::waitq`): a taker, a timer, or the shutdown.
+    ChanSend,
+    ChanRecv,
+    Select,
+    Mutex,
+    RwLock,
+    Condvar,
+    Semaphore,
+    Barrier,
+    Once,
+    WaitGroup,
+    Future,
 }
 
 impl Reason {
-    const ALL: [Reason; 7] = [
+    const ALL: [Reason; 18] = [
         Reason::None,
         Reason::Park,
         Reason::Sleep,
@@ -68,7 +80,32 @@ impl Reason {
         Reason::Join,
         Reason::Scope,
         Reason::Offload,
+        Reason::ChanSend,
+        Reason::ChanRecv,
+        Reason::Select,
+        Reason::Mutex,
+        Reason::RwLock,
+        Reason::Condvar,
+        Reason::Semaphore,
+        Reason::Barrier,
+        Reason::Once,
+        Reason::WaitGroup,
+        Reason::Future,
     ];
+
+    /// Whether taking the wake token is all it takes to cut the wait short. An operation
+    /// must be cancelled in the kernel first, and the others are never cut short.
+    pub(crate) fn ends_by_token(self) -> bool {
+        !matches!(
+            self,
+            Reason::None | Reason::Io | Reason::Scope | Reason::Offload
+        )
+    }
+
+    /// Whether the wait is for a lock: it ends in having it, or in unwinding.
+    pub(crate) fn is_lock(self) -> bool {
+        matches!(self, Reason::Mutex | Reason::RwLock | Reason::Once)
+    }
 }
 
 const KINDS: [Kind; 8] = [

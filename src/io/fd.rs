@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use super::op;
 use crate::g::header::GRef;
-use crate::netpoll::sqe;
+use crate::netpoll::sqe::Request;
 use crate::sched::park::{self, Caller};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::socket;
@@ -182,9 +182,14 @@ impl Fd {
                 return r;
             }
         }
-        let entry = sqe::recv(self.fd.as_raw_fd(), ptr, len as u32, flags, true);
+        let request = Request::Recv {
+            fd: self.fd.as_raw_fd(),
+            buf: ptr,
+            len: len as u32,
+            flags,
+        };
         // SAFETY: the buffer is borrowed by the caller until this returns.
-        let done = unsafe { op::run(g, entry, self.deadline_ns(Direction::Read)) }?;
+        let done = unsafe { op::run(g, request, self.deadline_ns(Direction::Read)) }?;
         if io_uring::cqueue::sock_nonempty(done.flags) {
             self.shared.maybe_readable.store(true, Ordering::Relaxed);
         }
@@ -208,9 +213,12 @@ impl Fd {
             _ if self.is_nonblocking() => now(),
             Caller::Thread => self.on_thread(Direction::Read, libc::POLLIN, now),
             Caller::Goroutine(g) => {
-                let entry = sqe::recvmsg(self.fd.as_raw_fd(), msg);
+                let request = Request::RecvMsg {
+                    fd: self.fd.as_raw_fd(),
+                    msg,
+                };
                 // SAFETY: the header is on this frame, the buffers are borrowed by the caller.
-                unsafe { op::run(g, entry, self.deadline_ns(Direction::Read)) }.map(|done| done.n)
+                unsafe { op::run(g, request, self.deadline_ns(Direction::Read)) }.map(|done| done.n)
             }
         }
     }
@@ -227,9 +235,14 @@ impl Fd {
             _ if !is_would_block(&first) || self.is_nonblocking() => first,
             Caller::Thread => self.on_thread(Direction::Write, libc::POLLOUT, now),
             Caller::Goroutine(g) => {
-                let entry = sqe::send(self.fd.as_raw_fd(), buf.as_ptr(), buf.len() as u32);
+                let request = Request::Send {
+                    fd: self.fd.as_raw_fd(),
+                    buf: buf.as_ptr(),
+                    len: buf.len() as u32,
+                };
                 // SAFETY: the buffer is borrowed by the caller until this returns.
-                unsafe { op::run(g, entry, self.deadline_ns(Direction::Write)) }.map(|done| done.n)
+                unsafe { op::run(g, request, self.deadline_ns(Direction::Write)) }
+                    .map(|done| done.n)
             }
         }
     }
@@ -247,9 +260,13 @@ impl Fd {
             _ if !is_would_block(&first) || self.is_nonblocking() => first,
             Caller::Thread => self.on_thread(Direction::Write, libc::POLLOUT, now),
             Caller::Goroutine(g) => {
-                let entry = sqe::sendmsg(self.fd.as_raw_fd(), msg);
+                let request = Request::SendMsg {
+                    fd: self.fd.as_raw_fd(),
+                    msg,
+                };
                 // SAFETY: the header is on this frame, the buffers are borrowed by the caller.
-                unsafe { op::run(g, entry, self.deadline_ns(Direction::Write)) }.map(|done| done.n)
+                unsafe { op::run(g, request, self.deadline_ns(Direction::Write)) }
+                    .map(|done| done.n)
             }
         }
     }
@@ -290,9 +307,13 @@ impl Fd {
             _ if self.is_nonblocking() => now(),
             Caller::Thread => self.on_thread(Direction::Read, libc::POLLIN, now),
             Caller::Goroutine(g) => {
-                let entry = sqe::accept(self.fd.as_raw_fd(), addr.cast(), addr_len);
+                let request = Request::Accept {
+                    fd: self.fd.as_raw_fd(),
+                    addr: addr.cast(),
+                    len: addr_len,
+                };
                 // SAFETY: the place for the address is on this frame.
-                unsafe { op::run(g, entry, self.deadline_ns(Direction::Read)) }
+                unsafe { op::run(g, request, self.deadline_ns(Direction::Read)) }
                     .map(|done| done.n as i32)
             }
         }?;
@@ -317,9 +338,13 @@ impl Fd {
                 connect_on_thread(&socket2::SockRef::from(self), addr, deadline_ns)
             }
             Caller::Goroutine(g) => {
-                let entry = sqe::connect(self.fd.as_raw_fd(), addr.as_ptr().cast(), addr.len());
+                let request = Request::Connect {
+                    fd: self.fd.as_raw_fd(),
+                    addr: addr.as_ptr().cast(),
+                    len: addr.len(),
+                };
                 // SAFETY: the address is borrowed by the caller until this returns.
-                let r = unsafe { op::run(g, entry, deadline_ns) };
+                let r = unsafe { op::run(g, request, deadline_ns) };
                 match r {
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(connect_timed_out()),
                     // A resubmitted connect finds the first one done.

@@ -1,4 +1,4 @@
-//! Run one operation: fill an entry, queue it on this P's ring, park, result.
+//! Run one operation: queue the request on this P's ring, park, result.
 //!
 //! The operation lies on the parked frame, and so do the buffers it names: they
 //! stay until the completion has come, whatever happens (deadline, cancellation,
@@ -7,13 +7,12 @@
 
 use std::io;
 
-use io_uring::squeue::Entry;
-
 use crate::config::FLUSH_AT;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::Reason;
 use crate::netpoll::op::Op;
+use crate::netpoll::sqe::Request;
 use crate::sched::current;
 use crate::sched::park::{self, Caller, Cancelled};
 use crate::sched::wake;
@@ -45,35 +44,34 @@ pub(crate) fn inflight_here() -> u32 {
     }
 }
 
-/// Runs the operation that `entry` describes for the calling goroutine `g`, and
+/// Runs an operation for the calling goroutine `g`, and
 /// waits for it until the deadline.
 ///
 /// # Safety
 ///
-/// What the entry points at stays valid until this returns.
+/// What the request points at stays valid until this returns.
 ///
 /// # Errors
 ///
 /// The operation's; `WouldBlock` at the deadline, as `std` has it on Linux.
-pub(crate) unsafe fn run(g: GRef, entry: Entry, deadline_ns: u64) -> io::Result<Completed> {
+pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Result<Completed> {
     loop {
         park::cancel_point()?;
         let op = Op::new(g);
         op.publish();
         let op_ref = &op;
         let timer_on = park::timer_home();
-        let entry = entry.clone();
         park::park(Reason::Io, move |g, wait, m| {
             let p = m.p();
             let mut ready = GList::new();
             op_ref.bind(wait, p.ring.fd());
             // SAFETY:
             // - the M in a commit holds the P.
-            // - the goroutine is parked until the completion, so the operation and what the entry
+            // - the goroutine is parked until the completion, so the operation and what the request
             //   points at (this function's contract) stay.
             unsafe {
                 p.ring
-                    .queue(entry, op_ref, p.local.now_ns.get(), &mut ready)
+                    .queue(&request, op_ref, p.local.now_ns.get(), &mut ready)
             };
             if deadline_ns != NEVER {
                 p.timers.add(deadline_ns, g, wait);

@@ -29,7 +29,7 @@ use io_uring::{Builder, IoUring};
 
 use super::op::Op;
 use super::probe::Features;
-use super::sqe;
+use super::sqe::{self, Request};
 use crate::g::list::GList;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::errno::cvt;
@@ -215,16 +215,16 @@ impl Ring {
         self.pending_since_ns.get()
     }
 
-    /// Queues an entry for `op`; flushes first if the queue is full, and gives
+    /// Queues a request for `op`; flushes first if the queue is full, and gives
     /// back what completed meanwhile through `ready`.
     ///
     /// # Safety
     ///
     /// - The caller holds the P.
-    /// - What the entry points at stays valid until `op` has completed, and `op`
+    /// - What the request points at stays valid until `op` has completed, and `op`
     ///   stays where it is until then.
-    pub(crate) unsafe fn queue(&self, entry: Entry, op: &Op, now_ns: u64, ready: &mut GList) {
-        let entry = entry.user_data(op.user_data());
+    pub(crate) unsafe fn queue(&self, request: &Request, op: &Op, now_ns: u64, ready: &mut GList) {
+        let entry = request.entry().user_data(op.user_data());
         self.inflight.store(self.inflight() + 1, Ordering::Relaxed);
         // SAFETY: by this function's contract.
         unsafe { self.push(&entry, now_ns, ready) };

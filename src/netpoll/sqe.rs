@@ -1,7 +1,9 @@
-//! One small function per opcode, with the kernel version it needs.
+//! What may be asked of a poller, as plain values, and the ring's entry for each,
+//! with the kernel version it needs.
 //!
-//! Each takes raw addresses: the caller (`io::op`) keeps what they point at
-//! alive and still until the operation has completed.
+//! A request holds raw addresses: the caller (`io::op`) keeps what they point at
+//! alive and still until the operation has completed. The ring makes an entry of it;
+//! another poller can carry it out by itself.
 
 use io_uring::squeue::Entry;
 use io_uring::{opcode, types};
@@ -9,46 +11,67 @@ use io_uring::{opcode, types};
 /// `IORING_RECVSEND_POLL_FIRST`: wait for readiness before the first attempt.
 const POLL_FIRST: u16 = 1;
 
-/// `recv(2)` (5.6). With `poll_first` (5.19) the kernel skips the attempt that
-/// would find nothing.
-pub(crate) fn recv(fd: i32, buf: *mut u8, len: u32, flags: i32, poll_first: bool) -> Entry {
-    opcode::Recv::new(types::Fd(fd), buf, len)
-        .flags(flags)
-        .ioprio(if poll_first { POLL_FIRST } else { 0 })
-        .build()
+/// One operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Request {
+    /// `recv(2)` (5.6). Polls first (5.19): an attempt would most likely find nothing.
+    Recv {
+        fd: i32,
+        buf: *mut u8,
+        len: u32,
+        flags: i32,
+    },
+    /// `send(2)` (5.6); never raises SIGPIPE.
+    Send { fd: i32, buf: *const u8, len: u32 },
+    /// `recvmsg(2)` (5.3). Polls first.
+    RecvMsg { fd: i32, msg: *mut libc::msghdr },
+    /// `sendmsg(2)` (5.3); never raises SIGPIPE.
+    SendMsg { fd: i32, msg: *const libc::msghdr },
+    /// `accept4(2)` (5.5), close-on-exec.
+    Accept {
+        fd: i32,
+        addr: *mut libc::sockaddr,
+        len: *mut libc::socklen_t,
+    },
+    /// `connect(2)` (5.5).
+    Connect {
+        fd: i32,
+        addr: *const libc::sockaddr,
+        len: libc::socklen_t,
+    },
 }
 
-/// `send(2)` (5.6); never raises SIGPIPE.
-pub(crate) fn send(fd: i32, buf: *const u8, len: u32) -> Entry {
-    opcode::Send::new(types::Fd(fd), buf, len)
-        .flags(libc::MSG_NOSIGNAL)
-        .build()
-}
-
-/// `recvmsg(2)` (5.3).
-pub(crate) fn recvmsg(fd: i32, msg: *mut libc::msghdr) -> Entry {
-    opcode::RecvMsg::new(types::Fd(fd), msg)
-        .ioprio(POLL_FIRST)
-        .build()
-}
-
-/// `sendmsg(2)` (5.3); never raises SIGPIPE.
-pub(crate) fn sendmsg(fd: i32, msg: *const libc::msghdr) -> Entry {
-    opcode::SendMsg::new(types::Fd(fd), msg)
-        .flags(libc::MSG_NOSIGNAL.cast_unsigned())
-        .build()
-}
-
-/// `accept4(2)` (5.5), close-on-exec.
-pub(crate) fn accept(fd: i32, addr: *mut libc::sockaddr, len: *mut libc::socklen_t) -> Entry {
-    opcode::Accept::new(types::Fd(fd), addr, len)
-        .flags(libc::SOCK_CLOEXEC)
-        .build()
-}
-
-/// `connect(2)` (5.5).
-pub(crate) fn connect(fd: i32, addr: *const libc::sockaddr, len: libc::socklen_t) -> Entry {
-    opcode::Connect::new(types::Fd(fd), addr, len).build()
+impl Request {
+    /// The ring's entry.
+    #[inline]
+    pub(crate) fn entry(&self) -> Entry {
+        match *self {
+            Request::Recv {
+                fd,
+                buf,
+                len,
+                flags,
+            } => opcode::Recv::new(types::Fd(fd), buf, len)
+                .flags(flags)
+                .ioprio(POLL_FIRST)
+                .build(),
+            Request::Send { fd, buf, len } => opcode::Send::new(types::Fd(fd), buf, len)
+                .flags(libc::MSG_NOSIGNAL)
+                .build(),
+            Request::RecvMsg { fd, msg } => opcode::RecvMsg::new(types::Fd(fd), msg)
+                .ioprio(POLL_FIRST)
+                .build(),
+            Request::SendMsg { fd, msg } => opcode::SendMsg::new(types::Fd(fd), msg)
+                .flags(libc::MSG_NOSIGNAL.cast_unsigned())
+                .build(),
+            Request::Accept { fd, addr, len } => opcode::Accept::new(types::Fd(fd), addr, len)
+                .flags(libc::SOCK_CLOEXEC)
+                .build(),
+            Request::Connect { fd, addr, len } => {
+                opcode::Connect::new(types::Fd(fd), addr, len).build()
+            }
+        }
+    }
 }
 
 /// A read of the eventfd that wakes a ring without message passing (5.1).

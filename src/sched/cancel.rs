@@ -99,13 +99,13 @@ impl Sched {
                         self.inject(g);
                     }
                 }
-                Reason::Park | Reason::Sleep | Reason::Join => {
+                reason if reason.ends_by_token() => {
                     if g.status.wake(wait) {
                         self.wait_for_commit(g);
                         self.inject(g);
                     }
                 }
-                Reason::Scope | Reason::Offload | Reason::None => {}
+                _ => {}
             }
         });
     }

@@ -122,6 +122,17 @@ struct Typed<F> {
 /// on its stack stays there until the wait is over, because it is parked.
 #[inline]
 pub(crate) fn park<F: FnOnce(GRef, WaitId, &M) -> bool>(reason: Reason, commit: F) {
+    let section = Section::enter().expect("a goroutine that may park has or gets a P");
+    park_in(section, reason, commit);
+}
+
+/// As [`park`], for a goroutine that is inside the scheduler already.
+#[inline]
+pub(crate) fn park_in<F: FnOnce(GRef, WaitId, &M) -> bool>(
+    section: Section<'_>,
+    reason: Reason,
+    commit: F,
+) {
     let record = Typed {
         head: Record {
             commit: commit_typed::<F>,
@@ -129,7 +140,6 @@ pub(crate) fn park<F: FnOnce(GRef, WaitId, &M) -> bool>(reason: Reason, commit: 
         },
         f: ManuallyDrop::new(commit),
     };
-    let section = Section::enter().expect("a goroutine that may park has or gets a P");
     section.switch_out(Switch::park(NonNull::from(&record)));
 }
 

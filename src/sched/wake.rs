@@ -36,15 +36,20 @@ pub(crate) fn wake(g: GRef, wait: WaitId) -> bool {
         ready(section.m(), g);
         return true;
     }
-    let _grace = GRACE.read().unwrap_or_else(PoisonError::into_inner);
     if !g.status.wake(wait) {
         return false;
     }
-    // SAFETY: the token says that `g` was waiting, so its runtime still has a live goroutine, and
-    // the run cannot end while the grace lock is held.
+    ready_from_outside(g);
+    true
+}
+
+/// Queues `g`, whose wake token the caller has taken, with its runtime.
+pub(crate) fn ready_from_outside(g: GRef) {
+    let _grace = GRACE.read().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: the token says that `g` was waiting, so its runtime has a live goroutine until `g` is
+    // queued, and the run cannot end while the grace lock is held.
     let sched = unsafe { &*g.sched().cast::<Sched>() };
     sched.inject(g);
-    true
 }
 
 /// Makes `g` the next to run on this M's P. The one kicked out of runnext goes to

@@ -38,15 +38,14 @@ fn recv(ring: &Ring, from: &UnixStream, buf: &mut [u8], ready: &mut GList) -> (G
     let op = Box::new(Op::new(g));
     op.publish();
     op.bind(wait, ring.fd());
-    let entry = sqe::recv(
-        from.as_raw_fd(),
-        buf.as_mut_ptr(),
-        buf.len() as u32,
-        0,
-        true,
-    );
+    let request = Request::Recv {
+        fd: from.as_raw_fd(),
+        buf: buf.as_mut_ptr(),
+        len: buf.len() as u32,
+        flags: 0,
+    };
     // SAFETY: the tests keep the buffer and the operation until it has completed.
-    unsafe { ring.queue(entry, &op, 1, ready) };
+    unsafe { ring.queue(&request, &op, 1, ready) };
     (g, op)
 }
 

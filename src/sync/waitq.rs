@@ -1,0 +1,447 @@
+//! The one waiting list: goroutines and plain threads, first in, first out, under
+//! channels, select, locks, condition variables and semaphores.
+//!
+//! ```text
+//!  queue (in a channel, under its lock)       frames of those who wait
+//!  head --> Link{tag, slot} ---------------->  Waiter{who, wait, chosen}
+//!            |                                   ^
+//!  tail --> Link{tag, slot} ---------------------|   a select: one waiter,
+//!                                                    a link in each queue
+//! ```
+//!
+//! Links and waiters lie on the waiting frame: nothing is allocated. A frame stays
+//! because its owner removes its links, under the lock of each queue, before it goes on.
+//!
+//! | waiter                                 | taker                                 |
+//! |----------------------------------------|---------------------------------------|
+//! | 1. inside the scheduler ([`Here`]), so | 1. lock                               |
+//! |    no one takes its P from here on     | 2. unlink the first                   |
+//! | 2. lock (a select: all, by address)    | 3. take its wake token; if that       |
+//! | 3. nothing to be had: push links       |    fails, somebody else woke it: 2.   |
+//! | 4. switch; the M makes the wait        | 4. move the value from or to `slot`,  |
+//! |    visible, arms the timer, unlocks    |    say which `tag` it was             |
+//! | 5. resumed: `chosen` says by whom; by  | 5. unlock                             |
+//! |    nobody (timer, shutdown) or one of  | 6. ready it                           |
+//! |    several: lock, remove the links     |                                       |
+//!
+//! The wake token (`g::status`) is the one winner of a select and of a race between
+//! a value and a timer: who has it has the waiter to itself until it readies it. For a
+//! thread a word on its frame does the same.
+//!
+//! The unlocking in step 4 is the last access to the frame: of several locks the
+//! goroutine needs all in step 5, so it cannot leave before the last one is free.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+
+use crate::g::header::GRef;
+use crate::g::status::{Reason, WaitId};
+use crate::loom::{AtomicU32, AtomicU64, Ordering};
+use crate::sched::handoff::Section;
+use crate::sched::park;
+use crate::sched::wake;
+use crate::sys::clock::{self, NEVER};
+use crate::sys::futex;
+
+/// Where the code runs that holds a queue's lock: a goroutine, which then is inside the
+/// scheduler (nobody takes its P, so a lock's holder is never without one), or a plain
+/// thread. Made before the lock is taken and dropped after it is free.
+///
+/// In it nothing parks but by [`Here::wait`], and no user code is called.
+#[derive(Debug)]
+pub(crate) struct Here<'a> {
+    section: Option<Section<'a>>,
+    g: Option<GRef>,
+}
+
+impl Here<'_> {
+    /// Enters. May first move a goroutine to another thread, if its P was taken.
+    #[inline]
+    pub(crate) fn enter<'a>() -> Here<'a> {
+        let section = Section::enter();
+        let g = match &section {
+            // While it unwinds, a goroutine waits as a thread does: no switch then.
+            Some(section) if !std::thread::panicking() => section.m().curg.get(),
+            _ => None,
+        };
+        Here { section, g }
+    }
+
+    /// Waits until a taker chooses one of the waiter's links, or the deadline.
+    /// Gives the tag of the link, or `None`.
+    ///
+    /// The caller has pushed the links under their queues' locks, which are still held;
+    /// `unlock` gives them back. After `None`, and after a choice among several, the
+    /// caller locks again and removes the links before it leaves the frame.
+    ///
+    /// A `None` before the deadline means that the wait was cut short: see
+    /// [`park::cancel_point`].
+    #[inline]
+    pub(crate) fn wait(
+        self,
+        waiter: &Waiter,
+        reason: Reason,
+        deadline_ns: u64,
+        unlock: impl FnOnce(),
+    ) -> Option<usize> {
+        match (self.g, self.section) {
+            (Some(_), Some(section)) => {
+                let timer_on = section.m().p().idx;
+                park::park_in(section, reason, move |g, wait, m| {
+                    waiter.wait.set(wait);
+                    if deadline_ns != NEVER {
+                        m.p().timers.add(deadline_ns, g, wait);
+                    }
+                    unlock();
+                    true
+                });
+                let chosen = waiter.chosen();
+                if chosen.is_some() && deadline_ns != NEVER {
+                    park::note_stale_timer(Some(timer_on));
+                }
+                chosen
+            }
+            (_, section) => {
+                // A thread that sleeps has left the scheduler: its P may be taken.
+                unlock();
+                drop(section);
+                waiter.wait_on_thread(reason, deadline_ns);
+                waiter.chosen()
+            }
+        }
+    }
+
+    /// Whether a goroutine is here, which will park.
+    pub(crate) fn is_goroutine(&self) -> bool {
+        self.g.is_some()
+    }
+}
+
+#[derive(Debug)]
+enum Who {
+    Goroutine(GRef),
+    Thread,
+}
+
+const NOTHING_CHOSEN: u64 = u64::MAX;
+
+/// A thread's word: it waits, and looks at the word; it sleeps on the word.
+const WAITING: u32 = 0;
+const SLEEPING: u32 = 1;
+/// A taker has it.
+const TAKEN_WAITING: u32 = 2;
+const TAKEN_SLEEPING: u32 = 3;
+/// It may go on.
+const READY: u32 = 4;
+/// It gave up: too late for takers.
+const GONE: u32 = 5;
+
+/// Looks at the word before sleeping on it.
+const SPINS: u32 = 64;
+
+/// Who waits, once per wait: on the waiting frame.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    who: Who,
+    /// Set by the commit under all locks, read by takers under one of them.
+    wait: Cell<WaitId>,
+    /// The tag of the link that was taken. Written by the taker, who has the waiter to
+    /// itself; read after the wake. Ordering: relaxed, the wake publishes it.
+    chosen: AtomicU64,
+    /// For a thread. Ordering: the taker's claim is a relaxed CAS under the queue's
+    /// lock; READY releases the taker's writes, and the thread acquires them.
+    word: AtomicU32,
+}
+
+impl Waiter {
+    /// For whoever is `here`.
+    #[inline]
+    pub(crate) fn new(here: &Here<'_>) -> Waiter {
+        Waiter {
+            who: here.g.map_or(Who::Thread, Who::Goroutine),
+            wait: Cell::new(WaitId::default()),
+            chosen: AtomicU64::new(NOTHING_CHOSEN),
+            word: AtomicU32::new(WAITING),
+        }
+    }
+
+    #[inline]
+    fn chosen(&self) -> Option<usize> {
+        let tag = self.chosen.load(Ordering::Relaxed);
+        (tag != NOTHING_CHOSEN).then_some(tag as usize)
+    }
+
+    /// The taker's claim, under the lock of a queue that the waiter is in.
+    #[inline]
+    fn claim(&self) -> bool {
+        match self.who {
+            Who::Goroutine(g) => g.status.wake(self.wait.get()),
+            Who::Thread => [(WAITING, TAKEN_WAITING), (SLEEPING, TAKEN_SLEEPING)]
+                .into_iter()
+                .any(|(from, to)| {
+                    self.word
+                        .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+                        .is_ok()
+                }),
+        }
+    }
+
+    /// Blocks the thread until a taker is done with this waiter, or it gave up.
+    fn wait_on_thread(&self, reason: Reason, deadline_ns: u64) {
+        for _ in 0..SPINS {
+            if self.word.load(Ordering::Acquire) == READY {
+                return;
+            }
+            crate::loom::spin_loop();
+        }
+        // The end of a run wakes no thread: a goroutine that blocks its thread looks for it.
+        let looks_up = park::current_g().is_some();
+        let _ = self
+            .word
+            .compare_exchange(WAITING, SLEEPING, Ordering::Relaxed, Ordering::Relaxed);
+        loop {
+            match self.word.load(Ordering::Acquire) {
+                READY => return,
+                SLEEPING => {
+                    let left_ns = left_ns(deadline_ns);
+                    if left_ns == 0 || looks_up && is_cut_short(reason) {
+                        let gave_up = self.word.compare_exchange(
+                            SLEEPING,
+                            GONE,
+                            Ordering::Relaxed,
+                            Ordering::Relaxed,
+                        );
+                        if gave_up.is_ok() {
+                            return;
+                        }
+                    } else if looks_up {
+                        futex::wait(&self.word, SLEEPING, left_ns.min(LOOK_UP_NS));
+                    } else {
+                        futex::wait(&self.word, SLEEPING, left_ns);
+                    }
+                }
+                // A taker is about to say READY.
+                _ => crate::loom::spin_loop(),
+            }
+        }
+    }
+}
+
+/// How often a goroutine that blocks its thread looks whether its runtime ends.
+const LOOK_UP_NS: u64 = 1_000_000;
+
+fn left_ns(deadline_ns: u64) -> u64 {
+    match deadline_ns {
+        NEVER => NEVER,
+        _ => deadline_ns.saturating_sub(clock::now_ns()),
+    }
+}
+
+/// Whether a goroutine that waits as a thread stops waiting because its runtime ends.
+/// A lock in a destructor cannot: it has nothing to give back instead.
+fn is_cut_short(reason: Reason) -> bool {
+    park::is_cancelled() && !(reason.is_lock() && std::thread::panicking())
+}
+
+/// A waiter's place in one queue: on the waiting frame.
+#[derive(Debug)]
+pub(crate) struct Link {
+    waiter: *const Waiter,
+    /// What the waiter calls this place.
+    tag: usize,
+    /// What the owner of the queue wants of it: where the value is, or what is asked for.
+    slot: Cell<*mut ()>,
+    /// Ordering: this and the links are guarded by the queue's lock.
+    queued: Cell<bool>,
+    prev: Cell<*const Link>,
+    next: Cell<*const Link>,
+}
+
+impl Link {
+    #[inline]
+    pub(crate) fn new(waiter: &Waiter, tag: usize, slot: *mut ()) -> Link {
+        Link {
+            waiter,
+            tag,
+            slot: Cell::new(slot),
+            queued: Cell::new(false),
+            prev: Cell::new(ptr::null()),
+            next: Cell::new(ptr::null()),
+        }
+    }
+
+    /// Whether it is in its queue. Under the queue's lock.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.queued.get()
+    }
+}
+
+/// Who waits for one thing, in order of arrival. Guarded by its owner's lock, which every
+/// method needs held.
+#[derive(Debug)]
+pub(crate) struct WaitQueue {
+    head: Cell<*const Link>,
+    tail: Cell<*const Link>,
+}
+
+// SAFETY: the links are followed only under the owner's lock, and frames stay until theirs are
+// out of the queue.
+unsafe impl Send for WaitQueue {}
+
+impl WaitQueue {
+    pub(crate) const fn new() -> WaitQueue {
+        WaitQueue {
+            head: Cell::new(ptr::null()),
+            tail: Cell::new(ptr::null()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.get().is_null()
+    }
+
+    /// Appends a link.
+    ///
+    /// # Safety
+    ///
+    /// - The owner's lock is held, and the link is in no queue.
+    /// - The link and its waiter stay where they are until the link was taken by
+    ///   [`WaitQueue::take`] and its waiter readied, or it was removed.
+    #[inline]
+    pub(crate) unsafe fn push_back(&self, link: &Link) {
+        debug_assert!(!link.queued.get(), "a link is in one queue");
+        link.queued.set(true);
+        link.next.set(ptr::null());
+        link.prev.set(self.tail.get());
+        // SAFETY: links in the queue are alive by the contract of this function.
+        match unsafe { self.tail.get().as_ref() } {
+            Some(tail) => tail.next.set(link),
+            None => self.head.set(link),
+        }
+        self.tail.set(link);
+    }
+
+    /// Puts a link before all others.
+    ///
+    /// # Safety
+    ///
+    /// As [`WaitQueue::push_back`].
+    pub(crate) unsafe fn push_front(&self, link: &Link) {
+        debug_assert!(!link.queued.get(), "a link is in one queue");
+        link.queued.set(true);
+        link.prev.set(ptr::null());
+        link.next.set(self.head.get());
+        // SAFETY: links in the queue are alive by the contract of this function.
+        match unsafe { self.head.get().as_ref() } {
+            Some(head) => head.prev.set(link),
+            None => self.tail.set(link),
+        }
+        self.head.set(link);
+    }
+
+    /// Removes a link, if it is still there.
+    #[inline]
+    pub(crate) fn remove(&self, link: &Link) {
+        if !link.queued.replace(false) {
+            return;
+        }
+        // SAFETY: links in the queue are alive, by the contract of `push_back`.
+        let (prev, next) = unsafe { (link.prev.get().as_ref(), link.next.get().as_ref()) };
+        match prev {
+            Some(prev) => prev.next.set(link.next.get()),
+            None => self.head.set(link.next.get()),
+        }
+        match next {
+            Some(next) => next.prev.set(link.prev.get()),
+            None => self.tail.set(link.prev.get()),
+        }
+    }
+
+    /// The slot of the first link: what whoever waits longest asks for. It may be too
+    /// late for that one already; [`WaitQueue::take`] finds out.
+    pub(crate) fn front_slot(&self) -> Option<*mut ()> {
+        // SAFETY: as in `remove`.
+        unsafe { self.head.get().as_ref() }.map(|link| link.slot.get())
+    }
+
+    /// Takes the first waiter that can still be had. The caller then has it to itself,
+    /// may read and write what its slot names, gives the lock back, and readies it.
+    #[inline]
+    pub(crate) fn take(&self) -> Option<Taken> {
+        self.take_if(|_| true)
+    }
+
+    /// As [`WaitQueue::take`], if the waiter is not the one given: a select does not
+    /// meet itself.
+    #[inline]
+    pub(crate) fn take_if(&self, is_wanted: impl Fn(&Waiter) -> bool) -> Option<Taken> {
+        let mut at = self.head.get();
+        // SAFETY: as in `remove`.
+        while let Some(link) = unsafe { at.as_ref() } {
+            at = link.next.get();
+            // SAFETY: a queued link's waiter is alive as the link is.
+            let waiter = unsafe { &*link.waiter };
+            if !is_wanted(waiter) {
+                continue;
+            }
+            let (tag, slot) = (link.tag, link.slot.get());
+            self.remove(link);
+            // Without the token it was woken by somebody else, who is no taker of this link: it
+            // will find it removed.
+            if waiter.claim() {
+                waiter.chosen.store(tag as u64, Ordering::Relaxed);
+                return Some(Taken {
+                    waiter: NonNull::from(waiter),
+                    slot,
+                });
+            }
+        }
+        None
+    }
+}
+
+impl Drop for WaitQueue {
+    fn drop(&mut self) {
+        debug_assert!(self.is_empty(), "somebody waits in a queue that goes away");
+    }
+}
+
+/// A waiter whose wake token the caller has.
+#[must_use = "it sleeps for ever unless it is readied"]
+#[derive(Debug)]
+pub(crate) struct Taken {
+    waiter: NonNull<Waiter>,
+    slot: *mut (),
+}
+
+impl Taken {
+    /// What the waiter said in its link.
+    #[inline]
+    pub(crate) fn slot(&self) -> *mut () {
+        self.slot
+    }
+
+    /// Lets it go on. No lock that it may need is held: a thread would meet it at once.
+    #[inline]
+    pub(crate) fn ready(self, here: &Here<'_>) {
+        // SAFETY: whoever was taken stays on its frame until it is readied, below.
+        let waiter = unsafe { self.waiter.as_ref() };
+        match waiter.who {
+            Who::Goroutine(g) => match &here.section {
+                Some(section) if ptr::eq(section.m().sched.cast(), g.sched()) => {
+                    wake::ready(section.m(), g);
+                }
+                _ => wake::ready_from_outside(g),
+            },
+            Who::Thread => {
+                let word = &raw const waiter.word;
+                // The frame may be gone after this.
+                if waiter.word.swap(READY, Ordering::AcqRel) == TAKEN_SLEEPING {
+                    crate::loom::futex_wake_one(word);
+                }
+            }
+        }
+    }
+}
