@@ -1,9 +1,10 @@
 //! The mutex under every interleaving: exclusion, no lost wake-up, hand-over; and the
 //! condition variable on top of it.
+#![allow(unsafe_code)]
 
-use loom::cell::UnsafeCell;
-use loom::sync::Arc;
-use loom::thread;
+use ::loom::cell::UnsafeCell;
+use ::loom::sync::Arc;
+use ::loom::thread;
 
 use super::super::waitlist::Queue;
 use super::*;
@@ -61,7 +62,7 @@ fn spawn(guarded: &Arc<Guarded>, f: impl Fn(&Guarded) + 'static) -> thread::Join
 
 #[test]
 fn loom_mutex_excludes_and_wakes() {
-    loom::model(|| {
+    ::loom::model(|| {
         let guarded = Guarded::new();
         let others = [
             spawn(&guarded, Guarded::lock_and_add),
@@ -76,7 +77,7 @@ fn loom_mutex_excludes_and_wakes() {
 
 #[test]
 fn loom_mutex_locked_again_while_one_wakes() {
-    loom::model(|| {
+    ::loom::model(|| {
         let guarded = Guarded::new();
         let other = spawn(&guarded, Guarded::lock_and_add);
         guarded.lock_and_add();
@@ -94,7 +95,7 @@ fn loom_mutex_locked_again_while_one_wakes() {
 /// As if a waiter had starved: the lock goes from hand to hand, and the mode ends.
 #[test]
 fn loom_mutex_hands_over() {
-    loom::model(|| {
+    ::loom::model(|| {
         let guarded = Guarded::new();
         assert!(guarded.mutex.lock().is_ok());
         let others = [
@@ -136,7 +137,7 @@ fn wait_for(guarded: &Guarded, n: u32, deadline_ns: u64) {
 
 #[test]
 fn loom_condvar_loses_no_notification() {
-    loom::model(|| {
+    ::loom::model(|| {
         let guarded = Guarded::new();
         let waiter = spawn(&guarded, |guarded| wait_for(guarded, 1, NEVER));
         guarded.lock_and_add();
@@ -148,7 +149,7 @@ fn loom_condvar_loses_no_notification() {
 
 #[test]
 fn loom_condvar_notifies_all() {
-    loom::model(|| {
+    ::loom::model(|| {
         let guarded = Guarded::new();
         let waiters = [
             spawn(&guarded, |guarded| wait_for(guarded, 1, NEVER)),
@@ -164,7 +165,7 @@ fn loom_condvar_notifies_all() {
 /// A waiter whose time is over takes no notification from one that waits on.
 #[test]
 fn loom_condvar_timeout_and_notification() {
-    loom::model(|| {
+    ::loom::model(|| {
         let guarded = Guarded::new();
         let hasty = spawn(&guarded, |guarded| wait_for(guarded, 1, 0));
         guarded.lock_and_add();

@@ -1,8 +1,9 @@
 //! The reader-writer lock under every interleaving.
+#![allow(unsafe_code)]
 
-use loom::cell::UnsafeCell;
-use loom::sync::Arc;
-use loom::thread;
+use ::loom::cell::UnsafeCell;
+use ::loom::sync::Arc;
+use ::loom::thread;
 
 use super::*;
 
@@ -54,7 +55,7 @@ fn end(guarded: &Guarded, others: [thread::JoinHandle<()>; 2], writes: u32) {
 
 #[test]
 fn loom_rwlock_writers_and_a_reader() {
-    loom::model(|| {
+    ::loom::model(|| {
         let guarded = Guarded::new();
         let others = [
             spawn(&guarded, Guarded::write),
@@ -67,7 +68,7 @@ fn loom_rwlock_writers_and_a_reader() {
 
 #[test]
 fn loom_rwlock_readers_and_a_writer() {
-    loom::model(|| {
+    ::loom::model(|| {
         let guarded = Guarded::new();
         let others = [
             spawn(&guarded, |guarded| assert!(guarded.read() <= 1)),
@@ -80,7 +81,7 @@ fn loom_rwlock_readers_and_a_writer() {
 
 #[test]
 fn loom_rwlock_downgrade() {
-    loom::model(|| {
+    ::loom::model(|| {
         let guarded = Guarded::new();
         let others = [
             spawn(&guarded, |guarded| assert!(guarded.read() <= 2)),

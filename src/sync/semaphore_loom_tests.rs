@@ -1,7 +1,7 @@
 //! The semaphore under every interleaving.
 
-use loom::sync::Arc;
-use loom::thread;
+use ::loom::sync::Arc;
+use ::loom::thread;
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn assert_idle(semaphore: &Semaphore, permits: u64) {
 
 #[test]
 fn loom_semaphore_loses_no_permit() {
-    loom::model(|| {
+    ::loom::model(|| {
         let semaphore = Arc::new(Semaphore::new(1));
         let others = [1, 1].map(|n| spawn(&semaphore, move |s| drop(s.acquire(n).unwrap())));
         drop(semaphore.acquire(1).unwrap());
@@ -27,7 +27,7 @@ fn loom_semaphore_loses_no_permit() {
 
 #[test]
 fn loom_semaphore_weights() {
-    loom::model(|| {
+    ::loom::model(|| {
         let semaphore = Arc::new(Semaphore::new(0));
         let others = [2, 1].map(|n| spawn(&semaphore, move |s| drop(s.acquire(n).unwrap())));
         semaphore.add_permits(1);
@@ -40,7 +40,7 @@ fn loom_semaphore_weights() {
 /// One that asks for much gives up: whoever waits behind it is served.
 #[test]
 fn loom_semaphore_deadline() {
-    loom::model(|| {
+    ::loom::model(|| {
         let semaphore = Arc::new(Semaphore::new(1));
         let hasty = spawn(&semaphore, |s| {
             assert_eq!(
@@ -58,7 +58,7 @@ fn loom_semaphore_deadline() {
 
 #[test]
 fn loom_semaphore_close() {
-    loom::model(|| {
+    ::loom::model(|| {
         let semaphore = Arc::new(Semaphore::new(1));
         let others = [1, 2].map(|n| spawn(&semaphore, move |s| drop(s.acquire(n))));
         semaphore.close();

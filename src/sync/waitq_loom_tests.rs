@@ -1,10 +1,11 @@
 //! The wait queue under every interleaving, with threads as waiters. A goroutine's part
 //! differs in the wake token, which `g::status` has models of.
+#![allow(unsafe_code)]
 
-use loom::cell::UnsafeCell;
-use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, Ordering};
-use loom::thread;
+use ::loom::cell::UnsafeCell;
+use ::loom::sync::Arc;
+use ::loom::sync::atomic::{AtomicU32, Ordering};
+use ::loom::thread;
 
 use super::*;
 use crate::lock::RawLock;
@@ -102,7 +103,7 @@ impl Shop {
 /// Two wait, two put: both are served, whatever the order.
 #[test]
 fn loom_waitq_loses_no_wake() {
-    loom::model(|| {
+    ::loom::model(|| {
         let shop = Shop::new();
         let other = {
             let shop = Arc::clone(&shop);
@@ -125,7 +126,7 @@ fn loom_waitq_loses_no_wake() {
 /// A deadline that is over against a taker: the thing is had, or still there.
 #[test]
 fn loom_waitq_deadline_and_taker() {
-    loom::model(|| {
+    ::loom::model(|| {
         let shop = Shop::new();
         let putter = {
             let shop = Arc::clone(&shop);
@@ -140,7 +141,7 @@ fn loom_waitq_deadline_and_taker() {
 /// One gives up, one waits on: the thing goes to whoever can still be had.
 #[test]
 fn loom_waitq_passes_over_who_gave_up() {
-    loom::model(|| {
+    ::loom::model(|| {
         let shop = Shop::new();
         let hasty = {
             let shop = Arc::clone(&shop);
@@ -164,7 +165,7 @@ fn loom_waitq_passes_over_who_gave_up() {
 /// All are taken at once, while one gives up.
 #[test]
 fn loom_waitq_take_all() {
-    loom::model(|| {
+    ::loom::model(|| {
         let shop = Shop::new();
         let hasty = {
             let shop = Arc::clone(&shop);
