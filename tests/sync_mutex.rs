@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use both::{Kind, on_each, panic_of, settle};
+use both::{Kind, on_each, panic_of, run_line, settle};
 use util::{Census, panic_text, run, wait_until};
 use windlass::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use windlass::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -250,16 +250,13 @@ fn guards_may_change_hands() {
 /// Waiters get the lock in order of arrival, as long as nobody overtakes them.
 #[test]
 fn waiters_are_served_in_order() {
-    run(1, || {
+    run_line(|line| {
         let order = Arc::new(Mutex::new(Vec::new()));
         let guard = order.lock().unwrap();
         let waiters: Vec<_> = (0..20)
             .map(|i| {
                 let order = Arc::clone(&order);
-                let waiter = windlass::spawn(move || order.lock().unwrap().push(i));
-                // With one P it runs up to its wait.
-                yield_now();
-                waiter
+                line.up(move || order.lock().unwrap().push(i))
             })
             .collect();
         drop(guard);
@@ -324,16 +321,14 @@ fn a_hammered_lock_is_shared() {
                 })
             })
             .collect();
-        // Bounded by what it gives to the first one that has its share of many rounds.
-        let begun = Instant::now();
+        // Enough for each to have had the lock many times over, in rows of 1024 at most.
         while counts
             .iter()
             .map(|n| n.load(Ordering::Relaxed))
             .sum::<usize>()
-            < 400 * HANDS
-            || begun.elapsed() < Duration::from_millis(1_500)
+            < 12 * 1024 * HANDS
         {
-            windlass::sleep(Duration::from_millis(10));
+            windlass::sleep(Duration::from_millis(5));
         }
         stop.store(true, Ordering::Relaxed);
         all.into_iter().for_each(|g| g.join().unwrap());
@@ -438,25 +433,22 @@ fn notify_all_wakes_all_that_wait() {
 /// Goroutines on one P wait in order, are notified in order, and lock again in order.
 #[test]
 fn notifications_come_in_order() {
-    run(1, || {
+    run_line(|line| {
         let shared = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
         let waiters: Vec<_> = (0..10)
             .map(|i| {
                 let shared = Arc::clone(&shared);
-                let waiter = windlass::spawn(move || {
+                line.up(move || {
                     let guard = shared.0.lock().unwrap();
                     shared.1.wait(guard).unwrap().push(i);
-                });
-                yield_now();
-                waiter
+                })
             })
             .collect();
         {
             // They are woken while the mutex is held, and queue for it.
             let _guard = shared.0.lock().unwrap();
             for _ in 0..10 {
-                shared.1.notify_one();
-                yield_now();
+                line.wait_for_park(|| shared.1.notify_one());
             }
         }
         waiters.into_iter().for_each(|w| w.join().unwrap());

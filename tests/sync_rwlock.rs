@@ -4,7 +4,7 @@ mod util;
 #[path = "util/both.rs"]
 mod both;
 
-use both::{Kind, on_each, settle};
+use both::{Kind, on_each, run_line, settle};
 use util::{Census, run, wait_until};
 use windlass::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use windlass::sync::{
@@ -93,38 +93,36 @@ fn attempts_tell_who_has_it() {
 /// A reader that comes behind a waiting writer waits: readers never starve a writer.
 #[test]
 fn first_in_first_out() {
-    run(1, || {
+    run_line(|line| {
         let lock = Arc::new(RwLock::new(()));
         let order = Arc::new(Mutex::new(String::new()));
         let first = lock.read().unwrap();
-        // With one P each runs up to its wait.
-        let waiters: Vec<_> = "rrwrrwwr"
+        let pair = Arc::new(Barrier::new(2));
+        let waiters: Vec<_> = "wrrwws"
             .chars()
-            .skip_while(|&c| c == 'r')
             .map(|c| {
                 let (lock, order) = (Arc::clone(&lock), Arc::clone(&order));
-                let waiter = windlass::spawn(move || {
+                let pair = Arc::clone(&pair);
+                line.up(move || {
                     if c == 'w' {
                         let _guard = lock.write().unwrap();
                         order.lock().unwrap().push(c);
                         yield_now();
-                        order.lock().unwrap().push('|');
-                    } else {
-                        let _guard = lock.read().unwrap();
-                        order.lock().unwrap().push(c);
-                        // The next reader of this group comes in now, if there is one.
-                        (0..5).for_each(|_| yield_now());
-                        order.lock().unwrap().push('|');
+                        return;
                     }
-                });
-                yield_now();
-                waiter
+                    let _guard = lock.read().unwrap();
+                    order.lock().unwrap().push(c);
+                    if c == 'r' {
+                        // Two readers side by side have the lock together.
+                        pair.wait();
+                    }
+                })
             })
             .collect();
         assert!(matches!(lock.try_read(), Err(TryLockError::WouldBlock)));
         drop(first);
         waiters.into_iter().for_each(|w| w.join().unwrap());
-        assert_eq!(*order.lock().unwrap(), "w|rr||w|w|r|");
+        assert_eq!(*order.lock().unwrap(), "wrrwws");
         assert!(lock.try_write().is_ok());
     });
 }

@@ -6,18 +6,21 @@
 //! - *normal*: unlocking frees the lock and wakes the first waiter, who must compete with
 //!   whoever runs already (*barging*). That is fast, as the lock is never free for the time
 //!   of a wake; a waiter that loses goes back to the front.
+//!   Every 1024th time it is handed over to the first waiter all the same (below).
 //! - *starving*: begins when a waiter has waited for more than 1 ms. Unlocking hands the
 //!   lock over to the first waiter; others queue at the tail, even if it looks free. Ends
 //!   with the second holder in a row that waited for less, or with the queue.
 //!
-//! In Go it ends with the first such holder. That is always the one that barged before (it
-//! queued when the starving began), so with many at the lock it would get nearly all: it
-//! alone barges, for 1 ms between rounds in which each of the others has the lock once.
-//! Leaving out one gives that role to its neighbour in the queue each time.
+//! Two things are not Go's, so that each of many at a lock has its share of it, and not
+//! only its turn. The starving ends with the *second* holder: the first is always the one
+//! that barged before (it queued when the starving began), and would get nearly all, as it
+//! alone barges, between rounds in which each of the others has the lock once. And one
+//! barges at most 1024 times: that the first waiter starves is told by itself, which it
+//! cannot if it was woken on a P whose thread the kernel does not run.
 //!
 //! | bit      | meaning                                       | set and cleared by            |
 //! |----------|-----------------------------------------------|-------------------------------|
-//! | LOCKED   | held                                          | holders; by who hands over    |
+//! | LOCKED   | held                                          | holders; by who hands it over |
 //! | QUEUED   | somebody is in the queue                      | under the list's lock         |
 //! | WOKEN    | one who was woken, or spins, is on its way:   | set by its waker or spinner,  |
 //! |          | no other need be woken                        | cleared by itself             |
@@ -48,6 +51,9 @@ const ENDING: u32 = 16;
 /// What a waiter is told that has the lock, and need not compete for it.
 const HANDED_OVER: usize = TAKEN + 1;
 
+/// So often a lock that others wait for is taken by whoever comes, before it is handed over.
+const TURNS: u32 = if cfg!(loom) { 2 } else { 1024 };
+
 /// A waiter that has waited longer starves.
 const STARVES_AFTER_NS: u64 = 1_000_000;
 
@@ -61,6 +67,9 @@ const PAUSES: u32 = if cfg!(loom) { 1 } else { 30 };
 #[derive(Debug)]
 pub(crate) struct RawMutex {
     state: AtomicU32,
+    /// How often it was taken past the fast path since it was handed over. Written by who
+    /// has the lock.
+    turns: AtomicU32,
     list: WaitList,
 }
 
@@ -78,6 +87,7 @@ impl RawMutex {
         pub(crate) const fn new() -> RawMutex {
             RawMutex {
                 state: AtomicU32::new(0),
+                turns: AtomicU32::new(0),
                 list: WaitList::new(),
             }
         }
@@ -121,7 +131,11 @@ impl RawMutex {
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return true,
+                Ok(_) => {
+                    let turns = self.turns.load(Ordering::Relaxed);
+                    self.turns.store(turns.saturating_add(1), Ordering::Relaxed);
+                    return true;
+                }
                 Err(other) => now = other,
             }
         }
@@ -238,7 +252,7 @@ impl RawMutex {
 
     #[cold]
     fn unlock_contended(&self, now: u32) {
-        if !is_for_unlocker(now) {
+        if !self.is_for_unlocker(now) {
             return;
         }
         let here = Here::enter();
@@ -254,54 +268,59 @@ impl RawMutex {
     /// As [`RawMutex::unlock`], by one who is in the scheduler already.
     pub(crate) fn unlock_in(&self, here: &Here<'_>) {
         let before = self.state.fetch_sub(LOCKED, Ordering::Release);
-        if is_for_unlocker(before - LOCKED)
+        if self.is_for_unlocker(before - LOCKED)
             && let Some((taken, _)) = self.pick(here)
         {
             taken.ready(here);
         }
     }
 
+    /// Whether a lock that was given back needs its unlocker to look for a waiter.
+    fn is_for_unlocker(&self, now: u32) -> bool {
+        now & (QUEUED | LOCKED) == QUEUED && (now & WOKEN == 0 || self.hands_over(now))
+    }
+
+    /// Whether the first waiter gets the lock itself, and not a chance of it.
+    fn hands_over(&self, now: u32) -> bool {
+        now & STARVING != 0 || self.turns.load(Ordering::Relaxed) >= TURNS
+    }
+
     /// Takes who is to have the lock, or to try for it; `true` if it has it.
     fn pick(&self, here: &Here<'_>) -> Option<(Taken, bool)> {
         let queue = self.list.lock(here);
         let mut now = self.state.load(Ordering::Relaxed);
-        loop {
-            if !is_for_unlocker(now) {
+        let mine = loop {
+            // Whoever has it now sees to the queue when it unlocks.
+            if !self.is_for_unlocker(now) {
                 return None;
             }
-            // In a starving mutex nobody but the holder of the list's lock changes a free state.
-            let duty = if now & STARVING == 0 { WOKEN } else { 0 };
+            let mine = if self.hands_over(now) { LOCKED } else { WOKEN };
             match self.state.compare_exchange_weak(
                 now,
-                now | duty,
-                Ordering::Relaxed,
+                now | mine,
+                Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => break,
+                Ok(_) => break mine,
                 Err(other) => now = other,
             }
-        }
+        };
         let taken = queue.take();
-        let handed_over = taken.is_some() && now & STARVING != 0;
-        if handed_over {
-            self.state.fetch_or(LOCKED, Ordering::Relaxed);
+        if taken.is_some() && mine == LOCKED {
+            self.turns.store(0, Ordering::Relaxed);
         }
         if queue.is_empty() {
-            let unused = if taken.is_none() { WOKEN } else { 0 };
+            // All may have given up: then it is free.
+            let unused = if taken.is_none() { mine } else { 0 };
             self.state
-                .fetch_and(!(QUEUED | STARVING | ENDING | unused), Ordering::Relaxed);
+                .fetch_and(!(QUEUED | STARVING | ENDING | unused), Ordering::Release);
         }
         let taken = taken?;
-        if handed_over {
+        if mine == LOCKED {
             taken.tell(HANDED_OVER);
         }
-        Some((taken, handed_over))
+        Some((taken, mine == LOCKED))
     }
-}
-
-/// Whether a lock that is, or was, free needs its unlocker to look for a waiter.
-fn is_for_unlocker(now: u32) -> bool {
-    now & (QUEUED | LOCKED) == QUEUED && (now & STARVING != 0 || now & WOKEN == 0)
 }
 
 #[cfg(all(test, loom))]

@@ -94,3 +94,34 @@ pub(crate) fn panic_of<T>(f: impl FnOnce() -> T) -> Box<dyn std::any::Any + Send
         .err()
         .expect("it should have panicked")
 }
+
+/// A runtime of one P, on which goroutines can be brought to their waits one by one.
+pub(crate) struct Line(windlass::Handle);
+
+impl Line {
+    /// Calls `f`, and returns when one goroutine more has come to a wait.
+    pub(crate) fn wait_for_park<T>(&self, f: impl FnOnce() -> T) -> T {
+        let parks = || self.0.metrics().total().parks;
+        let before = parks();
+        let result = f();
+        // The caller only yields meanwhile.
+        crate::util::wait_until(|| parks() > before);
+        result
+    }
+
+    /// Spawns a goroutine, and returns when it waits for something.
+    pub(crate) fn up<T: Send + 'static>(
+        &self,
+        f: impl FnOnce() -> T + Send + 'static,
+    ) -> windlass::task::JoinHandle<T> {
+        self.wait_for_park(|| windlass::spawn(f))
+    }
+}
+
+/// Runs `f` on such a runtime.
+pub(crate) fn run_line<T: Send>(f: impl FnOnce(&Line) -> T + Send) -> T {
+    let _guard = hang_guard();
+    let runtime = crate::util::runtime(1);
+    let line = Line(runtime.handle());
+    runtime.run(|| f(&line))
+}
