@@ -9,15 +9,17 @@
 //!   Every 1024th time it is handed over to the first waiter all the same (below).
 //! - *starving*: begins when a waiter has waited for more than 1 ms. Unlocking hands the
 //!   lock over to the first waiter; others queue at the tail, even if it looks free. Ends
-//!   when all have had it who waited then, and waits are short again, or with the queue.
+//!   with the first holder that came after it began and waited for less, or with the queue.
 //!
 //! Two things are not Go's, so that each of many at a lock has its share of it, and not
-//! only its turn. In Go the starving ends with the first holder that waited for less than
-//! 1 ms. That is always the one that barged before, as it came to the queue last, and it
-//! would get nearly all: between rounds in which each has the lock once it alone barges.
-//! Here the one goes on that was first in the round. And one barges at most 1024 times:
-//! a waiter tells itself that it starves, which it cannot if it was woken on a P whose
-//! thread the kernel does not run.
+//! only its turn:
+//!
+//! - The holder with whom the starving ends hands the lock over once more. It is mostly the
+//!   one that barged before: it queued when the starving began, so it has waited for less
+//!   than all others. In Go it goes on barging, and gets nearly all there is, between
+//!   rounds in which each of the others has the lock once. Here its successor does.
+//! - One barges at most 1024 times. That the first waiter starves only itself can tell, and
+//!   it cannot if it was woken on a P whose thread the kernel does not run.
 //!
 //! | bit      | meaning                                       | set and cleared by            |
 //! |----------|-----------------------------------------------|-------------------------------|
@@ -233,11 +235,12 @@ impl RawMutex {
     }
 
     /// By the one to whom the lock was handed over: ends the starving if it did not starve,
-    /// and came when that had begun.
+    /// and came when that had begun. Then it is the next one's turn to barge.
     fn note_holder(&self, me: &Contender) {
         let began_ns = self.starving_since_ns.load(Ordering::Relaxed);
         if me.starves_at_ns.is_none() && me.since_ns > Some(began_ns) {
             self.state.fetch_and(!STARVING, Ordering::Relaxed);
+            self.turns.store(TURNS, Ordering::Relaxed);
         }
     }
 
