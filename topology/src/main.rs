@@ -168,6 +168,7 @@ fn request(args: &Args, topology: &Topology) -> Request {
         n_ps,
         nodes,
         policy,
+        ..Request::default()
     }
 }
 

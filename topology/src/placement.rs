@@ -3,11 +3,13 @@
 //! Pure functions of a [`Topology`]: no I/O, no randomness.
 //!
 //! **Which CPUs.** Ps are handed out one at a time, each to the best CPU that is left. *Best* is,
-//! in this order ([`Policy::Spread`]): a CPU with the fewest Ps; a core with the fewest; a node with
-//! the fewest; a level 3 cache, then a level 2 cache with the fewest; the lowest. So every core has a
-//! P before any core has two, nodes fill evenly, and where there are more Ps than CPUs they wrap
-//! round. [`Policy::Pack`] fills node after node instead, the next one being the nearest to those in
-//! use.
+//! in this order ([`Policy::Spread`]): a CPU with the fewest Ps; a core with the fewest; a core of
+//! the fastest kind; a node with the fewest; a level 3 cache, then a level 2 cache with the fewest;
+//! the lowest. So every core has a P before any core has two, nodes fill evenly, and where there are
+//! more Ps than CPUs they wrap round. [`Policy::Pack`] fills node after node instead, the next one
+//! being the nearest to those in use. Isolated CPUs are left alone unless there are no others:
+//! whoever isolated them wants to place threads there by hand. [`Plan::dropped`] says of each CPU
+//! without a P why it has none.
 //!
 //! **Which number.** Ps of a node are neighbours, in a node those of a level 3 cache, then of a
 //! level 2 cache, then of a core.
@@ -20,7 +22,7 @@
 //! the node's level is split by recursive halving of the list, the half nearest the thief first, as
 //! TooManyCooks does.
 
-use std::{collections::BTreeMap, error, fmt};
+use std::{cmp::Reverse, collections::BTreeMap, error, fmt};
 
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +43,7 @@ const MAX_FLAT_L3S: usize = 8;
 ///
 /// let request = Request { n_ps: Some(4), policy: Policy::Pack, ..Request::default() };
 /// assert_eq!(request.nodes, None);
+/// assert!(!request.isolated);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
@@ -50,6 +53,13 @@ pub struct Request {
     pub nodes: Option<Vec<u32>>,
     /// How to choose where there are fewer Ps than CPUs.
     pub policy: Policy,
+    /// What to do with the second and further hardware threads of a core.
+    #[serde(default)]
+    pub threads: Threads,
+    /// Whether to use also CPUs that were isolated at boot (`isolcpus`). Without it they are used only
+    /// where no other CPU is allowed.
+    #[serde(default)]
+    pub isolated: bool,
 }
 
 /// How to choose CPUs where there are fewer Ps than CPUs.
@@ -64,6 +74,20 @@ pub enum Policy {
     Pack,
 }
 
+/// What to do with the second and further hardware threads of a core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Threads {
+    /// They come last: every core has a P before any core has two.
+    #[default]
+    Last,
+    /// They get none: one P for each core. More Ps than cores share the first threads.
+    Never,
+    /// A core that has a P is filled before the next one: Ps that hand work to one another share
+    /// caches, and other cores may sleep.
+    Together,
+}
+
 /// Where the Ps go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
@@ -71,6 +95,49 @@ pub struct Plan {
     pub nodes: Vec<PlanNode>,
     /// The Ps; those of a node are neighbours.
     pub ps: Vec<PlannedP>,
+    /// The CPUs of the machine that have no P, by OS id, and why.
+    #[serde(default)]
+    pub dropped: Vec<DroppedCpu>,
+}
+
+/// A CPU without a P.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DroppedCpu {
+    /// Its OS id.
+    pub cpu: usize,
+    /// Why it has no P.
+    pub reason: DropReason,
+}
+
+/// Why a CPU has no P.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DropReason {
+    /// It is offline.
+    Offline,
+    /// The affinity mask or the cgroup's cpuset lacks it.
+    NotAllowed,
+    /// The request names other nodes.
+    OtherNode,
+    /// It was isolated at boot, and the request does not ask for such.
+    Isolated,
+    /// It is a further thread of a core, and the request asks for one P per core.
+    Sibling,
+    /// There are fewer Ps than CPUs, by the request or by the quota.
+    FewerPs,
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Offline => "offline",
+            Self::NotAllowed => "not in the affinity mask or the cpuset",
+            Self::OtherNode => "on a node that was not asked for",
+            Self::Isolated => "isolated at boot (isolcpus)",
+            Self::Sibling => "a further thread of its core",
+            Self::FewerPs => "fewer Ps than CPUs",
+        })
+    }
 }
 
 /// A node that has Ps.
@@ -82,6 +149,11 @@ pub struct PlanNode {
     pub index: usize,
     /// Positions in [`Plan::ps`], ascending and without a gap.
     pub ps: Vec<usize>,
+    /// OS id of the node whose memory its Ps should use: the node itself, or if it has no memory the
+    /// nearest that has, those with CPUs first (one without is slower memory, as a rule). `None`
+    /// where no node has memory.
+    #[serde(default)]
+    pub memory_node: Option<u32>,
 }
 
 /// A P and its place.
@@ -214,7 +286,8 @@ impl error::Error for PlanError {}
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let pus = usable_pus(topology, request)?;
+    let mut dropped = offline(topology);
+    let pus = usable_pus(topology, request, &mut dropped)?;
     let n_ps = request.n_ps.unwrap_or(pus.len().min(MAX_PS));
     if n_ps == 0 {
         return Err(PlanError::NoPs);
@@ -223,12 +296,17 @@ pub fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         return Err(PlanError::TooManyPs(n_ps));
     }
     let mut chosen = match request.policy {
-        Policy::Spread => spread(&pus, n_ps),
-        Policy::Pack => pack(topology, &pus, n_ps),
+        Policy::Spread => spread(topology, &pus, n_ps, request.threads),
+        Policy::Pack => pack(topology, &pus, n_ps, request.threads),
     };
     chosen.sort_by_key(|pu| (pu.node, pu.l3, pu.l2, pu.core, pu.cpu));
 
     let mut plan = number(topology, &chosen);
+    drop_all(&mut dropped, &pus, DropReason::FewerPs, |pu| {
+        plan.ps.iter().all(|p| p.cpu != pu.cpu)
+    });
+    dropped.sort_by_key(|dropped| dropped.cpu);
+    plan.dropped = dropped;
     let groups = l3_positions(&plan);
     for index in 0..plan.ps.len() {
         plan.ps[index].levels = levels(topology, &plan, &groups, index);
@@ -236,17 +314,93 @@ pub fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     Ok(plan)
 }
 
-/// The allowed CPUs of the chosen nodes, ascending.
-fn usable_pus<'a>(topology: &'a Topology, request: &Request) -> Result<Vec<&'a Pu>, PlanError> {
-    let allowed = topology.pus().iter().filter(|pu| pu.allowed);
-    let Some(os_ids) = &request.nodes else {
-        let pus: Vec<&Pu> = allowed.collect();
-        return if pus.is_empty() {
-            Err(PlanError::NoAllowedCpu)
-        } else {
-            Ok(pus)
-        };
-    };
+/// OS ids of the CPUs that Ps may be put on by this request, ascending; [`plan`] puts one on each
+/// unless the request says how many.
+///
+/// # Errors
+///
+/// As [`plan`].
+///
+/// # Examples
+///
+/// ```
+/// use windlass_topology::{Request, Threads, Topology, placement::usable_cpus};
+///
+/// let machine = Topology::synthetic("core:2 pu:2")?;
+/// let per_core = Request { threads: Threads::Never, ..Request::default() };
+/// assert_eq!(usable_cpus(&machine, &per_core)?, [0, 2]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn usable_cpus(topology: &Topology, request: &Request) -> Result<Vec<usize>, PlanError> {
+    let pus = usable_pus(topology, request, &mut Vec::new())?;
+    Ok(pus.into_iter().map(|pu| pu.cpu).collect())
+}
+
+/// These CPUs without isolated ones; all of them if they are all isolated.
+pub(crate) fn without_isolated(cpus: &[usize], isolated: &[usize]) -> Vec<usize> {
+    let others = cpus.iter().filter(|cpu| !isolated.contains(cpu));
+    let others: Vec<usize> = others.copied().collect();
+    if others.is_empty() {
+        cpus.to_vec()
+    } else {
+        others
+    }
+}
+
+fn offline(topology: &Topology) -> Vec<DroppedCpu> {
+    let reason = DropReason::Offline;
+    let cpus = topology.offline_cpus().iter();
+    cpus.map(|&cpu| DroppedCpu { cpu, reason }).collect()
+}
+
+/// Notes why some CPUs have no P, and gives back the others.
+fn drop_all<'a>(
+    dropped: &mut Vec<DroppedCpu>,
+    pus: &[&'a Pu],
+    reason: DropReason,
+    is_dropped: impl Fn(&Pu) -> bool,
+) -> Vec<&'a Pu> {
+    let (gone, kept): (Vec<&Pu>, Vec<&Pu>) = pus.iter().partition(|pu| is_dropped(pu));
+    let cpus = gone.into_iter().map(|pu| pu.cpu);
+    dropped.extend(cpus.map(|cpu| DroppedCpu { cpu, reason }));
+    kept
+}
+
+/// The CPUs that Ps may be put on, ascending; the others go to `dropped`.
+fn usable_pus<'a>(
+    topology: &'a Topology,
+    request: &Request,
+    dropped: &mut Vec<DroppedCpu>,
+) -> Result<Vec<&'a Pu>, PlanError> {
+    let all: Vec<&Pu> = topology.pus().iter().collect();
+    let mut pus = drop_all(dropped, &all, DropReason::NotAllowed, |pu| !pu.allowed);
+    if let Some(os_ids) = &request.nodes {
+        let is_chosen = chosen_nodes(topology, os_ids)?;
+        pus = drop_all(dropped, &pus, DropReason::OtherNode, |pu| {
+            !is_chosen[pu.node]
+        });
+    } else if pus.is_empty() {
+        return Err(PlanError::NoAllowedCpu);
+    }
+    if !request.isolated {
+        let cpus: Vec<usize> = pus.iter().map(|pu| pu.cpu).collect();
+        let kept = without_isolated(&cpus, topology.isolated_cpus());
+        pus = drop_all(dropped, &pus, DropReason::Isolated, |pu| {
+            !kept.contains(&pu.cpu)
+        });
+    }
+    if request.threads == Threads::Never {
+        let first_of = |core| pus.iter().find(|pu| pu.core == core).map(|pu| pu.cpu);
+        let kept: Vec<usize> = pus.iter().filter_map(|pu| first_of(pu.core)).collect();
+        pus = drop_all(dropped, &pus, DropReason::Sibling, |pu| {
+            !kept.contains(&pu.cpu)
+        });
+    }
+    Ok(pus)
+}
+
+/// For each node of the machine whether it is in the list.
+fn chosen_nodes(topology: &Topology, os_ids: &[u32]) -> Result<Vec<bool>, PlanError> {
     if os_ids.is_empty() {
         return Err(PlanError::NoNodes);
     }
@@ -269,11 +423,11 @@ fn usable_pus<'a>(topology: &'a Topology, request: &Request) -> Result<Vec<&'a P
         }
         is_chosen[position] = true;
     }
-    Ok(allowed.filter(|pu| is_chosen[pu.node]).collect())
+    Ok(is_chosen)
 }
 
 /// The CPUs of `n_ps` Ps; one CPU more than once where there are too few.
-fn spread<'a>(pus: &[&'a Pu], n_ps: usize) -> Vec<&'a Pu> {
+fn spread<'a>(topology: &Topology, pus: &[&'a Pu], n_ps: usize, threads: Threads) -> Vec<&'a Pu> {
     let mut on_pu = vec![0_usize; pus.len()];
     let mut on_core = Counts::default();
     let mut on_node = Counts::default();
@@ -282,10 +436,15 @@ fn spread<'a>(pus: &[&'a Pu], n_ps: usize) -> Vec<&'a Pu> {
     let mut chosen = Vec::with_capacity(n_ps);
     for _ in 0..n_ps {
         let cost = |&(position, pu): &(usize, &&Pu)| {
+            let (on_core, on_node) = (on_core.of(pu.core), on_node.of(pu.node));
+            let together = threads == Threads::Together;
             (
                 on_pu[position],
-                on_core.of(pu.core),
-                on_node.of(pu.node),
+                if together { 0 } else { on_core },
+                Reverse(topology.cores()[pu.core].performance),
+                on_node,
+                // A core in use, with a thread to spare, before an unused one.
+                together && on_core == 0,
                 pu.l3.map_or(0, |l3| on_l3.of(l3)),
                 pu.l2.map_or(0, |l2| on_l2.of(l2)),
                 (pu.node, pu.l3, pu.l2, pu.core, pu.cpu),
@@ -321,16 +480,21 @@ impl Counts {
 }
 
 /// As [`spread`], but node after node.
-fn pack<'a>(topology: &Topology, pus: &[&'a Pu], n_ps: usize) -> Vec<&'a Pu> {
+fn pack<'a>(topology: &Topology, pus: &[&'a Pu], n_ps: usize, threads: Threads) -> Vec<&'a Pu> {
     let node_order = nearest_first(topology, pus);
     let rank = |node| node_order.iter().position(|&other| other == node);
     let mut siblings = Counts::default();
     let mut ordered = Vec::with_capacity(pus.len());
     for &pu in pus {
         // How many CPUs of its core come before it.
-        let sibling = siblings.of(pu.core);
+        let sibling = match threads {
+            Threads::Last | Threads::Never => siblings.of(pu.core),
+            Threads::Together => 0,
+        };
         siblings.add(pu.core);
-        ordered.push(((rank(pu.node), sibling, pu.l3, pu.l2, pu.core, pu.cpu), pu));
+        let slower = Reverse(topology.cores()[pu.core].performance);
+        let place = (pu.l3, pu.l2, pu.core, pu.cpu);
+        ordered.push(((rank(pu.node), sibling, slower, place), pu));
     }
     ordered.sort_by_key(|&(key, _)| key);
     ordered
@@ -367,6 +531,7 @@ fn number(topology: &Topology, chosen: &[&Pu]) -> Plan {
     let mut plan = Plan {
         nodes: Vec::new(),
         ps: Vec::with_capacity(chosen.len()),
+        dropped: Vec::new(),
     };
     for (index, pu) in chosen.iter().enumerate() {
         if plan.nodes.last().is_none_or(|node| node.index != pu.node) {
@@ -375,6 +540,7 @@ fn number(topology: &Topology, chosen: &[&Pu]) -> Plan {
                 os_id,
                 index: pu.node,
                 ps: Vec::new(),
+                memory_node: memory_node(topology, pu.node),
             });
         }
         let node = plan.nodes.len() - 1;
@@ -391,6 +557,18 @@ fn number(topology: &Topology, chosen: &[&Pu]) -> Plan {
         });
     }
     plan
+}
+
+/// OS id of the node whose memory the CPUs of a node should use.
+fn memory_node(topology: &Topology, node: usize) -> Option<u32> {
+    let nodes = topology.nodes();
+    let with_memory = (0..nodes.len()).filter(|&other| nodes[other].has_memory);
+    // A node is the nearest to itself, though another may be as near.
+    let far = |&other: &usize| {
+        let memory_only = nodes[other].cpus.is_empty();
+        (memory_only, topology.distance(node, other), other != node)
+    };
+    with_memory.min_by_key(far).map(|node| nodes[node].os_id)
 }
 
 /// For each node how many level 3 caches its Ps are under, and for each P which of them is its own.

@@ -37,6 +37,8 @@ pub(crate) fn read(root: &Path) -> Result<Facts, Error> {
         source,
         pus,
         offline_cpus: Vec::new(),
+        isolated_cpus: Vec::new(),
+        limits: None,
         nodes: Vec::new(),
         distances: None,
     };
@@ -44,8 +46,8 @@ pub(crate) fn read(root: &Path) -> Result<Facts, Error> {
     Ok(facts)
 }
 
-/// Adds what only sysfs knows: every node with its memory, which CPUs are where, the distances, and
-/// the offline CPUs.
+/// Adds what only sysfs knows: every node with its memory, which CPUs are where, the distances, the
+/// offline and the isolated CPUs, and how fast a kind of core is.
 pub(crate) fn complete(root: &Path, facts: &mut Facts) {
     let online: BTreeSet<usize> = facts.pus.iter().map(|pu| pu.cpu).collect();
     let cpu_dir = root.join("sys/devices/system/cpu");
@@ -54,6 +56,14 @@ pub(crate) fn complete(root: &Path, facts: &mut Facts) {
         .into_iter()
         .filter(|cpu| !online.contains(cpu))
         .collect();
+    facts.isolated_cpus = read_list(&cpu_dir.join("isolated")).unwrap_or_default();
+    let kinds = core_kinds(root);
+    for pu in &mut facts.pus {
+        pu.performance = match kinds.get(&pu.cpu) {
+            Some(&rank) => rank,
+            None => capacity(&cpu_dir, pu.cpu).unwrap_or(pu.performance),
+        };
+    }
 
     let node_dir = root.join("sys/devices/system/node");
     let ids = node_ids(&node_dir);
@@ -116,7 +126,28 @@ fn pu_facts(cpu_dir: &Path, cpu: usize, online: &BTreeSet<usize>) -> PuFacts {
         l3: caches.get(&3).copied(),
         nodes: Vec::new(),
         allowed: true,
+        performance: 0,
     }
+}
+
+/// Intel's hybrid processors: a unit of performance counters for each kind of core.
+fn core_kinds(root: &Path) -> BTreeMap<usize, u32> {
+    let mut kinds = BTreeMap::new();
+    for (rank, unit) in ["cpu_lowpower", "cpu_atom", "cpu_core"]
+        .into_iter()
+        .enumerate()
+    {
+        let cpus = read_list(&root.join("sys/devices").join(unit).join("cpus"));
+        kinds.extend(cpus.into_iter().flatten().map(|cpu| (cpu, 1 + rank as u32)));
+    }
+    kinds
+}
+
+/// Arm's big and little cores: how much work one does, 1024 for the fastest.
+fn capacity(cpu_dir: &Path, cpu: usize) -> Option<u32> {
+    read_text(&cpu_dir.join(format!("cpu{cpu}/cpu_capacity")))?
+        .parse()
+        .ok()
 }
 
 /// The caches of a CPU that hold data, by level.

@@ -5,7 +5,7 @@
 //! offline CPU, CPUs that are not allowed, a node of one CPU without L3, a node without memory, one
 //! without CPUs, level 2 caches shared by cores, asymmetric distances.
 
-use windlass_topology::{Policy, Request, Topology, plan, render};
+use windlass_topology::{Request, Topology, plan, render};
 
 use crate::util::{check_plan, expect, recorded, synthetic};
 
@@ -72,8 +72,7 @@ fn a_package_with_sixteen_l3s() {
     let machine = synthetic("pack:1 [numa] l3:16 core:4 pu:1");
     let request = Request {
         n_ps: Some(32),
-        policy: Policy::Spread,
-        nodes: None,
+        ..Request::default()
     };
     check("sixteen-l3s", &machine, &request);
 }

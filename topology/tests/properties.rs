@@ -3,7 +3,9 @@
 use std::sync::OnceLock;
 
 use proptest::prelude::*;
-use windlass_topology::{PlanError, Policy, Request, Topology, plan};
+use windlass_topology::{
+    PlanError, Policy, Request, Threads, Topology, placement::usable_cpus, plan,
+};
 
 use crate::util::{check_plan, synthetic};
 
@@ -48,13 +50,14 @@ prop_compose! {
         n_ps in prop::option::of(1_usize..70),
         nodes in prop::option::of(prop::collection::vec(0_u32..8, 1..4)),
         pack in any::<bool>(),
+        threads in prop::sample::select(vec![Threads::Last, Threads::Never, Threads::Together]),
     ) -> (Topology, Request) {
         let machine = machines()[which].with_distances(&rows).unwrap();
         let pus = machine.pus().iter().zip(keep);
         let cpus: Vec<usize> = pus.filter(|(_, keep)| *keep).map(|(pu, _)| pu.cpu).collect();
         let machine = machine.restrict_to_cpus(&cpus).unwrap_or(machine);
         let policy = if pack { Policy::Pack } else { Policy::Spread };
-        (machine, Request { n_ps, nodes, policy })
+        (machine, Request { n_ps, nodes, policy, threads, isolated: false })
     }
 }
 
@@ -63,12 +66,9 @@ proptest! {
     fn plans_hold_together((machine, request) in cases()) {
         match plan(&machine, &request) {
             Ok(plan) => {
-                // `nodes` makes the usable CPUs fewer than the allowed ones.
-                let usable = |cpu: &usize| {
-                    let os_id = machine.nodes()[machine.pu(*cpu).unwrap().node].os_id;
-                    request.nodes.as_ref().is_none_or(|nodes| nodes.contains(&os_id))
-                };
-                let usable: Vec<usize> = machine.allowed_cpus().into_iter().filter(usable).collect();
+                let usable = usable_cpus(&machine, &request).unwrap();
+                check_usable(&machine, &request, &usable);
+                check_dropped(&machine, &plan);
                 prop_assert_eq!(plan.ps.len(), request.n_ps.unwrap_or(usable.len()));
                 prop_assert!(plan.ps.iter().all(|p| usable.contains(&p.cpu)));
                 let machine = machine.restrict_to_cpus(&usable).unwrap();
@@ -104,6 +104,38 @@ proptest! {
             check_plan(&machine, &plan(&machine, &Request::default()).unwrap());
         }
     }
+}
+
+/// Allowed CPUs of the nodes asked for, all of them or one for each core.
+fn check_usable(machine: &Topology, request: &Request, usable: &[usize]) {
+    let on_node = |cpu: &usize| {
+        let os_id = machine.nodes()[machine.pu(*cpu).unwrap().node].os_id;
+        request
+            .nodes
+            .as_ref()
+            .is_none_or(|nodes| nodes.contains(&os_id))
+    };
+    let core = |cpu: &usize| machine.pu(*cpu).unwrap().core;
+    let mut expected: Vec<usize> = machine.allowed_cpus();
+    expected.retain(on_node);
+    if request.threads == Threads::Never {
+        let mut cores = std::collections::BTreeSet::new();
+        expected.retain(|cpu| cores.insert(core(cpu)));
+    }
+    assert_eq!(usable, expected);
+}
+
+/// Every CPU either has a P or a reason, never both.
+fn check_dropped(machine: &Topology, plan: &windlass_topology::Plan) {
+    let with_p = plan.ps.iter().map(|p| p.cpu);
+    let mut with_p: Vec<usize> = with_p.collect();
+    with_p.dedup();
+    let mut all: Vec<usize> = plan.dropped.iter().map(|dropped| dropped.cpu).collect();
+    assert!(all.is_sorted_by(|a, b| a < b));
+    all.extend(with_p);
+    all.sort_unstable();
+    let cpus: Vec<usize> = machine.pus().iter().map(|pu| pu.cpu).collect();
+    assert_eq!(all, cpus);
 }
 
 /// No CPU has two Ps more than another; one core of a machine has two only when all have one.
