@@ -39,9 +39,14 @@ mod hwloc;
 mod machine;
 mod sysfs;
 
+pub mod diff;
+#[cfg(feature = "cli")]
+pub mod doctor;
 pub mod limits;
+pub mod measure;
 pub mod placement;
 pub mod render;
+pub mod steal;
 
 pub use cpulist::{format_cpu_list, parse_cpu_list};
 pub use error::Error;
