@@ -129,6 +129,8 @@ const DOORS: &[(&str, &[&str])] = &[
             // The entries that the operations fill, and a completion's flags.
             "src/io/op.rs",
             "src/io/fd.rs",
+            // The doctor asks what a ring could do, and runs nothing on it.
+            "topology/src/doctor/uring.rs",
         ],
     ),
     ("hwloc2", &["topology/src/hwloc.rs"]),
@@ -149,6 +151,7 @@ const LIBC: &[&str] = &[
     "src/netpoll/sqe.rs",
     "src/sched/cancel.rs",
     "topology/src/affinity.rs",
+    "topology/src/doctor/kernel.rs",
 ];
 
 /// Where unsafe code is allowed.
@@ -188,6 +191,7 @@ const UNSAFE: &[&str] = &[
     "src/sys/uring.rs",
     "src/task.rs",
     "topology/src/affinity.rs",
+    "topology/src/doctor/kernel.rs",
     "topology/src/hwloc.rs",
 ];
 

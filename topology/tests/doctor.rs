@@ -18,6 +18,8 @@ fn operation(name: &'static str, is_required: bool, is_supported: bool) -> Opera
     }
 }
 
+type Spoil = Box<dyn Fn(&mut Host)>;
+
 /// A host on which nothing is amiss.
 fn healthy() -> Host {
     let many = Some(Rlimit {
@@ -79,13 +81,21 @@ fn a_healthy_host_has_nothing_to_improve() {
 #[test]
 fn each_fault_is_found_and_has_a_cure() {
     let two_nodes = synthetic("numa:2 pu:2");
-    let cases: Vec<(&str, Status, &str, Box<dyn Fn(&mut Host)>)> = vec![
+    let cases: Vec<(&str, Status, &str, Spoil)> = vec![
         (
             "kernel",
             Status::Failure,
             "5.15.0 is too old",
             Box::new(|host| {
                 host.kernel = "5.15.0".to_owned();
+            }),
+        ),
+        (
+            "kernel",
+            Status::Warning,
+            "older than what",
+            Box::new(|host| {
+                host.kernel = "6.0.0".to_owned();
             }),
         ),
         (

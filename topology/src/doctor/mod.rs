@@ -108,6 +108,12 @@ fn release(host: &Host) -> Finding {
             format!("{kernel} is too old for the rings of a runtime"),
         )
         .cure("Linux 6.1 or later; everything is there from 6.13 on"),
+        version if version < (6, 1) => finding(
+            "kernel",
+            Status::Warning,
+            format!("{kernel} is older than what windlass is tested on"),
+        )
+        .cure("Linux 6.1 or later; everything is there from 6.13 on"),
         version if version < (6, 13) => finding(
             "kernel",
             Status::Note,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::words::{
-    bytes, cache_title, core_title, count, cpu_note, level_name, node_title, package_name, source,
+    cache_title, core_title, count, cpu_note, level_name, memory, node_title, package_name, source,
     summary,
 };
 use crate::{LevelKind, Plan, Topology, measure::Measured, steal};
@@ -128,37 +128,43 @@ fn one_thief(graph: &mut Graph, plan: &Plan, thief: usize) {
     }
 }
 
+/// What is the same from either end is one line.
 fn all_thieves(graph: &mut Graph, plan: &Plan) {
-    for p in &plan.ps {
-        let nearest = p
-            .levels
-            .iter()
-            .find(|level| level.kind != LevelKind::Remote);
-        let Some(level) = nearest else { continue };
-        for victim in &level.victims {
+    let nearest = |p: usize| {
+        let levels = plan.ps[p].levels.first();
+        levels.filter(|level| level.kind != LevelKind::Remote)
+    };
+    for p in 0..plan.ps.len() {
+        let Some(level) = nearest(p) else { continue };
+        for &victim in &level.victims {
+            let is_mutual = nearest(victim).is_some_and(|level| level.victims.contains(&p));
+            if is_mutual && victim < p {
+                continue;
+            }
             let label = level_name(level.kind);
+            let ends = if is_mutual { "both" } else { "forward" };
             graph.line(format_args!(
-                "p{} -> p{victim} [label=\"{label}\"];",
-                p.index
+                "p{p} -> p{victim} [label=\"{label}\", dir={ends}];"
             ));
         }
     }
-    for node in &plan.nodes {
-        let first = node.ps[0];
-        for level in &plan.ps[first].levels {
-            if level.kind != LevelKind::Remote {
+    let distance = |from: usize, to: usize| {
+        let mut levels = plan.ps[plan.nodes[from].ps[0]].levels.iter();
+        let level = levels.find(|level| level.victims.contains(&plan.nodes[to].ps[0]));
+        level.map_or(0, |level| level.distance)
+    };
+    for (from, a) in plan.nodes.iter().enumerate() {
+        for (to, b) in plan.nodes.iter().enumerate() {
+            let (there, back) = (distance(from, to), distance(to, from));
+            if from == to || (there == back && to < from) {
                 continue;
             }
-            let mut others: Vec<usize> = level.victims.iter().map(|&v| plan.ps[v].node).collect();
-            others.sort_unstable();
-            others.dedup();
-            for other in others {
-                graph.line(format_args!(
-                    "p{first} -> p{} [label=\"remote {}\", style=dashed, \
-                     ltail=cluster_node{}, lhead=cluster_node{}];",
-                    plan.nodes[other].ps[0], level.distance, node.index, plan.nodes[other].index
-                ));
-            }
+            let ends = if there == back { "both" } else { "forward" };
+            graph.line(format_args!(
+                "p{} -> p{} [label=\"remote {there}\", style=dashed, dir={ends}, \
+                 ltail=cluster_node{}, lhead=cluster_node{}];",
+                a.ps[0], b.ps[0], a.index, b.index
+            ));
         }
     }
 }
@@ -169,8 +175,7 @@ pub fn distances(topology: &Topology, measured: Option<&Measured>) -> String {
     let mut graph = Graph::new("digraph", "distances");
     for (position, node) in topology.nodes().iter().enumerate() {
         let cpus = count(node.cpus.len(), "CPU");
-        let memory = bytes(node.memory_bytes);
-        let title = format!("node {}\n{cpus}, {memory}", node.os_id);
+        let title = format!("node {}\n{cpus}, {}", node.os_id, memory(node));
         graph.node(&format!("node{position}"), &title, "shape=box");
     }
     let time = |from: u32, to: u32| {
@@ -234,7 +239,10 @@ struct Graph {
 impl Graph {
     fn new(kind: &str, name: &str) -> Self {
         Self {
-            text: format!("{kind} {name} {{\ncompound=true;\nnode [fontname=Helvetica];\n"),
+            text: format!(
+                "{kind} {name} {{\ncompound=true;\ngraph [fontname=Helvetica];\n\
+                 node [fontname=Helvetica];\nedge [fontname=Helvetica];\n"
+            ),
             n_ids: 0,
         }
     }
