@@ -77,7 +77,13 @@ pub(crate) fn xml_file(path: &Path) -> Result<Facts, Error> {
         )));
     }
     fs::File::open(path).map_err(io_error)?;
-    let not_hwloc = || Error::Hwloc(format!("{} is not hwloc's XML", path.display()));
+    let not_hwloc = || {
+        let path = path.display();
+        Error::Hwloc(format!(
+            "{path} is not hwloc's XML, or of a newer version; lstopo --export-xml-flags v2 writes \
+             what all read"
+        ))
+    };
     let path_text = if path == OsStr::new("-") {
         b"./-"
     } else {

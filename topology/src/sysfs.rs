@@ -258,8 +258,32 @@ fn read_text(path: &Path) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
+/// A list of CPUs; where it is missing or spoilt, as in old recordings, the mask that says the same in
+/// a file of another name.
 fn read_list(path: &Path) -> Option<Vec<usize>> {
-    parse_cpu_list(&fs::read_to_string(path).ok()?)
+    let list = fs::read_to_string(path).ok();
+    if let Some(cpus) = list.and_then(|list| parse_cpu_list(&list)) {
+        return Some(cpus);
+    }
+    let name = path.file_name()?.to_str()?;
+    let mask = match name.strip_suffix("_list") {
+        Some("shared_cpu") => "shared_cpu_map",
+        Some(mask) => mask,
+        None if name == "cpulist" => "cpumap",
+        None => return None,
+    };
+    parse_mask(&read_text(&path.with_file_name(mask))?)
+}
+
+/// `00000001,ffff0000`: words of 32 bits, the highest first.
+fn parse_mask(text: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for (nth, word) in text.rsplit(',').enumerate() {
+        let word = u32::from_str_radix(word.trim(), 16).ok()?;
+        let ids = (0..32).filter(|bit| word >> bit & 1 == 1);
+        cpus.extend(ids.map(|bit| nth * 32 + bit));
+    }
+    Some(cpus)
 }
 
 /// `MemTotal:  16 kB`, with or without `Node 0` before it.
@@ -283,4 +307,18 @@ fn parse_size(text: &str) -> Option<u64> {
         _ => return None,
     };
     digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_are_lists_too() {
+        assert_eq!(parse_mask("f"), Some(vec![0, 1, 2, 3]));
+        assert_eq!(parse_mask("00000001,80000000\n"), Some(vec![31, 32]));
+        assert_eq!(parse_mask("0"), Some(Vec::new()));
+        assert_eq!(parse_mask("x,1"), None);
+        assert_eq!(parse_mask(""), None);
+    }
 }

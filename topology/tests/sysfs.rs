@@ -259,3 +259,31 @@ fn kinds_of_cores_and_isolated_cpus() {
     assert_eq!(machine.isolated_cpus(), [3]);
     assert_eq!(machine.limits(), None);
 }
+
+#[test]
+fn old_recordings_have_masks() {
+    let dir = Dir::new();
+    for cpu in [0, 1, 2, 3] {
+        let at = |name: &str| format!("sys/devices/system/cpu/cpu{cpu}/{name}");
+        let core = if cpu < 2 { "3\n" } else { "0000000c\n" };
+        dir.write(&at("topology/thread_siblings"), core);
+        dir.write(&at("topology/core_siblings"), "f\n");
+        dir.write(&at("cache/index0/level"), "3\n");
+        dir.write(&at("cache/index0/shared_cpu_map"), core);
+    }
+    dir.write("sys/devices/system/node/node0/cpumap", "00000003\n");
+    // A list that is no list is as good as none.
+    dir.write("sys/devices/system/node/node1/cpulist", "2-3\n\0\n");
+    dir.write("sys/devices/system/node/node1/cpumap", "0000000c\n");
+    let machine = Topology::from_sysfs(dir.path()).unwrap();
+    assert_eq!(
+        shown(&machine),
+        [
+            "0@0: smt 10 [1] remote 20 [2, 3]",
+            "1@0: smt 10 [0] remote 20 [2, 3]",
+            "2@1: smt 10 [3] remote 20 [0, 1]",
+            "3@1: smt 10 [2] remote 20 [0, 1]",
+        ]
+    );
+    assert_eq!((machine.packages().len(), machine.l3s().len()), (1, 2));
+}
