@@ -255,14 +255,16 @@ fn numbered_entries(dir: &Path, prefix: &str) -> impl Iterator<Item = u32> + use
 }
 
 fn read_text(path: &Path) -> Option<String> {
-    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+    let text = fs::read_to_string(path).ok()?;
+    // Some recorders add a zero byte.
+    let is_around = |c: char| c.is_whitespace() || c == '\0';
+    Some(text.trim_matches(is_around).to_owned())
 }
 
 /// A list of CPUs; where it is missing or spoilt, as in old recordings, the mask that says the same in
 /// a file of another name.
 fn read_list(path: &Path) -> Option<Vec<usize>> {
-    let list = fs::read_to_string(path).ok();
-    if let Some(cpus) = list.and_then(|list| parse_cpu_list(&list)) {
+    if let Some(cpus) = read_text(path).and_then(|list| parse_cpu_list(&list)) {
         return Some(cpus);
     }
     let name = path.file_name()?.to_str()?;

@@ -271,9 +271,9 @@ fn old_recordings_have_masks() {
         dir.write(&at("cache/index0/level"), "3\n");
         dir.write(&at("cache/index0/shared_cpu_map"), core);
     }
-    dir.write("sys/devices/system/node/node0/cpumap", "00000003\n");
+    dir.write("sys/devices/system/node/node0/cpumap", "00000003\n\0");
     // A list that is no list is as good as none.
-    dir.write("sys/devices/system/node/node1/cpulist", "2-3\n\0\n");
+    dir.write("sys/devices/system/node/node1/cpulist", "no list");
     dir.write("sys/devices/system/node/node1/cpumap", "0000000c\n");
     let machine = Topology::from_sysfs(dir.path()).unwrap();
     assert_eq!(
