@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{LevelKind, Plan};
+use crate::{Level, LevelKind, Plan};
 
 /// How far a P is from another in steal order: 0 is itself, 1 its nearest level, and so on.
 ///
@@ -84,9 +84,16 @@ type WakeKey = (LevelKind, u32, usize);
 /// Where a thief has a victim in its order.
 fn wake_key(plan: &Plan, thief: usize, victim: usize) -> Option<WakeKey> {
     let levels = &plan.ps[thief].levels;
-    let position = levels
-        .iter()
-        .position(|level| level.victims.contains(&victim))?;
+    // Victims go upwards from the thief and round the end.
+    let n_ps = plan.ps.len();
+    let way = |p: &usize| (p + n_ps - thief) % n_ps;
+    let has_victim = |level: &Level| {
+        level
+            .victims
+            .binary_search_by_key(&way(&victim), way)
+            .is_ok()
+    };
+    let position = levels.iter().position(has_victim)?;
     let kind = levels[position].kind;
     let first = levels.iter().position(|level| level.kind == kind)?;
     let nth = match kind {
