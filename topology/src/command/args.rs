@@ -33,18 +33,47 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// The machine, its limits and its kernel on one screen
+    #[command(after_help = "\
+Examples:
+  windlass-topology show --recorded server.json
+  windlass-topology show --format json | jq .plan.dropped")]
     Show(Show),
     /// Package, node, L3, L2, core, CPU as an indented tree
+    #[command(after_help = "\
+Examples:
+  windlass-topology tree
+  windlass-topology tree --format dot | dot -Tpng >machine.png")]
     Tree(Tree),
     /// The same as nested boxes
+    #[command(after_help = "\
+Examples:
+  windlass-topology art --width 200
+  windlass-topology art --synthetic 'pack:2 [numa] l3:2 core:4 pu:2' --ascii")]
     Art(Art),
     /// Where each P goes, and which CPUs get none and why
+    #[command(after_help = "\
+Examples:
+  windlass-topology ps --procs 6 --threads never
+  windlass-topology ps --nodes 1 --policy pack --format svg >ps.svg")]
     Ps(Ps),
     /// Whom each P steals from and wakes, nearest first
+    #[command(after_help = "\
+Examples:
+  windlass-topology steal 3
+  windlass-topology steal --matrix --synthetic 'numa:4 core:2 pu:2'
+  windlass-topology steal --format svg >matrix.svg")]
     Steal(Steal),
     /// How far the nodes are from one another
+    #[command(after_help = "\
+Examples:
+  windlass-topology distances --measured
+  windlass-topology distances --measured --format svg >distances.svg")]
     Distances(Distances),
     /// What limits the number of processors, and which limit binds
+    #[command(after_help = "\
+Examples:
+  windlass-topology limits
+  taskset -c 0-3 windlass-topology limits")]
     Limits(Limits),
     /// Whether this host is fit for windlass; exit code 1 if it is not
     #[command(after_help = "\
@@ -60,6 +89,10 @@ Examples:
   windlass-topology diff 'synthetic:numa:2 core:8 pu:2' server.json")]
     Diff(Diff),
     /// Write this machine as JSON, for --recorded elsewhere; with nothing private in it
+    #[command(after_help = "\
+Examples:
+  windlass-topology record >server.json
+  windlass-topology ps --recorded server.json")]
     Record(Record),
     /// Write the manual page, of this program or of one of its commands
     Man(Man),

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use super::{
     blocks::{BlockKind, Metrics, Placed, blocks, longest_core_title, place},
-    tables::{dropped, origin},
+    tables::{dropped, origin, wakes},
     words::{count, cpu_note, level_name, source, summary},
 };
 use crate::{Level, LevelKind, Plan, Pu, Topology, measure::Measured, steal};
@@ -133,9 +133,12 @@ pub fn steal(topology: &Topology, plan: &Plan, thief: usize) -> String {
         }
     };
     let mut notes: Vec<Note> = levels.iter().enumerate().map(note).collect();
-    let wakes = steal::wake_order(plan, thief);
-    let wakes: Vec<String> = wakes.iter().map(|group| list(&group.ps, 6)).collect();
-    notes.push(Note::plain(format!("wakes: {}", wakes.join(" | "))));
+    let wakes = wakes(plan, thief, |ps| list(ps, 6));
+    let beyond = match wakes.contains("||") {
+        true => "; beyond || only where its node has no idle P",
+        false => "",
+    };
+    notes.push(Note::plain(format!("wakes: {wakes}{beyond}")));
     let title = format!("Whom P{thief} steals from ({})", source(topology));
     let subtitle = "from near to far; a random start inside each level";
     floor_plan(topology, &title, subtitle, &cell, &notes)

@@ -245,12 +245,31 @@ pub fn steal_order(plan: &Plan, only: Option<usize>, paint: Paint) -> String {
                 list(&level.victims)
             );
         }
-        let wakes = steal::wake_order(plan, p.index);
-        let wakes: Vec<String> = wakes.iter().map(|group| list(&group.ps)).collect();
-        let _ = writeln!(out, "    {:<10}: {}", "wakes", wakes.join(" | "));
+        let wakes = wakes(plan, p.index, list);
+        let _ = writeln!(out, "    {:<10}: {wakes}", "wakes");
     }
     out.push_str(&gate(plan, only, paint));
     out
+}
+
+/// Whom a P wakes, in groups that are equally good; beyond `||` are other nodes.
+pub(crate) fn wakes(plan: &Plan, waker: usize, list: impl Fn(&[usize]) -> String) -> String {
+    let groups = steal::wake_order(plan, waker);
+    let (near, far): (Vec<_>, Vec<_>) = groups
+        .iter()
+        .partition(|group| group.kind != LevelKind::Remote);
+    let join = |groups: Vec<&steal::WakeGroup>| {
+        let lists: Vec<String> = groups.iter().map(|group| list(&group.ps)).collect();
+        lists.join(" | ")
+    };
+    let is_local = far.is_empty();
+    let wakes = format!("{} || {}", join(near), join(far));
+    let wakes = if is_local {
+        wakes.trim_end_matches(" || ")
+    } else {
+        wakes.trim_start()
+    };
+    wakes.to_owned()
 }
 
 /// What must hold before a P of these takes from another node; nothing on a machine of one node.
@@ -276,9 +295,11 @@ fn gate(plan: &Plan, only: Option<usize>, paint: Paint) -> String {
     format!(
         "{}: two sweeps of the own node found nothing, the own ring is reaped and the own node\n  \
          queue empty, no other P steals between the two nodes, and the victim's node has more\n  \
-         runnable goroutines than idle Ps, or its oldest has waited {}\n",
+         runnable goroutines than idle Ps, or its oldest has waited {}\n\
+         {}: beyond || only where the own node has no idle P, and more work than Ps\n",
         paint.title("gate"),
-        waits.join(", ")
+        waits.join(", "),
+        paint.title("wakes")
     )
 }
 
