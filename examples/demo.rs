@@ -48,7 +48,10 @@ fn main() -> io::Result<()> {
     // SAFETY: no goroutine of this program keeps a thread-local borrow across a call that parks.
     let runtime = unsafe { builder.build()? };
     println!("{}", render::tree(runtime.topology(), Paint::Plain));
-    println!("{}", render::placement(runtime.topology(), runtime.plan(), Paint::Plain));
+    println!(
+        "{}",
+        render::placement(runtime.topology(), runtime.plan(), Paint::Plain)
+    );
     println!("{n_connections} connections over loopback, clients and server in this process");
 
     let handle = runtime.handle();

@@ -5,12 +5,12 @@ use std::cmp::Reverse;
 use super::types::{DropReason, DroppedCpu, PlanError, Request, Threads};
 use crate::{Pu, Topology};
 
-/// OS ids of the CPUs that Ps may be put on by this request, ascending; [`plan`] puts one on each
+/// OS ids of the CPUs that Ps may be put on by this request, ascending; [`plan`](super::plan) puts one on each
 /// unless the request says how many.
 ///
 /// # Errors
 ///
-/// As [`plan`].
+/// As [`plan`](super::plan).
 ///
 /// # Examples
 ///

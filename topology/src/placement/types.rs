@@ -158,7 +158,8 @@ pub struct PlannedP {
 pub struct Level {
     /// What they share with it.
     pub kind: LevelKind,
-    /// Distance from its node to theirs, as in [`Topology::distance`](crate::Topology::distance); 10 is local.
+    /// Distance from its node to theirs, as in [`Topology::distance`](crate::Topology::distance);
+    /// 10 is local.
     pub distance: u32,
     /// Positions in [`Plan::ps`], upwards from the P's own and round the end, so that without a
     /// random start thieves still begin at different victims.
