@@ -586,3 +586,31 @@ fn a_changed_mask_is_planned_anew() {
         "cannot restrict the machine: none of the CPUs 99 is online"
     );
 }
+
+#[test]
+fn hwloc_kinds_of_cores_count_if_they_name_a_design() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/machines/two-nodes.xml");
+    let text = std::fs::read_to_string(file).unwrap();
+    let dir = util::Dir::new();
+    // CPUs 0-3 are fast; the others are slow, or only clocked lower.
+    let performance = |name: &str, values: [&str; 2]| {
+        let kind = |cpus: &str, rank: u32, value: &str| {
+            format!(
+                "<cpukind cpuset=\"{cpus}\" forced_efficiency=\"{rank}\">\
+                 <info name=\"{name}\" value=\"{value}\"/></cpukind>"
+            )
+        };
+        let kinds = kind("0x000000f0", 0, values[0]) + &kind("0x0000000f", 1, values[1]);
+        let text = text.replace("</topology>", &format!("{kinds}</topology>"));
+        dir.write("machine.xml", &text);
+        let machine = Topology::from_xml_file(dir.path().join("machine.xml")).unwrap();
+        let cores = machine.cores().iter();
+        cores.map(|core| core.performance).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        performance("CoreType", ["IntelAtom", "IntelCore"]),
+        [1, 1, 0, 0]
+    );
+    assert_eq!(performance("LinuxCapacity", ["446", "1024"]), [1, 1, 0, 0]);
+    assert_eq!(performance("FrequencyMaxMHz", ["2000", "3000"]), [0; 4]);
+}
