@@ -13,7 +13,7 @@ use std::{fs, path::Path};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Request, Topology, affinity,
+    Request, Source, Topology, affinity,
     cgroup::{Cgroups, Group},
     parse_cpu_list,
     placement::{MAX_PS, without_isolated},
@@ -205,9 +205,11 @@ pub fn cpu_quota_below(root: &Path) -> Option<f64> {
 }
 
 /// How many Ps a runtime should have on this machine: its allowed CPUs without isolated ones, capped
-/// by the quota it was read with.
+/// by the quota.
 ///
-/// The result is at least 1 and at most [`MAX_PS`].
+/// On [`Source::ThisMachine`] the quota is read anew, so that whoever asks again follows its
+/// changes; of a recorded machine it is that of the recorder. The result is at least 1 and at most
+/// [`MAX_PS`].
 ///
 /// # Examples
 ///
@@ -222,7 +224,11 @@ pub fn cpu_quota_below(root: &Path) -> Option<f64> {
 pub fn default_processors(topology: &Topology) -> usize {
     let n_usable =
         crate::placement::usable_cpus(topology, &Request::default()).map_or(1, |cpus| cpus.len());
-    capped_processors(n_usable, topology.limits().and_then(|limits| limits.quota))
+    let quota = match topology.source() {
+        Source::ThisMachine => cpu_quota(),
+        _ => topology.limits().and_then(|limits| limits.quota),
+    };
+    capped_processors(n_usable, quota)
 }
 
 /// The number of processors for so many usable CPUs and this quota.
