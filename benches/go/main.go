@@ -15,7 +15,7 @@ import (
 const usage = `usage: gobench WORKLOAD
        gobench SERVER [ADDRESS]
 
-workloads: yield spawn-one spawn-batch ping-pong skynet
+workloads: yield spawn-one spawn-batch ping-pong skynet mutex-alone mutex-contended
            latency-busy parked-memory spawned-memory sleep-overshoot
 servers:   echo http http-raw
 
@@ -29,6 +29,9 @@ var micros = map[string]func() (operations int){
 	"spawn-batch": spawnBatch,
 	"ping-pong":   pingPong,
 	"skynet":      skynet,
+
+	"mutex-alone":     mutexAlone,
+	"mutex-contended": mutexContended,
 }
 
 var programs = map[string]func(){

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use windlass_benches::process;
 use windlass_benches::runtimes::{self, Name};
-use windlass_benches::workloads::{ping_pong, skynet, spawn_join, yields};
+use windlass_benches::workloads::{mutex, ping_pong, skynet, spawn_join, yields};
 
 // The sizes are those of benches/go.
 const YIELD_TASKS: usize = 1_000;
@@ -20,6 +20,9 @@ const SPAWN_BATCH: usize = 1_000;
 const SPAWN_BATCHES: u64 = 200;
 const ROUND_TRIPS: u64 = 200_000;
 const LEAVES: u64 = 1_000_000;
+const MUTEX_ALONE: u64 = 10_000_000;
+const MUTEX_TASKS: usize = 64;
+const MUTEX_ROUNDS: u64 = 20_000;
 
 /// A workload is repeated for so long, at least.
 const DURATION: Duration = Duration::from_secs(1);
@@ -44,6 +47,10 @@ enum Workload {
     PingPong,
     /// Per leaf: a tree of tasks with 1,000,000 leaves.
     Skynet,
+    /// Per lock and unlock: nobody else at the lock.
+    MutexAlone,
+    /// Per lock and unlock: 64 tasks at one lock.
+    MutexContended,
 }
 
 impl Workload {
@@ -55,6 +62,8 @@ impl Workload {
             Workload::SpawnBatch => (SPAWN_BATCHES, SPAWN_BATCHES * SPAWN_BATCH as u64),
             Workload::PingPong => (ROUND_TRIPS, ROUND_TRIPS),
             Workload::Skynet => (LEAVES, LEAVES),
+            Workload::MutexAlone => (MUTEX_ALONE, MUTEX_ALONE),
+            Workload::MutexContended => (MUTEX_ROUNDS, MUTEX_ROUNDS * MUTEX_TASKS as u64),
         }
     }
 
@@ -69,6 +78,8 @@ impl Workload {
                     Workload::SpawnBatch => spawn_join::windlass(&windlass, SPAWN_BATCH, n),
                     Workload::PingPong => ping_pong::windlass(&windlass, n),
                     Workload::Skynet => skynet::windlass(&windlass, n),
+                    Workload::MutexAlone => mutex::windlass_alone(&windlass, n),
+                    Workload::MutexContended => mutex::windlass(&windlass, MUTEX_TASKS, n),
                 })
             }
             Name::Tokio => {
@@ -79,6 +90,8 @@ impl Workload {
                     Workload::SpawnBatch => spawn_join::tokio(&tokio, SPAWN_BATCH, n),
                     Workload::PingPong => ping_pong::tokio(&tokio, n),
                     Workload::Skynet => skynet::tokio(&tokio, n),
+                    Workload::MutexAlone => mutex::tokio_alone(&tokio, n),
+                    Workload::MutexContended => mutex::tokio(&tokio, MUTEX_TASKS, n),
                 })
             }
             Name::May => {
@@ -89,6 +102,8 @@ impl Workload {
                     Workload::SpawnBatch => spawn_join::may(&may, SPAWN_BATCH, n),
                     Workload::PingPong => ping_pong::may(&may, n),
                     Workload::Skynet => skynet::may(&may, n),
+                    Workload::MutexAlone => mutex::may_alone(&may, n),
+                    Workload::MutexContended => mutex::may(&may, MUTEX_TASKS, n),
                 })
             }
         }

@@ -5,6 +5,7 @@
 #![expect(clippy::missing_panics_doc, reason = "they all may, as said above")]
 
 pub mod echo;
+pub mod mutex;
 pub mod ping_pong;
 pub mod skynet;
 pub mod spawn_join;
