@@ -55,7 +55,9 @@ mod sched;
 mod io;
 pub mod task;
 pub mod sync;
+pub mod time;
 pub mod net;
+pub mod context;
 pub mod metrics;
 mod runtime;
 

@@ -128,7 +128,7 @@ impl RawLock {
             crate::loom::spin_loop();
         }
         while self.0.swap(CONTENDED, Ordering::Acquire) != FREE {
-            crate::loom::futex_wait(&self.0, CONTENDED);
+            crate::loom::futex_wait(&self.0, CONTENDED, crate::sys::clock::NEVER);
         }
     }
 

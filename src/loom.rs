@@ -29,14 +29,14 @@ pub(crate) fn spin_loop() {
     ::loom::thread::yield_now();
 }
 
-/// Sleeps while `word` holds `expected`; may return early. In a model: lets the others
-/// run, as loom knows no futex.
-pub(crate) fn futex_wait(word: &AtomicU32, expected: u32) {
+/// Sleeps while `word` holds `expected`, for at most `timeout_ns`; may return early. In a
+/// model: lets the others run, as loom knows no futex.
+pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
     #[cfg(not(loom))]
-    crate::sys::futex::wait(word, expected, crate::sys::clock::NEVER);
+    crate::sys::futex::wait(word, expected, timeout_ns);
     #[cfg(loom)]
     {
-        let _ = (word, expected);
+        let _ = (word, expected, timeout_ns);
         ::loom::thread::yield_now();
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::g::header::{self, TakeFn};
 use crate::g::stack::{MAX_STACK_BYTES, MIN_STACK_BYTES};
-use crate::g::status::Reason;
+use crate::g::status::{For, Reason};
 use crate::sched::completion;
 use crate::sched::park::{self, Caller};
 use crate::sched::spawn::{self as make, Options, TaskRef};
@@ -371,7 +371,7 @@ fn park_thread(deadline: u64) {
         None if deadline == crate::sys::clock::NEVER => std::thread::park(),
         None => std::thread::park_timeout(left(crate::sys::clock::now_ns())),
         Some(g) => {
-            while !g.token.take() && !park::is_cancelled() {
+            while !g.token.take(For::Park) && !park::is_cancelled() {
                 let left = left(crate::sys::clock::now_ns());
                 if left.is_zero() {
                     return;

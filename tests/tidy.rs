@@ -50,6 +50,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "handoff",
             "wake",
             "park",
+            "ambient",
             "completion",
             "cancel",
             "spawn",
@@ -61,10 +62,16 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "fault",
         ],
     ),
-    ("g", &["stack", "coro", "status", "header", "list", "slab"]),
+    (
+        "g",
+        &[
+            "stack", "coro", "status", "own", "header", "list", "slab", "cut",
+        ],
+    ),
     ("netpoll", &["op", "sqe", "probe", "ring"]),
     ("io", &["op", "fd"]),
     ("net", &["tcp"]),
+    ("time", &["timeout", "interval"]),
     (
         "sys",
         &[
@@ -153,9 +160,12 @@ const LIBC: &[&str] = &[
 
 /// Where unsafe code is allowed.
 const UNSAFE: &[&str] = &[
+    "src/context.rs",
     "src/g/coro.rs",
+    "src/g/cut.rs",
     "src/g/header.rs",
     "src/g/list.rs",
+    "src/g/own.rs",
     "src/g/slab.rs",
     "src/g/stack.rs",
     "src/io/fd.rs",

@@ -35,14 +35,14 @@
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
+use crate::g::cut::Chain;
 use crate::g::header::GRef;
-use crate::g::status::{Reason, WaitId};
-use crate::loom::{AtomicU32, AtomicU64, Ordering};
+use crate::g::status::{Reason, WaitId, Why};
+use crate::loom::{self, AtomicU32, AtomicU64, Ordering};
 use crate::sched::handoff::Section;
 use crate::sched::park;
 use crate::sched::wake;
 use crate::sys::clock::{self, NEVER};
-use crate::sys::futex;
 
 /// Where the code runs that holds a queue's lock: a goroutine, which then is inside the
 /// scheduler (nobody takes its P, so a lock's holder is never without one), or a plain
@@ -76,7 +76,7 @@ impl Here<'_> {
     /// caller locks again and removes the links before it leaves the frame.
     ///
     /// A `None` before the deadline means that the wait was cut short: see
-    /// [`park::cancel_point`].
+    /// [`park::cancel_point`], and `sched::ambient::check` for waits that a context ends.
     #[inline]
     pub(crate) fn wait(
         self,
@@ -86,15 +86,23 @@ impl Here<'_> {
         unlock: impl FnOnce(),
     ) -> Option<usize> {
         match (self.g, self.section) {
-            (Some(_), Some(section)) => {
+            (Some(g), Some(section)) => {
+                let chain = if reason.may_cut() {
+                    park::chain_of(g)
+                } else {
+                    Chain::NONE
+                };
+                let deadline_ns = deadline_ns.min(chain.deadline_ns());
                 let timer_on = section.m().p().idx;
-                park::park_in(section, reason, move |g, wait, m| {
+                let why = Why::may_cut(reason, chain.is_some());
+                park::park_in(section, why, move |g, wait, m| {
                     waiter.wait.set(wait);
-                    if deadline_ns != NEVER {
+                    let is_cut = chain.is_set();
+                    if deadline_ns != NEVER && !is_cut {
                         m.p().timers.add(deadline_ns, g, wait);
                     }
                     unlock();
-                    true
+                    !is_cut
                 });
                 let chosen = waiter.chosen();
                 if chosen.is_some() && deadline_ns != NEVER {
@@ -193,10 +201,16 @@ impl Waiter {
             if self.word.load(Ordering::Acquire) == READY {
                 return;
             }
-            crate::loom::spin_loop();
+            loom::spin_loop();
         }
-        // The end of a run wakes no thread: a goroutine that blocks its thread looks for it.
-        let looks_up = park::current_g().is_some();
+        // The end of a run wakes no thread, nor does a context: whoever has to look for them does.
+        let chain = if reason.may_cut() {
+            park::current_chain()
+        } else {
+            Chain::NONE
+        };
+        let deadline_ns = deadline_ns.min(chain.deadline_ns());
+        let looks_up = park::current_g().is_some() || chain.is_some();
         let _ = self
             .word
             .compare_exchange(WAITING, SLEEPING, Ordering::Relaxed, Ordering::Relaxed);
@@ -205,7 +219,7 @@ impl Waiter {
                 READY => return,
                 SLEEPING => {
                     let left_ns = left_ns(deadline_ns);
-                    if left_ns == 0 || looks_up && is_cut_short(reason) {
+                    if left_ns == 0 || looks_up && (chain.is_set() || is_cut_short(reason)) {
                         let gave_up = self.word.compare_exchange(
                             SLEEPING,
                             GONE,
@@ -216,20 +230,17 @@ impl Waiter {
                             return;
                         }
                     } else if looks_up {
-                        futex::wait(&self.word, SLEEPING, left_ns.min(LOOK_UP_NS));
+                        loom::futex_wait(&self.word, SLEEPING, left_ns.min(park::LOOK_UP_NS));
                     } else {
-                        futex::wait(&self.word, SLEEPING, left_ns);
+                        loom::futex_wait(&self.word, SLEEPING, left_ns);
                     }
                 }
                 // A taker is about to say READY.
-                _ => crate::loom::spin_loop(),
+                _ => loom::spin_loop(),
             }
         }
     }
 }
-
-/// How often a goroutine that blocks its thread looks whether its runtime ends.
-const LOOK_UP_NS: u64 = 1_000_000;
 
 fn left_ns(deadline_ns: u64) -> u64 {
     match deadline_ns {
@@ -439,7 +450,7 @@ impl Taken {
                 let word = &raw const waiter.word;
                 // The frame may be gone after this.
                 if waiter.word.swap(READY, Ordering::AcqRel) == TAKEN_SLEEPING {
-                    crate::loom::futex_wake_one(word);
+                    loom::futex_wake_one(word);
                 }
             }
         }
