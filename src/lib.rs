@@ -58,6 +58,7 @@ pub mod sync;
 pub mod time;
 pub mod net;
 pub mod context;
+pub mod future;
 pub mod metrics;
 mod runtime;
 

@@ -22,7 +22,11 @@ use crate::sched::park::{self, Caller};
 use crate::sched::spawn::{self as make, Options, TaskRef};
 use crate::sys::clock::deadline_ns;
 
+mod local;
+
 pub use crate::sched::park::Cancelled;
+pub use crate::task_local;
+pub use local::{AccessError, LocalKey};
 
 /// What joining gives: the goroutine's value, or the payload of its panic.
 ///
@@ -60,7 +64,16 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let task = make::spawn(f, Options::default(), Location::caller());
+    spawn_at(f, Location::caller())
+}
+
+/// As [`spawn`], for a caller at `site`.
+#[inline]
+pub(crate) fn spawn_at<F, T>(f: F, site: &'static Location<'static>) -> JoinHandle<T>
+where
+    F: FnOnce() -> T,
+{
+    let task = make::spawn(f, Options::default(), site);
     JoinHandle::new(task, header::take_fn::<F, T>())
 }
 
@@ -195,6 +208,13 @@ impl<T> Handle<T> {
         outcome
     }
 
+    /// Whether the goroutine has ended by then.
+    fn wait_until(&self, deadline_ns: u64) -> bool {
+        let g = self.task().g();
+        // A destructor of a goroutine that is being cancelled does not wait.
+        completion::wait_until(&g.join, deadline_ns).unwrap_or(false)
+    }
+
     fn is_finished(&self) -> bool {
         completion::is_done(&self.task().g().join)
     }
@@ -233,6 +253,43 @@ impl<T> JoinHandle<T> {
     /// The payload, if the goroutine panicked; [`Cancelled`] if its runtime ended.
     pub fn join(self) -> Result<T> {
         self.inner.join()
+    }
+
+    /// As [`join`](JoinHandle::join), for at most `timeout`: then it gives the handle back.
+    ///
+    /// # Blocking
+    ///
+    /// As [`join`](JoinHandle::join). Ends early, with the handle, when the ambient context
+    /// ([`context`](crate::context)) is done.
+    ///
+    /// # Errors
+    ///
+    /// The handle, if the goroutine has not ended in time. What the goroutine came to,
+    /// which may be an error, too, is inside the `Ok`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let task = windlass::spawn(|| {
+    ///         windlass::task::park();
+    ///         7
+    ///     });
+    ///     let task = task.join_timeout(Duration::from_millis(2)).unwrap_err();
+    ///     task.task().unpark();
+    ///     assert_eq!(task.join_timeout(Duration::MAX).unwrap().unwrap(), 7);
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn join_timeout(self, timeout: Duration) -> std::result::Result<Result<T>, JoinHandle<T>> {
+        if self.inner.wait_until(deadline_ns(timeout)) {
+            Ok(self.inner.join())
+        } else {
+            Err(self)
+        }
     }
 
     /// Whether the goroutine has ended. Does not block.
@@ -687,6 +744,23 @@ impl<T> ScopedJoinHandle<'_, T> {
             let _ = park::cancel_point();
             Err(Box::new(Cancelled))
         })
+    }
+
+    /// As [`JoinHandle::join_timeout`].
+    ///
+    /// # Blocking
+    ///
+    /// As [`JoinHandle::join_timeout`].
+    ///
+    /// # Errors
+    ///
+    /// The handle, if the goroutine has not ended in time.
+    pub fn join_timeout(self, timeout: Duration) -> std::result::Result<Result<T>, Self> {
+        if self.inner.wait_until(deadline_ns(timeout)) {
+            Ok(self.join())
+        } else {
+            Err(self)
+        }
     }
 
     /// Whether the goroutine has ended. Does not block.

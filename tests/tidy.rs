@@ -71,6 +71,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ("netpoll", &["op", "sqe", "probe", "ring"]),
     ("io", &["op", "fd"]),
     ("net", &["tcp"]),
+    ("task", &["local"]),
     ("time", &["timeout", "interval"]),
     (
         "sys",
@@ -161,6 +162,7 @@ const LIBC: &[&str] = &[
 /// Where unsafe code is allowed.
 const UNSAFE: &[&str] = &[
     "src/context.rs",
+    "src/future.rs",
     "src/g/coro.rs",
     "src/g/cut.rs",
     "src/g/header.rs",
@@ -197,6 +199,7 @@ const UNSAFE: &[&str] = &[
     "src/sys/socket.rs",
     "src/sys/uring.rs",
     "src/task.rs",
+    "src/task/local.rs",
     "topology/src/affinity.rs",
     "topology/src/hwloc.rs",
 ];
