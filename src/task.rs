@@ -20,7 +20,7 @@ use crate::g::status::{For, Reason};
 use crate::sched::completion;
 use crate::sched::park::{self, Caller};
 use crate::sched::spawn::{self as make, Options, TaskRef};
-use crate::sys::clock::deadline_ns;
+use crate::sys::clock::{NEVER, deadline_ns, now_ns};
 
 mod local;
 
@@ -394,7 +394,7 @@ pub fn current() -> Task {
 /// unwinds.
 #[inline]
 pub fn park() {
-    park_until(crate::sys::clock::NEVER);
+    park_until(NEVER);
 }
 
 /// As [`park`], for at most `timeout`.
@@ -417,23 +417,28 @@ fn park_until(deadline: u64) {
 }
 
 /// Blocks the thread. A goroutine may be here too (unwinding, or in a blocking
-/// section): its token is looked at now and then.
+/// section): its token is looked at now and then, and so is the ambient context.
 #[allow(
     clippy::disallowed_methods,
     reason = "this is the case that blocks the thread"
 )]
 fn park_thread(deadline: u64) {
-    let left = |now: u64| Duration::from_nanos(deadline.saturating_sub(now));
+    let chain = park::current_chain();
+    let deadline = deadline.min(chain.deadline_ns());
+    let left = || Duration::from_nanos(deadline.saturating_sub(now_ns()));
+    let look_up = Duration::from_nanos(park::LOOK_UP_NS);
     match park::current_g() {
-        None if deadline == crate::sys::clock::NEVER => std::thread::park(),
-        None => std::thread::park_timeout(left(crate::sys::clock::now_ns())),
+        _ if chain.over().is_some() => {}
+        None if chain.is_some() => std::thread::park_timeout(left().min(look_up)),
+        None if deadline == NEVER => std::thread::park(),
+        None => std::thread::park_timeout(left()),
         Some(g) => {
-            while !g.token.take(For::Park) && !park::is_cancelled() {
-                let left = left(crate::sys::clock::now_ns());
+            while !g.token.take(For::Park) && !park::is_cancelled() && chain.over().is_none() {
+                let left = left();
                 if left.is_zero() {
                     return;
                 }
-                std::thread::sleep(left.min(Duration::from_millis(1)));
+                std::thread::sleep(left.min(look_up));
             }
         }
     }
