@@ -282,7 +282,7 @@ fn async_channel_works() {
                 .collect();
             producers.into_iter().for_each(|j| j.join().unwrap());
             let sum: u64 = consumers.into_iter().map(|j| j.join().unwrap()).sum();
-            assert_eq!(sum, (0..2000).sum());
+            assert_eq!(sum, (0..2000).sum::<u64>());
         }
     });
 }
