@@ -55,6 +55,8 @@ mod sched;
 mod io;
 pub mod task;
 pub mod sync;
+#[macro_use]
+pub mod channel;
 pub mod time;
 pub mod net;
 pub mod context;

@@ -41,8 +41,10 @@ use crate::g::status::{Reason, WaitId, Why};
 use crate::loom::{self, AtomicU32, AtomicU64, Ordering};
 use crate::sched::handoff::Section;
 use crate::sched::park;
+use crate::sched::state::Phase;
 use crate::sched::wake;
 use crate::sys::clock::{self, NEVER};
+use crate::util::random;
 
 /// Where the code runs that holds a queue's lock: a goroutine, which then is inside the
 /// scheduler (nobody takes its P, so a lock's holder is never without one), or a plain
@@ -117,6 +119,28 @@ impl Here<'_> {
                 waiter.wait_on_thread(reason, deadline_ns);
                 waiter.chosen()
             }
+        }
+    }
+
+    /// Whether the runtime of the goroutine here ends, so that a wait would be cut short:
+    /// [`park::cancel_point`] then unwinds it, once this is dropped.
+    #[inline]
+    pub(crate) fn is_cancelled(&self) -> bool {
+        match &self.section {
+            Some(section) => {
+                let m = section.m();
+                m.sched().phase() >= Phase::Cancelling && m.curg.get().is_some()
+            }
+            None => park::is_cancelled() && park::current_g().is_some(),
+        }
+    }
+
+    /// A random number below `n`, which is not 0.
+    #[inline]
+    pub(crate) fn random_below(&self, n: usize) -> usize {
+        match &self.section {
+            Some(section) => section.m().p().local.random.below(n),
+            None => random::shared_below(n),
         }
     }
 

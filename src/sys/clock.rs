@@ -28,10 +28,9 @@ pub(crate) fn deadline_ns(d: Duration) -> u64 {
         .unwrap_or(NEVER)
 }
 
-/// The clock's reading at `at`, never too low for an instant to come; now for one that
-/// has passed.
-pub(crate) fn instant_ns(at: Instant) -> u64 {
-    deadline_ns(at.saturating_duration_since(Instant::now()))
+/// The same instant on this clock, never before it; [`NEVER`] past the clock's range.
+pub(crate) fn instant_ns(when: Instant) -> u64 {
+    deadline_ns(when.saturating_duration_since(Instant::now()))
 }
 
 /// CPU time that thread `tid` of this process has used, or `None` if it is gone.
