@@ -512,4 +512,3 @@ impl Drop for Registered<'_> {
         self.node.lock.unlock();
     }
 }
-

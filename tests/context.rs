@@ -421,7 +421,9 @@ fn values_are_found_by_type() {
     #[derive(Debug, PartialEq)]
     struct User(&'static str);
     let census = Census::default();
-    let ctx = Context::background().with_value(User("ann")).with_value(7_u32);
+    let ctx = Context::background()
+        .with_value(User("ann"))
+        .with_value(7_u32);
     let (inner, _canceller) = ctx.with_value(User("bob")).with_cancel();
     let inner = inner.with_value(census.member());
     assert_eq!(ctx.value(), Some(&User("ann")));

@@ -227,9 +227,8 @@ fn a_panic_is_the_goroutines() {
         let payload: Box<dyn std::any::Any + Send> = join.join().map(|()| ()).unwrap_err();
         assert_eq!(payload.downcast_ref(), Some(&9));
         // The polling of a caught panic is over.
-        let caught = std::panic::catch_unwind(|| {
-            block_on(async { std::panic::resume_unwind(Box::new(1)) })
-        });
+        let caught =
+            std::panic::catch_unwind(|| block_on(async { std::panic::resume_unwind(Box::new(1)) }));
         assert!(caught.map(|()| ()).is_err());
         let (sender, receiver) = oneshot::channel();
         windlass::spawn(move || sender.send(3).unwrap());

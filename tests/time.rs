@@ -62,7 +62,9 @@ fn what_is_slow_is_cut_short() {
         assert_eq!(timeout(MOMENT, || sleep(FOREVER)), Err(Elapsed::default()));
         assert!(start.elapsed() >= MOMENT);
         assert_eq!(
-            timeout_at(start, || sleep(FOREVER)).unwrap_err().to_string(),
+            timeout_at(start, || sleep(FOREVER))
+                .unwrap_err()
+                .to_string(),
             "deadline has elapsed"
         );
         let e = io::Error::from(Elapsed::default());
@@ -84,7 +86,10 @@ fn socket_calls_give_timed_out() {
         assert_eq!(kind, Some(ErrorKind::TimedOut));
         // Afterwards the socket is as before.
         a.set_read_timeout(Some(MOMENT)).unwrap();
-        assert_eq!(a.read(&mut [0; 5]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert_eq!(
+            a.read(&mut [0; 5]).unwrap_err().kind(),
+            ErrorKind::WouldBlock
+        );
     });
 }
 
@@ -166,8 +171,11 @@ fn join_timeout_gives_the_handle_back() {
         let join = spawn(|| 7);
         assert_eq!(join.join_timeout(FOREVER).unwrap().unwrap(), 7);
         let join = spawn(|| std::panic::resume_unwind(Box::new(8)));
-        let payload: Box<dyn std::any::Any + Send> =
-            join.join_timeout(FOREVER).unwrap().map(|()| ()).unwrap_err();
+        let payload: Box<dyn std::any::Any + Send> = join
+            .join_timeout(FOREVER)
+            .unwrap()
+            .map(|()| ())
+            .unwrap_err();
         assert_eq!(payload.downcast_ref(), Some(&8));
         windlass::scope(|s| {
             let join = s.spawn(task::park);
@@ -261,7 +269,10 @@ fn missed_ticks_by_behavior() {
         let (delay, _) = of(MissedTickBehavior::Delay);
         assert!(delay[1] >= 7 * period / 2, "{delay:?}");
         assert!(delay.windows(2).skip(1).all(|w| w[1] - w[0] >= period));
-        assert_eq!(interval(period).missed_tick_behavior(), MissedTickBehavior::Burst);
+        assert_eq!(
+            interval(period).missed_tick_behavior(),
+            MissedTickBehavior::Burst
+        );
     });
 }
 

@@ -15,7 +15,7 @@ import (
 const usage = `usage: gobench WORKLOAD
        gobench SERVER [ADDRESS]
 
-workloads: yield spawn-one spawn-batch ping-pong skynet
+workloads: yield spawn-one spawn-batch ping-pong skynet sleepers deadlines
            latency-busy parked-memory spawned-memory sleep-overshoot
 servers:   echo http http-raw
 
@@ -29,6 +29,8 @@ var micros = map[string]func() (operations int){
 	"spawn-batch": spawnBatch,
 	"ping-pong":   pingPong,
 	"skynet":      skynet,
+	"sleepers":    sleepers,
+	"deadlines":   deadlines,
 }
 
 var programs = map[string]func(){

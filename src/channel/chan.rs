@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::core::{Claim, Core, Found, Packet, Refused, Side, Told};
 use crate::g::status::Reason;
 use crate::lock::RawLock;
-use crate::sched::park;
+use crate::sched::{ambient, park};
 use crate::sync::waitq::{Here, Link, Taken, Waiter};
 use crate::sys::clock::{self, NEVER};
 
@@ -59,6 +59,14 @@ impl<T> Drop for Locked<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.0.lock.unlock();
+    }
+}
+
+/// What an operation says whose wait the ambient context has ended.
+pub(super) fn cut_short(deadline_ns: u64) -> Refused {
+    match deadline_ns {
+        NEVER => Refused::Disconnected,
+        _ => Refused::Blocked,
     }
 }
 
@@ -142,6 +150,9 @@ impl<T> Chan<T> {
             return Err((msg, Refused::Disconnected));
         }
         match self.try_send(msg) {
+            Err((msg, Refused::Blocked)) if ambient::check().is_err() => {
+                Err((msg, cut_short(deadline_ns)))
+            }
             Err((msg, Refused::Blocked)) if clock::now_ns() < deadline_ns => {
                 self.send(msg, deadline_ns)
             }
@@ -228,6 +239,7 @@ impl<T> Chan<T> {
             return Err(Refused::Disconnected);
         }
         match self.try_recv() {
+            Err(Refused::Blocked) if ambient::check().is_err() => Err(cut_short(deadline_ns)),
             Err(Refused::Blocked) if clock::now_ns() < deadline_ns => self.recv(deadline_ns),
             outcome => outcome,
         }
@@ -309,7 +321,7 @@ impl<T> Chan<T> {
             _ if chosen => return self.recv(NEVER),
             _ => {}
         }
-        // The run ends: the claim is given back.
+        // The run ends, or the ambient context is done: the claim is given back.
         let here = Here::enter();
         let mut core = self.lock(&here);
         core.claimants.remove(&link);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::core::Refused;
-use crate::sched::park;
+use crate::sched::{ambient, park};
 use crate::sys::clock::{self, NEVER};
 
 /// One message at one instant.
@@ -147,7 +147,8 @@ impl Tick {
 /// Receives from a channel that stays empty: `Blocked` at the deadline.
 pub(super) fn recv_never(deadline_ns: u64) -> Refused {
     while deadline_ns == NEVER || clock::now_ns() < deadline_ns {
-        if park::sleep_until(deadline_ns).is_err() {
+        // The ambient context ends the wait, or the run, in a destructor.
+        if park::sleep_until(deadline_ns).is_err() || ambient::check().is_err() {
             return Refused::Disconnected;
         }
     }

@@ -215,7 +215,11 @@ impl Chain {
     /// Whether waits are over, and why. Frames whose deadline that is remember it.
     #[inline]
     pub(crate) fn over(self) -> Option<Over> {
-        if self.is_some() { self.why_over() } else { None }
+        if self.is_some() {
+            self.why_over()
+        } else {
+            None
+        }
     }
 
     #[cold]

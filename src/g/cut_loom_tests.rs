@@ -30,7 +30,10 @@ impl Model {
     /// The canceller's side; `true` if it woke the goroutine.
     fn cancel(&self) -> bool {
         self.word.set();
-        let wait = self.word.wait_to_cut(&self.status).and_then(Status::wait_of);
+        let wait = self
+            .word
+            .wait_to_cut(&self.status)
+            .and_then(Status::wait_of);
         let woke = wait.is_some_and(|wait| self.status.wake(wait));
         self.n_queued.fetch_add(u32::from(woke), Ordering::SeqCst);
         woke

@@ -90,34 +90,37 @@ pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Res
         op.publish();
         let op_ref = &op;
         let timer_on = park::timer_home();
-        park::park(Why::may_cut(Reason::Io, chain.is_some()), move |g, wait, m| {
-            let p = m.p();
-            let mut ready = GList::new();
-            op_ref.bind(wait, p.ring.fd());
-            if chain.is_set() {
-                // Nothing is queued. A canceller that holds the wait finds the mark.
-                if let Some(g) = op_ref.complete(-libc::ECANCELED, 0) {
-                    wake::ready(m, g);
+        park::park(
+            Why::may_cut(Reason::Io, chain.is_some()),
+            move |g, wait, m| {
+                let p = m.p();
+                let mut ready = GList::new();
+                op_ref.bind(wait, p.ring.fd());
+                if chain.is_set() {
+                    // Nothing is queued. A canceller that holds the wait finds the mark.
+                    if let Some(g) = op_ref.complete(-libc::ECANCELED, 0) {
+                        wake::ready(m, g);
+                    }
+                    return true;
                 }
-                return true;
-            }
-            // SAFETY:
-            // - the M in a commit holds the P.
-            // - the goroutine is parked until the completion, so the operation and what the request
-            //   points at (this function's contract) stay.
-            unsafe {
-                p.ring
-                    .queue(&request, op_ref, p.local.now_ns.get(), &mut ready)
-            };
-            if deadline_ns != NEVER {
-                p.timers.add(deadline_ns, g, wait);
-            }
-            wake::ready_all(m, ready);
-            if p.ring.pending() >= FLUSH_AT {
-                p.ring.flush();
-            }
-            true
-        });
+                // SAFETY:
+                // - the M in a commit holds the P.
+                // - the goroutine is parked until the completion, so the operation and what the request
+                //   points at (this function's contract) stay.
+                unsafe {
+                    p.ring
+                        .queue(&request, op_ref, p.local.now_ns.get(), &mut ready)
+                };
+                if deadline_ns != NEVER {
+                    p.timers.add(deadline_ns, g, wait);
+                }
+                wake::ready_all(m, ready);
+                if p.ring.pending() >= FLUSH_AT {
+                    p.ring.flush();
+                }
+                true
+            },
+        );
         if deadline_ns != NEVER && !op.timed_out() {
             park::note_stale_timer(timer_on);
         }

@@ -54,7 +54,9 @@ impl From<Error> for io::Error {
 /// If it is done.
 #[inline]
 pub(crate) fn check() -> Result<(), Error> {
-    park::current_chain().over().map_or(Ok(()), |over| Err(over.into()))
+    park::current_chain()
+        .over()
+        .map_or(Ok(()), |over| Err(over.into()))
 }
 
 /// A frame is around the caller until this is dropped.

@@ -30,8 +30,8 @@ use super::m::{BLOCKING, M};
 use super::state::Phase;
 use super::wake;
 use crate::g::coro::Switch;
-use crate::g::header::GRef;
 use crate::g::cut::Chain;
+use crate::g::header::GRef;
 use crate::g::own::Own;
 use crate::g::status::{For, Reason, WaitId, Why};
 use crate::sys::clock::{self, NEVER};
@@ -194,13 +194,16 @@ pub(crate) fn sleep_until(deadline_ns: u64) -> Result<(), Cancelled> {
             let chain = chain_of(g);
             if chain.over().is_none() {
                 let deadline_ns = deadline_ns.min(chain.deadline_ns());
-                park(Why::may_cut(Reason::Sleep, chain.is_some()), move |g, wait, m| {
-                    let cut = chain.is_set();
-                    if deadline_ns != NEVER && !cut {
-                        m.p().timers.add(deadline_ns, g, wait);
-                    }
-                    !cut
-                });
+                park(
+                    Why::may_cut(Reason::Sleep, chain.is_some()),
+                    move |g, wait, m| {
+                        let cut = chain.is_set();
+                        if deadline_ns != NEVER && !cut {
+                            m.p().timers.add(deadline_ns, g, wait);
+                        }
+                        !cut
+                    },
+                );
                 // So that the context knows, if that was why.
                 chain.over();
             }
@@ -279,15 +282,18 @@ pub(crate) fn park_token(g: GRef, deadline_ns: u64) -> Result<(), Cancelled> {
     if !g.token.take(For::Park) && chain.over().is_none() {
         let deadline_ns = deadline_ns.min(chain.deadline_ns());
         let timer_on = timer_home();
-        park(Why::may_cut(Reason::Park, chain.is_some()), move |g, wait, m| {
-            if g.token.is_there(For::Park) || chain.is_set() {
-                return false;
-            }
-            if deadline_ns != NEVER {
-                m.p().timers.add(deadline_ns, g, wait);
-            }
-            true
-        });
+        park(
+            Why::may_cut(Reason::Park, chain.is_some()),
+            move |g, wait, m| {
+                if g.token.is_there(For::Park) || chain.is_set() {
+                    return false;
+                }
+                if deadline_ns != NEVER {
+                    m.p().timers.add(deadline_ns, g, wait);
+                }
+                true
+            },
+        );
         let woken = g.token.take(For::Park);
         if woken && deadline_ns != NEVER {
             note_stale_timer(timer_on);

@@ -12,6 +12,8 @@ fn windlass() {
     spawn_join::windlass(&runtime, 10, 10);
     ping_pong::windlass(&runtime, 100);
     skynet::windlass(&runtime, 100);
+    sleepers::windlass(&runtime, 10, 2);
+    deadlines::windlass(&runtime, 3, 10);
     echo::windlass(&runtime, 4, 10);
 }
 
@@ -22,6 +24,8 @@ fn tokio() {
     spawn_join::tokio(&runtime, 10, 10);
     ping_pong::tokio(&runtime, 100);
     skynet::tokio(&runtime, 100);
+    sleepers::tokio(&runtime, 10, 2);
+    deadlines::tokio(&runtime, 3, 10);
     echo::tokio(&runtime, 4, 10);
 }
 
@@ -32,5 +36,7 @@ fn may() {
     spawn_join::may(&runtime, 10, 10);
     ping_pong::may(&runtime, 100);
     skynet::may(&runtime, 100);
+    sleepers::may(&runtime, 10, 2);
+    deadlines::may(&runtime, 3, 10);
     echo::may(&runtime, 4, 10);
 }
