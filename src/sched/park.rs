@@ -194,6 +194,7 @@ pub(crate) fn sleep_until(deadline_ns: u64) -> Result<(), Cancelled> {
             let chain = chain_of(g);
             if chain.over().is_none() {
                 let deadline_ns = deadline_ns.min(chain.deadline_ns());
+                let timer_on = timer_home();
                 park(
                     Why::may_cut(Reason::Sleep, chain.is_some()),
                     move |g, wait, m| {
@@ -204,6 +205,9 @@ pub(crate) fn sleep_until(deadline_ns: u64) -> Result<(), Cancelled> {
                         !cut
                     },
                 );
+                if deadline_ns != NEVER && chain.is_set() {
+                    note_stale_timer(timer_on);
+                }
                 // So that the context knows, if that was why.
                 chain.over();
             }

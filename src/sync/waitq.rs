@@ -107,7 +107,7 @@ impl Here<'_> {
                     !is_cut
                 });
                 let chosen = waiter.chosen();
-                if chosen.is_some() && deadline_ns != NEVER {
+                if deadline_ns != NEVER && (chosen.is_some() || chain.is_set()) {
                     park::note_stale_timer(Some(timer_on));
                 }
                 chosen
