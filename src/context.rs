@@ -34,13 +34,15 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::fmt;
 use std::mem;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use crate::channel::{self, Receiver};
 use crate::g::cut::{Frame, Frames};
 use crate::lock::RawLock;
 use crate::sched::ambient;
@@ -97,6 +99,9 @@ struct Node {
     deadline: Option<Instant>,
     deadline_ns: u64,
     done: OnceLock<Done>,
+    /// What `Context::done` gives, once somebody asked. Whoever sets either this or `done`
+    /// looks at the other one after it, past a fence.
+    channel: OnceLock<Receiver<Infallible>>,
     /// Those that come from it and live.
     children: Mutex<BTreeMap<u64, Weak<Node>>>,
     /// Guards `frames`. Taken inside the scheduler, so that its holder has a P.
@@ -212,6 +217,26 @@ impl Context {
         self.err().is_some()
     }
 
+    /// A channel without messages that is disconnected when the context is done: to select
+    /// on, beside what the caller waits for.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::channel::RecvError;
+    /// use windlass::context::Context;
+    ///
+    /// let (ctx, canceller) = Context::background().with_cancel();
+    /// assert!(ctx.done().try_recv().unwrap_err().is_empty());
+    /// canceller.cancel();
+    /// assert_eq!(ctx.done().recv(), Err(RecvError));
+    /// ```
+    #[must_use]
+    pub fn done(&self) -> &Receiver<Infallible> {
+        static NEVER: Receiver<Infallible> = channel::never();
+        self.node.as_ref().map_or(&NEVER, |node| node.channel())
+    }
+
     /// What the canceller gave as the cause, if it did and this is why the context is
     /// done.
     #[must_use]
@@ -281,6 +306,7 @@ impl Context {
             deadline,
             deadline_ns: deadline.map_or(NEVER, clock::instant_ns),
             done: OnceLock::new(),
+            channel: OnceLock::new(),
             children: Mutex::default(),
             lock: RawLock::new(),
             frames: Frames::new(),
@@ -417,11 +443,26 @@ impl Node {
         Some(self.done.get_or_init(|| late))
     }
 
+    fn channel(&self) -> &Receiver<Infallible> {
+        let channel = self
+            .channel
+            .get_or_init(|| Receiver::closing(self.deadline));
+        fence(Ordering::SeqCst);
+        if self.done.get().is_some() {
+            channel.close();
+        }
+        channel
+    }
+
     /// Makes it and those that come from it done, each if it is not yet.
     fn end(self: &Arc<Node>, done: Done) {
         let mut all = vec![Arc::clone(self)];
         while let Some(node) = all.pop() {
             if node.done.set(done.clone()).is_ok() {
+                fence(Ordering::SeqCst);
+                if let Some(channel) = node.channel.get() {
+                    channel.close();
+                }
                 node.cut_all();
                 let children = mem::take(&mut *node.children());
                 all.extend(children.values().filter_map(Weak::upgrade));

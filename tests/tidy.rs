@@ -74,12 +74,13 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "channel",
         &[
-            "err", "buffer", "core", "chan", "timer", "sender", "receiver", "select", "macros",
+            "err", "buffer", "core", "chan", "timer", "alarm", "sender", "receiver", "select",
+            "macros",
         ],
     ),
     ("net", &["tcp"]),
     ("task", &["local"]),
-    ("time", &["timeout", "interval"]),
+    ("time", &["timeout", "interval", "timer"]),
     (
         "sys",
         &[
@@ -167,6 +168,7 @@ const LIBC: &[&str] = &[
 
 /// Where unsafe code is allowed.
 const UNSAFE: &[&str] = &[
+    "src/channel/alarm.rs",
     "src/channel/chan.rs",
     "src/channel/core.rs",
     "src/channel/receiver.rs",

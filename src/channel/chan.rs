@@ -62,6 +62,11 @@ impl<T> Drop for Locked<'_, T> {
     }
 }
 
+/// Whether the ambient context is what ended a wait before the deadline.
+fn is_cut(deadline_ns: u64) -> bool {
+    clock::now_ns() < deadline_ns && ambient::check().is_err()
+}
+
 /// What an operation says whose wait the ambient context has ended.
 pub(super) fn cut_short(deadline_ns: u64) -> Refused {
     match deadline_ns {
@@ -150,7 +155,7 @@ impl<T> Chan<T> {
             return Err((msg, Refused::Disconnected));
         }
         match self.try_send(msg) {
-            Err((msg, Refused::Blocked)) if ambient::check().is_err() => {
+            Err((msg, Refused::Blocked)) if is_cut(deadline_ns) => {
                 Err((msg, cut_short(deadline_ns)))
             }
             Err((msg, Refused::Blocked)) if clock::now_ns() < deadline_ns => {
@@ -239,7 +244,7 @@ impl<T> Chan<T> {
             return Err(Refused::Disconnected);
         }
         match self.try_recv() {
-            Err(Refused::Blocked) if ambient::check().is_err() => Err(cut_short(deadline_ns)),
+            Err(Refused::Blocked) if is_cut(deadline_ns) => Err(cut_short(deadline_ns)),
             Err(Refused::Blocked) if clock::now_ns() < deadline_ns => self.recv(deadline_ns),
             outcome => outcome,
         }

@@ -458,7 +458,7 @@ impl<T> Core<T> {
 
 /// What whoever was taken learns from its taker. In all queues but the watchers'.
 #[inline]
-fn head_of(taken: &Taken) -> &Head {
+pub(super) fn head_of(taken: &Taken) -> &Head {
     // SAFETY:
     // - the slot of a link names the head of a select, or a packet, which begins with one;
     // - whoever was taken leaves its frame to the taker until it is readied.

@@ -1,6 +1,7 @@
 //! The receiving half, and its iterators.
 #![allow(unsafe_code)]
 
+use std::convert::Infallible;
 use std::fmt;
 use std::iter::FusedIterator;
 use std::mem;
@@ -9,6 +10,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::alarm::{Alarm, Then};
 use super::chan::Chan;
 use super::core::{Refused, Side};
 use super::err::{RecvError, RecvTimeoutError, TryRecvError};
@@ -42,6 +44,7 @@ pub(super) enum Source<T> {
     // The message of these is an `Instant`.
     At(Arc<At>),
     Tick(Arc<Tick>),
+    Alarm(Arc<Alarm>),
     Never,
 }
 
@@ -65,13 +68,37 @@ impl Receiver<Instant> {
             source: Source::Tick(Arc::new(Tick::new(start, period))),
         }
     }
+
+    /// A channel that a plan fills, and the plan.
+    pub(crate) fn alarm(when: Option<Instant>, then: Then) -> (Arc<Alarm>, Receiver<Instant>) {
+        let alarm = Arc::new(Alarm::new(when, then));
+        let source = Source::Alarm(Arc::clone(&alarm));
+        (alarm, Receiver { source })
+    }
+}
+
+impl Receiver<Infallible> {
+    /// A channel without messages that is disconnected by [`Alarm::close`], and at `when`.
+    pub(crate) fn closing(when: Option<Instant>) -> Receiver<Infallible> {
+        Receiver {
+            source: Source::Alarm(Arc::new(Alarm::new(when, Then::Close))),
+        }
+    }
+
+    /// Disconnects a channel made by [`Receiver::closing`].
+    pub(crate) fn close(&self) {
+        if let Source::Alarm(alarm) = &self.source {
+            alarm.close();
+        }
+    }
 }
 
 /// The message of a channel that time fills.
 #[inline]
 pub(super) fn from_instant<T>(instant: Instant) -> T {
     assert!(size_of::<T>() == size_of::<Instant>(), "T is Instant");
-    // SAFETY: `At` and `Tick` are made by `Receiver::<Instant>` only, so T is Instant.
+    // SAFETY: `At`, `Tick` and alarms with messages are made by `Receiver::<Instant>` only, so T is
+    // Instant.
     unsafe { mem::transmute_copy(&instant) }
 }
 
@@ -121,6 +148,7 @@ impl<T> Receiver<T> {
             Source::Senders(chan) => unsafe { chan.as_ref() }.try_recv(),
             Source::At(at) => at.try_recv().map(from_instant),
             Source::Tick(tick) => tick.try_recv().map(from_instant),
+            Source::Alarm(alarm) => alarm.try_recv().map(from_instant),
             Source::Never => Err(Refused::Blocked),
         };
         received.map_err(|why| match why {
@@ -214,6 +242,7 @@ impl<T> Receiver<T> {
             Source::Senders(chan) => unsafe { chan.as_ref() }.recv(deadline_ns),
             Source::At(at) => at.recv(deadline_ns).map(from_instant),
             Source::Tick(tick) => tick.recv(deadline_ns).map(from_instant),
+            Source::Alarm(alarm) => alarm.recv(deadline_ns).map(from_instant),
             Source::Never => Err(timer::recv_never(deadline_ns)),
         }
     }
@@ -242,7 +271,7 @@ impl<T> Receiver<T> {
         match &self.source {
             // SAFETY: the channel lives while it has handles.
             Source::Senders(chan) => unsafe { chan.as_ref() }.is_full(),
-            Source::At(_) | Source::Tick(_) => self.len() == 1,
+            Source::At(_) | Source::Tick(_) | Source::Alarm(_) => self.len() == 1,
             Source::Never => true,
         }
     }
@@ -261,6 +290,7 @@ impl<T> Receiver<T> {
             Source::Senders(chan) => unsafe { chan.as_ref() }.len(),
             Source::At(at) => usize::from(!at.is_empty()),
             Source::Tick(tick) => usize::from(!tick.is_empty()),
+            Source::Alarm(alarm) => usize::from(alarm.has_message()),
             Source::Never => 0,
         }
     }
@@ -277,7 +307,7 @@ impl<T> Receiver<T> {
         match &self.source {
             // SAFETY: the channel lives while it has handles.
             Source::Senders(chan) => unsafe { chan.as_ref() }.capacity(),
-            Source::At(_) | Source::Tick(_) => Some(1),
+            Source::At(_) | Source::Tick(_) | Source::Alarm(_) => Some(1),
             Source::Never => Some(0),
         }
     }
@@ -327,6 +357,7 @@ impl<T> Receiver<T> {
             (Source::Senders(one), Source::Senders(two)) => one == two,
             (Source::At(one), Source::At(two)) => Arc::ptr_eq(one, two),
             (Source::Tick(one), Source::Tick(two)) => Arc::ptr_eq(one, two),
+            (Source::Alarm(one), Source::Alarm(two)) => Arc::ptr_eq(one, two),
             (Source::Never, Source::Never) => true,
             _ => false,
         }
@@ -350,6 +381,7 @@ impl<T> Clone for Receiver<T> {
             }
             Source::At(at) => Source::At(Arc::clone(at)),
             Source::Tick(tick) => Source::Tick(Arc::clone(tick)),
+            Source::Alarm(alarm) => Source::Alarm(Arc::clone(alarm)),
             Source::Never => Source::Never,
         };
         Receiver { source }

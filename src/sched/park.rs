@@ -192,29 +192,32 @@ pub(crate) fn sleep_until(deadline_ns: u64) -> Result<(), Cancelled> {
     match caller() {
         Caller::Goroutine(g) => {
             let chain = chain_of(g);
-            if chain.over().is_none() {
-                let deadline_ns = deadline_ns.min(chain.deadline_ns());
+            if !is_cut(chain, deadline_ns) {
+                let until_ns = deadline_ns.min(chain.deadline_ns());
                 let timer_on = timer_home();
-                park(
-                    Why::may_cut(Reason::Sleep, chain.is_some()),
-                    move |g, wait, m| {
-                        let cut = chain.is_set();
-                        if deadline_ns != NEVER && !cut {
-                            m.p().timers.add(deadline_ns, g, wait);
-                        }
-                        !cut
-                    },
-                );
-                if deadline_ns != NEVER && chain.is_set() {
+                let why = Why::may_cut(Reason::Sleep, chain.is_some());
+                park(why, move |g, wait, m| {
+                    let is_cut = chain.is_set();
+                    if until_ns != NEVER && !is_cut {
+                        m.p().timers.add(until_ns, g, wait);
+                    }
+                    !is_cut
+                });
+                if until_ns != NEVER && chain.is_set() {
                     note_stale_timer(timer_on);
                 }
                 // So that the context knows, if that was why.
-                chain.over();
+                is_cut(chain, deadline_ns);
             }
         }
         Caller::Thread => sleep_thread(deadline_ns),
     }
     cancel_point()
+}
+
+/// Whether a sleep until `deadline_ns` is, or was, cut short by a context.
+fn is_cut(chain: Chain, deadline_ns: u64) -> bool {
+    chain.is_some() && clock::now_ns() < deadline_ns && chain.over().is_some()
 }
 
 /// How often a thread that waits where nobody can wake it looks whether it has to.
@@ -234,14 +237,11 @@ fn sleep_thread(deadline_ns: u64) {
             until_ns.saturating_sub(clock::now_ns()),
         ));
     }
-    while chain.over().is_none() {
+    while clock::now_ns() < deadline_ns && chain.over().is_none() {
         let left_ns = match until_ns {
             NEVER => NEVER,
             _ => until_ns.saturating_sub(clock::now_ns()),
         };
-        if left_ns == 0 {
-            return;
-        }
         match chain.only() {
             Some(frame) if frame.who.is_none() => frame.word.sleep(left_ns),
             _ => clock::nap(left_ns.min(LOOK_UP_NS)),

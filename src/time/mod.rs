@@ -5,12 +5,14 @@
 
 mod timeout;
 mod interval;
+mod timer;
 
 pub use std::time::{Duration, Instant};
 
 pub use crate::task::sleep;
 pub use interval::{Interval, MissedTickBehavior, interval, interval_at};
 pub use timeout::{Elapsed, timeout, timeout_at};
+pub use timer::{Ticker, Timer};
 
 use crate::sched::park;
 use crate::sys::clock;
