@@ -68,7 +68,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "channel",
         &[
-            "err", "buffer", "core", "chan", "timer", "sender", "receiver", "select", "macros",
+            "err", "buffer", "core", "chan", "timer", "sender", "receiver", "choice", "select",
+            "macros",
         ],
     ),
     ("net", &["tcp"]),
@@ -160,8 +161,10 @@ const LIBC: &[&str] = &[
 /// Where unsafe code is allowed.
 const UNSAFE: &[&str] = &[
     "src/channel/chan.rs",
+    "src/channel/choice.rs",
     "src/channel/core.rs",
     "src/channel/receiver.rs",
+    "src/channel/select.rs",
     "src/channel/sender.rs",
     "src/g/coro.rs",
     "src/g/header.rs",
