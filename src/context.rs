@@ -360,9 +360,7 @@ impl fmt::Debug for Context {
 /// assert!(start.elapsed() >= Duration::from_millis(2));
 /// ```
 pub fn shield<T>(f: impl FnOnce() -> T) -> T {
-    let frame = Frame::shield(park::current_g());
-    let _entered = ambient::enter(&frame);
-    f()
+    ambient::shield(f)
 }
 
 /// The right to cancel a context. Dropping it cancels, too, as Go's `defer cancel()` does;

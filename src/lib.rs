@@ -55,7 +55,6 @@ mod sched;
 mod io;
 pub mod task;
 pub mod sync;
-#[macro_use]
 pub mod channel;
 pub mod time;
 pub mod net;

@@ -74,8 +74,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "channel",
         &[
-            "err", "buffer", "core", "chan", "timer", "alarm", "sender", "receiver", "select",
-            "macros",
+            "err", "buffer", "core", "chan", "timer", "alarm", "sender", "receiver", "choice",
+            "select", "macros",
         ],
     ),
     ("net", &["tcp"]),
@@ -170,8 +170,10 @@ const LIBC: &[&str] = &[
 const UNSAFE: &[&str] = &[
     "src/channel/alarm.rs",
     "src/channel/chan.rs",
+    "src/channel/choice.rs",
     "src/channel/core.rs",
     "src/channel/receiver.rs",
+    "src/channel/select.rs",
     "src/channel/sender.rs",
     "src/context.rs",
     "src/future.rs",

@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::core::{Claim, Core, Found, Packet, Refused, Side, Told};
+use super::core::{Claim, Core, Found, Packet, Refused, Side, Told, Wait};
 use crate::g::status::Reason;
 use crate::lock::RawLock;
 use crate::sched::{ambient, park};
@@ -93,6 +93,22 @@ impl<T> Chan<T> {
     fn lock(&self, _: &Here<'_>) -> Locked<'_, T> {
         self.lock.lock();
         Locked(self)
+    }
+
+    /// For a select, which takes it by itself.
+    pub(super) fn raw_lock(&self) -> &RawLock {
+        &self.lock
+    }
+
+    /// The core, for a select that has taken the lock.
+    ///
+    /// # Safety
+    ///
+    /// The lock is held, and no other reference to the core is used meanwhile.
+    #[expect(clippy::mut_from_ref, reason = "the lock makes it the only one")]
+    pub(super) unsafe fn held(&self) -> &mut Core<T> {
+        // SAFETY: by the contract of this function.
+        unsafe { &mut *self.core.get() }
     }
 
     /// Sends if that is possible at once.
@@ -262,13 +278,12 @@ impl<T> Chan<T> {
         side: Side,
         deadline_ns: u64,
     ) -> bool {
-        let (other, reason) = match side {
-            Side::Send => (Side::Recv, Reason::ChanSend),
-            Side::Recv => (Side::Send, Reason::ChanRecv),
+        let reason = match side {
+            Side::Send => Reason::ChanSend,
+            Side::Recv => Reason::ChanRecv,
         };
         // SAFETY: the lock is held, and the frames stay until the wait is over.
-        unsafe { core.queue(side).push_back(link) };
-        core.notify(other, &here);
+        unsafe { core.enqueue(side, link, Wait::Choice, &here) };
         mem::forget(core);
         if here
             .wait(waiter, reason, deadline_ns, || self.lock.unlock())
@@ -331,24 +346,22 @@ impl<T> Chan<T> {
         let mut core = self.lock(&here);
         core.claimants.remove(&link);
         drop((core, here));
-        self.abandon_claim();
+        self.abandon(Side::Recv);
         match park::cancel_point() {
             Ok(()) => self.recv(NEVER),
             Err(_) => Err(Refused::Disconnected),
         }
     }
 
-    /// A choice to receive is not completed.
-    pub(super) fn abandon_claim(&self) {
+    /// A choice is not completed.
+    pub(super) fn abandon(&self, side: Side) {
         let here = Here::enter();
-        let taken = self.lock(&here).abandon_claim(&here);
-        ready(taken, &here);
-    }
-
-    /// A choice to send is not completed.
-    pub(super) fn abandon_promise(&self) {
-        let here = Here::enter();
-        let taken = self.lock(&here).abandon_promise(&here);
+        let mut core = self.lock(&here);
+        let taken = match side {
+            Side::Send => core.abandon_promise(&here),
+            Side::Recv => core.abandon_claim(&here),
+        };
+        drop(core);
         ready(taken, &here);
     }
 

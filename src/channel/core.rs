@@ -36,7 +36,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 
 use super::buffer::Buffer;
-use crate::sync::waitq::{Here, Taken, WaitQueue};
+use crate::sync::waitq::{Here, Link, Taken, WaitQueue};
 
 /// What a waiter was told by whoever took it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +131,15 @@ pub(super) enum Side {
     Recv,
 }
 
+/// What a select waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// To choose.
+    Choice,
+    /// To learn that an operation is possible.
+    Readiness,
+}
+
 /// What the lock guards.
 #[derive(Debug)]
 pub(super) struct Core<T> {
@@ -194,10 +203,45 @@ impl<T> Core<T> {
         }
     }
 
-    pub(super) fn watchers(&self, side: Side) -> &WaitQueue {
+    fn watchers(&self, side: Side) -> &WaitQueue {
         match side {
             Side::Send => &self.send_watchers,
             Side::Recv => &self.recv_watchers,
+        }
+    }
+
+    pub(super) fn waiters(&self, side: Side, wait: Wait) -> &WaitQueue {
+        match wait {
+            Wait::Choice => self.queue(side),
+            Wait::Readiness => self.watchers(side),
+        }
+    }
+
+    /// Waits in the queue of a side.
+    ///
+    /// # Safety
+    ///
+    /// As [`WaitQueue::push_back`]; the slot of the link names a head or a packet, which
+    /// stays as the link does.
+    #[inline]
+    pub(super) unsafe fn enqueue(&self, side: Side, link: &Link, wait: Wait, here: &Here<'_>) {
+        // SAFETY: by the contract of this function.
+        unsafe { self.waiters(side, wait).push_back(link) };
+        if wait == Wait::Choice {
+            // Somebody could meet whoever waits.
+            let other = match side {
+                Side::Send => Side::Recv,
+                Side::Recv => Side::Send,
+            };
+            self.notify(other, here);
+        }
+    }
+
+    /// Whether an operation of a side is possible, if only to fail.
+    pub(super) fn is_ready(&self, side: Side) -> bool {
+        match side {
+            Side::Send => self.no_receivers || self.has_place() || !self.receivers.is_empty(),
+            Side::Recv => self.no_senders || self.n_free() != 0 || !self.senders.is_empty(),
         }
     }
 
@@ -310,8 +354,15 @@ impl<T> Core<T> {
         Some(taken)
     }
 
-    /// Lets a select choose to receive. Gives whether it can, and who goes on by that.
-    pub(super) fn choose_recv(&mut self) -> Option<(Told, Option<Taken>)> {
+    /// Lets a select choose. Gives whether it can, and who goes on by that.
+    pub(super) fn choose(&mut self, side: Side) -> Option<(Told, Option<Taken>)> {
+        match side {
+            Side::Send => self.choose_send(),
+            Side::Recv => self.choose_recv(),
+        }
+    }
+
+    fn choose_recv(&mut self) -> Option<(Told, Option<Taken>)> {
         if self.n_free() != 0 {
             self.claims += 1;
             return Some((Told::Chosen, None));
@@ -326,8 +377,7 @@ impl<T> Core<T> {
         self.no_senders.then_some((Told::Disconnected, None))
     }
 
-    /// As [`Core::choose_recv`], to send.
-    pub(super) fn choose_send(&mut self) -> Option<(Told, Option<Taken>)> {
+    fn choose_send(&mut self) -> Option<(Told, Option<Taken>)> {
         if self.no_receivers {
             return Some((Told::Disconnected, None));
         }

@@ -35,6 +35,9 @@ mod timer;
 mod alarm;
 mod sender;
 mod receiver;
+mod choice;
+mod select;
+mod macros;
 
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
@@ -47,8 +50,17 @@ pub use err::{
     ReadyTimeoutError, RecvError, RecvTimeoutError, SelectTimeoutError, SendError,
     SendTimeoutError, TryReadyError, TryRecvError, TrySelectError, TrySendError,
 };
+pub use macros::{select, select_biased};
 pub use receiver::{IntoIter, Iter, Receiver, TryIter};
+pub use select::{Select, SelectedOperation};
 pub use sender::Sender;
+
+/// What the macros need.
+#[doc(hidden)]
+pub mod __select {
+    pub use super::choice::Arm;
+    pub use super::select::{select, select_timeout, try_select};
+}
 
 /// A channel that holds any number of messages.
 ///

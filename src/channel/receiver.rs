@@ -116,6 +116,16 @@ impl<T> Receiver<T> {
         }
     }
 
+    /// The channel, if it has senders.
+    #[inline]
+    pub(super) fn chan(&self) -> Option<&Chan<T>> {
+        match &self.source {
+            // SAFETY: the channel lives while it has handles.
+            Source::Senders(chan) => Some(unsafe { chan.as_ref() }),
+            _ => None,
+        }
+    }
+
     /// Receives if that is possible at once.
     ///
     /// In a channel of capacity 0 it is possible while a sender waits. If that sender is

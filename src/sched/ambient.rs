@@ -77,6 +77,13 @@ pub(crate) fn enter(frame: &Frame) -> Entered<'_> {
     }
 }
 
+/// Runs `f` out of reach of the frames around the caller.
+pub(crate) fn shield<T>(f: impl FnOnce() -> T) -> T {
+    let frame = Frame::shield(park::current_g());
+    let _entered = enter(&frame);
+    f()
+}
+
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         set(self.frame.leave());
