@@ -25,8 +25,7 @@ use crate::sys::clock::{NEVER, deadline_ns, now_ns};
 mod local;
 
 pub use crate::sched::park::Cancelled;
-pub use crate::task_local;
-pub use local::{AccessError, LocalKey};
+pub use local::{AccessError, LocalKey, task_local};
 
 /// What joining gives: the goroutine's value, or the payload of its panic.
 ///

@@ -489,7 +489,7 @@ fn a_panic_inside_takes_the_frame_along() {
         for _ in 0..50 {
             let (ctx, canceller) = Context::background().with_cancel();
             let inner = ctx.with_timeout(FOREVER);
-            let r = catch_unwind(AssertUnwindSafe(|| {
+            let r: task::Result<()> = catch_unwind(AssertUnwindSafe(|| {
                 ctx.run(|| {
                     inner.run(|| {
                         sleep(Duration::from_micros(5));
@@ -497,8 +497,7 @@ fn a_panic_inside_takes_the_frame_along() {
                     })
                 })
             }));
-            let payload: Box<dyn std::any::Any + Send> = r.map(|()| ()).unwrap_err();
-            assert_eq!(payload.downcast_ref(), Some(&7));
+            assert_eq!(r.unwrap_err().downcast_ref(), Some(&7));
             canceller.cancel();
             let start = Instant::now();
             sleep(Duration::from_micros(300));

@@ -180,7 +180,9 @@ fn wakers_outlive_goroutine_and_runtime() {
         let ended = spawn(poll_fn(|cx| Poll::Ready(cx.waker().clone()))).join();
         let ended = ended.unwrap();
         ended.wake_by_ref();
-        ended.clone().wake();
+        let another = ended.clone();
+        drop(ended);
+        another.wake();
         let waits = spawn(flag.clone());
         wait_until(|| flag.is_waited_for());
         drop(waits);
@@ -224,12 +226,12 @@ fn a_panic_is_the_goroutines() {
         let join = spawn(async {
             std::panic::resume_unwind(Box::new(9));
         });
-        let payload: Box<dyn std::any::Any + Send> = join.join().map(|()| ()).unwrap_err();
-        assert_eq!(payload.downcast_ref(), Some(&9));
+        let outcome: task::Result<()> = join.join();
+        assert_eq!(outcome.unwrap_err().downcast_ref(), Some(&9));
         // The polling of a caught panic is over.
-        let caught =
+        let caught: task::Result<()> =
             std::panic::catch_unwind(|| block_on(async { std::panic::resume_unwind(Box::new(1)) }));
-        assert!(caught.map(|()| ()).is_err());
+        assert!(caught.is_err());
         let (sender, receiver) = oneshot::channel();
         windlass::spawn(move || sender.send(3).unwrap());
         assert_eq!(block_on(receiver), Ok(3));

@@ -129,8 +129,8 @@ fn values_go_when_a_goroutine_panics_or_is_cancelled() {
                 std::panic::resume_unwind(Box::new(3));
             }
         });
-        let payload: Box<dyn std::any::Any + Send> = panics.join().map(|()| ()).unwrap_err();
-        assert_eq!(payload.downcast_ref(), Some(&3));
+        let outcome: std::thread::Result<()> = panics.join();
+        assert_eq!(outcome.unwrap_err().downcast_ref(), Some(&3));
         census.assert_all_dropped(1);
         let ready = std::sync::Arc::new(AtomicUsize::new(0));
         let says = std::sync::Arc::clone(&ready);

@@ -80,7 +80,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ),
     ("net", &["tcp"]),
     ("task", &["local"]),
-    ("time", &["timeout", "interval", "timer"]),
+    ("time", &["sleep", "timeout", "interval", "timer"]),
     (
         "sys",
         &[
@@ -383,7 +383,9 @@ fn words_behind(code: &str, prefix: &str) -> BTreeSet<String> {
         .next()
         .unwrap();
     code.match_indices(prefix)
-        .filter(|(at, _)| !code[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:".contains(c)))
+        .filter(|(at, _)| {
+            !code[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c))
+        })
         .map(|(at, _)| {
             let word = |c: char| c.is_alphanumeric() || c == '_';
             code[at + prefix.len()..]

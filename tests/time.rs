@@ -171,12 +171,8 @@ fn join_timeout_gives_the_handle_back() {
         let join = spawn(|| 7);
         assert_eq!(join.join_timeout(FOREVER).unwrap().unwrap(), 7);
         let join = spawn(|| std::panic::resume_unwind(Box::new(8)));
-        let payload: Box<dyn std::any::Any + Send> = join
-            .join_timeout(FOREVER)
-            .unwrap()
-            .map(|()| ())
-            .unwrap_err();
-        assert_eq!(payload.downcast_ref(), Some(&8));
+        let outcome: task::Result<()> = join.join_timeout(FOREVER).unwrap();
+        assert_eq!(outcome.unwrap_err().downcast_ref(), Some(&8));
         windlass::scope(|s| {
             let join = s.spawn(task::park);
             let join = join.join_timeout(MOMENT).unwrap_err();

@@ -414,7 +414,9 @@ fn no_message_is_lost_or_doubled_by_cancels() {
                             if receiver.is_empty() && n_tries % 50 == 0 {
                                 sleep(Duration::from_micros(5));
                             }
-                            if let Err(TryRecvError::Disconnected) = receiver.try_recv().map(|i| got.push(i)) {
+                            if let Err(TryRecvError::Disconnected) =
+                                receiver.try_recv().map(|i| got.push(i))
+                            {
                                 return got;
                             }
                         }

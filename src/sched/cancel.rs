@@ -153,11 +153,9 @@ impl Sched {
                         self.inject(g);
                     }
                 }
-                reason if reason.ends_by_token() => {
-                    if g.status.wake(wait) {
-                        self.wait_for_commit(g);
-                        self.inject(g);
-                    }
+                reason if reason.ends_by_token() && g.status.wake(wait) => {
+                    self.wait_for_commit(g);
+                    self.inject(g);
                 }
                 _ => {}
             }

@@ -68,8 +68,10 @@ macro_rules! task_local {
     };
 }
 
+pub use task_local;
+
 /// A variable of which each goroutine has a value of its own, made when it first asks
-/// for it. Declared by [`task_local!`](crate::task_local).
+/// for it. Declared by [`task_local!`].
 ///
 /// On a plain thread it is the thread's; so it is in [`offload`](crate::offload)'s
 /// closure, which runs on another thread.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::sleep_until;
+use super::sleep::sleep_until;
 
 /// What to do about ticks that nobody waited for in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
