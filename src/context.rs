@@ -65,6 +65,7 @@ type Cause = Arc<dyn StdError + Send + Sync>;
 /// use windlass::context::{self, Context};
 /// use windlass::net::{TcpListener, TcpStream};
 ///
+/// # fn main() -> std::io::Result<()> {
 /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
 /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
 /// rt.run(|| {
@@ -81,7 +82,7 @@ type Cause = Arc<dyn StdError + Send + Sync>;
 ///     assert_eq!(why, Some(&context::Error::Cancelled));
 ///     Ok(())
 /// })
-/// # .map_err(|e: std::io::Error| e)
+/// # }
 /// ```
 #[derive(Clone, Default)]
 pub struct Context {
