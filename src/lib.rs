@@ -55,7 +55,11 @@ mod sched;
 mod io;
 pub mod task;
 pub mod sync;
+pub mod channel;
+pub mod time;
 pub mod net;
+pub mod context;
+pub mod future;
 pub mod metrics;
 mod runtime;
 

@@ -100,6 +100,8 @@ const EXPERIMENTS: &[Experiment] = &[
     ),
     program("ping_pong", &["micro", "ping-pong"], "ping-pong", MICRO),
     program("skynet", &["micro", "skynet"], "skynet", MICRO),
+    program("sleepers", &["micro", "sleepers"], "sleepers", MICRO),
+    program("deadlines", &["micro", "deadlines"], "deadlines", MICRO),
     program(
         "mutex_alone",
         &["micro", "mutex-alone"],

@@ -15,6 +15,8 @@ fn windlass() {
     mutex::std_alone(&runtime, 100);
     mutex::windlass(&runtime, 10, 100);
     skynet::windlass(&runtime, 100);
+    sleepers::windlass(&runtime, 10, 2);
+    deadlines::windlass(&runtime, 3, 10);
     echo::windlass(&runtime, 4, 10);
 }
 
@@ -27,6 +29,8 @@ fn tokio() {
     mutex::tokio_alone(&runtime, 100);
     mutex::tokio(&runtime, 10, 100);
     skynet::tokio(&runtime, 100);
+    sleepers::tokio(&runtime, 10, 2);
+    deadlines::tokio(&runtime, 3, 10);
     echo::tokio(&runtime, 4, 10);
 }
 
@@ -39,5 +43,7 @@ fn may() {
     mutex::may_alone(&runtime, 100);
     mutex::may(&runtime, 10, 100);
     skynet::may(&runtime, 100);
+    sleepers::may(&runtime, 10, 2);
+    deadlines::may(&runtime, 3, 10);
     echo::may(&runtime, 4, 10);
 }
