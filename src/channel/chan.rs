@@ -326,9 +326,8 @@ impl<T> Chan<T> {
         }
         // The run ends: the claim is given back.
         let here = Here::enter();
-        let mut core = self.lock(&here);
-        core.claimants.remove(&link);
-        drop((core, here));
+        self.lock(&here).claimants.remove(&link);
+        drop(here);
         self.abandon(Side::Recv);
         match park::cancel_point() {
             Ok(()) => self.recv(NEVER),
@@ -424,7 +423,9 @@ impl<T> Chan<T> {
                 break;
             }
         }
-        drop(unread);
+        if let Some(unread) = unread {
+            unread.clear();
+        }
     }
 }
 

@@ -6,6 +6,9 @@ use std::sync::OnceLock;
 
 use windlass::{Builder, Handle};
 
+/// What a thread has: one of the tests drops a long chain of channels.
+const STACK_BYTES: usize = 2 << 20;
+
 /// Runs a test as a goroutine. All tests of a program share one runtime.
 ///
 /// # Panics
@@ -22,10 +25,17 @@ pub fn run(test: fn()) {
 fn handle() -> &'static Handle {
     static HANDLE: OnceLock<Handle> = OnceLock::new();
     HANDLE.get_or_init(|| {
+        let builder = Builder::new().stack_size(STACK_BYTES);
         // SAFETY: the suites keep no borrow of a thread-local across a call that parks.
-        let runtime = unsafe { Builder::new().build() }.expect("the suites need io_uring");
+        let runtime = unsafe { builder.build() }.expect("the suites need io_uring");
         let handle = runtime.handle();
-        std::thread::spawn(move || runtime.run(|| loop { windlass::task::park() }));
+        std::thread::spawn(move || {
+            runtime.run(|| {
+                loop {
+                    windlass::task::park()
+                }
+            })
+        });
         handle
     })
 }
@@ -33,8 +43,8 @@ fn handle() -> &'static Handle {
 /// As `std::thread`, on goroutines.
 pub mod thread {
     pub use std::thread::{Result, panicking};
-    pub use windlass::task::{JoinHandle, current, park, spawn, yield_now};
     pub use windlass::sleep;
+    pub use windlass::task::{JoinHandle, current, park, spawn, yield_now};
 }
 
 /// As `crossbeam_utils::thread`, on goroutines.

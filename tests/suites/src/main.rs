@@ -16,9 +16,24 @@ use serde_json::Value;
 
 const CRATE: &str = "crossbeam-channel";
 
+/// All of it takes a minute and a half, most of which is sleeping.
+const LIMIT_SECONDS: &str = "900";
+
 const FILES: [&str; 14] = [
-    "after", "array", "golang", "iter", "list", "mpsc", "never", "ready", "same_channel",
-    "select", "select_macro", "thread_locals", "tick", "zero",
+    "after",
+    "array",
+    "golang",
+    "iter",
+    "list",
+    "mpsc",
+    "never",
+    "ready",
+    "same_channel",
+    "select",
+    "select_macro",
+    "thread_locals",
+    "tick",
+    "zero",
 ];
 
 /// What is written instead, for threads and for goroutines. Longer names come first.
@@ -30,7 +45,10 @@ const ON_THREADS: &[(&str, &str)] = &[
 const ON_GOROUTINES: &[(&str, &str)] = &[
     ("crossbeam_channel_internal", "select"),
     ("crossbeam_channel", "windlass::channel"),
-    ("crossbeam_utils::thread::scope", "windlass_suites::scoped::scope"),
+    (
+        "crossbeam_utils::thread::scope",
+        "windlass_suites::scoped::scope",
+    ),
     ("std::thread::panicking", "std::thread::panicking"),
     ("std::thread", "windlass_suites::thread"),
 ];
@@ -60,11 +78,20 @@ fn run() -> Result<bool> {
         let code = fs::read_to_string(&path)
             .map_err(|e| Error::new(e.kind(), format!("{}: {e}", path.display())))?;
         let tests = target.join("tests");
-        write(&tests.join(format!("threads_{file}.rs")), &on_threads(file, &code))?;
-        write(&tests.join(format!("goroutines_{file}.rs")), &on_goroutines(file, &code))?;
+        write(
+            &tests.join(format!("threads_{file}.rs")),
+            &on_threads(file, &code),
+        )?;
+        write(
+            &tests.join(format!("goroutines_{file}.rs")),
+            &on_goroutines(file, &code),
+        )?;
     }
     println!("the tests of {} in {}", source.display(), target.display());
-    let status = Command::new(cargo())
+    // coreutils' timeout ends the whole process group: a test may hang.
+    let status = Command::new("timeout")
+        .arg(LIMIT_SECONDS)
+        .arg(cargo())
         .args(["test", "--offline", "--no-fail-fast", "--manifest-path"])
         .arg(target.join("Cargo.toml"))
         .arg("--target-dir")
