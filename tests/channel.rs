@@ -128,31 +128,42 @@ fn a_rendezvous_ends_when_both_have_come() {
     });
 }
 
+/// Starts a thread, and comes back when that sleeps.
+fn start_sleeper<T: Send + 'static>(
+    f: impl FnOnce() -> T + Send + 'static,
+) -> thread::JoinHandle<T> {
+    let (tid_s, tid_r) = std::sync::mpsc::channel();
+    let sleeper = thread::spawn(move || {
+        tid_s.send(util::gettid()).unwrap();
+        f()
+    });
+    let stat = format!("/proc/self/task/{}/stat", tid_r.recv().unwrap());
+    while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
+        thread::yield_now();
+    }
+    sleeper
+}
+
 #[test]
 fn those_who_wait_are_served_in_order() {
-    // One P: goroutines begin in the order in which they were queued.
-    run(1, || {
-        let (s, r) = bounded(0);
-        let (order_s, order_r) = unbounded();
-        for i in 0..20 {
-            let (r, order_s) = (r.clone(), order_s.clone());
-            spawn(move || order_s.send((i, r.recv().unwrap())).unwrap());
-            yield_now();
-        }
-        for n in 0..20 {
-            s.send(n).unwrap();
-        }
-        let mut got: Vec<_> = order_r.iter().take(20).collect();
-        got.sort_unstable();
-        assert!(got.iter().all(|(i, n)| i == n), "{got:?}");
-
-        for i in 0..20 {
-            let s = s.clone();
-            spawn(move || s.send(i).unwrap());
-            yield_now();
-        }
-        assert!(r.iter().take(20).eq(0..20));
+    let _guard = hang_guard();
+    let (s, r) = bounded(0);
+    let receivers = (0..20).map(|_| {
+        let r = r.clone();
+        start_sleeper(move || r.recv())
     });
+    let receivers: Vec<_> = receivers.collect();
+    (0..20).for_each(|n| s.send(n).unwrap());
+    for (n, receiver) in receivers.into_iter().enumerate() {
+        assert_eq!(receiver.join().unwrap(), Ok(n));
+    }
+    let senders = (0..20).map(|n| {
+        let s = s.clone();
+        start_sleeper(move || s.send(n))
+    });
+    let senders: Vec<_> = senders.collect();
+    assert!(r.iter().take(20).eq(0..20));
+    senders.into_iter().for_each(|s| s.join().unwrap().unwrap());
 }
 
 #[test]

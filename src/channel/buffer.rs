@@ -5,6 +5,7 @@
 //! them while the channel's lock is held, and memory goes back as a backlog drains.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// How large a ring of an unbounded channel gets.
 const CHUNK_BYTES: usize = 16 << 10;
@@ -88,6 +89,17 @@ impl<T> Buffer<T> {
     pub(super) fn take(&mut self) -> Buffer<T> {
         let empty = Buffer::with_chunk(VecDeque::new(), self.chunk);
         std::mem::replace(self, empty)
+    }
+
+    /// Drops all messages. After one that panics the rest are leaked: another panic would
+    /// end the process.
+    pub(super) fn clear(mut self) {
+        while let Some(msg) = self.pop() {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(msg))) {
+                std::mem::forget(self);
+                resume_unwind(panic);
+            }
+        }
     }
 }
 

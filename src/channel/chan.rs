@@ -343,9 +343,8 @@ impl<T> Chan<T> {
         }
         // The run ends, or the ambient context is done: the claim is given back.
         let here = Here::enter();
-        let mut core = self.lock(&here);
-        core.claimants.remove(&link);
-        drop((core, here));
+        self.lock(&here).claimants.remove(&link);
+        drop(here);
         self.abandon(Side::Recv);
         match park::cancel_point() {
             Ok(()) => self.recv(NEVER),
@@ -441,7 +440,9 @@ impl<T> Chan<T> {
                 break;
             }
         }
-        drop(unread);
+        if let Some(unread) = unread {
+            unread.clear();
+        }
     }
 }
 

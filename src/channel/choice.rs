@@ -78,8 +78,9 @@ pub(super) enum Token {
 }
 
 /// An operation and what its select calls it.
-#[derive(Clone, Copy)]
 #[doc(hidden)]
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "for the macros only")]
 pub struct Arm<'a> {
     pub(super) handle: &'a dyn Handle,
     pub(super) index: usize,
@@ -105,19 +106,42 @@ impl Arm<'_> {
     }
 }
 
-/// Looks at every arm once. Gives the place of the first that is possible.
+/// Gives the place of an arm that is possible now.
 pub(super) fn try_once(arms: &mut [Arm<'_>], wait: Wait, biased: bool) -> Option<(usize, Token)> {
+    let mut locks = Few::new(arms.len());
+    let locks = sorted_locks(arms, locks.places());
     let here = Here::enter();
     shuffle(arms, biased, &here);
-    let found = arms.iter().enumerate().find_map(|(at, arm)| {
+    let mut found = look_at_each(arms, wait);
+    if found.is_none() && locks.len() > 1 {
+        // Perhaps one became possible behind this look and another stopped being so before
+        // it. Only a look at all of them together can say that there is none.
+        lock_all(locks);
+        found = look_at_all(arms, wait);
+        unlock_all(locks);
+    }
+    found.map(|found| settle(found, &here))
+}
+
+/// Takes the locks one after another.
+fn look_at_each(arms: &[Arm<'_>], wait: Wait) -> Option<Found> {
+    arms.iter().enumerate().find_map(|(at, arm)| {
         let lock = arm.handle.lock();
         lock.inspect(|lock| lock.lock());
         // SAFETY: the lock is held.
         let found = unsafe { arm.look(wait) };
         lock.inspect(|lock| lock.unlock());
         found.map(|(token, taken)| (at, token, taken))
-    });
-    found.map(|found| settle(found, &here))
+    })
+}
+
+/// All locks are held.
+fn look_at_all(arms: &[Arm<'_>], wait: Wait) -> Option<Found> {
+    arms.iter().enumerate().find_map(|(at, arm)| {
+        // SAFETY: the lock is held.
+        let (token, taken) = unsafe { arm.look(wait) }?;
+        Some((at, token, taken))
+    })
 }
 
 /// Waits until an arm is possible, or the deadline. Gives its place.
@@ -143,12 +167,7 @@ pub(super) fn wait(
         let here = Here::enter();
         shuffle(arms, biased, &here);
         lock_all(locks);
-        let found = arms.iter().enumerate().find_map(|(at, arm)| {
-            // SAFETY: all locks are held.
-            let (token, taken) = unsafe { arm.look(wait) }?;
-            Some((at, token, taken))
-        });
-        if let Some(found) = found {
+        if let Some(found) = look_at_all(arms, wait) {
             unlock_all(locks);
             return Some(settle(found, &here));
         }

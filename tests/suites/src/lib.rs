@@ -6,6 +6,9 @@ use std::sync::OnceLock;
 
 use windlass::{Builder, Handle};
 
+/// What a thread has: one of the tests drops a long chain of channels.
+const STACK_BYTES: usize = 2 << 20;
+
 /// Runs a test as a goroutine. All tests of a program share one runtime.
 ///
 /// # Panics
@@ -22,8 +25,9 @@ pub fn run(test: fn()) {
 fn handle() -> &'static Handle {
     static HANDLE: OnceLock<Handle> = OnceLock::new();
     HANDLE.get_or_init(|| {
+        let builder = Builder::new().stack_size(STACK_BYTES);
         // SAFETY: the suites keep no borrow of a thread-local across a call that parks.
-        let runtime = unsafe { Builder::new().build() }.expect("the suites need io_uring");
+        let runtime = unsafe { builder.build() }.expect("the suites need io_uring");
         let handle = runtime.handle();
         std::thread::spawn(move || {
             runtime.run(|| {

@@ -16,6 +16,9 @@ use serde_json::Value;
 
 const CRATE: &str = "crossbeam-channel";
 
+/// All of it takes a minute and a half, most of which is sleeping.
+const LIMIT_SECONDS: &str = "900";
+
 const FILES: [&str; 14] = [
     "after",
     "array",
@@ -85,7 +88,10 @@ fn run() -> Result<bool> {
         )?;
     }
     println!("the tests of {} in {}", source.display(), target.display());
-    let status = Command::new(cargo())
+    // coreutils' timeout ends the whole process group: a test may hang.
+    let status = Command::new("timeout")
+        .arg(LIMIT_SECONDS)
+        .arg(cargo())
         .args(["test", "--offline", "--no-fail-fast", "--manifest-path"])
         .arg(target.join("Cargo.toml"))
         .arg("--target-dir")
