@@ -6,7 +6,9 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::ptr::NonNull;
 
+use super::limit::Limit;
 use crate::config::FLUSH_AT;
 use crate::g::header::GRef;
 use crate::g::list::GList;
@@ -16,7 +18,7 @@ use crate::netpoll::sqe::Request;
 use crate::sched::current;
 use crate::sched::park::{self, Caller, Cancelled};
 use crate::sched::wake;
-use crate::sys::clock::NEVER;
+use crate::sys::clock::{self, NEVER};
 
 /// What an operation came to.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +26,35 @@ pub(crate) struct Completed {
     pub(crate) n: usize,
     /// The completion's flags.
     pub(crate) flags: u32,
+}
+
+/// Until when an operation may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline<'a> {
+    /// Of this one call; `NEVER` for none.
+    pub(crate) at_ns: u64,
+    /// Of the descriptor; it may be moved meanwhile.
+    pub(crate) limit: Option<&'a Limit>,
+}
+
+impl Deadline<'_> {
+    /// A moment that stays; `NEVER` for none.
+    pub(crate) const fn at(at_ns: u64) -> Deadline<'static> {
+        Deadline { at_ns, limit: None }
+    }
+
+    /// What it is as of now, `NEVER` for none.
+    #[inline]
+    pub(crate) fn ns(self) -> u64 {
+        self.limit
+            .map_or(self.at_ns, |limit| limit.ns().min(self.at_ns))
+    }
+
+    #[inline]
+    pub(crate) fn has_passed(self) -> bool {
+        let ns = self.ns();
+        ns != NEVER && ns <= clock::now_ns()
+    }
 }
 
 /// The error of a blocking call in a destructor of a goroutine that is being
@@ -44,8 +75,8 @@ pub(crate) fn inflight_here() -> u32 {
     }
 }
 
-/// Runs an operation for the calling goroutine `g`, and
-/// waits for it until the deadline.
+/// Runs an operation for the calling goroutine `g`, and waits for it until the
+/// deadline.
 ///
 /// # Safety
 ///
@@ -55,6 +86,28 @@ pub(crate) fn inflight_here() -> u32 {
 ///
 /// The operation's; `WouldBlock` at the deadline, as `std` has it on Linux.
 pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Result<Completed> {
+    // SAFETY: by this function's contract.
+    unsafe { run_until(g, request, Deadline::at(deadline_ns)) }
+}
+
+/// As [`run`], with a deadline that may be moved while the operation is in flight.
+///
+/// # Safety
+///
+/// As [`run`].
+///
+/// # Errors
+///
+/// As [`run`].
+pub(crate) unsafe fn run_until(
+    g: GRef,
+    request: Request,
+    deadline: Deadline<'_>,
+) -> io::Result<Completed> {
+    // SAFETY: the G is the caller, who leaves when this returns or unwinds.
+    let _waiting = deadline
+        .limit
+        .map(|limit| unsafe { limit.enter(NonNull::from(&*g)) });
     loop {
         park::cancel_point()?;
         let op = Op::new(g);
@@ -64,6 +117,8 @@ pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Res
         park::park(Reason::Io, move |g, wait, m| {
             let p = m.p();
             let mut ready = GList::new();
+            // Here, where the status says Waiting: see `limit`.
+            let deadline_ns = deadline.ns();
             op_ref.bind(wait, p.ring.fd());
             // SAFETY:
             // - the M in a commit holds the P.
@@ -82,7 +137,7 @@ pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Res
             }
             true
         });
-        if deadline_ns != NEVER && !op.timed_out() {
+        if !op.timed_out() && deadline.ns() != NEVER {
             park::note_stale_timer(timer_on);
         }
         let result = op.result();
@@ -93,7 +148,12 @@ pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Res
             });
         }
         match -result {
-            libc::ECANCELED if op.timed_out() => return Err(io::ErrorKind::WouldBlock.into()),
+            // The deadline may have been moved.
+            libc::ECANCELED if op.timed_out() => {
+                if deadline.has_passed() {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+            }
             // Nobody here asked for it: the thread that submitted it has gone, or the run ends
             // (then the loop's first line unwinds).
             libc::ECANCELED | libc::EINTR => {}
