@@ -114,9 +114,13 @@ impl<W: HasStatus> Limit<W> {
         }
     }
 
-    /// Sets the deadline. Gives every wait that it must end at the new time to `end`.
+    /// Sets the deadline. Gives every wait that must end at the new time to `end`: none,
+    /// if the deadline is put off.
     pub(crate) fn set(&self, at_ns: u64, mut end: impl FnMut(NonNull<W>, WaitId)) {
-        self.at_ns.store(at_ns, Ordering::SeqCst);
+        let before_ns = self.at_ns.swap(at_ns, Ordering::SeqCst);
+        if at_ns >= before_ns {
+            return;
+        }
         after_seq_cst();
         if let Some(who) = NonNull::new(self.first.load(Ordering::SeqCst))
             && let Some(wait) = self.wait_of(who)

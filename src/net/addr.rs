@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr as UnixAddr;
@@ -29,7 +29,7 @@ fn is_literal<A>(addr: &A) -> bool {
         (typeid::of::<A>() == typeid::of::<T>())
             .then(|| unsafe { &*std::ptr::from_ref(addr).cast::<T>() })
     }
-    let is_ip = |host: &str| host.parse::<IpAddr>().is_ok() || host.parse::<Ipv6Addr>().is_ok();
+    let is_ip = |host: &str| host.parse::<IpAddr>().is_ok();
     let is_addr = |text: &str| text.parse::<SocketAddr>().is_ok();
     as_type::<A, SocketAddr>(addr).is_some()
         || as_type::<A, &SocketAddr>(addr).is_some()
