@@ -59,7 +59,8 @@ unsafe impl<W> Send for Name<W> {}
 pub(crate) struct Limit<W = Header> {
     /// `NEVER` for none. Ordering: sequentially consistent, as the table says.
     at_ns: AtomicU64,
-    /// One that waits: most often there are no others. Ordering: as `at_ns`.
+    /// One that waits: most often there are no others. Ordering: as `at_ns`; taking the
+    /// name out releases, so that whoever sees a later wait of the goroutine sees it out.
     first: AtomicPtr<W>,
     others: Lock<Vec<Name<W>>>,
 }
@@ -160,7 +161,7 @@ impl<W: HasStatus> Drop for Waiting<'_, W> {
     fn drop(&mut self) {
         let first = &self.limit.first;
         if first.load(Ordering::Relaxed) == self.who.as_ptr() {
-            first.store(ptr::null_mut(), Ordering::SeqCst);
+            first.store(ptr::null_mut(), Ordering::Release);
         } else {
             self.limit.leave_others(self.who);
         }
