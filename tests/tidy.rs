@@ -27,6 +27,7 @@ const ROW_EXCEPTIONS: &[(&str, &str, &str)] = &[
         "g",
         "checks stack sizes against the limits of g::stack",
     ),
+    ("io", "net", "copy knows the streams that it can splice"),
     (
         "runtime",
         "metrics",
@@ -69,8 +70,24 @@ const FOLDERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("netpoll", &["op", "sqe", "probe", "ring"]),
-    ("io", &["op", "fd"]),
     ("sync", &["waitq"]),
+    (
+        "io",
+        &[
+            "limit",
+            "op",
+            "ready",
+            "fd",
+            "socket",
+            "connect",
+            "bytes",
+            "pipe",
+            "stdio",
+            "non_blocking",
+            "splice",
+            "copy",
+        ],
+    ),
     (
         "channel",
         &[
@@ -78,13 +95,25 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "select", "macros",
         ],
     ),
-    ("net", &["tcp"]),
+    (
+        "net",
+        &[
+            "addr",
+            "macros",
+            "tcp",
+            "tcp_options",
+            "udp",
+            "unix",
+            "unix_datagram",
+        ],
+    ),
     ("task", &["local"]),
     ("time", &["sleep", "timeout", "interval", "timer"]),
     (
         "sys",
         &[
-            "errno", "clock", "affinity", "futex", "mmap", "sched", "signal", "socket", "uring",
+            "errno", "clock", "affinity", "file", "futex", "mmap", "sched", "signal", "socket",
+            "uring",
         ],
     ),
     ("util", &["bitset", "counter", "padded", "random"]),
@@ -142,8 +171,8 @@ const DOORS: &[(&str, &[&str])] = &[
             "src/netpoll/probe.rs",
             "src/netpoll/ring.rs",
             "src/netpoll/sqe.rs",
-            // The entries that the operations fill, and a completion's flags.
-            "src/io/fd.rs",
+            // A completion's flags.
+            "src/io/socket.rs",
             // The doctor asks what a ring could do, and runs nothing on it.
             "topology/src/doctor/uring.rs",
         ],
@@ -151,7 +180,23 @@ const DOORS: &[(&str, &[&str])] = &[
     ("hwloc2", &["topology/src/hwloc.rs"]),
     ("core_affinity", &["src/sys/affinity.rs"]),
     ("crossbeam_deque", &["src/sched/offload.rs"]),
-    ("socket2", &["src/io/fd.rs", "src/net/tcp.rs"]),
+    (
+        "socket2",
+        &[
+            "src/io/fd.rs",
+            "src/io/socket.rs",
+            "src/io/connect.rs",
+            "src/net/addr.rs",
+            "src/net/macros.rs",
+            "src/net/tcp.rs",
+            "src/net/tcp_options.rs",
+            "src/net/udp.rs",
+            "src/net/unix.rs",
+            "src/net/unix_datagram.rs",
+        ],
+    ),
+    // Which types a generic function was given.
+    ("typeid", &["src/io/copy.rs", "src/net/addr.rs"]),
     // What the thread runs, and in debug builds which locks it holds.
     ("thread_local!", &["src/sched/current.rs", "src/lock.rs"]),
 ];
@@ -159,8 +204,13 @@ const DOORS: &[(&str, &[&str])] = &[
 /// Besides src/sys: numbers and types of the kernel's interface, and ring.rs's
 /// eventfd, which is one of the ring's ways of waking.
 const LIBC: &[&str] = &[
-    "src/io/fd.rs",
+    "src/io/bytes.rs",
+    "src/io/connect.rs",
     "src/io/op.rs",
+    "src/io/ready.rs",
+    "src/io/socket.rs",
+    "src/io/splice.rs",
+    "src/io/stdio.rs",
     "src/netpoll/probe.rs",
     "src/netpoll/ring.rs",
     "src/netpoll/sqe.rs",
@@ -187,9 +237,18 @@ const UNSAFE: &[&str] = &[
     "src/g/own.rs",
     "src/g/slab.rs",
     "src/g/stack.rs",
+    "src/io/bytes.rs",
+    "src/io/connect.rs",
+    "src/io/copy.rs",
     "src/io/fd.rs",
+    "src/io/limit.rs",
     "src/io/op.rs",
-    "src/net/tcp.rs",
+    "src/io/pipe.rs",
+    "src/io/ready.rs",
+    "src/io/socket.rs",
+    "src/io/stdio.rs",
+    "src/net/addr.rs",
+    "src/net/macros.rs",
     "src/netpoll/ring.rs",
     "src/runtime.rs",
     "src/sched/cancel.rs",
@@ -210,6 +269,7 @@ const UNSAFE: &[&str] = &[
     "src/sys/affinity.rs",
     "src/sys/clock.rs",
     "src/sys/errno.rs",
+    "src/sys/file.rs",
     "src/sys/futex.rs",
     "src/sys/mmap.rs",
     "src/sys/sched.rs",

@@ -11,7 +11,7 @@ use clap::{Parser, ValueEnum};
 use windlass_benches::process;
 use windlass_benches::runtimes::{self, Name};
 use windlass_benches::workloads::{
-    deadlines, mutex, ping_pong, skynet, sleepers, spawn_join, yields,
+    deadlines, mutex, ping_pong, skynet, sleepers, spawn_join, stream, yields,
 };
 
 // The sizes are those of benches/go.
@@ -29,6 +29,8 @@ const SLEEPERS: usize = 100_000;
 const SLEEPS: u64 = 5;
 const PAIRS: usize = 500;
 const ROUND_TRIPS_PER_PAIR: u64 = 400;
+const STREAM_16K_MESSAGES: u64 = 5_000;
+const STREAM_512_MESSAGES: u64 = 50_000;
 
 /// A workload is repeated for so long, at least.
 const DURATION: Duration = Duration::from_secs(1);
@@ -61,6 +63,12 @@ enum Workload {
     Sleepers,
     /// Per round trip of 500 pairs of tasks whose waits have deadlines.
     Deadlines,
+    /// Per message: 16 KiB, streamed over each of 4 connections.
+    #[value(name = "stream-16k")]
+    Stream16k,
+    /// Per message: 512 bytes, streamed over each of 4 connections.
+    #[value(name = "stream-512")]
+    Stream512,
 }
 
 impl Workload {
@@ -76,6 +84,14 @@ impl Workload {
             Workload::MutexContended => (MUTEX_ROUNDS, MUTEX_ROUNDS * MUTEX_TASKS as u64),
             Workload::Sleepers => (SLEEPS, SLEEPS * SLEEPERS as u64),
             Workload::Deadlines => (ROUND_TRIPS_PER_PAIR, ROUND_TRIPS_PER_PAIR * PAIRS as u64),
+            Workload::Stream16k => (
+                STREAM_16K_MESSAGES,
+                STREAM_16K_MESSAGES * stream::CONNECTIONS as u64,
+            ),
+            Workload::Stream512 => (
+                STREAM_512_MESSAGES,
+                STREAM_512_MESSAGES * stream::CONNECTIONS as u64,
+            ),
         }
     }
 
@@ -94,6 +110,8 @@ impl Workload {
                     Workload::MutexContended => mutex::windlass(&windlass, MUTEX_TASKS, n),
                     Workload::Sleepers => sleepers::windlass(&windlass, SLEEPERS, n),
                     Workload::Deadlines => deadlines::windlass(&windlass, PAIRS, n),
+                    Workload::Stream16k => stream::windlass(&windlass, 16 << 10, n),
+                    Workload::Stream512 => stream::windlass(&windlass, 512, n),
                 })
             }
             Name::Tokio => {
@@ -108,6 +126,8 @@ impl Workload {
                     Workload::MutexContended => mutex::tokio(&tokio, MUTEX_TASKS, n),
                     Workload::Sleepers => sleepers::tokio(&tokio, SLEEPERS, n),
                     Workload::Deadlines => deadlines::tokio(&tokio, PAIRS, n),
+                    Workload::Stream16k => stream::tokio(&tokio, 16 << 10, n),
+                    Workload::Stream512 => stream::tokio(&tokio, 512, n),
                 })
             }
             Name::May => {
@@ -122,6 +142,8 @@ impl Workload {
                     Workload::MutexContended => mutex::may(&may, MUTEX_TASKS, n),
                     Workload::Sleepers => sleepers::may(&may, SLEEPERS, n),
                     Workload::Deadlines => deadlines::may(&may, PAIRS, n),
+                    Workload::Stream16k => stream::may(&may, 16 << 10, n),
+                    Workload::Stream512 => stream::may(&may, 512, n),
                 })
             }
         }

@@ -11,6 +11,7 @@ pub mod ping_pong;
 pub mod skynet;
 pub mod sleepers;
 pub mod spawn_join;
+pub mod stream;
 pub mod yields;
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ fn windlass() {
     sleepers::windlass(&runtime, 10, 2);
     deadlines::windlass(&runtime, 3, 10);
     echo::windlass(&runtime, 4, 10);
+    stream::windlass(&runtime, 20_000, 10);
 }
 
 #[test]
@@ -32,6 +33,7 @@ fn tokio() {
     sleepers::tokio(&runtime, 10, 2);
     deadlines::tokio(&runtime, 3, 10);
     echo::tokio(&runtime, 4, 10);
+    stream::tokio(&runtime, 20_000, 10);
 }
 
 #[test]
@@ -46,4 +48,5 @@ fn may() {
     sleepers::may(&runtime, 10, 2);
     deadlines::may(&runtime, 3, 10);
     echo::may(&runtime, 4, 10);
+    stream::may(&runtime, 20_000, 10);
 }
