@@ -52,10 +52,14 @@ mod g;
 mod timer;
 mod netpoll;
 mod sched;
-mod io;
+pub mod io;
 pub mod task;
 pub mod sync;
+pub mod channel;
+pub mod time;
 pub mod net;
+pub mod context;
+pub mod future;
 pub mod metrics;
 mod runtime;
 

@@ -24,6 +24,10 @@ pub(crate) enum Rank {
     Stacks,
     /// The free G slots of a node.
     Slab,
+    /// Several goroutines that wait on one descriptor (`io::limit`).
+    Waiters,
+    /// How a socket's description is set up (`io::fd`).
+    Mode,
 }
 
 /// A value behind a lock of the runtime.

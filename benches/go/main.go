@@ -15,7 +15,8 @@ import (
 const usage = `usage: gobench WORKLOAD
        gobench SERVER [ADDRESS]
 
-workloads: yield spawn-one spawn-batch ping-pong skynet mutex-alone mutex-contended
+workloads: yield spawn-one spawn-batch ping-pong skynet stream-16k stream-512
+           sleepers deadlines mutex-alone mutex-contended
            latency-busy parked-memory spawned-memory sleep-overshoot
 servers:   echo http http-raw
 
@@ -29,6 +30,10 @@ var micros = map[string]func() (operations int){
 	"spawn-batch": spawnBatch,
 	"ping-pong":   pingPong,
 	"skynet":      skynet,
+	"stream-16k":  stream16k,
+	"stream-512":  stream512b,
+	"sleepers":    sleepers,
+	"deadlines":   deadlines,
 
 	"mutex-alone":     mutexAlone,
 	"mutex-contended": mutexContended,

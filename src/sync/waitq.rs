@@ -36,14 +36,17 @@ use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
 use crate::g::coro::Switch;
+use crate::g::cut::Chain;
 use crate::g::header::GRef;
 use crate::g::list::GList;
-use crate::g::status::{Reason, WaitId};
+use crate::g::status::{Reason, WaitId, Why};
 use crate::loom::{self, AtomicU32, AtomicU64, Ordering};
 use crate::sched::handoff::Section;
 use crate::sched::park;
+use crate::sched::state::Phase;
 use crate::sched::wake;
 use crate::sys::clock::{self, NEVER};
+use crate::util::random;
 
 /// Where the code runs that holds a queue's lock: a goroutine, which then is inside the
 /// scheduler (nobody takes its P, so a lock's holder is never without one), or a plain
@@ -77,7 +80,7 @@ impl Here<'_> {
     /// caller locks again and removes the links before it leaves the frame.
     ///
     /// A `None` before the deadline means that the wait was cut short: see
-    /// [`park::cancel_point`].
+    /// [`park::cancel_point`], and `sched::ambient::check` for waits that a context ends.
     #[inline]
     pub(crate) fn wait(
         self,
@@ -87,18 +90,26 @@ impl Here<'_> {
         unlock: impl FnOnce(),
     ) -> Option<usize> {
         match (self.g, self.section) {
-            (Some(_), Some(section)) => {
+            (Some(g), Some(section)) => {
+                let chain = if reason.may_cut() {
+                    park::chain_of(g)
+                } else {
+                    Chain::NONE
+                };
+                let deadline_ns = deadline_ns.min(chain.deadline_ns());
                 let timer_on = section.m().p().idx;
-                park::park_in(section, reason, move |g, wait, m| {
+                let why = Why::may_cut(reason, chain.is_some());
+                park::park_in(section, why, move |g, wait, m| {
                     waiter.wait.set(wait);
-                    if deadline_ns != NEVER {
+                    let is_cut = chain.is_set();
+                    if deadline_ns != NEVER && !is_cut {
                         m.p().timers.add(deadline_ns, g, wait);
                     }
                     unlock();
-                    true
+                    !is_cut
                 });
                 let chosen = waiter.chosen();
-                if chosen.is_some() && deadline_ns != NEVER {
+                if deadline_ns != NEVER && (chosen.is_some() || chain.is_set()) {
                     park::note_stale_timer(Some(timer_on));
                 }
                 chosen
@@ -118,6 +129,28 @@ impl Here<'_> {
     pub(crate) fn give_way(self) {
         if let (Some(_), Some(section)) = (self.g, self.section) {
             section.switch_out(Switch::YIELD);
+        }
+    }
+
+    /// Whether the runtime of the goroutine here ends, so that a wait would be cut short:
+    /// [`park::cancel_point`] then unwinds it, once this is dropped.
+    #[inline]
+    pub(crate) fn is_cancelled(&self) -> bool {
+        match &self.section {
+            Some(section) => {
+                let m = section.m();
+                m.sched().phase() >= Phase::Cancelling && m.curg.get().is_some()
+            }
+            None => park::is_cancelled() && park::current_g().is_some(),
+        }
+    }
+
+    /// A random number below `n`, which is not 0.
+    #[inline]
+    pub(crate) fn random_below(&self, n: usize) -> usize {
+        match &self.section {
+            Some(section) => section.m().p().local.random.below(n),
+            None => random::shared_below(n),
         }
     }
 }
@@ -195,8 +228,14 @@ impl Waiter {
 
     /// Blocks the thread until a taker is done with this waiter, or it gave up.
     fn wait_on_thread(&self, reason: Reason, deadline_ns: u64) {
-        // The end of a run wakes no thread: a goroutine that blocks its thread looks for it.
-        let looks_up = park::current_g().is_some();
+        // The end of a run wakes no thread, nor does a context: whoever has to look for them does.
+        let chain = if reason.may_cut() {
+            park::current_chain()
+        } else {
+            Chain::NONE
+        };
+        let deadline_ns = deadline_ns.min(chain.deadline_ns());
+        let looks_up = park::current_g().is_some() || chain.is_some();
         let mut spins = SPINS;
         loop {
             match self.word.load(Ordering::Acquire) {
@@ -210,12 +249,12 @@ impl Waiter {
                 }
                 SLEEPING => {
                     let left_ns = left_ns(deadline_ns);
-                    if left_ns == 0 || looks_up && is_cut_short(reason) {
+                    if left_ns == 0 || looks_up && (chain.is_set() || is_cut_short(reason)) {
                         if self.swap_word(SLEEPING, GONE) {
                             return;
                         }
                     } else {
-                        let nap_ns = if looks_up { LOOK_UP_NS } else { NEVER };
+                        let nap_ns = if looks_up { park::LOOK_UP_NS } else { NEVER };
                         loom::futex_wait(&self.word, SLEEPING, left_ns.min(nap_ns));
                     }
                 }
@@ -231,9 +270,6 @@ impl Waiter {
             .is_ok()
     }
 }
-
-/// How often a goroutine that blocks its thread looks whether its runtime ends.
-const LOOK_UP_NS: u64 = 1_000_000;
 
 fn left_ns(deadline_ns: u64) -> u64 {
     match deadline_ns {

@@ -10,7 +10,9 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use windlass_benches::process;
 use windlass_benches::runtimes::{self, Name};
-use windlass_benches::workloads::{mutex, ping_pong, skynet, spawn_join, yields};
+use windlass_benches::workloads::{
+    deadlines, mutex, ping_pong, skynet, sleepers, spawn_join, stream, yields,
+};
 
 // The sizes are those of benches/go.
 const YIELD_TASKS: usize = 1_000;
@@ -23,6 +25,12 @@ const LEAVES: u64 = 1_000_000;
 const MUTEX_ALONE: u64 = 10_000_000;
 const MUTEX_TASKS: usize = 64;
 const MUTEX_ROUNDS: u64 = 20_000;
+const SLEEPERS: usize = 100_000;
+const SLEEPS: u64 = 5;
+const PAIRS: usize = 500;
+const ROUND_TRIPS_PER_PAIR: u64 = 400;
+const STREAM_16K_MESSAGES: u64 = 5_000;
+const STREAM_512_MESSAGES: u64 = 50_000;
 
 /// A workload is repeated for so long, at least.
 const DURATION: Duration = Duration::from_secs(1);
@@ -51,6 +59,16 @@ enum Workload {
     MutexAlone,
     /// Per lock and unlock: 64 tasks at one lock.
     MutexContended,
+    /// Per sleep: 100,000 tasks that sleep 5 times.
+    Sleepers,
+    /// Per round trip of 500 pairs of tasks whose waits have deadlines.
+    Deadlines,
+    /// Per message: 16 KiB, streamed over each of 4 connections.
+    #[value(name = "stream-16k")]
+    Stream16k,
+    /// Per message: 512 bytes, streamed over each of 4 connections.
+    #[value(name = "stream-512")]
+    Stream512,
 }
 
 impl Workload {
@@ -64,6 +82,16 @@ impl Workload {
             Workload::Skynet => (LEAVES, LEAVES),
             Workload::MutexAlone => (MUTEX_ALONE, MUTEX_ALONE),
             Workload::MutexContended => (MUTEX_ROUNDS, MUTEX_ROUNDS * MUTEX_TASKS as u64),
+            Workload::Sleepers => (SLEEPS, SLEEPS * SLEEPERS as u64),
+            Workload::Deadlines => (ROUND_TRIPS_PER_PAIR, ROUND_TRIPS_PER_PAIR * PAIRS as u64),
+            Workload::Stream16k => (
+                STREAM_16K_MESSAGES,
+                STREAM_16K_MESSAGES * stream::CONNECTIONS as u64,
+            ),
+            Workload::Stream512 => (
+                STREAM_512_MESSAGES,
+                STREAM_512_MESSAGES * stream::CONNECTIONS as u64,
+            ),
         }
     }
 
@@ -80,6 +108,10 @@ impl Workload {
                     Workload::Skynet => skynet::windlass(&windlass, n),
                     Workload::MutexAlone => mutex::windlass_alone(&windlass, n),
                     Workload::MutexContended => mutex::windlass(&windlass, MUTEX_TASKS, n),
+                    Workload::Sleepers => sleepers::windlass(&windlass, SLEEPERS, n),
+                    Workload::Deadlines => deadlines::windlass(&windlass, PAIRS, n),
+                    Workload::Stream16k => stream::windlass(&windlass, 16 << 10, n),
+                    Workload::Stream512 => stream::windlass(&windlass, 512, n),
                 })
             }
             Name::Tokio => {
@@ -92,6 +124,10 @@ impl Workload {
                     Workload::Skynet => skynet::tokio(&tokio, n),
                     Workload::MutexAlone => mutex::tokio_alone(&tokio, n),
                     Workload::MutexContended => mutex::tokio(&tokio, MUTEX_TASKS, n),
+                    Workload::Sleepers => sleepers::tokio(&tokio, SLEEPERS, n),
+                    Workload::Deadlines => deadlines::tokio(&tokio, PAIRS, n),
+                    Workload::Stream16k => stream::tokio(&tokio, 16 << 10, n),
+                    Workload::Stream512 => stream::tokio(&tokio, 512, n),
                 })
             }
             Name::May => {
@@ -104,6 +140,10 @@ impl Workload {
                     Workload::Skynet => skynet::may(&may, n),
                     Workload::MutexAlone => mutex::may_alone(&may, n),
                     Workload::MutexContended => mutex::may(&may, MUTEX_TASKS, n),
+                    Workload::Sleepers => sleepers::may(&may, SLEEPERS, n),
+                    Workload::Deadlines => deadlines::may(&may, PAIRS, n),
+                    Workload::Stream16k => stream::may(&may, 16 << 10, n),
+                    Workload::Stream512 => stream::may(&may, 512, n),
                 })
             }
         }
@@ -117,8 +157,12 @@ fn main() {
         workers,
     } = Args::parse();
     let (size, operations) = workload.size();
-    let many_stacks = matches!(workload, Workload::Skynet) && runtime == Name::May;
-    if many_stacks && operations * 10 / 9 > runtimes::may_coroutines() as u64 {
+    let stacks = match workload {
+        Workload::Skynet => operations * 10 / 9,
+        Workload::Sleepers => SLEEPERS as u64,
+        _ => 0,
+    };
+    if runtime == Name::May && stacks > runtimes::may_coroutines() as u64 {
         println!("skipped: vm.max_map_count is too low for so many stacks of may's");
         return;
     }

@@ -15,7 +15,10 @@ fn windlass() {
     mutex::std_alone(&runtime, 100);
     mutex::windlass(&runtime, 10, 100);
     skynet::windlass(&runtime, 100);
+    sleepers::windlass(&runtime, 10, 2);
+    deadlines::windlass(&runtime, 3, 10);
     echo::windlass(&runtime, 4, 10);
+    stream::windlass(&runtime, 20_000, 10);
 }
 
 #[test]
@@ -27,7 +30,10 @@ fn tokio() {
     mutex::tokio_alone(&runtime, 100);
     mutex::tokio(&runtime, 10, 100);
     skynet::tokio(&runtime, 100);
+    sleepers::tokio(&runtime, 10, 2);
+    deadlines::tokio(&runtime, 3, 10);
     echo::tokio(&runtime, 4, 10);
+    stream::tokio(&runtime, 20_000, 10);
 }
 
 #[test]
@@ -39,5 +45,8 @@ fn may() {
     mutex::may_alone(&runtime, 100);
     mutex::may(&runtime, 10, 100);
     skynet::may(&runtime, 100);
+    sleepers::may(&runtime, 10, 2);
+    deadlines::may(&runtime, 3, 10);
     echo::may(&runtime, 4, 10);
+    stream::may(&runtime, 20_000, 10);
 }
