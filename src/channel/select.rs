@@ -313,6 +313,10 @@ impl<'a> Select<'a> {
     /// assert_eq!(select.ready(), index);
     /// assert_eq!(r.try_recv(), Ok(1));
     /// ```
+    #[allow(
+        clippy::missing_panics_doc,
+        reason = "a wait without a deadline has an end"
+    )]
     pub fn ready(&mut self) -> usize {
         self.ready_until(NEVER)
             .expect("a wait without a deadline ends when an operation is ready")
