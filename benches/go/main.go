@@ -16,6 +16,7 @@ const usage = `usage: gobench WORKLOAD
        gobench SERVER [ADDRESS]
 
 workloads: yield spawn-one spawn-batch ping-pong skynet
+           chan-unbuffered chan-buffered chan-pairs chan-mpmc
            latency-busy parked-memory spawned-memory sleep-overshoot
 servers:   echo http http-raw
 
@@ -29,6 +30,11 @@ var micros = map[string]func() (operations int){
 	"spawn-batch": spawnBatch,
 	"ping-pong":   pingPong,
 	"skynet":      skynet,
+
+	"chan-unbuffered": chanPingPong(0, 1, 200_000),
+	"chan-buffered":   chanPingPong(1, 1, 200_000),
+	"chan-pairs":      chanPingPong(0, 1_000, 200),
+	"chan-mpmc":       chanMpmc,
 }
 
 var programs = map[string]func(){

@@ -101,6 +101,20 @@ const EXPERIMENTS: &[Experiment] = &[
     program("ping_pong", &["micro", "ping-pong"], "ping-pong", MICRO),
     program("skynet", &["micro", "skynet"], "skynet", MICRO),
     program(
+        "chan_unbuffered",
+        &["micro", "chan-unbuffered"],
+        "chan-unbuffered",
+        MICRO,
+    ),
+    program(
+        "chan_buffered",
+        &["micro", "chan-buffered"],
+        "chan-buffered",
+        MICRO,
+    ),
+    program("chan_pairs", &["micro", "chan-pairs"], "chan-pairs", MICRO),
+    program("chan_mpmc", &["micro", "chan-mpmc"], "chan-mpmc", MICRO),
+    program(
         "memory_parked",
         &["parked_memory", "parked"],
         "parked-memory",

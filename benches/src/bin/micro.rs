@@ -10,7 +10,8 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use windlass_benches::process;
 use windlass_benches::runtimes::{self, Name};
-use windlass_benches::workloads::{ping_pong, skynet, spawn_join, yields};
+use windlass_benches::workloads::chan_ping_pong::{self, Shape};
+use windlass_benches::workloads::{mpmc, ping_pong, skynet, spawn_join, yields};
 
 // The sizes are those of benches/go.
 const YIELD_TASKS: usize = 1_000;
@@ -20,6 +21,16 @@ const SPAWN_BATCH: usize = 1_000;
 const SPAWN_BATCHES: u64 = 200;
 const ROUND_TRIPS: u64 = 200_000;
 const LEAVES: u64 = 1_000_000;
+const CHAN_PAIRS: usize = 1_000;
+const CHAN_PAIR_ROUND_TRIPS: u64 = 200;
+const CHAN_MESSAGES: u64 = 100_000;
+
+const UNBUFFERED: Shape = Shape { cap: 0, pairs: 1 };
+const BUFFERED: Shape = Shape { cap: 1, pairs: 1 };
+const PAIRS: Shape = Shape {
+    cap: 0,
+    pairs: CHAN_PAIRS,
+};
 
 /// A workload is repeated for so long, at least.
 const DURATION: Duration = Duration::from_secs(1);
@@ -44,6 +55,14 @@ enum Workload {
     PingPong,
     /// Per leaf: a tree of tasks with 1,000,000 leaves.
     Skynet,
+    /// Per round trip of a number through two channels of capacity 0.
+    ChanUnbuffered,
+    /// As before, of capacity 1.
+    ChanBuffered,
+    /// Per round trip of 1,000 pairs, through channels of capacity 0.
+    ChanPairs,
+    /// Per message from 4 senders to 4 receivers, through a channel of capacity 128.
+    ChanMpmc,
 }
 
 impl Workload {
@@ -55,6 +74,12 @@ impl Workload {
             Workload::SpawnBatch => (SPAWN_BATCHES, SPAWN_BATCHES * SPAWN_BATCH as u64),
             Workload::PingPong => (ROUND_TRIPS, ROUND_TRIPS),
             Workload::Skynet => (LEAVES, LEAVES),
+            Workload::ChanUnbuffered | Workload::ChanBuffered => (ROUND_TRIPS, ROUND_TRIPS),
+            Workload::ChanPairs => (
+                CHAN_PAIR_ROUND_TRIPS,
+                CHAN_PAIR_ROUND_TRIPS * CHAN_PAIRS as u64,
+            ),
+            Workload::ChanMpmc => (CHAN_MESSAGES, CHAN_MESSAGES * mpmc::SIDE),
         }
     }
 
@@ -69,6 +94,10 @@ impl Workload {
                     Workload::SpawnBatch => spawn_join::windlass(&windlass, SPAWN_BATCH, n),
                     Workload::PingPong => ping_pong::windlass(&windlass, n),
                     Workload::Skynet => skynet::windlass(&windlass, n),
+                    Workload::ChanUnbuffered => chan_ping_pong::windlass(&windlass, UNBUFFERED, n),
+                    Workload::ChanBuffered => chan_ping_pong::windlass(&windlass, BUFFERED, n),
+                    Workload::ChanPairs => chan_ping_pong::windlass(&windlass, PAIRS, n),
+                    Workload::ChanMpmc => mpmc::windlass(&windlass, n),
                 })
             }
             Name::Tokio => {
@@ -79,6 +108,10 @@ impl Workload {
                     Workload::SpawnBatch => spawn_join::tokio(&tokio, SPAWN_BATCH, n),
                     Workload::PingPong => ping_pong::tokio(&tokio, n),
                     Workload::Skynet => skynet::tokio(&tokio, n),
+                    Workload::ChanUnbuffered => chan_ping_pong::tokio(&tokio, UNBUFFERED, n),
+                    Workload::ChanBuffered => chan_ping_pong::tokio(&tokio, BUFFERED, n),
+                    Workload::ChanPairs => chan_ping_pong::tokio(&tokio, PAIRS, n),
+                    Workload::ChanMpmc => mpmc::tokio(&tokio, n),
                 })
             }
             Name::May => {
@@ -89,6 +122,10 @@ impl Workload {
                     Workload::SpawnBatch => spawn_join::may(&may, SPAWN_BATCH, n),
                     Workload::PingPong => ping_pong::may(&may, n),
                     Workload::Skynet => skynet::may(&may, n),
+                    Workload::ChanUnbuffered => chan_ping_pong::may(&may, UNBUFFERED, n),
+                    Workload::ChanBuffered => chan_ping_pong::may(&may, BUFFERED, n),
+                    Workload::ChanPairs => chan_ping_pong::may(&may, PAIRS, n),
+                    Workload::ChanMpmc => mpmc::may(&may, n),
                 })
             }
         }

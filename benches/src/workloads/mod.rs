@@ -4,7 +4,9 @@
 //! gives back how long that took, setting up left out. One that fails panics.
 #![expect(clippy::missing_panics_doc, reason = "they all may, as said above")]
 
+pub mod chan_ping_pong;
 pub mod echo;
+pub mod mpmc;
 pub mod ping_pong;
 pub mod skynet;
 pub mod spawn_join;

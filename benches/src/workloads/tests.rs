@@ -13,6 +13,8 @@ fn windlass() {
     ping_pong::windlass(&runtime, 100);
     skynet::windlass(&runtime, 100);
     echo::windlass(&runtime, 4, 10);
+    chan_ping_pong::windlass(&runtime, chan_ping_pong::Shape { cap: 0, pairs: 3 }, 100);
+    mpmc::windlass(&runtime, 1_000);
 }
 
 #[test]
@@ -23,6 +25,8 @@ fn tokio() {
     ping_pong::tokio(&runtime, 100);
     skynet::tokio(&runtime, 100);
     echo::tokio(&runtime, 4, 10);
+    chan_ping_pong::tokio(&runtime, chan_ping_pong::Shape { cap: 0, pairs: 3 }, 100);
+    mpmc::tokio(&runtime, 1_000);
 }
 
 #[test]
@@ -33,4 +37,11 @@ fn may() {
     ping_pong::may(&runtime, 100);
     skynet::may(&runtime, 100);
     echo::may(&runtime, 4, 10);
+    chan_ping_pong::may(&runtime, chan_ping_pong::Shape { cap: 0, pairs: 3 }, 100);
+    mpmc::may(&runtime, 1_000);
+}
+
+#[test]
+fn crossbeam() {
+    mpmc::crossbeam(1_000);
 }
