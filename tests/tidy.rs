@@ -64,7 +64,25 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ("g", &["stack", "coro", "status", "header", "list", "slab"]),
     ("netpoll", &["op", "sqe", "probe", "ring"]),
     ("io", &["op", "fd"]),
-    ("sync", &["waitq"]),
+    (
+        "sync",
+        &[
+            "waitq",
+            "waitlist",
+            "poison",
+            "raw_mutex",
+            "mutex",
+            "condvar",
+            "raw_rwlock",
+            "rwlock",
+            "semaphore",
+            "barrier",
+            "wait_group",
+            "once",
+            "once_lock",
+            "lazy_lock",
+        ],
+    ),
     (
         "channel",
         &[
@@ -136,6 +154,8 @@ const DOORS: &[(&str, &[&str])] = &[
             "src/netpoll/sqe.rs",
             // The entries that the operations fill, and a completion's flags.
             "src/io/fd.rs",
+            // The doctor asks what a ring could do, and runs nothing on it.
+            "topology/src/doctor/uring.rs",
         ],
     ),
     ("hwloc2", &["topology/src/hwloc.rs"]),
@@ -156,6 +176,7 @@ const LIBC: &[&str] = &[
     "src/netpoll/sqe.rs",
     "src/sched/cancel.rs",
     "topology/src/affinity.rs",
+    "topology/src/doctor/kernel.rs",
 ];
 
 /// Where unsafe code is allowed.
@@ -190,6 +211,10 @@ const UNSAFE: &[&str] = &[
     "src/sched/state.rs",
     "src/sched/sysmon.rs",
     "src/sched/wake.rs",
+    "src/sync/mutex.rs",
+    "src/sync/once_lock.rs",
+    "src/sync/rwlock.rs",
+    "src/sync/waitlist.rs",
     "src/sync/waitq.rs",
     "src/sys/affinity.rs",
     "src/sys/clock.rs",
@@ -202,6 +227,7 @@ const UNSAFE: &[&str] = &[
     "src/sys/uring.rs",
     "src/task.rs",
     "topology/src/affinity.rs",
+    "topology/src/doctor/kernel.rs",
     "topology/src/hwloc.rs",
 ];
 
@@ -369,7 +395,10 @@ fn words_behind(code: &str, prefix: &str) -> BTreeSet<String> {
         .next()
         .unwrap();
     code.match_indices(prefix)
-        .filter(|(at, _)| !code[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:".contains(c)))
+        // A macro's `$crate` is what its user may name.
+        .filter(|(at, _)| {
+            !code[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c))
+        })
         .map(|(at, _)| {
             let word = |c: char| c.is_alphanumeric() || c == '_';
             code[at + prefix.len()..]

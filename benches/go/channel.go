@@ -1,6 +1,11 @@
 package main
 
-import "sync"
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
 
 // chanPingPong: pairs of goroutines that send each other a number and back.
 func chanPingPong(capacity, pairs, roundTrips int) func() int {
@@ -54,4 +59,36 @@ func chanMpmc() int {
 	close(c)
 	receivers.Wait()
 	return side * messages
+}
+
+// closeParked is benches/src/bin/close_parked.rs.
+func closeParked() {
+	const (
+		tasks  = 1_000_000
+		poll   = time.Millisecond
+		settle = 200 * time.Millisecond
+	)
+	var begun, ended atomic.Int64
+	before := residentBytes()
+	c := make(chan struct{})
+	for range tasks {
+		go func() {
+			begun.Add(1)
+			<-c
+			ended.Add(1)
+		}()
+	}
+	for begun.Load() < tasks {
+		time.Sleep(poll)
+	}
+	time.Sleep(settle)
+	parked := residentBytes()
+	start := time.Now()
+	close(c)
+	for ended.Load() < tasks {
+		time.Sleep(poll)
+	}
+	took := time.Since(start)
+	fmt.Printf("bytes=%d close_ns=%.1f tasks=%d\n",
+		(parked-before)/tasks, float64(took.Nanoseconds())/tasks, tasks)
 }

@@ -17,7 +17,8 @@ const usage = `usage: gobench WORKLOAD
 
 workloads: yield spawn-one spawn-batch ping-pong skynet
            chan-unbuffered chan-buffered chan-pairs chan-mpmc
-           latency-busy parked-memory spawned-memory sleep-overshoot
+           mutex-alone mutex-contended
+           close-parked latency-busy parked-memory spawned-memory sleep-overshoot
 servers:   echo http http-raw
 
 WINDLASS_BENCH_WORKERS sets GOMAXPROCS.
@@ -35,9 +36,12 @@ var micros = map[string]func() (operations int){
 	"chan-buffered":   chanPingPong(1, 1, 200_000),
 	"chan-pairs":      chanPingPong(0, 1_000, 200),
 	"chan-mpmc":       chanMpmc,
+	"mutex-alone":     mutexAlone,
+	"mutex-contended": mutexContended,
 }
 
 var programs = map[string]func(){
+	"close-parked":    closeParked,
 	"latency-busy":    latencyBusy,
 	"parked-memory":   parkedMemory,
 	"spawned-memory":  spawnedMemory,

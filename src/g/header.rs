@@ -72,7 +72,8 @@ pub(crate) struct Header {
     home: Cell<u16>,
     slot_class: Cell<u8>,
     slab_node: Cell<u8>,
-    _pad: u32,
+    /// It unwinds, or has unwound, because its runtime ends.
+    unwinds_cancelled: Cell<bool>,
     /// The operation it waits for has completed: see `netpoll::op`.
     /// Ordering: sequentially consistent against the status.
     pub(crate) op_done: AtomicU32,
@@ -205,6 +206,16 @@ impl GRef {
     #[inline]
     pub(crate) fn set_home(self, node_idx: usize) {
         self.header().home.set(node_idx as u16);
+    }
+
+    /// By the goroutine itself: it begins to unwind because its runtime ends.
+    pub(crate) fn set_unwinds_cancelled(self) {
+        self.header().unwinds_cancelled.set(true);
+    }
+
+    /// Asked by the goroutine itself.
+    pub(crate) fn unwinds_cancelled(self) -> bool {
+        self.header().unwinds_cancelled.get()
     }
 
     /// Whether it has never run.
@@ -370,7 +381,7 @@ pub(crate) fn init<F: FnOnce() -> T, T>(g: GRef, closure: F, spawn: Spawn) {
     h.site.set(Some(spawn.site));
     h.stack_bytes.set((spawn.stack_bytes / 1024) as u32);
     h.home.set(spawn.home as u16);
-
+    h.unwinds_cancelled.set(false);
     h.status.set_new();
 }
 

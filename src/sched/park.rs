@@ -99,7 +99,28 @@ fn unwind_cancelled() -> Result<(), Cancelled> {
     if std::thread::panicking() {
         return Err(Cancelled);
     }
+    if let Some(g) = current_g() {
+        g.set_unwinds_cancelled();
+    }
     std::panic::resume_unwind(Box::new(Cancelled))
+}
+
+/// Whether the calling goroutine unwinds because its runtime ends, and not because of a
+/// panic of its own. Asked while it unwinds.
+#[cold]
+pub(crate) fn unwinds_cancelled() -> bool {
+    current_g().is_some_and(GRef::unwinds_cancelled)
+}
+
+/// Whether to look at a lock for a while before waiting for it: its holder may be running
+/// now, on another P, and no goroutine waits for this P. A thread may always.
+pub(crate) fn may_spin() -> bool {
+    let Some(section) = Section::enter() else {
+        return true;
+    };
+    let p = section.m().p();
+    let sched = section.m().sched();
+    sched.ps.len() > sched.n_idle.load(Ordering::Relaxed) + 1 && p.runq.is_empty()
 }
 
 /// What a parking goroutine leaves on its stack for its M.

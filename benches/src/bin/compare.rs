@@ -87,6 +87,10 @@ const LATENCY: &[(&str, &str)] = &[
     ("busy_p99_us", "us, busy, p99"),
 ];
 const MEMORY: &[(&str, &str)] = &[("bytes", "bytes/task")];
+const CLOSE: &[(&str, &str)] = &[
+    ("close_ns", "ns/task to end on close"),
+    ("bytes", "bytes/task"),
+];
 const SLEEP: &[(&str, &str)] = &[("p50_us", "us late, p50"), ("p99_us", "us late, p99")];
 
 const EXPERIMENTS: &[Experiment] = &[
@@ -115,6 +119,18 @@ const EXPERIMENTS: &[Experiment] = &[
     program("chan_pairs", &["micro", "chan-pairs"], "chan-pairs", MICRO),
     program("chan_mpmc", &["micro", "chan-mpmc"], "chan-mpmc", MICRO),
     program(
+        "mutex_alone",
+        &["micro", "mutex-alone"],
+        "mutex-alone",
+        MICRO,
+    ),
+    program(
+        "mutex_contended",
+        &["micro", "mutex-contended"],
+        "mutex-contended",
+        MICRO,
+    ),
+    program(
         "memory_parked",
         &["parked_memory", "parked"],
         "parked-memory",
@@ -126,6 +142,7 @@ const EXPERIMENTS: &[Experiment] = &[
         "spawned-memory",
         MEMORY,
     ),
+    program("close_parked", &["close_parked"], "close-parked", CLOSE),
     program(
         "sleep_overshoot",
         &["sleep_overshoot"],

@@ -11,7 +11,7 @@ use clap::{Parser, ValueEnum};
 use windlass_benches::process;
 use windlass_benches::runtimes::{self, Name};
 use windlass_benches::workloads::chan_ping_pong::{self, Shape};
-use windlass_benches::workloads::{mpmc, ping_pong, skynet, spawn_join, yields};
+use windlass_benches::workloads::{mpmc, mutex, ping_pong, skynet, spawn_join, yields};
 
 // The sizes are those of benches/go.
 const YIELD_TASKS: usize = 1_000;
@@ -21,6 +21,9 @@ const SPAWN_BATCH: usize = 1_000;
 const SPAWN_BATCHES: u64 = 200;
 const ROUND_TRIPS: u64 = 200_000;
 const LEAVES: u64 = 1_000_000;
+const MUTEX_ALONE: u64 = 10_000_000;
+const MUTEX_TASKS: usize = 64;
+const MUTEX_ROUNDS: u64 = 20_000;
 const CHAN_PAIRS: usize = 1_000;
 const CHAN_PAIR_ROUND_TRIPS: u64 = 200;
 const CHAN_MESSAGES: u64 = 100_000;
@@ -63,6 +66,10 @@ enum Workload {
     ChanPairs,
     /// Per message from 4 senders to 4 receivers, through a channel of capacity 128.
     ChanMpmc,
+    /// Per lock and unlock: nobody else at the lock.
+    MutexAlone,
+    /// Per lock and unlock: 64 tasks at one lock.
+    MutexContended,
 }
 
 impl Workload {
@@ -80,6 +87,8 @@ impl Workload {
                 CHAN_PAIR_ROUND_TRIPS * CHAN_PAIRS as u64,
             ),
             Workload::ChanMpmc => (CHAN_MESSAGES, CHAN_MESSAGES * mpmc::SIDE),
+            Workload::MutexAlone => (MUTEX_ALONE, MUTEX_ALONE),
+            Workload::MutexContended => (MUTEX_ROUNDS, MUTEX_ROUNDS * MUTEX_TASKS as u64),
         }
     }
 
@@ -98,6 +107,8 @@ impl Workload {
                     Workload::ChanBuffered => chan_ping_pong::windlass(&windlass, BUFFERED, n),
                     Workload::ChanPairs => chan_ping_pong::windlass(&windlass, PAIRS, n),
                     Workload::ChanMpmc => mpmc::windlass(&windlass, n),
+                    Workload::MutexAlone => mutex::windlass_alone(&windlass, n),
+                    Workload::MutexContended => mutex::windlass(&windlass, MUTEX_TASKS, n),
                 })
             }
             Name::Tokio => {
@@ -112,6 +123,8 @@ impl Workload {
                     Workload::ChanBuffered => chan_ping_pong::tokio(&tokio, BUFFERED, n),
                     Workload::ChanPairs => chan_ping_pong::tokio(&tokio, PAIRS, n),
                     Workload::ChanMpmc => mpmc::tokio(&tokio, n),
+                    Workload::MutexAlone => mutex::tokio_alone(&tokio, n),
+                    Workload::MutexContended => mutex::tokio(&tokio, MUTEX_TASKS, n),
                 })
             }
             Name::May => {
@@ -126,6 +139,8 @@ impl Workload {
                     Workload::ChanBuffered => chan_ping_pong::may(&may, BUFFERED, n),
                     Workload::ChanPairs => chan_ping_pong::may(&may, PAIRS, n),
                     Workload::ChanMpmc => mpmc::may(&may, n),
+                    Workload::MutexAlone => mutex::may_alone(&may, n),
+                    Workload::MutexContended => mutex::may(&may, MUTEX_TASKS, n),
                 })
             }
         }

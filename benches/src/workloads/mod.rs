@@ -7,6 +7,7 @@
 pub mod chan_ping_pong;
 pub mod echo;
 pub mod mpmc;
+pub mod mutex;
 pub mod ping_pong;
 pub mod skynet;
 pub mod spawn_join;

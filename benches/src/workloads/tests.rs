@@ -11,6 +11,9 @@ fn windlass() {
     yields::windlass(&runtime, 10, 10);
     spawn_join::windlass(&runtime, 10, 10);
     ping_pong::windlass(&runtime, 100);
+    mutex::windlass_alone(&runtime, 100);
+    mutex::std_alone(&runtime, 100);
+    mutex::windlass(&runtime, 10, 100);
     skynet::windlass(&runtime, 100);
     echo::windlass(&runtime, 4, 10);
     chan_ping_pong::windlass(&runtime, chan_ping_pong::Shape { cap: 0, pairs: 3 }, 100);
@@ -23,6 +26,8 @@ fn tokio() {
     yields::tokio(&runtime, 10, 10);
     spawn_join::tokio(&runtime, 10, 10);
     ping_pong::tokio(&runtime, 100);
+    mutex::tokio_alone(&runtime, 100);
+    mutex::tokio(&runtime, 10, 100);
     skynet::tokio(&runtime, 100);
     echo::tokio(&runtime, 4, 10);
     chan_ping_pong::tokio(&runtime, chan_ping_pong::Shape { cap: 0, pairs: 3 }, 100);
@@ -35,6 +40,8 @@ fn may() {
     yields::may(&runtime, 10, 10);
     spawn_join::may(&runtime, 10, 10);
     ping_pong::may(&runtime, 100);
+    mutex::may_alone(&runtime, 100);
+    mutex::may(&runtime, 10, 100);
     skynet::may(&runtime, 100);
     echo::may(&runtime, 4, 10);
     chan_ping_pong::may(&runtime, chan_ping_pong::Shape { cap: 0, pairs: 3 }, 100);
