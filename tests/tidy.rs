@@ -469,6 +469,7 @@ fn words_behind(code: &str, prefix: &str) -> BTreeSet<String> {
         .next()
         .unwrap();
     code.match_indices(prefix)
+        // A macro's `$crate` is what its user may name.
         .filter(|(at, _)| {
             !code[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c))
         })
