@@ -15,7 +15,12 @@
 //! | 3. read access                    | 3. in_runtime == 1? access = HAS_P: the |
 //! |    HAS_P: go on                   |    goroutine has come to the scheduler  |
 //! |    IN_QUESTION: wait for verdict  |    by itself                            |
-//! |    LOST: queue the G, park the M  | 4. else access = LOST: the P is taken   |
+//! |    LOST: queue the G, park the M  | 4. else IN_QUESTION → LOST by a CAS:    |
+//! |                                   |    the P is taken                       |
+//!
+//! Step 4 is a CAS because an M that was inside at step 1 may have begun a declared
+//! section since, and left: it wrote BLOCKING over the question, and the P may now be
+//! taken from the section only, or is the M's again.
 //!
 //! The membarrier orders 1 before 3 on the M's CPU with respect to sysmon's 1 and
 //! 3: if the M reads HAS_P, sysmon reads in_runtime == 1. Without membarrier (a
@@ -215,10 +220,15 @@ impl Sched {
         if !asked {
             return false;
         }
-        let taken = membarrier().is_ok() && m.in_runtime.load(Ordering::SeqCst) == 0;
-        m.access
-            .store(if taken { LOST } else { HAS_P }, Ordering::SeqCst);
-        taken
+        let outside = membarrier().is_ok() && m.in_runtime.load(Ordering::SeqCst) == 0;
+        let verdict = if outside { LOST } else { HAS_P };
+        let given = m.access.compare_exchange(
+            IN_QUESTION,
+            verdict,
+            Ordering::SeqCst,
+            Ordering::Relaxed,
+        );
+        outside && given.is_ok()
     }
 
     /// Gives a P that nobody holds to a spare M, or to a new one. `false` if
