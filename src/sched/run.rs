@@ -269,8 +269,9 @@ fn no_stack(m: &M, g: GRef, e: &std::io::Error) {
 fn lost_p(m: &M, g: GRef) {
     let sched = m.sched();
     m.set_p(None);
-    m.access.store(HAS_P, Ordering::Relaxed);
-    if m.demoted.load(Ordering::Relaxed) && threads::set_nice(0, 0).is_ok() {
+    m.access.store(HAS_P, Ordering::SeqCst);
+    // ORDERING: `sysmon::demote` is the partner.
+    if m.demoted.load(Ordering::SeqCst) && threads::set_nice(0, 0).is_ok() {
         m.demoted.store(false, Ordering::Relaxed);
     }
     g.status.set_runnable();

@@ -14,7 +14,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::m::M;
+use super::m::{LOST, M};
 use super::p::P;
 use super::state::{Phase, Sched};
 use crate::config::HOG_AFTER;
@@ -205,8 +205,8 @@ impl Sysmon<'_> {
         self.seen[p.idx].since_ns = now_ns;
         // It computes if its CPU clock runs: then its thread must not cost the P half the core.
         let computes = clock::thread_cpu_ns(tid) > cpu_before_ns;
-        if computes && self.can_renice && threads::set_nice(tid, HOG_NICE).is_ok() {
-            m.demoted.store(true, Ordering::Relaxed);
+        if computes && self.can_renice {
+            demote(m, tid);
         }
         self.give(p);
         true
@@ -261,6 +261,19 @@ impl Sysmon<'_> {
         let ms = sched.ms.lock();
         ms.all.iter().for_each(|m| m.note.wake());
         drop(ms);
+    }
+}
+
+/// Lowers the priority of a thread that computes without a P, so that the P's new M keeps
+/// the core; the thread undoes it when it comes to the scheduler (`run::lost_p`).
+fn demote(m: &M, tid: i32) {
+    m.demoted.store(true, Ordering::SeqCst);
+    let lowered = threads::set_nice(tid, HOG_NICE).is_ok();
+    // ORDERING: the M says that it is back and then looks at `demoted`: it sees it, and this
+    // before it, or is seen here.
+    if !lowered || m.access.load(Ordering::SeqCst) != LOST {
+        let _ = threads::set_nice(tid, 0);
+        m.demoted.store(false, Ordering::Relaxed);
     }
 }
 
