@@ -25,6 +25,9 @@ use crate::sys::futex;
 const TICK_NS: u64 = 10_000;
 /// Go's fairness tick: one dispatch in so many looks at the node queue first.
 const NODE_QUEUE_EVERY: u32 = 61;
+/// And one in so much time: beside goroutines that run for milliseconds each, 61
+/// dispatches are most of a second (in Go they are).
+const NODE_QUEUE_AFTER_NS: u64 = 1_000_000;
 /// Dispatches between two visits to the kernel while operations are in flight.
 const ENTER_EVERY: u32 = 32;
 /// Queue length above which completions wait in the ring.
@@ -116,14 +119,23 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
         }
     }
     let since = local.since_node_queue.get() + interval;
-    if since < NODE_QUEUE_EVERY {
+    let is_late = now_ns.saturating_sub(local.node_queue_seen_ns.get()) >= NODE_QUEUE_AFTER_NS;
+    if since < NODE_QUEUE_EVERY && !is_late {
         local.since_node_queue.set(since);
         return None;
     }
     local.since_node_queue.set(0);
+    local.node_queue_seen_ns.set(now_ns);
     // A share, not one: what overflowed must not wait for the local queue to run dry.
     let room = RING_WAITS_ABOVE.saturating_sub(p.runq.len()).max(1);
-    take_batch(m, p.node_idx, room)
+    let g = take_batch(m, p.node_idx, room)?;
+    if since >= NODE_QUEUE_EVERY {
+        return Some(g);
+    }
+    // So soon it may not overtake those in the local queue, or hogs that come back through the node
+    // queue would take turns before them for ever.
+    wake::push_local(m, g);
+    None
 }
 
 /// Operations are in flight: collects what has completed, from memory alone; now and

@@ -72,6 +72,8 @@ pub(crate) struct Local {
     pub(crate) interval: Cell<u32>,
     /// Dispatches since the node queue was looked at.
     pub(crate) since_node_queue: Cell<u32>,
+    /// When it was.
+    pub(crate) node_queue_seen_ns: Cell<u64>,
     /// Dispatches since the ring was last considered for an enter.
     pub(crate) since_enter: Cell<u32>,
     /// The time of the last look at the clock.
@@ -147,6 +149,7 @@ impl P {
                 budget: Cell::new(0),
                 interval: Cell::new(1),
                 since_node_queue: Cell::new(0),
+                node_queue_seen_ns: Cell::new(0),
                 since_enter: Cell::new(0),
                 now_ns: Cell::new(0),
                 slice_start_ns: Cell::new(0),
