@@ -50,7 +50,7 @@ fn main() -> io::Result<()> {
     println!("{}", render::tree(runtime.topology(), Paint::Plain));
     println!(
         "{}",
-        render::placement(runtime.topology(), runtime.plan(), Paint::Plain)
+        render::placement(runtime.topology(), &runtime.plan(), Paint::Plain)
     );
     println!("{n_connections} connections over loopback, clients and server in this process");
 

@@ -17,6 +17,7 @@ pub(crate) const DEFAULT_MAX_THREADS: usize = 10_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) processors: Option<usize>,
+    pub(crate) max_processors: Option<usize>,
     pub(crate) nodes: Option<Vec<u32>>,
     pub(crate) pin: bool,
     pub(crate) stack_bytes: usize,
@@ -29,6 +30,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             processors: None,
+            max_processors: None,
             nodes: None,
             pin: true,
             stack_bytes: DEFAULT_STACK_BYTES,
@@ -45,7 +47,11 @@ impl Config {
         if self.processors == Some(0) {
             return Err(invalid("processors(0): a runtime needs at least one P"));
         }
-        if self.processors.is_some_and(|n| n > MAX_PROCESSORS) {
+        if self
+            .processors
+            .max(self.max_processors)
+            .is_some_and(|n| n > MAX_PROCESSORS)
+        {
             return Err(invalid(&format!(
                 "processors: at most {MAX_PROCESSORS} Ps are supported"
             )));

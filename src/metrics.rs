@@ -128,8 +128,10 @@ impl PMetrics {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RuntimeMetrics {
-    /// One entry per P.
+    /// One entry per P in use.
     pub ps: Vec<PMetrics>,
+    /// What Ps counted that are in use no more.
+    pub retired: PMetrics,
     /// Goroutines spawned from outside the runtime.
     pub spawned_outside: u64,
     /// Goroutines that have not ended.
@@ -148,7 +150,12 @@ impl RuntimeMetrics {
     pub(crate) fn of(sched: &Sched) -> RuntimeMetrics {
         use std::sync::atomic::Ordering::Relaxed;
         RuntimeMetrics {
-            ps: sched.ps.iter().map(PMetrics::of).collect(),
+            ps: sched.ps_in_use().map(PMetrics::of).collect(),
+            retired: sum(sched
+                .ps
+                .iter()
+                .filter(|p| !p.fate.is_in_use())
+                .map(PMetrics::of)),
             spawned_outside: sched.n_foreign.load(Relaxed),
             live_goroutines: sched.n_live(),
             threads: sched.n_ms.load(Relaxed),
@@ -158,11 +165,15 @@ impl RuntimeMetrics {
         }
     }
 
-    /// All Ps together.
+    /// All Ps together, also those that are in use no more.
     #[must_use]
     pub fn total(&self) -> PMetrics {
-        let mut total = PMetrics::default();
-        self.ps.iter().for_each(|p| total.add(p));
-        total
+        sum(self.ps.iter().chain([&self.retired]).cloned())
     }
+}
+
+fn sum(all: impl Iterator<Item = PMetrics>) -> PMetrics {
+    let mut total = PMetrics::default();
+    all.for_each(|p| total.add(&p));
+    total
 }

@@ -5,11 +5,12 @@
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use windlass_topology::{Plan, Request, Source, Topology, default_processors, plan};
+use windlass_topology::{Plan, Source, Topology};
 
-use crate::config::Config;
+use crate::config::{Config, MAX_PROCESSORS};
 use crate::g::header;
 use crate::g::stack::StackPool;
 use crate::metrics::RuntimeMetrics;
@@ -22,6 +23,7 @@ use crate::sched::idle::IdleSet;
 use crate::sched::m::M;
 use crate::sched::p::{P, StealLevel};
 use crate::sched::park::Cancelled;
+use crate::sched::resize::Place;
 use crate::sched::run;
 use crate::sched::spawn::{self, Options};
 use crate::sched::state::{Node, Phase, Sched};
@@ -34,6 +36,9 @@ use crate::util::padded::Padded;
 
 /// The stack of the main goroutine: like a program's main thread.
 const MAIN_STACK_BYTES: usize = 8 * 1024 * 1024;
+
+/// How often `set_processors` tries again to stop the world.
+const STOP_TRIES: u32 = 7;
 
 /// Chooses the properties of a [`Runtime`].
 ///
@@ -59,9 +64,18 @@ impl Builder {
     }
 
     /// Sets the number of Ps: how many goroutines run at the same time. May exceed
-    /// the CPUs; at most 4096.
+    /// the CPUs; at most 4096. If not set: the environment variable `WINDLASS_PROCS`,
+    /// else the CPUs that the process may use (affinity, cpuset), up to its CPU quota,
+    /// which is then followed while the runtime runs.
     pub fn processors(mut self, n: usize) -> Builder {
         self.config.processors = Some(n);
+        self
+    }
+
+    /// Sets how many Ps [`Runtime::set_processors`] may go up to. If not set: as many
+    /// as the process may use CPUs, but at least the number of Ps it begins with.
+    pub fn max_processors(mut self, n: usize) -> Builder {
+        self.config.max_processors = Some(n);
         self
     }
 
@@ -142,30 +156,49 @@ impl Builder {
             Some(topology) => topology,
             None => Topology::detect().map_err(io::Error::other)?,
         };
-        let n_ps = self
-            .config
-            .processors
-            .unwrap_or_else(|| default_processors(&topology));
-        let request = Request {
-            n_ps: Some(n_ps),
+        let chosen = self.config.processors.or_else(processors_from_env);
+        let place = Place {
+            topology,
             nodes: self.config.nodes.clone(),
-            ..Request::default()
+            follows_quota: AtomicBool::new(chosen.is_none()),
         };
-        let plan = plan(&topology, &request)
-            .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-        let sched = make_sched(self.config, &topology, &plan)?;
+        let n_ps = chosen.unwrap_or_else(|| place.default_processors());
+        let max = self.config.max_processors.unwrap_or_else(|| place.n_cpus());
+        // Also an early no to what cannot be planned.
+        place.plan(n_ps)?;
+        let sched = make_sched(self.config, place, max.max(n_ps))?;
+        sched.resize(n_ps)?;
         signal::install_fault_handler(fault::report);
         Ok(Runtime {
             sched,
-            topology,
-            plan,
             running: Mutex::new(()),
         })
     }
 }
 
-/// Makes nodes, Ps and rings from the plan.
-fn make_sched(config: Config, topology: &Topology, plan: &Plan) -> io::Result<Arc<Sched>> {
+/// What `WINDLASS_PROCS` says. A value that makes no sense is told of and not heeded.
+#[allow(
+    clippy::print_stderr,
+    reason = "a wrong setting should not go unnoticed"
+)]
+fn processors_from_env() -> Option<usize> {
+    let value = std::env::var_os("WINDLASS_PROCS").filter(|v| !v.is_empty())?;
+    let n = value.to_str().and_then(|v| v.trim().parse().ok());
+    let n = n.filter(|n| (1..=MAX_PROCESSORS).contains(n));
+    if n.is_none() {
+        eprintln!(
+            "windlass: WINDLASS_PROCS={} is not heeded: it must be a number from 1 to \
+             {MAX_PROCESSORS}",
+            value.to_string_lossy()
+        );
+    }
+    n
+}
+
+/// Makes nodes and Ps for up to `max` Ps, none of them in use.
+fn make_sched(config: Config, place: Place, max: usize) -> io::Result<Arc<Sched>> {
+    let plan = place.plan(max)?;
+    let topology = &place.topology;
     let this_machine = *topology.source() == Source::ThisMachine;
     let features = probe::probe()?;
     let guard = mmap::probe_guard()?;
@@ -188,6 +221,7 @@ fn make_sched(config: Config, topology: &Topology, plan: &Plan) -> io::Result<Ar
                     guard,
                     n_nodes,
                 ),
+                n_live: AtomicUsize::new(0),
             }
         })
         .collect::<Vec<_>>();
@@ -203,21 +237,20 @@ fn make_sched(config: Config, topology: &Topology, plan: &Plan) -> io::Result<Ar
                     victims: l.victims.clone(),
                 })
                 .collect();
-            let ring = Ring::new(features).map_err(|e| probe::explain_here(&e))?;
             let first = nodes[p.node].ps.start;
-            Ok(P::new(
+            P::new(
                 p.index,
                 p.cpu,
                 p.node,
                 p.index - first,
                 levels,
-                ring,
-            ))
+                Ring::new(features),
+            )
         })
-        .collect::<io::Result<Vec<_>>>()?;
+        .collect();
     let pin = config.pin && this_machine;
     let membarrier = threads::membarrier_register().is_ok();
-    Ok(Sched::new(config, pin, nodes, ps, membarrier))
+    Ok(Sched::new(config, pin, nodes, ps, place, membarrier))
 }
 
 /// A runtime: Ps with their rings, ready to run goroutines.
@@ -225,8 +258,6 @@ fn make_sched(config: Config, topology: &Topology, plan: &Plan) -> io::Result<Ar
 /// Dropping it disposes of goroutines that were queued and never run.
 pub struct Runtime {
     sched: Arc<Sched>,
-    topology: Topology,
-    plan: Plan,
     /// Held by the one call of `run`.
     running: Mutex<()>,
 }
@@ -288,19 +319,93 @@ impl Runtime {
     /// The machine that the runtime was planned for.
     #[must_use]
     pub fn topology(&self) -> &Topology {
-        &self.topology
+        &self.sched.place.topology
     }
 
-    /// Which P goes to which CPU of which node, and whom it steals from.
+    /// Which P goes to which CPU of which node, and whom it steals from, for the
+    /// number of Ps in use now.
     #[must_use]
-    pub fn plan(&self) -> &Plan {
-        &self.plan
+    #[expect(clippy::missing_panics_doc, reason = "what is in use was planned")]
+    pub fn plan(&self) -> Plan {
+        let place = &self.sched.place;
+        place
+            .plan(self.sched.n_procs())
+            .expect("it was planned before")
     }
 
-    /// The number of Ps.
+    /// The number of Ps in use.
     #[must_use]
     pub fn processors(&self) -> usize {
-        self.sched.ps.len()
+        self.sched.n_procs()
+    }
+
+    /// Changes the number of Ps, also while goroutines run: the world is stopped for a
+    /// moment. Goroutines, timers and operations of Ps that go are taken over by those
+    /// that stay. From here on the CPU quota is no longer followed.
+    ///
+    /// # Blocking
+    ///
+    /// Parks the goroutine, blocks a plain thread, until it is done.
+    ///
+    /// # Errors
+    ///
+    /// Then nothing has changed:
+    ///
+    /// - `InvalidInput` for none, or more than [`Builder::max_processors`].
+    /// - `TimedOut` if the world does not stop, tried eight times: for a second each on a
+    ///   machine that gives the runtime's threads no CPU; for 10 ms each where
+    ///   `membarrier(2)` is denied and a goroutine computes all the while without a call
+    ///   into windlass. Anywhere else a goroutine that computes does not hold it up: it
+    ///   goes on, and waits for a P at its next call.
+    /// - What keeps the kernel from making a ring for a new P.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// // SAFETY: the program keeps no thread-local borrow across a call that parks.
+    /// let rt = unsafe { windlass::Builder::new().processors(1).max_processors(4).build()? };
+    /// rt.run(|| {
+    ///     rt.set_processors(3)?;
+    ///     assert_eq!(rt.processors(), 3);
+    ///     rt.set_processors(2)
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn set_processors(&self, n: usize) -> io::Result<()> {
+        if n == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "set_processors(0): a runtime needs at least one P",
+            ));
+        }
+        let change = move |sched: &Sched, stopped: io::Result<()>| -> io::Result<()> {
+            stopped?;
+            sched.resize(n)?;
+            let follows = &sched.place.follows_quota;
+            follows.store(false, std::sync::atomic::Ordering::Relaxed);
+            Ok(())
+        };
+        let mut n_tries = 0;
+        loop {
+            {
+                // Without a run nobody holds a P.
+                let _shape = self.sched.world.shape();
+                if matches!(self.sched.phase(), Phase::Ready | Phase::Ended) {
+                    change(&self.sched, Ok(()))?;
+                    self.sched.bury_all();
+                    return Ok(());
+                }
+            }
+            let done = crate::task::offload(|| self.sched.in_stopped_world(change));
+            match done {
+                Some(Err(e)) if e.kind() == io::ErrorKind::TimedOut && n_tries < STOP_TRIES => {
+                    n_tries += 1;
+                }
+                Some(result) => return result,
+                // The run is about to end, or only begins.
+                None => clock::nap(100_000),
+            }
+        }
     }
 }
 
@@ -357,7 +462,10 @@ where
     let borrowed = Borrowed::take();
     sched.offload.set_mask(borrowed.mask);
     // The previous run's goroutines are counted as ended; M ids start anew with the threads.
-    sched.set_phase(Phase::Running);
+    {
+        let _shape = sched.world.shape();
+        sched.set_phase(Phase::Running);
+    }
     // Before sysmon, which starts threads up to the limit.
     let m0 = Box::new(M::new(
         sched
@@ -372,6 +480,11 @@ where
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         sched.ms.lock().all.push(m0);
     }
+    // Before sysmon, which gives all others away.
+    let first = sched.ps_in_use().next().expect("at least one P is in use");
+    first
+        .owner
+        .store(m0_ptr.cast_mut(), std::sync::atomic::Ordering::Release);
     let sysmon = {
         let sched = Arc::clone(sched);
         std::thread::Builder::new()
@@ -383,13 +496,14 @@ where
         Err(e) => {
             end_ms(sched);
             sched.set_phase(Phase::Ended);
+            sched.refuse_jobs();
             drop(borrowed);
             panic!("windlass: cannot start the runtime's monitor thread: {e}");
         }
     };
     // SAFETY: the box lies in `Sched::ms` until it is cleared below, after this thread's last use.
     let m0 = unsafe { &*m0_ptr };
-    run::take_p(m0, &sched.ps[0]);
+    run::take_p(m0, first);
     spawn_main(sched, m0, main);
     run::m_loop(m0);
     // M0 leaves its loop when sysmon has found that nothing lives.
@@ -422,6 +536,7 @@ fn end_ms(sched: &Sched) {
         p.owner
             .store(std::ptr::null_mut(), std::sync::atomic::Ordering::Release);
     }
+    sched.bury_all();
 }
 
 /// Queues the main goroutine on M0's P.

@@ -40,6 +40,10 @@ pub(crate) struct Expired {
     pub(crate) cancel: Vec<(GRef, WaitId)>,
 }
 
+/// Timers on the way from one P to another.
+#[derive(Debug)]
+pub(crate) struct Moved(Vec<Entry>);
+
 /// The timers of a P.
 #[derive(Debug)]
 pub(crate) struct Timers {
@@ -106,6 +110,22 @@ impl Timers {
         }
         self.publish(&heap);
         expired
+    }
+
+    /// Takes out everything, for another P.
+    pub(crate) fn take_all(&self) -> Moved {
+        let mut heap = self.heap.lock();
+        self.n_stale.store(0, Ordering::Relaxed);
+        self.next_ns.store(NEVER, Ordering::Release);
+        Moved(std::mem::take(&mut *heap))
+    }
+
+    /// Takes over what another P had.
+    pub(crate) fn adopt(&self, moved: Moved) {
+        let mut heap = self.heap.lock();
+        heap.extend(moved.0.into_iter().filter(|e| !e.is_stale()));
+        rebuild(&mut heap);
+        self.publish(&heap);
     }
 
     #[cfg(test)]

@@ -5,6 +5,7 @@
 mod util;
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use util::{build, child_case, child_passes, hang_guard, runtime};
@@ -166,6 +167,42 @@ fn a_runtime_without_membarrier_works() {
     }
     deny(libc::SYS_membarrier, libc::EPERM);
     works();
+}
+
+/// Then a goroutine that computes cannot be made to give up its P. Whoever wants the
+/// world to stop is told, and nothing has changed.
+#[test]
+fn without_membarrier_a_hog_keeps_the_world_from_stopping() {
+    const NAME: &str = "without_membarrier_a_hog_keeps_the_world_from_stopping";
+    if child_case().is_none() {
+        child_passes(NAME, "EPERM");
+        return;
+    }
+    deny(libc::SYS_membarrier, libc::EPERM);
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    let [begun, stop] = [AtomicBool::new(false), AtomicBool::new(false)];
+    rt.run(|| {
+        windlass::scope(|s| {
+            let hog = s.spawn(|| {
+                begun.store(true, Ordering::Relaxed);
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            util::wait_until(|| begun.load(Ordering::Relaxed));
+            let refused = rt.set_processors(1);
+            stop.store(true, Ordering::Relaxed);
+            let e = refused.unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::TimedOut);
+            assert!(e.to_string().contains("membarrier"), "{e}");
+            assert_eq!(rt.processors(), 2);
+            hog.join().unwrap();
+            // One that is asked and comes to the scheduler stops.
+            util::set_processors(&rt, 1);
+            assert_eq!(rt.processors(), 1);
+        });
+    });
 }
 
 #[test]

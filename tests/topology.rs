@@ -68,7 +68,7 @@ fn ps_of_nodes(plan: &Plan) -> Vec<(u32, Vec<usize>)> {
 #[test]
 fn one_node_with_hyperthreads() {
     let rt = runtime_on(one_node(), 4);
-    let plan = rt.plan();
+    let plan = &rt.plan();
     assert_eq!(ps_of_nodes(plan), [(0, vec![0, 1, 2, 3])]);
     assert_eq!(
         levels(plan, 0),
@@ -96,7 +96,7 @@ fn one_node_with_hyperthreads() {
 #[test]
 fn two_nodes_steal_at_home_first() {
     let rt = runtime_on(two_nodes(), 4);
-    let plan = rt.plan();
+    let plan = &rt.plan();
     assert_eq!(ps_of_nodes(plan), [(0, vec![0, 1]), (1, vec![2, 3])]);
     assert_eq!(
         levels(plan, 0),
@@ -118,7 +118,7 @@ fn two_nodes_steal_at_home_first() {
 #[test]
 fn four_nodes_steal_by_distance() {
     let rt = runtime_on(four_nodes(), 8);
-    let plan = rt.plan();
+    let plan = &rt.plan();
     let nodes = [
         (0, vec![0, 1]),
         (1, vec![2, 3]),
@@ -147,7 +147,7 @@ fn four_nodes_steal_by_distance() {
 #[test]
 fn eight_nodes_of_one_p() {
     let rt = runtime_on(eight_nodes(), 8);
-    let plan = rt.plan();
+    let plan = &rt.plan();
     assert_eq!(plan.nodes.len(), 8);
     assert!(
         plan.nodes
@@ -169,12 +169,12 @@ fn eight_nodes_of_one_p() {
 fn fewer_ps_than_nodes_and_more_than_cpus() {
     let rt = runtime_on(four_nodes(), 3);
     assert_eq!(
-        ps_of_nodes(rt.plan()),
+        ps_of_nodes(&rt.plan()),
         [(0, vec![0]), (1, vec![1]), (2, vec![2])]
     );
     works(&rt);
     let rt = runtime_on(two_nodes(), 9);
-    let plan = rt.plan();
+    let plan = &rt.plan();
     assert_eq!(plan.nodes[0].ps.len() + plan.nodes[1].ps.len(), 9);
     works(&rt);
 }
@@ -188,7 +188,7 @@ fn some_nodes_only() {
             .processors(4),
     )
     .unwrap();
-    assert_eq!(ps_of_nodes(rt.plan()), [(1, vec![0, 1]), (3, vec![2, 3])]);
+    assert_eq!(ps_of_nodes(&rt.plan()), [(1, vec![0, 1]), (3, vec![2, 3])]);
     works(&rt);
     let e = build(Builder::new().topology(two_nodes()).nodes(&[2])).unwrap_err();
     assert_eq!(e.kind(), std::io::ErrorKind::InvalidInput);

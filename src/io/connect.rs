@@ -9,6 +9,7 @@ use socket2::{SockAddr, SockAddrStorage, SockRef};
 use super::fd::{Direction, Fd, retry};
 use super::op;
 use super::ready;
+use crate::g::header::GRef;
 use crate::netpoll::sqe::Request;
 use crate::sched::park::{self, Caller};
 use crate::sys::clock;
@@ -92,9 +93,27 @@ impl Fd {
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(connect_timed_out()),
                     // A resubmitted connect finds the first one done.
                     Err(e) if e.raw_os_error() == Some(libc::EISCONN) => Ok(()),
+                    // Or still under way.
+                    Err(e) if e.raw_os_error() == Some(libc::EALREADY) => {
+                        self.finish_connect(g, deadline_ns)
+                    }
                     r => r.map(drop),
                 }
             }
+        }
+    }
+
+    /// Waits for the end of a connect that has begun.
+    fn finish_connect(&self, g: GRef, deadline_ns: u64) -> io::Result<()> {
+        let request = Request::PollAdd {
+            fd: self.as_fd().as_raw_fd(),
+            events: libc::POLLOUT as u32,
+        };
+        // SAFETY: a poll points at nothing.
+        match unsafe { op::run(g, request, deadline_ns) } {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(connect_timed_out()),
+            Err(e) => Err(e),
+            Ok(_) => SockRef::from(self).take_error()?.map_or(Ok(()), Err),
         }
     }
 }

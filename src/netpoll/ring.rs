@@ -20,15 +20,14 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::io;
-use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use io_uring::squeue::Entry;
 use io_uring::{Builder, IoUring};
 
 use super::op::Op;
-use super::probe::Features;
+use super::probe::{self, Features};
 use super::sqe::{self, Request};
 use crate::g::list::GList;
 use crate::sys::clock::{self, NEVER};
@@ -79,21 +78,29 @@ pub(crate) struct RingStats {
 }
 
 /// How another thread ends a ring's wait.
+///
+/// Ordering: set when the ring is opened, before its P has an M to be woken; relaxed.
 #[derive(Debug)]
 pub(crate) struct Waker {
-    ring_fd: i32,
-    /// Where messages are not to be had: the eventfd that the ring reads.
-    event_fd: Option<i32>,
+    /// -1 until then.
+    ring_fd: AtomicI32,
+    /// Where messages are not to be had: the eventfd that the ring reads; else -1.
+    event_fd: AtomicI32,
 }
 
 impl Waker {
+    fn event_fd(&self) -> Option<i32> {
+        let fd = self.event_fd.load(Ordering::Relaxed);
+        (fd >= 0).then_some(fd)
+    }
+
     /// Makes the ring's wait return. One system call; never blocks.
     pub(crate) fn wake(&self) {
-        match self.event_fd {
+        match self.event_fd() {
             None => {
                 // The only failures are a full completion queue without memory for an overflow
                 // entry (then the waiter has completions to wake it) and a ring closed at shutdown.
-                let _ = send_msg_ring(self.ring_fd, TAG_WAKE);
+                let _ = send_msg_ring(self.ring_fd.load(Ordering::Relaxed), TAG_WAKE);
             }
             Some(fd) => {
                 let one = 1u64.to_ne_bytes();
@@ -107,10 +114,9 @@ impl Waker {
 
 /// A ring, owned by whoever holds its P.
 pub(crate) struct Ring {
-    /// Closed by [`Ring::close`] or by dropping, whichever comes first.
-    uring: UnsafeCell<ManuallyDrop<IoUring>>,
+    /// None before [`Ring::open`] and after [`Ring::close`].
+    uring: UnsafeCell<Option<IoUring>>,
     eventfd: Cell<Option<OwnedFd>>,
-    closed: Cell<bool>,
     waker: Waker,
     features: Features,
     /// Entries queued and not submitted.
@@ -135,14 +141,40 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// Makes a ring.
+    /// A ring that is yet to be opened: many Ps never come into use.
+    pub(crate) fn new(features: Features) -> Ring {
+        Ring {
+            waker: Waker {
+                ring_fd: AtomicI32::new(-1),
+                event_fd: AtomicI32::new(-1),
+            },
+            uring: UnsafeCell::new(None),
+            eventfd: Cell::new(None),
+            features,
+            pending: Cell::new(0),
+            pending_since_ns: Cell::new(NEVER),
+            inflight: AtomicU32::new(0),
+            eventfd_buf: UnsafeCell::new(0),
+            eventfd_armed: Cell::new(false),
+            stats: RingStats::default(),
+        }
+    }
+
+    /// Gets the ring from the kernel, if that is yet to be done; then nobody uses it
+    /// meanwhile.
     ///
     /// # Errors
     ///
-    /// The kernel's; `probe::explain_here` puts them in words.
-    pub(crate) fn new(features: Features) -> io::Result<Ring> {
-        let uring = builder().build(ENTRIES)?;
-        let eventfd = if features.msg_wake {
+    /// The kernel's, in words that name the cause.
+    pub(crate) fn open(&self) -> io::Result<()> {
+        // SAFETY: nobody writes to the cell: by this function's contract it is this caller's to open.
+        if unsafe { (*self.uring.get()).is_some() } {
+            return Ok(());
+        }
+        let uring = builder()
+            .build(ENTRIES)
+            .map_err(|e| probe::explain_here(&e))?;
+        let eventfd = if self.features.msg_wake {
             None
         } else {
             // SAFETY: takes plain integers and returns a descriptor that nobody else owns.
@@ -154,43 +186,35 @@ impl Ring {
             cvt(unsafe { libc::fcntl(fd, libc::F_SETFL, 0) })?;
             Some(owned)
         };
-        Ok(Ring {
-            waker: Waker {
-                ring_fd: uring.as_raw_fd(),
-                event_fd: eventfd.as_ref().map(AsRawFd::as_raw_fd),
-            },
-            uring: UnsafeCell::new(ManuallyDrop::new(uring)),
-            eventfd: Cell::new(eventfd),
-            closed: Cell::new(false),
-            features,
-            pending: Cell::new(0),
-            pending_since_ns: Cell::new(NEVER),
-            inflight: AtomicU32::new(0),
-            eventfd_buf: UnsafeCell::new(0),
-            eventfd_armed: Cell::new(false),
-            stats: RingStats::default(),
-        })
+        let event_fd = eventfd.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        self.waker
+            .ring_fd
+            .store(uring.as_raw_fd(), Ordering::Relaxed);
+        self.waker.event_fd.store(event_fd, Ordering::Relaxed);
+        self.eventfd.set(eventfd);
+        // SAFETY: it was None, so nobody has used the ring, and by this function's contract nobody does.
+        unsafe { *self.uring.get() = Some(uring) };
+        Ok(())
     }
 
     #[inline(always)]
     fn uring(&self) -> &IoUring {
-        debug_assert!(!self.closed.get(), "the ring is closed");
-        // SAFETY: the ring is only taken out by `close`, after its last use.
-        unsafe { &*self.uring.get() }
+        // SAFETY:
+        // - the cell changes only in `open` and `close`, when nobody else uses the ring.
+        // - a P is in use, and its ring used, only between the two.
+        unsafe { (*self.uring.get()).as_ref().unwrap_unchecked() }
     }
 
     /// Gives the descriptors and mappings back, at the end of the runtime; nothing
     /// is in flight.
     pub(crate) fn close(&self) {
-        if !self.closed.replace(true) {
-            // SAFETY: the flag makes this the one time, and nobody uses the ring after its runtime.
-            unsafe { ManuallyDrop::drop(&mut *self.uring.get()) };
-            self.eventfd.take();
-        }
+        // SAFETY: nobody uses the ring after its runtime.
+        unsafe { (*self.uring.get()).take() };
+        self.eventfd.take();
     }
 
     pub(crate) fn fd(&self) -> i32 {
-        self.waker.ring_fd
+        self.waker.ring_fd.load(Ordering::Relaxed)
     }
 
     pub(crate) fn waker(&self) -> &Waker {
@@ -365,7 +389,7 @@ impl Ring {
 
     /// Queues the read of the eventfd that ends a wait, where messages cannot.
     fn arm_eventfd(&self) {
-        let Some(fd) = self.waker.event_fd else {
+        let Some(fd) = self.waker.event_fd() else {
             return;
         };
         if self.eventfd_armed.replace(true) {
@@ -381,11 +405,21 @@ impl Ring {
     /// Forgets that the eventfd is armed: another thread takes the ring over, and
     /// the read that the last one submitted completes on that thread alone.
     pub(crate) fn adopt(&self, ready: &mut GList) {
-        if self.waker.event_fd.is_some() && self.eventfd_armed.get() {
+        if self.waker.event_fd().is_some() && self.eventfd_armed.get() {
             let entry = sqe::cancel(TAG_EVENTFD).user_data(0);
             // SAFETY: a cancel points at nothing.
             unsafe { self.push(&entry, 0, ready) };
         }
+    }
+}
+
+impl Ring {
+    /// Asks the kernel to give up everything in flight. What is cancelled completes with
+    /// ECANCELED; what cannot be cancelled completes in its own time.
+    pub(crate) fn cancel_all(&self, ready: &mut GList) {
+        let entry = sqe::cancel_all().user_data(0);
+        // SAFETY: a cancel points at nothing.
+        unsafe { self.push(&entry, 0, ready) };
     }
 }
 

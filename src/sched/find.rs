@@ -39,7 +39,7 @@ const NODE_BATCH: usize = 128;
 const SPIN_NS: u64 = 20_000;
 
 /// The next goroutine for `m` to run; sleeps until there is one. `None` when the
-/// run is over.
+/// run is over, or the P was asked for something (`world::attend`).
 #[inline]
 pub(crate) fn find(m: &M) -> Option<GRef> {
     let g = look(m)?;
@@ -54,13 +54,14 @@ fn look(m: &M) -> Option<GRef> {
     let p = m.p();
     loop {
         let local = &p.local;
-        match local.budget.get() {
+        match local.budget() {
+            0 if p.fate.wants_attention() => return None,
             0 => {
                 if let Some(g) = tick(m, p) {
                     return Some(begin_slice(p, g));
                 }
             }
-            n => local.budget.set(n - 1),
+            n => local.set_budget(n - 1),
         }
         if p.ring.inflight() > 0 {
             look_at_ring(m, p);
@@ -107,7 +108,7 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
     let elapsed_ns = now_ns.saturating_sub(local.now_ns.replace(now_ns)).max(1);
     let next = (u64::from(interval) * TICK_NS / elapsed_ns).clamp(1, u64::from(NODE_QUEUE_EVERY));
     local.interval.set(next as u32);
-    local.budget.set(next as u32 - 1);
+    local.set_budget(next as u32 - 1);
     if p.timers.next_ns() <= now_ns {
         run_timers_of(m, p);
     }
@@ -190,12 +191,12 @@ fn find_dry(m: &M, p: &P) -> Dry {
     }
     let now_ns = clock::now_ns();
     p.local.now_ns.set(now_ns);
-    p.local.budget.set(0);
+    p.local.set_budget(0);
     if p.timers.next_ns() <= now_ns {
         run_timers_of(m, p);
         return Dry::LookAgain;
     }
-    let alone = sched.n_idle.load(Ordering::Relaxed) + 1 == sched.ps.len();
+    let alone = sched.n_idle.load(Ordering::Relaxed) + 1 == sched.n_procs();
     if p.ring.pending() > 0 && !alone || p.ring.inflight() > 0 && p.ring.wants_enter() {
         p.ring.flush();
         if p.ring.has_completions() {
@@ -219,7 +220,10 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
     let sched = m.sched();
     let node = sched.node_of(p);
     if !m.spinning.get() {
-        let n_busy = node.ps.len() - node.idle.n_idle();
+        let n_busy = node
+            .n_live
+            .load(Ordering::Relaxed)
+            .saturating_sub(node.idle.n_idle());
         if !node.idle.begin_spinning(n_busy) {
             return None;
         }
@@ -241,8 +245,8 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
             }
         }
         let now = clock::now_ns();
-        let others_busy = sched.n_idle.load(Ordering::Relaxed) + 1 < sched.ps.len();
-        if now >= now_ns + SPIN_NS || !others_busy || sched.phase() == Phase::Stopping {
+        let others_busy = sched.n_idle.load(Ordering::Relaxed) + 1 < sched.n_procs();
+        if now >= now_ns + SPIN_NS || !others_busy || p.fate.wants_attention() {
             return None;
         }
         if p.timers.next_ns() <= now {
@@ -275,7 +279,9 @@ fn take_any_batch(m: &M, p: &P) -> Option<GRef> {
 /// This P's share of a node's queue: the first to run, the rest into the local queue.
 fn take_batch(m: &M, node_idx: usize, max: usize) -> Option<GRef> {
     let node = &m.sched().nodes[node_idx];
-    let mut batch = node.queue.pop_batch(node.ps.len(), max);
+    let mut batch = node
+        .queue
+        .pop_batch(node.n_live.load(Ordering::Relaxed).max(1), max);
     let first = batch.pop()?;
     while let Some(g) = batch.pop() {
         wake::push_local(m, g);
@@ -295,15 +301,17 @@ fn sleep(m: &M, p: &P) {
     p.word.prepare(how);
     node.idle.go_idle(p.at_in_node, m.spinning.replace(false));
     sched.n_idle.fetch_add(1, Ordering::SeqCst);
-    if !sched.has_work_for(p) && sched.phase() != Phase::Stopping {
+    if !sched.has_work_for(p) && sched.phase() != Phase::Stopping && !p.fate.wants_attention() {
         p.stats.idles.add(1);
         sleep_as(p, how);
     }
     if node.idle.claim(p.at_in_node) {
         p.word.awake();
     } else {
-        // Claimed by a notifier, who counted this M as spinning and is about to say so.
+        // Claimed by a notifier, who counted this M as spinning and is about to say so; if it is
+        // one that has stopped the world, not before that goes on.
         while !p.word.is_notified() {
+            p.fate.wait_while_stopped();
             std::hint::spin_loop();
         }
         p.word.awake();

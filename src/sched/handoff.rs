@@ -202,6 +202,18 @@ pub(crate) fn bump(counter: &AtomicU32) {
     );
 }
 
+/// The M that holds `p`, or that it was given to.
+pub(crate) fn owner_of<'a>(sched: &'a Sched, p: &P) -> Option<&'a M> {
+    let owner = p.owner();
+    let ms = sched.ms.lock();
+    let found = ms
+        .all
+        .iter()
+        .find(|m| std::ptr::eq(&raw const ***m, owner))?;
+    // SAFETY: Ms live in boxes until the run has ended and sysmon has been joined.
+    Some(unsafe { &*std::ptr::from_ref(&**found) })
+}
+
 impl Sched {
     /// Sysmon's side: takes `p` out of the blocking section of the M numbered `m_id`.
     pub(crate) fn take_from_section(&self, p: &P, m_id: u64) -> bool {
@@ -222,42 +234,60 @@ impl Sched {
         }
         let outside = membarrier().is_ok() && m.in_runtime.load(Ordering::SeqCst) == 0;
         let verdict = if outside { LOST } else { HAS_P };
-        let given = m.access.compare_exchange(
-            IN_QUESTION,
-            verdict,
-            Ordering::SeqCst,
-            Ordering::Relaxed,
-        );
+        let given =
+            m.access
+                .compare_exchange(IN_QUESTION, verdict, Ordering::SeqCst, Ordering::Relaxed);
         outside && given.is_ok()
     }
 
     /// Gives a P that nobody holds to a spare M, or to a new one. `false` if
     /// there can be none now.
     pub(crate) fn hand_off(&self, p: &P) -> bool {
-        let spare = {
-            let mut ms = self.ms.lock();
-            // SAFETY: spare Ms live in `all` until the run ends.
-            let same_cpu = |&m: &*const M| unsafe { (*m).cpu.get() } == Some(p.cpu);
-            let at = ms
-                .spare
-                .iter()
-                .position(same_cpu)
-                .or(ms.spare.len().checked_sub(1));
-            at.map(|at| ms.spare.swap_remove(at))
-        };
         self.handoffs.fetch_add(1, Ordering::Relaxed);
-        // Nobody's until the new M takes it: sysmon must not suspect the old one of holding it.
-        p.owner.store(std::ptr::null_mut(), Ordering::Release);
-        match spare {
+        match self.give_to_spare(p) {
             Some(m) => {
-                // SAFETY: as above; a spare M sleeps on its note and waits for just this.
-                let m = unsafe { &*m };
-                m.next_p
-                    .store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
                 m.note.wake();
                 true
             }
             None => super::run::start_m(self, p),
         }
+    }
+
+    fn give_to_spare(&self, p: &P) -> Option<&M> {
+        let mut ms = self.ms.lock();
+        // SAFETY: spare Ms live in `all` until the run ends.
+        let same_cpu = |&m: &*const M| unsafe { (*m).cpu.get() } == Some(p.cpu);
+        let at = ms
+            .spare
+            .iter()
+            .position(same_cpu)
+            .or(ms.spare.len().checked_sub(1))?;
+        // SAFETY: as above; a spare M waits for just this.
+        let m = unsafe { &*ms.spare.swap_remove(at) };
+        // The new M's from here on: nobody may give the P away once more.
+        p.owner
+            .store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
+        m.next_p
+            .store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
+        Some(m)
+    }
+
+    /// Takes back a P that was handed to `m`, if that has not found it yet: `m` is a spare
+    /// again.
+    pub(crate) fn take_back(&self, m: &M, p: &P) -> bool {
+        let mut ms = self.ms.lock();
+        let taken = m
+            .next_p
+            .compare_exchange(
+                std::ptr::from_ref(p).cast_mut(),
+                std::ptr::null_mut(),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            )
+            .is_ok();
+        if taken {
+            ms.add_spare(m);
+        }
+        taken
     }
 }

@@ -57,7 +57,9 @@ pub(crate) struct M {
     pub(crate) sched: *const Sched,
     /// The P it holds, as far as it knows: see `access`.
     p: Cell<*const P>,
-    /// The P handed to it while it slept. Ordering: release by the giver, acquire here.
+    /// The P handed to it while it slept. Ordering: release by the giver, acquire by whoever
+    /// takes it out: the M, or sysmon, which wants it back. Set under the lock of the Ms, where
+    /// an M looks again before it lists itself as a spare.
     pub(crate) next_p: AtomicPtr<P>,
     pub(crate) curg: Cell<Option<GRef>>,
     /// Where this thread's `errno` is: a goroutine that changes Ms takes its value along.

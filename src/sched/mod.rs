@@ -30,12 +30,15 @@
 //! | work is pushed while the last M falls asleep | `idle`   |
 //! | an owner pops what a thief takes           | `runq`     |
 //! | sysmon takes a P whose G calls the runtime | `handoff`  |
+//! | the world stops while Ms sleep or compute  | `world`    |
+//! | a P leaves while it is stopped or called back | `fate` |
 //! | a deadline cancels what just completed     | `netpoll::op` |
 //! | a context is cancelled while a wait begins | `g::cut`   |
 
 pub(crate) mod runq;
 pub(crate) mod global;
 pub(crate) mod idle;
+pub(crate) mod fate;
 pub(crate) mod p;
 pub(crate) mod m;
 pub(crate) mod state;
@@ -48,6 +51,8 @@ pub(crate) mod completion;
 pub(crate) mod spawn;
 pub(crate) mod steal;
 pub(crate) mod find;
+pub(crate) mod resize;
+pub(crate) mod world;
 pub(crate) mod run;
 pub(crate) mod offload;
 pub(crate) mod cancel;

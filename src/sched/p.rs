@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use windlass_topology::LevelKind;
 
+use super::fate::Fate;
 use super::idle::Word;
 use super::m::M;
 use super::runq::RunQueue;
@@ -16,6 +17,7 @@ use crate::g::header::{self, GRef};
 use crate::g::slab;
 use crate::g::stack::{self, Stack, StackPool};
 use crate::netpoll::ring::Ring;
+use crate::sys::clock::NEVER;
 use crate::timer::Timers;
 use crate::util::counter::Counter;
 use crate::util::padded::Padded;
@@ -66,8 +68,10 @@ const SLOTS_PER_REFILL: usize = 64;
 /// What only the M that holds the P touches.
 #[derive(Debug)]
 pub(crate) struct Local {
-    /// Dispatches until the next look at the clock.
-    pub(crate) budget: Cell<u32>,
+    /// Dispatches until the next look at the clock, and at what the P was asked for.
+    /// Ordering: relaxed loads and stores of the holder; sysmon stores 0 to be seen sooner, and
+    /// again if the holder has just written over it.
+    budget: AtomicU32,
     /// Dispatches between two looks, chosen so that one comes every few µs.
     pub(crate) interval: Cell<u32>,
     /// Dispatches since the node queue was looked at.
@@ -109,6 +113,7 @@ pub(crate) struct P {
     pub(crate) syscall: AtomicU64,
     /// Counts blocking sections. Ordering: relaxed; sysmon compares two readings.
     pub(crate) syscalltick: AtomicU32,
+    pub(crate) fate: Fate,
 
     pub(crate) ring: Padded<Ring>,
     pub(crate) local: Padded<Local>,
@@ -122,6 +127,18 @@ pub(crate) struct P {
 unsafe impl Sync for P {}
 // SAFETY: as for Sync; a P holds nothing bound to the thread that made it.
 unsafe impl Send for P {}
+
+impl Local {
+    #[inline(always)]
+    pub(crate) fn budget(&self) -> u32 {
+        self.budget.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_budget(&self, n: u32) {
+        self.budget.store(n, Ordering::Relaxed);
+    }
+}
 
 impl P {
     pub(crate) fn new(
@@ -144,9 +161,10 @@ impl P {
             owner: AtomicPtr::new(std::ptr::null_mut()),
             syscall: AtomicU64::new(0),
             syscalltick: AtomicU32::new(0),
+            fate: Fate::new(),
             ring: Padded(ring),
             local: Padded(Local {
-                budget: Cell::new(0),
+                budget: AtomicU32::new(0),
                 interval: Cell::new(1),
                 since_node_queue: Cell::new(0),
                 node_queue_seen_ns: Cell::new(0),
@@ -166,9 +184,7 @@ impl P {
     /// Whether an M without a P would find something to do here: sysmon's reason
     /// to take it from an M that is stuck.
     pub(crate) fn has_work(&self) -> bool {
-        !self.runq.is_empty()
-            || self.ring.inflight() > 0
-            || self.timers.next_ns() != crate::sys::clock::NEVER
+        !self.runq.is_empty() || self.ring.inflight() > 0 || self.timers.next_ns() != NEVER
     }
 
     pub(crate) fn next_id(&self) -> u64 {
@@ -247,6 +263,19 @@ impl P {
             pools[home].stacks.give(stacks.drain(..STACKS_KEPT / 2));
         }
         stacks.push(stack);
+    }
+
+    /// Gives what the caches hold to the nodes, for others.
+    ///
+    /// Owner only.
+    pub(crate) fn flush_caches(&self, pool: &StackPool) {
+        // SAFETY: the caller holds the P, and the borrows end in this function.
+        let (slots, stacks) =
+            unsafe { (&mut *self.local.slots.get(), &mut *self.local.stacks.get()) };
+        slots
+            .iter_mut()
+            .for_each(|s| s.drain(..).for_each(slab::give));
+        stacks.iter_mut().for_each(|s| pool.give(s.drain(..)));
     }
 
     /// Empties the caches, at the end of the runtime.

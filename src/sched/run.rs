@@ -13,6 +13,7 @@ use super::park::{self, Cancelled};
 use super::spawn;
 use super::state::{Phase, Sched};
 use super::wake;
+use super::world::attend;
 use crate::g::coro::{Coro, Switch};
 use crate::g::header::{self, GRef};
 use crate::sys::affinity;
@@ -33,12 +34,16 @@ pub(crate) fn start_m(sched: &Sched, p: &P) -> bool {
                 sched.config.max_threads
             ),
         );
+        p.owner.store(std::ptr::null_mut(), Ordering::Release);
         return false;
     }
     let id = sched.next_m.fetch_add(1, Ordering::Relaxed);
     let m = Box::new(M::new(id, sched));
     m.next_p
         .store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
+    // Its M's from here on: nobody may give the P away once more.
+    p.owner
+        .store(std::ptr::from_ref(&*m).cast_mut(), Ordering::Release);
     let address = std::ptr::from_ref(&*m).expose_provenance();
     let thread = std::thread::Builder::new()
         .name(format!("{}-m{id}", sched.config.name))
@@ -57,6 +62,7 @@ pub(crate) fn start_m(sched: &Sched, p: &P) -> bool {
         }
         Err(e) => {
             // The box may be freed: the closure that names it never ran.
+            p.owner.store(std::ptr::null_mut(), Ordering::Release);
             warn_once(sched, &format!("the kernel refuses another thread ({e})"));
             false
         }
@@ -94,7 +100,8 @@ pub(crate) fn m_loop(m: &M) {
     std::mem::forget(bomb);
 }
 
-struct AbortOnUnwind;
+/// Ends the process if a panic drops it.
+pub(crate) struct AbortOnUnwind;
 
 impl Drop for AbortOnUnwind {
     fn drop(&mut self) {
@@ -106,12 +113,15 @@ impl Drop for AbortOnUnwind {
 /// Runs goroutines while this M has its P. `false` when the run is over.
 fn schedule(m: &M) -> bool {
     while m.has_p() {
-        let Some(g) = find(m) else {
-            stop_spinning(m);
-            m.set_p(None);
-            return false;
-        };
-        execute(m, g);
+        match find(m) {
+            Some(g) => execute(m, g),
+            None if m.sched().phase() == Phase::Stopping => {
+                stop_spinning(m);
+                m.set_p(None);
+                return false;
+            }
+            None => attend(m),
+        }
     }
     true
 }
@@ -131,9 +141,10 @@ fn acquire(m: &M) -> bool {
             if m.sched().phase() == Phase::Stopping {
                 return false;
             }
-            if !ms.spare.contains(&std::ptr::from_ref(m)) {
-                ms.spare.push(m);
+            if !m.next_p.load(Ordering::Relaxed).is_null() {
+                continue;
             }
+            ms.add_spare(m);
         }
         m.note.sleep();
     }
@@ -146,7 +157,7 @@ pub(crate) fn take_p(m: &M, p: &P) {
     }
     m.set_p(Some(p));
     m.access.store(HAS_P, Ordering::Relaxed);
-    p.local.budget.set(0);
+    p.local.set_budget(0);
     p.owner
         .store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
     let mut ready = crate::g::list::GList::new();

@@ -9,6 +9,8 @@ use super::idle::IdleSet;
 use super::m::{M, Note};
 use super::offload::Offload;
 use super::p::P;
+use super::resize::Place;
+use super::world::World;
 use crate::config::Config;
 use crate::g::stack::StackPool;
 use crate::lock::{Lock, Rank};
@@ -23,6 +25,9 @@ pub(crate) struct Node {
     pub(crate) queue: Padded<NodeQueue>,
     pub(crate) idle: Padded<IdleSet>,
     pub(crate) stacks: StackPool,
+    /// How many of its Ps are in use. Ordering: written in a stopped world; a reader
+    /// with an old value queues work where another P will find it a moment later.
+    pub(crate) n_live: AtomicUsize,
 }
 
 /// Where a runtime is in its life.
@@ -54,9 +59,18 @@ pub(crate) struct Ms {
     /// Boxed: an M's address is known to other threads.
     #[allow(clippy::vec_box, reason = "Ms must not move")]
     pub(crate) all: Vec<Box<M>>,
-    /// Ms that sleep on their note without a P.
+    /// Ms that sleep on their note without a P, or are about to.
     pub(crate) spare: Vec<*const M>,
     pub(crate) threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Ms {
+    /// Lists an M as a spare. It may be on its way to sleep, and is listed once.
+    pub(crate) fn add_spare(&mut self, m: &M) {
+        if !self.spare.contains(&std::ptr::from_ref(m)) {
+            self.spare.push(m);
+        }
+    }
 }
 
 // SAFETY: the pointers name boxes in `all`, which live until the run ends.
@@ -79,7 +93,12 @@ pub(crate) struct Sched {
     pub(crate) config: Config,
     pub(crate) pin: bool,
     pub(crate) nodes: Vec<Node>,
+    /// All that may ever be in use; the rest are dead.
     pub(crate) ps: Vec<P>,
+    /// How many are in use. Ordering: as `Node::n_live`.
+    pub(crate) n_procs: AtomicUsize,
+    pub(crate) place: Place,
+    pub(crate) world: World,
     pub(crate) ms: Lock<Ms>,
     /// Ordering: sequentially consistent; a parker sets its status and then looks
     /// at the phase, the canceller sets the phase and then looks at the statuses.
@@ -116,6 +135,7 @@ impl Sched {
         pin: bool,
         nodes: Vec<Node>,
         ps: Vec<P>,
+        place: Place,
         membarrier: bool,
     ) -> Arc<Sched> {
         Arc::new(Sched {
@@ -123,6 +143,9 @@ impl Sched {
             pin,
             nodes,
             ps,
+            n_procs: AtomicUsize::new(0),
+            place,
+            world: World::default(),
             ms: Lock::new(Rank::Ms, Ms::default()),
             phase: AtomicU32::new(Phase::Ready as u32),
             n_idle: AtomicUsize::new(0),
@@ -168,15 +191,22 @@ impl Sched {
         (spawned + self.n_foreign.load(Ordering::SeqCst)).saturating_sub(finished)
     }
 
-    /// The runtime's node that the calling thread runs on now, else the first.
+    /// The node `idx`, or the next one that has a P in use.
+    pub(crate) fn live_node(&self, idx: usize) -> &Node {
+        let n = self.nodes.len();
+        (0..n)
+            .map(|i| &self.nodes[(idx + i) % n])
+            .find(|node| node.n_live.load(Ordering::Relaxed) != 0)
+            .unwrap_or(&self.nodes[idx])
+    }
+
+    /// The runtime's node that the calling thread runs on now, or the next one in use.
     pub(crate) fn nearest_node(&self) -> &Node {
         if self.nodes.len() == 1 {
             return &self.nodes[0];
         }
         let os_id = crate::sys::affinity::current_node();
-        self.nodes
-            .iter()
-            .find(|n| n.os_id == os_id)
-            .unwrap_or(&self.nodes[0])
+        let here = self.nodes.iter().position(|n| n.os_id == os_id);
+        self.live_node(here.unwrap_or(0))
     }
 }

@@ -3,9 +3,10 @@
 //! - Takes Ps out of blocking sections after 20 µs if they have work, and from
 //!   goroutines that have computed or blocked for 10 ms without a call into the
 //!   runtime ([`super::handoff`]).
-//! - Wakes an idle P for a goroutine that sits in the runnext of a busy one.
+//! - Wakes an idle P for a goroutine that waits at a busy one that does not come to it.
 //! - Cancels what still waits when the main goroutine has ended, and says when
 //!   nothing is left.
+//! - Stops the world for those who ask ([`super::world`]), and follows the CPU quota.
 //! - Starts threads: they inherit from it, not from a goroutine's thread.
 //!
 //! It looks every 20 µs while something happens in blocking sections, doubling to
@@ -14,9 +15,12 @@
 
 use std::sync::atomic::Ordering;
 
+use super::handoff::owner_of;
 use super::m::{LOST, M};
 use super::p::P;
+use super::run::AbortOnUnwind;
 use super::state::{Phase, Sched};
+use super::world::Hands;
 use crate::config::HOG_AFTER;
 use crate::sys::clock;
 use crate::sys::sched as threads;
@@ -32,6 +36,9 @@ const IDLE_NODE_NS: u64 = 1_000_000;
 /// A hog's thread runs at this nice value, so that the P's new M keeps the core.
 const HOG_NICE: i32 = 10;
 
+/// How often the CPU quota is looked up.
+const QUOTA_EVERY_NS: u64 = 1_000_000_000;
+
 /// What sysmon saw of a P when it last looked.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
@@ -45,26 +52,30 @@ struct Seen {
 struct Sysmon<'a> {
     sched: &'a Sched,
     seen: Vec<Seen>,
-    /// Ps that were taken and that no thread could be had for.
-    orphans: Vec<&'a P>,
+    /// Ps that were taken, for a moment, or because no thread can be had for them.
+    hands: Hands<'a>,
     can_renice: bool,
+    /// When the CPU quota was last looked up.
+    quota_read_ns: u64,
 }
 
-/// Sysmon's thread, for one run. Hands all Ps but the first to new Ms, and
+/// Sysmon's thread, for one run. Hands all Ps but M0's to new Ms, and
 /// returns when no goroutine is left and every M was told to stop.
 pub(crate) fn main(sched: &Sched) {
+    // A panic here would leave a run without an end.
+    let bomb = AbortOnUnwind;
     clock::tighten_timer_slack();
     let mut sysmon = Sysmon {
         sched,
         seen: vec![Seen::default(); sched.ps.len()],
-        orphans: sched.ps[1..]
-            .iter()
-            .filter(|p| !sched.hand_off(p))
-            .collect(),
+        hands: Hands::new(sched),
         can_renice: can_renice(),
+        quota_read_ns: 0,
     };
+    sysmon.hands.give_all();
     sysmon.watch();
     sysmon.end_run();
+    std::mem::forget(bomb);
 }
 
 /// Whether a lowered priority can be raised again, tried out on this very thread.
@@ -73,7 +84,7 @@ fn can_renice() -> bool {
     threads::set_nice(tid, 1).is_ok() && threads::set_nice(tid, 0).is_ok()
 }
 
-impl Sysmon<'_> {
+impl<'a> Sysmon<'a> {
     /// Looks at all Ps, again and again, until the main goroutine has ended.
     fn watch(&mut self) {
         let mut n_quiet = 0;
@@ -120,7 +131,7 @@ impl Sysmon<'_> {
     }
 
     fn all_idle(&self) -> bool {
-        self.orphans.is_empty() && self.sched.n_idle.load(Ordering::SeqCst) == self.sched.ps.len()
+        self.hands.is_empty() && self.sched.n_idle.load(Ordering::SeqCst) == self.sched.n_procs()
     }
 
     /// Sleeps until a P leaves idleness or the run ends.
@@ -138,45 +149,48 @@ impl Sysmon<'_> {
     fn look(&mut self) -> bool {
         let sched = self.sched;
         let now_ns = clock::now_ns();
-        self.orphans.retain(|p| !sched.hand_off(p));
-        if sched.is_numa() && sched.n_idle.load(Ordering::Relaxed) > 0 {
-            sched.wake_idle_nodes();
+        self.hands.give_all();
+        if sched.is_numa() {
+            sched.rescue_queues();
+            if sched.n_idle.load(Ordering::Relaxed) > 0 {
+                sched.wake_idle_nodes();
+            }
         }
-        let mut busy = !self.orphans.is_empty();
-        for p in &sched.ps {
+        let mut busy = self.serve();
+        self.follow_quota(now_ns);
+        busy |= !self.hands.is_empty();
+        for p in sched.ps_in_use() {
             busy |= self.look_at(p, now_ns);
         }
         busy
     }
 
-    fn look_at(&mut self, p: &P, now_ns: u64) -> bool {
-        let m_id = p.syscall.load(Ordering::Acquire);
-        if m_id != 0 {
-            return self.retake_section(p, m_id);
-        }
+    fn look_at(&mut self, p: &'a P, now_ns: u64) -> bool {
         let seen = &mut self.seen[p.idx];
         let dispatches = p.stats.dispatches.get();
-        if seen.dispatches != dispatches || seen.since_ns == 0 {
+        let moves_on = seen.dispatches != dispatches || seen.since_ns == 0;
+        if moves_on {
             seen.dispatches = dispatches;
             seen.since_ns = now_ns;
-            return false;
         }
-        self.help_runnext(p);
-        let held_ns = now_ns - self.seen[p.idx].since_ns;
-        if held_ns >= HOG_AFTER.as_nanos() as u64 {
-            self.retake_hog(p, now_ns)
-        } else {
-            false
+        let is_hog = now_ns - seen.since_ns >= HOG_AFTER.as_nanos() as u64;
+        let m_id = p.syscall.load(Ordering::Acquire);
+        if m_id != 0 {
+            return self.retake_section(p, m_id, is_hog);
         }
+        if !moves_on {
+            self.help_waiting(p);
+        }
+        is_hog && self.retake_hog(p, now_ns)
     }
 
-    /// A P in a blocking section since the last look loses to its work, if it has any.
-    fn retake_section(&mut self, p: &P, m_id: u64) -> bool {
+    /// A P in a blocking section since the last look loses to its work, if it has any;
+    /// also in a short one, if its goroutine goes from one to the next.
+    fn retake_section(&mut self, p: &'a P, m_id: u64, is_hog: bool) -> bool {
         let sched = self.sched;
         let tick = p.syscalltick.load(Ordering::Relaxed);
         let seen = &mut self.seen[p.idx];
-        seen.since_ns = 0;
-        if seen.syscalltick != tick {
+        if seen.syscalltick != tick && !is_hog {
             seen.syscalltick = tick;
             return true;
         }
@@ -188,7 +202,7 @@ impl Sysmon<'_> {
     }
 
     /// The same goroutine has run, or blocked its thread, for too long.
-    fn retake_hog(&mut self, p: &P, now_ns: u64) -> bool {
+    fn retake_hog(&mut self, p: &'a P, now_ns: u64) -> bool {
         let sched = self.sched;
         let Some(m) = owner_of(sched, p) else {
             return false;
@@ -212,11 +226,11 @@ impl Sysmon<'_> {
         true
     }
 
-    /// A goroutine in the runnext of a P that keeps running another is nobody's
-    /// while other Ps are idle: no push wakes anyone for it, so this does.
-    fn help_runnext(&self, p: &P) {
+    /// Goroutines of a P that keeps running another are nobody's while other Ps are idle:
+    /// neither runnext nor a yield wakes anyone for them, so this does.
+    fn help_waiting(&self, p: &P) {
         let sched = self.sched;
-        if p.runq.has_runnext() && sched.n_idle.load(Ordering::Relaxed) > 0 {
+        if !p.runq.is_empty() && sched.n_idle.load(Ordering::Relaxed) > 0 {
             sched.wake_in(sched.node_of(p), Some(p));
         }
     }
@@ -226,10 +240,37 @@ impl Sysmon<'_> {
             || !self.sched.ms.lock().spare.is_empty()
     }
 
-    fn give(&mut self, p: &P) {
+    fn give(&mut self, p: &'a P) {
         self.sched.retakes.fetch_add(1, Ordering::Relaxed);
-        if !self.sched.hand_off(p) {
-            self.orphans.push(&self.sched.ps[p.idx]);
+        self.hands.take(p);
+        self.hands.give_all();
+    }
+
+    /// Does what others asked to be done in a stopped world. `true` if somebody did.
+    fn serve(&mut self) -> bool {
+        let jobs = self.sched.world.take_jobs();
+        let any = !jobs.is_empty();
+        for job in jobs {
+            self.hands.in_stopped_world(job);
+        }
+        any
+    }
+
+    /// Once a second: as many Ps as the CPU quota allows, unless their number was chosen.
+    fn follow_quota(&mut self, now_ns: u64) {
+        let sched = self.sched;
+        if !sched.place.follows_quota.load(Ordering::Relaxed)
+            || now_ns < self.quota_read_ns + QUOTA_EVERY_NS
+        {
+            return;
+        }
+        self.quota_read_ns = now_ns;
+        let n = sched.place.default_processors().min(sched.ps.len());
+        if n != sched.n_procs() {
+            // Tried again in a second if it fails.
+            self.hands.in_stopped_world(move |sched, stopped| {
+                let _ = stopped.and_then(|()| sched.resize(n));
+            });
         }
     }
 
@@ -251,13 +292,8 @@ impl Sysmon<'_> {
             });
         }
         sched.set_phase(Phase::Stopping);
-        for p in &sched.ps {
-            let idle = &sched.node_of(p).idle;
-            if idle.claim(p.at_in_node) {
-                idle.add_spinner();
-                sched.notify(p);
-            }
-        }
+        sched.refuse_jobs();
+        sched.ps_in_use().for_each(|p| sched.rouse(p));
         let ms = sched.ms.lock();
         ms.all.iter().for_each(|m| m.note.wake());
         drop(ms);
@@ -275,22 +311,4 @@ fn demote(m: &M, tid: i32) {
         let _ = threads::set_nice(tid, 0);
         m.demoted.store(false, Ordering::Relaxed);
     }
-}
-
-/// The M that holds `p`, if it still exists.
-fn owner_of<'a>(sched: &'a Sched, p: &P) -> Option<&'a M> {
-    let owner = p.owner();
-    let ms = sched.ms.lock();
-    let found = ms
-        .all
-        .iter()
-        .find(|m| std::ptr::eq(&raw const ***m, owner))?;
-    // An M is boxed and stays until the run ends, after sysmon.
-    Some(extend(found))
-}
-
-#[allow(unsafe_code)]
-fn extend<'a>(m: &M) -> &'a M {
-    // SAFETY: Ms live in boxes until the run has ended and sysmon has been joined.
-    unsafe { &*std::ptr::from_ref(m) }
 }

@@ -122,7 +122,7 @@ impl Sched {
         let node = if g.is_fresh() {
             self.nearest_node()
         } else {
-            &self.nodes[g.home()]
+            self.live_node(g.home())
         };
         node.queue.push(g);
         self.wake_in(node, None);
@@ -147,7 +147,7 @@ impl Sched {
         if node.idle.any_idle() {
             self.wake_spinner(node, near);
         } else if let Some(other) = self.idle_node_but(node)
-            && self.backlog(node) > node.ps.len()
+            && self.backlog(node) > node.n_live.load(Ordering::Relaxed)
         {
             self.wake_spinner(other, near);
         }

@@ -83,6 +83,17 @@ impl Drop for HangGuard {
     }
 }
 
+/// Changes the number of Ps, and tries again while a busy machine, or a goroutine that
+/// cannot be made to stop, keeps the world from stopping.
+pub(crate) fn set_processors(rt: &Runtime, n: usize) {
+    loop {
+        match rt.set_processors(n) {
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => {}
+            changed => return changed.unwrap(),
+        }
+    }
+}
+
 /// Lets others run until `done` says so. On a goroutine and on a plain thread.
 pub(crate) fn wait_until(mut done: impl FnMut() -> bool) {
     while !done() {

@@ -11,15 +11,18 @@ use crate::g::status::{Reason, WaitId};
 use crate::netpoll::probe;
 
 fn ring() -> Ring {
-    Ring::new(probe::probe().expect("these tests need io_uring")).unwrap()
+    let ring = Ring::new(probe::probe().expect("these tests need io_uring"));
+    ring.open().unwrap();
+    ring
 }
 
 fn eventfd_ring() -> Ring {
-    Ring::new(Features {
+    let ring = Ring::new(Features {
         msg_wake: false,
         ..probe::probe().unwrap()
-    })
-    .unwrap()
+    });
+    ring.open().unwrap();
+    ring
 }
 
 fn waiting_g() -> (GRef, WaitId) {
@@ -165,7 +168,7 @@ fn a_cancelled_operation_completes() {
 #[test]
 fn closing_gives_the_descriptors_back() {
     let ring = eventfd_ring();
-    let fds = [ring.fd(), ring.waker().event_fd.unwrap()];
+    let fds = [ring.fd(), ring.waker().event_fd().unwrap()];
     ring.close();
     for fd in fds {
         // SAFETY: asks about a descriptor number, whatever it is.

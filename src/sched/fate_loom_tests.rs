@@ -1,0 +1,118 @@
+//! Stopping, leaving and coming back under every interleaving: a P has one user.
+
+#![allow(unsafe_code)]
+
+use ::loom::cell::UnsafeCell;
+use ::loom::sync::Arc;
+use ::loom::thread;
+
+use super::super::idle::IdleSet;
+use super::*;
+
+struct P {
+    fate: Fate,
+    /// What only the P's holder touches, and sysmon in a stopped world. loom tells of two
+    /// that do at once, and of one who does not see what the other did.
+    inside: UnsafeCell<u32>,
+    idle: IdleSet,
+}
+
+impl P {
+    fn in_use() -> Arc<P> {
+        let fate = Fate::new();
+        fate.come_into_use();
+        Arc::new(P {
+            fate,
+            inside: UnsafeCell::new(0),
+            idle: IdleSet::new(1),
+        })
+    }
+
+    fn touch(&self) {
+        // SAFETY: the models show that nobody else does.
+        self.inside.with_mut(|n| unsafe { *n += 1 });
+    }
+}
+
+/// One world stops after the other, in time or not; the M goes on in between.
+#[test]
+fn loom_nobody_runs_in_a_stopped_world() {
+    ::loom::model(|| {
+        let p = P::in_use();
+        let m = {
+            let p = Arc::clone(&p);
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    p.fate.wait_while_stopped();
+                    p.touch();
+                }
+            })
+        };
+        for _ in 0..2 {
+            assert!(p.fate.ask_to_stop());
+            thread::yield_now();
+            if p.fate.is_stopped() {
+                p.touch();
+            }
+            p.fate.go_on();
+        }
+        m.join().unwrap();
+    });
+}
+
+/// A P leaves, and is called back when its M has let go of it, or is about to.
+#[test]
+fn loom_one_holds_a_p_that_is_called_back() {
+    ::loom::model(|| {
+        let p = P::in_use();
+        // As if in a stopped world: the M begins after it.
+        p.fate.begin_leaving();
+        let m = {
+            let p = Arc::clone(&p);
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    p.fate.wait_while_stopped();
+                    p.touch();
+                    if p.fate.is_leaving() && p.fate.end() {
+                        return false;
+                    }
+                }
+                true
+            })
+        };
+        let asked = p.fate.ask_to_stop();
+        thread::yield_now();
+        let was_dead = p.fate.is_dead();
+        assert_eq!(asked, !was_dead);
+        let stopped = was_dead || p.fate.is_stopped();
+        if stopped {
+            p.fate.come_into_use();
+            p.touch();
+        }
+        p.fate.go_on();
+        let keeps = m.join().unwrap();
+        if stopped {
+            assert!(p.fate.is_in_use());
+            assert_eq!(keeps, !was_dead, "held by two or by nobody");
+        }
+    });
+}
+
+/// An M that falls asleep is claimed, or sees that it shall stop.
+#[test]
+fn loom_a_sleeper_does_not_miss_the_stop() {
+    ::loom::model(|| {
+        let p = P::in_use();
+        let m = {
+            let p = Arc::clone(&p);
+            thread::spawn(move || {
+                p.idle.go_idle(0, false);
+                !p.fate.wants_attention()
+            })
+        };
+        assert!(p.fate.ask_to_stop());
+        let claimed = p.idle.claim(0);
+        let sleeps = m.join().unwrap();
+        assert!(claimed || !sleeps, "it sleeps on, and nobody waits for it");
+    });
+}

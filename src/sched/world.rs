@@ -1,0 +1,284 @@
+//! Stopping the world: for a moment nobody uses a P, so that the shape of the runtime
+//! may change (how many Ps there are) or be looked at as a whole.
+//!
+//! Goroutines may go on computing meanwhile, without a P, as in Go's system calls;
+//! they stop at their next call into the runtime. So stopping needs no goroutine's
+//! help, and is bounded:
+//!
+//! | P is                              | how it stops                               |
+//! |-----------------------------------|--------------------------------------------|
+//! | held by an M in the scheduler, or | the M sees it in the P's fate before its   |
+//! | whose goroutine calls it soon     | next dispatch, and waits there             |
+//! | idle                              | claimed: its M sleeps on, or waits where   |
+//! |                                   | it wakes, until it is notified             |
+//! | given to an M that is yet to wake | taken back                                 |
+//! | in a blocking section             | taken, as for a hand-off                   |
+//! | held by a goroutine that computes | taken after 100 µs, as from a hog          |
+//!
+//! Taking from a goroutine that computes needs `membarrier(2)`. Where that is denied, one
+//! that does not call the runtime for 10 ms makes the stop fail. So does, everywhere, an M
+//! in the scheduler that gets no CPU for a second. Then the job is told of the failure,
+//! and the world goes on as it was.
+//!
+//! One thread stops worlds: sysmon, at the request of others. It holds no P to run
+//! goroutines on, and all takings and givings of Ps are its own: a P that nobody runs is
+//! in its [`Hands`] or dead, nowhere else.
+//!
+//! What a stopped world does not stop: threads without a P. They may still push to node
+//! queues and make goroutines runnable; both are safe against everybody.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::find::stop_spinning;
+use super::handoff::owner_of;
+use super::m::M;
+use super::p::P;
+use super::resize;
+use super::state::{Phase, Sched};
+use crate::config::HOG_AFTER;
+use crate::sys::clock;
+
+/// How long a P has to stop by itself before it is taken.
+const STOPS_BY_ITSELF_NS: u64 = 100_000;
+/// A world that does not stop within this goes on: its threads get no CPU.
+const STOP_WITHIN_NS: u64 = 1_000_000_000;
+/// Pause between two looks at who has stopped.
+const LOOK_EVERY_NS: u64 = 20_000;
+
+/// What is done to a stopped world. Gets an error if it could not be stopped.
+type Job = Box<dyn FnOnce(&Sched, io::Result<()>) + Send>;
+
+/// The requests to stop.
+#[derive(Default)]
+pub(crate) struct World {
+    jobs: Mutex<Vec<Job>>,
+    /// Jobs that wait, to look without the lock. Ordering: relaxed, a hint; the note wakes sysmon.
+    n_jobs: AtomicUsize,
+    /// Held by whoever changes the number of Ps without a run, and by one that begins.
+    shape: Mutex<()>,
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World")
+            .field("n_jobs", &self.n_jobs)
+            .finish_non_exhaustive()
+    }
+}
+
+impl World {
+    fn jobs(&self) -> MutexGuard<'_, Vec<Job>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps runs from beginning while it is held.
+    pub(crate) fn shape(&self) -> MutexGuard<'_, ()> {
+        self.shape.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sysmon's part: what it was asked for.
+    pub(crate) fn take_jobs(&self) -> Vec<Job> {
+        if self.n_jobs.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let mut jobs = self.jobs();
+        self.n_jobs.store(0, Ordering::Relaxed);
+        std::mem::take(&mut *jobs)
+    }
+}
+
+impl Sched {
+    /// Runs `f` in a stopped world and gives what it gave. Blocks the thread, so a
+    /// goroutine calls it on another (`offload`). `None` if no run is going on: then
+    /// the caller has the world to itself, unless one begins.
+    pub(crate) fn in_stopped_world<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&Sched, io::Result<()>) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (tell, told) = sync_channel(1);
+        let tell: SyncSender<T> = tell;
+        {
+            let mut jobs = self.world.jobs();
+            // Jobs are cleared, under this lock, after the phases in which sysmon serves them.
+            if !matches!(self.phase(), Phase::Running | Phase::Cancelling) {
+                return None;
+            }
+            jobs.push(Box::new(move |sched, stopped| {
+                let _ = tell.send(f(sched, stopped));
+            }));
+            self.world.n_jobs.fetch_add(1, Ordering::Relaxed);
+        }
+        self.sysmon.note.wake();
+        told.recv().ok()
+    }
+
+    /// The end of a run, after its phase was set: whoever still asks gets no answer.
+    pub(crate) fn refuse_jobs(&self) {
+        self.world.jobs().clear();
+        self.world.n_jobs.store(0, Ordering::Relaxed);
+    }
+
+    /// Asks a P to stop. `false` for a dead one.
+    fn ask_to_stop(&self, p: &P) -> bool {
+        let asked = p.fate.ask_to_stop();
+        if asked && p.fate.is_leaving() {
+            // It waits for completions.
+            p.ring.waker().wake();
+        }
+        asked
+    }
+
+    /// Claims this very P if it is idle. `true` gives the duty to notify it.
+    fn claim(&self, p: &P) -> bool {
+        let idle = &self.node_of(p).idle;
+        let is_claimed = idle.claim(p.at_in_node);
+        if is_claimed {
+            idle.add_spinner();
+        }
+        is_claimed
+    }
+
+    /// Wakes the M of this very P, if it sleeps.
+    pub(crate) fn rouse(&self, p: &P) {
+        if self.claim(p) {
+            self.notify(p);
+        }
+    }
+}
+
+/// The Ps that sysmon holds: taken from an M, or come to life, and not yet given to an M.
+pub(crate) struct Hands<'a> {
+    sched: &'a Sched,
+    ps: Vec<&'a P>,
+}
+
+impl<'a> Hands<'a> {
+    /// Holds all Ps in use but the first, which is M0's.
+    pub(crate) fn new(sched: &'a Sched) -> Hands<'a> {
+        let ps = sched.ps_in_use().skip(1).collect();
+        Hands { sched, ps }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ps.is_empty()
+    }
+
+    /// Takes a P over that no M holds any more.
+    pub(crate) fn take(&mut self, p: &'a P) {
+        // Its last M may get another: nobody shall take that one for this.
+        p.owner.store(std::ptr::null_mut(), Ordering::Release);
+        self.ps.push(p);
+    }
+
+    /// Gives every P to an M; keeps those that no thread can be had for.
+    pub(crate) fn give_all(&mut self) {
+        let sched = self.sched;
+        self.ps.retain(|p| !resize::bury(p) && !sched.hand_off(p));
+    }
+
+    /// Stops the world, does `job`, and lets the world go on.
+    pub(crate) fn in_stopped_world(&mut self, job: impl FnOnce(&Sched, io::Result<()>)) {
+        let sched = self.sched;
+        let mut asleep = Vec::new();
+        let stopped = self.stop(&mut asleep);
+        let dead: Vec<&P> = sched.ps.iter().filter(|p| p.fate.is_dead()).collect();
+        job(sched, stopped);
+        sched.ps.iter().for_each(|p| p.fate.go_on());
+        asleep.into_iter().for_each(|p| sched.notify(p));
+        for p in dead {
+            if !p.fate.is_dead() {
+                self.take(p);
+            }
+        }
+        self.give_all();
+    }
+
+    /// Asks all Ps to stop, waits until they have, and takes those that do not by themselves.
+    /// Those that were idle are claimed.
+    fn stop(&mut self, asleep: &mut Vec<&'a P>) -> io::Result<()> {
+        let sched = self.sched;
+        let is_mine = |p: &P| self.ps.iter().any(|mine| mine.idx == p.idx);
+        let mut running: Vec<&P> = sched
+            .ps
+            .iter()
+            .filter(|p| sched.ask_to_stop(p) && !is_mine(p))
+            .collect();
+        // ORDERING: a P that falls asleep becomes claimable and then looks whether it shall stop.
+        asleep.extend(running.extract_if(.., |p| sched.claim(p)));
+        let asked_ns = clock::now_ns();
+        loop {
+            let waited_ns = clock::now_ns() - asked_ns;
+            running.retain(|&p| {
+                if p.fate.is_stopped() {
+                    return false;
+                }
+                if take_now(sched, p, waited_ns) {
+                    self.take(p);
+                    return false;
+                }
+                // Seen at its next dispatch, unless the holder is just writing here: then next time.
+                p.local.set_budget(0);
+                true
+            });
+            if running.is_empty() {
+                return Ok(());
+            }
+            if waited_ns > stop_within_ns(sched) {
+                return Err(not_stopped(sched));
+            }
+            clock::nap(LOOK_EVERY_NS);
+        }
+    }
+}
+
+fn stop_within_ns(sched: &Sched) -> u64 {
+    if sched.membarrier {
+        STOP_WITHIN_NS
+    } else {
+        HOG_AFTER.as_nanos() as u64
+    }
+}
+
+fn not_stopped(sched: &Sched) -> io::Error {
+    let why = if sched.membarrier {
+        "its threads get no CPU, the machine is overloaded"
+    } else {
+        "a goroutine keeps its processor, and membarrier(2), which takes it away, is denied here"
+    };
+    io::Error::new(
+        io::ErrorKind::TimedOut,
+        format!("cannot stop the world: {why}"),
+    )
+}
+
+/// Takes a P from an M that is in a blocking section, has not woken up to it yet, or has
+/// computed for a while since it was asked to stop.
+fn take_now(sched: &Sched, p: &P, waited_ns: u64) -> bool {
+    let m_id = p.syscall.load(Ordering::Acquire);
+    if m_id != 0 {
+        return sched.take_from_section(p, m_id);
+    }
+    let Some(m) = owner_of(sched, p) else {
+        return false;
+    };
+    sched.take_back(m, p)
+        || waited_ns >= STOPS_BY_ITSELF_NS
+            && m.in_runtime.load(Ordering::Relaxed) == 0
+            && sched.take_from_hog(m)
+}
+
+/// An M's part: does what its P was asked to, between two dispatches. Afterwards the M
+/// may have no P.
+#[cold]
+#[inline(never)]
+pub(crate) fn attend(m: &M) {
+    stop_spinning(m);
+    let p = m.p();
+    p.fate.wait_while_stopped();
+    if p.fate.is_leaving() {
+        resize::leave(m, p);
+    }
+}
