@@ -24,6 +24,8 @@ pub(crate) enum Rank {
     Stacks,
     /// The free G slots of a node.
     Slab,
+    /// Who waits in an epoll poller.
+    Waiters,
 }
 
 /// A value behind a lock of the runtime.

@@ -62,13 +62,19 @@ const FOLDERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("g", &["stack", "coro", "status", "header", "list", "slab"]),
-    ("netpoll", &["op", "sqe", "probe", "ring"]),
+    (
+        "netpoll",
+        &[
+            "sqe", "op", "counts", "probe", "ring", "call", "waiters", "epoll", "poller", "choose",
+        ],
+    ),
     ("io", &["op", "fd"]),
     ("net", &["tcp"]),
     (
         "sys",
         &[
-            "errno", "clock", "affinity", "futex", "mmap", "sched", "signal", "socket", "uring",
+            "errno", "clock", "affinity", "epoll", "futex", "mmap", "sched", "signal", "socket",
+            "uring",
         ],
     ),
     ("util", &["bitset", "counter", "padded", "random"]),
@@ -144,10 +150,13 @@ const DOORS: &[(&str, &[&str])] = &[
 const LIBC: &[&str] = &[
     "src/io/fd.rs",
     "src/io/op.rs",
+    "src/netpoll/call.rs",
+    "src/netpoll/choose.rs",
+    "src/netpoll/epoll.rs",
     "src/netpoll/probe.rs",
     "src/netpoll/ring.rs",
     "src/netpoll/sqe.rs",
-    "src/sched/cancel.rs",
+    "src/netpoll/waiters.rs",
     "topology/src/affinity.rs",
 ];
 
@@ -161,7 +170,11 @@ const UNSAFE: &[&str] = &[
     "src/io/fd.rs",
     "src/io/op.rs",
     "src/net/tcp.rs",
+    "src/netpoll/call.rs",
+    "src/netpoll/epoll.rs",
+    "src/netpoll/poller.rs",
     "src/netpoll/ring.rs",
+    "src/netpoll/waiters.rs",
     "src/runtime.rs",
     "src/sched/cancel.rs",
     "src/sched/completion.rs",
@@ -179,6 +192,7 @@ const UNSAFE: &[&str] = &[
     "src/sched/wake.rs",
     "src/sys/affinity.rs",
     "src/sys/clock.rs",
+    "src/sys/epoll.rs",
     "src/sys/errno.rs",
     "src/sys/futex.rs",
     "src/sys/mmap.rs",

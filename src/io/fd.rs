@@ -3,7 +3,9 @@
 //! Sockets stay in blocking mode, so that descriptors can be exchanged with `std`
 //! and the kernel's own polling in io_uring works. A goroutine never blocks on one:
 //! single attempts carry MSG_DONTWAIT, everything else goes through the ring. A
-//! plain thread waits with `ppoll(2)`.
+//! plain thread waits with `ppoll(2)`. The one exception are listeners where epoll
+//! stands in for the ring: `accept` has no flag for a single attempt, so accepting
+//! makes them non-blocking, until they are given away.
 //!
 //! **Receiving.** The last completion says whether more was in the socket
 //! (`SOCK_NONEMPTY`). If so, try inline first; else queue a receive that polls
@@ -41,6 +43,9 @@ struct Shared {
     maybe_readable: AtomicBool,
     /// `O_NONBLOCK` was asked for: calls make one attempt. Ordering: relaxed, a setting.
     nonblocking: AtomicBool,
+    /// A listener that the epoll poller has made non-blocking: undone when it is given
+    /// away. Ordering: relaxed, a setting.
+    made_nonblocking: AtomicBool,
 }
 
 /// A socket.
@@ -66,6 +71,7 @@ impl From<OwnedFd> for Fd {
                 write_timeout_ns: AtomicU64::new(NEVER),
                 maybe_readable: AtomicBool::new(false),
                 nonblocking: AtomicBool::new(false),
+                made_nonblocking: AtomicBool::new(false),
             }),
         }
     }
@@ -73,6 +79,10 @@ impl From<OwnedFd> for Fd {
 
 impl From<Fd> for OwnedFd {
     fn from(fd: Fd) -> OwnedFd {
+        if fd.shared.made_nonblocking.load(Ordering::Relaxed) && !fd.is_nonblocking() {
+            // Fails for no descriptor that is open.
+            let _ = socket::set_nonblocking(fd.as_fd(), false);
+        }
         fd.fd
     }
 }
@@ -307,6 +317,9 @@ impl Fd {
             _ if self.is_nonblocking() => now(),
             Caller::Thread => self.on_thread(Direction::Read, libc::POLLIN, now),
             Caller::Goroutine(g) => {
+                if op::is_epoll_here() {
+                    self.shared.made_nonblocking.store(true, Ordering::Relaxed);
+                }
                 let request = Request::Accept {
                     fd: self.fd.as_raw_fd(),
                     addr: addr.cast(),

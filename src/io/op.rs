@@ -34,14 +34,20 @@ impl From<Cancelled> for io::Error {
     }
 }
 
-/// How many operations the P of the calling goroutine has in flight; 0 on a plain
-/// thread, in a blocking section, and while unwinding.
+/// How many operations the ring of the calling goroutine's P has in flight; 0 on a
+/// plain thread, in a blocking section, while unwinding, and where there is no ring.
 #[inline]
 pub(crate) fn inflight_here() -> u32 {
     match (park::caller(), current::m()) {
-        (Caller::Goroutine(_), Some(m)) => m.p().ring.inflight(),
+        (Caller::Goroutine(_), Some(m)) if !m.p().poller.is_epoll() => m.p().poller.inflight(),
         _ => 0,
     }
+}
+
+/// Whether the calling goroutine's operations are attempts of its P, for want of a ring.
+pub(crate) fn is_epoll_here() -> bool {
+    matches!(park::caller(), Caller::Goroutine(_))
+        && current::m().is_some_and(|m| m.p().poller.is_epoll())
 }
 
 /// Runs an operation for the calling goroutine `g`, and
@@ -64,21 +70,20 @@ pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Res
         park::park(Reason::Io, move |g, wait, m| {
             let p = m.p();
             let mut ready = GList::new();
-            op_ref.bind(wait, p.ring.fd());
             // SAFETY:
             // - the M in a commit holds the P.
             // - the goroutine is parked until the completion, so the operation and what the request
             //   points at (this function's contract) stay.
             unsafe {
-                p.ring
-                    .queue(&request, op_ref, p.local.now_ns.get(), &mut ready)
+                p.poller
+                    .queue(&request, op_ref, wait, p.local.now_ns.get(), &mut ready)
             };
             if deadline_ns != NEVER {
                 p.timers.add(deadline_ns, g, wait);
             }
             wake::ready_all(m, ready);
-            if p.ring.pending() >= FLUSH_AT {
-                p.ring.flush();
+            if p.poller.pending() >= FLUSH_AT {
+                p.poller.flush();
             }
             true
         });

@@ -6,6 +6,7 @@
 
 pub(crate) mod affinity;
 pub(crate) mod clock;
+pub(crate) mod epoll;
 pub(crate) mod errno;
 pub(crate) mod futex;
 pub(crate) mod mmap;

@@ -54,6 +54,47 @@ pub(crate) fn accept(
     cvt(unsafe { libc::accept4(fd.as_raw_fd(), addr.cast(), len, libc::SOCK_CLOEXEC) })
 }
 
+/// Makes calls on a descriptor non-blocking or blocking, for all who share its open
+/// file description. Gives whether they were non-blocking.
+pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>, on: bool) -> io::Result<bool> {
+    // SAFETY: takes plain integers.
+    let flags = cvt(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
+    let was_on = flags & libc::O_NONBLOCK != 0;
+    if was_on != on {
+        // SAFETY: takes plain integers.
+        cvt(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags ^ libc::O_NONBLOCK) })?;
+    }
+    Ok(was_on)
+}
+
+/// Accepts a connection that is there now, or `WouldBlock`. The listener is made
+/// non-blocking and stays so: `accept4(2)` has no flag for a single attempt, and a
+/// connection that was announced may be gone, or another's, by the time of the call.
+pub(crate) fn accept_now(
+    fd: BorrowedFd<'_>,
+    addr: *mut libc::sockaddr_storage,
+    len: *mut libc::socklen_t,
+) -> io::Result<i32> {
+    set_nonblocking(fd, true)?;
+    accept(fd, addr, len)
+}
+
+/// Begins to connect, or asks how it goes: `EINPROGRESS` or `EALREADY` if it is not
+/// decided yet. The socket is as blocking afterwards as it was.
+pub(crate) fn connect_now(
+    fd: BorrowedFd<'_>,
+    addr: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> io::Result<()> {
+    let was_nonblocking = set_nonblocking(fd, true)?;
+    // SAFETY: the caller passes an address of `len` bytes that outlives the call.
+    let r = cvt(unsafe { libc::connect(fd.as_raw_fd(), addr, len) }).map(drop);
+    if !was_nonblocking {
+        set_nonblocking(fd, false)?;
+    }
+    r
+}
+
 /// Blocks the calling thread until `fd` shows one of `events`, or the deadline
 /// (`false`). Signals do not end the wait.
 pub(crate) fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Result<bool> {
