@@ -5,11 +5,11 @@ CARGO ?= cargo
 # Where cargo builds, said once, as the models of loom have a corner of their own.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help setup demo test loom asan lint bench compare
+.PHONY: help setup demo test test-epoll loom asan lint bench compare
 
 help:
 	@echo "make demo     build and run examples/demo.rs"
-	@echo "make test     all tests: dev, release, and the models of loom"
+	@echo "make test     all tests: dev, release, over epoll, and the models of loom"
 	@echo "make asan     tests under AddressSanitizer; needs a nightly toolchain"
 	@echo "make lint     formatting, clippy and the documentation, warnings denied"
 	@echo "make bench    criterion benches: windlass, tokio and may in one run"
@@ -27,7 +27,12 @@ demo: setup
 test: setup
 	$(CARGO) test --workspace
 	$(CARGO) test --release -p windlass
+	$(MAKE) --no-print-directory test-epoll
 	$(MAKE) --no-print-directory loom
+
+# As where io_uring is denied. tests/seccomp.rs really denies it.
+test-epoll: setup
+	WINDLASS_IO=epoll $(CARGO) test -p windlass --tests
 
 # Release, because loom tries every interleaving of two preemptions.
 loom: setup

@@ -16,6 +16,8 @@ use crate::sys::socket;
 /// (`IORING_CQE_F_SOCK_NONEMPTY`).
 const SOCK_NONEMPTY: u32 = 1 << 2;
 
+const LARGE: usize = 4096;
+
 /// How a request is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -117,10 +119,11 @@ fn came_to(r: io::Result<usize>) -> Attempt {
     }
 }
 
-/// A receive that filled its buffer has most likely left something.
+/// A receive that filled a large buffer has most likely left something. One that filled
+/// a small one has more likely got the one message that it was made for.
 fn received(len: usize, r: io::Result<usize>) -> Attempt {
     match r {
-        Ok(n) if n == len => done(n as i32, SOCK_NONEMPTY),
+        Ok(n) if n == len && len >= LARGE => done(n as i32, SOCK_NONEMPTY),
         r => came_to(r),
     }
 }

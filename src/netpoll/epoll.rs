@@ -111,6 +111,7 @@ impl Epoll {
     /// - The caller holds the P.
     /// - What the request points at stays valid until `op` has completed, and `op`
     ///   stays where it is until then.
+    #[inline(never)]
     pub(crate) unsafe fn queue(
         &self,
         counts: &Counts,
@@ -163,11 +164,13 @@ impl Epoll {
     }
 
     /// Collects what epoll has to tell, without waiting.
+    #[inline(never)]
     pub(crate) fn flush(&self, counts: &Counts) {
         self.collect(counts, 0);
     }
 
     /// Waits until epoll has something to tell, a wake, a signal, or the deadline.
+    #[inline(never)]
     pub(crate) fn wait(&self, counts: &Counts, deadline_ns: u64) {
         let until_ns = deadline_ns.min(self.retry_ns.get());
         let timeout_ns = match until_ns {
@@ -211,6 +214,7 @@ impl Epoll {
 
     /// Goes on with the operations that were waited for; the Gs whose wait ends go to
     /// `ready`. Gives how many operations completed.
+    #[inline(never)]
     pub(crate) fn reap(&self, counts: &Counts, ready: &mut GList) -> usize {
         let before = ready.len();
         for i in 0..self.n_events.replace(0) {
@@ -282,7 +286,7 @@ impl Epoll {
 
     /// Asks epoll to tell of a descriptor that somebody waits for.
     fn arm(&self, counts: &Counts, fd: i32, ready: &mut GList) {
-        let Some(events) = self.waiters.lock().to_arm(fd) else {
+        let Some(events) = self.waiters.lock().arm(fd) else {
             return;
         };
         let events = events | libc::EPOLLONESHOT.cast_unsigned();
@@ -346,6 +350,7 @@ impl Epoll {
     /// not wait now: it has completed, or its owner is at it.
     ///
     /// The caller holds the operation's wait (`Status::begin_cancel`).
+    #[inline(never)]
     pub(crate) fn cancel(&self, counts: &Counts, op: &Op) -> bool {
         // SAFETY: the poller was named after the place was filled in, and the held wait keeps the
         // operation.

@@ -16,15 +16,22 @@ use crate::g::status::WaitId;
 use crate::sys::clock::NEVER;
 use crate::sys::uring::sync_cancel;
 
-/// What stands behind a poller.
+/// What stands behind a poller. The tag comes first, beside the counts: it is looked at
+/// as often as they are.
 #[derive(Debug)]
-pub(crate) enum Engine {
+#[repr(u32)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one per P, and rings are the rule"
+)]
+enum Engine {
     Ring(Ring),
     Epoll(Epoll),
 }
 
 /// The poller of a P.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Poller {
     /// Outside the engine: whether anything is in flight is asked at every dispatch.
     pub(crate) counts: Counts,

@@ -210,7 +210,7 @@ impl Waiters {
     }
 
     /// What epoll must be asked to tell of a descriptor, if it was not asked already.
-    pub(crate) fn to_arm(&mut self, fd: i32) -> Option<u32> {
+    pub(crate) fn arm(&mut self, fd: i32) -> Option<u32> {
         let queue = self.fds.get_mut(&fd)?;
         let wanted = queue.wanted();
         if queue.armed & wanted == wanted {
