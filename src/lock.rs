@@ -24,8 +24,12 @@ pub(crate) enum Rank {
     Stacks,
     /// The free G slots of a node.
     Slab,
-    /// Who waits in an epoll poller.
+    /// Several goroutines that wait on one descriptor (`io::limit`).
     Waiters,
+    /// How a socket's description is set up (`io::fd`).
+    Mode,
+    /// Who waits in an epoll poller (`netpoll::waiters`).
+    Poller,
 }
 
 /// A value behind a lock of the runtime.

@@ -6,17 +6,21 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::ptr::NonNull;
 
+use super::limit::Limit;
 use crate::config::FLUSH_AT;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::Reason;
+use crate::netpoll::call::{Blocking, MUST_BLOCK};
 use crate::netpoll::op::Op;
 use crate::netpoll::sqe::Request;
 use crate::sched::current;
+use crate::sched::offload::offload;
 use crate::sched::park::{self, Caller, Cancelled};
 use crate::sched::wake;
-use crate::sys::clock::NEVER;
+use crate::sys::clock::{self, NEVER};
 
 /// What an operation came to.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +28,35 @@ pub(crate) struct Completed {
     pub(crate) n: usize,
     /// The completion's flags.
     pub(crate) flags: u32,
+}
+
+/// Until when an operation may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline<'a> {
+    /// Of this one call; `NEVER` for none.
+    pub(crate) at_ns: u64,
+    /// Of the descriptor; it may be moved meanwhile.
+    pub(crate) limit: Option<&'a Limit>,
+}
+
+impl Deadline<'_> {
+    /// A moment that stays; `NEVER` for none.
+    pub(crate) const fn at(at_ns: u64) -> Deadline<'static> {
+        Deadline { at_ns, limit: None }
+    }
+
+    /// What it is as of now, `NEVER` for none.
+    #[inline]
+    pub(crate) fn ns(self) -> u64 {
+        self.limit
+            .map_or(self.at_ns, |limit| limit.ns().min(self.at_ns))
+    }
+
+    #[inline]
+    pub(crate) fn has_passed(self) -> bool {
+        let ns = self.ns();
+        ns != NEVER && ns <= clock::now_ns()
+    }
 }
 
 /// The error of a blocking call in a destructor of a goroutine that is being
@@ -50,8 +83,8 @@ pub(crate) fn is_epoll_here() -> bool {
         && current::m().is_some_and(|m| m.p().poller.is_epoll())
 }
 
-/// Runs an operation for the calling goroutine `g`, and
-/// waits for it until the deadline.
+/// Runs an operation for the calling goroutine `g`, and waits for it until the
+/// deadline.
 ///
 /// # Safety
 ///
@@ -61,6 +94,28 @@ pub(crate) fn is_epoll_here() -> bool {
 ///
 /// The operation's; `WouldBlock` at the deadline, as `std` has it on Linux.
 pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Result<Completed> {
+    // SAFETY: by this function's contract.
+    unsafe { run_until(g, request, Deadline::at(deadline_ns)) }
+}
+
+/// As [`run`], with a deadline that may be moved while the operation is in flight.
+///
+/// # Safety
+///
+/// As [`run`].
+///
+/// # Errors
+///
+/// As [`run`].
+pub(crate) unsafe fn run_until(
+    g: GRef,
+    request: Request,
+    deadline: Deadline<'_>,
+) -> io::Result<Completed> {
+    // SAFETY: the G is the caller, who leaves when this returns or unwinds.
+    let _waiting = deadline
+        .limit
+        .map(|limit| unsafe { limit.enter(NonNull::from(&*g)) });
     loop {
         park::cancel_point()?;
         let op = Op::new(g);
@@ -70,6 +125,8 @@ pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Res
         park::park(Reason::Io, move |g, wait, m| {
             let p = m.p();
             let mut ready = GList::new();
+            // Here, where the status says Waiting: see `limit`.
+            let deadline_ns = deadline.ns();
             // SAFETY:
             // - the M in a commit holds the P.
             // - the goroutine is parked until the completion, so the operation and what the request
@@ -87,7 +144,7 @@ pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Res
             }
             true
         });
-        if deadline_ns != NEVER && !op.timed_out() {
+        if !op.timed_out() && deadline.ns() != NEVER {
             park::note_stale_timer(timer_on);
         }
         let result = op.result();
@@ -98,11 +155,41 @@ pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Res
             });
         }
         match -result {
-            libc::ECANCELED if op.timed_out() => return Err(io::ErrorKind::WouldBlock.into()),
+            // The deadline may have been moved.
+            libc::ECANCELED if op.timed_out() => {
+                if deadline.has_passed() {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+            }
             // Nobody here asked for it: the thread that submitted it has gone, or the run ends
             // (then the loop's first line unwinds).
             libc::ECANCELED | libc::EINTR => {}
+            no_errno if no_errno == -MUST_BLOCK => {
+                if let Some(call) = request.blocking() {
+                    // SAFETY: by this function's contract.
+                    return unsafe { run_blocking(call) };
+                }
+            }
             errno => return Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+/// Makes a blocking call of an operation that the epoll poller cannot wait for, on a
+/// thread that may block. Its deadline does not cut it short, nor does the end of a run.
+///
+/// # Safety
+///
+/// As [`run`].
+#[cold]
+unsafe fn run_blocking(call: Blocking) -> io::Result<Completed> {
+    loop {
+        // SAFETY: by this function's contract: it returns when the call has.
+        let result = offload(move || unsafe { call.run() });
+        match usize::try_from(result) {
+            Ok(n) => return Ok(Completed { n, flags: 0 }),
+            Err(_) if result == -libc::EINTR => park::cancel_point()?,
+            Err(_) => return Err(io::Error::from_raw_os_error(-result)),
         }
     }
 }

@@ -24,7 +24,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::call::{Attempt, Class};
+use super::call::{Attempt, Class, MUST_BLOCK};
 use super::counts::Counts;
 use super::op::{Direction, Op, Waiting};
 use super::sqe::Request;
@@ -84,7 +84,7 @@ impl Epoll {
             epfd: epfd.as_raw_fd(),
             eventfd: eventfd.as_raw_fd(),
             owned: Cell::new(Some([epfd, eventfd])),
-            waiters: Lock::new(Rank::Waiters, Waiters::default()),
+            waiters: Lock::new(Rank::Poller, Waiters::default()),
             events: UnsafeCell::new(Box::new([NO_EVENT; EVENTS])),
             n_events: Cell::new(0),
             retry_ns: Cell::new(NEVER),
@@ -141,7 +141,7 @@ impl Epoll {
         op.set_poller(poller);
         let attempt = if at_once {
             // SAFETY: by this function's contract.
-            unsafe { request.attempt() }
+            unsafe { request.attempt(false) }
         } else {
             Attempt::NotReady
         };
@@ -240,6 +240,8 @@ impl Epoll {
                 self.serve_list(counts, fd, direction, ready);
             }
         }
+        // Each for events of its own.
+        self.serve_all(counts, fd, Direction::Events, ready);
         self.arm(counts, fd, ready);
     }
 
@@ -249,22 +251,61 @@ impl Epoll {
                 return;
             };
             // SAFETY: it was taken out of the list here, so it is this function's to end.
-            if unsafe { self.try_op(counts, op, ready) } {
-                continue;
+            unsafe {
+                if self.try_op(counts, op, true, ready) {
+                    continue;
+                }
+                if !is_often_in_vain(op) {
+                    return self.waiters.lock().push_front(fd, direction, op);
+                }
+                self.try_later(op);
             }
-            // SAFETY: as above; of what is in no list, others look only at that.
-            let n_vain = unsafe {
-                let n_vain = &raw mut (*(*op).waiting()).n_vain;
-                *n_vain = (*n_vain).saturating_add(1);
-                *n_vain
-            };
-            if n_vain < MANY_IN_VAIN {
-                // SAFETY: as above.
-                unsafe { self.waiters.lock().push_front(fd, direction, op) };
+        }
+    }
+
+    /// Tries each of a list once, in turn.
+    fn serve_all(&self, counts: &Counts, fd: i32, direction: Direction, ready: &mut GList) {
+        let n = self.waiters.lock().len(fd, direction);
+        for _ in 0..n {
+            let Some(op) = self.waiters.lock().pop(fd, direction) else {
                 return;
+            };
+            // SAFETY: it was taken out of the list here, so it is this function's to end.
+            unsafe {
+                if self.try_op(counts, op, true, ready) {
+                    continue;
+                }
+                if is_often_in_vain(op) {
+                    self.try_later(op);
+                } else {
+                    self.waiters.lock().push_back(fd, direction, op);
+                }
             }
-            // SAFETY: as above.
-            unsafe { self.try_later(op) };
+        }
+    }
+
+    /// Tries what no event announces, and then waits for one again where it can.
+    #[cold]
+    fn retry(&self, counts: &Counts, ready: &mut GList) {
+        let n = self.waiters.lock().len(UNANNOUNCED, Direction::Read);
+        for _ in 0..n {
+            let Some(op) = self.waiters.lock().pop(UNANNOUNCED, Direction::Read) else {
+                return;
+            };
+            // SAFETY: it was taken out of the list here, so it is this function's to end.
+            unsafe {
+                let request = (*(*op).waiting()).request;
+                (*(*op).waiting()).n_vain = 0;
+                let Class::Waits { fd, direction, .. } = request.class();
+                match request.attempt(true) {
+                    Attempt::Done { result, flags } => complete(counts, &*op, result, flags, ready),
+                    Attempt::NotReady => {
+                        self.waiters.lock().push_back(fd, direction, op);
+                        self.arm(counts, fd, ready);
+                    }
+                    Attempt::Unannounced => self.try_later(op),
+                }
+            }
         }
     }
 
@@ -273,10 +314,16 @@ impl Epoll {
     /// # Safety
     ///
     /// `op` was queued here and has not completed; the caller has taken it out.
-    unsafe fn try_op(&self, counts: &Counts, op: *const Op, ready: &mut GList) -> bool {
+    unsafe fn try_op(
+        &self,
+        counts: &Counts,
+        op: *const Op,
+        announced: bool,
+        ready: &mut GList,
+    ) -> bool {
         // SAFETY: an operation stays until it has completed, and so does what its request points at:
         // `queue`'s contract.
-        let (op, attempt) = unsafe { (&*op, (*(*op).waiting()).request.attempt()) };
+        let (op, attempt) = unsafe { (&*op, (*(*op).waiting()).request.attempt(announced)) };
         let Attempt::Done { result, flags } = attempt else {
             return false;
         };
@@ -290,23 +337,26 @@ impl Epoll {
             return;
         };
         let events = events | libc::EPOLLONESHOT.cast_unsigned();
-        if epoll::set(self.epfd, fd, events, fd as u64).is_err() {
-            self.serve_unwatched(counts, fd, ready);
+        if let Err(e) = epoll::set(self.epfd, fd, events, fd as u64) {
+            let is_file = e.raw_os_error() == Some(libc::EPERM);
+            self.serve_unwatched(counts, fd, is_file, ready);
         }
     }
 
-    /// epoll does not take the descriptor: a file that is always ready, a closed one, no
-    /// memory for it. The calls themselves say what is the matter.
+    /// epoll does not take the descriptor: a file's, which would always be ready, a closed
+    /// one, no memory for it. The calls themselves say what is the matter.
     #[cold]
-    fn serve_unwatched(&self, counts: &Counts, fd: i32, ready: &mut GList) {
-        for direction in [Direction::Read, Direction::Write] {
+    fn serve_unwatched(&self, counts: &Counts, fd: i32, is_file: bool, ready: &mut GList) {
+        for direction in [Direction::Read, Direction::Write, Direction::Events] {
             loop {
                 let Some(op) = self.waiters.lock().pop(fd, direction) else {
                     break;
                 };
                 // SAFETY: it was taken out of the list here, so it is this function's to end.
                 unsafe {
-                    if !self.try_op(counts, op, ready) {
+                    if is_file && (*(*op).waiting()).request.blocking().is_some() {
+                        complete(counts, &*op, MUST_BLOCK, 0, ready);
+                    } else if !self.try_op(counts, op, false, ready) {
                         self.try_later(op);
                     }
                 }
@@ -329,23 +379,6 @@ impl Epoll {
         unsafe { waiters.push_back(UNANNOUNCED, Direction::Read, op) };
     }
 
-    /// Tries what no event announces.
-    #[cold]
-    fn retry(&self, counts: &Counts, ready: &mut GList) {
-        let n = self.waiters.lock().len(UNANNOUNCED, Direction::Read);
-        for _ in 0..n {
-            let Some(op) = self.waiters.lock().pop(UNANNOUNCED, Direction::Read) else {
-                return;
-            };
-            // SAFETY: it was taken out of the list here, so it is this function's to end.
-            unsafe {
-                if !self.try_op(counts, op, ready) {
-                    self.try_later(op);
-                }
-            }
-        }
-    }
-
     /// Ends an operation that waits, with `ECANCELED`; any thread. `false` if it does
     /// not wait now: it has completed, or its owner is at it.
     ///
@@ -361,6 +394,20 @@ impl Epoll {
         let woken = op.complete(-libc::ECANCELED, 0);
         debug_assert!(woken.is_none(), "the canceller holds the wait");
         true
+    }
+}
+
+/// Notes that epoll told of an operation's descriptor in vain.
+///
+/// # Safety
+///
+/// As [`Epoll::try_op`].
+unsafe fn is_often_in_vain(op: *const Op) -> bool {
+    // SAFETY: by this function's contract; of what is in no list, others look only at that.
+    unsafe {
+        let n_vain = &raw mut (*(*op).waiting()).n_vain;
+        *n_vain = (*n_vain).saturating_add(1);
+        *n_vain >= MANY_IN_VAIN
     }
 }
 

@@ -74,6 +74,8 @@ pub(crate) struct Waiting {
 pub(crate) enum Direction {
     Read,
     Write,
+    /// Events of its own choice: a poll.
+    Events,
 }
 
 impl Op {

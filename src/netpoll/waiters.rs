@@ -4,6 +4,7 @@
 //! ```text
 //!  descriptor -> Queue { read:  op -> op,      the ops lie on their goroutines' stacks
 //!                        write: op,
+//!                        events: -           polls, whatever they are for
 //!                        armed: what epoll was asked to tell }
 //! ```
 //!
@@ -23,7 +24,7 @@ pub(crate) const UNANNOUNCED: i32 = -1;
 
 /// Events that let an operation of a direction go on. An error or a hang-up, which
 /// epoll always tells, lets both.
-const READ_EVENTS: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLPRI) as u32;
+const READ_EVENTS: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP) as u32;
 const WRITE_EVENTS: u32 = libc::EPOLLOUT as u32;
 const BOTH_EVENTS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 
@@ -33,6 +34,7 @@ impl Direction {
         let own = match self {
             Direction::Read => READ_EVENTS,
             Direction::Write => WRITE_EVENTS,
+            Direction::Events => u32::MAX,
         };
         events & (own | BOTH_EVENTS) != 0
     }
@@ -44,10 +46,22 @@ struct List {
     tail: Option<*const Op>,
 }
 
+impl List {
+    /// All in it, from the head on.
+    fn iter(&self) -> impl Iterator<Item = *const Op> + '_ {
+        std::iter::successors(self.head, |&op| {
+            // SAFETY: what is in the list is there still.
+            let next = unsafe { (*(*op).waiting()).next };
+            (!next.is_null()).then_some(next)
+        })
+    }
+}
+
 #[derive(Debug, Default)]
 struct Queue {
     read: List,
     write: List,
+    events: List,
     /// What epoll will tell of the descriptor, as far as it was asked in this life of
     /// the entry.
     armed: u32,
@@ -58,16 +72,22 @@ impl Queue {
         match direction {
             Direction::Read => &mut self.read,
             Direction::Write => &mut self.write,
+            Direction::Events => &mut self.events,
         }
     }
 
+    fn is_empty(&self) -> bool {
+        self.read.head.is_none() && self.write.head.is_none() && self.events.head.is_none()
+    }
+
     fn wanted(&self) -> u32 {
-        let read = self
-            .read
-            .head
-            .map_or(0, |_| READ_EVENTS & !libc::EPOLLPRI.cast_unsigned());
+        let read = self.read.head.map_or(0, |_| READ_EVENTS);
         let write = self.write.head.map_or(0, |_| WRITE_EVENTS);
-        read | write
+        // SAFETY: what is in the list is there still.
+        let polled = |op: *const Op| unsafe { (*(*op).waiting()).request.polled_events() };
+        self.events
+            .iter()
+            .fold(read | write, |all, op| all | polled(op))
     }
 }
 
@@ -141,15 +161,11 @@ impl Waiters {
         let Some((fd, direction)) = (unsafe { (*(*op).waiting()).list }) else {
             return false;
         };
-        let mut before = None;
-        let mut at = self.fds.get_mut(&fd).and_then(|q| q.list(direction).head);
-        while let Some(other) = at.filter(|&other| other != op) {
-            before = at;
-            // SAFETY: what is in the list is there still.
-            let next = unsafe { (*(*other).waiting()).next };
-            at = (!next.is_null()).then_some(next);
-        }
-        debug_assert_eq!(at, Some(op), "an operation is in the list that it names");
+        let before = self
+            .fds
+            .get_mut(&fd)
+            .map(|queue| queue.list(direction))
+            .and_then(|list| list.iter().take_while(|&other| other != op).last());
         self.unlink(fd, direction, before, op);
         true
     }
@@ -177,29 +193,16 @@ impl Waiters {
         if next.is_none() {
             list.tail = before;
         }
-        if queue.wanted() == 0 {
+        if queue.is_empty() {
             self.fds.remove(&fd);
         }
     }
 
     /// How many wait in a list.
-    pub(crate) fn len(&self, fd: i32, direction: Direction) -> usize {
-        let Some(queue) = self.fds.get(&fd) else {
-            return 0;
-        };
-        let list = match direction {
-            Direction::Read => &queue.read,
-            Direction::Write => &queue.write,
-        };
-        let mut at = list.head;
-        let mut n = 0;
-        while let Some(op) = at {
-            n += 1;
-            // SAFETY: what is in the list is there still.
-            let next = unsafe { (*(*op).waiting()).next };
-            at = (!next.is_null()).then_some(next);
-        }
-        n
+    pub(crate) fn len(&mut self, fd: i32, direction: Direction) -> usize {
+        self.fds
+            .get_mut(&fd)
+            .map_or(0, |queue| queue.list(direction).iter().count())
     }
 
     /// Notes that epoll told of a descriptor, which it does once for each asking.

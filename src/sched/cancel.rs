@@ -3,6 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
+use super::current;
+use super::handoff::Section;
 use super::m::M;
 use super::state::{Phase, Sched};
 use super::wake;
@@ -73,6 +75,26 @@ pub(crate) fn deadlines(m: &M, due: Vec<(GRef, WaitId)>) {
             Asked::Settled => {}
             Asked::Ready => wake::ready(m, g),
             Asked::TooEarly => p.timers.add(clock::now_ns() + RETRY_NS, g, wait),
+        }
+    }
+}
+
+/// Ends a wait for an operation at `at_ns` (or earlier), from any thread: the
+/// goroutine then looks at its deadline again, and waits on if that has not passed.
+/// Never parks.
+pub(crate) fn hurry(g: GRef, wait: WaitId, at_ns: u64) {
+    let at_home = current::m().is_some_and(|m| std::ptr::eq(m.sched.cast(), g.sched()));
+    if at_home && let Some(section) = Section::enter() {
+        section.m().p().timers.add(at_ns, g, wait);
+        return;
+    }
+    // No timers are at hand here, and the goroutine has some.
+    loop {
+        match cancel_op(g, wait, true) {
+            Asked::Settled => return,
+            Asked::Ready => return wake::ready_from_outside(g),
+            // Its M submits what it has queued within 50 µs.
+            Asked::TooEarly => clock::nap(RETRY_NS),
         }
     }
 }

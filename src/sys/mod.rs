@@ -8,6 +8,7 @@ pub(crate) mod affinity;
 pub(crate) mod clock;
 pub(crate) mod epoll;
 pub(crate) mod errno;
+pub(crate) mod file;
 pub(crate) mod futex;
 pub(crate) mod mmap;
 pub(crate) mod sched;

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::clock;
 use super::errno::{cvt, cvt_len};
+use super::file;
 
 /// Receives what is there now, or `WouldBlock`.
 pub(crate) fn recv_now(
@@ -33,9 +34,13 @@ pub(crate) fn send_now(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
 }
 
 /// Receives into several buffers what is there now, or `WouldBlock`.
-pub(crate) fn recvmsg_now(fd: BorrowedFd<'_>, msg: *mut libc::msghdr) -> io::Result<usize> {
+pub(crate) fn recvmsg_now(
+    fd: BorrowedFd<'_>,
+    msg: *mut libc::msghdr,
+    flags: i32,
+) -> io::Result<usize> {
     // SAFETY: the caller passes a header whose buffers are valid for the length of the call.
-    cvt_len(unsafe { libc::recvmsg(fd.as_raw_fd(), msg, libc::MSG_DONTWAIT) })
+    cvt_len(unsafe { libc::recvmsg(fd.as_raw_fd(), msg, flags | libc::MSG_DONTWAIT) })
 }
 
 /// Sends several buffers as far as they fit now, or `WouldBlock`.
@@ -54,19 +59,6 @@ pub(crate) fn accept(
     cvt(unsafe { libc::accept4(fd.as_raw_fd(), addr.cast(), len, libc::SOCK_CLOEXEC) })
 }
 
-/// Makes calls on a descriptor non-blocking or blocking, for all who share its open
-/// file description. Gives whether they were non-blocking.
-pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>, on: bool) -> io::Result<bool> {
-    // SAFETY: takes plain integers.
-    let flags = cvt(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
-    let was_on = flags & libc::O_NONBLOCK != 0;
-    if was_on != on {
-        // SAFETY: takes plain integers.
-        cvt(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags ^ libc::O_NONBLOCK) })?;
-    }
-    Ok(was_on)
-}
-
 /// Accepts a connection that is there now, or `WouldBlock`. The listener is made
 /// non-blocking and stays so: `accept4(2)` has no flag for a single attempt, and a
 /// connection that was announced may be gone, or another's, by the time of the call.
@@ -75,7 +67,7 @@ pub(crate) fn accept_now(
     addr: *mut libc::sockaddr_storage,
     len: *mut libc::socklen_t,
 ) -> io::Result<i32> {
-    set_nonblocking(fd, true)?;
+    file::set_nonblocking(fd, true)?;
     accept(fd, addr, len)
 }
 
@@ -86,13 +78,28 @@ pub(crate) fn connect_now(
     addr: *const libc::sockaddr,
     len: libc::socklen_t,
 ) -> io::Result<()> {
-    let was_nonblocking = set_nonblocking(fd, true)?;
+    let was_nonblocking = file::set_nonblocking(fd, true)?;
     // SAFETY: the caller passes an address of `len` bytes that outlives the call.
     let r = cvt(unsafe { libc::connect(fd.as_raw_fd(), addr, len) }).map(drop);
     if !was_nonblocking {
-        set_nonblocking(fd, false)?;
+        file::set_nonblocking(fd, false)?;
     }
     r
+}
+
+/// Which of `events` a descriptor shows now, and errors; 0 for none.
+pub(crate) fn poll_now(fd: BorrowedFd<'_>, events: i16) -> io::Result<i16> {
+    let mut pollfd = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events,
+        revents: 0,
+    };
+    // SAFETY: `pollfd` outlives the call.
+    cvt(unsafe { libc::poll(&raw mut pollfd, 1, 0) })?;
+    match pollfd.revents {
+        libc::POLLNVAL => Err(io::Error::from_raw_os_error(libc::EBADF)),
+        revents => Ok(revents),
+    }
 }
 
 /// Blocks the calling thread until `fd` shows one of `events`, or the deadline
@@ -119,4 +126,28 @@ pub(crate) fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Res
             Err(e) => return Err(e),
         }
     }
+}
+
+/// Lets a listener take `n` connections that begin with data.
+pub(crate) fn fast_open_listener(fd: BorrowedFd<'_>, n: u32) -> io::Result<()> {
+    set_tcp_option(fd, libc::TCP_FASTOPEN, i32::try_from(n).unwrap_or(i32::MAX))
+}
+
+/// Lets a stream that is not connected yet begin with data.
+pub(crate) fn fast_open_stream(fd: BorrowedFd<'_>) -> io::Result<()> {
+    set_tcp_option(fd, libc::TCP_FASTOPEN_CONNECT, 1)
+}
+
+fn set_tcp_option(fd: BorrowedFd<'_>, name: i32, value: i32) -> io::Result<()> {
+    // SAFETY: the value is valid for reads during the call, and as long as is said.
+    cvt(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            name,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
+        )
+    })
+    .map(drop)
 }

@@ -12,6 +12,7 @@ fn op() -> Box<Op> {
     let request = Request::RecvMsg {
         fd: 0,
         msg: std::ptr::null_mut(),
+        flags: 0,
     };
     // SAFETY: nobody else has the operation yet.
     unsafe {
