@@ -4,9 +4,11 @@
 mod util;
 
 use std::io::{ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use util::{build, child_case, child_passes_with_io, hang_guard, run, runtime};
+use util::{Pattern, build, child_case, child_passes_with_io, hang_guard, run, runtime};
+use windlass::io::{PipeReader, PipeWriter, pipe, wait_readable, wait_writable};
 use windlass::metrics::Poller;
 use windlass::net::{TcpListener, TcpStream};
 use windlass::task::scope;
@@ -222,5 +224,104 @@ fn who_waits_for_a_socket_makes_no_system_calls() {
         let more = enters() - before;
         assert!(more < 20, "{more} calls while nothing happened");
         drop((a, stop));
+    });
+}
+
+#[test]
+fn files_have_no_readiness_and_are_read_and_written_all_the_same() {
+    run(2, || {
+        let pattern = Pattern::new();
+        let path = std::env::temp_dir().join(format!("windlass-poller-{}", std::process::id()));
+        let file = std::fs::File::options()
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .unwrap();
+        wait_writable(&file).unwrap();
+        let mut file = PipeWriter::from(OwnedFd::from(file));
+        pattern.write(&mut file, 0, 3_000_000, 70_001).unwrap();
+        drop(file);
+        let file = std::fs::File::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        wait_readable(&file).unwrap();
+        let mut file = PipeReader::from(OwnedFd::from(file));
+        assert_eq!(pattern.check(&mut file, 33_333).unwrap(), 3_000_000);
+        // At the end, and of the wrong kind.
+        assert_eq!(file.read(&mut [0; 9]).unwrap(), 0);
+        let dir = std::fs::File::open("/").unwrap();
+        let mut dir = PipeReader::from(OwnedFd::from(dir));
+        let e = dir.read(&mut [0; 9]).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::IsADirectory);
+        let null = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/null")
+            .unwrap();
+        let null = OwnedFd::from(null);
+        let mut reads = PipeReader::from(null.try_clone().unwrap());
+        assert_eq!(reads.read(&mut [0; 9]).unwrap(), 0);
+        assert_eq!(PipeWriter::from(null).write(b"gone").unwrap(), 4);
+    });
+}
+
+#[test]
+fn pipes_in_both_directions_with_many_at_each_end() {
+    const EACH: usize = 20_000;
+    run(2, || {
+        let (reader, writer) = pipe().unwrap();
+        let (reader, writer) = (&reader, writer);
+        let n_read: usize = scope(|s| {
+            let readers: Vec<_> = (0..4)
+                .map(|_| {
+                    s.spawn(move || {
+                        let (mut reader, mut n, mut buf) = (reader, 0, [0; 999]);
+                        loop {
+                            match reader.read(&mut buf).unwrap() {
+                                0 => return n,
+                                more => n += more,
+                            }
+                        }
+                    })
+                })
+                .collect();
+            for _ in 0..4 {
+                let mut writer = writer.try_clone().unwrap();
+                s.spawn(move || {
+                    for _ in 0..EACH / 1000 {
+                        writer.write_all(&[1; 1000]).unwrap();
+                    }
+                });
+            }
+            drop(writer);
+            readers.into_iter().map(|r| r.join().unwrap()).sum()
+        });
+        assert_eq!(n_read, 4 * EACH);
+    });
+}
+
+#[test]
+fn polls_for_reading_and_writing_of_one_descriptor() {
+    run(2, || {
+        let (a, mut b) = pair();
+        let mut n_filled = 0;
+        a.set_nonblocking(true).unwrap();
+        while let Ok(n) = (&a).write(&[0; 60_000]) {
+            n_filled += n;
+        }
+        let a = &a;
+        scope(|s| {
+            let readable: Vec<_> = (0..3).map(|_| s.spawn(|| wait_readable(a))).collect();
+            let writable: Vec<_> = (0..3).map(|_| s.spawn(|| wait_writable(a))).collect();
+            windlass::sleep(Duration::from_millis(2));
+            assert!(readable.iter().all(|r| !r.is_finished()));
+            b.write_all(&[1]).unwrap();
+            readable
+                .into_iter()
+                .for_each(|r| r.join().unwrap().unwrap());
+            b.read_exact(&mut vec![0; n_filled]).unwrap();
+            writable
+                .into_iter()
+                .for_each(|r| r.join().unwrap().unwrap());
+        });
     });
 }

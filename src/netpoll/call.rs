@@ -108,9 +108,10 @@ impl Request {
                 came_to(again(|| socket::send_now(borrow(fd), bytes)))
             }
             Request::SendMsg { fd, msg } => came_to(again(|| socket::sendmsg_now(borrow(fd), msg))),
-            Request::Accept { fd, addr, len } => came_to(
-                again(|| socket::accept_now(borrow(fd), addr.cast(), len)).map(|fd| fd as usize),
-            ),
+            Request::Accept { fd, addr, len } => {
+                let r = again(|| socket::accept_now(borrow(fd), addr.cast(), len));
+                accepted(fd, announced, r)
+            }
             Request::Connect { fd, addr, len } => {
                 connected(socket::connect_now(borrow(fd), addr, len))
             }
@@ -314,6 +315,21 @@ fn received(len: usize, r: io::Result<usize>) -> Attempt {
     match r {
         Ok(n) if n == len && len >= LARGE => done(n as i32, SOCK_NONEMPTY),
         r => came_to(r),
+    }
+}
+
+/// A Unix listener that was shut down shows as ready, and the attempt says that there is
+/// no connection yet; only an accept that waits says what is the matter.
+fn accepted(listener: i32, announced: bool, r: io::Result<i32>) -> Attempt {
+    const IS_SHUT: i16 = libc::POLLRDHUP | libc::POLLHUP;
+    match came_to(r.map(|fd| fd as usize)) {
+        Attempt::NotReady if announced => {
+            match again(|| socket::poll_now(borrow(listener), libc::POLLRDHUP)) {
+                Ok(shown) if shown & IS_SHUT != 0 => done(-libc::EINVAL, 0),
+                _ => Attempt::NotReady,
+            }
+        }
+        attempt => attempt,
     }
 }
 
