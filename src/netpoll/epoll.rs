@@ -382,6 +382,9 @@ impl Epoll {
     /// Ends an operation that waits, with `ECANCELED`; any thread. `false` if it does
     /// not wait now: it has completed, or its owner is at it.
     ///
+    /// At a deadline a last attempt comes first: what is there in time is not refused
+    /// because nobody has looked yet.
+    ///
     /// The caller holds the operation's wait (`Status::begin_cancel`).
     #[inline(never)]
     pub(crate) fn cancel(&self, counts: &Counts, op: &Op) -> bool {
@@ -390,8 +393,19 @@ impl Epoll {
         if !unsafe { self.waiters.lock().remove(op) } {
             return false;
         }
+        let attempt = if op.timed_out() {
+            // SAFETY: it was taken out of its list here, and the held wait keeps what its request
+            // points at.
+            unsafe { (*op.waiting()).request.attempt(true) }
+        } else {
+            Attempt::NotReady
+        };
+        let (result, flags) = match attempt {
+            Attempt::Done { result, flags } => (result, flags),
+            Attempt::NotReady | Attempt::Unannounced => (-libc::ECANCELED, 0),
+        };
         counts.end_shared();
-        let woken = op.complete(-libc::ECANCELED, 0);
+        let woken = op.complete(result, flags);
         debug_assert!(woken.is_none(), "the canceller holds the wait");
         true
     }

@@ -278,6 +278,28 @@ fn a_cancelled_operation_completes_and_leaves_the_others() {
 }
 
 #[test]
+fn what_is_there_at_the_deadline_is_given() {
+    let p = poller();
+    let (a, mut b) = UnixStream::pair().unwrap();
+    let (mut buf, mut ready) = ([0; 4], GList::new());
+    let late = p.queue(recv(&a, &mut buf), &mut ready);
+    b.write_all(b"data").unwrap();
+    late.op.set_timed_out();
+    assert!(p.cancel(&late));
+    assert_eq!(late.op.result(), 4);
+    assert_eq!(&buf, b"data");
+    let late = p.queue(recv(&a, &mut buf), &mut ready);
+    late.op.set_timed_out();
+    assert!(p.cancel(&late));
+    assert_eq!(late.op.result(), -libc::ECANCELED);
+    // The end of a run waits for nothing.
+    let ended = p.queue(recv(&a, &mut buf), &mut ready);
+    b.write_all(b"data").unwrap();
+    assert!(p.cancel(&ended));
+    assert_eq!(ended.op.result(), -libc::ECANCELED);
+}
+
+#[test]
 fn cancelling_against_data_loses_neither_byte_nor_completion() {
     const ROUNDS: usize = 20_000;
     let p = poller();
@@ -502,10 +524,11 @@ fn connecting_over_tcp() {
     let p = poller();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let open = listener.local_addr().unwrap();
-    let shut = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
+    // Bound, so that nobody else gets the port, and not listening.
+    let deaf = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    deaf.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into())
         .unwrap();
+    let shut = deaf.local_addr().unwrap().as_socket().unwrap();
     for (addr, expected) in [(open, 0), (shut, -libc::ECONNREFUSED)] {
         let mut ready = GList::new();
         // SAFETY: takes plain numbers and gives a descriptor that nobody else owns.
