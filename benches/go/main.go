@@ -15,7 +15,7 @@ import (
 const usage = `usage: gobench WORKLOAD
        gobench SERVER [ADDRESS]
 
-workloads: yield spawn-one spawn-batch ping-pong skynet
+workloads: yield spawn-one spawn-batch ping-pong skynet stream-16k stream-512
            latency-busy parked-memory spawned-memory sleep-overshoot
 servers:   echo http http-raw
 
@@ -29,6 +29,8 @@ var micros = map[string]func() (operations int){
 	"spawn-batch": spawnBatch,
 	"ping-pong":   pingPong,
 	"skynet":      skynet,
+	"stream-16k":  stream16k,
+	"stream-512":  stream512b,
 }
 
 var programs = map[string]func(){

@@ -19,6 +19,9 @@ use crate::sys::file;
 /// What a pipe in the middle holds: it bounds the bytes of one round.
 const PIPE_BYTES: usize = 256 << 10;
 
+/// After how many bytes without a wait others get their turn: some 100 µs.
+const TURN_BYTES: usize = 1 << 20;
+
 /// Empty pipes that are kept.
 const MAX_KEPT: usize = 32;
 
@@ -46,12 +49,18 @@ impl<'a> End<'a> {
         }
     }
 
+    fn deadline(self, direction: Direction) -> io::Result<Deadline<'a>> {
+        match self {
+            End::Socket(fd) => fd.deadline(direction),
+            End::Pipe(_) => Ok(Deadline::at(NEVER)),
+        }
+    }
+
     fn wait(self, direction: Direction) -> io::Result<()> {
-        let (events, deadline) = match (self, direction) {
-            (End::Socket(fd), Direction::Read) => (libc::POLLIN, fd.deadline(direction)?),
-            (End::Socket(fd), Direction::Write) => (libc::POLLOUT, fd.deadline(direction)?),
-            (End::Pipe(_), Direction::Read) => (libc::POLLIN, Deadline::at(NEVER)),
-            (End::Pipe(_), Direction::Write) => (libc::POLLOUT, Deadline::at(NEVER)),
+        let deadline = self.deadline(direction)?;
+        let events = match direction {
+            Direction::Read => libc::POLLIN,
+            Direction::Write => libc::POLLOUT,
         };
         if let End::Socket(fd) = self
             && fd.is_nonblocking()
@@ -87,10 +96,14 @@ pub(crate) fn splice_all(from: End<'_>, to: End<'_>, n_copied: &mut u64) -> io::
         return through_a_pipe(from, to, n_copied);
     }
     // One end is a pipe: no other is needed.
+    let mut turn = Turn::default();
     loop {
         match step(from, to, PIPE_BYTES) {
             Ok(0) => return Ok(Outcome::End),
-            Ok(n) => *n_copied += n as u64,
+            Ok(n) => {
+                *n_copied += n as u64;
+                turn.has_moved(n)?;
+            }
             Err(e) if is_refused(&e) => return Ok(Outcome::Refused),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 // Whichever end it was: both are waited for.
@@ -102,8 +115,27 @@ pub(crate) fn splice_all(from: End<'_>, to: End<'_>, n_copied: &mut u64) -> io::
     }
 }
 
+/// What a copy that never waits has moved since it let others run.
+#[derive(Debug, Default)]
+struct Turn {
+    bytes: usize,
+}
+
+impl Turn {
+    fn has_moved(&mut self, n: usize) -> io::Result<()> {
+        self.bytes += n;
+        if self.bytes >= TURN_BYTES {
+            self.bytes = 0;
+            park::yield_now()?;
+        }
+        Ok(())
+    }
+}
+
 fn step(from: End<'_>, to: End<'_>, len: usize) -> io::Result<usize> {
     park::cancel_point()?;
+    from.deadline(Direction::Read)?;
+    to.deadline(Direction::Write)?;
     retry(|| file::splice(from.fd(), to.fd(), len))
 }
 
@@ -113,6 +145,7 @@ fn through_a_pipe(from: End<'_>, to: End<'_>, n_copied: &mut u64) -> io::Result<
         End::Pipe(middle.reader.as_fd()),
         End::Pipe(middle.writer.as_fd()),
     );
+    let mut turn = Turn::default();
     loop {
         let n = match step(from, writer, PIPE_BYTES) {
             Ok(0) => {
@@ -131,6 +164,7 @@ fn through_a_pipe(from: End<'_>, to: End<'_>, n_copied: &mut u64) -> io::Result<
             }
             Err(e) => return Err(e),
         };
+        turn.has_moved(n)?;
         let mut left = n;
         while left > 0 {
             match step(reader, to, left) {

@@ -24,6 +24,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 
 use clap::Parser;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use windlass_benches::process::CpuTime;
 use windlass_benches::runtimes::{Name, workers};
 
@@ -100,6 +101,8 @@ const EXPERIMENTS: &[Experiment] = &[
     ),
     program("ping_pong", &["micro", "ping-pong"], "ping-pong", MICRO),
     program("skynet", &["micro", "skynet"], "skynet", MICRO),
+    program("stream_16k", &["micro", "stream-16k"], "stream-16k", MICRO),
+    program("stream_512", &["micro", "stream-512"], "stream-512", MICRO),
     program(
         "memory_parked",
         &["parked_memory", "parked"],
@@ -121,7 +124,9 @@ const EXPERIMENTS: &[Experiment] = &[
     program("latency_busy", &["latency_busy"], "latency-busy", LATENCY),
     server("echo_1", Some("echo_server"), "echo", false, 1),
     server("echo_64", Some("echo_server"), "echo", false, 64),
+    server("echo_1000", Some("echo_server"), "echo", false, 1000),
     server("http_64", Some("http_server"), "http-raw", true, 64),
+    server("http_1000", Some("http_server"), "http-raw", true, 1000),
     server("http_64_nethttp", None, "http", true, 64),
 ];
 
@@ -198,6 +203,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> io::Result<()> {
+    raise_descriptor_limit();
     let bench = Bench::new(args)?;
     let experiments: Vec<_> = EXPERIMENTS
         .iter()
@@ -503,6 +509,19 @@ fn build_go(programs: &Path) -> io::Result<bool> {
         Ok(true)
     } else {
         Err(io::Error::other("go build failed"))
+    }
+}
+
+/// A thousand connections need more descriptors than the usual soft limit; what is
+/// started inherits this one.
+fn raise_descriptor_limit() {
+    let limits = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limits.maximum,
+        ..limits
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        eprintln!("the limit on descriptors stays as it is: {error}");
     }
 }
 

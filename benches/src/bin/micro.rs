@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use windlass_benches::process;
 use windlass_benches::runtimes::{self, Name};
-use windlass_benches::workloads::{ping_pong, skynet, spawn_join, yields};
+use windlass_benches::workloads::{ping_pong, skynet, spawn_join, stream, yields};
 
 // The sizes are those of benches/go.
 const YIELD_TASKS: usize = 1_000;
@@ -20,6 +20,8 @@ const SPAWN_BATCH: usize = 1_000;
 const SPAWN_BATCHES: u64 = 200;
 const ROUND_TRIPS: u64 = 200_000;
 const LEAVES: u64 = 1_000_000;
+const STREAM_16K_MESSAGES: u64 = 5_000;
+const STREAM_512_MESSAGES: u64 = 50_000;
 
 /// A workload is repeated for so long, at least.
 const DURATION: Duration = Duration::from_secs(1);
@@ -44,6 +46,12 @@ enum Workload {
     PingPong,
     /// Per leaf: a tree of tasks with 1,000,000 leaves.
     Skynet,
+    /// Per message: 16 KiB, streamed over each of 4 connections.
+    #[value(name = "stream-16k")]
+    Stream16k,
+    /// Per message: 512 bytes, streamed over each of 4 connections.
+    #[value(name = "stream-512")]
+    Stream512,
 }
 
 impl Workload {
@@ -55,6 +63,14 @@ impl Workload {
             Workload::SpawnBatch => (SPAWN_BATCHES, SPAWN_BATCHES * SPAWN_BATCH as u64),
             Workload::PingPong => (ROUND_TRIPS, ROUND_TRIPS),
             Workload::Skynet => (LEAVES, LEAVES),
+            Workload::Stream16k => (
+                STREAM_16K_MESSAGES,
+                STREAM_16K_MESSAGES * stream::CONNECTIONS as u64,
+            ),
+            Workload::Stream512 => (
+                STREAM_512_MESSAGES,
+                STREAM_512_MESSAGES * stream::CONNECTIONS as u64,
+            ),
         }
     }
 
@@ -69,6 +85,8 @@ impl Workload {
                     Workload::SpawnBatch => spawn_join::windlass(&windlass, SPAWN_BATCH, n),
                     Workload::PingPong => ping_pong::windlass(&windlass, n),
                     Workload::Skynet => skynet::windlass(&windlass, n),
+                    Workload::Stream16k => stream::windlass(&windlass, 16 << 10, n),
+                    Workload::Stream512 => stream::windlass(&windlass, 512, n),
                 })
             }
             Name::Tokio => {
@@ -79,6 +97,8 @@ impl Workload {
                     Workload::SpawnBatch => spawn_join::tokio(&tokio, SPAWN_BATCH, n),
                     Workload::PingPong => ping_pong::tokio(&tokio, n),
                     Workload::Skynet => skynet::tokio(&tokio, n),
+                    Workload::Stream16k => stream::tokio(&tokio, 16 << 10, n),
+                    Workload::Stream512 => stream::tokio(&tokio, 512, n),
                 })
             }
             Name::May => {
@@ -89,6 +109,8 @@ impl Workload {
                     Workload::SpawnBatch => spawn_join::may(&may, SPAWN_BATCH, n),
                     Workload::PingPong => ping_pong::may(&may, n),
                     Workload::Skynet => skynet::may(&may, n),
+                    Workload::Stream16k => stream::may(&may, 16 << 10, n),
+                    Workload::Stream512 => stream::may(&may, 512, n),
                 })
             }
         }

@@ -8,6 +8,7 @@ pub mod echo;
 pub mod ping_pong;
 pub mod skynet;
 pub mod spawn_join;
+pub mod stream;
 pub mod yields;
 
 #[cfg(test)]

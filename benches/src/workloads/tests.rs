@@ -13,6 +13,7 @@ fn windlass() {
     ping_pong::windlass(&runtime, 100);
     skynet::windlass(&runtime, 100);
     echo::windlass(&runtime, 4, 10);
+    stream::windlass(&runtime, 20_000, 10);
 }
 
 #[test]
@@ -23,6 +24,7 @@ fn tokio() {
     ping_pong::tokio(&runtime, 100);
     skynet::tokio(&runtime, 100);
     echo::tokio(&runtime, 4, 10);
+    stream::tokio(&runtime, 20_000, 10);
 }
 
 #[test]
@@ -33,4 +35,5 @@ fn may() {
     ping_pong::may(&runtime, 100);
     skynet::may(&runtime, 100);
     echo::may(&runtime, 4, 10);
+    stream::may(&runtime, 20_000, 10);
 }
