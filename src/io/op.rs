@@ -18,6 +18,9 @@ use crate::sched::park::{self, Caller, Cancelled};
 use crate::sched::wake;
 use crate::sys::clock::NEVER;
 
+/// The kernel's own number for "a signal came, begin again". Some operations let it out.
+const ERESTARTSYS: i32 = 512;
+
 /// What an operation came to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completed {
@@ -93,10 +96,13 @@ pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Res
             });
         }
         match -result {
-            libc::ECANCELED if op.timed_out() => return Err(io::ErrorKind::WouldBlock.into()),
+            // The last two are the answers of operations that had begun on a thread of the kernel.
+            libc::ECANCELED | libc::EINTR | ERESTARTSYS if op.timed_out() => {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
             // Nobody here asked for it: the thread that submitted it has gone, or the run ends
             // (then the loop's first line unwinds).
-            libc::ECANCELED | libc::EINTR => {}
+            libc::ECANCELED | libc::EINTR | ERESTARTSYS => {}
             errno => return Err(io::Error::from_raw_os_error(errno)),
         }
     }

@@ -5,8 +5,11 @@
 //! alive and still until the operation has completed. The ring makes an entry of it;
 //! another poller can carry it out by itself.
 
-use io_uring::squeue::Entry;
+use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types};
+
+/// The offset that means: at the file's own position, which then moves on.
+pub(crate) const CURSOR: u64 = u64::MAX;
 
 /// `IORING_RECVSEND_POLL_FIRST`: wait for readiness before the first attempt.
 const POLL_FIRST: u16 = 1;
@@ -39,6 +42,45 @@ pub(crate) enum Request {
         addr: *const libc::sockaddr,
         len: libc::socklen_t,
     },
+    /// `pread(2)` (5.6), or `read(2)` with the offset [`CURSOR`].
+    Read {
+        fd: i32,
+        buf: *mut u8,
+        len: u32,
+        offset: u64,
+    },
+    /// `pwrite(2)` (5.6), or `write(2)` with the offset [`CURSOR`].
+    Write {
+        fd: i32,
+        buf: *const u8,
+        len: u32,
+        offset: u64,
+    },
+    /// `readv(2)` (5.1), at the file's own position.
+    Readv {
+        fd: i32,
+        iov: *const libc::iovec,
+        len: u32,
+    },
+    /// `writev(2)` (5.1), at the file's own position.
+    Writev {
+        fd: i32,
+        iov: *const libc::iovec,
+        len: u32,
+    },
+    /// `fsync(2)`, or `fdatasync(2)` (5.1).
+    Fsync { fd: i32, data_only: bool },
+    /// `fallocate(2)` with mode 0 (5.6).
+    Fallocate { fd: i32, offset: u64, len: u64 },
+    /// `open(2)` relative to the current directory (5.6). On a thread of the kernel from the
+    /// start: the attempt that the ring would make first does not wait at a FIFO, but succeeds.
+    Open {
+        path: *const libc::c_char,
+        flags: i32,
+        mode: libc::mode_t,
+    },
+    /// Waits until a descriptor shows one of the `poll(2)` events, or an error (5.1).
+    PollAdd { fd: i32, events: u32 },
 }
 
 impl Request {
@@ -70,6 +112,47 @@ impl Request {
             Request::Connect { fd, addr, len } => {
                 opcode::Connect::new(types::Fd(fd), addr, len).build()
             }
+            Request::Read {
+                fd,
+                buf,
+                len,
+                offset,
+            } => opcode::Read::new(types::Fd(fd), buf, len)
+                .offset(offset)
+                .build(),
+            Request::Write {
+                fd,
+                buf,
+                len,
+                offset,
+            } => opcode::Write::new(types::Fd(fd), buf, len)
+                .offset(offset)
+                .build(),
+            Request::Readv { fd, iov, len } => opcode::Readv::new(types::Fd(fd), iov, len)
+                .offset(CURSOR)
+                .build(),
+            Request::Writev { fd, iov, len } => opcode::Writev::new(types::Fd(fd), iov, len)
+                .offset(CURSOR)
+                .build(),
+            Request::Fsync { fd, data_only } => {
+                let flags = if data_only {
+                    types::FsyncFlags::DATASYNC
+                } else {
+                    types::FsyncFlags::empty()
+                };
+                opcode::Fsync::new(types::Fd(fd)).flags(flags).build()
+            }
+            Request::Fallocate { fd, offset, len } => opcode::Fallocate::new(types::Fd(fd), len)
+                .offset(offset)
+                .build(),
+            Request::Open { path, flags, mode } => {
+                opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), path)
+                    .flags(flags)
+                    .mode(mode)
+                    .build()
+                    .flags(Flags::ASYNC)
+            }
+            Request::PollAdd { fd, events } => opcode::PollAdd::new(types::Fd(fd), events).build(),
         }
     }
 }
