@@ -57,6 +57,9 @@ pub mod io;
 pub mod task;
 pub mod sync;
 pub mod net;
+pub mod fs;
+pub mod process;
+pub mod signal;
 pub mod metrics;
 mod runtime;
 

@@ -69,7 +69,6 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "sqe", "op", "counts", "probe", "ring", "call", "waiters", "epoll", "poller", "choose",
         ],
     ),
-    ("sync", &["waitq"]),
     (
         "io",
         &[
@@ -100,16 +99,37 @@ const FOLDERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "fs",
+        &[
+            "section",
+            "kind",
+            "aligned",
+            "transfer",
+            "file",
+            "fifo",
+            "open_options",
+            "dir",
+            "paths",
+        ],
+    ),
+    ("sync", &["waitq"]),
+    ("process", &["stdio", "child", "command"]),
+    (
         "sys",
         &[
-            "errno", "clock", "affinity", "epoll", "file", "futex", "mmap", "sched", "signal",
-            "socket", "uring",
+            "errno", "clock", "affinity", "epoll", "file", "futex", "mmap", "process", "sched",
+            "signal", "socket", "uring",
         ],
     ),
     ("util", &["bitset", "counter", "padded", "random"]),
 ];
 
 const FOLDER_EXCEPTIONS: &[(&str, &str, &str)] = &[
+    (
+        "fs/file",
+        "fs/open_options",
+        "File::open and File::options begin with options, which open Files",
+    ),
     (
         "sched/p",
         "sched/m",
@@ -168,6 +188,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("hwloc2", &["topology/src/hwloc.rs"]),
     ("core_affinity", &["src/sys/affinity.rs"]),
     ("crossbeam_deque", &["src/sched/offload.rs"]),
+    ("signal_hook", &["src/signal.rs"]),
     (
         "socket2",
         &[
@@ -192,6 +213,10 @@ const DOORS: &[(&str, &[&str])] = &[
 /// Besides src/sys: numbers and types of the kernel's interface, and ring.rs's
 /// eventfd, which is one of the ring's ways of waking.
 const LIBC: &[&str] = &[
+    "src/fs/fifo.rs",
+    "src/fs/kind.rs",
+    "src/fs/open_options.rs",
+    "src/fs/transfer.rs",
     "src/io/bytes.rs",
     "src/io/connect.rs",
     "src/io/op.rs",
@@ -206,11 +231,16 @@ const LIBC: &[&str] = &[
     "src/netpoll/ring.rs",
     "src/netpoll/sqe.rs",
     "src/netpoll/waiters.rs",
+    "src/process/child.rs",
+    "src/signal.rs",
     "topology/src/affinity.rs",
 ];
 
 /// Where unsafe code is allowed.
 const UNSAFE: &[&str] = &[
+    "src/fs/aligned.rs",
+    "src/fs/open_options.rs",
+    "src/fs/transfer.rs",
     "src/g/coro.rs",
     "src/g/header.rs",
     "src/g/list.rs",
@@ -233,6 +263,8 @@ const UNSAFE: &[&str] = &[
     "src/netpoll/poller.rs",
     "src/netpoll/ring.rs",
     "src/netpoll/waiters.rs",
+    "src/process/child.rs",
+    "src/process/command.rs",
     "src/runtime.rs",
     "src/sched/cancel.rs",
     "src/sched/completion.rs",
@@ -248,6 +280,7 @@ const UNSAFE: &[&str] = &[
     "src/sched/state.rs",
     "src/sched/sysmon.rs",
     "src/sched/wake.rs",
+    "src/signal.rs",
     "src/sync/waitq.rs",
     "src/sys/affinity.rs",
     "src/sys/clock.rs",
@@ -256,6 +289,7 @@ const UNSAFE: &[&str] = &[
     "src/sys/file.rs",
     "src/sys/futex.rs",
     "src/sys/mmap.rs",
+    "src/sys/process.rs",
     "src/sys/sched.rs",
     "src/sys/signal.rs",
     "src/sys/socket.rs",

@@ -22,6 +22,9 @@ use crate::sched::park::{self, Caller, Cancelled};
 use crate::sched::wake;
 use crate::sys::clock::{self, NEVER};
 
+/// The kernel's own number for "a signal came, begin again". Some operations let it out.
+const ERESTARTSYS: i32 = 512;
+
 /// What an operation came to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completed {
@@ -155,15 +158,16 @@ pub(crate) unsafe fn run_until(
             });
         }
         match -result {
-            // The deadline may have been moved.
-            libc::ECANCELED if op.timed_out() => {
+            // The deadline may have been moved. The last two are the answers of operations that had
+            // begun on a thread of the kernel.
+            libc::ECANCELED | libc::EINTR | ERESTARTSYS if op.timed_out() => {
                 if deadline.has_passed() {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
             }
             // Nobody here asked for it: the thread that submitted it has gone, or the run ends
             // (then the loop's first line unwinds).
-            libc::ECANCELED | libc::EINTR => {}
+            libc::ECANCELED | libc::EINTR | ERESTARTSYS => {}
             no_errno if no_errno == -MUST_BLOCK => {
                 if let Some(call) = request.blocking() {
                     // SAFETY: by this function's contract.

@@ -35,6 +35,8 @@ pub(crate) enum Class {
         /// Whether an attempt is worth while before the descriptor was looked at.
         at_once: bool,
     },
+    /// By a call that blocks.
+    Blocks,
 }
 
 /// What an attempt came to.
@@ -71,6 +73,9 @@ impl Request {
             Request::Readv { fd, .. } => waits(fd, Direction::Read, true),
             Request::Write { fd, .. } => waits(fd, Direction::Write, true),
             Request::Writev { fd, .. } => waits(fd, Direction::Write, true),
+            Request::Fsync { .. } | Request::Fallocate { .. } | Request::Open { .. } => {
+                Class::Blocks
+            }
         }
     }
 
@@ -153,10 +158,14 @@ impl Request {
                 let iov = unsafe { std::slice::from_raw_parts(iovec, len as usize) };
                 write(fd, iov, offset, announced)
             }
+            // These block.
+            Request::Fsync { .. } | Request::Fallocate { .. } | Request::Open { .. } => {
+                Attempt::Unannounced
+            }
         }
     }
 
-    /// The request as a call that blocks, if it is one that may be a file's.
+    /// The request as a call that blocks, if it is a file's or may be.
     pub(crate) fn blocking(&self) -> Option<Blocking> {
         let is_files = matches!(
             self,
@@ -164,7 +173,7 @@ impl Request {
                 | Request::Readv { .. }
                 | Request::Write { .. }
                 | Request::Writev { .. }
-        );
+        ) || self.class() == Class::Blocks;
         is_files.then_some(Blocking(*self))
     }
 }
@@ -216,6 +225,15 @@ impl Blocking {
                 // SAFETY: by this function's contract.
                 let iov = unsafe { std::slice::from_raw_parts(iovec, len as usize) };
                 file::writev_at(borrow(fd), iov, offset as i64)
+            }
+            Request::Fsync { fd, data_only } => file::sync(borrow(fd), data_only).map(|()| 0),
+            Request::Fallocate { fd, offset, len } => {
+                file::allocate(borrow(fd), offset as i64, len as i64).map(|()| 0)
+            }
+            Request::Open { path, flags, mode } => {
+                // SAFETY: by this function's contract.
+                let path = unsafe { std::ffi::CStr::from_ptr(path) };
+                file::open(path, flags, mode).map(|fd| fd as usize)
             }
             // The others wait for their descriptors.
             _ => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),

@@ -128,7 +128,10 @@ impl Epoll {
             fd,
             direction,
             at_once,
-        } = request.class();
+        } = request.class()
+        else {
+            return complete(counts, op, MUST_BLOCK, 0, ready);
+        };
         // SAFETY: nobody else looks at the place before the poller is named below.
         unsafe {
             op.waiting().write(Waiting {
@@ -296,14 +299,15 @@ impl Epoll {
             unsafe {
                 let request = (*(*op).waiting()).request;
                 (*(*op).waiting()).n_vain = 0;
-                let Class::Waits { fd, direction, .. } = request.class();
-                match request.attempt(true) {
-                    Attempt::Done { result, flags } => complete(counts, &*op, result, flags, ready),
-                    Attempt::NotReady => {
+                match (request.attempt(true), request.class()) {
+                    (Attempt::Done { result, flags }, _) => {
+                        complete(counts, &*op, result, flags, ready);
+                    }
+                    (Attempt::NotReady, Class::Waits { fd, direction, .. }) => {
                         self.waiters.lock().push_back(fd, direction, op);
                         self.arm(counts, fd, ready);
                     }
-                    Attempt::Unannounced => self.try_later(op),
+                    (Attempt::NotReady | Attempt::Unannounced, _) => self.try_later(op),
                 }
             }
         }

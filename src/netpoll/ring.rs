@@ -40,6 +40,11 @@ pub(crate) const ENTRIES: u32 = 256;
 /// Completions a P may leave unread before the kernel sets some aside.
 const COMPLETIONS: u32 = 4096;
 
+/// The most threads the kernel may start for the operations of one thread that it can
+/// only carry out by blocking. More than its own number: opening a FIFO waits for the
+/// other side, and enough of these must not hold up every `fsync`.
+const KERNEL_THREADS: u32 = 256;
+
 const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 1 << 3;
 const ENTER_NO_IOWAIT: u32 = 1 << 7;
@@ -127,6 +132,10 @@ impl Ring {
     /// The kernel's; `probe::explain_here` puts them in words.
     pub(crate) fn new(features: Features) -> io::Result<Ring> {
         let uring = builder().build(ENTRIES)?;
+        // A refusal leaves the kernel's own number: four for each CPU.
+        let _ = uring
+            .submitter()
+            .register_iowq_max_workers(&mut [KERNEL_THREADS, 0]);
         let eventfd = if features.msg_wake {
             None
         } else {

@@ -11,6 +11,7 @@ pub(crate) mod errno;
 pub(crate) mod file;
 pub(crate) mod futex;
 pub(crate) mod mmap;
+pub(crate) mod process;
 pub(crate) mod sched;
 pub(crate) mod signal;
 pub(crate) mod socket;

@@ -554,14 +554,3 @@ fn connecting_over_tcp() {
         assert_eq!(waits.op.result(), expected);
     }
 }
-
-#[test]
-fn closing_gives_the_descriptors_back() {
-    let p = poller();
-    let fds = [p.epoll.epfd, p.epoll.eventfd];
-    p.epoll.close();
-    for fd in fds {
-        // SAFETY: asks about a descriptor number, whatever it is.
-        assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETFD) }, -1);
-    }
-}
