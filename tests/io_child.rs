@@ -12,6 +12,7 @@ use std::time::Duration;
 use util::run;
 use windlass::blocking;
 use windlass::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Read, Write, pipe};
+use windlass::net::UnixStream;
 
 #[test]
 fn pipes_of_and_for_others() {
@@ -131,4 +132,26 @@ fn standard_child(case: &str) {
         }),
         _ => run(2, check),
     }
+}
+
+/// A program in which SIGPIPE kills, as many a command-line tool wants it: sockets do
+/// not raise it.
+#[test]
+fn a_copy_to_a_peer_that_is_gone_does_not_kill() {
+    if util::child_case().is_none() {
+        util::child_passes("a_copy_to_a_peer_that_is_gone_does_not_kill", "");
+        return;
+    }
+    // SAFETY: the default action is valid for every signal.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    run(2, || {
+        let (mut a, mut from) = UnixStream::pair().unwrap();
+        let (mut to, b) = UnixStream::pair().unwrap();
+        let writes = windlass::spawn(move || while a.write(&[1; 100_000]).is_ok() {});
+        let copies = windlass::spawn(move || io::copy(&mut from, &mut to).unwrap_err().kind());
+        windlass::sleep(Duration::from_millis(10));
+        drop(b);
+        assert_eq!(copies.join().unwrap(), io::ErrorKind::BrokenPipe);
+        writes.join().unwrap();
+    });
 }

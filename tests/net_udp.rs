@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use util::{hang_guard, run, runtime, wait_until};
@@ -219,8 +219,12 @@ fn timeouts_lose_no_packet() {
     run(2, || {
         let (a, b) = pair();
         b.set_read_timeout(Some(Duration::from_micros(80))).unwrap();
+        let n_received = Arc::new(AtomicU32::new(0));
+        let received = Arc::clone(&n_received);
         let sends = spawn(move || {
             for i in 0..N {
+                // The kernel drops what the receive buffer has no room for.
+                wait_until(|| i < received.load(Ordering::SeqCst) + 50);
                 a.send(&i.to_le_bytes()).unwrap();
                 if i % 4 == 0 {
                     windlass::sleep(Duration::from_micros(u64::from(i % 3) * 50));
@@ -235,6 +239,7 @@ fn timeouts_lose_no_packet() {
                 Ok(n) => {
                     assert_eq!(buf[..n], next.to_le_bytes());
                     next += 1;
+                    n_received.store(next, Ordering::SeqCst);
                 }
                 Err(e) => assert_eq!(e.kind(), ErrorKind::WouldBlock),
             }

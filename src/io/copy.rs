@@ -101,7 +101,7 @@ fn cast<V: ?Sized, T>(value: &V) -> Option<&T> {
 
 /// The value as a `T`, by value or by reference.
 fn cast_either<'a, V: ?Sized, T: 'a>(value: &'a V) -> Option<&'a T> {
-    cast::<V, T>(value).or_else(|| cast::<V, &'a T>(value).map(|t| *t))
+    cast::<V, T>(value).or_else(|| cast::<V, &'a T>(value).copied())
 }
 
 fn source<R: ?Sized>(reader: &R) -> Option<End<'_>> {

@@ -159,11 +159,9 @@ impl Fd {
     pub(crate) fn set_deadline(&self, direction: Direction, at: Option<Instant>) {
         let at_ns = at.map_or(NEVER, instant_ns);
         self.side(direction).limit.set(at_ns, |g, wait| {
-            if at_ns != NEVER {
-                // SAFETY: the limit gives what goroutines named themselves as: slots of the slab.
-                let g = unsafe { GRef::from_raw(g) };
-                cancel::hurry(g, wait, at_ns);
-            }
+            // SAFETY: the limit gives what goroutines named themselves as: slots of the slab.
+            let g = unsafe { GRef::from_raw(g) };
+            cancel::hurry(g, wait, at_ns);
         });
     }
 

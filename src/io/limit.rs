@@ -59,7 +59,8 @@ unsafe impl<W> Send for Name<W> {}
 pub(crate) struct Limit<W = Header> {
     /// `NEVER` for none. Ordering: sequentially consistent, as the table says.
     at_ns: AtomicU64,
-    /// One that waits: most often there are no others. Ordering: as `at_ns`.
+    /// One that waits: most often there are no others. Ordering: as `at_ns`; taking the
+    /// name out releases, so that whoever sees a later wait of the goroutine sees it out.
     first: AtomicPtr<W>,
     others: Lock<Vec<Name<W>>>,
 }
@@ -114,9 +115,13 @@ impl<W: HasStatus> Limit<W> {
         }
     }
 
-    /// Sets the deadline. Gives every wait that it must end at the new time to `end`.
+    /// Sets the deadline. Gives every wait that must end at the new time to `end`: none,
+    /// if the deadline is put off.
     pub(crate) fn set(&self, at_ns: u64, mut end: impl FnMut(NonNull<W>, WaitId)) {
-        self.at_ns.store(at_ns, Ordering::SeqCst);
+        let before_ns = self.at_ns.swap(at_ns, Ordering::SeqCst);
+        if at_ns >= before_ns {
+            return;
+        }
         after_seq_cst();
         if let Some(who) = NonNull::new(self.first.load(Ordering::SeqCst))
             && let Some(wait) = self.wait_of(who)
@@ -156,7 +161,7 @@ impl<W: HasStatus> Drop for Waiting<'_, W> {
     fn drop(&mut self) {
         let first = &self.limit.first;
         if first.load(Ordering::Relaxed) == self.who.as_ptr() {
-            first.store(ptr::null_mut(), Ordering::SeqCst);
+            first.store(ptr::null_mut(), Ordering::Release);
         } else {
             self.limit.leave_others(self.who);
         }
@@ -166,3 +171,63 @@ impl<W: HasStatus> Drop for Waiting<'_, W> {
 #[cfg(all(test, loom))]
 #[path = "limit_loom_tests.rs"]
 mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::g::header::GRef;
+    use crate::g::slab;
+
+    fn running_g() -> GRef {
+        let mut g = None;
+        slab::take(0, false, 0, 1, |slot| g = Some(slot));
+        let g = g.unwrap();
+        g.status.set_new();
+        g.status.set_runnable();
+        g.status.set_running();
+        g
+    }
+
+    fn ended_by(limit: &Limit, at_ns: u64) -> Vec<(NonNull<Header>, WaitId)> {
+        let mut ended = Vec::new();
+        limit.set(at_ns, |who, wait| ended.push((who, wait)));
+        ended
+    }
+
+    #[test]
+    fn everyone_who_waits_is_ended_when_the_deadline_comes_forward() {
+        let limit = Limit::new();
+        let gs: Vec<_> = (0..4).map(|_| running_g()).collect();
+        let names: Vec<_> = gs.iter().map(|g| NonNull::from(&**g)).collect();
+        // SAFETY: slots stay memory for ever.
+        let mut waiting: Vec<_> = names
+            .iter()
+            .map(|&name| unsafe { limit.enter(name) })
+            .collect();
+        // The first and the third wait for an operation, the second for something else.
+        let first = gs[0].status.set_waiting(Reason::Io);
+        let _ = gs[1].status.set_waiting(Reason::Sleep);
+        let third = gs[2].status.set_waiting(Reason::Io);
+        assert_eq!(
+            ended_by(&limit, 100),
+            [(names[0], first), (names[2], third)]
+        );
+        assert_eq!(limit.ns(), 100);
+        // Put off, or set as it was: their timers suffice.
+        assert_eq!(ended_by(&limit, 200), []);
+        assert_eq!(ended_by(&limit, 200), []);
+        assert_eq!(ended_by(&limit, NEVER), []);
+        // The last one begins to wait.
+        let fourth = gs[3].status.set_waiting(Reason::Io);
+        drop(waiting.drain(..3));
+        assert_eq!(ended_by(&limit, 50), [(names[3], fourth)]);
+        waiting.clear();
+        assert_eq!(ended_by(&limit, 0), []);
+        // The first place is free again.
+        // SAFETY: as above.
+        let again = unsafe { limit.enter(names[2]) };
+        assert_eq!(limit.first.load(Ordering::SeqCst), names[2].as_ptr());
+        drop(again);
+        assert!(limit.others.lock().is_empty());
+    }
+}

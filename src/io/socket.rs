@@ -59,7 +59,7 @@ impl Fd {
         match park::caller() {
             Caller::Thread => self.on_thread(libc::POLLIN, deadline, now),
             Caller::Goroutine(g) => {
-                if let Some(r) = self.recv_inline(len, &now) {
+                if let Some(r) = self.recv_inline(len, now) {
                     return r;
                 }
                 let request = Request::Recv {

@@ -14,7 +14,7 @@ use super::op::Deadline;
 use super::ready;
 use crate::sched::park;
 use crate::sys::clock::NEVER;
-use crate::sys::file;
+use crate::sys::{file, signal};
 
 /// What a pipe in the middle holds: it bounds the bytes of one round.
 const PIPE_BYTES: usize = 256 << 10;
@@ -91,6 +91,12 @@ pub(crate) enum Outcome {
 
 /// Moves all that comes from `from` to `to`, and counts it in `n_copied`.
 pub(crate) fn splice_all(from: End<'_>, to: End<'_>, n_copied: &mut u64) -> io::Result<Outcome> {
+    if let End::Socket(_) = to
+        && !signal::is_ignored(libc::SIGPIPE)
+    {
+        // A splice cannot say MSG_NOSIGNAL: if the peer is gone it would be raised.
+        return Ok(Outcome::Refused);
+    }
     let _modes = (from.non_blocking()?, to.non_blocking()?);
     if let (End::Socket(_), End::Socket(_)) = (from, to) {
         return through_a_pipe(from, to, n_copied);

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr as UnixAddr;
@@ -29,7 +29,7 @@ fn is_literal<A>(addr: &A) -> bool {
         (typeid::of::<A>() == typeid::of::<T>())
             .then(|| unsafe { &*std::ptr::from_ref(addr).cast::<T>() })
     }
-    let is_ip = |host: &str| host.parse::<IpAddr>().is_ok() || host.parse::<Ipv6Addr>().is_ok();
+    let is_ip = |host: &str| host.parse::<IpAddr>().is_ok();
     let is_addr = |text: &str| text.parse::<SocketAddr>().is_ok();
     as_type::<A, SocketAddr>(addr).is_some()
         || as_type::<A, &SocketAddr>(addr).is_some()
@@ -103,4 +103,42 @@ pub(super) fn to_unix(addr: &SockAddr) -> io::Result<UnixAddr> {
     addr.as_pathname()
         .and_then(|path| UnixAddr::from_pathname(path).ok())
         .map_or_else(|| UnixAddr::from_pathname(""), Ok)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddrV4};
+
+    use super::*;
+
+    #[test]
+    fn literals_are_told_from_names() {
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, 80));
+        assert!(is_literal(&addr) && is_literal(&&addr));
+        assert!(is_literal(&"127.0.0.1:80") && is_literal(&"[::1]:80"));
+        assert!(is_literal(&("::1", 80_u16)) && is_literal(&("10.0.0.1".to_owned(), 80_u16)));
+        assert!(is_literal(&"1.2.3.4:5".to_owned()) && is_literal(&&"1.2.3.4:5".to_owned()));
+        assert!(is_literal(&(IpAddr::from([1, 2, 3, 4]), 5_u16)));
+        assert!(!is_literal(&"localhost:80") && !is_literal(&("localhost", 80_u16)));
+        assert!(!is_literal(&"127.0.0.1") && !is_literal(&"nonsense".to_owned()));
+        // Another type is none of ours to judge; these never look anything up.
+        assert!(!is_literal(&SocketAddrV4::new(Ipv4Addr::LOCALHOST, 80)));
+        assert!(!is_literal(&&[addr][..]));
+    }
+
+    #[test]
+    fn unix_addresses_there_and_back() {
+        let path = UnixAddr::from_pathname("/tmp/some.sock").unwrap();
+        let back = to_unix(&from_unix(&path).unwrap()).unwrap();
+        assert_eq!(back.as_pathname(), path.as_pathname());
+        let name = UnixAddr::from_abstract_name(b"a\0name").unwrap();
+        let back = to_unix(&from_unix(&name).unwrap()).unwrap();
+        assert_eq!(back.as_abstract_name(), Some(&b"a\0name"[..]));
+        let none = UnixAddr::from_pathname("").unwrap();
+        assert!(none.is_unnamed());
+        assert!(to_unix(&from_unix(&none).unwrap()).unwrap().is_unnamed());
+        let longest = UnixAddr::from_abstract_name([7; 107]).unwrap();
+        let back = to_unix(&from_unix(&longest).unwrap()).unwrap();
+        assert_eq!(back.as_abstract_name(), Some(&[7; 107][..]));
+    }
 }

@@ -5,6 +5,9 @@
 //! ended they go on to work that way. Calls never give EINTR and never raise
 //! SIGPIPE. A read from a stream with an empty buffer returns 0 at once; a receive of
 //! a packet with one takes a packet.
+//!
+//! Options that have no method here can be set through the descriptor, with socket2's
+//! `SockRef` for example.
 
 mod addr;
 mod macros;

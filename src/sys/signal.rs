@@ -119,6 +119,15 @@ extern "C" fn on_fault(
     }
 }
 
+/// Whether the process ignores a signal, as Rust's start-up code has it for SIGPIPE.
+pub(crate) fn is_ignored(signal: libc::c_int) -> bool {
+    // SAFETY: an all-zero sigaction is a valid place for the old value.
+    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: a null new action only reads the old one into a valid place.
+    unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) };
+    now.sa_sigaction == libc::SIG_IGN
+}
+
 /// Writes bytes to stderr from a signal handler: no lock, no allocation.
 pub(crate) fn write_stderr(bytes: &[u8]) {
     // SAFETY: write is async-signal-safe and the slice is valid; a failure cannot be told anyone.
