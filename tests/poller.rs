@@ -7,7 +7,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use util::{Pattern, build, child_case, child_passes_with_io, hang_guard, run, runtime};
+use util::{
+    Pattern, build, child_case, child_passes_with_io, hang_guard, has_io_uring, run, runtime,
+};
 use windlass::io::{PipeReader, PipeWriter, pipe, wait_readable, wait_writable};
 use windlass::metrics::Poller;
 use windlass::net::{TcpListener, TcpStream};
@@ -27,6 +29,9 @@ fn is_silent(name: &str, io: Option<&str>) {
 
 #[test]
 fn a_ring_if_nothing_is_said() {
+    if !has_io_uring() {
+        return;
+    }
     if child_case().is_none() {
         is_silent("a_ring_if_nothing_is_said", None);
         is_silent("a_ring_if_nothing_is_said", Some(""));
@@ -53,6 +58,9 @@ fn epoll_if_it_is_asked_for() {
 
 #[test]
 fn another_word_is_warned_of_once_and_ignored() {
+    if !has_io_uring() {
+        return;
+    }
     if child_case().is_none() {
         let name = "another_word_is_warned_of_once_and_ignored";
         let stderr = child_passes_with_io(name, "child", Some("kqueue"));

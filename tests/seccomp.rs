@@ -5,6 +5,7 @@
 mod util;
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::process::Command;
 use std::time::Duration;
 
 use util::{build, child_case, child_passes, child_passes_with_io, hang_guard, runtime};
@@ -209,14 +210,38 @@ fn all_three_calls_denied() {
     falls_back();
 }
 
+const IO_URING: [libc::c_long; 3] = [
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+];
+
 fn deny_io_uring() {
-    for syscall in [
-        libc::SYS_io_uring_setup,
-        libc::SYS_io_uring_enter,
-        libc::SYS_io_uring_register,
-    ] {
+    for syscall in IO_URING {
         deny(syscall, libc::EPERM);
     }
+}
+
+/// A filter that a program inherits. `make test-epoll` names the whole suite as the
+/// command to run there.
+#[test]
+fn programs_that_are_started_under_a_filter() {
+    let command = std::env::var("UNDER_FILTER").unwrap_or_else(|_| {
+        let this = std::env::current_exe().unwrap();
+        format!("'{}' --exact all_three_calls_denied", this.display())
+    });
+    // On a thread of its own, so that it is no other test's filter.
+    let thread = std::thread::spawn(move || {
+        for syscall in IO_URING {
+            deny_for(0, syscall, libc::EPERM);
+        }
+        Command::new("sh")
+            .args(["-c", &command])
+            .env_remove("UNDER_FILTER")
+            .status()
+            .unwrap()
+    });
+    assert!(thread.join().unwrap().success());
 }
 
 #[test]

@@ -323,21 +323,22 @@ impl Raw {
             let result = if deadline_ns == NEVER {
                 // SAFETY: by this function's contract.
                 request.blocking().map(|call| unsafe { call.run() })
-            } else if socket::poll(self.file.as_fd(), events, deadline_ns)? {
+            } else {
                 // SAFETY: as above.
                 match unsafe { request.attempt(true) } {
                     Attempt::Done { result, .. } => Some(result),
                     Attempt::NotReady | Attempt::Unannounced => None,
                 }
-            } else {
-                return Err(io::ErrorKind::WouldBlock.into());
             };
             match result {
                 Some(n) if n >= 0 => return Ok(n as usize),
-                Some(errno) if errno != -libc::EINTR => {
-                    return Err(io::Error::from_raw_os_error(-errno));
+                Some(errno) if errno == -libc::EINTR => {}
+                Some(errno) => return Err(io::Error::from_raw_os_error(-errno)),
+                None => {
+                    if !socket::poll(self.file.as_fd(), events, deadline_ns)? {
+                        return Err(io::ErrorKind::WouldBlock.into());
+                    }
                 }
-                _ => {}
             }
         }
     }

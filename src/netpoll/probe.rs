@@ -48,14 +48,9 @@ pub(crate) fn probe() -> io::Result<Features> {
         ("readv", opcode::Readv::CODE),
         ("writev", opcode::Writev::CODE),
         ("async_cancel", opcode::AsyncCancel::CODE),
-        ("read", opcode::Read::CODE),
-        ("write", opcode::Write::CODE),
-        ("readv", opcode::Readv::CODE),
-        ("writev", opcode::Writev::CODE),
         ("fsync", opcode::Fsync::CODE),
         ("fallocate", opcode::Fallocate::CODE),
         ("openat", opcode::OpenAt::CODE),
-        ("poll_add", opcode::PollAdd::CODE),
     ];
     if let Some((name, _)) = needed.iter().find(|(_, code)| !probe.is_supported(*code)) {
         return Err(unsupported(&format!(

@@ -147,6 +147,19 @@ fn passed(name: &str, case: &str, output: &Output) -> String {
     stderr
 }
 
+/// Whether this process may use io_uring; says so if it may not.
+pub(crate) fn has_io_uring() -> bool {
+    let nothing = std::ptr::null_mut::<u8>();
+    // SAFETY: asks for a ring of no entries, which is an error, and nothing is written.
+    unsafe { libc::syscall(libc::SYS_io_uring_setup, 0, nothing) };
+    let errno = io::Error::last_os_error().raw_os_error();
+    let denied = matches!(errno, Some(libc::EPERM | libc::EACCES | libc::ENOSYS));
+    if denied {
+        eprintln!("io_uring is denied here: not tested");
+    }
+    !denied
+}
+
 /// Counts how many values live and how many were dropped.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Census(Arc<(AtomicUsize, AtomicUsize)>);
