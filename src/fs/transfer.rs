@@ -334,11 +334,8 @@ impl Raw {
                 Some(n) if n >= 0 => return Ok(n as usize),
                 Some(errno) if errno == -libc::EINTR => {}
                 Some(errno) => return Err(io::Error::from_raw_os_error(-errno)),
-                None => {
-                    if !socket::poll(self.file.as_fd(), events, deadline_ns)? {
-                        return Err(io::ErrorKind::WouldBlock.into());
-                    }
-                }
+                None if socket::poll(self.file.as_fd(), events, deadline_ns)? => {}
+                None => return Err(io::ErrorKind::WouldBlock.into()),
             }
         }
     }
