@@ -56,10 +56,14 @@ mod sched;
 pub mod io;
 pub mod task;
 pub mod sync;
+pub mod channel;
+pub mod time;
 pub mod net;
 pub mod fs;
 pub mod process;
 pub mod signal;
+pub mod context;
+pub mod future;
 pub mod metrics;
 mod runtime;
 

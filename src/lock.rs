@@ -8,7 +8,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::loom::{AtomicU32, Ordering};
+use crate::loom::{AtomicU32, Ordering, const_fn};
 
 /// The order in which locks may be taken: a thread that holds one takes only
 /// later ones.
@@ -96,19 +96,20 @@ const FREE: u32 = 0;
 const LOCKED: u32 = 1;
 const CONTENDED: u32 = 2;
 
-/// Looks at a locked lock before sleeping on it: the sections are far shorter than a
-/// system call.
-const SPINS: u32 = 100;
+/// Looks at a locked lock before sleeping on it, some 20 µs: the sections are far shorter
+/// than a system call.
+const LOOKS: u32 = if cfg!(loom) { 0 } else { 20 };
+/// The pauses between two looks double up to this number, 1 to 2 µs. Who looks more often
+/// takes the lock's cache line from its holder, and who gets the lock each time it is
+/// free makes every section begin with a miss; so whoever has it in its cache goes on for
+/// a while.
+const MOST_PAUSES: u32 = 64;
 
 impl RawLock {
-    #[cfg(not(loom))]
-    pub(crate) const fn new() -> RawLock {
-        RawLock(AtomicU32::new(FREE))
-    }
-
-    #[cfg(loom)]
-    pub(crate) fn new() -> RawLock {
-        RawLock(AtomicU32::new(FREE))
+    const_fn! {
+        pub(crate) const fn new() -> RawLock {
+            RawLock(AtomicU32::new(FREE))
+        }
     }
 
     #[inline]
@@ -127,14 +128,16 @@ impl RawLock {
 
     #[cold]
     fn lock_contended(&self) {
-        for _ in 0..SPINS {
+        for look in 0..LOOKS {
             if self.0.load(Ordering::Relaxed) == FREE && self.try_lock() {
                 return;
             }
-            crate::loom::spin_loop();
+            for _ in 0..(1 << look).min(MOST_PAUSES) {
+                crate::loom::spin_loop();
+            }
         }
         while self.0.swap(CONTENDED, Ordering::Acquire) != FREE {
-            crate::loom::futex_wait(&self.0, CONTENDED);
+            crate::loom::futex_wait(&self.0, CONTENDED, crate::sys::clock::NEVER);
         }
     }
 

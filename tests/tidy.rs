@@ -51,6 +51,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "handoff",
             "wake",
             "park",
+            "ambient",
             "completion",
             "cancel",
             "spawn",
@@ -62,11 +63,35 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "fault",
         ],
     ),
-    ("g", &["stack", "coro", "status", "header", "list", "slab"]),
+    (
+        "g",
+        &[
+            "stack", "coro", "status", "own", "header", "list", "slab", "cut",
+        ],
+    ),
     (
         "netpoll",
         &[
             "sqe", "op", "counts", "probe", "ring", "call", "waiters", "epoll", "poller", "choose",
+        ],
+    ),
+    (
+        "sync",
+        &[
+            "waitq",
+            "waitlist",
+            "poison",
+            "raw_mutex",
+            "mutex",
+            "condvar",
+            "raw_rwlock",
+            "rwlock",
+            "semaphore",
+            "barrier",
+            "wait_group",
+            "once",
+            "once_lock",
+            "lazy_lock",
         ],
     ),
     (
@@ -87,6 +112,13 @@ const FOLDERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "channel",
+        &[
+            "err", "buffer", "core", "chan", "timer", "alarm", "sender", "receiver", "choice",
+            "select", "macros",
+        ],
+    ),
+    (
         "net",
         &[
             "addr",
@@ -98,6 +130,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "unix_datagram",
         ],
     ),
+    ("task", &["local"]),
+    ("time", &["sleep", "timeout", "interval", "timer"]),
     (
         "fs",
         &[
@@ -112,7 +146,6 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "paths",
         ],
     ),
-    ("sync", &["waitq"]),
     ("process", &["stdio", "child", "command"]),
     (
         "sys",
@@ -183,6 +216,8 @@ const DOORS: &[(&str, &[&str])] = &[
             "src/netpoll/sqe.rs",
             // A completion's flags.
             "src/io/socket.rs",
+            // The doctor asks what a ring could do, and runs nothing on it.
+            "topology/src/doctor/uring.rs",
         ],
     ),
     ("hwloc2", &["topology/src/hwloc.rs"]),
@@ -234,16 +269,28 @@ const LIBC: &[&str] = &[
     "src/process/child.rs",
     "src/signal.rs",
     "topology/src/affinity.rs",
+    "topology/src/doctor/kernel.rs",
 ];
 
 /// Where unsafe code is allowed.
 const UNSAFE: &[&str] = &[
+    "src/channel/alarm.rs",
+    "src/channel/chan.rs",
+    "src/channel/choice.rs",
+    "src/channel/core.rs",
+    "src/channel/receiver.rs",
+    "src/channel/select.rs",
+    "src/channel/sender.rs",
+    "src/context.rs",
     "src/fs/aligned.rs",
     "src/fs/open_options.rs",
     "src/fs/transfer.rs",
+    "src/future.rs",
     "src/g/coro.rs",
+    "src/g/cut.rs",
     "src/g/header.rs",
     "src/g/list.rs",
+    "src/g/own.rs",
     "src/g/slab.rs",
     "src/g/stack.rs",
     "src/io/bytes.rs",
@@ -281,6 +328,10 @@ const UNSAFE: &[&str] = &[
     "src/sched/sysmon.rs",
     "src/sched/wake.rs",
     "src/signal.rs",
+    "src/sync/mutex.rs",
+    "src/sync/once_lock.rs",
+    "src/sync/rwlock.rs",
+    "src/sync/waitlist.rs",
     "src/sync/waitq.rs",
     "src/sys/affinity.rs",
     "src/sys/clock.rs",
@@ -295,7 +346,9 @@ const UNSAFE: &[&str] = &[
     "src/sys/socket.rs",
     "src/sys/uring.rs",
     "src/task.rs",
+    "src/task/local.rs",
     "topology/src/affinity.rs",
+    "topology/src/doctor/kernel.rs",
     "topology/src/hwloc.rs",
 ];
 
@@ -463,7 +516,10 @@ fn words_behind(code: &str, prefix: &str) -> BTreeSet<String> {
         .next()
         .unwrap();
     code.match_indices(prefix)
-        .filter(|(at, _)| !code[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:".contains(c)))
+        // A macro's `$crate` is what its user may name.
+        .filter(|(at, _)| {
+            !code[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c))
+        })
         .map(|(at, _)| {
             let word = |c: char| c.is_alphanumeric() || c == '_';
             code[at + prefix.len()..]

@@ -16,7 +16,9 @@ const usage = `usage: gobench WORKLOAD
        gobench SERVER [ADDRESS]
 
 workloads: yield spawn-one spawn-batch ping-pong skynet stream-16k stream-512
-           latency-busy parked-memory spawned-memory sleep-overshoot
+           sleepers deadlines mutex-alone mutex-contended
+           chan-unbuffered chan-buffered chan-pairs chan-mpmc
+           close-parked latency-busy parked-memory spawned-memory sleep-overshoot
 servers:   echo http http-raw
 
 WINDLASS_BENCH_WORKERS sets GOMAXPROCS.
@@ -31,9 +33,19 @@ var micros = map[string]func() (operations int){
 	"skynet":      skynet,
 	"stream-16k":  stream16k,
 	"stream-512":  stream512b,
+	"sleepers":    sleepers,
+	"deadlines":   deadlines,
+
+	"chan-unbuffered": chanPingPong(0, 1, 200_000),
+	"chan-buffered":   chanPingPong(1, 1, 200_000),
+	"chan-pairs":      chanPingPong(0, 1_000, 200),
+	"chan-mpmc":       chanMpmc,
+	"mutex-alone":     mutexAlone,
+	"mutex-contended": mutexContended,
 }
 
 var programs = map[string]func(){
+	"close-parked":    closeParked,
 	"latency-busy":    latencyBusy,
 	"parked-memory":   parkedMemory,
 	"spawned-memory":  spawnedMemory,

@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::section::in_place;
-use crate::sched::park;
+use crate::sched::{ambient, park};
 use crate::sys::{file, socket};
 use crate::task::sleep;
 
@@ -49,6 +49,8 @@ fn look_for<T>(mut look: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T>
             return Ok(found);
         }
         park::cancel_point()?;
+        // It cuts sleeps short, and they do not say so.
+        ambient::check()?;
         sleep(pause);
         pause = LAST_PAUSE.min(pause * 2);
     }

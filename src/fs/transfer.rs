@@ -28,14 +28,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::kind::Kind;
 use super::section::in_place;
 use crate::g::header::GRef;
-use crate::io::op;
+use crate::io::{op, ready};
 use crate::netpoll::call::Attempt;
 use crate::netpoll::sqe::{HERE, Request};
 use crate::sched::handoff;
 use crate::sched::park::{self, Caller};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::file::{self as sys_file, read_cached};
-use crate::sys::socket;
 
 /// The most that one read or write moves: the kernel's own limit.
 const MAX_LEN: usize = 0x7fff_f000;
@@ -307,8 +306,9 @@ impl Raw {
         }
     }
 
-    /// Blocks the thread, until the deadline. With one it makes attempts that do not wait: a call
-    /// on a pipe that shows as ready would wait for room for all of its bytes.
+    /// Blocks the thread, until the deadline or the end of the ambient context. With one of them
+    /// it makes attempts that do not wait: a call on a pipe that shows as ready would wait for room
+    /// for all of its bytes.
     ///
     /// # Safety
     ///
@@ -320,7 +320,7 @@ impl Raw {
             _ => libc::POLLOUT,
         };
         loop {
-            let result = if deadline_ns == NEVER {
+            let result = if deadline_ns == NEVER && !park::current_chain().is_some() {
                 // SAFETY: by this function's contract.
                 request.blocking().map(|call| unsafe { call.run() })
             } else {
@@ -334,7 +334,7 @@ impl Raw {
                 Some(n) if n >= 0 => return Ok(n as usize),
                 Some(errno) if errno == -libc::EINTR => {}
                 Some(errno) => return Err(io::Error::from_raw_os_error(-errno)),
-                None if socket::poll(self.file.as_fd(), events, deadline_ns)? => {}
+                None if ready::poll(self.file.as_fd(), events, deadline_ns)? => {}
                 None => return Err(io::ErrorKind::WouldBlock.into()),
             }
         }

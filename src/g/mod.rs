@@ -22,5 +22,7 @@ pub(crate) mod status;
 pub(crate) mod stack;
 pub(crate) mod coro;
 pub(crate) mod slab;
+pub(crate) mod own;
 pub(crate) mod header;
 pub(crate) mod list;
+pub(crate) mod cut;

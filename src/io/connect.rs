@@ -8,6 +8,7 @@ use socket2::{SockAddr, SockAddrStorage, SockRef};
 
 use super::fd::{Direction, Fd, retry};
 use super::op;
+use super::ready;
 use crate::netpoll::sqe::Request;
 use crate::sched::park::{self, Caller};
 use crate::sys::clock;
@@ -114,7 +115,7 @@ fn connect_on_thread(sock: &SockRef<'_>, addr: &SockAddr, deadline_ns: u64) -> i
     let begun = sock.connect(addr);
     let connected = match begun {
         Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => {
-            match socket::poll(sock.as_fd(), libc::POLLOUT, deadline_ns) {
+            match ready::poll(sock.as_fd(), libc::POLLOUT, deadline_ns) {
                 Ok(true) => sock.take_error().and_then(|e| e.map_or(Ok(()), Err)),
                 Ok(false) => Err(connect_timed_out()),
                 Err(e) => Err(e),

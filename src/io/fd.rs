@@ -19,12 +19,11 @@ use std::time::{Duration, Instant};
 
 use super::limit::Limit;
 use super::op::Deadline;
-use super::ready::instant_ns;
+use super::ready;
 use crate::g::header::GRef;
 use crate::lock::{Lock, Rank};
-use crate::sched::{cancel, park};
+use crate::sched::{ambient, cancel, park};
 use crate::sys::clock::{self, NEVER};
-use crate::sys::socket;
 
 /// Timeouts and deadlines are the socket's, so clones share them.
 #[derive(Debug)]
@@ -157,7 +156,7 @@ impl Fd {
 
     /// Sets the deadline of all calls, of those that wait already, too.
     pub(crate) fn set_deadline(&self, direction: Direction, at: Option<Instant>) {
-        let at_ns = at.map_or(NEVER, instant_ns);
+        let at_ns = at.map_or(NEVER, clock::instant_ns);
         self.side(direction).limit.set(at_ns, |g, wait| {
             // SAFETY: the limit gives what goroutines named themselves as: slots of the slab.
             let g = unsafe { GRef::from_raw(g) };
@@ -165,9 +164,11 @@ impl Fd {
         });
     }
 
-    /// Until when a call that begins now may wait; `WouldBlock` if that has passed.
+    /// Until when a call that begins now may wait; `WouldBlock` if that has passed, and
+    /// the ambient context's error if that is done.
     #[inline]
     pub(crate) fn deadline(&self, direction: Direction) -> io::Result<Deadline<'_>> {
+        ambient::check()?;
         let side = self.side(direction);
         let at_ns = match side.timeout_ns.load(Ordering::Relaxed) {
             NEVER => NEVER,
@@ -231,7 +232,7 @@ impl Fd {
         let deadline_ns = deadline.ns();
         loop {
             park::cancel_point()?;
-            if !socket::poll(self.as_fd(), events, deadline_ns)? {
+            if !ready::poll(self.as_fd(), events, deadline_ns)? {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             let r = now();

@@ -12,10 +12,11 @@ use super::limit::Limit;
 use crate::config::FLUSH_AT;
 use crate::g::header::GRef;
 use crate::g::list::GList;
-use crate::g::status::Reason;
+use crate::g::status::{Reason, Why};
 use crate::netpoll::call::{Blocking, MUST_BLOCK};
 use crate::netpoll::op::Op;
 use crate::netpoll::sqe::Request;
+use crate::sched::ambient;
 use crate::sched::current;
 use crate::sched::offload::offload;
 use crate::sched::park::{self, Caller, Cancelled};
@@ -86,8 +87,16 @@ pub(crate) fn is_epoll_here() -> bool {
         && current::m().is_some_and(|m| m.p().poller.is_epoll())
 }
 
+/// Whether the ambient context of the calling goroutine `g` lets it go on.
+fn check(g: GRef) -> io::Result<()> {
+    match park::chain_of(g).over() {
+        None => Ok(()),
+        Some(over) => Err(ambient::Error::from(over).into()),
+    }
+}
+
 /// Runs an operation for the calling goroutine `g`, and waits for it until the
-/// deadline.
+/// deadline, or until the ambient context is done.
 ///
 /// # Safety
 ///
@@ -95,7 +104,8 @@ pub(crate) fn is_epoll_here() -> bool {
 ///
 /// # Errors
 ///
-/// The operation's; `WouldBlock` at the deadline, as `std` has it on Linux.
+/// The operation's; `WouldBlock` at the deadline, as `std` has it on Linux; the context's
+/// if that is done.
 pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Result<Completed> {
     // SAFETY: by this function's contract.
     unsafe { run_until(g, request, Deadline::at(deadline_ns)) }
@@ -121,15 +131,26 @@ pub(crate) unsafe fn run_until(
         .map(|limit| unsafe { limit.enter(NonNull::from(&*g)) });
     loop {
         park::cancel_point()?;
+        check(g)?;
+        let chain = park::chain_of(g);
         let op = Op::new(g);
         op.publish();
         let op_ref = &op;
         let timer_on = park::timer_home();
-        park::park(Reason::Io, move |g, wait, m| {
+        let why = Why::may_cut(Reason::Io, chain.is_some());
+        park::park(why, move |g, wait, m| {
             let p = m.p();
             let mut ready = GList::new();
             // Here, where the status says Waiting: see `limit`.
-            let deadline_ns = deadline.ns();
+            let deadline_ns = deadline.ns().min(chain.deadline_ns());
+            if chain.is_set() {
+                op_ref.bind(wait);
+                // Nothing is queued. A canceller that holds the wait finds the mark.
+                if let Some(g) = op_ref.complete(-libc::ECANCELED, 0) {
+                    wake::ready(m, g);
+                }
+                return true;
+            }
             // SAFETY:
             // - the M in a commit holds the P.
             // - the goroutine is parked until the completion, so the operation and what the request
@@ -147,7 +168,7 @@ pub(crate) unsafe fn run_until(
             }
             true
         });
-        if !op.timed_out() && deadline.ns() != NEVER {
+        if !op.timed_out() && deadline.ns().min(chain.deadline_ns()) != NEVER {
             park::note_stale_timer(timer_on);
         }
         let result = op.result();
@@ -158,8 +179,12 @@ pub(crate) unsafe fn run_until(
             });
         }
         match -result {
-            // The deadline may have been moved. The last two are the answers of operations that had
-            // begun on a thread of the kernel.
+            // Only now: what the operation moved before it was cut is not lost. The last two are the
+            // answers of operations that had begun on a thread of the kernel.
+            libc::ECANCELED | libc::EINTR | ERESTARTSYS if let Some(over) = chain.over() => {
+                return Err(ambient::Error::from(over).into());
+            }
+            // The deadline may have been moved.
             libc::ECANCELED | libc::EINTR | ERESTARTSYS if op.timed_out() => {
                 if deadline.has_passed() {
                     return Err(io::ErrorKind::WouldBlock.into());

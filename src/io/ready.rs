@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::op::{self, Deadline};
 use crate::netpoll::sqe::Request;
+use crate::sched::ambient;
 use crate::sched::park::{self, Caller};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::socket;
@@ -65,7 +66,7 @@ pub fn wait_readable_timeout(fd: impl AsFd, timeout: Duration) -> io::Result<()>
 ///
 /// `TimedOut`, or the kernel's.
 pub fn wait_readable_deadline(fd: impl AsFd, deadline: Instant) -> io::Result<()> {
-    wait(fd.as_fd(), libc::POLLIN, instant_ns(deadline))
+    wait(fd.as_fd(), libc::POLLIN, clock::instant_ns(deadline))
 }
 
 /// Waits until writing to a descriptor would not wait: there is room, or an error to
@@ -105,7 +106,7 @@ pub fn wait_writable_timeout(fd: impl AsFd, timeout: Duration) -> io::Result<()>
 ///
 /// `TimedOut`, or the kernel's.
 pub fn wait_writable_deadline(fd: impl AsFd, deadline: Instant) -> io::Result<()> {
-    wait(fd.as_fd(), libc::POLLOUT, instant_ns(deadline))
+    wait(fd.as_fd(), libc::POLLOUT, clock::instant_ns(deadline))
 }
 
 fn wait(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Result<()> {
@@ -116,16 +117,6 @@ fn wait(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Result<()> {
         ),
         _ => e,
     })
-}
-
-/// Nanoseconds of the monotonic clock, which is `Instant`'s; 0 for what was before it.
-pub(crate) fn instant_ns(at: Instant) -> u64 {
-    let (now, now_ns) = (Instant::now(), clock::now_ns());
-    let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(NEVER);
-    match at.checked_duration_since(now) {
-        Some(left) => now_ns.saturating_add(ns(left)),
-        None => now_ns.saturating_sub(ns(now.duration_since(at))),
-    }
 }
 
 /// Waits for one of `events`; `WouldBlock` at the deadline.
@@ -146,10 +137,30 @@ pub(crate) fn wait_until(
         // Only looks, if the deadline has passed.
         _ => {
             park::cancel_point()?;
-            match socket::poll(fd, events, deadline.ns())? {
+            match poll(fd, events, deadline.ns())? {
                 true => Ok(()),
                 false => Err(io::ErrorKind::WouldBlock.into()),
             }
+        }
+    }
+}
+
+/// Waits on a plain thread until the descriptor shows one of `events`, or the deadline
+/// (`false`), or until the ambient context is done: its cancellation wakes no thread, so
+/// that is looked for.
+pub(crate) fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Result<bool> {
+    loop {
+        ambient::check()?;
+        let chain = park::current_chain();
+        if !chain.is_some() {
+            return socket::poll(fd, events, deadline_ns);
+        }
+        let look_up_ns = (clock::now_ns() + park::LOOK_UP_NS).min(chain.deadline_ns());
+        if socket::poll(fd, events, deadline_ns.min(look_up_ns))? {
+            return Ok(true);
+        }
+        if deadline_ns <= clock::now_ns() {
+            return Ok(false);
         }
     }
 }

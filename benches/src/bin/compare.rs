@@ -88,6 +88,10 @@ const LATENCY: &[(&str, &str)] = &[
     ("busy_p99_us", "us, busy, p99"),
 ];
 const MEMORY: &[(&str, &str)] = &[("bytes", "bytes/task")];
+const CLOSE: &[(&str, &str)] = &[
+    ("close_ns", "ns/task to end on close"),
+    ("bytes", "bytes/task"),
+];
 const SLEEP: &[(&str, &str)] = &[("p50_us", "us late, p50"), ("p99_us", "us late, p99")];
 
 const EXPERIMENTS: &[Experiment] = &[
@@ -101,6 +105,34 @@ const EXPERIMENTS: &[Experiment] = &[
     ),
     program("ping_pong", &["micro", "ping-pong"], "ping-pong", MICRO),
     program("skynet", &["micro", "skynet"], "skynet", MICRO),
+    program("sleepers", &["micro", "sleepers"], "sleepers", MICRO),
+    program("deadlines", &["micro", "deadlines"], "deadlines", MICRO),
+    program(
+        "chan_unbuffered",
+        &["micro", "chan-unbuffered"],
+        "chan-unbuffered",
+        MICRO,
+    ),
+    program(
+        "chan_buffered",
+        &["micro", "chan-buffered"],
+        "chan-buffered",
+        MICRO,
+    ),
+    program("chan_pairs", &["micro", "chan-pairs"], "chan-pairs", MICRO),
+    program("chan_mpmc", &["micro", "chan-mpmc"], "chan-mpmc", MICRO),
+    program(
+        "mutex_alone",
+        &["micro", "mutex-alone"],
+        "mutex-alone",
+        MICRO,
+    ),
+    program(
+        "mutex_contended",
+        &["micro", "mutex-contended"],
+        "mutex-contended",
+        MICRO,
+    ),
     program("stream_16k", &["micro", "stream-16k"], "stream-16k", MICRO),
     program("stream_512", &["micro", "stream-512"], "stream-512", MICRO),
     program(
@@ -115,6 +147,7 @@ const EXPERIMENTS: &[Experiment] = &[
         "spawned-memory",
         MEMORY,
     ),
+    program("close_parked", &["close_parked"], "close-parked", CLOSE),
     program(
         "sleep_overshoot",
         &["sleep_overshoot"],
