@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use temp::TempDir;
 use windlass::fs::{self, AlignedBuf, DirBuilder, File, OpenOptions};
+use windlass::time::{Elapsed, timeout};
 use windlass::{spawn, yield_now};
 
 /// Longer than any test waits for what does come.
@@ -621,6 +622,44 @@ fn a_deadline_ends_a_wait_and_loses_nothing() {
         file.write_all_at(b"x", 0).unwrap();
         file.set_read_deadline(None);
         assert_eq!(file.read_at(&mut buf, 0).unwrap(), 1);
+    });
+}
+
+#[test]
+fn a_context_ends_waits_for_pipes() {
+    both(|| {
+        let dir = TempDir::new();
+        let path = dir.fifo("p");
+        let mut fifo = File::options().read(true).write(true).open(&path).unwrap();
+        let mut buf = [0; 8];
+        for _ in 0..10 {
+            let cut = timeout(Duration::from_millis(2), || {
+                assert_eq!(
+                    fifo.read(&mut buf).unwrap_err().kind(),
+                    io::ErrorKind::TimedOut
+                );
+            });
+            assert_eq!(cut, Err(Elapsed::default()));
+        }
+        let full = timeout(SHORT, || fifo.write_all(&vec![1; 10 << 20]).map(drop));
+        assert!(full.is_err());
+        assert_eq!(fifo.read(&mut buf).unwrap(), 8);
+    });
+}
+
+/// Nobody comes to the other side.
+#[test]
+fn a_context_ends_the_opening_of_a_fifo() {
+    util::run(2, || {
+        let dir = TempDir::new();
+        let path = dir.fifo("p");
+        for write in [false, true] {
+            let cut = timeout(Duration::from_millis(2), || {
+                let opened = File::options().read(!write).write(write).open(&path);
+                assert_eq!(opened.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            });
+            assert_eq!(cut, Err(Elapsed::default()));
+        }
     });
 }
 
