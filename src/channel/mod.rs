@@ -18,7 +18,7 @@
 //! sent; what is in it can still be received, if it is the senders who are gone, and is
 //! dropped otherwise.
 //!
-//! [`after`], [`at`], [`tick`] and [`never()`] give receivers whose messages time sends, or
+//! [`after`], [`at`], [`tick`] and [`never`](never()) give receivers whose messages time sends, or
 //! nobody. They cost nothing while nobody waits for them.
 //!
 //! # The end of a run
@@ -32,7 +32,6 @@ mod buffer;
 mod core;
 mod chan;
 mod timer;
-mod alarm;
 mod sender;
 mod receiver;
 mod choice;
@@ -43,8 +42,6 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use chan::Chan;
-
-pub(crate) use alarm::{Alarm, Then};
 
 pub use err::{
     ReadyTimeoutError, RecvError, RecvTimeoutError, SelectTimeoutError, SendError,
