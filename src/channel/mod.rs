@@ -32,6 +32,7 @@ mod buffer;
 mod core;
 mod chan;
 mod timer;
+mod alarm;
 mod sender;
 mod receiver;
 mod choice;
@@ -42,6 +43,8 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use chan::Chan;
+
+pub(crate) use alarm::{Alarm, Then};
 
 pub use err::{
     ReadyTimeoutError, RecvError, RecvTimeoutError, SelectTimeoutError, SendError,
