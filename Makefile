@@ -9,7 +9,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 help:
 	@echo "make demo     build and run examples/demo.rs"
-	@echo "make test     all tests: dev, release, over epoll, and the models of loom"
+	@echo "make test     all tests: dev, release, over epoll, crossbeam-channel's on ours, the models of loom"
 	@echo "make asan     tests under AddressSanitizer; needs a nightly toolchain"
 	@echo "make lint     formatting, clippy and the documentation, warnings denied"
 	@echo "make bench    criterion benches: windlass, tokio and may in one run"
@@ -28,6 +28,7 @@ test: setup
 	$(CARGO) test --workspace
 	$(CARGO) test --release -p windlass
 	$(MAKE) --no-print-directory test-epoll
+	$(CARGO) run -p windlass-suites
 	$(MAKE) --no-print-directory loom
 
 # Over epoll by choice, and optimised where a filter really denies io_uring. Nothing is
