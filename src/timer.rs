@@ -108,8 +108,8 @@ impl Timers {
         expired
     }
 
-    #[cfg(test)]
-    fn len(&self) -> usize {
+    /// Entries, stale ones included.
+    pub(crate) fn len(&self) -> usize {
         self.heap.lock().len()
     }
 
@@ -169,7 +169,7 @@ mod tests {
         g.status.set_new();
         g.status.set_runnable();
         g.status.set_running();
-        (g, g.status.set_waiting(reason))
+        (g, g.status.set_waiting(reason, 0))
     }
 
     #[test]

@@ -47,6 +47,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "m",
             "state",
             "current",
+            "count",
             "handoff",
             "wake",
             "park",
@@ -71,7 +72,10 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "errno", "clock", "affinity", "futex", "mmap", "sched", "signal", "socket", "uring",
         ],
     ),
-    ("util", &["bitset", "counter", "padded", "random"]),
+    (
+        "util",
+        &["bitset", "counter", "histogram", "padded", "random"],
+    ),
 ];
 
 const FOLDER_EXCEPTIONS: &[(&str, &str, &str)] = &[

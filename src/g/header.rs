@@ -72,7 +72,9 @@ pub(crate) struct Header {
     home: Cell<u16>,
     slot_class: Cell<u8>,
     slab_node: Cell<u8>,
-    _pad: u32,
+    /// When it was queued, if its status says so: see `sched::count`.
+    /// Ordering: relaxed; the stamp in the status releases it.
+    queued_at: AtomicU32,
     /// The operation it waits for has completed: see `netpoll::op`.
     /// Ordering: sequentially consistent against the status.
     pub(crate) op_done: AtomicU32,
@@ -205,6 +207,14 @@ impl GRef {
     #[inline]
     pub(crate) fn set_home(self, node_idx: usize) {
         self.header().home.set(node_idx as u16);
+    }
+
+    pub(crate) fn queued_at(self) -> u32 {
+        self.header().queued_at.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_queued_at(self, stamp: u32) {
+        self.header().queued_at.store(stamp, Ordering::Relaxed);
     }
 
     /// Whether it has never run.

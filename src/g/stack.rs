@@ -115,6 +115,8 @@ pub(crate) struct StackPool {
     inner: Lock<Inner>,
     /// Slots in use or cached. Ordering: relaxed, a statistic.
     n_made: AtomicUsize,
+    /// The most that there ever were at once. Ordering: relaxed, a statistic.
+    n_peak: AtomicUsize,
     /// Stacks that may be made before mappings run out.
     limit: usize,
 }
@@ -144,6 +146,7 @@ impl StackPool {
                 },
             ),
             n_made: AtomicUsize::new(0),
+            n_peak: AtomicUsize::new(0),
             limit,
         }
     }
@@ -151,6 +154,21 @@ impl StackPool {
     /// How many stacks exist, in use or free.
     pub(crate) fn n_made(&self) -> usize {
         self.n_made.load(Ordering::Relaxed)
+    }
+
+    /// The most stacks that there ever were at once.
+    pub(crate) fn n_peak(&self) -> usize {
+        self.n_peak.load(Ordering::Relaxed)
+    }
+
+    /// How many lie in this pool, free.
+    pub(crate) fn n_free(&self) -> usize {
+        self.inner.lock().classes.iter().map(|c| c.free.len()).sum()
+    }
+
+    fn count_made(&self) {
+        let n = self.n_made.fetch_add(1, Ordering::Relaxed) + 1;
+        self.n_peak.fetch_max(n, Ordering::Relaxed);
     }
 
     /// A stack of at least `bytes`.
@@ -219,7 +237,7 @@ impl StackPool {
         unsafe { mmap::guard(std::ptr::with_exposed_provenance_mut(bottom), self.guard) }
             .map_err(|e| out_of_stacks(&e))?;
         pool.next_slot += 1;
-        self.n_made.fetch_add(1, Ordering::Relaxed);
+        self.count_made();
         Ok(Stack {
             bottom: bottom | (self.node_idx.min(MAX_NODE_TAG) << 2) | class,
             top: bottom + slot_bytes - (slot % COLOURS) * COLOUR_BYTES,
@@ -236,7 +254,7 @@ impl StackPool {
             unsafe { mmap::release(base, bytes) };
             return Err(out_of_stacks(&e));
         }
-        self.n_made.fetch_add(1, Ordering::Relaxed);
+        self.count_made();
         let bottom = base.expose_provenance();
         Ok(Stack {
             bottom: bottom | (self.node_idx.min(MAX_NODE_TAG) << 2) | OWN,

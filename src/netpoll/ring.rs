@@ -76,6 +76,9 @@ pub(crate) struct RingStats {
     pub(crate) completed: crate::util::counter::Counter,
     /// Reaps that found at least one completion.
     pub(crate) batches: crate::util::counter::Counter,
+    /// How many each brought, and how many each enter submitted.
+    pub(crate) batch_sizes: crate::util::histogram::Sizes,
+    pub(crate) submit_sizes: crate::util::histogram::Sizes,
 }
 
 /// How another thread ends a ring's wait.
@@ -308,6 +311,7 @@ impl Ring {
                 .store(self.inflight() - n as u32, Ordering::Relaxed);
             self.stats.completed.add(n as u64);
             self.stats.batches.add(1);
+            self.stats.batch_sizes.record(n as u64);
         }
         n
     }
@@ -361,6 +365,9 @@ impl Ring {
             self.pending_since_ns.set(NEVER);
         }
         self.stats.submitted.add(u64::from(n));
+        if n > 0 {
+            self.stats.submit_sizes.record(u64::from(n));
+        }
     }
 
     /// Queues the read of the eventfd that ends a wait, where messages cannot.

@@ -102,6 +102,7 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
     let interval = local.interval.get();
     let now_ns = clock::now_ns();
     let elapsed_ns = now_ns.saturating_sub(local.now_ns.replace(now_ns)).max(1);
+    p.count_tick(now_ns, elapsed_ns, interval);
     let next = (u64::from(interval) * TICK_NS / elapsed_ns).clamp(1, u64::from(NODE_QUEUE_EVERY));
     local.interval.set(next as u32);
     local.budget.set(next as u32 - 1);
@@ -133,6 +134,7 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
 /// batch meanwhile, and beside goroutines that only compute 32 dispatches pass quickly.
 #[inline]
 fn look_at_ring(m: &M, p: &P) {
+    p.count_look();
     let since = p.local.since_enter.get() + 1;
     p.local.since_enter.set(since);
     if since >= ENTER_EVERY {
@@ -284,8 +286,9 @@ fn sleep(m: &M, p: &P) {
     node.idle.go_idle(p.at_in_node, m.spinning.replace(false));
     sched.n_idle.fetch_add(1, Ordering::SeqCst);
     if !sched.has_work_for(p) && sched.phase() != Phase::Stopping {
-        p.stats.idles.add(1);
+        p.count_asleep();
         sleep_as(p, how);
+        p.count_awake();
     }
     if node.idle.claim(p.at_in_node) {
         p.word.awake();
@@ -295,6 +298,7 @@ fn sleep(m: &M, p: &P) {
             std::hint::spin_loop();
         }
         p.word.awake();
+        p.count_notified();
         m.spinning.set(true);
     }
     sched.n_idle.fetch_sub(1, Ordering::SeqCst);

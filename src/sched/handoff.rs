@@ -236,6 +236,7 @@ impl Sched {
             at.map(|at| ms.spare.swap_remove(at))
         };
         self.handoffs.fetch_add(1, Ordering::Relaxed);
+        p.taken.handoffs.fetch_add(1, Ordering::Relaxed);
         // Nobody's until the new M takes it: sysmon must not suspect the old one of holding it.
         p.owner.store(std::ptr::null_mut(), Ordering::Release);
         match spare {

@@ -160,7 +160,7 @@ unsafe fn commit_typed<F: FnOnce(GRef, WaitId, &M) -> bool>(
             (*typed.as_ptr()).head.reason,
         )
     };
-    let wait = g.status.set_waiting(reason);
+    let wait = g.status.set_waiting(reason, m.p().local.now_ns.get());
     if ManuallyDrop::into_inner(f)(g, wait, m) {
         return true;
     }
@@ -213,6 +213,7 @@ pub(crate) fn sleep_until(deadline_ns: u64) -> Result<(), Cancelled> {
 /// # Errors
 ///
 /// [`Cancelled`], only while unwinding.
+#[inline]
 pub(crate) fn park_token(g: GRef, deadline_ns: u64) -> Result<(), Cancelled> {
     cancel_point()?;
     if !g.token.take() {

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::sync::atomic::Ordering;
 
+use super::count;
 use super::current;
 use super::find::{find, stop_spinning};
 use super::handoff::{Section, mark_outside};
@@ -158,6 +159,9 @@ pub(crate) fn take_p(m: &M, p: &P) {
 #[inline(always)]
 fn execute(m: &M, g: GRef) {
     m.p().stats.dispatches.add(1);
+    if g.status.is_stamped() {
+        count::delay(m, g);
+    }
     // SAFETY: `g` was taken from a queue, so it is this M's.
     if unsafe { g.coro() }.is_none() && !bind_stack(m, g) {
         return;
@@ -207,6 +211,7 @@ fn bind_stack(m: &M, g: GRef) -> bool {
     let node = m.sched().node_of(p);
     match p.take_stack(g.stack_bytes(), &node.stacks) {
         Ok(stack) => {
+            p.stats.started.add(1);
             g.set_home(p.node_idx);
             let coro = Coro::new(stack, move |out, _m| {
                 g.set_out(out);
@@ -258,6 +263,7 @@ fn no_stack(m: &M, g: GRef, e: &std::io::Error) {
     spawn::end(g);
     Section::enter().expect("an M in its loop has its P").stay();
     g.status.set_dead();
+    m.p().stats.started.add(1);
     m.p().stats.finished.add(1);
     spawn::release_on_m(g, m);
 }

@@ -159,6 +159,11 @@ impl Sched {
         self.nodes.len() > 1
     }
 
+    /// Ms that sleep without a P.
+    pub(crate) fn n_spare_ms(&self) -> usize {
+        self.ms.lock().spare.len()
+    }
+
     /// Goroutines that were spawned and have not ended. Never too low: what has
     /// ended is counted before what was begun.
     pub(crate) fn n_live(&self) -> u64 {

@@ -50,6 +50,7 @@ pub(crate) fn steal(m: &M) -> Option<GRef> {
             return None;
         }
     }
+    p.stats.steal_failures.add(1);
     None
 }
 

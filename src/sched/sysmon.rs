@@ -161,6 +161,10 @@ impl Sysmon<'_> {
             seen.since_ns = now_ns;
             return false;
         }
+        // What its goroutine does next, a wait say, is not to be dated to the last dispatch.
+        if now_ns - seen.since_ns >= LONGEST_NS {
+            p.local.now_ns.set(now_ns);
+        }
         self.help_runnext(p);
         let held_ns = now_ns - self.seen[p.idx].since_ns;
         if held_ns >= HOG_AFTER.as_nanos() as u64 {
@@ -182,6 +186,7 @@ impl Sysmon<'_> {
         }
         let wanted = p.has_work() || sched.node_of(p).queue.len() > 0;
         if wanted && self.thread_to_be_had() && sched.take_from_section(p, m_id) {
+            p.taken.from_sections.fetch_add(1, Ordering::Relaxed);
             self.give(p);
         }
         true
@@ -208,6 +213,7 @@ impl Sysmon<'_> {
         if computes && self.can_renice && threads::set_nice(tid, HOG_NICE).is_ok() {
             m.demoted.store(true, Ordering::Relaxed);
         }
+        p.taken.from_hogs.fetch_add(1, Ordering::Relaxed);
         self.give(p);
         true
     }

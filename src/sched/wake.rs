@@ -4,6 +4,7 @@
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{PoisonError, RwLock};
 
+use super::count;
 use super::current;
 use super::handoff::Section;
 use super::idle::Rouse;
@@ -114,6 +115,7 @@ impl Sched {
         } else {
             &self.nodes[g.home()]
         };
+        count::stamp_injected(g);
         node.queue.push(g);
         self.wake_in(node, None);
     }

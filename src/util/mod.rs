@@ -2,5 +2,6 @@
 
 pub(crate) mod bitset;
 pub(crate) mod counter;
+pub(crate) mod histogram;
 pub(crate) mod padded;
 pub(crate) mod random;
