@@ -23,6 +23,9 @@ pub(crate) struct Config {
     pub(crate) max_threads: usize,
     pub(crate) name: String,
     pub(crate) topology: Option<Topology>,
+    /// How often to print a line about the scheduler, and whether with all details.
+    pub(crate) schedtrace: Option<Duration>,
+    pub(crate) scheddetail: bool,
 }
 
 impl Default for Config {
@@ -35,6 +38,8 @@ impl Default for Config {
             max_threads: DEFAULT_MAX_THREADS,
             name: "windlass".to_owned(),
             topology: None,
+            schedtrace: None,
+            scheddetail: false,
         }
     }
 }

@@ -57,6 +57,7 @@ pub mod task;
 pub mod sync;
 pub mod net;
 pub mod metrics;
+pub mod debug;
 mod runtime;
 
 pub use runtime::{Builder, Handle, Runtime};

@@ -203,7 +203,7 @@ pub struct PMetrics {
 }
 
 impl PMetrics {
-    fn of(p: &P) -> PMetrics {
+    pub(crate) fn of(p: &P) -> PMetrics {
         let s = &p.stats;
         let r = &p.ring.stats;
         let since_ns = s.asleep_since_ns.get();

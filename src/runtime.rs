@@ -6,10 +6,12 @@ use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use windlass_topology::{Plan, Request, Source, Topology, default_processors, plan};
 
 use crate::config::Config;
+use crate::debug::{env, schedtrace};
 use crate::g::header;
 use crate::g::stack::StackPool;
 use crate::metrics::RuntimeMetrics;
@@ -27,6 +29,7 @@ use crate::sched::spawn::{self, Options};
 use crate::sched::state::{Node, Phase, Sched};
 use crate::sched::sysmon;
 use crate::sched::wake;
+use crate::sched::watch::{Print, Watch};
 use crate::sys::signal::{self, AltStack};
 use crate::sys::{affinity, clock, mmap, sched as threads};
 use crate::task::JoinHandle;
@@ -96,11 +99,27 @@ impl Builder {
         self
     }
 
+    /// Prints a line about the scheduler on stderr at this interval, as
+    /// `WINDLASS_DEBUG=schedtrace=..` does (which has precedence); zero for never. The
+    /// runtime's monitor thread then wakes up for it also while the runtime is idle.
+    pub fn schedtrace(mut self, every: Duration) -> Builder {
+        self.config.schedtrace = Some(every);
+        self
+    }
+
     /// Uses a given machine instead of looking at this one. Threads are pinned only
     /// if it is this machine.
     pub fn topology(mut self, topology: Topology) -> Builder {
         self.config.topology = Some(topology);
         self
+    }
+
+    /// What the environment says goes before what the program says.
+    fn read_environment(&mut self) {
+        let settings = env::settings();
+        let config = &mut self.config;
+        config.schedtrace = settings.schedtrace.or(config.schedtrace);
+        config.scheddetail = settings.scheddetail.unwrap_or(config.scheddetail);
     }
 
     /// Builds the runtime: finds out what the machine and the kernel offer, plans
@@ -132,12 +151,13 @@ impl Builder {
     /// # Panics
     ///
     /// Inside a goroutine.
-    pub unsafe fn build(self) -> io::Result<Runtime> {
+    pub unsafe fn build(mut self) -> io::Result<Runtime> {
         assert!(
             current::m().is_none(),
             "windlass: Builder::build was called inside a goroutine of a windlass runtime"
         );
         self.config.check()?;
+        self.read_environment();
         let topology = match self.config.topology.clone() {
             Some(topology) => topology,
             None => Topology::detect().map_err(io::Error::other)?,
@@ -153,7 +173,10 @@ impl Builder {
         };
         let plan = plan(&topology, &request)
             .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+        let watch = watch(&self.config);
         let sched = make_sched(self.config, &topology, &plan)?;
+        let first = sched.watch.set(watch);
+        debug_assert!(first.is_ok(), "a scheduler is watched from its beginning");
         signal::install_fault_handler(fault::report);
         Ok(Runtime {
             sched,
@@ -162,6 +185,17 @@ impl Builder {
             running: Mutex::new(()),
         })
     }
+}
+
+/// What sysmon does for those who look on.
+fn watch(config: &Config) -> Watch {
+    let print: Print = if config.scheddetail {
+        schedtrace::print_detail
+    } else {
+        schedtrace::print
+    };
+    let every = config.schedtrace.filter(|every| !every.is_zero());
+    Watch::new(every.map(|every| (every, print)))
 }
 
 /// Makes nodes, Ps and rings from the plan.

@@ -18,21 +18,14 @@ const ROWS: [&[&str]; 8] = [
     &["sched"],
     &["task", "sync", "channel", "time", "io"],
     &["net", "fs", "process", "signal", "context", "future"],
-    &["runtime", "metrics", "lib"],
+    &["metrics", "debug", "runtime", "lib"],
 ];
 
-const ROW_EXCEPTIONS: &[(&str, &str, &str)] = &[
-    (
-        "config",
-        "g",
-        "checks stack sizes against the limits of g::stack",
-    ),
-    (
-        "runtime",
-        "metrics",
-        "Runtime::metrics gives what metrics reads out of the scheduler",
-    ),
-];
+const ROW_EXCEPTIONS: &[(&str, &str, &str)] = &[(
+    "config",
+    "g",
+    "checks stack sizes against the limits of g::stack",
+)];
 
 /// The files of a folder in the order in which they may import each other: each from
 /// those before it.
@@ -58,6 +51,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "find",
             "run",
             "offload",
+            "watch",
             "sysmon",
             "fault",
         ],
@@ -66,6 +60,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ("netpoll", &["op", "sqe", "probe", "ring"]),
     ("io", &["op", "fd"]),
     ("net", &["tcp"]),
+    ("debug", &["env", "goroutines", "schedtrace"]),
     (
         "sys",
         &[
@@ -98,6 +93,11 @@ const FOLDER_EXCEPTIONS: &[(&str, &str, &str)] = &[
         "sched/state",
         "sched/offload",
         "the scheduler owns the pool of spare threads",
+    ),
+    (
+        "sched/state",
+        "sched/watch",
+        "the scheduler owns what its monitor was asked for",
     ),
     (
         "sched/handoff",

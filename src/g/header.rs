@@ -180,6 +180,10 @@ impl GRef {
         self.header().id.get()
     }
 
+    pub(crate) fn parent(self) -> u64 {
+        self.header().parent.get()
+    }
+
     pub(crate) fn name(&self) -> Option<&str> {
         // SAFETY: the name is set before the G is queued and stays until its last reference goes.
         unsafe { (*self.header().name.get()).as_deref() }
@@ -225,6 +229,15 @@ impl GRef {
     /// Adds a reference.
     pub(crate) fn retain(self) {
         self.refs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Adds a reference unless there is none: whoever looks at a slot that may be free.
+    pub(crate) fn try_retain(self) -> bool {
+        self.refs
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |n| {
+                (n > 0).then(|| n + 1)
+            })
+            .is_ok()
     }
 
     /// Drops a reference; `true` means it was the last, and the caller disposes

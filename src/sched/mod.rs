@@ -50,5 +50,6 @@ pub(crate) mod find;
 pub(crate) mod run;
 pub(crate) mod offload;
 pub(crate) mod cancel;
+pub(crate) mod watch;
 pub(crate) mod sysmon;
 pub(crate) mod fault;

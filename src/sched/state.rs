@@ -1,14 +1,15 @@
 //! The scheduler's state: nodes, Ps, Ms, and what is behind which lock.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::global::NodeQueue;
 use super::idle::IdleSet;
 use super::m::{M, Note};
 use super::offload::Offload;
 use super::p::P;
+use super::watch::Watch;
 use crate::config::Config;
 use crate::g::stack::StackPool;
 use crate::lock::{Lock, Rank};
@@ -102,6 +103,8 @@ pub(crate) struct Sched {
     pub(crate) retakes: AtomicU64,
     pub(crate) handoffs: AtomicU64,
     pub(crate) warned_threads: AtomicBool,
+    /// What sysmon does for those who look on; set when the runtime is built.
+    pub(crate) watch: OnceLock<Watch>,
 }
 
 // SAFETY: everything in it is atomic, locked, immutable, or a P (see there).
@@ -136,6 +139,7 @@ impl Sched {
             retakes: AtomicU64::new(0),
             handoffs: AtomicU64::new(0),
             warned_threads: AtomicBool::new(false),
+            watch: OnceLock::new(),
         })
     }
 

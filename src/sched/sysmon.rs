@@ -10,15 +10,17 @@
 //!
 //! It looks every 20 µs while something happens in blocking sections, doubling to
 //! 10 ms when nothing does (Go's numbers), and sleeps without limit while every P
-//! is idle: an idle runtime makes no system call.
+//! is idle: an idle runtime makes no system call, unless lines about it were asked for
+//! (`watch`).
 
 use std::sync::atomic::Ordering;
 
 use super::m::M;
 use super::p::P;
 use super::state::{Phase, Sched};
+use super::watch::Watch;
 use crate::config::HOG_AFTER;
-use crate::sys::clock;
+use crate::sys::clock::{self, NEVER};
 use crate::sys::sched as threads;
 
 const SHORTEST_NS: u64 = 20_000;
@@ -78,8 +80,11 @@ impl Sysmon<'_> {
     fn watch(&mut self) {
         let mut n_quiet = 0;
         let mut nap_ns = SHORTEST_NS;
+        let watch = self.sched.watch.get_or_init(Watch::default);
+        watch.begin();
         while self.sched.phase() == Phase::Running {
             let busy = self.look();
+            let due_ns = watch.look(self.sched);
             if busy {
                 n_quiet = 0;
                 nap_ns = SHORTEST_NS;
@@ -90,10 +95,11 @@ impl Sysmon<'_> {
                 }
             }
             if nap_ns == LONGEST_NS && self.all_idle() {
-                self.sleep_deep();
-                n_quiet = 0;
-                // A short burst after a long silence needs no close watch.
-                nap_ns = LONGEST_NS / 8;
+                if self.sleep_deep(due_ns) {
+                    n_quiet = 0;
+                    // A short burst after a long silence needs no close watch.
+                    nap_ns = LONGEST_NS / 8;
+                }
                 continue;
             }
             let part_idle = self.sched.is_numa() && self.sched.n_idle.load(Ordering::Relaxed) > 0;
@@ -102,7 +108,7 @@ impl Sysmon<'_> {
             } else {
                 nap_ns
             };
-            self.nap(ns, &mut n_quiet, &mut nap_ns);
+            self.nap(ns.min(due_ns), &mut n_quiet, &mut nap_ns);
         }
     }
 
@@ -123,15 +129,22 @@ impl Sysmon<'_> {
         self.orphans.is_empty() && self.sched.n_idle.load(Ordering::SeqCst) == self.sched.ps.len()
     }
 
-    /// Sleeps until a P leaves idleness or the run ends.
-    fn sleep_deep(&self) {
+    /// Sleeps until a P leaves idleness, the run ends, or for `ns`, if that is not for
+    /// ever; `false` after that time.
+    fn sleep_deep(&self, ns: u64) -> bool {
+        let mut woken = true;
         let state = &self.sched.sysmon;
         state.deep.store(true, Ordering::SeqCst);
         // ORDERING: a P that leaves idleness lowers n_idle and then reads `deep`.
         if self.all_idle() && self.sched.phase() == Phase::Running {
-            state.note.sleep();
+            if ns == NEVER {
+                state.note.sleep();
+            } else {
+                woken = state.note.sleep_timeout(ns);
+            }
         }
         state.deep.store(false, Ordering::SeqCst);
+        woken
     }
 
     /// One round. `true` if there was something to do.

@@ -1,0 +1,8 @@
+//! Looking into a running runtime: lines about its scheduler, and a list of its
+//! goroutines with their stacks. docs/OBSERVABILITY.md is the guide.
+
+pub(crate) mod env;
+pub(crate) mod goroutines;
+pub(crate) mod schedtrace;
+
+pub use goroutines::{Goroutine, State};
