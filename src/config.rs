@@ -26,6 +26,7 @@ pub(crate) struct Config {
     /// How often to print a line about the scheduler, and whether with all details.
     pub(crate) schedtrace: Option<Duration>,
     pub(crate) scheddetail: bool,
+    pub(crate) dump_on_sigquit: bool,
 }
 
 impl Default for Config {
@@ -40,6 +41,7 @@ impl Default for Config {
             topology: None,
             schedtrace: None,
             scheddetail: false,
+            dump_on_sigquit: false,
         }
     }
 }

@@ -11,7 +11,8 @@ use std::time::Duration;
 use windlass_topology::{Plan, Request, Source, Topology, default_processors, plan};
 
 use crate::config::Config;
-use crate::debug::{env, schedtrace};
+use crate::debug::dump::Dump;
+use crate::debug::{env, schedtrace, sigquit};
 use crate::g::header;
 use crate::g::stack::StackPool;
 use crate::metrics::RuntimeMetrics;
@@ -107,6 +108,17 @@ impl Builder {
         self
     }
 
+    /// Whether SIGQUIT (`Ctrl-\\` in a terminal) prints a dump of this runtime on stderr, as
+    /// with Go (default: no).
+    ///
+    /// Then, as with Go, the process exits with status 2, unless SIGQUIT was ignored, or
+    /// had a handler, when the first such runtime was built: that handler is called after
+    /// the dump, and the process goes on.
+    pub fn dump_on_sigquit(mut self, yes: bool) -> Builder {
+        self.config.dump_on_sigquit = yes;
+        self
+    }
+
     /// Uses a given machine instead of looking at this one. Threads are pinned only
     /// if it is this machine.
     pub fn topology(mut self, topology: Topology) -> Builder {
@@ -174,10 +186,14 @@ impl Builder {
         let plan = plan(&topology, &request)
             .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         let watch = watch(&self.config);
+        let wants_sigquit = self.config.dump_on_sigquit;
         let sched = make_sched(self.config, &topology, &plan)?;
         let first = sched.watch.set(watch);
         debug_assert!(first.is_ok(), "a scheduler is watched from its beginning");
         signal::install_fault_handler(fault::report);
+        if wants_sigquit {
+            sigquit::register(&sched)?;
+        }
         Ok(Runtime {
             sched,
             topology,
@@ -285,6 +301,7 @@ impl Runtime {
     ///
     /// With `f`'s panic; inside a goroutine; if another thread is in `run` of this
     /// runtime; if the kernel gives no thread for the runtime's monitor.
+    #[track_caller]
     pub fn run<F, T>(&self, f: F) -> T
     where
         F: FnOnce() -> T + Send,
@@ -300,7 +317,7 @@ impl Runtime {
         }) else {
             panic!("windlass: Runtime::run was called while this runtime runs already");
         };
-        let outcome = run_to_end(&self.sched, f);
+        let outcome = run_to_end(&self.sched, f, Location::caller());
         drop(_running);
         outcome.unwrap_or_else(|payload| resume_unwind(payload))
     }
@@ -317,6 +334,22 @@ impl Runtime {
     #[must_use]
     pub fn metrics(&self) -> RuntimeMetrics {
         RuntimeMetrics::of(&self.sched)
+    }
+
+    /// All goroutines, with what they wait for, for how long, and their stacks.
+    ///
+    /// Nothing is stopped: a parked goroutine is held still for the microseconds in which
+    /// its stack is copied, one after the other. A goroutine that runs, or is in a queue,
+    /// comes without its stack. Stacks need the feature `backtrace`, and names need debug
+    /// information (`debug = "line-tables-only"` is enough).
+    ///
+    /// # Blocking
+    ///
+    /// Does not park. Reading the names, the first time from the program's file, may take
+    /// a second: in a goroutine, take a dump inside [`blocking`](crate::blocking).
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        Dump::take(&self.sched)
     }
 
     /// The machine that the runtime was planned for.
@@ -372,7 +405,11 @@ impl fmt::Debug for Runtime {
 }
 
 /// Runs the main goroutine on M0 and everything until the last thread is joined.
-fn run_to_end<F, T>(sched: &Arc<Sched>, f: F) -> std::thread::Result<T>
+fn run_to_end<F, T>(
+    sched: &Arc<Sched>,
+    f: F,
+    site: &'static Location<'static>,
+) -> std::thread::Result<T>
 where
     F: FnOnce() -> T + Send,
     T: Send,
@@ -424,7 +461,7 @@ where
     // SAFETY: the box lies in `Sched::ms` until it is cleared below, after this thread's last use.
     let m0 = unsafe { &*m0_ptr };
     run::take_p(m0, &sched.ps[0]);
-    spawn_main(sched, m0, main);
+    spawn_main(sched, m0, main, site);
     run::m_loop(m0);
     // M0 leaves its loop when sysmon has found that nothing lives.
     join(sysmon);
@@ -459,8 +496,7 @@ fn end_ms(sched: &Sched) {
 }
 
 /// Queues the main goroutine on M0's P.
-#[track_caller]
-fn spawn_main<F: FnOnce() + Send>(sched: &Sched, m0: &M, f: F) {
+fn spawn_main<F: FnOnce() + Send>(sched: &Sched, m0: &M, f: F, site: &'static Location<'static>) {
     let p = m0.p();
     let node = sched.node_of(p);
     let g = p.take_slot(header::class_of::<F, ()>(), node.os_id, sched.is_numa());
@@ -471,7 +507,7 @@ fn spawn_main<F: FnOnce() + Send>(sched: &Sched, m0: &M, f: F) {
             id: p.next_id(),
             parent: 0,
             name: Some("main".into()),
-            site: Location::caller(),
+            site,
             stack_bytes: MAIN_STACK_BYTES.max(sched.config.stack_bytes),
             home: p.node_idx,
             sched: std::ptr::from_ref(sched).cast_mut().cast(),
@@ -537,6 +573,16 @@ impl Handle {
     #[must_use]
     pub fn metrics(&self) -> RuntimeMetrics {
         RuntimeMetrics::of(&self.sched)
+    }
+
+    /// All goroutines: see [`Runtime::dump`].
+    ///
+    /// # Blocking
+    ///
+    /// As there.
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        Dump::take(&self.sched)
     }
 }
 

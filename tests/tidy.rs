@@ -51,20 +51,37 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "find",
             "run",
             "offload",
+            "hold",
             "watch",
             "sysmon",
             "fault",
         ],
     ),
-    ("g", &["stack", "coro", "status", "header", "list", "slab"]),
+    (
+        "g",
+        &[
+            "stack", "coro", "status", "header", "snapshot", "list", "slab",
+        ],
+    ),
     ("netpoll", &["op", "sqe", "probe", "ring"]),
     ("io", &["op", "fd"]),
     ("net", &["tcp"]),
-    ("debug", &["env", "goroutines", "schedtrace"]),
+    (
+        "debug",
+        &[
+            "env",
+            "stack",
+            "goroutines",
+            "schedtrace",
+            "dump",
+            "sigquit",
+        ],
+    ),
     (
         "sys",
         &[
-            "errno", "clock", "affinity", "futex", "mmap", "sched", "signal", "socket", "uring",
+            "errno", "clock", "affinity", "futex", "mmap", "modules", "sched", "signal", "socket",
+            "uring",
         ],
     ),
     (
@@ -137,6 +154,8 @@ const DOORS: &[(&str, &[&str])] = &[
     ),
     ("hwloc2", &["topology/src/hwloc.rs"]),
     ("core_affinity", &["src/sys/affinity.rs"]),
+    ("framehop", &["src/debug/stack.rs"]),
+    ("backtrace", &["src/debug/stack.rs"]),
     ("crossbeam_deque", &["src/sched/offload.rs"]),
     ("socket2", &["src/io/fd.rs", "src/net/tcp.rs"]),
     // What the thread runs, and in debug builds which locks it holds.
@@ -157,10 +176,12 @@ const LIBC: &[&str] = &[
 
 /// Where unsafe code is allowed.
 const UNSAFE: &[&str] = &[
+    "src/debug/stack.rs",
     "src/g/coro.rs",
     "src/g/header.rs",
     "src/g/list.rs",
     "src/g/slab.rs",
+    "src/g/snapshot.rs",
     "src/g/stack.rs",
     "src/io/fd.rs",
     "src/io/op.rs",
@@ -171,6 +192,7 @@ const UNSAFE: &[&str] = &[
     "src/sched/completion.rs",
     "src/sched/current.rs",
     "src/sched/handoff.rs",
+    "src/sched/hold.rs",
     "src/sched/m.rs",
     "src/sched/offload.rs",
     "src/sched/p.rs",
@@ -186,6 +208,7 @@ const UNSAFE: &[&str] = &[
     "src/sys/errno.rs",
     "src/sys/futex.rs",
     "src/sys/mmap.rs",
+    "src/sys/modules.rs",
     "src/sys/sched.rs",
     "src/sys/signal.rs",
     "src/sys/socket.rs",

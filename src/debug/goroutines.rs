@@ -14,6 +14,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::stack::{self, Frame};
 use crate::g::header::GRef;
 use crate::g::slab;
 use crate::g::status::{Kind, Reason, Snapshot};
@@ -58,6 +59,12 @@ pub struct Goroutine {
     pub p: Option<usize>,
     /// The thread (M) that it runs on.
     pub m: Option<u64>,
+    /// The NUMA node that its stack lies on, by the kernel's number. In a dump, of a
+    /// parked goroutine.
+    pub node: Option<u32>,
+    /// What is on its stack, the innermost call first, with the runtime's own functions.
+    /// In a dump, of a parked goroutine, with the feature `backtrace`.
+    pub stack: Vec<Frame>,
 }
 
 impl Goroutine {
@@ -72,20 +79,36 @@ impl Goroutine {
             (State::Blocked, _) => "blocking",
         }
     }
+
+    /// The part of [`Goroutine::stack`] that is not the runtime's: from the call that the
+    /// goroutine waits in to the function that it was spawned with.
+    #[must_use]
+    pub fn frames(&self) -> &[Frame] {
+        stack::own_frames(&self.stack)
+    }
 }
 
 impl fmt::Display for Goroutine {
-    /// The first line of its entry in a dump: `goroutine 18 [sleep, 5 minutes]`.
+    /// The first line of its entry in a dump, up to the colon:
+    /// `goroutine 18 [sleep, 5 minutes, node 0, name "worker"]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "goroutine {}", self.id)?;
-        if let Some(name) = &self.name {
-            write!(f, " '{name}'")?;
-        }
-        write!(f, " [{}", self.status())?;
+        write!(f, "goroutine {} [{}", self.id, self.status())?;
         match self.waiting.as_secs() / 60 {
             0 => {}
             1 => f.write_str(", 1 minute")?,
             n => write!(f, ", {n} minutes")?,
+        }
+        if let Some(p) = self.p {
+            write!(f, ", P{p}")?;
+        }
+        if let Some(m) = self.m {
+            write!(f, ", M{m}")?;
+        }
+        if let Some(node) = self.node {
+            write!(f, ", node {node}")?;
+        }
+        if let Some(name) = &self.name {
+            write!(f, ", name {name:?}")?;
         }
         f.write_str("]")
     }
@@ -168,7 +191,10 @@ fn running(sched: &Sched) -> Vec<Running> {
 }
 
 fn describe(g: GRef, status: Snapshot, running: &[Running]) -> Option<Goroutine> {
+    let on = running.iter().find(|r| r.g == g);
     let state = match status.kind() {
+        // Its P was taken, as it did not come to the runtime for long.
+        Kind::Running if on.is_some_and(|r| r.p.is_none()) => State::Blocked,
         Kind::New | Kind::Runnable => State::Runnable,
         Kind::Running => State::Running,
         Kind::Blocked => State::Blocked,
@@ -176,9 +202,8 @@ fn describe(g: GRef, status: Snapshot, running: &[Running]) -> Option<Goroutine>
         Kind::Free | Kind::Dead => return None,
     };
     let waits = state == State::Waiting;
-    let on = running
-        .iter()
-        .find(|r| r.g == g && !waits && state != State::Runnable);
+    // Read a moment before the status: it may have gone on.
+    let on = on.filter(|_| matches!(state, State::Running | State::Blocked));
     Some(Goroutine {
         id: g.id(),
         parent: g.parent(),
@@ -193,6 +218,8 @@ fn describe(g: GRef, status: Snapshot, running: &[Running]) -> Option<Goroutine>
         spawned_at: g.site()?,
         p: on.and_then(|r| r.p),
         m: on.map(|r| r.m),
+        node: None,
+        stack: Vec::new(),
     })
 }
 

@@ -2,7 +2,12 @@
 //! goroutines with their stacks. docs/OBSERVABILITY.md is the guide.
 
 pub(crate) mod env;
+pub(crate) mod stack;
 pub(crate) mod goroutines;
 pub(crate) mod schedtrace;
+pub(crate) mod dump;
+pub(crate) mod sigquit;
 
+pub use dump::Dump;
 pub use goroutines::{Goroutine, State};
+pub use stack::Frame;

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::coro::{Coro, Out};
 use super::slab;
+use super::stack;
 use super::status::{Status, Token};
 
 /// Bytes of a [`Header`]; the payload begins here. 160, but for builds with a sanitizer
@@ -219,6 +220,14 @@ impl GRef {
 
     pub(crate) fn set_queued_at(self, stamp: u32) {
         self.header().queued_at.store(stamp, Ordering::Relaxed);
+    }
+
+    /// The addresses of its stack in use, guard excluded; `None` before it has one.
+    ///
+    /// For whoever keeps the goroutine from running, or is it.
+    pub(crate) fn stack_span(self) -> Option<std::ops::Range<usize>> {
+        let out = self.out().addr();
+        (out != 0).then(|| stack::span_of(out, self.stack_bytes()))
     }
 
     /// Whether it has never run.

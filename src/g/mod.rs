@@ -23,4 +23,5 @@ pub(crate) mod stack;
 pub(crate) mod coro;
 pub(crate) mod slab;
 pub(crate) mod header;
+pub(crate) mod snapshot;
 pub(crate) mod list;

@@ -27,6 +27,7 @@
 
 use std::io;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::lock::{Lock, Rank};
@@ -42,6 +43,7 @@ pub(crate) const MIN_STACK_BYTES: usize = 16 * 1024;
 /// The largest stack a goroutine may ask for.
 pub(crate) const MAX_STACK_BYTES: usize = 1 << 32;
 
+pub(crate) const PAGE_BYTES: usize = 4096;
 const COLOURS: usize = 16;
 const COLOUR_BYTES: usize = 64;
 const SLOTS_PER_ARENA: usize = 256;
@@ -88,6 +90,17 @@ const MAX_NODE_TAG: usize = 0x3ff;
 /// The smallest class that holds `bytes`, or `None` for a mapping of its own.
 pub(crate) fn class_for(bytes: usize) -> Option<usize> {
     CLASSES.iter().position(|&c| c >= bytes)
+}
+
+/// The usable addresses of the stack of a goroutine that asked for `stack_bytes`, from
+/// the address of its way out: that lies in the top page, whatever the colour.
+pub(crate) fn span_of(way_out: usize, stack_bytes: usize) -> Range<usize> {
+    let bytes = match class_for(stack_bytes) {
+        Some(class) => CLASSES[class],
+        None => stack_bytes.next_multiple_of(PAGE_BYTES),
+    };
+    let top = (way_out | (PAGE_BYTES - 1)) + 1;
+    top - bytes + PAGE_BYTES..way_out
 }
 
 #[derive(Debug, Default)]

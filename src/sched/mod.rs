@@ -50,6 +50,7 @@ pub(crate) mod find;
 pub(crate) mod run;
 pub(crate) mod offload;
 pub(crate) mod cancel;
+pub(crate) mod hold;
 pub(crate) mod watch;
 pub(crate) mod sysmon;
 pub(crate) mod fault;

@@ -3,8 +3,10 @@
 
 use std::io;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::errno::cvt;
+use super::futex;
 use super::mmap;
 
 /// Bytes of an M's signal stack: the report formats numbers, nothing more, but
@@ -123,4 +125,94 @@ extern "C" fn on_fault(
 pub(crate) fn write_stderr(bytes: &[u8]) {
     // SAFETY: write is async-signal-safe and the slice is valid; a failure cannot be told anyone.
     unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
+}
+
+/// How many SIGQUITs have come: the word that [`wait_for_quit`] sleeps on.
+/// Ordering: relaxed, a count.
+static QUITS: AtomicU32 = AtomicU32::new(0);
+
+/// What SIGQUIT did before.
+static BEFORE_QUIT: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// What is to follow when a SIGQUIT has been seen to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterQuit {
+    /// The signal would have ended the process.
+    Exit,
+    /// It was ignored, or a handler was there, which has run now.
+    GoOn,
+}
+
+extern "C" fn on_quit(_: libc::c_int) {
+    let errno = super::errno::location();
+    // SAFETY: the address is that of the calling thread's errno.
+    let before = unsafe { *errno };
+    QUITS.fetch_add(1, Ordering::Relaxed);
+    futex::wake_one(&raw const QUITS);
+    // SAFETY: as above. The code that was interrupted may be about to read it.
+    unsafe { *errno = before };
+}
+
+fn quit_action() -> libc::sigaction {
+    // SAFETY: an all-zero sigaction is valid; the fields that matter are set below.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = on_quit as *const () as usize;
+    action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
+    action
+}
+
+fn set_quit_action(action: &libc::sigaction) -> libc::sigaction {
+    // SAFETY: an all-zero sigaction is a valid place for the old value.
+    let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: both places are valid, and `on_quit` does only what a handler may.
+    unsafe { libc::sigaction(libc::SIGQUIT, action, &mut before) };
+    before
+}
+
+/// Installs the process's SIGQUIT handler, once.
+pub(crate) fn install_quit_handler() {
+    BEFORE_QUIT.get_or_init(|| set_quit_action(&quit_action()));
+}
+
+/// Sleeps until more SIGQUITs than `seen` have come, and gives their number.
+pub(crate) fn wait_for_quit(seen: u32) -> u32 {
+    loop {
+        let n = QUITS.load(Ordering::Relaxed);
+        if n != seen {
+            return n;
+        }
+        futex::wait(&QUITS, seen, super::clock::NEVER);
+    }
+}
+
+/// Gives the signal to the handler that was there before, on the calling thread, or
+/// says what its default is.
+pub(crate) fn after_quit() -> AfterQuit {
+    let Some(before) = BEFORE_QUIT.get() else {
+        return AfterQuit::GoOn;
+    };
+    match before.sa_sigaction {
+        libc::SIG_DFL => AfterQuit::Exit,
+        libc::SIG_IGN => AfterQuit::GoOn,
+        _ => {
+            let ours = set_quit_action(before);
+            // SAFETY: the set is made valid before it is used, and the mask is this thread's own.
+            unsafe {
+                let mut set: libc::sigset_t = std::mem::zeroed();
+                libc::sigemptyset(&mut set);
+                libc::sigaddset(&mut set, libc::SIGQUIT);
+                libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+                // Delivered to this thread before the call returns.
+                libc::raise(libc::SIGQUIT);
+            }
+            set_quit_action(&ours);
+            AfterQuit::GoOn
+        }
+    }
+}
+
+/// Ends the process at once.
+pub(crate) fn exit_now(status: i32) -> ! {
+    // SAFETY: ends the process without running anything.
+    unsafe { libc::_exit(status) }
 }
