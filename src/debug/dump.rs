@@ -82,8 +82,7 @@ impl fmt::Display for Dump {
 /// A goroutine's part of a dump.
 fn entry(f: &mut fmt::Formatter<'_>, g: &Goroutine) -> fmt::Result {
     writeln!(f, "{g}:")?;
-    let frames = g.frames();
-    for frame in frames {
+    for frame in stack::shown_frames(&g.stack) {
         writeln!(f, "{frame}")?;
     }
     match g.state {
@@ -91,7 +90,7 @@ fn entry(f: &mut fmt::Formatter<'_>, g: &Goroutine) -> fmt::Result {
             writeln!(f, "\tgoroutine running on a thread; stack unavailable")?;
         }
         State::Runnable => writeln!(f, "\tgoroutine in a queue; stack unavailable")?,
-        State::Waiting if frames.is_empty() && cfg!(feature = "backtrace") => {
+        State::Waiting if g.stack.is_empty() && cfg!(feature = "backtrace") => {
             writeln!(f, "\tgoroutine went on just then; stack unavailable")?;
         }
         State::Waiting => {}

@@ -27,7 +27,7 @@ impl fmt::Display for Frame {
     /// Two lines, as in Go's dumps: the function, and where.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.function {
-            Some(name) => write!(f, "{name}")?,
+            Some(name) => f.write_str(without_types(name))?,
             None => write!(f, "{:#x}", self.address)?,
         }
         if let (Some(file), Some(line)) = (&self.file, self.line) {
@@ -37,52 +37,100 @@ impl fmt::Display for Frame {
     }
 }
 
-/// Whose functions are the runtime's own: above what the goroutine called, and below
-/// what it was spawned with.
-fn is_above(name: &str) -> bool {
-    [
-        "corosensei::",
-        "windlass::sched::",
-        "windlass::g::",
-        "windlass::io::op::",
-    ]
-    .iter()
-    .any(|prefix| name.trim_start_matches('<').starts_with(prefix))
-}
+/// Where this crate's sources were when it was built. Of an inlined function there is no
+/// more than the last part of its name, so files tell better whose it is.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
 
-fn is_root(name: &str) -> bool {
-    name.contains("windlass::g::header::")
-}
+impl Frame {
+    fn is_of(&self, functions: &[&str], files: &[&str]) -> bool {
+        let name = self.function.as_deref().unwrap_or("");
+        let name = name.trim_start_matches('<');
+        let file = self.file.as_deref().unwrap_or("");
+        functions.iter().any(|f| name.starts_with(f)) || files.iter().any(|f| file.contains(f))
+    }
 
-/// What lies between the root and the goroutine's function: the catching of its panic.
-fn is_below(name: &str) -> bool {
-    let name = name.trim_start_matches('<');
-    [
-        "std::panic",
-        "core::panic::",
-        "core::ops::function::",
-        "__rust_try",
-    ]
-    .iter()
-    .any(|prefix| name.starts_with(prefix))
+    /// A file of this crate.
+    fn is_in(&self, files: &[&str]) -> bool {
+        let file = self.file.as_deref().and_then(|f| f.strip_prefix(SOURCES));
+        file.is_some_and(|file| files.iter().any(|f| file.starts_with(f)))
+    }
+
+    /// Of the runtime's own, above what the goroutine called.
+    fn is_above(&self) -> bool {
+        self.is_of(
+            &[
+                "corosensei::",
+                "windlass::sched::",
+                "windlass::g::",
+                "windlass::io::op::",
+            ],
+            &["/corosensei-"],
+        ) || self.is_in(&["sched/", "g/", "io/op.rs"])
+    }
+
+    /// Below what it was spawned with.
+    fn is_root(&self) -> bool {
+        self.is_of(&["windlass::g::header::"], &[]) || self.is_in(&["g/header.rs"])
+    }
+
+    /// Catches panics, or calls a closure: of no interest wherever it stands.
+    fn is_plumbing(&self) -> bool {
+        self.is_of(
+            &[
+                "std::panic",
+                "core::panic::",
+                "core::ops::function::",
+                "__rust_try",
+            ],
+            &[
+                "/library/std/src/panic",
+                "/library/core/src/panic/",
+                "/library/core/src/ops/function.rs",
+            ],
+        )
+    }
 }
 
 /// The frames between the runtime's: what the goroutine called, down to its own function.
 pub(crate) fn own_frames(frames: &[Frame]) -> &[Frame] {
-    let named = |f: &Frame, what: fn(&str) -> bool| f.function.as_deref().is_some_and(what);
     let begin = frames
         .iter()
-        .position(|f| !named(f, is_above))
+        .position(|f| !f.is_above())
         .unwrap_or(frames.len());
     let frames = &frames[begin..];
-    let Some(root) = frames.iter().position(|f| named(f, is_root)) else {
+    let Some(root) = frames.iter().position(Frame::is_root) else {
         return frames;
     };
     let end = frames[..root]
         .iter()
-        .rposition(|f| !named(f, is_below))
+        .rposition(|f| !f.is_plumbing())
         .map_or(root, |last| last + 1);
     &frames[..end]
+}
+
+/// Those of [`own_frames`] that a reader wants to see.
+pub(crate) fn shown_frames(frames: &[Frame]) -> impl Iterator<Item = &Frame> {
+    own_frames(frames).iter().filter(|f| !f.is_plumbing())
+}
+
+/// A function's name without the types that it was made for.
+fn without_types(name: &str) -> &str {
+    if !name.ends_with('>') {
+        return name;
+    }
+    let mut depth = 0;
+    for (at, c) in name.char_indices().rev() {
+        match c {
+            // Not the arrow of a function's type.
+            '>' if !name[..at].ends_with('-') => depth += 1,
+            '<' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 && c == '<' {
+            return if at == 0 { name } else { &name[..at] };
+        }
+    }
+    name
 }
 
 #[cfg(feature = "backtrace")]
@@ -274,5 +322,56 @@ mod tests {
         let all = frames(&["windlass::sched::park::park", "app::work"]);
         assert_eq!(own_frames(&all), &all[1..]);
         assert_eq!(own_frames(&[]), &[]);
+    }
+
+    #[test]
+    fn inlined_functions_are_known_by_their_files() {
+        let mut all = frames(&[
+            "switch_out",
+            "sleep",
+            "{closure#0}",
+            "catch_unwind<T>",
+            "run",
+        ]);
+        let files = [
+            format!("{SOURCES}sched/handoff.rs"),
+            format!("{SOURCES}task.rs"),
+            "/app/src/main.rs".to_owned(),
+            "/rustc/1/library/std/src/panic.rs".to_owned(),
+            format!("{SOURCES}g/header.rs"),
+        ];
+        for (frame, file) in all.iter_mut().zip(&files) {
+            frame.file = Some(file.as_str().into());
+        }
+        assert_eq!(own_frames(&all), &all[1..3]);
+    }
+
+    #[test]
+    fn plumbing_is_not_shown() {
+        let all = frames(&["app::inner", "std::panicking::catch_unwind", "app::outer"]);
+        let shown: Vec<_> = shown_frames(&all)
+            .map(|f| f.function.as_deref().unwrap())
+            .collect();
+        assert_eq!(shown, ["app::inner", "app::outer"]);
+    }
+
+    #[test]
+    fn names_are_short() {
+        for (name, short) in [
+            ("app::work", "app::work"),
+            (
+                "scope<app::load::{closure#0}, core::result::Result<A, B>>",
+                "scope",
+            ),
+            ("call<fn(usize) -> bool>", "call"),
+            (
+                "<T as core::fmt::Debug>::fmt",
+                "<T as core::fmt::Debug>::fmt",
+            ),
+            ("<T>", "<T>"),
+            ("a>", "a>"),
+        ] {
+            assert_eq!(without_types(name), short);
+        }
     }
 }
