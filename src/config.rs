@@ -13,6 +13,12 @@ pub(crate) const DEFAULT_STACK_BYTES: usize = 256 * 1024;
 /// Go's limit on threads.
 pub(crate) const DEFAULT_MAX_THREADS: usize = 10_000;
 
+/// The log of a P, for an execution trace: 170,000 events. Memory that is not written is
+/// not used.
+pub(crate) const DEFAULT_TRACE_BYTES: usize = 4 * 1024 * 1024;
+
+const MAX_TRACE_BYTES: usize = 1 << 30;
+
 /// Everything a runtime is built from.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
@@ -27,6 +33,9 @@ pub(crate) struct Config {
     pub(crate) schedtrace: Option<Duration>,
     pub(crate) scheddetail: bool,
     pub(crate) dump_on_sigquit: bool,
+    /// How large the log of a P is, and whether it is written all the time.
+    pub(crate) trace_bytes: usize,
+    pub(crate) flight_recorder: bool,
 }
 
 impl Default for Config {
@@ -42,6 +51,8 @@ impl Default for Config {
             schedtrace: None,
             scheddetail: false,
             dump_on_sigquit: false,
+            trace_bytes: DEFAULT_TRACE_BYTES,
+            flight_recorder: false,
         }
     }
 }
@@ -67,6 +78,12 @@ impl Config {
             return Err(invalid(
                 "max_threads(0): a runtime needs at least one thread",
             ));
+        }
+        if !(1..=MAX_TRACE_BYTES).contains(&self.trace_bytes) {
+            return Err(invalid(&format!(
+                "flight_recorder({}): choose between 1 and {MAX_TRACE_BYTES} bytes",
+                self.trace_bytes
+            )));
         }
         if self.name.contains('\0') {
             return Err(invalid("name: a thread name cannot hold a zero byte"));

@@ -12,6 +12,7 @@ use windlass_topology::{Plan, Request, Source, Topology, default_processors, pla
 
 use crate::config::Config;
 use crate::debug::dump::Dump;
+use crate::debug::trace::{self, Trace};
 use crate::debug::{env, schedtrace, sigquit};
 use crate::g::header;
 use crate::g::stack::StackPool;
@@ -119,6 +120,17 @@ impl Builder {
         self
     }
 
+    /// Keeps what has happened lately on every P, in up to `bytes` of memory for each, to be
+    /// written when it is wanted: [`Runtime::write_flight_record`]. An event takes 24 bytes,
+    /// and a goroutine that waits and is woken makes three. At most 1 GiB.
+    ///
+    /// `bytes` is also the size of the logs that [`Runtime::trace`] uses (4 MiB if not set).
+    pub fn flight_recorder(mut self, bytes: usize) -> Builder {
+        self.config.trace_bytes = bytes;
+        self.config.flight_recorder = true;
+        self
+    }
+
     /// Uses a given machine instead of looking at this one. Threads are pinned only
     /// if it is this machine.
     pub fn topology(mut self, topology: Topology) -> Builder {
@@ -190,6 +202,9 @@ impl Builder {
         let sched = make_sched(self.config, &topology, &plan)?;
         let first = sched.watch.set(watch);
         debug_assert!(first.is_ok(), "a scheduler is watched from its beginning");
+        if sched.config.flight_recorder {
+            sched.start_tracing();
+        }
         signal::install_fault_handler(fault::report);
         if wants_sigquit {
             sigquit::register(&sched)?;
@@ -350,6 +365,60 @@ impl Runtime {
     #[must_use]
     pub fn dump(&self) -> Dump {
         Dump::take(&self.sched)
+    }
+
+    /// Takes an execution trace for `duration` and writes it in the format of Chrome's
+    /// trace events, which ui.perfetto.dev opens: [`debug::Trace`](crate::debug::Trace)
+    /// tells more.
+    ///
+    /// # Blocking
+    ///
+    /// Parks the goroutine, or blocks the thread, for `duration`; then writes, which
+    /// blocks as `writer` does.
+    ///
+    /// # Errors
+    ///
+    /// The writer's.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// let mut json = Vec::new();
+    /// let handle = rt.handle();
+    /// rt.run(|| handle.trace(std::time::Duration::from_millis(5), &mut json))?;
+    /// assert!(json.starts_with(b"{"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn trace(&self, duration: Duration, writer: impl io::Write) -> io::Result<()> {
+        trace::take(&self.sched, duration, writer)
+    }
+
+    /// Begins an execution trace, which ends when what this gives is dropped.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    pub fn start_trace(&self) -> Trace {
+        Trace::start(&self.sched)
+    }
+
+    /// Writes what the flight recorder has ([`Builder::flight_recorder`]), as
+    /// [`trace`](Self::trace) does. It goes on recording.
+    ///
+    /// # Blocking
+    ///
+    /// As `writer` does.
+    ///
+    /// # Errors
+    ///
+    /// The writer's; `Unsupported` if there is no flight recorder.
+    pub fn write_flight_record(&self, writer: impl io::Write) -> io::Result<()> {
+        if !self.sched.config.flight_recorder {
+            return Err(trace::no_recorder());
+        }
+        trace::write(&self.sched, 0, writer)
     }
 
     /// The machine that the runtime was planned for.
@@ -573,6 +642,44 @@ impl Handle {
     #[must_use]
     pub fn metrics(&self) -> RuntimeMetrics {
         RuntimeMetrics::of(&self.sched)
+    }
+
+    /// Takes an execution trace: see [`Runtime::trace`].
+    ///
+    /// # Blocking
+    ///
+    /// As there.
+    ///
+    /// # Errors
+    ///
+    /// The writer's.
+    pub fn trace(&self, duration: Duration, writer: impl io::Write) -> io::Result<()> {
+        trace::take(&self.sched, duration, writer)
+    }
+
+    /// Begins an execution trace: see [`Runtime::start_trace`].
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    pub fn start_trace(&self) -> Trace {
+        Trace::start(&self.sched)
+    }
+
+    /// Writes what the flight recorder has: see [`Runtime::write_flight_record`].
+    ///
+    /// # Blocking
+    ///
+    /// As `writer` does.
+    ///
+    /// # Errors
+    ///
+    /// The writer's; `Unsupported` if there is no flight recorder.
+    pub fn write_flight_record(&self, writer: impl io::Write) -> io::Result<()> {
+        if !self.sched.config.flight_recorder {
+            return Err(trace::no_recorder());
+        }
+        trace::write(&self.sched, 0, writer)
     }
 
     /// All goroutines: see [`Runtime::dump`].

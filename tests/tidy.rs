@@ -40,6 +40,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "m",
             "state",
             "current",
+            "trace",
             "count",
             "handoff",
             "wake",
@@ -75,6 +76,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "schedtrace",
             "dump",
             "sigquit",
+            "trace",
         ],
     ),
     (
@@ -86,7 +88,14 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ),
     (
         "util",
-        &["bitset", "counter", "histogram", "padded", "random"],
+        &[
+            "bitset",
+            "counter",
+            "histogram",
+            "event_log",
+            "padded",
+            "random",
+        ],
     ),
 ];
 
@@ -110,6 +119,12 @@ const FOLDER_EXCEPTIONS: &[(&str, &str, &str)] = &[
         "sched/state",
         "sched/offload",
         "the scheduler owns the pool of spare threads",
+    ),
+    ("sched/p", "sched/trace", "a P owns the log of its events"),
+    (
+        "sched/state",
+        "sched/trace",
+        "the scheduler owns the log of what happens on no P",
     ),
     (
         "sched/state",
@@ -214,6 +229,7 @@ const UNSAFE: &[&str] = &[
     "src/sys/socket.rs",
     "src/sys/uring.rs",
     "src/task.rs",
+    "src/util/event_log.rs",
     "topology/src/affinity.rs",
     "topology/src/hwloc.rs",
 ];

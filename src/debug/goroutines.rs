@@ -115,7 +115,7 @@ impl fmt::Display for Goroutine {
 }
 
 /// What a wait is called: Go's words for what Go has.
-fn reason_text(reason: Reason) -> Option<&'static str> {
+pub(crate) fn reason_text(reason: Reason) -> Option<&'static str> {
     Some(match reason {
         Reason::None => return None,
         Reason::Park => "park",

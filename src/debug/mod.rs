@@ -7,7 +7,9 @@ pub(crate) mod goroutines;
 pub(crate) mod schedtrace;
 pub(crate) mod dump;
 pub(crate) mod sigquit;
+pub(crate) mod trace;
 
 pub use dump::Dump;
 pub use goroutines::{Goroutine, State};
 pub use stack::Frame;
+pub use trace::Trace;

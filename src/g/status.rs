@@ -109,6 +109,14 @@ impl Reason {
         Reason::Future,
     ];
 
+    /// The reason with a number.
+    pub(crate) fn of(number: u8) -> Reason {
+        Reason::ALL
+            .get(usize::from(number))
+            .copied()
+            .unwrap_or(Reason::None)
+    }
+
     /// Whether taking the wake token is all it takes to cut the wait short. An operation
     /// must be cancelled in the kernel first, and the others are never cut short.
     pub(crate) fn ends_by_token(self) -> bool {
@@ -158,10 +166,7 @@ impl Snapshot {
     }
 
     pub(crate) fn reason(self) -> Reason {
-        Reason::ALL
-            .get(((self.0 >> 8) & 0xff) as usize)
-            .copied()
-            .unwrap_or(Reason::None)
+        Reason::of((self.0 >> 8) as u8)
     }
 
     /// For a waiting G: about how long before `now_ns` the wait began.

@@ -11,7 +11,9 @@
 
 use super::m::M;
 use super::p::P;
+use super::trace::Kind;
 use crate::g::header::GRef;
+use crate::g::status::Reason;
 use crate::sys::clock;
 
 /// No gap is being measured; the next look begins one; the next look ends it.
@@ -70,6 +72,7 @@ impl P {
 
     /// Its M is about to sleep.
     pub(crate) fn count_asleep(&self) {
+        self.trace_if(Kind::Sleep);
         let stats = &self.stats;
         stats.idles.add(1);
         if self.local.woken_at.replace(u64::MAX) == stats.dispatches.get() {
@@ -82,6 +85,7 @@ impl P {
 
     /// Its M is awake again.
     pub(crate) fn count_awake(&self) {
+        self.trace_if(Kind::Awake);
         let stats = &self.stats;
         let since_ns = stats.asleep_since_ns.get();
         stats.idle_ns.add(clock::now_ns().saturating_sub(since_ns));
@@ -95,10 +99,16 @@ impl P {
     }
 }
 
-/// A stamped goroutine has come to run.
+/// A goroutine comes to run that is stamped, or while events are wanted.
 #[cold]
 #[inline(never)]
-pub(crate) fn delay(m: &M, g: GRef) {
+pub(crate) fn dispatch(m: &M, g: GRef) {
+    if m.p().is_traced() {
+        m.p().trace(Kind::Start, Reason::None, 0, g.id());
+    }
+    if !g.status.is_stamped() {
+        return;
+    }
     let waited = stamp_of(clock::now_ns()).wrapping_sub(g.queued_at());
     // Two clocks' readings of one moment may differ.
     let waited = if waited > u32::MAX / 2 { 0 } else { waited };

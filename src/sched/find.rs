@@ -14,10 +14,12 @@ use super::m::M;
 use super::p::P;
 use super::state::Phase;
 use super::steal;
+use super::trace::Kind;
 use super::wake;
 use crate::config::{FLUSH_AFTER_NS, RUNNEXT_SLICE_NS};
 use crate::g::header::GRef;
 use crate::g::list::GList;
+use crate::g::status::Reason;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::futex;
 
@@ -153,7 +155,10 @@ fn look_at_ring(m: &M, p: &P) {
 #[inline(never)]
 fn reap(m: &M, p: &P) {
     let mut ready = GList::new();
-    p.ring.reap(&mut ready);
+    let n = p.ring.reap(&mut ready);
+    if p.is_traced() {
+        p.trace(Kind::Ring, Reason::None, n as u32, 0);
+    }
     wake::ready_all(m, ready);
 }
 
@@ -178,6 +183,7 @@ fn find_dry(m: &M, p: &P) -> Dry {
     if sched.phase() == Phase::Stopping {
         return Dry::Stop;
     }
+    p.trace_if(Kind::Dry);
     let now_ns = clock::now_ns();
     p.local.now_ns.set(now_ns);
     p.local.budget.set(0);

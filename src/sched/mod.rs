@@ -39,6 +39,7 @@ pub(crate) mod p;
 pub(crate) mod m;
 pub(crate) mod state;
 pub(crate) mod current;
+pub(crate) mod trace;
 pub(crate) mod count;
 pub(crate) mod wake;
 pub(crate) mod handoff;

@@ -12,6 +12,7 @@ use windlass_topology::LevelKind;
 use super::idle::Word;
 use super::m::M;
 use super::runq::RunQueue;
+use super::trace::PLog;
 use crate::g::header::{self, GRef};
 use crate::g::slab;
 use crate::g::stack::{self, Stack, StackPool};
@@ -103,6 +104,9 @@ pub(crate) struct Local {
     /// For the counts of `sched::count`: ticks, the gap being measured, whether the M slept
     /// since the last tick, dispatches when it was last woken.
     pub(crate) ticks: Cell<u8>,
+    /// Whether events are wanted: see `trace`. Ordering: relaxed; set by others, a little
+    /// late is early enough.
+    pub(crate) traced: AtomicU32,
     pub(crate) gap: Cell<u8>,
     pub(crate) gap_from_ns: Cell<u64>,
     pub(crate) slept: Cell<bool>,
@@ -137,6 +141,7 @@ pub(crate) struct P {
     /// Counts blocking sections. Ordering: relaxed; sysmon compares two readings.
     pub(crate) syscalltick: AtomicU32,
     pub(crate) taken: Taken,
+    pub(crate) log: PLog,
 
     pub(crate) ring: Padded<Ring>,
     pub(crate) local: Padded<Local>,
@@ -173,6 +178,7 @@ impl P {
             syscall: AtomicU64::new(0),
             syscalltick: AtomicU32::new(0),
             taken: Taken::default(),
+            log: PLog::new(),
             ring: Padded(ring),
             local: Padded(Local {
                 budget: Cell::new(0),
@@ -182,6 +188,7 @@ impl P {
                 now_ns: CoarseTime::default(),
                 slice_start_ns: Cell::new(0),
                 ticks: Cell::new(0),
+                traced: AtomicU32::new(0),
                 gap: Cell::new(0),
                 gap_from_ns: Cell::new(0),
                 slept: Cell::new(false),

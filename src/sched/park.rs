@@ -28,6 +28,7 @@ use super::current;
 use super::handoff::Section;
 use super::m::{BLOCKING, M};
 use super::state::Phase;
+use super::trace::Kind;
 use super::wake;
 use crate::g::coro::Switch;
 use crate::g::header::GRef;
@@ -176,8 +177,23 @@ unsafe fn commit_typed<F: FnOnce(GRef, WaitId, &M) -> bool>(
 pub(crate) unsafe fn commit(record: NonNull<Record>, g: GRef, m: &M) -> bool {
     // SAFETY: by this function's contract the record lies on the stack of `g`.
     let f = unsafe { record.as_ref().commit };
+    if m.p().is_traced() {
+        // SAFETY: as above.
+        unsafe { trace_park(record, m) };
+    }
     // SAFETY: as above.
     unsafe { f(record, g, m) }
+}
+
+/// # Safety
+///
+/// As [`commit`].
+#[cold]
+#[inline(never)]
+unsafe fn trace_park(record: NonNull<Record>, m: &M) {
+    // SAFETY: by this function's contract the record lies on a stack at rest.
+    let reason = unsafe { record.as_ref().reason };
+    m.p().trace(Kind::Park, reason, 0, 0);
 }
 
 /// Lets the goroutine sleep until `deadline_ns`.

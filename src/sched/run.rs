@@ -13,6 +13,7 @@ use super::p::P;
 use super::park::{self, Cancelled};
 use super::spawn;
 use super::state::{Phase, Sched};
+use super::trace::Kind;
 use super::wake;
 use crate::g::coro::{Coro, Switch};
 use crate::g::header::{self, GRef};
@@ -105,6 +106,7 @@ impl Drop for AbortOnUnwind {
 }
 
 /// Runs goroutines while this M has its P. `false` when the run is over.
+#[inline(never)]
 fn schedule(m: &M) -> bool {
     while m.has_p() {
         let Some(g) = find(m) else {
@@ -119,6 +121,10 @@ fn schedule(m: &M) -> bool {
 
 /// Gets the P that was handed to this M, or sleeps as a spare until one is.
 /// `false` when the run is over.
+///
+/// Out of line: it would take registers from the loop that runs goroutines.
+#[cold]
+#[inline(never)]
 fn acquire(m: &M) -> bool {
     loop {
         let p = m.next_p.swap(std::ptr::null_mut(), Ordering::AcqRel);
@@ -159,8 +165,8 @@ pub(crate) fn take_p(m: &M, p: &P) {
 #[inline(always)]
 fn execute(m: &M, g: GRef) {
     m.p().stats.dispatches.add(1);
-    if g.status.is_stamped() {
-        count::delay(m, g);
+    if g.status.is_stamped() || m.p().is_traced() {
+        count::dispatch(m, g);
     }
     // SAFETY: `g` was taken from a queue, so it is this M's.
     if unsafe { g.coro() }.is_none() && !bind_stack(m, g) {
@@ -247,6 +253,7 @@ fn finish(m: &M, g: GRef) {
     g.status.set_dead();
     // SAFETY: the goroutine has ended; its coroutine is this M's.
     let coro = unsafe { g.coro() }.take().expect("it ran");
+    p.trace_if(Kind::End);
     p.give_stack(coro.into_stack(), &m.sched().nodes);
     p.stats.finished.add(1);
     spawn::release_on_m(g, m);
@@ -280,5 +287,6 @@ fn lost_p(m: &M, g: GRef) {
         m.demoted.store(false, Ordering::Relaxed);
     }
     g.status.set_runnable();
+    sched.trace_other(Kind::Lost, None, Some(g));
     sched.inject(g);
 }

@@ -9,6 +9,7 @@ use super::idle::IdleSet;
 use super::m::{M, Note};
 use super::offload::Offload;
 use super::p::P;
+use super::trace::Tracing;
 use super::watch::Watch;
 use crate::config::Config;
 use crate::g::stack::StackPool;
@@ -103,6 +104,7 @@ pub(crate) struct Sched {
     pub(crate) retakes: AtomicU64,
     pub(crate) handoffs: AtomicU64,
     pub(crate) warned_threads: AtomicBool,
+    pub(crate) tracing: Tracing,
     /// What sysmon does for those who look on; set when the runtime is built.
     pub(crate) watch: OnceLock<Watch>,
 }
@@ -121,6 +123,7 @@ impl Sched {
         ps: Vec<P>,
         membarrier: bool,
     ) -> Arc<Sched> {
+        let tracing = Tracing::new(config.trace_bytes);
         Arc::new(Sched {
             config,
             pin,
@@ -139,6 +142,7 @@ impl Sched {
             retakes: AtomicU64::new(0),
             handoffs: AtomicU64::new(0),
             warned_threads: AtomicBool::new(false),
+            tracing,
             watch: OnceLock::new(),
         })
     }

@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering;
 use super::m::M;
 use super::p::P;
 use super::state::{Phase, Sched};
+use super::trace::Kind;
 use super::watch::Watch;
 use crate::config::HOG_AFTER;
 use crate::sys::clock::{self, NEVER};
@@ -200,6 +201,7 @@ impl Sysmon<'_> {
         let wanted = p.has_work() || sched.node_of(p).queue.len() > 0;
         if wanted && self.thread_to_be_had() && sched.take_from_section(p, m_id) {
             p.taken.from_sections.fetch_add(1, Ordering::Relaxed);
+            sched.trace_other(Kind::RetakeSection, Some(p), None);
             self.give(p);
         }
         true
@@ -227,6 +229,7 @@ impl Sysmon<'_> {
             m.demoted.store(true, Ordering::Relaxed);
         }
         p.taken.from_hogs.fetch_add(1, Ordering::Relaxed);
+        sched.trace_other(Kind::RetakeHog, Some(p), None);
         self.give(p);
         true
     }

@@ -9,6 +9,7 @@ pub(crate) mod clock;
 pub(crate) mod errno;
 pub(crate) mod futex;
 pub(crate) mod mmap;
+#[cfg(any(feature = "backtrace", test))]
 pub(crate) mod modules;
 pub(crate) mod sched;
 pub(crate) mod signal;
