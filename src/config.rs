@@ -32,6 +32,7 @@ pub(crate) struct Config {
     /// How often to print a line about the scheduler, and whether with all details.
     pub(crate) schedtrace: Option<Duration>,
     pub(crate) scheddetail: bool,
+    pub(crate) deadlock_detection: bool,
     pub(crate) dump_on_sigquit: bool,
     /// How large the log of a P is, and whether it is written all the time.
     pub(crate) trace_bytes: usize,
@@ -50,6 +51,7 @@ impl Default for Config {
             topology: None,
             schedtrace: None,
             scheddetail: false,
+            deadlock_detection: false,
             dump_on_sigquit: false,
             trace_bytes: DEFAULT_TRACE_BYTES,
             flight_recorder: false,

@@ -13,7 +13,7 @@ use windlass_topology::{Plan, Request, Source, Topology, default_processors, pla
 use crate::config::Config;
 use crate::debug::dump::Dump;
 use crate::debug::trace::{self, Trace};
-use crate::debug::{env, schedtrace, sigquit};
+use crate::debug::{deadlock, env, schedtrace, sigquit};
 use crate::g::header;
 use crate::g::stack::StackPool;
 use crate::metrics::RuntimeMetrics;
@@ -31,7 +31,7 @@ use crate::sched::spawn::{self, Options};
 use crate::sched::state::{Node, Phase, Sched};
 use crate::sched::sysmon;
 use crate::sched::wake;
-use crate::sched::watch::{Print, Watch};
+use crate::sched::watch::{Check, Print, Watch};
 use crate::sys::signal::{self, AltStack};
 use crate::sys::{affinity, clock, mmap, sched as threads};
 use crate::task::JoinHandle;
@@ -131,6 +131,20 @@ impl Builder {
         self
     }
 
+    /// Whether a deadlock ends the process (default: no): all goroutines are parked, and
+    /// no timer, operation or thread is left that could wake one. Then a message that begins
+    /// with "deadlock", and a dump, are printed on stderr, and the exit status is 2.
+    ///
+    /// There is no false alarm: a process with any thread that is not this runtime's own
+    /// (the one that calls [`Runtime::run`] is) is never said to be in a deadlock, as that
+    /// thread may be about to wake a goroutine.
+    ///
+    /// An idle runtime wakes up ten times a second for this.
+    pub fn deadlock_detection(mut self, yes: bool) -> Builder {
+        self.config.deadlock_detection = yes;
+        self
+    }
+
     /// Uses a given machine instead of looking at this one. Threads are pinned only
     /// if it is this machine.
     pub fn topology(mut self, topology: Topology) -> Builder {
@@ -226,7 +240,8 @@ fn watch(config: &Config) -> Watch {
         schedtrace::print
     };
     let every = config.schedtrace.filter(|every| !every.is_zero());
-    Watch::new(every.map(|every| (every, print)))
+    let check: Option<Check> = config.deadlock_detection.then_some(deadlock::check);
+    Watch::new(every.map(|every| (every, print)), check)
 }
 
 /// Makes nodes, Ps and rings from the plan.

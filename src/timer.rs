@@ -108,6 +108,15 @@ impl Timers {
         expired
     }
 
+    /// Forgets the timers that nobody waits for any more.
+    pub(crate) fn drop_stale(&self) {
+        let mut heap = self.heap.lock();
+        heap.retain(|e| !e.is_stale());
+        rebuild(&mut heap);
+        self.n_stale.store(0, Ordering::Relaxed);
+        self.publish(&heap);
+    }
+
     /// Entries, stale ones included.
     pub(crate) fn len(&self) -> usize {
         self.heap.lock().len()

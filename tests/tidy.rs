@@ -76,6 +76,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "schedtrace",
             "dump",
             "sigquit",
+            "deadlock",
             "trace",
         ],
     ),

@@ -7,6 +7,7 @@ pub(crate) mod goroutines;
 pub(crate) mod schedtrace;
 pub(crate) mod dump;
 pub(crate) mod sigquit;
+pub(crate) mod deadlock;
 pub(crate) mod trace;
 
 pub use dump::Dump;

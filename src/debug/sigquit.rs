@@ -4,10 +4,12 @@
 //! dumps: a handler may interrupt anything, an allocation or a holder of a lock.
 
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::dump::Dump;
 use crate::sched::state::Sched;
+use crate::sys::sched as threads;
 use crate::sys::signal::{self, AfterQuit};
 
 /// Whom to dump, in the order in which they were built.
@@ -41,7 +43,16 @@ pub(crate) fn register(sched: &Arc<Sched>) -> io::Result<()> {
     Ok(())
 }
 
+/// The kernel's number of the thread that waits for the signal, if there is one.
+pub(crate) fn thread_id() -> Option<i32> {
+    Some(THREAD.load(Ordering::Acquire)).filter(|&tid| tid != 0)
+}
+
+/// Ordering: release by the thread when it begins.
+static THREAD: AtomicI32 = AtomicI32::new(0);
+
 fn watch() {
+    THREAD.store(threads::gettid(), Ordering::Release);
     let mut seen = 0;
     loop {
         seen = signal::wait_for_quit(seen);

@@ -172,6 +172,14 @@ impl Sched {
         self.ms.lock().spare.len()
     }
 
+    /// The kernel's numbers of the runtime's threads but sysmon.
+    pub(crate) fn thread_ids(&self) -> Vec<i32> {
+        let mut ids = self.offload.thread_ids();
+        let ms = self.ms.lock();
+        ids.extend(ms.all.iter().map(|m| m.tid.load(Ordering::Relaxed)));
+        ids
+    }
+
     /// Goroutines that were spawned and have not ended. Never too low: what has
     /// ended is counted before what was begun.
     pub(crate) fn n_live(&self) -> u64 {

@@ -96,7 +96,8 @@ impl Sysmon<'_> {
                 }
             }
             if nap_ns == LONGEST_NS && self.all_idle() {
-                if self.sleep_deep(due_ns) {
+                let ns = due_ns.min(watch.look_at_idle(self.sched));
+                if self.sleep_deep(ns) {
                     n_quiet = 0;
                     // A short burst after a long silence needs no close watch.
                     nap_ns = LONGEST_NS / 8;

@@ -10,6 +10,13 @@ use std::time::Duration;
 use super::state::Sched;
 use crate::sys::clock::{self, NEVER};
 
+/// Looks whether anything can ever happen again, and does not come back if not.
+pub(crate) type Check = fn(&Sched);
+
+/// How often an idle runtime is looked at for a deadlock: a thread that could have woken
+/// somebody may end without a word.
+const CHECK_NS: u64 = 100_000_000;
+
 /// Prints lines about the scheduler.
 pub(crate) type Print = fn(&Sched, since_begin: Duration);
 
@@ -18,6 +25,8 @@ pub(crate) type Print = fn(&Sched, since_begin: Duration);
 pub(crate) struct Watch {
     /// How often to print, and how.
     pub(crate) schedtrace: Option<(Duration, Print)>,
+    /// What to call when all Ps are idle.
+    pub(crate) deadlock: Option<Check>,
     /// When this run began, and when the next lines are due.
     /// Ordering: relaxed; only sysmon touches them.
     begin_ns: AtomicU64,
@@ -25,9 +34,10 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn new(schedtrace: Option<(Duration, Print)>) -> Watch {
+    pub(crate) fn new(schedtrace: Option<(Duration, Print)>, deadlock: Option<Check>) -> Watch {
         Watch {
             schedtrace,
+            deadlock,
             ..Watch::default()
         }
     }
@@ -41,6 +51,18 @@ impl Watch {
             None => NEVER,
         };
         self.due_ns.store(due_ns, Ordering::Relaxed);
+    }
+
+    /// All Ps are idle: looks for a deadlock, if that was asked for. Says how long
+    /// sysmon may sleep.
+    pub(crate) fn look_at_idle(&self, sched: &Sched) -> u64 {
+        match self.deadlock {
+            None => NEVER,
+            Some(check) => {
+                check(sched);
+                CHECK_NS
+            }
+        }
     }
 
     /// Does what is due, and says how long sysmon may sleep, [`NEVER`] for ever.
