@@ -33,6 +33,8 @@ pub(crate) struct Config {
     pub(crate) schedtrace: Option<Duration>,
     pub(crate) scheddetail: bool,
     pub(crate) deadlock_detection: bool,
+    /// After what time a goroutine that keeps its P is reported.
+    pub(crate) stall_reports: Option<Duration>,
     pub(crate) dump_on_sigquit: bool,
     /// How large the log of a P is, and whether it is written all the time.
     pub(crate) trace_bytes: usize,
@@ -52,6 +54,7 @@ impl Default for Config {
             schedtrace: None,
             scheddetail: false,
             deadlock_detection: false,
+            stall_reports: None,
             dump_on_sigquit: false,
             trace_bytes: DEFAULT_TRACE_BYTES,
             flight_recorder: false,

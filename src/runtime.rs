@@ -13,7 +13,7 @@ use windlass_topology::{Plan, Request, Source, Topology, default_processors, pla
 use crate::config::Config;
 use crate::debug::dump::Dump;
 use crate::debug::trace::{self, Trace};
-use crate::debug::{deadlock, env, schedtrace, sigquit};
+use crate::debug::{deadlock, env, schedtrace, sigquit, stall};
 use crate::g::header;
 use crate::g::stack::StackPool;
 use crate::metrics::RuntimeMetrics;
@@ -28,6 +28,7 @@ use crate::sched::p::{P, StealLevel};
 use crate::sched::park::Cancelled;
 use crate::sched::run;
 use crate::sched::spawn::{self, Options};
+use crate::sched::stall::OnStall;
 use crate::sched::state::{Node, Phase, Sched};
 use crate::sched::sysmon;
 use crate::sched::wake;
@@ -145,6 +146,23 @@ impl Builder {
         self
     }
 
+    /// Reports, on stderr, a goroutine that has computed, or blocked its thread, for longer
+    /// than `after` without coming to the scheduler: its name, where it was spawned, and,
+    /// with the feature `backtrace`, where it is just then. Zero for never (the default).
+    ///
+    /// A goroutine whose P was taken meanwhile (after 10 ms, if others wait for it) is
+    /// reported, too. [`blocking`](crate::blocking) sections are not. There is one report of
+    /// a stall, and at most ten in a second; the next one says how many were left out.
+    ///
+    /// For the stack the thread is sent SIGURG, as Go does to preempt: a system call that it
+    /// blocks in, and that the kernel does not restart by itself (`nanosleep`,
+    /// `epoll_wait`), gives `EINTR`, which `std` handles. A handler that the program has
+    /// installed before the runtime was built gets all others of these signals.
+    pub fn stall_reports(mut self, after: Duration) -> Builder {
+        self.config.stall_reports = Some(after);
+        self
+    }
+
     /// Uses a given machine instead of looking at this one. Threads are pinned only
     /// if it is this machine.
     pub fn topology(mut self, topology: Topology) -> Builder {
@@ -216,6 +234,10 @@ impl Builder {
         let sched = make_sched(self.config, &topology, &plan)?;
         let first = sched.watch.set(watch);
         debug_assert!(first.is_ok(), "a scheduler is watched from its beginning");
+        #[cfg(feature = "backtrace")]
+        if sched.config.stall_reports.is_some() {
+            crate::sys::sample::install(crate::sched::stall::goroutine_here);
+        }
         if sched.config.flight_recorder {
             sched.start_tracing();
         }
@@ -241,7 +263,12 @@ fn watch(config: &Config) -> Watch {
     };
     let every = config.schedtrace.filter(|every| !every.is_zero());
     let check: Option<Check> = config.deadlock_detection.then_some(deadlock::check);
-    Watch::new(every.map(|every| (every, print)), check)
+    let stalls = config.stall_reports.filter(|after| !after.is_zero());
+    let stalls = stalls.map(|after| {
+        let reporter: Box<dyn OnStall> = Box::<stall::Reporter>::default();
+        (after, reporter)
+    });
+    Watch::new(every.map(|every| (every, print)), check, stalls)
 }
 
 /// Makes nodes, Ps and rings from the plan.

@@ -53,6 +53,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "run",
             "offload",
             "hold",
+            "stall",
             "watch",
             "sysmon",
             "fault",
@@ -77,14 +78,15 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "dump",
             "sigquit",
             "deadlock",
+            "stall",
             "trace",
         ],
     ),
     (
         "sys",
         &[
-            "errno", "clock", "affinity", "futex", "mmap", "modules", "sched", "signal", "socket",
-            "uring",
+            "errno", "clock", "affinity", "futex", "mmap", "modules", "sched", "signal", "sample",
+            "socket", "uring",
         ],
     ),
     (
@@ -225,6 +227,7 @@ const UNSAFE: &[&str] = &[
     "src/sys/futex.rs",
     "src/sys/mmap.rs",
     "src/sys/modules.rs",
+    "src/sys/sample.rs",
     "src/sys/sched.rs",
     "src/sys/signal.rs",
     "src/sys/socket.rs",

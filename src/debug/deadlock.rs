@@ -14,7 +14,6 @@
 //! was true is true for ever. The conditions are not read at one moment, so they are read
 //! twice, and no goroutine may have run in between.
 
-use std::io::Write;
 use std::time::Duration;
 
 use super::dump::Dump;
@@ -43,8 +42,8 @@ pub(crate) fn check(sched: &Sched) {
         sched.config.name,
         Dump::take(sched)
     );
-    // There is nobody else to tell.
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    // Not by way of std: a thread may hold its lock for ever.
+    signal::write_stderr(text.as_bytes());
     signal::exit_now(2);
 }
 

@@ -47,6 +47,11 @@ impl Dump {
 #[cfg(feature = "backtrace")]
 use stack::Walker;
 
+/// The frames of a stack, the innermost first; none without the feature `backtrace`.
+pub(crate) fn frames_of(copy: &StackCopy) -> Vec<stack::Frame> {
+    Walker::new().frames(copy)
+}
+
 /// Where stacks cannot be walked.
 #[cfg(not(feature = "backtrace"))]
 struct Walker;
@@ -95,6 +100,11 @@ fn entry(f: &mut fmt::Formatter<'_>, g: &Goroutine) -> fmt::Result {
         }
         State::Waiting => {}
     }
+    origin(f, g)
+}
+
+/// Where a goroutine comes from.
+pub(crate) fn origin(f: &mut fmt::Formatter<'_>, g: &Goroutine) -> fmt::Result {
     match g.parent {
         0 => writeln!(f, "created outside the runtime")?,
         parent => writeln!(f, "created in goroutine {parent}")?,

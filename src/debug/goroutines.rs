@@ -169,6 +169,12 @@ pub(crate) fn id_of(sched: &Sched, g: GRef) -> Option<u64> {
     claim(sched, g).map(|(task, _)| task.g().id())
 }
 
+/// The goroutine that is in a slot, if it is one of `sched`.
+pub(crate) fn one(sched: &Sched, g: GRef) -> Option<Goroutine> {
+    let (_task, status) = claim(sched, g)?;
+    describe(g, status, &running(sched))
+}
+
 /// A goroutine on a thread, and where that is.
 struct Running {
     g: GRef,

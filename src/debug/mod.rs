@@ -8,6 +8,7 @@ pub(crate) mod schedtrace;
 pub(crate) mod dump;
 pub(crate) mod sigquit;
 pub(crate) mod deadlock;
+pub(crate) mod stall;
 pub(crate) mod trace;
 
 pub use dump::Dump;

@@ -230,7 +230,7 @@ mod walk {
             #[cfg(target_arch = "x86_64")]
             let registers = UnwindRegsX86_64::new(r.ip as u64, sp, fp);
             #[cfg(target_arch = "aarch64")]
-            let registers = UnwindRegsAarch64::new(0, sp, fp);
+            let registers = UnwindRegsAarch64::new(r.link as u64, sp, fp);
             let mut read = |at: u64| stack.read(at as usize).map(|w| w as u64).ok_or(());
             let mut walk =
                 self.unwinder

@@ -124,6 +124,9 @@ pub(crate) struct Registers {
     /// The stack pointer and the frame pointer that it will go on with.
     pub(crate) sp: usize,
     pub(crate) fp: usize,
+    /// Where the innermost function returns to, if that is in a register (aarch64) and the
+    /// function was interrupted; else 0.
+    pub(crate) link: usize,
 }
 
 impl Registers {
@@ -140,6 +143,7 @@ impl Registers {
         Some(Registers {
             ip: *words.get(ip)?,
             fp: *words.get(fp)?,
+            link: 0,
             sp: sp + n_saved * size_of::<usize>(),
         })
     }

@@ -58,6 +58,17 @@ impl StackCopy {
         self.registers.is_some()
     }
 
+    /// The stack of a goroutine that runs, from its stack pointer on.
+    #[cfg(feature = "backtrace")]
+    pub(crate) fn of(registers: Registers, words: Vec<usize>) -> StackCopy {
+        StackCopy {
+            registers: Some(registers),
+            node_idx: None,
+            base: registers.sp,
+            words,
+        }
+    }
+
     /// The node that the stack belongs to.
     pub(crate) fn node(&self) -> Option<usize> {
         self.node_idx

@@ -52,6 +52,7 @@ pub(crate) mod run;
 pub(crate) mod offload;
 pub(crate) mod cancel;
 pub(crate) mod hold;
+pub(crate) mod stall;
 pub(crate) mod watch;
 pub(crate) mod sysmon;
 pub(crate) mod fault;

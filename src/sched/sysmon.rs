@@ -10,13 +10,14 @@
 //!
 //! It looks every 20 µs while something happens in blocking sections, doubling to
 //! 10 ms when nothing does (Go's numbers), and sleeps without limit while every P
-//! is idle: an idle runtime makes no system call, unless lines about it were asked for
-//! (`watch`).
+//! is idle: an idle runtime makes no system call, unless lines about it or a look for
+//! deadlocks were asked for (`watch`).
 
 use std::sync::atomic::Ordering;
 
 use super::m::M;
 use super::p::P;
+use super::stall::Stalls;
 use super::state::{Phase, Sched};
 use super::trace::Kind;
 use super::watch::Watch;
@@ -51,6 +52,8 @@ struct Sysmon<'a> {
     /// Ps that were taken and that no thread could be had for.
     orphans: Vec<&'a P>,
     can_renice: bool,
+    /// If reports of stalls were asked for.
+    stalls: Option<Stalls<'a>>,
 }
 
 /// Sysmon's thread, for one run. Hands all Ps but the first to new Ms, and
@@ -65,6 +68,7 @@ pub(crate) fn main(sched: &Sched) {
             .filter(|p| !sched.hand_off(p))
             .collect(),
         can_renice: can_renice(),
+        stalls: sched.watch.get().and_then(|w| w.stalls(sched)),
     };
     sysmon.watch();
     sysmon.end_run();
@@ -110,6 +114,10 @@ impl Sysmon<'_> {
             } else {
                 nap_ns
             };
+            let ns = match &self.stalls {
+                Some(stalls) => ns.min(stalls.longest_nap_ns()),
+                None => ns,
+            };
             self.nap(ns.min(due_ns), &mut n_quiet, &mut nap_ns);
         }
     }
@@ -128,7 +136,9 @@ impl Sysmon<'_> {
     }
 
     fn all_idle(&self) -> bool {
-        self.orphans.is_empty() && self.sched.n_idle.load(Ordering::SeqCst) == self.sched.ps.len()
+        self.orphans.is_empty()
+            && self.stalls.as_ref().is_none_or(Stalls::is_quiet)
+            && self.sched.n_idle.load(Ordering::SeqCst) == self.sched.ps.len()
     }
 
     /// Sleeps until a P leaves idleness, the run ends, or for `ns`, if that is not for
@@ -161,6 +171,9 @@ impl Sysmon<'_> {
         for p in &sched.ps {
             busy |= self.look_at(p, now_ns);
         }
+        if let Some(stalls) = &mut self.stalls {
+            stalls.look(sched);
+        }
         busy
     }
 
@@ -181,6 +194,7 @@ impl Sysmon<'_> {
             p.local.now_ns.set(now_ns);
         }
         self.help_runnext(p);
+        self.look_for_stall(p);
         let held_ns = now_ns - self.seen[p.idx].since_ns;
         if held_ns >= HOG_AFTER.as_nanos() as u64 {
             self.retake_hog(p, now_ns)
@@ -208,6 +222,23 @@ impl Sysmon<'_> {
         true
     }
 
+    /// Reports the goroutine on `p`, if it has been there for long.
+    fn look_for_stall(&mut self, p: &P) {
+        let Seen {
+            dispatches,
+            since_ns,
+            ..
+        } = self.seen[p.idx];
+        let Some(stalls) = &mut self.stalls else {
+            return;
+        };
+        if clock::now_ns() - since_ns >= stalls.longest_nap_ns()
+            && let Some(m) = owner_of(self.sched, p)
+        {
+            stalls.look_at(self.sched, &self.sched.ps[p.idx], m, dispatches, since_ns);
+        }
+    }
+
     /// The same goroutine has run, or blocked its thread, for too long.
     fn retake_hog(&mut self, p: &P, now_ns: u64) -> bool {
         let sched = self.sched;
@@ -223,7 +254,10 @@ impl Sysmon<'_> {
         if !sched.take_from_hog(m) {
             return false;
         }
-        self.seen[p.idx].since_ns = now_ns;
+        let since_ns = std::mem::replace(&mut self.seen[p.idx].since_ns, now_ns);
+        if let Some(stalls) = &mut self.stalls {
+            stalls.lost_p(p, m, since_ns);
+        }
         // It computes if its CPU clock runs: then its thread must not cost the P half the core.
         let computes = clock::thread_cpu_ns(tid) > cpu_before_ns;
         if computes && self.can_renice && threads::set_nice(tid, HOG_NICE).is_ok() {

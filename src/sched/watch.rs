@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::stall::{OnStall, Stalls};
 use super::state::Sched;
 use crate::sys::clock::{self, NEVER};
 
@@ -27,6 +28,8 @@ pub(crate) struct Watch {
     pub(crate) schedtrace: Option<(Duration, Print)>,
     /// What to call when all Ps are idle.
     pub(crate) deadlock: Option<Check>,
+    /// After what time a goroutine that does not come to the scheduler is told of, and whom.
+    pub(crate) stalls: Option<(Duration, Box<dyn OnStall>)>,
     /// When this run began, and when the next lines are due.
     /// Ordering: relaxed; only sysmon touches them.
     begin_ns: AtomicU64,
@@ -34,12 +37,23 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn new(schedtrace: Option<(Duration, Print)>, deadlock: Option<Check>) -> Watch {
+    pub(crate) fn new(
+        schedtrace: Option<(Duration, Print)>,
+        deadlock: Option<Check>,
+        stalls: Option<(Duration, Box<dyn OnStall>)>,
+    ) -> Watch {
         Watch {
             schedtrace,
             deadlock,
+            stalls,
             ..Watch::default()
         }
+    }
+
+    /// What is to be known of stalls in this run, if that was asked for.
+    pub(crate) fn stalls(&self, sched: &Sched) -> Option<Stalls<'_>> {
+        let (after, on_stall) = self.stalls.as_ref()?;
+        Some(Stalls::new(sched, *after, &**on_stall))
     }
 
     /// A run begins.

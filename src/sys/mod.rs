@@ -13,5 +13,7 @@ pub(crate) mod mmap;
 pub(crate) mod modules;
 pub(crate) mod sched;
 pub(crate) mod signal;
+#[cfg(any(feature = "backtrace", test))]
+pub(crate) mod sample;
 pub(crate) mod socket;
 pub(crate) mod uring;

@@ -105,26 +105,55 @@ extern "C" fn on_fault(
         // SAFETY: abort is async-signal-safe.
         unsafe { libc::abort() };
     }
-    let before = handler.before.sa_sigaction;
-    if before == libc::SIG_DFL || before == libc::SIG_IGN {
+    // SAFETY: the handler is called as the kernel would have called it.
+    let called = unsafe { call_handler(&handler.before, signal, info, context) };
+    if !called {
         // SAFETY: puts the default back; the faulting instruction then runs again and ends the process.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
-    } else if handler.before.sa_flags & libc::SA_SIGINFO != 0 {
-        // SAFETY: with SA_SIGINFO the old handler has this signature.
-        let f: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
-            unsafe { std::mem::transmute(before) };
-        f(signal, info, context);
-    } else {
-        // SAFETY: without SA_SIGINFO the old handler takes the signal's number alone.
-        let f: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(before) };
-        f(signal);
     }
 }
 
-/// Writes bytes to stderr from a signal handler: no lock, no allocation.
-pub(crate) fn write_stderr(bytes: &[u8]) {
-    // SAFETY: write is async-signal-safe and the slice is valid; a failure cannot be told anyone.
-    unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
+/// Calls a handler that was there before ours; `false` if there was none.
+///
+/// # Safety
+///
+/// The caller is a handler of `signal` and passes on what the kernel gave it; `before` is
+/// from `sigaction`.
+pub(super) unsafe fn call_handler(
+    before: &libc::sigaction,
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) -> bool {
+    let f = before.sa_sigaction;
+    if f == libc::SIG_DFL || f == libc::SIG_IGN {
+        return false;
+    }
+    if before.sa_flags & libc::SA_SIGINFO != 0 {
+        // SAFETY: with SA_SIGINFO the old handler has this signature.
+        let f: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+            unsafe { std::mem::transmute(f) };
+        f(signal, info, context);
+    } else {
+        // SAFETY: without SA_SIGINFO the old handler takes the signal's number alone.
+        let f: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(f) };
+        f(signal);
+    }
+    true
+}
+
+/// Writes bytes to stderr, also from a signal handler: no lock, no allocation.
+pub(crate) fn write_stderr(mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        // SAFETY: write is async-signal-safe and the slice is valid.
+        let n = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
+        match usize::try_from(n) {
+            Ok(n) if n > 0 => bytes = &bytes[n..],
+            _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            // A failure cannot be told anyone.
+            _ => return,
+        }
+    }
 }
 
 /// How many SIGQUITs have come: the word that [`wait_for_quit`] sleeps on.
