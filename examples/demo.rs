@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use windlass::metrics::{PMetrics, RuntimeMetrics};
 use windlass::net::{TcpListener, TcpStream};
-use windlass::topology::render;
+use windlass::topology::render::{self, Paint};
 
 const USAGE: &str = "usage: demo [--seconds N] [--connections N] [--procs N]";
 const REQUEST: &[u8] = b"GET /plaintext HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -47,8 +47,11 @@ fn main() -> io::Result<()> {
     )]
     // SAFETY: no goroutine of this program keeps a thread-local borrow across a call that parks.
     let runtime = unsafe { builder.build()? };
-    println!("{}", render::tree(runtime.topology()));
-    println!("{}", render::placement(runtime.topology(), runtime.plan()));
+    println!("{}", render::tree(runtime.topology(), Paint::Plain));
+    println!(
+        "{}",
+        render::placement(runtime.topology(), runtime.plan(), Paint::Plain)
+    );
     println!("{n_connections} connections over loopback, clients and server in this process");
 
     let handle = runtime.handle();

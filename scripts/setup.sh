@@ -38,7 +38,7 @@ install_hwloc() {
         as_root zypper --non-interactive install hwloc-devel pkg-config
     else
         fail "no apt-get, dnf, pacman or zypper here: install the development package of" \
-            "hwloc 2 (libhwloc-dev, hwloc-devel or hwloc) and pkg-config by hand, then try again"
+            "hwloc 2.4 or later (libhwloc-dev, hwloc-devel or hwloc) and pkg-config by hand, then try again"
     fi
 }
 
@@ -47,7 +47,7 @@ say_packages() {
 }
 
 hwloc_is_there() {
-    command -v pkg-config >/dev/null && pkg-config --exists 'hwloc >= 2.0.0'
+    command -v pkg-config >/dev/null && pkg-config --exists 'hwloc >= 2.4.0'
 }
 
 command -v cargo >/dev/null || fail "cargo is missing: install rustup, then open a new shell"

@@ -8,7 +8,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::loom::{AtomicU32, Ordering};
+use crate::loom::{AtomicU32, Ordering, const_fn};
 
 /// The order in which locks may be taken: a thread that holds one takes only
 /// later ones.
@@ -92,17 +92,13 @@ const CONTENDED: u32 = 2;
 
 /// Looks at a locked lock before sleeping on it: the sections are far shorter than a
 /// system call.
-const SPINS: u32 = 100;
+const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
 
 impl RawLock {
-    #[cfg(not(loom))]
-    pub(crate) const fn new() -> RawLock {
-        RawLock(AtomicU32::new(FREE))
-    }
-
-    #[cfg(loom)]
-    pub(crate) fn new() -> RawLock {
-        RawLock(AtomicU32::new(FREE))
+    const_fn! {
+        pub(crate) const fn new() -> RawLock {
+            RawLock(AtomicU32::new(FREE))
+        }
     }
 
     #[inline]
@@ -128,7 +124,7 @@ impl RawLock {
             crate::loom::spin_loop();
         }
         while self.0.swap(CONTENDED, Ordering::Acquire) != FREE {
-            crate::loom::futex_wait(&self.0, CONTENDED);
+            crate::loom::futex_wait(&self.0, CONTENDED, crate::sys::clock::NEVER);
         }
     }
 

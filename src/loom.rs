@@ -29,14 +29,15 @@ pub(crate) fn spin_loop() {
     ::loom::thread::yield_now();
 }
 
-/// Sleeps while `word` holds `expected`; may return early. In a model: lets the others
-/// run, as loom knows no futex.
-pub(crate) fn futex_wait(word: &AtomicU32, expected: u32) {
+/// Sleeps while `word` holds `expected`, for at most `timeout_ns`; may return early. In a
+/// model only a wait without limit sleeps.
+pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
     #[cfg(not(loom))]
-    crate::sys::futex::wait(word, expected, crate::sys::clock::NEVER);
+    crate::sys::futex::wait(word, expected, timeout_ns);
     #[cfg(loom)]
-    {
-        let _ = (word, expected);
+    if timeout_ns == u64::MAX {
+        futex::wait(word, expected);
+    } else {
         ::loom::thread::yield_now();
     }
 }
@@ -47,5 +48,45 @@ pub(crate) fn futex_wake_one(word: *const AtomicU32) {
     #[cfg(not(loom))]
     crate::sys::futex::wake_one(word);
     #[cfg(loom)]
-    let _ = word;
+    futex::wake(word);
 }
+
+/// The kernel's futexes for models, which so find a sleeper that nobody wakes: one lock
+/// and one condition for all words, so that wakes are spurious for others.
+#[cfg(loom)]
+mod futex {
+    use ::loom::sync::{Condvar, Mutex};
+
+    use super::{AtomicU32, Ordering};
+
+    ::loom::lazy_static! {
+        static ref SLEEPERS: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
+    }
+
+    pub(super) fn wait(word: &AtomicU32, expected: u32) {
+        let table = SLEEPERS.0.lock().unwrap();
+        if word.load(Ordering::Relaxed) == expected {
+            drop(SLEEPERS.1.wait(table).unwrap());
+        }
+    }
+
+    pub(super) fn wake(_word: *const AtomicU32) {
+        let table = SLEEPERS.0.lock().unwrap();
+        SLEEPERS.1.notify_all();
+        drop(table);
+    }
+}
+
+/// A `const fn`, but in models: loom's atomics cannot be made in constants.
+macro_rules! const_fn {
+    ($(#[$attribute:meta])* $vis:vis const fn $($rest:tt)*) => {
+        #[cfg(not(loom))]
+        $(#[$attribute])*
+        $vis const fn $($rest)*
+
+        #[cfg(loom)]
+        $(#[$attribute])*
+        $vis fn $($rest)*
+    };
+}
+pub(crate) use const_fn;

@@ -16,13 +16,16 @@ use std::time::Duration;
 
 use crate::g::header::{self, TakeFn};
 use crate::g::stack::{MAX_STACK_BYTES, MIN_STACK_BYTES};
-use crate::g::status::Reason;
+use crate::g::status::{For, Reason};
 use crate::sched::completion;
 use crate::sched::park::{self, Caller};
 use crate::sched::spawn::{self as make, Options, TaskRef};
-use crate::sys::clock::deadline_ns;
+use crate::sys::clock::{NEVER, deadline_ns, now_ns};
+
+mod local;
 
 pub use crate::sched::park::Cancelled;
+pub use local::{AccessError, LocalKey, task_local};
 
 /// What joining gives: the goroutine's value, or the payload of its panic.
 ///
@@ -60,7 +63,16 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let task = make::spawn(f, Options::default(), Location::caller());
+    spawn_at(f, Location::caller())
+}
+
+/// As [`spawn`], for a caller at `site`.
+#[inline]
+pub(crate) fn spawn_at<F, T>(f: F, site: &'static Location<'static>) -> JoinHandle<T>
+where
+    F: FnOnce() -> T,
+{
+    let task = make::spawn(f, Options::default(), site);
     JoinHandle::new(task, header::take_fn::<F, T>())
 }
 
@@ -195,6 +207,13 @@ impl<T> Handle<T> {
         outcome
     }
 
+    /// Whether the goroutine has ended by then.
+    fn wait_until(&self, deadline_ns: u64) -> bool {
+        let g = self.task().g();
+        // A destructor of a goroutine that is being cancelled does not wait.
+        completion::wait_until(&g.join, deadline_ns).unwrap_or(false)
+    }
+
     fn is_finished(&self) -> bool {
         completion::is_done(&self.task().g().join)
     }
@@ -233,6 +252,43 @@ impl<T> JoinHandle<T> {
     /// The payload, if the goroutine panicked; [`Cancelled`] if its runtime ended.
     pub fn join(self) -> Result<T> {
         self.inner.join()
+    }
+
+    /// As [`join`](JoinHandle::join), for at most `timeout`: then it gives the handle back.
+    ///
+    /// # Blocking
+    ///
+    /// As [`join`](JoinHandle::join). Ends early, with the handle, when the ambient context
+    /// ([`context`](crate::context)) is done.
+    ///
+    /// # Errors
+    ///
+    /// The handle, if the goroutine has not ended in time. What the goroutine came to,
+    /// which may be an error, too, is inside the `Ok`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let task = windlass::spawn(|| {
+    ///         windlass::task::park();
+    ///         7
+    ///     });
+    ///     let task = task.join_timeout(Duration::from_millis(2)).unwrap_err();
+    ///     task.task().unpark();
+    ///     assert_eq!(task.join_timeout(Duration::MAX).unwrap().unwrap(), 7);
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn join_timeout(self, timeout: Duration) -> std::result::Result<Result<T>, JoinHandle<T>> {
+        if self.inner.wait_until(deadline_ns(timeout)) {
+            Ok(self.inner.join())
+        } else {
+            Err(self)
+        }
     }
 
     /// Whether the goroutine has ended. Does not block.
@@ -337,7 +393,7 @@ pub fn current() -> Task {
 /// unwinds.
 #[inline]
 pub fn park() {
-    park_until(crate::sys::clock::NEVER);
+    park_until(NEVER);
 }
 
 /// As [`park`], for at most `timeout`.
@@ -360,23 +416,28 @@ fn park_until(deadline: u64) {
 }
 
 /// Blocks the thread. A goroutine may be here too (unwinding, or in a blocking
-/// section): its token is looked at now and then.
+/// section): its token is looked at now and then, and so is the ambient context.
 #[allow(
     clippy::disallowed_methods,
     reason = "this is the case that blocks the thread"
 )]
 fn park_thread(deadline: u64) {
-    let left = |now: u64| Duration::from_nanos(deadline.saturating_sub(now));
+    let chain = park::current_chain();
+    let deadline = deadline.min(chain.deadline_ns());
+    let left = || Duration::from_nanos(deadline.saturating_sub(now_ns()));
+    let look_up = Duration::from_nanos(park::LOOK_UP_NS);
     match park::current_g() {
-        None if deadline == crate::sys::clock::NEVER => std::thread::park(),
-        None => std::thread::park_timeout(left(crate::sys::clock::now_ns())),
+        _ if chain.over().is_some() => {}
+        None if chain.is_some() => std::thread::park_timeout(left().min(look_up)),
+        None if deadline == NEVER => std::thread::park(),
+        None => std::thread::park_timeout(left()),
         Some(g) => {
-            while !g.token.take() && !park::is_cancelled() {
-                let left = left(crate::sys::clock::now_ns());
+            while !g.token.take(For::Park) && !park::is_cancelled() && chain.over().is_none() {
+                let left = left();
                 if left.is_zero() {
                     return;
                 }
-                std::thread::sleep(left.min(Duration::from_millis(1)));
+                std::thread::sleep(left.min(look_up));
             }
         }
     }
@@ -687,6 +748,23 @@ impl<T> ScopedJoinHandle<'_, T> {
             let _ = park::cancel_point();
             Err(Box::new(Cancelled))
         })
+    }
+
+    /// As [`JoinHandle::join_timeout`].
+    ///
+    /// # Blocking
+    ///
+    /// As [`JoinHandle::join_timeout`].
+    ///
+    /// # Errors
+    ///
+    /// The handle, if the goroutine has not ended in time.
+    pub fn join_timeout(self, timeout: Duration) -> std::result::Result<Result<T>, Self> {
+        if self.inner.wait_until(deadline_ns(timeout)) {
+            Ok(self.join())
+        } else {
+            Err(self)
+        }
     }
 
     /// Whether the goroutine has ended. Does not block.

@@ -223,6 +223,37 @@ mod tests {
     }
 
     #[test]
+    fn a_million_of_which_few_last() {
+        let timers = Timers::new();
+        let random = Random::new(5);
+        let (often, mut wait) = waiting_g(Reason::Park);
+        let mut n_live = 0;
+        for i in 0..1_000_000_u64 {
+            let when_ns = 1_000_000 + random.below(1 << 30) as u64;
+            if i % 100 == 0 {
+                let (g, wait) = waiting_g(Reason::Sleep);
+                timers.add(when_ns, g, wait);
+                n_live += 1;
+            } else {
+                timers.add(when_ns, often, wait);
+                assert!(often.status.wake(wait));
+                timers.note_stale();
+                often.status.set_running();
+                wait = often.status.set_waiting(Reason::Park, 0);
+            }
+            let len = timers.len();
+            assert!(len <= n_live * 4 / 3 + 100, "{len} for {n_live}");
+        }
+        let (mut n_woken, mut now_ns) = (0, 0);
+        while timers.next_ns() != NEVER {
+            assert!(timers.next_ns() > now_ns);
+            now_ns = timers.next_ns();
+            n_woken += timers.expire(now_ns).ready.len();
+        }
+        assert_eq!(n_woken, n_live);
+    }
+
+    #[test]
     fn stale_entries_are_purged() {
         let timers = Timers::new();
         for i in 0..10_000 {

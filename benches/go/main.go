@@ -15,7 +15,8 @@ import (
 const usage = `usage: gobench WORKLOAD
        gobench SERVER [ADDRESS]
 
-workloads: yield spawn-one spawn-batch ping-pong skynet
+workloads: yield spawn-one spawn-batch ping-pong skynet sleepers deadlines
+           mutex-alone mutex-contended
            latency-busy parked-memory spawned-memory sleep-overshoot
 servers:   echo http http-raw
 
@@ -29,6 +30,11 @@ var micros = map[string]func() (operations int){
 	"spawn-batch": spawnBatch,
 	"ping-pong":   pingPong,
 	"skynet":      skynet,
+	"sleepers":    sleepers,
+	"deadlines":   deadlines,
+
+	"mutex-alone":     mutexAlone,
+	"mutex-contended": mutexContended,
 }
 
 var programs = map[string]func(){

@@ -10,6 +10,8 @@
 //!  0                  64                 128         160
 //! ```
 //!
+//! While the closure runs, its place is empty: then [`Own`] lies there.
+//!
 //! Who may touch what: `status` and the atomics, anyone; `link`, the holder of
 //! the list that the G is in; everything else, whoever owns the G by its status.
 #![allow(unsafe_code)]
@@ -19,9 +21,10 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::coro::{Coro, Out};
+use super::own::Own;
 use super::slab;
 use super::stack;
 use super::status::{Status, Token};
@@ -76,9 +79,11 @@ pub(crate) struct Header {
     /// When it was queued, if its status says so: see `sched::count`.
     /// Ordering: relaxed; the stamp in the status releases it.
     queued_at: AtomicU32,
+    /// It unwinds, or has unwound, because its runtime ends.
+    unwinds_cancelled: Cell<bool>,
     /// The operation it waits for has completed: see `netpoll::op`.
     /// Ordering: sequentially consistent against the status.
-    pub(crate) op_done: AtomicU32,
+    pub(crate) op_done: AtomicU8,
 }
 
 /// A goroutine, by address. Copy and uncounted: valid as memory for ever, as a
@@ -176,6 +181,24 @@ impl GRef {
         self.header().out.get()
     }
 
+    #[inline(always)]
+    fn own_ptr(self) -> *mut Own {
+        // SAFETY: a slot is longer than this.
+        unsafe { self.as_ptr().cast::<u8>().add(OWN_AT).cast() }
+    }
+
+    /// What the goroutine owns besides its stack.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the goroutine's own code (its closure, or a destructor of what that
+    /// left), and uses what it gets before that ends.
+    #[inline(always)]
+    pub(crate) unsafe fn own<'a>(self) -> &'a Own {
+        // SAFETY: by this function's contract; see `begin_own`.
+        unsafe { &*self.own_ptr() }
+    }
+
     #[inline]
     pub(crate) fn id(self) -> u64 {
         self.header().id.get()
@@ -228,6 +251,16 @@ impl GRef {
     pub(crate) fn stack_span(self) -> Option<std::ops::Range<usize>> {
         let out = self.out().addr();
         (out != 0).then(|| stack::span_of(out, self.stack_bytes()))
+    }
+
+    /// By the goroutine itself: it begins to unwind because its runtime ends.
+    pub(crate) fn set_unwinds_cancelled(self) {
+        self.header().unwinds_cancelled.set(true);
+    }
+
+    /// Asked by the goroutine itself.
+    pub(crate) fn unwinds_cancelled(self) -> bool {
+        self.header().unwinds_cancelled.get()
     }
 
     /// Whether it has never run.
@@ -324,6 +357,8 @@ impl<F: FnOnce() -> T, T> Typed<F, T> {
         // SAFETY: the goroutine runs once; the closure is still in place and moves out.
         let closure =
             ManuallyDrop::into_inner(unsafe { std::ptr::read(&raw const (*place).closure) });
+        // SAFETY: the place is empty until the outcome is written below.
+        let own = unsafe { begin_own(g) };
         let outcome: Outcome<T> = catch_unwind(AssertUnwindSafe(move || match cancelled {
             None => Ok(closure()),
             Some(payload) => {
@@ -332,13 +367,17 @@ impl<F: FnOnce() -> T, T> Typed<F, T> {
             }
         }))
         .and_then(|r| r);
+        drop(own);
         // SAFETY: the place is the payload's and holds nothing now.
         unsafe { std::ptr::write(&raw mut (*place).outcome, ManuallyDrop::new(outcome)) };
     }
 
     unsafe fn drop_outcome(g: GRef) {
         // SAFETY: by the callers of the vtable: the outcome is there and taken once.
-        drop(unsafe { Self::take(g) });
+        let outcome = unsafe { Self::take(g) };
+        // SAFETY: the place is empty for good; the destructor may be the goroutine's own code.
+        let _own = unsafe { begin_own(g) };
+        drop(outcome);
     }
 
     /// # Safety
@@ -362,6 +401,33 @@ impl<F: FnOnce() -> T, T> Typed<F, T> {
 fn payload_ptr(g: GRef) -> *mut u8 {
     // SAFETY: a slot is longer than its header.
     unsafe { g.as_ptr().cast::<u8>().add(HEADER_BYTES) }
+}
+
+/// Where a goroutine's [`Own`] lies while its code runs: in the place of closure and
+/// outcome, behind the word that a box's address may take.
+const OWN_AT: usize = HEADER_BYTES + 16;
+#[cfg(not(loom))]
+const _: () = assert!(OWN_AT + size_of::<Own>() <= slab::SLOT_BYTES[0]);
+
+/// # Safety
+///
+/// The place of closure and outcome holds neither, until what this gives is dropped.
+#[inline(always)]
+unsafe fn begin_own(g: GRef) -> EndsOwn {
+    // SAFETY: every slot is long enough, as asserted above, and the place is aligned to 16.
+    unsafe { g.own_ptr().write(Own::new()) };
+    EndsOwn(g)
+}
+
+/// Drops what a goroutine owns, when its code has ended.
+struct EndsOwn(GRef);
+
+impl Drop for EndsOwn {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: it was made by `begin_own`, and this is the last use.
+        unsafe { std::ptr::drop_in_place(self.0.own_ptr()) };
+    }
 }
 
 /// The slot class that a goroutine with this closure needs.
@@ -402,7 +468,7 @@ pub(crate) fn init<F: FnOnce() -> T, T>(g: GRef, closure: F, spawn: Spawn) {
     h.site.set(Some(spawn.site));
     h.stack_bytes.set((spawn.stack_bytes / 1024) as u32);
     h.home.set(spawn.home as u16);
-
+    h.unwinds_cancelled.set(false);
     h.status.set_new();
 }
 

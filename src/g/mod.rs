@@ -22,6 +22,8 @@ pub(crate) mod status;
 pub(crate) mod stack;
 pub(crate) mod coro;
 pub(crate) mod slab;
+pub(crate) mod own;
 pub(crate) mod header;
 pub(crate) mod snapshot;
 pub(crate) mod list;
+pub(crate) mod cut;

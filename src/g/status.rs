@@ -27,11 +27,12 @@
 //! which a dump copies its stack: wakers and cancellers of the wait spin until it is
 //! gone, so no wake is lost and the holder owes nobody anything. `STAMPED` says that
 //! the queued G carries the time of its queueing, for the histogram of such delays.
-//! [`Status::load`] shows neither.
+//! [`Status::load`] shows neither. `MAY_CUT` is a part of the reason: a context may end
+//! the wait.
 //!
 //! ```text
-//!  63        42 41          16 15      8 7    6       5..3  2..0
-//!  | seconds   | number      | reason   | HELD STAMPED  -   | kind |
+//!  63        42 41          16 15       14     8 7    6       5..3  2..0
+//!  | seconds   | number      | MAY_CUT | reason | HELD STAMPED  -   | kind |
 //! ```
 //!
 //! The seconds say since when it waits, in steps of 2^30 ns of the runtime's clock; they
@@ -126,9 +127,41 @@ impl Reason {
         )
     }
 
+    /// Whether a context may end a wait in a queue: one for a message, not one for a lock,
+    /// whose caller could not tell the difference.
+    pub(crate) fn may_cut(self) -> bool {
+        matches!(self, Reason::ChanSend | Reason::ChanRecv)
+    }
+
     /// Whether the wait is for a lock: it ends in having it, or in unwinding.
     pub(crate) fn is_lock(self) -> bool {
         matches!(self, Reason::Mutex | Reason::RwLock | Reason::Once)
+    }
+}
+
+/// Why a goroutine begins a wait, and whether its ambient context may end it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Why(u8);
+
+/// The bit of a [`Why`] that lets a context end the wait.
+const MAY_CUT: u8 = 1 << 7;
+
+impl From<Reason> for Why {
+    #[inline(always)]
+    fn from(reason: Reason) -> Why {
+        Why(reason as u8)
+    }
+}
+
+impl Why {
+    pub(crate) fn reason(self) -> Reason {
+        Reason::of(self.0 & !MAY_CUT)
+    }
+
+    /// A wait that a context may end, if there is one.
+    #[inline(always)]
+    pub(crate) fn may_cut(reason: Reason, has_context: bool) -> Why {
+        Why(reason as u8 | if has_context { MAY_CUT } else { 0 })
     }
 }
 
@@ -166,7 +199,7 @@ impl Snapshot {
     }
 
     pub(crate) fn reason(self) -> Reason {
-        Reason::of((self.0 >> 8) as u8)
+        Reason::of((self.0 >> 8) as u8 & !MAY_CUT)
     }
 
     /// For a waiting G: about how long before `now_ns` the wait began.
@@ -179,6 +212,11 @@ impl Snapshot {
         } else {
             steps << STEP_SHIFT
         }
+    }
+
+    /// Whether the goroutine's ambient context may end the wait.
+    pub(crate) fn may_cut(self) -> bool {
+        (self.0 >> 8) as u8 & MAY_CUT != 0
     }
 
     fn with_kind(self, kind: Kind) -> Snapshot {
@@ -271,12 +309,13 @@ impl Status {
     /// Running → Waiting, by the M that ran it, on the M's own stack. From here
     /// on wakers may take it; the id given back names this wait. `now_ns` may be coarse.
     #[inline]
-    pub(crate) fn set_waiting(&self, reason: Reason, now_ns: u64) -> WaitId {
+    pub(crate) fn set_waiting(&self, why: impl Into<Why>, now_ns: u64) -> WaitId {
+        let Why(why) = why.into();
         let before = self.own();
         debug_assert_eq!(before.kind(), Kind::Running);
         let number = (before.0 + (1 << NUMBER_SHIFT)) & (NUMBER_MASK << NUMBER_SHIFT);
         let seconds = (now_ns >> STEP_SHIFT) << SECONDS_SHIFT;
-        let word = seconds | number | ((reason as u64) << 8) | Kind::Waiting as u64;
+        let word = seconds | number | (u64::from(why) << 8) | Kind::Waiting as u64;
         self.0.swap(word, Ordering::SeqCst);
         after_seq_cst();
         WaitId(word)
@@ -396,12 +435,32 @@ fn spin_or_yield() {
     std::thread::yield_now();
 }
 
-/// The token of `park` and `unpark`: one, kept until it is taken.
+/// Whose token is meant: there is one for each, so that neither takes the other's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum For {
+    /// `task::park` and `Task::unpark`.
+    Park = 1,
+    /// `future::block_on` and its wakers.
+    Poll = 2,
+}
+
+impl For {
+    fn reason(self) -> Reason {
+        match self {
+            For::Park => Reason::Park,
+            For::Poll => Reason::Future,
+        }
+    }
+}
+
+/// The token of `park` and `unpark`, and that of `block_on` and its wakers: each is one,
+/// kept until it is taken.
 ///
 /// | parker                        | unparker                              |
 /// |-------------------------------|---------------------------------------|
 /// | 1. status = Waiting(n)        | 1. token = there                      |
-/// | 2. token there? then the wait | 2. status Waiting(n) for a park? take |
+/// | 2. token there? then the wait | 2. status Waiting(n) for it? take     |
 /// |    is over                    |    the wake token of n                |
 ///
 /// Ordering: sequentially consistent, so that one of the two sees the other.
@@ -415,13 +474,14 @@ impl Token {
     }
 
     /// Takes the token, if it is there.
-    pub(crate) fn take(&self) -> bool {
-        self.0.swap(0, Ordering::SeqCst) != 0
+    #[inline]
+    pub(crate) fn take(&self, whose: For) -> bool {
+        self.0.fetch_and(!(whose as u32), Ordering::SeqCst) & whose as u32 != 0
     }
 
     /// The parker's step 2.
-    pub(crate) fn is_there(&self) -> bool {
-        self.0.load(Ordering::SeqCst) != 0
+    pub(crate) fn is_there(&self, whose: For) -> bool {
+        self.0.load(Ordering::SeqCst) & whose as u32 != 0
     }
 
     /// For a new goroutine in a used slot.
@@ -430,15 +490,15 @@ impl Token {
     }
 
     /// The unparker's side: gives the token, and names the wait to wake, if the
-    /// goroutine parks.
-    pub(crate) fn give(&self, status: &Status) -> Option<WaitId> {
-        if self.0.swap(1, Ordering::SeqCst) != 0 {
+    /// goroutine parks for it.
+    pub(crate) fn give(&self, whose: For, status: &Status) -> Option<WaitId> {
+        if self.0.fetch_or(whose as u32, Ordering::SeqCst) & whose as u32 != 0 {
             // It was there already: whoever gave it wakes the parker.
             return None;
         }
         after_seq_cst();
         let now = status.load();
-        if now.reason() == Reason::Park {
+        if now.reason() == whose.reason() {
             Status::wait_of(now)
         } else {
             None

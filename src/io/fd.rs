@@ -24,6 +24,7 @@ use std::time::Duration;
 use super::op;
 use crate::g::header::GRef;
 use crate::netpoll::sqe::Request;
+use crate::sched::ambient;
 use crate::sched::park::{self, Caller};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::socket;
@@ -173,6 +174,7 @@ impl Fd {
         now: impl Fn() -> io::Result<usize>,
     ) -> io::Result<usize> {
         if self.shared.maybe_readable.load(Ordering::Relaxed) {
+            op::check(g)?;
             let r = now();
             // A short read empties the socket; a full one leaves the hint.
             if r.as_ref().map_or(true, |&n| n < len) {
@@ -273,7 +275,7 @@ impl Fd {
 
     /// The attempt before the ring, or `WouldBlock` without one where a batch is better.
     fn send_inline(&self, now: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
-        if op::inflight_here() >= BATCHES_FROM && !self.is_nonblocking() {
+        if op::inflight_here()? >= BATCHES_FROM && !self.is_nonblocking() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         now()
@@ -365,7 +367,7 @@ impl Fd {
         let deadline_ns = self.deadline_ns(direction);
         loop {
             park::cancel_point()?;
-            if !socket::poll(self.as_fd(), events, deadline_ns)? {
+            if !poll(self.as_fd(), events, deadline_ns)? {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             let r = now();
@@ -389,6 +391,26 @@ fn is_short_of_descriptors(e: &io::Error) -> bool {
     )
 }
 
+/// Waits on a plain thread until the socket shows one of `events`, or the deadline
+/// (`false`), or until the ambient context is done: its cancellation wakes no thread, so
+/// that is looked for.
+fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Result<bool> {
+    loop {
+        ambient::check()?;
+        let chain = park::current_chain();
+        if !chain.is_some() {
+            return socket::poll(fd, events, deadline_ns);
+        }
+        let look_up_ns = (clock::now_ns() + park::LOOK_UP_NS).min(chain.deadline_ns());
+        if socket::poll(fd, events, deadline_ns.min(look_up_ns))? {
+            return Ok(true);
+        }
+        if deadline_ns <= clock::now_ns() {
+            return Ok(false);
+        }
+    }
+}
+
 /// Connects on a plain thread. A signal does not cut it short.
 fn connect_on_thread(
     sock: &socket2::SockRef<'_>,
@@ -399,7 +421,7 @@ fn connect_on_thread(
     let begun = sock.connect(addr);
     let connected = match begun {
         Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => {
-            match socket::poll(sock.as_fd(), libc::POLLOUT, deadline_ns) {
+            match poll(sock.as_fd(), libc::POLLOUT, deadline_ns) {
                 Ok(true) => sock.take_error().and_then(|e| e.map_or(Ok(()), Err)),
                 Ok(false) => Err(connect_timed_out()),
                 Err(e) => Err(e),

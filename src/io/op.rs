@@ -10,9 +10,10 @@ use std::io;
 use crate::config::FLUSH_AT;
 use crate::g::header::GRef;
 use crate::g::list::GList;
-use crate::g::status::Reason;
+use crate::g::status::{Reason, Why};
 use crate::netpoll::op::Op;
 use crate::netpoll::sqe::Request;
+use crate::sched::ambient;
 use crate::sched::current;
 use crate::sched::park::{self, Caller, Cancelled};
 use crate::sched::wake;
@@ -36,16 +37,40 @@ impl From<Cancelled> for io::Error {
 
 /// How many operations the P of the calling goroutine has in flight; 0 on a plain
 /// thread, in a blocking section, and while unwinding.
+///
+/// # Errors
+///
+/// If the ambient context is done: a call that need not wait fails then, too.
 #[inline]
-pub(crate) fn inflight_here() -> u32 {
+pub(crate) fn inflight_here() -> io::Result<u32> {
     match (park::caller(), current::m()) {
-        (Caller::Goroutine(_), Some(m)) => m.p().ring.inflight(),
-        _ => 0,
+        (Caller::Goroutine(g), Some(m)) => {
+            let inflight = m.p().ring.inflight();
+            check(g)?;
+            Ok(inflight)
+        }
+        _ => {
+            ambient::check()?;
+            Ok(0)
+        }
+    }
+}
+
+/// Whether the ambient context of the calling goroutine `g` lets it go on.
+///
+/// # Errors
+///
+/// If it is done.
+#[inline]
+pub(crate) fn check(g: GRef) -> io::Result<()> {
+    match park::chain_of(g).over() {
+        None => Ok(()),
+        Some(over) => Err(ambient::Error::from(over).into()),
     }
 }
 
 /// Runs an operation for the calling goroutine `g`, and
-/// waits for it until the deadline.
+/// waits for it until the deadline, or until the ambient context is done.
 ///
 /// # Safety
 ///
@@ -53,35 +78,49 @@ pub(crate) fn inflight_here() -> u32 {
 ///
 /// # Errors
 ///
-/// The operation's; `WouldBlock` at the deadline, as `std` has it on Linux.
+/// The operation's; `WouldBlock` at the deadline, as `std` has it on Linux; the context's
+/// if that is done.
 pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Result<Completed> {
     loop {
         park::cancel_point()?;
+        check(g)?;
+        let chain = park::chain_of(g);
+        let deadline_ns = deadline_ns.min(chain.deadline_ns());
         let op = Op::new(g);
         op.publish();
         let op_ref = &op;
         let timer_on = park::timer_home();
-        park::park(Reason::Io, move |g, wait, m| {
-            let p = m.p();
-            let mut ready = GList::new();
-            op_ref.bind(wait, p.ring.fd());
-            // SAFETY:
-            // - the M in a commit holds the P.
-            // - the goroutine is parked until the completion, so the operation and what the request
-            //   points at (this function's contract) stay.
-            unsafe {
-                p.ring
-                    .queue(&request, op_ref, p.local.now_ns.get(), &mut ready)
-            };
-            if deadline_ns != NEVER {
-                p.timers.add(deadline_ns, g, wait);
-            }
-            wake::ready_all(m, ready);
-            if p.ring.pending() >= FLUSH_AT {
-                p.ring.flush();
-            }
-            true
-        });
+        park::park(
+            Why::may_cut(Reason::Io, chain.is_some()),
+            move |g, wait, m| {
+                let p = m.p();
+                let mut ready = GList::new();
+                op_ref.bind(wait, p.ring.fd());
+                if chain.is_set() {
+                    // Nothing is queued. A canceller that holds the wait finds the mark.
+                    if let Some(g) = op_ref.complete(-libc::ECANCELED, 0) {
+                        wake::ready(m, g);
+                    }
+                    return true;
+                }
+                // SAFETY:
+                // - the M in a commit holds the P.
+                // - the goroutine is parked until the completion, so the operation and what the request
+                //   points at (this function's contract) stay.
+                unsafe {
+                    p.ring
+                        .queue(&request, op_ref, p.local.now_ns.get(), &mut ready)
+                };
+                if deadline_ns != NEVER {
+                    p.timers.add(deadline_ns, g, wait);
+                }
+                wake::ready_all(m, ready);
+                if p.ring.pending() >= FLUSH_AT {
+                    p.ring.flush();
+                }
+                true
+            },
+        );
         if deadline_ns != NEVER && !op.timed_out() {
             park::note_stale_timer(timer_on);
         }
@@ -93,6 +132,10 @@ pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Res
             });
         }
         match -result {
+            // Only now: what the operation moved before it was cut is not lost.
+            libc::ECANCELED if let Some(over) = chain.over() => {
+                return Err(ambient::Error::from(over).into());
+            }
             libc::ECANCELED if op.timed_out() => return Err(io::ErrorKind::WouldBlock.into()),
             // Nobody here asked for it: the thread that submitted it has gone, or the run ends
             // (then the loop's first line unwinds).

@@ -1,11 +1,13 @@
-//! Ending waits from outside: deadlines of operations, and the end of a run.
+//! Ending waits from outside: deadlines of operations, contexts, and the end of a run.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::Ordering;
 
+use super::handoff::Section;
 use super::m::M;
 use super::state::{Phase, Sched};
 use super::wake;
+use crate::g::cut::Frame;
 use crate::g::header::GRef;
 use crate::g::slab;
 use crate::g::status::{Kind, Reason, Status, WaitId};
@@ -79,6 +81,58 @@ pub(crate) fn deadlines(m: &M, due: Vec<(GRef, WaitId)>) {
     }
 }
 
+/// Ends the wait of a frame's goroutine, if it is in one that its context may end.
+///
+/// The caller holds the lock of the frame's context, so the frame stays, and has set
+/// its word. `section` is where the caller is inside the scheduler, if it is an M.
+/// `false` asks to be called again a moment later: an operation is on its way to the
+/// kernel.
+#[must_use]
+pub(crate) fn cut(frame: &Frame, section: Option<&Section<'_>>) -> bool {
+    let Some(g) = frame.who else {
+        frame.word.wake_thread();
+        return true;
+    };
+    let Some(status) = frame.word.wait_to_cut(&g.status) else {
+        return true;
+    };
+    let Some(wait) = Status::wait_of(status) else {
+        return true;
+    };
+    if status.reason() == Reason::Io {
+        return cut_op(g, wait, section);
+    }
+    if g.status.wake(wait) {
+        wake::ready_cut(g, |sched| sched.wait_for_commit(g));
+    }
+    true
+}
+
+fn cut_op(g: GRef, wait: WaitId, section: Option<&Section<'_>>) -> bool {
+    let at_home = section.filter(|s| std::ptr::eq(s.m().sched.cast(), g.sched()));
+    if let Some(section) = at_home {
+        let ring = &section.m().p().ring;
+        if ring.pending() > 0 {
+            ring.flush();
+        }
+    }
+    match cancel_op(g, wait, false) {
+        Asked::Settled => true,
+        Asked::Ready => {
+            wake::ready_cut(g, |_| {});
+            true
+        }
+        Asked::TooEarly => match at_home {
+            Some(section) => {
+                let timers = &section.m().p().timers;
+                timers.add(clock::now_ns() + RETRY_NS, g, wait);
+                true
+            }
+            None => false,
+        },
+    }
+}
+
 impl Sched {
     /// One sweep of the end of a run: every goroutine that waits for something
     /// that can be cut short is made to notice. Called by sysmon until none lives.
@@ -99,11 +153,9 @@ impl Sched {
                         self.inject(g);
                     }
                 }
-                reason if reason.ends_by_token() => {
-                    if g.status.wake(wait) {
-                        self.wait_for_commit(g);
-                        self.inject(g);
-                    }
+                reason if reason.ends_by_token() && g.status.wake(wait) => {
+                    self.wait_for_commit(g);
+                    self.inject(g);
                 }
                 _ => {}
             }

@@ -9,8 +9,9 @@
 //! | 1. (parked) CAS nothing → address;  | 1. swap in "done"                      |
 //! |    if done: go on                   | 2. got an address? read the waiter,    |
 //! | 2. wait                             | 3. tell it that it was read: its frame |
-//! | 3. cancelled? CAS address → nothing;|    may go                              |
-//! |    if done: wait for setter's 3     | 4. wake it                             |
+//! | 3. cancelled, or too late?          |    may go                              |
+//! |    CAS address → nothing;           | 4. wake it                             |
+//! |    if done: wait for setter's 3     |                                        |
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -18,9 +19,10 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use super::park::{self, Caller, Cancelled};
 use super::wake;
+use crate::g::cut::Chain;
 use crate::g::header::GRef;
-use crate::g::status::{Reason, WaitId};
-use crate::sys::clock::NEVER;
+use crate::g::status::{Reason, WaitId, Why};
+use crate::sys::clock::{self, NEVER};
 use crate::sys::futex;
 
 const NOTHING: *mut () = std::ptr::null_mut();
@@ -51,14 +53,50 @@ pub(crate) fn is_done(word: &AtomicPtr<()>) -> bool {
 pub(crate) fn wait(word: &AtomicPtr<()>, reason: Reason) -> Result<(), Cancelled> {
     while !is_done(word) {
         match park::caller() {
-            Caller::Goroutine(g) => wait_parked(word, g, reason)?,
-            Caller::Thread => wait_blocked(word),
+            Caller::Goroutine(g) => wait_parked(word, g, reason, NEVER, Chain::NONE)?,
+            Caller::Thread => wait_blocked(word, NEVER),
         }
     }
     Ok(())
 }
 
-fn wait_parked(word: &AtomicPtr<()>, g: GRef, reason: Reason) -> Result<(), Cancelled> {
+/// Waits until it happens, or until the deadline, or until the ambient context is done.
+/// Whether it has happened.
+///
+/// # Errors
+///
+/// [`Cancelled`] if the runtime ends first.
+pub(crate) fn wait_until(word: &AtomicPtr<()>, deadline_ns: u64) -> Result<bool, Cancelled> {
+    loop {
+        if is_done(word) {
+            return Ok(true);
+        }
+        let chain = park::current_chain();
+        if clock::now_ns() >= deadline_ns || chain.over().is_some() {
+            return Ok(false);
+        }
+        let deadline_ns = deadline_ns.min(chain.deadline_ns());
+        match park::caller() {
+            Caller::Goroutine(g) => wait_parked(word, g, Reason::Join, deadline_ns, chain)?,
+            Caller::Thread => {
+                // Neither a context nor the end of a run wakes a thread.
+                park::cancel_point()?;
+                let looks_up = chain.is_some() || park::current_g().is_some();
+                let look_up_ns = clock::now_ns() + park::LOOK_UP_NS;
+                let until_ns = if looks_up { look_up_ns } else { NEVER };
+                wait_blocked(word, deadline_ns.min(until_ns));
+            }
+        }
+    }
+}
+
+fn wait_parked(
+    word: &AtomicPtr<()>,
+    g: GRef,
+    reason: Reason,
+    deadline_ns: u64,
+    chain: Chain,
+) -> Result<(), Cancelled> {
     let may_cancel = reason == Reason::Join;
     if may_cancel {
         park::cancel_point()?;
@@ -71,24 +109,35 @@ fn wait_parked(word: &AtomicPtr<()>, g: GRef, reason: Reason) -> Result<(), Canc
     };
     let at = std::ptr::from_ref(&waiter).cast_mut().cast::<()>();
     let waiter_ref = &waiter;
-    park::park(reason, move |_, wait, _| {
+    let timer_on = park::timer_home();
+    park::park(Why::may_cut(reason, chain.is_some()), move |g, wait, m| {
+        if chain.is_set() {
+            return false;
+        }
         waiter_ref.wait.set(wait);
         waiter_ref.published.set(true);
         if word
             .compare_exchange(NOTHING, at, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
         {
+            // Published: the waiter may be gone, and the timer may be for nothing.
+            if deadline_ns != NEVER {
+                m.p().timers.add(deadline_ns, g, wait);
+            }
             return true;
         }
         // Done already, and nobody knows of this waiter.
         waiter_ref.published.set(false);
         false
     });
+    if deadline_ns != NEVER && is_done(word) {
+        park::note_stale_timer(timer_on);
+    }
     if !waiter.published.get() {
         return Ok(());
     }
-    // Still published: woken without the event, because the runtime ends. Otherwise the setter has
-    // the address, and the frame stays until it has read what it needs.
+    // Still published: woken without the event, because the runtime ends, or it is too late.
+    // Otherwise the setter has the address, and the frame stays until it has read what it needs.
     if word
         .compare_exchange(at, NOTHING, Ordering::AcqRel, Ordering::Acquire)
         .is_err()
@@ -105,7 +154,7 @@ fn wait_parked(word: &AtomicPtr<()>, g: GRef, reason: Reason) -> Result<(), Canc
     }
 }
 
-fn wait_blocked(word: &AtomicPtr<()>) {
+fn wait_blocked(word: &AtomicPtr<()>, deadline_ns: u64) {
     let waiter = Waiter {
         g: None,
         wait: Cell::new(WaitId::default()),
@@ -113,12 +162,24 @@ fn wait_blocked(word: &AtomicPtr<()>) {
         released: AtomicU32::new(0),
     };
     let at = std::ptr::from_ref(&waiter).cast_mut().cast::<()>();
+    let withdraw = || {
+        word.compare_exchange(at, NOTHING, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    };
     if word
         .compare_exchange(NOTHING, at, Ordering::AcqRel, Ordering::Acquire)
         .is_ok()
     {
         while waiter.released.load(Ordering::Acquire) == 0 {
-            futex::wait(&waiter.released, 0, NEVER);
+            let left_ns = match deadline_ns {
+                NEVER => NEVER,
+                _ => deadline_ns.saturating_sub(clock::now_ns()),
+            };
+            if left_ns == 0 && withdraw() {
+                return;
+            }
+            // If it is too late for that, the setter is about to release it.
+            futex::wait(&waiter.released, 0, left_ns);
         }
     }
 }

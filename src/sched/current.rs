@@ -1,4 +1,5 @@
-//! This thread's M: the runtime's only thread-local.
+//! This thread's M, and what a plain thread owns as a goroutine does: the runtime's only
+//! thread-locals.
 //!
 //! A goroutine may wake on another thread, and compilers keep the addresses of
 //! thread-locals in registers across a call that switches stacks
@@ -11,6 +12,7 @@
 use std::cell::Cell;
 
 use super::m::M;
+use crate::g::own::Own;
 
 thread_local!(static CURRENT: Cell<*const M> = const { Cell::new(std::ptr::null()) });
 
@@ -35,4 +37,15 @@ pub(crate) fn set_m(m: *const M) {
 pub(crate) fn m<'a>() -> Option<&'a M> {
     // SAFETY: a thread's M outlives the thread's use of it (it is cleared before the M goes).
     unsafe { m_ptr().as_ref() }
+}
+
+thread_local!(static OWN: Own = const { Own::new() });
+
+/// What the calling thread owns when no goroutine runs on it: its values of task-locals,
+/// its ambient context. Null once the thread has dropped it, at its end.
+#[inline(never)]
+pub(crate) fn thread_own() -> *const Own {
+    // SAFETY: as in `m_ptr`.
+    unsafe { std::arch::asm!("", options(nostack, preserves_flags)) };
+    OWN.try_with(std::ptr::from_ref).unwrap_or(std::ptr::null())
 }

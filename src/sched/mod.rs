@@ -31,6 +31,7 @@
 //! | an owner pops what a thief takes           | `runq`     |
 //! | sysmon takes a P whose G calls the runtime | `handoff`  |
 //! | a deadline cancels what just completed     | `netpoll::op` |
+//! | a context is cancelled while a wait begins | `g::cut`   |
 
 pub(crate) mod runq;
 pub(crate) mod global;
@@ -44,6 +45,7 @@ pub(crate) mod count;
 pub(crate) mod wake;
 pub(crate) mod handoff;
 pub(crate) mod park;
+pub(crate) mod ambient;
 pub(crate) mod completion;
 pub(crate) mod spawn;
 pub(crate) mod steal;

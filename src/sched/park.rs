@@ -31,8 +31,10 @@ use super::state::Phase;
 use super::trace::Kind;
 use super::wake;
 use crate::g::coro::Switch;
+use crate::g::cut::Chain;
 use crate::g::header::GRef;
-use crate::g::status::{Reason, WaitId};
+use crate::g::own::Own;
+use crate::g::status::{For, Reason, WaitId, Why};
 use crate::sys::clock::{self, NEVER};
 
 /// The goroutine is being cancelled: its runtime ends. Unwinds the goroutine, and
@@ -100,14 +102,35 @@ fn unwind_cancelled() -> Result<(), Cancelled> {
     if std::thread::panicking() {
         return Err(Cancelled);
     }
+    if let Some(g) = current_g() {
+        g.set_unwinds_cancelled();
+    }
     std::panic::resume_unwind(Box::new(Cancelled))
+}
+
+/// Whether the calling goroutine unwinds because its runtime ends, and not because of a
+/// panic of its own. Asked while it unwinds.
+#[cold]
+pub(crate) fn unwinds_cancelled() -> bool {
+    current_g().is_some_and(GRef::unwinds_cancelled)
+}
+
+/// Whether to look at a lock for a while before waiting for it: its holder may be running
+/// now, on another P, and no goroutine waits for this P. A thread may always.
+pub(crate) fn may_spin() -> bool {
+    let Some(section) = Section::enter() else {
+        return true;
+    };
+    let p = section.m().p();
+    let sched = section.m().sched();
+    sched.ps.len() > sched.n_idle.load(Ordering::Relaxed) + 1 && p.runq.is_empty()
 }
 
 /// What a parking goroutine leaves on its stack for its M.
 #[repr(C)]
 pub(crate) struct Record {
     commit: unsafe fn(NonNull<Record>, GRef, &M) -> bool,
-    reason: Reason,
+    why: Why,
 }
 
 #[repr(C)]
@@ -122,22 +145,22 @@ struct Typed<F> {
 /// The caller is a goroutine ([`Caller::Goroutine`]), and what `commit` refers to
 /// on its stack stays there until the wait is over, because it is parked.
 #[inline]
-pub(crate) fn park<F: FnOnce(GRef, WaitId, &M) -> bool>(reason: Reason, commit: F) {
+pub(crate) fn park<F: FnOnce(GRef, WaitId, &M) -> bool>(why: impl Into<Why>, commit: F) {
     let section = Section::enter().expect("a goroutine that may park has or gets a P");
-    park_in(section, reason, commit);
+    park_in(section, why, commit);
 }
 
 /// As [`park`], for a goroutine that is inside the scheduler already.
 #[inline]
 pub(crate) fn park_in<F: FnOnce(GRef, WaitId, &M) -> bool>(
     section: Section<'_>,
-    reason: Reason,
+    why: impl Into<Why>,
     commit: F,
 ) {
     let record = Typed {
         head: Record {
             commit: commit_typed::<F>,
-            reason,
+            why: why.into(),
         },
         f: ManuallyDrop::new(commit),
     };
@@ -154,14 +177,14 @@ unsafe fn commit_typed<F: FnOnce(GRef, WaitId, &M) -> bool>(
 ) -> bool {
     // SAFETY: by this function's contract; the closure is read once, and the goroutine does not
     // touch it again (ManuallyDrop).
-    let (f, reason) = unsafe {
+    let (f, why) = unsafe {
         let typed = record.cast::<Typed<F>>();
         (
             std::ptr::read(&raw const (*typed.as_ptr()).f),
-            (*typed.as_ptr()).head.reason,
+            (*typed.as_ptr()).head.why,
         )
     };
-    let wait = g.status.set_waiting(reason, m.p().local.now_ns.get());
+    let wait = g.status.set_waiting(why, m.p().local.now_ns.get());
     if ManuallyDrop::into_inner(f)(g, wait, m) {
         return true;
     }
@@ -192,11 +215,11 @@ pub(crate) unsafe fn commit(record: NonNull<Record>, g: GRef, m: &M) -> bool {
 #[inline(never)]
 unsafe fn trace_park(record: NonNull<Record>, m: &M) {
     // SAFETY: by this function's contract the record lies on a stack at rest.
-    let reason = unsafe { record.as_ref().reason };
-    m.p().trace(Kind::Park, reason, 0, 0);
+    let why = unsafe { record.as_ref().why };
+    m.p().trace(Kind::Park, why.reason(), 0, 0);
 }
 
-/// Lets the goroutine sleep until `deadline_ns`.
+/// Lets the caller sleep until `deadline_ns`, or until its ambient context is done.
 ///
 /// # Errors
 ///
@@ -204,27 +227,92 @@ unsafe fn trace_park(record: NonNull<Record>, m: &M) {
 pub(crate) fn sleep_until(deadline_ns: u64) -> Result<(), Cancelled> {
     cancel_point()?;
     match caller() {
-        Caller::Goroutine(_) => park(Reason::Sleep, move |g, wait, m| {
-            if deadline_ns != NEVER {
-                m.p().timers.add(deadline_ns, g, wait);
+        Caller::Goroutine(g) => {
+            let chain = chain_of(g);
+            if !is_cut(chain, deadline_ns) {
+                let until_ns = deadline_ns.min(chain.deadline_ns());
+                let timer_on = timer_home();
+                let why = Why::may_cut(Reason::Sleep, chain.is_some());
+                park(why, move |g, wait, m| {
+                    let is_cut = chain.is_set();
+                    if until_ns != NEVER && !is_cut {
+                        m.p().timers.add(until_ns, g, wait);
+                    }
+                    !is_cut
+                });
+                if until_ns != NEVER && chain.is_set() {
+                    note_stale_timer(timer_on);
+                }
+                // So that the context knows, if that was why.
+                is_cut(chain, deadline_ns);
             }
-            true
-        }),
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "here a thread waits, not a goroutine"
-        )]
-        Caller::Thread => {
-            std::thread::sleep(Duration::from_nanos(
-                deadline_ns.saturating_sub(clock::now_ns()),
-            ));
         }
+        Caller::Thread => sleep_thread(deadline_ns),
     }
     cancel_point()
 }
 
+/// Whether a sleep until `deadline_ns` is, or was, cut short by a context.
+fn is_cut(chain: Chain, deadline_ns: u64) -> bool {
+    chain.is_some() && clock::now_ns() < deadline_ns && chain.over().is_some()
+}
+
+/// How often a thread that waits where nobody can wake it looks whether it has to.
+pub(crate) const LOOK_UP_NS: u64 = 1_000_000;
+
+/// Blocks the thread. A canceller of the one context wakes it; of several it is noticed a
+/// moment later.
+fn sleep_thread(deadline_ns: u64) {
+    let chain = current_chain();
+    let until_ns = deadline_ns.min(chain.deadline_ns());
+    if !chain.is_some() {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "here a thread waits, not a goroutine"
+        )]
+        return std::thread::sleep(Duration::from_nanos(
+            until_ns.saturating_sub(clock::now_ns()),
+        ));
+    }
+    while clock::now_ns() < deadline_ns && chain.over().is_none() {
+        let left_ns = match until_ns {
+            NEVER => NEVER,
+            _ => until_ns.saturating_sub(clock::now_ns()),
+        };
+        match chain.only() {
+            Some(frame) if frame.who.is_none() => frame.word.sleep(left_ns),
+            _ => clock::nap(left_ns.min(LOOK_UP_NS)),
+        }
+    }
+}
+
+/// The frames of the ambient context of `g`, whose code asks.
+#[inline(always)]
+pub(crate) fn chain_of(g: GRef) -> Chain {
+    // SAFETY: by what the name says; the chain is copied.
+    Chain::from_raw(unsafe { g.own() }.frame())
+}
+
+/// What the calling goroutine, or plain thread, owns; `None` on a thread that is about
+/// to end. Used up before the next switch.
+#[inline]
+pub(crate) fn own<'a>() -> Option<&'a Own> {
+    match current_g() {
+        // SAFETY: the M runs the goroutine's own code, which asks.
+        Some(g) => Some(unsafe { g.own() }),
+        // SAFETY: the calling thread uses it at once, and has not yet ended.
+        None => unsafe { current::thread_own().as_ref() },
+    }
+}
+
+/// The frames around the caller, goroutine or thread.
+#[inline]
+pub(crate) fn current_chain() -> Chain {
+    own().map_or(Chain::NONE, |own| Chain::from_raw(own.frame()))
+}
+
 /// Parks until the goroutine's token is there, and takes it; or until the
-/// deadline. May return early.
+/// deadline, or until its ambient context is done. May return early.
 ///
 /// # Errors
 ///
@@ -232,23 +320,43 @@ pub(crate) fn sleep_until(deadline_ns: u64) -> Result<(), Cancelled> {
 #[inline]
 pub(crate) fn park_token(g: GRef, deadline_ns: u64) -> Result<(), Cancelled> {
     cancel_point()?;
-    if !g.token.take() {
+    let chain = chain_of(g);
+    if !g.token.take(For::Park) && chain.over().is_none() {
+        let deadline_ns = deadline_ns.min(chain.deadline_ns());
         let timer_on = timer_home();
-        park(Reason::Park, move |g, wait, m| {
-            if g.token.is_there() {
-                return false;
-            }
-            if deadline_ns != NEVER {
-                m.p().timers.add(deadline_ns, g, wait);
-            }
-            true
-        });
-        let woken = g.token.take();
+        park(
+            Why::may_cut(Reason::Park, chain.is_some()),
+            move |g, wait, m| {
+                if g.token.is_there(For::Park) || chain.is_set() {
+                    return false;
+                }
+                if deadline_ns != NEVER {
+                    m.p().timers.add(deadline_ns, g, wait);
+                }
+                true
+            },
+        );
+        let woken = g.token.take(For::Park);
         if woken && deadline_ns != NEVER {
             note_stale_timer(timer_on);
         }
     }
     cancel_point()
+}
+
+/// Parks until a waker of this goroutine gives its token, and takes it. Not cut short by
+/// a context: the future that is polled has to end by itself.
+///
+/// # Errors
+///
+/// [`Cancelled`], only while unwinding.
+pub(crate) fn park_polling(g: GRef) -> Result<(), Cancelled> {
+    cancel_point()?;
+    while !g.token.take(For::Poll) {
+        park(Reason::Future, move |g, _, _| !g.token.is_there(For::Poll));
+        cancel_point()?;
+    }
+    Ok(())
 }
 
 /// The P whose heap a timer of the coming park will most likely lie in.
@@ -265,7 +373,12 @@ pub(crate) fn note_stale_timer(home: Option<usize>) {
 
 /// Gives `g` its token and wakes it if it parks for one.
 pub(crate) fn unpark(g: GRef) {
-    if let Some(wait) = g.token.give(&g.status) {
+    give(g, For::Park);
+}
+
+/// Gives `g` one of its tokens and wakes it if it parks for that.
+pub(crate) fn give(g: GRef, whose: For) {
+    if let Some(wait) = g.token.give(whose, &g.status) {
         wake::wake(g, wait);
     }
 }

@@ -54,6 +54,16 @@ pub(crate) fn ready_from_outside(g: GRef) {
     sched.inject(g);
 }
 
+/// As [`ready_from_outside`], for a canceller that has taken the token of a wait that it
+/// did not know from the goroutine; `first` is done before.
+pub(crate) fn ready_cut(g: GRef, first: impl FnOnce(&Sched)) {
+    let _grace = GRACE.read().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: as in `ready_from_outside`.
+    let sched = unsafe { &*g.sched().cast::<Sched>() };
+    first(sched);
+    sched.inject(g);
+}
+
 /// Makes `g` the next to run on this M's P. The one kicked out of runnext goes to
 /// the tail; only then is there something for another M, so only then is one woken.
 #[inline(always)]

@@ -35,14 +35,18 @@
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
+use crate::g::coro::Switch;
+use crate::g::cut::Chain;
 use crate::g::header::GRef;
-use crate::g::status::{Reason, WaitId};
-use crate::loom::{AtomicU32, AtomicU64, Ordering};
+use crate::g::list::GList;
+use crate::g::status::{Reason, WaitId, Why};
+use crate::loom::{self, AtomicU32, AtomicU64, Ordering};
 use crate::sched::handoff::Section;
 use crate::sched::park;
+use crate::sched::state::Phase;
 use crate::sched::wake;
 use crate::sys::clock::{self, NEVER};
-use crate::sys::futex;
+use crate::util::random;
 
 /// Where the code runs that holds a queue's lock: a goroutine, which then is inside the
 /// scheduler (nobody takes its P, so a lock's holder is never without one), or a plain
@@ -76,7 +80,7 @@ impl Here<'_> {
     /// caller locks again and removes the links before it leaves the frame.
     ///
     /// A `None` before the deadline means that the wait was cut short: see
-    /// [`park::cancel_point`].
+    /// [`park::cancel_point`], and `sched::ambient::check` for waits that a context ends.
     #[inline]
     pub(crate) fn wait(
         self,
@@ -86,18 +90,26 @@ impl Here<'_> {
         unlock: impl FnOnce(),
     ) -> Option<usize> {
         match (self.g, self.section) {
-            (Some(_), Some(section)) => {
+            (Some(g), Some(section)) => {
+                let chain = if reason.may_cut() {
+                    park::chain_of(g)
+                } else {
+                    Chain::NONE
+                };
+                let deadline_ns = deadline_ns.min(chain.deadline_ns());
                 let timer_on = section.m().p().idx;
-                park::park_in(section, reason, move |g, wait, m| {
+                let why = Why::may_cut(reason, chain.is_some());
+                park::park_in(section, why, move |g, wait, m| {
                     waiter.wait.set(wait);
-                    if deadline_ns != NEVER {
+                    let is_cut = chain.is_set();
+                    if deadline_ns != NEVER && !is_cut {
                         m.p().timers.add(deadline_ns, g, wait);
                     }
                     unlock();
-                    true
+                    !is_cut
                 });
                 let chosen = waiter.chosen();
-                if chosen.is_some() && deadline_ns != NEVER {
+                if deadline_ns != NEVER && (chosen.is_some() || chain.is_set()) {
                     park::note_stale_timer(Some(timer_on));
                 }
                 chosen
@@ -112,9 +124,34 @@ impl Here<'_> {
         }
     }
 
-    /// Whether a goroutine is here, which will park.
-    pub(crate) fn is_goroutine(&self) -> bool {
-        self.g.is_some()
+    /// Leaves, and lets the goroutine that was readied last run before the caller goes
+    /// on. Does no more than leave where the caller is no goroutine.
+    pub(crate) fn give_way(self) {
+        if let (Some(_), Some(section)) = (self.g, self.section) {
+            section.switch_out(Switch::YIELD);
+        }
+    }
+
+    /// Whether the runtime of the goroutine here ends, so that a wait would be cut short:
+    /// [`park::cancel_point`] then unwinds it, once this is dropped.
+    #[inline]
+    pub(crate) fn is_cancelled(&self) -> bool {
+        match &self.section {
+            Some(section) => {
+                let m = section.m();
+                m.sched().phase() >= Phase::Cancelling && m.curg.get().is_some()
+            }
+            None => park::is_cancelled() && park::current_g().is_some(),
+        }
+    }
+
+    /// A random number below `n`, which is not 0.
+    #[inline]
+    pub(crate) fn random_below(&self, n: usize) -> usize {
+        match &self.section {
+            Some(section) => section.m().p().local.random.below(n),
+            None => random::shared_below(n),
+        }
     }
 }
 
@@ -128,17 +165,19 @@ const NOTHING_CHOSEN: u64 = u64::MAX;
 
 /// A thread's word: it waits, and looks at the word; it sleeps on the word.
 const WAITING: u32 = 0;
-const SLEEPING: u32 = 1;
-/// A taker has it.
+const SLEEPING: u32 = WAITING | ASLEEP;
+/// A taker has it, and will say READY soon, unless the kernel interrupts it.
 const TAKEN_WAITING: u32 = 2;
-const TAKEN_SLEEPING: u32 = 3;
+const TAKEN_SLEEPING: u32 = TAKEN_WAITING | ASLEEP;
+/// Whoever says READY has to wake it.
+const ASLEEP: u32 = 1;
 /// It may go on.
 const READY: u32 = 4;
 /// It gave up: too late for takers.
 const GONE: u32 = 5;
 
 /// Looks at the word before sleeping on it.
-const SPINS: u32 = 64;
+const SPINS: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// Who waits, once per wait: on the waiting frame.
 #[derive(Debug)]
@@ -189,47 +228,48 @@ impl Waiter {
 
     /// Blocks the thread until a taker is done with this waiter, or it gave up.
     fn wait_on_thread(&self, reason: Reason, deadline_ns: u64) {
-        for _ in 0..SPINS {
-            if self.word.load(Ordering::Acquire) == READY {
-                return;
-            }
-            crate::loom::spin_loop();
-        }
-        // The end of a run wakes no thread: a goroutine that blocks its thread looks for it.
-        let looks_up = park::current_g().is_some();
-        let _ = self
-            .word
-            .compare_exchange(WAITING, SLEEPING, Ordering::Relaxed, Ordering::Relaxed);
+        // The end of a run wakes no thread, nor does a context: whoever has to look for them does.
+        let chain = if reason.may_cut() {
+            park::current_chain()
+        } else {
+            Chain::NONE
+        };
+        let deadline_ns = deadline_ns.min(chain.deadline_ns());
+        let looks_up = park::current_g().is_some() || chain.is_some();
+        let mut spins = SPINS;
         loop {
             match self.word.load(Ordering::Acquire) {
                 READY => return,
+                WAITING | TAKEN_WAITING if spins > 0 => {
+                    spins -= 1;
+                    loom::spin_loop();
+                }
+                awake @ (WAITING | TAKEN_WAITING) => {
+                    self.swap_word(awake, awake | ASLEEP);
+                }
                 SLEEPING => {
                     let left_ns = left_ns(deadline_ns);
-                    if left_ns == 0 || looks_up && is_cut_short(reason) {
-                        let gave_up = self.word.compare_exchange(
-                            SLEEPING,
-                            GONE,
-                            Ordering::Relaxed,
-                            Ordering::Relaxed,
-                        );
-                        if gave_up.is_ok() {
+                    if left_ns == 0 || looks_up && (chain.is_set() || is_cut_short(reason)) {
+                        if self.swap_word(SLEEPING, GONE) {
                             return;
                         }
-                    } else if looks_up {
-                        futex::wait(&self.word, SLEEPING, left_ns.min(LOOK_UP_NS));
                     } else {
-                        futex::wait(&self.word, SLEEPING, left_ns);
+                        let nap_ns = if looks_up { park::LOOK_UP_NS } else { NEVER };
+                        loom::futex_wait(&self.word, SLEEPING, left_ns.min(nap_ns));
                     }
                 }
-                // A taker is about to say READY.
-                _ => crate::loom::spin_loop(),
+                taken => loom::futex_wait(&self.word, taken, NEVER),
             }
         }
     }
-}
 
-/// How often a goroutine that blocks its thread looks whether its runtime ends.
-const LOOK_UP_NS: u64 = 1_000_000;
+    /// The thread's own steps; they publish nothing.
+    fn swap_word(&self, from: u32, to: u32) -> bool {
+        self.word
+            .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+}
 
 fn left_ns(deadline_ns: u64) -> u64 {
     match deadline_ns {
@@ -269,11 +309,6 @@ impl Link {
             prev: Cell::new(ptr::null()),
             next: Cell::new(ptr::null()),
         }
-    }
-
-    /// Whether it is in its queue. Under the queue's lock.
-    pub(crate) fn is_queued(&self) -> bool {
-        self.queued.get()
     }
 }
 
@@ -359,13 +394,6 @@ impl WaitQueue {
         }
     }
 
-    /// The slot of the first link: what whoever waits longest asks for. It may be too
-    /// late for that one already; [`WaitQueue::take`] finds out.
-    pub(crate) fn front_slot(&self) -> Option<*mut ()> {
-        // SAFETY: as in `remove`.
-        unsafe { self.head.get().as_ref() }.map(|link| link.slot.get())
-    }
-
     /// Takes the first waiter that can still be had. The caller then has it to itself,
     /// may read and write what its slot names, gives the lock back, and readies it.
     #[inline]
@@ -373,8 +401,8 @@ impl WaitQueue {
         self.take_if(|_| true)
     }
 
-    /// As [`WaitQueue::take`], if the waiter is not the one given: a select does not
-    /// meet itself.
+    /// As [`WaitQueue::take`], but only waiters that are wanted: a select does not meet
+    /// itself.
     #[inline]
     pub(crate) fn take_if(&self, is_wanted: impl Fn(&Waiter) -> bool) -> Option<Taken> {
         let mut at = self.head.get();
@@ -386,19 +414,53 @@ impl WaitQueue {
             if !is_wanted(waiter) {
                 continue;
             }
-            let (tag, slot) = (link.tag, link.slot.get());
-            self.remove(link);
-            // Without the token it was woken by somebody else, who is no taker of this link: it
-            // will find it removed.
-            if waiter.claim() {
-                waiter.chosen.store(tag as u64, Ordering::Relaxed);
-                return Some(Taken {
-                    waiter: NonNull::from(waiter),
-                    slot,
-                });
+            if let Some(taken) = self.claim(link, waiter) {
+                return Some(taken);
             }
         }
         None
+    }
+
+    /// Takes the first waiter, if what its slot asks for can be given. One that cannot be
+    /// served is in the way of all behind it, also when it is about to give up: then it
+    /// looks itself whether the next can be served.
+    pub(crate) fn take_front_if(&self, can_be_given: impl Fn(*mut ()) -> bool) -> Option<Taken> {
+        // SAFETY: as in `remove`.
+        while let Some(link) = unsafe { self.head.get().as_ref() } {
+            if !can_be_given(link.slot.get()) {
+                return None;
+            }
+            // SAFETY: a queued link's waiter is alive as the link is.
+            let waiter = unsafe { &*link.waiter };
+            if let Some(taken) = self.claim(link, waiter) {
+                return Some(taken);
+            }
+        }
+        None
+    }
+
+    /// Takes all waiters that can still be had.
+    pub(crate) fn take_all(&self) -> TakenList {
+        let mut all = TakenList::new();
+        while let Some(taken) = self.take() {
+            all.push(taken);
+        }
+        all
+    }
+
+    /// Removes a link, and gives its waiter if it can be had. Without the token it was
+    /// woken by somebody else, who is no taker of this link: it will find it removed.
+    #[inline]
+    fn claim(&self, link: &Link, waiter: &Waiter) -> Option<Taken> {
+        self.remove(link);
+        if !waiter.claim() {
+            return None;
+        }
+        waiter.chosen.store(link.tag as u64, Ordering::Relaxed);
+        Some(Taken {
+            waiter: NonNull::from(waiter),
+            link: NonNull::from(link),
+        })
     }
 }
 
@@ -408,40 +470,151 @@ impl Drop for WaitQueue {
     }
 }
 
-/// A waiter whose wake token the caller has.
+/// A waiter whose wake token the caller has. Its frame stays until it is readied.
 #[must_use = "it sleeps for ever unless it is readied"]
 #[derive(Debug)]
 pub(crate) struct Taken {
     waiter: NonNull<Waiter>,
-    slot: *mut (),
+    link: NonNull<Link>,
 }
 
 impl Taken {
     /// What the waiter said in its link.
     #[inline]
     pub(crate) fn slot(&self) -> *mut () {
-        self.slot
+        // SAFETY: the frame with the link stays until the waiter is readied.
+        unsafe { self.link.as_ref() }.slot.get()
+    }
+
+    /// Lets the waiter be told another tag than its link's: what became of it.
+    #[inline]
+    pub(crate) fn tell(&self, tag: usize) {
+        // SAFETY: as for the link.
+        let waiter = unsafe { self.waiter.as_ref() };
+        waiter.chosen.store(tag as u64, Ordering::Relaxed);
+    }
+
+    /// Whether it is a goroutine, and no thread.
+    pub(crate) fn is_goroutine(&self) -> bool {
+        // SAFETY: as for the link.
+        matches!(unsafe { self.waiter.as_ref() }.who, Who::Goroutine(_))
     }
 
     /// Lets it go on. No lock that it may need is held: a thread would meet it at once.
     #[inline]
     pub(crate) fn ready(self, here: &Here<'_>) {
-        // SAFETY: whoever was taken stays on its frame until it is readied, below.
-        let waiter = unsafe { self.waiter.as_ref() };
-        match waiter.who {
-            Who::Goroutine(g) => match &here.section {
-                Some(section) if ptr::eq(section.m().sched.cast(), g.sched()) => {
-                    wake::ready(section.m(), g);
-                }
-                _ => wake::ready_from_outside(g),
+        match self.wake_thread() {
+            Some(g) => match here.section_of(g) {
+                Some(section) => wake::ready(section.m(), g),
+                None => wake::ready_from_outside(g),
             },
-            Who::Thread => {
-                let word = &raw const waiter.word;
-                // The frame may be gone after this.
-                if waiter.word.swap(READY, Ordering::AcqRel) == TAKEN_SLEEPING {
-                    crate::loom::futex_wake_one(word);
-                }
+            None => {}
+        }
+    }
+
+    /// Readies a thread; gives a goroutine back, which is still to be queued.
+    fn wake_thread(self) -> Option<GRef> {
+        // SAFETY: whoever was taken stays on its frame until it is readied: a thread here, a
+        // goroutine by the caller.
+        let waiter = unsafe { self.waiter.as_ref() };
+        if let Who::Goroutine(g) = waiter.who {
+            return Some(g);
+        }
+        let word = &raw const waiter.word;
+        // The frame may be gone after this.
+        if waiter.word.swap(READY, Ordering::AcqRel) == TAKEN_SLEEPING {
+            loom::futex_wake_one(word);
+        }
+        None
+    }
+}
+
+impl<'a> Here<'a> {
+    /// The caller's place in the scheduler that `g` belongs to.
+    #[inline]
+    fn section_of(&self, g: GRef) -> Option<&Section<'a>> {
+        self.section
+            .as_ref()
+            .filter(|section| ptr::eq(section.m().sched.cast(), g.sched()))
+    }
+}
+
+/// Waiters that were taken together, in order, chained through their links: taken under
+/// a lock, to be readied when it is free.
+#[must_use = "they sleep for ever unless they are readied"]
+#[derive(Debug)]
+pub(crate) struct TakenList {
+    head: *const Link,
+    tail: *const Link,
+}
+
+impl TakenList {
+    pub(crate) const fn new() -> TakenList {
+        TakenList {
+            head: ptr::null(),
+            tail: ptr::null(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, taken: Taken) {
+        let link = taken.link;
+        // SAFETY: frames of taken waiters stay until they are readied, and the links of this list
+        // are nobody else's: they are in no queue, and their waiters do not run.
+        unsafe { link.as_ref() }.next.set(ptr::null());
+        // SAFETY: as above.
+        match unsafe { self.tail.as_ref() } {
+            Some(tail) => tail.next.set(link.as_ptr()),
+            None => self.head = link.as_ptr(),
+        }
+        self.tail = link.as_ptr();
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.is_null()
+    }
+
+    fn pop(&mut self) -> Option<Taken> {
+        // SAFETY: as in `push`.
+        let link = unsafe { self.head.as_ref() }?;
+        self.head = link.next.get();
+        if self.head.is_null() {
+            self.tail = ptr::null();
+        }
+        Some(Taken {
+            waiter: NonNull::new(link.waiter.cast_mut())?,
+            link: NonNull::from(link),
+        })
+    }
+
+    /// Lets all of them go on, as [`Taken::ready`].
+    #[inline]
+    pub(crate) fn ready(mut self, here: &Here<'_>) {
+        if !self.is_empty() {
+            self.ready_all(here);
+        }
+    }
+
+    fn ready_all(&mut self, here: &Here<'_>) {
+        let mut gs = GList::new();
+        while let Some(taken) = self.pop() {
+            match taken.wake_thread() {
+                Some(g) if here.section_of(g).is_some() => gs.push(g),
+                Some(g) => wake::ready_from_outside(g),
+                None => {}
             }
+        }
+        if let (Some(section), false) = (&here.section, gs.is_empty()) {
+            wake::ready_all(section.m(), gs);
         }
     }
 }
+
+#[cfg(all(test, loom))]
+#[path = "waitq_loom_tests.rs"]
+mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+#[path = "waitq_tests.rs"]
+mod tests;

@@ -1,7 +1,7 @@
 //! The monotonic clock in nanoseconds, the runtime's only notion of time.
 #![allow(unsafe_code)]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A deadline that never comes.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -26,6 +26,11 @@ pub(crate) fn deadline_ns(d: Duration) -> u64 {
         .ok()
         .and_then(|ns| now_ns().checked_add(ns))
         .unwrap_or(NEVER)
+}
+
+/// The same instant on this clock, never before it; [`NEVER`] past the clock's range.
+pub(crate) fn instant_ns(when: Instant) -> u64 {
+    deadline_ns(when.saturating_duration_since(Instant::now()))
 }
 
 /// CPU time that thread `tid` of this process has used, or `None` if it is gone.

@@ -2,6 +2,7 @@
 //! experimental exploration of Marsaglia's xorshift generators" (2016).
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Owner-only random numbers; not for secrets.
 #[derive(Debug)]
@@ -9,7 +10,7 @@ pub(crate) struct Random(Cell<u64>);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Random {
-        Random(Cell::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1))
+        Random(Cell::new(seed.wrapping_mul(STEP) | 1))
     }
 
     /// A number below `n`, which is not 0.
@@ -25,6 +26,19 @@ impl Random {
     }
 }
 
+const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// A number below `n`, which is not 0, for threads that have no generator of their own:
+/// splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+pub(crate) fn shared_below(n: usize) -> usize {
+    /// Ordering: relaxed, it guards nothing.
+    static STATE: AtomicU64 = AtomicU64::new(STEP);
+    let mut x = STATE.fetch_add(STEP, Ordering::Relaxed);
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    (((x ^ (x >> 31)) >> 32) * n as u64 >> 32) as usize
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,5 +51,11 @@ mod tests {
             seen[r.below(5)] = true;
         }
         assert_eq!(seen, [true; 5]);
+        let mut hits = [0; 5];
+        for _ in 0..50_000 {
+            hits[shared_below(5)] += 1;
+        }
+        // 10 standard deviations.
+        assert!(hits.iter().all(|n| (9_100..10_900).contains(n)), "{hits:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Which CPUs the kernel lets this thread run on.
-#![allow(unsafe_code)] // one system call that has no safe wrapper in our dependencies
+//! Which CPUs the kernel lets this thread run on, and how to choose one of them.
+#![allow(unsafe_code)] // two system calls that have no safe wrapper in our dependencies
 
 use std::{ffi::c_ulong, io, mem};
 
@@ -33,6 +33,24 @@ pub(crate) fn allowed_cpus() -> io::Result<Vec<usize>> {
     }
 }
 
+/// Moves the calling thread to one CPU and keeps it there.
+pub(crate) fn pin(cpu: usize) -> io::Result<()> {
+    let bits = c_ulong::BITS as usize;
+    let mut mask: Vec<c_ulong> = vec![0; cpu / bits + 1];
+    mask[cpu / bits] = 1 << (cpu % bits);
+    // SAFETY:
+    // - `mask` owns `size_of_val(mask)` bytes, the length that is passed; the kernel only reads them.
+    // - cpu_set_t is an array of unsigned long, so alignment is fine.
+    let result = unsafe {
+        libc::sched_setaffinity(0, mem::size_of_val(mask.as_slice()), mask.as_ptr().cast())
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
 fn ids(mask: &[c_ulong]) -> Vec<usize> {
     let bits = c_ulong::BITS as usize;
     (0..mask.len() * bits)
@@ -47,6 +65,17 @@ mod tests {
     #[test]
     fn some_cpu_is_allowed() {
         assert!(!allowed_cpus().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_thread_is_pinned_to_one_cpu() {
+        let cpu = *allowed_cpus().unwrap().last().unwrap();
+        let pinned = std::thread::spawn(move || {
+            pin(cpu).unwrap();
+            allowed_cpus().unwrap()
+        });
+        assert_eq!(pinned.join().unwrap(), [cpu]);
+        assert!(pin(1 << 19).is_err());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::{
     Cache, Core, DistanceOrigin, Distances, Error, Node, Package, Pu, SCHEMA, Source, Topology,
-    affinity,
+    limits::{CpuLimits, cpu_limits},
     machine::{Machine, check_distances},
 };
 
@@ -22,6 +22,8 @@ pub(crate) struct Facts {
     pub(crate) source: Source,
     pub(crate) pus: Vec<PuFacts>,
     pub(crate) offline_cpus: Vec<usize>,
+    pub(crate) isolated_cpus: Vec<usize>,
+    pub(crate) limits: Option<CpuLimits>,
     pub(crate) nodes: Vec<NodeFacts>,
     /// By OS id of the nodes, in the order of `nodes` as given; ignored if it is no SLIT.
     pub(crate) distances: Option<Vec<Vec<u32>>>,
@@ -38,6 +40,8 @@ pub(crate) struct PuFacts {
     /// OS ids of the nodes it is said to be in; the lowest counts. Empty for a node without memory.
     pub(crate) nodes: Vec<u32>,
     pub(crate) allowed: bool,
+    /// How fast its kind of core is: any scale, higher is faster.
+    pub(crate) performance: u32,
 }
 
 /// One group a CPU is in.
@@ -59,15 +63,18 @@ pub(crate) struct NodeFacts {
 }
 
 impl Facts {
-    /// Disallows the CPUs that the calling thread may not run on.
-    pub(crate) fn allow_own_mask(&mut self) {
+    /// Keeps what limits this process, and disallows the CPUs that the calling thread may not run on.
+    pub(crate) fn apply_own_limits(&mut self) {
+        let limits = cpu_limits();
         // Without the system call (a sandbox) the cpuset alone has to do.
-        if let Ok(mask) = affinity::allowed_cpus() {
-            let mask: BTreeSet<usize> = mask.into_iter().collect();
+        let mask = limits.affinity.as_ref().or(limits.cpuset.as_ref());
+        if let Some(mask) = mask {
+            let mask: BTreeSet<usize> = mask.iter().copied().collect();
             self.pus
                 .iter_mut()
                 .for_each(|pu| pu.allowed &= mask.contains(&pu.cpu));
         }
+        self.limits = Some(limits);
     }
 
     /// Numbers the groups, finds a node for every CPU, and fills in missing distances.
@@ -96,6 +103,14 @@ impl Facts {
         }
         let package_of_core: BTreeMap<usize, usize> =
             pus.iter().map(|pu| (pu.core, pu.package)).collect();
+        let mut performance_of_core = BTreeMap::new();
+        for (pu, facts) in pus.iter().zip(&self.pus) {
+            let fastest: &mut u32 = performance_of_core.entry(pu.core).or_default();
+            *fastest = (*fastest).max(facts.performance);
+        }
+        let kinds: BTreeSet<u32> = performance_of_core.values().copied().collect();
+        let online: BTreeSet<usize> = pus.iter().map(|pu| pu.cpu).collect();
+        self.isolated_cpus.retain(|cpu| online.contains(cpu));
 
         let machine = Machine {
             schema: SCHEMA,
@@ -110,10 +125,13 @@ impl Facts {
             cores: cores.finish(|position, facts, cpus| Core {
                 os_id: facts.os_id,
                 package: package_of_core[&position],
+                performance: kinds.range(..performance_of_core[&position]).count() as u32,
                 cpus,
             }),
             pus,
             offline_cpus: self.offline_cpus,
+            isolated_cpus: self.isolated_cpus,
+            limits: self.limits,
             distances: distances(self.distances, self.nodes.len()),
         };
         Topology::new(machine)

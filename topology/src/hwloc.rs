@@ -15,7 +15,7 @@
 #![allow(unsafe_code)] // `hwloc2` declares these functions but keeps them to itself
 
 use std::{
-    ffi::{CString, OsStr, c_char, c_int, c_uint, c_ulong, c_void},
+    ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_ulong, c_void},
     fs, io,
     os::unix::ffi::OsStrExt,
     path::Path,
@@ -77,7 +77,13 @@ pub(crate) fn xml_file(path: &Path) -> Result<Facts, Error> {
         )));
     }
     fs::File::open(path).map_err(io_error)?;
-    let not_hwloc = || Error::Hwloc(format!("{} is not hwloc's XML", path.display()));
+    let not_hwloc = || {
+        let path = path.display();
+        Error::Hwloc(format!(
+            "{path} is not hwloc's XML, or of a newer version; lstopo --export-xml-flags v2 writes \
+             what all read"
+        ))
+    };
     let path_text = if path == OsStr::new("-") {
         b"./-"
     } else {
@@ -206,10 +212,11 @@ impl Handle {
         let pu_depth = unsafe { hwloc_get_type_depth(self.raw(), ObjectType::PU) };
         let allowed = self.allowed();
         let is_allowed = |cpu| allowed.as_ref().is_none_or(|allowed| allowed.is_set(cpu));
+        let kinds = self.core_kinds();
         let pus: Vec<PuFacts> = self
             .objects(pu_depth)
             .into_iter()
-            .map(|pu| pu_facts(pu, is_allowed))
+            .map(|pu| pu_facts(pu, is_allowed, &kinds))
             .collect();
         if pus.is_empty() {
             return Err(Error::Hwloc("it found no CPUs".into()));
@@ -223,9 +230,40 @@ impl Handle {
             source,
             pus,
             offline_cpus: Vec::new(),
+            isolated_cpus: Vec::new(),
+            limits: None,
             nodes,
             distances: self.distances(),
         })
+    }
+
+    /// The CPUs of each kind of core, slowest kind first. Empty unless the kinds are different designs:
+    /// hwloc also parts equal cores that reach different clock rates.
+    fn core_kinds(&self) -> Vec<CpuSet> {
+        assert!(self.loaded, "only a loaded topology has kinds of cores");
+        // SAFETY: the handle is loaded.
+        let count = unsafe { hwloc_cpukinds_get_nr(self.raw(), 0) };
+        let kind = |index: c_uint| {
+            let set = CpuSet::new();
+            let (mut rank, mut n_infos, mut infos) = (-1, 0, ptr::null());
+            // SAFETY:
+            // - The handle is loaded, and the kind is one of those it has.
+            // - `set` is a bitmap of its own, the other three are places for one value each.
+            let result = unsafe {
+                hwloc_cpukinds_get_info(
+                    self.raw(),
+                    index,
+                    set.as_ptr().cast_mut().cast(),
+                    &mut rank,
+                    &mut n_infos,
+                    &mut infos,
+                    0,
+                )
+            };
+            (result == 0 && rank >= 0 && names_a_design(n_infos, infos)).then_some(set)
+        };
+        let kinds = (0..c_uint::try_from(count).unwrap_or(0)).map(kind);
+        kinds.collect::<Option<Vec<_>>>().unwrap_or_default()
     }
 
     /// The latencies between the nodes, in the order of [`NUMA_NODE_DEPTH`]'s objects.
@@ -287,7 +325,21 @@ impl Drop for Handle {
     }
 }
 
-fn pu_facts(pu: &TopologyObject, is_allowed: impl Fn(u32) -> bool) -> PuFacts {
+/// Whether a kind of core says what it is, not only how fast it is clocked.
+fn names_a_design(n_infos: c_uint, infos: *const RawInfo) -> bool {
+    let Some(infos) = NonNull::new(infos.cast_mut()) else {
+        return false;
+    };
+    // SAFETY: hwloc gives `n_infos` pairs of strings, which live as long as the topology.
+    let infos = unsafe { std::slice::from_raw_parts(infos.as_ptr(), n_infos as usize) };
+    infos.iter().any(|info| {
+        // SAFETY: a name is a string that ends with a zero byte.
+        let name = unsafe { CStr::from_ptr(info.name) };
+        name == c"CoreType" || name == c"LinuxCapacity"
+    })
+}
+
+fn pu_facts(pu: &TopologyObject, is_allowed: impl Fn(u32) -> bool, kinds: &[CpuSet]) -> PuFacts {
     let mut core = None;
     let mut package = None;
     let mut l2 = None;
@@ -322,6 +374,10 @@ fn pu_facts(pu: &TopologyObject, is_allowed: impl Fn(u32) -> bool) -> PuFacts {
         l3,
         nodes: pu.nodeset().map(ids).unwrap_or_default(),
         allowed: is_allowed(pu.os_index()),
+        performance: kinds
+            .iter()
+            .position(|kind| kind.is_set(pu.os_index()))
+            .map_or(0, |rank| rank as u32),
     }
 }
 
@@ -381,8 +437,15 @@ struct RawDistances {
     values: *mut u64,
 }
 
+/// `struct hwloc_info_s`.
+#[repr(C)]
+struct RawInfo {
+    name: *const c_char,
+    _value: *const c_char,
+}
+
 // The library is linked by `hwloc2`'s build script. Signatures: hwloc.h and hwloc/distances.h, 2.0 and
-// later.
+// later; hwloc/cpukinds.h, 2.4 and later.
 unsafe extern "C" {
     fn hwloc_topology_init(topology: *mut *mut RawTopology) -> c_int;
     fn hwloc_topology_set_flags(topology: *mut RawTopology, flags: c_ulong) -> c_int;
@@ -399,6 +462,16 @@ unsafe extern "C" {
         depth: c_int,
         index: c_uint,
     ) -> *mut TopologyObject;
+    fn hwloc_cpukinds_get_nr(topology: *mut RawTopology, flags: c_ulong) -> c_int;
+    fn hwloc_cpukinds_get_info(
+        topology: *mut RawTopology,
+        kind: c_uint,
+        cpuset: *mut c_void,
+        efficiency: *mut c_int,
+        n_infos: *mut c_uint,
+        infos: *mut *const RawInfo,
+        flags: c_ulong,
+    ) -> c_int;
     fn hwloc_distances_get_by_depth(
         topology: *mut RawTopology,
         depth: c_int,

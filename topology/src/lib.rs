@@ -31,6 +31,7 @@
 //! The command `windlass-topology` prints all of it, for this machine or for another.
 
 mod affinity;
+mod cgroup;
 mod cpulist;
 mod error;
 mod facts;
@@ -38,14 +39,22 @@ mod hwloc;
 mod machine;
 mod sysfs;
 
+pub mod diff;
+#[cfg(feature = "cli")]
+pub mod doctor;
+pub mod limits;
+pub mod measure;
 pub mod placement;
-pub mod quota;
 pub mod render;
+pub mod steal;
 
 pub use cpulist::{format_cpu_list, parse_cpu_list};
 pub use error::Error;
+pub use limits::{CpuLimits, cpu_limits, cpu_quota, default_processors};
 pub use machine::{
     Cache, Core, DistanceOrigin, Distances, Node, Package, Pu, SCHEMA, Source, Topology,
 };
-pub use placement::{Level, LevelKind, Plan, PlanError, PlanNode, PlannedP, Policy, Request, plan};
-pub use quota::{cpu_quota, default_processors};
+pub use placement::{
+    DropReason, DroppedCpu, Level, LevelKind, Plan, PlanError, PlanNode, PlannedP, Policy, Request,
+    Threads, plan,
+};

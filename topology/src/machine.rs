@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, hwloc, sysfs};
+use crate::{Error, hwloc, limits::CpuLimits, sysfs};
 
 /// Version of the JSON form of a machine.
 pub const SCHEMA: u32 = 1;
@@ -95,6 +95,10 @@ pub struct Core {
     pub os_id: Option<u32>,
     /// Position in [`Topology::packages`].
     pub package: usize,
+    /// How fast its kind of core is among the kinds of this machine: 0 for the slowest. All 0 on a
+    /// machine of one kind; on a hybrid one 0 for efficiency cores and 1 for performance cores.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub performance: u32,
     /// OS ids of its online CPUs, ascending.
     pub cpus: Vec<usize>,
 }
@@ -158,7 +162,7 @@ impl Topology {
     pub fn detect() -> Result<Self, Error> {
         let from_hwloc = hwloc::detect().and_then(|mut facts| {
             if facts.source == Source::ThisMachine {
-                facts.allow_own_mask();
+                facts.apply_own_limits();
                 sysfs::complete(Path::new("/"), &mut facts);
             }
             facts.assemble()
@@ -201,7 +205,7 @@ impl Topology {
     pub fn from_sysfs(root: impl AsRef<Path>) -> Result<Self, Error> {
         let mut facts = sysfs::read(root.as_ref())?;
         if facts.source == Source::ThisMachine {
-            facts.allow_own_mask();
+            facts.apply_own_limits();
         }
         facts.assemble()
     }
@@ -220,12 +224,17 @@ impl Topology {
 
     /// Writes the machine as JSON, to be read by [`from_json`](Self::from_json).
     ///
+    /// There is nothing private in it: no names of the host, of users or of groups, and no serial
+    /// numbers.
+    ///
     /// # Panics
     ///
     /// Never: a machine is numbers and strings.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let mut json = serde_json::to_string_pretty(self).expect("plain values are JSON");
+        let mut machine = self.0.clone();
+        machine.limits = machine.limits.map(CpuLimits::anonymous);
+        let mut json = serde_json::to_string_pretty(&machine).expect("plain values are JSON");
         json.push('\n');
         json
     }
@@ -272,6 +281,28 @@ impl Topology {
             return Err(Error::Restrict(format!(
                 "no allowed CPU would remain; allowed are {}",
                 crate::format_cpu_list(&self.allowed_cpus())
+            )));
+        }
+        Ok(Self(machine))
+    }
+
+    /// The same machine with exactly these CPUs allowed, also those that were not allowed before: what
+    /// a process sees after its affinity mask or its cpuset has changed. CPUs that the machine
+    /// does not have are ignored.
+    ///
+    /// # Errors
+    ///
+    /// If no CPU of the machine is among them.
+    pub fn with_allowed_cpus(&self, cpus: &[usize]) -> Result<Self, Error> {
+        let mut machine = self.0.clone();
+        machine
+            .pus
+            .iter_mut()
+            .for_each(|pu| pu.allowed = cpus.contains(&pu.cpu));
+        if !machine.pus.iter().any(|pu| pu.allowed) {
+            return Err(Error::Restrict(format!(
+                "none of the CPUs {} is online",
+                crate::format_cpu_list(cpus)
             )));
         }
         Ok(Self(machine))
@@ -356,6 +387,19 @@ impl Topology {
         &self.0.offline_cpus
     }
 
+    /// OS ids of the online CPUs that the kernel keeps its load balancer away from (`isolcpus`).
+    #[must_use]
+    pub fn isolated_cpus(&self) -> &[usize] {
+        &self.0.isolated_cpus
+    }
+
+    /// What limited the process that read the machine; `None` for a machine that was described, or
+    /// recorded by others.
+    #[must_use]
+    pub fn limits(&self) -> Option<&CpuLimits> {
+        self.0.limits.as_ref()
+    }
+
     /// How far the nodes are from one another.
     #[must_use]
     pub fn distances(&self) -> &Distances {
@@ -414,6 +458,10 @@ pub(crate) struct Machine {
     pub(crate) cores: Vec<Core>,
     pub(crate) pus: Vec<Pu>,
     pub(crate) offline_cpus: Vec<usize>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) isolated_cpus: Vec<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) limits: Option<CpuLimits>,
     pub(crate) distances: Distances,
 }
 
@@ -447,6 +495,7 @@ impl Machine {
     /// - Each position a CPU names exists, and the CPU lists of all groups are those of the CPUs that
     ///   name them; only a node may be without CPUs.
     /// - A core is in the package of its CPUs.
+    /// - What is isolated is online.
     /// - The distances are a SLIT over the nodes.
     fn check(&self) -> Result<(), String> {
         if self.pus.is_empty() {
@@ -464,6 +513,13 @@ impl Machine {
             .find(|&&cpu| self.pus.binary_search_by_key(&cpu, |pu| pu.cpu).is_ok())
         {
             return Err(format!("CPU {cpu} is both online and offline"));
+        }
+        if let Some(cpu) = self
+            .isolated_cpus
+            .iter()
+            .find(|&&cpu| self.pus.binary_search_by_key(&cpu, |pu| pu.cpu).is_err())
+        {
+            return Err(format!("CPU {cpu} is isolated but not online"));
         }
         self.check_group(
             "node",
@@ -527,6 +583,11 @@ impl Machine {
         }
         Ok(())
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+fn is_zero(value: &u32) -> bool {
+    *value == 0
 }
 
 /// Says why this is no SLIT over `n_nodes` nodes.

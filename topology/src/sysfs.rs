@@ -37,6 +37,8 @@ pub(crate) fn read(root: &Path) -> Result<Facts, Error> {
         source,
         pus,
         offline_cpus: Vec::new(),
+        isolated_cpus: Vec::new(),
+        limits: None,
         nodes: Vec::new(),
         distances: None,
     };
@@ -44,8 +46,8 @@ pub(crate) fn read(root: &Path) -> Result<Facts, Error> {
     Ok(facts)
 }
 
-/// Adds what only sysfs knows: every node with its memory, which CPUs are where, the distances, and
-/// the offline CPUs.
+/// Adds what only sysfs knows: every node with its memory, which CPUs are where, the distances, the
+/// offline and the isolated CPUs, and how fast a kind of core is.
 pub(crate) fn complete(root: &Path, facts: &mut Facts) {
     let online: BTreeSet<usize> = facts.pus.iter().map(|pu| pu.cpu).collect();
     let cpu_dir = root.join("sys/devices/system/cpu");
@@ -54,6 +56,14 @@ pub(crate) fn complete(root: &Path, facts: &mut Facts) {
         .into_iter()
         .filter(|cpu| !online.contains(cpu))
         .collect();
+    facts.isolated_cpus = read_list(&cpu_dir.join("isolated")).unwrap_or_default();
+    let kinds = core_kinds(root);
+    for pu in &mut facts.pus {
+        pu.performance = match kinds.get(&pu.cpu) {
+            Some(&rank) => rank,
+            None => capacity(&cpu_dir, pu.cpu).unwrap_or(pu.performance),
+        };
+    }
 
     let node_dir = root.join("sys/devices/system/node");
     let ids = node_ids(&node_dir);
@@ -116,7 +126,28 @@ fn pu_facts(cpu_dir: &Path, cpu: usize, online: &BTreeSet<usize>) -> PuFacts {
         l3: caches.get(&3).copied(),
         nodes: Vec::new(),
         allowed: true,
+        performance: 0,
     }
+}
+
+/// Intel's hybrid processors: a unit of performance counters for each kind of core.
+fn core_kinds(root: &Path) -> BTreeMap<usize, u32> {
+    let mut kinds = BTreeMap::new();
+    for (rank, unit) in ["cpu_lowpower", "cpu_atom", "cpu_core"]
+        .into_iter()
+        .enumerate()
+    {
+        let cpus = read_list(&root.join("sys/devices").join(unit).join("cpus"));
+        kinds.extend(cpus.into_iter().flatten().map(|cpu| (cpu, 1 + rank as u32)));
+    }
+    kinds
+}
+
+/// Arm's big and little cores: how much work one does, 1024 for the fastest.
+fn capacity(cpu_dir: &Path, cpu: usize) -> Option<u32> {
+    read_text(&cpu_dir.join(format!("cpu{cpu}/cpu_capacity")))?
+        .parse()
+        .ok()
 }
 
 /// The caches of a CPU that hold data, by level.
@@ -224,11 +255,37 @@ fn numbered_entries(dir: &Path, prefix: &str) -> impl Iterator<Item = u32> + use
 }
 
 fn read_text(path: &Path) -> Option<String> {
-    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+    let text = fs::read_to_string(path).ok()?;
+    // Some recorders add a zero byte.
+    let is_around = |c: char| c.is_whitespace() || c == '\0';
+    Some(text.trim_matches(is_around).to_owned())
 }
 
+/// A list of CPUs; where it is missing or spoilt, as in old recordings, the mask that says the same in
+/// a file of another name.
 fn read_list(path: &Path) -> Option<Vec<usize>> {
-    parse_cpu_list(&fs::read_to_string(path).ok()?)
+    if let Some(cpus) = read_text(path).and_then(|list| parse_cpu_list(&list)) {
+        return Some(cpus);
+    }
+    let name = path.file_name()?.to_str()?;
+    let mask = match name.strip_suffix("_list") {
+        Some("shared_cpu") => "shared_cpu_map",
+        Some(mask) => mask,
+        None if name == "cpulist" => "cpumap",
+        None => return None,
+    };
+    parse_mask(&read_text(&path.with_file_name(mask))?)
+}
+
+/// `00000001,ffff0000`: words of 32 bits, the highest first.
+fn parse_mask(text: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for (nth, word) in text.rsplit(',').enumerate() {
+        let word = u32::from_str_radix(word.trim(), 16).ok()?;
+        let ids = (0..32).filter(|bit| word >> bit & 1 == 1);
+        cpus.extend(ids.map(|bit| nth * 32 + bit));
+    }
+    Some(cpus)
 }
 
 /// `MemTotal:  16 kB`, with or without `Node 0` before it.
@@ -252,4 +309,18 @@ fn parse_size(text: &str) -> Option<u64> {
         _ => return None,
     };
     digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_are_lists_too() {
+        assert_eq!(parse_mask("f"), Some(vec![0, 1, 2, 3]));
+        assert_eq!(parse_mask("00000001,80000000\n"), Some(vec![31, 32]));
+        assert_eq!(parse_mask("0"), Some(Vec::new()));
+        assert_eq!(parse_mask("x,1"), None);
+        assert_eq!(parse_mask(""), None);
+    }
 }

@@ -6,82 +6,216 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use crate::util::{Dir, synthetic};
+use crate::util::{Dir, expect, synthetic};
 
 mod util;
 
 const EXE: &str = env!("CARGO_BIN_EXE_windlass-topology");
+const TWO: &str = "--synthetic=pack:2 [numa] l3:1 core:2 pu:2";
+const FOUR: &str = "--synthetic=pack:2 group:2 [numa] l3:2 core:1 pu:2";
+const FOUR_SLIT: &str = "--slit=10,12,32,32;12,10,32,32;32,32,10,12;32,32,12,10";
 
 fn run(args: &[&str]) -> Output {
-    Command::new(EXE).args(args).output().unwrap()
+    let mut command = Command::new(EXE);
+    command
+        .args(args)
+        .env_remove("NO_COLOR")
+        .env("COLUMNS", "100");
+    command.output().unwrap()
 }
 
-/// Standard output of a run that succeeds.
-fn good(args: &[&str]) -> String {
+/// Standard output of a run that ends with this code.
+fn ends(args: &[&str], code: i32) -> String {
     let output = run(args);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && stderr.is_empty(),
-        "{args:?}: {stderr}"
-    );
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {stderr}");
+    assert!(stderr.is_empty(), "{args:?}: {stderr}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Standard error of a run that fails.
+fn good(args: &[&str]) -> String {
+    ends(args, 0)
+}
+
+/// Standard error of a run that fails: one line.
 fn bad(args: &[&str]) -> String {
     let output = run(args);
     assert_eq!(output.status.code(), Some(2), "{args:?}");
     assert!(output.stdout.is_empty(), "{args:?}");
-    String::from_utf8(output.stderr).unwrap()
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.starts_with("windlass-topology: "), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    error
+}
+
+fn json(args: &[&str]) -> serde_json::Value {
+    let text = good(&[args, &["--format=json"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["schema"], 1);
+    json
+}
+
+fn machine_file(name: &str) -> String {
+    format!("{}/tests/machines/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 #[test]
 fn this_machine() {
-    let text = good(&[]);
-    assert!(text.starts_with("machine (this machine): "), "{text}");
-    assert!(text.contains("distances ("));
-    assert!(!text.contains("steal order"));
-    assert!(good(&["--steal"]).contains("steal order"));
+    let shown = good(&["show"]);
+    assert!(shown.starts_with("machine    this machine: "), "{shown}");
+    for word in ["kernel     Linux ", "io_uring ", "processors ", "node "] {
+        assert!(shown.contains(word), "{word}: {shown}");
+    }
+    // Free memory moves from one call to the next.
+    let heads = |text: &str| text.lines().take(2).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(heads(&good(&[])), heads(&shown));
+    assert!(good(&["tree"]).starts_with("machine (this machine): "));
+    assert!(good(&["art"]).contains("┌ package "));
+    assert!(good(&["ps"]).contains("     P   CPU"));
+    assert!(good(&["steal"]).starts_with("steal order\n"));
+    assert!(good(&["distances"]).starts_with("distances ("));
+    assert!(good(&["limits"]).contains("processors: "));
+    let show = json(&["show"]);
+    assert_eq!(show["view"], "show");
+    assert!(show["host"]["kernel"].is_string());
 }
 
 #[test]
-fn a_synthetic_machine_with_distances() {
-    let text = good(&[
-        "--synthetic",
-        "pack:2 [numa] l3:1 core:2 pu:2",
-        "--slit",
-        "10,21; 22,10",
-        "--procs",
-        "4",
-        "--steal",
-    ]);
-    util::expect("cli-synthetic.txt", &text);
+fn text_of_every_view() {
+    let views: &[(&str, &[&str])] = &[
+        ("show", &["show", FOUR, FOUR_SLIT]),
+        ("tree", &["tree", TWO]),
+        ("art", &["art", TWO, "--ascii"]),
+        ("ps", &["ps", TWO, "--procs=5", "--cpus=0-6"]),
+        ("steal", &["steal", "2", FOUR, FOUR_SLIT]),
+        ("matrix", &["steal", "--matrix", FOUR, FOUR_SLIT]),
+        ("distances", &["distances", FOUR, FOUR_SLIT]),
+    ];
+    for (name, args) in views {
+        expect(&format!("cli-{name}.txt"), &good(args));
+    }
+    let container = format!("--recorded={}", machine_file("container.json"));
+    expect("cli-limits.txt", &good(&["limits", &container]));
+    expect("cli-container.txt", &good(&["show", &container]));
+    let hybrid = format!("--recorded={}", machine_file("hybrid.json"));
+    expect("cli-hybrid.txt", &good(&["ps", &hybrid, "--procs=7"]));
 }
 
 #[test]
-fn json_is_the_plan_in_full() {
-    let text = good(&[
-        "--format=json",
-        "--synthetic=numa:2 core:4 pu:1",
-        "--policy=pack",
-        "--procs=3",
-        "--nodes=1",
-    ]);
+fn pictures_and_graphs() {
+    let views: &[(&str, &[&str])] = &[
+        ("tree", &["tree", TWO]),
+        ("ps", &["ps", TWO, "--procs=5"]),
+        ("steal", &["steal", "2", FOUR, FOUR_SLIT]),
+        ("matrix", &["steal", FOUR, FOUR_SLIT]),
+        ("distances", &["distances", FOUR, FOUR_SLIT]),
+    ];
+    for (name, args) in views {
+        for format in ["svg", "dot"] {
+            let text = good(&[args, &["--format", format][..]].concat());
+            expect(&format!("cli-{name}.{format}"), &text);
+        }
+    }
+}
+
+#[test]
+fn json_of_every_view() {
+    let tree = json(&["tree", TWO]);
+    assert_eq!(tree["view"], "tree");
+    assert_eq!(tree["machine"]["pus"].as_array().unwrap().len(), 8);
+
+    let ps = json(&["ps", TWO, "--policy=pack", "--procs=3", "--nodes=1"]);
+    assert_eq!(ps["nodes"][0]["os_id"], 1);
+    assert_eq!(ps["nodes"][0]["memory_node"], 1);
+    assert_eq!(ps["ps"][2]["cpu"], 6);
+    assert_eq!(ps["dropped"][0]["reason"], "other-node");
+    assert_eq!(ps["dropped"][4]["reason"], "fewer-ps");
+
+    let steal = json(&["steal", "1", FOUR, FOUR_SLIT]);
+    assert_eq!(steal["ps"].as_array().unwrap().len(), 1);
+    assert_eq!(steal["ps"][0]["levels"][0]["kind"], "smt");
+    assert_eq!(steal["ps"][0]["levels"][2]["patience_us"], 20);
+    assert_eq!(steal["ps"][0]["levels"][3]["gated"], true);
+    assert_eq!(steal["ps"][0]["wakes"][0]["ps"][0], 0);
+    assert_eq!(steal["matrix"][0][15], 4);
+
+    let distances = json(&["distances", FOUR, FOUR_SLIT]);
+    assert_eq!(distances["distances"]["rows"][0][3], 32);
+    assert_eq!(distances["measured"], serde_json::Value::Null);
+
+    let container = format!("--recorded={}", machine_file("container.json"));
+    let limits = json(&["limits", &container]);
+    assert_eq!(limits["capped_by"], "quota");
+    assert_eq!(limits["processors"], 4);
+    assert_eq!(limits["steps"][3]["processors"], 9);
+}
+
+#[test]
+fn nodes_and_cpus_and_threads_bound_the_default_number_of_ps() {
+    let numa = "--synthetic=numa:2 core:4 pu:2";
+    let n_ps = |args: &[&str]| {
+        let text = good(&[&["ps", numa], args].concat());
+        text.lines().next().unwrap().to_owned()
+    };
+    assert_eq!(n_ps(&[]), "16 Ps");
+    assert_eq!(n_ps(&["--nodes=1"]), "8 Ps");
+    assert_eq!(n_ps(&["--threads=never"]), "8 Ps");
+    assert_eq!(n_ps(&["--cpus=0-1,9"]), "3 Ps");
+    assert_eq!(n_ps(&["--cpus=0-1,9", "--nodes=1"]), "1 P");
+    let container = format!("--recorded={}", machine_file("container.json"));
+    assert!(good(&["ps", &container]).starts_with("4 Ps\n"));
+    assert!(good(&["ps", &container, "--nodes=1"]).starts_with("3 Ps\n"));
+}
+
+#[test]
+fn measured_distances() {
+    let text = good(&["distances", "--measured"]);
+    assert!(
+        text.contains("a cache line between nodes, ns one way (measured)"),
+        "{text}"
+    );
+    let json = json(&["distances", "--measured"]);
+    let groups = json["measured"]["nodes"]["groups"].as_array().unwrap();
+    assert!(!groups.is_empty());
+    assert!(bad(&["distances", "--measured", TWO]).contains("only this machine can be measured"));
+}
+
+#[test]
+fn the_doctor_ends_as_it_finds() {
+    let output = run(&["doctor", "--format=json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let fails = json["worst"] == "failure";
+    assert_eq!(output.status.code(), Some(i32::from(fails)));
+    let strict = run(&["doctor", "--strict"]);
+    let warns = fails || json["worst"] == "warning";
+    assert_eq!(strict.status.code(), Some(i32::from(warns)));
+    let text = String::from_utf8(strict.stdout).unwrap();
+    assert!(text.contains("io_uring"), "{text}");
+    assert!(text.lines().last().unwrap().contains(" ok, "), "{text}");
+}
+
+#[test]
+fn two_machines_differ_or_not() {
+    let file = machine_file("qemu-4-nodes.json");
+    assert_eq!(good(&["diff", &file, &file]), "");
+    let other = machine_file("qemu-4-nodes-last-without-memory.json");
+    expect("cli-diff.txt", &ends(&["diff", &file, &other], 1));
+    let text = ends(
+        &[
+            "diff",
+            "synthetic:core:2 pu:1",
+            "synthetic:core:2 pu:2",
+            "--format=json",
+        ],
+        1,
+    );
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(json["schema"], 1);
-    assert_eq!(json["machine"]["pus"].as_array().unwrap().len(), 8);
-    assert_eq!(json["plan"]["nodes"][0]["os_id"], 1);
-    assert_eq!(json["plan"]["ps"][2]["cpu"], 6);
-    assert_eq!(json["plan"]["ps"][0]["levels"][0]["kind"], "node");
-    assert_eq!(json["cpu_quota"], serde_json::Value::Null);
-}
-
-#[test]
-fn nodes_and_cpus_bound_the_default_number_of_ps() {
-    let synthetic = "--synthetic=numa:2 core:4 pu:1";
-    assert!(good(&[synthetic, "--nodes", "1"]).contains("\n4 Ps\n"));
-    assert!(good(&[synthetic, "--cpus", "0-1,7"]).contains("\n3 Ps\n"));
-    assert!(good(&[synthetic, "--cpus", "0-1,7", "--nodes", "1"]).contains("\n1 P\n"));
+    assert_eq!(json["changes"][0]["what"], "CPUs");
+    assert_eq!(json["changes"][0]["b"], "0-3");
+    assert_eq!(good(&["diff", "this", "this"]), "");
+    let xml = machine_file("two-nodes.xml");
+    assert!(ends(&["diff", &xml, "synthetic:pu:1"], 1).contains("- node 1: CPUs: 4-7"));
+    assert!(bad(&["diff", "this", "/no/such/file"]).contains("/no/such/file"));
 }
 
 #[test]
@@ -89,25 +223,82 @@ fn what_is_recorded_can_be_read() {
     let dir = Dir::new();
     let file = dir.path().join("machine.json");
     let file = file.to_str().unwrap();
-    let args = ["--procs", "3", "--steal"];
-    let made = good(
-        &[
-            &["--synthetic", "numa:2 core:2 pu:1", "--record", file],
-            &args[..],
-        ]
-        .concat(),
-    );
+    let described = "numa:2 core:2 pu:1";
     assert_eq!(
-        fs::read_to_string(file).unwrap(),
-        synthetic("numa:2 core:2 pu:1").to_json()
+        good(&["record", "--synthetic", described, "--output", file]),
+        ""
     );
-    assert_eq!(made, good(&[&["--machine", file], &args[..]].concat()));
+    let recorded = fs::read_to_string(file).unwrap();
+    assert_eq!(recorded, synthetic(described).to_json());
+    assert_eq!(good(&["record", "--synthetic", described]), recorded);
+    assert_eq!(
+        good(&["steal", "--synthetic", described]),
+        good(&["steal", "--recorded", file])
+    );
+    // This machine, without what is nobody's business.
+    let here = good(&["record"]);
+    assert!(!here.contains("_group"), "{here}");
+    fs::write(file, &here).unwrap();
+    assert_eq!(good(&["diff", "this", file]), "");
+    assert_eq!(
+        good(&["record", "--recorded", file]),
+        here.replace("this-machine", "recorded")
+    );
 }
 
 #[test]
 fn hwloc_xml_with_its_distances() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/machines/two-nodes.xml");
-    util::expect("cli-xml.txt", &good(&["--xml", file, "--steal"]));
+    let file = machine_file("two-nodes.xml");
+    let parts = ["tree", "distances", "ps", "steal"].map(|view| good(&[view, "--xml", &file]));
+    expect("cli-xml.txt", &parts.join("\n"));
+}
+
+#[test]
+fn colours_only_where_they_are_wanted() {
+    let escape = '\u{1b}';
+    assert!(!good(&["tree", TWO]).contains(escape));
+    let painted = good(&["tree", TWO, "--color=always"]);
+    assert!(painted.contains(escape));
+    // Without the escapes it is the same text.
+    let mut plain = String::new();
+    for (nth, part) in painted.split(escape).enumerate() {
+        plain += if nth == 0 {
+            part
+        } else {
+            part.split_once('m').unwrap().1
+        };
+    }
+    assert_eq!(plain, good(&["tree", TWO]));
+    for view in ["show", "art", "ps", "steal", "distances"] {
+        assert!(
+            good(&[view, TWO, "--color=always"]).contains(escape),
+            "{view}"
+        );
+        assert!(
+            !good(&[view, TWO, "--color=never"]).contains(escape),
+            "{view}"
+        );
+    }
+}
+
+#[test]
+fn help_manual_and_completions() {
+    let help = good(&["--help"]);
+    assert!(
+        help.contains("Examples:") && help.contains("doctor"),
+        "{help}"
+    );
+    assert!(good(&["steal", "--help"]).contains("--matrix"));
+    assert!(good(&["man"]).contains(".TH windlass-topology 1"));
+    assert!(good(&["man", "steal"]).contains(".TH windlass-topology-steal 1"));
+    assert!(bad(&["man", "nonsense"]).contains("no command \"nonsense\""));
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        assert!(
+            good(&["completions", shell]).contains("distances"),
+            "{shell}"
+        );
+    }
+    assert!(good(&["--version"]).starts_with("windlass-topology "));
 }
 
 #[test]
@@ -120,67 +311,77 @@ fn bad_input_is_one_line_and_exit_code_2() {
     let numa = "--synthetic=numa:2 core:2 pu:1";
     let cases: &[(&[&str], &str)] = &[
         (
-            &["--synthetic", "pack:2"],
+            &["tree", "--synthetic", "pack:2"],
             "bad synthetic description \"pack:2\": ",
         ),
-        (&["--synthetic", ""], "hwloc does not understand it"),
-        (&["--synthetic", "pack:9999 pu:9999"], "more than 8192 CPUs"),
+        (&["tree", "--synthetic", ""], "hwloc does not understand it"),
         (
-            &[numa, "--procs", "0"],
+            &["tree", "--synthetic", "pack:9999 pu:9999"],
+            "more than 8192 CPUs",
+        ),
+        (
+            &["ps", numa, "--procs", "0"],
             "0 processors asked for; ask for 1 or more",
         ),
-        (&[numa, "--procs", "99999"], "ask for 4096 or fewer"),
-        (&[numa, "--nodes", "0,5"], "no node 5; there are 0-1"),
+        (&["ps", numa, "--procs", "99999"], "ask for 4096 or fewer"),
+        (&["ps", numa, "--nodes", "0,5"], "no node 5; there are 0-1"),
         (
-            &[numa, "--cpus", "0-1", "--nodes", "1"],
+            &["ps", numa, "--cpus", "0-1", "--nodes", "1"],
             "no CPU of node 1 is allowed",
         ),
-        (&[numa, "--cpus", "9"], "no CPU 9; there are 0-3"),
-        (&[numa, "--slit", "10,20"], "1 rows for 2 nodes"),
-        (&[numa, "--slit", "10,20;20,300"], "300 in row 1"),
+        (&["ps", numa, "--cpus", "9"], "no CPU 9; there are 0-3"),
+        (&["steal", "4", numa], "no P 4; there are 0-3"),
         (
-            &["--machine", "/no/such/file"],
+            &["distances", numa, "--slit", "10,20"],
+            "1 rows for 2 nodes",
+        ),
+        (
+            &["distances", numa, "--slit", "10,20;20,300"],
+            "300 in row 1",
+        ),
+        (
+            &["show", "--recorded", "/no/such/file"],
             "cannot read /no/such/file: No such file",
         ),
-        (&["--machine", file], "not a recorded machine: "),
-        (&["--machine", folder], "cannot read "),
+        (&["show", "--recorded", file], "not a recorded machine: "),
+        (&["show", "--recorded", folder], "cannot read "),
         (
-            &["--xml", "/no/such/file"],
+            &["limits", "--xml", "/no/such/file"],
             "cannot read /no/such/file: No such file",
         ),
-        (&["--xml", file], "is not hwloc's XML"),
-        (&["--xml", folder], "not a file"),
+        (&["limits", "--xml", file], "is not hwloc's XML"),
+        (&["limits", "--xml", folder], "not a file"),
         (
-            &["--sysfs", folder],
+            &["art", "--sysfs", folder],
             "sys/devices/system/cpu/online: no online CPUs",
         ),
         (
-            &[numa, "--record", "/no/such/folder/file"],
+            &["record", numa, "--output", "/no/such/folder/file"],
             "cannot write /no/such/folder/file: ",
         ),
-    ];
-    for (args, message) in cases {
-        let error = bad(args);
-        assert!(error.starts_with("windlass-topology: "), "{error}");
-        assert!(error.contains(message), "{args:?}: {error}");
-        assert_eq!(error.lines().count(), 1, "{error}");
-    }
-}
-
-#[test]
-fn arguments_are_checked_by_clap() {
-    let cases: &[(&[&str], &str)] = &[
-        (&["--procs", "many"], "invalid value 'many'"),
-        (&["--nodes", "1-"], "not a list of nodes, such as 0-3,8"),
-        (&["--nodes", ""], "the list of nodes is empty"),
-        (&["--cpus", "x"], "not a list of CPUs"),
-        (&["--slit", "10,x"], "\"x\" is not a distance such as 21"),
-        (&["--policy", "random"], "invalid value 'random'"),
+        (&["ps", "--procs", "many"], "invalid value 'many'"),
         (
-            &["--synthetic", "pu:1", "--machine", "x"],
+            &["ps", "--nodes", "1-"],
+            "not a list of nodes, such as 0-3,8",
+        ),
+        (&["ps", "--nodes", ""], "the list of nodes is empty"),
+        (&["ps", "--cpus", "x"], "not a list of CPUs"),
+        (
+            &["ps", "--slit", "10,x"],
+            "\"x\" is not a distance such as 21",
+        ),
+        (&["ps", "--policy", "random"], "invalid value 'random'"),
+        (
+            &["ps", "--synthetic", "pu:1", "--recorded", "x"],
             "cannot be used with",
         ),
+        (&["limits", "--format", "svg"], "invalid value 'svg'"),
+        (
+            &["diff", "this"],
+            "required arguments were not provided: <B>",
+        ),
         (&["--no-such-flag"], "unexpected argument"),
+        (&["no-such-command"], "unrecognized subcommand"),
     ];
     for (args, message) in cases {
         let error = bad(args);
@@ -190,12 +391,12 @@ fn arguments_are_checked_by_clap() {
 
 #[test]
 fn a_closed_pipe_is_no_error() {
-    for format in ["text", "json"] {
+    for format in ["text", "json", "svg", "dot"] {
         let mut child = Command::new(EXE)
             .args([
+                "steal",
                 "--synthetic",
                 "numa:8 core:32 pu:1",
-                "--steal",
                 "--format",
                 format,
             ])
@@ -221,7 +422,7 @@ fn a_full_disk_is_an_error() {
         .open("/dev/full")
         .unwrap();
     let output = Command::new(EXE)
-        .args(["--synthetic", "pu:1"])
+        .args(["tree", "--synthetic", "pu:1"])
         .stdout(full)
         .output()
         .unwrap();

@@ -1,11 +1,15 @@
 //! Recorded machines in, dumps out: the tree, the distances, the plan and the steal order of each
 //! file in tests/machines are those in tests/expected.
 //!
-//! `qemu-*` were recorded in the project's NUMA virtual machine. `odd` is made up: sparse ids, an
+//! `hybrid` and `container` are made up too: fast and slow cores; a cpuset that cuts a node, isolated
+//! CPUs and a quota. `qemu-*` were recorded in the project's NUMA virtual machine. `odd` is made up: sparse ids, an
 //! offline CPU, CPUs that are not allowed, a node of one CPU without L3, a node without memory, one
 //! without CPUs, level 2 caches shared by cores, asymmetric distances.
 
-use windlass_topology::{Policy, Request, Topology, plan, render};
+use windlass_topology::{
+    Request, Topology, plan,
+    render::{self, Paint, json, svg},
+};
 
 use crate::util::{check_plan, expect, recorded, synthetic};
 
@@ -15,10 +19,11 @@ fn check(name: &str, machine: &Topology, request: &Request) {
     let plan = plan(machine, request).unwrap();
     check_plan(machine, &plan);
     let parts = [
-        render::tree(machine),
-        render::distances(machine),
-        render::placement(machine, &plan),
-        render::steal_order(&plan),
+        render::tree(machine, Paint::Plain),
+        render::art(machine, 100, false, Paint::Plain),
+        render::distances(machine, Paint::Plain),
+        render::placement(machine, &plan, Paint::Plain),
+        render::steal_order(&plan, None, Paint::Plain),
     ];
     expect(&format!("{name}.txt"), &parts.join("\n"));
 }
@@ -30,6 +35,8 @@ fn recorded_machines() {
         "qemu-4-nodes",
         "qemu-4-nodes-last-without-memory",
         "odd",
+        "hybrid",
+        "container",
     ] {
         check(
             name,
@@ -41,7 +48,7 @@ fn recorded_machines() {
 
 #[test]
 fn recorded_machines_are_written_as_they_were_read() {
-    for name in ["qemu-4-nodes", "odd"] {
+    for name in ["qemu-4-nodes", "odd", "hybrid", "container"] {
         let file = format!("{}/tests/machines/{name}.json", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(file).unwrap();
         assert_eq!(Topology::from_json(&text).unwrap().to_json(), text);
@@ -72,15 +79,80 @@ fn a_package_with_sixteen_l3s() {
     let machine = synthetic("pack:1 [numa] l3:16 core:4 pu:1");
     let request = Request {
         n_ps: Some(32),
-        policy: Policy::Spread,
-        nodes: None,
+        ..Request::default()
     };
     check("sixteen-l3s", &machine, &request);
 }
 
 #[test]
-fn json_report() {
+fn json_of_a_small_machine() {
     let machine = synthetic("pack:2 [numa] core:1 pu:1");
     let plan = plan(&machine, &Request::default()).unwrap();
-    expect("report.json", &render::json(&machine, &plan, Some(1.5)));
+    expect("tree.json", &json::tree(&machine));
+    expect("ps.json", &json::placement(&plan));
+    expect("steal.json", &json::steal(&plan, None));
+    expect("distances.json", &json::distances(&machine, None));
+}
+
+#[test]
+fn pictures_are_whole_and_hold_every_cpu() {
+    for description in [
+        "pu:1",
+        "pack:2 [numa] l3:2 core:9 pu:2",
+        "numa:8 l3:4 core:16 pu:2",
+    ] {
+        let machine = synthetic(description);
+        let plan = plan(&machine, &Request::default()).unwrap();
+        let n_cpus = machine.pus().len();
+        let pictures = [
+            svg::tree(&machine),
+            svg::placement(&machine, &plan),
+            svg::steal(&machine, &plan, n_cpus / 2),
+            svg::steal_matrix(&plan),
+            svg::distances(&machine, None),
+        ];
+        for (nth, picture) in pictures.iter().enumerate() {
+            check_elements(picture);
+            let cells = picture.matches("rx=\"3\"").count();
+            assert_eq!(cells, if nth < 3 { n_cpus } else { 0 });
+        }
+        assert!(pictures[1].contains(&format!(">P{}<", n_cpus - 1)));
+    }
+}
+
+/// Every element is closed, on its own line, and inside the picture.
+fn check_elements(picture: &str) {
+    let lines: Vec<&str> = picture.lines().collect();
+    let [first, inner @ .., last] = lines.as_slice() else {
+        panic!("{picture}");
+    };
+    let attribute = |line: &str, name: &str| {
+        let start = line.find(&format!(" {name}=\"")).unwrap() + name.len() + 3;
+        let value = line[start..].split('"').next().unwrap();
+        value.parse::<usize>().unwrap()
+    };
+    assert!(first.starts_with("<svg ") && first.ends_with('>'));
+    assert_eq!(*last, "</svg>");
+    let (width, height) = (attribute(first, "width"), attribute(first, "height"));
+    for line in inner {
+        let is_whole = line.ends_with("/>") && line.starts_with("<rect ")
+            || line.ends_with("</text>") && line.starts_with("<text ")
+            || line.ends_with("</title>") && line.starts_with("<title>");
+        assert!(is_whole, "{line}");
+        if line.starts_with("<rect ") {
+            assert!(
+                attribute(line, "x") + attribute(line, "width") <= width,
+                "{line}"
+            );
+            assert!(
+                attribute(line, "y") + attribute(line, "height") <= height,
+                "{line}"
+            );
+        } else if line.starts_with("<text ") {
+            assert!(
+                attribute(line, "x") <= width && attribute(line, "y") <= height,
+                "{line}"
+            );
+        }
+    }
 }

@@ -1,7 +1,9 @@
 //! Exact plans and steal orders. A plan is written as a line per P: `cpu@node: level distance
 //! [victims] ..`.
 
-use windlass_topology::{Error, PlanError, Policy, Request, Topology, plan};
+use windlass_topology::{
+    DropReason, Error, PlanError, Policy, Request, Threads, Topology, default_processors, plan,
+};
 
 use crate::util::{cpus, n_ps, show, shown, synthetic};
 
@@ -426,4 +428,189 @@ fn json_that_is_no_machine() {
     }
     assert!(Topology::from_json("").is_err());
     assert!(Topology::from_json("{}").is_err());
+}
+
+fn threads(threads: Threads, n_ps: Option<usize>, policy: Policy) -> Request {
+    Request {
+        n_ps,
+        policy,
+        threads,
+        ..Request::default()
+    }
+}
+
+/// The CPUs without a P, by reason.
+fn dropped(machine: &Topology, request: &Request) -> Vec<(DropReason, Vec<usize>)> {
+    let mut reasons = std::collections::BTreeMap::<_, Vec<usize>>::new();
+    for dropped in plan(machine, request).unwrap().dropped {
+        reasons.entry(dropped.reason).or_default().push(dropped.cpu);
+    }
+    reasons.into_iter().collect()
+}
+
+/// A machine of which a JSON field is changed.
+fn edited(machine: &Topology, edit: impl Fn(&mut serde_json::Value)) -> Topology {
+    let mut json: serde_json::Value = serde_json::from_str(&machine.to_json()).unwrap();
+    edit(&mut json);
+    Topology::from_json(&json.to_string()).unwrap()
+}
+
+#[test]
+fn one_p_for_each_core() {
+    let machine = synthetic("pack:2 [numa] core:2 pu:2");
+    for policy in [Policy::Spread, Policy::Pack] {
+        let request = threads(Threads::Never, None, policy);
+        assert_eq!(cpus(&machine, &request), [0, 2, 4, 6]);
+        assert_eq!(
+            dropped(&machine, &request),
+            [(DropReason::Sibling, vec![1, 3, 5, 7])]
+        );
+        // More Ps than cores share first threads.
+        let six = threads(Threads::Never, Some(6), policy);
+        let expected = match policy {
+            Policy::Spread => [0, 0, 2, 4, 4, 6],
+            Policy::Pack => [0, 0, 2, 2, 4, 6],
+        };
+        assert_eq!(cpus(&machine, &six), expected);
+    }
+    // The first thread of a core may be forbidden.
+    let cut = machine.restrict_to_cpus(&[1, 2, 3]).unwrap();
+    let request = threads(Threads::Never, None, Policy::Spread);
+    assert_eq!(cpus(&cut, &request), [1, 2]);
+}
+
+#[test]
+fn cores_are_filled_where_threads_go_together() {
+    let machine = synthetic("pack:2 [numa] l3:2 core:2 pu:2");
+    let spread = |n| threads(Threads::Together, Some(n), Policy::Spread);
+    assert_eq!(cpus(&machine, &spread(2)), [0, 8]);
+    assert_eq!(cpus(&machine, &spread(4)), [0, 1, 8, 9]);
+    assert_eq!(cpus(&machine, &spread(6)), [0, 1, 4, 8, 9, 12]);
+    let pack = |n| threads(Threads::Together, Some(n), Policy::Pack);
+    assert_eq!(cpus(&machine, &pack(3)), [0, 1, 2]);
+    assert_eq!(cpus(&machine, &pack(9)), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+}
+
+#[test]
+fn isolated_cpus_are_for_those_who_ask() {
+    let machine = edited(&synthetic("core:4 pu:1"), |json| {
+        json["isolated_cpus"] = [2, 3].into();
+    });
+    assert_eq!(machine.isolated_cpus(), [2, 3]);
+    assert_eq!(cpus(&machine, &Request::default()), [0, 1]);
+    assert_eq!(default_processors(&machine), 2);
+    assert_eq!(
+        dropped(&machine, &Request::default()),
+        [(DropReason::Isolated, vec![2, 3])]
+    );
+    let with_isolated = Request {
+        isolated: true,
+        ..Request::default()
+    };
+    assert_eq!(cpus(&machine, &with_isolated), [0, 1, 2, 3]);
+    // Who is bound to isolated CPUs alone wants them.
+    let bound = machine.restrict_to_cpus(&[2, 3]).unwrap();
+    assert_eq!(cpus(&bound, &Request::default()), [2, 3]);
+    assert_eq!(default_processors(&bound), 2);
+}
+
+#[test]
+fn fast_cores_come_first_then_slow_ones_then_siblings() {
+    // Two fast cores of two threads, two slow ones.
+    let machine = edited(&synthetic("core:4 pu:2"), |json| {
+        json["cores"][0]["performance"] = 1.into();
+        json["cores"][3]["performance"] = 1.into();
+    });
+    let machine = machine.restrict_to_cpus(&[0, 1, 2, 4, 6, 7]).unwrap();
+    assert_eq!(cpus(&machine, &n_ps(2)), [0, 6]);
+    assert_eq!(cpus(&machine, &n_ps(4)), [0, 2, 4, 6]);
+    assert_eq!(cpus(&machine, &n_ps(5)), [0, 1, 2, 4, 6]);
+    let pack = threads(Threads::Last, Some(3), Policy::Pack);
+    assert_eq!(cpus(&machine, &pack), [0, 2, 6]);
+}
+
+#[test]
+fn every_cpu_without_a_p_has_its_reason() {
+    let machine = edited(&util::recorded("odd.json"), |json| {
+        json["isolated_cpus"] = [17].into();
+    });
+    let request = Request {
+        n_ps: Some(3),
+        nodes: Some(vec![0, 3]),
+        ..Request::default()
+    };
+    assert_eq!(cpus(&machine, &request), [0, 3, 18]);
+    assert_eq!(
+        dropped(&machine, &request),
+        [
+            (DropReason::Offline, vec![2]),
+            (DropReason::NotAllowed, vec![22, 23]),
+            (DropReason::OtherNode, vec![16]),
+            (DropReason::Isolated, vec![17]),
+            (DropReason::FewerPs, vec![1, 19, 20, 21]),
+        ]
+    );
+}
+
+#[test]
+fn cpus_without_memory_use_the_nearest_that_has_some() {
+    let machine = util::recorded("odd.json");
+    let plan = plan(&machine, &Request::default()).unwrap();
+    let memory: Vec<_> = plan
+        .nodes
+        .iter()
+        .map(|node| (node.os_id, node.memory_node))
+        .collect();
+    // Node 4 is as near to node 3 as node 0, but has memory only.
+    assert_eq!(memory, [(0, Some(0)), (2, Some(2)), (3, Some(0))]);
+    let vm = util::recorded("qemu-4-nodes-last-without-memory.json");
+    let vm_plan = windlass_topology::plan(&vm, &Request::default()).unwrap();
+    assert_eq!(vm_plan.nodes[3].memory_node, Some(2));
+}
+
+#[test]
+fn a_changed_mask_is_planned_anew() {
+    let machine = synthetic("numa:2 core:4 pu:1");
+    let small = machine.restrict_to_cpus(&[0]).unwrap();
+    let grown = small.with_allowed_cpus(&[0, 1, 6, 99]).unwrap();
+    assert_eq!(
+        shown(&grown),
+        [
+            "0@0: node 10 [1] remote 20 [2]",
+            "1@0: node 10 [0] remote 20 [2]",
+            "6@1: remote 20 [0, 1]"
+        ]
+    );
+    assert_eq!(
+        machine.with_allowed_cpus(&[99]).unwrap_err().to_string(),
+        "cannot restrict the machine: none of the CPUs 99 is online"
+    );
+}
+
+#[test]
+fn hwloc_kinds_of_cores_count_if_they_name_a_design() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/machines/two-nodes.xml");
+    let text = std::fs::read_to_string(file).unwrap();
+    let dir = util::Dir::new();
+    // CPUs 0-3 are fast; the others are slow, or only clocked lower.
+    let performance = |name: &str, values: [&str; 2]| {
+        let kind = |cpus: &str, rank: u32, value: &str| {
+            format!(
+                "<cpukind cpuset=\"{cpus}\" forced_efficiency=\"{rank}\">\
+                 <info name=\"{name}\" value=\"{value}\"/></cpukind>"
+            )
+        };
+        let kinds = kind("0x000000f0", 0, values[0]) + &kind("0x0000000f", 1, values[1]);
+        let text = text.replace("</topology>", &format!("{kinds}</topology>"));
+        dir.write("machine.xml", &text);
+        let machine = Topology::from_xml_file(dir.path().join("machine.xml")).unwrap();
+        let cores = machine.cores().iter();
+        cores.map(|core| core.performance).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        performance("CoreType", ["IntelAtom", "IntelCore"]),
+        [1, 1, 0, 0]
+    );
+    assert_eq!(performance("LinuxCapacity", ["446", "1024"]), [1, 1, 0, 0]);
+    assert_eq!(performance("FrequencyMaxMHz", ["2000", "3000"]), [0; 4]);
 }

@@ -227,3 +227,63 @@ fn this_machine_survives_json() {
     assert_eq!(read.pus(), machine.pus());
     assert_eq!(read, Topology::from_json(&read.to_json()).unwrap());
 }
+
+#[test]
+fn kinds_of_cores_and_isolated_cpus() {
+    let dir = Dir::new();
+    dir.write("sys/devices/system/cpu/present", "0-3\n");
+    dir.write("sys/devices/system/cpu/online", "0-3\n");
+    dir.write("sys/devices/system/cpu/isolated", "3,7\n");
+    add_cpu(&dir, 0, 0, "0-1", "0-3");
+    add_cpu(&dir, 1, 0, "0-1", "0-3");
+    add_cpu(&dir, 2, 0, "2", "0-3");
+    add_cpu(&dir, 3, 0, "3", "0-3");
+    let performance = || {
+        let machine = Topology::from_sysfs(dir.path()).unwrap();
+        let cores = machine.cores().iter();
+        cores.map(|core| core.performance).collect::<Vec<_>>()
+    };
+    assert_eq!(performance(), [0, 0, 0]);
+    // Arm says how much work a core does.
+    for (cpu, capacity) in [(0, 1024), (1, 1024), (2, 446), (3, 750)] {
+        let path = format!("sys/devices/system/cpu/cpu{cpu}/cpu_capacity");
+        dir.write(&path, &format!("{capacity}\n"));
+    }
+    assert_eq!(performance(), [2, 0, 1]);
+    // Intel has performance counters of its own for each kind.
+    dir.write("sys/devices/cpu_core/cpus", "0-1\n");
+    dir.write("sys/devices/cpu_atom/cpus", "2-3\n");
+    assert_eq!(performance(), [1, 0, 0]);
+
+    let machine = Topology::from_sysfs(dir.path()).unwrap();
+    assert_eq!(machine.isolated_cpus(), [3]);
+    assert_eq!(machine.limits(), None);
+}
+
+#[test]
+fn old_recordings_have_masks() {
+    let dir = Dir::new();
+    for cpu in [0, 1, 2, 3] {
+        let at = |name: &str| format!("sys/devices/system/cpu/cpu{cpu}/{name}");
+        let core = if cpu < 2 { "3\n" } else { "0000000c\n" };
+        dir.write(&at("topology/thread_siblings"), core);
+        dir.write(&at("topology/core_siblings"), "f\n");
+        dir.write(&at("cache/index0/level"), "3\n");
+        dir.write(&at("cache/index0/shared_cpu_map"), core);
+    }
+    dir.write("sys/devices/system/node/node0/cpumap", "00000003\n\0");
+    // A list that is no list is as good as none.
+    dir.write("sys/devices/system/node/node1/cpulist", "no list");
+    dir.write("sys/devices/system/node/node1/cpumap", "0000000c\n");
+    let machine = Topology::from_sysfs(dir.path()).unwrap();
+    assert_eq!(
+        shown(&machine),
+        [
+            "0@0: smt 10 [1] remote 20 [2, 3]",
+            "1@0: smt 10 [0] remote 20 [2, 3]",
+            "2@1: smt 10 [3] remote 20 [0, 1]",
+            "3@1: smt 10 [2] remote 20 [0, 1]",
+        ]
+    );
+    assert_eq!((machine.packages().len(), machine.l3s().len()), (1, 2));
+}

@@ -100,6 +100,20 @@ const EXPERIMENTS: &[Experiment] = &[
     ),
     program("ping_pong", &["micro", "ping-pong"], "ping-pong", MICRO),
     program("skynet", &["micro", "skynet"], "skynet", MICRO),
+    program("sleepers", &["micro", "sleepers"], "sleepers", MICRO),
+    program("deadlines", &["micro", "deadlines"], "deadlines", MICRO),
+    program(
+        "mutex_alone",
+        &["micro", "mutex-alone"],
+        "mutex-alone",
+        MICRO,
+    ),
+    program(
+        "mutex_contended",
+        &["micro", "mutex-contended"],
+        "mutex-contended",
+        MICRO,
+    ),
     program(
         "memory_parked",
         &["parked_memory", "parked"],

@@ -10,7 +10,9 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use windlass_benches::process;
 use windlass_benches::runtimes::{self, Name};
-use windlass_benches::workloads::{ping_pong, skynet, spawn_join, yields};
+use windlass_benches::workloads::{
+    deadlines, mutex, ping_pong, skynet, sleepers, spawn_join, yields,
+};
 
 // The sizes are those of benches/go.
 const YIELD_TASKS: usize = 1_000;
@@ -20,6 +22,13 @@ const SPAWN_BATCH: usize = 1_000;
 const SPAWN_BATCHES: u64 = 200;
 const ROUND_TRIPS: u64 = 200_000;
 const LEAVES: u64 = 1_000_000;
+const MUTEX_ALONE: u64 = 10_000_000;
+const MUTEX_TASKS: usize = 64;
+const MUTEX_ROUNDS: u64 = 20_000;
+const SLEEPERS: usize = 100_000;
+const SLEEPS: u64 = 5;
+const PAIRS: usize = 500;
+const ROUND_TRIPS_PER_PAIR: u64 = 400;
 
 /// A workload is repeated for so long, at least.
 const DURATION: Duration = Duration::from_secs(1);
@@ -44,6 +53,14 @@ enum Workload {
     PingPong,
     /// Per leaf: a tree of tasks with 1,000,000 leaves.
     Skynet,
+    /// Per lock and unlock: nobody else at the lock.
+    MutexAlone,
+    /// Per lock and unlock: 64 tasks at one lock.
+    MutexContended,
+    /// Per sleep: 100,000 tasks that sleep 5 times.
+    Sleepers,
+    /// Per round trip of 500 pairs of tasks whose waits have deadlines.
+    Deadlines,
 }
 
 impl Workload {
@@ -55,6 +72,10 @@ impl Workload {
             Workload::SpawnBatch => (SPAWN_BATCHES, SPAWN_BATCHES * SPAWN_BATCH as u64),
             Workload::PingPong => (ROUND_TRIPS, ROUND_TRIPS),
             Workload::Skynet => (LEAVES, LEAVES),
+            Workload::MutexAlone => (MUTEX_ALONE, MUTEX_ALONE),
+            Workload::MutexContended => (MUTEX_ROUNDS, MUTEX_ROUNDS * MUTEX_TASKS as u64),
+            Workload::Sleepers => (SLEEPS, SLEEPS * SLEEPERS as u64),
+            Workload::Deadlines => (ROUND_TRIPS_PER_PAIR, ROUND_TRIPS_PER_PAIR * PAIRS as u64),
         }
     }
 
@@ -69,6 +90,10 @@ impl Workload {
                     Workload::SpawnBatch => spawn_join::windlass(&windlass, SPAWN_BATCH, n),
                     Workload::PingPong => ping_pong::windlass(&windlass, n),
                     Workload::Skynet => skynet::windlass(&windlass, n),
+                    Workload::MutexAlone => mutex::windlass_alone(&windlass, n),
+                    Workload::MutexContended => mutex::windlass(&windlass, MUTEX_TASKS, n),
+                    Workload::Sleepers => sleepers::windlass(&windlass, SLEEPERS, n),
+                    Workload::Deadlines => deadlines::windlass(&windlass, PAIRS, n),
                 })
             }
             Name::Tokio => {
@@ -79,6 +104,10 @@ impl Workload {
                     Workload::SpawnBatch => spawn_join::tokio(&tokio, SPAWN_BATCH, n),
                     Workload::PingPong => ping_pong::tokio(&tokio, n),
                     Workload::Skynet => skynet::tokio(&tokio, n),
+                    Workload::MutexAlone => mutex::tokio_alone(&tokio, n),
+                    Workload::MutexContended => mutex::tokio(&tokio, MUTEX_TASKS, n),
+                    Workload::Sleepers => sleepers::tokio(&tokio, SLEEPERS, n),
+                    Workload::Deadlines => deadlines::tokio(&tokio, PAIRS, n),
                 })
             }
             Name::May => {
@@ -89,6 +118,10 @@ impl Workload {
                     Workload::SpawnBatch => spawn_join::may(&may, SPAWN_BATCH, n),
                     Workload::PingPong => ping_pong::may(&may, n),
                     Workload::Skynet => skynet::may(&may, n),
+                    Workload::MutexAlone => mutex::may_alone(&may, n),
+                    Workload::MutexContended => mutex::may(&may, MUTEX_TASKS, n),
+                    Workload::Sleepers => sleepers::may(&may, SLEEPERS, n),
+                    Workload::Deadlines => deadlines::may(&may, PAIRS, n),
                 })
             }
         }
@@ -102,8 +135,12 @@ fn main() {
         workers,
     } = Args::parse();
     let (size, operations) = workload.size();
-    let many_stacks = matches!(workload, Workload::Skynet) && runtime == Name::May;
-    if many_stacks && operations * 10 / 9 > runtimes::may_coroutines() as u64 {
+    let stacks = match workload {
+        Workload::Skynet => operations * 10 / 9,
+        Workload::Sleepers => SLEEPERS as u64,
+        _ => 0,
+    };
+    if runtime == Name::May && stacks > runtimes::may_coroutines() as u64 {
         println!("skipped: vm.max_map_count is too low for so many stacks of may's");
         return;
     }

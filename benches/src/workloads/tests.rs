@@ -11,7 +11,12 @@ fn windlass() {
     yields::windlass(&runtime, 10, 10);
     spawn_join::windlass(&runtime, 10, 10);
     ping_pong::windlass(&runtime, 100);
+    mutex::windlass_alone(&runtime, 100);
+    mutex::std_alone(&runtime, 100);
+    mutex::windlass(&runtime, 10, 100);
     skynet::windlass(&runtime, 100);
+    sleepers::windlass(&runtime, 10, 2);
+    deadlines::windlass(&runtime, 3, 10);
     echo::windlass(&runtime, 4, 10);
 }
 
@@ -21,7 +26,11 @@ fn tokio() {
     yields::tokio(&runtime, 10, 10);
     spawn_join::tokio(&runtime, 10, 10);
     ping_pong::tokio(&runtime, 100);
+    mutex::tokio_alone(&runtime, 100);
+    mutex::tokio(&runtime, 10, 100);
     skynet::tokio(&runtime, 100);
+    sleepers::tokio(&runtime, 10, 2);
+    deadlines::tokio(&runtime, 3, 10);
     echo::tokio(&runtime, 4, 10);
 }
 
@@ -31,6 +40,10 @@ fn may() {
     yields::may(&runtime, 10, 10);
     spawn_join::may(&runtime, 10, 10);
     ping_pong::may(&runtime, 100);
+    mutex::may_alone(&runtime, 100);
+    mutex::may(&runtime, 10, 100);
     skynet::may(&runtime, 100);
+    sleepers::may(&runtime, 10, 2);
+    deadlines::may(&runtime, 3, 10);
     echo::may(&runtime, 4, 10);
 }

@@ -1,0 +1,454 @@
+//! A channel as its handles use it: each operation takes the lock, asks the core, and
+//! readies whoever can go on, or waits.
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::mem::{self, MaybeUninit};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::core::{Claim, Core, Found, Packet, Refused, Side, Told, Wait};
+use crate::g::status::Reason;
+use crate::lock::RawLock;
+use crate::sched::{ambient, park};
+use crate::sync::waitq::{Here, Link, Taken, Waiter};
+use crate::sys::clock::{self, NEVER};
+
+/// A channel. Its two kinds of handle count themselves; the last of a kind disconnects
+/// its side, and the last of all frees the channel.
+#[derive(Debug)]
+pub(super) struct Chan<T> {
+    lock: RawLock,
+    core: UnsafeCell<Core<T>>,
+    cap: Option<usize>,
+    /// Handles. Ordering: relaxed up; down with release and acquire, so that the last one
+    /// sees what the others did.
+    n_senders: AtomicUsize,
+    n_receivers: AtomicUsize,
+    /// Sides that have handles. Ordering: as above.
+    n_sides: AtomicUsize,
+}
+
+// SAFETY: the core is reached only under the lock, and messages go from one thread to another.
+unsafe impl<T: Send> Sync for Chan<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Send for Chan<T> {}
+
+/// The right to a channel's core.
+pub(super) struct Locked<'a, T>(&'a Chan<T>);
+
+impl<T> Deref for Locked<'_, T> {
+    type Target = Core<T>;
+    #[inline]
+    fn deref(&self) -> &Core<T> {
+        // SAFETY: the lock is held.
+        unsafe { &*self.0.core.get() }
+    }
+}
+
+impl<T> DerefMut for Locked<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Core<T> {
+        // SAFETY: the lock is held.
+        unsafe { &mut *self.0.core.get() }
+    }
+}
+
+impl<T> Drop for Locked<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.lock.unlock();
+    }
+}
+
+/// Whether the ambient context is what ended a wait before the deadline.
+fn is_cut(deadline_ns: u64) -> bool {
+    clock::now_ns() < deadline_ns && ambient::check().is_err()
+}
+
+/// What an operation says whose wait the ambient context has ended.
+pub(super) fn cut_short(deadline_ns: u64) -> Refused {
+    match deadline_ns {
+        NEVER => Refused::Disconnected,
+        _ => Refused::Blocked,
+    }
+}
+
+impl<T> Chan<T> {
+    /// A channel of a capacity, or unbounded.
+    pub(super) fn new(cap: Option<usize>) -> Chan<T> {
+        Chan {
+            lock: RawLock::new(),
+            core: UnsafeCell::new(Core::new(cap)),
+            cap,
+            n_senders: AtomicUsize::new(1),
+            n_receivers: AtomicUsize::new(1),
+            n_sides: AtomicUsize::new(2),
+        }
+    }
+
+    /// The caller is `Here`, and stays until the lock is free.
+    #[inline]
+    fn lock(&self, _: &Here<'_>) -> Locked<'_, T> {
+        self.lock.lock();
+        Locked(self)
+    }
+
+    /// For a select, which takes it by itself.
+    pub(super) fn raw_lock(&self) -> &RawLock {
+        &self.lock
+    }
+
+    /// The core, for a select that has taken the lock.
+    ///
+    /// # Safety
+    ///
+    /// The lock is held, and no other reference to the core is used meanwhile.
+    #[expect(clippy::mut_from_ref, reason = "the lock makes it the only one")]
+    pub(super) unsafe fn held(&self) -> &mut Core<T> {
+        // SAFETY: by the contract of this function.
+        unsafe { &mut *self.core.get() }
+    }
+
+    /// Sends if that is possible at once.
+    #[inline]
+    pub(super) fn try_send(&self, msg: T) -> Result<(), (T, Refused)> {
+        let here = Here::enter();
+        let mut core = self.lock(&here);
+        let outcome = core.offer(msg, &here);
+        drop(core);
+        outcome.map(|taken| ready(taken, &here))
+    }
+
+    /// Sends, waiting for a place or a receiver until the deadline.
+    #[inline]
+    pub(super) fn send(&self, msg: T, deadline_ns: u64) -> Result<(), (T, Refused)> {
+        let here = Here::enter();
+        let mut core = self.lock(&here);
+        match core.offer(msg, &here) {
+            Ok(taken) => {
+                drop(core);
+                ready(taken, &here);
+                Ok(())
+            }
+            Err((msg, Refused::Blocked)) => self.send_waiting(here, core, msg, deadline_ns),
+            refused => {
+                drop(core);
+                refused.map(drop)
+            }
+        }
+    }
+
+    /// Waits in the queue of senders, whose lock is held.
+    #[inline(never)]
+    fn send_waiting(
+        &self,
+        here: Here<'_>,
+        core: Locked<'_, T>,
+        msg: T,
+        deadline_ns: u64,
+    ) -> Result<(), (T, Refused)> {
+        if here.is_cancelled() {
+            drop((core, here));
+            return match park::cancel_point() {
+                Ok(()) => self.send(msg, deadline_ns),
+                Err(_) => Err((msg, Refused::Disconnected)),
+            };
+        }
+        let packet = Packet::new(MaybeUninit::new(msg));
+        let chosen = {
+            let waiter = Waiter::new(&here);
+            let link = Link::new(&waiter, 0, packet.slot());
+            self.wait(here, core, &waiter, &link, Side::Send, deadline_ns)
+        };
+        if chosen && packet.head.told.get() == Told::Done {
+            return Ok(());
+        }
+        // SAFETY: nobody took it, and nobody can any more: the link is out of the queue.
+        let msg = unsafe { packet.take() };
+        if chosen || park::cancel_point().is_err() {
+            return Err((msg, Refused::Disconnected));
+        }
+        match self.try_send(msg) {
+            Err((msg, Refused::Blocked)) if is_cut(deadline_ns) => {
+                Err((msg, cut_short(deadline_ns)))
+            }
+            Err((msg, Refused::Blocked)) if clock::now_ns() < deadline_ns => {
+                self.send(msg, deadline_ns)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Receives if that is possible at once, or as soon as a select that chose to send
+    /// has sent.
+    #[inline]
+    pub(super) fn try_recv(&self) -> Result<T, Refused> {
+        let here = Here::enter();
+        let mut core = self.lock(&here);
+        let found = core.pull(&here);
+        drop(core);
+        match found {
+            Found::Message(msg, taken) => {
+                ready(taken, &here);
+                Ok(msg)
+            }
+            Found::Nothing(refused) => Err(refused),
+            Found::Promise(taken) => {
+                taken.ready(&here);
+                drop(here);
+                self.complete_recv()
+            }
+        }
+    }
+
+    /// Receives, waiting for a message until the deadline.
+    #[inline]
+    pub(super) fn recv(&self, deadline_ns: u64) -> Result<T, Refused> {
+        let here = Here::enter();
+        let mut core = self.lock(&here);
+        match core.pull(&here) {
+            Found::Message(msg, taken) => {
+                drop(core);
+                ready(taken, &here);
+                Ok(msg)
+            }
+            Found::Nothing(Refused::Blocked) => self.recv_waiting(here, core, deadline_ns),
+            Found::Nothing(Refused::Disconnected) => {
+                drop(core);
+                Err(Refused::Disconnected)
+            }
+            Found::Promise(taken) => {
+                drop(core);
+                taken.ready(&here);
+                drop(here);
+                self.complete_recv()
+            }
+        }
+    }
+
+    /// Waits in the queue of receivers, whose lock is held.
+    #[inline(never)]
+    fn recv_waiting(
+        &self,
+        here: Here<'_>,
+        core: Locked<'_, T>,
+        deadline_ns: u64,
+    ) -> Result<T, Refused> {
+        if here.is_cancelled() {
+            drop((core, here));
+            return match park::cancel_point() {
+                Ok(()) => self.recv(deadline_ns),
+                Err(_) => Err(Refused::Disconnected),
+            };
+        }
+        let packet = Packet::new(MaybeUninit::uninit());
+        let chosen = {
+            let waiter = Waiter::new(&here);
+            let link = Link::new(&waiter, 0, packet.slot());
+            self.wait(here, core, &waiter, &link, Side::Recv, deadline_ns)
+        };
+        match packet.head.told.get() {
+            // SAFETY: a sender has written it.
+            Told::Done => return Ok(unsafe { packet.take() }),
+            Told::Chosen => return self.complete_recv(),
+            Told::Disconnected => return Err(Refused::Disconnected),
+            Told::Nothing | Told::Again => debug_assert!(!chosen, "it was told nothing"),
+        }
+        if park::cancel_point().is_err() {
+            return Err(Refused::Disconnected);
+        }
+        match self.try_recv() {
+            Err(Refused::Blocked) if is_cut(deadline_ns) => Err(cut_short(deadline_ns)),
+            Err(Refused::Blocked) if clock::now_ns() < deadline_ns => self.recv(deadline_ns),
+            outcome => outcome,
+        }
+    }
+
+    /// Waits in the queue of a side, whose lock is held. `false` if nobody took the link,
+    /// which is out of the queue then.
+    #[inline]
+    fn wait(
+        &self,
+        here: Here<'_>,
+        core: Locked<'_, T>,
+        waiter: &Waiter,
+        link: &Link,
+        side: Side,
+        deadline_ns: u64,
+    ) -> bool {
+        let reason = match side {
+            Side::Send => Reason::ChanSend,
+            Side::Recv => Reason::ChanRecv,
+        };
+        // SAFETY: the lock is held, and the frames stay until the wait is over.
+        unsafe { core.enqueue(side, link, Wait::Choice, &here) };
+        mem::forget(core);
+        if here
+            .wait(waiter, reason, deadline_ns, || self.lock.unlock())
+            .is_some()
+        {
+            return true;
+        }
+        let here = Here::enter();
+        self.lock(&here).queue(side).remove(link);
+        false
+    }
+
+    /// Gives the message of a promise.
+    pub(super) fn complete_send(&self, msg: T) -> Result<(), T> {
+        let here = Here::enter();
+        let mut core = self.lock(&here);
+        let outcome = core.fulfil(msg, &here);
+        drop(core);
+        outcome.map(|taken| ready(taken, &here))
+    }
+
+    /// Takes the message of a claim. It may still have to be sent, by a select.
+    pub(super) fn complete_recv(&self) -> Result<T, Refused> {
+        let here = Here::enter();
+        let mut core = self.lock(&here);
+        match core.redeem(&here) {
+            Claim::Message(msg, taken) => {
+                drop(core);
+                ready(taken, &here);
+                Ok(msg)
+            }
+            Claim::Wait => self.wait_as_claimant(here, core),
+            Claim::Broken => {
+                drop((core, here));
+                self.recv(NEVER)
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn wait_as_claimant(&self, here: Here<'_>, core: Locked<'_, T>) -> Result<T, Refused> {
+        let packet = Packet::new(MaybeUninit::<T>::uninit());
+        let waiter = Waiter::new(&here);
+        let link = Link::new(&waiter, 0, packet.slot());
+        // SAFETY: the lock is held, and the frames stay until the wait is over.
+        unsafe { core.claimants.push_back(&link) };
+        mem::forget(core);
+        let chosen = here
+            .wait(&waiter, Reason::ChanRecv, NEVER, || self.lock.unlock())
+            .is_some();
+        match packet.head.told.get() {
+            // SAFETY: a sender has written it.
+            Told::Done => return Ok(unsafe { packet.take() }),
+            Told::Disconnected => return Err(Refused::Disconnected),
+            _ if chosen => return self.recv(NEVER),
+            _ => {}
+        }
+        // The run ends, or the ambient context is done: the claim is given back.
+        let here = Here::enter();
+        self.lock(&here).claimants.remove(&link);
+        drop(here);
+        self.abandon(Side::Recv);
+        match park::cancel_point() {
+            Ok(()) => self.recv(NEVER),
+            Err(_) => Err(Refused::Disconnected),
+        }
+    }
+
+    /// A choice is not completed.
+    pub(super) fn abandon(&self, side: Side) {
+        let here = Here::enter();
+        let mut core = self.lock(&here);
+        let taken = match side {
+            Side::Send => core.abandon_promise(&here),
+            Side::Recv => core.abandon_claim(&here),
+        };
+        drop(core);
+        ready(taken, &here);
+    }
+
+    /// Messages that can be received.
+    pub(super) fn len(&self) -> usize {
+        let here = Here::enter();
+        self.lock(&here).n_free()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        let here = Here::enter();
+        !self.lock(&here).has_place()
+    }
+
+    pub(super) fn capacity(&self) -> Option<usize> {
+        self.cap
+    }
+
+    fn handles(&self, side: Side) -> &AtomicUsize {
+        match side {
+            Side::Send => &self.n_senders,
+            Side::Recv => &self.n_receivers,
+        }
+    }
+
+    /// One more handle.
+    #[inline]
+    pub(super) fn acquire(&self, side: Side) {
+        let n = self.handles(side).fetch_add(1, Ordering::Relaxed);
+        if n > isize::MAX as usize {
+            std::process::abort();
+        }
+    }
+
+    /// One handle less.
+    ///
+    /// # Safety
+    ///
+    /// `this` was boxed and leaked, and the caller has a handle of this side, which it
+    /// does not use again.
+    #[inline]
+    pub(super) unsafe fn release(this: NonNull<Chan<T>>, side: Side) {
+        // SAFETY: alive while there are handles.
+        let chan = unsafe { this.as_ref() };
+        if chan.handles(side).fetch_sub(1, Ordering::AcqRel) == 1 {
+            chan.disconnect(side);
+            if chan.n_sides.fetch_sub(1, Ordering::AcqRel) == 1 {
+                // SAFETY: it was boxed, and no handle is left.
+                drop(unsafe { Box::from_raw(this.as_ptr()) });
+            }
+        }
+    }
+
+    /// A side has no handles any more: whoever waits at the other one goes on.
+    #[cold]
+    fn disconnect(&self, side: Side) {
+        let other = match side {
+            Side::Send => Side::Recv,
+            Side::Recv => Side::Send,
+        };
+        // Nobody can receive the messages of a channel without receivers.
+        let mut unread = None;
+        let mut is_first = true;
+        loop {
+            let here = Here::enter();
+            let mut core = self.lock(&here);
+            if mem::take(&mut is_first) {
+                unread = core.close(side);
+            }
+            // In batches, so that a long queue does not keep the lock for long.
+            let mut batch = [const { None }; 32];
+            let batch_len = batch.len();
+            let n = core.take_for_disconnect(other, &mut batch);
+            drop(core);
+            batch.into_iter().for_each(|taken| ready(taken, &here));
+            if n < batch_len {
+                break;
+            }
+        }
+        if let Some(unread) = unread {
+            unread.clear();
+        }
+    }
+}
+
+#[inline]
+fn ready(taken: Option<Taken>, here: &Here<'_>) {
+    if let Some(taken) = taken {
+        taken.ready(here);
+    }
+}

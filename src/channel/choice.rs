@@ -1,0 +1,422 @@
+//! Choosing among operations, as Go's `select`: look at all in random order, wait in all
+//! queues if none is possible, be taken in one of them, leave the others.
+//!
+//! To wait, the locks of all channels are held at once, taken in the order of their
+//! addresses, so that nothing becomes possible between looking and waiting. Whoever
+//! takes the waiter's wake token has chosen; what it did is in the [`Head`].
+//!
+//! The M gives the locks back once the goroutine has switched out. Somebody may wake it
+//! as soon as the first of them is free; then it needs the others, to leave their
+//! queues, and so it stays on its frame, with the list of locks, until the M is done.
+#![allow(unsafe_code)]
+
+use std::time::Instant;
+
+use super::chan::Chan;
+use super::core::{Head, Refused, Side, Told, Wait};
+use super::receiver::{Receiver, Source};
+use super::sender::Sender;
+use super::timer::recv_never;
+use crate::g::status::Reason;
+use crate::lock::RawLock;
+use crate::sched::{ambient, park};
+use crate::sync::waitq::{Here, Link, Taken, Waiter};
+use crate::sys::clock::{self, NEVER};
+
+/// One operation of a select: an end of a channel.
+pub(super) trait Handle {
+    /// The channel's lock, if it has one.
+    fn lock(&self) -> Option<&RawLock>;
+
+    /// Chooses the operation if it is possible. Gives who can go on by that.
+    ///
+    /// # Safety
+    ///
+    /// The lock is held.
+    unsafe fn choose(&self) -> Option<(Token, Option<Taken>)>;
+
+    /// Whether it is possible.
+    ///
+    /// # Safety
+    ///
+    /// The lock is held.
+    unsafe fn is_ready(&self) -> bool;
+
+    /// Waits for it.
+    ///
+    /// # Safety
+    ///
+    /// The lock is held, the slot of the link names a [`Head`], and the link, its waiter
+    /// and the head stay until the link was taken or removed.
+    unsafe fn enqueue(&self, link: &Link, wait: Wait, here: &Here<'_>);
+
+    /// Waits for it no longer.
+    ///
+    /// # Safety
+    ///
+    /// The lock is held, and the link was enqueued for the same `wait`.
+    unsafe fn dequeue(&self, link: &Link, wait: Wait);
+
+    /// When it may become possible by itself.
+    fn next_ns(&self) -> u64 {
+        NEVER
+    }
+
+    /// Gives back what was chosen.
+    fn abandon(&self);
+}
+
+/// What was chosen.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Token {
+    /// A claim to a message or a promise of one: see [`super::core`].
+    Chosen,
+    /// The message of a channel that time fills.
+    Instant(Instant),
+    /// The operation fails: the other side is gone.
+    Disconnected,
+}
+
+/// An operation and what its select calls it.
+#[doc(hidden)]
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "for the macros only")]
+pub struct Arm<'a> {
+    pub(super) handle: &'a dyn Handle,
+    pub(super) index: usize,
+}
+
+/// What was found: the place of an arm, what was chosen there, who goes on by it.
+type Found = (usize, Token, Option<Taken>);
+
+impl Arm<'_> {
+    /// # Safety
+    ///
+    /// The channel's lock is held.
+    unsafe fn look(&self, wait: Wait) -> Option<(Token, Option<Taken>)> {
+        match wait {
+            // SAFETY: by the contract of this function.
+            Wait::Choice => unsafe { self.handle.choose() },
+            Wait::Readiness => {
+                // SAFETY: by the contract of this function.
+                let is_ready = unsafe { self.handle.is_ready() };
+                is_ready.then_some((Token::Chosen, None))
+            }
+        }
+    }
+}
+
+/// Gives the place of an arm that is possible now.
+pub(super) fn try_once(arms: &mut [Arm<'_>], wait: Wait, biased: bool) -> Option<(usize, Token)> {
+    let mut locks = Few::new(arms.len());
+    let locks = sorted_locks(arms, locks.places());
+    let here = Here::enter();
+    shuffle(arms, biased, &here);
+    let mut found = look_at_each(arms, wait);
+    if found.is_none() && locks.len() > 1 {
+        // Perhaps one became possible behind this look and another stopped being so before
+        // it. Only a look at all of them together can say that there is none.
+        lock_all(locks);
+        found = look_at_all(arms, wait);
+        unlock_all(locks);
+    }
+    found.map(|found| settle(found, &here))
+}
+
+/// Takes the locks one after another.
+fn look_at_each(arms: &[Arm<'_>], wait: Wait) -> Option<Found> {
+    arms.iter().enumerate().find_map(|(at, arm)| {
+        let lock = arm.handle.lock();
+        lock.inspect(|lock| lock.lock());
+        // SAFETY: the lock is held.
+        let found = unsafe { arm.look(wait) };
+        lock.inspect(|lock| lock.unlock());
+        found.map(|(token, taken)| (at, token, taken))
+    })
+}
+
+/// All locks are held.
+fn look_at_all(arms: &[Arm<'_>], wait: Wait) -> Option<Found> {
+    arms.iter().enumerate().find_map(|(at, arm)| {
+        // SAFETY: the lock is held.
+        let (token, taken) = unsafe { arm.look(wait) }?;
+        Some((at, token, taken))
+    })
+}
+
+/// Waits until an arm is possible, or the deadline. Gives its place.
+pub(super) fn wait(
+    arms: &mut [Arm<'_>],
+    wait: Wait,
+    biased: bool,
+    deadline_ns: u64,
+) -> Option<(usize, Token)> {
+    if arms.is_empty() {
+        // A context does not end a select.
+        return match ambient::shield(|| recv_never(deadline_ns)) {
+            Refused::Blocked => None,
+            Refused::Disconnected => {
+                panic!("a select without operations cannot wait: its runtime has ended")
+            }
+        };
+    }
+    let mut locks = Few::new(arms.len());
+    let locks = sorted_locks(arms, locks.places());
+    let mut links = Few::new(arms.len());
+    loop {
+        let here = Here::enter();
+        shuffle(arms, biased, &here);
+        lock_all(locks);
+        if let Some(found) = look_at_all(arms, wait) {
+            unlock_all(locks);
+            return Some(settle(found, &here));
+        }
+        let is_late = deadline_ns != NEVER && clock::now_ns() >= deadline_ns;
+        if is_late || here.is_cancelled() {
+            unlock_all(locks);
+            drop(here);
+            if park::cancel_point().is_err() {
+                return Some((0, Token::Disconnected));
+            }
+            if is_late {
+                return None;
+            }
+            continue;
+        }
+        if let Some(chosen) = wait_once(arms, locks, links.places(), wait, here, deadline_ns) {
+            return Some(chosen);
+        }
+        if park::cancel_point().is_err() {
+            return Some((0, Token::Disconnected));
+        }
+    }
+}
+
+/// Waits in the queues of all arms, whose locks are held. `None` if nobody chose.
+fn wait_once(
+    arms: &[Arm<'_>],
+    locks: &[Option<&RawLock>],
+    links: &mut [Option<Link>],
+    wait: Wait,
+    here: Here<'_>,
+    deadline_ns: u64,
+) -> Option<(usize, Token)> {
+    let head = Head::select();
+    let slot = std::ptr::from_ref(&head).cast_mut().cast();
+    let waiter = Waiter::new(&here);
+    let mut until_ns = deadline_ns;
+    for (at, (arm, link)) in arms.iter().zip(links.iter_mut()).enumerate() {
+        until_ns = until_ns.min(arm.handle.next_ns());
+        let link = link.insert(Link::new(&waiter, at, slot));
+        // SAFETY: all locks are held, and this function does not return before the link is
+        // out of the queue.
+        unsafe { arm.handle.enqueue(link, wait, &here) };
+    }
+    let chosen = here.wait(&waiter, Reason::Select, until_ns, || unlock_all(locks));
+    let here = Here::enter();
+    for (at, (arm, link)) in arms.iter().zip(links).enumerate() {
+        // The taker has removed its link, and had the lock for that after the M.
+        if chosen != Some(at)
+            && let (Some(lock), Some(link)) = (arm.handle.lock(), link)
+        {
+            lock.lock();
+            // SAFETY: the lock is held, and the link was enqueued above.
+            unsafe { arm.handle.dequeue(link, wait) };
+            lock.unlock();
+        }
+    }
+    drop(here);
+    let token = match head.told.get() {
+        Told::Disconnected => Token::Disconnected,
+        // An alarm has another plan.
+        Told::Again => return None,
+        _ => Token::Chosen,
+    };
+    chosen.map(|at| (at, token))
+}
+
+fn settle((at, token, taken): Found, here: &Here<'_>) -> (usize, Token) {
+    if let Some(taken) = taken {
+        taken.ready(here);
+    }
+    (at, token)
+}
+
+fn shuffle(arms: &mut [Arm<'_>], biased: bool, here: &Here<'_>) {
+    if !biased {
+        for i in 1..arms.len() {
+            arms.swap(i, here.random_below(i + 1));
+        }
+    }
+}
+
+/// The locks of the channels in the order of their addresses, each once.
+fn sorted_locks<'a, 's>(
+    arms: &[Arm<'a>],
+    places: &'s mut [Option<&'a RawLock>],
+) -> &'s [Option<&'a RawLock>] {
+    let address = |lock: &Option<&RawLock>| lock.map(|lock| std::ptr::from_ref(lock).addr());
+    let mut n = 0;
+    for lock in arms.iter().filter_map(|arm| arm.handle.lock()) {
+        let lock = Some(lock);
+        if let Err(at) = places[..n].binary_search_by_key(&address(&lock), address) {
+            places[at..=n].rotate_right(1);
+            places[at] = lock;
+            n += 1;
+        }
+    }
+    &places[..n]
+}
+
+fn lock_all(locks: &[Option<&RawLock>]) {
+    locks.iter().flatten().for_each(|lock| lock.lock());
+}
+
+/// The last access to the list is before the last lock is free.
+fn unlock_all(locks: &[Option<&RawLock>]) {
+    locks.iter().flatten().for_each(|lock| lock.unlock());
+}
+
+/// Places for as many things as there are arms: on the stack, if they are few.
+struct Few<T> {
+    few: [Option<T>; FEW],
+    many: Vec<Option<T>>,
+    n: usize,
+}
+
+const FEW: usize = 8;
+
+impl<T> Few<T> {
+    fn new(n: usize) -> Few<T> {
+        let mut many = Vec::new();
+        if n > FEW {
+            many.resize_with(n, || None);
+        }
+        Few {
+            few: [const { None }; FEW],
+            many,
+            n,
+        }
+    }
+
+    fn places(&mut self) -> &mut [Option<T>] {
+        if self.n > FEW {
+            &mut self.many
+        } else {
+            &mut self.few[..self.n]
+        }
+    }
+}
+
+fn told((told, taken): (Told, Option<Taken>)) -> (Token, Option<Taken>) {
+    let token = match told {
+        Told::Disconnected => Token::Disconnected,
+        _ => Token::Chosen,
+    };
+    (token, taken)
+}
+
+impl<T> Handle for Sender<T> {
+    fn lock(&self) -> Option<&RawLock> {
+        Some(self.chan().raw_lock())
+    }
+
+    unsafe fn choose(&self) -> Option<(Token, Option<Taken>)> {
+        // SAFETY: by the contract of this function.
+        unsafe { self.chan().held() }.choose(Side::Send).map(told)
+    }
+
+    unsafe fn is_ready(&self) -> bool {
+        // SAFETY: by the contract of this function.
+        unsafe { self.chan().held() }.is_ready(Side::Send)
+    }
+
+    unsafe fn enqueue(&self, link: &Link, wait: Wait, here: &Here<'_>) {
+        // SAFETY: by the contract of this function.
+        unsafe { self.chan().held().enqueue(Side::Send, link, wait, here) };
+    }
+
+    unsafe fn dequeue(&self, link: &Link, wait: Wait) {
+        // SAFETY: by the contract of this function.
+        unsafe { self.chan().held() }
+            .waiters(Side::Send, wait)
+            .remove(link);
+    }
+
+    fn abandon(&self) {
+        self.chan().abandon(Side::Send);
+    }
+}
+
+impl<T> Handle for Receiver<T> {
+    fn lock(&self) -> Option<&RawLock> {
+        match &self.source {
+            Source::Alarm(alarm) => Some(alarm.raw_lock()),
+            _ => self.chan().map(Chan::raw_lock),
+        }
+    }
+
+    unsafe fn choose(&self) -> Option<(Token, Option<Taken>)> {
+        let received = match &self.source {
+            Source::At(at) => at.try_recv(),
+            Source::Tick(tick) => tick.try_recv(),
+            Source::Never => return None,
+            Source::Alarm(alarm) => match alarm.take() {
+                Err(Refused::Disconnected) => return Some((Token::Disconnected, None)),
+                received => received,
+            },
+            Source::Senders(_) => {
+                // SAFETY: by the contract of this function.
+                let core = unsafe { self.chan()?.held() };
+                return core.choose(Side::Recv).map(told);
+            }
+        };
+        let instant = received.ok()?;
+        Some((Token::Instant(instant), None))
+    }
+
+    unsafe fn is_ready(&self) -> bool {
+        match (&self.source, self.chan()) {
+            // SAFETY: by the contract of this function.
+            (_, Some(chan)) => unsafe { chan.held() }.is_ready(Side::Recv),
+            (Source::Alarm(alarm), _) => alarm.is_ready(),
+            _ => !self.is_empty(),
+        }
+    }
+
+    unsafe fn enqueue(&self, link: &Link, wait: Wait, here: &Here<'_>) {
+        if let Some(chan) = self.chan() {
+            // SAFETY: by the contract of this function.
+            unsafe { chan.held().enqueue(Side::Recv, link, wait, here) };
+        } else if let Source::Alarm(alarm) = &self.source {
+            // SAFETY: by the contract of this function.
+            unsafe { alarm.waiting().push_back(link) };
+        }
+    }
+
+    unsafe fn dequeue(&self, link: &Link, wait: Wait) {
+        if let Some(chan) = self.chan() {
+            // SAFETY: by the contract of this function.
+            unsafe { chan.held() }
+                .waiters(Side::Recv, wait)
+                .remove(link);
+        } else if let Source::Alarm(alarm) = &self.source {
+            alarm.waiting().remove(link);
+        }
+    }
+
+    fn next_ns(&self) -> u64 {
+        match &self.source {
+            Source::At(at) => at.next_ns(),
+            Source::Tick(tick) => tick.next_ns(),
+            Source::Alarm(alarm) => alarm.next_ns(),
+            Source::Senders(_) | Source::Never => NEVER,
+        }
+    }
+
+    fn abandon(&self) {
+        if let Some(chan) = self.chan() {
+            chan.abandon(Side::Recv);
+        }
+    }
+}

@@ -1,0 +1,504 @@
+//! The receiving half, and its iterators.
+#![allow(unsafe_code)]
+
+use std::convert::Infallible;
+use std::fmt;
+use std::iter::FusedIterator;
+use std::mem;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::alarm::{Alarm, Then};
+use super::chan::Chan;
+use super::core::{Refused, Side};
+use super::err::{RecvError, RecvTimeoutError, TryRecvError};
+use super::timer::{self, At, Tick};
+use crate::sys::clock::{self, NEVER};
+
+/// The receiving half of a channel, to be cloned and shared at will. A message goes to
+/// one receiver.
+///
+/// # Examples
+///
+/// ```
+/// use windlass::channel::unbounded;
+///
+/// let (s, r) = unbounded();
+/// std::thread::spawn(move || {
+///     let _ = s.send(1);
+///     let _ = s.send(2);
+/// });
+/// assert_eq!(r.recv(), Ok(1));
+/// assert_eq!(r.recv(), Ok(2));
+/// assert!(r.recv().is_err());
+/// ```
+pub struct Receiver<T> {
+    pub(super) source: Source<T>,
+}
+
+/// Where messages come from.
+pub(super) enum Source<T> {
+    Senders(NonNull<Chan<T>>),
+    // The message of these is an `Instant`.
+    At(Arc<At>),
+    Tick(Arc<Tick>),
+    Alarm(Arc<Alarm>),
+    Never,
+}
+
+// SAFETY: a channel may be used from any thread, and messages come from others.
+unsafe impl<T: Send> Send for Receiver<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Receiver<T> {}
+
+impl<T> UnwindSafe for Receiver<T> {}
+impl<T> RefUnwindSafe for Receiver<T> {}
+
+impl Receiver<Instant> {
+    pub(super) fn at(when: Instant) -> Receiver<Instant> {
+        Receiver {
+            source: Source::At(Arc::new(At::new(when))),
+        }
+    }
+
+    pub(super) fn tick(start: Instant, period: Duration) -> Receiver<Instant> {
+        Receiver {
+            source: Source::Tick(Arc::new(Tick::new(start, period))),
+        }
+    }
+
+    /// A channel that a plan fills, and the plan.
+    pub(crate) fn alarm(when: Option<Instant>, then: Then) -> (Arc<Alarm>, Receiver<Instant>) {
+        let alarm = Arc::new(Alarm::new(when, then));
+        let source = Source::Alarm(Arc::clone(&alarm));
+        (alarm, Receiver { source })
+    }
+}
+
+impl Receiver<Infallible> {
+    /// A channel without messages that is disconnected by [`Alarm::close`], and at `when`.
+    pub(crate) fn closing(when: Option<Instant>) -> Receiver<Infallible> {
+        Receiver {
+            source: Source::Alarm(Arc::new(Alarm::new(when, Then::Close))),
+        }
+    }
+
+    /// Disconnects a channel made by [`Receiver::closing`].
+    pub(crate) fn close(&self) {
+        if let Source::Alarm(alarm) = &self.source {
+            alarm.close();
+        }
+    }
+}
+
+/// The message of a channel that time fills.
+#[inline]
+pub(super) fn from_instant<T>(instant: Instant) -> T {
+    assert!(size_of::<T>() == size_of::<Instant>(), "T is Instant");
+    // SAFETY: `At`, `Tick` and alarms with messages are made by `Receiver::<Instant>` only, so T is
+    // Instant.
+    unsafe { mem::transmute_copy(&instant) }
+}
+
+impl<T> Receiver<T> {
+    pub(super) const fn never() -> Receiver<T> {
+        Receiver {
+            source: Source::Never,
+        }
+    }
+
+    /// For one of the handles that the channel counts.
+    pub(super) fn new(chan: NonNull<Chan<T>>) -> Receiver<T> {
+        Receiver {
+            source: Source::Senders(chan),
+        }
+    }
+
+    /// The channel, if it has senders.
+    #[inline]
+    pub(super) fn chan(&self) -> Option<&Chan<T>> {
+        match &self.source {
+            // SAFETY: the channel lives while it has handles.
+            Source::Senders(chan) => Some(unsafe { chan.as_ref() }),
+            _ => None,
+        }
+    }
+
+    /// Receives if that is possible at once.
+    ///
+    /// In a channel of capacity 0 it is possible while a sender waits. If that sender is
+    /// a select, the message is waited for until the select has made it.
+    ///
+    /// # Blocking
+    ///
+    /// Never, but for that.
+    ///
+    /// # Errors
+    ///
+    /// [`TryRecvError::Empty`] or [`TryRecvError::Disconnected`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::channel::{TryRecvError, unbounded};
+    ///
+    /// let (s, r) = unbounded();
+    /// assert_eq!(r.try_recv(), Err(TryRecvError::Empty));
+    /// s.send(5).unwrap();
+    /// drop(s);
+    /// assert_eq!(r.try_recv(), Ok(5));
+    /// assert_eq!(r.try_recv(), Err(TryRecvError::Disconnected));
+    /// ```
+    #[inline]
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        let received = match &self.source {
+            // SAFETY: the channel lives while it has handles.
+            Source::Senders(chan) => unsafe { chan.as_ref() }.try_recv(),
+            Source::At(at) => at.try_recv().map(from_instant),
+            Source::Tick(tick) => tick.try_recv().map(from_instant),
+            Source::Alarm(alarm) => alarm.try_recv().map(from_instant),
+            Source::Never => Err(Refused::Blocked),
+        };
+        received.map_err(|why| match why {
+            Refused::Blocked => TryRecvError::Empty,
+            Refused::Disconnected => TryRecvError::Disconnected,
+        })
+    }
+
+    /// Receives, waiting while the channel is empty.
+    ///
+    /// # Blocking
+    ///
+    /// Parks the goroutine; blocks a plain thread. A goroutine whose runtime ends
+    /// unwinds; in a destructor that runs meanwhile, it is an error at once.
+    ///
+    /// # Errors
+    ///
+    /// [`RecvError`] if the channel is empty and all senders are gone.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::channel::{RecvError, unbounded};
+    ///
+    /// let (s, r) = unbounded();
+    /// std::thread::spawn(move || s.send(5).unwrap());
+    /// assert_eq!(r.recv(), Ok(5));
+    /// assert_eq!(r.recv(), Err(RecvError));
+    /// ```
+    #[inline]
+    pub fn recv(&self) -> Result<T, RecvError> {
+        self.recv_until(NEVER).map_err(|_| RecvError)
+    }
+
+    /// Receives, waiting for at most `timeout`.
+    ///
+    /// # Blocking
+    ///
+    /// As [`Receiver::recv`].
+    ///
+    /// # Errors
+    ///
+    /// [`RecvTimeoutError::Timeout`] or [`RecvTimeoutError::Disconnected`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::channel::{RecvTimeoutError, unbounded};
+    ///
+    /// let (s, r) = unbounded::<i32>();
+    /// let timeout = Duration::from_millis(5);
+    /// assert_eq!(r.recv_timeout(timeout), Err(RecvTimeoutError::Timeout));
+    /// drop(s);
+    /// assert_eq!(r.recv_timeout(timeout), Err(RecvTimeoutError::Disconnected));
+    /// ```
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
+        self.recv_until(clock::deadline_ns(timeout))
+            .map_err(timeout_error)
+    }
+
+    /// Receives, waiting until `deadline` at the latest.
+    ///
+    /// # Blocking
+    ///
+    /// As [`Receiver::recv`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Receiver::recv_timeout`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use windlass::channel::{RecvTimeoutError, unbounded};
+    ///
+    /// let (_s, r) = unbounded::<i32>();
+    /// let deadline = Instant::now() + Duration::from_millis(5);
+    /// assert_eq!(r.recv_deadline(deadline), Err(RecvTimeoutError::Timeout));
+    /// ```
+    pub fn recv_deadline(&self, deadline: Instant) -> Result<T, RecvTimeoutError> {
+        self.recv_until(clock::instant_ns(deadline))
+            .map_err(timeout_error)
+    }
+
+    #[inline]
+    fn recv_until(&self, deadline_ns: u64) -> Result<T, Refused> {
+        match &self.source {
+            // SAFETY: the channel lives while it has handles.
+            Source::Senders(chan) => unsafe { chan.as_ref() }.recv(deadline_ns),
+            Source::At(at) => at.recv(deadline_ns).map(from_instant),
+            Source::Tick(tick) => tick.recv(deadline_ns).map(from_instant),
+            Source::Alarm(alarm) => alarm.recv(deadline_ns).map(from_instant),
+            Source::Never => Err(timer::recv_never(deadline_ns)),
+        }
+    }
+
+    /// Whether the channel holds no message; always true for capacity 0.
+    ///
+    /// ```
+    /// let (s, r) = windlass::channel::unbounded();
+    /// assert!(r.is_empty());
+    /// s.send(0).unwrap();
+    /// assert!(!r.is_empty());
+    /// ```
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the channel is full; always true for capacity 0.
+    ///
+    /// ```
+    /// let (s, r) = windlass::channel::bounded(1);
+    /// assert!(!r.is_full());
+    /// s.send(0).unwrap();
+    /// assert!(r.is_full());
+    /// ```
+    pub fn is_full(&self) -> bool {
+        match &self.source {
+            // SAFETY: the channel lives while it has handles.
+            Source::Senders(chan) => unsafe { chan.as_ref() }.is_full(),
+            Source::At(_) | Source::Tick(_) | Source::Alarm(_) => self.len() == 1,
+            Source::Never => true,
+        }
+    }
+
+    /// How many messages the channel holds.
+    ///
+    /// ```
+    /// let (s, r) = windlass::channel::unbounded();
+    /// s.send(1).unwrap();
+    /// s.send(2).unwrap();
+    /// assert_eq!(r.len(), 2);
+    /// ```
+    pub fn len(&self) -> usize {
+        match &self.source {
+            // SAFETY: the channel lives while it has handles.
+            Source::Senders(chan) => unsafe { chan.as_ref() }.len(),
+            Source::At(at) => usize::from(!at.is_empty()),
+            Source::Tick(tick) => usize::from(!tick.is_empty()),
+            Source::Alarm(alarm) => usize::from(alarm.has_message()),
+            Source::Never => 0,
+        }
+    }
+
+    /// How many messages the channel can hold; `None` if there is no limit.
+    ///
+    /// ```
+    /// use windlass::channel::{bounded, unbounded};
+    ///
+    /// assert_eq!(unbounded::<i32>().1.capacity(), None);
+    /// assert_eq!(bounded::<i32>(5).1.capacity(), Some(5));
+    /// ```
+    pub fn capacity(&self) -> Option<usize> {
+        match &self.source {
+            // SAFETY: the channel lives while it has handles.
+            Source::Senders(chan) => unsafe { chan.as_ref() }.capacity(),
+            Source::At(_) | Source::Tick(_) | Source::Alarm(_) => Some(1),
+            Source::Never => Some(0),
+        }
+    }
+
+    /// What comes, until the channel is empty and all senders are gone.
+    ///
+    /// # Blocking
+    ///
+    /// Each step as [`Receiver::recv`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let (s, r) = windlass::channel::unbounded();
+    /// std::thread::spawn(move || (1..=3).for_each(|n| s.send(n).unwrap()));
+    /// assert_eq!(r.iter().sum::<i32>(), 6);
+    /// ```
+    pub fn iter(&self) -> Iter<'_, T> {
+        Iter { receiver: self }
+    }
+
+    /// What is there now. Never waits, see [`Receiver::try_recv`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let (s, r) = windlass::channel::unbounded();
+    /// s.send(1).unwrap();
+    /// s.send(2).unwrap();
+    /// assert_eq!(r.try_iter().collect::<Vec<_>>(), [1, 2]);
+    /// ```
+    pub fn try_iter(&self) -> TryIter<'_, T> {
+        TryIter { receiver: self }
+    }
+
+    /// Whether both receive from the same channel.
+    ///
+    /// ```
+    /// use windlass::channel::unbounded;
+    ///
+    /// let (_s, r) = unbounded::<i32>();
+    /// assert!(r.same_channel(&r.clone()));
+    /// assert!(!r.same_channel(&unbounded().1));
+    /// ```
+    pub fn same_channel(&self, other: &Receiver<T>) -> bool {
+        match (&self.source, &other.source) {
+            (Source::Senders(one), Source::Senders(two)) => one == two,
+            (Source::At(one), Source::At(two)) => Arc::ptr_eq(one, two),
+            (Source::Tick(one), Source::Tick(two)) => Arc::ptr_eq(one, two),
+            (Source::Alarm(one), Source::Alarm(two)) => Arc::ptr_eq(one, two),
+            (Source::Never, Source::Never) => true,
+            _ => false,
+        }
+    }
+}
+
+fn timeout_error(why: Refused) -> RecvTimeoutError {
+    match why {
+        Refused::Blocked => RecvTimeoutError::Timeout,
+        Refused::Disconnected => RecvTimeoutError::Disconnected,
+    }
+}
+
+impl<T> Clone for Receiver<T> {
+    fn clone(&self) -> Receiver<T> {
+        let source = match &self.source {
+            Source::Senders(chan) => {
+                // SAFETY: the channel lives while it has handles.
+                unsafe { chan.as_ref() }.acquire(Side::Recv);
+                Source::Senders(*chan)
+            }
+            Source::At(at) => Source::At(Arc::clone(at)),
+            Source::Tick(tick) => Source::Tick(Arc::clone(tick)),
+            Source::Alarm(alarm) => Source::Alarm(Arc::clone(alarm)),
+            Source::Never => Source::Never,
+        };
+        Receiver { source }
+    }
+}
+
+/// The last receiver of a channel drops the messages in it, and lets those who wait to
+/// send go on.
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        if let Source::Senders(chan) = self.source {
+            // SAFETY: this handle was counted, and is not used again.
+            unsafe { Chan::release(chan, Side::Recv) };
+        }
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad("Receiver { .. }")
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Receiver<T> {
+    type Item = T;
+    type IntoIter = Iter<'a, T>;
+
+    fn into_iter(self) -> Iter<'a, T> {
+        self.iter()
+    }
+}
+
+impl<T> IntoIterator for Receiver<T> {
+    type Item = T;
+    type IntoIter = IntoIter<T>;
+
+    fn into_iter(self) -> IntoIter<T> {
+        IntoIter { receiver: self }
+    }
+}
+
+/// What comes from a channel: see [`Receiver::iter`].
+pub struct Iter<'a, T> {
+    receiver: &'a Receiver<T>,
+}
+
+/// What is in a channel: see [`Receiver::try_iter`].
+pub struct TryIter<'a, T> {
+    receiver: &'a Receiver<T>,
+}
+
+/// What comes from a channel, as [`Receiver::iter`], owning the receiver.
+///
+/// # Examples
+///
+/// ```
+/// let (s, r) = windlass::channel::unbounded();
+/// s.send(1).unwrap();
+/// s.send(2).unwrap();
+/// drop(s);
+/// assert_eq!(r.into_iter().collect::<Vec<_>>(), [1, 2]);
+/// ```
+pub struct IntoIter<T> {
+    receiver: Receiver<T>,
+}
+
+impl<T> Iterator for Iter<'_, T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        self.receiver.recv().ok()
+    }
+}
+
+impl<T> Iterator for TryIter<'_, T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        self.receiver.try_recv().ok()
+    }
+}
+
+impl<T> Iterator for IntoIter<T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        self.receiver.recv().ok()
+    }
+}
+
+impl<T> FusedIterator for Iter<'_, T> {}
+impl<T> FusedIterator for IntoIter<T> {}
+
+impl<T> fmt::Debug for Iter<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad("Iter { .. }")
+    }
+}
+
+impl<T> fmt::Debug for TryIter<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad("TryIter { .. }")
+    }
+}
+
+impl<T> fmt::Debug for IntoIter<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad("IntoIter { .. }")
+    }
+}

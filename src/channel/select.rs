@@ -1,0 +1,535 @@
+//! Selecting among a list of operations that is put together at run time, and what the
+//! macros come down to.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use super::choice::{self, Arm, Token};
+use super::core::Wait;
+use super::err::{
+    ReadyTimeoutError, RecvError, SelectTimeoutError, SendError, TryReadyError, TrySelectError,
+};
+use super::receiver::{self, Receiver};
+use super::sender::Sender;
+use crate::sys::clock::{self, NEVER};
+
+/// Selects among channel operations.
+///
+/// Operations are added to a list; then one of the methods waits until one of them can go
+/// ahead without waiting, or fails because the other side is gone. [`select!`] is the
+/// shorter way where the operations are known when the program is written.
+///
+/// [`select!`]: crate::select!
+///
+/// # Examples
+///
+/// ```
+/// use windlass::channel::{Select, unbounded};
+///
+/// let (s1, r1) = unbounded();
+/// let (s2, r2) = unbounded();
+/// s2.send("two").unwrap();
+///
+/// let mut select = Select::new();
+/// let first = select.recv(&r1);
+/// let second = select.recv(&r2);
+///
+/// let chosen = select.select();
+/// match chosen.index() {
+///     i if i == first => println!("{}", chosen.recv(&r1).unwrap()),
+///     i if i == second => assert_eq!(chosen.recv(&r2), Ok("two")),
+///     _ => unreachable!(),
+/// }
+/// # let _s1: windlass::channel::Sender<&str> = s1;
+/// ```
+#[derive(Clone)]
+pub struct Select<'a> {
+    arms: Vec<Arm<'a>>,
+    next_index: usize,
+    biased: bool,
+}
+
+// SAFETY: it holds references to ends of channels, which it uses under their locks only, and
+// no message is made or dropped by choosing.
+unsafe impl Send for Select<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Select<'_> {}
+
+impl<'a> Select<'a> {
+    /// An empty list. Of several operations that can go ahead, a random one is selected.
+    pub fn new() -> Select<'a> {
+        Select {
+            arms: Vec::with_capacity(4),
+            next_index: 0,
+            biased: false,
+        }
+    }
+
+    /// An empty list. Of several operations that can go ahead, the one that was added
+    /// first is selected.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::channel::{Select, unbounded};
+    ///
+    /// let (s1, r1) = unbounded();
+    /// let (s2, r2) = unbounded();
+    /// s1.send(1).unwrap();
+    /// s2.send(2).unwrap();
+    ///
+    /// let mut select = Select::new_biased();
+    /// select.recv(&r1);
+    /// select.recv(&r2);
+    /// assert_eq!(select.ready(), 0);
+    /// ```
+    pub fn new_biased() -> Select<'a> {
+        Select {
+            biased: true,
+            ..Select::new()
+        }
+    }
+
+    /// Adds sending to the list. Gives the operation's index.
+    ///
+    /// ```
+    /// let (s, _r) = windlass::channel::unbounded::<i32>();
+    /// let mut select = windlass::channel::Select::new();
+    /// assert_eq!(select.send(&s), 0);
+    /// assert_eq!(select.send(&s), 1);
+    /// ```
+    pub fn send<T>(&mut self, s: &'a Sender<T>) -> usize {
+        self.add(Arm::send(s))
+    }
+
+    /// Adds receiving to the list. Gives the operation's index.
+    ///
+    /// ```
+    /// let (_s, r) = windlass::channel::unbounded::<i32>();
+    /// let mut select = windlass::channel::Select::new();
+    /// assert_eq!(select.recv(&r), 0);
+    /// ```
+    pub fn recv<T>(&mut self, r: &'a Receiver<T>) -> usize {
+        self.add(Arm::recv(r))
+    }
+
+    fn add(&mut self, arm: Arm<'a>) -> usize {
+        let index = self.next_index;
+        self.arms.push(arm.called(index));
+        self.next_index += 1;
+        index
+    }
+
+    /// Takes an operation off the list. The indices of the others stay.
+    ///
+    /// # Panics
+    ///
+    /// If there is no operation with this index.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::channel::{Select, unbounded};
+    ///
+    /// let (s1, r1) = unbounded::<i32>();
+    /// let (_s2, r2) = unbounded::<i32>();
+    /// let mut select = Select::new();
+    /// let first = select.recv(&r1);
+    /// let second = select.recv(&r2);
+    ///
+    /// drop(s1);
+    /// let chosen = select.select();
+    /// assert_eq!(chosen.index(), first);
+    /// assert!(chosen.recv(&r1).is_err());
+    /// // Nothing will come here any more.
+    /// select.remove(first);
+    /// assert!(select.try_select().is_err());
+    /// # let _ = second;
+    /// ```
+    pub fn remove(&mut self, index: usize) {
+        assert!(
+            index < self.next_index,
+            "index out of bounds; {index} >= {}",
+            self.next_index
+        );
+        let at = self.arms.iter().position(|arm| arm.index == index);
+        self.arms.remove(at.expect("no operation with this index"));
+    }
+
+    /// Selects an operation that can go ahead now.
+    ///
+    /// It must be completed, see [`SelectedOperation`].
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Errors
+    ///
+    /// [`TrySelectError`] if none can.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::channel::{Select, TrySelectError, bounded};
+    ///
+    /// let (s, r) = bounded(1);
+    /// let mut select = Select::new();
+    /// select.recv(&r);
+    /// assert_eq!(select.try_select().unwrap_err(), TrySelectError);
+    /// s.send(1).unwrap();
+    /// assert_eq!(select.try_select().unwrap().recv(&r), Ok(1));
+    /// ```
+    pub fn try_select(&mut self) -> Result<SelectedOperation<'a>, TrySelectError> {
+        try_select(&mut self.arms, self.biased)
+    }
+
+    /// Selects an operation, waiting until one can go ahead.
+    ///
+    /// It must be completed, see [`SelectedOperation`].
+    ///
+    /// # Blocking
+    ///
+    /// Parks the goroutine; blocks a plain thread; for ever, if the list is empty. A
+    /// goroutine whose runtime ends unwinds; in a destructor that runs meanwhile, an
+    /// operation is selected that fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::channel::{Select, bounded};
+    ///
+    /// let (s, r) = bounded(0);
+    /// let sender = std::thread::spawn(move || {
+    ///     let mut select = Select::new();
+    ///     select.send(&s);
+    ///     select.select().send(&s, "met")
+    /// });
+    /// assert_eq!(r.recv(), Ok("met"));
+    /// assert_eq!(sender.join().unwrap(), Ok(()));
+    /// ```
+    pub fn select(&mut self) -> SelectedOperation<'a> {
+        select(&mut self.arms, self.biased)
+    }
+
+    /// Selects an operation, waiting for at most `timeout`.
+    ///
+    /// It must be completed, see [`SelectedOperation`].
+    ///
+    /// # Blocking
+    ///
+    /// As [`Select::select`].
+    ///
+    /// # Errors
+    ///
+    /// [`SelectTimeoutError`] if none could go ahead in time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::channel::{Select, SelectTimeoutError, bounded};
+    ///
+    /// let (s, _r) = bounded::<i32>(0);
+    /// let mut select = Select::new();
+    /// select.send(&s);
+    /// let selected = select.select_timeout(Duration::from_millis(5));
+    /// assert_eq!(selected.unwrap_err(), SelectTimeoutError);
+    /// ```
+    pub fn select_timeout(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<SelectedOperation<'a>, SelectTimeoutError> {
+        select_timeout(&mut self.arms, timeout, self.biased)
+    }
+
+    /// Selects an operation, waiting until `deadline` at the latest.
+    ///
+    /// It must be completed, see [`SelectedOperation`].
+    ///
+    /// # Blocking
+    ///
+    /// As [`Select::select`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Select::select_timeout`].
+    pub fn select_deadline(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<SelectedOperation<'a>, SelectTimeoutError> {
+        select_until(&mut self.arms, clock::instant_ns(deadline), self.biased)
+    }
+
+    /// The index of an operation that is ready now: it would not wait, or would fail. Others
+    /// may be faster, so use it with a `try_` method.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Errors
+    ///
+    /// [`TryReadyError`] if none is ready.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::channel::{Select, TryReadyError, bounded};
+    ///
+    /// let (s, r) = bounded(1);
+    /// let mut select = Select::new();
+    /// let index = select.recv(&r);
+    /// assert_eq!(select.try_ready(), Err(TryReadyError));
+    /// s.send(1).unwrap();
+    /// assert_eq!(select.try_ready(), Ok(index));
+    /// assert_eq!(r.try_recv(), Ok(1));
+    /// ```
+    pub fn try_ready(&mut self) -> Result<usize, TryReadyError> {
+        choice::try_once(&mut self.arms, Wait::Readiness, self.biased)
+            .map(|(at, _)| self.arms[at].index)
+            .ok_or(TryReadyError)
+    }
+
+    /// The index of an operation that is ready, waiting for one: see
+    /// [`Select::try_ready`].
+    ///
+    /// # Blocking
+    ///
+    /// As [`Select::select`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::channel::{Select, unbounded};
+    ///
+    /// let (s, r) = unbounded();
+    /// std::thread::spawn(move || s.send(1).unwrap());
+    /// let mut select = Select::new();
+    /// let index = select.recv(&r);
+    /// assert_eq!(select.ready(), index);
+    /// assert_eq!(r.try_recv(), Ok(1));
+    /// ```
+    pub fn ready(&mut self) -> usize {
+        self.ready_until(NEVER)
+            .expect("a wait without a deadline ends when an operation is ready")
+    }
+
+    /// The index of an operation that is ready, waiting for at most `timeout`: see
+    /// [`Select::try_ready`].
+    ///
+    /// # Blocking
+    ///
+    /// As [`Select::select`].
+    ///
+    /// # Errors
+    ///
+    /// [`ReadyTimeoutError`] if none became ready in time.
+    pub fn ready_timeout(&mut self, timeout: Duration) -> Result<usize, ReadyTimeoutError> {
+        self.ready_until(clock::deadline_ns(timeout))
+            .ok_or(ReadyTimeoutError)
+    }
+
+    /// The index of an operation that is ready, waiting until `deadline` at the latest: see
+    /// [`Select::try_ready`].
+    ///
+    /// # Blocking
+    ///
+    /// As [`Select::select`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Select::ready_timeout`].
+    pub fn ready_deadline(&mut self, deadline: Instant) -> Result<usize, ReadyTimeoutError> {
+        self.ready_until(clock::instant_ns(deadline))
+            .ok_or(ReadyTimeoutError)
+    }
+
+    fn ready_until(&mut self, deadline_ns: u64) -> Option<usize> {
+        choice::wait(&mut self.arms, Wait::Readiness, self.biased, deadline_ns)
+            .map(|(at, _)| self.arms[at].index)
+    }
+}
+
+impl Default for Select<'_> {
+    fn default() -> Self {
+        Select::new()
+    }
+}
+
+impl fmt::Debug for Select<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad("Select { .. }")
+    }
+}
+
+/// An operation that was selected and can go ahead without waiting.
+///
+/// It must be completed by [`SelectedOperation::send`] or [`SelectedOperation::recv`],
+/// with the end of the channel that was given to [`Select`].
+///
+/// # Panics
+///
+/// Dropping it panics, unless the thread unwinds already; then what was selected is given
+/// back: a receiver that would have got this message waits for another one.
+#[must_use = "it must be completed"]
+pub struct SelectedOperation<'a> {
+    arm: Arm<'a>,
+    token: Token,
+    /// Not to be sent: it stands for what this goroutine or thread does next.
+    _marker: PhantomData<*const ()>,
+}
+
+impl SelectedOperation<'_> {
+    /// Which of the operations it is.
+    ///
+    /// ```
+    /// use windlass::channel::{Select, unbounded};
+    ///
+    /// let (s, _r) = unbounded();
+    /// let mut select = Select::new();
+    /// let index = select.send(&s);
+    /// let chosen = select.select();
+    /// assert_eq!(chosen.index(), index);
+    /// chosen.send(&s, 1).unwrap();
+    /// ```
+    pub fn index(&self) -> usize {
+        self.arm.index
+    }
+
+    /// Completes a send operation.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`], with the message, if all receivers are gone.
+    ///
+    /// # Panics
+    ///
+    /// If it is not the sender that was selected.
+    pub fn send<T>(self, s: &Sender<T>, msg: T) -> Result<(), SendError<T>> {
+        let is_same = ptr::addr_eq(s, self.arm.handle);
+        assert!(is_same, "passed a sender that wasn't selected");
+        match self.into_token() {
+            Token::Chosen => s.chan().complete_send(msg).map_err(SendError),
+            Token::Instant(_) | Token::Disconnected => Err(SendError(msg)),
+        }
+    }
+
+    /// Completes a receive operation.
+    ///
+    /// # Blocking
+    ///
+    /// If the sender is a select too, until that has made its message.
+    ///
+    /// # Errors
+    ///
+    /// [`RecvError`] if the channel is empty and all senders are gone.
+    ///
+    /// # Panics
+    ///
+    /// If it is not the receiver that was selected.
+    pub fn recv<T>(self, r: &Receiver<T>) -> Result<T, RecvError> {
+        let is_same = ptr::addr_eq(r, self.arm.handle);
+        assert!(is_same, "passed a receiver that wasn't selected");
+        match (self.into_token(), r.chan()) {
+            (Token::Instant(instant), _) => Ok(receiver::from_instant(instant)),
+            (Token::Chosen, Some(chan)) => chan.complete_recv().map_err(|_| RecvError),
+            _ => Err(RecvError),
+        }
+    }
+
+    fn into_token(self) -> Token {
+        let token = self.token;
+        std::mem::forget(self);
+        token
+    }
+}
+
+impl Drop for SelectedOperation<'_> {
+    fn drop(&mut self) {
+        if let Token::Chosen = self.token {
+            self.arm.handle.abandon();
+        }
+        if !std::thread::panicking() {
+            panic!("dropped `SelectedOperation` without completing the operation");
+        }
+    }
+}
+
+impl fmt::Debug for SelectedOperation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad("SelectedOperation { .. }")
+    }
+}
+
+// What the macros use.
+
+impl<'a> Arm<'a> {
+    #[doc(hidden)]
+    pub fn send<T>(s: &'a Sender<T>) -> Arm<'a> {
+        Arm {
+            handle: s,
+            index: 0,
+        }
+    }
+
+    #[doc(hidden)]
+    pub fn recv<T>(r: &'a Receiver<T>) -> Arm<'a> {
+        Arm {
+            handle: r,
+            index: 0,
+        }
+    }
+
+    #[doc(hidden)]
+    pub fn called(self, index: usize) -> Arm<'a> {
+        Arm { index, ..self }
+    }
+}
+
+fn selected<'a>(arms: &[Arm<'a>], (at, token): (usize, Token)) -> SelectedOperation<'a> {
+    SelectedOperation {
+        arm: arms[at],
+        token,
+        _marker: PhantomData,
+    }
+}
+
+#[doc(hidden)]
+pub fn try_select<'a>(
+    arms: &mut [Arm<'a>],
+    biased: bool,
+) -> Result<SelectedOperation<'a>, TrySelectError> {
+    match choice::try_once(arms, Wait::Choice, biased) {
+        Some(chosen) => Ok(selected(arms, chosen)),
+        None => Err(TrySelectError),
+    }
+}
+
+#[doc(hidden)]
+pub fn select<'a>(arms: &mut [Arm<'a>], biased: bool) -> SelectedOperation<'a> {
+    select_until(arms, NEVER, biased).expect("a wait without a deadline ends with a choice")
+}
+
+#[doc(hidden)]
+pub fn select_timeout<'a>(
+    arms: &mut [Arm<'a>],
+    timeout: Duration,
+    biased: bool,
+) -> Result<SelectedOperation<'a>, SelectTimeoutError> {
+    select_until(arms, clock::deadline_ns(timeout), biased)
+}
+
+fn select_until<'a>(
+    arms: &mut [Arm<'a>],
+    deadline_ns: u64,
+    biased: bool,
+) -> Result<SelectedOperation<'a>, SelectTimeoutError> {
+    match choice::wait(arms, Wait::Choice, biased, deadline_ns) {
+        Some(chosen) => Ok(selected(arms, chosen)),
+        None => Err(SelectTimeoutError),
+    }
+}

@@ -1,0 +1,260 @@
+//! The sending half.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+use super::chan::Chan;
+use super::core::{Refused, Side};
+use super::err::{SendError, SendTimeoutError, TrySendError};
+use crate::sys::clock::{self, NEVER};
+
+/// The sending half of a channel, to be cloned and shared at will.
+///
+/// # Examples
+///
+/// ```
+/// use windlass::channel::unbounded;
+///
+/// let (s1, r) = unbounded();
+/// let s2 = s1.clone();
+/// std::thread::spawn(move || s1.send(1).unwrap());
+/// std::thread::spawn(move || s2.send(2).unwrap());
+/// assert_eq!(r.recv().unwrap() + r.recv().unwrap(), 3);
+/// ```
+pub struct Sender<T> {
+    chan: NonNull<Chan<T>>,
+}
+
+// SAFETY: a channel may be used from any thread, and messages go to others.
+unsafe impl<T: Send> Send for Sender<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Sender<T> {}
+
+impl<T> UnwindSafe for Sender<T> {}
+impl<T> RefUnwindSafe for Sender<T> {}
+
+impl<T> Sender<T> {
+    /// For one of the handles that the channel counts.
+    pub(super) fn new(chan: NonNull<Chan<T>>) -> Sender<T> {
+        Sender { chan }
+    }
+
+    #[inline]
+    pub(super) fn chan(&self) -> &Chan<T> {
+        // SAFETY: the channel lives while it has handles.
+        unsafe { self.chan.as_ref() }
+    }
+
+    /// Sends if that is possible at once.
+    ///
+    /// In a channel of capacity 0 it is possible while a receiver waits.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Errors
+    ///
+    /// [`TrySendError::Full`] or [`TrySendError::Disconnected`], with the message.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::channel::{TrySendError, bounded};
+    ///
+    /// let (s, r) = bounded(1);
+    /// assert_eq!(s.try_send(1), Ok(()));
+    /// assert_eq!(s.try_send(2), Err(TrySendError::Full(2)));
+    /// drop(r);
+    /// assert_eq!(s.try_send(3), Err(TrySendError::Disconnected(3)));
+    /// ```
+    #[inline]
+    pub fn try_send(&self, msg: T) -> Result<(), TrySendError<T>> {
+        self.chan().try_send(msg).map_err(|(msg, why)| match why {
+            Refused::Blocked => TrySendError::Full(msg),
+            Refused::Disconnected => TrySendError::Disconnected(msg),
+        })
+    }
+
+    /// Sends, waiting while the channel is full; in a channel of capacity 0, until a
+    /// receiver takes the message.
+    ///
+    /// # Blocking
+    ///
+    /// Parks the goroutine; blocks a plain thread. A goroutine whose runtime ends
+    /// unwinds, and the message is dropped; in a destructor that runs meanwhile, it is
+    /// an error at once.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`], with the message, if all receivers are gone.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::channel::{SendError, bounded};
+    ///
+    /// let (s, r) = bounded(1);
+    /// s.send(1).unwrap();
+    /// let sender = std::thread::spawn(move || {
+    ///     s.send(2).unwrap();
+    ///     s.send(3)
+    /// });
+    /// assert_eq!(r.recv(), Ok(1));
+    /// assert_eq!(r.recv(), Ok(2));
+    /// drop(r);
+    /// // The third one came too late or, in the channel already, to nobody.
+    /// assert!(matches!(sender.join().unwrap(), Ok(()) | Err(SendError(3))));
+    /// ```
+    #[inline]
+    pub fn send(&self, msg: T) -> Result<(), SendError<T>> {
+        self.chan()
+            .send(msg, NEVER)
+            .map_err(|(msg, _)| SendError(msg))
+    }
+
+    /// Sends, waiting for at most `timeout`.
+    ///
+    /// # Blocking
+    ///
+    /// As [`Sender::send`].
+    ///
+    /// # Errors
+    ///
+    /// [`SendTimeoutError::Timeout`] or [`SendTimeoutError::Disconnected`], with the
+    /// message.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::channel::{SendTimeoutError, bounded};
+    ///
+    /// let (s, r) = bounded(0);
+    /// let timeout = Duration::from_millis(5);
+    /// assert_eq!(s.send_timeout(1, timeout), Err(SendTimeoutError::Timeout(1)));
+    /// drop(r);
+    /// assert_eq!(s.send_timeout(2, timeout), Err(SendTimeoutError::Disconnected(2)));
+    /// ```
+    pub fn send_timeout(&self, msg: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
+        self.send_until(msg, clock::deadline_ns(timeout))
+    }
+
+    /// Sends, waiting until `deadline` at the latest.
+    ///
+    /// # Blocking
+    ///
+    /// As [`Sender::send`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Sender::send_timeout`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use windlass::channel::{SendTimeoutError, bounded};
+    ///
+    /// let (s, _r) = bounded(0);
+    /// let deadline = Instant::now() + Duration::from_millis(5);
+    /// assert_eq!(s.send_deadline(1, deadline), Err(SendTimeoutError::Timeout(1)));
+    /// ```
+    pub fn send_deadline(&self, msg: T, deadline: Instant) -> Result<(), SendTimeoutError<T>> {
+        self.send_until(msg, clock::instant_ns(deadline))
+    }
+
+    fn send_until(&self, msg: T, deadline_ns: u64) -> Result<(), SendTimeoutError<T>> {
+        self.chan()
+            .send(msg, deadline_ns)
+            .map_err(|(msg, why)| match why {
+                Refused::Blocked => SendTimeoutError::Timeout(msg),
+                Refused::Disconnected => SendTimeoutError::Disconnected(msg),
+            })
+    }
+
+    /// Whether the channel holds no message; always true for capacity 0.
+    ///
+    /// ```
+    /// let (s, _r) = windlass::channel::unbounded();
+    /// assert!(s.is_empty());
+    /// s.send(0).unwrap();
+    /// assert!(!s.is_empty());
+    /// ```
+    pub fn is_empty(&self) -> bool {
+        self.chan().len() == 0
+    }
+
+    /// Whether the channel is full; always true for capacity 0.
+    ///
+    /// ```
+    /// let (s, _r) = windlass::channel::bounded(1);
+    /// assert!(!s.is_full());
+    /// s.send(0).unwrap();
+    /// assert!(s.is_full());
+    /// ```
+    pub fn is_full(&self) -> bool {
+        self.chan().is_full()
+    }
+
+    /// How many messages the channel holds.
+    ///
+    /// ```
+    /// let (s, _r) = windlass::channel::unbounded();
+    /// s.send(1).unwrap();
+    /// s.send(2).unwrap();
+    /// assert_eq!(s.len(), 2);
+    /// ```
+    pub fn len(&self) -> usize {
+        self.chan().len()
+    }
+
+    /// How many messages the channel can hold; `None` if there is no limit.
+    ///
+    /// ```
+    /// use windlass::channel::{bounded, unbounded};
+    ///
+    /// assert_eq!(unbounded::<i32>().0.capacity(), None);
+    /// assert_eq!(bounded::<i32>(5).0.capacity(), Some(5));
+    /// ```
+    pub fn capacity(&self) -> Option<usize> {
+        self.chan().capacity()
+    }
+
+    /// Whether both send to the same channel.
+    ///
+    /// ```
+    /// use windlass::channel::unbounded;
+    ///
+    /// let (s, _r) = unbounded::<i32>();
+    /// assert!(s.same_channel(&s.clone()));
+    /// assert!(!s.same_channel(&unbounded().0));
+    /// ```
+    pub fn same_channel(&self, other: &Sender<T>) -> bool {
+        self.chan == other.chan
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Sender<T> {
+        self.chan().acquire(Side::Send);
+        Sender { chan: self.chan }
+    }
+}
+
+/// The last sender of a channel lets those who wait to receive go on.
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        // SAFETY: this handle was counted, and is not used again.
+        unsafe { Chan::release(self.chan, Side::Send) };
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad("Sender { .. }")
+    }
+}

@@ -1,0 +1,364 @@
+//! Ending waits because a context is done: the frame of an ambient context, and the
+//! word by which a canceller and a waiter meet.
+//!
+//! A goroutine inside `Context::run` has a [`Frame`] on its stack, which its [`Own`]
+//! names; nested ones are chained. A canceller has the frame from the context's list.
+//!
+//! | waiter                                | canceller, under the context's lock     |
+//! |---------------------------------------|-----------------------------------------|
+//! | 1. any word on the chain set, or a    | 1. word = set                           |
+//! |    deadline over? then no wait at all | 2. read the status: Waiting(n), and     |
+//! | 2. status = Waiting(n), may be cut    |    may be cut?                          |
+//! | 3. any word set? take the token       | 3. word masked? then not                |
+//! |    itself                             | 4. take the token of n (an operation:   |
+//! | 4. woken: as 1, to know why           |    cancel it in the kernel)             |
+//!
+//! Sequential consistency of the word against the status lets one of them see the
+//! other. Waits that say nothing of cuts are not touched. A shield masks the words of
+//! the frames outside it: a wait inside it may be one that may be cut (by a context
+//! inside the shield), so the canceller reads the mask after the status.
+//!
+//! Deadlines need no canceller: a waiter's timer is set to the earliest on the chain.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ptr;
+
+use super::header::GRef;
+use super::status::{Snapshot, Status};
+use crate::loom::{AtomicU32, Ordering, after_seq_cst, futex_wait, futex_wake_one};
+use crate::sys::clock::{self, NEVER};
+
+const SET: u32 = 1;
+const MASKED: u32 = 2;
+
+/// Whether the waits of a frame are over. See the table above.
+///
+/// Ordering: sequentially consistent against the status word.
+#[derive(Debug)]
+pub(crate) struct Word(AtomicU32);
+
+impl Word {
+    pub(crate) fn new() -> Word {
+        Word(AtomicU32::new(0))
+    }
+
+    /// The waiter's look.
+    #[inline]
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::SeqCst) & SET != 0
+    }
+
+    /// The canceller's step 1.
+    pub(crate) fn set(&self) {
+        self.0.fetch_or(SET, Ordering::SeqCst);
+        after_seq_cst();
+    }
+
+    /// The canceller's steps 2 and 3: what to wake, if anything.
+    pub(crate) fn wait_to_cut(&self, status: &Status) -> Option<Snapshot> {
+        let now = status.load();
+        let waits = now.may_cut() && Status::wait_of(now).is_some();
+        (waits && self.0.load(Ordering::SeqCst) & MASKED == 0).then_some(now)
+    }
+
+    fn mask(&self) {
+        self.0.fetch_or(MASKED, Ordering::SeqCst);
+    }
+
+    fn unmask(&self) {
+        self.0.fetch_and(!MASKED, Ordering::SeqCst);
+    }
+
+    /// Blocks a plain thread until the word is set or for `timeout_ns`; may return early.
+    pub(crate) fn sleep(&self, timeout_ns: u64) {
+        futex_wait(&self.0, 0, timeout_ns);
+    }
+
+    /// Wakes the thread that sleeps, if one does.
+    pub(crate) fn wake_thread(&self) {
+        futex_wake_one(&raw const self.0);
+    }
+}
+
+/// An ambient context, on the stack of the call that made it so. It does not move.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    outer: Cell<*const Frame>,
+    /// When its own context ends, and the earliest end on the chain.
+    own_ns: u64,
+    deadline_ns: Cell<u64>,
+    pub(crate) word: Word,
+    is_shield: bool,
+    /// A wait of the owner ended, or never began, because of this frame's deadline.
+    was_late: Cell<bool>,
+    /// The goroutine, `None` for a plain thread.
+    pub(crate) who: Option<GRef>,
+    /// The list of its context. Ordering: guarded by the context's lock.
+    queued: Cell<bool>,
+    prev: Cell<*const Frame>,
+    next: Cell<*const Frame>,
+}
+
+impl Frame {
+    /// A frame for the calling goroutine `who` or plain thread, whose waits end at
+    /// `deadline_ns` at the latest.
+    pub(crate) fn new(who: Option<GRef>, deadline_ns: u64) -> Frame {
+        Frame {
+            outer: Cell::new(ptr::null()),
+            own_ns: deadline_ns,
+            deadline_ns: Cell::new(deadline_ns),
+            word: Word::new(),
+            is_shield: false,
+            was_late: Cell::new(false),
+            who,
+            queued: Cell::new(false),
+            prev: Cell::new(ptr::null()),
+            next: Cell::new(ptr::null()),
+        }
+    }
+
+    /// A frame that keeps the contexts outside it from the waits inside.
+    pub(crate) fn shield(who: Option<GRef>) -> Frame {
+        Frame {
+            is_shield: true,
+            ..Frame::new(who, NEVER)
+        }
+    }
+
+    /// Puts it inside `outer`, null for none.
+    pub(crate) fn enter(&self, outer: Chain) {
+        self.outer.set(outer.0);
+        if self.is_shield {
+            for frame in outer.frames() {
+                frame.word.mask();
+            }
+        } else {
+            self.deadline_ns.set(self.own_ns.min(outer.deadline_ns()));
+        }
+    }
+
+    /// Undoes [`Frame::enter`], and gives what it was put inside of.
+    pub(crate) fn leave(&self) -> Chain {
+        let outer = Chain(self.outer.get());
+        if self.is_shield {
+            outer.frames().for_each(|frame| frame.word.unmask());
+        }
+        outer
+    }
+
+    /// Whether a wait ended because of this frame's deadline.
+    pub(crate) fn was_late(&self) -> bool {
+        self.was_late.get()
+    }
+}
+
+/// Why waits end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    Cancelled,
+    Late,
+}
+
+/// The frames around the waits of a goroutine or thread, innermost first, up to a shield.
+/// Good as long as the call that made the innermost one lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chain(*const Frame);
+
+impl Chain {
+    pub(crate) const NONE: Chain = Chain(ptr::null());
+
+    #[inline(always)]
+    pub(crate) fn from_raw(frame: *const ()) -> Chain {
+        Chain(frame.cast())
+    }
+
+    pub(crate) fn of(frame: &Frame) -> Chain {
+        Chain(frame)
+    }
+
+    pub(crate) fn as_raw(self) -> *const () {
+        self.0.cast()
+    }
+
+    #[inline(always)]
+    fn frames<'a>(self) -> impl Iterator<Item = &'a Frame> {
+        // SAFETY: a frame is named by its owner's `Own` or by one inside it, as long as it lies there.
+        let deref = |frame: *const Frame| unsafe { frame.as_ref() }.filter(|f| !f.is_shield);
+        std::iter::successors(deref(self.0), move |frame| deref(frame.outer.get()))
+    }
+
+    /// Whether there is any frame: waits may be cut.
+    #[inline(always)]
+    pub(crate) fn is_some(self) -> bool {
+        self.frames().next().is_some()
+    }
+
+    /// The one frame, if no other is outside it.
+    pub(crate) fn only<'a>(self) -> Option<&'a Frame> {
+        let mut frames = self.frames();
+        frames.next().filter(|_| frames.next().is_none())
+    }
+
+    /// The earliest end of all contexts, or `NEVER`.
+    #[inline(always)]
+    pub(crate) fn deadline_ns(self) -> u64 {
+        self.frames().next().map_or(NEVER, |f| f.deadline_ns.get())
+    }
+
+    /// Whether a context was cancelled.
+    #[inline]
+    pub(crate) fn is_set(self) -> bool {
+        self.frames().any(|frame| frame.word.is_set())
+    }
+
+    /// Whether waits are over, and why. Frames whose deadline that is remember it.
+    #[inline]
+    pub(crate) fn over(self) -> Option<Over> {
+        if self.is_some() {
+            self.why_over()
+        } else {
+            None
+        }
+    }
+
+    #[cold]
+    fn why_over(self) -> Option<Over> {
+        let deadline_ns = self.deadline_ns();
+        if deadline_ns != NEVER {
+            let now_ns = clock::now_ns();
+            if deadline_ns <= now_ns {
+                for frame in self.frames().filter(|f| f.own_ns <= now_ns) {
+                    frame.was_late.set(true);
+                }
+                return Some(Over::Late);
+            }
+        }
+        self.is_set().then_some(Over::Cancelled)
+    }
+}
+
+/// The frames of a context, as a queue. Guarded by the context's lock, which every method
+/// needs held.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    head: Cell<*const Frame>,
+    tail: Cell<*const Frame>,
+}
+
+// SAFETY: frames are followed only under the owner's lock, and stay until theirs are out.
+unsafe impl Send for Frames {}
+
+impl Frames {
+    pub(crate) const fn new() -> Frames {
+        Frames {
+            head: Cell::new(ptr::null()),
+            tail: Cell::new(ptr::null()),
+        }
+    }
+
+    /// Appends a frame.
+    ///
+    /// # Safety
+    ///
+    /// The context's lock is held; the frame is in no list, and stays where it is until
+    /// it was removed.
+    pub(crate) unsafe fn push(&self, frame: &Frame) {
+        frame.queued.set(true);
+        frame.prev.set(self.tail.get());
+        frame.next.set(ptr::null());
+        // SAFETY: frames in the list are alive, by the contract of this function.
+        match unsafe { self.tail.get().as_ref() } {
+            Some(tail) => tail.next.set(frame),
+            None => self.head.set(frame),
+        }
+        self.tail.set(frame);
+    }
+
+    /// Removes a frame, if it is still there.
+    pub(crate) fn remove(&self, frame: &Frame) {
+        if !frame.queued.replace(false) {
+            return;
+        }
+        // SAFETY: as in `push`.
+        let (prev, next) = unsafe { (frame.prev.get().as_ref(), frame.next.get().as_ref()) };
+        match prev {
+            Some(prev) => prev.next.set(frame.next.get()),
+            None => self.head.set(frame.next.get()),
+        }
+        match next {
+            Some(next) => next.prev.set(frame.prev.get()),
+            None => self.tail.set(frame.prev.get()),
+        }
+    }
+
+    /// The first frame, for as long as the lock is held.
+    pub(crate) fn first<'a>(&self) -> Option<&'a Frame> {
+        // SAFETY: as in `push`.
+        unsafe { self.head.get().as_ref() }
+    }
+}
+
+#[cfg(all(test, loom))]
+#[path = "cut_loom_tests.rs"]
+mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_earliest_deadline_counts_up_to_a_shield() {
+        let outer = Frame::new(None, 50);
+        outer.enter(Chain::NONE);
+        let inner = Frame::new(None, 70);
+        inner.enter(Chain::of(&outer));
+        assert_eq!(Chain::of(&inner).deadline_ns(), 50);
+        let shield = Frame::shield(None);
+        shield.enter(Chain::of(&inner));
+        assert_eq!(Chain::of(&shield).deadline_ns(), NEVER);
+        assert!(!Chain::of(&shield).is_some());
+        let within = Frame::new(None, NEVER);
+        within.enter(Chain::of(&shield));
+        outer.word.set();
+        assert!(!Chain::of(&within).is_set());
+        within.leave();
+        assert_eq!(shield.leave(), Chain::of(&inner));
+        assert!(Chain::of(&inner).is_set());
+        assert_eq!(Chain::of(&inner).over(), Some(Over::Late));
+        assert!(outer.was_late() && inner.was_late());
+    }
+
+    #[test]
+    fn a_masked_word_lets_waits_be() {
+        let status = Status::new();
+        status.set_new();
+        status.set_runnable();
+        status.set_running();
+        let why = crate::g::status::Why::may_cut(crate::g::status::Reason::Sleep, true);
+        let wait = status.set_waiting(why, 0);
+        let word = Word::new();
+        word.mask();
+        word.set();
+        assert!(word.wait_to_cut(&status).is_none());
+        word.unmask();
+        let found = word.wait_to_cut(&status).and_then(Status::wait_of);
+        assert_eq!(found, Some(wait));
+    }
+
+    #[test]
+    fn frames_leave_from_anywhere() {
+        let frames = [0, 1, 2].map(|i| Frame::new(None, i));
+        let list = Frames::new();
+        for frame in &frames {
+            // SAFETY: nobody else knows the list, and the frames outlive it.
+            unsafe { list.push(frame) };
+        }
+        list.remove(&frames[1]);
+        list.remove(&frames[1]);
+        list.remove(&frames[2]);
+        assert!(list.first().is_some_and(|f| ptr::eq(f, &frames[0])));
+        list.remove(&frames[0]);
+        assert!(list.first().is_none());
+    }
+}

@@ -1,0 +1,105 @@
+//! A canceller against a wait that begins, and against another waker: the goroutine
+//! goes on exactly once, and no cut is lost.
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::thread;
+
+use super::super::status::{Reason, Why};
+use super::*;
+
+struct Model {
+    status: Status,
+    word: Word,
+    n_queued: AtomicU32,
+}
+
+fn model() -> Arc<Model> {
+    let status = Status::new();
+    status.set_new();
+    status.set_runnable();
+    status.set_running();
+    Arc::new(Model {
+        status,
+        word: Word::new(),
+        n_queued: AtomicU32::new(0),
+    })
+}
+
+impl Model {
+    /// The canceller's side; `true` if it woke the goroutine.
+    fn cancel(&self) -> bool {
+        self.word.set();
+        let wait = self
+            .word
+            .wait_to_cut(&self.status)
+            .and_then(Status::wait_of);
+        let woke = wait.is_some_and(|wait| self.status.wake(wait));
+        self.n_queued.fetch_add(u32::from(woke), Ordering::SeqCst);
+        woke
+    }
+}
+
+fn sleeping() -> Why {
+    Why::may_cut(Reason::Sleep, true)
+}
+
+#[test]
+fn loom_a_cut_meets_the_wait_that_begins() {
+    loom::model(|| {
+        let m = model();
+        let canceller = {
+            let m = Arc::clone(&m);
+            thread::spawn(move || m.cancel())
+        };
+        let wait = m.status.set_waiting(sleeping(), 0);
+        if m.word.is_set() && m.status.wake(wait) {
+            m.n_queued.fetch_add(1, Ordering::SeqCst);
+        }
+        canceller.join().unwrap();
+        assert_eq!(m.n_queued.load(Ordering::SeqCst), 1);
+    });
+}
+
+#[test]
+fn loom_a_cut_and_a_waker() {
+    loom::model(|| {
+        let m = model();
+        let wait = m.status.set_waiting(sleeping(), 0);
+        let waker = {
+            let m = Arc::clone(&m);
+            thread::spawn(move || {
+                let woke = m.status.wake(wait);
+                m.n_queued.fetch_add(u32::from(woke), Ordering::SeqCst);
+            })
+        };
+        m.cancel();
+        waker.join().unwrap();
+        assert_eq!(m.n_queued.load(Ordering::SeqCst), 1);
+    });
+}
+
+/// A wait inside a shield is not woken by a context outside it, whenever the canceller
+/// comes; the wait after the shield is.
+#[test]
+fn loom_a_shield_holds() {
+    loom::model(|| {
+        let m = model();
+        let canceller = {
+            let m = Arc::clone(&m);
+            thread::spawn(move || m.cancel())
+        };
+        m.word.mask();
+        after_seq_cst();
+        let inside = m.status.set_waiting(sleeping(), 0);
+        assert!(m.status.wake(inside), "woken inside the shield");
+        m.status.set_running();
+        m.word.unmask();
+        let after = m.status.set_waiting(sleeping(), 0);
+        if m.word.is_set() && m.status.wake(after) {
+            m.n_queued.fetch_add(1, Ordering::SeqCst);
+        }
+        canceller.join().unwrap();
+        assert_eq!(m.n_queued.load(Ordering::SeqCst), 1);
+    });
+}

@@ -1,0 +1,232 @@
+//! What a goroutine owns while its code runs, besides its stack: the values of its
+//! task-locals, and the frame of its ambient context.
+//!
+//! It costs a goroutine that uses neither two stores: while the code runs, the place of
+//! closure and result in the G slot is empty, and this lies there (`g::header`). Plain
+//! threads have one each (`sched::current`).
+//!
+//! A value is boxed, so it stays where it is while others are added. When the owner ends,
+//! values are dropped on its own stack, the youngest first; a place whose value is gone
+//! stays until all are, so that destructors that look for it find it destroyed.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+
+/// See above. Only its owner's code touches it.
+#[derive(Debug)]
+pub(crate) struct Own {
+    /// The innermost frame of the ambient context, null for none: see `g::cut`.
+    frame: Cell<*const ()>,
+    /// The youngest value.
+    values: Cell<Option<NonNull<Head>>>,
+    /// How many calls of `block_on` are on the stack.
+    pub(crate) n_polling: Cell<u32>,
+}
+
+/// What looking for a value gives.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// The address of the value.
+    Value(*const ()),
+    /// It was dropped, because the owner ends.
+    Destroyed,
+    Nothing,
+}
+
+/// The part of a value's place that does not depend on its type.
+#[derive(Debug)]
+struct Head {
+    /// The address of the variable that it is the value of.
+    key: usize,
+    next: Option<NonNull<Head>>,
+    is_alive: Cell<bool>,
+    value: *const (),
+    drop_value: unsafe fn(NonNull<Head>),
+    free: unsafe fn(NonNull<Head>),
+}
+
+#[repr(C)]
+struct Place<T> {
+    head: Head,
+    value: ManuallyDrop<T>,
+}
+
+impl<T> Place<T> {
+    /// # Safety
+    ///
+    /// `at` is the head of a `Place<T>` whose value was not dropped and will not be used.
+    unsafe fn drop_value(at: NonNull<Head>) {
+        // SAFETY: by this function's contract.
+        unsafe { ManuallyDrop::drop(&mut (*at.cast::<Place<T>>().as_ptr()).value) };
+    }
+
+    /// # Safety
+    ///
+    /// `at` is the head of a `Place<T>` made by [`Own::insert`], to be used no more.
+    unsafe fn free(at: NonNull<Head>) {
+        // SAFETY: by this function's contract; `ManuallyDrop` leaves the value alone.
+        drop(unsafe { Box::from_raw(at.cast::<Place<T>>().as_ptr()) });
+    }
+}
+
+impl Own {
+    #[inline(always)]
+    pub(crate) const fn new() -> Own {
+        Own {
+            frame: Cell::new(std::ptr::null()),
+            values: Cell::new(None),
+            n_polling: Cell::new(0),
+        }
+    }
+
+    /// The innermost frame of the ambient context.
+    #[inline(always)]
+    pub(crate) fn frame(&self) -> *const () {
+        self.frame.get()
+    }
+
+    pub(crate) fn set_frame(&self, frame: *const ()) {
+        self.frame.set(frame);
+    }
+
+    /// Looks for the value of the variable at `key`.
+    #[inline]
+    pub(crate) fn find(&self, key: usize) -> Found {
+        let mut at = self.values.get();
+        // SAFETY: places in the list are freed only by `end`, which takes them out first.
+        while let Some(head) = at.map(|p| unsafe { p.as_ref() }) {
+            if head.key == key {
+                return match head.is_alive.get() {
+                    true => Found::Value(head.value),
+                    false => Found::Destroyed,
+                };
+            }
+            at = head.next;
+        }
+        Found::Nothing
+    }
+
+    /// Adds the value of the variable at `key`, which has none, and gives its address: it
+    /// stays there until [`Own::end`].
+    pub(crate) fn insert<T>(&self, key: usize, value: T) -> *const T {
+        let place = Box::into_raw(Box::new(Place {
+            head: Head {
+                key,
+                next: self.values.get(),
+                is_alive: Cell::new(true),
+                value: std::ptr::null(),
+                drop_value: Place::<T>::drop_value,
+                free: Place::<T>::free,
+            },
+            value: ManuallyDrop::new(value),
+        }));
+        // SAFETY: the place was just made, and nobody else knows of it.
+        let value = unsafe {
+            let value = (&raw const (*place).value).cast::<T>();
+            (*place).head.value = value.cast();
+            value
+        };
+        self.values.set(NonNull::new(place.cast()));
+        value
+    }
+
+    /// Drops all values, the youngest first, and those that destructors make meanwhile.
+    /// Never unwinds: what a destructor's panic has to say, the panic hook has said.
+    #[inline]
+    pub(crate) fn end(&self) {
+        if self.values.get().is_some() {
+            self.end_values();
+        }
+    }
+
+    #[cold]
+    fn end_values(&self) {
+        while let Some(head) = self.youngest_alive() {
+            // SAFETY: places in the list are freed below only.
+            let place = unsafe { head.as_ref() };
+            place.is_alive.set(false);
+            // SAFETY: the value was alive until here, and nobody finds it any more.
+            let drop_value = || unsafe { (place.drop_value)(head) };
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(drop_value)) {
+                // A payload may have a destructor that panics, too: enough is enough.
+                let drop_payload = AssertUnwindSafe(|| drop(payload));
+                catch_unwind(drop_payload).unwrap_or_else(std::mem::forget);
+            }
+        }
+        let mut at = self.values.take();
+        while let Some(head) = at {
+            // SAFETY: no value is left, and nobody finds the places any more.
+            unsafe {
+                at = head.as_ref().next;
+                (head.as_ref().free)(head);
+            }
+        }
+    }
+
+    fn youngest_alive(&self) -> Option<NonNull<Head>> {
+        let mut at = self.values.get();
+        while let Some(head) = at {
+            // SAFETY: as in `find`.
+            let place = unsafe { head.as_ref() };
+            if place.is_alive.get() {
+                break;
+            }
+            at = place.next;
+        }
+        at
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    struct Says(Rc<RefCell<Vec<u32>>>, u32);
+
+    impl Drop for Says {
+        fn drop(&mut self) {
+            self.0.borrow_mut().push(self.1);
+        }
+    }
+
+    #[test]
+    fn the_youngest_goes_first_and_each_once() {
+        let said = Rc::default();
+        let own = Own::new();
+        for i in 1..=3 {
+            own.insert(i, Says(Rc::clone(&said), i as u32));
+        }
+        assert!(matches!(own.find(2), Found::Value(_)));
+        assert!(matches!(own.find(9), Found::Nothing));
+        own.end();
+        assert!(matches!(own.find(2), Found::Nothing));
+        drop(own);
+        assert_eq!(*said.borrow(), [3, 2, 1]);
+    }
+
+    #[test]
+    fn a_value_stays_where_it_is() {
+        let own = Own::new();
+        let first = own.insert(1, 11_u64);
+        (2..50).for_each(|i| {
+            own.insert(i, [0_u8; 100]);
+        });
+        let Found::Value(found) = own.find(1) else {
+            panic!("the first is gone")
+        };
+        assert_eq!(found, first.cast());
+        // SAFETY: the value lives until `own` ends.
+        assert_eq!(unsafe { *first }, 11);
+    }
+}

@@ -1,0 +1,176 @@
+//! The mutex under every interleaving: exclusion, no lost wake-up, hand-over; and the
+//! condition variable on top of it.
+#![allow(unsafe_code)]
+
+use ::loom::cell::UnsafeCell;
+use ::loom::sync::Arc;
+use ::loom::thread;
+
+use super::super::waitlist::Queue;
+use super::*;
+
+struct Guarded {
+    mutex: RawMutex,
+    /// Loom reports two at a time.
+    value: UnsafeCell<u32>,
+    list: WaitList,
+}
+
+// SAFETY: the value is touched under the mutex only, which loom checks.
+unsafe impl Sync for Guarded {}
+// SAFETY: as above.
+unsafe impl Send for Guarded {}
+
+impl Guarded {
+    fn new() -> Arc<Guarded> {
+        Arc::new(Guarded {
+            mutex: RawMutex::new(),
+            value: UnsafeCell::new(0),
+            list: WaitList::new(),
+        })
+    }
+
+    /// The holder adds one, and gives the sum.
+    fn add(&self) -> u32 {
+        // SAFETY: the mutex is held.
+        self.value.with_mut(|n| unsafe {
+            *n += 1;
+            *n
+        })
+    }
+
+    fn get(&self) -> u32 {
+        // SAFETY: the mutex is held.
+        self.value.with(|n| unsafe { *n })
+    }
+
+    fn lock_and_add(&self) {
+        assert!(self.mutex.lock().is_ok());
+        self.add();
+        self.mutex.unlock();
+    }
+
+    fn assert_idle(&self) {
+        assert_eq!(self.mutex.state.load(Ordering::Relaxed), 0);
+    }
+}
+
+fn spawn(guarded: &Arc<Guarded>, f: impl Fn(&Guarded) + 'static) -> thread::JoinHandle<()> {
+    let guarded = Arc::clone(guarded);
+    thread::spawn(move || f(&guarded))
+}
+
+#[test]
+fn loom_mutex_excludes_and_wakes() {
+    ::loom::model(|| {
+        let guarded = Guarded::new();
+        let others = [
+            spawn(&guarded, Guarded::lock_and_add),
+            spawn(&guarded, Guarded::lock_and_add),
+        ];
+        guarded.lock_and_add();
+        others.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(guarded.get(), 3);
+        guarded.assert_idle();
+    });
+}
+
+#[test]
+fn loom_mutex_locked_again_while_one_wakes() {
+    ::loom::model(|| {
+        let guarded = Guarded::new();
+        let other = spawn(&guarded, Guarded::lock_and_add);
+        guarded.lock_and_add();
+        if guarded.mutex.try_lock() {
+            guarded.add();
+            guarded.mutex.unlock();
+        }
+        guarded.lock_and_add();
+        other.join().unwrap();
+        assert!((3..=4).contains(&guarded.get()));
+        guarded.assert_idle();
+    });
+}
+
+/// As if a waiter had starved: the lock goes from hand to hand, and the mode ends.
+#[test]
+fn loom_mutex_hands_over() {
+    ::loom::model(|| {
+        let guarded = Guarded::new();
+        assert!(guarded.mutex.lock().is_ok());
+        let others = [
+            spawn(&guarded, Guarded::lock_and_add),
+            spawn(&guarded, Guarded::lock_and_add),
+        ];
+        {
+            let here = Here::enter();
+            let queue = guarded.mutex.list.lock(&here);
+            if !queue.is_empty() {
+                guarded.mutex.state.fetch_or(STARVING, Ordering::Relaxed);
+            }
+        }
+        guarded.mutex.unlock();
+        others.into_iter().for_each(|t| t.join().unwrap());
+        guarded.lock_and_add();
+        assert_eq!(guarded.get(), 3);
+        guarded.assert_idle();
+    });
+}
+
+/// Waits until the condition holds, as `Condvar::wait_while` does. A deadline that is over
+/// makes the waits end by themselves.
+fn wait_for(guarded: &Guarded, n: u32, deadline_ns: u64) {
+    assert!(guarded.mutex.lock().is_ok());
+    while guarded.get() < n {
+        let here = Here::enter();
+        let queue = guarded.list.lock(&here);
+        guarded.mutex.unlock_in(&here);
+        let leave = |_: &Queue<'_>| TakenList::new();
+        let _ = queue.wait(here, Place::Last, 0, Reason::Condvar, deadline_ns, leave);
+        assert!(guarded.mutex.lock().is_ok());
+        if deadline_ns != NEVER {
+            break;
+        }
+    }
+    guarded.mutex.unlock();
+}
+
+#[test]
+fn loom_condvar_loses_no_notification() {
+    ::loom::model(|| {
+        let guarded = Guarded::new();
+        let waiter = spawn(&guarded, |guarded| wait_for(guarded, 1, NEVER));
+        guarded.lock_and_add();
+        guarded.list.wake_one();
+        waiter.join().unwrap();
+        guarded.assert_idle();
+    });
+}
+
+#[test]
+fn loom_condvar_notifies_all() {
+    ::loom::model(|| {
+        let guarded = Guarded::new();
+        let waiters = [
+            spawn(&guarded, |guarded| wait_for(guarded, 1, NEVER)),
+            spawn(&guarded, |guarded| wait_for(guarded, 1, NEVER)),
+        ];
+        guarded.lock_and_add();
+        guarded.list.wake_all();
+        waiters.into_iter().for_each(|t| t.join().unwrap());
+        guarded.assert_idle();
+    });
+}
+
+/// A waiter whose time is over takes no notification from one that waits on.
+#[test]
+fn loom_condvar_timeout_and_notification() {
+    ::loom::model(|| {
+        let guarded = Guarded::new();
+        let hasty = spawn(&guarded, |guarded| wait_for(guarded, 1, 0));
+        guarded.lock_and_add();
+        guarded.list.wake_one();
+        hasty.join().unwrap();
+        guarded.assert_idle();
+    });
+}

@@ -1,0 +1,191 @@
+//! The lock of a reader-writer lock: first in, first out.
+//!
+//! While somebody waits nobody overtakes: a reader that comes behind a waiting writer waits
+//! behind it, so neither side starves the other. Whoever leaves the lock hands it over, to
+//! the first writer in the queue or to all readers before it.
+//!
+//! ```text
+//!  bit   31 .. 2   1        0
+//!       readers    QUEUED   WRITER
+//! ```
+//!
+//! QUEUED is set, and cleared, under the list's lock, and while it is set only who has that
+//! lock adds readers or a writer. The last one out sees QUEUED and takes that lock; a waiter
+//! sets it in the same step in which it sees the lock held.
+
+use super::waitlist::{GaveUp, Place, Queue, WaitList};
+use super::waitq::{Here, TakenList};
+use crate::g::status::Reason;
+use crate::loom::{AtomicU32, Ordering, const_fn};
+use crate::sys::clock::NEVER;
+
+const WRITER: u32 = 1;
+const QUEUED: u32 = 2;
+const READER: u32 = 4;
+const MOST: u32 = u32::MAX - READER + 1;
+
+/// How to have the lock; what a waiter asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Mode {
+    Read,
+    Write,
+}
+
+impl Mode {
+    /// The state once this, too, has the lock, if it may have it in the state `now`.
+    fn on_top_of(self, now: u32) -> Option<u32> {
+        match self {
+            Mode::Read if now & WRITER == 0 && now < MOST => Some(now + READER),
+            Mode::Write if now & !QUEUED == 0 => Some(now | WRITER),
+            _ => None,
+        }
+    }
+}
+
+/// See above.
+///
+/// Ordering: taking the lock acquires, giving it releases; QUEUED publishes nothing.
+#[derive(Debug)]
+pub(crate) struct RawRwLock {
+    state: AtomicU32,
+    list: WaitList,
+}
+
+impl RawRwLock {
+    const_fn! {
+        pub(crate) const fn new() -> RawRwLock {
+            RawRwLock {
+                state: AtomicU32::new(0),
+                list: WaitList::new(),
+            }
+        }
+    }
+
+    /// Takes the lock.
+    ///
+    /// # Errors
+    ///
+    /// If the wait was cut short: the caller then unwinds. Never while unwinding.
+    #[inline]
+    pub(crate) fn lock(&self, mode: Mode) -> Result<(), GaveUp> {
+        if self.try_lock(mode) {
+            Ok(())
+        } else {
+            self.lock_contended(mode)
+        }
+    }
+
+    /// Takes the lock if it can be had, and nobody waits for it.
+    #[inline]
+    pub(crate) fn try_lock(&self, mode: Mode) -> bool {
+        let mut now = self.state.load(Ordering::Relaxed);
+        while now & QUEUED == 0
+            && let Some(new) = mode.on_top_of(now)
+        {
+            match self
+                .state
+                .compare_exchange_weak(now, new, Ordering::Acquire, Ordering::Relaxed)
+            {
+                Ok(_) => return true,
+                Err(other) => now = other,
+            }
+        }
+        false
+    }
+
+    #[cold]
+    fn lock_contended(&self, mode: Mode) -> Result<(), GaveUp> {
+        let now = self.state.load(Ordering::Relaxed);
+        assert!(now < MOST, "too many active read locks on RwLock");
+        let here = Here::enter();
+        let queue = self.list.lock(&here);
+        if self.take_or_queue(mode) {
+            return Ok(());
+        }
+        let leave = |queue: &Queue<'_>| self.hand_over(queue);
+        queue.wait(
+            here,
+            Place::Last,
+            mode as usize,
+            Reason::RwLock,
+            NEVER,
+            leave,
+        )?;
+        Ok(())
+    }
+
+    /// Takes the lock, or says in the state that somebody waits. Under the list's lock.
+    fn take_or_queue(&self, mode: Mode) -> bool {
+        let mut now = self.state.load(Ordering::Relaxed);
+        loop {
+            let taken = (now & QUEUED == 0).then(|| mode.on_top_of(now)).flatten();
+            let new = taken.unwrap_or(now | QUEUED);
+            match self
+                .state
+                .compare_exchange_weak(now, new, Ordering::Acquire, Ordering::Relaxed)
+            {
+                Ok(_) => return taken.is_some(),
+                Err(other) => now = other,
+            }
+        }
+    }
+
+    /// Gives the lock back, which the caller holds in this way.
+    #[inline]
+    pub(crate) fn unlock(&self, mode: Mode) {
+        let own = match mode {
+            Mode::Read => READER,
+            Mode::Write => WRITER,
+        };
+        let before = self.state.fetch_sub(own, Ordering::Release);
+        if before - own == QUEUED {
+            self.serve();
+        }
+    }
+
+    /// Makes the writer a reader; readers that wait behind it come in, too.
+    pub(crate) fn downgrade(&self) {
+        let before = self.state.fetch_add(READER - WRITER, Ordering::Release);
+        if before & QUEUED != 0 {
+            self.serve();
+        }
+    }
+
+    #[cold]
+    fn serve(&self) {
+        let here = Here::enter();
+        let queue = self.list.lock(&here);
+        let next = self.hand_over(&queue);
+        drop(queue);
+        next.ready(&here);
+    }
+
+    /// Gives the lock to all at the head of the queue that can have it together.
+    fn hand_over(&self, queue: &Queue<'_>) -> TakenList {
+        let mut next = TakenList::new();
+        for mode in [Mode::Read, Mode::Write] {
+            while let Some(taken) = queue.take_front_if(|asks| {
+                let now = self.state.load(Ordering::Relaxed);
+                asks == mode as usize && mode.on_top_of(now).is_some()
+            }) {
+                // Others only leave meanwhile, or come to the list's lock.
+                let own = match mode {
+                    Mode::Read => READER,
+                    Mode::Write => WRITER,
+                };
+                // ORDERING: acquires what the last holders released; the waiter gets it by its wake.
+                self.state.fetch_add(own, Ordering::Acquire);
+                next.push(taken);
+            }
+        }
+        if queue.is_empty() {
+            self.state.fetch_and(!QUEUED, Ordering::Relaxed);
+        }
+        next
+    }
+}
+
+#[cfg(all(test, loom))]
+#[path = "raw_rwlock_loom_tests.rs"]
+mod loom_tests;

@@ -1,0 +1,68 @@
+//! The semaphore under every interleaving.
+
+use ::loom::sync::Arc;
+use ::loom::thread;
+
+use super::*;
+
+fn spawn(semaphore: &Arc<Semaphore>, f: impl Fn(&Semaphore) + 'static) -> thread::JoinHandle<()> {
+    let semaphore = Arc::clone(semaphore);
+    thread::spawn(move || f(&semaphore))
+}
+
+fn assert_idle(semaphore: &Semaphore, permits: u64) {
+    assert_eq!(semaphore.state.load(Ordering::Relaxed), permits * PERMIT);
+}
+
+#[test]
+fn loom_semaphore_loses_no_permit() {
+    ::loom::model(|| {
+        let semaphore = Arc::new(Semaphore::new(1));
+        let others = [1, 1].map(|n| spawn(&semaphore, move |s| drop(s.acquire(n).unwrap())));
+        drop(semaphore.acquire(1).unwrap());
+        others.into_iter().for_each(|t| t.join().unwrap());
+        assert_idle(&semaphore, 1);
+    });
+}
+
+#[test]
+fn loom_semaphore_weights() {
+    ::loom::model(|| {
+        let semaphore = Arc::new(Semaphore::new(0));
+        let others = [2, 1].map(|n| spawn(&semaphore, move |s| drop(s.acquire(n).unwrap())));
+        semaphore.add_permits(1);
+        semaphore.add_permits(1);
+        others.into_iter().for_each(|t| t.join().unwrap());
+        assert_idle(&semaphore, 2);
+    });
+}
+
+/// One that asks for much gives up: whoever waits behind it is served.
+#[test]
+fn loom_semaphore_deadline() {
+    ::loom::model(|| {
+        let semaphore = Arc::new(Semaphore::new(1));
+        let hasty = spawn(&semaphore, |s| {
+            assert_eq!(
+                s.acquire_until(2, 0).unwrap_err(),
+                AcquireTimeoutError::Timeout
+            );
+        });
+        let other = spawn(&semaphore, |s| drop(s.acquire(1).unwrap()));
+        drop(semaphore.acquire(1).unwrap());
+        hasty.join().unwrap();
+        other.join().unwrap();
+        assert_idle(&semaphore, 1);
+    });
+}
+
+#[test]
+fn loom_semaphore_close() {
+    ::loom::model(|| {
+        let semaphore = Arc::new(Semaphore::new(1));
+        let others = [1, 2].map(|n| spawn(&semaphore, move |s| drop(s.acquire(n))));
+        semaphore.close();
+        others.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(semaphore.state.load(Ordering::Relaxed), PERMIT | CLOSED);
+    });
+}

@@ -1,0 +1,165 @@
+//! A wait queue with its lock, and a whole wait in it: what the locks here share.
+//!
+//! Their state is an atomic word for the fast paths; the word's bit "somebody waits" and
+//! all that depends on it change under the lock of the list only.
+#![allow(unsafe_code)]
+
+use std::ptr;
+
+use super::waitq::{Here, Link, Taken, TakenList, WaitQueue, Waiter};
+use crate::g::status::Reason;
+use crate::lock::RawLock;
+use crate::loom::const_fn;
+use crate::sched::park;
+use crate::sys::clock::NEVER;
+
+/// What a waiter is told that was taken, unless its taker says something else.
+pub(crate) const TAKEN: usize = 0;
+
+/// A wait that ended without a taker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GaveUp {
+    /// The deadline has passed.
+    TimedOut,
+    /// The runtime of the calling goroutine ends. It unwinds ([`park::cancel_point`]), or
+    /// does so already, and then the call fails at once.
+    CutShort,
+}
+
+/// What becomes of a goroutine whose wait for a lock was cut short: it has no other way
+/// out, and no lock is waited for so while it unwinds already.
+#[cold]
+pub(crate) fn unwind() -> ! {
+    let unwinding = park::cancel_point();
+    unreachable!("a lock's wait was cut short, though nothing ended: {unwinding:?}")
+}
+
+/// At which end of the queue a waiter begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    First,
+    Last,
+}
+
+/// A queue and its lock.
+#[derive(Debug)]
+pub(crate) struct WaitList {
+    lock: RawLock,
+    queue: WaitQueue,
+}
+
+// SAFETY: the queue is reached only through `Queue`, which holds the lock.
+unsafe impl Sync for WaitList {}
+
+impl WaitList {
+    const_fn! {
+        pub(crate) const fn new() -> WaitList {
+            WaitList {
+                lock: RawLock::new(),
+                queue: WaitQueue::new(),
+            }
+        }
+    }
+
+    /// Takes the lock, until the queue given is dropped or waited in.
+    #[inline]
+    pub(crate) fn lock(&self, _here: &Here<'_>) -> Queue<'_> {
+        self.lock.lock();
+        Queue(self)
+    }
+
+    /// Lets the one go on that waits longest. `false` if nobody waits.
+    pub(crate) fn wake_one(&self) -> bool {
+        let here = Here::enter();
+        let taken = self.lock(&here).take();
+        let found = taken.is_some();
+        if let Some(taken) = taken {
+            taken.ready(&here);
+        }
+        found
+    }
+
+    /// Lets all go on that wait now.
+    pub(crate) fn wake_all(&self) {
+        let here = Here::enter();
+        let all = self.lock(&here).take_all();
+        all.ready(&here);
+    }
+}
+
+/// The queue of a list, locked.
+#[derive(Debug)]
+pub(crate) struct Queue<'a>(&'a WaitList);
+
+impl Queue<'_> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.queue.is_empty()
+    }
+
+    pub(crate) fn take(&self) -> Option<Taken> {
+        self.0.queue.take()
+    }
+
+    pub(crate) fn take_all(&self) -> TakenList {
+        self.0.queue.take_all()
+    }
+
+    /// As [`WaitQueue::take_front_if`], by what the waiters asked for.
+    pub(crate) fn take_front_if(&self, can_be_given: impl Fn(usize) -> bool) -> Option<Taken> {
+        self.0.queue.take_front_if(|slot| can_be_given(slot.addr()))
+    }
+
+    /// Waits, and gives what the taker told. The lock is free while it waits.
+    ///
+    /// If nobody takes the waiter, `leave` is called under the lock once more, without the
+    /// waiter in the queue: those behind it may be served now.
+    ///
+    /// # Errors
+    ///
+    /// Why nobody took it.
+    pub(crate) fn wait(
+        self,
+        here: Here<'_>,
+        place: Place,
+        asks: usize,
+        reason: Reason,
+        deadline_ns: u64,
+        leave: impl FnOnce(&Queue<'_>) -> TakenList,
+    ) -> Result<usize, GaveUp> {
+        let list = self.0;
+        let waiter = Waiter::new(&here);
+        let link = Link::new(&waiter, TAKEN, ptr::without_provenance_mut(asks));
+        // SAFETY:
+        // - the lock is held, and the link is new;
+        // - link and waiter stay on this frame until the waiter was readied by its taker, or the
+        //   link was removed below.
+        unsafe {
+            match place {
+                Place::First => list.queue.push_front(&link),
+                Place::Last => list.queue.push_back(&link),
+            }
+        }
+        std::mem::forget(self);
+        if let Some(told) = here.wait(&waiter, reason, deadline_ns, || list.lock.unlock()) {
+            return Ok(told);
+        }
+        let here = Here::enter();
+        let queue = list.lock(&here);
+        list.queue.remove(&link);
+        let next = leave(&queue);
+        drop(queue);
+        next.ready(&here);
+        drop(here);
+        if deadline_ns != NEVER && !park::is_cancelled() {
+            return Err(GaveUp::TimedOut);
+        }
+        Err(GaveUp::CutShort)
+    }
+}
+
+impl Drop for Queue<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.lock.unlock();
+    }
+}

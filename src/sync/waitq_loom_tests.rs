@@ -1,0 +1,210 @@
+//! The wait queue under every interleaving, with threads as waiters. A goroutine's part
+//! differs in the wake token, which `g::status` has models of.
+#![allow(unsafe_code)]
+
+use ::loom::cell::UnsafeCell;
+use ::loom::sync::Arc;
+use ::loom::sync::atomic::{AtomicU32, Ordering};
+use ::loom::thread;
+
+use super::*;
+use crate::lock::RawLock;
+
+/// A counter of things to be had, and who waits for them.
+struct Shop {
+    lock: RawLock,
+    queue: WaitQueue,
+    /// Guarded by the lock; loom reports it if not.
+    things: UnsafeCell<u32>,
+    handed_over: AtomicU32,
+}
+
+// SAFETY: queue and things are touched under the lock only, which loom checks.
+unsafe impl Sync for Shop {}
+// SAFETY: as above.
+unsafe impl Send for Shop {}
+
+impl Shop {
+    fn new() -> Arc<Shop> {
+        Arc::new(Shop {
+            lock: RawLock::new(),
+            queue: WaitQueue::new(),
+            things: UnsafeCell::new(0),
+            handed_over: AtomicU32::new(0),
+        })
+    }
+
+    /// Gets a thing, or waits for one until the deadline. What was handed over lies in
+    /// the slot.
+    fn get(&self, deadline_ns: u64) -> bool {
+        let here = Here::enter();
+        let slot = UnsafeCell::new(0_u32);
+        let waiter = Waiter::new(&here);
+        let link = Link::new(&waiter, 3, (&raw const slot).cast_mut().cast());
+        self.lock.lock();
+        // SAFETY: the lock is held.
+        let there = self.things.with_mut(|n| unsafe {
+            let there = *n > 0;
+            *n -= u32::from(there);
+            there
+        });
+        if there {
+            self.lock.unlock();
+            return true;
+        }
+        // SAFETY: the lock is held; the link is taken and readied, or removed below.
+        unsafe { self.queue.push_back(&link) };
+        let chosen = here.wait(&waiter, Reason::Semaphore, deadline_ns, || {
+            self.lock.unlock();
+        });
+        if let Some(tag) = chosen {
+            assert_eq!(tag, 3);
+            // SAFETY: the taker is done with the slot.
+            assert_eq!(
+                slot.with(|n| unsafe { *n }),
+                1,
+                "readied before it was served"
+            );
+            return true;
+        }
+        self.lock.lock();
+        self.queue.remove(&link);
+        self.lock.unlock();
+        false
+    }
+
+    fn put(&self) {
+        let here = Here::enter();
+        self.lock.lock();
+        let taken = self.queue.take();
+        match &taken {
+            Some(taken) => {
+                let slot = taken.slot().cast::<UnsafeCell<u32>>();
+                // SAFETY: a taken waiter's frame stays, and the taker has it to itself.
+                unsafe { (*slot).with_mut(|n| *n = 1) };
+                self.handed_over.fetch_add(1, Ordering::Relaxed);
+            }
+            // SAFETY: the lock is held.
+            None => self.things.with_mut(|n| unsafe { *n += 1 }),
+        }
+        self.lock.unlock();
+        if let Some(taken) = taken {
+            taken.ready(&here);
+        }
+    }
+
+    fn left(&self) -> u32 {
+        assert!(self.queue.is_empty());
+        // SAFETY: nobody else is left.
+        self.things.with(|n| unsafe { *n })
+    }
+}
+
+/// Two wait, two put: both are served, whatever the order.
+#[test]
+fn loom_waitq_loses_no_wake() {
+    ::loom::model(|| {
+        let shop = Shop::new();
+        let other = {
+            let shop = Arc::clone(&shop);
+            thread::spawn(move || assert!(shop.get(NEVER)))
+        };
+        let putter = {
+            let shop = Arc::clone(&shop);
+            thread::spawn(move || {
+                shop.put();
+                shop.put();
+            })
+        };
+        assert!(shop.get(NEVER));
+        other.join().unwrap();
+        putter.join().unwrap();
+        assert_eq!(shop.left(), 0);
+    });
+}
+
+/// A deadline that is over against a taker: the thing is had, or still there.
+#[test]
+fn loom_waitq_deadline_and_taker() {
+    ::loom::model(|| {
+        let shop = Shop::new();
+        let putter = {
+            let shop = Arc::clone(&shop);
+            thread::spawn(move || shop.put())
+        };
+        let got = shop.get(0);
+        putter.join().unwrap();
+        assert_eq!(shop.left(), u32::from(!got));
+    });
+}
+
+/// One gives up, one waits on: the thing goes to whoever can still be had.
+#[test]
+fn loom_waitq_passes_over_who_gave_up() {
+    ::loom::model(|| {
+        let shop = Shop::new();
+        let hasty = {
+            let shop = Arc::clone(&shop);
+            thread::spawn(move || {
+                if shop.get(0) {
+                    shop.put();
+                }
+            })
+        };
+        let putter = {
+            let shop = Arc::clone(&shop);
+            thread::spawn(move || shop.put())
+        };
+        assert!(shop.get(NEVER));
+        hasty.join().unwrap();
+        putter.join().unwrap();
+        assert_eq!(shop.left(), 0);
+    });
+}
+
+/// All are taken at once, while one gives up.
+#[test]
+fn loom_waitq_take_all() {
+    ::loom::model(|| {
+        let shop = Shop::new();
+        let hasty = {
+            let shop = Arc::clone(&shop);
+            thread::spawn(move || wait_once(&shop, 0))
+        };
+        let patient = {
+            let shop = Arc::clone(&shop);
+            thread::spawn(move || wait_once(&shop, NEVER))
+        };
+        // Ends when the patient one was woken.
+        while shop.handed_over.load(Ordering::Acquire) == 0 {
+            let here = Here::enter();
+            shop.lock.lock();
+            let all = shop.queue.take_all();
+            shop.lock.unlock();
+            all.ready(&here);
+            thread::yield_now();
+        }
+        hasty.join().unwrap();
+        patient.join().unwrap();
+        assert_eq!(shop.left(), 0);
+    });
+}
+
+fn wait_once(shop: &Shop, deadline_ns: u64) {
+    let here = Here::enter();
+    let waiter = Waiter::new(&here);
+    let link = Link::new(&waiter, 0, ptr::null_mut());
+    shop.lock.lock();
+    // SAFETY: the lock is held; the link is taken and readied, or removed below.
+    unsafe { shop.queue.push_back(&link) };
+    let chosen = here.wait(&waiter, Reason::Condvar, deadline_ns, || shop.lock.unlock());
+    if chosen.is_none() {
+        shop.lock.lock();
+        shop.queue.remove(&link);
+        shop.lock.unlock();
+    }
+    if deadline_ns == NEVER {
+        assert!(chosen.is_some());
+        shop.handed_over.fetch_add(1, Ordering::Release);
+    }
+}

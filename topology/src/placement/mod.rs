@@ -1,0 +1,132 @@
+//! Where the Ps go, and whom each of them steals from.
+//!
+//! Pure functions of a [`Topology`]: no I/O, no randomness.
+//!
+//! **Which CPUs.** Ps are handed out one at a time, each to the best CPU that is left. *Best* is,
+//! in this order ([`Policy::Spread`]): a CPU with the fewest Ps; a core with the fewest; a core of
+//! the fastest kind; a node with the fewest; a level 3 cache, then a level 2 cache with the fewest;
+//! the lowest. So every core has a P before any core has two, nodes fill evenly, and where there are
+//! more Ps than CPUs they wrap round. [`Policy::Pack`] fills node after node instead, the next one
+//! being the nearest to those in use. Isolated CPUs are left alone unless there are no others:
+//! whoever isolated them wants to place threads there by hand. [`Plan::dropped`] says of each CPU
+//! without a P why it has none.
+//!
+//! **Which number.** Ps of a node are neighbours, in a node those of a level 3 cache, then of a
+//! level 2 cache, then of a core.
+//!
+//! **Whom to steal from.** The others fall into levels, nearest first: the core, the level 2 cache,
+//! the level 3 cache, the node, and then remote nodes by their distance *from* the thief's, nodes
+//! at the same distance being one level. What another node holds is remote also where a cache is
+//! shared across nodes (sub-NUMA clustering). Machines with many level 3 caches in a node hide how
+//! these are grouped (EPYC in its one-node mode), but number neighbours alike: beyond 8 others
+//! the node's level is split by recursive halving of the list, the half nearest the thief first, as
+//! TooManyCooks does.
+
+mod choose;
+mod levels;
+mod types;
+
+pub use choose::usable_cpus;
+pub(crate) use choose::without_isolated;
+pub use types::{
+    DropReason, DroppedCpu, Level, LevelKind, MAX_PS, Plan, PlanError, PlanNode, PlannedP, Policy,
+    Request, Threads,
+};
+
+use crate::{Pu, Topology};
+use choose::{drop_all, offline, pack, spread, usable_pus};
+use levels::{l3_positions, levels};
+
+/// Decides where the Ps go and whom each of them steals from.
+///
+/// # Errors
+///
+/// If no CPU is allowed, if `n_ps` is 0 or above [`MAX_PS`], or if a node in the request is not
+/// there or has no CPU to use.
+///
+/// # Examples
+///
+/// ```
+/// use windlass_topology::{Request, Topology, plan};
+///
+/// let machine = Topology::synthetic("pack:2 [numa] core:4 pu:1")?;
+/// let plan = plan(&machine, &Request { n_ps: Some(4), ..Request::default() })?;
+///
+/// let cpus: Vec<usize> = plan.ps.iter().map(|p| p.cpu).collect();
+/// assert_eq!(cpus, [0, 1, 4, 5]);
+/// assert_eq!(plan.nodes[1].ps, [2, 3]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
+    let mut dropped = offline(topology);
+    let pus = usable_pus(topology, request, &mut dropped)?;
+    let n_ps = request.n_ps.unwrap_or(pus.len().min(MAX_PS));
+    if n_ps == 0 {
+        return Err(PlanError::NoPs);
+    }
+    if n_ps > MAX_PS {
+        return Err(PlanError::TooManyPs(n_ps));
+    }
+    let mut chosen = match request.policy {
+        Policy::Spread => spread(topology, &pus, n_ps, request.threads),
+        Policy::Pack => pack(topology, &pus, n_ps, request.threads),
+    };
+    chosen.sort_by_key(|pu| (pu.node, pu.l3, pu.l2, pu.core, pu.cpu));
+
+    let mut plan = number(topology, &chosen);
+    drop_all(&mut dropped, &pus, DropReason::FewerPs, |pu| {
+        plan.ps.iter().all(|p| p.cpu != pu.cpu)
+    });
+    dropped.sort_by_key(|dropped| dropped.cpu);
+    plan.dropped = dropped;
+    let groups = l3_positions(&plan);
+    for index in 0..plan.ps.len() {
+        plan.ps[index].levels = levels(topology, &plan, &groups, index);
+    }
+    Ok(plan)
+}
+
+/// Makes Ps of the chosen CPUs, which are in the order of the Ps; levels come later.
+fn number(topology: &Topology, chosen: &[&Pu]) -> Plan {
+    let mut plan = Plan {
+        nodes: Vec::new(),
+        ps: Vec::with_capacity(chosen.len()),
+        dropped: Vec::new(),
+    };
+    for (index, pu) in chosen.iter().enumerate() {
+        if plan.nodes.last().is_none_or(|node| node.index != pu.node) {
+            let os_id = topology.nodes()[pu.node].os_id;
+            plan.nodes.push(PlanNode {
+                os_id,
+                index: pu.node,
+                ps: Vec::new(),
+                memory_node: memory_node(topology, pu.node),
+            });
+        }
+        let node = plan.nodes.len() - 1;
+        plan.nodes[node].ps.push(index);
+        plan.ps.push(PlannedP {
+            index,
+            cpu: pu.cpu,
+            node,
+            core: pu.core,
+            l2: pu.l2,
+            l3: pu.l3,
+            package: pu.package,
+            levels: Vec::new(),
+        });
+    }
+    plan
+}
+
+/// OS id of the node whose memory the CPUs of a node should use.
+fn memory_node(topology: &Topology, node: usize) -> Option<u32> {
+    let nodes = topology.nodes();
+    let with_memory = (0..nodes.len()).filter(|&other| nodes[other].has_memory);
+    // A node is the nearest to itself, though another may be as near.
+    let far = |&other: &usize| {
+        let memory_only = nodes[other].cpus.is_empty();
+        (memory_only, topology.distance(node, other), other != node)
+    };
+    with_memory.min_by_key(far).map(|node| nodes[node].os_id)
+}
