@@ -11,9 +11,12 @@ mod util;
 
 use std::io::{Read, Write};
 use std::process::Output;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use windlass::channel::{after, bounded};
 use windlass::net::{TcpListener, TcpStream};
+use windlass::sync::{Barrier, Mutex};
 use windlass::{Builder, Runtime, blocking, offload, sleep, spawn, task, yield_now};
 
 /// A case: its name, what the child does, and what comes of it.
@@ -26,11 +29,17 @@ const CASES: &[Case] = &[
         join_each_other,
         is_deadlock,
     ),
+    ("two_locks_in_two_orders", two_locks, names_the_locks),
+    ("a_channel_nobody_sends_to", a_channel, is_deadlock),
     ("after_work_and_a_stale_timer", after_work, is_deadlock),
     ("after_offloading", after_offloading, is_deadlock),
     ("after_a_thread_has_ended", after_a_thread, is_deadlock),
     ("the_dump_is_there", the_dump, has_dump),
-    ("nothing_else_is_one", many_waits, passes),
+    ("short_waits_are_none", short_waits, passes),
+    ("long_waits_are_none", long_waits, passes),
+    ("a_goroutine_without_a_p_is_none", without_p, passes),
+    ("an_operation_in_flight_is_none", in_flight, passes),
+    ("another_runtime_may_wake_somebody", two_runtimes, passes),
     ("not_asked_for", not_asked_for, passes),
 ];
 
@@ -115,6 +124,38 @@ fn join_each_other() {
     });
 }
 
+fn two_locks() {
+    run(2, || {
+        let locks = Arc::new([Mutex::new(0), Mutex::new(0)]);
+        let both_have_one = Arc::new(Barrier::new(2));
+        let philosophers = [0, 1].map(|first| {
+            let (locks, both_have_one) = (Arc::clone(&locks), Arc::clone(&both_have_one));
+            spawn(move || {
+                let _one = locks[first].lock().unwrap();
+                both_have_one.wait();
+                let _other = locks[1 - first].lock().unwrap();
+            })
+        });
+        philosophers.map(|p| p.join().unwrap());
+    });
+}
+
+#[track_caller]
+fn names_the_locks(output: &Output) {
+    is_deadlock(output);
+    let stderr = text(output);
+    assert_eq!(stderr.matches("[sync.Mutex.lock").count(), 2, "{stderr}");
+}
+
+fn a_channel() {
+    run(2, || {
+        let (sender, receiver) = bounded::<u32>(1);
+        sender.send(1).unwrap();
+        assert_eq!(receiver.iter().take(2).count(), 2);
+        drop(sender);
+    });
+}
+
 fn after_work() {
     run(2, || {
         let work: Vec<_> = (0..100).map(|_| spawn(yield_now)).collect();
@@ -160,8 +201,8 @@ fn the_dump() {
     });
 }
 
-/// All that may look like a deadlock for a moment, and for long, again and again.
-fn many_waits() {
+/// All that may look like a deadlock for a moment, again and again.
+fn short_waits() {
     run(4, || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
@@ -194,18 +235,85 @@ fn many_waits() {
                 .collect();
             wakes.into_iter().for_each(|w| w.join().unwrap());
         }
-        // Longer than the detection takes.
-        sleep(Duration::from_millis(300));
-        offload(|| pause(Duration::from_millis(300)));
-        spawn(|| blocking(|| pause(Duration::from_millis(300))))
-            .join()
-            .unwrap();
+    });
+}
+
+/// Longer than it takes to find a deadlock.
+const LONG: Duration = Duration::from_millis(400);
+
+fn long_waits() {
+    run(4, || {
+        let main = task::current();
+        sleep(LONG);
+        task::park_timeout(LONG);
+        let _: Instant = after(LONG).recv().unwrap();
+        offload(|| pause(LONG));
+        let blocker = spawn(|| blocking(|| pause(LONG)));
+        blocker.join().unwrap();
+        // A thread that has a task, and one that has a sender.
+        let waker = main.clone();
         let thread = std::thread::spawn(move || {
-            pause(Duration::from_millis(300));
-            main.unpark();
+            pause(LONG);
+            waker.unpark();
         });
         task::park();
-        offload(|| thread.join().unwrap());
+        blocking(|| thread.join().unwrap());
+        let (sender, receiver) = bounded(0);
+        let thread = std::thread::spawn(move || {
+            pause(LONG);
+            sender.send(7).unwrap();
+        });
+        assert_eq!(receiver.recv(), Ok(7));
+        blocking(|| thread.join().unwrap());
+    });
+}
+
+fn without_p() {
+    run(1, || {
+        let hog = spawn(|| pause(2 * LONG));
+        // Takes the P from it, and then leaves it idle.
+        let begin = Instant::now();
+        while begin.elapsed() < LONG {
+            yield_now();
+        }
+        hog.join().unwrap();
+    });
+}
+
+/// Nobody in this process ever connects.
+fn in_flight() {
+    if let Ok(addr) = std::env::var(ADDR) {
+        pause(LONG);
+        drop(std::net::TcpStream::connect(addr).unwrap());
+        return;
+    }
+    run(1, || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        let case = "an_operation_in_flight_is_none";
+        let mut client = util::child_command(case, case)
+            .env(ADDR, addr)
+            .spawn()
+            .unwrap();
+        listener.accept().unwrap();
+        assert!(blocking(|| client.wait()).unwrap().success());
+    });
+}
+
+/// Makes the child the one that connects.
+const ADDR: &str = "WINDLASS_TEST_ADDR";
+
+fn two_runtimes() {
+    run(1, || {
+        let main = task::current();
+        let thread = std::thread::spawn(move || {
+            run(1, move || {
+                sleep(LONG);
+                main.unpark();
+            });
+        });
+        task::park();
+        blocking(|| thread.join().unwrap());
     });
 }
 

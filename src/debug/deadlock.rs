@@ -14,6 +14,7 @@
 //! was true is true for ever. The conditions are not read at one moment, so they are read
 //! twice, and no goroutine may have run in between.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::dump::Dump;
@@ -61,8 +62,7 @@ fn is_stuck(sched: &Sched) -> bool {
 }
 
 fn no_work(sched: &Sched) -> bool {
-    let idle: usize = sched.nodes.iter().map(|n| n.idle.n_idle()).sum();
-    idle == sched.ps.len()
+    sched.n_idle.load(Ordering::SeqCst) == sched.ps.len()
         && sched
             .nodes
             .iter()

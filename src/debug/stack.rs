@@ -148,7 +148,7 @@ mod walk {
     use framehop::x86_64::{CacheX86_64 as Cache, UnwindRegsX86_64, UnwinderX86_64 as Native};
     use framehop::{ExplicitModuleSectionInfo, FrameAddress, Unwinder};
 
-    use super::Frame;
+    use crate::debug::stack::Frame;
     use crate::g::snapshot::StackCopy;
     use crate::sys::modules::Modules;
 

@@ -21,7 +21,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, TryLockError};
 
-use super::{clock, errno, futex, sched};
+use super::clock;
+use super::errno;
+use super::futex;
+use super::sched;
 
 /// The most that is copied of a stack: its innermost frames.
 const MAX_WORDS: usize = 8 * 1024;
