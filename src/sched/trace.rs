@@ -9,7 +9,7 @@
 //! file of the events.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::p::P;
 use super::state::Sched;
@@ -124,8 +124,9 @@ pub(crate) struct Tracing {
     bytes: usize,
     /// How many have asked for events. Ordering: relaxed; changed under the lock below.
     n_users: AtomicUsize,
-    /// Of everybody but the Ms that hold a P.
-    others: Mutex<Option<EventLog>>,
+    /// Of everybody but the Ms that hold a P, who write one at a time.
+    others: OnceLock<EventLog>,
+    writers: Mutex<()>,
 }
 
 impl Tracing {
@@ -133,8 +134,13 @@ impl Tracing {
         Tracing {
             bytes,
             n_users: AtomicUsize::new(0),
-            others: Mutex::new(None),
+            others: OnceLock::new(),
+            writers: Mutex::new(()),
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.writers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -199,8 +205,8 @@ impl Sched {
         if self.tracing.n_users.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let others = &self.tracing.others;
-        if let Some(log) = &*others.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(log) = self.tracing.others.get() {
+            let _writer = self.tracing.lock();
             log.push(
                 Event {
                     p: p.map_or(NO_P, |p| p.idx),
@@ -215,14 +221,14 @@ impl Sched {
     /// Wants events from now on. Undone by [`Sched::stop_tracing`].
     pub(crate) fn start_tracing(&self) {
         let tracing = &self.tracing;
-        let mut others = tracing
-            .others
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        others.get_or_insert_with(|| EventLog::new(tracing.bytes));
+        let new = || EventLog::new(tracing.bytes);
+        tracing.others.get_or_init(new);
+        for p in &self.ps {
+            p.log.get_or_init(new);
+        }
+        let _users = tracing.lock();
         tracing.n_users.fetch_add(1, Ordering::Relaxed);
         for p in &self.ps {
-            p.log.get_or_init(|| EventLog::new(tracing.bytes));
             p.local.traced.store(1, Ordering::Relaxed);
         }
     }
@@ -230,10 +236,7 @@ impl Sched {
     /// Wants them no more. The logs stay as they are.
     pub(crate) fn stop_tracing(&self) {
         let tracing = &self.tracing;
-        let _others = tracing
-            .others
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _users = tracing.lock();
         if tracing.n_users.fetch_sub(1, Ordering::Relaxed) == 1 {
             for p in &self.ps {
                 p.local.traced.store(0, Ordering::Relaxed);
@@ -243,18 +246,10 @@ impl Sched {
 
     /// The events since `from_ns` that are still there, in order of time.
     pub(crate) fn events(&self, from_ns: u64) -> Vec<Event> {
-        let mut raw: Vec<_> = self
-            .ps
-            .iter()
-            .filter_map(|p| p.log.get())
+        let of_ps = self.ps.iter().filter_map(|p| p.log.get());
+        let mut events: Vec<_> = of_ps
+            .chain(self.tracing.others.get())
             .flat_map(EventLog::copy)
-            .collect();
-        let others = &self.tracing.others;
-        if let Some(log) = &*others.lock().unwrap_or_else(PoisonError::into_inner) {
-            raw.extend(log.copy());
-        }
-        let mut events: Vec<_> = raw
-            .into_iter()
             .filter_map(Event::unpack)
             .filter(|e| e.at_ns >= from_ns)
             .collect();
