@@ -52,7 +52,7 @@ mod g;
 mod timer;
 mod netpoll;
 mod sched;
-mod io;
+pub mod io;
 pub mod task;
 pub mod sync;
 pub mod channel;

@@ -24,6 +24,10 @@ pub(crate) enum Rank {
     Stacks,
     /// The free G slots of a node.
     Slab,
+    /// Several goroutines that wait on one descriptor (`io::limit`).
+    Waiters,
+    /// How a socket's description is set up (`io::fd`).
+    Mode,
 }
 
 /// A value behind a lock of the runtime.
@@ -90,9 +94,14 @@ const FREE: u32 = 0;
 const LOCKED: u32 = 1;
 const CONTENDED: u32 = 2;
 
-/// Looks at a locked lock before sleeping on it: the sections are far shorter than a
-/// system call.
-const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
+/// Looks at a locked lock before sleeping on it, some 20 µs: the sections are far shorter
+/// than a system call.
+const LOOKS: u32 = if cfg!(loom) { 0 } else { 20 };
+/// The pauses between two looks double up to this number, 1 to 2 µs. Who looks more often
+/// takes the lock's cache line from its holder, and who gets the lock each time it is
+/// free makes every section begin with a miss; so whoever has it in its cache goes on for
+/// a while.
+const MOST_PAUSES: u32 = 64;
 
 impl RawLock {
     const_fn! {
@@ -117,11 +126,13 @@ impl RawLock {
 
     #[cold]
     fn lock_contended(&self) {
-        for _ in 0..SPINS {
+        for look in 0..LOOKS {
             if self.0.load(Ordering::Relaxed) == FREE && self.try_lock() {
                 return;
             }
-            crate::loom::spin_loop();
+            for _ in 0..(1 << look).min(MOST_PAUSES) {
+                crate::loom::spin_loop();
+            }
         }
         while self.0.swap(CONTENDED, Ordering::Acquire) != FREE {
             crate::loom::futex_wait(&self.0, CONTENDED, crate::sys::clock::NEVER);

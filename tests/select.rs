@@ -75,7 +75,9 @@ fn a_waiting_select_starves_nobody() {
         let hits = hits.recv().unwrap();
         assert!(hits.iter().all(|n| *n > 100), "{hits:?}");
         receiver.join().unwrap();
-        senders.map(|s| s.join().unwrap());
+        for sender in senders {
+            sender.join().unwrap();
+        }
     });
 }
 
@@ -135,10 +137,14 @@ fn selects_that_meet_lose_nothing() {
             let thread = thread::spawn(send(s1.clone(), s2.clone(), Arc::clone(&n_sent)));
             let receivers = [0, 1].map(|_| spawn(recv(r1.clone(), r2.clone(), Arc::clone(&sum))));
             let reader = thread::spawn(recv(r1.clone(), r2.clone(), Arc::clone(&sum)));
-            senders.map(|s| s.join().unwrap());
+            for sender in senders {
+                sender.join().unwrap();
+            }
             windlass::offload(|| thread.join().unwrap());
             drop((s1, s2));
-            receivers.map(|r| r.join().unwrap());
+            for receiver in receivers {
+                receiver.join().unwrap();
+            }
             windlass::offload(|| reader.join().unwrap());
             // A channel of which one receiver saw the end may hold what others left.
             let left = r1
@@ -237,9 +243,10 @@ fn a_message_that_panics_while_it_is_made() {
                 yield_now();
             }
             // The receiver has been chosen for this message, and gets another one.
+            let not_made = || -> i32 { std::panic::resume_unwind(Box::new("not made")) };
             let panicked = catch_unwind(AssertUnwindSafe(|| {
                 select! {
-                    send(s, std::panic::resume_unwind(Box::new("not made"))) -> _ => {}
+                    send(s, not_made()) -> _ => {}
                 }
             }));
             assert!(panicked.is_err());

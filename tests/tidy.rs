@@ -21,11 +21,14 @@ const ROWS: [&[&str]; 8] = [
     &["metrics", "debug", "runtime", "lib"],
 ];
 
-const ROW_EXCEPTIONS: &[(&str, &str, &str)] = &[(
-    "config",
-    "g",
-    "checks stack sizes against the limits of g::stack",
-)];
+const ROW_EXCEPTIONS: &[(&str, &str, &str)] = &[
+    (
+        "config",
+        "g",
+        "checks stack sizes against the limits of g::stack",
+    ),
+    ("io", "net", "copy knows the streams that it can splice"),
+];
 
 /// The files of a folder in the order in which they may import each other: each from
 /// those before it.
@@ -67,8 +70,42 @@ const FOLDERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("netpoll", &["op", "sqe", "probe", "ring"]),
-    ("io", &["op", "fd"]),
-    ("sync", &["waitq"]),
+    (
+        "sync",
+        &[
+            "waitq",
+            "waitlist",
+            "poison",
+            "raw_mutex",
+            "mutex",
+            "condvar",
+            "raw_rwlock",
+            "rwlock",
+            "semaphore",
+            "barrier",
+            "wait_group",
+            "once",
+            "once_lock",
+            "lazy_lock",
+        ],
+    ),
+    (
+        "io",
+        &[
+            "limit",
+            "op",
+            "ready",
+            "fd",
+            "socket",
+            "connect",
+            "bytes",
+            "pipe",
+            "stdio",
+            "non_blocking",
+            "splice",
+            "copy",
+        ],
+    ),
     (
         "channel",
         &[
@@ -76,7 +113,18 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "select", "macros",
         ],
     ),
-    ("net", &["tcp"]),
+    (
+        "net",
+        &[
+            "addr",
+            "macros",
+            "tcp",
+            "tcp_options",
+            "udp",
+            "unix",
+            "unix_datagram",
+        ],
+    ),
     ("task", &["local"]),
     ("time", &["sleep", "timeout", "interval", "timer"]),
     (
@@ -96,8 +144,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "sys",
         &[
-            "errno", "clock", "affinity", "futex", "mmap", "modules", "sched", "signal", "sample",
-            "socket", "uring",
+            "errno", "clock", "affinity", "file", "futex", "mmap", "modules", "sched", "signal",
+            "sample", "socket", "uring",
         ],
     ),
     (
@@ -176,8 +224,8 @@ const DOORS: &[(&str, &[&str])] = &[
             "src/netpoll/probe.rs",
             "src/netpoll/ring.rs",
             "src/netpoll/sqe.rs",
-            // The entries that the operations fill, and a completion's flags.
-            "src/io/fd.rs",
+            // A completion's flags.
+            "src/io/socket.rs",
             // The doctor asks what a ring could do, and runs nothing on it.
             "topology/src/doctor/uring.rs",
         ],
@@ -187,7 +235,23 @@ const DOORS: &[(&str, &[&str])] = &[
     ("framehop", &["src/debug/stack.rs"]),
     ("backtrace", &["src/debug/stack.rs"]),
     ("crossbeam_deque", &["src/sched/offload.rs"]),
-    ("socket2", &["src/io/fd.rs", "src/net/tcp.rs"]),
+    (
+        "socket2",
+        &[
+            "src/io/fd.rs",
+            "src/io/socket.rs",
+            "src/io/connect.rs",
+            "src/net/addr.rs",
+            "src/net/macros.rs",
+            "src/net/tcp.rs",
+            "src/net/tcp_options.rs",
+            "src/net/udp.rs",
+            "src/net/unix.rs",
+            "src/net/unix_datagram.rs",
+        ],
+    ),
+    // Which types a generic function was given.
+    ("typeid", &["src/io/copy.rs", "src/net/addr.rs"]),
     // What the thread runs, and in debug builds which locks it holds.
     ("thread_local!", &["src/sched/current.rs", "src/lock.rs"]),
 ];
@@ -195,8 +259,13 @@ const DOORS: &[(&str, &[&str])] = &[
 /// Besides src/sys: numbers and types of the kernel's interface, and ring.rs's
 /// eventfd, which is one of the ring's ways of waking.
 const LIBC: &[&str] = &[
-    "src/io/fd.rs",
+    "src/io/bytes.rs",
+    "src/io/connect.rs",
     "src/io/op.rs",
+    "src/io/ready.rs",
+    "src/io/socket.rs",
+    "src/io/splice.rs",
+    "src/io/stdio.rs",
     "src/netpoll/probe.rs",
     "src/netpoll/ring.rs",
     "src/netpoll/sqe.rs",
@@ -225,9 +294,18 @@ const UNSAFE: &[&str] = &[
     "src/g/slab.rs",
     "src/g/snapshot.rs",
     "src/g/stack.rs",
+    "src/io/bytes.rs",
+    "src/io/connect.rs",
+    "src/io/copy.rs",
     "src/io/fd.rs",
+    "src/io/limit.rs",
     "src/io/op.rs",
-    "src/net/tcp.rs",
+    "src/io/pipe.rs",
+    "src/io/ready.rs",
+    "src/io/socket.rs",
+    "src/io/stdio.rs",
+    "src/net/addr.rs",
+    "src/net/macros.rs",
     "src/netpoll/ring.rs",
     "src/runtime.rs",
     "src/sched/cancel.rs",
@@ -245,10 +323,15 @@ const UNSAFE: &[&str] = &[
     "src/sched/state.rs",
     "src/sched/sysmon.rs",
     "src/sched/wake.rs",
+    "src/sync/mutex.rs",
+    "src/sync/once_lock.rs",
+    "src/sync/rwlock.rs",
+    "src/sync/waitlist.rs",
     "src/sync/waitq.rs",
     "src/sys/affinity.rs",
     "src/sys/clock.rs",
     "src/sys/errno.rs",
+    "src/sys/file.rs",
     "src/sys/futex.rs",
     "src/sys/mmap.rs",
     "src/sys/modules.rs",
@@ -429,6 +512,7 @@ fn words_behind(code: &str, prefix: &str) -> BTreeSet<String> {
         .next()
         .unwrap();
     code.match_indices(prefix)
+        // A macro's `$crate` is what its user may name.
         .filter(|(at, _)| {
             !code[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c))
         })

@@ -15,9 +15,10 @@ import (
 const usage = `usage: gobench WORKLOAD
        gobench SERVER [ADDRESS]
 
-workloads: yield spawn-one spawn-batch ping-pong skynet sleepers deadlines
-           mutex-alone mutex-contended
-           latency-busy parked-memory spawned-memory sleep-overshoot
+workloads: yield spawn-one spawn-batch ping-pong skynet stream-16k stream-512
+           sleepers deadlines mutex-alone mutex-contended
+           chan-unbuffered chan-buffered chan-pairs chan-mpmc
+           close-parked latency-busy parked-memory spawned-memory sleep-overshoot
 servers:   echo http http-raw
 
 WINDLASS_BENCH_WORKERS sets GOMAXPROCS.
@@ -30,14 +31,21 @@ var micros = map[string]func() (operations int){
 	"spawn-batch": spawnBatch,
 	"ping-pong":   pingPong,
 	"skynet":      skynet,
+	"stream-16k":  stream16k,
+	"stream-512":  stream512b,
 	"sleepers":    sleepers,
 	"deadlines":   deadlines,
 
+	"chan-unbuffered": chanPingPong(0, 1, 200_000),
+	"chan-buffered":   chanPingPong(1, 1, 200_000),
+	"chan-pairs":      chanPingPong(0, 1_000, 200),
+	"chan-mpmc":       chanMpmc,
 	"mutex-alone":     mutexAlone,
 	"mutex-contended": mutexContended,
 }
 
 var programs = map[string]func(){
+	"close-parked":    closeParked,
 	"latency-busy":    latencyBusy,
 	"parked-memory":   parkedMemory,
 	"spawned-memory":  spawnedMemory,

@@ -6,7 +6,9 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::ptr::NonNull;
 
+use super::limit::Limit;
 use crate::config::FLUSH_AT;
 use crate::g::header::GRef;
 use crate::g::list::GList;
@@ -17,7 +19,7 @@ use crate::sched::ambient;
 use crate::sched::current;
 use crate::sched::park::{self, Caller, Cancelled};
 use crate::sched::wake;
-use crate::sys::clock::NEVER;
+use crate::sys::clock::{self, NEVER};
 
 /// What an operation came to.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +27,35 @@ pub(crate) struct Completed {
     pub(crate) n: usize,
     /// The completion's flags.
     pub(crate) flags: u32,
+}
+
+/// Until when an operation may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline<'a> {
+    /// Of this one call; `NEVER` for none.
+    pub(crate) at_ns: u64,
+    /// Of the descriptor; it may be moved meanwhile.
+    pub(crate) limit: Option<&'a Limit>,
+}
+
+impl Deadline<'_> {
+    /// A moment that stays; `NEVER` for none.
+    pub(crate) const fn at(at_ns: u64) -> Deadline<'static> {
+        Deadline { at_ns, limit: None }
+    }
+
+    /// What it is as of now, `NEVER` for none.
+    #[inline]
+    pub(crate) fn ns(self) -> u64 {
+        self.limit
+            .map_or(self.at_ns, |limit| limit.ns().min(self.at_ns))
+    }
+
+    #[inline]
+    pub(crate) fn has_passed(self) -> bool {
+        let ns = self.ns();
+        ns != NEVER && ns <= clock::now_ns()
+    }
 }
 
 /// The error of a blocking call in a destructor of a goroutine that is being
@@ -37,40 +68,24 @@ impl From<Cancelled> for io::Error {
 
 /// How many operations the P of the calling goroutine has in flight; 0 on a plain
 /// thread, in a blocking section, and while unwinding.
-///
-/// # Errors
-///
-/// If the ambient context is done: a call that need not wait fails then, too.
 #[inline]
-pub(crate) fn inflight_here() -> io::Result<u32> {
+pub(crate) fn inflight_here() -> u32 {
     match (park::caller(), current::m()) {
-        (Caller::Goroutine(g), Some(m)) => {
-            let inflight = m.p().ring.inflight();
-            check(g)?;
-            Ok(inflight)
-        }
-        _ => {
-            ambient::check()?;
-            Ok(0)
-        }
+        (Caller::Goroutine(_), Some(m)) => m.p().ring.inflight(),
+        _ => 0,
     }
 }
 
 /// Whether the ambient context of the calling goroutine `g` lets it go on.
-///
-/// # Errors
-///
-/// If it is done.
-#[inline]
-pub(crate) fn check(g: GRef) -> io::Result<()> {
+fn check(g: GRef) -> io::Result<()> {
     match park::chain_of(g).over() {
         None => Ok(()),
         Some(over) => Err(ambient::Error::from(over).into()),
     }
 }
 
-/// Runs an operation for the calling goroutine `g`, and
-/// waits for it until the deadline, or until the ambient context is done.
+/// Runs an operation for the calling goroutine `g`, and waits for it until the
+/// deadline, or until the ambient context is done.
 ///
 /// # Safety
 ///
@@ -81,47 +96,68 @@ pub(crate) fn check(g: GRef) -> io::Result<()> {
 /// The operation's; `WouldBlock` at the deadline, as `std` has it on Linux; the context's
 /// if that is done.
 pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Result<Completed> {
+    // SAFETY: by this function's contract.
+    unsafe { run_until(g, request, Deadline::at(deadline_ns)) }
+}
+
+/// As [`run`], with a deadline that may be moved while the operation is in flight.
+///
+/// # Safety
+///
+/// As [`run`].
+///
+/// # Errors
+///
+/// As [`run`].
+pub(crate) unsafe fn run_until(
+    g: GRef,
+    request: Request,
+    deadline: Deadline<'_>,
+) -> io::Result<Completed> {
+    // SAFETY: the G is the caller, who leaves when this returns or unwinds.
+    let _waiting = deadline
+        .limit
+        .map(|limit| unsafe { limit.enter(NonNull::from(&*g)) });
     loop {
         park::cancel_point()?;
         check(g)?;
         let chain = park::chain_of(g);
-        let deadline_ns = deadline_ns.min(chain.deadline_ns());
         let op = Op::new(g);
         op.publish();
         let op_ref = &op;
         let timer_on = park::timer_home();
-        park::park(
-            Why::may_cut(Reason::Io, chain.is_some()),
-            move |g, wait, m| {
-                let p = m.p();
-                let mut ready = GList::new();
-                op_ref.bind(wait, p.ring.fd());
-                if chain.is_set() {
-                    // Nothing is queued. A canceller that holds the wait finds the mark.
-                    if let Some(g) = op_ref.complete(-libc::ECANCELED, 0) {
-                        wake::ready(m, g);
-                    }
-                    return true;
+        let why = Why::may_cut(Reason::Io, chain.is_some());
+        park::park(why, move |g, wait, m| {
+            let p = m.p();
+            let mut ready = GList::new();
+            // Here, where the status says Waiting: see `limit`.
+            let deadline_ns = deadline.ns().min(chain.deadline_ns());
+            op_ref.bind(wait, p.ring.fd());
+            if chain.is_set() {
+                // Nothing is queued. A canceller that holds the wait finds the mark.
+                if let Some(g) = op_ref.complete(-libc::ECANCELED, 0) {
+                    wake::ready(m, g);
                 }
-                // SAFETY:
-                // - the M in a commit holds the P.
-                // - the goroutine is parked until the completion, so the operation and what the request
-                //   points at (this function's contract) stay.
-                unsafe {
-                    p.ring
-                        .queue(&request, op_ref, p.local.now_ns.get(), &mut ready)
-                };
-                if deadline_ns != NEVER {
-                    p.timers.add(deadline_ns, g, wait);
-                }
-                wake::ready_all(m, ready);
-                if p.ring.pending() >= FLUSH_AT {
-                    p.ring.flush();
-                }
-                true
-            },
-        );
-        if deadline_ns != NEVER && !op.timed_out() {
+                return true;
+            }
+            // SAFETY:
+            // - the M in a commit holds the P.
+            // - the goroutine is parked until the completion, so the operation and what the request
+            //   points at (this function's contract) stay.
+            unsafe {
+                p.ring
+                    .queue(&request, op_ref, p.local.now_ns.get(), &mut ready)
+            };
+            if deadline_ns != NEVER {
+                p.timers.add(deadline_ns, g, wait);
+            }
+            wake::ready_all(m, ready);
+            if p.ring.pending() >= FLUSH_AT {
+                p.ring.flush();
+            }
+            true
+        });
+        if !op.timed_out() && deadline.ns().min(chain.deadline_ns()) != NEVER {
             park::note_stale_timer(timer_on);
         }
         let result = op.result();
@@ -136,7 +172,12 @@ pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Res
             libc::ECANCELED if let Some(over) = chain.over() => {
                 return Err(ambient::Error::from(over).into());
             }
-            libc::ECANCELED if op.timed_out() => return Err(io::ErrorKind::WouldBlock.into()),
+            // The deadline may have been moved.
+            libc::ECANCELED if op.timed_out() => {
+                if deadline.has_passed() {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+            }
             // Nobody here asked for it: the thread that submitted it has gone, or the run ends
             // (then the loop's first line unwinds).
             libc::ECANCELED | libc::EINTR => {}

@@ -1,49 +1,24 @@
 //! TCP: a listener and a stream.
 
 use std::fmt;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io;
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
-use crate::io::fd::{Direction, Fd};
+use super::addr::{self, to_std};
+use super::macros::{descriptors, listener, settings, stream, timeouts};
+use crate::io::fd::Fd;
+use crate::io::socket::PEEK;
 use crate::sys::clock::{NEVER, deadline_ns};
-use crate::task;
 
 /// Connections that the kernel holds for a listener until they are accepted; the
 /// kernel lowers it to `net.core.somaxconn`.
-const BACKLOG: i32 = 4096;
+pub(super) const BACKLOG: i32 = 4096;
 
-/// Resolves an address, on a thread that may block if it is a name.
-fn resolve(addr: impl ToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
-    let addrs: Vec<_> = task::blocking(|| addr.to_socket_addrs())?.collect();
-    if addrs.is_empty() {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "could not resolve to any addresses",
-        ));
-    }
-    Ok(addrs)
-}
-
-/// Tries `f` with each address; the last error is told.
-fn each_addr<T>(
-    addr: impl ToSocketAddrs,
-    mut f: impl FnMut(&SocketAddr) -> io::Result<T>,
-) -> io::Result<T> {
-    let mut last = None;
-    for addr in resolve(addr)? {
-        match f(&addr) {
-            Ok(done) => return Ok(done),
-            Err(e) => last = Some(e),
-        }
-    }
-    Err(last.unwrap_or_else(|| io::ErrorKind::InvalidInput.into()))
-}
-
-fn socket_for(addr: &SocketAddr) -> io::Result<Socket> {
+pub(super) fn socket_for(addr: &SocketAddr) -> io::Result<Socket> {
     Socket::new(
         Domain::for_address(*addr),
         Type::STREAM,
@@ -51,17 +26,10 @@ fn socket_for(addr: &SocketAddr) -> io::Result<Socket> {
     )
 }
 
-fn to_std(addr: &SockAddr) -> io::Result<SocketAddr> {
-    addr.as_socket().ok_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "the socket's address is not an internet one",
-        )
-    })
-}
-
 /// A TCP socket that listens for connections. See [`std::net::TcpListener`].
-pub struct TcpListener(Fd);
+///
+/// [`TcpOptions`](super::TcpOptions) sets what `std` has no names for.
+pub struct TcpListener(pub(super) Fd);
 
 impl TcpListener {
     /// Listens on an address (the first that works, with port 0 on a free port),
@@ -86,7 +54,7 @@ impl TcpListener {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn bind(addr: impl ToSocketAddrs) -> io::Result<TcpListener> {
-        each_addr(addr, |addr| {
+        addr::each(addr, |addr| {
             let socket = socket_for(addr)?;
             socket.set_reuse_address(true)?;
             socket.bind(&SockAddr::from(*addr))?;
@@ -126,15 +94,6 @@ impl TcpListener {
         to_std(&SockRef::from(&self.0).local_addr()?)
     }
 
-    /// Another handle to the same socket.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's, when no descriptor is left.
-    pub fn try_clone(&self) -> io::Result<TcpListener> {
-        self.0.try_clone().map(TcpListener)
-    }
-
     /// Sets the time-to-live of the connections' packets.
     ///
     /// # Errors
@@ -151,24 +110,6 @@ impl TcpListener {
     /// The kernel's.
     pub fn ttl(&self) -> io::Result<u32> {
         SockRef::from(&self.0).ttl_v4()
-    }
-
-    /// Takes the error that is pending on the socket.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's.
-    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
-        SockRef::from(&self.0).take_error()
-    }
-
-    /// Makes [`TcpListener::accept`] return `WouldBlock` instead of waiting.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's.
-    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.0.set_nonblocking(nonblocking)
     }
 }
 
@@ -192,7 +133,10 @@ impl std::iter::FusedIterator for Incoming<'_> {}
 ///
 /// Reading and writing work through a shared reference, so one goroutine may read
 /// while another writes.
-pub struct TcpStream(Fd);
+///
+/// Dropping the last handle closes the connection; a call that waits borrows its handle,
+/// so the descriptor stays open until it is over. [`TcpStream::shutdown`] ends such waits.
+pub struct TcpStream(pub(super) Fd);
 
 impl TcpStream {
     /// Connects to an address, trying each that a name resolves to.
@@ -206,7 +150,7 @@ impl TcpStream {
     ///
     /// As `std`'s: `ConnectionRefused`, `TimedOut`, ..
     pub fn connect(addr: impl ToSocketAddrs) -> io::Result<TcpStream> {
-        each_addr(addr, |addr| TcpStream::connect_until(addr, NEVER))
+        addr::each(addr, |addr| TcpStream::connect_until(addr, NEVER))
     }
 
     /// Connects to one address within a time.
@@ -220,10 +164,7 @@ impl TcpStream {
     /// `TimedOut` after `timeout`; `InvalidInput` if it is zero.
     pub fn connect_timeout(addr: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
         if timeout.is_zero() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "cannot connect with a timeout of zero",
-            ));
+            return Err(addr::invalid("cannot connect with a timeout of zero"));
         }
         TcpStream::connect_until(addr, deadline_ns(timeout))
     }
@@ -261,52 +202,6 @@ impl TcpStream {
         SockRef::from(&self.0).shutdown(how)
     }
 
-    /// Another handle to the same connection. Timeouts are shared.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's, when no descriptor is left.
-    pub fn try_clone(&self) -> io::Result<TcpStream> {
-        self.0.try_clone().map(TcpStream)
-    }
-
-    /// Bounds each later read: after `timeout` it gives `WouldBlock`, as `std` does
-    /// on Linux. Nothing that was received is lost.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidInput` for a zero duration.
-    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.0.set_timeout(Direction::Read, timeout)
-    }
-
-    /// Bounds each later write, as [`TcpStream::set_read_timeout`] does reads.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidInput` for a zero duration.
-    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.0.set_timeout(Direction::Write, timeout)
-    }
-
-    /// The bound on reads.
-    ///
-    /// # Errors
-    ///
-    /// None now; the signature is `std`'s.
-    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(self.0.get_timeout(Direction::Read))
-    }
-
-    /// The bound on writes.
-    ///
-    /// # Errors
-    ///
-    /// None now; the signature is `std`'s.
-    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(self.0.get_timeout(Direction::Write))
-    }
-
     /// Receives without taking the data out of the socket.
     ///
     /// # Blocking
@@ -317,7 +212,10 @@ impl TcpStream {
     ///
     /// As reading.
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.0.recv(buf, true)
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        self.0.recv(buf, PEEK)
     }
 
     /// Turns Nagle's algorithm off (`true`) or on.
@@ -356,70 +254,23 @@ impl TcpStream {
         SockRef::from(&self.0).ttl_v4()
     }
 
-    /// Takes the error that is pending on the socket.
+    /// Turns the quick sending of acknowledgements on or off, until the kernel decides
+    /// anew. See `std::os::linux::net::TcpStreamExt`.
     ///
     /// # Errors
     ///
     /// The kernel's.
-    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
-        SockRef::from(&self.0).take_error()
+    pub fn set_quickack(&self, quickack: bool) -> io::Result<()> {
+        SockRef::from(&self.0).set_tcp_quickack(quickack)
     }
 
-    /// Makes reads and writes return `WouldBlock` instead of waiting.
+    /// Whether acknowledgements are sent quickly.
     ///
     /// # Errors
     ///
     /// The kernel's.
-    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.0.set_nonblocking(nonblocking)
-    }
-}
-
-impl Read for &TcpStream {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.0.recv(buf, false)
-    }
-
-    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.0.recv_vectored(bufs)
-    }
-}
-
-impl Write for &TcpStream {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.0.send(buf)
-    }
-
-    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.send_vectored(bufs)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Read for TcpStream {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        (&*self).read(buf)
-    }
-
-    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        (&*self).read_vectored(bufs)
-    }
-}
-
-impl Write for TcpStream {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        (&*self).write(buf)
-    }
-
-    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        (&*self).write_vectored(bufs)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    pub fn quickack(&self) -> io::Result<bool> {
+        SockRef::from(&self.0).tcp_quickack()
     }
 }
 
@@ -446,60 +297,11 @@ impl fmt::Debug for TcpListener {
     }
 }
 
-/// The conversions that every socket type has.
-macro_rules! descriptors {
-    ($type:ident, $std:ty) => {
-        impl AsFd for $type {
-            fn as_fd(&self) -> BorrowedFd<'_> {
-                self.0.as_fd()
-            }
-        }
-
-        impl AsRawFd for $type {
-            fn as_raw_fd(&self) -> RawFd {
-                self.0.as_fd().as_raw_fd()
-            }
-        }
-
-        impl From<OwnedFd> for $type {
-            fn from(fd: OwnedFd) -> $type {
-                $type(Fd::from(fd))
-            }
-        }
-
-        impl From<$type> for OwnedFd {
-            fn from(socket: $type) -> OwnedFd {
-                socket.0.into()
-            }
-        }
-
-        impl IntoRawFd for $type {
-            fn into_raw_fd(self) -> RawFd {
-                OwnedFd::from(self).into_raw_fd()
-            }
-        }
-
-        impl FromRawFd for $type {
-            #[allow(unsafe_code)]
-            unsafe fn from_raw_fd(fd: RawFd) -> $type {
-                // SAFETY: by the caller's contract the descriptor is open and its own.
-                $type::from(unsafe { OwnedFd::from_raw_fd(fd) })
-            }
-        }
-
-        impl From<$std> for $type {
-            fn from(socket: $std) -> $type {
-                $type::from(OwnedFd::from(socket))
-            }
-        }
-
-        impl From<$type> for $std {
-            fn from(socket: $type) -> $std {
-                <$std>::from(OwnedFd::from(socket))
-            }
-        }
-    };
-}
-
 descriptors!(TcpListener, std::net::TcpListener);
+settings!(TcpListener);
+listener!(TcpListener);
+
 descriptors!(TcpStream, std::net::TcpStream);
+settings!(TcpStream);
+timeouts!(TcpStream);
+stream!(TcpStream);

@@ -38,6 +38,11 @@ pub(crate) fn probe() -> io::Result<Features> {
         ("sendmsg", opcode::SendMsg::CODE),
         ("accept", opcode::Accept::CODE),
         ("connect", opcode::Connect::CODE),
+        ("poll_add", opcode::PollAdd::CODE),
+        ("read", opcode::Read::CODE),
+        ("write", opcode::Write::CODE),
+        ("readv", opcode::Readv::CODE),
+        ("writev", opcode::Writev::CODE),
         ("async_cancel", opcode::AsyncCancel::CODE),
     ];
     if let Some((name, _)) = needed.iter().find(|(_, code)| !probe.is_supported(*code)) {

@@ -24,7 +24,11 @@ pub(crate) enum Request {
     /// `send(2)` (5.6); never raises SIGPIPE.
     Send { fd: i32, buf: *const u8, len: u32 },
     /// `recvmsg(2)` (5.3). Polls first.
-    RecvMsg { fd: i32, msg: *mut libc::msghdr },
+    RecvMsg {
+        fd: i32,
+        msg: *mut libc::msghdr,
+        flags: i32,
+    },
     /// `sendmsg(2)` (5.3); never raises SIGPIPE.
     SendMsg { fd: i32, msg: *const libc::msghdr },
     /// `accept4(2)` (5.5), close-on-exec.
@@ -39,7 +43,41 @@ pub(crate) enum Request {
         addr: *const libc::sockaddr,
         len: libc::socklen_t,
     },
+    /// `poll(2)` for one descriptor (5.1): the result is the events it shows.
+    PollAdd { fd: i32, events: u32 },
+    /// `pread(2)` (5.6); at [`HERE`] as `read(2)`.
+    Read {
+        fd: i32,
+        buf: *mut u8,
+        len: u32,
+        offset: u64,
+    },
+    /// `pwrite(2)` (5.6); at [`HERE`] as `write(2)`.
+    Write {
+        fd: i32,
+        buf: *const u8,
+        len: u32,
+        offset: u64,
+    },
+    /// `preadv(2)` (5.1); at [`HERE`] as `readv(2)`.
+    Readv {
+        fd: i32,
+        iovec: *const libc::iovec,
+        len: u32,
+        offset: u64,
+    },
+    /// `pwritev(2)` (5.1); at [`HERE`] as `writev(2)`.
+    Writev {
+        fd: i32,
+        iovec: *const libc::iovec,
+        len: u32,
+        offset: u64,
+    },
 }
+
+/// The offset that means the file's own position, and for pipes and terminals the
+/// next bytes (5.6).
+pub(crate) const HERE: u64 = u64::MAX;
 
 impl Request {
     /// The ring's entry.
@@ -58,7 +96,8 @@ impl Request {
             Request::Send { fd, buf, len } => opcode::Send::new(types::Fd(fd), buf, len)
                 .flags(libc::MSG_NOSIGNAL)
                 .build(),
-            Request::RecvMsg { fd, msg } => opcode::RecvMsg::new(types::Fd(fd), msg)
+            Request::RecvMsg { fd, msg, flags } => opcode::RecvMsg::new(types::Fd(fd), msg)
+                .flags(flags.cast_unsigned())
                 .ioprio(POLL_FIRST)
                 .build(),
             Request::SendMsg { fd, msg } => opcode::SendMsg::new(types::Fd(fd), msg)
@@ -70,6 +109,39 @@ impl Request {
             Request::Connect { fd, addr, len } => {
                 opcode::Connect::new(types::Fd(fd), addr, len).build()
             }
+            Request::PollAdd { fd, events } => opcode::PollAdd::new(types::Fd(fd), events).build(),
+            Request::Read {
+                fd,
+                buf,
+                len,
+                offset,
+            } => opcode::Read::new(types::Fd(fd), buf, len)
+                .offset(offset)
+                .build(),
+            Request::Write {
+                fd,
+                buf,
+                len,
+                offset,
+            } => opcode::Write::new(types::Fd(fd), buf, len)
+                .offset(offset)
+                .build(),
+            Request::Readv {
+                fd,
+                iovec,
+                len,
+                offset,
+            } => opcode::Readv::new(types::Fd(fd), iovec, len)
+                .offset(offset)
+                .build(),
+            Request::Writev {
+                fd,
+                iovec,
+                len,
+                offset,
+            } => opcode::Writev::new(types::Fd(fd), iovec, len)
+                .offset(offset)
+                .build(),
         }
     }
 }

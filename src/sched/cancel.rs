@@ -3,6 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::current;
 use super::handoff::Section;
 use super::m::M;
 use super::state::{Phase, Sched};
@@ -130,6 +131,26 @@ fn cut_op(g: GRef, wait: WaitId, section: Option<&Section<'_>>) -> bool {
             }
             None => false,
         },
+    }
+}
+
+/// Ends a wait for an operation at `at_ns` (or earlier), from any thread: the
+/// goroutine then looks at its deadline again, and waits on if that has not passed.
+/// Never parks.
+pub(crate) fn hurry(g: GRef, wait: WaitId, at_ns: u64) {
+    let at_home = current::m().is_some_and(|m| std::ptr::eq(m.sched.cast(), g.sched()));
+    if at_home && let Some(section) = Section::enter() {
+        section.m().p().timers.add(at_ns, g, wait);
+        return;
+    }
+    // No timers are at hand here, and the goroutine has some.
+    loop {
+        match cancel_op(g, wait, true) {
+            Asked::Settled => return,
+            Asked::Ready => return wake::ready_from_outside(g),
+            // Its M submits what it has queued within 50 µs.
+            Asked::TooEarly => clock::nap(RETRY_NS),
+        }
     }
 }
 

@@ -9,14 +9,17 @@
 //!   Every 1024th time it is handed over to the first waiter all the same (below).
 //! - *starving*: begins when a waiter has waited for more than 1 ms. Unlocking hands the
 //!   lock over to the first waiter; others queue at the tail, even if it looks free. Ends
-//!   with the second holder in a row that waited for less, or with the queue.
+//!   with the first holder that came after it began and waited for less, or with the queue.
 //!
 //! Two things are not Go's, so that each of many at a lock has its share of it, and not
-//! only its turn. The starving ends with the *second* holder: the first is always the one
-//! that barged before (it queued when the starving began), and would get nearly all, as it
-//! alone barges, between rounds in which each of the others has the lock once. And one
-//! barges at most 1024 times: that the first waiter starves is told by itself, which it
-//! cannot if it was woken on a P whose thread the kernel does not run.
+//! only its turn:
+//!
+//! - The holder with whom the starving ends hands the lock over once more. It is mostly the
+//!   one that barged before: it queued when the starving began, so it has waited for less
+//!   than all others. In Go it goes on barging, and gets nearly all there is, between
+//!   rounds in which each of the others has the lock once. Here its successor does.
+//! - One barges at most 1024 times. That the first waiter starves only itself can tell, and
+//!   it cannot if it was woken on a P whose thread the kernel does not run.
 //!
 //! | bit      | meaning                                       | set and cleared by            |
 //! |----------|-----------------------------------------------|-------------------------------|
@@ -27,7 +30,6 @@
 //! | STARVING | the mode; a lock that is free in it is about  | set by the starving waiter;   |
 //! |          | to be handed over                             | cleared by a holder, or with  |
 //! |          |                                               | the queue                     |
-//! | ENDING   | one holder in a row has not starved           | as STARVING                   |
 //!
 //! Who loses no wake-up: a waiter sets QUEUED only while the lock is held or being handed
 //! over, under the list's lock, which it keeps until it waits. The holder's unlock then
@@ -38,7 +40,7 @@
 use super::waitlist::{GaveUp, Place, Queue, TAKEN, WaitList};
 use super::waitq::{Here, Taken, TakenList};
 use crate::g::status::Reason;
-use crate::loom::{self, AtomicU32, Ordering, const_fn};
+use crate::loom::{self, AtomicU32, AtomicU64, Ordering, const_fn};
 use crate::sched::park;
 use crate::sys::clock::{self, NEVER};
 
@@ -46,7 +48,6 @@ const LOCKED: u32 = 1;
 const QUEUED: u32 = 2;
 const WOKEN: u32 = 4;
 const STARVING: u32 = 8;
-const ENDING: u32 = 16;
 
 /// What a waiter is told that has the lock, and need not compete for it.
 const HANDED_OVER: usize = TAKEN + 1;
@@ -70,6 +71,9 @@ pub(crate) struct RawMutex {
     /// How often it was taken past the fast path since it was handed over. Written by who
     /// has the lock.
     turns: AtomicU32,
+    /// When the starving began. Ordering: relaxed; written under the list's lock, read by
+    /// who got the lock from one who had that.
+    starving_since_ns: AtomicU64,
     list: WaitList,
 }
 
@@ -79,7 +83,8 @@ struct Contender {
     woken: bool,
     /// It was in the queue before: since when.
     since_ns: Option<u64>,
-    starves: bool,
+    /// It waits for more than 1 ms: when that was found.
+    starves_at_ns: Option<u64>,
 }
 
 impl RawMutex {
@@ -88,6 +93,7 @@ impl RawMutex {
             RawMutex {
                 state: AtomicU32::new(0),
                 turns: AtomicU32::new(0),
+                starving_since_ns: AtomicU64::new(0),
                 list: WaitList::new(),
             }
         }
@@ -147,7 +153,7 @@ impl RawMutex {
         let mut me = Contender {
             woken: false,
             since_ns: None,
-            starves: false,
+            starves_at_ns: None,
         };
         loop {
             self.spin(&mut me);
@@ -165,9 +171,12 @@ impl RawMutex {
                 return Ok(());
             }
             let told = queue.wait(here, place, 0, Reason::Mutex, NEVER, |q| self.leave(q))?;
-            me.starves |= clock::now_ns().saturating_sub(since_ns) > STARVES_AFTER_NS;
+            let now_ns = clock::now_ns();
+            if now_ns.saturating_sub(since_ns) > STARVES_AFTER_NS {
+                me.starves_at_ns = Some(now_ns);
+            }
             if told == HANDED_OVER {
-                self.note_holder(me.starves);
+                self.note_holder(&me);
                 return Ok(());
             }
             me.woken = true;
@@ -195,7 +204,7 @@ impl RawMutex {
         loop {
             let free = now & (LOCKED | STARVING) == 0;
             let mut new = now | if free { LOCKED } else { QUEUED };
-            if me.starves && now & LOCKED != 0 {
+            if me.starves_at_ns.is_some() && now & LOCKED != 0 {
                 new |= STARVING;
             }
             if me.woken {
@@ -205,7 +214,12 @@ impl RawMutex {
                 .state
                 .compare_exchange_weak(now, new, Ordering::Acquire, Ordering::Relaxed)
             {
-                Ok(_) => return free,
+                Ok(_) => {
+                    if let (Some(at_ns), STARVING) = (me.starves_at_ns, new & !now & STARVING) {
+                        self.starving_since_ns.store(at_ns, Ordering::Relaxed);
+                    }
+                    return free;
+                }
                 Err(other) => now = other,
             }
         }
@@ -215,28 +229,18 @@ impl RawMutex {
     fn leave(&self, queue: &Queue<'_>) -> TakenList {
         if queue.is_empty() {
             self.state
-                .fetch_and(!(QUEUED | STARVING | ENDING), Ordering::Relaxed);
+                .fetch_and(!(QUEUED | STARVING), Ordering::Relaxed);
         }
         TakenList::new()
     }
 
-    /// By the one to whom the lock was handed over: ends the mode after two in a row that
-    /// have not starved.
-    fn note_holder(&self, starved: bool) {
-        let mut now = self.state.load(Ordering::Relaxed);
-        while now & STARVING != 0 {
-            let new = match (starved, now & ENDING) {
-                (true, _) => now & !ENDING,
-                (false, 0) => now | ENDING,
-                (false, _) => now & !(STARVING | ENDING),
-            };
-            match self
-                .state
-                .compare_exchange_weak(now, new, Ordering::Relaxed, Ordering::Relaxed)
-            {
-                Ok(_) => return,
-                Err(other) => now = other,
-            }
+    /// By the one to whom the lock was handed over: ends the starving if it did not starve,
+    /// and came when that had begun. Then it is the next one's turn to barge.
+    fn note_holder(&self, me: &Contender) {
+        let began_ns = self.starving_since_ns.load(Ordering::Relaxed);
+        if me.starves_at_ns.is_none() && me.since_ns > Some(began_ns) {
+            self.state.fetch_and(!STARVING, Ordering::Relaxed);
+            self.turns.store(TURNS, Ordering::Relaxed);
         }
     }
 
@@ -313,7 +317,7 @@ impl RawMutex {
             // All may have given up: then it is free.
             let unused = if taken.is_none() { mine } else { 0 };
             self.state
-                .fetch_and(!(QUEUED | STARVING | ENDING | unused), Ordering::Release);
+                .fetch_and(!(QUEUED | STARVING | unused), Ordering::Release);
         }
         let taken = taken?;
         if mine == LOCKED {

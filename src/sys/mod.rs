@@ -7,6 +7,7 @@
 pub(crate) mod affinity;
 pub(crate) mod clock;
 pub(crate) mod errno;
+pub(crate) mod file;
 pub(crate) mod futex;
 pub(crate) mod mmap;
 #[cfg(any(feature = "backtrace", test))]

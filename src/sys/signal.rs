@@ -113,6 +113,15 @@ extern "C" fn on_fault(
     }
 }
 
+/// Whether the process ignores a signal, as Rust's start-up code has it for SIGPIPE.
+pub(crate) fn is_ignored(signal: libc::c_int) -> bool {
+    // SAFETY: an all-zero sigaction is a valid place for the old value.
+    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: a null new action only reads the old one into a valid place.
+    unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) };
+    now.sa_sigaction == libc::SIG_IGN
+}
+
 /// Calls a handler that was there before ours; `false` if there was none.
 ///
 /// # Safety

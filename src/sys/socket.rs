@@ -33,9 +33,13 @@ pub(crate) fn send_now(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
 }
 
 /// Receives into several buffers what is there now, or `WouldBlock`.
-pub(crate) fn recvmsg_now(fd: BorrowedFd<'_>, msg: *mut libc::msghdr) -> io::Result<usize> {
+pub(crate) fn recvmsg_now(
+    fd: BorrowedFd<'_>,
+    msg: *mut libc::msghdr,
+    flags: i32,
+) -> io::Result<usize> {
     // SAFETY: the caller passes a header whose buffers are valid for the length of the call.
-    cvt_len(unsafe { libc::recvmsg(fd.as_raw_fd(), msg, libc::MSG_DONTWAIT) })
+    cvt_len(unsafe { libc::recvmsg(fd.as_raw_fd(), msg, flags | libc::MSG_DONTWAIT) })
 }
 
 /// Sends several buffers as far as they fit now, or `WouldBlock`.
@@ -78,4 +82,28 @@ pub(crate) fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Res
             Err(e) => return Err(e),
         }
     }
+}
+
+/// Lets a listener take `n` connections that begin with data.
+pub(crate) fn fast_open_listener(fd: BorrowedFd<'_>, n: u32) -> io::Result<()> {
+    set_tcp_option(fd, libc::TCP_FASTOPEN, i32::try_from(n).unwrap_or(i32::MAX))
+}
+
+/// Lets a stream that is not connected yet begin with data.
+pub(crate) fn fast_open_stream(fd: BorrowedFd<'_>) -> io::Result<()> {
+    set_tcp_option(fd, libc::TCP_FASTOPEN_CONNECT, 1)
+}
+
+fn set_tcp_option(fd: BorrowedFd<'_>, name: i32, value: i32) -> io::Result<()> {
+    // SAFETY: the value is valid for reads during the call, and as long as is said.
+    cvt(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            name,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
+        )
+    })
+    .map(drop)
 }

@@ -36,7 +36,7 @@ pub(crate) fn shared_below(n: usize) -> usize {
     let mut x = STATE.fetch_add(STEP, Ordering::Relaxed);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    (((x ^ (x >> 31)) >> 32) * n as u64 >> 32) as usize
+    ((((x ^ (x >> 31)) >> 32) * n as u64) >> 32) as usize
 }
 
 #[cfg(test)]

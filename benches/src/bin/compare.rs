@@ -24,6 +24,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 
 use clap::Parser;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use windlass_benches::process::CpuTime;
 use windlass_benches::runtimes::{Name, workers};
 
@@ -87,6 +88,10 @@ const LATENCY: &[(&str, &str)] = &[
     ("busy_p99_us", "us, busy, p99"),
 ];
 const MEMORY: &[(&str, &str)] = &[("bytes", "bytes/task")];
+const CLOSE: &[(&str, &str)] = &[
+    ("close_ns", "ns/task to end on close"),
+    ("bytes", "bytes/task"),
+];
 const SLEEP: &[(&str, &str)] = &[("p50_us", "us late, p50"), ("p99_us", "us late, p99")];
 
 const EXPERIMENTS: &[Experiment] = &[
@@ -103,6 +108,20 @@ const EXPERIMENTS: &[Experiment] = &[
     program("sleepers", &["micro", "sleepers"], "sleepers", MICRO),
     program("deadlines", &["micro", "deadlines"], "deadlines", MICRO),
     program(
+        "chan_unbuffered",
+        &["micro", "chan-unbuffered"],
+        "chan-unbuffered",
+        MICRO,
+    ),
+    program(
+        "chan_buffered",
+        &["micro", "chan-buffered"],
+        "chan-buffered",
+        MICRO,
+    ),
+    program("chan_pairs", &["micro", "chan-pairs"], "chan-pairs", MICRO),
+    program("chan_mpmc", &["micro", "chan-mpmc"], "chan-mpmc", MICRO),
+    program(
         "mutex_alone",
         &["micro", "mutex-alone"],
         "mutex-alone",
@@ -114,6 +133,8 @@ const EXPERIMENTS: &[Experiment] = &[
         "mutex-contended",
         MICRO,
     ),
+    program("stream_16k", &["micro", "stream-16k"], "stream-16k", MICRO),
+    program("stream_512", &["micro", "stream-512"], "stream-512", MICRO),
     program(
         "memory_parked",
         &["parked_memory", "parked"],
@@ -126,6 +147,7 @@ const EXPERIMENTS: &[Experiment] = &[
         "spawned-memory",
         MEMORY,
     ),
+    program("close_parked", &["close_parked"], "close-parked", CLOSE),
     program(
         "sleep_overshoot",
         &["sleep_overshoot"],
@@ -135,7 +157,9 @@ const EXPERIMENTS: &[Experiment] = &[
     program("latency_busy", &["latency_busy"], "latency-busy", LATENCY),
     server("echo_1", Some("echo_server"), "echo", false, 1),
     server("echo_64", Some("echo_server"), "echo", false, 64),
+    server("echo_1000", Some("echo_server"), "echo", false, 1000),
     server("http_64", Some("http_server"), "http-raw", true, 64),
+    server("http_1000", Some("http_server"), "http-raw", true, 1000),
     server("http_64_nethttp", None, "http", true, 64),
 ];
 
@@ -209,6 +233,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> io::Result<()> {
+    raise_descriptor_limit();
     let bench = Bench::new(args)?;
     let experiments: Vec<_> = EXPERIMENTS
         .iter()
@@ -508,6 +533,19 @@ fn build_go(programs: &Path) -> io::Result<bool> {
         Ok(true)
     } else {
         Err(io::Error::other("go build failed"))
+    }
+}
+
+/// A thousand connections need more descriptors than the usual soft limit; what is
+/// started inherits this one.
+fn raise_descriptor_limit() {
+    let limits = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limits.maximum,
+        ..limits
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        eprintln!("the limit on descriptors stays as it is: {error}");
     }
 }
 

@@ -10,8 +10,9 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use windlass_benches::process;
 use windlass_benches::runtimes::{self, Name};
+use windlass_benches::workloads::chan_ping_pong::{self, Shape};
 use windlass_benches::workloads::{
-    deadlines, mutex, ping_pong, skynet, sleepers, spawn_join, yields,
+    deadlines, mpmc, mutex, ping_pong, skynet, sleepers, spawn_join, stream, yields,
 };
 
 // The sizes are those of benches/go.
@@ -27,8 +28,20 @@ const MUTEX_TASKS: usize = 64;
 const MUTEX_ROUNDS: u64 = 20_000;
 const SLEEPERS: usize = 100_000;
 const SLEEPS: u64 = 5;
-const PAIRS: usize = 500;
+const DEADLINE_PAIRS: usize = 500;
 const ROUND_TRIPS_PER_PAIR: u64 = 400;
+const STREAM_16K_MESSAGES: u64 = 5_000;
+const STREAM_512_MESSAGES: u64 = 50_000;
+const CHAN_PAIRS: usize = 1_000;
+const CHAN_PAIR_ROUND_TRIPS: u64 = 200;
+const CHAN_MESSAGES: u64 = 100_000;
+
+const UNBUFFERED: Shape = Shape { cap: 0, pairs: 1 };
+const BUFFERED: Shape = Shape { cap: 1, pairs: 1 };
+const PAIRS: Shape = Shape {
+    cap: 0,
+    pairs: CHAN_PAIRS,
+};
 
 /// A workload is repeated for so long, at least.
 const DURATION: Duration = Duration::from_secs(1);
@@ -56,6 +69,14 @@ enum Workload {
     PingPong,
     /// Per leaf: a tree of tasks with 1,000,000 leaves.
     Skynet,
+    /// Per round trip of a number through two channels of capacity 0.
+    ChanUnbuffered,
+    /// As before, of capacity 1.
+    ChanBuffered,
+    /// Per round trip of 1,000 pairs, through channels of capacity 0.
+    ChanPairs,
+    /// Per message from 4 senders to 4 receivers, through a channel of capacity 128.
+    ChanMpmc,
     /// Per lock and unlock: nobody else at the lock.
     MutexAlone,
     /// Per lock and unlock: 64 tasks at one lock.
@@ -64,6 +85,12 @@ enum Workload {
     Sleepers,
     /// Per round trip of 500 pairs of tasks whose waits have deadlines.
     Deadlines,
+    /// Per message: 16 KiB, streamed over each of 4 connections.
+    #[value(name = "stream-16k")]
+    Stream16k,
+    /// Per message: 512 bytes, streamed over each of 4 connections.
+    #[value(name = "stream-512")]
+    Stream512,
 }
 
 impl Workload {
@@ -75,10 +102,27 @@ impl Workload {
             Workload::SpawnBatch => (SPAWN_BATCHES, SPAWN_BATCHES * SPAWN_BATCH as u64),
             Workload::PingPong => (ROUND_TRIPS, ROUND_TRIPS),
             Workload::Skynet => (LEAVES, LEAVES),
+            Workload::ChanUnbuffered | Workload::ChanBuffered => (ROUND_TRIPS, ROUND_TRIPS),
+            Workload::ChanPairs => (
+                CHAN_PAIR_ROUND_TRIPS,
+                CHAN_PAIR_ROUND_TRIPS * CHAN_PAIRS as u64,
+            ),
+            Workload::ChanMpmc => (CHAN_MESSAGES, CHAN_MESSAGES * mpmc::SIDE),
             Workload::MutexAlone => (MUTEX_ALONE, MUTEX_ALONE),
             Workload::MutexContended => (MUTEX_ROUNDS, MUTEX_ROUNDS * MUTEX_TASKS as u64),
             Workload::Sleepers => (SLEEPS, SLEEPS * SLEEPERS as u64),
-            Workload::Deadlines => (ROUND_TRIPS_PER_PAIR, ROUND_TRIPS_PER_PAIR * PAIRS as u64),
+            Workload::Deadlines => (
+                ROUND_TRIPS_PER_PAIR,
+                ROUND_TRIPS_PER_PAIR * DEADLINE_PAIRS as u64,
+            ),
+            Workload::Stream16k => (
+                STREAM_16K_MESSAGES,
+                STREAM_16K_MESSAGES * stream::CONNECTIONS as u64,
+            ),
+            Workload::Stream512 => (
+                STREAM_512_MESSAGES,
+                STREAM_512_MESSAGES * stream::CONNECTIONS as u64,
+            ),
         }
     }
 
@@ -101,10 +145,16 @@ impl Workload {
                     Workload::SpawnBatch => spawn_join::windlass(&windlass, SPAWN_BATCH, n),
                     Workload::PingPong => ping_pong::windlass(&windlass, n),
                     Workload::Skynet => skynet::windlass(&windlass, n),
+                    Workload::ChanUnbuffered => chan_ping_pong::windlass(&windlass, UNBUFFERED, n),
+                    Workload::ChanBuffered => chan_ping_pong::windlass(&windlass, BUFFERED, n),
+                    Workload::ChanPairs => chan_ping_pong::windlass(&windlass, PAIRS, n),
+                    Workload::ChanMpmc => mpmc::windlass(&windlass, n),
                     Workload::MutexAlone => mutex::windlass_alone(&windlass, n),
                     Workload::MutexContended => mutex::windlass(&windlass, MUTEX_TASKS, n),
                     Workload::Sleepers => sleepers::windlass(&windlass, SLEEPERS, n),
-                    Workload::Deadlines => deadlines::windlass(&windlass, PAIRS, n),
+                    Workload::Deadlines => deadlines::windlass(&windlass, DEADLINE_PAIRS, n),
+                    Workload::Stream16k => stream::windlass(&windlass, 16 << 10, n),
+                    Workload::Stream512 => stream::windlass(&windlass, 512, n),
                 })
             }
             Name::Tokio => {
@@ -115,10 +165,16 @@ impl Workload {
                     Workload::SpawnBatch => spawn_join::tokio(&tokio, SPAWN_BATCH, n),
                     Workload::PingPong => ping_pong::tokio(&tokio, n),
                     Workload::Skynet => skynet::tokio(&tokio, n),
+                    Workload::ChanUnbuffered => chan_ping_pong::tokio(&tokio, UNBUFFERED, n),
+                    Workload::ChanBuffered => chan_ping_pong::tokio(&tokio, BUFFERED, n),
+                    Workload::ChanPairs => chan_ping_pong::tokio(&tokio, PAIRS, n),
+                    Workload::ChanMpmc => mpmc::tokio(&tokio, n),
                     Workload::MutexAlone => mutex::tokio_alone(&tokio, n),
                     Workload::MutexContended => mutex::tokio(&tokio, MUTEX_TASKS, n),
                     Workload::Sleepers => sleepers::tokio(&tokio, SLEEPERS, n),
-                    Workload::Deadlines => deadlines::tokio(&tokio, PAIRS, n),
+                    Workload::Deadlines => deadlines::tokio(&tokio, DEADLINE_PAIRS, n),
+                    Workload::Stream16k => stream::tokio(&tokio, 16 << 10, n),
+                    Workload::Stream512 => stream::tokio(&tokio, 512, n),
                 })
             }
             Name::May => {
@@ -129,10 +185,16 @@ impl Workload {
                     Workload::SpawnBatch => spawn_join::may(&may, SPAWN_BATCH, n),
                     Workload::PingPong => ping_pong::may(&may, n),
                     Workload::Skynet => skynet::may(&may, n),
+                    Workload::ChanUnbuffered => chan_ping_pong::may(&may, UNBUFFERED, n),
+                    Workload::ChanBuffered => chan_ping_pong::may(&may, BUFFERED, n),
+                    Workload::ChanPairs => chan_ping_pong::may(&may, PAIRS, n),
+                    Workload::ChanMpmc => mpmc::may(&may, n),
                     Workload::MutexAlone => mutex::may_alone(&may, n),
                     Workload::MutexContended => mutex::may(&may, MUTEX_TASKS, n),
                     Workload::Sleepers => sleepers::may(&may, SLEEPERS, n),
-                    Workload::Deadlines => deadlines::may(&may, PAIRS, n),
+                    Workload::Deadlines => deadlines::may(&may, DEADLINE_PAIRS, n),
+                    Workload::Stream16k => stream::may(&may, 16 << 10, n),
+                    Workload::Stream512 => stream::may(&may, 512, n),
                 })
             }
         }

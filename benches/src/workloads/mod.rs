@@ -4,13 +4,16 @@
 //! gives back how long that took, setting up left out. One that fails panics.
 #![expect(clippy::missing_panics_doc, reason = "they all may, as said above")]
 
+pub mod chan_ping_pong;
 pub mod deadlines;
 pub mod echo;
+pub mod mpmc;
 pub mod mutex;
 pub mod ping_pong;
 pub mod skynet;
 pub mod sleepers;
 pub mod spawn_join;
+pub mod stream;
 pub mod yields;
 
 #[cfg(test)]

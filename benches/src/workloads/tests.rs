@@ -18,6 +18,9 @@ fn windlass() {
     sleepers::windlass(&runtime, 10, 2);
     deadlines::windlass(&runtime, 3, 10);
     echo::windlass(&runtime, 4, 10);
+    stream::windlass(&runtime, 20_000, 10);
+    chan_ping_pong::windlass(&runtime, chan_ping_pong::Shape { cap: 0, pairs: 3 }, 100);
+    mpmc::windlass(&runtime, 1_000);
 }
 
 #[test]
@@ -32,6 +35,9 @@ fn tokio() {
     sleepers::tokio(&runtime, 10, 2);
     deadlines::tokio(&runtime, 3, 10);
     echo::tokio(&runtime, 4, 10);
+    stream::tokio(&runtime, 20_000, 10);
+    chan_ping_pong::tokio(&runtime, chan_ping_pong::Shape { cap: 0, pairs: 3 }, 100);
+    mpmc::tokio(&runtime, 1_000);
 }
 
 #[test]
@@ -46,4 +52,12 @@ fn may() {
     sleepers::may(&runtime, 10, 2);
     deadlines::may(&runtime, 3, 10);
     echo::may(&runtime, 4, 10);
+    stream::may(&runtime, 20_000, 10);
+    chan_ping_pong::may(&runtime, chan_ping_pong::Shape { cap: 0, pairs: 3 }, 100);
+    mpmc::may(&runtime, 1_000);
+}
+
+#[test]
+fn crossbeam() {
+    mpmc::crossbeam(1_000);
 }

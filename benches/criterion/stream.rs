@@ -1,0 +1,36 @@
+//! What does it cost to move much data over TCP?
+//!
+//! - messages: 16 KiB and 512 bytes over loopback, sent without waiting for answers and
+//!   received one by one
+//! - connections: 4, with senders and receivers in one runtime
+//! - one iteration: a message on every connection; throughput is of bytes
+
+use criterion::{Criterion, Throughput};
+use windlass_benches::runtimes;
+use windlass_benches::workloads::stream;
+
+const MESSAGE_BYTES: [usize; 2] = [16 << 10, 512];
+
+fn main() {
+    let workers = runtimes::workers();
+    let windlass = runtimes::windlass(workers);
+    let tokio = runtimes::tokio(workers);
+    let may = runtimes::may(workers);
+
+    let mut criterion = Criterion::default().configure_from_args();
+    for bytes in MESSAGE_BYTES {
+        let mut group = criterion.benchmark_group(format!("stream/{bytes}"));
+        group.throughput(Throughput::Bytes((bytes * stream::CONNECTIONS) as u64));
+        group.bench_function("windlass", |b| {
+            b.iter_custom(|messages| stream::windlass(&windlass, bytes, messages));
+        });
+        group.bench_function("tokio", |b| {
+            b.iter_custom(|messages| stream::tokio(&tokio, bytes, messages));
+        });
+        group.bench_function("may", |b| {
+            b.iter_custom(|messages| stream::may(&may, bytes, messages));
+        });
+        group.finish();
+    }
+    criterion.final_summary();
+}

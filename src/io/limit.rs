@@ -1,0 +1,233 @@
+//! `Limit`: an absolute deadline that may be moved while goroutines wait under it.
+//!
+//! A goroutine arms a timer for the deadline when it begins to wait. Whoever brings
+//! the deadline forward must reach those that wait already: it ends their waits at the
+//! new time, and they look again. (Putting it off needs nothing: their timers end their
+//! waits, they look, and wait on.)
+//!
+//! | goroutine                            | whoever moves the deadline             |
+//! |--------------------------------------|----------------------------------------|
+//! | 1. enter: name itself as waiting     | 1. deadline = new                      |
+//! | 2. status = Waiting(n)               | 2. read who waits                      |
+//! | 3. read the deadline, arm a timer    | 3. status Waiting(n)? and still named? |
+//! |    for n                             |    then arm a timer for n              |
+//!
+//! Sequential consistency: a mover that does not find the name, or finds another status,
+//! came before the goroutine's 3, which reads the new deadline. The second look at the
+//! name makes sure that n is a wait under this limit: a goroutine that has left it has
+//! left every wait that was seen before.
+#![allow(unsafe_code)]
+
+use std::ptr::{self, NonNull};
+
+use crate::g::header::Header;
+use crate::g::status::{Reason, Status, WaitId};
+use crate::lock::{Lock, Rank};
+use crate::loom::{AtomicPtr, AtomicU64, Ordering, after_seq_cst};
+use crate::sys::clock::NEVER;
+
+/// Something that has a goroutine's status.
+pub(crate) trait HasStatus {
+    fn status(&self) -> &Status;
+}
+
+impl HasStatus for Header {
+    fn status(&self) -> &Status {
+        &self.status
+    }
+}
+
+/// A waiting goroutine, by address.
+struct Name<W>(NonNull<W>);
+
+impl<W> Clone for Name<W> {
+    fn clone(&self) -> Name<W> {
+        Name(self.0)
+    }
+}
+
+impl<W> PartialEq for Name<W> {
+    fn eq(&self, other: &Name<W>) -> bool {
+        self.0 == other.0
+    }
+}
+
+// SAFETY: headers of goroutines are type-stable and shared by all threads.
+unsafe impl<W> Send for Name<W> {}
+
+/// A deadline, and who waits under it.
+pub(crate) struct Limit<W = Header> {
+    /// `NEVER` for none. Ordering: sequentially consistent, as the table says.
+    at_ns: AtomicU64,
+    /// One that waits: most often there are no others. Ordering: as `at_ns`; taking the
+    /// name out releases, so that whoever sees a later wait of the goroutine sees it out.
+    first: AtomicPtr<W>,
+    others: Lock<Vec<Name<W>>>,
+}
+
+impl<W> std::fmt::Debug for Limit<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Limit")
+            .field("at_ns", &self.at_ns)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<W: HasStatus> Limit<W> {
+    pub(crate) fn new() -> Limit<W> {
+        Limit {
+            at_ns: AtomicU64::new(NEVER),
+            first: AtomicPtr::new(ptr::null_mut()),
+            others: Lock::new(Rank::Waiters, Vec::new()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn ns(&self) -> u64 {
+        self.at_ns.load(Ordering::SeqCst)
+    }
+
+    /// Names a goroutine as waiting, until what this gives is dropped.
+    ///
+    /// # Safety
+    ///
+    /// `who` is the calling goroutine, in a slot that stays memory for ever.
+    #[inline]
+    pub(crate) unsafe fn enter(&self, who: NonNull<W>) -> Waiting<'_, W> {
+        let took = self.first.compare_exchange(
+            ptr::null_mut(),
+            who.as_ptr(),
+            Ordering::SeqCst,
+            Ordering::Relaxed,
+        );
+        if took.is_err() {
+            self.others.lock().push(Name(who));
+        }
+        after_seq_cst();
+        Waiting { limit: self, who }
+    }
+
+    #[cold]
+    fn leave_others(&self, who: NonNull<W>) {
+        let mut others = self.others.lock();
+        if let Some(at) = others.iter().position(|name| name.0 == who) {
+            others.swap_remove(at);
+        }
+    }
+
+    /// Sets the deadline. Gives every wait that must end at the new time to `end`: none,
+    /// if the deadline is put off.
+    pub(crate) fn set(&self, at_ns: u64, mut end: impl FnMut(NonNull<W>, WaitId)) {
+        let before_ns = self.at_ns.swap(at_ns, Ordering::SeqCst);
+        if at_ns >= before_ns {
+            return;
+        }
+        after_seq_cst();
+        if let Some(who) = NonNull::new(self.first.load(Ordering::SeqCst))
+            && let Some(wait) = self.wait_of(who)
+            && self.first.load(Ordering::SeqCst) == who.as_ptr()
+        {
+            end(who, wait);
+        }
+        // Copied: `end` may switch stacks.
+        let others = self.others.lock().clone();
+        for name in others {
+            if let Some(wait) = self.wait_of(name.0)
+                && self.others.lock().contains(&name)
+            {
+                end(name.0, wait);
+            }
+        }
+    }
+
+    fn wait_of(&self, who: NonNull<W>) -> Option<WaitId> {
+        // SAFETY: by the contract of `enter` the slot stays.
+        let status = unsafe { who.as_ref() }.status().load();
+        (status.reason() == Reason::Io)
+            .then(|| Status::wait_of(status))
+            .flatten()
+    }
+}
+
+/// A goroutine is named as waiting.
+#[derive(Debug)]
+pub(crate) struct Waiting<'a, W: HasStatus = Header> {
+    limit: &'a Limit<W>,
+    who: NonNull<W>,
+}
+
+impl<W: HasStatus> Drop for Waiting<'_, W> {
+    #[inline]
+    fn drop(&mut self) {
+        let first = &self.limit.first;
+        if first.load(Ordering::Relaxed) == self.who.as_ptr() {
+            first.store(ptr::null_mut(), Ordering::Release);
+        } else {
+            self.limit.leave_others(self.who);
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+#[path = "limit_loom_tests.rs"]
+mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::g::header::GRef;
+    use crate::g::slab;
+
+    fn running_g() -> GRef {
+        let mut g = None;
+        slab::take(0, false, 0, 1, |slot| g = Some(slot));
+        let g = g.unwrap();
+        g.status.set_new();
+        g.status.set_runnable();
+        g.status.set_running();
+        g
+    }
+
+    fn ended_by(limit: &Limit, at_ns: u64) -> Vec<(NonNull<Header>, WaitId)> {
+        let mut ended = Vec::new();
+        limit.set(at_ns, |who, wait| ended.push((who, wait)));
+        ended
+    }
+
+    #[test]
+    fn everyone_who_waits_is_ended_when_the_deadline_comes_forward() {
+        let limit = Limit::new();
+        let gs: Vec<_> = (0..4).map(|_| running_g()).collect();
+        let names: Vec<_> = gs.iter().map(|g| NonNull::from(&**g)).collect();
+        // SAFETY: slots stay memory for ever.
+        let mut waiting: Vec<_> = names
+            .iter()
+            .map(|&name| unsafe { limit.enter(name) })
+            .collect();
+        // The first and the third wait for an operation, the second for something else.
+        let first = gs[0].status.set_waiting(Reason::Io);
+        let _ = gs[1].status.set_waiting(Reason::Sleep);
+        let third = gs[2].status.set_waiting(Reason::Io);
+        assert_eq!(
+            ended_by(&limit, 100),
+            [(names[0], first), (names[2], third)]
+        );
+        assert_eq!(limit.ns(), 100);
+        // Put off, or set as it was: their timers suffice.
+        assert_eq!(ended_by(&limit, 200), []);
+        assert_eq!(ended_by(&limit, 200), []);
+        assert_eq!(ended_by(&limit, NEVER), []);
+        // The last one begins to wait.
+        let fourth = gs[3].status.set_waiting(Reason::Io);
+        drop(waiting.drain(..3));
+        assert_eq!(ended_by(&limit, 50), [(names[3], fourth)]);
+        waiting.clear();
+        assert_eq!(ended_by(&limit, 0), []);
+        // The first place is free again.
+        // SAFETY: as above.
+        let again = unsafe { limit.enter(names[2]) };
+        assert_eq!(limit.first.load(Ordering::SeqCst), names[2].as_ptr());
+        drop(again);
+        assert!(limit.others.lock().is_empty());
+    }
+}

@@ -1,0 +1,56 @@
+//! A deadline brought forward under every interleaving with a goroutine that begins
+//! to wait: the goroutine arms its timer for the new time, or the mover ends its wait.
+
+use std::ptr::NonNull;
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::thread;
+
+use super::*;
+
+struct Sleeper(Status);
+
+impl HasStatus for Sleeper {
+    fn status(&self) -> &Status {
+        &self.0
+    }
+}
+
+#[test]
+fn loom_a_moved_deadline_reaches_the_wait() {
+    loom::model(|| {
+        let status = Status::new();
+        status.set_new();
+        status.set_runnable();
+        status.set_running();
+        let shared = Arc::new((
+            Limit::<Sleeper>::new(),
+            Sleeper(status),
+            AtomicBool::new(false),
+        ));
+        let mover = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (limit, _, ended) = &*shared;
+                limit.set(7, |who, wait| {
+                    // SAFETY: the sleeper lives in the shared allocation.
+                    let status = &unsafe { who.as_ref() }.0;
+                    assert!(status.wake(wait), "only the mover ends this wait");
+                    ended.store(true, Ordering::SeqCst);
+                });
+            })
+        };
+        let (limit, sleeper, ended) = &*shared;
+        // SAFETY: the sleeper outlives the guard.
+        let waiting = unsafe { limit.enter(NonNull::from(sleeper)) };
+        let _wait = sleeper.0.set_waiting(Reason::Io);
+        let armed_for = limit.ns();
+        mover.join().unwrap();
+        assert!(
+            armed_for == 7 || ended.load(Ordering::SeqCst),
+            "the goroutine sleeps past its deadline"
+        );
+        drop(waiting);
+    });
+}

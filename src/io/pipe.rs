@@ -1,0 +1,194 @@
+//! Pipes whose ends park.
+
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::process::Stdio;
+
+use super::bytes;
+
+/// Makes a pipe, both ends close-on-exec. See [`std::io::pipe`].
+///
+/// # Blocking
+///
+/// Never.
+///
+/// # Errors
+///
+/// The kernel's, when descriptors are short.
+///
+/// # Examples
+///
+/// ```
+/// use windlass::io::{self, Read, Write};
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+/// rt.run(|| {
+///     let (mut reader, mut writer) = io::pipe()?;
+///     windlass::spawn(move || writer.write_all(b"through the pipe"));
+///     let mut text = String::new();
+///     reader.read_to_string(&mut text)?;
+///     assert_eq!(text, "through the pipe");
+///     Ok::<(), io::Error>(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
+    let (reader, writer) = io::pipe()?;
+    Ok((reader.into(), writer.into()))
+}
+
+/// The end of a pipe to read from. See [`std::io::PipeReader`].
+///
+/// # Blocking
+///
+/// Reading parks the goroutine until there is something or all writers are gone; it
+/// blocks a plain thread.
+pub struct PipeReader(OwnedFd);
+
+/// The end of a pipe to write to. See [`std::io::PipeWriter`].
+///
+/// # Blocking
+///
+/// Writing parks the goroutine until there is room; it blocks a plain thread.
+pub struct PipeWriter(OwnedFd);
+
+impl PipeReader {
+    /// Another handle to the same end.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, when no descriptor is left.
+    pub fn try_clone(&self) -> io::Result<PipeReader> {
+        self.0.try_clone().map(PipeReader)
+    }
+}
+
+impl PipeWriter {
+    /// Another handle to the same end.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, when no descriptor is left.
+    pub fn try_clone(&self) -> io::Result<PipeWriter> {
+        self.0.try_clone().map(PipeWriter)
+    }
+}
+
+impl Read for &PipeReader {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        bytes::read(self.as_fd(), buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        bytes::read_vectored(self.as_fd(), bufs)
+    }
+}
+
+impl Read for PipeReader {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self).read_vectored(bufs)
+    }
+}
+
+impl Write for &PipeWriter {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        bytes::write(self.as_fd(), buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        bytes::write_vectored(self.as_fd(), bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Write for PipeWriter {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        (&*self).write(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What both ends have.
+macro_rules! end {
+    ($type:ident) => {
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_tuple(stringify!($type)).field(&self.0).finish()
+            }
+        }
+
+        impl AsFd for $type {
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                self.0.as_fd()
+            }
+        }
+
+        impl AsRawFd for $type {
+            fn as_raw_fd(&self) -> RawFd {
+                self.0.as_raw_fd()
+            }
+        }
+
+        impl IntoRawFd for $type {
+            fn into_raw_fd(self) -> RawFd {
+                self.0.into_raw_fd()
+            }
+        }
+
+        #[allow(unsafe_code)]
+        impl FromRawFd for $type {
+            unsafe fn from_raw_fd(fd: RawFd) -> $type {
+                // SAFETY: by the caller's contract the descriptor is open and its own.
+                $type(unsafe { OwnedFd::from_raw_fd(fd) })
+            }
+        }
+
+        impl From<OwnedFd> for $type {
+            fn from(fd: OwnedFd) -> $type {
+                $type(fd)
+            }
+        }
+
+        impl From<$type> for OwnedFd {
+            fn from(end: $type) -> OwnedFd {
+                end.0
+            }
+        }
+
+        impl From<io::$type> for $type {
+            fn from(end: io::$type) -> $type {
+                $type(end.into())
+            }
+        }
+
+        impl From<$type> for io::$type {
+            fn from(end: $type) -> io::$type {
+                end.0.into()
+            }
+        }
+
+        impl From<$type> for Stdio {
+            fn from(end: $type) -> Stdio {
+                end.0.into()
+            }
+        }
+    };
+}
+
+end!(PipeReader);
+end!(PipeWriter);

@@ -1,0 +1,350 @@
+//! Receiving and sending.
+//!
+//! **Receiving.** The last completion says whether more was in the socket
+//! (`SOCK_NONEMPTY`). If so, try inline first; else queue a receive that polls
+//! first: an attempt that finds nothing costs a quarter more than it could save.
+//!
+//! **Sending.** Inline first while the P has few operations in flight: a socket buffer
+//! has room nearly always, and the peer hears at once. A P with many is a busy server:
+//! there the ring makes one batch of what its goroutines have to send, which saves
+//! system calls and wakes (docs/BENCHMARKS.md).
+#![allow(unsafe_code)]
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use socket2::{SockAddr, SockAddrStorage};
+
+use super::fd::{Direction, Fd, is_would_block, retry};
+use super::op::{self, Deadline};
+use crate::g::header::GRef;
+use crate::netpoll::sqe::Request;
+use crate::sched::park::{self, Caller};
+use crate::sys::socket;
+
+/// The most that one receive or send moves: the kernel's own limit.
+pub(crate) const MAX_LEN: usize = 0x7fff_f000;
+
+/// Buffers that the kernel takes in one call; the rest is left for the next.
+pub(crate) const MAX_BUFFERS: usize = 1024;
+
+/// What is received stays in the socket.
+pub(crate) const PEEK: i32 = libc::MSG_PEEK;
+
+/// Operations in flight from which a P's sends are batched.
+const BATCHES_FROM: u32 = 16;
+
+/// Descriptors that one message may carry: `SCM_MAX_FD`.
+pub(crate) const MAX_FDS: usize = 253;
+
+impl Fd {
+    /// Reads from a stream: an empty buffer gives 0 at once.
+    #[inline]
+    pub(crate) fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        self.recv(buf, 0)
+    }
+
+    /// Receives, also an empty packet; with `MSG_PEEK` what is received stays.
+    pub(crate) fn recv(&self, buf: &mut [u8], flags: i32) -> io::Result<usize> {
+        let len = buf.len().min(MAX_LEN);
+        let ptr = buf.as_mut_ptr();
+        let now = || retry(|| socket::recv_now(self.as_fd(), ptr, len, flags));
+        if self.is_nonblocking() {
+            return now();
+        }
+        let deadline = self.deadline(Direction::Read)?;
+        match park::caller() {
+            Caller::Thread => self.on_thread(libc::POLLIN, deadline, now),
+            Caller::Goroutine(g) => {
+                if let Some(r) = self.recv_inline(len, now) {
+                    return r;
+                }
+                let request = Request::Recv {
+                    fd: self.as_fd().as_raw_fd(),
+                    buf: ptr,
+                    len: len as u32,
+                    flags,
+                };
+                // SAFETY: the buffer is borrowed by the caller until this returns.
+                unsafe { self.recv_parked(g, request, deadline) }
+            }
+        }
+    }
+
+    /// An attempt, if the socket had more the last time. `None` if nothing was there.
+    fn recv_inline(
+        &self,
+        len: usize,
+        now: impl Fn() -> io::Result<usize>,
+    ) -> Option<io::Result<usize>> {
+        if !self.maybe_readable() {
+            return None;
+        }
+        let r = now();
+        // A short read empties the socket; a full one leaves the hint.
+        if r.as_ref().map_or(true, |&n| n < len) {
+            self.set_maybe_readable(false);
+        }
+        (!is_would_block(&r)).then_some(r)
+    }
+
+    /// # Safety
+    ///
+    /// As [`op::run`].
+    unsafe fn recv_parked(
+        &self,
+        g: GRef,
+        request: Request,
+        deadline: Deadline<'_>,
+    ) -> io::Result<usize> {
+        // SAFETY: by this function's contract.
+        let done = unsafe { op::run_until(g, request, deadline) }?;
+        if io_uring::cqueue::sock_nonempty(done.flags) {
+            self.set_maybe_readable(true);
+        }
+        Ok(done.n)
+    }
+
+    /// Reads from a stream into several buffers.
+    pub(crate) fn read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match bufs.iter_mut().filter(|b| !b.is_empty()).count() {
+            0 => return Ok(0),
+            1 => {
+                let one = bufs.iter_mut().find(|b| !b.is_empty());
+                return one.map_or(Ok(0), |b| self.recv(b, 0));
+            }
+            _ => {}
+        }
+        let mut msg = header(bufs.as_mut_ptr().cast(), bufs.len());
+        // SAFETY: the buffers are borrowed by the caller until this returns.
+        unsafe { self.recv_msg(&raw mut msg, 0) }
+    }
+
+    /// Receives into a message.
+    ///
+    /// # Safety
+    ///
+    /// The message and what it names stay valid until this returns.
+    unsafe fn recv_msg(&self, msg: *mut libc::msghdr, flags: i32) -> io::Result<usize> {
+        let now = || retry(|| socket::recvmsg_now(self.as_fd(), msg, flags));
+        if self.is_nonblocking() {
+            return now();
+        }
+        let deadline = self.deadline(Direction::Read)?;
+        match park::caller() {
+            Caller::Thread => self.on_thread(libc::POLLIN, deadline, now),
+            Caller::Goroutine(g) => {
+                let request = Request::RecvMsg {
+                    fd: self.as_fd().as_raw_fd(),
+                    msg,
+                    flags,
+                };
+                // SAFETY: by this function's contract.
+                unsafe { self.recv_parked(g, request, deadline) }
+            }
+        }
+    }
+
+    /// Receives a packet, also an empty one, and the address of its sender.
+    pub(crate) fn recv_from(&self, buf: &mut [u8], flags: i32) -> io::Result<(usize, SockAddr)> {
+        let mut storage = SockAddrStorage::zeroed();
+        let mut iov = libc::iovec {
+            iov_base: buf.as_mut_ptr().cast(),
+            iov_len: buf.len().min(MAX_LEN),
+        };
+        let mut msg = header(&raw mut iov, 1);
+        msg.msg_name = (&raw mut storage).cast();
+        msg.msg_namelen = storage.size_of();
+        // SAFETY: the header and the address are on this frame, the buffer is the caller's.
+        let n = unsafe { self.recv_msg(&raw mut msg, flags) }?;
+        // SAFETY: the kernel wrote an address of this length, or left zeros.
+        Ok((n, unsafe { SockAddr::new(storage, msg.msg_namelen) }))
+    }
+
+    /// Writes to a stream as much as fits, at least a byte; an empty buffer gives 0.
+    #[inline]
+    pub(crate) fn write(&self, buf: &[u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        self.send(buf)
+    }
+
+    /// Sends, also an empty packet.
+    pub(crate) fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        let buf = &buf[..buf.len().min(MAX_LEN)];
+        let now = || retry(|| socket::send_now(self.as_fd(), buf));
+        let request = || Request::Send {
+            fd: self.as_fd().as_raw_fd(),
+            buf: buf.as_ptr(),
+            len: buf.len() as u32,
+        };
+        // SAFETY: the buffer is borrowed by the caller until this returns.
+        unsafe { self.send_request(now, request) }
+    }
+
+    /// Sends inline or by a request.
+    ///
+    /// # Safety
+    ///
+    /// As [`op::run`], for what `request` gives.
+    #[inline(always)]
+    unsafe fn send_request(
+        &self,
+        now: impl Fn() -> io::Result<usize>,
+        request: impl FnOnce() -> Request,
+    ) -> io::Result<usize> {
+        if self.is_nonblocking() {
+            return now();
+        }
+        let deadline = self.deadline(Direction::Write)?;
+        if op::inflight_here() < BATCHES_FROM {
+            let first = now();
+            if !is_would_block(&first) {
+                return first;
+            }
+        }
+        match park::caller() {
+            Caller::Thread => self.on_thread(libc::POLLOUT, deadline, now),
+            Caller::Goroutine(g) => {
+                // SAFETY: by this function's contract.
+                unsafe { op::run_until(g, request(), deadline) }.map(|done| done.n)
+            }
+        }
+    }
+
+    /// Writes to a stream from several buffers.
+    pub(crate) fn write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        if bufs.iter().all(|b| b.is_empty()) {
+            return Ok(0);
+        }
+        let msg = header(bufs.as_ptr().cast_mut().cast(), bufs.len());
+        // SAFETY: the buffers are borrowed by the caller until this returns.
+        unsafe { self.send_msg(&raw const msg) }
+    }
+
+    /// Sends a message.
+    ///
+    /// # Safety
+    ///
+    /// The message and what it names stay valid until this returns.
+    unsafe fn send_msg(&self, msg: *const libc::msghdr) -> io::Result<usize> {
+        let now = || retry(|| socket::sendmsg_now(self.as_fd(), msg));
+        let request = || Request::SendMsg {
+            fd: self.as_fd().as_raw_fd(),
+            msg,
+        };
+        // SAFETY: by this function's contract.
+        unsafe { self.send_request(now, request) }
+    }
+
+    /// Sends a packet, also an empty one, to an address.
+    pub(crate) fn send_to(&self, buf: &[u8], addr: &SockAddr) -> io::Result<usize> {
+        let mut iov = libc::iovec {
+            iov_base: buf.as_ptr().cast_mut().cast(),
+            iov_len: buf.len().min(MAX_LEN),
+        };
+        let mut msg = header(&raw mut iov, 1);
+        msg.msg_name = addr.as_ptr().cast_mut().cast();
+        msg.msg_namelen = addr.len();
+        // SAFETY: the header is on this frame, buffer and address are the caller's.
+        unsafe { self.send_msg(&raw const msg) }
+    }
+
+    /// Sends bytes and with them descriptors, of which there is at least one and at most
+    /// [`MAX_FDS`].
+    pub(crate) fn send_fds(&self, buf: &[u8], fds: &[i32]) -> io::Result<usize> {
+        let mut control = Control::new();
+        let mut iov = libc::iovec {
+            iov_base: buf.as_ptr().cast_mut().cast(),
+            iov_len: buf.len().min(MAX_LEN),
+        };
+        let mut msg = header(&raw mut iov, 1);
+        let bytes = size_of_val(fds) as u32;
+        msg.msg_control = control.0.as_mut_ptr().cast();
+        // SAFETY: takes and gives plain numbers; `Control` has room for MAX_FDS.
+        msg.msg_controllen = unsafe { libc::CMSG_SPACE(bytes) } as usize;
+        // SAFETY: the buffer has room for one header and the descriptors, and is aligned for both.
+        unsafe {
+            let head = libc::CMSG_FIRSTHDR(&raw const msg);
+            (*head).cmsg_level = libc::SOL_SOCKET;
+            (*head).cmsg_type = libc::SCM_RIGHTS;
+            (*head).cmsg_len = libc::CMSG_LEN(bytes) as usize;
+            let data = libc::CMSG_DATA(head);
+            std::ptr::copy_nonoverlapping(fds.as_ptr().cast(), data, bytes as usize);
+        }
+        // SAFETY: all parts are on this frame or the caller's.
+        unsafe { self.send_msg(&raw const msg) }
+    }
+
+    /// Receives bytes and the descriptors that came with them, close-on-exec. If some
+    /// were lost on the way the others are closed, and that is an error.
+    pub(crate) fn recv_fds(&self, buf: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+        let mut control = Control::new();
+        let mut iov = libc::iovec {
+            iov_base: buf.as_mut_ptr().cast(),
+            iov_len: buf.len().min(MAX_LEN),
+        };
+        let mut msg = header(&raw mut iov, 1);
+        msg.msg_control = control.0.as_mut_ptr().cast();
+        msg.msg_controllen = size_of_val(&control.0);
+        // SAFETY: all parts are on this frame or the caller's.
+        let n = unsafe { self.recv_msg(&raw mut msg, libc::MSG_CMSG_CLOEXEC) }?;
+        // SAFETY: the kernel has just filled the header and its control part in.
+        let fds = unsafe { received_fds(&msg) };
+        if msg.msg_flags & libc::MSG_CTRUNC != 0 {
+            drop(fds);
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "descriptors sent with a message were lost: too many of them, or none left here",
+            ));
+        }
+        Ok((n, fds))
+    }
+}
+
+/// Room for the largest message of descriptors, aligned for its header.
+struct Control([u64; CONTROL_WORDS]);
+
+/// `CMSG_SPACE` of [`MAX_FDS`] descriptors and some other small part, in words.
+const CONTROL_WORDS: usize = (16 + 4 * MAX_FDS).div_ceil(8) + 8;
+
+impl Control {
+    fn new() -> Control {
+        Control([0; CONTROL_WORDS])
+    }
+}
+
+/// # Safety
+///
+/// `msg` was filled in by a receive that has just succeeded, and nobody else takes its
+/// descriptors.
+unsafe fn received_fds(msg: &libc::msghdr) -> Vec<OwnedFd> {
+    let mut fds = Vec::new();
+    // SAFETY: the kernel writes whole headers, each with as much data as it says.
+    unsafe {
+        let mut head = libc::CMSG_FIRSTHDR(msg);
+        while !head.is_null() {
+            if (*head).cmsg_level == libc::SOL_SOCKET && (*head).cmsg_type == libc::SCM_RIGHTS {
+                let bytes = (*head).cmsg_len - libc::CMSG_LEN(0) as usize;
+                let data = libc::CMSG_DATA(head).cast::<i32>();
+                for i in 0..bytes / size_of::<i32>() {
+                    fds.push(OwnedFd::from_raw_fd(data.add(i).read_unaligned()));
+                }
+            }
+            head = libc::CMSG_NXTHDR(msg, head);
+        }
+    }
+    fds
+}
+
+fn header(iov: *mut libc::iovec, len: usize) -> libc::msghdr {
+    // SAFETY: all-zero is a valid msghdr.
+    let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
+    msg.msg_iov = iov;
+    msg.msg_iovlen = len.min(MAX_BUFFERS);
+    msg
+}

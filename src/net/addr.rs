@@ -1,0 +1,144 @@
+//! Addresses: from names, and to and from the kernel's form.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::SocketAddr as UnixAddr;
+use std::path::Path;
+
+use socket2::SockAddr;
+
+use crate::task;
+
+/// Resolves an address. A name is looked up in a blocking section.
+fn resolve<A: ToSocketAddrs>(addr: &A) -> io::Result<A::Iter> {
+    if is_literal(addr) {
+        addr.to_socket_addrs()
+    } else {
+        task::blocking(|| addr.to_socket_addrs())
+    }
+}
+
+/// Whether the address is one of `std`'s types and surely no name to look up.
+fn is_literal<A>(addr: &A) -> bool {
+    fn as_type<A, T>(addr: &A) -> Option<&T> {
+        // SAFETY: the types are the same but for lifetimes, and what is made from `addr` is used
+        // up in the function around.
+        (typeid::of::<A>() == typeid::of::<T>())
+            .then(|| unsafe { &*std::ptr::from_ref(addr).cast::<T>() })
+    }
+    let is_ip = |host: &str| host.parse::<IpAddr>().is_ok();
+    let is_addr = |text: &str| text.parse::<SocketAddr>().is_ok();
+    as_type::<A, SocketAddr>(addr).is_some()
+        || as_type::<A, &SocketAddr>(addr).is_some()
+        || as_type::<A, (IpAddr, u16)>(addr).is_some()
+        || as_type::<A, &str>(addr).is_some_and(|text| is_addr(text))
+        || as_type::<A, String>(addr).is_some_and(|text| is_addr(text))
+        || as_type::<A, &String>(addr).is_some_and(|text| is_addr(text))
+        || as_type::<A, (&str, u16)>(addr).is_some_and(|(host, _)| is_ip(host))
+        || as_type::<A, (String, u16)>(addr).is_some_and(|(host, _)| is_ip(host))
+}
+
+/// Tries `f` with each address; the last error is told.
+pub(super) fn each<T>(
+    addr: impl ToSocketAddrs,
+    mut f: impl FnMut(&SocketAddr) -> io::Result<T>,
+) -> io::Result<T> {
+    let mut last = None;
+    for addr in resolve(&addr)? {
+        match f(&addr) {
+            Ok(done) => return Ok(done),
+            Err(e) => last = Some(e),
+        }
+    }
+    Err(last.unwrap_or_else(|| invalid("could not resolve to any addresses")))
+}
+
+/// The first address.
+pub(super) fn first(addr: impl ToSocketAddrs) -> io::Result<SocketAddr> {
+    resolve(&addr)?
+        .next()
+        .ok_or_else(|| invalid("no addresses to send data to"))
+}
+
+pub(super) fn invalid(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+pub(super) fn to_std(addr: &SockAddr) -> io::Result<SocketAddr> {
+    addr.as_socket()
+        .ok_or_else(|| invalid("the socket's address is not an internet one"))
+}
+
+/// The kernel's form of a Unix address.
+pub(super) fn from_unix(addr: &UnixAddr) -> io::Result<SockAddr> {
+    if let Some(path) = addr.as_pathname() {
+        return SockAddr::unix(path);
+    }
+    // An abstract name is written with a zero before it, no name as nothing.
+    let mut bytes = Vec::new();
+    if let Some(name) = addr.as_abstract_name() {
+        bytes.push(0);
+        bytes.extend_from_slice(name);
+    }
+    SockAddr::unix(Path::new(std::ffi::OsStr::from_bytes(&bytes)))
+}
+
+pub(super) fn path(path: &Path) -> io::Result<SockAddr> {
+    from_unix(&UnixAddr::from_pathname(path)?)
+}
+
+/// A Unix address of the kernel's as `std` has it.
+pub(super) fn to_unix(addr: &SockAddr) -> io::Result<UnixAddr> {
+    // A socket that has sent nothing, or a pair's end, leaves no family behind.
+    if !addr.is_unix() && addr.len() > 0 && addr.family() != 0 {
+        return Err(invalid("the socket's address is not a unix one"));
+    }
+    if let Some(name) = addr.as_abstract_namespace() {
+        return UnixAddr::from_abstract_name(name);
+    }
+    // A path of 108 bytes has no room for its end and cannot be said in `std`'s form.
+    addr.as_pathname()
+        .and_then(|path| UnixAddr::from_pathname(path).ok())
+        .map_or_else(|| UnixAddr::from_pathname(""), Ok)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddrV4};
+
+    use super::*;
+
+    #[test]
+    fn literals_are_told_from_names() {
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, 80));
+        assert!(is_literal(&addr) && is_literal(&&addr));
+        assert!(is_literal(&"127.0.0.1:80") && is_literal(&"[::1]:80"));
+        assert!(is_literal(&("::1", 80_u16)) && is_literal(&("10.0.0.1".to_owned(), 80_u16)));
+        assert!(is_literal(&"1.2.3.4:5".to_owned()) && is_literal(&&"1.2.3.4:5".to_owned()));
+        assert!(is_literal(&(IpAddr::from([1, 2, 3, 4]), 5_u16)));
+        assert!(!is_literal(&"localhost:80") && !is_literal(&("localhost", 80_u16)));
+        assert!(!is_literal(&"127.0.0.1") && !is_literal(&"nonsense".to_owned()));
+        // Another type is none of ours to judge; these never look anything up.
+        assert!(!is_literal(&SocketAddrV4::new(Ipv4Addr::LOCALHOST, 80)));
+        assert!(!is_literal(&&[addr][..]));
+    }
+
+    #[test]
+    fn unix_addresses_there_and_back() {
+        let path = UnixAddr::from_pathname("/tmp/some.sock").unwrap();
+        let back = to_unix(&from_unix(&path).unwrap()).unwrap();
+        assert_eq!(back.as_pathname(), path.as_pathname());
+        let name = UnixAddr::from_abstract_name(b"a\0name").unwrap();
+        let back = to_unix(&from_unix(&name).unwrap()).unwrap();
+        assert_eq!(back.as_abstract_name(), Some(&b"a\0name"[..]));
+        let none = UnixAddr::from_pathname("").unwrap();
+        assert!(none.is_unnamed());
+        assert!(to_unix(&from_unix(&none).unwrap()).unwrap().is_unnamed());
+        let longest = UnixAddr::from_abstract_name([7; 107]).unwrap();
+        let back = to_unix(&from_unix(&longest).unwrap()).unwrap();
+        assert_eq!(back.as_abstract_name(), Some(&[7; 107][..]));
+    }
+}
