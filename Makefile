@@ -9,7 +9,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 help:
 	@echo "make demo     build and run examples/demo.rs"
-	@echo "make test     all tests: dev, release, and the models of loom"
+	@echo "make test     all tests: dev, release, crossbeam-channel's on ours, the models of loom"
 	@echo "make asan     tests under AddressSanitizer; needs a nightly toolchain"
 	@echo "make lint     formatting, clippy and the documentation, warnings denied"
 	@echo "make bench    criterion benches: windlass, tokio and may in one run"
@@ -27,6 +27,7 @@ demo: setup
 test: setup
 	$(CARGO) test --workspace
 	$(CARGO) test --release -p windlass
+	$(CARGO) run -p windlass-suites
 	$(MAKE) --no-print-directory loom
 
 # Release, because loom tries every interleaving of two preemptions.
