@@ -136,7 +136,7 @@ fn two_locks() {
                 let _other = locks[1 - first].lock().unwrap();
             })
         });
-        philosophers.map(|p| p.join().unwrap());
+        philosophers.into_iter().for_each(|p| p.join().unwrap());
     });
 }
 
