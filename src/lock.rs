@@ -28,6 +28,8 @@ pub(crate) enum Rank {
     Waiters,
     /// How a socket's description is set up (`io::fd`).
     Mode,
+    /// Who waits in an epoll poller (`netpoll::waiters`).
+    Poller,
 }
 
 /// A value behind a lock of the runtime.

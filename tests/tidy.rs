@@ -18,7 +18,7 @@ const ROWS: [&[&str]; 8] = [
     &["sched"],
     &["task", "sync", "channel", "time", "io"],
     &["net", "fs", "process", "signal", "context", "future"],
-    &["runtime", "metrics", "lib"],
+    &["metrics", "debug", "runtime", "lib"],
 ];
 
 const ROW_EXCEPTIONS: &[(&str, &str, &str)] = &[
@@ -28,11 +28,6 @@ const ROW_EXCEPTIONS: &[(&str, &str, &str)] = &[
         "checks stack sizes against the limits of g::stack",
     ),
     ("io", "net", "copy knows the streams that it can splice"),
-    (
-        "runtime",
-        "metrics",
-        "Runtime::metrics gives what metrics reads out of the scheduler",
-    ),
 ];
 
 /// The files of a folder in the order in which they may import each other: each from
@@ -49,6 +44,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "m",
             "state",
             "current",
+            "trace",
+            "count",
             "handoff",
             "wake",
             "park",
@@ -62,6 +59,9 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "world",
             "run",
             "offload",
+            "hold",
+            "stall",
+            "watch",
             "sysmon",
             "fault",
         ],
@@ -69,10 +69,15 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "g",
         &[
-            "stack", "coro", "status", "own", "header", "list", "slab", "cut",
+            "stack", "coro", "status", "own", "header", "snapshot", "list", "slab", "cut",
         ],
     ),
-    ("netpoll", &["op", "sqe", "probe", "ring"]),
+    (
+        "netpoll",
+        &[
+            "sqe", "op", "counts", "probe", "ring", "call", "waiters", "epoll", "poller", "choose",
+        ],
+    ),
     (
         "sync",
         &[
@@ -131,16 +136,60 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ("task", &["local"]),
     ("time", &["sleep", "timeout", "interval", "timer"]),
     (
-        "sys",
+        "fs",
         &[
-            "errno", "clock", "affinity", "file", "futex", "mmap", "sched", "signal", "socket",
-            "uring",
+            "section",
+            "kind",
+            "aligned",
+            "transfer",
+            "file",
+            "fifo",
+            "open_options",
+            "dir",
+            "paths",
         ],
     ),
-    ("util", &["bitset", "counter", "padded", "random"]),
+    ("process", &["stdio", "child", "command"]),
+    (
+        "debug",
+        &[
+            "env",
+            "stack",
+            "goroutines",
+            "schedtrace",
+            "dump",
+            "sigquit",
+            "deadlock",
+            "stall",
+            "trace",
+        ],
+    ),
+    (
+        "sys",
+        &[
+            "errno", "clock", "affinity", "epoll", "file", "futex", "mmap", "modules", "process",
+            "sched", "signal", "sample", "socket", "uring",
+        ],
+    ),
+    (
+        "util",
+        &[
+            "bitset",
+            "counter",
+            "histogram",
+            "event_log",
+            "padded",
+            "random",
+        ],
+    ),
 ];
 
 const FOLDER_EXCEPTIONS: &[(&str, &str, &str)] = &[
+    (
+        "fs/file",
+        "fs/open_options",
+        "File::open and File::options begin with options, which open Files",
+    ),
     (
         "sched/p",
         "sched/m",
@@ -170,6 +219,17 @@ const FOLDER_EXCEPTIONS: &[(&str, &str, &str)] = &[
         "sched/state",
         "sched/offload",
         "the scheduler owns the pool of spare threads",
+    ),
+    ("sched/p", "sched/trace", "a P owns the log of its events"),
+    (
+        "sched/state",
+        "sched/trace",
+        "the scheduler owns the log of what happens on no P",
+    ),
+    (
+        "sched/state",
+        "sched/watch",
+        "the scheduler owns what its monitor was asked for",
     ),
     (
         "sched/handoff",
@@ -210,7 +270,10 @@ const DOORS: &[(&str, &[&str])] = &[
     ),
     ("hwloc2", &["topology/src/hwloc.rs"]),
     ("core_affinity", &["src/sys/affinity.rs"]),
+    ("framehop", &["src/debug/stack.rs"]),
+    ("backtrace", &["src/debug/stack.rs"]),
     ("crossbeam_deque", &["src/sched/offload.rs"]),
+    ("signal_hook", &["src/signal.rs"]),
     (
         "socket2",
         &[
@@ -235,6 +298,10 @@ const DOORS: &[(&str, &[&str])] = &[
 /// Besides src/sys: numbers and types of the kernel's interface, and ring.rs's
 /// eventfd, which is one of the ring's ways of waking.
 const LIBC: &[&str] = &[
+    "src/fs/fifo.rs",
+    "src/fs/kind.rs",
+    "src/fs/open_options.rs",
+    "src/fs/transfer.rs",
     "src/io/bytes.rs",
     "src/io/connect.rs",
     "src/io/op.rs",
@@ -242,10 +309,15 @@ const LIBC: &[&str] = &[
     "src/io/socket.rs",
     "src/io/splice.rs",
     "src/io/stdio.rs",
+    "src/netpoll/call.rs",
+    "src/netpoll/choose.rs",
+    "src/netpoll/epoll.rs",
     "src/netpoll/probe.rs",
     "src/netpoll/ring.rs",
     "src/netpoll/sqe.rs",
-    "src/sched/cancel.rs",
+    "src/netpoll/waiters.rs",
+    "src/process/child.rs",
+    "src/signal.rs",
     "topology/src/affinity.rs",
     "topology/src/doctor/kernel.rs",
 ];
@@ -260,13 +332,18 @@ const UNSAFE: &[&str] = &[
     "src/channel/select.rs",
     "src/channel/sender.rs",
     "src/context.rs",
+    "src/fs/aligned.rs",
+    "src/fs/open_options.rs",
+    "src/fs/transfer.rs",
     "src/future.rs",
+    "src/debug/stack.rs",
     "src/g/coro.rs",
     "src/g/cut.rs",
     "src/g/header.rs",
     "src/g/list.rs",
     "src/g/own.rs",
     "src/g/slab.rs",
+    "src/g/snapshot.rs",
     "src/g/stack.rs",
     "src/io/bytes.rs",
     "src/io/connect.rs",
@@ -280,12 +357,19 @@ const UNSAFE: &[&str] = &[
     "src/io/stdio.rs",
     "src/net/addr.rs",
     "src/net/macros.rs",
+    "src/netpoll/call.rs",
+    "src/netpoll/epoll.rs",
+    "src/netpoll/poller.rs",
     "src/netpoll/ring.rs",
+    "src/netpoll/waiters.rs",
+    "src/process/child.rs",
+    "src/process/command.rs",
     "src/runtime.rs",
     "src/sched/cancel.rs",
     "src/sched/completion.rs",
     "src/sched/current.rs",
     "src/sched/handoff.rs",
+    "src/sched/hold.rs",
     "src/sched/m.rs",
     "src/sched/offload.rs",
     "src/sched/p.rs",
@@ -295,6 +379,7 @@ const UNSAFE: &[&str] = &[
     "src/sched/spawn.rs",
     "src/sched/state.rs",
     "src/sched/wake.rs",
+    "src/signal.rs",
     "src/sync/mutex.rs",
     "src/sync/once_lock.rs",
     "src/sync/rwlock.rs",
@@ -302,15 +387,20 @@ const UNSAFE: &[&str] = &[
     "src/sync/waitq.rs",
     "src/sys/affinity.rs",
     "src/sys/clock.rs",
+    "src/sys/epoll.rs",
     "src/sys/errno.rs",
     "src/sys/file.rs",
     "src/sys/futex.rs",
     "src/sys/mmap.rs",
+    "src/sys/process.rs",
+    "src/sys/modules.rs",
+    "src/sys/sample.rs",
     "src/sys/sched.rs",
     "src/sys/signal.rs",
     "src/sys/socket.rs",
     "src/sys/uring.rs",
     "src/task.rs",
+    "src/util/event_log.rs",
     "src/task/local.rs",
     "topology/src/affinity.rs",
     "topology/src/doctor/kernel.rs",

@@ -14,10 +14,12 @@ use super::m::M;
 use super::p::P;
 use super::state::Phase;
 use super::steal;
+use super::trace::Kind;
 use super::wake;
 use crate::config::{FLUSH_AFTER_NS, RUNNEXT_SLICE_NS};
 use crate::g::header::GRef;
 use crate::g::list::GList;
+use crate::g::status::Reason;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::futex;
 
@@ -63,7 +65,7 @@ fn look(m: &M) -> Option<GRef> {
             }
             n => local.set_budget(n - 1),
         }
-        if p.ring.inflight() > 0 {
+        if p.poller.inflight() > 0 {
             look_at_ring(m, p);
         }
         if let Some(g) = p.runq.take_runnext() {
@@ -106,17 +108,18 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
     let interval = local.interval.get();
     let now_ns = clock::now_ns();
     let elapsed_ns = now_ns.saturating_sub(local.now_ns.replace(now_ns)).max(1);
+    p.count_tick(now_ns, elapsed_ns, interval);
     let next = (u64::from(interval) * TICK_NS / elapsed_ns).clamp(1, u64::from(NODE_QUEUE_EVERY));
     local.interval.set(next as u32);
     local.set_budget(next as u32 - 1);
     if p.timers.next_ns() <= now_ns {
         run_timers_of(m, p);
     }
-    let ring = &p.ring;
-    if ring.inflight() > 0 {
-        let waited = now_ns.saturating_sub(ring.pending_since_ns());
-        if ring.wants_enter() || (ring.pending() > 0 && waited >= FLUSH_AFTER_NS) {
-            ring.flush();
+    let poller = &p.poller;
+    if poller.inflight() > 0 {
+        let waited = now_ns.saturating_sub(poller.pending_since_ns());
+        if poller.wants_enter() || (poller.pending() > 0 && waited >= FLUSH_AFTER_NS) {
+            poller.flush();
         }
     }
     let since = local.since_node_queue.get() + interval;
@@ -146,17 +149,18 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
 /// batch meanwhile, and beside goroutines that only compute 32 dispatches pass quickly.
 #[inline]
 fn look_at_ring(m: &M, p: &P) {
+    p.count_look();
     let since = p.local.since_enter.get() + 1;
     p.local.since_enter.set(since);
     if since >= ENTER_EVERY {
         p.local.since_enter.set(0);
-        if p.ring.pending() > 0 || p.ring.wants_enter() {
-            p.ring.flush();
+        if p.poller.pending() > 0 || p.poller.wants_enter() {
+            p.poller.flush();
         }
     }
     // With much queued already a completion would only overflow to the node queue, behind what came
     // after it: it waits its turn in the completion queue instead.
-    if p.ring.has_completions() && (p.runq.len() <= RING_WAITS_ABOVE || since >= ENTER_EVERY) {
+    if p.poller.has_completions() && (p.runq.len() <= RING_WAITS_ABOVE || since >= ENTER_EVERY) {
         reap(m, p);
     }
 }
@@ -164,7 +168,10 @@ fn look_at_ring(m: &M, p: &P) {
 #[inline(never)]
 fn reap(m: &M, p: &P) {
     let mut ready = GList::new();
-    p.ring.reap(&mut ready);
+    let n = p.poller.reap(&mut ready);
+    if p.is_traced() {
+        p.trace(Kind::Ring, Reason::None, n as u32, 0);
+    }
     wake::ready_all(m, ready);
 }
 
@@ -189,6 +196,7 @@ fn find_dry(m: &M, p: &P) -> Dry {
     if sched.phase() == Phase::Stopping {
         return Dry::Stop;
     }
+    p.trace_if(Kind::Dry);
     let now_ns = clock::now_ns();
     p.local.now_ns.set(now_ns);
     p.local.set_budget(0);
@@ -197,9 +205,9 @@ fn find_dry(m: &M, p: &P) -> Dry {
         return Dry::LookAgain;
     }
     let alone = sched.n_idle.load(Ordering::Relaxed) + 1 == sched.n_procs();
-    if p.ring.pending() > 0 && !alone || p.ring.inflight() > 0 && p.ring.wants_enter() {
-        p.ring.flush();
-        if p.ring.has_completions() {
+    if p.poller.pending() > 0 && !alone || p.poller.inflight() > 0 && p.poller.has_task_work() {
+        p.poller.flush();
+        if p.poller.has_completions() {
             return Dry::LookAgain;
         }
     }
@@ -236,11 +244,11 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
         if let Some(g) = take_any_batch(m, p) {
             return Some(Dry::Run(g));
         }
-        if p.ring.inflight() > 0 {
-            if p.ring.wants_enter() {
-                p.ring.flush();
+        if p.poller.inflight() > 0 {
+            if p.poller.wants_enter() {
+                p.poller.flush();
             }
-            if p.ring.has_completions() {
+            if p.poller.has_completions() {
                 return Some(Dry::LookAgain);
             }
         }
@@ -293,7 +301,7 @@ fn take_batch(m: &M, node_idx: usize, max: usize) -> Option<GRef> {
 fn sleep(m: &M, p: &P) {
     let sched = m.sched();
     let node = sched.node_of(p);
-    let how = if p.ring.inflight() > 0 {
+    let how = if p.poller.inflight() > 0 {
         idle::IN_RING
     } else {
         idle::ON_FUTEX
@@ -302,8 +310,9 @@ fn sleep(m: &M, p: &P) {
     node.idle.go_idle(p.at_in_node, m.spinning.replace(false));
     sched.n_idle.fetch_add(1, Ordering::SeqCst);
     if !sched.has_work_for(p) && sched.phase() != Phase::Stopping && !p.fate.wants_attention() {
-        p.stats.idles.add(1);
+        p.count_asleep();
         sleep_as(p, how);
+        p.count_awake();
     }
     if node.idle.claim(p.at_in_node) {
         p.word.awake();
@@ -315,6 +324,7 @@ fn sleep(m: &M, p: &P) {
             std::hint::spin_loop();
         }
         p.word.awake();
+        p.count_notified();
         m.spinning.set(true);
     }
     sched.n_idle.fetch_sub(1, Ordering::SeqCst);
@@ -327,8 +337,8 @@ fn sleep_as(p: &P, how: u32) {
     while !p.word.is_notified() {
         let deadline_ns = p.timers.next_ns();
         if how == idle::IN_RING {
-            p.ring.wait(deadline_ns);
-            if p.ring.has_completions() {
+            p.poller.wait(deadline_ns);
+            if p.poller.has_completions() {
                 return;
             }
         } else if deadline_ns == NEVER {
@@ -345,13 +355,15 @@ fn sleep_as(p: &P, how: u32) {
 
 impl super::state::Sched {
     /// The last look before sleep: whether any queue that `p` may take from has
-    /// something. Runnext does not count: its owner will run it.
+    /// something. Runnext does not count: its owner will run it. Nor does what lies in a
+    /// poller without an operation (a late wake, an event that nobody waits for any
+    /// more): nobody would look at it.
     fn has_work_for(&self, p: &P) -> bool {
         self.nodes.iter().any(|n| n.queue.len() > 0)
             || self
                 .ps
                 .iter()
                 .any(|other| other.idx != p.idx && !other.runq.is_ring_empty())
-            || p.ring.has_completions()
+            || p.poller.inflight() > 0 && p.poller.has_completions()
     }
 }

@@ -40,6 +40,7 @@ use super::current;
 use super::m::{BLOCKING, HAS_P, IN_QUESTION, LOST, M};
 use super::p::P;
 use super::state::Sched;
+use super::trace::Kind;
 use crate::g::coro::Switch;
 use crate::sys::sched::membarrier;
 
@@ -151,6 +152,7 @@ pub(crate) fn blocking<T>(f: impl FnOnce() -> T) -> T {
         .status
         .set_blocked();
     let tell_sysmon = sched.sysmon.slow.load(Ordering::Relaxed) && p.has_work();
+    p.trace_if(Kind::Block);
     bump(&p.syscalltick);
     m.access.store(BLOCKING, Ordering::Relaxed);
     p.syscall.store(m.id, Ordering::Release);
@@ -173,6 +175,7 @@ fn leave_blocking() {
         .is_ok()
     {
         m.access.store(HAS_P, Ordering::Relaxed);
+        p.trace_if(Kind::Unblock);
         m.curg
             .get()
             .expect("a goroutine's code left")
@@ -244,6 +247,8 @@ impl Sched {
     /// there can be none now.
     pub(crate) fn hand_off(&self, p: &P) -> bool {
         self.handoffs.fetch_add(1, Ordering::Relaxed);
+        p.taken.handoffs.fetch_add(1, Ordering::Relaxed);
+        self.trace_other(Kind::HandOff, Some(p), None);
         match self.give_to_spare(p) {
             Some(m) => {
                 m.note.wake();

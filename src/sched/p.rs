@@ -13,13 +13,15 @@ use super::fate::Fate;
 use super::idle::Word;
 use super::m::M;
 use super::runq::RunQueue;
+use super::trace::PLog;
 use crate::g::header::{self, GRef};
 use crate::g::slab;
 use crate::g::stack::{self, Stack, StackPool};
-use crate::netpoll::ring::Ring;
+use crate::netpoll::poller::Poller;
 use crate::sys::clock::NEVER;
 use crate::timer::Timers;
-use crate::util::counter::Counter;
+use crate::util::counter::{CoarseTime, Counter};
+use crate::util::histogram::Times;
 use crate::util::padded::Padded;
 use crate::util::random::Random;
 
@@ -49,6 +51,9 @@ pub(crate) struct Stats {
     pub(crate) dispatches: Counter,
     pub(crate) runnext_dispatches: Counter,
     pub(crate) spawned: Counter,
+    /// Goroutines that got a stack here, and stacks in this P's cache.
+    pub(crate) started: Counter,
+    pub(crate) stacks_cached: Counter,
     pub(crate) finished: Counter,
     pub(crate) parks: Counter,
     pub(crate) idles: Counter,
@@ -56,7 +61,24 @@ pub(crate) struct Stats {
     pub(crate) overflows: Counter,
     pub(crate) steals: [Counter; N_LEVELS],
     pub(crate) stolen: [Counter; N_LEVELS],
+    pub(crate) steal_failures: Counter,
     pub(crate) cancels: Counter,
+    pub(crate) wakes_received: Counter,
+    pub(crate) wakes_useless: Counter,
+    /// Time asleep up to the last waking, and since when its M sleeps, 0 while it does not.
+    pub(crate) idle_ns: Counter,
+    pub(crate) asleep_since_ns: Counter,
+    pub(crate) queue_delays: Times,
+    pub(crate) poll_gaps: Times,
+}
+
+/// What others count of a P: sysmon, and whoever hands it on.
+/// Ordering: relaxed, statistics.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    pub(crate) from_sections: AtomicU64,
+    pub(crate) from_hogs: AtomicU64,
+    pub(crate) handoffs: AtomicU64,
 }
 
 /// How many ids, stacks and G slots a P keeps.
@@ -80,10 +102,21 @@ pub(crate) struct Local {
     pub(crate) node_queue_seen_ns: Cell<u64>,
     /// Dispatches since the ring was last considered for an enter.
     pub(crate) since_enter: Cell<u32>,
-    /// The time of the last look at the clock.
-    pub(crate) now_ns: Cell<u64>,
+    /// The time of the last look at the clock; sysmon looks for a P whose goroutine
+    /// runs for long.
+    pub(crate) now_ns: CoarseTime,
     /// When the goroutine that began the current chain of hand-overs was dispatched.
     pub(crate) slice_start_ns: Cell<u64>,
+    /// For the counts of `sched::count`: ticks, the gap being measured, whether the M slept
+    /// since the last tick, dispatches when it was last woken.
+    pub(crate) ticks: Cell<u8>,
+    /// Whether events are wanted: see `trace`. Ordering: relaxed; set by others, a little
+    /// late is early enough.
+    pub(crate) traced: AtomicU32,
+    pub(crate) gap: Cell<u8>,
+    pub(crate) gap_from_ns: Cell<u64>,
+    pub(crate) slept: Cell<bool>,
+    pub(crate) woken_at: Cell<u64>,
     next_id: Cell<u64>,
     ids_left: Cell<u64>,
     stacks: UnsafeCell<[Vec<Stack>; stack::CLASSES.len()]>,
@@ -114,14 +147,16 @@ pub(crate) struct P {
     /// Counts blocking sections. Ordering: relaxed; sysmon compares two readings.
     pub(crate) syscalltick: AtomicU32,
     pub(crate) fate: Fate,
+    pub(crate) taken: Taken,
+    pub(crate) log: PLog,
 
-    pub(crate) ring: Padded<Ring>,
+    pub(crate) poller: Padded<Poller>,
     pub(crate) local: Padded<Local>,
     pub(crate) stats: Padded<Stats>,
 }
 
 // SAFETY:
-// - `ring`'s owner-only parts and `local` are touched only by the M that holds the P; passing
+// - `poller`'s owner-only parts and `local` are touched only by the M that holds the P; passing
 //   the P on goes through a release store and an acquire load (owner, note, syscall).
 // - everything else is atomic or locked.
 unsafe impl Sync for P {}
@@ -147,7 +182,7 @@ impl P {
         node_idx: usize,
         at_in_node: usize,
         levels: Vec<StealLevel>,
-        ring: Ring,
+        poller: Poller,
     ) -> P {
         P {
             idx,
@@ -162,15 +197,23 @@ impl P {
             syscall: AtomicU64::new(0),
             syscalltick: AtomicU32::new(0),
             fate: Fate::new(),
-            ring: Padded(ring),
+            taken: Taken::default(),
+            log: PLog::new(),
+            poller: Padded(poller),
             local: Padded(Local {
                 budget: AtomicU32::new(0),
                 interval: Cell::new(1),
                 since_node_queue: Cell::new(0),
                 node_queue_seen_ns: Cell::new(0),
                 since_enter: Cell::new(0),
-                now_ns: Cell::new(0),
+                now_ns: CoarseTime::default(),
                 slice_start_ns: Cell::new(0),
+                ticks: Cell::new(0),
+                traced: AtomicU32::new(0),
+                gap: Cell::new(0),
+                gap_from_ns: Cell::new(0),
+                slept: Cell::new(false),
+                woken_at: Cell::new(u64::MAX),
                 next_id: Cell::new(0),
                 ids_left: Cell::new(0),
                 stacks: UnsafeCell::default(),
@@ -184,7 +227,7 @@ impl P {
     /// Whether an M without a P would find something to do here: sysmon's reason
     /// to take it from an M that is stuck.
     pub(crate) fn has_work(&self) -> bool {
-        !self.runq.is_empty() || self.ring.inflight() > 0 || self.timers.next_ns() != NEVER
+        !self.runq.is_empty() || self.poller.inflight() > 0 || self.timers.next_ns() != NEVER
     }
 
     pub(crate) fn next_id(&self) -> u64 {
@@ -238,10 +281,13 @@ impl P {
         // SAFETY: the caller holds the P, and the borrow ends in this function.
         let stacks = unsafe { &mut (&mut *self.local.stacks.get())[class] };
         if let Some(stack) = stacks.pop() {
+            self.stats.stacks_cached.set(stacks.len() as u64);
             return Ok(stack);
         }
         pool.take_free(class, STACKS_KEPT / 2, stacks);
-        match stacks.pop() {
+        let stack = stacks.pop();
+        self.stats.stacks_cached.set(stacks.len() as u64);
+        match stack {
             Some(stack) => Ok(stack),
             None => pool.take(bytes),
         }
@@ -263,6 +309,7 @@ impl P {
             pools[home].stacks.give(stacks.drain(..STACKS_KEPT / 2));
         }
         stacks.push(stack);
+        self.stats.stacks_cached.set(stacks.len() as u64);
     }
 
     /// Gives what the caches hold to the nodes, for others.
@@ -290,6 +337,7 @@ impl P {
             .for_each(|s| s.drain(..).for_each(slab::give));
         // The arenas are unmapped as a whole; stacks of a mapping of their own are never cached.
         stacks.iter_mut().for_each(Vec::clear);
+        self.stats.stacks_cached.set(0);
     }
 
     pub(crate) fn owner(&self) -> *mut M {

@@ -45,7 +45,7 @@ impl Sched {
         let chosen = self.place.choose(&self.ps, n)?;
         let all = || self.ps.iter().zip(&chosen);
         for (p, _) in all().filter(|&(_, &used)| used) {
-            p.ring.open()?;
+            p.poller.open()?;
         }
         let leaving: Vec<&P> = all()
             .filter(|&(p, &used)| !used && p.fate.is_in_use())
@@ -121,7 +121,7 @@ fn take_queue(p: &P, gs: &mut GList) {
 /// The last step of a P that leaves, by its holder: `true` if it is dead now. `false`
 /// if it may not go: something is in flight, it shall stop, or it is in use again.
 pub(crate) fn bury(p: &P) -> bool {
-    p.fate.is_leaving() && p.ring.inflight() == 0 && p.fate.end()
+    p.fate.is_leaving() && p.poller.inflight() == 0 && p.fate.end()
 }
 
 /// Gets rid of what a leaving P still has, and then of the P. One step, so that a stop of
@@ -129,11 +129,11 @@ pub(crate) fn bury(p: &P) -> bool {
 pub(crate) fn leave(m: &M, p: &P) {
     let sched = m.sched();
     let mut gs = GList::new();
-    if p.ring.inflight() > 0 {
-        p.ring.cancel_all(&mut gs);
-        p.ring.flush();
-        p.ring.wait(clock::now_ns() + DRAIN_NS);
-        p.ring.reap(&mut gs);
+    if p.poller.inflight() > 0 {
+        p.poller.cancel_all(&mut gs);
+        p.poller.flush();
+        p.poller.wait(clock::now_ns() + DRAIN_NS);
+        p.poller.reap(&mut gs);
     }
     take_queue(p, &mut gs);
     if !gs.is_empty() {

@@ -11,7 +11,8 @@
 //!
 //! It looks every 20 µs while something happens in blocking sections, doubling to
 //! 10 ms when nothing does (Go's numbers), and sleeps without limit while every P
-//! is idle: an idle runtime makes no system call.
+//! is idle: an idle runtime makes no system call, unless lines about it or a look for
+//! deadlocks were asked for (`watch`).
 
 use std::sync::atomic::Ordering;
 
@@ -19,10 +20,13 @@ use super::handoff::owner_of;
 use super::m::{LOST, M};
 use super::p::P;
 use super::run::AbortOnUnwind;
+use super::stall::Stalls;
 use super::state::{Phase, Sched};
+use super::trace::Kind;
+use super::watch::Watch;
 use super::world::Hands;
 use crate::config::HOG_AFTER;
-use crate::sys::clock;
+use crate::sys::clock::{self, NEVER};
 use crate::sys::sched as threads;
 
 const SHORTEST_NS: u64 = 20_000;
@@ -45,6 +49,8 @@ struct Seen {
     dispatches: u64,
     /// Since when that number stands still; 0 for not known.
     since_ns: u64,
+    /// And since when its goroutine is not in a blocking section; 0 while it is.
+    outside_since_ns: u64,
     syscalltick: u32,
 }
 
@@ -57,6 +63,8 @@ struct Sysmon<'a> {
     can_renice: bool,
     /// When the CPU quota was last looked up.
     quota_read_ns: u64,
+    /// If reports of stalls were asked for.
+    stalls: Option<Stalls<'a>>,
 }
 
 /// Sysmon's thread, for one run. Hands all Ps but M0's to new Ms, and
@@ -71,6 +79,7 @@ pub(crate) fn main(sched: &Sched) {
         hands: Hands::new(sched),
         can_renice: can_renice(),
         quota_read_ns: 0,
+        stalls: sched.watch.get().and_then(|w| w.stalls(sched)),
     };
     sysmon.hands.give_all();
     sysmon.watch();
@@ -89,8 +98,11 @@ impl<'a> Sysmon<'a> {
     fn watch(&mut self) {
         let mut n_quiet = 0;
         let mut nap_ns = SHORTEST_NS;
+        let watch = self.sched.watch.get_or_init(Watch::default);
+        watch.begin();
         while self.sched.phase() == Phase::Running {
             let busy = self.look();
+            let due_ns = watch.look(self.sched);
             if busy {
                 n_quiet = 0;
                 nap_ns = SHORTEST_NS;
@@ -101,10 +113,12 @@ impl<'a> Sysmon<'a> {
                 }
             }
             if nap_ns == LONGEST_NS && self.all_idle() {
-                self.sleep_deep();
-                n_quiet = 0;
-                // A short burst after a long silence needs no close watch.
-                nap_ns = LONGEST_NS / 8;
+                let ns = due_ns.min(watch.look_at_idle(self.sched));
+                if self.sleep_deep(ns) {
+                    n_quiet = 0;
+                    // A short burst after a long silence needs no close watch.
+                    nap_ns = LONGEST_NS / 8;
+                }
                 continue;
             }
             let part_idle = self.sched.is_numa() && self.sched.n_idle.load(Ordering::Relaxed) > 0;
@@ -113,7 +127,11 @@ impl<'a> Sysmon<'a> {
             } else {
                 nap_ns
             };
-            self.nap(ns, &mut n_quiet, &mut nap_ns);
+            let ns = match &self.stalls {
+                Some(stalls) => ns.min(stalls.longest_nap_ns()),
+                None => ns,
+            };
+            self.nap(ns.min(due_ns), &mut n_quiet, &mut nap_ns);
         }
     }
 
@@ -131,18 +149,27 @@ impl<'a> Sysmon<'a> {
     }
 
     fn all_idle(&self) -> bool {
-        self.hands.is_empty() && self.sched.n_idle.load(Ordering::SeqCst) == self.sched.n_procs()
+        self.hands.is_empty()
+            && self.stalls.as_ref().is_none_or(Stalls::is_quiet)
+            && self.sched.n_idle.load(Ordering::SeqCst) == self.sched.n_procs()
     }
 
-    /// Sleeps until a P leaves idleness or the run ends.
-    fn sleep_deep(&self) {
+    /// Sleeps until a P leaves idleness, the run ends, or for `ns`, if that is not for
+    /// ever; `false` after that time.
+    fn sleep_deep(&self, ns: u64) -> bool {
+        let mut woken = true;
         let state = &self.sched.sysmon;
         state.deep.store(true, Ordering::SeqCst);
         // ORDERING: a P that leaves idleness lowers n_idle and then reads `deep`.
         if self.all_idle() && self.sched.phase() == Phase::Running {
-            state.note.sleep();
+            if ns == NEVER {
+                state.note.sleep();
+            } else {
+                woken = state.note.sleep_timeout(ns);
+            }
         }
         state.deep.store(false, Ordering::SeqCst);
+        woken
     }
 
     /// One round. `true` if there was something to do.
@@ -162,6 +189,9 @@ impl<'a> Sysmon<'a> {
         for p in sched.ps_in_use() {
             busy |= self.look_at(p, now_ns);
         }
+        if let Some(stalls) = &mut self.stalls {
+            stalls.look(sched);
+        }
         busy
     }
 
@@ -176,10 +206,19 @@ impl<'a> Sysmon<'a> {
         let is_hog = now_ns - seen.since_ns >= HOG_AFTER.as_nanos() as u64;
         let m_id = p.syscall.load(Ordering::Acquire);
         if m_id != 0 {
+            seen.outside_since_ns = 0;
             return self.retake_section(p, m_id, is_hog);
+        }
+        if moves_on || seen.outside_since_ns == 0 {
+            seen.outside_since_ns = now_ns;
+        }
+        // What its goroutine does next, a wait say, is not to be dated to the last dispatch.
+        if now_ns - seen.since_ns >= LONGEST_NS {
+            p.local.now_ns.set(now_ns);
         }
         if !moves_on {
             self.help_waiting(p);
+            self.look_for_stall(p);
         }
         is_hog && self.retake_hog(p, now_ns)
     }
@@ -196,9 +235,28 @@ impl<'a> Sysmon<'a> {
         }
         let wanted = p.has_work() || sched.node_of(p).queue.len() > 0;
         if wanted && self.thread_to_be_had() && sched.take_from_section(p, m_id) {
+            p.taken.from_sections.fetch_add(1, Ordering::Relaxed);
+            sched.trace_other(Kind::RetakeSection, Some(p), None);
             self.give(p);
         }
         true
+    }
+
+    /// Reports the goroutine on `p`, if it has been there for long.
+    fn look_for_stall(&mut self, p: &P) {
+        let Seen {
+            dispatches,
+            outside_since_ns: since_ns,
+            ..
+        } = self.seen[p.idx];
+        let Some(stalls) = &mut self.stalls else {
+            return;
+        };
+        if clock::now_ns() - since_ns >= stalls.longest_nap_ns()
+            && let Some(m) = owner_of(self.sched, p)
+        {
+            stalls.look_at(self.sched, &self.sched.ps[p.idx], m, dispatches, since_ns);
+        }
     }
 
     /// The same goroutine has run, or blocked its thread, for too long.
@@ -216,12 +274,19 @@ impl<'a> Sysmon<'a> {
         if !sched.take_from_hog(m) {
             return false;
         }
-        self.seen[p.idx].since_ns = now_ns;
+        let seen = &mut self.seen[p.idx];
+        seen.since_ns = now_ns;
+        let since_ns = seen.outside_since_ns;
+        if let Some(stalls) = &mut self.stalls {
+            stalls.lost_p(p, m, since_ns);
+        }
         // It computes if its CPU clock runs: then its thread must not cost the P half the core.
         let computes = clock::thread_cpu_ns(tid) > cpu_before_ns;
         if computes && self.can_renice {
             demote(m, tid);
         }
+        p.taken.from_hogs.fetch_add(1, Ordering::Relaxed);
+        sched.trace_other(Kind::RetakeHog, Some(p), None);
         self.give(p);
         true
     }

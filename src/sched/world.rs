@@ -79,6 +79,11 @@ impl World {
         self.shape.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether somebody waits for the world to be stopped.
+    pub(crate) fn has_jobs(&self) -> bool {
+        self.n_jobs.load(Ordering::SeqCst) != 0
+    }
+
     /// Sysmon's part: what it was asked for.
     pub(crate) fn take_jobs(&self) -> Vec<Job> {
         if self.n_jobs.load(Ordering::Relaxed) == 0 {
@@ -126,7 +131,7 @@ impl Sched {
         let asked = p.fate.ask_to_stop();
         if asked && p.fate.is_leaving() {
             // It waits for completions.
-            p.ring.waker().wake();
+            p.poller.wake();
         }
         asked
     }
