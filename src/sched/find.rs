@@ -179,6 +179,9 @@ fn find_dry(m: &M, p: &P) -> Dry {
     let now_ns = clock::now_ns();
     p.local.now_ns.set(now_ns);
     p.local.budget.set(0);
+    if let Some(g) = m.mail.take() {
+        return Dry::Run(g);
+    }
     if p.timers.next_ns() <= now_ns {
         run_timers_of(m, p);
         return Dry::LookAgain;
@@ -233,7 +236,7 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
         if now >= now_ns + SPIN_NS || !others_busy || sched.phase() == Phase::Stopping {
             return None;
         }
-        if p.timers.next_ns() <= now {
+        if p.timers.next_ns() <= now || m.mail.is_there() {
             return Some(Dry::LookAgain);
         }
         for _ in 0..32 {
@@ -283,7 +286,7 @@ fn sleep(m: &M, p: &P) {
     p.word.prepare(how);
     node.idle.go_idle(p.at_in_node, m.spinning.replace(false));
     sched.n_idle.fetch_add(1, Ordering::SeqCst);
-    if !sched.has_work_for(p) && sched.phase() != Phase::Stopping {
+    if !sched.has_work_for(p) && !m.mail.is_there() && sched.phase() != Phase::Stopping {
         p.stats.idles.add(1);
         sleep_as(p, how);
     }

@@ -221,27 +221,30 @@ impl Sched {
         taken
     }
 
+    /// An M that sleeps without a P, on that CPU if there is one. The caller gives it a P.
+    pub(crate) fn take_spare(&self, cpu: usize) -> Option<&M> {
+        let mut ms = self.ms.lock();
+        // SAFETY: spare Ms live in `all` until the run ends.
+        let same_cpu = |&m: &*const M| unsafe { (*m).cpu.get() } == Some(cpu);
+        let at = ms
+            .spare
+            .iter()
+            .rposition(same_cpu)
+            .or(ms.spare.len().checked_sub(1))?;
+        let m = ms.spare.swap_remove(at);
+        // SAFETY: as above; a spare M sleeps on its note and waits for just this.
+        Some(unsafe { &*m })
+    }
+
     /// Gives a P that nobody holds to a spare M, or to a new one. `false` if
     /// there can be none now.
     pub(crate) fn hand_off(&self, p: &P) -> bool {
-        let spare = {
-            let mut ms = self.ms.lock();
-            // SAFETY: spare Ms live in `all` until the run ends.
-            let same_cpu = |&m: &*const M| unsafe { (*m).cpu.get() } == Some(p.cpu);
-            let at = ms
-                .spare
-                .iter()
-                .position(same_cpu)
-                .or(ms.spare.len().checked_sub(1));
-            at.map(|at| ms.spare.swap_remove(at))
-        };
+        let spare = self.take_spare(p.cpu);
         self.handoffs.fetch_add(1, Ordering::Relaxed);
         // Nobody's until the new M takes it: sysmon must not suspect the old one of holding it.
         p.owner.store(std::ptr::null_mut(), Ordering::Release);
         match spare {
             Some(m) => {
-                // SAFETY: as above; a spare M sleeps on its note and waits for just this.
-                let m = unsafe { &*m };
                 m.next_p
                     .store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
                 m.note.wake();

@@ -2,11 +2,12 @@
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
 use super::p::P;
 use super::state::Sched;
-use crate::g::header::{GRef, Header};
+use crate::g::header::{GRef, Header, Wire};
 use crate::sys::clock::NEVER;
 use crate::sys::futex;
 
@@ -40,6 +41,88 @@ impl Note {
     }
 }
 
+/// What an M finds in its letter box.
+///
+/// | holds     | while                                            | moved on by                  |
+/// |-----------|--------------------------------------------------|------------------------------|
+/// | nothing   | it holds a P, or is no locked one                | a giver, with a G; or itself |
+/// | `WAITING` | it is locked and has no P: it sleeps on its note | a giver, with a G and a P    |
+/// | a G       | it has not looked                                | itself                       |
+///
+/// Ordering: sequentially consistent, as the idle protocol: a giver puts the G in and then
+/// looks whether the M sleeps; the M says that it sleeps and then looks here.
+#[derive(Debug, Default)]
+pub(crate) struct Mail(AtomicPtr<Header>);
+
+const WAITING: *mut Header = std::ptr::without_provenance_mut(1);
+
+/// How a goroutine reached its M.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Posted {
+    /// The M has a P to run it on.
+    ToHolder,
+    /// The M needs one.
+    ToWaiter,
+}
+
+impl Mail {
+    /// A G for this M. The caller owns it, and no other is on its way.
+    pub(crate) fn post(&self, g: GRef) -> Posted {
+        match self.0.swap(g.as_ptr(), Ordering::SeqCst) {
+            WAITING => Posted::ToWaiter,
+            before => {
+                debug_assert!(before.is_null(), "two goroutines for one M");
+                Posted::ToHolder
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.load(Ordering::SeqCst).addr() > WAITING.addr()
+    }
+
+    /// By the M: takes what is there.
+    #[inline]
+    pub(crate) fn take(&self) -> Option<GRef> {
+        if !self.is_there() {
+            return None;
+        }
+        let g = NonNull::new(self.0.swap(std::ptr::null_mut(), Ordering::SeqCst))?;
+        // SAFETY: only `post` puts addresses here, those of Gs.
+        Some(unsafe { GRef::from_raw(g) })
+    }
+
+    /// By a locked M that is about to give its P away: from here on its G comes with one.
+    /// `false` if it is there.
+    #[must_use]
+    pub(crate) fn begin_waiting(&self) -> bool {
+        self.0
+            .compare_exchange(
+                std::ptr::null_mut(),
+                WAITING,
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            )
+            .is_ok()
+    }
+}
+
+/// When `checkpoint` looks at the clock next, and what it saw.
+#[derive(Debug, Default)]
+pub(crate) struct Checks {
+    /// Calls until then. Ordering: relaxed; the M counts down, and sysmon's 0 may get lost
+    /// in that, until it comes again.
+    pub(crate) left: AtomicU32,
+    /// Calls between two looks.
+    pub(crate) interval: Cell<u32>,
+    /// The time of the last look, and when the running goroutine was first seen.
+    pub(crate) looked_ns: Cell<u64>,
+    pub(crate) since_ns: Cell<u64>,
+    /// What the P had dispatched by then.
+    pub(crate) dispatches: Cell<u64>,
+}
+
 /// The M may use its P.
 pub(crate) const HAS_P: u32 = 0;
 /// Sysmon is deciding whether to take the P: wait for its verdict.
@@ -56,7 +139,8 @@ pub(crate) struct M {
     pub(crate) id: u64,
     pub(crate) sched: *const Sched,
     /// The P it holds, as far as it knows: see `access`.
-    p: Cell<*const P>,
+    /// Ordering: relaxed; others read it as a hint where to look for this M.
+    p: AtomicPtr<P>,
     /// The P handed to it while it slept. Ordering: release by the giver, acquire here.
     pub(crate) next_p: AtomicPtr<P>,
     pub(crate) curg: Cell<Option<GRef>>,
@@ -67,6 +151,16 @@ pub(crate) struct M {
     /// with release; the canceller reads it with acquire after it took the token.
     pub(crate) committing: AtomicPtr<Header>,
     pub(crate) note: Note,
+    /// The goroutine that has locked this thread, how often, and what ties the two.
+    pub(crate) locked_g: Cell<Option<GRef>>,
+    pub(crate) n_locks: Cell<u32>,
+    pub(crate) wire: Wire,
+    /// A goroutine that this M shall run, and nobody else.
+    pub(crate) mail: Mail,
+    /// Its goroutine has ended without giving the thread free: it ends, too.
+    pub(crate) retired: Cell<bool>,
+    /// Calls of `checkpoint` until the next look at the clock: see `checkpoint`.
+    pub(crate) checks: Checks,
     pub(crate) spinning: Cell<bool>,
     /// 1 while scheduler code runs on this M, 0 while user code does: see `handoff`.
     /// Ordering: relaxed stores with compiler fences; sysmon reads it after a membarrier.
@@ -91,12 +185,18 @@ impl M {
         M {
             id,
             sched,
-            p: Cell::new(std::ptr::null()),
+            p: AtomicPtr::new(std::ptr::null_mut()),
             next_p: AtomicPtr::new(std::ptr::null_mut()),
             curg: Cell::new(None),
             errno: Cell::new(std::ptr::null_mut()),
             committing: AtomicPtr::new(std::ptr::null_mut()),
             note: Note::default(),
+            locked_g: Cell::new(None),
+            n_locks: Cell::new(0),
+            wire: Wire::new(),
+            mail: Mail::default(),
+            retired: Cell::new(false),
+            checks: Checks::default(),
             spinning: Cell::new(false),
             in_runtime: AtomicU32::new(1),
             access: AtomicU32::new(HAS_P),
@@ -115,16 +215,24 @@ impl M {
     /// The P it holds; only scheduler code that knows it has one may ask.
     #[inline(always)]
     pub(crate) fn p(&self) -> &P {
-        debug_assert!(!self.p.get().is_null(), "M {} has no P", self.id);
+        debug_assert!(self.has_p(), "M {} has no P", self.id);
         // SAFETY: Ps live as long as the scheduler, and callers know that one is held.
-        unsafe { &*self.p.get() }
+        unsafe { &*self.p.load(Ordering::Relaxed) }
     }
 
+    #[inline(always)]
     pub(crate) fn has_p(&self) -> bool {
-        !self.p.get().is_null()
+        !self.p.load(Ordering::Relaxed).is_null()
     }
 
     pub(crate) fn set_p(&self, p: Option<&P>) {
-        self.p.set(p.map_or(std::ptr::null(), std::ptr::from_ref));
+        let p = p.map_or(std::ptr::null(), std::ptr::from_ref);
+        self.p.store(p.cast_mut(), Ordering::Relaxed);
+    }
+
+    /// The P it held a moment ago, asked by another thread.
+    pub(crate) fn last_p(&self) -> Option<&P> {
+        // SAFETY: Ps live as long as the scheduler, and what is asked of it any thread may.
+        unsafe { self.p.load(Ordering::Relaxed).as_ref() }
     }
 }

@@ -30,6 +30,7 @@
 //! | work is pushed while the last M falls asleep | `idle`   |
 //! | an owner pops what a thief takes           | `runq`     |
 //! | sysmon takes a P whose G calls the runtime | `handoff`  |
+//! | a G wakes whose locked M gives its P away  | `locked`   |
 //! | a deadline cancels what just completed     | `netpoll::op` |
 //! | a context is cancelled while a wait begins | `g::cut`   |
 
@@ -48,7 +49,9 @@ pub(crate) mod completion;
 pub(crate) mod spawn;
 pub(crate) mod steal;
 pub(crate) mod find;
+pub(crate) mod locked;
 pub(crate) mod run;
+pub(crate) mod checkpoint;
 pub(crate) mod offload;
 pub(crate) mod cancel;
 pub(crate) mod sysmon;

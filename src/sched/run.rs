@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use super::current;
 use super::find::{find, stop_spinning};
 use super::handoff::{Section, mark_outside};
+use super::locked;
 use super::m::{HAS_P, M};
 use super::p::P;
 use super::park::{self, Cancelled};
@@ -80,6 +81,11 @@ fn m_main(m: &M) {
     m_loop(m);
     drop(stack);
     clock::restore_timer_slack(slack);
+    if m.retired.get() {
+        m.tid.store(0, Ordering::Relaxed);
+        m.sched().n_ms.fetch_sub(1, Ordering::Relaxed);
+        m.sched().n_retired.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Makes the calling thread the M `m` until the run is over.
@@ -105,6 +111,9 @@ impl Drop for AbortOnUnwind {
 
 /// Runs goroutines while this M has its P. `false` when the run is over.
 fn schedule(m: &M) -> bool {
+    if let Some(g) = m.mail.take() {
+        execute(m, g);
+    }
     while m.has_p() {
         let Some(g) = find(m) else {
             stop_spinning(m);
@@ -117,8 +126,11 @@ fn schedule(m: &M) -> bool {
 }
 
 /// Gets the P that was handed to this M, or sleeps as a spare until one is.
-/// `false` when the run is over.
+/// `false` when the run is over, or its goroutine took the thread along (`locked`).
 fn acquire(m: &M) -> bool {
+    if m.retired.get() {
+        return false;
+    }
     loop {
         let p = m.next_p.swap(std::ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: Ps live as long as the scheduler, which outlives its Ms.
@@ -131,7 +143,7 @@ fn acquire(m: &M) -> bool {
             if m.sched().phase() == Phase::Stopping {
                 return false;
             }
-            if !ms.spare.contains(&std::ptr::from_ref(m)) {
+            if !m.is_locked() && !ms.spare.contains(&std::ptr::from_ref(m)) {
                 ms.spare.push(m);
             }
         }
@@ -156,7 +168,13 @@ pub(crate) fn take_p(m: &M, p: &P) {
 
 /// Runs `g` until it switches out, and obeys its reason.
 #[inline(always)]
-fn execute(m: &M, g: GRef) {
+fn execute(m: &M, mut g: GRef) {
+    if g.is_locked() | m.is_locked() {
+        match locked::route(m, g) {
+            Some(own) => g = own,
+            None => return,
+        }
+    }
     m.p().stats.dispatches.add(1);
     // SAFETY: `g` was taken from a queue, so it is this M's.
     if unsafe { g.coro() }.is_none() && !bind_stack(m, g) {
@@ -244,7 +262,14 @@ fn finish(m: &M, g: GRef) {
     let coro = unsafe { g.coro() }.take().expect("it ran");
     p.give_stack(coro.into_stack(), &m.sched().nodes);
     p.stats.finished.add(1);
+    let keeps_thread = m.is_locked();
+    if keeps_thread {
+        locked::free(m, g);
+    }
     spawn::release_on_m(g, m);
+    if keeps_thread {
+        locked::retire(m);
+    }
 }
 
 #[cold]
@@ -270,6 +295,9 @@ fn lost_p(m: &M, g: GRef) {
     let sched = m.sched();
     m.set_p(None);
     m.access.store(HAS_P, Ordering::Relaxed);
+    if m.is_locked() {
+        locked::lost_p(m);
+    }
     if m.demoted.load(Ordering::Relaxed) && threads::set_nice(0, 0).is_ok() {
         m.demoted.store(false, Ordering::Relaxed);
     }

@@ -139,6 +139,7 @@ impl Sysmon<'_> {
         let sched = self.sched;
         let now_ns = clock::now_ns();
         self.orphans.retain(|p| !sched.hand_off(p));
+        self.join_retired();
         if sched.is_numa() && sched.n_idle.load(Ordering::Relaxed) > 0 {
             sched.wake_idle_nodes();
         }
@@ -185,6 +186,24 @@ impl Sysmon<'_> {
             self.give(p);
         }
         true
+    }
+
+    /// Joins threads that ended with their goroutines, so that they keep no memory.
+    fn join_retired(&self) {
+        if self.sched.n_retired.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let ended: Vec<_> = {
+            let mut ms = self.sched.ms.lock();
+            ms.threads.extract_if(.., |t| t.is_finished()).collect()
+        };
+        self.sched
+            .n_retired
+            .fetch_sub(ended.len(), Ordering::Relaxed);
+        for thread in ended {
+            // The runtime's threads abort on a panic, so joining cannot fail.
+            let _ = thread.join();
+        }
     }
 
     /// The same goroutine has run, or blocked its thread, for too long.
@@ -240,6 +259,9 @@ impl Sysmon<'_> {
         while sched.n_live() > 0 {
             if n_sweeps.is_multiple_of(4) {
                 sched.cancel_waiting();
+                let ms = sched.ms.lock();
+                let checks = ms.all.iter().map(|m| &m.checks.left);
+                checks.for_each(|left| left.store(0, Ordering::Relaxed));
             }
             // Cancelled goroutines need Ps that are not stuck.
             self.look();
