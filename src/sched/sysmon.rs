@@ -147,7 +147,21 @@ impl Sysmon<'_> {
         for p in &sched.ps {
             busy |= self.look_at(p, now_ns);
         }
+        if !busy && self.runnext_waits() {
+            // Whether it waits for long only a second look tells, a short one later.
+            clock::nap(SHORTEST_NS);
+            let now_ns = clock::now_ns();
+            for p in &sched.ps {
+                busy |= self.look_at(p, now_ns);
+            }
+        }
         busy
+    }
+
+    /// Whether a goroutine lies in a runnext while a P is idle.
+    fn runnext_waits(&self) -> bool {
+        let sched = self.sched;
+        sched.n_idle.load(Ordering::Relaxed) > 0 && sched.ps.iter().any(|p| p.runq.has_runnext())
     }
 
     fn look_at(&mut self, p: &P, now_ns: u64) -> bool {
@@ -162,12 +176,12 @@ impl Sysmon<'_> {
             seen.since_ns = now_ns;
             return false;
         }
-        self.help_runnext(p);
+        let helped = self.help_runnext(p);
         let held_ns = now_ns - self.seen[p.idx].since_ns;
         if held_ns >= HOG_AFTER.as_nanos() as u64 {
-            self.retake_hog(p, now_ns)
+            helped | self.retake_hog(p, now_ns)
         } else {
-            false
+            helped
         }
     }
 
@@ -232,12 +246,15 @@ impl Sysmon<'_> {
     }
 
     /// A goroutine in the runnext of a P that keeps running another is nobody's
-    /// while other Ps are idle: no push wakes anyone for it, so this does.
-    fn help_runnext(&self, p: &P) {
+    /// while other Ps are idle: no push wakes anyone for it, so this does. `true` if it
+    /// did; then sysmon goes on looking closely, as the P's goroutine may do so again.
+    fn help_runnext(&self, p: &P) -> bool {
         let sched = self.sched;
-        if p.runq.has_runnext() && sched.n_idle.load(Ordering::Relaxed) > 0 {
+        let is_stuck = p.runq.has_runnext() && sched.n_idle.load(Ordering::Relaxed) > 0;
+        if is_stuck {
             sched.wake_in(sched.node_of(p), Some(p));
         }
+        is_stuck
     }
 
     fn thread_to_be_had(&self) -> bool {
