@@ -459,7 +459,7 @@ pub fn yield_now() {
 
 /// For loops that compute for long: gives way if the goroutine has had its share of time
 /// and others wait for its P, or if the P was taken from it meanwhile. Nearly free
-/// otherwise, so it may be called often: some ten instructions, and a look at the clock
+/// otherwise, so it may be called often: some fifteen instructions, and a look at the clock
 /// every 20 µs.
 ///
 /// A goroutine that computes without it is not stopped: its P goes to another thread after
