@@ -5,11 +5,11 @@ CARGO ?= cargo
 # Where cargo builds, said once, as the models of loom have a corner of their own.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help setup demo test loom asan lint bench compare
+.PHONY: help setup demo test test-epoll loom asan lint bench compare
 
 help:
 	@echo "make demo     build and run examples/demo.rs"
-	@echo "make test     all tests: dev, release, and the models of loom"
+	@echo "make test     all tests: dev, release, over epoll, crossbeam-channel's on ours, the models of loom"
 	@echo "make asan     tests under AddressSanitizer; needs a nightly toolchain"
 	@echo "make lint     formatting, clippy and the documentation, warnings denied"
 	@echo "make bench    criterion benches: windlass, tokio and may in one run"
@@ -27,7 +27,16 @@ demo: setup
 test: setup
 	$(CARGO) test --workspace
 	$(CARGO) test --release -p windlass
+	$(MAKE) --no-print-directory test-epoll
+	$(CARGO) run -p windlass-suites
 	$(MAKE) --no-print-directory loom
+
+# Over epoll by choice, and optimised where a filter really denies io_uring. Nothing is
+# built anew: both take what the runs over rings have left.
+test-epoll: setup
+	WINDLASS_IO=epoll $(CARGO) test -p windlass --tests
+	UNDER_FILTER="$(CARGO) test --release -p windlass --test '*'" env -u WINDLASS_IO \
+		$(CARGO) test --release -p windlass --test seccomp -- --nocapture programs_that
 
 # Release, because loom tries every interleaving of two preemptions.
 loom: setup
