@@ -54,11 +54,11 @@ fn look() -> Result<(), Cancelled> {
 
 /// Whether there is anything that this P would do if the goroutine gave way.
 fn others_wait(m: &M, p: &P, now_ns: u64) -> bool {
-    let ring = &p.ring;
+    let poller = &p.poller;
     !p.runq.is_empty()
         || p.timers.next_ns() <= now_ns
-        || ring.inflight() > 0
-            && (ring.has_completions() || ring.pending() > 0 || ring.wants_enter())
+        || poller.inflight() > 0
+            && (poller.has_completions() || poller.pending() > 0 || poller.wants_enter())
         || m.sched().node_of(p).queue.len() > 0
 }
 

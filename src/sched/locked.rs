@@ -21,10 +21,8 @@
 //! do change threads, both threads are pinned to the same core, so each change is one
 //! futex wake and one sleep, without an interrupt to another core.
 //!
-//! Two things could go wrong, and [`Mail`](super::m::Mail) settles both: a G is posted
-//! while its M gives the P away (`begin_waiting` and `post` are each one step on one
-//! word), and a G is posted while its M falls asleep with the P (the idle protocol's
-//! last look looks there, too).
+//! A G may be on its way to an M that just then gives its P away, or falls asleep with it:
+//! `mail` settles both.
 //!
 //! Threads are started by sysmon only. A locked thread may have been changed by its
 //! goroutine (priority, namespace, signal mask), and would hand that on.
@@ -34,7 +32,8 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::current;
 use super::handoff::bump;
-use super::m::{M, Posted};
+use super::m::M;
+use super::mail::Posted;
 use super::p::P;
 use super::state::Sched;
 use super::wake;

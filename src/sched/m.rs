@@ -2,9 +2,9 @@
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
+use super::mail::Mail;
 use super::p::P;
 use super::state::Sched;
 use crate::g::header::{GRef, Header, Wire};
@@ -38,73 +38,6 @@ impl Note {
         if self.0.swap(1, Ordering::AcqRel) == 0 {
             futex::wake_one(&raw const self.0);
         }
-    }
-}
-
-/// What an M finds in its letter box.
-///
-/// | holds     | while                                            | moved on by                  |
-/// |-----------|--------------------------------------------------|------------------------------|
-/// | nothing   | it holds a P, or is no locked one                | a giver, with a G; or itself |
-/// | `WAITING` | it is locked and has no P: it sleeps on its note | a giver, with a G and a P    |
-/// | a G       | it has not looked                                | itself                       |
-///
-/// Ordering: sequentially consistent, as the idle protocol: a giver puts the G in and then
-/// looks whether the M sleeps; the M says that it sleeps and then looks here.
-#[derive(Debug, Default)]
-pub(crate) struct Mail(AtomicPtr<Header>);
-
-const WAITING: *mut Header = std::ptr::without_provenance_mut(1);
-
-/// How a goroutine reached its M.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Posted {
-    /// The M has a P to run it on.
-    ToHolder,
-    /// The M needs one.
-    ToWaiter,
-}
-
-impl Mail {
-    /// A G for this M. The caller owns it, and no other is on its way.
-    pub(crate) fn post(&self, g: GRef) -> Posted {
-        match self.0.swap(g.as_ptr(), Ordering::SeqCst) {
-            WAITING => Posted::ToWaiter,
-            before => {
-                debug_assert!(before.is_null(), "two goroutines for one M");
-                Posted::ToHolder
-            }
-        }
-    }
-
-    #[inline(always)]
-    pub(crate) fn is_there(&self) -> bool {
-        self.0.load(Ordering::SeqCst).addr() > WAITING.addr()
-    }
-
-    /// By the M: takes what is there.
-    #[inline]
-    pub(crate) fn take(&self) -> Option<GRef> {
-        if !self.is_there() {
-            return None;
-        }
-        let g = NonNull::new(self.0.swap(std::ptr::null_mut(), Ordering::SeqCst))?;
-        // SAFETY: only `post` puts addresses here, those of Gs.
-        Some(unsafe { GRef::from_raw(g) })
-    }
-
-    /// By a locked M that is about to give its P away: from here on its G comes with one.
-    /// `false` if it is there.
-    #[must_use]
-    pub(crate) fn begin_waiting(&self) -> bool {
-        self.0
-            .compare_exchange(
-                std::ptr::null_mut(),
-                WAITING,
-                Ordering::SeqCst,
-                Ordering::SeqCst,
-            )
-            .is_ok()
     }
 }
 
@@ -194,7 +127,7 @@ impl M {
             locked_g: Cell::new(None),
             n_locks: Cell::new(0),
             wire: Wire::new(),
-            mail: Mail::default(),
+            mail: Mail::new(),
             retired: Cell::new(false),
             checks: Checks::default(),
             spinning: Cell::new(false),

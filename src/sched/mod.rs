@@ -30,13 +30,14 @@
 //! | work is pushed while the last M falls asleep | `idle`   |
 //! | an owner pops what a thief takes           | `runq`     |
 //! | sysmon takes a P whose G calls the runtime | `handoff`  |
-//! | a G wakes whose locked M gives its P away  | `locked`   |
+//! | a G wakes whose locked M gives its P away  | `mail`     |
 //! | a deadline cancels what just completed     | `netpoll::op` |
 //! | a context is cancelled while a wait begins | `g::cut`   |
 
 pub(crate) mod runq;
 pub(crate) mod global;
 pub(crate) mod idle;
+pub(crate) mod mail;
 pub(crate) mod p;
 pub(crate) mod m;
 pub(crate) mod state;
