@@ -98,6 +98,10 @@ fn slice_is_over(p: &P) -> bool {
 /// What must happen now and then however busy the P is.
 #[inline(never)]
 fn tick(m: &M, p: &P) -> Option<GRef> {
+    // An M that was given a P begins here, with what came along.
+    if let Some(g) = m.mail.take() {
+        return Some(g);
+    }
     let local = &p.local;
     let interval = local.interval.get();
     let now_ns = clock::now_ns();

@@ -111,9 +111,6 @@ impl Drop for AbortOnUnwind {
 
 /// Runs goroutines while this M has its P. `false` when the run is over.
 fn schedule(m: &M) -> bool {
-    if let Some(g) = m.mail.take() {
-        execute(m, g);
-    }
     while m.has_p() {
         let Some(g) = find(m) else {
             stop_spinning(m);
