@@ -36,6 +36,7 @@ use super::m::M;
 use super::mail::Posted;
 use super::p::P;
 use super::state::Sched;
+use super::trace::Kind;
 use super::wake;
 use crate::g::header::GRef;
 
@@ -155,6 +156,8 @@ fn give(m: &M, to: &M) {
     let p = m.p();
     m.set_p(None);
     m.sched().handoffs.fetch_add(1, Ordering::Relaxed);
+    p.taken.handoffs.fetch_add(1, Ordering::Relaxed);
+    m.sched().trace_other(Kind::HandOff, Some(p), None);
     p.owner
         .store(std::ptr::from_ref(to).cast_mut(), Ordering::Release);
     to.next_p
