@@ -446,6 +446,47 @@ fn taint_threads(n_ps: usize) {
     });
 }
 
+/// The nice value of the calling thread, which threads hand on to their children.
+fn nice() -> i32 {
+    // SAFETY: takes plain integers; 0 is the calling thread.
+    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
+}
+
+#[test]
+fn new_threads_come_from_a_clean_one() {
+    // No other part of the runtime sets this one.
+    const TAINT: i32 = 3;
+    let test = || {
+        run(2, || {
+            let _tied = lock_thread();
+            // SAFETY: takes plain integers.
+            assert_eq!(
+                unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, TAINT) },
+                0
+            );
+            assert_eq!(nice(), TAINT);
+            assert_ne!(offload(nice), TAINT);
+            let all: Vec<_> = (0..20)
+                .map(|_| {
+                    spawn(|| {
+                        let held = blocking(|| {
+                            thread::sleep(Duration::from_millis(2));
+                            nice()
+                        });
+                        (held, offload(nice))
+                    })
+                })
+                .collect();
+            for task in all {
+                let (held, offloaded) = task.join().unwrap();
+                assert!(held != TAINT && offloaded != TAINT);
+            }
+            assert_eq!(nice(), TAINT);
+        });
+    };
+    thread::spawn(test).join().unwrap();
+}
+
 #[test]
 fn main_may_end_while_tied() {
     let _guard = hang_guard();

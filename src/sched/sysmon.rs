@@ -165,6 +165,7 @@ impl Sysmon<'_> {
         let now_ns = clock::now_ns();
         self.orphans.retain(|p| !sched.hand_off(p));
         self.join_retired();
+        sched.offload.start_wanted();
         if sched.is_numa() && sched.n_idle.load(Ordering::Relaxed) > 0 {
             sched.wake_idle_nodes();
         }
