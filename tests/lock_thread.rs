@@ -460,11 +460,8 @@ fn new_threads_come_from_a_clean_one() {
         run(2, || {
             let _tied = lock_thread();
             // SAFETY: takes plain integers.
-            assert_eq!(
-                unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, TAINT) },
-                0
-            );
-            assert_eq!(nice(), TAINT);
+            let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, TAINT) };
+            assert_eq!((done, nice()), (0, TAINT));
             assert_ne!(offload(nice), TAINT);
             let all: Vec<_> = (0..20)
                 .map(|_| {
