@@ -193,6 +193,19 @@ fn leave_to_sysmon(m: &M, p: &P) {
     m.sched().sysmon.note.wake();
 }
 
+/// `m` has no P and is about to sleep without: what was sent to it, because it had one,
+/// finds another way. A spare M gets no mail but with a P.
+pub(crate) fn begin_acquire(m: &M) {
+    let g = if m.is_locked() {
+        m.mail.wait_on()
+    } else {
+        m.mail.take()
+    };
+    if let Some(g) = g {
+        m.sched().inject(g);
+    }
+}
+
 /// A locked M has lost its P while its goroutine ran: the goroutine is about to be queued.
 pub(crate) fn lost_p(m: &M) {
     let waits = m.mail.begin_waiting();

@@ -23,7 +23,9 @@ use crate::loom::{AtomicPtr, Ordering};
 /// |-----------|--------------------------------------------------|------------------------------|
 /// | nothing   | it holds a P, or is no locked one                | a giver, with a G; or itself |
 /// | `WAITING` | it is locked and has no P: it sleeps on its note | a giver, with a G and a P    |
-/// | a G       | it has not looked                                | itself                       |
+/// | a G       | it has not looked; it holds a P                  | itself                       |
+/// | a G, and  | it has not looked; a P for it is there, or is    | itself, once it has the P    |
+/// | `WAITING` | about to come                                    |                              |
 ///
 /// Ordering: sequentially consistent, as the idle protocol: a giver puts the G in and then
 /// looks whether the M sleeps; the M says that it sleeps and then looks here.
@@ -48,13 +50,22 @@ impl Mail {
 
     /// A G for this M. The caller owns it, and no other is on its way.
     pub(crate) fn post(&self, g: GRef) -> Posted {
-        match self.0.swap(g.as_ptr(), Ordering::SeqCst) {
-            WAITING => Posted::ToWaiter,
-            before => {
-                debug_assert!(before.is_null(), "two goroutines for one M");
-                Posted::ToHolder
+        let mut now = self.0.load(Ordering::SeqCst);
+        loop {
+            debug_assert!(now.addr() <= WAITING.addr(), "two goroutines for one M");
+            // What was there stays as a mark.
+            let marked = g.as_ptr().map_addr(|at| at | now.addr());
+            match self.swap_if(now, marked) {
+                Ok(WAITING) => return Posted::ToWaiter,
+                Ok(_) => return Posted::ToHolder,
+                Err(other) => now = other,
             }
         }
+    }
+
+    fn swap_if(&self, now: *mut Header, new: *mut Header) -> Result<*mut Header, *mut Header> {
+        self.0
+            .compare_exchange(now, new, Ordering::SeqCst, Ordering::SeqCst)
     }
 
     #[inline(always)]
@@ -68,24 +79,35 @@ impl Mail {
         if !self.is_there() {
             return None;
         }
-        let g = NonNull::new(self.0.swap(std::ptr::null_mut(), Ordering::SeqCst))?;
-        // SAFETY: only `post` puts addresses here, those of Gs.
-        Some(unsafe { GRef::from_raw(g) })
+        unmarked(self.0.swap(std::ptr::null_mut(), Ordering::SeqCst))
     }
 
     /// By a locked M that is about to give its P away: from here on its G comes with one.
     /// `false` if it is there.
     #[must_use]
     pub(crate) fn begin_waiting(&self) -> bool {
-        self.0
-            .compare_exchange(
-                std::ptr::null_mut(),
-                WAITING,
-                Ordering::SeqCst,
-                Ordering::SeqCst,
-            )
-            .is_ok()
+        self.swap_if(std::ptr::null_mut(), WAITING).is_ok()
     }
+
+    /// By a locked M that has no P, whatever became of it: it waits from here on. Gives the
+    /// G that was sent to it while it had one: that goes to another M first.
+    #[must_use]
+    pub(crate) fn wait_on(&self) -> Option<GRef> {
+        let mut now = self.0.load(Ordering::SeqCst);
+        while now.addr() & WAITING.addr() == 0 {
+            match self.swap_if(now, WAITING) {
+                Ok(g) => return unmarked(g),
+                Err(other) => now = other,
+            }
+        }
+        None
+    }
+}
+
+fn unmarked(g: *mut Header) -> Option<GRef> {
+    let g = NonNull::new(g.map_addr(|at| at & !WAITING.addr()))?;
+    // SAFETY: only `post` puts addresses here, those of Gs.
+    Some(unsafe { GRef::from_raw(g) })
 }
 
 #[cfg(all(test, loom))]

@@ -65,3 +65,26 @@ fn loom_mail_against_falling_asleep() {
         assert!(m.0.take().is_some());
     });
 }
+
+/// An M lost its P in some other way: what was sent meanwhile comes back to it, or stays
+/// with a P.
+#[test]
+fn loom_mail_against_losing_the_p() {
+    loom::model(|| {
+        let m = Arc::new((Mail::new(), AtomicU32::new(0)));
+        let giver = {
+            let m = Arc::clone(&m);
+            thread::spawn(move || {
+                if m.0.post(g()) == Posted::ToWaiter {
+                    m.1.fetch_add(1, Ordering::SeqCst);
+                }
+            })
+        };
+        let sent_on = m.0.wait_on().is_some();
+        assert!(m.0.wait_on().is_none(), "it waits already");
+        giver.join().unwrap();
+        let has_p = m.1.load(Ordering::SeqCst) == 1;
+        assert_ne!(sent_on, has_p, "lost, or there twice");
+        assert_eq!(m.0.is_there(), has_p, "mail without a P");
+    });
+}

@@ -135,6 +135,7 @@ fn acquire(m: &M) -> bool {
     if m.retired.get() {
         return false;
     }
+    locked::begin_acquire(m);
     loop {
         let p = m.next_p.swap(std::ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: Ps live as long as the scheduler, which outlives its Ms.
