@@ -375,7 +375,8 @@ pub struct Runtime {
 impl Runtime {
     /// Runs `f` as the main goroutine and gives its value. The calling thread is the
     /// first of the runtime's threads meanwhile, pinned like the others; its affinity
-    /// is given back.
+    /// is given back. `f` begins on it, and stays there if it begins with
+    /// [`lock_thread`](crate::task::lock_thread).
     ///
     /// When `f` returns, the goroutines that still live are cancelled: their
     /// operations are cancelled and awaited, their stacks unwound, and all threads are
@@ -717,14 +718,19 @@ fn end_ms(sched: &Sched) {
     ms.spare.clear();
     ms.all.clear();
     sched.n_ms.store(0, std::sync::atomic::Ordering::Relaxed);
+    sched
+        .n_retired
+        .store(0, std::sync::atomic::Ordering::Relaxed);
     for p in &sched.ps {
+        // A locked thread may have left it so.
+        p.syscall.store(0, std::sync::atomic::Ordering::Relaxed);
         p.owner
             .store(std::ptr::null_mut(), std::sync::atomic::Ordering::Release);
     }
     sched.bury_all();
 }
 
-/// Queues the main goroutine on M0's P.
+/// Makes the main goroutine the first that M0 runs: no other thread begins it.
 fn spawn_main<F: FnOnce() + Send>(sched: &Sched, m0: &M, f: F, site: &'static Location<'static>) {
     let p = m0.p();
     let node = sched.node_of(p);
@@ -745,7 +751,7 @@ fn spawn_main<F: FnOnce() + Send>(sched: &Sched, m0: &M, f: F, site: &'static Lo
     );
     p.stats.spawned.add(1);
     g.status.set_runnable();
-    wake::push_local(m0, g);
+    m0.mail.post(g);
 }
 
 /// What `run` borrows of the calling thread, given back when dropped.

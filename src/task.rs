@@ -17,7 +17,9 @@ use std::time::Duration;
 use crate::g::header::{self, TakeFn};
 use crate::g::stack::{MAX_STACK_BYTES, MIN_STACK_BYTES};
 use crate::g::status::{For, Reason};
+use crate::sched::checkpoint as check;
 use crate::sched::completion;
+use crate::sched::locked;
 use crate::sched::park::{self, Caller};
 use crate::sched::spawn::{self as make, Options, TaskRef};
 use crate::sys::clock::{NEVER, deadline_ns, now_ns};
@@ -453,6 +455,103 @@ fn park_thread(deadline: u64) {
 pub fn yield_now() {
     // A destructor of a goroutine that is being cancelled does not wait.
     let _ = park::yield_now();
+}
+
+/// For loops that compute for long: gives way if the goroutine has had its share of time
+/// and others wait for its P, or if the P was taken from it meanwhile. Nearly free
+/// otherwise, so it may be called often: some fifteen instructions, and a look at the clock
+/// every 20 µs.
+///
+/// A goroutine that computes without it is not stopped: its P goes to another thread after
+/// 10 ms, and the two share the core. With it, others wait 200 µs and nothing is taken.
+///
+/// # Blocking
+///
+/// As [`yield_now`], if the goroutine gives way; else never. Does nothing on a plain
+/// thread. On a goroutine whose runtime ends it unwinds, at the latest when it looks at
+/// the clock.
+///
+/// # Examples
+///
+/// ```
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+/// let hash = rt.run(|| {
+///     (0..1_000_000_u64).fold(0, |hash: u64, n| {
+///         windlass::task::checkpoint();
+///         hash.rotate_left(5) ^ n
+///     })
+/// });
+/// # assert_ne!(hash, 0);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[inline]
+pub fn checkpoint() {
+    // A destructor of a goroutine that is being cancelled does not wait.
+    let _ = check::checkpoint();
+}
+
+/// Ties the calling goroutine to the thread it runs on, until what this gives is dropped:
+/// Go's `runtime.LockOSThread`. Meanwhile the goroutine runs on no other thread, and the
+/// thread runs no other goroutine. For foreign code that remembers its thread (graphics
+/// contexts, thread-locals, a thread's priority, name space or credentials).
+///
+/// It nests: the thread is free again when as many guards were dropped as were made. What
+/// the goroutine spawns is not tied to anything.
+///
+/// The thread still moves with the P that it is given, so it is pinned to one core and
+/// then another; with [`Builder::pin(false)`](crate::Builder::pin) it is left alone.
+///
+/// A goroutine that ends with the guard forgotten (`std::mem::forget`) takes its thread
+/// along: what it has done to the thread is never seen by others. The thread that called
+/// [`run`](crate::Runtime::run) does not end; it waits there for the end of the run.
+///
+/// # Blocking
+///
+/// Never. While it holds, each change between this goroutine and others on its P is a
+/// change of threads: some microseconds instead of some nanoseconds.
+///
+/// # Panics
+///
+/// If all threads that the runtime may have but one for each P are tied already
+/// ([`Builder::max_threads`](crate::Builder::max_threads)).
+///
+/// # Examples
+///
+/// ```
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     let _tied = windlass::task::lock_thread();
+///     let here = std::thread::current().id();
+///     windlass::sleep(std::time::Duration::from_millis(1));
+///     assert_eq!(std::thread::current().id(), here);
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[track_caller]
+pub fn lock_thread() -> LockedThread {
+    LockedThread {
+        is_locked: locked::lock(),
+        not_send: PhantomData,
+    }
+}
+
+/// Keeps a goroutine on its thread; see [`lock_thread`]. On a plain thread it means
+/// nothing.
+#[derive(Debug)]
+#[must_use = "the thread is free again when this is dropped"]
+pub struct LockedThread {
+    is_locked: bool,
+    not_send: PhantomData<*const ()>,
+}
+
+impl Drop for LockedThread {
+    fn drop(&mut self) {
+        if self.is_locked {
+            locked::unlock();
+        }
+    }
 }
 
 /// Waits for `duration`.

@@ -19,6 +19,9 @@ workloads: yield spawn-one spawn-batch ping-pong skynet stream-16k stream-512
            sleepers deadlines mutex-alone mutex-contended
            chan-unbuffered chan-buffered chan-pairs chan-mpmc
            close-parked latency-busy parked-memory spawned-memory sleep-overshoot
+           gap-echo-pairs-2 gap-echo-pairs-4 gap-echo-yields-2 gap-echo-yields-4
+           gap-sleeps gap-wake-elsewhere gap-locked-peer
+           gap-sleep-hogs-1 gap-sleep-hogs-2 gap-sleep-hogs-4
 servers:   echo http http-raw
 
 WINDLASS_BENCH_WORKERS sets GOMAXPROCS.
@@ -50,6 +53,17 @@ var programs = map[string]func(){
 	"parked-memory":   parkedMemory,
 	"spawned-memory":  spawnedMemory,
 	"sleep-overshoot": sleepOvershoot,
+
+	"gap-echo-pairs-2":   gapEcho(2, gapPair),
+	"gap-echo-pairs-4":   gapEcho(4, gapPair),
+	"gap-echo-yields-2":  gapEcho(2, gapYields),
+	"gap-echo-yields-4":  gapEcho(4, gapYields),
+	"gap-sleeps":         gapSleeps,
+	"gap-wake-elsewhere": gapWakeElsewhere,
+	"gap-locked-peer":    gapLockedPeer,
+	"gap-sleep-hogs-1":   gapSleepHogs(1),
+	"gap-sleep-hogs-2":   gapSleepHogs(2),
+	"gap-sleep-hogs-4":   gapSleepHogs(4),
 }
 
 var servers = map[string]func(net.Listener) error{

@@ -45,13 +45,35 @@ pub(crate) struct Vtable {
     drop_outcome: unsafe fn(GRef),
 }
 
+/// Ties a goroutine to the M that it has locked. Lies in the M.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    /// What `Header::out` is otherwise.
+    out: Cell<*const Out>,
+    /// The M, whose type is not known here.
+    m: Cell<*const ()>,
+}
+
+/// The mark in `Header::out`.
+const WIRED: usize = 1;
+
+impl Wire {
+    pub(crate) fn new() -> Wire {
+        Wire {
+            out: Cell::new(std::ptr::null()),
+            m: Cell::new(std::ptr::null()),
+        }
+    }
+}
+
 /// The header of a goroutine. An all-zero one is a valid free slot.
 #[repr(C)]
 pub(crate) struct Header {
     pub(crate) status: Status,
     link: Cell<Option<GRef>>,
     coro: UnsafeCell<Option<Coro>>,
-    /// Where the goroutine switches out through; set at its first run.
+    /// Where the goroutine switches out through; set at its first run. While it has
+    /// locked a thread, the address of that thread's [`Wire`], marked with [`WIRED`].
     out: Cell<*const Out>,
 
     vtable: Cell<Option<&'static Vtable>>,
@@ -178,7 +200,44 @@ impl GRef {
     /// The way out of the goroutine that the caller runs in.
     #[inline(always)]
     pub(crate) fn out(self) -> *const Out {
-        self.header().out.get()
+        match self.wire() {
+            None => self.header().out.get(),
+            Some(wire) => wire.out.get(),
+        }
+    }
+
+    /// Whether it has locked a thread. Asked by whoever owns it.
+    #[inline(always)]
+    pub(crate) fn is_locked(self) -> bool {
+        self.header().out.get().addr() & WIRED != 0
+    }
+
+    #[inline(always)]
+    fn wire<'a>(self) -> Option<&'a Wire> {
+        let wire = self.header().out.get().cast::<u8>();
+        // SAFETY: a marked word holds what `lock_to` put there, an address one less than it, and
+        // that M lives until the run ends, after the goroutine.
+        self.is_locked()
+            .then(|| unsafe { &*wire.wrapping_sub(WIRED).cast::<Wire>() })
+    }
+
+    /// The M that it has locked, or null. Asked by whoever owns it.
+    #[inline(always)]
+    pub(crate) fn locked_m(self) -> *const () {
+        self.wire().map_or(std::ptr::null(), |wire| wire.m.get())
+    }
+
+    /// By the goroutine itself: it locks the M `m`, in which `wire` lies.
+    pub(crate) fn lock_to(self, wire: &Wire, m: *const ()) {
+        wire.out.set(self.out());
+        wire.m.set(m);
+        let marked = std::ptr::from_ref(wire).cast::<u8>().wrapping_add(WIRED);
+        self.header().out.set(marked.cast());
+    }
+
+    /// By the goroutine itself, or for one that has ended: it gives its thread free.
+    pub(crate) fn unlock(self) {
+        self.header().out.set(self.out());
     }
 
     #[inline(always)]

@@ -104,6 +104,10 @@ fn slice_is_over(p: &P) -> bool {
 /// What must happen now and then however busy the P is.
 #[inline(never)]
 fn tick(m: &M, p: &P) -> Option<GRef> {
+    // An M that was given a P begins here, with what came along.
+    if let Some(g) = m.mail.take() {
+        return Some(g);
+    }
     let local = &p.local;
     let interval = local.interval.get();
     let now_ns = clock::now_ns();
@@ -200,6 +204,9 @@ fn find_dry(m: &M, p: &P) -> Dry {
     let now_ns = clock::now_ns();
     p.local.now_ns.set(now_ns);
     p.local.set_budget(0);
+    if let Some(g) = m.mail.take() {
+        return Dry::Run(g);
+    }
     if p.timers.next_ns() <= now_ns {
         run_timers_of(m, p);
         return Dry::LookAgain;
@@ -257,7 +264,7 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
         if now >= now_ns + SPIN_NS || !others_busy || p.fate.wants_attention() {
             return None;
         }
-        if p.timers.next_ns() <= now {
+        if p.timers.next_ns() <= now || m.mail.is_there() {
             return Some(Dry::LookAgain);
         }
         for _ in 0..32 {
@@ -309,7 +316,8 @@ fn sleep(m: &M, p: &P) {
     p.word.prepare(how);
     node.idle.go_idle(p.at_in_node, m.spinning.replace(false));
     sched.n_idle.fetch_add(1, Ordering::SeqCst);
-    if !sched.has_work_for(p) && sched.phase() != Phase::Stopping && !p.fate.wants_attention() {
+    let is_wanted = m.mail.is_there() || p.fate.wants_attention();
+    if !sched.has_work_for(p) && !is_wanted && sched.phase() != Phase::Stopping {
         p.count_asleep();
         sleep_as(p, how);
         p.count_awake();

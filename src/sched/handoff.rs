@@ -42,6 +42,7 @@ use super::p::P;
 use super::state::Sched;
 use super::trace::Kind;
 use crate::g::coro::Switch;
+use crate::g::header::GRef;
 use crate::sys::sched::membarrier;
 
 /// The calling goroutine is inside the scheduler: its M's P stays until this is
@@ -249,7 +250,7 @@ impl Sched {
         self.handoffs.fetch_add(1, Ordering::Relaxed);
         p.taken.handoffs.fetch_add(1, Ordering::Relaxed);
         self.trace_other(Kind::HandOff, Some(p), None);
-        match self.give_to_spare(p) {
+        match self.give_to_spare(p, None) {
             Some(m) => {
                 m.note.wake();
                 true
@@ -258,17 +259,22 @@ impl Sched {
         }
     }
 
-    fn give_to_spare(&self, p: &P) -> Option<&M> {
+    /// Gives a P to an M that sleeps without one, on the P's CPU if there is one, and with
+    /// it what that is to run there. The caller wakes the M. `None` if there is no spare M.
+    pub(crate) fn give_to_spare(&self, p: &P, g: Option<GRef>) -> Option<&M> {
         let mut ms = self.ms.lock();
         // SAFETY: spare Ms live in `all` until the run ends.
         let same_cpu = |&m: &*const M| unsafe { (*m).cpu.get() } == Some(p.cpu);
         let at = ms
             .spare
             .iter()
-            .position(same_cpu)
+            .rposition(same_cpu)
             .or(ms.spare.len().checked_sub(1))?;
         // SAFETY: as above; a spare M waits for just this.
         let m = unsafe { &*ms.spare.swap_remove(at) };
+        if let Some(g) = g {
+            m.mail.post(g);
+        }
         // The new M's from here on: nobody may give the P away once more.
         p.owner
             .store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
@@ -278,9 +284,14 @@ impl Sched {
     }
 
     /// Takes back a P that was handed to `m`, if that has not found it yet: `m` is a spare
-    /// again.
+    /// again. What came with mail stays: only that M may run it.
     pub(crate) fn take_back(&self, m: &M, p: &P) -> bool {
         let mut ms = self.ms.lock();
+        // ORDERING: mail is posted before the P is given.
+        let is_on_its_way = std::ptr::eq(m.next_p.load(Ordering::Acquire), p);
+        if !is_on_its_way || m.mail.is_there() {
+            return false;
+        }
         let taken = m
             .next_p
             .compare_exchange(

@@ -5,9 +5,10 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
+use super::mail::Mail;
 use super::p::P;
 use super::state::Sched;
-use crate::g::header::{GRef, Header};
+use crate::g::header::{GRef, Header, Wire};
 use crate::sys::clock::NEVER;
 use crate::sys::futex;
 
@@ -39,6 +40,21 @@ impl Note {
             futex::wake_one(&raw const self.0);
         }
     }
+}
+
+/// When `checkpoint` looks at the clock next, and what it saw.
+#[derive(Debug, Default)]
+pub(crate) struct Checks {
+    /// Calls until then. Ordering: relaxed; the M counts down, and sysmon's 0 may get lost
+    /// in that, until it comes again.
+    pub(crate) left: AtomicU32,
+    /// Calls between two looks.
+    pub(crate) interval: Cell<u32>,
+    /// The time of the last look, and when the running goroutine was first seen.
+    pub(crate) looked_ns: Cell<u64>,
+    pub(crate) since_ns: Cell<u64>,
+    /// What the P had dispatched by then.
+    pub(crate) dispatches: Cell<u64>,
 }
 
 /// The goroutine that an M runs: the M writes it, those who look on read it.
@@ -77,10 +93,11 @@ pub(crate) struct M {
     pub(crate) id: u64,
     pub(crate) sched: *const Sched,
     /// The P it holds, as far as it knows: see `access`.
-    p: Cell<*const P>,
+    /// Ordering: relaxed; others read it as a hint where to look for this M.
+    p: AtomicPtr<P>,
     /// The P handed to it while it slept. Ordering: release by the giver, acquire by whoever
-    /// takes it out: the M, or sysmon, which wants it back. Set under the lock of the Ms, where
-    /// an M looks again before it lists itself as a spare.
+    /// takes it out: the M, or sysmon, which wants it back. For a spare it is set under the lock
+    /// of the Ms, where an M looks again before it lists itself as a spare.
     pub(crate) next_p: AtomicPtr<P>,
     pub(crate) curg: CurG,
     /// Where this thread's `errno` is: a goroutine that changes Ms takes its value along.
@@ -90,6 +107,16 @@ pub(crate) struct M {
     /// with release; the canceller reads it with acquire after it took the token.
     pub(crate) committing: AtomicPtr<Header>,
     pub(crate) note: Note,
+    /// The goroutine that has locked this thread, how often, and what ties the two.
+    pub(crate) locked_g: Cell<Option<GRef>>,
+    pub(crate) n_locks: Cell<u32>,
+    pub(crate) wire: Wire,
+    /// A goroutine that this M shall run, and nobody else.
+    pub(crate) mail: Mail,
+    /// Its goroutine has ended without giving the thread free: it ends, too.
+    pub(crate) retired: Cell<bool>,
+    /// Calls of `checkpoint` until the next look at the clock: see `checkpoint`.
+    pub(crate) checks: Checks,
     pub(crate) spinning: Cell<bool>,
     /// 1 while scheduler code runs on this M, 0 while user code does: see `handoff`.
     /// Ordering: relaxed stores with compiler fences; sysmon reads it after a membarrier.
@@ -114,12 +141,18 @@ impl M {
         M {
             id,
             sched,
-            p: Cell::new(std::ptr::null()),
+            p: AtomicPtr::new(std::ptr::null_mut()),
             next_p: AtomicPtr::new(std::ptr::null_mut()),
             curg: CurG::default(),
             errno: Cell::new(std::ptr::null_mut()),
             committing: AtomicPtr::new(std::ptr::null_mut()),
             note: Note::default(),
+            locked_g: Cell::new(None),
+            n_locks: Cell::new(0),
+            wire: Wire::new(),
+            mail: Mail::new(),
+            retired: Cell::new(false),
+            checks: Checks::default(),
             spinning: Cell::new(false),
             in_runtime: AtomicU32::new(1),
             access: AtomicU32::new(HAS_P),
@@ -138,16 +171,24 @@ impl M {
     /// The P it holds; only scheduler code that knows it has one may ask.
     #[inline(always)]
     pub(crate) fn p(&self) -> &P {
-        debug_assert!(!self.p.get().is_null(), "M {} has no P", self.id);
+        debug_assert!(self.has_p(), "M {} has no P", self.id);
         // SAFETY: Ps live as long as the scheduler, and callers know that one is held.
-        unsafe { &*self.p.get() }
+        unsafe { &*self.p.load(Ordering::Relaxed) }
     }
 
+    #[inline(always)]
     pub(crate) fn has_p(&self) -> bool {
-        !self.p.get().is_null()
+        !self.p.load(Ordering::Relaxed).is_null()
     }
 
     pub(crate) fn set_p(&self, p: Option<&P>) {
-        self.p.set(p.map_or(std::ptr::null(), std::ptr::from_ref));
+        let p = p.map_or(std::ptr::null(), std::ptr::from_ref);
+        self.p.store(p.cast_mut(), Ordering::Relaxed);
+    }
+
+    /// The P it held a moment ago, asked by another thread.
+    pub(crate) fn last_p(&self) -> Option<&P> {
+        // SAFETY: Ps live as long as the scheduler, and what is asked of it any thread may.
+        unsafe { self.p.load(Ordering::Relaxed).as_ref() }
     }
 }

@@ -32,6 +32,7 @@
 //! | sysmon takes a P whose G calls the runtime | `handoff`  |
 //! | the world stops while Ms sleep or compute  | `world`    |
 //! | a P leaves while it is stopped or called back | `fate` |
+//! | a G wakes whose locked M gives its P away  | `mail`     |
 //! | a deadline cancels what just completed     | `netpoll::op` |
 //! | a context is cancelled while a wait begins | `g::cut`   |
 
@@ -39,6 +40,7 @@ pub(crate) mod runq;
 pub(crate) mod global;
 pub(crate) mod idle;
 pub(crate) mod fate;
+pub(crate) mod mail;
 pub(crate) mod p;
 pub(crate) mod m;
 pub(crate) mod state;
@@ -55,7 +57,9 @@ pub(crate) mod steal;
 pub(crate) mod find;
 pub(crate) mod resize;
 pub(crate) mod world;
+pub(crate) mod locked;
 pub(crate) mod run;
+pub(crate) mod checkpoint;
 pub(crate) mod offload;
 pub(crate) mod cancel;
 pub(crate) mod hold;

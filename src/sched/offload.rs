@@ -6,8 +6,9 @@
 //! when the run ends; jobs go through crossbeam's `Injector`.
 #![allow(unsafe_code)]
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -15,6 +16,7 @@ use crossbeam_deque::{Injector, Steal};
 
 use super::completion;
 use super::current;
+use super::m::M;
 use super::park::{self, Caller};
 use crate::g::status::Reason;
 use crate::sys::{affinity, clock, sched as threads};
@@ -58,6 +60,9 @@ pub(crate) struct Offload {
     mask: Mutex<Option<affinity::Mask>>,
     pool: Mutex<Pool>,
     wake: Condvar,
+    /// A goroutine that has locked its thread needs one, which must not be its child.
+    /// Ordering: relaxed, a hint; sysmon's note brings it.
+    wanted: AtomicBool,
 }
 
 impl std::fmt::Debug for Job {
@@ -73,6 +78,7 @@ impl Offload {
             mask: Mutex::default(),
             pool: Mutex::default(),
             wake: Condvar::new(),
+            wanted: AtomicBool::new(false),
         }
     }
 
@@ -108,23 +114,46 @@ impl Offload {
 
     /// Queues a job and makes sure that a thread will run it. `Err` gives it back
     /// if there is no thread and none can be started.
-    fn submit(&'static self, job: Job) -> Result<(), Job> {
+    fn submit(&'static self, job: Job, m: &M) -> Result<(), Job> {
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
-        if pool.n_idle <= pool.n_jobs && pool.threads.len() < MAX_THREADS {
-            let thread = std::thread::Builder::new()
-                .name("windlass-offload".to_owned())
-                .spawn(move || self.work());
-            match thread {
-                Ok(thread) => pool.threads.push(thread),
-                Err(_) if pool.threads.is_empty() => return Err(job),
-                Err(_) => {}
-            }
+        let more = pool.n_idle <= pool.n_jobs && pool.threads.len() < MAX_THREADS;
+        if more && !m.is_locked() && self.start(&mut pool).is_err() && pool.threads.is_empty() {
+            return Err(job);
         }
         pool.n_jobs += 1;
         self.jobs.push(job);
         drop(pool);
         self.wake.notify_one();
+        if more && m.is_locked() {
+            self.wanted.store(true, Ordering::Relaxed);
+            m.sched().sysmon.note.wake();
+        }
         Ok(())
+    }
+
+    fn start(&'static self, pool: &mut Pool) -> io::Result<()> {
+        let thread = std::thread::Builder::new()
+            .name("windlass-offload".to_owned())
+            .spawn(move || self.work())?;
+        pool.threads.push(thread);
+        Ok(())
+    }
+
+    /// Sysmon's part: starts threads for goroutines whose own threads must have no
+    /// children. If the kernel gives none it is asked again.
+    pub(crate) fn start_wanted(&self) {
+        if !self.wanted.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        // SAFETY: as in `offload`: the jobs' goroutines keep the run alive.
+        let all: &'static Offload = unsafe { &*std::ptr::from_ref(self) };
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        for _ in pool.n_idle..pool.n_jobs {
+            if pool.threads.len() < MAX_THREADS && all.start(&mut pool).is_err() {
+                self.wanted.store(true, Ordering::Relaxed);
+                return;
+            }
+        }
     }
 
     fn work(&self) {
@@ -181,7 +210,7 @@ where
         run: run_frame::<F, T>,
         data: (&raw mut frame).cast(),
     };
-    if let Err(job) = pool.submit(job) {
+    if let Err(job) = pool.submit(job, m) {
         // No thread is to be had: a blocking section is the next best thing.
         // SAFETY: the job is this frame's, and runs once.
         super::handoff::blocking(|| unsafe { (job.run)(job.data) });

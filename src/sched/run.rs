@@ -8,6 +8,7 @@ use super::count;
 use super::current;
 use super::find::{find, stop_spinning};
 use super::handoff::{Section, mark_outside};
+use super::locked;
 use super::m::{HAS_P, M};
 use super::p::P;
 use super::park::{self, Cancelled};
@@ -88,6 +89,11 @@ fn m_main(m: &M) {
     m_loop(m);
     drop(stack);
     clock::restore_timer_slack(slack);
+    if m.retired.get() {
+        m.tid.store(0, Ordering::Relaxed);
+        m.sched().n_ms.fetch_sub(1, Ordering::Relaxed);
+        m.sched().n_retired.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Makes the calling thread the M `m` until the run is over.
@@ -130,12 +136,16 @@ fn schedule(m: &M) -> bool {
 }
 
 /// Gets the P that was handed to this M, or sleeps as a spare until one is.
-/// `false` when the run is over.
+/// `false` when the run is over, or its goroutine took the thread along (`locked`).
 ///
 /// Out of line: it would take registers from the loop that runs goroutines.
 #[cold]
 #[inline(never)]
 fn acquire(m: &M) -> bool {
+    if m.retired.get() {
+        return false;
+    }
+    locked::begin_acquire(m);
     loop {
         let p = m.next_p.swap(std::ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: Ps live as long as the scheduler, which outlives its Ms.
@@ -151,7 +161,9 @@ fn acquire(m: &M) -> bool {
             if !m.next_p.load(Ordering::Relaxed).is_null() {
                 continue;
             }
-            ms.add_spare(m);
+            if !m.is_locked() {
+                ms.add_spare(m);
+            }
         }
         m.note.sleep();
     }
@@ -174,7 +186,13 @@ pub(crate) fn take_p(m: &M, p: &P) {
 
 /// Runs `g` until it switches out, and obeys its reason.
 #[inline(always)]
-fn execute(m: &M, g: GRef) {
+fn execute(m: &M, mut g: GRef) {
+    if g.is_locked() | m.is_locked() {
+        match locked::route(m, g) {
+            Some(own) => g = own,
+            None => return,
+        }
+    }
     m.p().stats.dispatches.add(1);
     if g.status.is_stamped() || m.p().is_traced() {
         count::dispatch(m, g);
@@ -268,7 +286,14 @@ fn finish(m: &M, g: GRef) {
     let coro = unsafe { g.coro() }.take().expect("it ran");
     p.give_stack(coro.into_stack(), &m.sched().nodes);
     p.stats.finished.add(1);
+    let keeps_thread = m.is_locked();
+    if keeps_thread {
+        locked::free(m, g);
+    }
     spawn::release_on_m(g, m);
+    if keeps_thread {
+        locked::retire(m);
+    }
 }
 
 #[cold]
@@ -295,6 +320,9 @@ fn lost_p(m: &M, g: GRef) {
     let sched = m.sched();
     m.set_p(None);
     m.access.store(HAS_P, Ordering::SeqCst);
+    if m.is_locked() {
+        locked::lost_p(m);
+    }
     // ORDERING: `sysmon::demote` is the partner.
     if m.demoted.load(Ordering::SeqCst) && threads::set_nice(0, 0).is_ok() {
         m.demoted.store(false, Ordering::Relaxed);

@@ -117,6 +117,11 @@ pub(crate) struct Sched {
     pub(crate) offload: Offload,
     pub(crate) next_m: AtomicU64,
     pub(crate) n_ms: AtomicUsize,
+    /// Ms that goroutines have locked. Ordering: relaxed, a limit.
+    pub(crate) n_locked: AtomicUsize,
+    /// Threads that ended before the run, and were not joined. Ordering: relaxed, a hint
+    /// for sysmon.
+    pub(crate) n_retired: AtomicUsize,
     /// Whether `membarrier(2)` works here; without it no hog is ever robbed of its P.
     pub(crate) membarrier: bool,
     /// Ps taken from stuck Ms, and Ps given to another M. Ordering: relaxed, statistics.
@@ -161,6 +166,8 @@ impl Sched {
             offload: Offload::new(),
             next_m: AtomicU64::new(1),
             n_ms: AtomicUsize::new(0),
+            n_locked: AtomicUsize::new(0),
+            n_retired: AtomicUsize::new(0),
             membarrier,
             retakes: AtomicU64::new(0),
             handoffs: AtomicU64::new(0),

@@ -177,6 +177,8 @@ impl<'a> Sysmon<'a> {
         let sched = self.sched;
         let now_ns = clock::now_ns();
         self.hands.give_all();
+        self.join_retired();
+        sched.offload.start_wanted();
         if sched.is_numa() {
             sched.rescue_queues();
             if sched.n_idle.load(Ordering::Relaxed) > 0 {
@@ -189,10 +191,24 @@ impl<'a> Sysmon<'a> {
         for p in sched.ps_in_use() {
             busy |= self.look_at(p, now_ns);
         }
+        if !busy && self.runnext_waits() {
+            // Whether it waits for long only a second look tells, a short one later.
+            clock::nap(SHORTEST_NS);
+            let now_ns = clock::now_ns();
+            for p in sched.ps_in_use() {
+                busy |= self.look_at(p, now_ns);
+            }
+        }
         if let Some(stalls) = &mut self.stalls {
             stalls.look(sched);
         }
         busy
+    }
+
+    /// Whether a goroutine lies in a runnext while a P is idle.
+    fn runnext_waits(&self) -> bool {
+        let sched = self.sched;
+        sched.n_idle.load(Ordering::Relaxed) > 0 && sched.ps_in_use().any(|p| p.runq.has_runnext())
     }
 
     fn look_at(&mut self, p: &'a P, now_ns: u64) -> bool {
@@ -216,11 +232,12 @@ impl<'a> Sysmon<'a> {
         if now_ns - seen.since_ns >= LONGEST_NS {
             p.local.now_ns.set(now_ns);
         }
+        let mut helped = false;
         if !moves_on {
-            self.help_waiting(p);
+            helped = self.help_waiting(p);
             self.look_for_stall(p);
         }
-        is_hog && self.retake_hog(p, now_ns)
+        helped | (is_hog && self.retake_hog(p, now_ns))
     }
 
     /// A P in a blocking section since the last look loses to its work, if it has any;
@@ -240,6 +257,24 @@ impl<'a> Sysmon<'a> {
             self.give(p);
         }
         true
+    }
+
+    /// Joins threads that ended with their goroutines, so that they keep no memory.
+    fn join_retired(&self) {
+        if self.sched.n_retired.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let ended: Vec<_> = {
+            let mut ms = self.sched.ms.lock();
+            ms.threads.extract_if(.., |t| t.is_finished()).collect()
+        };
+        self.sched
+            .n_retired
+            .fetch_sub(ended.len(), Ordering::Relaxed);
+        for thread in ended {
+            // The runtime's threads abort on a panic, so joining cannot fail.
+            let _ = thread.join();
+        }
     }
 
     /// Reports the goroutine on `p`, if it has been there for long.
@@ -292,12 +327,15 @@ impl<'a> Sysmon<'a> {
     }
 
     /// Goroutines of a P that keeps running another are nobody's while other Ps are idle:
-    /// neither runnext nor a yield wakes anyone for them, so this does.
-    fn help_waiting(&self, p: &P) {
+    /// neither runnext nor a yield wakes anyone for them, so this does. `true` if it did;
+    /// then sysmon goes on looking closely, as the P's goroutine may do so again.
+    fn help_waiting(&self, p: &P) -> bool {
         let sched = self.sched;
-        if !p.runq.is_empty() && sched.n_idle.load(Ordering::Relaxed) > 0 {
+        let is_stuck = !p.runq.is_empty() && sched.n_idle.load(Ordering::Relaxed) > 0;
+        if is_stuck {
             sched.wake_in(sched.node_of(p), Some(p));
         }
+        is_stuck
     }
 
     fn thread_to_be_had(&self) -> bool {
@@ -346,6 +384,9 @@ impl<'a> Sysmon<'a> {
         while sched.n_live() > 0 {
             if n_sweeps.is_multiple_of(4) {
                 sched.cancel_waiting();
+                let ms = sched.ms.lock();
+                let checks = ms.all.iter().map(|m| &m.checks.left);
+                checks.for_each(|left| left.store(0, Ordering::Relaxed));
             }
             // Cancelled goroutines need Ps that are not stuck.
             self.look();

@@ -62,6 +62,8 @@ enum What {
         go: &'static str,
         /// The keys of the figures and their names.
         figures: &'static [(&'static str, &'static str)],
+        /// Whether tokio and may take part.
+        peers: bool,
     },
     /// A server, and a client to load it.
     Server {
@@ -93,6 +95,24 @@ const CLOSE: &[(&str, &str)] = &[
     ("bytes", "bytes/task"),
 ];
 const SLEEP: &[(&str, &str)] = &[("p50_us", "us late, p50"), ("p99_us", "us late, p99")];
+
+const TAIL: &[(&str, &str)] = &[
+    ("p50_us", "us, p50"),
+    ("p99_us", "us, p99"),
+    ("max_us", "us, longest"),
+];
+const SLEEPS: &[(&str, &str)] = &[
+    ("late_50_p50_us", "50 us: us late, p50"),
+    ("late_50_p99_us", "50 us: us late, p99"),
+    ("late_200_p50_us", "200 us: us late, p50"),
+    ("late_200_p99_us", "200 us: us late, p99"),
+    ("late_800_p50_us", "800 us: us late, p50"),
+    ("late_800_p99_us", "800 us: us late, p99"),
+    ("late_1500_p50_us", "1.5 ms: us late, p50"),
+    ("late_1500_p99_us", "1.5 ms: us late, p99"),
+    ("late_2900_p50_us", "2.9 ms: us late, p50"),
+    ("late_2900_p99_us", "2.9 ms: us late, p99"),
+];
 
 const EXPERIMENTS: &[Experiment] = &[
     program("yield", &["micro", "yield"], "yield", MICRO),
@@ -155,6 +175,61 @@ const EXPERIMENTS: &[Experiment] = &[
         SLEEP,
     ),
     program("latency_busy", &["latency_busy"], "latency-busy", LATENCY),
+    gap(
+        "gap_echo_pairs_2",
+        &["gaps", "echo-pairs-2"],
+        "gap-echo-pairs-2",
+        TAIL,
+    ),
+    gap(
+        "gap_echo_pairs_4",
+        &["gaps", "echo-pairs-4"],
+        "gap-echo-pairs-4",
+        TAIL,
+    ),
+    gap(
+        "gap_echo_yields_2",
+        &["gaps", "echo-yields-2"],
+        "gap-echo-yields-2",
+        TAIL,
+    ),
+    gap(
+        "gap_echo_yields_4",
+        &["gaps", "echo-yields-4"],
+        "gap-echo-yields-4",
+        TAIL,
+    ),
+    gap("gap_sleeps", &["gaps", "sleeps"], "gap-sleeps", SLEEPS),
+    gap(
+        "gap_wake_elsewhere",
+        &["gaps", "wake-elsewhere"],
+        "gap-wake-elsewhere",
+        TAIL,
+    ),
+    gap(
+        "gap_locked_peer",
+        &["gaps", "locked-peer"],
+        "gap-locked-peer",
+        MICRO,
+    ),
+    gap(
+        "gap_sleep_hogs_1",
+        &["gaps", "sleep-hogs-1"],
+        "gap-sleep-hogs-1",
+        TAIL,
+    ),
+    gap(
+        "gap_sleep_hogs_2",
+        &["gaps", "sleep-hogs-2"],
+        "gap-sleep-hogs-2",
+        TAIL,
+    ),
+    gap(
+        "gap_sleep_hogs_4",
+        &["gaps", "sleep-hogs-4"],
+        "gap-sleep-hogs-4",
+        TAIL,
+    ),
     server("echo_1", Some("echo_server"), "echo", false, 1),
     server("echo_64", Some("echo_server"), "echo", false, 64),
     server("echo_1000", Some("echo_server"), "echo", false, 1000),
@@ -171,7 +246,30 @@ const fn program(
 ) -> Experiment {
     Experiment {
         name,
-        what: What::Program { rust, go, figures },
+        what: What::Program {
+            rust,
+            go,
+            figures,
+            peers: true,
+        },
+    }
+}
+
+/// What Go's scheduler is slow at: for windlass and Go alone.
+const fn gap(
+    name: &'static str,
+    rust: &'static [&'static str],
+    go: &'static str,
+    figures: &'static [(&'static str, &'static str)],
+) -> Experiment {
+    Experiment {
+        name,
+        what: What::Program {
+            rust,
+            go,
+            figures,
+            peers: false,
+        },
     }
 }
 
@@ -341,7 +439,15 @@ impl Bench {
         contender: Contender,
     ) -> io::Result<Option<Figures>> {
         match experiment.what {
-            What::Program { rust, go, .. } => {
+            What::Program {
+                rust, go, peers, ..
+            } => {
+                if let Contender::Rust(i) = contender
+                    && !peers
+                    && Name::ALL[i] != Name::Windlass
+                {
+                    return Ok(None);
+                }
                 let (program, arguments) = match contender {
                     Contender::Epoll => return Ok(None),
                     Contender::Rust(_) => (rust[0], &rust[1..]),
