@@ -5,7 +5,7 @@ CARGO ?= cargo
 # Where cargo builds, said once, as the models of loom have a corner of their own.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help setup demo test loom asan lint bench compare
+.PHONY: help setup clients demo test loom asan lint bench compare
 
 help:
 	@echo "make demo     build and run examples/demo.rs"
@@ -14,17 +14,22 @@ help:
 	@echo "make lint     formatting, clippy and the documentation, warnings denied"
 	@echo "make bench    criterion benches: windlass, tokio and may in one run"
 	@echo "make compare  servers and whole programs in turn, Go too where it is installed"
+	@echo "make clients  install curl and redis-tools, which some tests drive the examples with"
 	@echo "make setup    install libhwloc and pkg-config if they are missing"
 
 setup:
 	@scripts/setup.sh
+
+# Foreign programs that the tests drive the examples with; tests skip without.
+clients:
+	@scripts/clients.sh
 
 demo: setup
 	$(CARGO) run --release --example demo
 
 # The release run is not a repetition: what an optimiser does to thread-locals
 # over a stack switch shows there only.
-test: setup
+test: setup clients
 	$(CARGO) test --workspace
 	$(CARGO) test --release -p windlass
 	$(MAKE) --no-print-directory loom
