@@ -1,15 +1,29 @@
 //! The servers among the examples, each in this process with the code that the example
 //! has, against clients of other makers and against raw bytes.
 
+#[path = "util/temp.rs"]
+mod temp;
 mod util;
 
 #[path = "../examples/support/accept.rs"]
 mod accept;
+#[path = "../examples/tls/client.rs"]
+mod client;
+#[path = "../examples/http/mod.rs"]
+mod http;
 #[path = "../examples/support/linger.rs"]
 mod linger;
+#[path = "../examples/proxy/mod.rs"]
+mod proxy;
 #[path = "../examples/resp/mod.rs"]
 mod resp;
+#[path = "../examples/tls/mod.rs"]
+mod tls;
 
+#[path = "examples/https.rs"]
+mod https_server;
+#[path = "examples/proxy.rs"]
+mod proxy_server;
 #[path = "examples/resp.rs"]
 mod resp_server;
 #[path = "examples/server.rs"]
