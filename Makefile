@@ -5,6 +5,9 @@ CARGO ?= cargo
 # Where cargo builds, said once, as the models of loom have a corner of their own.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
+# What is off if not asked for, and tested all the same.
+FEATURES := windlass/hyper
+
 .PHONY: help setup clients demo test loom asan lint bench compare
 
 help:
@@ -30,8 +33,8 @@ demo: setup
 # The release run is not a repetition: what an optimiser does to thread-locals
 # over a stack switch shows there only.
 test: setup clients
-	$(CARGO) test --workspace
-	$(CARGO) test --release -p windlass
+	$(CARGO) test --workspace --features $(FEATURES)
+	$(CARGO) test --release -p windlass --features $(FEATURES)
 	$(MAKE) --no-print-directory loom
 
 # Release, because loom tries every interleaving of two preemptions.
@@ -48,8 +51,8 @@ asan: setup
 
 lint: setup
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+	$(CARGO) clippy --workspace --all-targets --features $(FEATURES) -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --features $(FEATURES)
 
 # BENCH=yield runs one bench; the rest of cargo bench's arguments go into ARGS.
 bench: setup

@@ -60,6 +60,8 @@ pub mod time;
 pub mod net;
 pub mod context;
 pub mod future;
+#[cfg(feature = "hyper")]
+pub mod hyper;
 pub mod metrics;
 mod runtime;
 

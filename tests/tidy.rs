@@ -17,7 +17,9 @@ const ROWS: [&[&str]; 8] = [
     &["timer", "netpoll"],
     &["sched"],
     &["task", "sync", "channel", "time", "io"],
-    &["net", "fs", "process", "signal", "context", "future"],
+    &[
+        "net", "fs", "process", "signal", "context", "future", "hyper",
+    ],
     &["runtime", "metrics", "lib"],
 ];
 
@@ -201,6 +203,7 @@ const DOORS: &[(&str, &[&str])] = &[
     (
         "socket2",
         &[
+            "src/hyper.rs",
             "src/io/fd.rs",
             "src/io/socket.rs",
             "src/io/connect.rs",
@@ -222,6 +225,7 @@ const DOORS: &[(&str, &[&str])] = &[
 /// Besides src/sys: numbers and types of the kernel's interface, and ring.rs's
 /// eventfd, which is one of the ring's ways of waking.
 const LIBC: &[&str] = &[
+    "src/hyper.rs",
     "src/io/bytes.rs",
     "src/io/connect.rs",
     "src/io/op.rs",
@@ -255,6 +259,7 @@ const UNSAFE: &[&str] = &[
     "src/g/own.rs",
     "src/g/slab.rs",
     "src/g/stack.rs",
+    "src/hyper.rs",
     "src/io/bytes.rs",
     "src/io/connect.rs",
     "src/io/copy.rs",

@@ -81,10 +81,17 @@ fn an_answer_that_was_cut_short_is_an_error() {
         let (tcp, _) = listener.accept().unwrap();
         let conn = rustls::ServerConnection::new(config).unwrap();
         let mut stream = rustls::StreamOwned::new(conn, tcp);
-        let _ = stream.read(&mut [0; 1000]);
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            request.push(byte[0]);
+        }
         stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nhalf").unwrap();
         stream.flush().unwrap();
-        // Closed without the word that TLS has for it.
+        // Ended without the word that TLS has for it.
+        stream.sock.shutdown(std::net::Shutdown::Write).unwrap();
+        let _ = stream.sock.read_to_end(&mut Vec::new());
     });
     let trusted = client::trusting(pem.as_bytes()).unwrap();
     let url = format!("https://localhost:{}/", server.addr.port());
