@@ -8,11 +8,11 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 # What is off if not asked for, and tested all the same.
 FEATURES := windlass/hyper
 
-.PHONY: help setup clients demo test loom asan lint bench compare
+.PHONY: help setup clients demo test test-epoll loom asan lint bench compare
 
 help:
 	@echo "make demo     build and run examples/demo.rs"
-	@echo "make test     all tests: dev, release, and the models of loom"
+	@echo "make test     all tests: dev, release, over epoll, crossbeam-channel's on ours, the models of loom"
 	@echo "make asan     tests under AddressSanitizer; needs a nightly toolchain"
 	@echo "make lint     formatting, clippy and the documentation, warnings denied"
 	@echo "make bench    criterion benches: windlass, tokio and may in one run"
@@ -35,7 +35,16 @@ demo: setup
 test: setup clients
 	$(CARGO) test --workspace --features $(FEATURES)
 	$(CARGO) test --release -p windlass --features $(FEATURES)
+	$(MAKE) --no-print-directory test-epoll
+	$(CARGO) run -p windlass-suites
 	$(MAKE) --no-print-directory loom
+
+# Over epoll by choice, and optimised where a filter really denies io_uring. Nothing is
+# built anew: both take what the runs over rings have left.
+test-epoll: setup
+	WINDLASS_IO=epoll $(CARGO) test -p windlass --features $(FEATURES) --tests
+	UNDER_FILTER="$(CARGO) test --release -p windlass --features $(FEATURES) --test '*'" env -u WINDLASS_IO \
+		$(CARGO) test --release -p windlass --features $(FEATURES) --test seccomp -- --nocapture programs_that
 
 # Release, because loom tries every interleaving of two preemptions.
 loom: setup

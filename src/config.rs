@@ -21,6 +21,7 @@ pub(crate) struct Config {
     pub(crate) pin: bool,
     pub(crate) stack_bytes: usize,
     pub(crate) max_threads: usize,
+    pub(crate) require_io_uring: bool,
     pub(crate) name: String,
     pub(crate) topology: Option<Topology>,
 }
@@ -33,6 +34,7 @@ impl Default for Config {
             pin: true,
             stack_bytes: DEFAULT_STACK_BYTES,
             max_threads: DEFAULT_MAX_THREADS,
+            require_io_uring: false,
             name: "windlass".to_owned(),
             topology: None,
         }

@@ -4,7 +4,8 @@
 //! It schedules as Go does: goroutines (G) run on threads (M) that hold processors
 //! (P). Ps are pinned to cores grouped by NUMA node, an idle P steals from the
 //! nearest one that has too much, Ms sleep on futexes, and each P has an io_uring
-//! ring whose completions make waiting goroutines runnable.
+//! ring whose completions make waiting goroutines runnable. Where io_uring is denied,
+//! as in most containers, epoll stands in for it (docs/CONTAINERS.md).
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -58,6 +59,9 @@ pub mod sync;
 pub mod channel;
 pub mod time;
 pub mod net;
+pub mod fs;
+pub mod process;
+pub mod signal;
 pub mod context;
 pub mod future;
 #[cfg(feature = "hyper")]

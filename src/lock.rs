@@ -28,6 +28,8 @@ pub(crate) enum Rank {
     Waiters,
     /// How a socket's description is set up (`io::fd`).
     Mode,
+    /// Who waits in an epoll poller (`netpoll::waiters`).
+    Poller,
 }
 
 /// A value behind a lock of the runtime.
@@ -94,14 +96,15 @@ const FREE: u32 = 0;
 const LOCKED: u32 = 1;
 const CONTENDED: u32 = 2;
 
-/// Looks at a locked lock before sleeping on it, some 20 µs: the sections are far shorter
-/// than a system call.
-const LOOKS: u32 = if cfg!(loom) { 0 } else { 20 };
-/// The pauses between two looks double up to this number, 1 to 2 µs. Who looks more often
-/// takes the lock's cache line from its holder, and who gets the lock each time it is
-/// free makes every section begin with a miss; so whoever has it in its cache goes on for
-/// a while.
-const MOST_PAUSES: u32 = 64;
+/// Looks at a locked lock before sleeping on it, some 20 µs together: the sections are far
+/// shorter than a system call.
+const LOOKS: u32 = if cfg!(loom) { 0 } else { 7 };
+/// Pauses (some 10 to 40 ns each) after the first look. Each later look comes after four
+/// times as many, up to the most: who looks often takes the lock's cache line from its
+/// holder, and where threads take turns at the lock each begins with a line that is
+/// elsewhere. So whoever has the line goes on for a while.
+const FIRST_PAUSES: u32 = 4;
+const MOST_PAUSES: u32 = 256;
 
 impl RawLock {
     const_fn! {
@@ -126,13 +129,15 @@ impl RawLock {
 
     #[cold]
     fn lock_contended(&self) {
-        for look in 0..LOOKS {
+        let mut pauses = FIRST_PAUSES;
+        for _ in 0..LOOKS {
             if self.0.load(Ordering::Relaxed) == FREE && self.try_lock() {
                 return;
             }
-            for _ in 0..(1 << look).min(MOST_PAUSES) {
+            for _ in 0..pauses {
                 crate::loom::spin_loop();
             }
+            pauses = (pauses * 4).min(MOST_PAUSES);
         }
         while self.0.swap(CONTENDED, Ordering::Acquire) != FREE {
             crate::loom::futex_wait(&self.0, CONTENDED, crate::sys::clock::NEVER);

@@ -45,6 +45,26 @@ impl ByLevel {
     }
 }
 
+/// What tells a runtime that its sockets are ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Poller {
+    /// An io_uring ring per P.
+    #[default]
+    IoUring,
+    /// An epoll instance per P: io_uring cannot be used here, or `WINDLASS_IO` says so.
+    Epoll,
+}
+
+impl std::fmt::Display for Poller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Poller::IoUring => "io_uring",
+            Poller::Epoll => "epoll",
+        })
+    }
+}
+
 /// Counters since the runtime was built. Each is read by itself: together they are
 /// no snapshot of one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,20 +92,22 @@ pub struct PMetrics {
     pub stolen: ByLevel,
     /// Operations cancelled because their deadline passed.
     pub io_timeouts: u64,
-    /// `io_uring_enter` calls.
+    /// `io_uring_enter` calls; with epoll, calls of `epoll_wait`.
     pub ring_enters: u64,
-    /// Operations submitted.
+    /// Operations submitted; with epoll, all that were not done before a goroutine
+    /// parked.
     pub ring_submitted: u64,
     /// Operations completed.
     pub ring_completed: u64,
-    /// Times the completion queue was read and held something.
+    /// Times the completion queue was read and held something; with epoll, times that
+    /// descriptors were ready and operations completed.
     pub ring_batches: u64,
 }
 
 impl PMetrics {
     fn of(p: &P) -> PMetrics {
         let s = &p.stats;
-        let r = &p.ring.stats;
+        let r = &p.poller.counts;
         PMetrics {
             dispatches: s.dispatches.get(),
             runnext_dispatches: s.runnext_dispatches.get(),
@@ -128,6 +150,8 @@ impl PMetrics {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RuntimeMetrics {
+    /// Which poller the Ps have.
+    pub poller: Poller,
     /// One entry per P.
     pub ps: Vec<PMetrics>,
     /// Goroutines spawned from outside the runtime.
@@ -148,6 +172,10 @@ impl RuntimeMetrics {
     pub(crate) fn of(sched: &Sched) -> RuntimeMetrics {
         use std::sync::atomic::Ordering::Relaxed;
         RuntimeMetrics {
+            poller: match sched.ps.iter().any(|p| p.poller.is_epoll()) {
+                true => Poller::Epoll,
+                false => Poller::IoUring,
+            },
             ps: sched.ps.iter().map(PMetrics::of).collect(),
             spawned_outside: sched.n_foreign.load(Relaxed),
             live_goroutines: sched.n_live(),

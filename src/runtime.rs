@@ -13,8 +13,7 @@ use crate::config::Config;
 use crate::g::header;
 use crate::g::stack::StackPool;
 use crate::metrics::RuntimeMetrics;
-use crate::netpoll::probe;
-use crate::netpoll::ring::Ring;
+use crate::netpoll::choose;
 use crate::sched::current;
 use crate::sched::fault;
 use crate::sched::global::NodeQueue;
@@ -96,6 +95,15 @@ impl Builder {
         self
     }
 
+    /// Whether `build` fails where io_uring cannot be used (default: no). Otherwise such
+    /// a runtime works over epoll, at a higher cost per operation, and says so once on
+    /// stderr: see docs/CONTAINERS.md. The environment variable `WINDLASS_IO` chooses
+    /// for a whole process: `uring` or `epoll`.
+    pub fn require_io_uring(mut self, yes: bool) -> Builder {
+        self.config.require_io_uring = yes;
+        self
+    }
+
     /// Uses a given machine instead of looking at this one. Threads are pinned only
     /// if it is this machine.
     pub fn topology(mut self, topology: Topology) -> Builder {
@@ -104,7 +112,7 @@ impl Builder {
     }
 
     /// Builds the runtime: finds out what the machine and the kernel offer, plans
-    /// where the Ps go, and makes their rings. Starts no thread.
+    /// where the Ps go, and makes their pollers. Starts no thread.
     ///
     /// # Safety
     ///
@@ -123,8 +131,9 @@ impl Builder {
     /// # Errors
     ///
     /// - `InvalidInput` for settings that make no sense.
-    /// - What keeps io_uring from working here (`PermissionDenied`, `Unsupported`,
-    ///   `OutOfMemory`), with the cause and the cure in the message.
+    /// - If io_uring is required ([`Builder::require_io_uring`]): what keeps it from
+    ///   working here (`PermissionDenied`, `Unsupported`, `OutOfMemory`), with the cause
+    ///   and the cure in the message.
     /// - The kernel's when memory or descriptors are short.
     ///
     /// Nothing is left behind: no thread, no mapping, no descriptor.
@@ -164,10 +173,10 @@ impl Builder {
     }
 }
 
-/// Makes nodes, Ps and rings from the plan.
+/// Makes nodes, Ps and pollers from the plan.
 fn make_sched(config: Config, topology: &Topology, plan: &Plan) -> io::Result<Arc<Sched>> {
     let this_machine = *topology.source() == Source::ThisMachine;
-    let features = probe::probe()?;
+    let pollers = choose::pollers(plan.ps.len(), config.require_io_uring)?;
     let guard = mmap::probe_guard()?;
     let n_nodes = plan.nodes.len();
     let bind_memory = this_machine && n_nodes > 1;
@@ -194,7 +203,8 @@ fn make_sched(config: Config, topology: &Topology, plan: &Plan) -> io::Result<Ar
     let ps = plan
         .ps
         .iter()
-        .map(|p| {
+        .zip(pollers)
+        .map(|(p, poller)| {
             let levels = p
                 .levels
                 .iter()
@@ -203,24 +213,17 @@ fn make_sched(config: Config, topology: &Topology, plan: &Plan) -> io::Result<Ar
                     victims: l.victims.clone(),
                 })
                 .collect();
-            let ring = Ring::new(features).map_err(|e| probe::explain_here(&e))?;
             let first = nodes[p.node].ps.start;
-            Ok(P::new(
-                p.index,
-                p.cpu,
-                p.node,
-                p.index - first,
-                levels,
-                ring,
-            ))
+            let at_in_node = p.index - first;
+            P::new(p.index, p.cpu, p.node, at_in_node, levels, poller)
         })
-        .collect::<io::Result<Vec<_>>>()?;
+        .collect::<Vec<_>>();
     let pin = config.pin && this_machine;
     let membarrier = threads::membarrier_register().is_ok();
     Ok(Sched::new(config, pin, nodes, ps, membarrier))
 }
 
-/// A runtime: Ps with their rings, ready to run goroutines.
+/// A runtime: Ps with their pollers, ready to run goroutines.
 ///
 /// Dropping it disposes of goroutines that were queued and never run.
 pub struct Runtime {
@@ -319,7 +322,7 @@ impl Drop for Runtime {
         }
         for p in &sched.ps {
             p.drain_caches();
-            p.ring.close();
+            p.poller.close();
         }
         for node in &sched.nodes {
             // SAFETY: no goroutine has a stack: all have ended or never ran; the caches are empty.

@@ -410,7 +410,7 @@ fn without_threads_others_wait_and_one_line_says_why() {
             let said = util::child_passes(name, case);
             let lines: Vec<_> = said
                 .lines()
-                .filter(|l| l.starts_with("windlass:"))
+                .filter(|l| l.starts_with("windlass:") && !l.contains("cannot use io_uring"))
                 .collect();
             assert!(lines.len() <= 1, "{lines:?}");
             if let Some(line) = lines.first() {

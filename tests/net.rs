@@ -555,7 +555,12 @@ fn connections_refused_and_addresses_in_use() {
         let e = TcpListener::bind(addr).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::AddrInUse);
         drop(listener);
-        // Nobody listens there any more.
+        // Bound, so that no other test gets the port, and not listening.
+        let deaf =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        deaf.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
+            .unwrap();
+        let addr = deaf.local_addr().unwrap().as_socket().unwrap();
         for _ in 0..3 {
             assert_eq!(
                 TcpStream::connect(addr).unwrap_err().kind(),

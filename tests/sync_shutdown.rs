@@ -53,7 +53,7 @@ fn wait_everywhere(
         },
         |r| drop(r.semaphore.acquire(1)),
         |r| drop(r.semaphore.acquire_timeout(2, FOREVER)),
-        |r| drop(r.barrier.wait()),
+        |r| _ = r.barrier.wait(),
         |r| r.group.wait(),
         |r| r.once.wait(),
         |r| _ = r.cell.wait(),

@@ -71,7 +71,12 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "stack", "coro", "status", "own", "header", "list", "slab", "cut",
         ],
     ),
-    ("netpoll", &["op", "sqe", "probe", "ring"]),
+    (
+        "netpoll",
+        &[
+            "sqe", "op", "counts", "probe", "ring", "call", "waiters", "epoll", "poller", "choose",
+        ],
+    ),
     (
         "sync",
         &[
@@ -130,16 +135,36 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ("task", &["local"]),
     ("time", &["sleep", "timeout", "interval", "timer"]),
     (
+        "fs",
+        &[
+            "section",
+            "kind",
+            "aligned",
+            "transfer",
+            "file",
+            "fifo",
+            "open_options",
+            "dir",
+            "paths",
+        ],
+    ),
+    ("process", &["stdio", "child", "command"]),
+    (
         "sys",
         &[
-            "errno", "clock", "affinity", "file", "futex", "mmap", "sched", "signal", "socket",
-            "uring",
+            "errno", "clock", "affinity", "epoll", "file", "futex", "mmap", "process", "sched",
+            "signal", "socket", "uring",
         ],
     ),
     ("util", &["bitset", "counter", "padded", "random"]),
 ];
 
 const FOLDER_EXCEPTIONS: &[(&str, &str, &str)] = &[
+    (
+        "fs/file",
+        "fs/open_options",
+        "File::open and File::options begin with options, which open Files",
+    ),
     (
         "sched/p",
         "sched/m",
@@ -200,6 +225,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("hwloc2", &["topology/src/hwloc.rs"]),
     ("core_affinity", &["src/sys/affinity.rs"]),
     ("crossbeam_deque", &["src/sched/offload.rs"]),
+    ("signal_hook", &["src/signal.rs"]),
     (
         "socket2",
         &[
@@ -225,6 +251,10 @@ const DOORS: &[(&str, &[&str])] = &[
 /// Besides src/sys: numbers and types of the kernel's interface, and ring.rs's
 /// eventfd, which is one of the ring's ways of waking.
 const LIBC: &[&str] = &[
+    "src/fs/fifo.rs",
+    "src/fs/kind.rs",
+    "src/fs/open_options.rs",
+    "src/fs/transfer.rs",
     "src/hyper.rs",
     "src/io/bytes.rs",
     "src/io/connect.rs",
@@ -233,10 +263,15 @@ const LIBC: &[&str] = &[
     "src/io/socket.rs",
     "src/io/splice.rs",
     "src/io/stdio.rs",
+    "src/netpoll/call.rs",
+    "src/netpoll/choose.rs",
+    "src/netpoll/epoll.rs",
     "src/netpoll/probe.rs",
     "src/netpoll/ring.rs",
     "src/netpoll/sqe.rs",
-    "src/sched/cancel.rs",
+    "src/netpoll/waiters.rs",
+    "src/process/child.rs",
+    "src/signal.rs",
     "topology/src/affinity.rs",
     "topology/src/doctor/kernel.rs",
 ];
@@ -251,6 +286,9 @@ const UNSAFE: &[&str] = &[
     "src/channel/select.rs",
     "src/channel/sender.rs",
     "src/context.rs",
+    "src/fs/aligned.rs",
+    "src/fs/open_options.rs",
+    "src/fs/transfer.rs",
     "src/future.rs",
     "src/g/coro.rs",
     "src/g/cut.rs",
@@ -272,7 +310,13 @@ const UNSAFE: &[&str] = &[
     "src/io/stdio.rs",
     "src/net/addr.rs",
     "src/net/macros.rs",
+    "src/netpoll/call.rs",
+    "src/netpoll/epoll.rs",
+    "src/netpoll/poller.rs",
     "src/netpoll/ring.rs",
+    "src/netpoll/waiters.rs",
+    "src/process/child.rs",
+    "src/process/command.rs",
     "src/runtime.rs",
     "src/sched/cancel.rs",
     "src/sched/completion.rs",
@@ -288,6 +332,7 @@ const UNSAFE: &[&str] = &[
     "src/sched/state.rs",
     "src/sched/sysmon.rs",
     "src/sched/wake.rs",
+    "src/signal.rs",
     "src/sync/mutex.rs",
     "src/sync/once_lock.rs",
     "src/sync/rwlock.rs",
@@ -295,10 +340,12 @@ const UNSAFE: &[&str] = &[
     "src/sync/waitq.rs",
     "src/sys/affinity.rs",
     "src/sys/clock.rs",
+    "src/sys/epoll.rs",
     "src/sys/errno.rs",
     "src/sys/file.rs",
     "src/sys/futex.rs",
     "src/sys/mmap.rs",
+    "src/sys/process.rs",
     "src/sys/sched.rs",
     "src/sys/signal.rs",
     "src/sys/socket.rs",

@@ -4,9 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
-use signal_hook::iterator::Signals;
+use windlass::signal::{SIGINT, SIGTERM, Signals};
 
 /// Parks the goroutine until SIGINT (ctrl-c) or SIGTERM comes. A second one, should
 /// the program not have stopped by then, ends it at once, with status 1.
@@ -17,7 +16,6 @@ pub(crate) fn wait_for_stop() -> io::Result<()> {
         flag::register_conditional_shutdown(signal, 1, Arc::clone(&asked_before))?;
         flag::register(signal, Arc::clone(&asked_before))?;
     }
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
-    windlass::offload(|| signals.forever().next());
+    Signals::new([SIGINT, SIGTERM])?.recv()?;
     Ok(())
 }

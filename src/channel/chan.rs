@@ -35,6 +35,10 @@ unsafe impl<T: Send> Sync for Chan<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for Chan<T> {}
 
+/// How many are taken at once of those who wait in a channel that is disconnected, so that
+/// a long queue does not keep the lock for long.
+const DISCONNECT_BATCH: usize = 64;
+
 /// The right to a channel's core.
 pub(super) struct Locked<'a, T>(&'a Chan<T>);
 
@@ -430,13 +434,10 @@ impl<T> Chan<T> {
             if mem::take(&mut is_first) {
                 unread = core.close(side);
             }
-            // In batches, so that a long queue does not keep the lock for long.
-            let mut batch = [const { None }; 32];
-            let batch_len = batch.len();
-            let n = core.take_for_disconnect(other, &mut batch);
+            let (batch, is_last) = core.take_for_disconnect(other, DISCONNECT_BATCH);
             drop(core);
-            batch.into_iter().for_each(|taken| ready(taken, &here));
-            if n < batch_len {
+            batch.ready(&here);
+            if is_last {
                 break;
             }
         }
@@ -452,3 +453,7 @@ fn ready(taken: Option<Taken>, here: &Here<'_>) {
         taken.ready(here);
     }
 }
+
+#[cfg(all(test, loom))]
+#[path = "chan_loom_tests.rs"]
+mod loom_tests;

@@ -36,7 +36,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 
 use super::buffer::Buffer;
-use crate::sync::waitq::{Here, Link, Taken, WaitQueue};
+use crate::sync::waitq::{Here, Link, Taken, TakenList, WaitQueue};
 
 /// What a waiter was told by whoever took it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -478,22 +478,22 @@ impl<T> Core<T> {
         Ok(None)
     }
 
-    /// Takes those who wait at a side that has lost the other one.
-    pub(super) fn take_for_disconnect(&mut self, side: Side, batch: &mut [Option<Taken>]) -> usize {
-        let mut n = 0;
-        for place in batch {
+    /// Takes at most `most` of those who wait at a side that has lost the other one. Gives
+    /// whether these were all.
+    pub(super) fn take_for_disconnect(&mut self, side: Side, most: usize) -> (TakenList, bool) {
+        let mut list = TakenList::new();
+        for _ in 0..most {
             let taken = self.queue(side).take().or_else(|| self.take_claimant(side));
             if let Some(taken) = taken {
                 head_of(&taken).told.set(Told::Disconnected);
-                *place = Some(taken);
+                list.push(taken);
             } else if let Some(taken) = self.watchers(side).take() {
-                *place = Some(taken);
+                list.push(taken);
             } else {
-                break;
+                return (list, true);
             }
-            n += 1;
         }
-        n
+        (list, false)
     }
 
     fn take_claimant(&mut self, side: Side) -> Option<Taken> {

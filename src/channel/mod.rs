@@ -18,7 +18,7 @@
 //! sent; what is in it can still be received, if it is the senders who are gone, and is
 //! dropped otherwise.
 //!
-//! [`after`], [`at`], [`tick`] and [`never()`] give receivers whose messages time sends, or
+//! [`after`], [`at`], [`tick`] and [`never`](never()) give receivers whose messages time sends, or
 //! nobody. They cost nothing while nobody waits for them.
 //!
 //! # The end of a run

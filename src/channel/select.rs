@@ -257,6 +257,19 @@ impl<'a> Select<'a> {
     /// # Errors
     ///
     /// As [`Select::select_timeout`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use windlass::channel::{Select, SelectTimeoutError, bounded};
+    ///
+    /// let (_s, r) = bounded::<i32>(1);
+    /// let mut select = Select::new();
+    /// select.recv(&r);
+    /// let deadline = Instant::now() + Duration::from_millis(5);
+    /// assert_eq!(select.select_deadline(deadline).unwrap_err(), SelectTimeoutError);
+    /// ```
     pub fn select_deadline(
         &mut self,
         deadline: Instant,
@@ -313,7 +326,15 @@ impl<'a> Select<'a> {
     /// assert_eq!(select.ready(), index);
     /// assert_eq!(r.try_recv(), Ok(1));
     /// ```
+    #[allow(
+        clippy::missing_panics_doc,
+        reason = "a wait without a deadline has an end"
+    )]
     pub fn ready(&mut self) -> usize {
+        self.ready_for_ever()
+    }
+
+    fn ready_for_ever(&mut self) -> usize {
         self.ready_until(NEVER)
             .expect("a wait without a deadline ends when an operation is ready")
     }
@@ -328,6 +349,19 @@ impl<'a> Select<'a> {
     /// # Errors
     ///
     /// [`ReadyTimeoutError`] if none became ready in time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::channel::{ReadyTimeoutError, Select, bounded};
+    ///
+    /// let (_s, r) = bounded::<i32>(1);
+    /// let mut select = Select::new();
+    /// select.recv(&r);
+    /// let ready = select.ready_timeout(Duration::from_millis(5));
+    /// assert_eq!(ready, Err(ReadyTimeoutError));
+    /// ```
     pub fn ready_timeout(&mut self, timeout: Duration) -> Result<usize, ReadyTimeoutError> {
         self.ready_until(clock::deadline_ns(timeout))
             .ok_or(ReadyTimeoutError)
@@ -343,6 +377,19 @@ impl<'a> Select<'a> {
     /// # Errors
     ///
     /// As [`Select::ready_timeout`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use windlass::channel::{Select, ReadyTimeoutError, bounded};
+    ///
+    /// let (_s, r) = bounded::<i32>(1);
+    /// let mut select = Select::new();
+    /// select.recv(&r);
+    /// let deadline = Instant::now() + Duration::from_millis(5);
+    /// assert_eq!(select.ready_deadline(deadline), Err(ReadyTimeoutError));
+    /// ```
     pub fn ready_deadline(&mut self, deadline: Instant) -> Result<usize, ReadyTimeoutError> {
         self.ready_until(clock::instant_ns(deadline))
             .ok_or(ReadyTimeoutError)

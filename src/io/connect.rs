@@ -51,6 +51,9 @@ impl Fd {
             match park::caller() {
                 Caller::Thread => self.on_thread(libc::POLLIN, deadline, now),
                 Caller::Goroutine(g) => {
+                    if op::is_epoll_here() {
+                        self.note_made_nonblocking();
+                    }
                     let request = Request::Accept {
                         fd: self.as_fd().as_raw_fd(),
                         addr: addr.cast(),

@@ -3,8 +3,12 @@
 //! Sockets stay in blocking mode, so that descriptors can be exchanged with `std`
 //! and the kernel's own polling in io_uring works. A goroutine never blocks on one:
 //! single attempts carry MSG_DONTWAIT, everything else goes through the ring. A
-//! plain thread waits with `ppoll(2)`. Only while `io::copy` splices is a socket in
-//! non-blocking mode, because `splice(2)` has no other way of not waiting.
+//! plain thread waits with `ppoll(2)`. In non-blocking mode, because the calls have no
+//! other way of not waiting, is a socket only
+//!
+//! - while `io::copy` splices from or to it;
+//! - where epoll stands in for the ring, if it is a listener that was accepted from: until
+//!   it is given away.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -30,6 +34,9 @@ struct Shared {
     maybe_readable: AtomicBool,
     /// `O_NONBLOCK` was asked for: calls make one attempt. Ordering: relaxed, a setting.
     nonblocking: AtomicBool,
+    /// A listener that the epoll poller has put into non-blocking mode. Ordering:
+    /// relaxed, a setting.
+    made_nonblocking: AtomicBool,
     /// Copies that splice from or to the socket now.
     n_splices: Lock<usize>,
 }
@@ -75,6 +82,7 @@ impl From<OwnedFd> for Fd {
                 write: Side::new(),
                 maybe_readable: AtomicBool::new(false),
                 nonblocking: AtomicBool::new(false),
+                made_nonblocking: AtomicBool::new(false),
                 n_splices: Lock::new(Rank::Mode, 0),
             }),
         }
@@ -83,6 +91,10 @@ impl From<OwnedFd> for Fd {
 
 impl From<Fd> for OwnedFd {
     fn from(fd: Fd) -> OwnedFd {
+        if fd.shared.made_nonblocking.load(Ordering::Relaxed) && !fd.is_nonblocking() {
+            // It worked the other way round, on the same open descriptor.
+            let _ = socket2::SockRef::from(&fd).set_nonblocking(false);
+        }
         fd.fd
     }
 }
@@ -183,6 +195,11 @@ impl Fd {
     #[inline]
     pub(crate) fn is_nonblocking(&self) -> bool {
         self.shared.nonblocking.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the epoll poller puts the socket into non-blocking mode.
+    pub(super) fn note_made_nonblocking(&self) {
+        self.shared.made_nonblocking.store(true, Ordering::Relaxed);
     }
 
     /// Puts the socket into non-blocking mode as long as what this gives lives.

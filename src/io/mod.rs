@@ -7,7 +7,7 @@
 
 pub(crate) mod limit;
 pub(crate) mod op;
-mod ready;
+pub(crate) mod ready;
 pub(crate) mod fd;
 pub(crate) mod socket;
 mod connect;

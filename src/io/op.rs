@@ -13,13 +13,18 @@ use crate::config::FLUSH_AT;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, Why};
+use crate::netpoll::call::{Blocking, MUST_BLOCK};
 use crate::netpoll::op::Op;
 use crate::netpoll::sqe::Request;
 use crate::sched::ambient;
 use crate::sched::current;
+use crate::sched::offload::offload;
 use crate::sched::park::{self, Caller, Cancelled};
 use crate::sched::wake;
 use crate::sys::clock::{self, NEVER};
+
+/// The kernel's own number for "a signal came, begin again". Some operations let it out.
+const ERESTARTSYS: i32 = 512;
 
 /// What an operation came to.
 #[derive(Clone, Copy, Debug)]
@@ -66,14 +71,20 @@ impl From<Cancelled> for io::Error {
     }
 }
 
-/// How many operations the P of the calling goroutine has in flight; 0 on a plain
-/// thread, in a blocking section, and while unwinding.
+/// How many operations the ring of the calling goroutine's P has in flight; 0 on a
+/// plain thread, in a blocking section, while unwinding, and where there is no ring.
 #[inline]
 pub(crate) fn inflight_here() -> u32 {
     match (park::caller(), current::m()) {
-        (Caller::Goroutine(_), Some(m)) => m.p().ring.inflight(),
+        (Caller::Goroutine(_), Some(m)) if !m.p().poller.is_epoll() => m.p().poller.inflight(),
         _ => 0,
     }
+}
+
+/// Whether the calling goroutine's operations are attempts of its P, for want of a ring.
+pub(crate) fn is_epoll_here() -> bool {
+    matches!(park::caller(), Caller::Goroutine(_))
+        && current::m().is_some_and(|m| m.p().poller.is_epoll())
 }
 
 /// Whether the ambient context of the calling goroutine `g` lets it go on.
@@ -132,8 +143,8 @@ pub(crate) unsafe fn run_until(
             let mut ready = GList::new();
             // Here, where the status says Waiting: see `limit`.
             let deadline_ns = deadline.ns().min(chain.deadline_ns());
-            op_ref.bind(wait, p.ring.fd());
             if chain.is_set() {
+                op_ref.bind(wait);
                 // Nothing is queued. A canceller that holds the wait finds the mark.
                 if let Some(g) = op_ref.complete(-libc::ECANCELED, 0) {
                     wake::ready(m, g);
@@ -145,15 +156,15 @@ pub(crate) unsafe fn run_until(
             // - the goroutine is parked until the completion, so the operation and what the request
             //   points at (this function's contract) stay.
             unsafe {
-                p.ring
-                    .queue(&request, op_ref, p.local.now_ns.get(), &mut ready)
+                p.poller
+                    .queue(&request, op_ref, wait, p.local.now_ns.get(), &mut ready)
             };
             if deadline_ns != NEVER {
                 p.timers.add(deadline_ns, g, wait);
             }
             wake::ready_all(m, ready);
-            if p.ring.pending() >= FLUSH_AT {
-                p.ring.flush();
+            if p.poller.pending() >= FLUSH_AT {
+                p.poller.flush();
             }
             true
         });
@@ -168,20 +179,46 @@ pub(crate) unsafe fn run_until(
             });
         }
         match -result {
-            // Only now: what the operation moved before it was cut is not lost.
-            libc::ECANCELED if let Some(over) = chain.over() => {
+            // Only now: what the operation moved before it was cut is not lost. The last two are the
+            // answers of operations that had begun on a thread of the kernel.
+            libc::ECANCELED | libc::EINTR | ERESTARTSYS if let Some(over) = chain.over() => {
                 return Err(ambient::Error::from(over).into());
             }
             // The deadline may have been moved.
-            libc::ECANCELED if op.timed_out() => {
+            libc::ECANCELED | libc::EINTR | ERESTARTSYS if op.timed_out() => {
                 if deadline.has_passed() {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
             }
             // Nobody here asked for it: the thread that submitted it has gone, or the run ends
             // (then the loop's first line unwinds).
-            libc::ECANCELED | libc::EINTR => {}
+            libc::ECANCELED | libc::EINTR | ERESTARTSYS => {}
+            no_errno if no_errno == -MUST_BLOCK => {
+                if let Some(call) = request.blocking() {
+                    // SAFETY: by this function's contract.
+                    return unsafe { run_blocking(call) };
+                }
+            }
             errno => return Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+/// Makes a blocking call of an operation that the epoll poller cannot wait for, on a
+/// thread that may block. Its deadline does not cut it short, nor does the end of a run.
+///
+/// # Safety
+///
+/// As [`run`].
+#[cold]
+unsafe fn run_blocking(call: Blocking) -> io::Result<Completed> {
+    loop {
+        // SAFETY: by this function's contract: it returns when the call has.
+        let result = offload(move || unsafe { call.run() });
+        match usize::try_from(result) {
+            Ok(n) => return Ok(Completed { n, flags: 0 }),
+            Err(_) if result == -libc::EINTR => park::cancel_point()?,
+            Err(_) => return Err(io::Error::from_raw_os_error(-result)),
         }
     }
 }

@@ -148,7 +148,7 @@ pub(crate) fn wait_until(
 /// Waits on a plain thread until the descriptor shows one of `events`, or the deadline
 /// (`false`), or until the ambient context is done: its cancellation wakes no thread, so
 /// that is looked for.
-pub(super) fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Result<bool> {
+pub(crate) fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Result<bool> {
     loop {
         ambient::check()?;
         let chain = park::current_chain();

@@ -1,13 +1,19 @@
-//! The netpoller: one io_uring ring per P.
+//! The netpoller: one poller per P, an io_uring ring, or epoll where that is denied.
 //!
-//! It is passive: the scheduler queues entries, flushes them, looks at the
-//! completion queue and gets back a list of goroutines that are now runnable.
-//! Nothing here schedules, parks or wakes an M.
+//! It is passive: the scheduler queues requests, flushes them, looks for completions
+//! and gets back a list of goroutines that are now runnable. Nothing here schedules,
+//! parks or wakes an M.
 //!
-//! `ring` is the interface that another poller (epoll, where a container forbids
-//! io_uring) will stand behind: queue an operation, flush, reap, wait, wake.
+//! `poller` is the interface; `ring` and `epoll` stand behind it. `choose`
+//! decides which, by what `probe` finds.
 
-pub(crate) mod probe;
-pub(crate) mod op;
 pub(crate) mod sqe;
+pub(crate) mod op;
+pub(crate) mod counts;
 pub(crate) mod ring;
+pub(crate) mod probe;
+pub(crate) mod call;
+pub(crate) mod waiters;
+pub(crate) mod epoll;
+pub(crate) mod poller;
+pub(crate) mod choose;

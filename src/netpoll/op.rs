@@ -28,10 +28,16 @@
 //! Sequential consistency of `done` and the status makes one of them see the other.
 //! The mark lies in the G, not here: the canceller looks at it when this struct
 //! may be gone.
+//!
+//! With epoll the poller itself carries the operation out. A canceller that finds it
+//! waiting takes it out and is its reaper, too: it does the reaper's steps between
+//! its own 2 and 3.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::cell::{Cell, UnsafeCell};
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use super::sqe::Request;
 use crate::g::header::GRef;
 use crate::g::status::WaitId;
 
@@ -43,9 +49,33 @@ pub(crate) struct Op {
     result: Cell<i32>,
     flags: Cell<u32>,
     timed_out: AtomicBool,
-    /// The ring that it was queued on, -1 before.
+    /// The poller that it was queued on, null before.
     /// Ordering: release by the commit that queues it, acquire by a canceller.
-    ring_fd: AtomicI32,
+    poller: AtomicPtr<()>,
+    /// What the epoll poller keeps of it; nothing on a ring.
+    waiting: UnsafeCell<MaybeUninit<Waiting>>,
+}
+
+/// An operation's place among those that wait for a descriptor (`netpoll::waiters`).
+/// Lies here so that waiting allocates nothing.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) request: Request,
+    /// The next in its list. This and what follows: under the poller's lock.
+    pub(crate) next: *const Op,
+    /// The list that it is in, `None` while it is in none.
+    pub(crate) list: Option<(i32, Direction)>,
+    /// Times that its descriptor was said to be ready and was not.
+    pub(crate) n_vain: u8,
+}
+
+/// What an operation waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+    /// Events of its own choice: a poll.
+    Events,
 }
 
 impl Op {
@@ -59,7 +89,8 @@ impl Op {
             result: Cell::new(0),
             flags: Cell::new(0),
             timed_out: AtomicBool::new(false),
-            ring_fd: AtomicI32::new(-1),
+            poller: AtomicPtr::new(std::ptr::null_mut()),
+            waiting: UnsafeCell::new(MaybeUninit::uninit()),
         }
     }
 
@@ -72,10 +103,23 @@ impl Op {
         );
     }
 
-    /// Binds the operation to the wait that it will end and the ring it goes to.
-    pub(crate) fn bind(&self, wait: WaitId, ring_fd: i32) {
+    /// Binds the operation to the wait that it will end.
+    #[inline]
+    pub(crate) fn bind(&self, wait: WaitId) {
         self.wait.set(wait);
-        self.ring_fd.store(ring_fd, Ordering::Release);
+    }
+
+    /// Says which poller has the operation, after [`Op::bind`]: from here on it can be
+    /// cancelled there.
+    #[inline]
+    pub(crate) fn set_poller(&self, poller: *const ()) {
+        self.poller.store(poller.cast_mut(), Ordering::Release);
+    }
+
+    /// The poller that has it, if it was queued already.
+    pub(crate) fn poller(&self) -> Option<*const ()> {
+        let poller = self.poller.load(Ordering::Acquire);
+        (!poller.is_null()).then_some(poller.cast_const())
     }
 
     /// The name of the operation in the kernel.
@@ -83,9 +127,9 @@ impl Op {
         std::ptr::from_ref(self).expose_provenance() as u64
     }
 
-    pub(crate) fn ring_fd(&self) -> Option<i32> {
-        let fd = self.ring_fd.load(Ordering::Acquire);
-        (fd >= 0).then_some(fd)
+    /// The place for what the epoll poller keeps of it, which it fills in first.
+    pub(crate) fn waiting(&self) -> *mut Waiting {
+        self.waiting.get().cast()
     }
 
     /// The kernel's result: a length or descriptor, or a negated error number.

@@ -2,11 +2,12 @@
 //! with errors that name the likely cause and the cure.
 
 use std::io;
+use std::os::fd::AsRawFd;
 
 use io_uring::{IoUring, Probe, opcode};
 
 use super::ring::{ENTRIES, builder};
-use crate::sys::uring::send_msg_ring;
+use crate::sys::uring::{send_msg_ring, sync_cancel};
 
 /// What the rings of a runtime can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,9 @@ pub(crate) fn probe() -> io::Result<Features> {
     let ring = builder()
         .build(ENTRIES)
         .map_err(|e| explain(&e, &Surroundings::read()))?;
+    // Entered with nothing to do: a filter may deny any of the three calls.
+    ring.submit()
+        .map_err(|e| explain(&e, &Surroundings::read()))?;
     let mut probe = Probe::new();
     ring.submitter()
         .register_probe(&mut probe)
@@ -44,6 +48,9 @@ pub(crate) fn probe() -> io::Result<Features> {
         ("readv", opcode::Readv::CODE),
         ("writev", opcode::Writev::CODE),
         ("async_cancel", opcode::AsyncCancel::CODE),
+        ("fsync", opcode::Fsync::CODE),
+        ("fallocate", opcode::Fallocate::CODE),
+        ("openat", opcode::OpenAt::CODE),
     ];
     if let Some((name, _)) = needed.iter().find(|(_, code)| !probe.is_supported(*code)) {
         return Err(unsupported(&format!(
@@ -55,14 +62,24 @@ pub(crate) fn probe() -> io::Result<Features> {
             "this kernel's io_uring lacks timed waits (EXT_ARG) or NODROP",
         ));
     }
+    if !can_cancel(&ring) {
+        return Err(unsupported(
+            "this kernel's io_uring lacks cancelling by register (SYNC_CANCEL)",
+        ));
+    }
     Ok(Features {
         msg_wake: can_send_msg(&ring),
         no_iowait: ring.params().is_feature_no_iowait(),
     })
 }
 
+/// Whether operations can be cancelled from other threads (Linux 6.0): asks for the end
+/// of one that does not exist.
+fn can_cancel(ring: &IoUring) -> bool {
+    sync_cancel(ring.as_raw_fd(), u64::MAX).is_err_and(|e| e.raw_os_error() == Some(libc::ENOENT))
+}
+
 fn can_send_msg(ring: &IoUring) -> bool {
-    use std::os::fd::AsRawFd;
     send_msg_ring(ring.as_raw_fd(), 0).is_ok()
 }
 

@@ -22,11 +22,11 @@ use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use io_uring::squeue::Entry;
 use io_uring::{Builder, IoUring};
 
+use super::counts::Counts;
 use super::op::Op;
 use super::probe::Features;
 use super::sqe::{self, Request};
@@ -39,6 +39,11 @@ use crate::sys::uring::send_msg_ring;
 pub(crate) const ENTRIES: u32 = 256;
 /// Completions a P may leave unread before the kernel sets some aside.
 const COMPLETIONS: u32 = 4096;
+
+/// The most threads the kernel may start for the operations of one thread that it can
+/// only carry out by blocking. More than its own number: opening a FIFO waits for the
+/// other side, and enough of these must not hold up every `fsync`.
+const KERNEL_THREADS: u32 = 256;
 
 const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 1 << 3;
@@ -66,16 +71,6 @@ pub(crate) fn builder() -> Builder {
         .setup_submit_all()
         .setup_cqsize(COMPLETIONS);
     b
-}
-
-/// Counts that metrics read.
-#[derive(Debug, Default)]
-pub(crate) struct RingStats {
-    pub(crate) enters: crate::util::counter::Counter,
-    pub(crate) submitted: crate::util::counter::Counter,
-    pub(crate) completed: crate::util::counter::Counter,
-    /// Reaps that found at least one completion.
-    pub(crate) batches: crate::util::counter::Counter,
 }
 
 /// How another thread ends a ring's wait.
@@ -117,19 +112,14 @@ pub(crate) struct Ring {
     pending: Cell<u32>,
     /// When the first of them was queued.
     pending_since_ns: Cell<u64>,
-    /// Operations that have not completed, queued ones included.
-    /// Ordering: relaxed; sysmon reads it as a hint.
-    inflight: AtomicU32,
     eventfd_buf: UnsafeCell<u64>,
     eventfd_armed: Cell<bool>,
-    pub(crate) stats: RingStats,
 }
 
 impl std::fmt::Debug for Ring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ring")
             .field("fd", &self.fd())
-            .field("inflight", &self.inflight)
             .finish_non_exhaustive()
     }
 }
@@ -142,6 +132,10 @@ impl Ring {
     /// The kernel's; `probe::explain_here` puts them in words.
     pub(crate) fn new(features: Features) -> io::Result<Ring> {
         let uring = builder().build(ENTRIES)?;
+        // A refusal leaves the kernel's own number: four for each CPU.
+        let _ = uring
+            .submitter()
+            .register_iowq_max_workers(&mut [KERNEL_THREADS, 0]);
         let eventfd = if features.msg_wake {
             None
         } else {
@@ -165,10 +159,8 @@ impl Ring {
             features,
             pending: Cell::new(0),
             pending_since_ns: Cell::new(NEVER),
-            inflight: AtomicU32::new(0),
             eventfd_buf: UnsafeCell::new(0),
             eventfd_armed: Cell::new(false),
-            stats: RingStats::default(),
         })
     }
 
@@ -197,12 +189,6 @@ impl Ring {
         &self.waker
     }
 
-    /// Operations in flight or queued.
-    #[inline(always)]
-    pub(crate) fn inflight(&self) -> u32 {
-        self.inflight.load(Ordering::Relaxed)
-    }
-
     /// Entries queued and not submitted.
     #[inline(always)]
     pub(crate) fn pending(&self) -> u32 {
@@ -223,17 +209,24 @@ impl Ring {
     /// - The caller holds the P.
     /// - What the request points at stays valid until `op` has completed, and `op`
     ///   stays where it is until then.
-    pub(crate) unsafe fn queue(&self, request: &Request, op: &Op, now_ns: u64, ready: &mut GList) {
+    pub(crate) unsafe fn queue(
+        &self,
+        counts: &Counts,
+        request: &Request,
+        op: &Op,
+        now_ns: u64,
+        ready: &mut GList,
+    ) {
         let entry = request.entry().user_data(op.user_data());
-        self.inflight.store(self.inflight() + 1, Ordering::Relaxed);
+        counts.begin();
         // SAFETY: by this function's contract.
-        unsafe { self.push(&entry, now_ns, ready) };
+        unsafe { self.push(counts, &entry, now_ns, ready) };
     }
 
     /// # Safety
     ///
     /// As [`Ring::queue`].
-    unsafe fn push(&self, entry: &Entry, now_ns: u64, ready: &mut GList) {
+    unsafe fn push(&self, counts: &Counts, entry: &Entry, now_ns: u64, ready: &mut GList) {
         loop {
             // SAFETY: the caller holds the P, so no other thread uses this end of the queue.
             let pushed = unsafe { self.uring().submission_shared().push(entry) };
@@ -242,8 +235,8 @@ impl Ring {
             }
             // Full: the kernel takes entries unless it is short of memory or of room for
             // completions; reaping makes room.
-            if self.enter(0, None).is_err() {
-                self.reap(ready);
+            if self.enter(counts, 0, None).is_err() {
+                self.reap(counts, ready);
                 clock::nap(20_000);
             }
         }
@@ -270,20 +263,20 @@ impl Ring {
     }
 
     /// Submits what is queued and collects what the kernel has, without waiting.
-    pub(crate) fn flush(&self) {
+    pub(crate) fn flush(&self, counts: &Counts) {
         // A refusal (EBUSY, EAGAIN) leaves the entries queued for the next flush.
-        let _ = self.enter(0, None);
+        let _ = self.enter(counts, 0, None);
     }
 
     /// Waits until a completion comes, a wake, a signal, or the deadline.
-    pub(crate) fn wait(&self, deadline_ns: u64) {
-        self.arm_eventfd();
-        let _ = self.enter(1, Some(deadline_ns));
+    pub(crate) fn wait(&self, counts: &Counts, deadline_ns: u64) {
+        self.arm_eventfd(counts);
+        let _ = self.enter(counts, 1, Some(deadline_ns));
     }
 
     /// Reads all completions; the Gs whose wait they end go to `ready`. Gives
     /// how many operations completed.
-    pub(crate) fn reap(&self, ready: &mut GList) -> usize {
+    pub(crate) fn reap(&self, counts: &Counts, ready: &mut GList) -> usize {
         let mut n = 0;
         // SAFETY: the caller holds the P, so no other thread uses this end of the queue.
         let cq = unsafe { self.uring().completion_shared() };
@@ -304,17 +297,19 @@ impl Ring {
             }
         }
         if n > 0 {
-            self.inflight
-                .store(self.inflight() - n as u32, Ordering::Relaxed);
-            self.stats.completed.add(n as u64);
-            self.stats.batches.add(1);
+            counts.end(n);
         }
         n
     }
 
     /// Enters the kernel: submits all that is queued and, if `min_complete`,
     /// waits for completions until the deadline.
-    fn enter(&self, min_complete: u32, deadline_ns: Option<u64>) -> io::Result<usize> {
+    fn enter(
+        &self,
+        counts: &Counts,
+        min_complete: u32,
+        deadline_ns: Option<u64>,
+    ) -> io::Result<usize> {
         let pending = self.pending.get();
         let timeout_ns = deadline_ns
             .filter(|&d| d != NEVER)
@@ -334,7 +329,7 @@ impl Ring {
         if self.features.no_iowait && min_complete > 0 {
             flags |= ENTER_NO_IOWAIT;
         }
-        self.stats.enters.add(1);
+        counts.enters.add(1);
         // SAFETY:
         // - the queued entries satisfy `queue`'s contract.
         // - the argument and the timespec have the kernel's layout and outlive the call.
@@ -344,27 +339,27 @@ impl Ring {
                 .enter(pending, min_complete, flags, Some(&arg))
         };
         if let Ok(n) = r {
-            self.note_submitted(n as u32);
+            self.note_submitted(counts, n as u32);
         } else if pending > 0 {
             // With nothing submitted the error is the call's; what is queued stays queued.
             // SAFETY: the caller holds the P.
             let left = unsafe { self.uring().submission_shared().len() } as u32;
-            self.note_submitted(pending - left.min(pending));
+            self.note_submitted(counts, pending - left.min(pending));
         }
         r
     }
 
-    fn note_submitted(&self, n: u32) {
+    fn note_submitted(&self, counts: &Counts, n: u32) {
         let left = self.pending.get() - n.min(self.pending.get());
         self.pending.set(left);
         if left == 0 {
             self.pending_since_ns.set(NEVER);
         }
-        self.stats.submitted.add(u64::from(n));
+        counts.submitted.add(u64::from(n));
     }
 
     /// Queues the read of the eventfd that ends a wait, where messages cannot.
-    fn arm_eventfd(&self) {
+    fn arm_eventfd(&self, counts: &Counts) {
         let Some(fd) = self.waker.event_fd else {
             return;
         };
@@ -374,17 +369,17 @@ impl Ring {
         let entry = sqe::read_eventfd(fd, self.eventfd_buf.get()).user_data(TAG_EVENTFD);
         let mut ready = GList::new();
         // SAFETY: the buffer is the ring's own and lives as long as it.
-        unsafe { self.push(&entry, 0, &mut ready) };
+        unsafe { self.push(counts, &entry, 0, &mut ready) };
         debug_assert!(ready.is_empty(), "the queue was flushed before a wait");
     }
 
     /// Forgets that the eventfd is armed: another thread takes the ring over, and
     /// the read that the last one submitted completes on that thread alone.
-    pub(crate) fn adopt(&self, ready: &mut GList) {
+    pub(crate) fn adopt(&self, counts: &Counts, ready: &mut GList) {
         if self.waker.event_fd.is_some() && self.eventfd_armed.get() {
             let entry = sqe::cancel(TAG_EVENTFD).user_data(0);
             // SAFETY: a cancel points at nothing.
-            unsafe { self.push(&entry, 0, ready) };
+            unsafe { self.push(counts, &entry, 0, ready) };
         }
     }
 }

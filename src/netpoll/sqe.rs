@@ -5,7 +5,7 @@
 //! alive and still until the operation has completed. The ring makes an entry of it;
 //! another poller can carry it out by itself.
 
-use io_uring::squeue::Entry;
+use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types};
 
 /// `IORING_RECVSEND_POLL_FIRST`: wait for readiness before the first attempt.
@@ -72,6 +72,17 @@ pub(crate) enum Request {
         iovec: *const libc::iovec,
         len: u32,
         offset: u64,
+    },
+    /// `fsync(2)`, or `fdatasync(2)` (5.1).
+    Fsync { fd: i32, data_only: bool },
+    /// `fallocate(2)` with mode 0 (5.6).
+    Fallocate { fd: i32, offset: u64, len: u64 },
+    /// `open(2)` relative to the current directory (5.6). On a thread of the kernel from the
+    /// start: the attempt that the ring would make first does not wait at a FIFO, but succeeds.
+    Open {
+        path: *const libc::c_char,
+        flags: i32,
+        mode: libc::mode_t,
     },
 }
 
@@ -142,6 +153,24 @@ impl Request {
             } => opcode::Writev::new(types::Fd(fd), iovec, len)
                 .offset(offset)
                 .build(),
+            Request::Fsync { fd, data_only } => {
+                let flags = if data_only {
+                    types::FsyncFlags::DATASYNC
+                } else {
+                    types::FsyncFlags::empty()
+                };
+                opcode::Fsync::new(types::Fd(fd)).flags(flags).build()
+            }
+            Request::Fallocate { fd, offset, len } => opcode::Fallocate::new(types::Fd(fd), len)
+                .offset(offset)
+                .build(),
+            Request::Open { path, flags, mode } => {
+                opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), path)
+                    .flags(flags)
+                    .mode(mode)
+                    .build()
+                    .flags(Flags::ASYNC)
+            }
         }
     }
 }

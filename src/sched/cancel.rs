@@ -13,23 +13,23 @@ use crate::g::header::GRef;
 use crate::g::slab;
 use crate::g::status::{Kind, Reason, Status, WaitId};
 use crate::netpoll::op::Op;
+use crate::netpoll::poller::Poller;
 use crate::sys::clock;
-use crate::sys::uring::sync_cancel;
 
-/// When to ask again for an operation that the kernel did not know yet.
+/// When to ask again for an operation that was not known yet.
 const RETRY_NS: u64 = 100_000;
 
-/// What asking the kernel came to.
+/// What asking came to.
 enum Asked {
     /// The completion will come, or has come; nothing is left to do.
     Settled,
     /// The operation had completed while it was held: its G is the caller's to queue.
     Ready,
-    /// The kernel has not got it yet (queued, not submitted).
+    /// It is about to be queued or submitted, or its poller is at it.
     TooEarly,
 }
 
-/// Asks the kernel to give up the operation that `g` waits for.
+/// Asks for the end of the operation that `g` waits for.
 fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> Asked {
     if !g.status.begin_cancel(wait) {
         return Asked::Settled;
@@ -40,13 +40,11 @@ fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> Asked {
     if timed_out {
         op.set_timed_out();
     }
-    let unknown = match op.ring_fd() {
-        Some(fd) => {
-            sync_cancel(fd, op.user_data()).is_err_and(|e| e.raw_os_error() == Some(libc::ENOENT))
-        }
-        // Its M is about to queue it.
-        None => true,
-    };
+    let known = op.poller().is_some_and(|poller| {
+        // SAFETY: the poller is that of a P of the goroutine's runtime, which stays while it lives.
+        let poller = unsafe { &*poller.cast::<Poller>() };
+        poller.cancel(op)
+    });
     g.status.end_cancel(wait);
     // The operation may be gone from here on; its mark lies in the G.
     if g.op_done.load(Ordering::SeqCst) != 0 {
@@ -56,10 +54,10 @@ fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> Asked {
             Asked::Settled
         };
     }
-    if unknown {
-        Asked::TooEarly
-    } else {
+    if known {
         Asked::Settled
+    } else {
+        Asked::TooEarly
     }
 }
 
@@ -69,8 +67,8 @@ pub(crate) fn deadlines(m: &M, due: Vec<(GRef, WaitId)>) {
         return;
     }
     let p = m.p();
-    if p.ring.pending() > 0 {
-        p.ring.flush();
+    if p.poller.pending() > 0 {
+        p.poller.flush();
     }
     for (g, wait) in due {
         p.stats.cancels.add(1);
@@ -112,9 +110,9 @@ pub(crate) fn cut(frame: &Frame, section: Option<&Section<'_>>) -> bool {
 fn cut_op(g: GRef, wait: WaitId, section: Option<&Section<'_>>) -> bool {
     let at_home = section.filter(|s| std::ptr::eq(s.m().sched.cast(), g.sched()));
     if let Some(section) = at_home {
-        let ring = &section.m().p().ring;
-        if ring.pending() > 0 {
-            ring.flush();
+        let poller = &section.m().p().poller;
+        if poller.pending() > 0 {
+            poller.flush();
         }
     }
     match cancel_op(g, wait, false) {

@@ -59,7 +59,7 @@ fn look(m: &M) -> Option<GRef> {
             }
             n => local.budget.set(n - 1),
         }
-        if p.ring.inflight() > 0 {
+        if p.poller.inflight() > 0 {
             look_at_ring(m, p);
         }
         if let Some(g) = p.runq.take_runnext() {
@@ -108,11 +108,11 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
     if p.timers.next_ns() <= now_ns {
         run_timers_of(m, p);
     }
-    let ring = &p.ring;
-    if ring.inflight() > 0 {
-        let waited = now_ns.saturating_sub(ring.pending_since_ns());
-        if ring.wants_enter() || (ring.pending() > 0 && waited >= FLUSH_AFTER_NS) {
-            ring.flush();
+    let poller = &p.poller;
+    if poller.inflight() > 0 {
+        let waited = now_ns.saturating_sub(poller.pending_since_ns());
+        if poller.wants_enter() || (poller.pending() > 0 && waited >= FLUSH_AFTER_NS) {
+            poller.flush();
         }
     }
     let since = local.since_node_queue.get() + interval;
@@ -137,13 +137,13 @@ fn look_at_ring(m: &M, p: &P) {
     p.local.since_enter.set(since);
     if since >= ENTER_EVERY {
         p.local.since_enter.set(0);
-        if p.ring.pending() > 0 || p.ring.wants_enter() {
-            p.ring.flush();
+        if p.poller.pending() > 0 || p.poller.wants_enter() {
+            p.poller.flush();
         }
     }
     // With much queued already a completion would only overflow to the node queue, behind what came
     // after it: it waits its turn in the completion queue instead.
-    if p.ring.has_completions() && (p.runq.len() <= RING_WAITS_ABOVE || since >= ENTER_EVERY) {
+    if p.poller.has_completions() && (p.runq.len() <= RING_WAITS_ABOVE || since >= ENTER_EVERY) {
         reap(m, p);
     }
 }
@@ -151,7 +151,7 @@ fn look_at_ring(m: &M, p: &P) {
 #[inline(never)]
 fn reap(m: &M, p: &P) {
     let mut ready = GList::new();
-    p.ring.reap(&mut ready);
+    p.poller.reap(&mut ready);
     wake::ready_all(m, ready);
 }
 
@@ -184,9 +184,9 @@ fn find_dry(m: &M, p: &P) -> Dry {
         return Dry::LookAgain;
     }
     let alone = sched.n_idle.load(Ordering::Relaxed) + 1 == sched.ps.len();
-    if p.ring.pending() > 0 && !alone || p.ring.inflight() > 0 && p.ring.wants_enter() {
-        p.ring.flush();
-        if p.ring.has_completions() {
+    if p.poller.pending() > 0 && !alone || p.poller.inflight() > 0 && p.poller.has_task_work() {
+        p.poller.flush();
+        if p.poller.has_completions() {
             return Dry::LookAgain;
         }
     }
@@ -220,11 +220,11 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
         if let Some(g) = take_any_batch(m, p) {
             return Some(Dry::Run(g));
         }
-        if p.ring.inflight() > 0 {
-            if p.ring.wants_enter() {
-                p.ring.flush();
+        if p.poller.inflight() > 0 {
+            if p.poller.wants_enter() {
+                p.poller.flush();
             }
-            if p.ring.has_completions() {
+            if p.poller.has_completions() {
                 return Some(Dry::LookAgain);
             }
         }
@@ -275,7 +275,7 @@ fn take_batch(m: &M, node_idx: usize, max: usize) -> Option<GRef> {
 fn sleep(m: &M, p: &P) {
     let sched = m.sched();
     let node = sched.node_of(p);
-    let how = if p.ring.inflight() > 0 {
+    let how = if p.poller.inflight() > 0 {
         idle::IN_RING
     } else {
         idle::ON_FUTEX
@@ -307,8 +307,8 @@ fn sleep_as(p: &P, how: u32) {
     while !p.word.is_notified() {
         let deadline_ns = p.timers.next_ns();
         if how == idle::IN_RING {
-            p.ring.wait(deadline_ns);
-            if p.ring.has_completions() {
+            p.poller.wait(deadline_ns);
+            if p.poller.has_completions() {
                 return;
             }
         } else if deadline_ns == NEVER {
@@ -325,13 +325,15 @@ fn sleep_as(p: &P, how: u32) {
 
 impl super::state::Sched {
     /// The last look before sleep: whether any queue that `p` may take from has
-    /// something. Runnext does not count: its owner will run it.
+    /// something. Runnext does not count: its owner will run it. Nor does what lies in a
+    /// poller without an operation (a late wake, an event that nobody waits for any
+    /// more): nobody would look at it.
     fn has_work_for(&self, p: &P) -> bool {
         self.nodes.iter().any(|n| n.queue.len() > 0)
             || self
                 .ps
                 .iter()
                 .any(|other| other.idx != p.idx && !other.runq.is_ring_empty())
-            || p.ring.has_completions()
+            || p.poller.inflight() > 0 && p.poller.has_completions()
     }
 }

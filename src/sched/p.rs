@@ -15,7 +15,7 @@ use super::runq::RunQueue;
 use crate::g::header::{self, GRef};
 use crate::g::slab;
 use crate::g::stack::{self, Stack, StackPool};
-use crate::netpoll::ring::Ring;
+use crate::netpoll::poller::Poller;
 use crate::timer::Timers;
 use crate::util::counter::Counter;
 use crate::util::padded::Padded;
@@ -108,13 +108,13 @@ pub(crate) struct P {
     /// Counts blocking sections. Ordering: relaxed; sysmon compares two readings.
     pub(crate) syscalltick: AtomicU32,
 
-    pub(crate) ring: Padded<Ring>,
+    pub(crate) poller: Padded<Poller>,
     pub(crate) local: Padded<Local>,
     pub(crate) stats: Padded<Stats>,
 }
 
 // SAFETY:
-// - `ring`'s owner-only parts and `local` are touched only by the M that holds the P; passing
+// - `poller`'s owner-only parts and `local` are touched only by the M that holds the P; passing
 //   the P on goes through a release store and an acquire load (owner, note, syscall).
 // - everything else is atomic or locked.
 unsafe impl Sync for P {}
@@ -128,7 +128,7 @@ impl P {
         node_idx: usize,
         at_in_node: usize,
         levels: Vec<StealLevel>,
-        ring: Ring,
+        poller: Poller,
     ) -> P {
         P {
             idx,
@@ -142,7 +142,7 @@ impl P {
             owner: AtomicPtr::new(std::ptr::null_mut()),
             syscall: AtomicU64::new(0),
             syscalltick: AtomicU32::new(0),
-            ring: Padded(ring),
+            poller: Padded(poller),
             local: Padded(Local {
                 budget: Cell::new(0),
                 interval: Cell::new(1),
@@ -164,7 +164,7 @@ impl P {
     /// to take it from an M that is stuck.
     pub(crate) fn has_work(&self) -> bool {
         !self.runq.is_empty()
-            || self.ring.inflight() > 0
+            || self.poller.inflight() > 0
             || self.timers.next_ns() != crate::sys::clock::NEVER
     }
 

@@ -150,7 +150,7 @@ pub(crate) fn take_p(m: &M, p: &P) {
     p.owner
         .store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
     let mut ready = crate::g::list::GList::new();
-    p.ring.adopt(&mut ready);
+    p.poller.adopt(&mut ready);
     wake::ready_all(m, ready);
 }
 

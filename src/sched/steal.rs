@@ -46,7 +46,7 @@ pub(crate) fn steal(m: &M) -> Option<GRef> {
             }
         }
         // A ring that has something for us ends the search: it is nearer than any victim.
-        if p.ring.inflight() > 0 && (p.ring.has_completions() || p.ring.wants_enter()) {
+        if p.poller.inflight() > 0 && (p.poller.has_completions() || p.poller.has_task_work()) {
             return None;
         }
     }

@@ -220,7 +220,7 @@ impl Sched {
         match p.word.notify() {
             Rouse::Nothing => {}
             Rouse::Futex => futex::wake_one(p.word.futex()),
-            Rouse::Ring => p.ring.waker().wake(),
+            Rouse::Ring => p.poller.wake(),
         }
     }
 }

@@ -74,6 +74,7 @@ impl Once {
         /// Makes one that has not run.
         #[inline]
         #[must_use]
+        #[allow(clippy::new_without_default, reason = "std's has none either")]
         pub const fn new() -> Once {
             Once {
                 state: AtomicU32::new(INCOMPLETE),
@@ -106,6 +107,10 @@ impl Once {
     /// # Blocking
     ///
     /// See [`Once`].
+    ///
+    /// # Panics
+    ///
+    /// If `f` does.
     #[inline]
     pub fn call_once_force<F: FnOnce(&OnceState)>(&self, f: F) {
         if self.is_completed() {

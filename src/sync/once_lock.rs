@@ -94,6 +94,7 @@ impl<T> OnceLock<T> {
     ///
     /// See [`OnceLock`].
     #[must_use]
+    #[allow(clippy::missing_panics_doc, reason = "a completed cell has a value")]
     pub fn wait(&self) -> &T {
         self.once.wait_force();
         self.get().expect("a completed cell has a value")
@@ -108,6 +109,7 @@ impl<T> OnceLock<T> {
     /// # Errors
     ///
     /// With `value`, if there was one already.
+    #[allow(clippy::missing_panics_doc, reason = "an initializer runs once")]
     pub fn set(&self, value: T) -> Result<(), T> {
         let mut value = Some(value);
         self.get_or_init(|| value.take().expect("an initializer runs once"));

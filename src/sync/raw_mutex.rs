@@ -55,8 +55,8 @@ const HANDED_OVER: usize = TAKEN + 1;
 /// So often a lock that others wait for is taken by whoever comes, before it is handed over.
 const TURNS: u32 = if cfg!(loom) { 2 } else { 1024 };
 
-/// A waiter that has waited longer starves.
-const STARVES_AFTER_NS: u64 = 1_000_000;
+/// A waiter that has waited longer starves. Not in models, where no clock may decide.
+const STARVES_AFTER_NS: u64 = if cfg!(loom) { NEVER } else { 1_000_000 };
 
 /// How often a spinner looks, and how long it pauses between looks: Go's numbers.
 const SPINS: u32 = if cfg!(loom) { 1 } else { 4 };

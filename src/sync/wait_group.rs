@@ -179,7 +179,7 @@ impl Group {
                 0 if wakes && !locked => return Added::NeedsLock,
                 0 if wakes => 0,
                 MOST.. => return Added::TooMuch,
-                _ => count * ONE | now & WAITED_FOR,
+                _ => (count * ONE) | (now & WAITED_FOR),
             };
             match self
                 .state

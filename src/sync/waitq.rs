@@ -503,12 +503,12 @@ impl Taken {
     /// Lets it go on. No lock that it may need is held: a thread would meet it at once.
     #[inline]
     pub(crate) fn ready(self, here: &Here<'_>) {
-        match self.wake_thread() {
-            Some(g) => match here.section_of(g) {
-                Some(section) => wake::ready(section.m(), g),
-                None => wake::ready_from_outside(g),
-            },
-            None => {}
+        let Some(g) = self.wake_thread() else {
+            return;
+        };
+        match here.section_of(g) {
+            Some(section) => wake::ready(section.m(), g),
+            None => wake::ready_from_outside(g),
         }
     }
 

@@ -1,7 +1,8 @@
-//! Reading, writing and splicing by system call: on plain threads, and where a call
-//! does not wait.
+//! File calls that `std` does not offer, or only by types of its own: reading, writing and
+//! splicing, also without waiting; status flags.
 #![allow(unsafe_code)]
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -29,6 +30,48 @@ pub(crate) fn write(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
 pub(crate) fn writev(fd: BorrowedFd<'_>, iov: *const libc::iovec, n: usize) -> io::Result<usize> {
     // SAFETY: the caller passes `n` buffers valid for reads.
     cvt_len(unsafe { libc::writev(fd.as_raw_fd(), iov, n as libc::c_int) })
+}
+
+/// `preadv2(2)` of what is there without waiting, for a disk either; offset -1 for the
+/// file's own position.
+///
+/// # Errors
+///
+/// `EAGAIN` if nothing is; `EOPNOTSUPP` if the file cannot tell.
+pub(crate) fn readv_now(fd: BorrowedFd<'_>, iov: &[libc::iovec], offset: i64) -> io::Result<usize> {
+    let n = iov.len() as libc::c_int;
+    // SAFETY: the caller passes buffers valid for writes.
+    cvt_len(unsafe { libc::preadv2(fd.as_raw_fd(), iov.as_ptr(), n, offset, libc::RWF_NOWAIT) })
+}
+
+/// `pwritev2(2)` of what there is room for without waiting; offset -1 for the file's own
+/// position.
+///
+/// # Errors
+///
+/// As [`readv_now`].
+pub(crate) fn writev_now(
+    fd: BorrowedFd<'_>,
+    iov: &[libc::iovec],
+    offset: i64,
+) -> io::Result<usize> {
+    let n = iov.len() as libc::c_int;
+    // SAFETY: the caller passes buffers valid for reads.
+    cvt_len(unsafe { libc::pwritev2(fd.as_raw_fd(), iov.as_ptr(), n, offset, libc::RWF_NOWAIT) })
+}
+
+/// `preadv(2)`, or `readv(2)` for offset -1; waits.
+pub(crate) fn readv_at(fd: BorrowedFd<'_>, iov: &[libc::iovec], offset: i64) -> io::Result<usize> {
+    let n = iov.len() as libc::c_int;
+    // SAFETY: the caller passes `n` buffers valid for writes.
+    cvt_len(unsafe { libc::preadv2(fd.as_raw_fd(), iov.as_ptr(), n, offset, 0) })
+}
+
+/// `pwritev(2)`, or `writev(2)` for offset -1; waits.
+pub(crate) fn writev_at(fd: BorrowedFd<'_>, iov: &[libc::iovec], offset: i64) -> io::Result<usize> {
+    let n = iov.len() as libc::c_int;
+    // SAFETY: the caller passes `n` buffers valid for reads.
+    cvt_len(unsafe { libc::pwritev2(fd.as_raw_fd(), iov.as_ptr(), n, offset, 0) })
 }
 
 /// `splice(2)` of at most `len` bytes. Does not wait for a pipe; whether it waits for the
@@ -64,4 +107,79 @@ pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>, on: bool) -> io::Result<bool> 
         cvt(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags ^ libc::O_NONBLOCK) })?;
     }
     Ok(before)
+}
+
+/// Reads what is in the page cache, at `offset`, or with `None` at the file's own
+/// position (which moves on, as with `read(2)`).
+///
+/// # Errors
+///
+/// `WouldBlock` if the first byte must come from the disk; `EOPNOTSUPP` where the
+/// file system cannot tell.
+pub(crate) fn read_cached(
+    fd: BorrowedFd<'_>,
+    buf: &mut [u8],
+    offset: Option<u64>,
+) -> io::Result<usize> {
+    let iov = libc::iovec {
+        iov_base: buf.as_mut_ptr().cast(),
+        iov_len: buf.len(),
+    };
+    let offset = match offset.map(i64::try_from) {
+        None => -1,
+        Some(Ok(offset)) => offset,
+        Some(Err(_)) => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
+    };
+    // SAFETY: the vector names the one buffer, which is valid for writes during the call.
+    cvt_len(unsafe { libc::preadv2(fd.as_raw_fd(), &raw const iov, 1, offset, libc::RWF_NOWAIT) })
+}
+
+/// Whether a pipe that is read without waiting has a writer, or bytes. A read into no
+/// memory tells: there is an end, nothing yet, or something that it cannot have.
+pub(crate) fn has_writer(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    match read(fd, std::ptr::null_mut(), 1) {
+        Ok(n) => Ok(n > 0),
+        Err(e) => match e.raw_os_error() {
+            Some(libc::EAGAIN | libc::EFAULT) => Ok(true),
+            Some(libc::EINTR) => Ok(false),
+            _ => Err(e),
+        },
+    }
+}
+
+/// The status flags (`O_DIRECT`, `O_NONBLOCK`, access mode, ..) of an open file.
+pub(crate) fn flags(fd: BorrowedFd<'_>) -> io::Result<i32> {
+    // SAFETY: takes plain integers.
+    cvt(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })
+}
+
+/// Sets the status flags that can be changed.
+pub(crate) fn set_flags(fd: BorrowedFd<'_>, flags: i32) -> io::Result<()> {
+    // SAFETY: takes plain integers.
+    cvt(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags) }).map(drop)
+}
+
+/// Reserves room with `fallocate(2)`, mode 0.
+pub(crate) fn allocate(fd: BorrowedFd<'_>, offset: i64, len: i64) -> io::Result<()> {
+    // SAFETY: takes plain integers.
+    cvt(unsafe { libc::fallocate(fd.as_raw_fd(), 0, offset, len) }).map(drop)
+}
+
+/// `fsync(2)` or `fdatasync(2)`.
+pub(crate) fn sync(fd: BorrowedFd<'_>, data_only: bool) -> io::Result<()> {
+    // SAFETY: takes plain integers.
+    cvt(unsafe {
+        if data_only {
+            libc::fdatasync(fd.as_raw_fd())
+        } else {
+            libc::fsync(fd.as_raw_fd())
+        }
+    })
+    .map(drop)
+}
+
+/// `open(2)`. The descriptor is the caller's to own.
+pub(crate) fn open(path: &CStr, flags: i32, mode: libc::mode_t) -> io::Result<i32> {
+    // SAFETY: the path ends with a zero byte and outlives the call.
+    cvt(unsafe { libc::open(path.as_ptr(), flags, libc::c_uint::from(mode)) })
 }

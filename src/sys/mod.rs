@@ -6,10 +6,12 @@
 
 pub(crate) mod affinity;
 pub(crate) mod clock;
+pub(crate) mod epoll;
 pub(crate) mod errno;
 pub(crate) mod file;
 pub(crate) mod futex;
 pub(crate) mod mmap;
+pub(crate) mod process;
 pub(crate) mod sched;
 pub(crate) mod signal;
 pub(crate) mod socket;

@@ -133,3 +133,10 @@ pub(crate) fn write_stderr(bytes: &[u8]) {
     // SAFETY: write is async-signal-safe and the slice is valid; a failure cannot be told anyone.
     unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
 }
+
+/// Writes one byte to a non-blocking pipe from a signal handler, whose caller keeps
+/// `errno`. A full pipe wakes its reader just as well.
+pub(crate) fn write_byte(fd: std::os::fd::RawFd) {
+    // SAFETY: write is async-signal-safe, and the byte is valid.
+    unsafe { libc::write(fd, [0_u8].as_ptr().cast(), 1) };
+}

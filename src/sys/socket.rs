@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::clock;
 use super::errno::{cvt, cvt_len};
+use super::file;
 
 /// Receives what is there now, or `WouldBlock`.
 pub(crate) fn recv_now(
@@ -56,6 +57,49 @@ pub(crate) fn accept(
 ) -> io::Result<i32> {
     // SAFETY: the caller passes a valid place for an address and its length.
     cvt(unsafe { libc::accept4(fd.as_raw_fd(), addr.cast(), len, libc::SOCK_CLOEXEC) })
+}
+
+/// Accepts a connection that is there now, or `WouldBlock`. The listener is made
+/// non-blocking and stays so: `accept4(2)` has no flag for a single attempt, and a
+/// connection that was announced may be gone, or another's, by the time of the call.
+pub(crate) fn accept_now(
+    fd: BorrowedFd<'_>,
+    addr: *mut libc::sockaddr_storage,
+    len: *mut libc::socklen_t,
+) -> io::Result<i32> {
+    file::set_nonblocking(fd, true)?;
+    accept(fd, addr, len)
+}
+
+/// Begins to connect, or asks how it goes: `EINPROGRESS` or `EALREADY` if it is not
+/// decided yet. The socket is as blocking afterwards as it was.
+pub(crate) fn connect_now(
+    fd: BorrowedFd<'_>,
+    addr: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> io::Result<()> {
+    let was_nonblocking = file::set_nonblocking(fd, true)?;
+    // SAFETY: the caller passes an address of `len` bytes that outlives the call.
+    let r = cvt(unsafe { libc::connect(fd.as_raw_fd(), addr, len) }).map(drop);
+    if !was_nonblocking {
+        file::set_nonblocking(fd, false)?;
+    }
+    r
+}
+
+/// Which of `events` a descriptor shows now, and errors; 0 for none.
+pub(crate) fn poll_now(fd: BorrowedFd<'_>, events: i16) -> io::Result<i16> {
+    let mut pollfd = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events,
+        revents: 0,
+    };
+    // SAFETY: `pollfd` outlives the call.
+    cvt(unsafe { libc::poll(&raw mut pollfd, 1, 0) })?;
+    match pollfd.revents {
+        libc::POLLNVAL => Err(io::Error::from_raw_os_error(libc::EBADF)),
+        revents => Ok(revents),
+    }
 }
 
 /// Blocks the calling thread until `fd` shows one of `events`, or the deadline

@@ -45,7 +45,7 @@ impl Kind {
         let thread = match self {
             Kind::Threads => true,
             Kind::Goroutines => false,
-            Kind::Mixed => NEXT.fetch_add(1, Ordering::Relaxed) % 2 == 0,
+            Kind::Mixed => NEXT.fetch_add(1, Ordering::Relaxed).is_multiple_of(2),
         };
         if thread {
             Handle::Thread(std::thread::spawn(f))

@@ -39,7 +39,7 @@ struct Args {
     /// Only these experiments, and those whose names begin so.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Only these contenders: windlass, tokio, may, go.
+    /// Only these contenders: windlass, windlass-epoll, tokio, may, go.
     #[arg(long, value_delimiter = ',')]
     contenders: Vec<String>,
     /// Keep the CPUs from halting.
@@ -205,6 +205,8 @@ impl Experiment {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Contender {
     Rust(usize),
+    /// windlass without io_uring; only as a server.
+    Epoll,
     Go,
 }
 
@@ -212,6 +214,7 @@ impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Contender::Rust(i) => Name::ALL[*i].fmt(f),
+            Contender::Epoll => f.write_str("windlass-epoll"),
             Contender::Go => f.write_str("go"),
         }
     }
@@ -306,7 +309,7 @@ impl Bench {
             ));
         }
         let mut contenders: Vec<_> = (0..Name::ALL.len()).map(Contender::Rust).collect();
-        contenders.push(Contender::Go);
+        contenders.extend([Contender::Epoll, Contender::Go]);
         contenders.retain(|contender| {
             args.contenders.is_empty() || args.contenders.contains(&contender.to_string())
         });
@@ -340,6 +343,7 @@ impl Bench {
         match experiment.what {
             What::Program { rust, go, .. } => {
                 let (program, arguments) = match contender {
+                    Contender::Epoll => return Ok(None),
                     Contender::Rust(_) => (rust[0], &rust[1..]),
                     Contender::Go => ("gobench", &[go][..]),
                 };
@@ -362,11 +366,14 @@ impl Bench {
                 connections,
             } => {
                 let server = match (contender, rust) {
-                    (Contender::Go, _) => Server::start(self, "gobench", go)?,
+                    (Contender::Go, _) => Server::start(self, "gobench", go, "")?,
                     (Contender::Rust(_), Some(program)) => {
-                        Server::start(self, program, &contender.to_string())?
+                        Server::start(self, program, &contender.to_string(), "uring")?
                     }
-                    (Contender::Rust(_), None) => return Ok(None),
+                    (Contender::Epoll, Some(program)) => {
+                        Server::start(self, program, &Name::Windlass.to_string(), "epoll")?
+                    }
+                    (Contender::Rust(_) | Contender::Epoll, None) => return Ok(None),
                 };
                 self.load(&server, http, connections, 1)?; // warm
                 let before = CpuTime::of(server.child.id())?;
@@ -459,12 +466,14 @@ struct Server {
 }
 
 impl Server {
-    fn start(bench: &Bench, program: &str, argument: &str) -> io::Result<Server> {
+    /// Starts a server whose windlass has the poller `io`.
+    fn start(bench: &Bench, program: &str, argument: &str, io: &str) -> io::Result<Server> {
         let program = bench.programs.join(program);
         let mut command = pinned(bench.pinned.then_some("0,1"), &program);
         command
             .arg(argument)
             .env("WINDLASS_BENCH_WORKERS", "2")
+            .env("WINDLASS_IO", io)
             .stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let stdout = child.stdout.take().map(BufReader::new);

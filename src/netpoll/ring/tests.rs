@@ -10,16 +10,57 @@ use crate::g::slab;
 use crate::g::status::{Reason, WaitId};
 use crate::netpoll::probe;
 
-fn ring() -> Ring {
-    Ring::new(probe::probe().expect("these tests need io_uring")).unwrap()
+/// A ring with its counts, as a poller has them.
+struct Counted {
+    ring: Ring,
+    counts: Counts,
 }
 
-fn eventfd_ring() -> Ring {
-    Ring::new(Features {
+impl From<Ring> for Counted {
+    fn from(ring: Ring) -> Counted {
+        Counted {
+            ring,
+            counts: Counts::default(),
+        }
+    }
+}
+
+impl Counted {
+    fn inflight(&self) -> u32 {
+        self.counts.inflight()
+    }
+
+    fn flush(&self) {
+        self.ring.flush(&self.counts);
+    }
+
+    fn wait(&self, deadline_ns: u64) {
+        self.ring.wait(&self.counts, deadline_ns);
+    }
+
+    fn reap(&self, ready: &mut GList) -> usize {
+        self.ring.reap(&self.counts, ready)
+    }
+}
+
+impl std::ops::Deref for Counted {
+    type Target = Ring;
+    fn deref(&self) -> &Ring {
+        &self.ring
+    }
+}
+
+fn ring() -> Counted {
+    let features = probe::probe().expect("these tests need io_uring");
+    Ring::new(features).unwrap().into()
+}
+
+fn eventfd_ring() -> Counted {
+    let features = Features {
         msg_wake: false,
         ..probe::probe().unwrap()
-    })
-    .unwrap()
+    };
+    Ring::new(features).unwrap().into()
 }
 
 fn waiting_g() -> (GRef, WaitId) {
@@ -33,11 +74,11 @@ fn waiting_g() -> (GRef, WaitId) {
 }
 
 /// Queues a receive on `from` for a goroutine that waits.
-fn recv(ring: &Ring, from: &UnixStream, buf: &mut [u8], ready: &mut GList) -> (GRef, Box<Op>) {
+fn recv(ring: &Counted, from: &UnixStream, buf: &mut [u8], ready: &mut GList) -> (GRef, Box<Op>) {
     let (g, wait) = waiting_g();
     let op = Box::new(Op::new(g));
     op.publish();
-    op.bind(wait, ring.fd());
+    op.bind(wait);
     let request = Request::Recv {
         fd: from.as_raw_fd(),
         buf: buf.as_mut_ptr(),
@@ -45,11 +86,11 @@ fn recv(ring: &Ring, from: &UnixStream, buf: &mut [u8], ready: &mut GList) -> (G
         flags: 0,
     };
     // SAFETY: the tests keep the buffer and the operation until it has completed.
-    unsafe { ring.queue(&request, &op, 1, ready) };
+    unsafe { ring.queue(&ring.counts, &request, &op, 1, ready) };
     (g, op)
 }
 
-fn wait_for(ring: &Ring, n: usize, ready: &mut GList) {
+fn wait_for(ring: &Counted, n: usize, ready: &mut GList) {
     let mut got = ring.reap(ready);
     while got < n {
         ring.wait(clock::now_ns() + 5_000_000_000);

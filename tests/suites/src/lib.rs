@@ -55,7 +55,7 @@ pub mod scoped {
 
     /// Starts goroutines that borrow from outside.
     #[derive(Debug)]
-    pub struct Scope<'scope, 'env: 'scope>(&'scope windlass::task::Scope<'scope, 'env>);
+    pub struct Scope<'scope, 'env>(&'scope windlass::task::Scope<'scope, 'env>);
 
     /// Waits for the goroutines that `f` starts.
     ///

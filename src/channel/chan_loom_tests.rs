@@ -1,0 +1,129 @@
+//! Channels under every interleaving, between threads: no message is lost or comes twice,
+//! and nobody sleeps for ever. Selects are biased here: chance would not repeat.
+
+use std::time::Instant;
+
+use ::loom::thread;
+
+use super::super::{Receiver, Select, Sender, bounded};
+use super::*;
+
+type Ends = (Sender<u32>, Receiver<u32>);
+
+fn chan(ends: &Sender<u32>) -> &Chan<u32> {
+    ends.chan()
+}
+
+/// Chooses between two receivers, and receives.
+fn select_recv(one: &Receiver<u32>, two: &Receiver<u32>) -> u32 {
+    let mut select = Select::new_biased();
+    select.recv(one);
+    select.recv(two);
+    let chosen = select.select();
+    let received = match chosen.index() {
+        0 => chosen.recv(one),
+        _ => chosen.recv(two),
+    };
+    received.unwrap()
+}
+
+#[test]
+fn loom_channel_meets() {
+    ::loom::model(|| {
+        let (s, r): Ends = bounded(0);
+        let sender = thread::spawn(move || s.send(1).unwrap());
+        assert_eq!(r.recv(), Ok(1));
+        sender.join().unwrap();
+        assert!(r.recv().is_err());
+    });
+}
+
+#[test]
+fn loom_channel_two_senders_one_place() {
+    ::loom::model(|| {
+        let (s, r): Ends = bounded(1);
+        let senders = [1, 2].map(|n| {
+            let s = s.clone();
+            thread::spawn(move || s.send(n).unwrap())
+        });
+        assert_eq!(r.recv().unwrap() + r.recv().unwrap(), 3);
+        for sender in senders {
+            sender.join().unwrap();
+        }
+        assert_eq!(r.len(), 0);
+    });
+}
+
+/// Who gives up has its message back, or it was received.
+#[test]
+fn loom_channel_deadline() {
+    ::loom::model(|| {
+        let (s, r): Ends = bounded(0);
+        let sender = thread::spawn(move || chan(&s).send(1, 0).is_ok());
+        let received = r.recv_deadline(Instant::now()).is_ok();
+        assert_eq!(sender.join().unwrap(), received);
+    });
+}
+
+#[test]
+fn loom_channel_disconnect_ends_waits() {
+    ::loom::model(|| {
+        let (s, r): Ends = bounded(0);
+        let receiver = thread::spawn(move || r.recv().is_err());
+        drop(s);
+        assert!(receiver.join().unwrap());
+
+        let (s, r): Ends = bounded(0);
+        let sender = thread::spawn(move || s.send(1).is_err());
+        drop(r);
+        assert!(sender.join().unwrap());
+    });
+}
+
+/// Both channels get a message: one is chosen, the other one stays.
+#[test]
+fn loom_channel_select_chooses_one() {
+    ::loom::model(|| {
+        let (s1, r1): Ends = bounded(1);
+        let (s2, r2): Ends = bounded(1);
+        let sender = thread::spawn(move || {
+            s1.send(1).unwrap();
+            s2.send(2).unwrap();
+        });
+        let first = select_recv(&r1, &r2);
+        sender.join().unwrap();
+        let left = r1.try_recv().ok().or(r2.try_recv().ok());
+        assert_eq!(first + left.unwrap(), 3);
+    });
+}
+
+/// A select that sends meets one that receives.
+#[test]
+fn loom_channel_two_selects_meet() {
+    ::loom::model(|| {
+        let (s, r1): Ends = bounded(0);
+        let (_s2, r2): Ends = bounded(0);
+        let sender = thread::spawn(move || {
+            let mut select = Select::new_biased();
+            select.send(&s);
+            select.select().send(&s, 1).unwrap();
+        });
+        assert_eq!(select_recv(&r1, &r2), 1);
+        sender.join().unwrap();
+    });
+}
+
+/// A select that leaves takes no message with it.
+#[test]
+fn loom_channel_select_deadline() {
+    ::loom::model(|| {
+        let (s, r): Ends = bounded(0);
+        let sender = thread::spawn(move || chan(&s).send(1, 0).is_ok());
+        let mut select = Select::new_biased();
+        select.recv(&r);
+        let received = select
+            .select_deadline(Instant::now())
+            .map(|chosen| chosen.recv(&r).unwrap());
+        assert_eq!(sender.join().unwrap(), received == Ok(1));
+    });
+}

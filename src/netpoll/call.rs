@@ -1,0 +1,371 @@
+//! Requests carried out by plain system calls, where there is no ring to do it.
+//!
+//! Most wait for readiness of their descriptor and then make one attempt that cannot
+//! block, and that may find nothing after all. What cannot be waited for, because it is
+//! a file's, completes with [`MUST_BLOCK`]: whoever runs the operation then makes a
+//! blocking call of it, on a thread that may block ([`Blocking`]).
+//!
+//! Adding a request is one line in [`Request::class`], and an arm in
+//! [`Request::attempt`] or [`Blocking::run`].
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use super::op::Direction;
+use super::sqe::Request;
+use crate::sys::{file, socket};
+
+/// A result that is none: no error number is so large.
+pub(crate) const MUST_BLOCK: i32 = -0x1000_0000;
+
+/// The flag of a receive's completion that says that there is more
+/// (`IORING_CQE_F_SOCK_NONEMPTY`).
+const SOCK_NONEMPTY: u32 = 1 << 2;
+
+const LARGE: usize = 4096;
+
+/// How a request is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// By attempts, when the descriptor is ready.
+    Waits {
+        fd: i32,
+        direction: Direction,
+        /// Whether an attempt is worth while before the descriptor was looked at.
+        at_once: bool,
+    },
+    /// By a call that blocks.
+    Blocks,
+}
+
+/// What an attempt came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// The result as a ring would give it: a length or descriptor, or a negated error
+    /// number; and the completion's flags.
+    Done { result: i32, flags: u32 },
+    /// The descriptor is not ready; it will be said when it is.
+    NotReady,
+    /// It cannot go on now, and nothing will say when it can.
+    Unannounced,
+}
+
+impl Request {
+    /// How to carry it out.
+    pub(crate) fn class(&self) -> Class {
+        let waits = |fd, direction, at_once| Class::Waits {
+            fd,
+            direction,
+            at_once,
+        };
+        match *self {
+            // As on the ring: an attempt would most likely find nothing.
+            Request::Recv { fd, .. } => waits(fd, Direction::Read, false),
+            Request::RecvMsg { fd, .. } => waits(fd, Direction::Read, false),
+            Request::Accept { fd, .. } => waits(fd, Direction::Read, true),
+            Request::Send { fd, .. } => waits(fd, Direction::Write, true),
+            Request::SendMsg { fd, .. } => waits(fd, Direction::Write, true),
+            Request::Connect { fd, .. } => waits(fd, Direction::Write, true),
+            Request::PollAdd { fd, .. } => waits(fd, Direction::Events, false),
+            // Pipes, terminals and files. What a file has in memory, an attempt gives.
+            Request::Read { fd, .. } => waits(fd, Direction::Read, true),
+            Request::Readv { fd, .. } => waits(fd, Direction::Read, true),
+            Request::Write { fd, .. } => waits(fd, Direction::Write, true),
+            Request::Writev { fd, .. } => waits(fd, Direction::Write, true),
+            Request::Fsync { .. } | Request::Fallocate { .. } | Request::Open { .. } => {
+                Class::Blocks
+            }
+        }
+    }
+
+    /// What a poll waits for; nothing for other requests.
+    pub(crate) fn polled_events(&self) -> u32 {
+        match *self {
+            Request::PollAdd { events, .. } => events,
+            _ => 0,
+        }
+    }
+
+    /// Makes one attempt. Does not block; `announced` says that epoll has told of the
+    /// descriptor, so that it is no file's.
+    ///
+    /// # Safety
+    ///
+    /// What the request points at is valid, and nobody else uses it meanwhile.
+    pub(crate) unsafe fn attempt(&self, announced: bool) -> Attempt {
+        match *self {
+            Request::Recv {
+                fd,
+                buf,
+                len,
+                flags,
+            } => received(
+                len as usize,
+                again(|| socket::recv_now(borrow(fd), buf, len as usize, flags)),
+            ),
+            Request::RecvMsg { fd, msg, flags } => {
+                came_to(again(|| socket::recvmsg_now(borrow(fd), msg, flags)))
+            }
+            Request::Send { fd, buf, len } => {
+                // SAFETY: by this function's contract.
+                let bytes = unsafe { std::slice::from_raw_parts(buf, len as usize) };
+                came_to(again(|| socket::send_now(borrow(fd), bytes)))
+            }
+            Request::SendMsg { fd, msg } => came_to(again(|| socket::sendmsg_now(borrow(fd), msg))),
+            Request::Accept { fd, addr, len } => {
+                let r = again(|| socket::accept_now(borrow(fd), addr.cast(), len));
+                accepted(fd, announced, r)
+            }
+            Request::Connect { fd, addr, len } => {
+                connected(socket::connect_now(borrow(fd), addr, len))
+            }
+            Request::PollAdd { fd, events } => {
+                match again(|| socket::poll_now(borrow(fd), events as i16)) {
+                    Ok(0) => Attempt::NotReady,
+                    shown => came_to(shown.map(|events| usize::from(events.cast_unsigned()))),
+                }
+            }
+            Request::Read {
+                fd,
+                buf,
+                len,
+                offset,
+            } => read(fd, &[whole(buf, len)], offset, announced),
+            Request::Write {
+                fd,
+                buf,
+                len,
+                offset,
+            } => write(fd, &[whole(buf.cast_mut(), len)], offset, announced),
+            Request::Readv {
+                fd,
+                iovec,
+                len,
+                offset,
+            } => {
+                // SAFETY: by this function's contract.
+                let iov = unsafe { std::slice::from_raw_parts(iovec, len as usize) };
+                read(fd, iov, offset, announced)
+            }
+            Request::Writev {
+                fd,
+                iovec,
+                len,
+                offset,
+            } => {
+                // SAFETY: by this function's contract.
+                let iov = unsafe { std::slice::from_raw_parts(iovec, len as usize) };
+                write(fd, iov, offset, announced)
+            }
+            // These block.
+            Request::Fsync { .. } | Request::Fallocate { .. } | Request::Open { .. } => {
+                Attempt::Unannounced
+            }
+        }
+    }
+
+    /// The request as a call that blocks, if it is a file's or may be.
+    pub(crate) fn blocking(&self) -> Option<Blocking> {
+        let is_files = matches!(
+            self,
+            Request::Read { .. }
+                | Request::Readv { .. }
+                | Request::Write { .. }
+                | Request::Writev { .. }
+        ) || self.class() == Class::Blocks;
+        is_files.then_some(Blocking(*self))
+    }
+}
+
+/// A request to be carried out by a call that blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocking(Request);
+
+// SAFETY: a request is addresses and numbers; who may use what it points at, and until when, is the
+// contract of `run`.
+unsafe impl Send for Blocking {}
+
+impl Blocking {
+    /// Makes the call. Gives the result as a ring would.
+    ///
+    /// # Safety
+    ///
+    /// What the request points at is valid, and nobody else uses it meanwhile.
+    pub(crate) unsafe fn run(self) -> i32 {
+        let r = match self.0 {
+            Request::Read {
+                fd,
+                buf,
+                len,
+                offset,
+            } => file::readv_at(borrow(fd), &[whole(buf, len)], offset as i64),
+            Request::Write {
+                fd,
+                buf,
+                len,
+                offset,
+            } => file::writev_at(borrow(fd), &[whole(buf.cast_mut(), len)], offset as i64),
+            Request::Readv {
+                fd,
+                iovec,
+                len,
+                offset,
+            } => {
+                // SAFETY: by this function's contract.
+                let iov = unsafe { std::slice::from_raw_parts(iovec, len as usize) };
+                file::readv_at(borrow(fd), iov, offset as i64)
+            }
+            Request::Writev {
+                fd,
+                iovec,
+                len,
+                offset,
+            } => {
+                // SAFETY: by this function's contract.
+                let iov = unsafe { std::slice::from_raw_parts(iovec, len as usize) };
+                file::writev_at(borrow(fd), iov, offset as i64)
+            }
+            Request::Fsync { fd, data_only } => file::sync(borrow(fd), data_only).map(|()| 0),
+            Request::Fallocate { fd, offset, len } => {
+                file::allocate(borrow(fd), offset as i64, len as i64).map(|()| 0)
+            }
+            Request::Open { path, flags, mode } => {
+                // SAFETY: by this function's contract.
+                let path = unsafe { std::ffi::CStr::from_ptr(path) };
+                file::open(path, flags, mode).map(|fd| fd as usize)
+            }
+            // The others wait for their descriptors.
+            _ => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+        };
+        r.map_or_else(|e| -errno(&e), |n| n as i32)
+    }
+}
+
+fn whole(buf: *mut u8, len: u32) -> libc::iovec {
+    libc::iovec {
+        iov_base: buf.cast(),
+        iov_len: len as usize,
+    }
+}
+
+fn read(fd: i32, iov: &[libc::iovec], offset: u64, announced: bool) -> Attempt {
+    let fd = borrow(fd);
+    match again(|| file::readv_now(fd, iov, offset as i64)) {
+        Err(e) if cannot_tell(&e) => when_it_shows(fd, libc::POLLIN, announced, || {
+            file::readv_at(fd, iov, offset as i64)
+        }),
+        r => came_to(r),
+    }
+}
+
+fn write(fd: i32, iov: &[libc::iovec], offset: u64, announced: bool) -> Attempt {
+    let fd = borrow(fd);
+    match again(|| file::writev_now(fd, iov, offset as i64)) {
+        Err(e) if cannot_tell(&e) => when_it_shows(fd, libc::POLLOUT, announced, || {
+            file::writev_at(fd, &[short(iov)], offset as i64)
+        }),
+        r => came_to(r),
+    }
+}
+
+/// Whether a file, or the kernel, knows no calls that do not wait (pipes before Linux
+/// 6.4, terminals).
+fn cannot_tell(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS))
+}
+
+/// What is ready does not block, unless another takes it away in this very moment: then
+/// the M waits, as in an undeclared blocking call.
+fn when_it_shows(
+    fd: BorrowedFd<'_>,
+    events: i16,
+    announced: bool,
+    call: impl FnMut() -> io::Result<usize>,
+) -> Attempt {
+    if !announced {
+        return Attempt::NotReady;
+    }
+    match again(|| socket::poll_now(fd, events)) {
+        Ok(0) => Attempt::NotReady,
+        Ok(_) => came_to(again(call)),
+        Err(e) => done(-errno(&e), 0),
+    }
+}
+
+/// As much of what is to be written as a pipe that is ready has room for.
+fn short(iov: &[libc::iovec]) -> libc::iovec {
+    let first = iov.iter().find(|part| part.iov_len > 0);
+    first.map_or(whole(std::ptr::null_mut(), 0), |part| libc::iovec {
+        iov_base: part.iov_base,
+        iov_len: part.iov_len.min(libc::PIPE_BUF),
+    })
+}
+
+/// The descriptor of a request: one that is closed, or was never open, makes calls fail.
+fn borrow<'a>(fd: i32) -> BorrowedFd<'a> {
+    // SAFETY: whoever made the request keeps the descriptor open until it has completed; calls are
+    // made with the bare number, and -1 is not among what an open descriptor gives.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// Repeats a call that a signal interrupted.
+fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            r => return r,
+        }
+    }
+}
+
+fn came_to(r: io::Result<usize>) -> Attempt {
+    match r {
+        Ok(n) => done(n as i32, 0),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Attempt::NotReady,
+        Err(e) => done(-errno(&e), 0),
+    }
+}
+
+/// A receive that filled a large buffer has most likely left something. One that filled
+/// a small one has more likely got the one message that it was made for.
+fn received(len: usize, r: io::Result<usize>) -> Attempt {
+    match r {
+        Ok(n) if n == len && len >= LARGE => done(n as i32, SOCK_NONEMPTY),
+        r => came_to(r),
+    }
+}
+
+/// A Unix listener that was shut down shows as ready, and the attempt says that there is
+/// no connection yet; only an accept that waits says what is the matter.
+fn accepted(listener: i32, announced: bool, r: io::Result<i32>) -> Attempt {
+    const IS_SHUT: i16 = libc::POLLRDHUP | libc::POLLHUP;
+    match came_to(r.map(|fd| fd as usize)) {
+        Attempt::NotReady if announced => {
+            match again(|| socket::poll_now(borrow(listener), libc::POLLRDHUP)) {
+                Ok(shown) if shown & IS_SHUT != 0 => done(-libc::EINVAL, 0),
+                _ => Attempt::NotReady,
+            }
+        }
+        attempt => attempt,
+    }
+}
+
+fn connected(r: io::Result<()>) -> Attempt {
+    match r.as_ref().map_err(errno) {
+        Ok(()) => done(0, 0),
+        // A signal does not stop a connection from being made.
+        Err(libc::EINPROGRESS | libc::EALREADY | libc::EINTR) => Attempt::NotReady,
+        // A Unix listener's queue is full, and no readiness tells when it is not.
+        Err(libc::EAGAIN) => Attempt::Unannounced,
+        Err(errno) => done(-errno, 0),
+    }
+}
+
+fn done(result: i32, flags: u32) -> Attempt {
+    Attempt::Done { result, flags }
+}
+
+fn errno(e: &io::Error) -> i32 {
+    e.raw_os_error().unwrap_or(libc::EIO)
+}

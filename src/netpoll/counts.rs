@@ -1,0 +1,57 @@
+//! What a poller counts, the same for a ring and for epoll.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::util::counter::Counter;
+
+/// Counts of one poller.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Operations that have not completed, queued ones included.
+    /// Ordering: relaxed; the owner of a ring counts alone, and for everybody else it is
+    /// a hint.
+    inflight: AtomicU32,
+    /// Calls into the kernel: `io_uring_enter`, or `epoll_wait`.
+    pub(crate) enters: Counter,
+    pub(crate) submitted: Counter,
+    pub(crate) completed: Counter,
+    /// Reaps that found at least one completion.
+    pub(crate) batches: Counter,
+}
+
+impl Counts {
+    #[inline(always)]
+    pub(crate) fn inflight(&self) -> u32 {
+        self.inflight.load(Ordering::Relaxed)
+    }
+
+    /// One more, by the only thread that counts.
+    #[inline(always)]
+    pub(crate) fn begin(&self) {
+        self.inflight.store(self.inflight() + 1, Ordering::Relaxed);
+    }
+
+    /// `n` less, by the only thread that counts; they came together.
+    #[inline(always)]
+    pub(crate) fn end(&self, n: usize) {
+        self.inflight
+            .store(self.inflight() - n as u32, Ordering::Relaxed);
+        self.note_batch(n);
+    }
+
+    /// One more, where other threads take some out.
+    pub(crate) fn begin_shared(&self) {
+        self.inflight.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One less, by any thread.
+    pub(crate) fn end_shared(&self) {
+        self.inflight.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Operations completed together, as the owner saw.
+    pub(crate) fn note_batch(&self, n: usize) {
+        self.completed.add(n as u64);
+        self.batches.add(1);
+    }
+}

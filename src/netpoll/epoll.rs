@@ -1,0 +1,438 @@
+//! The poller of one P where io_uring is denied: an epoll instance, and an eventfd to
+//! end its wait.
+//!
+//! An operation is carried out here, by the M that holds the P: an attempt that cannot
+//! block; if it finds nothing, the operation waits for its descriptor
+//! ([`super::waiters`]), is tried again when epoll tells of it, and completes as one
+//! on a ring would.
+//!
+//! - One-shot: epoll tells of a descriptor once for each asking, so no other goroutine
+//!   is woken in vain, and a descriptor that nobody waits for is never told of.
+//! - Only the owner of the P asks epoll and makes attempts. Other threads may take a
+//!   waiting operation out, to cancel it ([`Epoll::cancel`]), and end the wait
+//!   ([`Epoll::wake`]). While the owner is at an operation, it is in no list: a
+//!   canceller finds nothing then and comes back later.
+//! - An event is a hint. It may come from an earlier life of the descriptor's number,
+//!   or after somebody else has taken the data: then the attempt finds nothing, and
+//!   epoll is asked again.
+//! - Where readiness is told in vain again and again (an error queue that nobody
+//!   reads), or cannot be told at all (a Unix listener's full queue, no memory for
+//!   another watch), the operation is tried every millisecond instead.
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, UnsafeCell};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use super::call::{Attempt, Class, MUST_BLOCK};
+use super::counts::Counts;
+use super::op::{Direction, Op, Waiting};
+use super::sqe::Request;
+use super::waiters::{UNANNOUNCED, Waiters};
+use crate::g::list::GList;
+use crate::g::status::WaitId;
+use crate::lock::{Lock, Rank};
+use crate::sys::clock::{self, NEVER};
+use crate::sys::epoll::{self, Event, NO_EVENT};
+
+/// Events collected at once: what is made of them keeps the P's goroutines waiting.
+const EVENTS: usize = 128;
+/// The number registered with the eventfd; those of descriptors have 32 bits.
+const WAKE: u64 = u64::MAX;
+/// When an operation that no event announces is tried again.
+const RETRY_NS: u64 = 1_000_000;
+/// Events in vain from which an operation is not waited for, but tried every so often.
+const MANY_IN_VAIN: u8 = 16;
+
+/// An epoll instance, owned by whoever holds its P.
+pub(crate) struct Epoll {
+    epfd: i32,
+    eventfd: i32,
+    /// The two descriptors, until [`Epoll::close`] or the end.
+    owned: Cell<Option<[OwnedFd; 2]>>,
+    waiters: Lock<Waiters>,
+    /// Collected and not looked at: the first `n_events`.
+    events: UnsafeCell<Box<[Event; EVENTS]>>,
+    n_events: Cell<usize>,
+    /// When what no event announces is tried again, `NEVER` if there is none of it.
+    retry_ns: Cell<u64>,
+    retry_due: Cell<bool>,
+    /// Waits can be timed in nanoseconds here.
+    precise: Cell<bool>,
+}
+
+impl std::fmt::Debug for Epoll {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Epoll")
+            .field("fd", &self.epfd)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Epoll {
+    /// Makes a poller.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, when descriptors or memory are short.
+    pub(crate) fn new() -> io::Result<Epoll> {
+        let (epfd, eventfd) = (epoll::create()?, epoll::eventfd()?);
+        // Edge-triggered: each wake is told once and needs no reading.
+        let events = (libc::EPOLLIN | libc::EPOLLET).cast_unsigned();
+        epoll::set(epfd.as_raw_fd(), eventfd.as_raw_fd(), events, WAKE)?;
+        Ok(Epoll {
+            epfd: epfd.as_raw_fd(),
+            eventfd: eventfd.as_raw_fd(),
+            owned: Cell::new(Some([epfd, eventfd])),
+            waiters: Lock::new(Rank::Poller, Waiters::default()),
+            events: UnsafeCell::new(Box::new([NO_EVENT; EVENTS])),
+            n_events: Cell::new(0),
+            retry_ns: Cell::new(NEVER),
+            retry_due: Cell::new(false),
+            precise: Cell::new(true),
+        })
+    }
+
+    /// Gives the descriptors back, at the end of the runtime; nothing waits.
+    pub(crate) fn close(&self) {
+        self.owned.take();
+    }
+
+    /// Makes the poller's wait return. Any thread; one system call; never blocks.
+    pub(crate) fn wake(&self) {
+        epoll::signal(self.eventfd);
+    }
+
+    /// Carries a request out for `op`, or lets it wait for its descriptor. What
+    /// completes at once goes to `ready`.
+    ///
+    /// # Safety
+    ///
+    /// - The caller holds the P.
+    /// - What the request points at stays valid until `op` has completed, and `op`
+    ///   stays where it is until then.
+    #[inline(never)]
+    pub(crate) unsafe fn queue(
+        &self,
+        counts: &Counts,
+        request: &Request,
+        op: &Op,
+        wait: WaitId,
+        poller: *const (),
+        ready: &mut GList,
+    ) {
+        op.bind(wait);
+        counts.begin_shared();
+        counts.submitted.add(1);
+        let Class::Waits {
+            fd,
+            direction,
+            at_once,
+        } = request.class()
+        else {
+            return complete(counts, op, MUST_BLOCK, 0, ready);
+        };
+        // SAFETY: nobody else looks at the place before the poller is named below.
+        unsafe {
+            op.waiting().write(Waiting {
+                request: *request,
+                next: std::ptr::null(),
+                list: None,
+                n_vain: 0,
+            });
+        }
+        op.set_poller(poller);
+        let attempt = if at_once {
+            // SAFETY: by this function's contract.
+            unsafe { request.attempt(false) }
+        } else {
+            Attempt::NotReady
+        };
+        match attempt {
+            Attempt::Done { result, flags } => complete(counts, op, result, flags, ready),
+            Attempt::NotReady => {
+                // SAFETY: the operation is in no list, and stays (this function's contract).
+                unsafe { self.waiters.lock().push_back(fd, direction, op) };
+                self.arm(counts, fd, ready);
+            }
+            // SAFETY: as above.
+            Attempt::Unannounced => unsafe { self.try_later(op) },
+        }
+    }
+
+    /// Whether there is something to reap, from memory alone.
+    #[inline]
+    pub(crate) fn has_completions(&self) -> bool {
+        self.n_events.get() > 0 || self.retry_due.get()
+    }
+
+    /// Collects what epoll has to tell, without waiting.
+    #[inline(never)]
+    pub(crate) fn flush(&self, counts: &Counts) {
+        self.collect(counts, 0);
+    }
+
+    /// Waits until epoll has something to tell, a wake, a signal, or the deadline.
+    #[inline(never)]
+    pub(crate) fn wait(&self, counts: &Counts, deadline_ns: u64) {
+        let until_ns = deadline_ns.min(self.retry_ns.get());
+        let timeout_ns = match until_ns {
+            NEVER => NEVER,
+            until_ns => until_ns.saturating_sub(clock::now_ns()),
+        };
+        self.collect(counts, timeout_ns);
+    }
+
+    fn collect(&self, counts: &Counts, timeout_ns: u64) {
+        if self.has_completions() {
+            return;
+        }
+        counts.enters.add(1);
+        // SAFETY: only the owner of the P uses the events, and the borrow ends in this function.
+        let events = unsafe { &mut **self.events.get() };
+        let mut n = self.wait_for(events, timeout_ns);
+        if let Some(at) = events[..n].iter().position(|e| e.u64 == WAKE) {
+            n -= 1;
+            events.swap(at, n);
+        }
+        self.n_events.set(n);
+        if self.retry_ns.get() != NEVER && self.retry_ns.get() <= clock::now_ns() {
+            self.retry_ns.set(NEVER);
+            self.retry_due.set(true);
+        }
+    }
+
+    /// An interrupted wait gives nothing; whoever waits looks again.
+    fn wait_for(&self, events: &mut [Event], timeout_ns: u64) -> usize {
+        if self.precise.get() {
+            match epoll::wait(self.epfd, events, timeout_ns) {
+                Ok(n) => return n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => return 0,
+                // Not known to this kernel, or to a sandbox that is older than it.
+                Err(_) => self.precise.set(false),
+            }
+        }
+        epoll::wait_ms(self.epfd, events, timeout_ns).unwrap_or(0)
+    }
+
+    /// Goes on with the operations that were waited for; the Gs whose wait ends go to
+    /// `ready`. Gives how many operations completed.
+    #[inline(never)]
+    pub(crate) fn reap(&self, counts: &Counts, ready: &mut GList) -> usize {
+        let before = ready.len();
+        for i in 0..self.n_events.replace(0) {
+            // SAFETY: only the owner of the P uses the events; the event is copied out.
+            let Event { events, u64: data } = unsafe { (*self.events.get())[i] };
+            self.serve(counts, data as i32, events, ready);
+        }
+        if self.retry_due.replace(false) {
+            self.retry(counts, ready);
+        }
+        let n = ready.len() - before;
+        if n > 0 {
+            counts.note_batch(n);
+        }
+        n
+    }
+
+    /// A descriptor may be ready: tries those who wait for it, in turn.
+    fn serve(&self, counts: &Counts, fd: i32, events: u32, ready: &mut GList) {
+        self.waiters.lock().note_told(fd);
+        for direction in [Direction::Read, Direction::Write] {
+            if direction.is_in(events) {
+                self.serve_list(counts, fd, direction, ready);
+            }
+        }
+        // Each for events of its own.
+        self.serve_all(counts, fd, Direction::Events, ready);
+        self.arm(counts, fd, ready);
+    }
+
+    fn serve_list(&self, counts: &Counts, fd: i32, direction: Direction, ready: &mut GList) {
+        loop {
+            let Some(op) = self.waiters.lock().pop(fd, direction) else {
+                return;
+            };
+            // SAFETY: it was taken out of the list here, so it is this function's to end.
+            unsafe {
+                if self.try_op(counts, op, true, ready) {
+                    continue;
+                }
+                if !is_often_in_vain(op) {
+                    return self.waiters.lock().push_front(fd, direction, op);
+                }
+                self.try_later(op);
+            }
+        }
+    }
+
+    /// Tries each of a list once, in turn.
+    fn serve_all(&self, counts: &Counts, fd: i32, direction: Direction, ready: &mut GList) {
+        let n = self.waiters.lock().len(fd, direction);
+        for _ in 0..n {
+            let Some(op) = self.waiters.lock().pop(fd, direction) else {
+                return;
+            };
+            // SAFETY: it was taken out of the list here, so it is this function's to end.
+            unsafe {
+                if self.try_op(counts, op, true, ready) {
+                    continue;
+                }
+                if is_often_in_vain(op) {
+                    self.try_later(op);
+                } else {
+                    self.waiters.lock().push_back(fd, direction, op);
+                }
+            }
+        }
+    }
+
+    /// Tries what no event announces, and then waits for one again where it can.
+    #[cold]
+    fn retry(&self, counts: &Counts, ready: &mut GList) {
+        let n = self.waiters.lock().len(UNANNOUNCED, Direction::Read);
+        for _ in 0..n {
+            let Some(op) = self.waiters.lock().pop(UNANNOUNCED, Direction::Read) else {
+                return;
+            };
+            // SAFETY: it was taken out of the list here, so it is this function's to end.
+            unsafe {
+                let request = (*(*op).waiting()).request;
+                (*(*op).waiting()).n_vain = 0;
+                match (request.attempt(true), request.class()) {
+                    (Attempt::Done { result, flags }, _) => {
+                        complete(counts, &*op, result, flags, ready);
+                    }
+                    (Attempt::NotReady, Class::Waits { fd, direction, .. }) => {
+                        self.waiters.lock().push_back(fd, direction, op);
+                        self.arm(counts, fd, ready);
+                    }
+                    (Attempt::NotReady | Attempt::Unannounced, _) => self.try_later(op),
+                }
+            }
+        }
+    }
+
+    /// Makes an attempt at an operation that is in no list. `true` if it completed.
+    ///
+    /// # Safety
+    ///
+    /// `op` was queued here and has not completed; the caller has taken it out.
+    unsafe fn try_op(
+        &self,
+        counts: &Counts,
+        op: *const Op,
+        announced: bool,
+        ready: &mut GList,
+    ) -> bool {
+        // SAFETY: an operation stays until it has completed, and so does what its request points at:
+        // `queue`'s contract.
+        let (op, attempt) = unsafe { (&*op, (*(*op).waiting()).request.attempt(announced)) };
+        let Attempt::Done { result, flags } = attempt else {
+            return false;
+        };
+        complete(counts, op, result, flags, ready);
+        true
+    }
+
+    /// Asks epoll to tell of a descriptor that somebody waits for.
+    fn arm(&self, counts: &Counts, fd: i32, ready: &mut GList) {
+        let Some(events) = self.waiters.lock().arm(fd) else {
+            return;
+        };
+        let events = events | libc::EPOLLONESHOT.cast_unsigned();
+        if let Err(e) = epoll::set(self.epfd, fd, events, fd as u64) {
+            let is_file = e.raw_os_error() == Some(libc::EPERM);
+            self.serve_unwatched(counts, fd, is_file, ready);
+        }
+    }
+
+    /// epoll does not take the descriptor: a file's, which would always be ready, a closed
+    /// one, no memory for it. The calls themselves say what is the matter.
+    #[cold]
+    fn serve_unwatched(&self, counts: &Counts, fd: i32, is_file: bool, ready: &mut GList) {
+        for direction in [Direction::Read, Direction::Write, Direction::Events] {
+            loop {
+                let Some(op) = self.waiters.lock().pop(fd, direction) else {
+                    break;
+                };
+                // SAFETY: it was taken out of the list here, so it is this function's to end.
+                unsafe {
+                    if is_file && (*(*op).waiting()).request.blocking().is_some() {
+                        complete(counts, &*op, MUST_BLOCK, 0, ready);
+                    } else if !self.try_op(counts, op, false, ready) {
+                        self.try_later(op);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps an operation to be tried again after a while.
+    ///
+    /// # Safety
+    ///
+    /// As [`Epoll::try_op`].
+    #[cold]
+    unsafe fn try_later(&self, op: *const Op) {
+        if self.retry_ns.get() == NEVER {
+            self.retry_ns.set(clock::now_ns() + RETRY_NS);
+        }
+        let mut waiters = self.waiters.lock();
+        // SAFETY: by this function's contract.
+        unsafe { waiters.push_back(UNANNOUNCED, Direction::Read, op) };
+    }
+
+    /// Ends an operation that waits, with `ECANCELED`; any thread. `false` if it does
+    /// not wait now: it has completed, or its owner is at it.
+    ///
+    /// At a deadline a last attempt comes first: what is there in time is not refused
+    /// because nobody has looked yet.
+    ///
+    /// The caller holds the operation's wait (`Status::begin_cancel`).
+    #[inline(never)]
+    pub(crate) fn cancel(&self, counts: &Counts, op: &Op) -> bool {
+        // SAFETY: the poller was named after the place was filled in, and the held wait keeps the
+        // operation.
+        if !unsafe { self.waiters.lock().remove(op) } {
+            return false;
+        }
+        let attempt = if op.timed_out() {
+            // SAFETY: it was taken out of its list here, and the held wait keeps what its request
+            // points at.
+            unsafe { (*op.waiting()).request.attempt(true) }
+        } else {
+            Attempt::NotReady
+        };
+        let (result, flags) = match attempt {
+            Attempt::Done { result, flags } => (result, flags),
+            Attempt::NotReady | Attempt::Unannounced => (-libc::ECANCELED, 0),
+        };
+        counts.end_shared();
+        let woken = op.complete(result, flags);
+        debug_assert!(woken.is_none(), "the canceller holds the wait");
+        true
+    }
+}
+
+/// Notes that epoll told of an operation's descriptor in vain.
+///
+/// # Safety
+///
+/// As [`Epoll::try_op`].
+unsafe fn is_often_in_vain(op: *const Op) -> bool {
+    // SAFETY: by this function's contract; of what is in no list, others look only at that.
+    unsafe {
+        let n_vain = &raw mut (*(*op).waiting()).n_vain;
+        *n_vain = (*n_vain).saturating_add(1);
+        *n_vain >= MANY_IN_VAIN
+    }
+}
+
+fn complete(counts: &Counts, op: &Op, result: i32, flags: u32, ready: &mut GList) {
+    counts.end_shared();
+    ready.extend_one(op.complete(result, flags));
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

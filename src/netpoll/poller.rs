@@ -1,0 +1,213 @@
+//! The poller of one P: a ring, or epoll where io_uring is denied.
+//!
+//! Whoever holds the P owns its poller. What other threads may do: [`Poller::wake`]
+//! and [`Poller::cancel`].
+#![allow(unsafe_code)]
+
+use std::io;
+
+use super::counts::Counts;
+use super::epoll::Epoll;
+use super::op::Op;
+use super::ring::Ring;
+use super::sqe::Request;
+use crate::g::list::GList;
+use crate::g::status::WaitId;
+use crate::sys::clock::NEVER;
+use crate::sys::uring::sync_cancel;
+
+/// What stands behind a poller. The tag comes first, beside the counts: it is looked at
+/// as often as they are.
+#[derive(Debug)]
+#[repr(u32)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one per P, and rings are the rule"
+)]
+enum Engine {
+    Ring(Ring),
+    Epoll(Epoll),
+}
+
+/// The poller of a P.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Poller {
+    /// Outside the engine: whether anything is in flight is asked at every dispatch.
+    pub(crate) counts: Counts,
+    engine: Engine,
+}
+
+impl From<Ring> for Poller {
+    fn from(ring: Ring) -> Poller {
+        Poller {
+            counts: Counts::default(),
+            engine: Engine::Ring(ring),
+        }
+    }
+}
+
+impl From<Epoll> for Poller {
+    fn from(epoll: Epoll) -> Poller {
+        Poller {
+            counts: Counts::default(),
+            engine: Engine::Epoll(epoll),
+        }
+    }
+}
+
+impl Poller {
+    /// Whether this is the fallback: its operations are attempts, one system call each,
+    /// and nothing is gained by queueing several.
+    #[inline(always)]
+    pub(crate) fn is_epoll(&self) -> bool {
+        matches!(self.engine, Engine::Epoll(_))
+    }
+
+    /// Gives descriptors and mappings back, at the end of the runtime; nothing is in
+    /// flight.
+    pub(crate) fn close(&self) {
+        match &self.engine {
+            Engine::Ring(ring) => ring.close(),
+            Engine::Epoll(epoll) => epoll.close(),
+        }
+    }
+
+    /// Operations in flight or queued.
+    #[inline(always)]
+    pub(crate) fn inflight(&self) -> u32 {
+        self.counts.inflight()
+    }
+
+    /// Entries queued and not submitted.
+    #[inline(always)]
+    pub(crate) fn pending(&self) -> u32 {
+        match &self.engine {
+            Engine::Ring(ring) => ring.pending(),
+            Engine::Epoll(_) => 0,
+        }
+    }
+
+    /// When the first queued entry was queued, `NEVER` if none is.
+    #[inline(always)]
+    pub(crate) fn pending_since_ns(&self) -> u64 {
+        match &self.engine {
+            Engine::Ring(ring) => ring.pending_since_ns(),
+            Engine::Epoll(_) => NEVER,
+        }
+    }
+
+    /// Queues a request for `op`, which will end `wait`; what completes meanwhile is
+    /// given back through `ready`.
+    ///
+    /// # Safety
+    ///
+    /// - The caller holds the P.
+    /// - What the request points at stays valid until `op` has completed, and `op`
+    ///   stays where it is until then.
+    #[inline]
+    pub(crate) unsafe fn queue(
+        &self,
+        request: &Request,
+        op: &Op,
+        wait: WaitId,
+        now_ns: u64,
+        ready: &mut GList,
+    ) {
+        let this = std::ptr::from_ref(self).cast();
+        match &self.engine {
+            Engine::Ring(ring) => {
+                op.bind(wait);
+                op.set_poller(this);
+                // SAFETY: by this function's contract.
+                unsafe { ring.queue(&self.counts, request, op, now_ns, ready) };
+            }
+            // SAFETY: by this function's contract.
+            Engine::Epoll(epoll) => unsafe {
+                epoll.queue(&self.counts, request, op, wait, this, ready);
+            },
+        }
+    }
+
+    /// Asks for the end of an operation that is in flight here; any thread. Its
+    /// completion comes, as cancelled or as done, unless this gives `false`: the
+    /// operation is not known now, and whoever wants its end asks again.
+    ///
+    /// The caller holds the operation's wait (`Status::begin_cancel`).
+    pub(crate) fn cancel(&self, op: &Op) -> bool {
+        match &self.engine {
+            Engine::Ring(ring) => !sync_cancel(ring.fd(), op.user_data())
+                .is_err_and(|e| e.kind() == io::ErrorKind::NotFound),
+            Engine::Epoll(epoll) => epoll.cancel(&self.counts, op),
+        }
+    }
+
+    /// Makes the wait of the owner return; any thread. One system call, never blocks.
+    pub(crate) fn wake(&self) {
+        match &self.engine {
+            Engine::Ring(ring) => ring.waker().wake(),
+            Engine::Epoll(epoll) => epoll.wake(),
+        }
+    }
+
+    /// Whether completions can be reaped, from memory alone.
+    #[inline(always)]
+    pub(crate) fn has_completions(&self) -> bool {
+        match &self.engine {
+            Engine::Ring(ring) => ring.has_completions(),
+            Engine::Epoll(epoll) => epoll.has_completions(),
+        }
+    }
+
+    /// Whether [`Poller::flush`] would give completions, from memory alone.
+    #[inline(always)]
+    pub(crate) fn has_task_work(&self) -> bool {
+        match &self.engine {
+            Engine::Ring(ring) => ring.wants_enter(),
+            Engine::Epoll(_) => false,
+        }
+    }
+
+    /// Whether a flush now and then is worth its while, with operations in flight:
+    /// epoll says nothing without being asked.
+    #[inline(always)]
+    pub(crate) fn wants_enter(&self) -> bool {
+        match &self.engine {
+            Engine::Ring(ring) => ring.wants_enter(),
+            Engine::Epoll(_) => true,
+        }
+    }
+
+    /// Submits what is queued and collects what the kernel has, without waiting.
+    pub(crate) fn flush(&self) {
+        match &self.engine {
+            Engine::Ring(ring) => ring.flush(&self.counts),
+            Engine::Epoll(epoll) => epoll.flush(&self.counts),
+        }
+    }
+
+    /// Waits until a completion comes, a wake, a signal, or the deadline.
+    pub(crate) fn wait(&self, deadline_ns: u64) {
+        match &self.engine {
+            Engine::Ring(ring) => ring.wait(&self.counts, deadline_ns),
+            Engine::Epoll(epoll) => epoll.wait(&self.counts, deadline_ns),
+        }
+    }
+
+    /// Reads all completions; the Gs whose wait they end go to `ready`. Gives how many
+    /// operations completed.
+    pub(crate) fn reap(&self, ready: &mut GList) -> usize {
+        match &self.engine {
+            Engine::Ring(ring) => ring.reap(&self.counts, ready),
+            Engine::Epoll(epoll) => epoll.reap(&self.counts, ready),
+        }
+    }
+
+    /// Another thread takes the poller over: see [`Ring::adopt`].
+    pub(crate) fn adopt(&self, ready: &mut GList) {
+        match &self.engine {
+            Engine::Ring(ring) => ring.adopt(&self.counts, ready),
+            Engine::Epoll(_) => {}
+        }
+    }
+}

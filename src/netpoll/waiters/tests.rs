@@ -1,0 +1,124 @@
+//! The lists by themselves. Operations of free slots: nothing here wakes anyone.
+
+use super::*;
+use crate::g::slab;
+use crate::netpoll::op::Waiting;
+use crate::netpoll::sqe::Request;
+
+fn op() -> Box<Op> {
+    let mut g = None;
+    slab::take(0, false, 0, 1, |slot| g = Some(slot));
+    let op = Box::new(Op::new(g.unwrap()));
+    let request = Request::RecvMsg {
+        fd: 0,
+        msg: std::ptr::null_mut(),
+        flags: 0,
+    };
+    // SAFETY: nobody else has the operation yet.
+    unsafe {
+        op.waiting().write(Waiting {
+            request,
+            next: std::ptr::null(),
+            list: None,
+            n_vain: 0,
+        });
+    }
+    op
+}
+
+fn wait(waiters: &mut Waiters, fd: i32, direction: Direction, op: &Op) {
+    // SAFETY: the tests keep their operations to the end.
+    unsafe { waiters.push_back(fd, direction, op) };
+}
+
+fn pop(waiters: &mut Waiters, fd: i32, direction: Direction) -> *const Op {
+    waiters.pop(fd, direction).unwrap_or(std::ptr::null())
+}
+
+#[test]
+fn first_come_first_served_in_each_direction() {
+    let mut waiters = Waiters::default();
+    let ops: Vec<_> = (0..6).map(|_| op()).collect();
+    for (i, op) in ops.iter().enumerate() {
+        let direction = [Direction::Read, Direction::Write][i % 2];
+        wait(&mut waiters, 7, direction, op);
+    }
+    assert_eq!(waiters.len(7, Direction::Read), 3);
+    for i in [0, 2, 4] {
+        assert_eq!(pop(&mut waiters, 7, Direction::Read), &raw const *ops[i]);
+    }
+    assert!(waiters.pop(7, Direction::Read).is_none());
+    for i in [1, 3, 5] {
+        assert_eq!(pop(&mut waiters, 7, Direction::Write), &raw const *ops[i]);
+    }
+    assert!(waiters.fds.is_empty(), "nothing is kept of a descriptor");
+}
+
+#[test]
+fn one_that_was_put_back_is_the_first_again() {
+    let mut waiters = Waiters::default();
+    let (a, b) = (op(), op());
+    wait(&mut waiters, 3, Direction::Read, &a);
+    wait(&mut waiters, 3, Direction::Read, &b);
+    for _ in 0..3 {
+        let first = waiters.pop(3, Direction::Read).unwrap();
+        assert_eq!(first, &raw const *a);
+        // SAFETY: it was taken out just now.
+        unsafe { waiters.push_front(3, Direction::Read, first) };
+    }
+    waiters.pop(3, Direction::Read);
+    assert_eq!(pop(&mut waiters, 3, Direction::Read), &raw const *b);
+    // The only one, too.
+    // SAFETY: it was taken out just now.
+    unsafe { waiters.push_front(3, Direction::Read, &raw const *b) };
+    wait(&mut waiters, 3, Direction::Read, &a);
+    assert_eq!(waiters.len(3, Direction::Read), 2);
+}
+
+#[test]
+fn any_one_can_be_taken_out() {
+    for taken in 0..3 {
+        let mut waiters = Waiters::default();
+        let ops: Vec<_> = (0..3).map(|_| op()).collect();
+        for op in &ops {
+            wait(&mut waiters, 5, Direction::Write, op);
+        }
+        let op: &Op = &ops[taken];
+        // SAFETY: the operations stay to the end of the test.
+        unsafe {
+            assert!(waiters.remove(op));
+            assert!(!waiters.remove(op), "it is in no list now");
+        }
+        // And those that come later still go behind.
+        let late = self::op();
+        wait(&mut waiters, 5, Direction::Write, &late);
+        for i in (0..3).filter(|&i| i != taken) {
+            assert_eq!(pop(&mut waiters, 5, Direction::Write), &raw const *ops[i]);
+        }
+        assert_eq!(pop(&mut waiters, 5, Direction::Write), &raw const *late);
+        assert!(waiters.fds.is_empty());
+    }
+}
+
+#[test]
+fn epoll_is_asked_once_for_each_thing_wanted() {
+    let mut waiters = Waiters::default();
+    let (a, b, c) = (op(), op(), op());
+    assert_eq!(waiters.arm(9), None, "nobody waits");
+    wait(&mut waiters, 9, Direction::Read, &a);
+    let read = waiters.arm(9).unwrap();
+    assert!(Direction::Read.is_in(read) && !Direction::Write.is_in(read));
+    wait(&mut waiters, 9, Direction::Read, &b);
+    assert_eq!(waiters.arm(9), None);
+    wait(&mut waiters, 9, Direction::Write, &c);
+    let both = waiters.arm(9).unwrap();
+    assert!(Direction::Read.is_in(both) && Direction::Write.is_in(both));
+    waiters.note_told(9);
+    assert_eq!(waiters.arm(9), Some(both));
+    // A new life of the number begins with nothing asked.
+    for direction in [Direction::Read, Direction::Read, Direction::Write] {
+        waiters.pop(9, direction);
+    }
+    wait(&mut waiters, 9, Direction::Read, &a);
+    assert_eq!(waiters.arm(9), Some(read));
+}

@@ -1,0 +1,128 @@
+//! The pipes to a child.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::process as std_process;
+
+use crate::fs::{File, Kind};
+
+/// The writing end of a child's standard input. Dropping it is how the child sees the end.
+///
+/// # Blocking
+///
+/// Writing parks the goroutine while the pipe is full; blocks a plain thread.
+#[derive(Debug)]
+pub struct ChildStdin(File);
+
+/// The reading end of a child's standard output.
+///
+/// # Blocking
+///
+/// Reading parks the goroutine until there is something; blocks a plain thread.
+#[derive(Debug)]
+pub struct ChildStdout(File);
+
+/// The reading end of a child's standard error.
+///
+/// # Blocking
+///
+/// As [`ChildStdout`].
+#[derive(Debug)]
+pub struct ChildStderr(File);
+
+impl Write for &ChildStdin {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        (&self.0).write(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&self.0).write_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Write for ChildStdin {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        (&self.0).write(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&self.0).write_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+macro_rules! reading_end {
+    ($name:ident) => {
+        impl Read for $name {
+            fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+                (&self.0).read(buf)
+            }
+
+            fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+                (&self.0).read_vectored(bufs)
+            }
+        }
+    };
+}
+
+reading_end!(ChildStdout);
+reading_end!(ChildStderr);
+
+macro_rules! pipe_end {
+    ($name:ident) => {
+        impl From<OwnedFd> for $name {
+            /// Takes a pipe's end, or any other descriptor.
+            fn from(fd: OwnedFd) -> $name {
+                $name(File::from(fd))
+            }
+        }
+
+        impl From<std_process::$name> for $name {
+            fn from(end: std_process::$name) -> $name {
+                $name(File::with_kind(OwnedFd::from(end), Kind::Stream))
+            }
+        }
+
+        impl From<$name> for OwnedFd {
+            fn from(end: $name) -> OwnedFd {
+                end.0.into()
+            }
+        }
+
+        impl From<$name> for std_process::Stdio {
+            fn from(end: $name) -> std_process::Stdio {
+                OwnedFd::from(end).into()
+            }
+        }
+
+        impl From<$name> for File {
+            /// The pipe as a file, which has deadlines.
+            fn from(end: $name) -> File {
+                end.0
+            }
+        }
+
+        impl AsFd for $name {
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                self.0.as_fd()
+            }
+        }
+
+        impl AsRawFd for $name {
+            fn as_raw_fd(&self) -> RawFd {
+                self.0.as_raw_fd()
+            }
+        }
+    };
+}
+
+pipe_end!(ChildStdin);
+pipe_end!(ChildStdout);
+pipe_end!(ChildStderr);
