@@ -9,6 +9,8 @@ mod util;
 mod accept;
 #[path = "../examples/tls/client.rs"]
 mod client;
+#[path = "../examples/files/mod.rs"]
+mod files;
 #[path = "../examples/http/mod.rs"]
 mod http;
 #[path = "../examples/support/linger.rs"]
@@ -20,6 +22,10 @@ mod resp;
 #[path = "../examples/tls/mod.rs"]
 mod tls;
 
+#[path = "examples/files.rs"]
+mod files_server;
+#[path = "examples/http.rs"]
+mod http_server;
 #[path = "examples/https.rs"]
 mod https_server;
 #[path = "examples/proxy.rs"]
