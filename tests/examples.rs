@@ -9,6 +9,8 @@ mod util;
 mod accept;
 #[path = "../examples/tls/client.rs"]
 mod client;
+#[path = "../examples/fetch/mod.rs"]
+mod fetch;
 #[path = "../examples/files/mod.rs"]
 mod files;
 #[path = "../examples/http/mod.rs"]
@@ -21,7 +23,11 @@ mod proxy;
 mod resp;
 #[path = "../examples/tls/mod.rs"]
 mod tls;
+#[path = "../examples/websocket/mod.rs"]
+mod websocket;
 
+#[path = "examples/fetch.rs"]
+mod fetch_client;
 #[path = "examples/files.rs"]
 mod files_server;
 #[path = "examples/http.rs"]
@@ -34,3 +40,5 @@ mod proxy_server;
 mod resp_server;
 #[path = "examples/server.rs"]
 mod server;
+#[path = "examples/websocket.rs"]
+mod websocket_server;

@@ -56,6 +56,7 @@ fn client_and_server_speak_http1() {
             let (mut sender, connection) = http1::handshake(io).await.unwrap();
             let driver = future::spawn(connection);
             for _ in 0..20 {
+                sender.ready().await.unwrap();
                 let answer = sender
                     .send_request(request(Method::GET, "/", Vec::new()))
                     .await
@@ -65,6 +66,7 @@ fn client_and_server_speak_http1() {
                 assert_eq!(&body[..], b"Hello, World!");
             }
             // Server and client both read and write meanwhile.
+            sender.ready().await.unwrap();
             let answer = sender
                 .send_request(request(Method::POST, "/echo", long_body()))
                 .await
@@ -91,6 +93,7 @@ fn client_and_server_speak_http2() {
                     let mut sender = sender.clone();
                     future::spawn(async move {
                         let body = vec![i; 100_000];
+                        sender.ready().await.unwrap();
                         let answer = sender
                             .send_request(request(Method::POST, "/echo", body.clone()))
                             .await
