@@ -44,6 +44,10 @@ compile_error!("windlass needs Linux: it is built on io_uring and futexes");
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+#[cfg(doctest)]
+#[doc = include_str!("../docs/PORTING.md")]
+struct Porting;
+
 mod loom;
 mod sys;
 mod util;
