@@ -71,6 +71,7 @@ pub mod future;
 #[cfg(feature = "hyper")]
 pub mod hyper;
 pub mod metrics;
+pub mod debug;
 mod runtime;
 
 pub use runtime::{Builder, Handle, Runtime};
