@@ -6,7 +6,7 @@ CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 # What is off if not asked for, and tested all the same.
-FEATURES := windlass/hyper
+FEATURES := windlass/hyper,windlass/tracing
 
 .PHONY: help setup clients demo test test-epoll loom asan lint bench compare
 

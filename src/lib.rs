@@ -70,6 +70,8 @@ pub mod context;
 pub mod future;
 #[cfg(feature = "hyper")]
 pub mod hyper;
+#[cfg(feature = "tracing")]
+pub mod tracing;
 pub mod metrics;
 pub mod debug;
 mod runtime;

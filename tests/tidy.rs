@@ -18,7 +18,7 @@ const ROWS: [&[&str]; 8] = [
     &["sched"],
     &["task", "sync", "channel", "time", "io"],
     &[
-        "net", "fs", "process", "signal", "context", "future", "hyper",
+        "net", "fs", "process", "signal", "context", "future", "hyper", "tracing",
     ],
     &["metrics", "debug", "runtime", "lib"],
 ];
@@ -282,7 +282,15 @@ const DOORS: &[(&str, &[&str])] = &[
     // Which types a generic function was given.
     ("typeid", &["src/io/copy.rs", "src/net/addr.rs"]),
     // What the thread runs, and in debug builds which locks it holds.
-    ("thread_local!", &["src/sched/current.rs", "src/lock.rs"]),
+    (
+        "thread_local!",
+        &[
+            "src/sched/current.rs",
+            "src/lock.rs",
+            // What tracing's subscribers take a thread to be in.
+            "src/tracing.rs",
+        ],
+    ),
 ];
 
 /// Besides src/sys: numbers and types of the kernel's interface, and ring.rs's
@@ -395,6 +403,7 @@ const UNSAFE: &[&str] = &[
     "src/task.rs",
     "src/util/event_log.rs",
     "src/task/local.rs",
+    "src/tracing.rs",
     "topology/src/affinity.rs",
     "topology/src/doctor/kernel.rs",
     "topology/src/hwloc.rs",
