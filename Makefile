@@ -58,9 +58,11 @@ asan: setup
 		--features corosensei/sanitizer --target $(shell uname -m)-unknown-linux-gnu \
 		--target-dir $(TARGET_DIR)/asan --lib --test task --test net --test blocking --test shutdown
 
+# The second clippy is as users have it: without the features that the tests ask for.
 lint: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --features $(FEATURES) -- -D warnings
+	$(CARGO) clippy -p windlass -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --features $(FEATURES)
 
 # BENCH=yield runs one bench; the rest of cargo bench's arguments go into ARGS.

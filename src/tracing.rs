@@ -57,7 +57,7 @@ type Entered = (u64, Id);
 
 task_local! {
     /// What the goroutine is in, the innermost last.
-    static OWN: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
+    static OWN: RefCell<Vec<Entered>> = RefCell::new(Vec::new());
 }
 
 thread_local! {

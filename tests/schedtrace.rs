@@ -119,8 +119,13 @@ fn work_and_rest(builder: Builder) {
                 pause(Duration::from_millis(100));
                 let now = handle.metrics();
                 // Time passes for idle Ps, and a look at the line does not count.
+                // (A thread that the kernel keeps waiting does not come to rest for long.)
                 if numbers_of(&now) == numbers_of(&before)
                     && now.total().dispatches == before.total().dispatches
+                    && now
+                        .nodes
+                        .iter()
+                        .all(|n| n.idle_ps == n.ps.len() && n.spinning == 0)
                 {
                     break;
                 }

@@ -116,7 +116,7 @@ impl Coro {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
     not(feature = "backtrace"),
-    expect(dead_code, reason = "only a walk of the stack needs them")
+    allow(dead_code, reason = "only a walk of the stack needs them")
 )]
 pub(crate) struct Registers {
     /// Where it will go on.

@@ -250,10 +250,11 @@ fn entry(g: GRef) {
 #[inline]
 fn finish(m: &M, g: GRef) {
     let p = m.p();
+    // Nothing is held across the branch to the log's code.
+    p.trace_if(Kind::End);
     g.status.set_dead();
     // SAFETY: the goroutine has ended; its coroutine is this M's.
     let coro = unsafe { g.coro() }.take().expect("it ran");
-    p.trace_if(Kind::End);
     p.give_stack(coro.into_stack(), &m.sched().nodes);
     p.stats.finished.add(1);
     spawn::release_on_m(g, m);

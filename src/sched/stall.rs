@@ -4,11 +4,9 @@
 //! goroutine whose P was taken because of it goes on: it is watched until it comes to
 //! the scheduler. What is done about it is decided above (`debug::stall`).
 
-use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::current;
 use super::m::{HAS_P, LOST, M};
 use super::p::P;
 use super::state::Sched;
@@ -166,7 +164,8 @@ fn tell(on_stall: &dyn OnStall, after_ns: u64, sched: &Sched, stall: &mut Stall<
 }
 
 /// The goroutine that runs on the calling thread, and its stack. In a signal handler.
-pub(crate) fn goroutine_here() -> Option<(usize, Range<usize>)> {
-    let g = current::m()?.curg.get()?;
+#[cfg(feature = "backtrace")]
+pub(crate) fn goroutine_here() -> Option<(usize, std::ops::Range<usize>)> {
+    let g = super::current::m()?.curg.get()?;
     Some((g.as_ptr().addr(), g.stack_span()?))
 }
