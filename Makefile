@@ -31,10 +31,11 @@ demo: setup
 	$(CARGO) run --release --example demo
 
 # The release run is not a repetition: what an optimiser does to thread-locals
-# over a stack switch shows there only.
+# over a stack switch shows there only. The examples are linked into their tests, so
+# they need not be built for themselves again.
 test: setup clients
 	$(CARGO) test --workspace --features $(FEATURES)
-	$(CARGO) test --release -p windlass --features $(FEATURES)
+	$(CARGO) test --release -p windlass --features $(FEATURES) --lib --tests
 	$(MAKE) --no-print-directory test-epoll
 	$(CARGO) run -p windlass-suites
 	$(MAKE) --no-print-directory loom

@@ -1,7 +1,7 @@
 //! hyper on goroutines: its transports, executor and timer (feature `hyper`).
 //!
 //! hyper's connections are futures. A goroutine waits for one with
-//! [`future::block_on`](crate::future::block_on), and what it waits for comes from here:
+//! [`future::block_on`], and what it waits for comes from here:
 //!
 //! - [`Io`] makes a stream socket something that hyper reads and writes. It never waits
 //!   itself: a connection does several things at once. Where there is nothing to read, a
