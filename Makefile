@@ -5,7 +5,10 @@ CARGO ?= cargo
 # Where cargo builds, said once, as the models of loom have a corner of their own.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help setup demo test test-epoll loom asan lint bench compare
+# What is off if not asked for, and tested all the same.
+FEATURES := windlass/hyper,windlass/tracing
+
+.PHONY: help setup clients demo test test-epoll loom asan lint bench compare
 
 help:
 	@echo "make demo     build and run examples/demo.rs"
@@ -14,19 +17,25 @@ help:
 	@echo "make lint     formatting, clippy and the documentation, warnings denied"
 	@echo "make bench    criterion benches: windlass, tokio and may in one run"
 	@echo "make compare  servers and whole programs in turn, Go too where it is installed"
+	@echo "make clients  install curl and redis-tools, which some tests drive the examples with"
 	@echo "make setup    install libhwloc and pkg-config if they are missing"
 
 setup:
 	@scripts/setup.sh
 
+# Foreign programs that the tests drive the examples with; tests skip without.
+clients:
+	@scripts/clients.sh
+
 demo: setup
 	$(CARGO) run --release --example demo
 
 # The release run is not a repetition: what an optimiser does to thread-locals
-# over a stack switch shows there only.
-test: setup
-	$(CARGO) test --workspace
-	$(CARGO) test --release -p windlass
+# over a stack switch shows there only. The examples are linked into their tests, so
+# they need not be built for themselves again.
+test: setup clients
+	$(CARGO) test --workspace --features $(FEATURES)
+	$(CARGO) test --release -p windlass --features $(FEATURES) --lib --tests
 	$(MAKE) --no-print-directory test-epoll
 	$(CARGO) run -p windlass-suites
 	$(MAKE) --no-print-directory loom
@@ -34,9 +43,9 @@ test: setup
 # Over epoll by choice, and optimised where a filter really denies io_uring. Nothing is
 # built anew: both take what the runs over rings have left.
 test-epoll: setup
-	WINDLASS_IO=epoll $(CARGO) test -p windlass --tests
-	UNDER_FILTER="$(CARGO) test --release -p windlass --test '*'" env -u WINDLASS_IO \
-		$(CARGO) test --release -p windlass --test seccomp -- --nocapture programs_that
+	WINDLASS_IO=epoll $(CARGO) test -p windlass --features $(FEATURES) --tests
+	UNDER_FILTER="$(CARGO) test --release -p windlass --features $(FEATURES) --test '*'" env -u WINDLASS_IO \
+		$(CARGO) test --release -p windlass --features $(FEATURES) --test seccomp -- --nocapture programs_that
 
 # Release, because loom tries every interleaving of two preemptions.
 loom: setup
@@ -50,10 +59,12 @@ asan: setup
 		--features corosensei/sanitizer --target $(shell uname -m)-unknown-linux-gnu \
 		--target-dir $(TARGET_DIR)/asan --lib --test task --test net --test blocking --test shutdown
 
+# The second clippy is as users have it: without the features that the tests ask for.
 lint: setup
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+	$(CARGO) clippy --workspace --all-targets --features $(FEATURES) -- -D warnings
+	$(CARGO) clippy -p windlass -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --features $(FEATURES)
 
 # BENCH=yield runs one bench; the rest of cargo bench's arguments go into ARGS.
 bench: setup

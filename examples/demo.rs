@@ -16,6 +16,8 @@ mod accept;
 mod args;
 #[path = "http/mod.rs"]
 mod http;
+#[path = "support/linger.rs"]
+mod linger;
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::net::SocketAddr;

@@ -16,6 +16,8 @@ mod accept;
 mod args;
 #[path = "http/mod.rs"]
 mod http;
+#[path = "support/linger.rs"]
+mod linger;
 #[path = "support/signals.rs"]
 mod signals;
 

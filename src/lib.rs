@@ -44,6 +44,10 @@ compile_error!("windlass needs Linux: it is built on io_uring and futexes");
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+#[cfg(doctest)]
+#[doc = include_str!("../docs/PORTING.md")]
+struct Porting;
+
 mod loom;
 mod sys;
 mod util;
@@ -64,6 +68,10 @@ pub mod process;
 pub mod signal;
 pub mod context;
 pub mod future;
+#[cfg(feature = "hyper")]
+pub mod hyper;
+#[cfg(feature = "tracing")]
+pub mod tracing;
 pub mod metrics;
 pub mod debug;
 mod runtime;

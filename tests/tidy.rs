@@ -17,7 +17,9 @@ const ROWS: [&[&str]; 8] = [
     &["timer", "netpoll"],
     &["sched"],
     &["task", "sync", "channel", "time", "io"],
-    &["net", "fs", "process", "signal", "context", "future"],
+    &[
+        "net", "fs", "process", "signal", "context", "future", "hyper", "tracing",
+    ],
     &["metrics", "debug", "runtime", "lib"],
 ];
 
@@ -280,6 +282,7 @@ const DOORS: &[(&str, &[&str])] = &[
     (
         "socket2",
         &[
+            "src/hyper.rs",
             "src/io/fd.rs",
             "src/io/socket.rs",
             "src/io/connect.rs",
@@ -295,7 +298,15 @@ const DOORS: &[(&str, &[&str])] = &[
     // Which types a generic function was given.
     ("typeid", &["src/io/copy.rs", "src/net/addr.rs"]),
     // What the thread runs, and in debug builds which locks it holds.
-    ("thread_local!", &["src/sched/current.rs", "src/lock.rs"]),
+    (
+        "thread_local!",
+        &[
+            "src/sched/current.rs",
+            "src/lock.rs",
+            // What tracing's subscribers take a thread to be in.
+            "src/tracing.rs",
+        ],
+    ),
 ];
 
 /// Besides src/sys: numbers and types of the kernel's interface, and ring.rs's
@@ -305,6 +316,7 @@ const LIBC: &[&str] = &[
     "src/fs/kind.rs",
     "src/fs/open_options.rs",
     "src/fs/transfer.rs",
+    "src/hyper.rs",
     "src/io/bytes.rs",
     "src/io/connect.rs",
     "src/io/op.rs",
@@ -348,6 +360,7 @@ const UNSAFE: &[&str] = &[
     "src/g/slab.rs",
     "src/g/snapshot.rs",
     "src/g/stack.rs",
+    "src/hyper.rs",
     "src/io/bytes.rs",
     "src/io/connect.rs",
     "src/io/copy.rs",
@@ -407,6 +420,7 @@ const UNSAFE: &[&str] = &[
     "src/task.rs",
     "src/util/event_log.rs",
     "src/task/local.rs",
+    "src/tracing.rs",
     "topology/src/affinity.rs",
     "topology/src/doctor/kernel.rs",
     "topology/src/hwloc.rs",

@@ -1,54 +1,67 @@
-//! What the server can answer, as bytes that are ready to send.
+//! What a server answers, as bytes that are ready to send.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
 
 use super::request::Request;
 
 /// An answer but for the `Connection` header.
-#[derive(Clone, Copy)]
-pub(super) struct Answer {
-    head: &'static str,
-    body: &'static str,
+pub(crate) struct Answer {
+    /// The status line and the headers, each with its line end.
+    head: Cow<'static, str>,
+    body: Body,
 }
 
-pub(super) const PLAINTEXT: Answer = Answer {
-    head: "HTTP/1.1 200 OK\r\n\
-        Server: windlass\r\n\
-        Content-Type: text/plain\r\n\
-        Content-Length: 13\r\n",
-    body: "Hello, World!",
-};
+/// What follows the head. The head says how long it is.
+pub(crate) enum Body {
+    Text(&'static str),
+    /// Something that is sent piece by piece, behind what is in the output.
+    Long(Box<dyn Long>),
+}
 
-pub(super) const JSON: Answer = Answer {
-    head: "HTTP/1.1 200 OK\r\n\
-        Server: windlass\r\n\
-        Content-Type: application/json\r\n\
-        Content-Length: 27\r\n",
-    body: r#"{"message":"Hello, World!"}"#,
-};
+/// A body that is too long to be held in memory.
+pub(crate) trait Long: Send {
+    /// Sends all of it. An error ends the connection, so that the peer sees it is short.
+    fn send(self: Box<Self>, to: &mut dyn Write) -> io::Result<()>;
+}
 
-// The lengths above are written by hand.
-const _: () = assert!(PLAINTEXT.body.len() == 13 && JSON.body.len() == 27);
+impl Answer {
+    pub(crate) const fn fixed(head: &'static str, body: &'static str) -> Answer {
+        Answer {
+            head: Cow::Borrowed(head),
+            body: Body::Text(body),
+        }
+    }
 
-pub(super) const METHOD_NOT_ALLOWED: Answer = Answer {
-    head: "HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD\r\nContent-Length: 0\r\n",
-    body: "",
-};
+    pub(crate) fn new(head: String, body: Body) -> Answer {
+        Answer {
+            head: Cow::Owned(head),
+            body,
+        }
+    }
+}
+
+pub(crate) const METHOD_NOT_ALLOWED: Answer = Answer::fixed(
+    "HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD\r\nContent-Length: 0\r\n",
+    "",
+);
 
 /// Declares answers without a body.
 macro_rules! empty {
     ($($name:ident = $status:literal;)*) => {$(
-        pub(super) const $name: Answer = Answer {
-            head: concat!("HTTP/1.1 ", $status, "\r\nContent-Length: 0\r\n"),
-            body: "",
-        };
+        pub(crate) const $name: Answer =
+            Answer::fixed(concat!("HTTP/1.1 ", $status, "\r\nContent-Length: 0\r\n"), "");
     )*};
 }
 
 empty! {
     BAD_REQUEST = "400 Bad Request";
+    FORBIDDEN = "403 Forbidden";
     NOT_FOUND = "404 Not Found";
     TIMEOUT = "408 Request Timeout";
     BODY_TOO_LARGE = "413 Content Too Large";
     HEAD_TOO_LARGE = "431 Request Header Fields Too Large";
+    INTERNAL_ERROR = "500 Internal Server Error";
     NOT_IMPLEMENTED = "501 Not Implemented";
 }
 
@@ -95,11 +108,17 @@ impl Reply {
         self.ending.len() == CLOSE.len()
     }
 
-    pub(super) fn write_to(&self, output: &mut Vec<u8>) {
+    /// Writes it into the output; gives what has to be sent behind that.
+    pub(super) fn write_to(self, output: &mut Vec<u8>) -> Option<Box<dyn Long>> {
         output.extend_from_slice(self.answer.head.as_bytes());
         output.extend_from_slice(self.ending.as_bytes());
-        if !self.without_body {
-            output.extend_from_slice(self.answer.body.as_bytes());
+        match self.answer.body {
+            _ if self.without_body => None,
+            Body::Text(text) => {
+                output.extend_from_slice(text.as_bytes());
+                None
+            }
+            Body::Long(long) => Some(long),
         }
     }
 }

@@ -10,11 +10,18 @@ use super::answer::{self, Answer};
 /// The most headers of a request.
 const MAX_HEADERS: usize = 64;
 
-/// What the server wants to know of a request.
-pub(super) struct Request<'a> {
-    pub(super) method: &'a str,
+/// What a server wants to know of a request.
+pub(crate) struct Request<'a> {
+    pub(crate) method: &'a str,
     /// The path of the target, without a query.
-    pub(super) path: &'a str,
+    pub(crate) path: &'a str,
+    /// The parts of the page that are wanted, if not all of it.
+    pub(crate) range: Option<&'a [u8]>,
+    /// The page is wanted only if it is another one than the client has.
+    pub(crate) if_none_match: Option<&'a [u8]>,
+    pub(crate) if_modified_since: Option<&'a [u8]>,
+    /// The parts are wanted only if the page is the one that the client has parts of.
+    pub(crate) if_range: Option<&'a [u8]>,
     /// Spoken by a client of HTTP/1.0.
     pub(super) is_http_10: bool,
     /// The connection goes on after this request.
@@ -42,6 +49,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Request<'_>, usize)>, Answer
     let mut request = Request {
         method,
         path: path_of(target),
+        range: None,
+        if_none_match: None,
+        if_modified_since: None,
+        if_range: None,
         is_http_10: version == 0,
         keep_alive: version >= 1,
         body_bytes: 0,
@@ -60,10 +71,10 @@ fn path_of(target: &str) -> &str {
     target.split_once('?').map_or(target, |(path, _)| path)
 }
 
-impl Request<'_> {
+impl<'a> Request<'a> {
     /// Two readings of where a request ends, one here and another in a proxy before
     /// us, would let a client smuggle a request in: what is ambiguous is refused.
-    fn read_headers(&mut self, headers: &[Header<'_>]) -> Result<(), Answer> {
+    fn read_headers(&mut self, headers: &[Header<'a>]) -> Result<(), Answer> {
         let mut n_hosts = 0;
         let mut length: Option<u64> = None;
         let mut is_encoded = false;
@@ -72,10 +83,13 @@ impl Request<'_> {
             let is = |known: &str| name.eq_ignore_ascii_case(known);
             match name.len() {
                 4 if is("host") => n_hosts += 1,
+                5 if is("range") => self.range = Some(value),
                 6 if is("expect") => {
                     self.expects_continue = value.eq_ignore_ascii_case(b"100-continue")
                 }
+                8 if is("if-range") => self.if_range = Some(value),
                 10 if is("connection") => self.read_connection(value),
+                13 if is("if-none-match") => self.if_none_match = Some(value),
                 14 if is("content-length") => {
                     let n = number(value).ok_or(answer::BAD_REQUEST)?;
                     if length.is_some_and(|before| before != n) {
@@ -84,6 +98,7 @@ impl Request<'_> {
                     length = Some(n);
                 }
                 17 if is("transfer-encoding") => is_encoded = true,
+                17 if is("if-modified-since") => self.if_modified_since = Some(value),
                 _ => {}
             }
         }

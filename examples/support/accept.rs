@@ -12,11 +12,17 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
 /// Runs `serve` in a goroutine of its own for each connection. Ends with the
 /// runtime, and for no other reason: accepting fails while descriptors or memory
 /// are short, and connections that end give them back.
-pub(crate) fn accept_each(listener: &TcpListener, serve: fn(TcpStream)) -> ! {
+pub(crate) fn accept_each<F>(listener: &TcpListener, serve: F) -> !
+where
+    F: Fn(TcpStream) + Clone + Send + 'static,
+{
     let mut complained: Option<Instant> = None;
     loop {
         match listener.accept() {
-            Ok((stream, _)) => drop(windlass::spawn(move || serve(stream))),
+            Ok((stream, _)) => {
+                let serve = serve.clone();
+                drop(windlass::spawn(move || serve(stream)));
+            }
             Err(error) => {
                 if complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
                     eprintln!("cannot accept a connection: {error}");

@@ -1,0 +1,58 @@
+//! A web server for the files of a directory.
+//!
+//! ```text
+//! cargo run --release --example files -- [--root DIR] [--addr HOST:PORT] [--procs N]
+//! curl --range 0-99 http://127.0.0.1:8083/README.md
+//! ```
+//!
+//! It serves the current directory on 127.0.0.1:8083 if not told otherwise, and uses
+//! every CPU that it may. Ctrl-c or SIGTERM stop it, with status 0. Which file a path
+//! means is told in examples/files; the HTTP is that of httpd.
+#![expect(clippy::print_stdout, reason = "says where it listens")]
+
+#[path = "support/accept.rs"]
+mod accept;
+#[path = "support/args.rs"]
+mod args;
+#[path = "files/mod.rs"]
+mod files;
+#[path = "http/mod.rs"]
+mod http;
+#[path = "support/linger.rs"]
+mod linger;
+#[path = "support/signals.rs"]
+mod signals;
+
+use std::io;
+
+use windlass::net::TcpListener;
+
+const USAGE: &str = "usage: files [--root DIR] [--addr HOST:PORT] [--procs N]";
+
+fn main() -> io::Result<()> {
+    let mut args = args::Args::of_process(USAGE);
+    let root = args.value("--root", ".".to_owned());
+    let addr = args.value("--addr", "127.0.0.1:8083".to_owned());
+    let procs = args.optional("--procs");
+    args.finish();
+
+    let site = files::Site::open(root.as_ref())
+        .map_err(|e| io::Error::new(e.kind(), format!("{root}: {e}")))?;
+    let mut builder = windlass::Builder::new().name("files");
+    if let Some(n) = procs {
+        builder = builder.processors(n);
+    }
+    #[expect(
+        unsafe_code,
+        reason = "the promise that windlass asks of every program"
+    )]
+    // SAFETY: no goroutine of this program keeps a thread-local borrow across a call that parks.
+    let runtime = unsafe { builder.build()? };
+    runtime.run(|| {
+        let listener = TcpListener::bind(&addr)?;
+        println!("http://{}/", listener.local_addr()?);
+        windlass::spawn(move || site.serve(&listener));
+        // The run ends with this goroutine, and ends all others.
+        signals::wait_for_stop()
+    })
+}

@@ -1,0 +1,237 @@
+//! A connection: read, answer, write, until one side has had enough.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::time::Duration;
+
+use windlass::net::TcpStream;
+
+use super::answer::{self, Answer, Reply};
+use super::request::{self, Request};
+
+/// The longest head of a request: its first line and its headers.
+const MAX_HEAD_BYTES: usize = 16 * 1024;
+/// The longest body of a request.
+const MAX_BODY_BYTES: u64 = 1024 * 1024;
+/// What a connection begins with, to read into; it grows up to the longest head.
+const INPUT_BYTES: usize = 4 * 1024;
+const OUTPUT_BYTES: usize = 4 * 1024;
+/// Answers are sent when there are so many, though there may be more requests.
+const MAX_OUTPUT_BYTES: usize = 64 * 1024;
+
+/// How long a connection may be silent, and how long it may refuse to take answers.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What requests come by: a TCP stream, or something on top of one.
+pub(crate) trait Transport: Read + Write {
+    fn tcp(&self) -> &TcpStream;
+
+    /// Says, in its own words, that nothing more will be sent.
+    fn close(&mut self) -> io::Result<()>;
+}
+
+impl Transport for TcpStream {
+    fn tcp(&self) -> &TcpStream {
+        self
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// One connection.
+pub(crate) struct Connection<'a, T, F> {
+    stream: T,
+    site: &'a F,
+    input: Input,
+    output: Vec<u8>,
+    /// A request whose body has not come yet, as far as the last look went.
+    current: Option<Exchange>,
+}
+
+/// A request that has an answer, and whose body is yet to be skipped.
+struct Exchange {
+    reply: Reply,
+    body_left: u64,
+}
+
+/// What to do when all that can be answered has been.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Read,
+    Close,
+    /// Close, with requests or parts of them perhaps unread.
+    Linger,
+}
+
+impl<'a, T, F> Connection<'a, T, F>
+where
+    T: Transport,
+    F: Fn(&Request<'_>) -> Answer,
+{
+    pub(crate) fn new(stream: T, site: &'a F) -> io::Result<Self> {
+        let tcp = stream.tcp();
+        // Answers leave in one write each, so there is nothing to wait for.
+        tcp.set_nodelay(true)?;
+        tcp.set_read_timeout(Some(IDLE_TIMEOUT))?;
+        tcp.set_write_timeout(Some(IDLE_TIMEOUT))?;
+        Ok(Connection {
+            stream,
+            site,
+            input: Input::new(),
+            output: Vec::with_capacity(OUTPUT_BYTES),
+            current: None,
+        })
+    }
+
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        loop {
+            match self.input.fill(&mut self.stream) {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                // The timeout. A request that was begun gets an answer.
+                Err(e) if e.kind() == ErrorKind::WouldBlock && self.is_amid_request() => {
+                    self.refuse(answer::TIMEOUT);
+                    self.send()?;
+                    return self.linger();
+                }
+                Err(e) => return Err(e),
+            }
+            let next = self.answer_all()?;
+            self.send()?;
+            match next {
+                Next::Read => {}
+                Next::Close => return self.stream.close(),
+                Next::Linger => return self.linger(),
+            }
+        }
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        if !self.output.is_empty() {
+            self.stream.write_all(&self.output)?;
+            self.stream.flush()?;
+            self.output.clear();
+        }
+        Ok(())
+    }
+
+    fn is_amid_request(&self) -> bool {
+        self.current.is_some() || !self.input.bytes().is_empty()
+    }
+
+    /// Answers every request that is whole.
+    fn answer_all(&mut self) -> io::Result<Next> {
+        loop {
+            if let Some(mut exchange) = self.current.take() {
+                exchange.body_left -= self.input.skip(exchange.body_left);
+                if exchange.body_left > 0 {
+                    self.current = Some(exchange);
+                    return Ok(Next::Read);
+                }
+                if let Some(next) = self.finish(exchange.reply)? {
+                    return Ok(next);
+                }
+            }
+            let (request, head_bytes) = match request::parse(self.input.bytes()) {
+                Ok(Some(parsed)) => parsed,
+                Ok(None) if self.input.bytes().len() < MAX_HEAD_BYTES => return Ok(Next::Read),
+                Ok(None) => return Ok(self.refuse(answer::HEAD_TOO_LARGE)),
+                Err(answer) => return Ok(self.refuse(answer)),
+            };
+            if request.body_bytes > MAX_BODY_BYTES {
+                return Ok(self.refuse(answer::BODY_TOO_LARGE));
+            }
+            let is_body_awaited = self.input.bytes().len() == head_bytes && request.body_bytes > 0;
+            if request.expects_continue && is_body_awaited {
+                self.output.extend_from_slice(answer::CONTINUE);
+            }
+            self.current = Some(Exchange {
+                reply: Reply::new((self.site)(&request), &request),
+                body_left: request.body_bytes,
+            });
+            self.input.consume(head_bytes);
+        }
+    }
+
+    /// Answers a request that has been read to its end. Says what to do if it was the last.
+    fn finish(&mut self, reply: Reply) -> io::Result<Option<Next>> {
+        let closes = reply.closes();
+        if let Some(long) = reply.write_to(&mut self.output) {
+            self.send()?;
+            long.send(&mut self.stream)?;
+            self.stream.flush()?;
+        }
+        if self.output.len() >= MAX_OUTPUT_BYTES {
+            self.send()?;
+        }
+        Ok(match (closes, self.input.bytes().is_empty()) {
+            (false, _) => None,
+            (true, true) => Some(Next::Close),
+            (true, false) => Some(Next::Linger),
+        })
+    }
+
+    /// Answers what is no request, or none that can be served; where the next one
+    /// begins is not known then.
+    fn refuse(&mut self, answer: Answer) -> Next {
+        // None of these has a long body.
+        let _ = Reply::last(answer).write_to(&mut self.output);
+        Next::Linger
+    }
+
+    /// Closes so that the peer gets to read the last answer.
+    fn linger(mut self) -> io::Result<()> {
+        self.stream.close()?;
+        crate::linger::linger(self.stream.tcp())
+    }
+}
+
+/// What has been received and not been consumed: `buffer[begin..end]`.
+struct Input {
+    buffer: Vec<u8>,
+    begin: usize,
+    end: usize,
+}
+
+impl Input {
+    fn new() -> Input {
+        Input {
+            buffer: vec![0; INPUT_BYTES],
+            begin: 0,
+            end: 0,
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[self.begin..self.end]
+    }
+
+    fn consume(&mut self, n: usize) {
+        self.begin += n;
+        debug_assert!(self.begin <= self.end);
+    }
+
+    /// Consumes up to `n` bytes, and says how many.
+    fn skip(&mut self, n: u64) -> u64 {
+        let here = (self.end - self.begin) as u64;
+        let n = n.min(here);
+        self.consume(n as usize);
+        n
+    }
+
+    /// Reads more; there is room unless a whole [`MAX_HEAD_BYTES`] wait to be consumed.
+    fn fill(&mut self, stream: &mut impl Read) -> io::Result<usize> {
+        // What is left of a batch is at most the beginning of one request.
+        self.buffer.copy_within(self.begin..self.end, 0);
+        self.end -= self.begin;
+        self.begin = 0;
+        if self.end == self.buffer.len() {
+            let larger = (2 * self.buffer.len()).min(MAX_HEAD_BYTES);
+            self.buffer.resize(larger, 0);
+        }
+        let n = stream.read(&mut self.buffer[self.end..])?;
+        self.end += n;
+        Ok(n)
+    }
+}

@@ -1,0 +1,74 @@
+//! A web server behind TLS: the pages of httpd over HTTPS.
+//!
+//! ```text
+//! cargo run --release --example https -- [--addr HOST:PORT] [--procs N]
+//!     [--cert FILE.pem --key FILE.pem]
+//! curl --insecure https://127.0.0.1:8443/plaintext
+//! ```
+//!
+//! It listens on 127.0.0.1:8443 if not told otherwise. Without a certificate it makes
+//! one for localhost that nobody but itself has signed, and prints it. Ctrl-c or SIGTERM
+//! stop it, with status 0.
+//!
+//! rustls is used as it is for blocking sockets: `StreamOwned` over a `TcpStream` of
+//! windlass. The handshake, too, happens in a goroutine, in the first read.
+#![expect(
+    clippy::print_stdout,
+    reason = "says where it listens, and what to trust"
+)]
+
+#[path = "support/accept.rs"]
+mod accept;
+#[path = "support/args.rs"]
+mod args;
+#[path = "http/mod.rs"]
+mod http;
+#[path = "support/linger.rs"]
+mod linger;
+#[path = "support/signals.rs"]
+mod signals;
+#[path = "tls/mod.rs"]
+mod tls;
+
+use std::io;
+
+use windlass::net::TcpListener;
+
+const USAGE: &str = "usage: https [--addr HOST:PORT] [--procs N] [--cert FILE.pem --key FILE.pem]";
+
+fn main() -> io::Result<()> {
+    let mut args = args::Args::of_process(USAGE);
+    let addr = args.value("--addr", "127.0.0.1:8443".to_owned());
+    let procs = args.optional("--procs");
+    let files: (Option<String>, Option<String>) = (args.optional("--cert"), args.optional("--key"));
+    args.finish();
+
+    let identity = match files {
+        (Some(cert), Some(key)) => tls::Identity::from_files(&cert, &key)?,
+        (None, None) => {
+            let (identity, pem) = tls::Identity::self_signed(&["localhost", "127.0.0.1"])?;
+            print!("{pem}");
+            identity
+        }
+        _ => return Err(io::Error::other("--cert and --key go together")),
+    };
+    let config = identity.server_config()?;
+
+    let mut builder = windlass::Builder::new().name("https");
+    if let Some(n) = procs {
+        builder = builder.processors(n);
+    }
+    #[expect(
+        unsafe_code,
+        reason = "the promise that windlass asks of every program"
+    )]
+    // SAFETY: no goroutine of this program keeps a thread-local borrow across a call that parks.
+    let runtime = unsafe { builder.build()? };
+    runtime.run(|| {
+        let listener = TcpListener::bind(&addr)?;
+        println!("https://{}/plaintext", listener.local_addr()?);
+        windlass::spawn(move || tls::serve(&listener, &config));
+        // The run ends with this goroutine, and ends all others.
+        signals::wait_for_stop()
+    })
+}

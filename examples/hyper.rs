@@ -1,0 +1,54 @@
+//! A web server of hyper on goroutines: HTTP/1.1 or HTTP/2.
+//!
+//! ```text
+//! cargo run --release --features hyper --example hyper -- [--addr HOST:PORT] [--procs N]
+//!     [--http2 true]
+//! curl http://127.0.0.1:8082/
+//! curl --data-binary @FILE http://127.0.0.1:8082/echo
+//! curl --http2-prior-knowledge http://127.0.0.1:8082/    # with --http2 true
+//! ```
+//!
+//! It listens on 127.0.0.1:8082 if not told otherwise, and uses every CPU that it may.
+//! Ctrl-c or SIGTERM stop it, with status 0. The server itself is in examples/hyper.
+#![expect(clippy::print_stdout, reason = "says where it listens")]
+
+#[path = "support/accept.rs"]
+mod accept;
+#[path = "support/args.rs"]
+mod args;
+#[path = "hyper/mod.rs"]
+mod server;
+#[path = "support/signals.rs"]
+mod signals;
+
+use std::io;
+
+use windlass::net::TcpListener;
+
+const USAGE: &str = "usage: hyper [--addr HOST:PORT] [--procs N] [--http2 true|false]";
+
+fn main() -> io::Result<()> {
+    let mut args = args::Args::of_process(USAGE);
+    let addr = args.value("--addr", "127.0.0.1:8082".to_owned());
+    let procs = args.optional("--procs");
+    let is_http2 = args.value("--http2", false);
+    args.finish();
+
+    let mut builder = windlass::Builder::new().name("hyper");
+    if let Some(n) = procs {
+        builder = builder.processors(n);
+    }
+    #[expect(
+        unsafe_code,
+        reason = "the promise that windlass asks of every program"
+    )]
+    // SAFETY: no goroutine of this program keeps a thread-local borrow across a call that parks.
+    let runtime = unsafe { builder.build()? };
+    runtime.run(|| {
+        let listener = TcpListener::bind(&addr)?;
+        println!("http://{}/", listener.local_addr()?);
+        windlass::spawn(move || server::serve(&listener, is_http2));
+        // The run ends with this goroutine, and ends all others.
+        signals::wait_for_stop()
+    })
+}

@@ -1,0 +1,54 @@
+//! A server for clients of Redis: strings, lists, hashes, expiry and messages.
+//!
+//! ```text
+//! cargo run --release --example resp -- [--addr HOST:PORT] [--procs N]
+//! redis-cli -p 6380 set greeting hello
+//! redis-benchmark -p 6380 -q -t set,get
+//! ```
+//!
+//! It listens on 127.0.0.1:6380 if not told otherwise, keeps everything in memory, and
+//! uses every CPU that it may. Ctrl-c or SIGTERM stop it, with status 0. The server
+//! itself is in examples/resp.
+#![expect(clippy::print_stdout, reason = "says where it listens")]
+
+#[path = "support/accept.rs"]
+mod accept;
+#[path = "support/args.rs"]
+mod args;
+#[path = "support/linger.rs"]
+mod linger;
+#[path = "resp/mod.rs"]
+mod resp;
+#[path = "support/signals.rs"]
+mod signals;
+
+use std::io;
+
+use windlass::net::TcpListener;
+
+const USAGE: &str = "usage: resp [--addr HOST:PORT] [--procs N]";
+
+fn main() -> io::Result<()> {
+    let mut args = args::Args::of_process(USAGE);
+    let addr = args.value("--addr", "127.0.0.1:6380".to_owned());
+    let procs = args.optional("--procs");
+    args.finish();
+
+    let mut builder = windlass::Builder::new().name("resp");
+    if let Some(n) = procs {
+        builder = builder.processors(n);
+    }
+    #[expect(
+        unsafe_code,
+        reason = "the promise that windlass asks of every program"
+    )]
+    // SAFETY: no goroutine of this program keeps a thread-local borrow across a call that parks.
+    let runtime = unsafe { builder.build()? };
+    runtime.run(|| {
+        let listener = TcpListener::bind(&addr)?;
+        println!("{}", listener.local_addr()?);
+        windlass::spawn(move || resp::serve(&listener));
+        // The run ends with this goroutine, and ends all others.
+        signals::wait_for_stop()
+    })
+}

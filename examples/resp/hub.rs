@@ -1,0 +1,162 @@
+//! Channels: who subscribes to what, and what waits to be written to them.
+
+use std::collections::HashMap;
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use windlass::channel::{Receiver, Sender, unbounded};
+use windlass::net::TcpStream;
+use windlass::sync::RwLock;
+
+use super::reply::Reply;
+use super::store::Bytes;
+
+/// What may wait for a subscriber to be taken; one that is slower is cut off.
+const MAX_WAITING_BYTES: usize = 32 << 20;
+/// How much is written at once.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// Where messages for one connection go.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    sender: Sender<Arc<[u8]>>,
+    /// Ordering: relaxed, a bound that need not be exact.
+    n_waiting: AtomicUsize,
+    stream: Arc<TcpStream>,
+    is_resp3: bool,
+}
+
+impl Outbox {
+    /// Makes one, and a goroutine that writes from it until it is dropped.
+    pub(super) fn new(stream: Arc<TcpStream>, is_resp3: bool) -> Arc<Outbox> {
+        let (sender, receiver) = unbounded();
+        let outbox = Arc::new(Outbox {
+            sender,
+            n_waiting: AtomicUsize::new(0),
+            stream: Arc::clone(&stream),
+            is_resp3,
+        });
+        let weak = Arc::downgrade(&outbox);
+        windlass::spawn(move || {
+            let written = |n| {
+                if let Some(outbox) = weak.upgrade() {
+                    outbox.n_waiting.fetch_sub(n, Ordering::Relaxed);
+                }
+            };
+            if write_all(&stream, &receiver, written).is_err() {
+                // The connection's own goroutine reads, and is to learn of it.
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        });
+        outbox
+    }
+
+    /// Hands bytes to the writer. Cuts the connection off if it takes too little.
+    pub(super) fn push(&self, bytes: Arc<[u8]>) -> bool {
+        let n_bytes = bytes.len();
+        let before = self.n_waiting.fetch_add(n_bytes, Ordering::Relaxed);
+        let fits = before == 0 || before + n_bytes <= MAX_WAITING_BYTES;
+        if !fits || self.sender.send(bytes).is_err() {
+            self.n_waiting.fetch_sub(n_bytes, Ordering::Relaxed);
+            let _ = self.stream.shutdown(Shutdown::Both);
+            return false;
+        }
+        true
+    }
+}
+
+/// Writes what comes, several messages at once where they wait.
+fn write_all(
+    mut stream: &TcpStream,
+    receiver: &Receiver<Arc<[u8]>>,
+    written: impl Fn(usize),
+) -> std::io::Result<()> {
+    use std::io::Write;
+
+    let mut batch = Vec::new();
+    while let Ok(first) = receiver.recv() {
+        batch.clear();
+        batch.extend_from_slice(&first);
+        while batch.len() < BATCH_BYTES
+            && let Ok(next) = receiver.try_recv()
+        {
+            batch.extend_from_slice(&next);
+        }
+        stream.write_all(&batch)?;
+        written(batch.len());
+        batch.shrink_to(BATCH_BYTES);
+    }
+    Ok(())
+}
+
+type Subscribers = HashMap<u64, Arc<Outbox>>;
+
+/// All channels that somebody subscribes to.
+#[derive(Debug, Default)]
+pub(super) struct Hub {
+    channels: RwLock<HashMap<Bytes, Subscribers>>,
+}
+
+impl Hub {
+    /// Subscribes the connection `id`, and confirms it: whatever is published once the
+    /// client has read `confirmation` reaches it, and nothing gets in between.
+    pub(super) fn subscribe(
+        &self,
+        channel: &[u8],
+        id: u64,
+        outbox: &Arc<Outbox>,
+        confirmation: &[u8],
+    ) {
+        let mut channels = self.channels.write().unwrap();
+        outbox.push(confirmation.into());
+        if !channels.contains_key(channel) {
+            channels.insert(channel.into(), Subscribers::new());
+        }
+        if let Some(subscribers) = channels.get_mut(channel) {
+            subscribers.insert(id, Arc::clone(outbox));
+        }
+    }
+
+    pub(super) fn unsubscribe(&self, channel: &[u8], id: u64) {
+        let mut channels = self.channels.write().unwrap();
+        if let Some(subscribers) = channels.get_mut(channel) {
+            subscribers.remove(&id);
+            if subscribers.is_empty() {
+                channels.remove(channel);
+            }
+        }
+    }
+
+    /// Gives a message to all subscribers of a channel, and says how many took it.
+    pub(super) fn publish(&self, channel: &[u8], message: &[u8]) -> usize {
+        let channels = self.channels.read().unwrap();
+        let Some(subscribers) = channels.get(channel) else {
+            return 0;
+        };
+        // One copy for all clients of each version of the protocol.
+        let mut packed: [Option<Arc<[u8]>>; 2] = [None, None];
+        subscribers
+            .values()
+            .filter(|outbox| {
+                let bytes = packed[usize::from(outbox.is_resp3)]
+                    .get_or_insert_with(|| pack(channel, message, outbox.is_resp3));
+                outbox.push(Arc::clone(bytes))
+            })
+            .count()
+    }
+}
+
+fn pack(channel: &[u8], message: &[u8], is_resp3: bool) -> Arc<[u8]> {
+    let mut out = Vec::with_capacity(channel.len() + message.len() + 64);
+    let out_ref = &mut out;
+    let mut reply = Reply {
+        out: out_ref,
+        is_resp3,
+    };
+    reply.push(3);
+    reply.bulk(b"message");
+    reply.bulk(channel);
+    reply.bulk(message);
+    out.into()
+}

@@ -1,0 +1,66 @@
+//! A server that speaks RESP, the protocol of Redis, in versions 2 and 3.
+//!
+//! Each connection has a goroutine, which reads, carries out all commands that are whole
+//! in its buffer, and writes their answers together. The keys are spread over shards with
+//! a lock each, so goroutines on all Ps work at the same time; a command that names
+//! several keys locks their shards in order, and is as indivisible as any other. Handing
+//! commands to one goroutine per shard instead would cost two hand-overs for each.
+//!
+//! A connection that subscribes to a channel gets a second goroutine, which writes what
+//! others publish.
+
+mod command;
+mod connection;
+mod hashes;
+mod hub;
+mod keys;
+mod lists;
+mod messages;
+mod protocol;
+mod reply;
+mod session;
+mod store;
+mod texts;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use windlass::net::TcpListener;
+
+use connection::Connection;
+use hub::Hub;
+use store::Store;
+
+/// How often to look for keys whose time is over and that nobody asks for.
+const SWEEP_EVERY: Duration = Duration::from_millis(100);
+
+/// What all connections share.
+pub(crate) struct Server {
+    store: Store,
+    hub: Hub,
+    /// The number of the next connection. Ordering: relaxed, only unique.
+    next_id: AtomicU64,
+}
+
+/// Serves for ever: until the runtime ends.
+pub(crate) fn serve(listener: &TcpListener) -> ! {
+    let server = Arc::new(Server {
+        store: Store::new(),
+        hub: Hub::default(),
+        next_id: AtomicU64::new(1),
+    });
+    let swept = Arc::clone(&server);
+    windlass::spawn(move || {
+        let mut interval = windlass::time::interval(SWEEP_EVERY);
+        loop {
+            interval.tick();
+            swept.store.sweep();
+        }
+    });
+    crate::accept::accept_each(listener, move |stream| {
+        let id = server.next_id.fetch_add(1, Ordering::Relaxed);
+        // A peer that has gone is no matter of ours.
+        let _ = Connection::new(Arc::clone(&server), id, stream).and_then(Connection::run);
+    })
+}

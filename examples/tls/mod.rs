@@ -1,0 +1,103 @@
+//! HTTP over TLS: rustls's blocking stream on top of a stream of windlass.
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use windlass::net::{TcpListener, TcpStream};
+
+use crate::http::connection::Transport;
+use crate::http::{Connection, page};
+
+/// A certificate, with those that vouch for it, and its secret key.
+pub(crate) struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// Reads PEM files.
+    #[allow(dead_code, reason = "the tests have no files")]
+    pub(crate) fn from_files(cert: &str, key: &str) -> io::Result<Identity> {
+        let told = |file: &str, e| io::Error::other(format!("{file}: {e}"));
+        let chain = CertificateDer::pem_file_iter(cert)
+            .and_then(Iterator::collect)
+            .map_err(|e| told(cert, e))?;
+        let key = PrivateKeyDer::from_pem_file(key).map_err(|e| told(key, e))?;
+        Ok(Identity { chain, key })
+    }
+
+    /// Makes one for some names that vouches for itself; gives its certificate as PEM,
+    /// too, for clients that are to trust it.
+    pub(crate) fn self_signed(names: &[&str]) -> io::Result<(Identity, String)> {
+        let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+        let made = rcgen::generate_simple_self_signed(names).map_err(io::Error::other)?;
+        let pem = made.cert.pem();
+        let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+        let chain = vec![made.cert.into()];
+        Ok((Identity { chain, key }, pem))
+    }
+
+    /// The settings of a server with this identity.
+    pub(crate) fn server_config(self) -> io::Result<Arc<ServerConfig>> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| {
+                builder
+                    .with_no_client_auth()
+                    .with_single_cert(self.chain, self.key)
+            })
+            .map_err(io::Error::other)?;
+        // A client that has been here before needs no signature.
+        config.ticketer = rustls::crypto::ring::Ticketer::new().map_err(io::Error::other)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+/// Serves the pages of httpd for ever: until the runtime ends.
+pub(crate) fn serve(listener: &TcpListener, config: &Arc<ServerConfig>) -> ! {
+    let config = Arc::clone(config);
+    crate::accept::accept_each(listener, move |stream| {
+        // A peer that has gone, or does not trust us, is no matter of ours.
+        let _ = serve_one(stream, Arc::clone(&config));
+    })
+}
+
+fn serve_one(stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<()> {
+    let tls = ServerConnection::new(config).map_err(io::Error::other)?;
+    Connection::new(Tls(StreamOwned::new(tls, stream)), &page)?.run()
+}
+
+struct Tls(StreamOwned<ServerConnection, TcpStream>);
+
+impl Read for Tls {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buf)
+    }
+}
+
+impl Write for Tls {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.0.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Transport for Tls {
+    fn tcp(&self) -> &TcpStream {
+        &self.0.sock
+    }
+
+    /// The peer then knows that nobody has cut the answer short.
+    fn close(&mut self) -> io::Result<()> {
+        self.0.conn.send_close_notify();
+        self.0.flush()
+    }
+}

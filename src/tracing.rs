@@ -1,0 +1,239 @@
+//! Spans of tracing that belong to a goroutine and not to its thread (feature `tracing`).
+//!
+//! Subscribers keep the spans that are entered per thread. A goroutine that enters a span,
+//! waits and goes on elsewhere would leave it to whoever runs next on that thread, and be
+//! without it itself. [`Goroutines`] stands between: it knows the spans that each goroutine
+//! is in, and before the subscriber behind it hears of anything, it exits there what other
+//! goroutines have left on the thread, and enters what the caller is in. So the subscriber
+//! sees spans entered and exited in pairs on each thread, as it does with futures; the
+//! scheduler knows nothing of it, and a goroutine that does not trace pays nothing.
+//!
+//! That happens at the next span or event of a thread, not at the switch. Hence two limits:
+//! the time that a subscriber takes a span for busy is too long, and a span whose goroutine
+//! has moved is closed only when its old thread traces again.
+//!
+//! Whatever the subscriber writes to must not make the goroutine wait: standard error or a
+//! file of `std`, not a socket of windlass.
+//!
+//! # Examples
+//!
+//! ```
+//! use tracing_subscriber::layer::SubscriberExt;
+//! use windlass::tracing::Goroutines;
+//!
+//! let subscriber = tracing_subscriber::registry(); // .with(a layer) ..
+//! tracing::subscriber::set_global_default(Goroutines::new(subscriber)).unwrap();
+//! # // SAFETY: nothing here keeps a thread-local across a call that parks.
+//! # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+//! rt.run(|| {
+//!     let span = tracing::info_span!("request", id = 7);
+//!     // A goroutine inherits no span: hand it one.
+//!     let task = windlass::spawn(move || {
+//!         let _entered = span.enter();
+//!         windlass::sleep(std::time::Duration::from_millis(1));
+//!         tracing::info!("still in the request");
+//!     });
+//!     task.join().unwrap();
+//! });
+//! # Ok::<(), std::io::Error>(())
+//! ```
+#![allow(unsafe_code)]
+
+use std::any::TypeId;
+use std::cell::RefCell;
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tracing_core::metadata::LevelFilter;
+use tracing_core::span::{Attributes, Current, Id, Record};
+use tracing_core::subscriber::Interest;
+use tracing_core::{Dispatch, Event, Metadata, Subscriber};
+
+use crate::task::task_local;
+
+/// A span that is entered, and the number of its subscriber. Each is a reference that the
+/// subscriber has counted, so that the span is not closed as long as it is listed.
+type Entered = (u64, Id);
+
+task_local! {
+    /// What the goroutine is in, the innermost last.
+    static OWN: RefCell<Vec<Entered>> = RefCell::new(Vec::new());
+}
+
+thread_local! {
+    /// What the subscribers take this thread to be in; `None` while one is told of a change.
+    static HERE: RefCell<Option<Vec<Entered>>> = const { RefCell::new(Some(Vec::new())) };
+}
+
+/// The thread's list, taken out. Put back on the same thread: subscribers do not wait.
+struct Here(Vec<Entered>);
+
+impl Here {
+    /// `None` if the subscriber that calls is being told of a change.
+    #[inline(never)]
+    fn take() -> Option<Here> {
+        HERE.try_with(RefCell::take).ok().flatten().map(Here)
+    }
+
+    #[inline(never)]
+    fn put(list: Vec<Entered>) {
+        let _ = HERE.try_with(|here| here.replace(Some(list)));
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        Here::put(mem::take(&mut self.0));
+    }
+}
+
+/// A subscriber that shows the one inside it the spans of the calling goroutine.
+///
+/// On plain threads it changes nothing.
+#[derive(Debug)]
+pub struct Goroutines<S> {
+    inner: S,
+    number: u64,
+}
+
+impl<S: Subscriber> Goroutines<S> {
+    /// Stands in front of `inner`; layers go there.
+    pub fn new(inner: S) -> Goroutines<S> {
+        /// Ordering: relaxed, only unique.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Goroutines {
+            inner,
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// Makes the thread's spans those of the caller.
+    fn sync(&self) {
+        let Some(mut here) = Here::take() else {
+            // What a subscriber traces while it is told of spans is in none of ours.
+            return;
+        };
+        let changed = with_own(|own| {
+            let is_same = self.of(own).eq(self.of(&here.0));
+            (!is_same).then(|| self.of(own).cloned().collect::<Vec<_>>())
+        });
+        if let Some(own) = changed {
+            self.change(&mut here.0, &own);
+        }
+    }
+
+    /// Exits what is not the caller's, and enters what is.
+    fn change(&self, here: &mut Vec<Entered>, own: &[Id]) {
+        let mine: Vec<_> = self.of(here).cloned().collect();
+        here.retain(|(number, _)| *number != self.number);
+        let n_common = mine.iter().zip(own).take_while(|(a, b)| a == b).count();
+        for id in mine[n_common..].iter().rev() {
+            self.inner.exit(id);
+            self.inner.try_close(id.clone());
+        }
+        let new = own[n_common..].iter().map(|id| {
+            let id = self.inner.clone_span(id);
+            self.inner.enter(&id);
+            id
+        });
+        let kept = mine[..n_common].iter().cloned();
+        here.extend(kept.chain(new).map(|id| (self.number, id)));
+    }
+
+    /// Those of this subscriber.
+    fn of<'a>(&self, list: &'a [Entered]) -> impl Iterator<Item = &'a Id> {
+        let own = self.number;
+        list.iter()
+            .filter(move |(number, _)| *number == own)
+            .map(|(_, id)| id)
+    }
+}
+
+/// Calls `f` with what the caller is in: nothing, in a destructor that runs when its
+/// task-locals are gone.
+fn with_own<T>(f: impl Fn(&mut Vec<Entered>) -> T) -> T {
+    OWN.try_with(|own| f(&mut own.borrow_mut()))
+        .unwrap_or_else(|_| f(&mut Vec::new()))
+}
+
+impl<S: Subscriber> Subscriber for Goroutines<S> {
+    fn enter(&self, span: &Id) {
+        let id = self.inner.clone_span(span);
+        with_own(|own| own.push((self.number, id.clone())));
+        self.sync();
+    }
+
+    fn exit(&self, span: &Id) {
+        let exited = with_own(|own| {
+            let is_it = |(number, id): &Entered| *number == self.number && id == span;
+            let at = own.iter().rposition(is_it)?;
+            Some(own.remove(at))
+        });
+        self.sync();
+        if let Some((_, id)) = exited {
+            self.inner.try_close(id);
+        }
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        // Filters go by spans, too.
+        self.sync();
+        self.inner.enabled(metadata)
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        self.sync();
+        self.inner.new_span(span)
+    }
+
+    fn event_enabled(&self, event: &Event<'_>) -> bool {
+        self.sync();
+        self.inner.event_enabled(event)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        self.sync();
+        self.inner.event(event);
+    }
+
+    fn current_span(&self) -> Current {
+        self.sync();
+        self.inner.current_span()
+    }
+
+    fn record(&self, span: &Id, values: &Record<'_>) {
+        self.inner.record(span, values);
+    }
+
+    fn record_follows_from(&self, span: &Id, follows: &Id) {
+        self.inner.record_follows_from(span, follows);
+    }
+
+    fn clone_span(&self, id: &Id) -> Id {
+        self.inner.clone_span(id)
+    }
+
+    fn try_close(&self, id: Id) -> bool {
+        self.inner.try_close(id)
+    }
+
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        self.inner.register_callsite(metadata)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        self.inner.max_level_hint()
+    }
+
+    fn on_register_dispatch(&self, dispatch: &Dispatch) {
+        self.inner.on_register_dispatch(dispatch);
+    }
+
+    unsafe fn downcast_raw(&self, id: TypeId) -> Option<*const ()> {
+        if id == TypeId::of::<Self>() {
+            return Some(std::ptr::from_ref(self).cast());
+        }
+        // SAFETY: what the inner one gives lives as long as it, and so as long as this.
+        unsafe { self.inner.downcast_raw(id) }
+    }
+}

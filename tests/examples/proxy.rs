@@ -1,0 +1,95 @@
+//! The proxy, in front of servers of `std` on plain threads.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread::{self, JoinHandle};
+
+use crate::proxy;
+use crate::server::{Server, foreign_prints};
+use crate::util::Pattern;
+
+fn start(to: SocketAddr) -> Server {
+    Server::start(move |listener| proxy::serve(&listener, &to.to_string()))
+}
+
+/// A server that serves one connection.
+fn upstream<T: Send + 'static>(
+    serve: impl FnOnce(TcpStream) -> T + Send + 'static,
+) -> (SocketAddr, JoinHandle<T>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    (
+        addr,
+        thread::spawn(move || serve(listener.accept().unwrap().0)),
+    )
+}
+
+#[test]
+fn bytes_go_both_ways_at_once() {
+    const N_BYTES: usize = 8 << 20;
+    fn both_ways(stream: TcpStream) -> usize {
+        let pattern = Pattern::new();
+        thread::scope(|scope| {
+            let written = scope.spawn(|| {
+                pattern.write(&mut &stream, 0, N_BYTES, 100_000)?;
+                stream.shutdown(Shutdown::Write)
+            });
+            let n = pattern.check(&mut &stream, 30_000).unwrap();
+            written.join().unwrap().unwrap();
+            n
+        })
+    }
+    let (addr, serving) = upstream(both_ways);
+    let proxy = start(addr);
+    assert_eq!(both_ways(proxy.connect()), N_BYTES);
+    assert_eq!(serving.join().unwrap(), N_BYTES);
+}
+
+#[test]
+fn the_end_of_one_direction_leaves_the_other() {
+    let (addr, serving) = upstream(|mut stream| {
+        let mut all = String::new();
+        stream.read_to_string(&mut all).unwrap();
+        // Only now, as the client has ended.
+        stream.write_all(all.to_uppercase().as_bytes()).unwrap();
+    });
+    let proxy = start(addr);
+    assert_eq!(proxy.ask(b"hello"), b"HELLO");
+    serving.join().unwrap();
+}
+
+#[test]
+fn a_server_that_goes_away_takes_the_client_along() {
+    let (addr, serving) = upstream(|mut stream| {
+        stream.read_exact(&mut [0; 5]).unwrap();
+        // With a byte unread, so this resets the connection.
+    });
+    let proxy = start(addr);
+    let mut stream = proxy.connect();
+    stream.write_all(b"hello!").unwrap();
+    serving.join().unwrap();
+    let mut rest = Vec::new();
+    let ended = stream.read_to_end(&mut rest);
+    assert!(ended.is_err() || rest.is_empty());
+}
+
+#[test]
+fn without_a_server_the_client_is_sent_away() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = free.local_addr().unwrap();
+    drop(free);
+    let proxy = start(addr);
+    assert_eq!(proxy.ask(b""), b"");
+    assert_eq!(proxy.ask(b""), b"");
+}
+
+#[test]
+fn curl_goes_through_it() {
+    let pages = Server::start(|listener| crate::http::serve(&listener));
+    let proxy = start(pages.addr);
+    let url = format!("http://{}/plaintext", proxy.addr);
+    let args = ["--silent", "--show-error", "--fail", &url, &url];
+    if let Some(printed) = foreign_prints("curl", &args) {
+        assert_eq!(printed, "Hello, World!Hello, World!");
+    }
+}

@@ -1,0 +1,524 @@
+//! The RESP server: raw bytes, malformed ones, and the clients of Redis.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+
+use crate::resp;
+use crate::server::{Server, foreign_prints};
+
+fn start() -> Server {
+    Server::start(|listener| resp::serve(&listener))
+}
+
+/// A request as clients send them.
+fn request(words: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend(format!("${}\r\n", word.len()).bytes());
+        bytes.extend_from_slice(word);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+fn words(line: &str) -> Vec<u8> {
+    request(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>())
+}
+
+/// Requests and their answers, in one conversation.
+const CONVERSATION: &[(&str, &str)] = &[
+    ("PING", "+PONG\r\n"),
+    ("ping hello", "$5\r\nhello\r\n"),
+    ("ECHO hello", "$5\r\nhello\r\n"),
+    ("GET a", "$-1\r\n"),
+    ("SET a 1", "+OK\r\n"),
+    ("GET a", "$1\r\n1\r\n"),
+    ("SET a 2 NX", "$-1\r\n"),
+    ("SET a 2 XX GET", "$1\r\n1\r\n"),
+    ("SET b 2 XX", "$-1\r\n"),
+    ("SET a 2 NX XX", "-ERR syntax error\r\n"),
+    ("SET a 2 EX", "-ERR syntax error\r\n"),
+    (
+        "SET a 2 EX x",
+        "-ERR value is not an integer or out of range\r\n",
+    ),
+    (
+        "SET a 2 EX 0",
+        "-ERR invalid expire time in 'set' command\r\n",
+    ),
+    (
+        "SET a 2 PX 9223372036854775807",
+        "-ERR invalid expire time in 'set' command\r\n",
+    ),
+    ("INCR a", ":3\r\n"),
+    ("INCRBY a 39", ":42\r\n"),
+    ("DECR a", ":41\r\n"),
+    ("DECRBY a 50", ":-9\r\n"),
+    (
+        "DECRBY a -9223372036854775808",
+        "-ERR decrement would overflow\r\n",
+    ),
+    ("INCRBY a 9223372036854775807", ":9223372036854775798\r\n"),
+    (
+        "INCRBY a 10",
+        "-ERR increment or decrement would overflow\r\n",
+    ),
+    ("APPEND a !", ":20\r\n"),
+    ("STRLEN a", ":20\r\n"),
+    ("INCR a", "-ERR value is not an integer or out of range\r\n"),
+    ("TYPE a", "+string\r\n"),
+    ("MSET a 1 b 2 c 3", "+OK\r\n"),
+    (
+        "MSET a 1 b",
+        "-ERR wrong number of arguments for 'mset' command\r\n",
+    ),
+    ("MGET a b none", "*3\r\n$1\r\n1\r\n$1\r\n2\r\n$-1\r\n"),
+    ("EXISTS a b none a", ":3\r\n"),
+    ("DEL a b none", ":2\r\n"),
+    ("TTL none", ":-2\r\n"),
+    ("TTL c", ":-1\r\n"),
+    ("EXPIRE none 10", ":0\r\n"),
+    ("EXPIRE c 1000", ":1\r\n"),
+    ("TTL c", ":1000\r\n"),
+    ("SET c 4 KEEPTTL", "+OK\r\n"),
+    ("TTL c", ":1000\r\n"),
+    ("PERSIST c", ":1\r\n"),
+    ("PERSIST c", ":0\r\n"),
+    ("TTL c", ":-1\r\n"),
+    ("EXPIRE c -1", ":1\r\n"),
+    ("EXISTS c", ":0\r\n"),
+    ("RPUSH l b c", ":2\r\n"),
+    ("LPUSH l a", ":3\r\n"),
+    ("LRANGE l 0 -1", "*3\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n"),
+    ("LRANGE l -2 1", "*1\r\n$1\r\nb\r\n"),
+    ("LRANGE l 2 1", "*0\r\n"),
+    (
+        "LRANGE l -9223372036854775808 9223372036854775807",
+        "*3\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n",
+    ),
+    ("LRANGE none 0 -1", "*0\r\n"),
+    ("LLEN l", ":3\r\n"),
+    (
+        "GET l",
+        "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n",
+    ),
+    (
+        "HSET l a 1",
+        "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n",
+    ),
+    ("LPOP l", "$1\r\na\r\n"),
+    ("RPOP l 5", "*2\r\n$1\r\nc\r\n$1\r\nb\r\n"),
+    ("RPOP l 5", "*-1\r\n"),
+    ("LPOP l", "$-1\r\n"),
+    ("EXISTS l", ":0\r\n"),
+    ("HSET h a 1 b 2", ":2\r\n"),
+    ("HSET h a 3", ":0\r\n"),
+    (
+        "HSET h a",
+        "-ERR wrong number of arguments for 'hset' command\r\n",
+    ),
+    ("HGET h a", "$1\r\n3\r\n"),
+    ("HGET h none", "$-1\r\n"),
+    ("HGET none a", "$-1\r\n"),
+    ("HLEN h", ":2\r\n"),
+    ("HDEL h b none", ":1\r\n"),
+    ("HGETALL h", "*2\r\n$1\r\na\r\n$1\r\n3\r\n"),
+    ("TYPE h", "+hash\r\n"),
+    ("HDEL h a", ":1\r\n"),
+    ("TYPE h", "+none\r\n"),
+    ("PUBLISH nobody hello", ":0\r\n"),
+    ("SELECT 0", "+OK\r\n"),
+    ("SELECT 1", "-ERR DB index is out of range\r\n"),
+    ("CLIENT SETNAME me", "+OK\r\n"),
+    ("CLIENT GETNAME", "$2\r\nme\r\n"),
+    ("CONFIG GET save", "*2\r\n$4\r\nsave\r\n$0\r\n\r\n"),
+    ("CONFIG GET other", "*0\r\n"),
+    ("CONFIG SET save x", "-ERR unknown subcommand 'SET'\r\n"),
+    ("COMMAND DOCS", "*0\r\n"),
+    (
+        "GET",
+        "-ERR wrong number of arguments for 'get' command\r\n",
+    ),
+    ("NONSENSE a", "-ERR unknown command 'NONSENSE'\r\n"),
+    ("HELLO 4", "-NOPROTO unsupported protocol version\r\n"),
+    ("DBSIZE", ":0\r\n"),
+    (
+        "HELLO 3 SETNAME you",
+        "%5\r\n$6\r\nserver\r\n$8\r\nwindlass\r\n$7\r\nversion\r\n$5\r\n0.1.0\r\n$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:1\r\n$4\r\nrole\r\n$6\r\nmaster\r\n",
+    ),
+    ("GET none", "_\r\n"),
+    ("RPOP none 1", "_\r\n"),
+    ("HGETALL none", "%0\r\n"),
+    ("QUIT", "+OK\r\n"),
+];
+
+fn conversation() -> (Vec<u8>, String) {
+    let bytes = CONVERSATION.iter().flat_map(|(line, _)| words(line));
+    let answers = CONVERSATION.iter().map(|(_, answer)| *answer).collect();
+    (bytes.collect(), answers)
+}
+
+#[test]
+fn each_command_has_its_answer() {
+    let server = start();
+    let mut stream = server.connect();
+    for (line, expected) in CONVERSATION {
+        stream.write_all(&words(line)).unwrap();
+        let mut answer = vec![0; expected.len()];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(String::from_utf8_lossy(&answer), *expected, "{line}");
+    }
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn requests_may_come_together_or_in_any_pieces() {
+    let (bytes, answers) = conversation();
+    for piece in [1, 2, 7, 100, bytes.len()] {
+        // The number of the connection is in an answer, so each has a server.
+        let server = start();
+        let mut stream = server.connect();
+        for part in bytes.chunks(piece) {
+            stream.write_all(part).unwrap();
+        }
+        let mut all = String::new();
+        stream.read_to_string(&mut all).unwrap();
+        assert_eq!(all, answers, "in pieces of {piece} bytes");
+    }
+}
+
+#[test]
+fn lines_of_words_are_requests_too() {
+    let server = start();
+    let answer = server.ask(b"PING\r\n\r\n  SET  a\t1 \nGET a\r\n");
+    assert_eq!(answer, b"+PONG\r\n+OK\r\n$1\r\n1\r\n");
+}
+
+#[test]
+fn what_is_no_request_gets_an_error_and_ends_the_connection() {
+    let server = start();
+    let cases: &[(&[u8], &str)] = &[
+        (b"*x\r\n", "invalid multibulk length"),
+        (b"*+1\r\n", "invalid multibulk length"),
+        (b"*1\n", "invalid multibulk length"),
+        (b"*1048577\r\n", "invalid multibulk length"),
+        (b"*99999999999999999999\r\n", "invalid multibulk length"),
+        (b"*1\r\nPING\r\n", "expected '$', got 'P'"),
+        (b"*1\r\n\xff", "expected '$', got '\\xff'"),
+        (b"*1\r\n$x\r\n", "invalid bulk length"),
+        (b"*1\r\n$-1\r\n", "invalid bulk length"),
+        (b"*1\r\n$4\nPING\r\n", "invalid bulk length"),
+        (b"*1\r\n$536870913\r\n", "invalid bulk length"),
+        (
+            b"*1\r\n$4\r\nPINGPONG",
+            "expected a line end behind a bulk string",
+        ),
+        (&[b'x'; 70_000], "too big inline request"),
+        (
+            &[[b'*'; 1], [b'1'; 1]].concat().repeat(40_000),
+            "too big inline request",
+        ),
+    ];
+    for (bytes, why) in cases {
+        let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]);
+        // What follows is not looked at.
+        let bytes = [&words("PING"), *bytes, &words("SET a 1")].concat();
+        let answer = String::from_utf8(server.ask(&bytes)).unwrap();
+        let expected = format!("+PONG\r\n-ERR Protocol error: {why}\r\n");
+        assert_eq!(answer, expected, "{shown}");
+    }
+    assert_eq!(server.ask(&words("GET a")), b"$-1\r\n");
+}
+
+#[test]
+fn nothing_at_all_is_no_request_and_no_error() {
+    let server = start();
+    for nothing in ["*0\r\n", "*-1\r\n", "\r\n", "\n"] {
+        let bytes = [nothing.as_bytes(), &words("PING")].concat();
+        assert_eq!(server.ask(&bytes), b"+PONG\r\n", "{nothing:?}");
+    }
+    // The beginning of a request, and then the end.
+    assert_eq!(server.ask(b"*2\r\n$3\r\nGET\r\n$5\r\nab"), b"");
+}
+
+#[test]
+fn a_long_request_that_is_only_announced_takes_no_memory() {
+    let server = start();
+    let peers: Vec<_> = (0..200)
+        .map(|_| {
+            let mut stream = server.connect();
+            stream.write_all(b"*1048576\r\n$60000000\r\nx").unwrap();
+            stream
+        })
+        .collect();
+    assert_eq!(server.ask(&words("PING")), b"+PONG\r\n");
+    drop(peers);
+}
+
+#[test]
+fn long_values_come_back_whole() {
+    let server = start();
+    let value: Vec<u8> = (0..5_000_000_u32)
+        .flat_map(|n| (n as u16).to_le_bytes())
+        .collect();
+    let bytes = [request(&[b"SET", b"long", &value]), words("GET long")].concat();
+    let answer = server.ask(&bytes);
+    let head = format!("+OK\r\n${}\r\n", value.len());
+    assert!(answer.starts_with(head.as_bytes()));
+    assert!(answer[head.len()..] == [&value[..], b"\r\n"].concat());
+}
+
+#[test]
+fn a_browser_gets_nowhere() {
+    let server = start();
+    let page = b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\nSET a 1\r\n";
+    assert_eq!(server.ask(page), b"");
+    assert_eq!(server.ask(b"Host: x\r\nSET a 1\r\n"), b"");
+    assert_eq!(server.ask(&words("GET a")), b"$-1\r\n");
+}
+
+/// Bytes that look like requests, and are not, from a generator with a fixed seed.
+#[test]
+fn garbage_harms_nobody() {
+    let server = start();
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut random = |n: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % n as u64) as usize
+    };
+    let (sound, _) = conversation();
+    for _ in 0..300 {
+        let mut bytes = sound[..random(sound.len())].to_vec();
+        for _ in 0..=random(8) {
+            if bytes.is_empty() {
+                break;
+            }
+            let at = random(bytes.len());
+            match random(3) {
+                0 => bytes[at] = random(256) as u8,
+                1 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, b"*$\r\n-0129x\0"[random(11)]),
+            }
+        }
+        server.ask(&bytes);
+    }
+    assert_eq!(server.ask(&words("PING")), b"+PONG\r\n");
+}
+
+#[test]
+fn clients_at_once_lose_no_increment() {
+    let server = start();
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let bytes = words("INCR n").repeat(500);
+                assert_eq!(server.ask(&bytes).split(|&b| b == b'\n').count(), 501);
+            });
+        }
+    });
+    assert_eq!(server.ask(&words("GET n")), b"$4\r\n4000\r\n");
+}
+
+#[test]
+fn a_command_on_several_keys_is_one_step() {
+    let server = start();
+    server.ask(&words("MSET a 0 b 0 c 0"));
+    thread::scope(|scope| {
+        for writer in ["1", "2"] {
+            let server = &server;
+            scope.spawn(move || {
+                // In both orders.
+                let line = match writer {
+                    "1" => "MSET a 1 b 1 c 1",
+                    _ => "MSET c 2 b 2 a 2",
+                };
+                server.ask(&words(line).repeat(500));
+            });
+        }
+        scope.spawn(|| {
+            let answers = server.ask(&words("MGET a b c").repeat(500));
+            let answers = String::from_utf8(answers).unwrap();
+            for answer in answers.split("*3\r\n").skip(1) {
+                let values: Vec<_> = answer.split("\r\n").skip(1).step_by(2).collect();
+                assert!(values.iter().take(3).all(|v| *v == values[0]), "{values:?}");
+            }
+        });
+    });
+}
+
+#[test]
+fn a_key_ends_when_its_time_is_over() {
+    let server = start();
+    let bytes = [
+        words("SET a 1 PX 1"),
+        words("SET b 1"),
+        words("PEXPIRE b 1"),
+    ]
+    .concat();
+    assert_eq!(server.ask(&bytes), b"+OK\r\n+OK\r\n:1\r\n");
+    // One is asked for, the other one is swept.
+    while server.ask(&words("GET a")) != b"$-1\r\n" {}
+    while server.ask(&words("DBSIZE")) != b":0\r\n" {}
+    // A new value has no end.
+    let bytes = [
+        words("SET a 1 PX 1000000"),
+        words("SET a 2"),
+        words("TTL a"),
+    ]
+    .concat();
+    assert_eq!(server.ask(&bytes), b"+OK\r\n+OK\r\n:-1\r\n");
+}
+
+fn expect(stream: &mut TcpStream, expected: &str) {
+    let mut answer = vec![0; expected.len()];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(String::from_utf8_lossy(&answer), expected);
+}
+
+#[test]
+fn what_is_published_reaches_all_subscribers_in_order() {
+    let server = start();
+    let mut old = server.connect();
+    old.write_all(&[words("PING"), words("SUBSCRIBE news other")].concat())
+        .unwrap();
+    expect(
+        &mut old,
+        "+PONG\r\n*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n",
+    );
+    expect(&mut old, "*3\r\n$9\r\nsubscribe\r\n$5\r\nother\r\n:2\r\n");
+    let mut new = server.connect();
+    new.write_all(&[words("HELLO 3"), words("SUBSCRIBE news")].concat())
+        .unwrap();
+    // The number of the connection has one digit.
+    expect(
+        &mut new,
+        "%5\r\n$6\r\nserver\r\n$8\r\nwindlass\r\n$7\r\nversion\r\n$5\r\n0.1.0\r\n$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:2\r\n$4\r\nrole\r\n$6\r\nmaster\r\n",
+    );
+    expect(&mut new, ">3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n");
+
+    let bytes: Vec<u8> = (100..200)
+        .flat_map(|n| words(&format!("PUBLISH news {n}")))
+        .collect();
+    assert_eq!(server.ask(&bytes), b":2\r\n".repeat(100));
+    for n in 100..200 {
+        let message = format!("3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$3\r\n{n}\r\n");
+        expect(&mut old, &format!("*{message}"));
+        expect(&mut new, &format!(">{message}"));
+    }
+    // Who listens in version 2 may do nothing else.
+    old.write_all(&[words("GET a"), words("PING x")].concat())
+        .unwrap();
+    expect(
+        &mut old,
+        "-ERR Can't execute 'get': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context\r\n",
+    );
+    expect(&mut old, "*2\r\n$4\r\npong\r\n$1\r\nx\r\n");
+    new.write_all(&words("GET a")).unwrap();
+    expect(&mut new, "_\r\n");
+
+    old.write_all(&words("UNSUBSCRIBE news")).unwrap();
+    expect(&mut old, "*3\r\n$11\r\nunsubscribe\r\n$4\r\nnews\r\n:1\r\n");
+    drop(new);
+    // The server learns of it in its own time.
+    while server.ask(&words("PUBLISH news again")) != b":0\r\n" {}
+    old.write_all(
+        &[
+            words("UNSUBSCRIBE"),
+            words("GET a"),
+            words("UNSUBSCRIBE"),
+            words("QUIT"),
+        ]
+        .concat(),
+    )
+    .unwrap();
+    expect(
+        &mut old,
+        "*3\r\n$11\r\nunsubscribe\r\n$5\r\nother\r\n:0\r\n$-1\r\n",
+    );
+    expect(&mut old, "*3\r\n$11\r\nunsubscribe\r\n$-1\r\n:0\r\n+OK\r\n");
+    assert_eq!(old.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn a_subscriber_that_takes_nothing_is_cut_off() {
+    let server = start();
+    let mut lazy = server.connect();
+    lazy.write_all(&words("SUBSCRIBE news")).unwrap();
+    expect(&mut lazy, "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n");
+    let bytes = request(&[b"PUBLISH", b"news", &[b'x'; 1 << 20]]);
+    let mut publisher = server.connect();
+    // What the sockets hold, and what may wait.
+    let cut_off = (0..500).any(|_| {
+        publisher.write_all(&bytes).unwrap();
+        let mut answer = [0; 4];
+        publisher.read_exact(&mut answer).unwrap();
+        answer == *b":0\r\n"
+    });
+    assert!(cut_off);
+}
+
+#[test]
+fn redis_cli_works() {
+    let server = start();
+    let port = server.addr.port().to_string();
+    let cli = |args: &[&str]| {
+        foreign_prints(
+            "redis-cli",
+            &[&["-h", "127.0.0.1", "-p", &port], args].concat(),
+        )
+    };
+    let cases: &[(&[&str], &str)] = &[
+        (&["ping"], "PONG\n"),
+        (&["set", "greeting", "hello world"], "OK\n"),
+        (&["get", "greeting"], "hello world\n"),
+        (&["-3", "get", "none"], "\n"),
+        (&["rpush", "list", "a", "b"], "2\n"),
+        (&["lrange", "list", "0", "-1"], "a\nb\n"),
+        (&["-3", "hset", "hash", "f", "v"], "1\n"),
+        (&["hgetall", "hash"], "f\nv\n"),
+        (&["-r", "3", "incr", "n"], "1\n2\n3\n"),
+        (
+            &["get", "list"],
+            "WRONGTYPE Operation against a key holding the wrong kind of value\n\n",
+        ),
+    ];
+    for (args, expected) in cases {
+        match cli(args) {
+            Some(printed) => assert_eq!(printed, *expected, "{args:?}"),
+            None => return,
+        }
+    }
+}
+
+#[test]
+fn redis_benchmark_works() {
+    let server = start();
+    let port = server.addr.port().to_string();
+    let tests = "ping,set,get,incr,lpush,rpush,lpop,rpop,hset,lrange_100,mset";
+    let common = [
+        "-h",
+        "127.0.0.1",
+        "-p",
+        &port,
+        "-q",
+        "-e",
+        "-n",
+        "2000",
+        "-c",
+        "20",
+        "-t",
+        tests,
+    ];
+    for depth in ["1", "16"] {
+        let args = [&common[..], &["-P", depth]].concat();
+        let Some(printed) = foreign_prints("redis-benchmark", &args) else {
+            return;
+        };
+        let n_results = printed.matches("requests per second").count();
+        assert_eq!(n_results, 13, "{printed}");
+        assert!(!printed.to_lowercase().contains("err"), "{printed}");
+    }
+}

@@ -1,0 +1,94 @@
+//! An example's server on a runtime of its own, and foreign programs as its clients.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Output};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use windlass::channel::{Sender, bounded};
+use windlass::net::TcpListener;
+
+use crate::util::{self, HangGuard};
+
+/// A server that runs until this is dropped.
+pub(crate) struct Server {
+    pub(crate) addr: SocketAddr,
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    _guard: HangGuard,
+}
+
+impl Server {
+    /// Runs `serve` in a goroutine, with a listener on a free port.
+    pub(crate) fn start(serve: impl FnOnce(TcpListener) + Send + 'static) -> Server {
+        let (stop, stopped) = bounded::<()>(0);
+        let (tell, told) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            util::runtime(2).run(|| {
+                let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+                tell.send(listener.local_addr().unwrap()).unwrap();
+                windlass::spawn(move || serve(listener));
+                // Until the sender is dropped.
+                let _ = stopped.recv();
+            });
+        });
+        Server {
+            addr: told.recv().expect("the server starts"),
+            stop: Some(stop),
+            thread: Some(thread),
+            _guard: util::hang_guard(),
+        }
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.addr).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    }
+
+    /// Sends all, and gives what comes back until the server closes the connection.
+    pub(crate) fn ask(&self, request: &[u8]) -> Vec<u8> {
+        let mut stream = self.connect();
+        // A server that refuses what it is sent may be gone before the end of it.
+        let _ = stream.write_all(request);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        match stream.read_to_end(&mut answer) {
+            Ok(_) => {}
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => {}
+            Err(e) => panic!("{e}"),
+        }
+        answer
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let ended = self.thread.take().map(JoinHandle::join);
+        if !std::thread::panicking() {
+            ended.expect("it was started").expect("the server panicked");
+        }
+    }
+}
+
+/// Runs a program to its end, if this machine has it. Says aloud if it has not.
+pub(crate) fn foreign(program: &str, args: &[&str]) -> Option<Output> {
+    match Command::new(program).args(args).output() {
+        Ok(output) => Some(output),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            eprintln!("SKIPPED: {program} is not installed, so nothing is known of how it fares");
+            None
+        }
+        Err(e) => panic!("{program}: {e}"),
+    }
+}
+
+/// As [`foreign`]; the program has to end well. Gives what it printed.
+pub(crate) fn foreign_prints(program: &str, args: &[&str]) -> Option<String> {
+    let output = foreign(program, args)?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {args:?}: {stderr}");
+    Some(String::from_utf8(output.stdout).unwrap())
+}

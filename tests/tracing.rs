@@ -1,0 +1,280 @@
+//! Spans of tracing follow a goroutine across threads, and stay away from others.
+
+mod util;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tracing::span::{Attributes, Id};
+use tracing::subscriber::with_default;
+use tracing::{Dispatch, Event, Span, Subscriber, info, info_span};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+use windlass::tracing::Goroutines;
+
+/// What a layer was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Told {
+    /// The message of an event is not looked at: the spans it was in, from the outside in.
+    Event(Vec<String>),
+    New(Vec<String>),
+    Enter(String),
+    Exit(String),
+    Closed(String),
+}
+
+/// Writes down what it is told, with the thread.
+#[derive(Clone, Default)]
+struct Records(Arc<Mutex<Vec<(i32, Told)>>>);
+
+impl Records {
+    fn add(&self, told: Told) {
+        self.0.lock().unwrap().push((util::gettid(), told));
+    }
+
+    fn all(&self) -> Vec<(i32, Told)> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn told(&self) -> Vec<Told> {
+        self.all().into_iter().map(|(_, told)| told).collect()
+    }
+}
+
+/// The span's own name: its target, which tests can choose.
+fn name_of<S: Subscriber + for<'a> LookupSpan<'a>>(id: &Id, ctx: &Context<'_, S>) -> String {
+    let span = ctx.span(id).expect("a span that is told of is there");
+    let extensions = span.extensions();
+    extensions.get::<Name>().expect("named when made").0.clone()
+}
+
+/// The field `n` of a span.
+struct Name(String);
+
+impl tracing::field::Visit for Name {
+    fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        self.0 = format!("{value:?}");
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Records {
+    fn on_new_span(&self, attrs: &Attributes<'_>, id: &Id, ctx: Context<'_, S>) {
+        let mut name = Name(String::new());
+        attrs.record(&mut name);
+        ctx.span(id).unwrap().extensions_mut().insert(name);
+        let scope = ctx.span_scope(id).unwrap().from_root();
+        self.add(Told::New(
+            scope.map(|span| name_of(&span.id(), &ctx)).collect(),
+        ));
+    }
+
+    fn on_event(&self, event: &Event<'_>, ctx: Context<'_, S>) {
+        let scope = ctx
+            .event_scope(event)
+            .into_iter()
+            .flat_map(|scope| scope.from_root());
+        self.add(Told::Event(
+            scope.map(|span| name_of(&span.id(), &ctx)).collect(),
+        ));
+    }
+
+    fn on_enter(&self, id: &Id, ctx: Context<'_, S>) {
+        self.add(Told::Enter(name_of(id, &ctx)));
+    }
+
+    fn on_exit(&self, id: &Id, ctx: Context<'_, S>) {
+        self.add(Told::Exit(name_of(id, &ctx)));
+    }
+
+    fn on_close(&self, id: Id, ctx: Context<'_, S>) {
+        self.add(Told::Closed(name_of(&id, &ctx)));
+    }
+}
+
+/// Runs `f` in a runtime all of whose threads trace into one place.
+fn traced(n_ps: usize, name: &str, f: fn()) -> Option<Records> {
+    // There is one default for a process, so each test is a process of its own.
+    if util::child_case().is_none() {
+        util::child_passes(name, "traced");
+        return None;
+    }
+    let records = Records::default();
+    let subscriber = tracing_subscriber::registry().with(records.clone());
+    tracing::subscriber::set_global_default(Goroutines::new(subscriber)).unwrap();
+    util::run(n_ps, f);
+    Some(records)
+}
+
+fn span(n: usize) -> Span {
+    info_span!("span", n)
+}
+
+#[test]
+fn events_are_in_the_spans_of_their_goroutine() {
+    fn one(n: usize) {
+        let _outer = span(n).entered();
+        for round in 0..20 {
+            info!("outer");
+            let inner = span(1000 + n);
+            inner.in_scope(|| {
+                windlass::yield_now();
+                info!("inner");
+                if round % 5 == 0 {
+                    windlass::sleep(Duration::from_micros(100));
+                }
+                info!("inner");
+            });
+        }
+    }
+    let Some(records) = traced(4, "events_are_in_the_spans_of_their_goroutine", || {
+        let all: Vec<_> = (0..50).map(|n| windlass::spawn(move || one(n))).collect();
+        // A goroutine without spans sees none.
+        for _ in 0..100 {
+            info!("main");
+            assert!(Span::current().is_none());
+            windlass::yield_now();
+        }
+        all.into_iter().for_each(|one| one.join().unwrap());
+    }) else {
+        return;
+    };
+    let mut counts = std::collections::BTreeMap::new();
+    for told in records.told() {
+        match told {
+            Told::Event(scope) => *counts.entry(scope).or_insert(0) += 1,
+            // A span's parent is the one that its goroutine was in.
+            Told::New(scope) if scope.len() == 2 => {
+                let (outer, inner): (usize, usize) =
+                    (scope[0].parse().unwrap(), scope[1].parse().unwrap());
+                assert_eq!(inner, 1000 + outer);
+            }
+            Told::New(scope) => assert_eq!(scope.len(), 1),
+            _ => {}
+        }
+    }
+    for n in 0..50 {
+        assert_eq!(counts.remove(&vec![n.to_string()]), Some(20), "outer {n}");
+        let inner = vec![n.to_string(), (1000 + n).to_string()];
+        assert_eq!(counts.remove(&inner), Some(40), "inner {n}");
+    }
+    assert_eq!(counts.remove(&Vec::new()), Some(100));
+    assert!(counts.is_empty(), "{counts:?}");
+}
+
+#[test]
+fn a_thread_is_told_of_spans_in_pairs() {
+    let Some(records) = traced(4, "a_thread_is_told_of_spans_in_pairs", || {
+        // Until one has gone on on another thread, inside of its span.
+        let mut has_moved = false;
+        while !has_moved {
+            let all: Vec<_> = (0..20)
+                .map(|n| {
+                    windlass::spawn(move || {
+                        let _entered = span(n).entered();
+                        info!("before");
+                        let before = util::gettid();
+                        windlass::blocking(|| std::thread::sleep(Duration::from_millis(1)));
+                        windlass::yield_now();
+                        info!("behind");
+                        before != util::gettid()
+                    })
+                })
+                .collect();
+            for one in all {
+                has_moved |= one.join().unwrap();
+            }
+        }
+    }) else {
+        return;
+    };
+    let all = records.all();
+    let threads: BTreeSet<_> = all.iter().map(|(thread, _)| *thread).collect();
+    for thread in threads {
+        let mut entered = Vec::new();
+        for (_, told) in all.iter().filter(|(at, _)| *at == thread) {
+            match told {
+                Told::Enter(name) => entered.push(name.clone()),
+                Told::Exit(name) => assert_eq!(entered.pop().as_ref(), Some(name)),
+                Told::Event(scope) => assert_eq!(*scope, entered),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_trace_as_without() {
+    let records = [Records::default(), Records::default()];
+    let program = || {
+        let (a, b) = (span(1), span(2));
+        let a_entered = a.enter();
+        info!("in a");
+        let b_entered = b.enter();
+        info!("in both");
+        // Out of order.
+        drop(a_entered);
+        info!("in b");
+        drop(b_entered);
+        info!("in none");
+    };
+    let subscriber = |i: usize| tracing_subscriber::registry().with(records[i].clone());
+    with_default(subscriber(0), program);
+    with_default(Goroutines::new(subscriber(1)), program);
+    let events = |i: usize| -> Vec<_> {
+        let told = records[i].told().into_iter();
+        told.filter(|told| matches!(told, Told::Event(_) | Told::New(_)))
+            .collect()
+    };
+    assert_eq!(events(0), events(1));
+    // Both are closed, and the subscriber has no more references to them.
+    let closed = records[1]
+        .told()
+        .into_iter()
+        .filter(|told| matches!(told, Told::Closed(_)));
+    assert_eq!(closed.count(), 2);
+}
+
+#[test]
+fn two_subscribers_do_not_mix() {
+    let records = [Records::default(), Records::default()];
+    let dispatch = |i: usize| {
+        let subscriber = tracing_subscriber::registry().with(records[i].clone());
+        Dispatch::new(Goroutines::new(subscriber))
+    };
+    tracing::dispatcher::with_default(&dispatch(0), || {
+        let _outer = span(1).entered();
+        tracing::dispatcher::with_default(&dispatch(1), || {
+            let _inner = span(2).entered();
+            info!("second");
+        });
+        info!("first");
+    });
+    assert!(
+        records[0]
+            .told()
+            .contains(&Told::Event(vec!["1".to_owned()]))
+    );
+    assert!(
+        records[1]
+            .told()
+            .contains(&Told::Event(vec!["2".to_owned()]))
+    );
+}
+
+#[test]
+fn the_subscriber_inside_can_be_found() {
+    let dispatch = Dispatch::new(Goroutines::new(tracing_subscriber::registry()));
+    assert!(
+        dispatch
+            .downcast_ref::<tracing_subscriber::Registry>()
+            .is_some()
+    );
+    assert!(
+        dispatch
+            .downcast_ref::<Goroutines<tracing_subscriber::Registry>>()
+            .is_some()
+    );
+    assert!(dispatch.downcast_ref::<String>().is_none());
+}
