@@ -72,7 +72,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "netpoll",
         &[
-            "sqe", "op", "counts", "probe", "ring", "call", "waiters", "epoll", "poller", "choose",
+            "pool", "sqe", "op", "twice", "counts", "probe", "ring", "call", "waiters", "epoll",
+            "poller", "choose",
         ],
     ),
     (
@@ -102,6 +103,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "ready",
             "fd",
             "socket",
+            "recv_buf",
+            "send_zc",
             "connect",
             "bytes",
             "pipe",
@@ -211,10 +214,12 @@ const DOORS: &[(&str, &[&str])] = &[
     (
         "io_uring",
         &[
+            "src/netpoll/pool.rs",
             "src/netpoll/probe.rs",
             "src/netpoll/ring.rs",
             "src/netpoll/sqe.rs",
             // A completion's flags.
+            "src/io/recv_buf.rs",
             "src/io/socket.rs",
             // The doctor asks what a ring could do, and runs nothing on it.
             "topology/src/doctor/uring.rs",
@@ -256,12 +261,15 @@ const LIBC: &[&str] = &[
     "src/io/connect.rs",
     "src/io/op.rs",
     "src/io/ready.rs",
+    "src/io/recv_buf.rs",
+    "src/io/send_zc.rs",
     "src/io/socket.rs",
     "src/io/splice.rs",
     "src/io/stdio.rs",
     "src/netpoll/call.rs",
     "src/netpoll/choose.rs",
     "src/netpoll/epoll.rs",
+    "src/netpoll/poller.rs",
     "src/netpoll/probe.rs",
     "src/netpoll/ring.rs",
     "src/netpoll/sqe.rs",
@@ -301,6 +309,8 @@ const UNSAFE: &[&str] = &[
     "src/io/op.rs",
     "src/io/pipe.rs",
     "src/io/ready.rs",
+    "src/io/recv_buf.rs",
+    "src/io/send_zc.rs",
     "src/io/socket.rs",
     "src/io/stdio.rs",
     "src/net/addr.rs",
@@ -308,6 +318,7 @@ const UNSAFE: &[&str] = &[
     "src/netpoll/call.rs",
     "src/netpoll/epoll.rs",
     "src/netpoll/poller.rs",
+    "src/netpoll/pool.rs",
     "src/netpoll/ring.rs",
     "src/netpoll/waiters.rs",
     "src/process/child.rs",
