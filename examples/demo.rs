@@ -37,7 +37,7 @@ fn main() -> io::Result<()> {
     let procs = args.optional("--procs");
     args.finish();
 
-    let mut builder = windlass::Builder::new().name("demo");
+    let mut builder = windlass::Builder::new().name("demo").dump_on_sigquit(true);
     if let Some(n) = procs {
         builder = builder.processors(n);
     }

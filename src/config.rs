@@ -13,6 +13,12 @@ pub(crate) const DEFAULT_STACK_BYTES: usize = 256 * 1024;
 /// Go's limit on threads.
 pub(crate) const DEFAULT_MAX_THREADS: usize = 10_000;
 
+/// The log of a P, for an execution trace: 170,000 events. Memory that is not written is
+/// not used.
+pub(crate) const DEFAULT_TRACE_BYTES: usize = 4 * 1024 * 1024;
+
+const MAX_TRACE_BYTES: usize = 1 << 30;
+
 /// Everything a runtime is built from.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
@@ -24,6 +30,16 @@ pub(crate) struct Config {
     pub(crate) require_io_uring: bool,
     pub(crate) name: String,
     pub(crate) topology: Option<Topology>,
+    /// How often to print a line about the scheduler, and whether with all details.
+    pub(crate) schedtrace: Option<Duration>,
+    pub(crate) scheddetail: bool,
+    pub(crate) deadlock_detection: bool,
+    /// After what time a goroutine that keeps its P is reported.
+    pub(crate) stall_reports: Option<Duration>,
+    pub(crate) dump_on_sigquit: bool,
+    /// How large the log of a P is, and whether it is written all the time.
+    pub(crate) trace_bytes: usize,
+    pub(crate) flight_recorder: bool,
 }
 
 impl Default for Config {
@@ -37,6 +53,13 @@ impl Default for Config {
             require_io_uring: false,
             name: "windlass".to_owned(),
             topology: None,
+            schedtrace: None,
+            scheddetail: false,
+            deadlock_detection: false,
+            stall_reports: None,
+            dump_on_sigquit: false,
+            trace_bytes: DEFAULT_TRACE_BYTES,
+            flight_recorder: false,
         }
     }
 }
@@ -62,6 +85,12 @@ impl Config {
             return Err(invalid(
                 "max_threads(0): a runtime needs at least one thread",
             ));
+        }
+        if !(1..=MAX_TRACE_BYTES).contains(&self.trace_bytes) {
+            return Err(invalid(&format!(
+                "flight_recorder({}): choose between 1 and {MAX_TRACE_BYTES} bytes",
+                self.trace_bytes
+            )));
         }
         if self.name.contains('\0') {
             return Err(invalid("name: a thread name cannot hold a zero byte"));

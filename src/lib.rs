@@ -65,6 +65,7 @@ pub mod signal;
 pub mod context;
 pub mod future;
 pub mod metrics;
+pub mod debug;
 mod runtime;
 
 pub use runtime::{Builder, Handle, Runtime};

@@ -6,10 +6,10 @@
 //! `std` directly.
 
 #[cfg(loom)]
-pub(crate) use ::loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+pub(crate) use ::loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
 /// Stands behind sequentially consistent accesses that a later load must not pass.
 /// loom takes such accesses for acquire-release ones and honours only fences, so its

@@ -1,7 +1,17 @@
 //! What the runtime counts, read out as plain values.
+//!
+//! Counting costs a P a few plain stores on lines of its own; there is no switch to
+//! turn it off. Reading stops nobody. Where tokio-metrics or Go's `runtime/metrics`
+//! count the same thing, the documentation of a field gives their name for it.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use crate::sched::p::{N_LEVELS, P};
-use crate::sched::state::Sched;
+use crate::sched::state::{Node, Sched};
+use crate::sys::clock;
+use crate::util::histogram;
 
 /// Distances at which a P steals, nearest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,31 +75,122 @@ impl std::fmt::Display for Poller {
     }
 }
 
-/// Counters since the runtime was built. Each is read by itself: together they are
-/// no snapshot of one moment.
+/// How often values of which size were seen, in steps of powers of two.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    shift: u32,
+    counts: Vec<u64>,
+}
+
+impl Histogram {
+    fn of<const N: usize, const SHIFT: u32>(h: &histogram::Histogram<N, SHIFT>) -> Histogram {
+        Histogram {
+            shift: SHIFT,
+            counts: h.counts(),
+        }
+    }
+
+    /// The buckets, the smallest values' first: which values, and how many were seen.
+    /// The last bucket has no upper bound ([`u64::MAX`] stands for it).
+    pub fn buckets(&self) -> impl Iterator<Item = (Range<u64>, u64)> + '_ {
+        let bound = |i: usize| 1u64 << (self.shift as usize + i);
+        let last = self.counts.len().saturating_sub(1);
+        self.counts.iter().enumerate().map(move |(i, &n)| {
+            let from = if i == 0 { 0 } else { bound(i - 1) };
+            let to = if i == last { u64::MAX } else { bound(i) };
+            (from..to, n)
+        })
+    }
+
+    /// How many values were seen.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// A bound that a share `q` of the values lies below (0.5: the median), at most
+    /// twice what it would be exactly; 0 if no value was seen, [`u64::MAX`] if it lies in
+    /// the bucket without a bound.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| windlass::sleep(std::time::Duration::from_millis(1)));
+    /// let delays = rt.metrics().total().queue_delays;
+    /// assert!(delays.quantile(0.5) <= delays.quantile(0.99));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> u64 {
+        let n = self.count();
+        let rank = ((n as f64 * q.clamp(0.0, 1.0)).ceil() as u64).max(1);
+        let mut seen = 0;
+        self.buckets()
+            .find(|(_, here)| {
+                seen += here;
+                seen >= rank
+            })
+            .map_or(0, |(range, _)| range.end)
+    }
+
+    fn add(&mut self, other: &Histogram) {
+        self.shift = other.shift;
+        self.counts
+            .resize(other.counts.len().max(self.counts.len()), 0);
+        for (sum, n) in self.counts.iter_mut().zip(&other.counts) {
+            *sum += n;
+        }
+    }
+}
+
+/// What happened on a P since the runtime was built. Each is read by itself: together
+/// they are no snapshot of one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PMetrics {
-    /// Goroutines switched to.
+    /// Goroutines switched to. (tokio: `polls_count`; Go: schedtick counts the slices)
     pub dispatches: u64,
     /// Of those, from runnext: hand-overs that share a time slice.
     pub runnext_dispatches: u64,
-    /// Goroutines spawned here.
+    /// Goroutines spawned here. (Go: `/sched/goroutines-created`)
     pub spawned: u64,
+    /// Goroutines that ran for the first time here, and got a stack for it.
+    pub started: u64,
     /// Goroutines that ended here.
     pub finished: u64,
     /// Times a goroutine began to wait.
     pub parks: u64,
-    /// Times the P's thread went to sleep.
+    /// Times the P's thread went to sleep. (tokio: `park_count`)
     pub idles: u64,
+    /// For how long it has slept in all. (Go: `/cpu/classes/idle`; tokio has its complement,
+    /// `busy_duration`)
+    pub idle_time: Duration,
     /// Times this P woke another.
     pub wakes: u64,
-    /// Times the local queue was full and half of it went to the node's.
+    /// Times another thread woke this one's.
+    pub wakes_received: u64,
+    /// Of those, the times that it went back to sleep without having run anything.
+    /// (tokio: `noop_count`)
+    pub wakes_useless: u64,
+    /// Times the local queue was full and half of it went to the node's. (tokio:
+    /// `overflow_count`)
     pub overflows: u64,
-    /// Successful steals by distance.
+    /// Successful steals by distance. (tokio: `steal_operations`)
     pub steals: ByLevel,
-    /// Goroutines they brought.
+    /// Goroutines they brought. (tokio: `steal_count`)
     pub stolen: ByLevel,
+    /// Searches of all victims that found nothing.
+    pub steal_failures: u64,
+    /// Blocking sections entered ([`blocking`](crate::blocking)).
+    pub blocking_sections: u64,
+    /// Times the P was taken from a blocking section that lasted.
+    pub retakes_blocking: u64,
+    /// Times it was taken from a goroutine that computed, or blocked without telling.
+    pub retakes_hogs: u64,
+    /// Times it was given to another thread.
+    pub handoffs: u64,
     /// Operations cancelled because their deadline passed.
     pub io_timeouts: u64,
     /// `io_uring_enter` calls; with epoll, calls of `epoll_wait`.
@@ -97,69 +198,214 @@ pub struct PMetrics {
     /// Operations submitted; with epoll, all that were not done before a goroutine
     /// parked.
     pub ring_submitted: u64,
-    /// Operations completed.
+    /// Operations completed. (tokio: `io_driver_ready_count`)
     pub ring_completed: u64,
     /// Times the completion queue was read and held something; with epoll, times that
     /// descriptors were ready and operations completed.
     pub ring_batches: u64,
+    /// How many completions each of those brought.
+    pub ring_batch_sizes: Histogram,
+    /// How many operations each `io_uring_enter` that submitted any did.
+    pub ring_submit_sizes: Histogram,
+    /// For how long a completed operation may have lain unseen: nanoseconds between two
+    /// looks at the ring while the P was busy and operations were in flight. A sample.
+    pub poll_gaps: Histogram,
+    /// For how long goroutines that could run waited for it, in nanoseconds. A sample.
+    /// (Go: `/sched/latencies`)
+    pub queue_delays: Histogram,
+
+    /// Now in the local queue, runnext included. (tokio: `local_queue_depth`)
+    pub queue_depth: u64,
+    /// Operations now in flight.
+    pub ring_inflight: u64,
+    /// Timers now armed, those included whose goroutine has gone on already.
+    pub timers: u64,
+    /// Free stacks in the P's cache.
+    pub stacks_cached: u64,
 }
 
 impl PMetrics {
-    fn of(p: &P) -> PMetrics {
+    pub(crate) fn of(p: &P) -> PMetrics {
         let s = &p.stats;
         let r = &p.poller.counts;
+        let since_ns = s.asleep_since_ns.get();
+        let asleep_ns = match since_ns {
+            0 => 0,
+            _ => clock::now_ns().saturating_sub(since_ns),
+        };
         PMetrics {
             dispatches: s.dispatches.get(),
             runnext_dispatches: s.runnext_dispatches.get(),
             spawned: s.spawned.get(),
+            started: s.started.get(),
             finished: s.finished.get(),
             parks: s.parks.get(),
             idles: s.idles.get(),
+            idle_time: Duration::from_nanos(s.idle_ns.get() + asleep_ns),
             wakes: s.wakes_sent.get(),
+            wakes_received: s.wakes_received.get(),
+            wakes_useless: s.wakes_useless.get(),
             overflows: s.overflows.get(),
             steals: ByLevel::of(&s.steals),
             stolen: ByLevel::of(&s.stolen),
+            steal_failures: s.steal_failures.get(),
+            blocking_sections: p.syscalltick.load(Relaxed).into(),
+            retakes_blocking: p.taken.from_sections.load(Relaxed),
+            retakes_hogs: p.taken.from_hogs.load(Relaxed),
+            handoffs: p.taken.handoffs.load(Relaxed),
             io_timeouts: s.cancels.get(),
             ring_enters: r.enters.get(),
             ring_submitted: r.submitted.get(),
             ring_completed: r.completed.get(),
             ring_batches: r.batches.get(),
+            ring_batch_sizes: Histogram::of(&r.batch_sizes),
+            ring_submit_sizes: Histogram::of(&r.submit_sizes),
+            poll_gaps: Histogram::of(&s.poll_gaps),
+            queue_delays: Histogram::of(&s.queue_delays),
+            queue_depth: p.runq.len() as u64 + u64::from(p.runq.has_runnext()),
+            ring_inflight: p.poller.inflight().into(),
+            timers: p.timers.len() as u64,
+            stacks_cached: s.stacks_cached.get(),
         }
     }
 
     fn add(&mut self, o: &PMetrics) {
-        self.dispatches += o.dispatches;
-        self.runnext_dispatches += o.runnext_dispatches;
-        self.spawned += o.spawned;
-        self.finished += o.finished;
-        self.parks += o.parks;
-        self.idles += o.idles;
-        self.wakes += o.wakes;
-        self.overflows += o.overflows;
-        self.steals.add(&o.steals);
-        self.stolen.add(&o.stolen);
-        self.io_timeouts += o.io_timeouts;
-        self.ring_enters += o.ring_enters;
-        self.ring_submitted += o.ring_submitted;
-        self.ring_completed += o.ring_completed;
-        self.ring_batches += o.ring_batches;
+        let PMetrics {
+            dispatches,
+            runnext_dispatches,
+            spawned,
+            started,
+            finished,
+            parks,
+            idles,
+            idle_time,
+            wakes,
+            wakes_received,
+            wakes_useless,
+            overflows,
+            steals,
+            stolen,
+            steal_failures,
+            blocking_sections,
+            retakes_blocking,
+            retakes_hogs,
+            handoffs,
+            io_timeouts,
+            ring_enters,
+            ring_submitted,
+            ring_completed,
+            ring_batches,
+            ring_batch_sizes,
+            ring_submit_sizes,
+            poll_gaps,
+            queue_delays,
+            queue_depth,
+            ring_inflight,
+            timers,
+            stacks_cached,
+        } = self;
+        *dispatches += o.dispatches;
+        *runnext_dispatches += o.runnext_dispatches;
+        *spawned += o.spawned;
+        *started += o.started;
+        *finished += o.finished;
+        *parks += o.parks;
+        *idles += o.idles;
+        *idle_time += o.idle_time;
+        *wakes += o.wakes;
+        *wakes_received += o.wakes_received;
+        *wakes_useless += o.wakes_useless;
+        *overflows += o.overflows;
+        steals.add(&o.steals);
+        stolen.add(&o.stolen);
+        *steal_failures += o.steal_failures;
+        *blocking_sections += o.blocking_sections;
+        *retakes_blocking += o.retakes_blocking;
+        *retakes_hogs += o.retakes_hogs;
+        *handoffs += o.handoffs;
+        *io_timeouts += o.io_timeouts;
+        *ring_enters += o.ring_enters;
+        *ring_submitted += o.ring_submitted;
+        *ring_completed += o.ring_completed;
+        *ring_batches += o.ring_batches;
+        ring_batch_sizes.add(&o.ring_batch_sizes);
+        ring_submit_sizes.add(&o.ring_submit_sizes);
+        poll_gaps.add(&o.poll_gaps);
+        queue_delays.add(&o.queue_delays);
+        *queue_depth += o.queue_depth;
+        *ring_inflight += o.ring_inflight;
+        *timers += o.timers;
+        *stacks_cached += o.stacks_cached;
+    }
+}
+
+/// A NUMA node of a runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeMetrics {
+    /// The kernel's number of the node.
+    pub os_id: u32,
+    /// Its Ps: positions in [`RuntimeMetrics::ps`].
+    pub ps: Range<usize>,
+    /// What its Ps count, together.
+    pub total: PMetrics,
+    /// Ps that are idle now.
+    pub idle_ps: usize,
+    /// Threads that look for work now.
+    pub spinning: usize,
+    /// Goroutines in the node's queue now. (tokio: `global_queue_depth`)
+    pub queue_depth: usize,
+    /// Stacks that exist: those of goroutines, and free ones.
+    pub stacks: usize,
+    /// Of those, the free ones, with the node or its Ps.
+    pub stacks_free: usize,
+    /// The most stacks that there ever were.
+    pub stacks_peak: usize,
+}
+
+impl NodeMetrics {
+    fn of(node: &Node, ps: &[PMetrics]) -> NodeMetrics {
+        let mut total = PMetrics::default();
+        ps[node.ps.clone()].iter().for_each(|p| total.add(p));
+        NodeMetrics {
+            os_id: node.os_id,
+            ps: node.ps.clone(),
+            idle_ps: node.idle.n_idle(),
+            spinning: node.idle.n_spinning() as usize,
+            queue_depth: node.queue.len(),
+            stacks: node.stacks.n_made(),
+            stacks_free: node.stacks.n_free() + total.stacks_cached as usize,
+            stacks_peak: node.stacks.n_peak(),
+            total,
+        }
+    }
+
+    /// Stacks that goroutines have now.
+    #[must_use]
+    pub fn stacks_live(&self) -> usize {
+        // The three were read one after the other.
+        self.stacks.saturating_sub(self.stacks_free)
     }
 }
 
 /// The counters of a runtime.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RuntimeMetrics {
     /// Which poller the Ps have.
     pub poller: Poller,
-    /// One entry per P.
+    /// One entry per P. (Go: `/sched/gomaxprocs`, tokio: `num_workers`)
     pub ps: Vec<PMetrics>,
+    /// One entry per NUMA node in use.
+    pub nodes: Vec<NodeMetrics>,
     /// Goroutines spawned from outside the runtime.
     pub spawned_outside: u64,
-    /// Goroutines that have not ended.
+    /// Goroutines that have not ended. (Go: `/sched/goroutines`, tokio: `num_alive_tasks`)
     pub live_goroutines: u64,
-    /// Threads that run goroutines.
+    /// Threads that run goroutines. (Go: `/sched/threads/total`)
     pub threads: usize,
+    /// Of those, the ones that sleep: spare ones, and those of idle Ps.
+    pub threads_idle: usize,
     /// Goroutine stacks that exist, in use or kept for reuse.
     pub stacks: usize,
     /// Times a P was taken from a goroutine that blocked or computed for too long.
@@ -170,19 +416,26 @@ pub struct RuntimeMetrics {
 
 impl RuntimeMetrics {
     pub(crate) fn of(sched: &Sched) -> RuntimeMetrics {
-        use std::sync::atomic::Ordering::Relaxed;
+        let ps: Vec<_> = sched.ps.iter().map(PMetrics::of).collect();
+        let nodes: Vec<_> = sched
+            .nodes
+            .iter()
+            .map(|node| NodeMetrics::of(node, &ps))
+            .collect();
         RuntimeMetrics {
             poller: match sched.ps.iter().any(|p| p.poller.is_epoll()) {
                 true => Poller::Epoll,
                 false => Poller::IoUring,
             },
-            ps: sched.ps.iter().map(PMetrics::of).collect(),
             spawned_outside: sched.n_foreign.load(Relaxed),
             live_goroutines: sched.n_live(),
             threads: sched.n_ms.load(Relaxed),
-            stacks: sched.nodes.iter().map(|n| n.stacks.n_made()).sum(),
+            threads_idle: sched.n_spare_ms() + nodes.iter().map(|n| n.idle_ps).sum::<usize>(),
+            stacks: nodes.iter().map(|n| n.stacks).sum(),
             retakes: sched.retakes.load(Relaxed),
             handoffs: sched.handoffs.load(Relaxed),
+            ps,
+            nodes,
         }
     }
 
@@ -192,5 +445,36 @@ impl RuntimeMetrics {
         let mut total = PMetrics::default();
         self.ps.iter().for_each(|p| total.add(p));
         total
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn histogram(counts: &[u64]) -> Histogram {
+        Histogram {
+            shift: 3,
+            counts: counts.to_vec(),
+        }
+    }
+
+    #[test]
+    fn buckets_have_bounds() {
+        let h = histogram(&[1, 2, 3]);
+        let buckets: Vec<_> = h.buckets().collect();
+        assert_eq!(buckets, [(0..8, 1), (8..16, 2), (16..u64::MAX, 3)]);
+        assert_eq!(h.count(), 6);
+    }
+
+    #[test]
+    fn quantiles_are_bounds_of_buckets() {
+        let h = histogram(&[5, 4, 1]);
+        assert_eq!(h.quantile(0.0), 8);
+        assert_eq!(h.quantile(0.5), 8);
+        assert_eq!(h.quantile(0.9), 16);
+        assert_eq!(h.quantile(1.0), u64::MAX);
+        assert_eq!(histogram(&[0, 0]).quantile(0.5), 0);
+        assert_eq!(Histogram::default().quantile(0.5), 0);
     }
 }

@@ -6,10 +6,14 @@ use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use windlass_topology::{Plan, Request, Source, Topology, default_processors, plan};
 
 use crate::config::Config;
+use crate::debug::dump::Dump;
+use crate::debug::trace::{self, Trace};
+use crate::debug::{deadlock, env, schedtrace, sigquit, stall};
 use crate::g::header;
 use crate::g::stack::StackPool;
 use crate::metrics::RuntimeMetrics;
@@ -23,9 +27,11 @@ use crate::sched::p::{P, StealLevel};
 use crate::sched::park::Cancelled;
 use crate::sched::run;
 use crate::sched::spawn::{self, Options};
+use crate::sched::stall::OnStall;
 use crate::sched::state::{Node, Phase, Sched};
 use crate::sched::sysmon;
 use crate::sched::wake;
+use crate::sched::watch::{Check, Print, Watch};
 use crate::sys::signal::{self, AltStack};
 use crate::sys::{affinity, clock, mmap, sched as threads};
 use crate::task::JoinHandle;
@@ -104,11 +110,80 @@ impl Builder {
         self
     }
 
+    /// Prints a line about the scheduler on stderr at this interval, as
+    /// `WINDLASS_DEBUG=schedtrace=..` does (which has precedence); zero for never. The
+    /// runtime's monitor thread then wakes up for it also while the runtime is idle.
+    pub fn schedtrace(mut self, every: Duration) -> Builder {
+        self.config.schedtrace = Some(every);
+        self
+    }
+
+    /// Whether SIGQUIT (`Ctrl-\\` in a terminal) prints a dump of this runtime on stderr, as
+    /// with Go (default: no).
+    ///
+    /// Then, as with Go, the process exits with status 2, unless SIGQUIT was ignored, or
+    /// had a handler, when the first such runtime was built: that handler is called after
+    /// the dump, and the process goes on.
+    pub fn dump_on_sigquit(mut self, yes: bool) -> Builder {
+        self.config.dump_on_sigquit = yes;
+        self
+    }
+
+    /// Keeps what has happened lately on every P, in up to `bytes` of memory for each, to be
+    /// written when it is wanted: [`Runtime::write_flight_record`]. An event takes 24 bytes,
+    /// and a goroutine that waits and is woken makes three. At most 1 GiB.
+    ///
+    /// `bytes` is also the size of the logs that [`Runtime::trace`] uses (4 MiB if not set).
+    pub fn flight_recorder(mut self, bytes: usize) -> Builder {
+        self.config.trace_bytes = bytes;
+        self.config.flight_recorder = true;
+        self
+    }
+
+    /// Whether a deadlock ends the process (default: no): all goroutines are parked, and
+    /// no timer, operation or thread is left that could wake one. Then a message that begins
+    /// with "deadlock", and a dump, are printed on stderr, and the exit status is 2.
+    ///
+    /// There is no false alarm: a process with any thread that is not this runtime's own
+    /// (the one that calls [`Runtime::run`] is) is never said to be in a deadlock, as that
+    /// thread may be about to wake a goroutine.
+    ///
+    /// An idle runtime wakes up ten times a second for this.
+    pub fn deadlock_detection(mut self, yes: bool) -> Builder {
+        self.config.deadlock_detection = yes;
+        self
+    }
+
+    /// Reports, on stderr, a goroutine that has computed, or blocked its thread, for longer
+    /// than `after` without coming to the scheduler: its name, where it was spawned, and,
+    /// with the feature `backtrace`, where it is just then. Zero for never (the default).
+    ///
+    /// A goroutine whose P was taken meanwhile (after 10 ms, if others wait for it) is
+    /// reported, too. [`blocking`](crate::blocking) sections are not. There is one report of
+    /// a stall, and at most ten in a second; the next one says how many were left out.
+    ///
+    /// For the stack the thread is sent SIGURG, as Go does to preempt: a system call that it
+    /// blocks in, and that the kernel does not restart by itself (`nanosleep`,
+    /// `epoll_wait`), gives `EINTR`, which `std` handles. A handler that the program has
+    /// installed before the runtime was built gets all others of these signals.
+    pub fn stall_reports(mut self, after: Duration) -> Builder {
+        self.config.stall_reports = Some(after);
+        self
+    }
+
     /// Uses a given machine instead of looking at this one. Threads are pinned only
     /// if it is this machine.
     pub fn topology(mut self, topology: Topology) -> Builder {
         self.config.topology = Some(topology);
         self
+    }
+
+    /// What the environment says goes before what the program says.
+    fn read_environment(&mut self) {
+        let settings = env::settings();
+        let config = &mut self.config;
+        config.schedtrace = settings.schedtrace.or(config.schedtrace);
+        config.scheddetail = settings.scheddetail.unwrap_or(config.scheddetail);
     }
 
     /// Builds the runtime: finds out what the machine and the kernel offer, plans
@@ -141,12 +216,13 @@ impl Builder {
     /// # Panics
     ///
     /// Inside a goroutine.
-    pub unsafe fn build(self) -> io::Result<Runtime> {
+    pub unsafe fn build(mut self) -> io::Result<Runtime> {
         assert!(
             current::m().is_none(),
             "windlass: Builder::build was called inside a goroutine of a windlass runtime"
         );
         self.config.check()?;
+        self.read_environment();
         let topology = match self.config.topology.clone() {
             Some(topology) => topology,
             None => Topology::detect().map_err(io::Error::other)?,
@@ -162,8 +238,22 @@ impl Builder {
         };
         let plan = plan(&topology, &request)
             .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+        let watch = watch(&self.config);
+        let wants_sigquit = self.config.dump_on_sigquit;
         let sched = make_sched(self.config, &topology, &plan)?;
+        let first = sched.watch.set(watch);
+        debug_assert!(first.is_ok(), "a scheduler is watched from its beginning");
+        #[cfg(feature = "backtrace")]
+        if sched.config.stall_reports.is_some() {
+            crate::sys::sample::install(crate::sched::stall::goroutine_here);
+        }
+        if sched.config.flight_recorder {
+            sched.start_tracing();
+        }
         signal::install_fault_handler(fault::report);
+        if wants_sigquit {
+            sigquit::register(&sched)?;
+        }
         Ok(Runtime {
             sched,
             topology,
@@ -171,6 +261,23 @@ impl Builder {
             running: Mutex::new(()),
         })
     }
+}
+
+/// What sysmon does for those who look on.
+fn watch(config: &Config) -> Watch {
+    let print: Print = if config.scheddetail {
+        schedtrace::print_detail
+    } else {
+        schedtrace::print
+    };
+    let every = config.schedtrace.filter(|every| !every.is_zero());
+    let check: Option<Check> = config.deadlock_detection.then_some(deadlock::check);
+    let stalls = config.stall_reports.filter(|after| !after.is_zero());
+    let stalls = stalls.map(|after| {
+        let reporter: Box<dyn OnStall> = Box::<stall::Reporter>::default();
+        (after, reporter)
+    });
+    Watch::new(every.map(|every| (every, print)), check, stalls)
 }
 
 /// Makes nodes, Ps and pollers from the plan.
@@ -254,6 +361,7 @@ impl Runtime {
     ///
     /// With `f`'s panic; inside a goroutine; if another thread is in `run` of this
     /// runtime; if the kernel gives no thread for the runtime's monitor.
+    #[track_caller]
     pub fn run<F, T>(&self, f: F) -> T
     where
         F: FnOnce() -> T + Send,
@@ -269,7 +377,7 @@ impl Runtime {
         }) else {
             panic!("windlass: Runtime::run was called while this runtime runs already");
         };
-        let outcome = run_to_end(&self.sched, f);
+        let outcome = run_to_end(&self.sched, f, Location::caller());
         drop(_running);
         outcome.unwrap_or_else(|payload| resume_unwind(payload))
     }
@@ -286,6 +394,76 @@ impl Runtime {
     #[must_use]
     pub fn metrics(&self) -> RuntimeMetrics {
         RuntimeMetrics::of(&self.sched)
+    }
+
+    /// All goroutines, with what they wait for, for how long, and their stacks.
+    ///
+    /// Nothing is stopped: a parked goroutine is held still for the microseconds in which
+    /// its stack is copied, one after the other. A goroutine that runs, or is in a queue,
+    /// comes without its stack. Stacks need the feature `backtrace`, and names need debug
+    /// information (`debug = "line-tables-only"` is enough).
+    ///
+    /// # Blocking
+    ///
+    /// Does not park. Reading the names, the first time from the program's file, may take
+    /// a second: in a goroutine, take a dump inside [`blocking`](crate::blocking).
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        Dump::take(&self.sched)
+    }
+
+    /// Takes an execution trace for `duration` and writes it in the format of Chrome's
+    /// trace events, which ui.perfetto.dev opens: [`debug::Trace`](crate::debug::Trace)
+    /// tells more.
+    ///
+    /// # Blocking
+    ///
+    /// Parks the goroutine, or blocks the thread, for `duration`; then writes, which
+    /// blocks as `writer` does.
+    ///
+    /// # Errors
+    ///
+    /// The writer's.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// let mut json = Vec::new();
+    /// let handle = rt.handle();
+    /// rt.run(|| handle.trace(std::time::Duration::from_millis(5), &mut json))?;
+    /// assert!(json.starts_with(b"{"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn trace(&self, duration: Duration, writer: impl io::Write) -> io::Result<()> {
+        trace::take(&self.sched, duration, writer)
+    }
+
+    /// Begins an execution trace, which ends when what this gives is dropped.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    pub fn start_trace(&self) -> Trace {
+        Trace::start(&self.sched)
+    }
+
+    /// Writes what the flight recorder has ([`Builder::flight_recorder`]), as
+    /// [`trace`](Self::trace) does. It goes on recording.
+    ///
+    /// # Blocking
+    ///
+    /// As `writer` does.
+    ///
+    /// # Errors
+    ///
+    /// The writer's; `Unsupported` if there is no flight recorder.
+    pub fn write_flight_record(&self, writer: impl io::Write) -> io::Result<()> {
+        if !self.sched.config.flight_recorder {
+            return Err(trace::no_recorder());
+        }
+        trace::write(&self.sched, 0, writer)
     }
 
     /// The machine that the runtime was planned for.
@@ -341,7 +519,11 @@ impl fmt::Debug for Runtime {
 }
 
 /// Runs the main goroutine on M0 and everything until the last thread is joined.
-fn run_to_end<F, T>(sched: &Arc<Sched>, f: F) -> std::thread::Result<T>
+fn run_to_end<F, T>(
+    sched: &Arc<Sched>,
+    f: F,
+    site: &'static Location<'static>,
+) -> std::thread::Result<T>
 where
     F: FnOnce() -> T + Send,
     T: Send,
@@ -393,7 +575,7 @@ where
     // SAFETY: the box lies in `Sched::ms` until it is cleared below, after this thread's last use.
     let m0 = unsafe { &*m0_ptr };
     run::take_p(m0, &sched.ps[0]);
-    spawn_main(sched, m0, main);
+    spawn_main(sched, m0, main, site);
     run::m_loop(m0);
     // M0 leaves its loop when sysmon has found that nothing lives.
     join(sysmon);
@@ -428,8 +610,7 @@ fn end_ms(sched: &Sched) {
 }
 
 /// Queues the main goroutine on M0's P.
-#[track_caller]
-fn spawn_main<F: FnOnce() + Send>(sched: &Sched, m0: &M, f: F) {
+fn spawn_main<F: FnOnce() + Send>(sched: &Sched, m0: &M, f: F, site: &'static Location<'static>) {
     let p = m0.p();
     let node = sched.node_of(p);
     let g = p.take_slot(header::class_of::<F, ()>(), node.os_id, sched.is_numa());
@@ -440,7 +621,7 @@ fn spawn_main<F: FnOnce() + Send>(sched: &Sched, m0: &M, f: F) {
             id: p.next_id(),
             parent: 0,
             name: Some("main".into()),
-            site: Location::caller(),
+            site,
             stack_bytes: MAIN_STACK_BYTES.max(sched.config.stack_bytes),
             home: p.node_idx,
             sched: std::ptr::from_ref(sched).cast_mut().cast(),
@@ -506,6 +687,54 @@ impl Handle {
     #[must_use]
     pub fn metrics(&self) -> RuntimeMetrics {
         RuntimeMetrics::of(&self.sched)
+    }
+
+    /// Takes an execution trace: see [`Runtime::trace`].
+    ///
+    /// # Blocking
+    ///
+    /// As there.
+    ///
+    /// # Errors
+    ///
+    /// The writer's.
+    pub fn trace(&self, duration: Duration, writer: impl io::Write) -> io::Result<()> {
+        trace::take(&self.sched, duration, writer)
+    }
+
+    /// Begins an execution trace: see [`Runtime::start_trace`].
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    pub fn start_trace(&self) -> Trace {
+        Trace::start(&self.sched)
+    }
+
+    /// Writes what the flight recorder has: see [`Runtime::write_flight_record`].
+    ///
+    /// # Blocking
+    ///
+    /// As `writer` does.
+    ///
+    /// # Errors
+    ///
+    /// The writer's; `Unsupported` if there is no flight recorder.
+    pub fn write_flight_record(&self, writer: impl io::Write) -> io::Result<()> {
+        if !self.sched.config.flight_recorder {
+            return Err(trace::no_recorder());
+        }
+        trace::write(&self.sched, 0, writer)
+    }
+
+    /// All goroutines: see [`Runtime::dump`].
+    ///
+    /// # Blocking
+    ///
+    /// As there.
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        Dump::take(&self.sched)
     }
 }
 

@@ -108,8 +108,17 @@ impl Timers {
         expired
     }
 
-    #[cfg(test)]
-    fn len(&self) -> usize {
+    /// Forgets the timers that nobody waits for any more.
+    pub(crate) fn drop_stale(&self) {
+        let mut heap = self.heap.lock();
+        heap.retain(|e| !e.is_stale());
+        rebuild(&mut heap);
+        self.n_stale.store(0, Ordering::Relaxed);
+        self.publish(&heap);
+    }
+
+    /// Entries, stale ones included.
+    pub(crate) fn len(&self) -> usize {
         self.heap.lock().len()
     }
 
@@ -169,7 +178,7 @@ mod tests {
         g.status.set_new();
         g.status.set_runnable();
         g.status.set_running();
-        (g, g.status.set_waiting(reason))
+        (g, g.status.set_waiting(reason, 0))
     }
 
     #[test]
@@ -230,7 +239,7 @@ mod tests {
                 assert!(often.status.wake(wait));
                 timers.note_stale();
                 often.status.set_running();
-                wait = often.status.set_waiting(Reason::Park);
+                wait = often.status.set_waiting(Reason::Park, 0);
             }
             let len = timers.len();
             assert!(len <= n_live * 4 / 3 + 100, "{len} for {n_live}");

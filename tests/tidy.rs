@@ -18,7 +18,7 @@ const ROWS: [&[&str]; 8] = [
     &["sched"],
     &["task", "sync", "channel", "time", "io"],
     &["net", "fs", "process", "signal", "context", "future"],
-    &["runtime", "metrics", "lib"],
+    &["metrics", "debug", "runtime", "lib"],
 ];
 
 const ROW_EXCEPTIONS: &[(&str, &str, &str)] = &[
@@ -28,11 +28,6 @@ const ROW_EXCEPTIONS: &[(&str, &str, &str)] = &[
         "checks stack sizes against the limits of g::stack",
     ),
     ("io", "net", "copy knows the streams that it can splice"),
-    (
-        "runtime",
-        "metrics",
-        "Runtime::metrics gives what metrics reads out of the scheduler",
-    ),
 ];
 
 /// The files of a folder in the order in which they may import each other: each from
@@ -48,6 +43,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "m",
             "state",
             "current",
+            "trace",
+            "count",
             "handoff",
             "wake",
             "park",
@@ -59,6 +56,9 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "find",
             "run",
             "offload",
+            "hold",
+            "stall",
+            "watch",
             "sysmon",
             "fault",
         ],
@@ -66,7 +66,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "g",
         &[
-            "stack", "coro", "status", "own", "header", "list", "slab", "cut",
+            "stack", "coro", "status", "own", "header", "snapshot", "list", "slab", "cut",
         ],
     ),
     (
@@ -151,13 +151,37 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ),
     ("process", &["stdio", "child", "command"]),
     (
-        "sys",
+        "debug",
         &[
-            "errno", "clock", "affinity", "epoll", "file", "futex", "mmap", "process", "sched",
-            "signal", "socket", "uring",
+            "env",
+            "stack",
+            "goroutines",
+            "schedtrace",
+            "dump",
+            "sigquit",
+            "deadlock",
+            "stall",
+            "trace",
         ],
     ),
-    ("util", &["bitset", "counter", "padded", "random"]),
+    (
+        "sys",
+        &[
+            "errno", "clock", "affinity", "epoll", "file", "futex", "mmap", "modules", "process",
+            "sched", "signal", "sample", "socket", "uring",
+        ],
+    ),
+    (
+        "util",
+        &[
+            "bitset",
+            "counter",
+            "histogram",
+            "event_log",
+            "padded",
+            "random",
+        ],
+    ),
 ];
 
 const FOLDER_EXCEPTIONS: &[(&str, &str, &str)] = &[
@@ -185,6 +209,17 @@ const FOLDER_EXCEPTIONS: &[(&str, &str, &str)] = &[
         "sched/state",
         "sched/offload",
         "the scheduler owns the pool of spare threads",
+    ),
+    ("sched/p", "sched/trace", "a P owns the log of its events"),
+    (
+        "sched/state",
+        "sched/trace",
+        "the scheduler owns the log of what happens on no P",
+    ),
+    (
+        "sched/state",
+        "sched/watch",
+        "the scheduler owns what its monitor was asked for",
     ),
     (
         "sched/handoff",
@@ -227,6 +262,8 @@ const DOORS: &[(&str, &[&str])] = &[
     ),
     ("hwloc2", &["topology/src/hwloc.rs"]),
     ("core_affinity", &["src/sys/affinity.rs"]),
+    ("framehop", &["src/debug/stack.rs"]),
+    ("backtrace", &["src/debug/stack.rs"]),
     ("crossbeam_deque", &["src/sched/offload.rs"]),
     ("signal_hook", &["src/signal.rs"]),
     (
@@ -294,12 +331,14 @@ const UNSAFE: &[&str] = &[
     "src/fs/open_options.rs",
     "src/fs/transfer.rs",
     "src/future.rs",
+    "src/debug/stack.rs",
     "src/g/coro.rs",
     "src/g/cut.rs",
     "src/g/header.rs",
     "src/g/list.rs",
     "src/g/own.rs",
     "src/g/slab.rs",
+    "src/g/snapshot.rs",
     "src/g/stack.rs",
     "src/io/bytes.rs",
     "src/io/connect.rs",
@@ -328,6 +367,7 @@ const UNSAFE: &[&str] = &[
     "src/sched/completion.rs",
     "src/sched/current.rs",
     "src/sched/handoff.rs",
+    "src/sched/hold.rs",
     "src/sched/m.rs",
     "src/sched/offload.rs",
     "src/sched/p.rs",
@@ -352,11 +392,14 @@ const UNSAFE: &[&str] = &[
     "src/sys/futex.rs",
     "src/sys/mmap.rs",
     "src/sys/process.rs",
+    "src/sys/modules.rs",
+    "src/sys/sample.rs",
     "src/sys/sched.rs",
     "src/sys/signal.rs",
     "src/sys/socket.rs",
     "src/sys/uring.rs",
     "src/task.rs",
+    "src/util/event_log.rs",
     "src/task/local.rs",
     "topology/src/affinity.rs",
     "topology/src/doctor/kernel.rs",

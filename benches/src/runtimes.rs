@@ -61,10 +61,24 @@ pub fn workers() -> usize {
 ///
 /// If the runtime does not start.
 pub fn windlass(workers: usize) -> windlass::Runtime {
+    build(windlass::Builder::new().processors(workers))
+}
+
+/// As [`windlass`](fn@windlass), with the flight recorder on: so many bytes for each P.
+///
+/// # Panics
+///
+/// If the runtime does not start.
+pub fn windlass_recording(workers: usize, bytes: usize) -> windlass::Runtime {
+    let builder = windlass::Builder::new().processors(workers);
+    build(builder.flight_recorder(bytes))
+}
+
+fn build(builder: windlass::Builder) -> windlass::Runtime {
     // SAFETY:
     // - no goroutine in this crate keeps a borrow of a thread-local across a call that can park;
     // - none shares a `!Send` value through a thread-local.
-    unsafe { windlass::Builder::new().processors(workers).build() }.expect("windlass should start")
+    unsafe { builder.build() }.expect("windlass should start")
 }
 
 /// tokio's multi-threaded runtime with this many workers.

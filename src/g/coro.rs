@@ -2,7 +2,9 @@
 //! switch out of it with a word that says why.
 #![allow(unsafe_code)]
 
+use std::mem::MaybeUninit;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -83,10 +85,66 @@ impl Coro {
         }
     }
 
+    /// Where the registers of a coroutine that has switched out are saved, on its stack,
+    /// which spans `span`.
+    ///
+    /// corosensei keeps the address to itself, so it is looked for: of the words that a
+    /// coroutine consists of, two are addresses inside its stack, where it began and where
+    /// it is, and stacks grow down. The caller checks what it finds there by walking it.
+    pub(crate) fn saved_sp(&self, span: Range<usize>) -> Option<usize> {
+        const WORDS: usize = size_of::<Coro>() / size_of::<usize>();
+        let words = std::ptr::from_ref(self).cast::<MaybeUninit<usize>>();
+        let inside = |word: &usize| span.contains(word) && word.is_multiple_of(8);
+        (0..WORDS)
+            // SAFETY:
+            // - the words are those of `self`; read as integers they may be anything.
+            // - all of them are initialised: the fields are words, so there is no padding.
+            .map(|i| unsafe { words.add(i).read().assume_init() })
+            .filter(inside)
+            .min()
+    }
+
     /// Takes the stack back from a coroutine that ended.
     #[inline]
     pub(crate) fn into_stack(self) -> Stack {
         debug_assert!(self.0.done());
         self.0.into_stack()
+    }
+}
+
+/// The registers that a walk of a stack begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "backtrace"),
+    allow(dead_code, reason = "only a walk of the stack needs them")
+)]
+pub(crate) struct Registers {
+    /// Where it will go on.
+    pub(crate) ip: usize,
+    /// The stack pointer and the frame pointer that it will go on with.
+    pub(crate) sp: usize,
+    pub(crate) fp: usize,
+    /// Where the innermost function returns to, if that is in a register (aarch64) and the
+    /// function was interrupted; else 0.
+    pub(crate) link: usize,
+}
+
+impl Registers {
+    /// Those that corosensei saved at `sp`, from the words there: its drawings of the
+    /// stack are at the top of its `arch` files.
+    pub(crate) fn saved_at(sp: usize, words: &[usize]) -> Option<Registers> {
+        #[cfg(target_arch = "x86_64")]
+        let (ip, fp, n_saved) = (0, 2, 3);
+        #[cfg(target_arch = "aarch64")]
+        let (ip, fp, n_saved) = (2, 1, 4);
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        return None;
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        Some(Registers {
+            ip: *words.get(ip)?,
+            fp: *words.get(fp)?,
+            link: 0,
+            sp: sp + n_saved * size_of::<usize>(),
+        })
     }
 }

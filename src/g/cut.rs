@@ -336,7 +336,7 @@ mod tests {
         status.set_runnable();
         status.set_running();
         let why = crate::g::status::Why::may_cut(crate::g::status::Reason::Sleep, true);
-        let wait = status.set_waiting(why);
+        let wait = status.set_waiting(why, 0);
         let word = Word::new();
         word.mask();
         word.set();

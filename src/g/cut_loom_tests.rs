@@ -52,7 +52,7 @@ fn loom_a_cut_meets_the_wait_that_begins() {
             let m = Arc::clone(&m);
             thread::spawn(move || m.cancel())
         };
-        let wait = m.status.set_waiting(sleeping());
+        let wait = m.status.set_waiting(sleeping(), 0);
         if m.word.is_set() && m.status.wake(wait) {
             m.n_queued.fetch_add(1, Ordering::SeqCst);
         }
@@ -65,7 +65,7 @@ fn loom_a_cut_meets_the_wait_that_begins() {
 fn loom_a_cut_and_a_waker() {
     loom::model(|| {
         let m = model();
-        let wait = m.status.set_waiting(sleeping());
+        let wait = m.status.set_waiting(sleeping(), 0);
         let waker = {
             let m = Arc::clone(&m);
             thread::spawn(move || {
@@ -91,11 +91,11 @@ fn loom_a_shield_holds() {
         };
         m.word.mask();
         after_seq_cst();
-        let inside = m.status.set_waiting(sleeping());
+        let inside = m.status.set_waiting(sleeping(), 0);
         assert!(m.status.wake(inside), "woken inside the shield");
         m.status.set_running();
         m.word.unmask();
-        let after = m.status.set_waiting(sleeping());
+        let after = m.status.set_waiting(sleeping(), 0);
         if m.word.is_set() && m.status.wake(after) {
             m.n_queued.fetch_add(1, Ordering::SeqCst);
         }

@@ -21,11 +21,12 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::coro::{Coro, Out};
 use super::own::Own;
 use super::slab;
+use super::stack;
 use super::status::{Status, Token};
 
 /// Bytes of a [`Header`]; the payload begins here. 160, but for builds with a sanitizer
@@ -75,11 +76,14 @@ pub(crate) struct Header {
     home: Cell<u16>,
     slot_class: Cell<u8>,
     slab_node: Cell<u8>,
+    /// When it was queued, if its status says so: see `sched::count`.
+    /// Ordering: relaxed; the stamp in the status releases it.
+    queued_at: AtomicU32,
     /// It unwinds, or has unwound, because its runtime ends.
     unwinds_cancelled: Cell<bool>,
     /// The operation it waits for has completed: see `netpoll::op`.
     /// Ordering: sequentially consistent against the status.
-    pub(crate) op_done: AtomicU32,
+    pub(crate) op_done: AtomicU8,
 }
 
 /// A goroutine, by address. Copy and uncounted: valid as memory for ever, as a
@@ -200,6 +204,10 @@ impl GRef {
         self.header().id.get()
     }
 
+    pub(crate) fn parent(self) -> u64 {
+        self.header().parent.get()
+    }
+
     pub(crate) fn name(&self) -> Option<&str> {
         // SAFETY: the name is set before the G is queued and stays until its last reference goes.
         unsafe { (*self.header().name.get()).as_deref() }
@@ -229,6 +237,22 @@ impl GRef {
         self.header().home.set(node_idx as u16);
     }
 
+    pub(crate) fn queued_at(self) -> u32 {
+        self.header().queued_at.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_queued_at(self, stamp: u32) {
+        self.header().queued_at.store(stamp, Ordering::Relaxed);
+    }
+
+    /// The addresses of its stack in use, guard excluded; `None` before it has one.
+    ///
+    /// For whoever keeps the goroutine from running, or is it.
+    pub(crate) fn stack_span(self) -> Option<std::ops::Range<usize>> {
+        let out = self.out().addr();
+        (out != 0).then(|| stack::span_of(out, self.stack_bytes()))
+    }
+
     /// By the goroutine itself: it begins to unwind because its runtime ends.
     pub(crate) fn set_unwinds_cancelled(self) {
         self.header().unwinds_cancelled.set(true);
@@ -247,6 +271,15 @@ impl GRef {
     /// Adds a reference.
     pub(crate) fn retain(self) {
         self.refs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Adds a reference unless there is none: whoever looks at a slot that may be free.
+    pub(crate) fn try_retain(self) -> bool {
+        self.refs
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |n| {
+                (n > 0).then(|| n + 1)
+            })
+            .is_ok()
     }
 
     /// Drops a reference; `true` means it was the last, and the caller disposes

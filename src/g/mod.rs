@@ -24,5 +24,6 @@ pub(crate) mod coro;
 pub(crate) mod slab;
 pub(crate) mod own;
 pub(crate) mod header;
+pub(crate) mod snapshot;
 pub(crate) mod list;
 pub(crate) mod cut;

@@ -27,6 +27,7 @@
 
 use std::io;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::lock::{Lock, Rank};
@@ -42,6 +43,7 @@ pub(crate) const MIN_STACK_BYTES: usize = 16 * 1024;
 /// The largest stack a goroutine may ask for.
 pub(crate) const MAX_STACK_BYTES: usize = 1 << 32;
 
+pub(crate) const PAGE_BYTES: usize = 4096;
 const COLOURS: usize = 16;
 const COLOUR_BYTES: usize = 64;
 const SLOTS_PER_ARENA: usize = 256;
@@ -90,6 +92,17 @@ pub(crate) fn class_for(bytes: usize) -> Option<usize> {
     CLASSES.iter().position(|&c| c >= bytes)
 }
 
+/// The usable addresses of the stack of a goroutine that asked for `stack_bytes`, from
+/// the address of its way out: that lies in the top page, whatever the colour.
+pub(crate) fn span_of(way_out: usize, stack_bytes: usize) -> Range<usize> {
+    let bytes = match class_for(stack_bytes) {
+        Some(class) => CLASSES[class],
+        None => stack_bytes.next_multiple_of(PAGE_BYTES),
+    };
+    let top = (way_out | (PAGE_BYTES - 1)) + 1;
+    top - bytes + PAGE_BYTES..way_out
+}
+
 #[derive(Debug, Default)]
 struct ClassPool {
     free: Vec<Stack>,
@@ -115,6 +128,8 @@ pub(crate) struct StackPool {
     inner: Lock<Inner>,
     /// Slots in use or cached. Ordering: relaxed, a statistic.
     n_made: AtomicUsize,
+    /// The most that there ever were at once. Ordering: relaxed, a statistic.
+    n_peak: AtomicUsize,
     /// Stacks that may be made before mappings run out.
     limit: usize,
 }
@@ -144,6 +159,7 @@ impl StackPool {
                 },
             ),
             n_made: AtomicUsize::new(0),
+            n_peak: AtomicUsize::new(0),
             limit,
         }
     }
@@ -151,6 +167,21 @@ impl StackPool {
     /// How many stacks exist, in use or free.
     pub(crate) fn n_made(&self) -> usize {
         self.n_made.load(Ordering::Relaxed)
+    }
+
+    /// The most stacks that there ever were at once.
+    pub(crate) fn n_peak(&self) -> usize {
+        self.n_peak.load(Ordering::Relaxed)
+    }
+
+    /// How many lie in this pool, free.
+    pub(crate) fn n_free(&self) -> usize {
+        self.inner.lock().classes.iter().map(|c| c.free.len()).sum()
+    }
+
+    fn count_made(&self) {
+        let n = self.n_made.fetch_add(1, Ordering::Relaxed) + 1;
+        self.n_peak.fetch_max(n, Ordering::Relaxed);
     }
 
     /// A stack of at least `bytes`.
@@ -219,7 +250,7 @@ impl StackPool {
         unsafe { mmap::guard(std::ptr::with_exposed_provenance_mut(bottom), self.guard) }
             .map_err(|e| out_of_stacks(&e))?;
         pool.next_slot += 1;
-        self.n_made.fetch_add(1, Ordering::Relaxed);
+        self.count_made();
         Ok(Stack {
             bottom: bottom | (self.node_idx.min(MAX_NODE_TAG) << 2) | class,
             top: bottom + slot_bytes - (slot % COLOURS) * COLOUR_BYTES,
@@ -236,7 +267,7 @@ impl StackPool {
             unsafe { mmap::release(base, bytes) };
             return Err(out_of_stacks(&e));
         }
-        self.n_made.fetch_add(1, Ordering::Relaxed);
+        self.count_made();
         let bottom = base.expose_provenance();
         Ok(Stack {
             bottom: bottom | (self.node_idx.min(MAX_NODE_TAG) << 2) | OWN,

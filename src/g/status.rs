@@ -22,6 +22,23 @@
 //! an operation, the frame with the operation must not be popped. A completion
 //! that finds `Cancelling` marks its operation done and leaves; the canceller
 //! puts `Waiting` back, looks at the mark, and then readies the G itself.
+//!
+//! Two flags lie beside the kind. `HELD` keeps a waiting G as it is for the moment in
+//! which a dump copies its stack: wakers and cancellers of the wait spin until it is
+//! gone, so no wake is lost and the holder owes nobody anything. `STAMPED` says that
+//! the queued G carries the time of its queueing, for the histogram of such delays.
+//! [`Status::load`] shows neither. `MAY_CUT` is a part of the reason: a context may end
+//! the wait.
+//!
+//! ```text
+//!  63        42 41          16 15       14     8 7    6       5..3  2..0
+//!  | seconds   | number      | MAY_CUT | reason | HELD STAMPED  -   | kind |
+//! ```
+//!
+//! The seconds say since when it waits, in steps of 2^30 ns of the runtime's clock; they
+//! and the number name the wait together. Both wrap, but not within one another: no
+//! goroutine waits 2^26 times in a second, and a waker that is 52 days late would have
+//! to meet the same number, too.
 
 use crate::loom::{AtomicU32, AtomicU64, Ordering, after_seq_cst};
 
@@ -93,6 +110,14 @@ impl Reason {
         Reason::Future,
     ];
 
+    /// The reason with a number.
+    pub(crate) fn of(number: u8) -> Reason {
+        Reason::ALL
+            .get(usize::from(number))
+            .copied()
+            .unwrap_or(Reason::None)
+    }
+
     /// Whether taking the wake token is all it takes to cut the wait short. An operation
     /// must be cancelled in the kernel first, and the others are never cut short.
     pub(crate) fn ends_by_token(self) -> bool {
@@ -129,6 +154,10 @@ impl From<Reason> for Why {
 }
 
 impl Why {
+    pub(crate) fn reason(self) -> Reason {
+        Reason::of(self.0 & !MAY_CUT)
+    }
+
     /// A wait that a context may end, if there is one.
     #[inline(always)]
     pub(crate) fn may_cut(reason: Reason, has_context: bool) -> Why {
@@ -147,8 +176,19 @@ const KINDS: [Kind; 8] = [
     Kind::Dead,
 ];
 
-/// One reading of a status word: bits 0..8 kind, 8..15 reason, 15 whether a context may
-/// end the wait, 16.. wait number.
+/// A dump looks at the stack: no step but the holder's until it is gone.
+const HELD: u64 = 1 << 7;
+/// The G, which is queued, carries the time of its queueing.
+const STAMPED: u64 = 1 << 6;
+
+/// The number of a wait, and the seconds above it.
+const NUMBER_SHIFT: u32 = 16;
+const NUMBER_MASK: u64 = (1 << 26) - 1;
+const SECONDS_SHIFT: u32 = 42;
+/// A step of the seconds: 2^30 ns.
+const STEP_SHIFT: u32 = 30;
+
+/// One reading of a status word, without its flags: the layout is above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot(u64);
 
@@ -159,10 +199,19 @@ impl Snapshot {
     }
 
     pub(crate) fn reason(self) -> Reason {
-        Reason::ALL
-            .get(((self.0 >> 8) & 0x7f) as usize)
-            .copied()
-            .unwrap_or(Reason::None)
+        Reason::of((self.0 >> 8) as u8 & !MAY_CUT)
+    }
+
+    /// For a waiting G: about how long before `now_ns` the wait began.
+    pub(crate) fn waited_ns(self, now_ns: u64) -> u64 {
+        let steps = (now_ns >> STEP_SHIFT).wrapping_sub(self.0 >> SECONDS_SHIFT);
+        // A wait that began a moment after the reading of the clock is 0 steps old.
+        let steps = steps & ((1 << (64 - SECONDS_SHIFT)) - 1);
+        if steps >= 1 << (63 - SECONDS_SHIFT) {
+            0
+        } else {
+            steps << STEP_SHIFT
+        }
     }
 
     /// Whether the goroutine's ambient context may end the wait.
@@ -209,7 +258,7 @@ impl Status {
 
     #[inline]
     pub(crate) fn load(&self) -> Snapshot {
-        Snapshot(self.0.load(Ordering::SeqCst))
+        Snapshot(self.0.load(Ordering::SeqCst) & !(HELD | STAMPED))
     }
 
     /// The owner's own reading: nobody else changes a word that is not Waiting.
@@ -270,14 +319,15 @@ impl Status {
     }
 
     /// Running → Waiting, by the M that ran it, on the M's own stack. From here
-    /// on wakers may take it; the id given back names this wait.
+    /// on wakers may take it; the id given back names this wait. `now_ns` may be coarse.
     #[inline]
-    pub(crate) fn set_waiting(&self, why: impl Into<Why>) -> WaitId {
+    pub(crate) fn set_waiting(&self, why: impl Into<Why>, now_ns: u64) -> WaitId {
         let Why(why) = why.into();
         let before = self.own();
         debug_assert_eq!(before.kind(), Kind::Running);
-        let seq = (before.0 >> 16) + 1;
-        let word = (seq << 16) | (u64::from(why) << 8) | Kind::Waiting as u64;
+        let number = (before.0 + (1 << NUMBER_SHIFT)) & (NUMBER_MASK << NUMBER_SHIFT);
+        let seconds = (now_ns >> STEP_SHIFT) << SECONDS_SHIFT;
+        let word = seconds | number | (u64::from(why) << 8) | Kind::Waiting as u64;
         self.0.swap(word, Ordering::SeqCst);
         after_seq_cst();
         WaitId(word)
@@ -289,9 +339,75 @@ impl Status {
     #[must_use]
     pub(crate) fn wake(&self, wait: WaitId) -> bool {
         let runnable = Snapshot(wait.0).with_kind(Kind::Runnable);
+        self.step(wait, runnable.0)
+    }
+
+    /// A step out of one particular wait, once nobody holds it.
+    #[inline]
+    fn step(&self, wait: WaitId, to: u64) -> bool {
+        match self
+            .0
+            .compare_exchange(wait.0, to, Ordering::SeqCst, Ordering::Relaxed)
+        {
+            Ok(_) => true,
+            Err(now) => self.step_if_held(wait, to, now),
+        }
+    }
+
+    /// The wait is over, or held: then the step waits for the holder.
+    #[cold]
+    #[inline(never)]
+    fn step_if_held(&self, wait: WaitId, to: u64, mut now: u64) -> bool {
+        while now == wait.0 | HELD {
+            spin_or_yield();
+            match self
+                .0
+                .compare_exchange(wait.0, to, Ordering::SeqCst, Ordering::Relaxed)
+            {
+                Ok(_) => return true,
+                Err(other) => now = other,
+            }
+        }
+        false
+    }
+
+    /// Whether the G that the caller took from a queue is stamped.
+    #[inline(always)]
+    pub(crate) fn is_stamped(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & STAMPED != 0
+    }
+
+    /// Keeps a waiting G as it is, its stack included, until [`Status::let_go`]: a few
+    /// µs at most, because wakers of the wait spin. `false` if the wait is over, or
+    /// somebody else has it.
+    #[must_use]
+    pub(crate) fn hold(&self, wait: WaitId) -> bool {
         self.0
-            .compare_exchange(wait.0, runnable.0, Ordering::SeqCst, Ordering::Relaxed)
+            .compare_exchange(wait.0, wait.0 | HELD, Ordering::SeqCst, Ordering::Relaxed)
             .is_ok()
+    }
+
+    /// Ends a hold, by the holder.
+    pub(crate) fn let_go(&self, wait: WaitId) {
+        self.0.store(wait.0, Ordering::SeqCst);
+        after_seq_cst();
+    }
+
+    /// Marks a queued G as stamped, if it is (still) queued. By anyone: losing the mark
+    /// against a step of its owner loses a sample.
+    pub(crate) fn stamp(&self) -> bool {
+        let now = self.0.load(Ordering::Relaxed);
+        Snapshot(now).kind() == Kind::Runnable
+            && now & STAMPED == 0
+            && self
+                .0
+                .compare_exchange(now, now | STAMPED, Ordering::Release, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Counts the waits that the slot has had, modulo 2^26.
+    pub(crate) fn number(&self) -> u64 {
+        (self.own().0 >> NUMBER_SHIFT) & NUMBER_MASK
     }
 
     /// The id of the wait that this reading shows, if it shows one.
@@ -304,9 +420,7 @@ impl Status {
     #[must_use]
     pub(crate) fn begin_cancel(&self, wait: WaitId) -> bool {
         let held = Snapshot(wait.0).with_kind(Kind::Cancelling);
-        self.0
-            .compare_exchange(wait.0, held.0, Ordering::SeqCst, Ordering::Relaxed)
-            .is_ok()
+        self.step(wait, held.0)
     }
 
     /// Cancelling → Waiting, by the canceller.
@@ -315,6 +429,22 @@ impl Status {
         self.0.store(wait.0, Ordering::SeqCst);
         after_seq_cst();
     }
+}
+
+/// Waits a moment for a holder, whose thread may have lost its CPU.
+fn spin_or_yield() {
+    #[cfg(loom)]
+    crate::loom::spin_loop();
+    #[cfg(not(loom))]
+    for _ in 0..64 {
+        crate::loom::spin_loop();
+    }
+    #[cfg(not(loom))]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a thread gives way here, not a goroutine"
+    )]
+    std::thread::yield_now();
 }
 
 /// Whose token is meant: there is one for each, so that neither takes the other's.
@@ -401,7 +531,7 @@ mod tests {
         s.set_new();
         s.set_runnable();
         s.set_running();
-        let w = s.set_waiting(Reason::Park);
+        let w = s.set_waiting(Reason::Park, 0);
         (s, w)
     }
 
@@ -418,7 +548,7 @@ mod tests {
         let (s, first) = waiting();
         assert!(s.wake(first));
         s.set_running();
-        let second = s.set_waiting(Reason::Io);
+        let second = s.set_waiting(Reason::Io, 0);
         assert!(!s.wake(first));
         assert!(s.wake(second));
     }
@@ -443,6 +573,52 @@ mod tests {
         s.set_new();
         s.set_runnable();
         s.set_running();
-        assert_ne!(s.set_waiting(Reason::Park), w);
+        assert_ne!(s.set_waiting(Reason::Park, 0), w);
+    }
+    #[test]
+    fn a_wait_knows_its_age() {
+        let s = Status::new();
+        s.set_new();
+        s.set_runnable();
+        s.set_running();
+        let day_ns = 86_400_000_000_000;
+        let began_ns = 40 * day_ns;
+        let _ = s.set_waiting(Reason::Sleep, began_ns);
+        for (after_ns, at_least, at_most) in [
+            (0, 0, 0),
+            (90_000_000_000, 88_000_000_000, 92_000_000_000),
+            (
+                11 * day_ns,
+                11 * day_ns - 2_000_000_000,
+                11 * day_ns + 2_000_000_000,
+            ),
+        ] {
+            let waited = s.load().waited_ns(began_ns + after_ns);
+            assert!((at_least..=at_most).contains(&waited), "{waited}");
+        }
+        assert_eq!(s.load().waited_ns(began_ns - 2_000_000_000), 0);
+    }
+
+    #[test]
+    fn a_hold_shows_to_nobody_and_ends() {
+        let (s, w) = waiting();
+        assert!(s.hold(w));
+        assert!(!s.hold(w));
+        assert_eq!(Status::wait_of(s.load()), Some(w));
+        s.let_go(w);
+        assert!(s.wake(w));
+        assert!(!s.hold(w));
+    }
+
+    #[test]
+    fn only_a_queued_one_is_stamped() {
+        let (s, w) = waiting();
+        assert!(!s.stamp());
+        assert!(s.wake(w));
+        assert!(s.stamp() && !s.stamp());
+        assert_eq!(s.load().kind(), Kind::Runnable);
+        assert!(s.is_stamped());
+        s.set_running();
+        assert!(!s.is_stamped() && !s.stamp());
     }
 }

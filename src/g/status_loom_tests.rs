@@ -33,7 +33,7 @@ fn loom_park_and_unpark() {
                 })
             })
             .collect();
-        let wait = g.0.set_waiting(Reason::Park);
+        let wait = g.0.set_waiting(Reason::Park, 0);
         if g.1.is_there(For::Park) && g.0.wake(wait) {
             g.2.fetch_add(1, Ordering::SeqCst);
         }
@@ -53,7 +53,7 @@ fn loom_park_and_unpark() {
 fn loom_complete_and_cancel() {
     loom::model(|| {
         let g = Arc::new((running(), AtomicU32::new(0), AtomicU32::new(0)));
-        let wait = g.0.set_waiting(Reason::Io);
+        let wait = g.0.set_waiting(Reason::Io, 0);
         let reaper = {
             let g = Arc::clone(&g);
             thread::spawn(move || {
@@ -81,5 +81,29 @@ fn loom_complete_and_cancel() {
             1,
             "the goroutine must be queued exactly once"
         );
+    });
+}
+
+/// A dump that holds a wait loses no wake: the waker, who comes before, during or after
+/// the hold, takes the token exactly once, and not while the stack is looked at.
+#[test]
+fn loom_a_hold_loses_no_wake() {
+    loom::model(|| {
+        let s = Arc::new((running(), AtomicU32::new(0)));
+        let wait = s.0.set_waiting(Reason::Join, 0);
+        let waker = {
+            let s = Arc::clone(&s);
+            thread::spawn(move || {
+                assert!(s.0.wake(wait), "nobody else takes the token");
+                assert_eq!(s.1.swap(2, Ordering::SeqCst), 0, "woken while held");
+            })
+        };
+        if s.0.hold(wait) {
+            s.1.store(1, Ordering::SeqCst);
+            s.1.store(0, Ordering::SeqCst);
+            s.0.let_go(wait);
+        }
+        waker.join().unwrap();
+        assert_eq!(s.0.load().kind(), Kind::Runnable);
     });
 }

@@ -205,9 +205,9 @@ mod tests {
             .map(|&name| unsafe { limit.enter(name) })
             .collect();
         // The first and the third wait for an operation, the second for something else.
-        let first = gs[0].status.set_waiting(Reason::Io);
-        let _ = gs[1].status.set_waiting(Reason::Sleep);
-        let third = gs[2].status.set_waiting(Reason::Io);
+        let first = gs[0].status.set_waiting(Reason::Io, 0);
+        let _ = gs[1].status.set_waiting(Reason::Sleep, 0);
+        let third = gs[2].status.set_waiting(Reason::Io, 0);
         assert_eq!(
             ended_by(&limit, 100),
             [(names[0], first), (names[2], third)]
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(ended_by(&limit, 200), []);
         assert_eq!(ended_by(&limit, NEVER), []);
         // The last one begins to wait.
-        let fourth = gs[3].status.set_waiting(Reason::Io);
+        let fourth = gs[3].status.set_waiting(Reason::Io, 0);
         drop(waiting.drain(..3));
         assert_eq!(ended_by(&limit, 50), [(names[3], fourth)]);
         waiting.clear();

@@ -44,7 +44,7 @@ fn loom_a_moved_deadline_reaches_the_wait() {
         let (limit, sleeper, ended) = &*shared;
         // SAFETY: the sleeper outlives the guard.
         let waiting = unsafe { limit.enter(NonNull::from(sleeper)) };
-        let _wait = sleeper.0.set_waiting(Reason::Io);
+        let _wait = sleeper.0.set_waiting(Reason::Io, 0);
         let armed_for = limit.ns();
         mover.join().unwrap();
         assert!(

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::util::counter::Counter;
+use crate::util::histogram::Sizes;
 
 /// Counts of one poller.
 #[derive(Debug, Default)]
@@ -17,6 +18,9 @@ pub(crate) struct Counts {
     pub(crate) completed: Counter,
     /// Reaps that found at least one completion.
     pub(crate) batches: Counter,
+    /// How many each brought, and how many each enter submitted.
+    pub(crate) batch_sizes: Sizes,
+    pub(crate) submit_sizes: Sizes,
 }
 
 impl Counts {
@@ -53,5 +57,6 @@ impl Counts {
     pub(crate) fn note_batch(&self, n: usize) {
         self.completed.add(n as u64);
         self.batches.add(1);
+        self.batch_sizes.record(n as u64);
     }
 }

@@ -419,6 +419,9 @@ impl Ring {
             self.pending_since_ns.set(NEVER);
         }
         counts.submitted.add(u64::from(n));
+        if n > 0 {
+            counts.submit_sizes.record(u64::from(n));
+        }
     }
 
     /// Queues the read of the eventfd that ends a wait, where messages cannot.

@@ -4,11 +4,8 @@
 //! nothing, takes no lock, and formats numbers by hand.
 
 use super::current;
-use crate::g::header::GRef;
-use crate::g::stack;
+use crate::g::stack::PAGE_BYTES;
 use crate::sys::signal::write_stderr;
-
-const PAGE_BYTES: usize = 4096;
 
 /// Reports the fault at `addr` if it lies in the guard page of the goroutine that
 /// runs on this thread.
@@ -16,16 +13,14 @@ pub(crate) fn report(addr: usize) -> bool {
     let Some(g) = current::m().and_then(|m| m.curg.get()) else {
         return false;
     };
-    let out = g.out().addr();
-    if out == 0 {
+    let Some(span) = g.stack_span() else {
+        return false;
+    };
+    // The guard is the page below.
+    if !(span.start - PAGE_BYTES..span.start).contains(&addr) {
         return false;
     }
-    let bytes = slot_bytes(g);
-    // The way out lies in the top page of the slot, whatever its colour (`g::stack`).
-    let bottom = (out | (PAGE_BYTES - 1)) + 1 - bytes;
-    if !(bottom..bottom + PAGE_BYTES).contains(&addr) {
-        return false;
-    }
+    let bytes = (span.end | (PAGE_BYTES - 1)) + 1 - (span.start - PAGE_BYTES);
     let mut line = Line::default();
     line.text("\nwindlass: goroutine ").number(g.id());
     if let Some(name) = g.name() {
@@ -44,13 +39,6 @@ pub(crate) fn report(addr: usize) -> bool {
     line.text("windlass: give it more with task::Builder::stack_size, or all of them with Builder::stack_size\n");
     line.flush();
     true
-}
-
-fn slot_bytes(g: GRef) -> usize {
-    match stack::class_for(g.stack_bytes()) {
-        Some(class) => stack::CLASSES[class],
-        None => g.stack_bytes().next_multiple_of(PAGE_BYTES),
-    }
 }
 
 /// A line of text, written in pieces of a fixed buffer.

@@ -14,10 +14,12 @@ use super::m::M;
 use super::p::P;
 use super::state::Phase;
 use super::steal;
+use super::trace::Kind;
 use super::wake;
 use crate::config::{FLUSH_AFTER_NS, RUNNEXT_SLICE_NS};
 use crate::g::header::GRef;
 use crate::g::list::GList;
+use crate::g::status::Reason;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::futex;
 
@@ -102,6 +104,7 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
     let interval = local.interval.get();
     let now_ns = clock::now_ns();
     let elapsed_ns = now_ns.saturating_sub(local.now_ns.replace(now_ns)).max(1);
+    p.count_tick(now_ns, elapsed_ns, interval);
     let next = (u64::from(interval) * TICK_NS / elapsed_ns).clamp(1, u64::from(NODE_QUEUE_EVERY));
     local.interval.set(next as u32);
     local.budget.set(next as u32 - 1);
@@ -133,6 +136,7 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
 /// batch meanwhile, and beside goroutines that only compute 32 dispatches pass quickly.
 #[inline]
 fn look_at_ring(m: &M, p: &P) {
+    p.count_look();
     let since = p.local.since_enter.get() + 1;
     p.local.since_enter.set(since);
     if since >= ENTER_EVERY {
@@ -151,7 +155,10 @@ fn look_at_ring(m: &M, p: &P) {
 #[inline(never)]
 fn reap(m: &M, p: &P) {
     let mut ready = GList::new();
-    p.poller.reap(&mut ready);
+    let n = p.poller.reap(&mut ready);
+    if p.is_traced() {
+        p.trace(Kind::Ring, Reason::None, n as u32, 0);
+    }
     wake::ready_all(m, ready);
 }
 
@@ -176,6 +183,7 @@ fn find_dry(m: &M, p: &P) -> Dry {
     if sched.phase() == Phase::Stopping {
         return Dry::Stop;
     }
+    p.trace_if(Kind::Dry);
     let now_ns = clock::now_ns();
     p.local.now_ns.set(now_ns);
     p.local.budget.set(0);
@@ -284,8 +292,9 @@ fn sleep(m: &M, p: &P) {
     node.idle.go_idle(p.at_in_node, m.spinning.replace(false));
     sched.n_idle.fetch_add(1, Ordering::SeqCst);
     if !sched.has_work_for(p) && sched.phase() != Phase::Stopping {
-        p.stats.idles.add(1);
+        p.count_asleep();
         sleep_as(p, how);
+        p.count_awake();
     }
     if node.idle.claim(p.at_in_node) {
         p.word.awake();
@@ -295,6 +304,7 @@ fn sleep(m: &M, p: &P) {
             std::hint::spin_loop();
         }
         p.word.awake();
+        p.count_notified();
         m.spinning.set(true);
     }
     sched.n_idle.fetch_sub(1, Ordering::SeqCst);

@@ -35,6 +35,7 @@ use super::current;
 use super::m::{BLOCKING, HAS_P, IN_QUESTION, LOST, M};
 use super::p::P;
 use super::state::Sched;
+use super::trace::Kind;
 use crate::g::coro::Switch;
 use crate::sys::sched::membarrier;
 
@@ -146,6 +147,7 @@ pub(crate) fn blocking<T>(f: impl FnOnce() -> T) -> T {
         .status
         .set_blocked();
     let tell_sysmon = sched.sysmon.slow.load(Ordering::Relaxed) && p.has_work();
+    p.trace_if(Kind::Block);
     bump(&p.syscalltick);
     m.access.store(BLOCKING, Ordering::Relaxed);
     p.syscall.store(m.id, Ordering::Release);
@@ -168,6 +170,7 @@ fn leave_blocking() {
         .is_ok()
     {
         m.access.store(HAS_P, Ordering::Relaxed);
+        p.trace_if(Kind::Unblock);
         m.curg
             .get()
             .expect("a goroutine's code left")
@@ -236,6 +239,8 @@ impl Sched {
             at.map(|at| ms.spare.swap_remove(at))
         };
         self.handoffs.fetch_add(1, Ordering::Relaxed);
+        p.taken.handoffs.fetch_add(1, Ordering::Relaxed);
+        self.trace_other(Kind::HandOff, Some(p), None);
         // Nobody's until the new M takes it: sysmon must not suspect the old one of holding it.
         p.owner.store(std::ptr::null_mut(), Ordering::Release);
         match spare {

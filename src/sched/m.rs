@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
 use super::p::P;
@@ -40,6 +41,26 @@ impl Note {
     }
 }
 
+/// The goroutine that an M runs: the M writes it, those who look on read it.
+///
+/// Ordering: relaxed; what a reader finds may have gone on, and is type-stable memory.
+#[derive(Debug, Default)]
+pub(crate) struct CurG(AtomicPtr<Header>);
+
+impl CurG {
+    #[inline(always)]
+    pub(crate) fn get(&self) -> Option<GRef> {
+        // SAFETY: only `set` stores here, and slots stay what they are.
+        NonNull::new(self.0.load(Ordering::Relaxed)).map(|p| unsafe { GRef::from_raw(p) })
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&self, g: Option<GRef>) {
+        let p = g.map_or(std::ptr::null_mut(), GRef::as_ptr);
+        self.0.store(p, Ordering::Relaxed);
+    }
+}
+
 /// The M may use its P.
 pub(crate) const HAS_P: u32 = 0;
 /// Sysmon is deciding whether to take the P: wait for its verdict.
@@ -59,7 +80,7 @@ pub(crate) struct M {
     p: Cell<*const P>,
     /// The P handed to it while it slept. Ordering: release by the giver, acquire here.
     pub(crate) next_p: AtomicPtr<P>,
-    pub(crate) curg: Cell<Option<GRef>>,
+    pub(crate) curg: CurG,
     /// Where this thread's `errno` is: a goroutine that changes Ms takes its value along.
     pub(crate) errno: Cell<*mut i32>,
     /// The G whose park it is committing.
@@ -93,7 +114,7 @@ impl M {
             sched,
             p: Cell::new(std::ptr::null()),
             next_p: AtomicPtr::new(std::ptr::null_mut()),
-            curg: Cell::new(None),
+            curg: CurG::default(),
             errno: Cell::new(std::ptr::null_mut()),
             committing: AtomicPtr::new(std::ptr::null_mut()),
             note: Note::default(),

@@ -17,7 +17,7 @@ use super::completion;
 use super::current;
 use super::park::{self, Caller};
 use crate::g::status::Reason;
-use crate::sys::{affinity, clock};
+use crate::sys::{affinity, clock, sched as threads};
 
 /// The most threads a runtime offloads to at once; further jobs queue.
 const MAX_THREADS: usize = 512;
@@ -44,6 +44,8 @@ struct Pool {
     /// Jobs queued that no idle thread was woken for.
     n_jobs: usize,
     threads: Vec<JoinHandle<()>>,
+    /// The kernel's numbers of those that have begun.
+    tids: Vec<i32>,
     closing: bool,
 }
 
@@ -74,6 +76,12 @@ impl Offload {
         }
     }
 
+    /// The kernel's numbers of the threads that wait for jobs or run one.
+    pub(crate) fn thread_ids(&self) -> Vec<i32> {
+        let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.tids.clone()
+    }
+
     /// Says on which CPUs the threads may run.
     pub(crate) fn set_mask(&self, mask: Option<affinity::Mask>) {
         *self.mask.lock().unwrap_or_else(PoisonError::into_inner) = mask;
@@ -84,6 +92,7 @@ impl Offload {
         let threads = {
             let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
             pool.closing = true;
+            pool.tids.clear();
             std::mem::take(&mut pool.threads)
         };
         self.wake.notify_all();
@@ -124,6 +133,7 @@ impl Offload {
         }
         clock::restore_timer_slack(0);
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.tids.push(threads::gettid());
         loop {
             while pool.n_jobs == 0 {
                 if pool.closing {

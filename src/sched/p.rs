@@ -12,12 +12,14 @@ use windlass_topology::LevelKind;
 use super::idle::Word;
 use super::m::M;
 use super::runq::RunQueue;
+use super::trace::PLog;
 use crate::g::header::{self, GRef};
 use crate::g::slab;
 use crate::g::stack::{self, Stack, StackPool};
 use crate::netpoll::poller::Poller;
 use crate::timer::Timers;
-use crate::util::counter::Counter;
+use crate::util::counter::{CoarseTime, Counter};
+use crate::util::histogram::Times;
 use crate::util::padded::Padded;
 use crate::util::random::Random;
 
@@ -47,6 +49,9 @@ pub(crate) struct Stats {
     pub(crate) dispatches: Counter,
     pub(crate) runnext_dispatches: Counter,
     pub(crate) spawned: Counter,
+    /// Goroutines that got a stack here, and stacks in this P's cache.
+    pub(crate) started: Counter,
+    pub(crate) stacks_cached: Counter,
     pub(crate) finished: Counter,
     pub(crate) parks: Counter,
     pub(crate) idles: Counter,
@@ -54,7 +59,24 @@ pub(crate) struct Stats {
     pub(crate) overflows: Counter,
     pub(crate) steals: [Counter; N_LEVELS],
     pub(crate) stolen: [Counter; N_LEVELS],
+    pub(crate) steal_failures: Counter,
     pub(crate) cancels: Counter,
+    pub(crate) wakes_received: Counter,
+    pub(crate) wakes_useless: Counter,
+    /// Time asleep up to the last waking, and since when its M sleeps, 0 while it does not.
+    pub(crate) idle_ns: Counter,
+    pub(crate) asleep_since_ns: Counter,
+    pub(crate) queue_delays: Times,
+    pub(crate) poll_gaps: Times,
+}
+
+/// What others count of a P: sysmon, and whoever hands it on.
+/// Ordering: relaxed, statistics.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    pub(crate) from_sections: AtomicU64,
+    pub(crate) from_hogs: AtomicU64,
+    pub(crate) handoffs: AtomicU64,
 }
 
 /// How many ids, stacks and G slots a P keeps.
@@ -74,10 +96,21 @@ pub(crate) struct Local {
     pub(crate) since_node_queue: Cell<u32>,
     /// Dispatches since the ring was last considered for an enter.
     pub(crate) since_enter: Cell<u32>,
-    /// The time of the last look at the clock.
-    pub(crate) now_ns: Cell<u64>,
+    /// The time of the last look at the clock; sysmon looks for a P whose goroutine
+    /// runs for long.
+    pub(crate) now_ns: CoarseTime,
     /// When the goroutine that began the current chain of hand-overs was dispatched.
     pub(crate) slice_start_ns: Cell<u64>,
+    /// For the counts of `sched::count`: ticks, the gap being measured, whether the M slept
+    /// since the last tick, dispatches when it was last woken.
+    pub(crate) ticks: Cell<u8>,
+    /// Whether events are wanted: see `trace`. Ordering: relaxed; set by others, a little
+    /// late is early enough.
+    pub(crate) traced: AtomicU32,
+    pub(crate) gap: Cell<u8>,
+    pub(crate) gap_from_ns: Cell<u64>,
+    pub(crate) slept: Cell<bool>,
+    pub(crate) woken_at: Cell<u64>,
     next_id: Cell<u64>,
     ids_left: Cell<u64>,
     stacks: UnsafeCell<[Vec<Stack>; stack::CLASSES.len()]>,
@@ -107,6 +140,8 @@ pub(crate) struct P {
     pub(crate) syscall: AtomicU64,
     /// Counts blocking sections. Ordering: relaxed; sysmon compares two readings.
     pub(crate) syscalltick: AtomicU32,
+    pub(crate) taken: Taken,
+    pub(crate) log: PLog,
 
     pub(crate) poller: Padded<Poller>,
     pub(crate) local: Padded<Local>,
@@ -142,14 +177,22 @@ impl P {
             owner: AtomicPtr::new(std::ptr::null_mut()),
             syscall: AtomicU64::new(0),
             syscalltick: AtomicU32::new(0),
+            taken: Taken::default(),
+            log: PLog::new(),
             poller: Padded(poller),
             local: Padded(Local {
                 budget: Cell::new(0),
                 interval: Cell::new(1),
                 since_node_queue: Cell::new(0),
                 since_enter: Cell::new(0),
-                now_ns: Cell::new(0),
+                now_ns: CoarseTime::default(),
                 slice_start_ns: Cell::new(0),
+                ticks: Cell::new(0),
+                traced: AtomicU32::new(0),
+                gap: Cell::new(0),
+                gap_from_ns: Cell::new(0),
+                slept: Cell::new(false),
+                woken_at: Cell::new(u64::MAX),
                 next_id: Cell::new(0),
                 ids_left: Cell::new(0),
                 stacks: UnsafeCell::default(),
@@ -219,10 +262,13 @@ impl P {
         // SAFETY: the caller holds the P, and the borrow ends in this function.
         let stacks = unsafe { &mut (&mut *self.local.stacks.get())[class] };
         if let Some(stack) = stacks.pop() {
+            self.stats.stacks_cached.set(stacks.len() as u64);
             return Ok(stack);
         }
         pool.take_free(class, STACKS_KEPT / 2, stacks);
-        match stacks.pop() {
+        let stack = stacks.pop();
+        self.stats.stacks_cached.set(stacks.len() as u64);
+        match stack {
             Some(stack) => Ok(stack),
             None => pool.take(bytes),
         }
@@ -244,6 +290,7 @@ impl P {
             pools[home].stacks.give(stacks.drain(..STACKS_KEPT / 2));
         }
         stacks.push(stack);
+        self.stats.stacks_cached.set(stacks.len() as u64);
     }
 
     /// Empties the caches, at the end of the runtime.
@@ -258,6 +305,7 @@ impl P {
             .for_each(|s| s.drain(..).for_each(slab::give));
         // The arenas are unmapped as a whole; stacks of a mapping of their own are never cached.
         stacks.iter_mut().for_each(Vec::clear);
+        self.stats.stacks_cached.set(0);
     }
 
     pub(crate) fn owner(&self) -> *mut M {

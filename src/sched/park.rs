@@ -28,6 +28,7 @@ use super::current;
 use super::handoff::Section;
 use super::m::{BLOCKING, M};
 use super::state::Phase;
+use super::trace::Kind;
 use super::wake;
 use crate::g::coro::Switch;
 use crate::g::cut::Chain;
@@ -183,7 +184,7 @@ unsafe fn commit_typed<F: FnOnce(GRef, WaitId, &M) -> bool>(
             (*typed.as_ptr()).head.why,
         )
     };
-    let wait = g.status.set_waiting(why);
+    let wait = g.status.set_waiting(why, m.p().local.now_ns.get());
     if ManuallyDrop::into_inner(f)(g, wait, m) {
         return true;
     }
@@ -199,8 +200,23 @@ unsafe fn commit_typed<F: FnOnce(GRef, WaitId, &M) -> bool>(
 pub(crate) unsafe fn commit(record: NonNull<Record>, g: GRef, m: &M) -> bool {
     // SAFETY: by this function's contract the record lies on the stack of `g`.
     let f = unsafe { record.as_ref().commit };
+    if m.p().is_traced() {
+        // SAFETY: as above.
+        unsafe { trace_park(record, m) };
+    }
     // SAFETY: as above.
     unsafe { f(record, g, m) }
+}
+
+/// # Safety
+///
+/// As [`commit`].
+#[cold]
+#[inline(never)]
+unsafe fn trace_park(record: NonNull<Record>, m: &M) {
+    // SAFETY: by this function's contract the record lies on a stack at rest.
+    let why = unsafe { record.as_ref().why };
+    m.p().trace(Kind::Park, why.reason(), 0, 0);
 }
 
 /// Lets the caller sleep until `deadline_ns`, or until its ambient context is done.
@@ -301,6 +317,7 @@ pub(crate) fn current_chain() -> Chain {
 /// # Errors
 ///
 /// [`Cancelled`], only while unwinding.
+#[inline]
 pub(crate) fn park_token(g: GRef, deadline_ns: u64) -> Result<(), Cancelled> {
     cancel_point()?;
     let chain = chain_of(g);

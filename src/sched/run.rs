@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::sync::atomic::Ordering;
 
+use super::count;
 use super::current;
 use super::find::{find, stop_spinning};
 use super::handoff::{Section, mark_outside};
@@ -12,6 +13,7 @@ use super::p::P;
 use super::park::{self, Cancelled};
 use super::spawn;
 use super::state::{Phase, Sched};
+use super::trace::Kind;
 use super::wake;
 use crate::g::coro::{Coro, Switch};
 use crate::g::header::{self, GRef};
@@ -104,6 +106,7 @@ impl Drop for AbortOnUnwind {
 }
 
 /// Runs goroutines while this M has its P. `false` when the run is over.
+#[inline(never)]
 fn schedule(m: &M) -> bool {
     while m.has_p() {
         let Some(g) = find(m) else {
@@ -118,6 +121,10 @@ fn schedule(m: &M) -> bool {
 
 /// Gets the P that was handed to this M, or sleeps as a spare until one is.
 /// `false` when the run is over.
+///
+/// Out of line: it would take registers from the loop that runs goroutines.
+#[cold]
+#[inline(never)]
 fn acquire(m: &M) -> bool {
     loop {
         let p = m.next_p.swap(std::ptr::null_mut(), Ordering::AcqRel);
@@ -158,6 +165,9 @@ pub(crate) fn take_p(m: &M, p: &P) {
 #[inline(always)]
 fn execute(m: &M, g: GRef) {
     m.p().stats.dispatches.add(1);
+    if g.status.is_stamped() || m.p().is_traced() {
+        count::dispatch(m, g);
+    }
     // SAFETY: `g` was taken from a queue, so it is this M's.
     if unsafe { g.coro() }.is_none() && !bind_stack(m, g) {
         return;
@@ -207,6 +217,7 @@ fn bind_stack(m: &M, g: GRef) -> bool {
     let node = m.sched().node_of(p);
     match p.take_stack(g.stack_bytes(), &node.stacks) {
         Ok(stack) => {
+            p.stats.started.add(1);
             g.set_home(p.node_idx);
             let coro = Coro::new(stack, move |out, _m| {
                 g.set_out(out);
@@ -239,6 +250,8 @@ fn entry(g: GRef) {
 #[inline]
 fn finish(m: &M, g: GRef) {
     let p = m.p();
+    // Nothing is held across the branch to the log's code.
+    p.trace_if(Kind::End);
     g.status.set_dead();
     // SAFETY: the goroutine has ended; its coroutine is this M's.
     let coro = unsafe { g.coro() }.take().expect("it ran");
@@ -258,6 +271,7 @@ fn no_stack(m: &M, g: GRef, e: &std::io::Error) {
     spawn::end(g);
     Section::enter().expect("an M in its loop has its P").stay();
     g.status.set_dead();
+    m.p().stats.started.add(1);
     m.p().stats.finished.add(1);
     spawn::release_on_m(g, m);
 }
@@ -274,5 +288,6 @@ fn lost_p(m: &M, g: GRef) {
         m.demoted.store(false, Ordering::Relaxed);
     }
     g.status.set_runnable();
+    sched.trace_other(Kind::Lost, None, Some(g));
     sched.inject(g);
 }

@@ -236,6 +236,18 @@ impl RunQueue {
         }
     }
 
+    /// The G that was pushed last, if the ring holds any: a hint, as a thief may have it.
+    ///
+    /// Owner only.
+    pub(crate) fn peek_last(&self) -> Option<GRef> {
+        if self.is_ring_empty() {
+            return None;
+        }
+        let last = self.tail.load(Ordering::Relaxed).wrapping_sub(1);
+        // SAFETY: slots hold only what `push` and `steal_into` put in.
+        unsafe { cooked(self.slot(last).load(Ordering::Relaxed)) }
+    }
+
     // The thief's end.
 
     /// Moves up to half of this ring (rounded up), at most `max`, to the end of

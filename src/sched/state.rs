@@ -1,14 +1,16 @@
 //! The scheduler's state: nodes, Ps, Ms, and what is behind which lock.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::global::NodeQueue;
 use super::idle::IdleSet;
 use super::m::{M, Note};
 use super::offload::Offload;
 use super::p::P;
+use super::trace::Tracing;
+use super::watch::Watch;
 use crate::config::Config;
 use crate::g::stack::StackPool;
 use crate::lock::{Lock, Rank};
@@ -102,6 +104,9 @@ pub(crate) struct Sched {
     pub(crate) retakes: AtomicU64,
     pub(crate) handoffs: AtomicU64,
     pub(crate) warned_threads: AtomicBool,
+    pub(crate) tracing: Tracing,
+    /// What sysmon does for those who look on; set when the runtime is built.
+    pub(crate) watch: OnceLock<Watch>,
 }
 
 // SAFETY: everything in it is atomic, locked, immutable, or a P (see there).
@@ -118,6 +123,7 @@ impl Sched {
         ps: Vec<P>,
         membarrier: bool,
     ) -> Arc<Sched> {
+        let tracing = Tracing::new(config.trace_bytes);
         Arc::new(Sched {
             config,
             pin,
@@ -136,6 +142,8 @@ impl Sched {
             retakes: AtomicU64::new(0),
             handoffs: AtomicU64::new(0),
             warned_threads: AtomicBool::new(false),
+            tracing,
+            watch: OnceLock::new(),
         })
     }
 
@@ -157,6 +165,19 @@ impl Sched {
     #[inline(always)]
     pub(crate) fn is_numa(&self) -> bool {
         self.nodes.len() > 1
+    }
+
+    /// Ms that sleep without a P.
+    pub(crate) fn n_spare_ms(&self) -> usize {
+        self.ms.lock().spare.len()
+    }
+
+    /// The kernel's numbers of the runtime's threads but sysmon.
+    pub(crate) fn thread_ids(&self) -> Vec<i32> {
+        let mut ids = self.offload.thread_ids();
+        let ms = self.ms.lock();
+        ids.extend(ms.all.iter().map(|m| m.tid.load(Ordering::Relaxed)));
+        ids
     }
 
     /// Goroutines that were spawned and have not ended. Never too low: what has

@@ -16,7 +16,9 @@ use windlass_topology::LevelKind;
 use super::find::run_timers_of;
 use super::m::M;
 use super::p::{P, level_idx};
+use super::trace::Kind;
 use crate::g::header::GRef;
+use crate::g::status::Reason;
 use crate::sys::clock;
 
 const PASSES: u32 = 4;
@@ -50,6 +52,7 @@ pub(crate) fn steal(m: &M) -> Option<GRef> {
             return None;
         }
     }
+    p.stats.steal_failures.add(1);
     None
 }
 
@@ -59,7 +62,7 @@ fn steal_from(m: &M, p: &P, victim: &P, kind: LevelKind, last: bool) -> Option<G
     if !victim.runq.is_ring_empty()
         && let Some((g, n)) = victim.runq.steal_into(&p.runq, max)
     {
-        count(p, kind, n);
+        count(p, victim, kind, n);
         return Some(g);
     }
     if !last {
@@ -73,7 +76,7 @@ fn steal_from(m: &M, p: &P, victim: &P, kind: LevelKind, last: bool) -> Option<G
     }
     if !remote && victim.runq.has_runnext() && stays(victim) {
         let g = victim.runq.steal_runnext()?;
-        count(p, kind, 1);
+        count(p, victim, kind, 1);
         return Some(g);
     }
     None
@@ -96,7 +99,10 @@ fn stays(victim: &P) -> bool {
     !g.is_null()
 }
 
-fn count(p: &P, kind: LevelKind, n: u32) {
+fn count(p: &P, victim: &P, kind: LevelKind, n: u32) {
+    if p.is_traced() {
+        p.trace(Kind::Steal, Reason::None, n, victim.idx as u64);
+    }
     p.stats.steals[level_idx(kind)].add(1);
     p.stats.stolen[level_idx(kind)].add(u64::from(n));
 }

@@ -4,12 +4,14 @@
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{PoisonError, RwLock};
 
+use super::count;
 use super::current;
 use super::handoff::Section;
 use super::idle::Rouse;
 use super::m::M;
 use super::p::P;
 use super::state::{Node, Sched};
+use super::trace::Kind;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::WaitId;
@@ -64,13 +66,19 @@ pub(crate) fn ready_cut(g: GRef, first: impl FnOnce(&Sched)) {
 
 /// Makes `g` the next to run on this M's P. The one kicked out of runnext goes to
 /// the tail; only then is there something for another M, so only then is one woken.
-#[inline]
+#[inline(always)]
 pub(crate) fn ready(m: &M, g: GRef) {
     let p = m.p();
+    p.trace_ready(g);
     if let Some(kicked) = p.runq.set_runnext(g) {
-        push_local(m, kicked);
-        m.sched().wake_for_surplus(p);
+        kick_out(m, kicked);
     }
+}
+
+#[inline(never)]
+fn kick_out(m: &M, kicked: GRef) {
+    push_local(m, kicked);
+    m.sched().wake_for_surplus(m.p());
 }
 
 /// A completion overtakes a queue shorter than this. In a longer one (a busy server's,
@@ -86,10 +94,12 @@ pub(crate) fn ready_all(m: &M, mut gs: GList) {
     if p.runq.len() < OVERTAKES_BELOW
         && let Some(first) = gs.pop()
     {
+        p.trace_ready(first);
         kicked = p.runq.set_runnext(first);
         surplus |= kicked.is_some();
     }
     while let Some(g) = gs.pop() {
+        p.trace_ready(g);
         push_local(m, g);
     }
     if let Some(kicked) = kicked {
@@ -124,6 +134,8 @@ impl Sched {
         } else {
             &self.nodes[g.home()]
         };
+        count::stamp_injected(g);
+        self.trace_other(Kind::Ready, None, Some(g));
         node.queue.push(g);
         self.wake_in(node, None);
     }

@@ -11,8 +11,12 @@ pub(crate) mod errno;
 pub(crate) mod file;
 pub(crate) mod futex;
 pub(crate) mod mmap;
+#[cfg(any(feature = "backtrace", test))]
+pub(crate) mod modules;
 pub(crate) mod process;
 pub(crate) mod sched;
 pub(crate) mod signal;
+#[cfg(any(feature = "backtrace", test))]
+pub(crate) mod sample;
 pub(crate) mod socket;
 pub(crate) mod uring;

@@ -53,3 +53,10 @@ pub(crate) fn set_nice(tid: i32, nice: i32) -> io::Result<()> {
     // SAFETY: takes plain integers; on Linux PRIO_PROCESS with a thread id names one thread.
     cvt(unsafe { libc::setpriority(libc::PRIO_PROCESS, tid.cast_unsigned(), nice) }).map(drop)
 }
+
+/// Sends a signal to thread `tid` of this process; `false` if there is no such thread.
+#[cfg(any(feature = "backtrace", test))]
+pub(crate) fn signal_thread(tid: i32, signal: libc::c_int) -> bool {
+    // SAFETY: takes plain integers; the process's own number cannot be another's.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal) == 0 }
+}

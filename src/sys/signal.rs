@@ -3,8 +3,10 @@
 
 use std::io;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::errno::cvt;
+use super::futex;
 use super::mmap;
 
 /// Bytes of an M's signal stack: the report formats numbers, nothing more, but
@@ -103,19 +105,11 @@ extern "C" fn on_fault(
         // SAFETY: abort is async-signal-safe.
         unsafe { libc::abort() };
     }
-    let before = handler.before.sa_sigaction;
-    if before == libc::SIG_DFL || before == libc::SIG_IGN {
+    // SAFETY: the handler is called as the kernel would have called it.
+    let called = unsafe { call_handler(&handler.before, signal, info, context) };
+    if !called {
         // SAFETY: puts the default back; the faulting instruction then runs again and ends the process.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
-    } else if handler.before.sa_flags & libc::SA_SIGINFO != 0 {
-        // SAFETY: with SA_SIGINFO the old handler has this signature.
-        let f: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
-            unsafe { std::mem::transmute(before) };
-        f(signal, info, context);
-    } else {
-        // SAFETY: without SA_SIGINFO the old handler takes the signal's number alone.
-        let f: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(before) };
-        f(signal);
     }
 }
 
@@ -128,10 +122,137 @@ pub(crate) fn is_ignored(signal: libc::c_int) -> bool {
     now.sa_sigaction == libc::SIG_IGN
 }
 
-/// Writes bytes to stderr from a signal handler: no lock, no allocation.
-pub(crate) fn write_stderr(bytes: &[u8]) {
-    // SAFETY: write is async-signal-safe and the slice is valid; a failure cannot be told anyone.
-    unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
+/// Calls a handler that was there before ours; `false` if there was none.
+///
+/// # Safety
+///
+/// The caller is a handler of `signal` and passes on what the kernel gave it; `before` is
+/// from `sigaction`.
+pub(super) unsafe fn call_handler(
+    before: &libc::sigaction,
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) -> bool {
+    let f = before.sa_sigaction;
+    if f == libc::SIG_DFL || f == libc::SIG_IGN {
+        return false;
+    }
+    if before.sa_flags & libc::SA_SIGINFO != 0 {
+        // SAFETY: with SA_SIGINFO the old handler has this signature.
+        let f: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+            unsafe { std::mem::transmute(f) };
+        f(signal, info, context);
+    } else {
+        // SAFETY: without SA_SIGINFO the old handler takes the signal's number alone.
+        let f: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(f) };
+        f(signal);
+    }
+    true
+}
+
+/// Writes bytes to stderr, also from a signal handler: no lock, no allocation.
+pub(crate) fn write_stderr(mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        // SAFETY: write is async-signal-safe and the slice is valid.
+        let n = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
+        match usize::try_from(n) {
+            Ok(n) if n > 0 => bytes = &bytes[n..],
+            _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            // A failure cannot be told anyone.
+            _ => return,
+        }
+    }
+}
+
+/// How many SIGQUITs have come: the word that [`wait_for_quit`] sleeps on.
+/// Ordering: relaxed, a count.
+static QUITS: AtomicU32 = AtomicU32::new(0);
+
+/// What SIGQUIT did before.
+static BEFORE_QUIT: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// What is to follow when a SIGQUIT has been seen to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterQuit {
+    /// The signal would have ended the process.
+    Exit,
+    /// It was ignored, or a handler was there, which has run now.
+    GoOn,
+}
+
+extern "C" fn on_quit(_: libc::c_int) {
+    let errno = super::errno::location();
+    // SAFETY: the address is that of the calling thread's errno.
+    let before = unsafe { *errno };
+    QUITS.fetch_add(1, Ordering::Relaxed);
+    futex::wake_one(&raw const QUITS);
+    // SAFETY: as above. The code that was interrupted may be about to read it.
+    unsafe { *errno = before };
+}
+
+fn quit_action() -> libc::sigaction {
+    // SAFETY: an all-zero sigaction is valid; the fields that matter are set below.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = on_quit as *const () as usize;
+    action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
+    action
+}
+
+fn set_quit_action(action: &libc::sigaction) -> libc::sigaction {
+    // SAFETY: an all-zero sigaction is a valid place for the old value.
+    let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: both places are valid, and `on_quit` does only what a handler may.
+    unsafe { libc::sigaction(libc::SIGQUIT, action, &mut before) };
+    before
+}
+
+/// Installs the process's SIGQUIT handler, once.
+pub(crate) fn install_quit_handler() {
+    BEFORE_QUIT.get_or_init(|| set_quit_action(&quit_action()));
+}
+
+/// Sleeps until more SIGQUITs than `seen` have come, and gives their number.
+pub(crate) fn wait_for_quit(seen: u32) -> u32 {
+    loop {
+        let n = QUITS.load(Ordering::Relaxed);
+        if n != seen {
+            return n;
+        }
+        futex::wait(&QUITS, seen, super::clock::NEVER);
+    }
+}
+
+/// Gives the signal to the handler that was there before, on the calling thread, or
+/// says what its default is.
+pub(crate) fn after_quit() -> AfterQuit {
+    let Some(before) = BEFORE_QUIT.get() else {
+        return AfterQuit::GoOn;
+    };
+    match before.sa_sigaction {
+        libc::SIG_DFL => AfterQuit::Exit,
+        libc::SIG_IGN => AfterQuit::GoOn,
+        _ => {
+            let ours = set_quit_action(before);
+            // SAFETY: the set is made valid before it is used, and the mask is this thread's own.
+            unsafe {
+                let mut set: libc::sigset_t = std::mem::zeroed();
+                libc::sigemptyset(&mut set);
+                libc::sigaddset(&mut set, libc::SIGQUIT);
+                libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+                // Delivered to this thread before the call returns.
+                libc::raise(libc::SIGQUIT);
+            }
+            set_quit_action(&ours);
+            AfterQuit::GoOn
+        }
+    }
+}
+
+/// Ends the process at once.
+pub(crate) fn exit_now(status: i32) -> ! {
+    // SAFETY: ends the process without running anything.
+    unsafe { libc::_exit(status) }
 }
 
 /// Writes one byte to a non-blocking pipe from a signal handler, whose caller keeps

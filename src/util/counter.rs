@@ -18,8 +18,39 @@ impl Counter {
         );
     }
 
+    /// For what goes up and down.
+    #[inline(always)]
+    pub(crate) fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Release);
+    }
+
     #[inline(always)]
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Acquire)
+    }
+}
+
+/// A reading of a clock that its owner renews now and then, and another thread for an
+/// owner that does not get to it. Ordering: relaxed; any recent reading will do.
+#[derive(Debug, Default)]
+pub(crate) struct CoarseTime(AtomicU64);
+
+impl CoarseTime {
+    #[inline(always)]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&self, now_ns: u64) {
+        self.0.store(now_ns, Ordering::Relaxed);
+    }
+
+    /// Sets it and gives what it was.
+    #[inline(always)]
+    pub(crate) fn replace(&self, now_ns: u64) -> u64 {
+        let before = self.get();
+        self.set(now_ns);
+        before
     }
 }

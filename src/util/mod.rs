@@ -2,5 +2,7 @@
 
 pub(crate) mod bitset;
 pub(crate) mod counter;
+pub(crate) mod histogram;
+pub(crate) mod event_log;
 pub(crate) mod padded;
 pub(crate) mod random;

@@ -108,10 +108,19 @@ pub(crate) fn child_case() -> Option<String> {
 
 /// Runs the test `name` of this test program in a process of its own.
 pub(crate) fn child(name: &str, case: &str) -> Output {
-    child_command(name, case).output().unwrap()
+    child_with_env(name, case, &[])
 }
 
-fn child_command(name: &str, case: &str) -> Command {
+/// As [`child`], with more variables in its environment.
+pub(crate) fn child_with_env(name: &str, case: &str, env: &[(&str, &str)]) -> Output {
+    child_command(name, case)
+        .envs(env.iter().copied())
+        .output()
+        .unwrap()
+}
+
+/// The child, yet to be started.
+pub(crate) fn child_command(name: &str, case: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args([name, "--exact", "--nocapture", "--test-threads=1"])

@@ -52,6 +52,9 @@ struct Args {
     runtime: Name,
     #[arg(long, default_value_t = runtimes::workers())]
     workers: usize,
+    /// Keep windlass's flight recorder on, with this many bytes for each P.
+    #[arg(long)]
+    flight_recorder: Option<usize>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -124,10 +127,18 @@ impl Workload {
     }
 
     /// The workload on a runtime that has been started, to be called more than once.
-    fn on(self, runtime: Name, workers: usize) -> Box<dyn Fn(u64) -> Duration> {
+    fn on(
+        self,
+        runtime: Name,
+        workers: usize,
+        recorder: Option<usize>,
+    ) -> Box<dyn Fn(u64) -> Duration> {
         match runtime {
             Name::Windlass => {
-                let windlass = runtimes::windlass(workers);
+                let windlass = match recorder {
+                    None => runtimes::windlass(workers),
+                    Some(bytes) => runtimes::windlass_recording(workers, bytes),
+                };
                 Box::new(move |n| match self {
                     Workload::Yield => yields::windlass(&windlass, YIELD_TASKS, n),
                     Workload::SpawnOne => spawn_join::windlass(&windlass, 1, n),
@@ -195,6 +206,7 @@ fn main() {
         workload,
         runtime,
         workers,
+        flight_recorder,
     } = Args::parse();
     let (size, operations) = workload.size();
     let stacks = match workload {
@@ -206,7 +218,7 @@ fn main() {
         println!("skipped: vm.max_map_count is too low for so many stacks of may's");
         return;
     }
-    let run = workload.on(runtime, workers);
+    let run = workload.on(runtime, workers, flight_recorder);
     run(size); // warm
     let cpu_before = process::own_cpu_time();
     let mut elapsed = Duration::ZERO;

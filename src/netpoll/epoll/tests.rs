@@ -41,7 +41,7 @@ fn waiting_g() -> (GRef, WaitId) {
     g.status.set_new();
     g.status.set_runnable();
     g.status.set_running();
-    (g, g.status.set_waiting(Reason::Io))
+    (g, g.status.set_waiting(Reason::Io, 0))
 }
 
 impl Counted {

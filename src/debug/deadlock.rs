@@ -1,0 +1,128 @@
+//! Finding that nothing will ever happen again.
+//!
+//! All goroutines wait, and whoever could wake one of them waits himself. Sysmon asks
+//! when every P is idle. There is a deadlock if
+//!
+//! - no queue holds a goroutine, and no M looks for one;
+//! - no timer is armed, and no operation is in flight;
+//! - every goroutine that lives is parked, and not for an offloaded job;
+//! - the process has no thread but the runtime's own. Any other may have a handle, a
+//!   channel or a file that leads to a goroutine: what it holds cannot be known, so its
+//!   being there is enough.
+//!
+//! From there only the threads named could change anything, and all of them sleep: what
+//! was true is true for ever. The conditions are not read at one moment, so they are read
+//! twice, and no goroutine may have run in between.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::dump::Dump;
+use super::sigquit;
+use crate::g::slab;
+use crate::g::status::{Kind, Reason};
+use crate::sched::state::{Phase, Sched};
+use crate::sys::clock::{self, NEVER};
+use crate::sys::{sched as threads, signal};
+
+/// Between the two looks.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Ends the process with a dump if nothing can ever happen. Called by sysmon.
+pub(crate) fn check(sched: &Sched) {
+    if !is_stuck(sched) {
+        return;
+    }
+    let dispatches = dispatches(sched);
+    clock::nap(PAUSE.as_nanos() as u64);
+    if !is_stuck(sched) || self::dispatches(sched) != dispatches {
+        return;
+    }
+    let text = format!(
+        "deadlock: all goroutines of {:?} wait, and nothing is left that could wake one\n\n{}",
+        sched.config.name,
+        Dump::take(sched)
+    );
+    // Not by way of std: a thread may hold its lock for ever.
+    signal::write_stderr(text.as_bytes());
+    signal::exit_now(2);
+}
+
+fn dispatches(sched: &Sched) -> u64 {
+    sched.ps.iter().map(|p| p.stats.dispatches.get()).sum()
+}
+
+/// Whether all of the conditions hold, as of now.
+fn is_stuck(sched: &Sched) -> bool {
+    sched.phase() == Phase::Running
+        && no_work(sched)
+        && nothing_under_way(sched)
+        && all_parked(sched)
+        && no_other_thread(sched)
+}
+
+fn no_work(sched: &Sched) -> bool {
+    sched.n_idle.load(Ordering::SeqCst) == sched.ps.len()
+        && sched
+            .nodes
+            .iter()
+            .all(|n| n.queue.len() == 0 && n.idle.n_spinning() == 0)
+        && sched.ps.iter().all(|p| p.runq.is_empty())
+}
+
+fn nothing_under_way(sched: &Sched) -> bool {
+    sched.ps.iter().all(|p| {
+        p.timers.drop_stale();
+        p.timers.next_ns() == NEVER && p.poller.inflight() == 0
+    })
+}
+
+/// Whether there are goroutines, and all of them wait for one another.
+fn all_parked(sched: &Sched) -> bool {
+    let mut n = 0;
+    let mut parked = true;
+    slab::for_each(|g| {
+        if !std::ptr::eq(g.sched(), std::ptr::from_ref(sched).cast()) {
+            return;
+        }
+        let status = g.status.load();
+        match status.kind() {
+            Kind::Free | Kind::Dead => {}
+            Kind::Waiting if !matches!(status.reason(), Reason::Io | Reason::Offload) => n += 1,
+            _ => parked = false,
+        }
+    });
+    parked && n > 0
+}
+
+/// Whether all threads of the process are this runtime's, or the kernel's for its rings.
+fn no_other_thread(sched: &Sched) -> bool {
+    let mut own = sched.thread_ids();
+    own.push(threads::gettid());
+    own.extend(sigquit::thread_id());
+    // Where the list cannot be had, nothing is known.
+    let Ok(entries) = std::fs::read_dir("/proc/self/task") else {
+        return false;
+    };
+    entries.into_iter().all(|entry| {
+        let Ok(entry) = entry else { return false };
+        let tid = entry.file_name().to_string_lossy().parse().unwrap_or(0);
+        own.contains(&tid) || is_ring_worker(&entry.path())
+    })
+}
+
+/// Whether a thread is one that the kernel made for a ring: it runs no code of the process.
+fn is_ring_worker(task: &std::path::Path) -> bool {
+    // A thread that is gone by now is none.
+    let Ok(stat) = std::fs::read_to_string(task.join("stat")) else {
+        return true;
+    };
+    // PF_IO_WORKER (include/linux/sched.h) in the flags, the seventh field behind the name.
+    const PF_IO_WORKER: u64 = 0x10;
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let flags = fields
+        .split_whitespace()
+        .nth(6)
+        .and_then(|f| f.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & PF_IO_WORKER != 0)
+}

@@ -1,0 +1,113 @@
+//! All goroutines of a runtime with their stacks, in the form of Go's dumps.
+
+use std::fmt;
+
+use super::goroutines::{self, Goroutine, State};
+use super::stack;
+use crate::g::snapshot::StackCopy;
+use crate::sched::state::Sched;
+
+/// The goroutines of a runtime, each as it was at a moment of its own: nothing was
+/// stopped for it. Made by [`Runtime::dump`](crate::Runtime::dump).
+///
+/// Shown, it looks like Go's dumps: the tools that read those read it, too.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Dump {
+    /// The name of the runtime.
+    pub runtime: String,
+    /// Every goroutine that has not ended, the oldest first.
+    pub goroutines: Vec<Goroutine>,
+}
+
+impl Dump {
+    /// Takes a dump. The goroutines that a stack is copied of are held still for that.
+    pub(crate) fn take(sched: &Sched) -> Dump {
+        let mut copy = StackCopy::new();
+        let mut walker = Walker::new();
+        let mut goroutines = Vec::new();
+        goroutines::for_each(sched, |mut goroutine, task| {
+            if goroutine.state == State::Waiting && sched.copy_stack(task.g(), &mut copy) {
+                goroutine.node = copy
+                    .node()
+                    .and_then(|idx| sched.nodes.get(idx))
+                    .map(|n| n.os_id);
+                goroutine.stack = walker.frames(&copy);
+            }
+            goroutines.push(goroutine);
+        });
+        goroutines.sort_by_key(|g| g.id);
+        Dump {
+            runtime: sched.config.name.clone(),
+            goroutines,
+        }
+    }
+}
+
+#[cfg(feature = "backtrace")]
+use stack::Walker;
+
+/// The frames of a stack, the innermost first; none without the feature `backtrace`.
+pub(crate) fn frames_of(copy: &StackCopy) -> Vec<stack::Frame> {
+    Walker::new().frames(copy)
+}
+
+/// Where stacks cannot be walked.
+#[cfg(not(feature = "backtrace"))]
+struct Walker;
+
+#[cfg(not(feature = "backtrace"))]
+impl Walker {
+    fn new() -> Walker {
+        Walker
+    }
+
+    fn frames(&mut self, _: &StackCopy) -> Vec<stack::Frame> {
+        Vec::new()
+    }
+}
+
+impl fmt::Display for Dump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {} goroutines", self.runtime, self.goroutines.len())?;
+        if !cfg!(feature = "backtrace") {
+            writeln!(
+                f,
+                "(no stacks: windlass was built without its feature `backtrace`)"
+            )?;
+        }
+        for goroutine in &self.goroutines {
+            writeln!(f)?;
+            entry(f, goroutine)?;
+        }
+        Ok(())
+    }
+}
+
+/// A goroutine's part of a dump.
+fn entry(f: &mut fmt::Formatter<'_>, g: &Goroutine) -> fmt::Result {
+    writeln!(f, "{g}:")?;
+    for frame in stack::shown_frames(&g.stack) {
+        writeln!(f, "{frame}")?;
+    }
+    match g.state {
+        State::Running | State::Blocked => {
+            writeln!(f, "\tgoroutine running on a thread; stack unavailable")?;
+        }
+        State::Runnable => writeln!(f, "\tgoroutine in a queue; stack unavailable")?,
+        State::Waiting if g.stack.is_empty() && cfg!(feature = "backtrace") => {
+            writeln!(f, "\tgoroutine went on just then; stack unavailable")?;
+        }
+        State::Waiting => {}
+    }
+    origin(f, g)
+}
+
+/// Where a goroutine comes from.
+pub(crate) fn origin(f: &mut fmt::Formatter<'_>, g: &Goroutine) -> fmt::Result {
+    match g.parent {
+        0 => writeln!(f, "created outside the runtime")?,
+        parent => writeln!(f, "created in goroutine {parent}")?,
+    }
+    writeln!(f, "\t{}", g.spawned_at)
+}

@@ -1,0 +1,110 @@
+//! What `WINDLASS_DEBUG` asks for.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The variable's name.
+const NAME: &str = "WINDLASS_DEBUG";
+
+/// The settings in the variable: `None` where it does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// How often to print a line, zero for never.
+    pub(crate) schedtrace: Option<Duration>,
+    pub(crate) scheddetail: Option<bool>,
+}
+
+/// Reads the variable. What it cannot understand it leaves out, and says so on stderr,
+/// once per process.
+pub(crate) fn settings() -> Settings {
+    let Some(value) = std::env::var_os(NAME) else {
+        return Settings::default();
+    };
+    let (settings, complaint) = parse(value);
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    if !complaint.is_empty() && !WARNED.swap(true, Ordering::Relaxed) {
+        let line = format!(
+            "windlass: {NAME}: {complaint}; it takes schedtrace=milliseconds and scheddetail=0 or 1, \
+             with a comma between them\n"
+        );
+        // There is nobody else to tell.
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+    settings
+}
+
+/// The settings in a value, and what is wrong with it.
+fn parse(value: OsString) -> (Settings, String) {
+    let mut settings = Settings::default();
+    let mut complaint = String::new();
+    let Ok(value) = value.into_string() else {
+        return (settings, "the value is not UTF-8 and is ignored".to_owned());
+    };
+    for part in value.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+        if !settings.take(part) {
+            let sep = if complaint.is_empty() { "" } else { ", " };
+            // Writing to a string cannot fail.
+            let _ = write!(complaint, "{sep}{part:?}");
+        }
+    }
+    if !complaint.is_empty() {
+        complaint.push_str(" is not understood and is ignored");
+    }
+    (settings, complaint)
+}
+
+impl Settings {
+    fn take(&mut self, part: &str) -> bool {
+        let Some((key, value)) = part.split_once('=') else {
+            return false;
+        };
+        match (key.trim(), value.trim()) {
+            ("schedtrace", ms) => match ms.parse::<u32>() {
+                Ok(ms) => self.schedtrace = Some(Duration::from_millis(ms.into())),
+                Err(_) => return false,
+            },
+            ("scheddetail", "0") => self.scheddetail = Some(false),
+            ("scheddetail", "1") => self.scheddetail = Some(true),
+            _ => return false,
+        }
+        true
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+
+    #[test]
+    fn what_is_understood_is_taken() {
+        let (settings, complaint) = parse(" schedtrace=1000, scheddetail=1,".into());
+        assert_eq!(settings.schedtrace, Some(Duration::from_secs(1)));
+        assert_eq!(settings.scheddetail, Some(true));
+        assert_eq!(complaint, "");
+        assert_eq!(parse(OsString::new()), (Settings::default(), String::new()));
+    }
+
+    #[test]
+    fn the_rest_is_named() {
+        for bad in [
+            "schedtrace",
+            "schedtrace=",
+            "schedtrace=-1",
+            "scheddetail=2",
+            "gctrace=1",
+            "==",
+        ] {
+            let (settings, complaint) = parse(format!("schedtrace=5,{bad}").into());
+            assert_eq!(settings.schedtrace, Some(Duration::from_millis(5)));
+            assert!(complaint.contains(bad), "{complaint}");
+        }
+        let (settings, complaint) = parse(OsString::from_vec(vec![0xff, b'=', b'1']));
+        assert_eq!(settings, Settings::default());
+        assert!(complaint.contains("UTF-8"));
+    }
+}

@@ -1,0 +1,377 @@
+//! From the copy of a stack to the functions on it.
+//!
+//! framehop walks it by the unwind tables of the program, which lie in its memory anyway;
+//! the backtrace crate reads the names from the debug information. Both are there only
+//! with the feature `backtrace`: they and what they need are most of what a small program
+//! would otherwise build.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A function on a stack. Where the compiler put one into another, both have an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Frame {
+    /// The address to which control returns there.
+    pub address: usize,
+    /// The function's name, if the program has it.
+    pub function: Option<Arc<str>>,
+    /// The source file and the line, if the program has them.
+    pub file: Option<Arc<str>>,
+    /// See `file`.
+    pub line: Option<u32>,
+}
+
+impl fmt::Display for Frame {
+    /// Two lines, as in Go's dumps: the function, and where.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.function {
+            Some(name) => f.write_str(without_types(name))?,
+            None => write!(f, "{:#x}", self.address)?,
+        }
+        if let (Some(file), Some(line)) = (&self.file, self.line) {
+            write!(f, "\n\t{file}:{line}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Where this crate's sources were when it was built. Of an inlined function there is no
+/// more than the last part of its name, so files tell better whose it is.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
+
+impl Frame {
+    fn is_of(&self, functions: &[&str], files: &[&str]) -> bool {
+        let name = self.function.as_deref().unwrap_or("");
+        let name = name.trim_start_matches('<');
+        let file = self.file.as_deref().unwrap_or("");
+        functions.iter().any(|f| name.starts_with(f)) || files.iter().any(|f| file.contains(f))
+    }
+
+    /// A file of this crate.
+    fn is_in(&self, files: &[&str]) -> bool {
+        let file = self.file.as_deref().and_then(|f| f.strip_prefix(SOURCES));
+        file.is_some_and(|file| files.iter().any(|f| file.starts_with(f)))
+    }
+
+    /// Of the runtime's own, above what the goroutine called.
+    fn is_above(&self) -> bool {
+        self.is_of(
+            &[
+                "corosensei::",
+                "windlass::sched::",
+                "windlass::g::",
+                "windlass::io::op::",
+            ],
+            &["/corosensei-"],
+        ) || self.is_in(&["sched/", "g/", "io/op.rs"])
+    }
+
+    /// Below what it was spawned with.
+    fn is_root(&self) -> bool {
+        self.is_of(&["windlass::g::header::"], &[]) || self.is_in(&["g/header.rs"])
+    }
+
+    /// Catches panics, or calls a closure: of no interest wherever it stands.
+    fn is_plumbing(&self) -> bool {
+        self.is_of(
+            &[
+                "std::panic",
+                "core::panic::",
+                "core::ops::function::",
+                "__rust_try",
+            ],
+            &[
+                "/library/std/src/panic",
+                "/library/core/src/panic/",
+                "/library/core/src/ops/function.rs",
+            ],
+        )
+    }
+}
+
+/// The frames between the runtime's: what the goroutine called, down to its own function.
+pub(crate) fn own_frames(frames: &[Frame]) -> &[Frame] {
+    let begin = frames
+        .iter()
+        .position(|f| !f.is_above())
+        .unwrap_or(frames.len());
+    let frames = &frames[begin..];
+    let Some(root) = frames.iter().position(Frame::is_root) else {
+        return frames;
+    };
+    let end = frames[..root]
+        .iter()
+        .rposition(|f| !f.is_plumbing())
+        .map_or(root, |last| last + 1);
+    &frames[..end]
+}
+
+/// Those of [`own_frames`] that a reader wants to see.
+pub(crate) fn shown_frames(frames: &[Frame]) -> impl Iterator<Item = &Frame> {
+    own_frames(frames).iter().filter(|f| !f.is_plumbing())
+}
+
+/// A function's name without the types that it was made for.
+fn without_types(name: &str) -> &str {
+    if !name.ends_with('>') {
+        return name;
+    }
+    let mut depth = 0;
+    for (at, c) in name.char_indices().rev() {
+        match c {
+            // Not the arrow of a function's type.
+            '>' if !name[..at].ends_with('-') => depth += 1,
+            '<' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 && c == '<' {
+            return if at == 0 { name } else { &name[..at] };
+        }
+    }
+    name
+}
+
+#[cfg(feature = "backtrace")]
+pub(crate) use walk::Walker;
+
+#[cfg(feature = "backtrace")]
+mod walk {
+    use std::collections::HashMap;
+    use std::ops::Range;
+    use std::sync::Arc;
+
+    #[cfg(target_arch = "aarch64")]
+    use framehop::aarch64::{CacheAarch64 as Cache, UnwindRegsAarch64, UnwinderAarch64 as Native};
+    #[cfg(target_arch = "x86_64")]
+    use framehop::x86_64::{CacheX86_64 as Cache, UnwindRegsX86_64, UnwinderX86_64 as Native};
+    use framehop::{ExplicitModuleSectionInfo, FrameAddress, Unwinder};
+
+    use crate::debug::stack::Frame;
+    use crate::g::snapshot::StackCopy;
+    use crate::sys::modules::Modules;
+
+    /// The most frames that are shown of one stack.
+    const MAX_FRAMES: usize = 100;
+
+    /// Walks stacks, and remembers the names it has looked up.
+    pub(crate) struct Walker {
+        unwinder: Native<&'static [u8]>,
+        cache: Cache,
+        names: HashMap<usize, Arc<[Frame]>>,
+        /// Dropped last: the unwinder reads their tables.
+        modules: Modules,
+    }
+
+    impl std::fmt::Debug for Walker {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.debug_struct("Walker")
+                .field("modules", &self.modules.all.len())
+                .finish_non_exhaustive()
+        }
+    }
+
+    impl Walker {
+        pub(crate) fn new() -> Walker {
+            let modules = Modules::load();
+            let mut unwinder = Native::new();
+            for m in &modules.all {
+                let bytes = |range: &Range<usize>| {
+                    let bytes: *const [u8] = modules.bytes(range);
+                    // SAFETY: the bytes stay while `modules` lives, and that is dropped after the unwinder.
+                    unsafe { &*bytes }
+                };
+                let svma = |range: &Range<usize>| {
+                    (range.start - m.bias) as u64..(range.end - m.bias) as u64
+                };
+                let sections = ExplicitModuleSectionInfo {
+                    base_svma: 0,
+                    eh_frame_svma: Some(svma(&m.eh_frame)),
+                    eh_frame: Some(bytes(&m.eh_frame)),
+                    eh_frame_hdr_svma: Some(svma(&m.eh_frame_hdr)),
+                    eh_frame_hdr: Some(bytes(&m.eh_frame_hdr)),
+                    ..Default::default()
+                };
+                let span = m.span.start as u64..m.span.end as u64;
+                unwinder.add_module(framehop::Module::new(
+                    String::new(),
+                    span,
+                    m.bias as u64,
+                    sections,
+                ));
+            }
+            Walker {
+                unwinder,
+                cache: Cache::new(),
+                names: HashMap::new(),
+                modules,
+            }
+        }
+
+        /// The frames of a stack, the innermost first.
+        pub(crate) fn frames(&mut self, stack: &StackCopy) -> Vec<Frame> {
+            let mut frames = Vec::new();
+            for address in self.addresses(stack) {
+                let known = self
+                    .names
+                    .entry(address)
+                    .or_insert_with(|| look_up(address));
+                frames.extend(known.iter().cloned());
+            }
+            frames
+        }
+
+        fn addresses(&mut self, stack: &StackCopy) -> Vec<usize> {
+            let Some(r) = stack.registers() else {
+                return Vec::new();
+            };
+            let (sp, fp) = (r.sp as u64, r.fp as u64);
+            #[cfg(target_arch = "x86_64")]
+            let registers = UnwindRegsX86_64::new(r.ip as u64, sp, fp);
+            #[cfg(target_arch = "aarch64")]
+            let registers = UnwindRegsAarch64::new(r.link as u64, sp, fp);
+            let mut read = |at: u64| stack.read(at as usize).map(|w| w as u64).ok_or(());
+            let mut walk =
+                self.unwinder
+                    .iter_frames(r.ip as u64, registers, &mut self.cache, &mut read);
+            let mut addresses = Vec::new();
+            // At the root the walk goes on to the stack of an M, which the copy does not hold.
+            while let Ok(Some(frame)) = walk.next()
+                && addresses.len() < MAX_FRAMES
+            {
+                addresses.push(match frame {
+                    // Where it will go on: inside the function, just behind the switch.
+                    FrameAddress::InstructionPointer(at) => at as usize,
+                    FrameAddress::ReturnAddress(at) => at.get() as usize,
+                });
+            }
+            addresses
+        }
+    }
+
+    /// The names at an address, the innermost of inlined functions first.
+    fn look_up(address: usize) -> Arc<[Frame]> {
+        let mut frames = Vec::new();
+        backtrace::resolve(std::ptr::without_provenance_mut(address), |symbol| {
+            frames.push(Frame {
+                address,
+                // `{:#}` leaves the hash out.
+                function: symbol.name().map(|name| format!("{name:#}").into()),
+                file: symbol
+                    .filename()
+                    .map(|path| path.to_string_lossy().as_ref().into()),
+                line: symbol.lineno(),
+            });
+        });
+        if frames.is_empty() {
+            frames.push(Frame {
+                address,
+                function: None,
+                file: None,
+                line: None,
+            });
+        }
+        frames.into()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn frames(names: &[&str]) -> Vec<Frame> {
+        let frame = |name: &&str| Frame {
+            address: 1,
+            function: Some((*name).into()),
+            file: None,
+            line: None,
+        };
+        names.iter().map(frame).collect()
+    }
+
+    #[test]
+    fn the_runtimes_own_frames_are_cut_off() {
+        let all = frames(&[
+            "corosensei::coroutine::Yielder<Input,Yield>::suspend",
+            "windlass::sched::park::park",
+            "windlass::task::sleep",
+            "app::work",
+            "app::main::{{closure}}",
+            "core::ops::function::FnOnce::call_once",
+            "std::panic::catch_unwind",
+            "windlass::g::header::Typed<F,T>::run",
+            "windlass::sched::run::entry",
+        ]);
+        let own: Vec<_> = own_frames(&all)
+            .iter()
+            .map(|f| f.function.as_deref().unwrap())
+            .collect();
+        assert_eq!(
+            own,
+            [
+                "windlass::task::sleep",
+                "app::work",
+                "app::main::{{closure}}"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_stack_without_a_root_stays_as_it_is() {
+        let all = frames(&["windlass::sched::park::park", "app::work"]);
+        assert_eq!(own_frames(&all), &all[1..]);
+        assert_eq!(own_frames(&[]), &[]);
+    }
+
+    #[test]
+    fn inlined_functions_are_known_by_their_files() {
+        let mut all = frames(&[
+            "switch_out",
+            "sleep",
+            "{closure#0}",
+            "catch_unwind<T>",
+            "run",
+        ]);
+        let files = [
+            format!("{SOURCES}sched/handoff.rs"),
+            format!("{SOURCES}task.rs"),
+            "/app/src/main.rs".to_owned(),
+            "/rustc/1/library/std/src/panic.rs".to_owned(),
+            format!("{SOURCES}g/header.rs"),
+        ];
+        for (frame, file) in all.iter_mut().zip(&files) {
+            frame.file = Some(file.as_str().into());
+        }
+        assert_eq!(own_frames(&all), &all[1..3]);
+    }
+
+    #[test]
+    fn plumbing_is_not_shown() {
+        let all = frames(&["app::inner", "std::panicking::catch_unwind", "app::outer"]);
+        let shown: Vec<_> = shown_frames(&all)
+            .map(|f| f.function.as_deref().unwrap())
+            .collect();
+        assert_eq!(shown, ["app::inner", "app::outer"]);
+    }
+
+    #[test]
+    fn names_are_short() {
+        for (name, short) in [
+            ("app::work", "app::work"),
+            (
+                "scope<app::load::{closure#0}, core::result::Result<A, B>>",
+                "scope",
+            ),
+            ("call<fn(usize) -> bool>", "call"),
+            (
+                "<T as core::fmt::Debug>::fmt",
+                "<T as core::fmt::Debug>::fmt",
+            ),
+            ("<T>", "<T>"),
+            ("a>", "a>"),
+        ] {
+            assert_eq!(without_types(name), short);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Stall reports: which goroutine has not come to the runtime for long, and where it is.
+//!
+//! Sysmon finds it (`sched::stall`) and calls here. Its stack is copied by its own thread,
+//! in a signal handler (`sys::sample`), and is walked and written out on a thread of its
+//! own: reading the debug information takes long, and sysmon has others to look after.
+
+use std::fmt::{self, Write as _};
+use std::io::Write as _;
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::goroutines::{self, Goroutine};
+use super::stack;
+use crate::g::snapshot::StackCopy;
+use crate::sched::stall::{OnStall, Stall};
+use crate::sched::state::Sched;
+use crate::sys::clock;
+
+/// From one report to the next: what stalls in between is counted only.
+const BETWEEN_NS: u64 = 100_000_000;
+
+/// Writes reports of stalls on stderr.
+#[derive(Debug, Default)]
+pub(crate) struct Reporter(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Writes the last report.
+    thread: Option<JoinHandle<()>>,
+    begun_ns: u64,
+    /// Stalls that were not reported since then.
+    n_left_out: u64,
+}
+
+/// What is told of a stall.
+struct Report {
+    runtime: String,
+    goroutine: Goroutine,
+    held: Duration,
+    has_p: bool,
+    n_left_out: u64,
+}
+
+impl OnStall for Reporter {
+    fn stalled(&self, sched: &Sched, stall: &Stall<'_>) -> bool {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now_ns = clock::now_ns();
+        let is_writing = state.thread.as_ref().is_some_and(|t| !t.is_finished());
+        if is_writing || now_ns.saturating_sub(state.begun_ns) < BETWEEN_NS {
+            state.n_left_out += 1;
+            return true;
+        }
+        let Some(goroutine) = goroutines::one(sched, stall.g) else {
+            return true;
+        };
+        let held = Duration::from_nanos(stall.held_ns());
+        let copy = match sample::copy_stack(stall) {
+            Ok(copy) => copy,
+            Err(sample::TryAgain) => return false,
+        };
+        let report = Report {
+            runtime: sched.config.name.clone(),
+            goroutine,
+            held,
+            has_p: stall.has_p(),
+            n_left_out: std::mem::take(&mut state.n_left_out),
+        };
+        join(&mut state);
+        state.begun_ns = now_ns;
+        state.thread = std::thread::Builder::new()
+            .name("windlass-stall".to_owned())
+            .spawn(move || write(report, copy))
+            .ok();
+        true
+    }
+
+    fn end_run(&self) {
+        join(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+fn join(state: &mut State) {
+    if let Some(thread) = state.thread.take() {
+        // Should it have panicked, its report is lost, and it has said so.
+        let _ = thread.join();
+    }
+}
+
+fn write(mut report: Report, copy: Option<StackCopy>) {
+    if let Some(copy) = copy {
+        report.goroutine.stack = super::dump::frames_of(&copy);
+    }
+    let mut out = String::new();
+    // Writing to a string cannot fail, and a closed stderr is no reason to stop.
+    let _ = write!(out, "{report}");
+    let _ = std::io::stderr().write_all(out.as_bytes());
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let g = &self.goroutine;
+        write!(f, "{}: a goroutine has ", self.runtime)?;
+        if self.has_p {
+            write!(f, "held its P for {} ms", self.held.as_millis())?;
+        } else {
+            let ms = self.held.as_millis();
+            write!(f, "run for {ms} ms without a call, and lost its P")?;
+        }
+        match self.n_left_out {
+            0 => {}
+            1 => f.write_str(" (1 more stall was not reported)")?,
+            n => write!(f, " ({n} more stalls were not reported)")?,
+        }
+        write!(f, "\n{g}:\n")?;
+        for frame in stack::shown_frames(&g.stack) {
+            writeln!(f, "{frame}")?;
+        }
+        if g.stack.is_empty() {
+            f.write_str("\tstack unavailable\n")?;
+        }
+        super::dump::origin(f, g)
+    }
+}
+
+#[cfg(feature = "backtrace")]
+mod sample {
+    use crate::g::coro::Registers;
+    use crate::g::snapshot::StackCopy;
+    use crate::sched::stall::Stall;
+    use crate::sys::sample;
+
+    /// How long sysmon waits for the goroutine's thread: it answers in microseconds if it
+    /// is on a CPU.
+    const PATIENCE_NS: u64 = 2_000_000;
+    /// How often it is asked before a report has to do without a stack.
+    const TRIES: u32 = 50;
+
+    pub(crate) struct TryAgain;
+
+    /// The stack of the goroutine where it is now. `None` if it cannot be had.
+    pub(crate) fn copy_stack(stall: &Stall<'_>) -> Result<Option<StackCopy>, TryAgain> {
+        let tid = stall.m.tid.load(std::sync::atomic::Ordering::Relaxed);
+        let taken = sample::take(tid, PATIENCE_NS);
+        // It was there before and after, so also when the sample was taken.
+        if !stall.is_still() {
+            return Ok(None);
+        }
+        match taken {
+            Some(s) if s.what == stall.g.as_ptr().addr() => {
+                let registers = Registers {
+                    ip: s.ip,
+                    sp: s.sp,
+                    fp: s.fp,
+                    link: s.link,
+                };
+                Ok(Some(StackCopy::of(registers, s.words)))
+            }
+            _ if stall.n_tries + 1 < TRIES => Err(TryAgain),
+            _ => Ok(None),
+        }
+    }
+}
+
+#[cfg(not(feature = "backtrace"))]
+mod sample {
+    use crate::g::snapshot::StackCopy;
+    use crate::sched::stall::Stall;
+
+    pub(crate) struct TryAgain;
+
+    /// Nobody could walk it.
+    #[expect(clippy::unnecessary_wraps, reason = "as its twin")]
+    pub(crate) fn copy_stack(_: &Stall<'_>) -> Result<Option<StackCopy>, TryAgain> {
+        Ok(None)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::debug::State;
+
+    #[test]
+    fn a_report_says_who_and_how_many_more() {
+        let goroutine = Goroutine {
+            id: 7,
+            parent: 1,
+            name: Some("hog".to_owned()),
+            state: State::Running,
+            wait_reason: None,
+            waiting: Duration::ZERO,
+            spawned_at: std::panic::Location::caller(),
+            p: Some(2),
+            m: Some(3),
+            node: None,
+            stack: Vec::new(),
+        };
+        let mut report = Report {
+            runtime: "app".to_owned(),
+            goroutine,
+            held: Duration::from_millis(120),
+            has_p: true,
+            n_left_out: 0,
+        };
+        let text = report.to_string();
+        let begin = "app: a goroutine has held its P for 120 ms\n\
+                     goroutine 7 [running, P2, M3, name \"hog\"]:\n\
+                     \tstack unavailable\n\
+                     created in goroutine 1\n\t";
+        assert!(text.starts_with(begin), "{text}");
+        report.has_p = false;
+        for (n, more) in [
+            (1, "lost its P (1 more stall was not reported)\n"),
+            (5, "lost its P (5 more stalls were not reported)\n"),
+        ] {
+            report.n_left_out = n;
+            assert!(report.to_string().contains(more), "{report}");
+        }
+    }
+}

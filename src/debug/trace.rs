@@ -1,0 +1,541 @@
+//! Execution traces: the events of `sched::trace` as a file in the Chrome trace-event
+//! format, which ui.perfetto.dev and chrome://tracing open.
+//!
+//! - A track for every P, with a slice for each time a goroutine ran, a blocking section
+//!   inside it, and the time that the P's thread slept.
+//! - An arrow from where a goroutine was woken or spawned to where it ran next.
+//! - Marks for steals, batches of completions, and Ps that were taken or handed on.
+//! - One more track for what happened outside: threads that are no Ms, and sysmon.
+//!
+//! A log keeps the newest events only, and Ps begin to keep them at different moments. So
+//! what has lost its beginning or its end is left out: a slice, or an arrow.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::goroutines;
+use crate::sched::state::Sched;
+use crate::sched::trace::{Event, Kind, NO_P};
+use crate::sys::clock;
+
+/// How long something is shown that took no time.
+const MOMENT_NS: u64 = 200;
+
+/// A trace that is being taken: from [`Runtime::start_trace`](crate::Runtime::start_trace)
+/// on until this is dropped.
+#[derive(Debug)]
+#[must_use = "a trace ends when this is dropped"]
+pub struct Trace {
+    sched: Arc<Sched>,
+    from_ns: u64,
+}
+
+impl Trace {
+    pub(crate) fn start(sched: &Arc<Sched>) -> Trace {
+        sched.start_tracing();
+        Trace {
+            sched: Arc::clone(sched),
+            from_ns: clock::now_ns(),
+        }
+    }
+
+    /// Writes what has happened so far, and goes on. The format is Chrome's trace events
+    /// (JSON).
+    ///
+    /// # Blocking
+    ///
+    /// As `writer` does: to a file it blocks the thread, so in a goroutine this belongs
+    /// inside [`blocking`](crate::blocking).
+    ///
+    /// # Errors
+    ///
+    /// The writer's.
+    pub fn write(&self, writer: impl Write) -> io::Result<()> {
+        write(&self.sched, self.from_ns, writer)
+    }
+
+    /// Ends the trace and writes it.
+    ///
+    /// # Blocking
+    ///
+    /// As [`Trace::write`].
+    ///
+    /// # Errors
+    ///
+    /// The writer's.
+    pub fn finish(self, writer: impl Write) -> io::Result<()> {
+        self.write(writer)
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        self.sched.stop_tracing();
+    }
+}
+
+/// Writes the events since `from_ns` that are still there.
+pub(crate) fn write(sched: &Sched, from_ns: u64, writer: impl Write) -> io::Result<()> {
+    let until_ns = clock::now_ns();
+    let events = sched.events(from_ns);
+    let names = names(sched);
+    let mut out = Output {
+        writer: io::BufWriter::new(writer),
+        from_ns: events.first().map_or(from_ns, |e| e.at_ns),
+        is_first: true,
+    };
+    out.writer
+        .write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
+    out.describe(sched)?;
+    for track in tracks(sched.ps.len(), &events, until_ns) {
+        track.write(&mut out, &names)?;
+    }
+    for (i, flow) in flows(sched.ps.len(), &events).into_iter().enumerate() {
+        out.flow(i, &flow)?;
+    }
+    out.writer.write_all(b"]}\n")?;
+    out.writer.flush()
+}
+
+/// What the goroutines that still live are called.
+fn names(sched: &Sched) -> HashMap<u64, String> {
+    let mut names = HashMap::new();
+    goroutines::for_each(sched, |g, _| {
+        if let Some(name) = g.name {
+            names.insert(g.id, name);
+        }
+    });
+    names
+}
+
+/// A time in which one thing happened on a track.
+#[derive(Debug, PartialEq)]
+struct Slice {
+    from_ns: u64,
+    to_ns: u64,
+    what: What,
+}
+
+#[derive(Debug, PartialEq)]
+enum What {
+    /// A goroutine ran; why it stopped.
+    Goroutine(u64, &'static str),
+    Blocking,
+    Asleep,
+    /// Goroutines were made runnable by nobody's goroutine.
+    Wakes,
+}
+
+/// Something that took no time.
+#[derive(Debug)]
+struct Mark {
+    at_ns: u64,
+    name: &'static str,
+    args: String,
+}
+
+/// What is shown of a P, or of what is outside.
+#[derive(Debug, Default)]
+struct Track {
+    /// 0 for what is outside, then the Ps.
+    tid: usize,
+    slices: Vec<Slice>,
+    marks: Vec<Mark>,
+    /// What is being built.
+    running: Option<(u64, u64)>,
+    blocking: Option<u64>,
+    asleep: Option<u64>,
+}
+
+/// The track of an event: its P's if it has one.
+fn tid_of(e: &Event) -> usize {
+    if e.p == NO_P { 0 } else { e.p + 1 }
+}
+
+fn tracks(n_ps: usize, events: &[Event], until_ns: u64) -> Vec<Track> {
+    let mut tracks: Vec<Track> = (0..=n_ps)
+        .map(|tid| Track {
+            tid,
+            ..Track::default()
+        })
+        .collect();
+    for e in events {
+        if let Some(track) = tracks.get_mut(tid_of(e)) {
+            track.take(e);
+        }
+    }
+    for track in &mut tracks {
+        track.close(until_ns, "still running");
+        track.wake_up(until_ns);
+        // Slices are made as they end, and shown by when they begin; the longer one is outside.
+        track
+            .slices
+            .sort_by_key(|s| (s.from_ns, u64::MAX - s.to_ns));
+        track.keep_moments_apart();
+    }
+    tracks
+}
+
+impl Track {
+    fn take(&mut self, e: &Event) {
+        let at_ns = e.at_ns;
+        match e.kind {
+            Kind::Start => {
+                self.wake_up(at_ns);
+                self.close(at_ns, "yield");
+                self.running = Some((e.g, at_ns));
+            }
+            Kind::Park => self.close(at_ns, goroutines::reason_text(e.reason).unwrap_or("wait")),
+            Kind::End => self.close(at_ns, "end"),
+            Kind::Dry => self.close(at_ns, "yield"),
+            Kind::Sleep => self.asleep = Some(at_ns),
+            Kind::Awake => self.wake_up(at_ns),
+            Kind::Block if self.running.is_some() => self.blocking = Some(at_ns),
+            Kind::Unblock => self.unblock(at_ns),
+            Kind::Block => {}
+            Kind::RetakeSection | Kind::RetakeHog => {
+                self.close(at_ns, "P taken");
+                let from = if e.kind == Kind::RetakeHog {
+                    "hog"
+                } else {
+                    "blocking section"
+                };
+                self.mark(at_ns, "P taken", format!("\"from\":\"{from}\""));
+            }
+            Kind::HandOff => self.mark(at_ns, "P handed on", String::new()),
+            Kind::Lost => self.mark(
+                at_ns,
+                "goroutine without P",
+                format!("\"goroutine\":{}", e.g),
+            ),
+            Kind::Steal => self.mark(
+                at_ns,
+                "steal",
+                format!("\"goroutines\":{},\"from\":\"P{}\"", e.n, e.g),
+            ),
+            Kind::Ring => self.mark(at_ns, "ring batch", format!("\"completions\":{}", e.n)),
+            // An arrow begins in a slice: where there is none, a moment is made one.
+            Kind::Ready if self.running.is_none() && self.asleep.is_none() => {
+                self.slices.push(Slice {
+                    from_ns: at_ns,
+                    to_ns: at_ns + MOMENT_NS,
+                    what: What::Wakes,
+                });
+            }
+            Kind::Ready => {}
+        }
+    }
+
+    fn mark(&mut self, at_ns: u64, name: &'static str, args: String) {
+        self.marks.push(Mark { at_ns, name, args });
+    }
+
+    fn unblock(&mut self, at_ns: u64) {
+        if let Some(from_ns) = self.blocking.take() {
+            self.slices.push(Slice {
+                from_ns,
+                to_ns: at_ns,
+                what: What::Blocking,
+            });
+        }
+    }
+
+    /// The goroutine that ran here, if its beginning is known, does so no more.
+    fn close(&mut self, at_ns: u64, why: &'static str) {
+        self.unblock(at_ns);
+        if let Some((g, from_ns)) = self.running.take() {
+            self.slices.push(Slice {
+                from_ns,
+                to_ns: at_ns,
+                what: What::Goroutine(g, why),
+            });
+        }
+    }
+
+    fn wake_up(&mut self, at_ns: u64) {
+        if let Some(from_ns) = self.asleep.take() {
+            self.slices.push(Slice {
+                from_ns,
+                to_ns: at_ns,
+                what: What::Asleep,
+            });
+        }
+    }
+
+    /// A moment lasts until the next slice at most.
+    fn keep_moments_apart(&mut self) {
+        let starts: Vec<u64> = self.slices.iter().skip(1).map(|s| s.from_ns).collect();
+        for (slice, next_ns) in self.slices.iter_mut().zip(starts) {
+            if slice.what == What::Wakes {
+                slice.to_ns = slice.to_ns.min(next_ns);
+            }
+        }
+    }
+
+    fn write<W: Write>(&self, out: &mut Output<W>, names: &HashMap<u64, String>) -> io::Result<()> {
+        for slice in &self.slices {
+            let (name, args) = match slice.what {
+                What::Goroutine(g, why) => (
+                    goroutine_name(g, names),
+                    format!("\"goroutine\":{g},\"until\":{}", quoted(why)),
+                ),
+                What::Blocking => ("blocking".to_owned(), String::new()),
+                What::Asleep => ("asleep".to_owned(), String::new()),
+                What::Wakes => ("ready".to_owned(), String::new()),
+            };
+            out.slice(self.tid, slice, &name, &args)?;
+        }
+        for mark in &self.marks {
+            out.mark(self.tid, mark)?;
+        }
+        Ok(())
+    }
+}
+
+fn goroutine_name(g: u64, names: &HashMap<u64, String>) -> String {
+    match names.get(&g) {
+        Some(name) => format!("{name} (G{g})"),
+        None => format!("G{g}"),
+    }
+}
+
+/// From where a goroutine was made runnable to where it ran.
+#[derive(Debug)]
+struct Flow {
+    from: (usize, u64),
+    to: (usize, u64),
+}
+
+fn flows(n_ps: usize, events: &[Event]) -> Vec<Flow> {
+    let mut ready = HashMap::new();
+    let mut flows = Vec::new();
+    for e in events.iter().filter(|e| tid_of(e) <= n_ps) {
+        match e.kind {
+            Kind::Ready => {
+                ready.insert(e.g, (tid_of(e), e.at_ns));
+            }
+            Kind::Start => {
+                if let Some(from) = ready.remove(&e.g) {
+                    flows.push(Flow {
+                        from,
+                        to: (tid_of(e), e.at_ns),
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+    flows
+}
+
+/// The file, written event by event.
+struct Output<W: Write> {
+    writer: io::BufWriter<W>,
+    from_ns: u64,
+    is_first: bool,
+}
+
+impl<W: Write> Output<W> {
+    /// Names the process and its tracks.
+    fn describe(&mut self, sched: &Sched) -> io::Result<()> {
+        let name = quoted(&sched.config.name);
+        self.event(&format!(
+            "\"ph\":\"M\",\"name\":\"process_name\",\"args\":{{\"name\":{name}}}"
+        ))?;
+        self.thread(0, "outside")?;
+        for p in &sched.ps {
+            let node = sched.node_of(p).os_id;
+            self.thread(
+                p.idx + 1,
+                &format!("P{} (cpu {}, node {node})", p.idx, p.cpu),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn thread(&mut self, tid: usize, name: &str) -> io::Result<()> {
+        let name = quoted(name);
+        self.event(&format!(
+            "\"ph\":\"M\",\"name\":\"thread_name\",\"tid\":{tid},\"args\":{{\"name\":{name}}}"
+        ))?;
+        self.event(&format!(
+            "\"ph\":\"M\",\"name\":\"thread_sort_index\",\"tid\":{tid},\"args\":{{\"sort_index\":{tid}}}"
+        ))
+    }
+
+    fn slice(&mut self, tid: usize, slice: &Slice, name: &str, args: &str) -> io::Result<()> {
+        let category = match slice.what {
+            What::Goroutine(..) => "goroutine",
+            _ => "runtime",
+        };
+        self.event(&format!(
+            "\"ph\":\"X\",\"cat\":\"{category}\",\"name\":{},\"tid\":{tid},\"ts\":{},\"dur\":{},\"args\":{{{args}}}",
+            quoted(name),
+            self.ts(slice.from_ns),
+            us(slice.to_ns.saturating_sub(slice.from_ns)),
+        ))
+    }
+
+    fn mark(&mut self, tid: usize, mark: &Mark) -> io::Result<()> {
+        self.event(&format!(
+            "\"ph\":\"i\",\"s\":\"t\",\"cat\":\"runtime\",\"name\":{},\"tid\":{tid},\"ts\":{},\"args\":{{{}}}",
+            quoted(mark.name),
+            self.ts(mark.at_ns),
+            mark.args,
+        ))
+    }
+
+    fn flow(&mut self, id: usize, flow: &Flow) -> io::Result<()> {
+        let ends = [("s", "", flow.from), ("f", ",\"bp\":\"e\"", flow.to)];
+        for (ph, more, (tid, at_ns)) in ends {
+            self.event(&format!(
+                "\"ph\":\"{ph}\"{more},\"id\":{id},\"cat\":\"wake\",\"name\":\"wake\",\"tid\":{tid},\"ts\":{}",
+                self.ts(at_ns),
+            ))?;
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, fields: &str) -> io::Result<()> {
+        let sep = if self.is_first { "\n" } else { ",\n" };
+        self.is_first = false;
+        write!(self.writer, "{sep}{{\"pid\":1,{fields}}}")
+    }
+
+    fn ts(&self, at_ns: u64) -> String {
+        us(at_ns.saturating_sub(self.from_ns))
+    }
+}
+
+/// Microseconds, exactly.
+fn us(ns: u64) -> String {
+    format!("{}.{:03}", ns / 1000, ns % 1000)
+}
+
+/// A string of JSON.
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => {
+                out.push('\\');
+                out.push(c);
+            }
+            c if c < ' ' => {
+                // Writing to a string cannot fail.
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Why there is nothing to write.
+pub(crate) fn no_recorder() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        "the runtime was built without Builder::flight_recorder",
+    )
+}
+
+/// Takes a trace for a while and writes it.
+pub(crate) fn take(sched: &Arc<Sched>, duration: Duration, writer: impl Write) -> io::Result<()> {
+    let trace = Trace::start(sched);
+    crate::task::sleep(duration);
+    trace.finish(writer)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::g::status::Reason;
+
+    fn event(at_ns: u64, kind: Kind, g: u64) -> Event {
+        Event {
+            at_ns,
+            kind,
+            reason: Reason::Sleep,
+            p: 0,
+            n: 0,
+            g,
+        }
+    }
+
+    fn slices(events: &[Event]) -> Vec<(u64, u64, What)> {
+        let track = tracks(1, events, 1000).pop().unwrap();
+        track
+            .slices
+            .into_iter()
+            .map(|s| (s.from_ns, s.to_ns, s.what))
+            .collect()
+    }
+
+    #[test]
+    fn a_goroutine_runs_until_the_next_event_that_says_so() {
+        let found = slices(&[
+            event(1, Kind::Park, 0),
+            event(10, Kind::Start, 7),
+            event(20, Kind::Park, 0),
+            event(30, Kind::Start, 8),
+            event(40, Kind::Start, 9),
+            event(50, Kind::Dry, 0),
+            event(60, Kind::Sleep, 0),
+            event(70, Kind::Awake, 0),
+            event(80, Kind::Start, 7),
+        ]);
+        assert_eq!(
+            found,
+            [
+                (10, 20, What::Goroutine(7, "sleep")),
+                (30, 40, What::Goroutine(8, "yield")),
+                (40, 50, What::Goroutine(9, "yield")),
+                (60, 70, What::Asleep),
+                (80, 1000, What::Goroutine(7, "still running")),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_blocking_section_lies_inside_its_goroutine() {
+        let found = slices(&[
+            event(5, Kind::Block, 0),
+            event(10, Kind::Start, 7),
+            event(20, Kind::Block, 0),
+            event(30, Kind::RetakeSection, 0),
+            event(40, Kind::Unblock, 0),
+        ]);
+        assert_eq!(
+            found,
+            [
+                (10, 30, What::Goroutine(7, "P taken")),
+                (20, 30, What::Blocking)
+            ]
+        );
+    }
+
+    #[test]
+    fn an_arrow_has_both_ends() {
+        let events = [
+            event(10, Kind::Start, 1),
+            event(20, Kind::Ready, 2),
+            event(30, Kind::Ready, 3),
+            event(40, Kind::Start, 2),
+            event(50, Kind::Start, 4),
+        ];
+        let flows = flows(1, &events);
+        assert_eq!(flows.len(), 1);
+        assert_eq!((flows[0].from, flows[0].to), ((1, 20), (1, 40)));
+    }
+
+    #[test]
+    fn strings_are_quoted() {
+        assert_eq!(quoted("a\"b\\c\n"), "\"a\\\"b\\\\c\\u000a\"");
+        assert_eq!(us(1_002_003), "1002.003");
+    }
+}

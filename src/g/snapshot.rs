@@ -1,0 +1,98 @@
+//! A copy of a parked goroutine's stack, for whoever walks it later.
+#![allow(unsafe_code)]
+
+use super::coro::Registers;
+use super::header::GRef;
+
+/// The most that is copied of a stack: its innermost frames.
+const MAX_BYTES: usize = 64 * 1024;
+
+/// The innermost part of a stack, and the registers to begin a walk with.
+#[derive(Debug, Default)]
+pub(crate) struct StackCopy {
+    registers: Option<Registers>,
+    /// The node that the stack belongs to: index into the runtime's.
+    node_idx: Option<usize>,
+    /// Where in memory the first word was.
+    base: usize,
+    words: Vec<usize>,
+}
+
+impl StackCopy {
+    /// An empty one, with room for any stack: taking a copy allocates nothing.
+    pub(crate) fn new() -> StackCopy {
+        StackCopy {
+            words: Vec::with_capacity(MAX_BYTES / size_of::<usize>()),
+            ..StackCopy::default()
+        }
+    }
+
+    /// Copies the stack of `g`. `false` if it has none, or is not parked on it.
+    ///
+    /// # Safety
+    ///
+    /// Nobody resumes `g` meanwhile: the caller holds its wait (`Status::hold`), and
+    /// no M is committing it; or the caller is the M that ran it last.
+    pub(crate) unsafe fn take(&mut self, g: GRef) -> bool {
+        self.words.clear();
+        // SAFETY: by this function's contract the coroutine is at rest and nobody's.
+        let coro = unsafe { g.coro() };
+        let (Some(span), Some(coro)) = (g.stack_span(), coro.as_ref()) else {
+            return false;
+        };
+        let Some(sp) = coro.saved_sp(span.clone()) else {
+            return false;
+        };
+        let end = span.end.min(sp + MAX_BYTES);
+        for at in (sp..end).step_by(size_of::<usize>()) {
+            let word = std::ptr::with_exposed_provenance::<usize>(at);
+            // SAFETY:
+            // - the stack stays mapped while its goroutine is alive, which it is, and `sp` lies in it.
+            // - others may write to what a frame has lent them (a buffer, a result) just now: a
+            //   volatile read takes what is there, and no such word leads the walk.
+            self.words.push(unsafe { word.read_volatile() });
+        }
+        self.base = sp;
+        self.node_idx = Some(g.home());
+        self.registers = Registers::saved_at(sp, &self.words);
+        self.registers.is_some()
+    }
+
+    /// The stack of a goroutine that runs, from its stack pointer on.
+    #[cfg(feature = "backtrace")]
+    pub(crate) fn of(registers: Registers, words: Vec<usize>) -> StackCopy {
+        StackCopy {
+            registers: Some(registers),
+            node_idx: None,
+            base: registers.sp,
+            words,
+        }
+    }
+
+    /// The node that the stack belongs to.
+    pub(crate) fn node(&self) -> Option<usize> {
+        self.node_idx
+    }
+
+    /// The registers that the goroutine will go on with.
+    #[cfg_attr(
+        not(feature = "backtrace"),
+        expect(dead_code, reason = "only a walk needs them")
+    )]
+    pub(crate) fn registers(&self) -> Option<Registers> {
+        self.registers
+    }
+
+    /// The word that was at an address.
+    #[cfg_attr(
+        not(feature = "backtrace"),
+        expect(dead_code, reason = "only a walk needs it")
+    )]
+    pub(crate) fn read(&self, at: usize) -> Option<usize> {
+        let offset = at.checked_sub(self.base)?;
+        if !offset.is_multiple_of(size_of::<usize>()) {
+            return None;
+        }
+        self.words.get(offset / size_of::<usize>()).copied()
+    }
+}

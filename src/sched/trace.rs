@@ -1,0 +1,286 @@
+//! What happens, as it happens: the events of an execution trace.
+//!
+//! Every P has a log that the M which holds the P writes to, without a lock; sysmon and
+//! threads that are no Ms share one. Logs are bounded and keep the newest, so tracing may
+//! stay on for good (a flight recorder) and be read when something went wrong.
+//!
+//! While nothing is traced, a place where something happens costs the test of a word on
+//! a line that the M has in its cache, and a branch not taken. `debug::trace` makes a
+//! file of the events.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::p::P;
+use super::state::Sched;
+use crate::g::header::GRef;
+use crate::g::status::Reason;
+use crate::sys::clock;
+use crate::util::event_log::{self, EventLog};
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// `g` runs now; whoever ran before has yielded.
+    Start = 0,
+    /// The goroutine on the P waits: `reason`.
+    Park,
+    /// The goroutine on the P has ended.
+    End,
+    /// The P has nothing at hand; whoever ran before has yielded.
+    Dry,
+    /// `g` was made runnable, or spawned, here.
+    Ready,
+    /// The P's M sleeps, and is awake again.
+    Sleep,
+    Awake,
+    /// `n` goroutines were stolen; `g` is the number of the victim P.
+    Steal,
+    /// `n` completions were reaped.
+    Ring,
+    /// The goroutine on the P begins and ends a blocking section.
+    Block,
+    Unblock,
+    /// The P was taken: from a blocking section, from a hog.
+    RetakeSection,
+    RetakeHog,
+    /// The P was given to another M.
+    HandOff,
+    /// `g` found that its P was taken, and is queued.
+    Lost,
+}
+
+impl Kind {
+    const ALL: [Kind; 15] = [
+        Kind::Start,
+        Kind::Park,
+        Kind::End,
+        Kind::Dry,
+        Kind::Ready,
+        Kind::Sleep,
+        Kind::Awake,
+        Kind::Steal,
+        Kind::Ring,
+        Kind::Block,
+        Kind::Unblock,
+        Kind::RetakeSection,
+        Kind::RetakeHog,
+        Kind::HandOff,
+        Kind::Lost,
+    ];
+}
+
+/// An event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    pub(crate) at_ns: u64,
+    pub(crate) kind: Kind,
+    pub(crate) reason: Reason,
+    /// The P that it is about; [`NO_P`] for none.
+    pub(crate) p: usize,
+    pub(crate) n: u32,
+    pub(crate) g: u64,
+}
+
+/// Not about a P.
+pub(crate) const NO_P: usize = 0xffff;
+
+impl Event {
+    /// Something that happened just now.
+    pub(crate) fn now(kind: Kind) -> Event {
+        Event {
+            at_ns: clock::now_ns(),
+            kind,
+            reason: Reason::None,
+            p: NO_P,
+            n: 0,
+            g: 0,
+        }
+    }
+
+    fn pack(self) -> event_log::Event {
+        let p = self.p.min(NO_P) as u64;
+        let head = self.kind as u64 | (self.reason as u64) << 8 | p << 16 | u64::from(self.n) << 32;
+        [self.at_ns, head, self.g]
+    }
+
+    fn unpack([at_ns, head, g]: event_log::Event) -> Option<Event> {
+        Some(Event {
+            at_ns,
+            kind: *Kind::ALL.get((head & 0xff) as usize)?,
+            reason: Reason::of((head >> 8) as u8),
+            p: (head >> 16) as usize & 0xffff,
+            n: (head >> 32) as u32,
+            g,
+        })
+    }
+}
+
+/// The logs of a runtime.
+#[derive(Debug)]
+pub(crate) struct Tracing {
+    /// How large each log is.
+    bytes: usize,
+    /// How many have asked for events. Ordering: relaxed; changed under the lock below.
+    n_users: AtomicUsize,
+    /// Of everybody but the Ms that hold a P, who write one at a time.
+    others: OnceLock<EventLog>,
+    writers: Mutex<()>,
+}
+
+impl Tracing {
+    pub(crate) fn new(bytes: usize) -> Tracing {
+        Tracing {
+            bytes,
+            n_users: AtomicUsize::new(0),
+            others: OnceLock::new(),
+            writers: Mutex::new(()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.writers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The log of a P: made when it is first needed.
+pub(crate) type PLog = OnceLock<EventLog>;
+
+impl P {
+    /// Whether events are wanted.
+    #[inline(always)]
+    pub(crate) fn is_traced(&self) -> bool {
+        self.local.traced.load(Ordering::Relaxed) != 0
+    }
+
+    /// Something has happened on this P. By the M that holds it.
+    pub(crate) fn trace(&self, kind: Kind, reason: Reason, n: u32, g: u64) {
+        if let Some(log) = self.log.get() {
+            log.push(
+                Event {
+                    reason,
+                    p: self.idx,
+                    n,
+                    g,
+                    ..Event::now(kind)
+                }
+                .pack(),
+            );
+        }
+    }
+
+    /// Something has happened that is about the P alone, if events are wanted.
+    #[inline(always)]
+    pub(crate) fn trace_if(&self, kind: Kind) {
+        if self.is_traced() {
+            self.trace_kind(kind);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn trace_kind(&self, kind: Kind) {
+        self.trace(kind, Reason::None, 0, 0);
+    }
+
+    /// `g` was made runnable here, if events are wanted.
+    #[inline(always)]
+    pub(crate) fn trace_ready(&self, g: GRef) {
+        if self.is_traced() {
+            self.trace_g(Kind::Ready, g);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn trace_g(&self, kind: Kind, g: GRef) {
+        self.trace(kind, Reason::None, 0, g.id());
+    }
+}
+
+impl Sched {
+    /// As [`P::trace_if`], by whoever holds no P.
+    pub(crate) fn trace_other(&self, kind: Kind, p: Option<&P>, g: Option<GRef>) {
+        if self.tracing.n_users.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        if let Some(log) = self.tracing.others.get() {
+            let _writer = self.tracing.lock();
+            log.push(
+                Event {
+                    p: p.map_or(NO_P, |p| p.idx),
+                    g: g.map_or(0, GRef::id),
+                    ..Event::now(kind)
+                }
+                .pack(),
+            );
+        }
+    }
+
+    /// Wants events from now on. Undone by [`Sched::stop_tracing`].
+    pub(crate) fn start_tracing(&self) {
+        let tracing = &self.tracing;
+        let new = || EventLog::new(tracing.bytes);
+        tracing.others.get_or_init(new);
+        for p in &self.ps {
+            p.log.get_or_init(new);
+        }
+        let _users = tracing.lock();
+        tracing.n_users.fetch_add(1, Ordering::Relaxed);
+        for p in &self.ps {
+            p.local.traced.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Wants them no more. The logs stay as they are.
+    pub(crate) fn stop_tracing(&self) {
+        let tracing = &self.tracing;
+        let _users = tracing.lock();
+        if tracing.n_users.fetch_sub(1, Ordering::Relaxed) == 1 {
+            for p in &self.ps {
+                p.local.traced.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The events since `from_ns` that are still there, in order of time.
+    pub(crate) fn events(&self, from_ns: u64) -> Vec<Event> {
+        let of_ps = self.ps.iter().filter_map(|p| p.log.get());
+        let mut events: Vec<_> = of_ps
+            .chain(self.tracing.others.get())
+            .flat_map(EventLog::copy)
+            .filter_map(Event::unpack)
+            .filter(|e| e.at_ns >= from_ns)
+            .collect();
+        // Stable: what one P did in one nanosecond stays in order.
+        events.sort_by_key(|e| e.at_ns);
+        events
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_survives_its_packing() {
+        for (i, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, i);
+            let event = Event {
+                at_ns: u64::MAX - 1,
+                kind,
+                reason: Reason::Future,
+                p: 4095,
+                n: u32::MAX,
+                g: 1 << 60,
+            };
+            assert_eq!(
+                format!("{:?}", Event::unpack(event.pack())),
+                format!("{:?}", Some(event))
+            );
+        }
+        assert_eq!(Event::unpack(Event::now(Kind::Dry).pack()).unwrap().p, NO_P);
+        assert!(Event::unpack([0, 0xff, 0]).is_none());
+    }
+}

@@ -1,0 +1,102 @@
+//! What sysmon does for whoever looks on: lines about the scheduler now and then.
+//!
+//! The printing is done above (`debug`), which knows how things are called; the
+//! builder hands its functions down. Sysmon has no P and holds no lock when it calls
+//! them, so they may take their time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::stall::{OnStall, Stalls};
+use super::state::Sched;
+use crate::sys::clock::{self, NEVER};
+
+/// Looks whether anything can ever happen again, and does not come back if not.
+pub(crate) type Check = fn(&Sched);
+
+/// How often an idle runtime is looked at for a deadlock: a thread that could have woken
+/// somebody may end without a word.
+const CHECK_NS: u64 = 100_000_000;
+
+/// Prints lines about the scheduler.
+pub(crate) type Print = fn(&Sched, since_begin: Duration);
+
+/// What sysmon has been asked for. Made once, when the runtime is built.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// How often to print, and how.
+    pub(crate) schedtrace: Option<(Duration, Print)>,
+    /// What to call when all Ps are idle.
+    pub(crate) deadlock: Option<Check>,
+    /// After what time a goroutine that does not come to the scheduler is told of, and whom.
+    pub(crate) stalls: Option<(Duration, Box<dyn OnStall>)>,
+    /// When this run began, and when the next lines are due.
+    /// Ordering: relaxed; only sysmon touches them.
+    begin_ns: AtomicU64,
+    due_ns: AtomicU64,
+}
+
+impl Watch {
+    pub(crate) fn new(
+        schedtrace: Option<(Duration, Print)>,
+        deadlock: Option<Check>,
+        stalls: Option<(Duration, Box<dyn OnStall>)>,
+    ) -> Watch {
+        Watch {
+            schedtrace,
+            deadlock,
+            stalls,
+            ..Watch::default()
+        }
+    }
+
+    /// What is to be known of stalls in this run, if that was asked for.
+    pub(crate) fn stalls(&self, sched: &Sched) -> Option<Stalls<'_>> {
+        let (after, on_stall) = self.stalls.as_ref()?;
+        Some(Stalls::new(sched, *after, &**on_stall))
+    }
+
+    /// A run begins.
+    pub(crate) fn begin(&self) {
+        let now_ns = clock::now_ns();
+        self.begin_ns.store(now_ns, Ordering::Relaxed);
+        let due_ns = match self.schedtrace {
+            Some((every, _)) => now_ns.saturating_add(every.as_nanos() as u64),
+            None => NEVER,
+        };
+        self.due_ns.store(due_ns, Ordering::Relaxed);
+    }
+
+    /// All Ps are idle: looks for a deadlock, if that was asked for. Says how long
+    /// sysmon may sleep.
+    pub(crate) fn look_at_idle(&self, sched: &Sched) -> u64 {
+        match self.deadlock {
+            None => NEVER,
+            Some(check) => {
+                check(sched);
+                CHECK_NS
+            }
+        }
+    }
+
+    /// Does what is due, and says how long sysmon may sleep, [`NEVER`] for ever.
+    pub(crate) fn look(&self, sched: &Sched) -> u64 {
+        let due_ns = self.due_ns.load(Ordering::Relaxed);
+        if due_ns == NEVER {
+            return NEVER;
+        }
+        let now_ns = clock::now_ns();
+        if now_ns < due_ns {
+            return due_ns - now_ns;
+        }
+        let Some((every, print)) = self.schedtrace else {
+            return NEVER;
+        };
+        let begin_ns = self.begin_ns.load(Ordering::Relaxed);
+        print(sched, Duration::from_nanos(now_ns - begin_ns));
+        // From now on, not from when it was due: lines that were missed do not come in a burst.
+        let every_ns = every.as_nanos() as u64;
+        self.due_ns.store(now_ns + every_ns, Ordering::Relaxed);
+        every_ns
+    }
+}

@@ -1,0 +1,312 @@
+//! What another thread is doing: a copy of its registers and of the stack it runs on.
+//!
+//! A thread cannot be read from outside while it runs, so it takes the copy itself, in the
+//! handler of a signal. That is SIGURG, as in Go: nobody minds one too many, and its
+//! default is to be ignored. A handler that was there before gets those that are not ours.
+//!
+//! | asker                                     | handler                               |
+//! |-------------------------------------------|---------------------------------------|
+//! | 1. takes the turn: one at a time          | 1. state is WANTED, and of this       |
+//! | 2. writes whom it asks; state = n, WANTED |    thread? else not for us            |
+//! | 3. sends the signal                       | 2. n, WANTED → n, TAKING; it lost if  |
+//! | 4. waits for n, DONE; after a while       |    it fails                           |
+//! |    n, WANTED → n, IDLE gives up           | 3. copies; state = n, DONE; wakes     |
+//!
+//! The number n makes sure that a handler which comes late answers no other question than
+//! the one it has read. All of it is atomics in static memory: a handler may come at any
+//! time.
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, TryLockError};
+
+use super::clock;
+use super::errno;
+use super::futex;
+use super::sched;
+
+/// The most that is copied of a stack: its innermost frames.
+const MAX_WORDS: usize = 8 * 1024;
+
+/// Says what runs on the calling thread, and on which stack, if that is known. It is
+/// called in a signal handler.
+pub(crate) type WhereFn = fn() -> Option<(usize, Range<usize>)>;
+
+/// What a thread was doing.
+#[derive(Debug)]
+pub(crate) struct Sample {
+    /// What ran there, as the [`WhereFn`] said.
+    pub(crate) what: usize,
+    /// The registers: instruction, stack, frame, and on aarch64 the link.
+    pub(crate) ip: usize,
+    pub(crate) sp: usize,
+    pub(crate) fp: usize,
+    pub(crate) link: usize,
+    /// The stack from `sp` on.
+    pub(crate) words: Vec<usize>,
+}
+
+const IDLE: u32 = 0;
+const WANTED: u32 = 1;
+const TAKING: u32 = 2;
+const DONE: u32 = 3;
+const NEXT: u32 = 4;
+
+/// The question and its answer.
+struct Desk {
+    /// One of the four above, and the number of the question in the other bits.
+    /// Ordering: release by whoever hands the rest on, acquire by whoever takes it over.
+    state: AtomicU32,
+    /// Ordering: relaxed; the state hands them on.
+    tid: AtomicI32,
+    what: AtomicUsize,
+    registers: [AtomicUsize; 4],
+    n_words: AtomicUsize,
+    words: Box<[AtomicUsize]>,
+    where_fn: WhereFn,
+    before: libc::sigaction,
+    turn: Mutex<()>,
+}
+
+static DESK: OnceLock<Desk> = OnceLock::new();
+
+/// Installs the process's handler, once. `where_fn` must be async-signal-safe.
+pub(crate) fn install(where_fn: WhereFn) {
+    let mut first = false;
+    DESK.get_or_init(|| {
+        first = true;
+        // SAFETY: an all-zero sigaction is a valid place for the old value.
+        let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: a null new action only reads the old one into a valid place.
+        unsafe { libc::sigaction(libc::SIGURG, std::ptr::null(), &mut before) };
+        Desk {
+            state: AtomicU32::new(IDLE),
+            tid: AtomicI32::new(0),
+            what: AtomicUsize::new(0),
+            registers: [const { AtomicUsize::new(0) }; 4],
+            n_words: AtomicUsize::new(0),
+            words: (0..MAX_WORDS).map(|_| AtomicUsize::new(0)).collect(),
+            where_fn,
+            before,
+            turn: Mutex::new(()),
+        }
+    });
+    if !first {
+        return;
+    }
+    // SAFETY: an all-zero sigaction is valid; the fields that matter are set below.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = on_urgent as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    // SAFETY: the handler has the signature that SA_SIGINFO asks for.
+    unsafe { libc::sigaction(libc::SIGURG, &action, std::ptr::null_mut()) };
+}
+
+/// Asks a thread of this process what it is doing. `None` if it does not answer within
+/// `patience_ns`, somebody else is asking, or nothing that is known runs on it.
+pub(crate) fn take(tid: i32, patience_ns: u64) -> Option<Sample> {
+    let desk = DESK.get()?;
+    let _turn = match desk.turn.try_lock() {
+        Ok(turn) => turn,
+        Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
+        Err(TryLockError::WouldBlock) => return None,
+    };
+    desk.tid.store(tid, Ordering::Relaxed);
+    let wanted = (desk.state.load(Ordering::Relaxed) & !(NEXT - 1)).wrapping_add(NEXT) | WANTED;
+    desk.state.store(wanted, Ordering::Release);
+    let answered = sched::signal_thread(tid, libc::SIGURG) && desk.wait(wanted, patience_ns);
+    let sample = answered.then(|| desk.read()).flatten();
+    let idle = wanted & !(NEXT - 1);
+    let given_up = desk
+        .state
+        .compare_exchange(wanted, idle, Ordering::Relaxed, Ordering::Relaxed);
+    if given_up.is_err() {
+        // Answered, or being answered: that ends soon.
+        while desk.state.load(Ordering::Acquire) & (NEXT - 1) == TAKING {
+            clock::nap(10_000);
+        }
+        desk.state.store(idle, Ordering::Relaxed);
+    }
+    sample
+}
+
+impl Desk {
+    /// Waits for the answer to the question `wanted`.
+    fn wait(&self, wanted: u32, patience_ns: u64) -> bool {
+        let until_ns = clock::now_ns() + patience_ns;
+        loop {
+            let state = self.state.load(Ordering::Acquire);
+            if state & (NEXT - 1) == DONE {
+                return true;
+            }
+            let now_ns = clock::now_ns();
+            if now_ns >= until_ns && state == wanted {
+                return false;
+            }
+            // While it is being taken there is nothing to give up.
+            let ns = until_ns.saturating_sub(now_ns).max(20_000);
+            futex::wait(&self.state, state, ns);
+        }
+    }
+
+    fn read(&self) -> Option<Sample> {
+        let n_words = self.n_words.load(Ordering::Relaxed);
+        let [ip, sp, fp, link] = [0, 1, 2, 3].map(|i| self.registers[i].load(Ordering::Relaxed));
+        (n_words > 0).then(|| Sample {
+            what: self.what.load(Ordering::Relaxed),
+            ip,
+            sp,
+            fp,
+            link,
+            words: self.words[..n_words]
+                .iter()
+                .map(|w| w.load(Ordering::Relaxed))
+                .collect(),
+        })
+    }
+
+    /// In the handler: answers, if the question is for this thread.
+    fn answer(&self, context: *mut libc::c_void) -> bool {
+        let wanted = self.state.load(Ordering::Acquire);
+        if wanted & (NEXT - 1) != WANTED || self.tid.load(Ordering::Relaxed) != sched::gettid() {
+            return false;
+        }
+        let taking = wanted - WANTED + TAKING;
+        let taken =
+            self.state
+                .compare_exchange(wanted, taking, Ordering::Acquire, Ordering::Relaxed);
+        if taken.is_err() {
+            return false;
+        }
+        self.n_words.store(0, Ordering::Relaxed);
+        if let Some((what, span)) = (self.where_fn)() {
+            self.what.store(what, Ordering::Relaxed);
+            // SAFETY: with SA_SIGINFO the kernel passes a valid context.
+            let registers = unsafe { registers(context) };
+            for (place, register) in self.registers.iter().zip(registers) {
+                place.store(register, Ordering::Relaxed);
+            }
+            self.copy(registers[1], span);
+        }
+        self.state.store(taking - TAKING + DONE, Ordering::Release);
+        futex::wake_one(&raw const self.state);
+        true
+    }
+
+    /// Copies this thread's stack from `sp` on, if that lies in `span`.
+    fn copy(&self, sp: usize, span: Range<usize>) {
+        const WORD: usize = size_of::<usize>();
+        if !span.contains(&sp) || !sp.is_multiple_of(WORD) {
+            return;
+        }
+        let n = ((span.end - sp) / WORD).min(MAX_WORDS);
+        for (i, place) in self.words[..n].iter().enumerate() {
+            let word = std::ptr::with_exposed_provenance::<usize>(sp + i * WORD);
+            // SAFETY:
+            // - the stack that this thread runs on is mapped from `sp` to its end.
+            // - others may write to what a frame has lent them just now: a volatile read takes what
+            //   is there.
+            place.store(unsafe { word.read_volatile() }, Ordering::Relaxed);
+        }
+        self.n_words.store(n, Ordering::Relaxed);
+    }
+}
+
+/// The registers at a signal: instruction, stack, frame, link.
+///
+/// # Safety
+///
+/// `context` is what the kernel passed to the handler.
+unsafe fn registers(context: *mut libc::c_void) -> [usize; 4] {
+    // SAFETY: by this function's contract.
+    let machine = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
+    #[cfg(target_arch = "x86_64")]
+    {
+        let register = |at: i32| machine.gregs[at as usize] as usize;
+        [
+            register(libc::REG_RIP),
+            register(libc::REG_RSP),
+            register(libc::REG_RBP),
+            0,
+        ]
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        [
+            machine.pc as usize,
+            machine.sp as usize,
+            machine.regs[29] as usize,
+            machine.regs[30] as usize,
+        ]
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        // No walk begins on a stack at 0.
+        let _ = machine;
+        [0; 4]
+    }
+}
+
+extern "C" fn on_urgent(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    let errno = errno::location();
+    // SAFETY: the address is that of the calling thread's errno.
+    let before = unsafe { *errno };
+    if let Some(desk) = DESK.get()
+        && !desk.answer(context)
+    {
+        // SAFETY: the handler is called as the kernel would have called it.
+        unsafe { super::signal::call_handler(&desk.before, signal, info, context) };
+    }
+    // SAFETY: as above. The code that was interrupted may be about to read it.
+    unsafe { *errno = before };
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    static SPAN: Mutex<Option<Range<usize>>> = Mutex::new(None);
+
+    /// The handler's side runs while the thread below spins, which holds no lock.
+    fn here() -> Option<(usize, Range<usize>)> {
+        SPAN.try_lock().ok()?.clone().map(|span| (7, span))
+    }
+
+    #[test]
+    fn a_thread_says_where_it_is() {
+        install(here);
+        let (ready, done) = (AtomicI32::new(0), AtomicU32::new(0));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let mark = 0x5eed_5eed_usize;
+                let at = (&raw const mark).expose_provenance();
+                *SPAN.lock().unwrap() = Some(at - 1024..at + size_of::<usize>());
+                ready.store(sched::gettid(), Ordering::Release);
+                while done.load(Ordering::Acquire) == 0 {
+                    std::hint::black_box(&mark);
+                }
+            });
+            let tid = loop {
+                match ready.load(Ordering::Acquire) {
+                    0 => std::thread::yield_now(),
+                    tid => break tid,
+                }
+            };
+            let sample = take(tid, 10_000_000_000).unwrap();
+            assert_eq!(sample.what, 7);
+            assert_eq!(sample.words.last(), Some(&0x5eed_5eed));
+            // A thread that is not there does not answer.
+            assert!(take(i32::MAX, 1_000_000).is_none());
+            assert!(take(tid, 10_000_000_000).is_some());
+            // Nothing that is known runs here.
+            *SPAN.lock().unwrap() = None;
+            assert!(take(tid, 10_000_000_000).is_none());
+            done.store(1, Ordering::Release);
+        });
+    }
+}

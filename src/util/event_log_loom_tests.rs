@@ -1,0 +1,26 @@
+//! A reader of a log that is being written gets whole events, in order.
+
+use loom::sync::Arc;
+use loom::thread;
+
+use super::*;
+
+#[test]
+fn loom_event_log_is_never_torn() {
+    loom::model(|| {
+        let log = Arc::new(EventLog::new(2 * size_of::<Event>()));
+        let writer = {
+            let log = Arc::clone(&log);
+            thread::spawn(move || (1..=3).for_each(|i| log.push([i, i, i])))
+        };
+        let events = log.copy();
+        for e in &events {
+            assert!(e[0] > 0 && e[0] == e[1] && e[1] == e[2], "{e:?}");
+        }
+        for pair in events.windows(2) {
+            assert_eq!(pair[0][0] + 1, pair[1][0]);
+        }
+        writer.join().unwrap();
+        assert_eq!(log.copy(), [[2; 3], [3; 3]]);
+    });
+}

@@ -1,0 +1,329 @@
+//! Deadlock detection: found where there is one, and only there.
+//!
+//! Every case is a process of its own, this program once more, without threads of a test
+//! harness: a thread that windlass does not know may wake somebody.
+#![expect(
+    clippy::print_stdout,
+    reason = "tells what it runs, as a harness would"
+)]
+
+mod util;
+
+use std::io::{Read, Write};
+use std::process::Output;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use windlass::channel::{after, bounded};
+use windlass::net::{TcpListener, TcpStream};
+use windlass::sync::{Barrier, Mutex};
+use windlass::{Builder, Runtime, blocking, offload, sleep, spawn, task, yield_now};
+
+/// A case: its name, what the child does, and what comes of it.
+type Case = (&'static str, fn(), fn(&Output));
+
+const CASES: &[Case] = &[
+    ("a_parked_main", || run(2, task::park), is_deadlock),
+    (
+        "goroutines_that_join_each_other",
+        join_each_other,
+        is_deadlock,
+    ),
+    ("two_locks_in_two_orders", two_locks, names_the_locks),
+    ("a_channel_nobody_sends_to", a_channel, is_deadlock),
+    ("after_work_and_a_stale_timer", after_work, is_deadlock),
+    ("after_offloading", after_offloading, is_deadlock),
+    ("after_a_thread_has_ended", after_a_thread, is_deadlock),
+    ("the_dump_is_there", the_dump, has_dump),
+    ("short_waits_are_none", short_waits, passes),
+    ("long_waits_are_none", long_waits, passes),
+    ("a_goroutine_without_a_p_is_none", without_p, passes),
+    ("an_operation_in_flight_is_none", in_flight, passes),
+    ("another_runtime_may_wake_somebody", two_runtimes, passes),
+    ("not_asked_for", not_asked_for, passes),
+];
+
+fn main() {
+    if let Some(case) = util::child_case() {
+        let (_, run, _) = CASES.iter().find(|(name, ..)| *name == case).unwrap();
+        return run();
+    }
+    let wanted: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| !a.starts_with('-'))
+        .collect();
+    let list = std::env::args().any(|a| a == "--list");
+    for (name, _, check) in CASES {
+        if list {
+            println!("{name}: test");
+        } else if wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str())) {
+            check(&util::child(name, name));
+            println!("test {name} ... ok");
+        }
+    }
+}
+
+fn watched(n: usize) -> Runtime {
+    util::build(Builder::new().processors(n).deadlock_detection(true)).unwrap()
+}
+
+fn run(n: usize, f: impl FnOnce() + Send) {
+    watched(n).run(f);
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[track_caller]
+fn is_deadlock(output: &Output) {
+    let stderr = text(output);
+    assert_eq!(
+        output.status.code(),
+        Some(2),
+        "{:?}: {stderr}",
+        output.status
+    );
+    assert!(stderr.starts_with("deadlock"), "{stderr}");
+}
+
+#[track_caller]
+fn has_dump(output: &Output) {
+    is_deadlock(output);
+    let stderr = text(output);
+    for wanted in [
+        "name \"main\"]:",
+        "name \"waiter\"]:",
+        "[join",
+        "[park",
+        "tests/deadlock.rs:",
+    ] {
+        assert!(stderr.contains(wanted), "no {wanted} in {stderr}");
+    }
+    if cfg!(debug_assertions) {
+        assert!(stderr.contains("deadlock::waits_for_ever"), "{stderr}");
+    }
+}
+
+#[track_caller]
+fn passes(output: &Output) {
+    assert!(
+        output.status.success(),
+        "{:?}: {}",
+        output.status,
+        text(output)
+    );
+    assert_eq!(text(output), "");
+}
+
+fn join_each_other() {
+    run(4, || {
+        let inner = spawn(task::park);
+        let outer = spawn(move || inner.join());
+        let _ = outer.join();
+    });
+}
+
+fn two_locks() {
+    run(2, || {
+        let locks = Arc::new([Mutex::new(0), Mutex::new(0)]);
+        let both_have_one = Arc::new(Barrier::new(2));
+        let philosophers = [0, 1].map(|first| {
+            let (locks, both_have_one) = (Arc::clone(&locks), Arc::clone(&both_have_one));
+            spawn(move || {
+                let _one = locks[first].lock().unwrap();
+                both_have_one.wait();
+                let _other = locks[1 - first].lock().unwrap();
+            })
+        });
+        philosophers.into_iter().for_each(|p| p.join().unwrap());
+    });
+}
+
+#[track_caller]
+fn names_the_locks(output: &Output) {
+    is_deadlock(output);
+    let stderr = text(output);
+    assert_eq!(stderr.matches("[sync.Mutex.lock").count(), 2, "{stderr}");
+}
+
+fn a_channel() {
+    run(2, || {
+        let (sender, receiver) = bounded::<u32>(1);
+        sender.send(1).unwrap();
+        assert_eq!(receiver.iter().take(2).count(), 2);
+        drop(sender);
+    });
+}
+
+fn after_work() {
+    run(2, || {
+        let work: Vec<_> = (0..100).map(|_| spawn(yield_now)).collect();
+        work.into_iter().for_each(|w| w.join().unwrap());
+        let main = task::current();
+        spawn(move || main.unpark());
+        // Woken at once, its timer stays behind.
+        task::park_timeout(Duration::from_secs(3600));
+        task::park();
+    });
+}
+
+fn after_offloading() {
+    run(2, || {
+        assert_eq!(offload(|| 7), 7);
+        let _ = spawn(task::park).join();
+    });
+}
+
+#[expect(clippy::disallowed_methods, reason = "on a plain thread")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
+fn after_a_thread() {
+    run(1, || {
+        // Ends without a word.
+        std::thread::spawn(|| pause(Duration::from_millis(300)));
+        task::park();
+    });
+}
+
+#[inline(never)]
+fn waits_for_ever() {
+    task::park();
+    std::hint::black_box(());
+}
+
+fn the_dump() {
+    run(1, || {
+        let waiter = task::Builder::new().name("waiter").spawn(waits_for_ever);
+        let _ = waiter.unwrap().join();
+    });
+}
+
+/// All that may look like a deadlock for a moment, again and again.
+fn short_waits() {
+    run(4, || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let main = task::current();
+        for round in 0..30_u64 {
+            // Only a timer.
+            sleep(Duration::from_millis(1 + round % 3));
+            // Only an operation in flight: nobody writes for a while but a process's own socket.
+            let mut client = TcpStream::connect(addr).unwrap();
+            let (mut server, _) = listener.accept().unwrap();
+            let reader = spawn(move || client.read(&mut [0; 1]).unwrap());
+            sleep(Duration::from_millis(1));
+            server.write_all(&[1]).unwrap();
+            assert_eq!(reader.join().unwrap(), 1);
+            // Only a thread.
+            let waker = main.clone();
+            let thread = std::thread::spawn(move || {
+                pause(Duration::from_millis(5));
+                waker.unpark();
+            });
+            task::park();
+            // Only a blocking section, and only an offloaded job.
+            blocking(|| thread.join().unwrap());
+            let blocker = spawn(|| blocking(|| pause(Duration::from_millis(3))));
+            blocker.join().unwrap();
+            offload(|| pause(Duration::from_millis(3)));
+            // Goroutines that wake one another.
+            let wakes: Vec<_> = (0..8)
+                .map(|_| spawn(|| (0..20).for_each(|_| yield_now())))
+                .collect();
+            wakes.into_iter().for_each(|w| w.join().unwrap());
+        }
+    });
+}
+
+/// Longer than it takes to find a deadlock.
+const LONG: Duration = Duration::from_millis(400);
+
+fn long_waits() {
+    run(4, || {
+        let main = task::current();
+        sleep(LONG);
+        task::park_timeout(LONG);
+        let _: Instant = after(LONG).recv().unwrap();
+        offload(|| pause(LONG));
+        let blocker = spawn(|| blocking(|| pause(LONG)));
+        blocker.join().unwrap();
+        // A thread that has a task, and one that has a sender.
+        let waker = main.clone();
+        let thread = std::thread::spawn(move || {
+            pause(LONG);
+            waker.unpark();
+        });
+        task::park();
+        blocking(|| thread.join().unwrap());
+        let (sender, receiver) = bounded(0);
+        let thread = std::thread::spawn(move || {
+            pause(LONG);
+            sender.send(7).unwrap();
+        });
+        assert_eq!(receiver.recv(), Ok(7));
+        blocking(|| thread.join().unwrap());
+    });
+}
+
+fn without_p() {
+    run(1, || {
+        let hog = spawn(|| pause(2 * LONG));
+        // Takes the P from it, and then leaves it idle.
+        let begin = Instant::now();
+        while begin.elapsed() < LONG {
+            yield_now();
+        }
+        hog.join().unwrap();
+    });
+}
+
+/// Nobody in this process ever connects.
+fn in_flight() {
+    if let Ok(addr) = std::env::var(ADDR) {
+        pause(LONG);
+        drop(std::net::TcpStream::connect(addr).unwrap());
+        return;
+    }
+    run(1, || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap().to_string();
+        let case = "an_operation_in_flight_is_none";
+        let mut client = util::child_command(case, case)
+            .env(ADDR, addr)
+            .spawn()
+            .unwrap();
+        listener.accept().unwrap();
+        assert!(blocking(|| client.wait()).unwrap().success());
+    });
+}
+
+/// Makes the child the one that connects.
+const ADDR: &str = "WINDLASS_TEST_ADDR";
+
+fn two_runtimes() {
+    run(1, || {
+        let main = task::current();
+        let thread = std::thread::spawn(move || {
+            run(1, move || {
+                sleep(LONG);
+                main.unpark();
+            });
+        });
+        task::park();
+        blocking(|| thread.join().unwrap());
+    });
+}
+
+fn not_asked_for() {
+    let runtime = util::build(Builder::new().processors(1)).unwrap();
+    runtime.run(|| {
+        let stuck = spawn(task::park);
+        pause(Duration::from_millis(50));
+        sleep(Duration::from_millis(300));
+        stuck.task().unpark();
+        stuck.join().unwrap();
+    });
+}

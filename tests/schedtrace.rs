@@ -1,0 +1,262 @@
+//! `WINDLASS_DEBUG`: the lines are Go's in form, and agree with the counters.
+
+mod util;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use windlass::metrics::RuntimeMetrics;
+use windlass::{Builder, sleep, spawn, task};
+
+/// A line, taken apart.
+#[derive(Debug)]
+struct Line {
+    ms: u64,
+    name: String,
+    numbers: BTreeMap<String, u64>,
+    /// What stands in brackets: a list for every node.
+    runqueue: Vec<u64>,
+    local: Vec<Vec<u64>>,
+    schedticks: Vec<Vec<u64>>,
+}
+
+impl Line {
+    fn parse(line: &str) -> Line {
+        let rest = line.strip_prefix("SCHED ").unwrap();
+        let (ms, rest) = rest.split_once("ms: ").unwrap();
+        let (name, rest) = rest.split_once(' ').unwrap();
+        let mut numbers = BTreeMap::new();
+        for word in rest.split(' ') {
+            if let Some((key, value)) = word.split_once('=')
+                && let Ok(value) = value.parse()
+            {
+                numbers.insert(key.to_owned(), value);
+            }
+        }
+        let (runqueue, after) = brackets(rest, "runqueue=[");
+        let (local, _) = brackets(after, " [");
+        let (schedticks, _) = brackets(rest, "schedticks=[");
+        Line {
+            ms: ms.parse().unwrap(),
+            name: name.to_owned(),
+            numbers,
+            runqueue: runqueue.concat(),
+            local,
+            schedticks,
+        }
+    }
+
+    fn number(&self, key: &str) -> u64 {
+        *self
+            .numbers
+            .get(key)
+            .unwrap_or_else(|| panic!("no {key} in {self:?}"))
+    }
+}
+
+/// The lists between the bracket that `from` ends in and the next closing one.
+fn brackets<'a>(text: &'a str, from: &str) -> (Vec<Vec<u64>>, &'a str) {
+    let at = text.find(from).unwrap() + from.len();
+    let (inside, after) = text[at..].split_once(']').unwrap();
+    let lists = inside
+        .split('|')
+        .map(|list| {
+            list.split_whitespace()
+                .map(|n| n.parse().unwrap())
+                .collect()
+        })
+        .collect();
+    (lists, after)
+}
+
+fn lines(stderr: &str) -> Vec<Line> {
+    stderr
+        .lines()
+        .filter(|l| l.starts_with("SCHED "))
+        .map(Line::parse)
+        .collect()
+}
+
+/// The counters in a line's words.
+fn numbers_of(m: &RuntimeMetrics) -> Vec<(&'static str, u64)> {
+    let total = m.total();
+    vec![
+        ("procs", m.ps.len() as u64),
+        ("idleprocs", m.nodes.iter().map(|n| n.idle_ps as u64).sum()),
+        ("threads", m.threads as u64),
+        ("idlethreads", m.threads_idle as u64),
+        (
+            "spinningthreads",
+            m.nodes.iter().map(|n| n.spinning as u64).sum(),
+        ),
+        ("steals", total.steals.total()),
+        ("stolen", total.stolen.total()),
+        ("inflight", total.ring_inflight),
+        ("goroutines", m.live_goroutines),
+        ("timers", total.timers),
+        ("wakes", total.wakes),
+        ("retakes", m.retakes),
+        ("handoffs", m.handoffs),
+    ]
+}
+
+/// A program that works, and then waits until nothing moves any more; it then tells its
+/// counters, and waits for some lines more.
+fn work_and_rest(builder: Builder) {
+    let runtime = util::build(builder.processors(2)).unwrap();
+    let handle = runtime.handle();
+    runtime.run(move || {
+        let parked: Vec<_> = (0..7).map(|_| spawn(task::park)).collect();
+        let busy: Vec<_> = (0..500)
+            .map(|_| spawn(|| (0..50).for_each(|_| windlass::yield_now())))
+            .collect();
+        busy.into_iter().for_each(|b| b.join().unwrap());
+        // All but this goroutine have come to rest; a plain thread looks on.
+        let main = task::current();
+        let watcher = std::thread::spawn(move || {
+            let mut before = handle.metrics();
+            loop {
+                pause(Duration::from_millis(100));
+                let now = handle.metrics();
+                // Time passes for idle Ps, and a look at the line does not count.
+                // (A thread that the kernel keeps waiting does not come to rest for long.)
+                if numbers_of(&now) == numbers_of(&before)
+                    && now.total().dispatches == before.total().dispatches
+                    && now
+                        .nodes
+                        .iter()
+                        .all(|n| n.idle_ps == n.ps.len() && n.spinning == 0)
+                {
+                    break;
+                }
+                before = now;
+            }
+            for (key, value) in numbers_of(&before) {
+                eprintln!("METRIC {key} {value}");
+            }
+            for p in &before.ps {
+                eprintln!("TICKS {}", p.dispatches);
+            }
+            pause(Duration::from_millis(300));
+            eprintln!("END");
+            main.unpark();
+        });
+        task::park();
+        windlass::blocking(|| watcher.join().unwrap());
+        parked.iter().for_each(|p| p.task().unpark());
+        parked.into_iter().for_each(|p| p.join().unwrap());
+    });
+}
+
+#[expect(clippy::disallowed_methods, reason = "on a plain thread")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
+#[test]
+fn the_lines_agree_with_the_metrics() {
+    if util::child_case().is_some() {
+        return work_and_rest(
+            Builder::new()
+                .name("my runtime")
+                .schedtrace(Duration::from_millis(20)),
+        );
+    }
+    let stderr = util::child_passes("the_lines_agree_with_the_metrics", "builder");
+    let (before, at_rest) = stderr.split_once("METRIC ").unwrap();
+    let (at_rest, _) = at_rest.split_once("END").unwrap();
+    let at_rest = format!("METRIC {at_rest}");
+    let before = lines(before);
+    assert!(before.len() >= 3, "{stderr}");
+    assert!(before.is_sorted_by(|a, b| a.ms < b.ms));
+    let line = lines(&at_rest).pop().expect("lines come while all is idle");
+    assert_eq!(line.name, "my_runtime");
+    for metric in at_rest.lines().filter_map(|l| l.strip_prefix("METRIC ")) {
+        let (key, value) = metric.split_once(' ').unwrap();
+        assert_eq!(line.number(key).to_string(), value, "{key}: {stderr}");
+    }
+    assert_eq!(line.number("goroutines"), 8);
+    assert_eq!(line.runqueue.iter().sum::<u64>(), 0);
+    assert_eq!(line.local.concat(), [0, 0]);
+    let ticks: Vec<u64> = at_rest
+        .lines()
+        .filter_map(|l| l.strip_prefix("TICKS "))
+        .map(|n| n.parse().unwrap())
+        .collect();
+    assert_eq!(line.schedticks.concat(), ticks);
+}
+
+#[test]
+fn detail_shows_every_p_and_m_and_g() {
+    if util::child_case().is_some() {
+        let runtime = util::runtime(2);
+        return runtime.run(|| {
+            let named = task::Builder::new().name("the sleeper");
+            let sleeper = named.spawn(|| sleep(Duration::from_millis(400))).unwrap();
+            sleeper.join().unwrap();
+        });
+    }
+    let output = util::child_with_env(
+        "detail_shows_every_p_and_m_and_g",
+        "detail",
+        &[("WINDLASS_DEBUG", "schedtrace=50,scheddetail=1")],
+    );
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let last = &stderr[stderr.rfind("SCHED ").unwrap()..];
+    for wanted in [
+        "  P0: status=",
+        "  P1: status=",
+        "  M1: p=",
+        "  M2: p=",
+        "status=sleep",
+        "name=\"the sleeper\"",
+        "status=join",
+        "name=\"main\"",
+        "spawned=tests/schedtrace.rs:",
+    ] {
+        assert!(last.contains(wanted), "no {wanted:?} in {last}");
+    }
+}
+
+#[test]
+fn the_environment_goes_before_the_program() {
+    if util::child_case().is_some() {
+        let builder = Builder::new()
+            .processors(1)
+            .schedtrace(Duration::from_millis(1));
+        return util::build(builder)
+            .unwrap()
+            .run(|| sleep(Duration::from_millis(50)));
+    }
+    let output = util::child_with_env(
+        "the_environment_goes_before_the_program",
+        "off",
+        &[("WINDLASS_DEBUG", "schedtrace=0")],
+    );
+    assert!(output.status.success());
+    assert_eq!(lines(&String::from_utf8(output.stderr).unwrap()).len(), 0);
+}
+
+#[test]
+fn a_bad_value_is_one_warning() {
+    if util::child_case().is_some() {
+        // Two runtimes, one warning.
+        util::runtime(1).run(|| {});
+        return util::runtime(1).run(|| {});
+    }
+    let output = util::child_with_env(
+        "a_bad_value_is_one_warning",
+        "bad",
+        &[("WINDLASS_DEBUG", "schedtrace=often,gctrace=1")],
+    );
+    assert!(output.status.success(), "{output:?}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let warnings: Vec<_> = stderr
+        .lines()
+        .filter(|l| l.contains("WINDLASS_DEBUG"))
+        .collect();
+    assert_eq!(warnings.len(), 1, "{stderr}");
+    for wanted in ["schedtrace=often", "gctrace=1", "schedtrace=milliseconds"] {
+        assert!(warnings[0].contains(wanted), "{}", warnings[0]);
+    }
+}
