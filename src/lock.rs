@@ -30,6 +30,8 @@ pub(crate) enum Rank {
     Mode,
     /// Who waits in an epoll poller (`netpoll::waiters`).
     Poller,
+    /// Which buffers of a P's pool are free (`netpoll::pool`).
+    Buffers,
 }
 
 /// A value behind a lock of the runtime.

@@ -80,7 +80,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "netpoll",
         &[
-            "sqe", "op", "counts", "probe", "ring", "call", "waiters", "epoll", "poller", "choose",
+            "pool", "sqe", "op", "twice", "counts", "probe", "ring", "call", "waiters", "epoll",
+            "poller", "choose",
         ],
     ),
     (
@@ -110,6 +111,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "ready",
             "fd",
             "socket",
+            "recv_buf",
+            "send_zc",
             "connect",
             "bytes",
             "pipe",
@@ -264,10 +267,12 @@ const DOORS: &[(&str, &[&str])] = &[
     (
         "io_uring",
         &[
+            "src/netpoll/pool.rs",
             "src/netpoll/probe.rs",
             "src/netpoll/ring.rs",
             "src/netpoll/sqe.rs",
             // A completion's flags.
+            "src/io/recv_buf.rs",
             "src/io/socket.rs",
             // The doctor asks what a ring could do, and runs nothing on it.
             "topology/src/doctor/uring.rs",
@@ -321,12 +326,15 @@ const LIBC: &[&str] = &[
     "src/io/connect.rs",
     "src/io/op.rs",
     "src/io/ready.rs",
+    "src/io/recv_buf.rs",
+    "src/io/send_zc.rs",
     "src/io/socket.rs",
     "src/io/splice.rs",
     "src/io/stdio.rs",
     "src/netpoll/call.rs",
     "src/netpoll/choose.rs",
     "src/netpoll/epoll.rs",
+    "src/netpoll/poller.rs",
     "src/netpoll/probe.rs",
     "src/netpoll/ring.rs",
     "src/netpoll/sqe.rs",
@@ -369,6 +377,8 @@ const UNSAFE: &[&str] = &[
     "src/io/op.rs",
     "src/io/pipe.rs",
     "src/io/ready.rs",
+    "src/io/recv_buf.rs",
+    "src/io/send_zc.rs",
     "src/io/socket.rs",
     "src/io/stdio.rs",
     "src/net/addr.rs",
@@ -376,6 +386,7 @@ const UNSAFE: &[&str] = &[
     "src/netpoll/call.rs",
     "src/netpoll/epoll.rs",
     "src/netpoll/poller.rs",
+    "src/netpoll/pool.rs",
     "src/netpoll/ring.rs",
     "src/netpoll/waiters.rs",
     "src/process/child.rs",

@@ -32,6 +32,8 @@ struct Shared {
     write: Side,
     /// The socket had more when it was last read. Ordering: relaxed, a hint.
     maybe_readable: AtomicBool,
+    /// What is sent without copying is copied all the same. Ordering: relaxed, a hint.
+    copies_anyway: AtomicBool,
     /// `O_NONBLOCK` was asked for: calls make one attempt. Ordering: relaxed, a setting.
     nonblocking: AtomicBool,
     /// A listener that the epoll poller has put into non-blocking mode. Ordering:
@@ -81,6 +83,7 @@ impl From<OwnedFd> for Fd {
                 read: Side::new(),
                 write: Side::new(),
                 maybe_readable: AtomicBool::new(false),
+                copies_anyway: AtomicBool::new(false),
                 nonblocking: AtomicBool::new(false),
                 made_nonblocking: AtomicBool::new(false),
                 n_splices: Lock::new(Rank::Mode, 0),
@@ -220,6 +223,15 @@ impl Fd {
     #[inline]
     pub(super) fn set_maybe_readable(&self, maybe: bool) {
         self.shared.maybe_readable.store(maybe, Ordering::Relaxed);
+    }
+
+    /// Whether sending without copying has turned out to be of no use on this socket.
+    pub(super) fn copies_anyway(&self) -> bool {
+        self.shared.copies_anyway.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_copies_anyway(&self) {
+        self.shared.copies_anyway.store(true, Ordering::Relaxed);
     }
 
     /// A call on a plain thread: polls until the deadline and attempts.

@@ -10,6 +10,8 @@ pub(crate) mod op;
 pub(crate) mod ready;
 pub(crate) mod fd;
 pub(crate) mod socket;
+mod recv_buf;
+mod send_zc;
 mod connect;
 pub(crate) mod bytes;
 mod pipe;
@@ -27,4 +29,5 @@ pub use ready::{
     wait_readable, wait_readable_deadline, wait_readable_timeout, wait_writable,
     wait_writable_deadline, wait_writable_timeout,
 };
+pub use recv_buf::RecvBuf;
 pub use stdio::{Stderr, Stdin, Stdout, stderr, stdin, stdout};

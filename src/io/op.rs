@@ -7,6 +7,7 @@
 
 use std::io;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use super::limit::Limit;
 use crate::config::FLUSH_AT;
@@ -15,6 +16,7 @@ use crate::g::list::GList;
 use crate::g::status::{Reason, Why};
 use crate::netpoll::call::{Blocking, MUST_BLOCK};
 use crate::netpoll::op::Op;
+use crate::netpoll::pool::{self, Pool};
 use crate::netpoll::sqe::Request;
 use crate::sched::ambient;
 use crate::sched::current;
@@ -24,7 +26,7 @@ use crate::sched::wake;
 use crate::sys::clock::{self, NEVER};
 
 /// The kernel's own number for "a signal came, begin again". Some operations let it out.
-const ERESTARTSYS: i32 = 512;
+pub(super) const ERESTARTSYS: i32 = 512;
 
 /// What an operation came to.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +81,25 @@ pub(crate) fn inflight_here() -> u32 {
         (Caller::Goroutine(_), Some(m)) if !m.p().poller.is_epoll() => m.p().poller.inflight(),
         _ => 0,
     }
+}
+
+/// The receive buffers of the calling goroutine's P; `None` as for [`inflight_here`], and
+/// where the kernel has no such thing.
+pub(crate) fn pool_here() -> Option<Arc<Pool>> {
+    let (Caller::Goroutine(_), Some(m)) = (park::caller(), current::m()) else {
+        return None;
+    };
+    let (p, sched) = (m.p(), m.sched());
+    // As for stacks: on a machine of one node there is nothing to choose.
+    let node = (sched.pin && sched.nodes.len() > 1).then(|| sched.nodes[p.node_idx].os_id);
+    let group = u16::try_from(p.idx).ok()?;
+    p.poller.pool(group, node).cloned()
+}
+
+/// Whether the ring of the calling goroutine's P sends without copying.
+pub(crate) fn has_send_zc_here() -> bool {
+    matches!(park::caller(), Caller::Goroutine(_))
+        && current::m().is_some_and(|m| m.p().poller.has_send_zc())
 }
 
 /// Whether the calling goroutine's operations are attempts of its P, for want of a ring.
@@ -178,6 +199,7 @@ pub(crate) unsafe fn run_until(
                 flags: op.flags(),
             });
         }
+        give_back(&request, op.flags());
         match -result {
             // Only now: what the operation moved before it was cut is not lost. The last two are the
             // answers of operations that had begun on a thread of the kernel.
@@ -201,6 +223,17 @@ pub(crate) unsafe fn run_until(
             }
             errno => return Err(io::Error::from_raw_os_error(errno)),
         }
+    }
+}
+
+/// Gives back the slot of a receive that failed, if it had taken one.
+#[cold]
+fn give_back(request: &Request, flags: u32) {
+    if let Request::RecvPooled { pool, .. } = *request
+        && let Some(slot) = pool::slot_of(flags)
+    {
+        // SAFETY: the caller of `run_until` keeps what the request points at.
+        unsafe { &*pool }.give(slot);
     }
 }
 

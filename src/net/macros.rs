@@ -220,6 +220,36 @@ macro_rules! stream {
         }
 
         impl $type {
+            /// Receives into a buffer that the runtime gives, at most 16 KiB; an empty one is
+            /// the end of the stream.
+            ///
+            /// A goroutine that waits here holds no buffer: the kernel takes one of its P's,
+            /// from memory of the P's node, when data has come. That pays where many
+            /// connections are mostly idle, or where received bytes are handed on.
+            ///
+            /// # Blocking
+            ///
+            /// As reading.
+            ///
+            /// # Errors
+            ///
+            /// As reading.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// use std::io::Write;
+            /// use windlass::net::UnixStream;
+            ///
+            /// let (mut here, there) = UnixStream::pair()?;
+            /// here.write_all(b"hello")?;
+            /// assert_eq!(&there.recv_owned()?[..], b"hello");
+            /// # Ok::<(), std::io::Error>(())
+            /// ```
+            pub fn recv_owned(&self) -> std::io::Result<crate::io::RecvBuf> {
+                self.0.recv_owned()
+            }
+
             pub(crate) fn fd(&self) -> &crate::io::fd::Fd {
                 &self.0
             }

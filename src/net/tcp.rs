@@ -218,6 +218,45 @@ impl TcpStream {
         self.0.recv(buf, PEEK)
     }
 
+    /// Writes as [`Write::write`](std::io::Write::write), without copying the bytes where
+    /// that may pay: from 16 KiB on, on Linux 6.0 or later, with a network card that can
+    /// gather. Elsewhere it is an ordinary write.
+    ///
+    /// The kernel reads the buffer until the peer has acknowledged it, and the call returns
+    /// after that. So give it much at once, best all that there is to send.
+    ///
+    /// # Blocking
+    ///
+    /// Parks the goroutine until the peer has acknowledged the bytes; blocks a plain thread
+    /// as writing.
+    ///
+    /// # Errors
+    ///
+    /// As writing. If a timeout, a deadline, a context or the end of the run comes while the
+    /// peer has not acknowledged everything, the connection is reset as well: the kernel
+    /// gives the buffer back in no other way.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::Read;
+    /// use windlass::net::{TcpListener, TcpStream};
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+    /// rt.run(|| {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let stream = TcpStream::connect(listener.local_addr()?)?;
+    ///     let (mut peer, _) = listener.accept()?;
+    ///     let page = vec![b'.'; 64 * 1024];
+    ///     let n = stream.send_zc(&page)?;
+    ///     peer.read_exact(&mut vec![0; n])
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn send_zc(&self, buf: &[u8]) -> io::Result<usize> {
+        self.0.send_zc(buf)
+    }
+
     /// Turns Nagle's algorithm off (`true`) or on.
     ///
     /// # Errors

@@ -63,9 +63,11 @@ impl Request {
             // As on the ring: an attempt would most likely find nothing.
             Request::Recv { fd, .. } => waits(fd, Direction::Read, false),
             Request::RecvMsg { fd, .. } => waits(fd, Direction::Read, false),
+            Request::RecvPooled { fd, .. } => waits(fd, Direction::Read, false),
             Request::Accept { fd, .. } => waits(fd, Direction::Read, true),
             Request::Send { fd, .. } => waits(fd, Direction::Write, true),
             Request::SendMsg { fd, .. } => waits(fd, Direction::Write, true),
+            Request::SendZc { fd, .. } => waits(fd, Direction::Write, true),
             Request::Connect { fd, .. } => waits(fd, Direction::Write, true),
             Request::PollAdd { fd, .. } => waits(fd, Direction::Events, false),
             // Pipes, terminals and files. What a file has in memory, an attempt gives.
@@ -107,11 +109,21 @@ impl Request {
             Request::RecvMsg { fd, msg, flags } => {
                 came_to(again(|| socket::recvmsg_now(borrow(fd), msg, flags)))
             }
+            // There is no pool here: the caller receives into a buffer of its own.
+            Request::RecvPooled { .. } => Attempt::Done {
+                result: -libc::ENOBUFS,
+                flags: 0,
+            },
             Request::Send { fd, buf, len } => {
                 // SAFETY: by this function's contract.
                 let bytes = unsafe { std::slice::from_raw_parts(buf, len as usize) };
                 came_to(again(|| socket::send_now(borrow(fd), bytes)))
             }
+            // It needs a ring: the caller sends as usual.
+            Request::SendZc { .. } => Attempt::Done {
+                result: -libc::EOPNOTSUPP,
+                flags: 0,
+            },
             Request::SendMsg { fd, msg } => came_to(again(|| socket::sendmsg_now(borrow(fd), msg))),
             Request::Accept { fd, addr, len } => {
                 let r = again(|| socket::accept_now(borrow(fd), addr.cast(), len));

@@ -7,8 +7,10 @@
 //! `poller` is the interface; `ring` and `epoll` stand behind it. `choose`
 //! decides which, by what `probe` finds.
 
+pub(crate) mod pool;
 pub(crate) mod sqe;
 pub(crate) mod op;
+pub(crate) mod twice;
 pub(crate) mod counts;
 pub(crate) mod ring;
 pub(crate) mod probe;

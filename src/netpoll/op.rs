@@ -132,6 +132,11 @@ impl Op {
         self.waiting.get().cast()
     }
 
+    /// Whose operation it is.
+    pub(super) fn g(&self) -> GRef {
+        self.g
+    }
+
     /// The kernel's result: a length or descriptor, or a negated error number.
     pub(crate) fn result(&self) -> i32 {
         self.result.get()

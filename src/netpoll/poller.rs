@@ -5,13 +5,16 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::sync::Arc;
 
 use super::counts::Counts;
 use super::epoll::Epoll;
 use super::op::Op;
+use super::pool::Pool;
 use super::probe;
-use super::ring::Ring;
+use super::ring::{Ring, TAG_TWICE};
 use super::sqe::Request;
+use super::twice::Twice;
 use crate::g::list::GList;
 use crate::g::status::WaitId;
 use crate::sys::clock::NEVER;
@@ -93,6 +96,14 @@ impl Poller {
         self.counts.inflight()
     }
 
+    /// The pool of receive buffers: see [`Ring::pool`]. `None` without a ring.
+    pub(crate) fn pool(&self, group: u16, node: Option<u32>) -> Option<&Arc<Pool>> {
+        match &self.engine {
+            Engine::Ring(ring) => ring.pool(group, node),
+            Engine::Epoll(_) => None,
+        }
+    }
+
     /// Entries queued and not submitted.
     #[inline(always)]
     pub(crate) fn pending(&self) -> u32 {
@@ -143,6 +154,42 @@ impl Poller {
         }
     }
 
+    /// As [`Poller::queue`], for a request that completes twice, which takes a ring: see
+    /// [`Poller::has_send_zc`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Ring::queue_twice`].
+    #[cold]
+    pub(crate) unsafe fn queue_twice(
+        &self,
+        request: &Request,
+        twice: &Twice,
+        wait: WaitId,
+        now_ns: u64,
+        ready: &mut GList,
+    ) {
+        twice.op.bind(wait);
+        match &self.engine {
+            Engine::Ring(ring) => {
+                twice.op.set_poller(std::ptr::from_ref(self).cast());
+                // SAFETY: by this function's contract.
+                unsafe { ring.queue_twice(&self.counts, request, twice, now_ns, ready) };
+            }
+            Engine::Epoll(_) => {
+                twice.complete(-libc::EOPNOTSUPP, 0, ready);
+            }
+        }
+    }
+
+    /// Whether sends without copying work here.
+    pub(crate) fn has_send_zc(&self) -> bool {
+        match &self.engine {
+            Engine::Ring(ring) => ring.has_send_zc(),
+            Engine::Epoll(_) => false,
+        }
+    }
+
     /// Asks for the end of an operation that is in flight here; any thread. Its
     /// completion comes, as cancelled or as done, unless this gives `false`: the
     /// operation is not known now, and whoever wants its end asks again.
@@ -150,8 +197,13 @@ impl Poller {
     /// The caller holds the operation's wait (`Status::begin_cancel`).
     pub(crate) fn cancel(&self, op: &Op) -> bool {
         match &self.engine {
-            Engine::Ring(ring) => !sync_cancel(ring.fd(), op.user_data())
-                .is_err_and(|e| e.kind() == io::ErrorKind::NotFound),
+            Engine::Ring(ring) => {
+                let knows = |name| {
+                    !sync_cancel(ring.fd(), name)
+                        .is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+                };
+                knows(op.user_data()) || knows(op.user_data() | TAG_TWICE)
+            }
             Engine::Epoll(epoll) => epoll.cancel(&self.counts, op),
         }
     }

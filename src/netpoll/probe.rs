@@ -14,6 +14,8 @@ use crate::sys::uring::{send_msg_ring, sync_cancel};
 pub(crate) struct Features {
     /// Wake a ring by message from any thread (Linux 6.13); else by eventfd.
     pub(crate) msg_wake: bool,
+    /// Sending without copying (Linux 6.0).
+    pub(crate) send_zc: bool,
     /// Idle waits need not count as waiting for a disk (Linux 6.15).
     pub(crate) no_iowait: bool,
 }
@@ -69,6 +71,7 @@ pub(crate) fn probe() -> io::Result<Features> {
     }
     Ok(Features {
         msg_wake: can_send_msg(&ring),
+        send_zc: probe.is_supported(opcode::SendZc::CODE),
         no_iowait: ring.params().is_feature_no_iowait(),
     })
 }

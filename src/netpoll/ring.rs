@@ -22,14 +22,17 @@ use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use io_uring::squeue::Entry;
 use io_uring::{Builder, IoUring};
 
 use super::counts::Counts;
 use super::op::Op;
+use super::pool::Pool;
 use super::probe::Features;
 use super::sqe::{self, Request};
+use super::twice::Twice;
 use crate::g::list::GList;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::errno::cvt;
@@ -49,9 +52,14 @@ const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 1 << 3;
 const ENTER_NO_IOWAIT: u32 = 1 << 7;
 
-/// Completions that carry no operation: a wake, or the answer to a cancel.
+/// What the names of completions, which are addresses else, have in their lowest bits: a
+/// wake, the eventfd's read, the answer to a cancel; or an operation that completes twice.
 const TAG_WAKE: u64 = 1;
 const TAG_EVENTFD: u64 = 2;
+const TAG_ANSWER: u64 = 3;
+pub(super) const TAG_TWICE: u64 = 4;
+const TAGS: u64 = 7;
+const _: () = assert!(align_of::<Op>() > TAGS as usize && align_of::<Twice>() > TAGS as usize);
 
 /// The argument of a timed `io_uring_enter(2)` (`struct io_uring_getevents_arg`).
 #[repr(C)]
@@ -121,6 +129,8 @@ pub(crate) struct Ring {
     pending_since_ns: Cell<u64>,
     eventfd_buf: UnsafeCell<u64>,
     eventfd_armed: Cell<bool>,
+    /// Made at the first receive that asks for it; `None` where the kernel refused.
+    pool: OnceLock<Option<Arc<Pool>>>,
 }
 
 impl std::fmt::Debug for Ring {
@@ -146,6 +156,7 @@ impl Ring {
             pending_since_ns: Cell::new(NEVER),
             eventfd_buf: UnsafeCell::new(0),
             eventfd_armed: Cell::new(false),
+            pool: OnceLock::new(),
         }
     }
 
@@ -212,6 +223,14 @@ impl Ring {
         &self.waker
     }
 
+    /// The pool of receive buffers, on `node` if that is said, which the number `group`
+    /// tells from the pools of all other rings of the runtime. Any thread.
+    pub(crate) fn pool(&self, group: u16, node: Option<u32>) -> Option<&Arc<Pool>> {
+        self.pool
+            .get_or_init(|| Pool::new(&self.uring().submitter(), group, node).ok())
+            .as_ref()
+    }
+
     /// Entries queued and not submitted.
     #[inline(always)]
     pub(crate) fn pending(&self) -> u32 {
@@ -244,6 +263,33 @@ impl Ring {
         counts.begin();
         // SAFETY: by this function's contract.
         unsafe { self.push(counts, &entry, now_ns, ready) };
+    }
+
+    /// As [`Ring::queue`], for a request that completes twice.
+    ///
+    /// # Safety
+    ///
+    /// As [`Ring::queue`], where the operation has completed when it is over
+    /// ([`Twice::is_over`]).
+    pub(crate) unsafe fn queue_twice(
+        &self,
+        counts: &Counts,
+        request: &Request,
+        twice: &Twice,
+        now_ns: u64,
+        ready: &mut GList,
+    ) {
+        // All of it may be used by the reaper, not only the part that names it.
+        let at = std::ptr::from_ref(twice).expose_provenance() as u64;
+        let entry = request.entry().user_data(at | TAG_TWICE);
+        counts.begin();
+        // SAFETY: by this function's contract.
+        unsafe { self.push(counts, &entry, now_ns, ready) };
+    }
+
+    /// Whether sends without copying work here.
+    pub(crate) fn has_send_zc(&self) -> bool {
+        self.features.send_zc
     }
 
     /// # Safety
@@ -304,25 +350,42 @@ impl Ring {
         // SAFETY: the caller holds the P, so no other thread uses this end of the queue.
         let cq = unsafe { self.uring().completion_shared() };
         for cqe in cq {
-            match cqe.user_data() {
-                TAG_WAKE | 0 => {}
-                TAG_EVENTFD => self.eventfd_armed.set(false),
-                at => {
-                    n += 1;
-                    let op = std::ptr::with_exposed_provenance::<Op>(at as usize);
-                    // SAFETY: the address was given by `queue`, whose caller keeps the operation in
-                    // place until this very completion was delivered, exactly once.
-                    let op = unsafe { &*op };
-                    if let Some(g) = op.complete(cqe.result(), cqe.flags()) {
-                        ready.push(g);
-                    }
-                }
+            let at = cqe.user_data();
+            if at & TAGS != 0 {
+                n += self.reap_tagged(at, cqe.result(), cqe.flags(), ready);
+                continue;
+            }
+            n += 1;
+            let op = std::ptr::with_exposed_provenance::<Op>(at as usize);
+            // SAFETY: the address was given by `queue`, whose caller keeps the operation in
+            // place until this very completion was delivered, exactly once.
+            let op = unsafe { &*op };
+            if let Some(g) = op.complete(cqe.result(), cqe.flags()) {
+                ready.push(g);
             }
         }
         if n > 0 {
             counts.end(n);
         }
         n
+    }
+
+    /// A completion that is no plain operation's. Gives how many operations completed.
+    #[cold]
+    fn reap_tagged(&self, at: u64, result: i32, flags: u32, ready: &mut GList) -> usize {
+        match at & TAGS {
+            TAG_EVENTFD => {
+                self.eventfd_armed.set(false);
+                0
+            }
+            TAG_TWICE => {
+                let twice = std::ptr::with_exposed_provenance::<Twice>((at & !TAGS) as usize);
+                // SAFETY: the address was given by `queue_twice`, whose caller keeps the operation in
+                // place until its last completion was delivered.
+                usize::from(unsafe { &*twice }.complete(result, flags, ready))
+            }
+            _ => 0,
+        }
     }
 
     /// Enters the kernel: submits all that is queued and, if `min_complete`,
@@ -403,7 +466,7 @@ impl Ring {
     /// the read that the last one submitted completes on that thread alone.
     pub(crate) fn adopt(&self, counts: &Counts, ready: &mut GList) {
         if self.waker.event_fd().is_some() && self.eventfd_armed.get() {
-            let entry = sqe::cancel(TAG_EVENTFD).user_data(0);
+            let entry = sqe::cancel(TAG_EVENTFD).user_data(TAG_ANSWER);
             // SAFETY: a cancel points at nothing.
             unsafe { self.push(counts, &entry, 0, ready) };
         }
@@ -414,7 +477,7 @@ impl Ring {
     /// Asks the kernel to give up everything in flight. What is cancelled completes with
     /// ECANCELED; what cannot be cancelled completes in its own time.
     pub(crate) fn cancel_all(&self, counts: &Counts, ready: &mut GList) {
-        let entry = sqe::cancel_all().user_data(0);
+        let entry = sqe::cancel_all().user_data(TAG_ANSWER);
         // SAFETY: a cancel points at nothing.
         unsafe { self.push(counts, &entry, 0, ready) };
     }

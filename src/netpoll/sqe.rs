@@ -8,8 +8,13 @@
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types};
 
+use super::pool::Pool;
+
 /// `IORING_RECVSEND_POLL_FIRST`: wait for readiness before the first attempt.
 const POLL_FIRST: u16 = 1;
+
+/// `IORING_SEND_ZC_REPORT_USAGE`: the notice says whether the bytes were copied (6.2).
+const REPORT_USAGE: u16 = 1 << 3;
 
 /// One operation.
 #[derive(Clone, Copy, Debug)]
@@ -21,8 +26,20 @@ pub(crate) enum Request {
         len: u32,
         flags: i32,
     },
+    /// `recv(2)` into a slot of a pool that the kernel takes when data has come (5.19); the
+    /// completion's flags name it.
+    RecvPooled {
+        fd: i32,
+        pool: *const Pool,
+        group: u16,
+        /// Whether an attempt would most likely find nothing.
+        poll_first: bool,
+    },
     /// `send(2)` (5.6); never raises SIGPIPE.
     Send { fd: i32, buf: *const u8, len: u32 },
+    /// `send(2)` without copying (6.0), of all that is given unless something is in the way;
+    /// never raises SIGPIPE. Completes twice (`netpoll::twice`).
+    SendZc { fd: i32, buf: *const u8, len: u32 },
     /// `recvmsg(2)` (5.3). Polls first.
     RecvMsg {
         fd: i32,
@@ -104,8 +121,22 @@ impl Request {
                 .flags(flags)
                 .ioprio(POLL_FIRST)
                 .build(),
+            Request::RecvPooled {
+                fd,
+                group,
+                poll_first,
+                ..
+            } => opcode::Recv::new(types::Fd(fd), std::ptr::null_mut(), 0)
+                .buf_group(group)
+                .ioprio(if poll_first { POLL_FIRST } else { 0 })
+                .build()
+                .flags(Flags::BUFFER_SELECT),
             Request::Send { fd, buf, len } => opcode::Send::new(types::Fd(fd), buf, len)
                 .flags(libc::MSG_NOSIGNAL)
+                .build(),
+            Request::SendZc { fd, buf, len } => opcode::SendZc::new(types::Fd(fd), buf, len)
+                .flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL)
+                .zc_flags(REPORT_USAGE)
                 .build(),
             Request::RecvMsg { fd, msg, flags } => opcode::RecvMsg::new(types::Fd(fd), msg)
                 .flags(flags.cast_unsigned())

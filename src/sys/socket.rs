@@ -71,6 +71,16 @@ pub(crate) fn accept_now(
     accept(fd, addr, len)
 }
 
+/// Resets a TCP connection, so that the kernel drops what it has not sent. Of no effect
+/// on one that has ended.
+pub(crate) fn disconnect(fd: BorrowedFd<'_>) {
+    // SAFETY: all-zero is a valid address, of the family AF_UNSPEC.
+    let nobody: libc::sockaddr = unsafe { std::mem::zeroed() };
+    let len = size_of::<libc::sockaddr>() as libc::socklen_t;
+    // SAFETY: the address is valid for the length of the call.
+    unsafe { libc::connect(fd.as_raw_fd(), &raw const nobody, len) };
+}
+
 /// Begins to connect, or asks how it goes: `EINPROGRESS` or `EALREADY` if it is not
 /// decided yet. The socket is as blocking afterwards as it was.
 pub(crate) fn connect_now(
