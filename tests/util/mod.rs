@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -138,6 +139,16 @@ pub(crate) fn child_command(name: &str, case: &str) -> Command {
         .env(CHILD, case)
         .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::null());
+    // A shell starts what it puts into the background with these ignored, and so would the child.
+    let as_in_the_foreground = || {
+        for signal in [libc::SIGINT, libc::SIGQUIT] {
+            // SAFETY: takes plain integers, and the default needs no handler to be valid.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: the closure makes system calls only, which may be made between fork and exec.
+    unsafe { command.pre_exec(as_in_the_foreground) };
     command
 }
 
