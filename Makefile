@@ -30,6 +30,10 @@ clients:
 demo: setup
 	$(CARGO) run --release --example demo
 
+# Fifty programs, each of which would be optimised once more as a whole: as long as all the
+# rest of the tests takes.
+test test-epoll loom: export CARGO_PROFILE_RELEASE_LTO = off
+
 # The release run is not a repetition: what an optimiser does to thread-locals
 # over a stack switch shows there only. The examples are linked into their tests, so
 # they need not be built for themselves again.
