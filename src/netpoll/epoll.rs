@@ -180,7 +180,10 @@ impl Epoll {
             Attempt::NotReady
         };
         match attempt {
-            Attempt::Done { result, flags } => complete(counts, op, result, flags, ready),
+            Attempt::Done { result, flags } => {
+                complete(counts, op, result, flags, ready);
+                counts.note_batch(1);
+            }
             Attempt::NotReady => {
                 // SAFETY: the operation is in no list, and stays (this function's contract).
                 unsafe { self.waiters.lock().push_back(fd, direction, op) };

@@ -24,7 +24,7 @@ use crate::loom::{AtomicPtr, Ordering};
 /// | nothing   | it holds a P, or is no locked one                | a giver, with a G; or itself |
 /// | `WAITING` | it is locked and has no P: it sleeps on its note | a giver, with a G and a P    |
 /// | a G       | it has not looked; it holds a P                  | itself                       |
-/// | a G, and  | it has not looked; a P for it is there, or is    | itself, once it has the P    |
+/// | a G, and  | it has no P yet; one for it is there, or is      | itself, once it has the P    |
 /// | `WAITING` | about to come                                    |                              |
 ///
 /// Ordering: sequentially consistent, as the idle protocol: a giver puts the G in and then
@@ -80,6 +80,15 @@ impl Mail {
             return None;
         }
         unmarked(self.0.swap(std::ptr::null_mut(), Ordering::SeqCst))
+    }
+
+    /// By a locked M that has got the P: were it to lose that before it looks here, its G
+    /// has to come once more.
+    pub(crate) fn end_waiting(&self) {
+        let now = self.0.load(Ordering::SeqCst);
+        // Nobody posts to an M that has its G.
+        self.0
+            .store(now.map_addr(|at| at & !WAITING.addr()), Ordering::SeqCst);
     }
 
     /// By a locked M that is about to give its P away: from here on its G comes with one.

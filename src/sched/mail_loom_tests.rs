@@ -88,3 +88,16 @@ fn loom_mail_against_losing_the_p() {
         assert_eq!(m.0.is_there(), has_p, "mail without a P");
     });
 }
+
+/// The P came, and is gone before the M has looked at what came with it.
+#[test]
+fn loom_mail_whose_p_is_lost_again() {
+    loom::model(|| {
+        let mail = Mail::new();
+        assert!(mail.wait_on().is_none());
+        assert_eq!(mail.post(g()), Posted::ToWaiter);
+        mail.end_waiting();
+        assert!(mail.wait_on().is_some(), "it has to find another way");
+        assert!(!mail.is_there());
+    });
+}

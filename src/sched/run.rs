@@ -151,6 +151,9 @@ fn acquire(m: &M) -> bool {
         // SAFETY: Ps live as long as the scheduler, which outlives its Ms.
         if let Some(p) = unsafe { p.as_ref() } {
             take_p(m, p);
+            if m.is_locked() {
+                m.mail.end_waiting();
+            }
             return true;
         }
         {
