@@ -277,11 +277,21 @@ mod tests {
         SPAN.try_lock().ok()?.clone().map(|span| (7, span))
     }
 
+    struct SetOnDrop<'a>(&'a AtomicU32);
+
+    impl Drop for SetOnDrop<'_> {
+        fn drop(&mut self) {
+            self.0.store(1, Ordering::Release);
+        }
+    }
+
     #[test]
     fn a_thread_says_where_it_is() {
         install(here);
         let (ready, done) = (AtomicI32::new(0), AtomicU32::new(0));
         std::thread::scope(|s| {
+            // Also when an assertion fails: else the scope would wait for ever.
+            let _done = SetOnDrop(&done);
             s.spawn(|| {
                 let mark = 0x5eed_5eed_usize;
                 let at = (&raw const mark).expose_provenance();
@@ -306,7 +316,6 @@ mod tests {
             // Nothing that is known runs here.
             *SPAN.lock().unwrap() = None;
             assert!(take(tid, 10_000_000_000).is_none());
-            done.store(1, Ordering::Release);
         });
     }
 }
