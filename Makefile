@@ -12,7 +12,8 @@ FEATURES := windlass/hyper,windlass/tracing
 
 help:
 	@echo "make demo     build and run examples/demo.rs"
-	@echo "make test     all tests: dev, release, over epoll, crossbeam-channel's on ours, the models of loom"
+	@echo "make test     all tests: dev, release, over epoll, the models of loom"
+	@echo "make suites   crossbeam-channel's own tests, with threads and with goroutines"
 	@echo "make asan     tests under AddressSanitizer; needs a nightly toolchain"
 	@echo "make lint     formatting, clippy and the documentation, warnings denied"
 	@echo "make bench    criterion benches: windlass, tokio and may in one run"
