@@ -142,6 +142,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("task", &["local"]),
+    ("context", &["tree", "waits"]),
     ("time", &["sleep", "timeout", "interval", "timer"]),
     (
         "fs",
@@ -354,7 +355,7 @@ const UNSAFE: &[&str] = &[
     "src/channel/receiver.rs",
     "src/channel/select.rs",
     "src/channel/sender.rs",
-    "src/context.rs",
+    "src/context/tree.rs",
     "src/fs/aligned.rs",
     "src/fs/open_options.rs",
     "src/fs/transfer.rs",

@@ -17,7 +17,7 @@ use super::core::{Head, Refused, Told, head_of};
 use crate::g::status::Reason;
 use crate::lock::RawLock;
 use crate::sched::{ambient, park};
-use crate::sync::waitq::{Here, Link, Taken, WaitQueue, Waiter};
+use crate::sync::waitq::{Here, Link, Taken, Terms, WaitQueue, Waiter};
 use crate::sys::clock::{self, NEVER};
 
 /// What comes at the instant of a plan, and after it.
@@ -211,11 +211,11 @@ impl Alarm {
         let until_ns = self.next_ns().min(deadline_ns);
         // SAFETY: the lock is held, and the frame stays until the link is out of the queue.
         unsafe { self.waiting.push_back(&link) };
+        let terms = Terms::new(Reason::ChanRecv)
+            .until(until_ns)
+            .by_context(true);
         let unlock = || self.lock.unlock();
-        if here
-            .wait(&waiter, Reason::ChanRecv, until_ns, unlock)
-            .is_none()
-        {
+        if here.wait(&waiter, terms, unlock).is_none() {
             self.locked(|| self.waiting.remove(&link));
         }
     }

@@ -12,7 +12,7 @@ use super::core::{Claim, Core, Found, Packet, Refused, Side, Told, Wait};
 use crate::g::status::Reason;
 use crate::lock::RawLock;
 use crate::sched::{ambient, park};
-use crate::sync::waitq::{Here, Link, Taken, Waiter};
+use crate::sync::waitq::{Here, Link, Taken, Terms, Waiter};
 use crate::sys::clock::{self, NEVER};
 
 /// A channel. Its two kinds of handle count themselves; the last of a kind disconnects
@@ -289,10 +289,8 @@ impl<T> Chan<T> {
         // SAFETY: the lock is held, and the frames stay until the wait is over.
         unsafe { core.enqueue(side, link, Wait::Choice, &here) };
         mem::forget(core);
-        if here
-            .wait(waiter, reason, deadline_ns, || self.lock.unlock())
-            .is_some()
-        {
+        let terms = Terms::new(reason).until(deadline_ns).by_context(true);
+        if here.wait(waiter, terms, || self.lock.unlock()).is_some() {
             return true;
         }
         let here = Here::enter();
@@ -335,9 +333,8 @@ impl<T> Chan<T> {
         // SAFETY: the lock is held, and the frames stay until the wait is over.
         unsafe { core.claimants.push_back(&link) };
         mem::forget(core);
-        let chosen = here
-            .wait(&waiter, Reason::ChanRecv, NEVER, || self.lock.unlock())
-            .is_some();
+        let terms = Terms::new(Reason::ChanRecv).by_context(true);
+        let chosen = here.wait(&waiter, terms, || self.lock.unlock()).is_some();
         match packet.head.told.get() {
             // SAFETY: a sender has written it.
             Told::Done => return Ok(unsafe { packet.take() }),

@@ -20,7 +20,7 @@ use super::timer::recv_never;
 use crate::g::status::Reason;
 use crate::lock::RawLock;
 use crate::sched::{ambient, park};
-use crate::sync::waitq::{Here, Link, Taken, Waiter};
+use crate::sync::waitq::{Here, Link, Taken, Terms, Waiter};
 use crate::sys::clock::{self, NEVER};
 
 /// One operation of a select: an end of a channel.
@@ -212,7 +212,8 @@ fn wait_once(
         // out of the queue.
         unsafe { arm.handle.enqueue(link, wait, &here) };
     }
-    let chosen = here.wait(&waiter, Reason::Select, until_ns, || unlock_all(locks));
+    let terms = Terms::new(Reason::Select).until(until_ns);
+    let chosen = here.wait(&waiter, terms, || unlock_all(locks));
     let here = Here::enter();
     for (at, (arm, link)) in arms.iter().zip(links).enumerate() {
         // The taker has removed its link, and had the lock for that after the M.

@@ -127,12 +127,6 @@ impl Reason {
         )
     }
 
-    /// Whether a context may end a wait in a queue: one for a message, not one for a lock,
-    /// whose caller could not tell the difference.
-    pub(crate) fn may_cut(self) -> bool {
-        matches!(self, Reason::ChanSend | Reason::ChanRecv)
-    }
-
     /// Whether the wait is for a lock: it ends in having it, or in unwinding.
     pub(crate) fn is_lock(self) -> bool {
         matches!(self, Reason::Mutex | Reason::RwLock | Reason::Once)

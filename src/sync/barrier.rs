@@ -1,15 +1,15 @@
 //! A place where several meet.
 
+use std::cell::Cell;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::AtomicUsize;
 
-use super::waitlist::{Place, Queue, WaitList};
-use super::waitq::{Here, TakenList};
+use super::waitlist::{GaveUp, Place, Queue, WaitList};
+use super::waitq::{Here, TakenList, Terms};
 use crate::g::status::Reason;
 use crate::loom::{Ordering, const_fn};
 use crate::sched::park;
-use crate::sys::clock::NEVER;
 
 /// Lets `n` goroutines or threads wait for each other, again and again, as
 /// `std::sync::Barrier`.
@@ -76,6 +76,19 @@ impl Barrier {
     /// unwinds, and has not arrived. In a destructor that runs while it unwinds the call
     /// returns at once, not as the leader.
     pub fn wait(&self) -> BarrierWaitResult {
+        self.meet(false).unwrap_or_else(|_| {
+            // Unwinds; in a destructor the call is over.
+            let _ = park::cancel_point();
+            BarrierWaitResult(false)
+        })
+    }
+
+    /// Waits until all are here, or until the ambient context is done if `by_context`.
+    ///
+    /// # Errors
+    ///
+    /// Why they have not met. Then the caller has not arrived.
+    pub(crate) fn meet(&self, by_context: bool) -> Result<BarrierWaitResult, GaveUp> {
         let here = Here::enter();
         let queue = self.list.lock(&here);
         let arrived = self.arrived.load(Ordering::Relaxed) + 1;
@@ -87,23 +100,24 @@ impl Barrier {
             let all = queue.take_all();
             drop(queue);
             all.ready(&here);
-            return BarrierWaitResult(true);
+            return Ok(BarrierWaitResult(true));
         }
         self.arrived.store(arrived, Ordering::Relaxed);
+        let have_met = Cell::new(false);
         let leave = |_: &Queue<'_>| {
             // The others may have met all the same, and counted this one.
-            if self.generation.load(Ordering::Relaxed) == generation {
+            have_met.set(self.generation.load(Ordering::Relaxed) != generation);
+            if !have_met.get() {
                 let arrived = self.arrived.load(Ordering::Relaxed);
                 self.arrived.store(arrived - 1, Ordering::Relaxed);
             }
             TakenList::new()
         };
-        let met = queue.wait(here, Place::Last, 0, Reason::Barrier, NEVER, leave);
-        if met.is_err() {
-            // Unwinds; in a destructor the call is over.
-            let _ = park::cancel_point();
+        let terms = Terms::new(Reason::Barrier).by_context(by_context);
+        match queue.wait(here, Place::Last, 0, terms, leave) {
+            Err(gave_up) if !have_met.get() => Err(gave_up),
+            _ => Ok(BarrierWaitResult(false)),
         }
-        BarrierWaitResult(false)
     }
 }
 

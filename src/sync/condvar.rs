@@ -21,7 +21,7 @@ use std::time::Duration;
 use super::mutex::MutexGuard;
 use super::raw_mutex::RawMutex;
 use super::waitlist::{self, GaveUp, Place, WaitList};
-use super::waitq::{Here, TakenList};
+use super::waitq::{Here, TakenList, Terms};
 use crate::g::status::Reason;
 use crate::loom::const_fn;
 use crate::sys::clock::{self, NEVER, deadline_ns};
@@ -97,7 +97,7 @@ impl Condvar {
     ///
     /// With the guard, if the mutex is poisoned when it is locked again.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
-        self.wait_until(guard, Reason::Condvar, NEVER).0
+        self.wait_on(guard, Terms::new(Reason::Condvar)).0
     }
 
     /// Waits until `condition` is false.
@@ -124,7 +124,7 @@ impl Condvar {
             } else {
                 Reason::Condvar
             };
-            guard = self.wait_until(guard, reason, NEVER).0?;
+            guard = self.wait_on(guard, Terms::new(reason)).0?;
         }
         Ok(guard)
     }
@@ -133,7 +133,8 @@ impl Condvar {
     ///
     /// # Blocking
     ///
-    /// See [`Condvar`]. The time to lock the mutex again comes on top.
+    /// See [`Condvar`]. The time to lock the mutex again comes on top. Ends early, as timed
+    /// out, when the ambient context ([`context`](crate::context)) is done.
     ///
     /// # Errors
     ///
@@ -170,7 +171,8 @@ impl Condvar {
     ///
     /// # Blocking
     ///
-    /// See [`Condvar`].
+    /// See [`Condvar`]. Ends early, as timed out, when the ambient context
+    /// ([`context`](crate::context)) is done.
     ///
     /// # Errors
     ///
@@ -205,35 +207,44 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         deadline_ns: u64,
     ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
-        let (guard, notified) = self.wait_until(guard, Reason::Condvar, deadline_ns);
-        map(guard, |guard| (guard, WaitTimeoutResult(!notified)))
+        let terms = Terms::new(Reason::Condvar)
+            .until(deadline_ns)
+            .by_context(true);
+        let (guard, notified) = self.wait_on(guard, terms);
+        map(guard, |guard| (guard, WaitTimeoutResult(notified.is_err())))
     }
 
-    fn wait_until<'a, T>(
+    /// As [`Condvar::wait`], but the wait ends when the ambient context does: then the
+    /// second result is an error.
+    pub(crate) fn wait_in_context<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
-        reason: Reason,
-        deadline_ns: u64,
-    ) -> (LockResult<MutexGuard<'a, T>>, bool) {
+    ) -> (LockResult<MutexGuard<'a, T>>, Result<(), GaveUp>) {
+        self.wait_on(guard, Terms::new(Reason::Condvar).by_context(true))
+    }
+
+    fn wait_on<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        terms: Terms,
+    ) -> (LockResult<MutexGuard<'a, T>>, Result<(), GaveUp>) {
         let (mutex, poison) = guard.into_lock();
         let notified = self
-            .wait_raw(mutex.raw(), reason, deadline_ns)
+            .wait_raw(mutex.raw(), terms)
             .unwrap_or_else(|_| waitlist::unwind());
         (mutex.guard_again(poison), notified)
     }
 
-    /// Unlocks, waits, locks. `false` if nobody notified this waiter.
+    /// Unlocks, waits, locks. The inner error says why nobody notified this waiter.
     ///
     /// # Errors
     ///
     /// If a wait was cut short, and the caller is to unwind; the mutex is not locked then.
-    fn wait_raw(&self, mutex: &RawMutex, reason: Reason, deadline_ns: u64) -> Result<bool, GaveUp> {
+    fn wait_raw(&self, mutex: &RawMutex, terms: Terms) -> Result<Result<(), GaveUp>, GaveUp> {
         let here = Here::enter();
         let queue = self.list.lock(&here);
         mutex.unlock_in(&here);
-        let told = queue.wait(here, Place::Last, 0, reason, deadline_ns, |_| {
-            TakenList::new()
-        });
+        let told = queue.wait(here, Place::Last, 0, terms, |_| TakenList::new());
         let must_unwind = told == Err(GaveUp::CutShort) && !std::thread::panicking();
         if must_unwind {
             return Err(GaveUp::CutShort);
@@ -243,7 +254,7 @@ impl Condvar {
             // The notification was for somebody who would go on.
             self.notify_one();
         }
-        locked.map(|()| told.is_ok())
+        locked.map(|()| told.map(drop))
     }
 
     /// Lets the one go on that waits longest, if any.

@@ -5,7 +5,9 @@ use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::mutex::Mutex;
+use super::once::Once;
 use super::once_lock::OnceLock;
+use super::waitlist::GaveUp;
 use crate::loom::const_fn;
 
 /// A value that its initializer makes when it is first asked for, as
@@ -82,6 +84,18 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     pub fn force_mut(this: &mut LazyLock<T, F>) -> &mut T {
         LazyLock::force(this);
         this.cell.get_mut().expect("a forced value is there")
+    }
+
+    /// As [`LazyLock::force`], but `wait`s while another call makes the value.
+    ///
+    /// # Errors
+    ///
+    /// `wait`'s. The initializer has not run here then.
+    pub(crate) fn force_or(
+        this: &LazyLock<T, F>,
+        wait: impl FnMut(&Once) -> Result<(), GaveUp>,
+    ) -> Result<&T, GaveUp> {
+        this.cell.get_or_init_or(|| this.take_init()(), wait)
     }
 
     #[cold]

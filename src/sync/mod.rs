@@ -8,6 +8,12 @@
 //! Waiters are served first in, first out; but a [`Mutex`] may be taken by who comes later,
 //! as long as nobody has waited for 1 ms.
 //!
+//! # Contexts
+//!
+//! An ambient [`context`](crate::context) ends waits for the permits of a [`Semaphore`] and
+//! those of a [`Condvar`] that have a timeout. The others have a form that is handed one:
+//! [`Mutex::lock_context`], [`Condvar::wait_context`], [`WaitGroup::wait_context`], ..
+//!
 //! # The end of a run
 //!
 //! A goroutine that waits here when its runtime ends unwinds. docs/SAFETY.md tells what

@@ -9,7 +9,7 @@ use std::sync::{LockResult, TryLockError, TryLockResult};
 
 use super::poison::{self, Flag};
 use super::raw_mutex::RawMutex;
-use super::waitlist;
+use super::waitlist::{self, GaveUp};
 use crate::loom::const_fn;
 
 /// A lock around a value, as `std::sync::Mutex`, for goroutines and threads alike.
@@ -122,6 +122,16 @@ impl<T: ?Sized> Mutex<T> {
             waitlist::unwind();
         }
         self.poison.wrap(self.guard())
+    }
+
+    /// As [`Mutex::lock`], but the wait ends when the ambient context does.
+    ///
+    /// # Errors
+    ///
+    /// Why it has not got the lock.
+    pub(crate) fn lock_in_context(&self) -> Result<LockResult<MutexGuard<'_, T>>, GaveUp> {
+        self.raw.lock_in_context()?;
+        Ok(self.poison.wrap(self.guard()))
     }
 
     /// Takes the lock if it is free.

@@ -7,12 +7,11 @@
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-use super::waitlist::{self, Place, Queue, WaitList};
-use super::waitq::{Here, TakenList};
+use super::waitlist::{self, GaveUp, Place, Queue, WaitList};
+use super::waitq::{Here, TakenList, Terms};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU32, Ordering, const_fn};
 use crate::sched::park;
-use crate::sys::clock::NEVER;
 
 const INCOMPLETE: u32 = 0;
 const POISONED: u32 = 1;
@@ -158,11 +157,30 @@ impl Once {
     #[cold]
     #[track_caller]
     fn call(&self, force: bool, f: &mut dyn FnMut(&OnceState)) {
+        let called = self.call_or(force, f, &mut || {
+            self.wait_while(|state| state == RUNNING);
+            Ok(())
+        });
+        called.unwrap_or_else(|_| waitlist::unwind());
+    }
+
+    /// Runs `f` unless that was done; while another call is at it, `wait`s.
+    ///
+    /// # Errors
+    ///
+    /// `wait`'s. `f` has not run then, nor will it.
+    #[track_caller]
+    pub(crate) fn call_or(
+        &self,
+        force: bool,
+        f: &mut dyn FnMut(&OnceState),
+        wait: &mut dyn FnMut() -> Result<(), GaveUp>,
+    ) -> Result<(), GaveUp> {
         loop {
             match self.state.load(Ordering::Acquire) {
-                COMPLETE => return,
+                COMPLETE => return Ok(()),
                 POISONED if !force => poisoned(),
-                RUNNING => self.wait_while(|state| state == RUNNING),
+                RUNNING => wait()?,
                 before => {
                     let begun = self.state.compare_exchange(
                         before,
@@ -171,7 +189,8 @@ impl Once {
                         Ordering::Acquire,
                     );
                     if begun.is_ok() {
-                        return self.run(before == POISONED, f);
+                        self.run(before == POISONED, f);
+                        return Ok(());
                     }
                 }
             }
@@ -187,21 +206,53 @@ impl Once {
         run.end = COMPLETE;
     }
 
+    /// Waits until nobody is in a run, or the ambient context is done.
+    ///
+    /// # Errors
+    ///
+    /// Why it has not waited so long.
+    pub(crate) fn wait_run_in_context(&self) -> Result<(), GaveUp> {
+        self.wait_while_on(Terms::new(Reason::Once).by_context(true), |state| {
+            state == RUNNING
+        })
+    }
+
+    /// As [`Once::wait`], or [`Once::wait_force`], but the wait ends when the ambient
+    /// context does.
+    ///
+    /// # Errors
+    ///
+    /// Why no run has come to its end.
+    #[track_caller]
+    pub(crate) fn wait_in_context(&self, force: bool) -> Result<(), GaveUp> {
+        let terms = Terms::new(Reason::Once).by_context(true);
+        self.wait_while_on(terms, |state| {
+            state != COMPLETE && (force || state != POISONED)
+        })?;
+        if !self.is_completed() {
+            poisoned();
+        }
+        Ok(())
+    }
+
     /// Waits as long as the state is so.
     fn wait_while(&self, unwanted: impl Fn(u32) -> bool) {
+        let waited = self.wait_while_on(Terms::new(Reason::Once), unwanted);
+        waited.unwrap_or_else(|_| waitlist::unwind());
+    }
+
+    fn wait_while_on(&self, terms: Terms, unwanted: impl Fn(u32) -> bool) -> Result<(), GaveUp> {
         while unwanted(self.state.load(Ordering::Acquire)) {
             let here = Here::enter();
             let queue = self.list.lock(&here);
             // ORDERING: the ender's store comes before it takes the list's lock.
             if !unwanted(self.state.load(Ordering::Acquire)) {
-                return;
+                break;
             }
             let leave = |_: &Queue<'_>| TakenList::new();
-            let ended = queue.wait(here, Place::Last, 0, Reason::Once, NEVER, leave);
-            if ended.is_err() {
-                waitlist::unwind();
-            }
+            queue.wait(here, Place::Last, 0, terms, leave)?;
         }
+        Ok(())
     }
 }
 

@@ -6,7 +6,8 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-use super::once::Once;
+use super::once::{Once, OnceState};
+use super::waitlist::GaveUp;
 use crate::loom::const_fn;
 
 /// A cell that is written once, as `std::sync::OnceLock`.
@@ -139,6 +140,32 @@ impl<T> OnceLock<T> {
             unsafe { (*self.value.get()).write(value) };
         });
         self.get().expect("a completed cell has a value")
+    }
+
+    /// As [`OnceLock::get_or_init`], but `wait`s while another call makes the value.
+    ///
+    /// # Errors
+    ///
+    /// `wait`'s. `f` has not run then, nor will it.
+    pub(crate) fn get_or_init_or<F: FnOnce() -> T>(
+        &self,
+        f: F,
+        mut wait: impl FnMut(&Once) -> Result<(), GaveUp>,
+    ) -> Result<&T, GaveUp> {
+        let mut f = Some(f);
+        let mut run = |_: &OnceState| {
+            let value = f.take().expect("a run happens once")();
+            // SAFETY: nobody else is in a run of `once`, and nobody reads before it is completed.
+            unsafe { (*self.value.get()).write(value) };
+        };
+        self.once
+            .call_or(true, &mut run, &mut || wait(&self.once))?;
+        Ok(self.get().expect("a completed cell has a value"))
+    }
+
+    /// What says whether the value is there.
+    pub(crate) fn once(&self) -> &Once {
+        &self.once
     }
 
     /// Gives the value back.

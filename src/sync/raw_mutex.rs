@@ -38,7 +38,7 @@
 //! is never cut short before that.
 
 use super::waitlist::{GaveUp, Place, Queue, TAKEN, WaitList};
-use super::waitq::{Here, Taken, TakenList};
+use super::waitq::{Here, Taken, TakenList, Terms};
 use crate::g::status::Reason;
 use crate::loom::{self, AtomicU32, AtomicU64, Ordering, const_fn};
 use crate::sched::park;
@@ -109,8 +109,18 @@ impl RawMutex {
         if self.swap(0, LOCKED) {
             Ok(())
         } else {
-            self.lock_contended()
+            self.lock_contended(Terms::new(Reason::Mutex))
         }
+    }
+
+    /// As [`RawMutex::lock`], but the wait ends when the ambient context does.
+    ///
+    /// # Errors
+    ///
+    /// Why it has not got the lock.
+    #[cold]
+    pub(crate) fn lock_in_context(&self) -> Result<(), GaveUp> {
+        self.lock_contended(Terms::new(Reason::Mutex).by_context(true))
     }
 
     /// Takes the lock if it is free, and nobody starves for it.
@@ -149,7 +159,7 @@ impl RawMutex {
     }
 
     #[cold]
-    fn lock_contended(&self) -> Result<(), GaveUp> {
+    fn lock_contended(&self, terms: Terms) -> Result<(), GaveUp> {
         let mut me = Contender {
             woken: false,
             since_ns: None,
@@ -170,7 +180,7 @@ impl RawMutex {
             if self.take_or_queue(&me) {
                 return Ok(());
             }
-            let told = queue.wait(here, place, 0, Reason::Mutex, NEVER, |q| self.leave(q))?;
+            let told = queue.wait(here, place, 0, terms, |q| self.leave(q))?;
             let now_ns = clock::now_ns();
             if now_ns.saturating_sub(since_ns) > STARVES_AFTER_NS {
                 me.starves_at_ns = Some(now_ns);

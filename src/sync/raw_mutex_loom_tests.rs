@@ -126,7 +126,8 @@ fn wait_for(guarded: &Guarded, n: u32, deadline_ns: u64) {
         let queue = guarded.list.lock(&here);
         guarded.mutex.unlock_in(&here);
         let leave = |_: &Queue<'_>| TakenList::new();
-        let _ = queue.wait(here, Place::Last, 0, Reason::Condvar, deadline_ns, leave);
+        let terms = Terms::new(Reason::Condvar).until(deadline_ns);
+        let _ = queue.wait(here, Place::Last, 0, terms, leave);
         assert!(guarded.mutex.lock().is_ok());
         if deadline_ns != NEVER {
             break;
@@ -171,6 +172,55 @@ fn loom_condvar_timeout_and_notification() {
         guarded.lock_and_add();
         guarded.list.wake_one();
         hasty.join().unwrap();
+        guarded.assert_idle();
+    });
+}
+
+/// Takes the lock if it comes at once.
+fn add_or_give_up(guarded: &Guarded) {
+    let terms = Terms::new(Reason::Mutex).until(0);
+    if guarded.mutex.lock_contended(terms).is_ok() {
+        guarded.add();
+        guarded.mutex.unlock();
+    }
+}
+
+/// One gives up while the lock is given back: it has it, or who waits behind it.
+#[test]
+fn loom_mutex_meets_one_that_gives_up() {
+    ::loom::model(|| {
+        let guarded = Guarded::new();
+        assert!(guarded.mutex.lock().is_ok());
+        let hasty = spawn(&guarded, add_or_give_up);
+        let other = spawn(&guarded, Guarded::lock_and_add);
+        guarded.mutex.unlock();
+        hasty.join().unwrap();
+        other.join().unwrap();
+        assert!((1..=2).contains(&guarded.get()));
+        guarded.assert_idle();
+    });
+}
+
+/// The same while the lock goes from hand to hand.
+#[test]
+fn loom_mutex_hands_over_past_one_that_gives_up() {
+    ::loom::model(|| {
+        let guarded = Guarded::new();
+        assert!(guarded.mutex.lock().is_ok());
+        let hasty = spawn(&guarded, add_or_give_up);
+        let other = spawn(&guarded, Guarded::lock_and_add);
+        {
+            let here = Here::enter();
+            let queue = guarded.mutex.list.lock(&here);
+            if !queue.is_empty() {
+                guarded.mutex.state.fetch_or(STARVING, Ordering::Relaxed);
+            }
+        }
+        guarded.mutex.unlock();
+        hasty.join().unwrap();
+        other.join().unwrap();
+        guarded.lock_and_add();
+        assert!((2..=3).contains(&guarded.get()));
         guarded.assert_idle();
     });
 }

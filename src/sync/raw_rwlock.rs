@@ -14,10 +14,9 @@
 //! sets it in the same step in which it sees the lock held.
 
 use super::waitlist::{GaveUp, Place, Queue, WaitList};
-use super::waitq::{Here, TakenList};
+use super::waitq::{Here, TakenList, Terms};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU32, Ordering, const_fn};
-use crate::sys::clock::NEVER;
 
 const WRITER: u32 = 1;
 const QUEUED: u32 = 2;
@@ -72,8 +71,17 @@ impl RawRwLock {
         if self.try_lock(mode) {
             Ok(())
         } else {
-            self.lock_contended(mode)
+            self.lock_contended(mode, Terms::new(Reason::RwLock))
         }
+    }
+
+    /// As [`RawRwLock::lock`], but the wait ends when the ambient context does.
+    ///
+    /// # Errors
+    ///
+    /// Why it has not got the lock.
+    pub(crate) fn lock_in_context(&self, mode: Mode) -> Result<(), GaveUp> {
+        self.lock_contended(mode, Terms::new(Reason::RwLock).by_context(true))
     }
 
     /// Takes the lock if it can be had, and nobody waits for it.
@@ -95,7 +103,7 @@ impl RawRwLock {
     }
 
     #[cold]
-    fn lock_contended(&self, mode: Mode) -> Result<(), GaveUp> {
+    fn lock_contended(&self, mode: Mode, terms: Terms) -> Result<(), GaveUp> {
         let now = self.state.load(Ordering::Relaxed);
         assert!(now < MOST, "too many active read locks on RwLock");
         let here = Here::enter();
@@ -104,14 +112,7 @@ impl RawRwLock {
             return Ok(());
         }
         let leave = |queue: &Queue<'_>| self.hand_over(queue);
-        queue.wait(
-            here,
-            Place::Last,
-            mode as usize,
-            Reason::RwLock,
-            NEVER,
-            leave,
-        )?;
+        queue.wait(here, Place::Last, mode as usize, terms, leave)?;
         Ok(())
     }
 

@@ -101,3 +101,26 @@ fn loom_rwlock_downgrade() {
         end(&guarded, others, 2);
     });
 }
+
+/// A writer gives up while the lock is handed over: it has it, or who waits behind it.
+#[test]
+fn loom_rwlock_meets_one_that_gives_up() {
+    ::loom::model(|| {
+        let guarded = Guarded::new();
+        assert!(guarded.lock.lock(Mode::Read).is_ok());
+        let hasty = spawn(&guarded, |guarded| {
+            let terms = Terms::new(Reason::RwLock).until(0);
+            if guarded.lock.lock_contended(Mode::Write, terms).is_ok() {
+                // SAFETY: the lock is held.
+                guarded.value.with_mut(|n| unsafe { *n += 1 });
+                guarded.lock.unlock(Mode::Write);
+            }
+        });
+        let reader = spawn(&guarded, |guarded| assert!(guarded.read() <= 1));
+        guarded.lock.unlock(Mode::Read);
+        hasty.join().unwrap();
+        reader.join().unwrap();
+        assert!(guarded.read() <= 1);
+        assert_eq!(guarded.lock.state.load(Ordering::Relaxed), 0);
+    });
+}

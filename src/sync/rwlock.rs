@@ -9,7 +9,7 @@ use std::sync::{LockResult, TryLockError, TryLockResult};
 
 use super::poison::{self, Flag};
 use super::raw_rwlock::{Mode, RawRwLock};
-use super::waitlist;
+use super::waitlist::{self, GaveUp};
 use crate::loom::const_fn;
 
 /// A lock for many readers or one writer, as `std::sync::RwLock`, for goroutines and
@@ -131,6 +131,26 @@ impl<T: ?Sized> RwLock<T> {
             waitlist::unwind();
         }
         self.poison.wrap(RwLockReadGuard { lock: self })
+    }
+
+    /// As [`RwLock::read`], but the wait ends when the ambient context does.
+    ///
+    /// # Errors
+    ///
+    /// Why it has not got the lock.
+    pub(crate) fn read_in_context(&self) -> Result<LockResult<RwLockReadGuard<'_, T>>, GaveUp> {
+        self.raw.lock_in_context(Mode::Read)?;
+        Ok(self.poison.wrap(RwLockReadGuard { lock: self }))
+    }
+
+    /// As [`RwLock::write`], but the wait ends when the ambient context does.
+    ///
+    /// # Errors
+    ///
+    /// Why it has not got the lock.
+    pub(crate) fn write_in_context(&self) -> Result<LockResult<RwLockWriteGuard<'_, T>>, GaveUp> {
+        self.raw.lock_in_context(Mode::Write)?;
+        Ok(self.poison.wrap(self.write_guard()))
     }
 
     /// Takes the lock for reading, if it can be had at once.

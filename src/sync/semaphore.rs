@@ -15,10 +15,10 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
 use super::waitlist::{GaveUp, Place, Queue, TAKEN, WaitList};
-use super::waitq::{Here, TakenList};
+use super::waitq::{Here, TakenList, Terms};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU64, Ordering, const_fn};
-use crate::sched::park;
+use crate::sched::{ambient, park};
 use crate::sys::clock::{NEVER, deadline_ns};
 
 const QUEUED: u64 = 1;
@@ -79,11 +79,23 @@ pub struct SemaphorePermit<'a> {
     n: usize,
 }
 
-/// The semaphore was closed; or, in a destructor of a goroutine whose runtime ends,
+/// Why permits could not be waited for.
+///
+/// The semaphore was closed; or the ambient context was done, which then is the
+/// [`source`](Error::source); or, in a destructor of a goroutine whose runtime ends,
 /// nothing is waited for any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AcquireError {
-    closed: bool,
+pub struct AcquireError(Refused);
+
+/// Why a wait for permits has ended without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refused {
+    Closed,
+    TimedOut,
+    /// The ambient context is done.
+    Over(ambient::Error),
+    /// The runtime ends, and the caller unwinds already.
+    RunEnds,
 }
 
 /// Why permits could not be had at once.
@@ -100,7 +112,7 @@ pub enum TryAcquireError {
 pub enum AcquireTimeoutError {
     /// The semaphore was closed.
     Closed,
-    /// The time was over.
+    /// The time was over, or the ambient context was done.
     Timeout,
 }
 
@@ -132,15 +144,14 @@ impl Semaphore {
     /// # Blocking
     ///
     /// Parks the goroutine; blocks a plain thread. On a goroutine whose runtime ends a wait
-    /// unwinds. More permits than there are is no error: they may be added.
+    /// unwinds. A wait ends when the ambient context ([`context`](crate::context)) is done.
+    /// More permits than there are is no error: they may be added.
     ///
     /// # Errors
     ///
-    /// If the semaphore is or gets closed.
+    /// If the semaphore is or gets closed, or the ambient context ended the wait.
     pub fn acquire(&self, n: usize) -> Result<SemaphorePermit<'_>, AcquireError> {
-        self.acquire_until(n, NEVER).map_err(|e| AcquireError {
-            closed: e == AcquireTimeoutError::Closed,
-        })
+        self.acquire_until(n, NEVER).map_err(AcquireError)
     }
 
     /// Takes `n` permits, if they can be had at once.
@@ -168,45 +179,50 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// If the semaphore is or gets closed, or the time is over.
+    /// If the semaphore is or gets closed, or the time is over. That it is, too, when the
+    /// ambient context is done.
     pub fn acquire_timeout(
         &self,
         n: usize,
         timeout: Duration,
     ) -> Result<SemaphorePermit<'_>, AcquireTimeoutError> {
         self.acquire_until(n, deadline_ns(timeout))
+            .map_err(|refused| match refused {
+                Refused::Closed => AcquireTimeoutError::Closed,
+                _ => AcquireTimeoutError::Timeout,
+            })
     }
 
-    fn acquire_until(
-        &self,
-        n: usize,
-        deadline_ns: u64,
-    ) -> Result<SemaphorePermit<'_>, AcquireTimeoutError> {
+    fn acquire_until(&self, n: usize, deadline_ns: u64) -> Result<SemaphorePermit<'_>, Refused> {
         match self.take(n, false) {
             Step::Taken => Ok(self.permit(n)),
-            Step::Closed => Err(AcquireTimeoutError::Closed),
+            Step::Closed => Err(Refused::Closed),
             Step::MustWait => self.wait(n, deadline_ns),
         }
     }
 
     #[cold]
-    fn wait(&self, n: usize, deadline_ns: u64) -> Result<SemaphorePermit<'_>, AcquireTimeoutError> {
+    fn wait(&self, n: usize, deadline_ns: u64) -> Result<SemaphorePermit<'_>, Refused> {
         let here = Here::enter();
         let queue = self.list.lock(&here);
         match self.take(n, true) {
             Step::Taken => return Ok(self.permit(n)),
-            Step::Closed => return Err(AcquireTimeoutError::Closed),
+            Step::Closed => return Err(Refused::Closed),
             Step::MustWait => {}
         }
         let leave = |queue: &Queue<'_>| self.hand_out(queue);
-        match queue.wait(here, Place::Last, n, Reason::Semaphore, deadline_ns, leave) {
+        let terms = Terms::new(Reason::Semaphore)
+            .until(deadline_ns)
+            .by_context(true);
+        match queue.wait(here, Place::Last, n, terms, leave) {
             Ok(TAKEN) => Ok(self.permit(n)),
-            Ok(_) => Err(AcquireTimeoutError::Closed),
-            Err(GaveUp::TimedOut) => Err(AcquireTimeoutError::Timeout),
+            Ok(_) => Err(Refused::Closed),
+            Err(GaveUp::TimedOut) => Err(Refused::TimedOut),
+            Err(GaveUp::Over(over)) => Err(Refused::Over(over)),
             Err(GaveUp::CutShort) => {
                 // Unwinds; in a destructor the call fails instead.
                 let _ = park::cancel_point();
-                Err(AcquireTimeoutError::Timeout)
+                Err(Refused::RunEnds)
             }
         }
     }
@@ -398,19 +414,27 @@ impl fmt::Debug for SemaphorePermit<'_> {
 }
 
 impl AcquireError {
-    /// Whether the semaphore was closed. If not, the runtime ends.
+    /// Whether the semaphore was closed. If not, the wait was cut short.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.closed
+        self.0 == Refused::Closed
+    }
+
+    /// Why the ambient context was done, if it ended the wait.
+    pub(crate) fn over(&self) -> Option<ambient::Error> {
+        match self.0 {
+            Refused::Over(over) => Some(over),
+            _ => None,
+        }
     }
 }
 
 impl fmt::Display for AcquireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.closed {
-            "semaphore closed"
-        } else {
-            "the wait for the semaphore was cut short because the runtime ends"
+        f.write_str(match self.0 {
+            Refused::Closed => "semaphore closed",
+            Refused::Over(_) => "the wait for the semaphore was cut short by a context",
+            _ => "the wait for the semaphore was cut short because the runtime ends",
         })
     }
 }
@@ -433,7 +457,15 @@ impl fmt::Display for AcquireTimeoutError {
     }
 }
 
-impl Error for AcquireError {}
+impl Error for AcquireError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.0 {
+            Refused::Over(over) => Some(over),
+            _ => None,
+        }
+    }
+}
+
 impl Error for TryAcquireError {}
 impl Error for AcquireTimeoutError {}
 

@@ -43,10 +43,7 @@ fn loom_semaphore_deadline() {
     ::loom::model(|| {
         let semaphore = Arc::new(Semaphore::new(1));
         let hasty = spawn(&semaphore, |s| {
-            assert_eq!(
-                s.acquire_until(2, 0).unwrap_err(),
-                AcquireTimeoutError::Timeout
-            );
+            assert_eq!(s.acquire_until(2, 0).unwrap_err(), Refused::TimedOut);
         });
         let other = spawn(&semaphore, |s| drop(s.acquire(1).unwrap()));
         drop(semaphore.acquire(1).unwrap());
@@ -64,5 +61,19 @@ fn loom_semaphore_close() {
         semaphore.close();
         others.into_iter().for_each(|t| t.join().unwrap());
         assert_eq!(semaphore.state.load(Ordering::Relaxed), PERMIT | CLOSED);
+    });
+}
+
+/// The permit that comes just when one gives up is its own, or goes to the next.
+#[test]
+fn loom_semaphore_permit_meets_one_that_gives_up() {
+    ::loom::model(|| {
+        let semaphore = Arc::new(Semaphore::new(0));
+        let hasty = spawn(&semaphore, |s| drop(s.acquire_until(1, 0)));
+        let other = spawn(&semaphore, |s| drop(s.acquire(1).unwrap()));
+        semaphore.add_permits(1);
+        hasty.join().unwrap();
+        other.join().unwrap();
+        assert_idle(&semaphore, 1);
     });
 }

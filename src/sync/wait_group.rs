@@ -7,12 +7,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::waitlist::{Place, Queue, WaitList};
-use super::waitq::{Here, TakenList};
+use super::waitlist::{GaveUp, Place, Queue, WaitList};
+use super::waitq::{Here, TakenList, Terms};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU64, Ordering};
 use crate::sched::park;
-use crate::sys::clock::NEVER;
 use crate::task;
 
 const WAITED_FOR: u64 = 1;
@@ -115,9 +114,22 @@ impl WaitGroup {
     /// Parks the goroutine; blocks a plain thread. On a goroutine whose runtime ends it
     /// unwinds. In a destructor that runs while it unwinds the call returns at once.
     pub fn wait(&self) {
-        if !self.0.is_zero() {
-            self.0.wait();
+        if !self.0.is_zero() && self.0.wait(false).is_err() {
+            // Unwinds; in a destructor the call is over.
+            let _ = park::cancel_point();
         }
+    }
+
+    /// As [`WaitGroup::wait`], but the wait ends when the ambient context does.
+    ///
+    /// # Errors
+    ///
+    /// Why not everything is done.
+    pub(crate) fn wait_in_context(&self) -> Result<(), GaveUp> {
+        if self.0.is_zero() {
+            return Ok(());
+        }
+        self.0.wait(true)
     }
 
     /// Spawns a goroutine that is one of the things to be done: added now, done when `f`
@@ -208,7 +220,7 @@ impl Group {
     }
 
     #[cold]
-    fn wait(&self) {
+    fn wait(&self, by_context: bool) -> Result<(), GaveUp> {
         let here = Here::enter();
         let queue = self.list.lock(&here);
         let waits = self
@@ -217,7 +229,7 @@ impl Group {
                 (now / ONE != 0).then_some(now | WAITED_FOR)
             });
         if waits.is_err() {
-            return;
+            return Ok(());
         }
         let leave = |queue: &Queue<'_>| {
             if queue.is_empty() {
@@ -225,11 +237,8 @@ impl Group {
             }
             TakenList::new()
         };
-        let done = queue.wait(here, Place::Last, 0, Reason::WaitGroup, NEVER, leave);
-        if done.is_err() {
-            // Unwinds; in a destructor the call is over.
-            let _ = park::cancel_point();
-        }
+        let terms = Terms::new(Reason::WaitGroup).by_context(by_context);
+        queue.wait(here, Place::Last, 0, terms, leave).map(drop)
     }
 }
 

@@ -6,12 +6,12 @@
 
 use std::ptr;
 
-use super::waitq::{Here, Link, Taken, TakenList, WaitQueue, Waiter};
-use crate::g::status::Reason;
+use super::waitq::{Here, Link, Taken, TakenList, Terms, WaitQueue, Waiter};
 use crate::lock::RawLock;
 use crate::loom::const_fn;
+use crate::sched::ambient::{self, Error};
 use crate::sched::park;
-use crate::sys::clock::NEVER;
+use crate::sys::clock::{self, NEVER};
 
 /// What a waiter is told that was taken, unless its taker says something else.
 pub(crate) const TAKEN: usize = 0;
@@ -21,6 +21,8 @@ pub(crate) const TAKEN: usize = 0;
 pub(crate) enum GaveUp {
     /// The deadline has passed.
     TimedOut,
+    /// The ambient context is done. Only for who waits by it.
+    Over(Error),
     /// The runtime of the calling goroutine ends. It unwinds ([`park::cancel_point`]), or
     /// does so already, and then the call fails at once.
     CutShort,
@@ -122,8 +124,7 @@ impl Queue<'_> {
         here: Here<'_>,
         place: Place,
         asks: usize,
-        reason: Reason,
-        deadline_ns: u64,
+        terms: Terms,
         leave: impl FnOnce(&Queue<'_>) -> TakenList,
     ) -> Result<usize, GaveUp> {
         let list = self.0;
@@ -140,7 +141,7 @@ impl Queue<'_> {
             }
         }
         std::mem::forget(self);
-        if let Some(told) = here.wait(&waiter, reason, deadline_ns, || list.lock.unlock()) {
+        if let Some(told) = here.wait(&waiter, terms, || list.lock.unlock()) {
             return Ok(told);
         }
         let here = Here::enter();
@@ -150,10 +151,25 @@ impl Queue<'_> {
         drop(queue);
         next.ready(&here);
         drop(here);
-        if deadline_ns != NEVER && !park::is_cancelled() {
-            return Err(GaveUp::TimedOut);
-        }
-        Err(GaveUp::CutShort)
+        Err(why_it_gave_up(terms))
+    }
+}
+
+fn why_it_gave_up(terms: Terms) -> GaveUp {
+    if park::is_cancelled() {
+        return GaveUp::CutShort;
+    }
+    let Terms { deadline_ns, .. } = terms;
+    let is_late = deadline_ns != NEVER && clock::now_ns() >= deadline_ns;
+    if terms.by_context
+        && !is_late
+        && let Err(over) = ambient::check()
+    {
+        return GaveUp::Over(over);
+    }
+    match deadline_ns {
+        NEVER => GaveUp::CutShort,
+        _ => GaveUp::TimedOut,
     }
 }
 

@@ -48,6 +48,45 @@ use crate::sched::wake;
 use crate::sys::clock::{self, NEVER};
 use crate::util::random;
 
+/// What a wait is for, and what ends it if no taker does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) reason: Reason,
+    pub(crate) deadline_ns: u64,
+    /// The ambient context ends it. Not a wait whose caller could not tell the difference.
+    pub(crate) by_context: bool,
+}
+
+impl Terms {
+    /// Only a taker ends it, or the end of the run.
+    #[inline]
+    pub(crate) fn new(reason: Reason) -> Terms {
+        Terms {
+            reason,
+            deadline_ns: NEVER,
+            by_context: false,
+        }
+    }
+
+    /// So does the deadline.
+    #[inline]
+    pub(crate) fn until(self, deadline_ns: u64) -> Terms {
+        Terms {
+            deadline_ns,
+            ..self
+        }
+    }
+
+    /// So does the ambient context, if `yes`.
+    #[inline]
+    pub(crate) fn by_context(self, yes: bool) -> Terms {
+        Terms {
+            by_context: yes,
+            ..self
+        }
+    }
+}
+
 /// Where the code runs that holds a queue's lock: a goroutine, which then is inside the
 /// scheduler (nobody takes its P, so a lock's holder is never without one), or a plain
 /// thread. Made before the lock is taken and dropped after it is free.
@@ -85,20 +124,19 @@ impl Here<'_> {
     pub(crate) fn wait(
         self,
         waiter: &Waiter,
-        reason: Reason,
-        deadline_ns: u64,
+        terms: Terms,
         unlock: impl FnOnce(),
     ) -> Option<usize> {
         match (self.g, self.section) {
             (Some(g), Some(section)) => {
-                let chain = if reason.may_cut() {
+                let chain = if terms.by_context {
                     park::chain_of(g)
                 } else {
                     Chain::NONE
                 };
-                let deadline_ns = deadline_ns.min(chain.deadline_ns());
+                let deadline_ns = terms.deadline_ns.min(chain.deadline_ns());
                 let timer_on = section.m().p().idx;
-                let why = Why::may_cut(reason, chain.is_some());
+                let why = Why::may_cut(terms.reason, chain.is_some());
                 park::park_in(section, why, move |g, wait, m| {
                     waiter.wait.set(wait);
                     let is_cut = chain.is_set();
@@ -118,7 +156,7 @@ impl Here<'_> {
                 // A thread that sleeps has left the scheduler: its P may be taken.
                 unlock();
                 drop(section);
-                waiter.wait_on_thread(reason, deadline_ns);
+                waiter.wait_on_thread(terms);
                 waiter.chosen()
             }
         }
@@ -227,14 +265,14 @@ impl Waiter {
     }
 
     /// Blocks the thread until a taker is done with this waiter, or it gave up.
-    fn wait_on_thread(&self, reason: Reason, deadline_ns: u64) {
+    fn wait_on_thread(&self, terms: Terms) {
         // The end of a run wakes no thread, nor does a context: whoever has to look for them does.
-        let chain = if reason.may_cut() {
+        let chain = if terms.by_context {
             park::current_chain()
         } else {
             Chain::NONE
         };
-        let deadline_ns = deadline_ns.min(chain.deadline_ns());
+        let deadline_ns = terms.deadline_ns.min(chain.deadline_ns());
         let looks_up = park::current_g().is_some() || chain.is_some();
         let mut spins = SPINS;
         loop {
@@ -249,7 +287,7 @@ impl Waiter {
                 }
                 SLEEPING => {
                     let left_ns = left_ns(deadline_ns);
-                    if left_ns == 0 || looks_up && (chain.is_set() || is_cut_short(reason)) {
+                    if left_ns == 0 || looks_up && (chain.is_set() || is_cut_short(terms.reason)) {
                         if self.swap_word(SLEEPING, GONE) {
                             return;
                         }

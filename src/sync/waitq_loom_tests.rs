@@ -54,9 +54,8 @@ impl Shop {
         }
         // SAFETY: the lock is held; the link is taken and readied, or removed below.
         unsafe { self.queue.push_back(&link) };
-        let chosen = here.wait(&waiter, Reason::Semaphore, deadline_ns, || {
-            self.lock.unlock();
-        });
+        let terms = Terms::new(Reason::Semaphore).until(deadline_ns);
+        let chosen = here.wait(&waiter, terms, || self.lock.unlock());
         if let Some(tag) = chosen {
             assert_eq!(tag, 3);
             // SAFETY: the taker is done with the slot.
@@ -197,7 +196,8 @@ fn wait_once(shop: &Shop, deadline_ns: u64) {
     shop.lock.lock();
     // SAFETY: the lock is held; the link is taken and readied, or removed below.
     unsafe { shop.queue.push_back(&link) };
-    let chosen = here.wait(&waiter, Reason::Condvar, deadline_ns, || shop.lock.unlock());
+    let terms = Terms::new(Reason::Condvar).until(deadline_ns);
+    let chosen = here.wait(&waiter, terms, || shop.lock.unlock());
     if chosen.is_none() {
         shop.lock.lock();
         shop.queue.remove(&link);

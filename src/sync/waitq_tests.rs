@@ -40,7 +40,8 @@ impl Owner {
         self.lock.lock();
         // SAFETY: the lock is held; the link stays until it was taken and readied, or removed below.
         unsafe { self.queue.push_back(&link) };
-        let chosen = here.wait(&waiter, Reason::Mutex, deadline_ns, || self.lock.unlock());
+        let terms = Terms::new(Reason::Mutex).until(deadline_ns);
+        let chosen = here.wait(&waiter, terms, || self.lock.unlock());
         self.locked(|queue| queue.remove(&link));
         chosen
     }

@@ -1,0 +1,530 @@
+//! The waits that are handed a context: of locks, of what else is in `sync`, of joins.
+//!
+//! Each asks for what can be had at once, and else runs the wait inside the context. The
+//! queues see no difference to a wait that a deadline ends.
+
+use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
+use std::time::Duration;
+
+use super::tree::Context;
+use crate::sched::ambient::Error;
+use crate::sched::park;
+use crate::sync::waitlist::GaveUp;
+use crate::sync::{
+    AcquireError, Barrier, BarrierWaitResult, Condvar, LazyLock, Mutex, MutexGuard, Once, OnceLock,
+    RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit, WaitGroup,
+};
+use crate::task::{self, JoinHandle, ScopedJoinHandle};
+
+/// What a call says whose wait has ended. On a goroutine whose runtime ends it unwinds.
+fn over(gave_up: GaveUp) -> Error {
+    if let GaveUp::Over(error) = gave_up {
+        return error;
+    }
+    // In a destructor the call fails instead.
+    let _ = park::cancel_point();
+    Error::Cancelled
+}
+
+/// What was had at once, if it was; else what the wait gives.
+fn or_wait<G>(
+    tried: TryLockResult<G>,
+    ctx: &Context,
+    wait: impl FnOnce() -> Result<LockResult<G>, GaveUp>,
+) -> Result<LockResult<G>, Error> {
+    match tried {
+        Ok(guard) => Ok(Ok(guard)),
+        Err(TryLockError::Poisoned(e)) => Ok(Err(e)),
+        Err(TryLockError::WouldBlock) => ctx.run(wait).map_err(over),
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// As [`Mutex::lock`], but the wait ends when the context is done, or an ambient one
+    /// ([`context`](crate::context)).
+    ///
+    /// # Blocking
+    ///
+    /// As [`Mutex::lock`], until then.
+    ///
+    /// # Errors
+    ///
+    /// Why the context is done; inside the `Ok`, what [`Mutex::lock`] gives.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::context::{Context, Error};
+    /// use windlass::sync::Mutex;
+    ///
+    /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
+    /// let total = Mutex::new(7);
+    /// let held = total.lock_context(&ctx)?.unwrap();
+    /// assert_eq!(total.lock_context(&ctx).unwrap_err(), Error::DeadlineExceeded);
+    /// drop(held);
+    /// // What can be had at once is given all the same.
+    /// assert_eq!(*total.lock_context(&ctx)?.unwrap(), 7);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn lock_context(&self, ctx: &Context) -> Result<LockResult<MutexGuard<'_, T>>, Error> {
+        or_wait(self.try_lock(), ctx, || self.lock_in_context())
+    }
+}
+
+impl<T: ?Sized> RwLock<T> {
+    /// As [`RwLock::read`], but the wait ends when the context is done, or an ambient one
+    /// ([`context`](crate::context)).
+    ///
+    /// # Blocking
+    ///
+    /// As [`RwLock::read`], until then.
+    ///
+    /// # Errors
+    ///
+    /// Why the context is done; inside the `Ok`, what [`RwLock::read`] gives.
+    ///
+    /// # Panics
+    ///
+    /// As [`RwLock::read`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::context::{Context, Error};
+    /// use windlass::sync::RwLock;
+    ///
+    /// let (ctx, canceller) = Context::background().with_cancel();
+    /// let names = RwLock::new(vec!["a"]);
+    /// let mut writer = names.write_context(&ctx)?.unwrap();
+    /// writer.push("b");
+    /// canceller.cancel();
+    /// assert_eq!(names.read_context(&ctx).unwrap_err(), Error::Cancelled);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn read_context(&self, ctx: &Context) -> Result<LockResult<RwLockReadGuard<'_, T>>, Error> {
+        or_wait(self.try_read(), ctx, || self.read_in_context())
+    }
+
+    /// As [`RwLock::write`], but the wait ends when the context is done, or an ambient one
+    /// ([`context`](crate::context)). Readers that wait behind it come in then.
+    ///
+    /// # Blocking
+    ///
+    /// As [`RwLock::write`], until then.
+    ///
+    /// # Errors
+    ///
+    /// Why the context is done; inside the `Ok`, what [`RwLock::write`] gives.
+    ///
+    /// # Examples
+    ///
+    /// See [`RwLock::read_context`].
+    pub fn write_context(
+        &self,
+        ctx: &Context,
+    ) -> Result<LockResult<RwLockWriteGuard<'_, T>>, Error> {
+        or_wait(self.try_write(), ctx, || self.write_in_context())
+    }
+}
+
+impl Condvar {
+    /// As [`Condvar::wait`], but the wait ends when the context is done, or an ambient one
+    /// ([`context`](crate::context)): then the second result is an error, and nobody's
+    /// notification was taken. As with a timeout, the time to lock the mutex again comes on
+    /// top.
+    ///
+    /// # Blocking
+    ///
+    /// See [`Condvar`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Condvar::wait`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::context::{Context, Error};
+    /// use windlass::sync::{Condvar, Mutex};
+    ///
+    /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
+    /// let (queue, filled) = (Mutex::new(Vec::<u8>::new()), Condvar::new());
+    /// let guard = queue.lock().unwrap();
+    /// let (guard, outcome) = filled
+    ///     .wait_while_context(guard, &ctx, |queue| queue.is_empty())
+    ///     .unwrap();
+    /// assert!(guard.is_empty());
+    /// assert_eq!(outcome, Err(Error::DeadlineExceeded));
+    /// ```
+    #[allow(clippy::type_complexity, reason = "as wait_timeout's, with an error")]
+    pub fn wait_context<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        ctx: &Context,
+    ) -> LockResult<(MutexGuard<'a, T>, Result<(), Error>)> {
+        let (guard, notified) = ctx.run(|| self.wait_in_context(guard));
+        let outcome = notified.map_err(over);
+        match guard {
+            Ok(guard) => Ok((guard, outcome)),
+            Err(e) => Err(PoisonError::new((e.into_inner(), outcome))),
+        }
+    }
+
+    /// Waits until `condition` is false, or the context is done, or an ambient one: then,
+    /// if the condition is still true, the second result is an error.
+    ///
+    /// # Blocking
+    ///
+    /// See [`Condvar`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Condvar::wait`].
+    ///
+    /// # Examples
+    ///
+    /// See [`Condvar::wait_context`].
+    #[allow(
+        clippy::type_complexity,
+        reason = "as wait_timeout_while's, with an error"
+    )]
+    pub fn wait_while_context<'a, T, F>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        ctx: &Context,
+        mut condition: F,
+    ) -> LockResult<(MutexGuard<'a, T>, Result<(), Error>)>
+    where
+        F: FnMut(&mut T) -> bool,
+    {
+        let mut outcome = Ok(());
+        while condition(&mut *guard) {
+            if outcome.is_err() {
+                return Ok((guard, outcome));
+            }
+            (guard, outcome) = self.wait_context(guard, ctx)?;
+        }
+        Ok((guard, Ok(())))
+    }
+}
+
+impl Semaphore {
+    /// As [`Semaphore::acquire`], but the wait ends when the context is done, too.
+    ///
+    /// # Blocking
+    ///
+    /// As [`Semaphore::acquire`], until then.
+    ///
+    /// # Errors
+    ///
+    /// Why the context is done, or an ambient one; inside the `Ok`, that the semaphore is
+    /// or gets closed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::context::{Context, Error};
+    /// use windlass::sync::Semaphore;
+    ///
+    /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
+    /// let slots = Semaphore::new(1);
+    /// let _slot = slots.acquire_context(1, &ctx)?.unwrap();
+    /// assert_eq!(slots.acquire_context(1, &ctx).unwrap_err(), Error::DeadlineExceeded);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn acquire_context(
+        &self,
+        n: usize,
+        ctx: &Context,
+    ) -> Result<Result<SemaphorePermit<'_>, AcquireError>, Error> {
+        match ctx.run(|| self.acquire(n)) {
+            Err(e) if !e.is_closed() => Err(e.over().unwrap_or(Error::Cancelled)),
+            acquired => Ok(acquired),
+        }
+    }
+}
+
+impl Barrier {
+    /// As [`Barrier::wait`], but the wait ends when the context is done, or an ambient one
+    /// ([`context`](crate::context)). Then the caller has not arrived: the others wait for
+    /// one more.
+    ///
+    /// # Blocking
+    ///
+    /// As [`Barrier::wait`], until then.
+    ///
+    /// # Errors
+    ///
+    /// Why the context is done.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::context::{Context, Error};
+    /// use windlass::sync::Barrier;
+    ///
+    /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
+    /// let barrier = Barrier::new(2);
+    /// assert_eq!(barrier.wait_context(&ctx).unwrap_err(), Error::DeadlineExceeded);
+    /// ```
+    pub fn wait_context(&self, ctx: &Context) -> Result<BarrierWaitResult, Error> {
+        ctx.run(|| self.meet(true)).map_err(over)
+    }
+}
+
+impl WaitGroup {
+    /// As [`WaitGroup::wait`], but the wait ends when the context is done, or an ambient
+    /// one ([`context`](crate::context)).
+    ///
+    /// # Blocking
+    ///
+    /// As [`WaitGroup::wait`], until then.
+    ///
+    /// # Errors
+    ///
+    /// Why the context is done.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::context::{Context, Error};
+    /// use windlass::sync::WaitGroup;
+    ///
+    /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
+    /// let group = WaitGroup::new();
+    /// group.add(1);
+    /// assert_eq!(group.wait_context(&ctx), Err(Error::DeadlineExceeded));
+    /// group.done();
+    /// assert_eq!(group.wait_context(&ctx), Ok(()));
+    /// ```
+    pub fn wait_context(&self, ctx: &Context) -> Result<(), Error> {
+        ctx.run(|| self.wait_in_context()).map_err(over)
+    }
+}
+
+impl Once {
+    /// As [`Once::call_once`], but a wait for another call's run ends when the context is
+    /// done, or an ambient one ([`context`](crate::context)). `f` itself does not run in the
+    /// context: it has to come to its end.
+    ///
+    /// # Blocking
+    ///
+    /// See [`Once`].
+    ///
+    /// # Errors
+    ///
+    /// Why the context is done. `f` has not run then.
+    ///
+    /// # Panics
+    ///
+    /// As [`Once::call_once`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::context::Context;
+    /// use windlass::sync::Once;
+    ///
+    /// static START: Once = Once::new();
+    /// assert_eq!(START.call_once_context(&Context::background(), || ()), Ok(()));
+    /// assert!(START.is_completed());
+    /// ```
+    #[track_caller]
+    pub fn call_once_context<F: FnOnce()>(&self, ctx: &Context, f: F) -> Result<(), Error> {
+        let mut f = Some(f);
+        self.call_or(
+            false,
+            &mut |_| f.take().expect("a run happens once")(),
+            &mut || ctx.run(|| self.wait_run_in_context()),
+        )
+        .map_err(over)
+    }
+
+    /// As [`Once::wait`], but the wait ends when the context is done, or an ambient one
+    /// ([`context`](crate::context)).
+    ///
+    /// # Blocking
+    ///
+    /// See [`Once`].
+    ///
+    /// # Errors
+    ///
+    /// Why the context is done.
+    ///
+    /// # Panics
+    ///
+    /// If a closure panicked.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::context::{Context, Error};
+    /// use windlass::sync::Once;
+    ///
+    /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
+    /// let never = Once::new();
+    /// assert_eq!(never.wait_context(&ctx), Err(Error::DeadlineExceeded));
+    /// ```
+    #[track_caller]
+    pub fn wait_context(&self, ctx: &Context) -> Result<(), Error> {
+        ctx.run(|| self.wait_in_context(false)).map_err(over)
+    }
+}
+
+impl<T> OnceLock<T> {
+    /// As [`OnceLock::wait`], but the wait ends when the context is done, or an ambient one
+    /// ([`context`](crate::context)).
+    ///
+    /// # Blocking
+    ///
+    /// See [`OnceLock`].
+    ///
+    /// # Errors
+    ///
+    /// Why the context is done.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::context::{Context, Error};
+    /// use windlass::sync::OnceLock;
+    ///
+    /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
+    /// let config = OnceLock::<String>::new();
+    /// assert_eq!(config.wait_context(&ctx), Err(Error::DeadlineExceeded));
+    /// config.set("verbose".to_owned()).unwrap();
+    /// assert_eq!(config.wait_context(&ctx).unwrap(), "verbose");
+    /// ```
+    #[allow(clippy::missing_panics_doc, reason = "a completed cell has a value")]
+    pub fn wait_context(&self, ctx: &Context) -> Result<&T, Error> {
+        ctx.run(|| self.once().wait_in_context(true))
+            .map_err(over)?;
+        Ok(self.get().expect("a completed cell has a value"))
+    }
+
+    /// As [`OnceLock::get_or_init`], but a wait for another call's `f` ends when the context
+    /// is done, or an ambient one ([`context`](crate::context)). `f` itself does not run in
+    /// the context: others wait for what it makes.
+    ///
+    /// # Blocking
+    ///
+    /// See [`OnceLock`].
+    ///
+    /// # Errors
+    ///
+    /// Why the context is done. `f` has not run then.
+    ///
+    /// # Panics
+    ///
+    /// As [`OnceLock::get_or_init`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::context::Context;
+    /// use windlass::sync::OnceLock;
+    ///
+    /// let cell = OnceLock::new();
+    /// assert_eq!(cell.get_or_init_context(&Context::background(), || 7), Ok(&7));
+    /// ```
+    pub fn get_or_init_context<F: FnOnce() -> T>(&self, ctx: &Context, f: F) -> Result<&T, Error> {
+        self.get_or_init_or(f, |once| ctx.run(|| once.wait_run_in_context()))
+            .map_err(over)
+    }
+}
+
+impl<T, F: FnOnce() -> T> LazyLock<T, F> {
+    /// As [`LazyLock::force`], but a wait for another call's run of the initializer ends
+    /// when the context is done, or an ambient one ([`context`](crate::context)). The
+    /// initializer itself does not run in the context.
+    ///
+    /// # Blocking
+    ///
+    /// See [`LazyLock`].
+    ///
+    /// # Errors
+    ///
+    /// Why the context is done. The initializer has not run here then.
+    ///
+    /// # Panics
+    ///
+    /// As [`LazyLock::force`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::context::Context;
+    /// use windlass::sync::LazyLock;
+    ///
+    /// static TABLE: LazyLock<Vec<u32>> = LazyLock::new(|| (0..10).collect());
+    /// let ctx = Context::background();
+    /// assert_eq!(LazyLock::force_context(&TABLE, &ctx).unwrap().len(), 10);
+    /// ```
+    pub fn force_context<'a>(this: &'a LazyLock<T, F>, ctx: &Context) -> Result<&'a T, Error> {
+        LazyLock::force_or(this, |once| ctx.run(|| once.wait_run_in_context())).map_err(over)
+    }
+}
+
+impl<T> JoinHandle<T> {
+    /// As [`JoinHandle::join`], but the wait ends when the context is done, or an ambient
+    /// one ([`context`](crate::context)): then it gives the handle back.
+    ///
+    /// # Blocking
+    ///
+    /// As [`JoinHandle::join`], until then.
+    ///
+    /// # Errors
+    ///
+    /// The handle, if the goroutine has not ended. What the goroutine came to, which may be
+    /// an error, too, is inside the `Ok`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::context::Context;
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let (ctx, canceller) = Context::background().with_cancel();
+    ///     let task = windlass::spawn(windlass::task::park);
+    ///     canceller.cancel();
+    ///     let task = task.join_context(&ctx).unwrap_err();
+    ///     task.task().unpark();
+    ///     task.join_context(&Context::background()).unwrap().unwrap();
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn join_context(self, ctx: &Context) -> Result<task::Result<T>, JoinHandle<T>> {
+        ctx.run(|| self.join_timeout(Duration::MAX))
+    }
+}
+
+impl<'scope, T> ScopedJoinHandle<'scope, T> {
+    /// As [`JoinHandle::join_context`].
+    ///
+    /// # Blocking
+    ///
+    /// As [`JoinHandle::join_context`].
+    ///
+    /// # Errors
+    ///
+    /// The handle, if the goroutine has not ended.
+    ///
+    /// # Examples
+    ///
+    /// See [`JoinHandle::join_context`].
+    pub fn join_context(
+        self,
+        ctx: &Context,
+    ) -> Result<task::Result<T>, ScopedJoinHandle<'scope, T>> {
+        ctx.run(|| self.join_timeout(Duration::MAX))
+    }
+}
