@@ -22,6 +22,8 @@ const FOREVER: Duration = Duration::from_secs(1 << 30);
 const MOMENT: Duration = Duration::from_millis(2);
 
 type Table = LazyLock<u32, Box<dyn FnOnce() -> u32 + Send>>;
+/// Gets something, and calls the closure while it has it.
+type Keeper = fn(&Rooms, &dyn Fn());
 
 /// Everything to wait for, none of it to be had before `keep` says so.
 struct Rooms {
@@ -61,7 +63,7 @@ impl Rooms {
     fn keep(self: &Arc<Rooms>) -> Vec<std::thread::JoinHandle<()>> {
         let n_kept = Arc::new(AtomicUsize::new(0));
         self.group.add(1);
-        let keepers: [fn(&Rooms, &dyn Fn()); 5] = [
+        let keepers: [Keeper; 5] = [
             |rooms, stay| {
                 let _held = rooms.mutex.lock();
                 stay();
