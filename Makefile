@@ -8,11 +8,12 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 # What is off if not asked for, and tested all the same.
 FEATURES := windlass/hyper,windlass/tracing
 
-.PHONY: help setup clients demo test test-epoll suites loom asan lint bench compare
+.PHONY: help setup clients demo test test-epoll test-chaos suites loom asan lint bench compare
 
 help:
 	@echo "make demo     build and run examples/demo.rs"
-	@echo "make test     all tests: dev, release, over epoll, the models of loom"
+	@echo "make test     all tests: dev, release, over epoll, with disorder, the models of loom"
+	@echo "make test-chaos  tests of what the scheduler carries, with disorder (CHAOS_SEEDS=\"4 5\" chooses)"
 	@echo "make suites   crossbeam-channel's own tests, with threads and with goroutines"
 	@echo "make asan     tests under AddressSanitizer; needs a nightly toolchain"
 	@echo "make lint     formatting, clippy and the documentation, warnings denied"
@@ -42,6 +43,7 @@ test: setup clients
 	$(CARGO) test --workspace --features $(FEATURES)
 	$(CARGO) test --release -p windlass --features $(FEATURES) --lib --tests
 	$(MAKE) --no-print-directory test-epoll
+	$(MAKE) --no-print-directory test-chaos
 	$(MAKE) --no-print-directory loom
 
 # crossbeam-channel's own tests on ours, with threads and with goroutines. Not part of `test` as
@@ -55,6 +57,19 @@ test-epoll: setup
 	WINDLASS_IO=epoll $(CARGO) test -p windlass --features $(FEATURES) --tests
 	UNDER_FILTER="$(CARGO) test --release -p windlass --features $(FEATURES) --test '*'" env -u WINDLASS_IO \
 		$(CARGO) test --release -p windlass --features $(FEATURES) --test seccomp -- --nocapture programs_that
+
+# Between them these seeds touch every place that can be perturbed; src/util/chaos.rs tests that.
+CHAOS_SEEDS ?= 1 2 18
+CHAOS_TESTS := task channel channel_leaks select sync_counting sync_mutex sync_once sync_rwlock \
+	sync_shutdown net blocking mixture context context_waits
+
+# The tests under a scheduler that is perturbed: each seed chooses where, and how often.
+test-chaos: setup
+	@for seed in $(CHAOS_SEEDS); do \
+		echo "WINDLASS_CHAOS=$$seed"; \
+		WINDLASS_CHAOS=$$seed $(CARGO) test -q -p windlass --features $(FEATURES),windlass/chaos \
+			$(addprefix --test ,$(CHAOS_TESTS)) || exit 1; \
+	done
 
 # Release, because loom tries every interleaving of two preemptions.
 loom: setup

@@ -37,6 +37,7 @@ use crate::sched::watch::{Check, Print, Watch};
 use crate::sys::signal::{self, AltStack};
 use crate::sys::{affinity, clock, mmap, sched as threads};
 use crate::task::JoinHandle;
+use crate::util::chaos;
 use crate::util::padded::Padded;
 
 /// The stack of the main goroutine: like a program's main thread.
@@ -237,6 +238,7 @@ impl Builder {
         );
         self.config.check()?;
         self.read_environment();
+        chaos::begin();
         let topology = match self.config.topology.clone() {
             Some(topology) => topology,
             None => Topology::detect().map_err(io::Error::other)?,

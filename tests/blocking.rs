@@ -128,7 +128,8 @@ fn goroutines_that_only_try_give_way() {
         stop.store(true, Ordering::Relaxed);
         assert!(triers.into_iter().map(|j| j.join().unwrap()).sum::<u64>() > 0);
     });
-    assert!(rt.metrics().total().preemptions > 0);
+    // With disorder they give way before anybody asks.
+    assert!(rt.metrics().total().preemptions > 0 || util::is_chaotic());
 }
 
 #[test]

@@ -302,6 +302,9 @@ fn a_lock_held_long_goes_round() {
 fn a_hammered_lock_is_shared() {
     const HANDS: usize = 64;
     const PS: usize = 2;
+    // Enough for each to have had the lock many times over, in rows of 1024 at most. Disorder makes
+    // that slow, and shares are then a matter of luck.
+    let rows = if util::is_chaotic() { 1 } else { 12 };
     let counts = run(PS, || {
         let stop = Arc::new(AtomicBool::new(false));
         let counts: Arc<Vec<AtomicUsize>> =
@@ -322,12 +325,11 @@ fn a_hammered_lock_is_shared() {
                 })
             })
             .collect();
-        // Enough for each to have had the lock many times over, in rows of 1024 at most.
         while counts
             .iter()
             .map(|n| n.load(Ordering::Relaxed))
             .sum::<usize>()
-            < 12 * 1024 * HANDS
+            < rows * 1024 * HANDS
         {
             windlass::sleep(Duration::from_millis(5));
         }
@@ -338,6 +340,9 @@ fn a_hammered_lock_is_shared() {
             .map(|n| n.load(Ordering::Relaxed))
             .collect::<Vec<_>>()
     });
+    if util::is_chaotic() {
+        return assert!(counts.iter().all(|n| *n > 0), "{counts:?}");
+    }
     let mean = counts.iter().sum::<usize>() / HANDS;
     let n_short = counts.iter().filter(|&&n| n < mean / 2).count();
     let most = counts.iter().max().unwrap();

@@ -184,6 +184,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         "util",
         &[
             "bitset",
+            "chaos",
             "counter",
             "histogram",
             "event_log",

@@ -28,6 +28,7 @@ use super::header::GRef;
 use super::status::{Snapshot, Status};
 use crate::loom::{AtomicU32, Ordering, after_seq_cst, futex_wait, futex_wake_one};
 use crate::sys::clock::{self, NEVER};
+use crate::util::chaos::{self, Point};
 
 const SET: u32 = 1;
 const MASKED: u32 = 2;
@@ -53,6 +54,7 @@ impl Word {
     pub(crate) fn set(&self) {
         self.0.fetch_or(SET, Ordering::SeqCst);
         after_seq_cst();
+        chaos::pause(Point::Cut);
     }
 
     /// The canceller's steps 2 and 3: what to wake, if anything.

@@ -21,6 +21,7 @@ use crate::g::header::GRef;
 use crate::netpoll::sqe::Request;
 use crate::sched::park::{self, Caller};
 use crate::sys::socket;
+use crate::util::chaos::{self, Point};
 
 /// The most that one receive or send moves: the kernel's own limit.
 pub(crate) const MAX_LEN: usize = 0x7fff_f000;
@@ -80,7 +81,7 @@ impl Fd {
         len: usize,
         now: impl Fn() -> io::Result<usize>,
     ) -> Option<io::Result<usize>> {
-        if !self.maybe_readable() {
+        if self.maybe_readable() == chaos::coin(Point::Receive) {
             return None;
         }
         let r = now();
@@ -201,7 +202,10 @@ impl Fd {
             return now();
         }
         let deadline = self.deadline(Direction::Write)?;
-        if op::inflight_here() < BATCHES_FROM {
+        // A thread has to try it here: in a destructor it does not get to wait.
+        let is_perturbed =
+            chaos::coin(Point::Send) && matches!(park::caller(), Caller::Goroutine(_));
+        if op::inflight_here() < BATCHES_FROM && !is_perturbed {
             let first = now();
             if !is_would_block(&first) {
                 return first;

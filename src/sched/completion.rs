@@ -24,6 +24,7 @@ use crate::g::header::GRef;
 use crate::g::status::{Reason, WaitId, Why};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::futex;
+use crate::util::chaos::{self, Point};
 
 const NOTHING: *mut () = std::ptr::null_mut();
 const DONE: *mut () = std::ptr::without_provenance_mut(1);
@@ -188,6 +189,7 @@ fn wait_blocked(word: &AtomicPtr<()>, deadline_ns: u64) {
 /// will: the caller then disposes of the outcome.
 pub(crate) fn set(word: &AtomicPtr<()>) -> bool {
     let before = word.swap(DONE, Ordering::AcqRel);
+    chaos::pause(Point::Event);
     if before == NOTHING || before == DONE {
         return false;
     }

@@ -29,6 +29,7 @@
 
 use crate::loom::{self, AtomicU32, Ordering, after_seq_cst};
 use crate::sys::clock::NEVER;
+use crate::util::chaos::{self, Point};
 
 const STOP: u32 = 1;
 const STOPPED: u32 = 2;
@@ -115,6 +116,7 @@ impl Fate {
             if bits & STOP == 0 {
                 return;
             }
+            chaos::pause(Point::Stop);
             let stopped = bits | STOPPED;
             let is_said = bits == stopped
                 || self

@@ -22,6 +22,7 @@ use crate::g::list::GList;
 use crate::g::status::Reason;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::futex;
+use crate::util::chaos::{self, Point};
 
 /// How often the clock is looked at, roughly.
 const TICK_NS: u64 = 10_000;
@@ -261,7 +262,8 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
         }
         let now = clock::now_ns();
         let others_busy = sched.n_idle.load(Ordering::Relaxed) + 1 < sched.n_procs();
-        if now >= now_ns + SPIN_NS || !others_busy || p.fate.wants_attention() {
+        let is_over = now >= now_ns + SPIN_NS || chaos::coin(Point::Search);
+        if is_over || !others_busy || p.fate.wants_attention() {
             return None;
         }
         if p.timers.next_ns() <= now || m.mail.is_there() {
@@ -281,7 +283,9 @@ pub(crate) fn stop_spinning(m: &M) {
     }
     let (sched, p) = (m.sched(), m.p());
     let node = sched.node_of(p);
-    if node.idle.stop_spinning() && (!p.runq.is_ring_empty() || sched.has_work_for(p)) {
+    let was_last = node.idle.stop_spinning();
+    chaos::pause(Point::Unspin);
+    if was_last && (!p.runq.is_ring_empty() || sched.has_work_for(p)) {
         sched.wake_in(node, Some(p));
     }
 }
@@ -314,10 +318,13 @@ fn sleep(m: &M, p: &P) {
         idle::ON_FUTEX
     };
     p.word.prepare(how);
+    chaos::pause(Point::Idle);
     node.idle.go_idle(p.at_in_node, m.spinning.replace(false));
     sched.n_idle.fetch_add(1, Ordering::SeqCst);
+    chaos::pause(Point::Idle);
     let is_wanted = m.mail.is_there() || p.fate.wants_attention();
-    if !sched.has_work_for(p) && !is_wanted && sched.phase() != Phase::Stopping {
+    let may_sleep = !sched.has_work_for(p) && !is_wanted && sched.phase() != Phase::Stopping;
+    if may_sleep && !chaos::coin(Point::Sleep) {
         p.count_asleep();
         sleep_as(p, how);
         p.count_awake();

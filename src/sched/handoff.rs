@@ -50,6 +50,7 @@ use super::trace::Kind;
 use crate::g::coro::Switch;
 use crate::g::header::GRef;
 use crate::sys::sched::membarrier;
+use crate::util::chaos::{self, Point};
 
 /// The calling goroutine is inside the scheduler: its M's P stays until this is
 /// dropped. Short: nothing in it parks or calls user code.
@@ -67,6 +68,9 @@ impl<'a> Section<'a> {
         let m = current::m()?;
         mark_inside(m);
         if m.access.load(Ordering::Relaxed) == HAS_P {
+            if chaos::coin(Point::Enter) {
+                return enter_after_others(m);
+            }
             Some(Section(m))
         } else {
             enter_slow(m)
@@ -122,6 +126,18 @@ fn mark_inside(m: &M) {
 pub(crate) fn mark_outside(m: &M) {
     // Release: what was done inside is seen by whoever takes the P after this.
     m.in_runtime.store(0, Ordering::Release);
+}
+
+/// For disorder's sake: others run first, as if the P had been asked for.
+#[cold]
+#[inline(never)]
+fn enter_after_others<'a>(mut m: &'a M) -> Option<Section<'a>> {
+    if !std::thread::panicking() {
+        Section(m).switch_out(Switch::YIELD);
+        m = current::m().expect("a goroutine runs on an M");
+        mark_inside(m);
+    }
+    enter_slow(m)
 }
 
 #[cold]
@@ -182,7 +198,9 @@ pub(crate) fn blocking<T>(f: impl FnOnce() -> T) -> T {
     p.trace_if(Kind::Block);
     bump(&p.syscalltick);
     m.access.store(BLOCKING, Ordering::Relaxed);
+    chaos::pause(Point::Blocking);
     p.syscall.store(m.id, Ordering::Release);
+    chaos::pause(Point::Blocking);
     drop(section);
     if tell_sysmon {
         sched.sysmon.note.wake();
@@ -197,10 +215,12 @@ fn leave_blocking() {
     let m = current::m().expect("a goroutine runs on an M");
     mark_inside(m);
     let p = m.p();
+    chaos::pause(Point::Blocking);
     if p.syscall
         .compare_exchange(m.id, 0, Ordering::AcqRel, Ordering::Acquire)
         .is_ok()
     {
+        chaos::pause(Point::Blocking);
         m.access.store(HAS_P, Ordering::Relaxed);
         p.trace_if(Kind::Unblock);
         m.curg
@@ -264,6 +284,7 @@ impl Sched {
             return false;
         }
         let outside = membarrier().is_ok() && m.in_runtime.load(Ordering::SeqCst) == 0;
+        chaos::pause(Point::Retake);
         let verdict = if outside { LOST } else { HAS_P };
         let given =
             m.access
@@ -290,6 +311,7 @@ impl Sched {
         self.handoffs.fetch_add(1, Ordering::Relaxed);
         p.taken.handoffs.fetch_add(1, Ordering::Relaxed);
         self.trace_other(Kind::HandOff, Some(p), None);
+        chaos::pause(Point::HandOff);
         match self.give_to_spare(p, None) {
             Some(m) => {
                 m.note.wake();
@@ -318,6 +340,7 @@ impl Sched {
         // The new M's from here on: nobody may give the P away once more.
         p.owner
             .store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
+        chaos::pause(Point::HandOff);
         m.next_p
             .store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
         Some(m)

@@ -36,6 +36,7 @@ use crate::g::header::GRef;
 use crate::g::own::Own;
 use crate::g::status::{For, Reason, WaitId, Why};
 use crate::sys::clock::{self, NEVER};
+use crate::util::chaos::{self, Point};
 
 /// The goroutine is being cancelled: its runtime ends. Unwinds the goroutine, and
 /// is what `join` then gives.
@@ -185,11 +186,21 @@ unsafe fn commit_typed<F: FnOnce(GRef, WaitId, &M) -> bool>(
         )
     };
     let wait = g.status.set_waiting(why, m.p().local.now_ns.get());
+    chaos::pause(Point::Commit);
     if ManuallyDrop::into_inner(f)(g, wait, m) {
         return true;
     }
     // Somebody else may have the token: then the G is queued, and not ours.
     !g.status.wake(wait)
+}
+
+/// A place for disorder that is no entry to the scheduler: others run first, now and then.
+#[inline(always)]
+pub(crate) fn perturb() {
+    if chaos::coin(Point::Enter) {
+        // It gives way by entering.
+        drop(Section::enter());
+    }
 }
 
 /// The M's side of a park: `false` means that the G goes on at once.

@@ -24,6 +24,7 @@ use crate::sys::clock;
 use crate::sys::errno;
 use crate::sys::sched as threads;
 use crate::sys::signal::AltStack;
+use crate::util::chaos::{self, Point};
 
 /// Starts a thread for `p`. Called by sysmon, a clean thread, so that nothing of a
 /// goroutine's making (affinity, memory policy, signal mask) is inherited. `false`
@@ -177,6 +178,7 @@ pub(crate) fn take_p(m: &M, p: &P) {
     if m.sched().pin && m.cpu.get() != Some(p.cpu) && affinity::pin(p.cpu) {
         m.cpu.set(Some(p.cpu));
     }
+    chaos::pause(Point::HandOff);
     m.set_p(Some(p));
     m.access.store(HAS_P, Ordering::Relaxed);
     p.local.set_budget(0);

@@ -36,6 +36,7 @@ use std::ptr::NonNull;
 use crate::g::header::{GRef, Header};
 use crate::g::list::GList;
 use crate::loom::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::util::chaos::{self, Point};
 use crate::util::padded::Padded;
 
 /// Slots of a local queue (Go's number).
@@ -283,6 +284,7 @@ impl RunQueue {
                 Err(now) => head = now,
             }
         };
+        chaos::pause(Point::Steal);
         // All but the last go to the thief's ring, the last is run at once.
         for i in 0..n - 1 {
             let p = self.slot(first.wrapping_add(i)).load(Ordering::Relaxed);
@@ -290,6 +292,7 @@ impl RunQueue {
                 .store(p, Ordering::Relaxed);
         }
         let last = self.slot(first.wrapping_add(n - 1)).load(Ordering::Relaxed);
+        chaos::pause(Point::Steal);
         let mut head = self.head.load(Ordering::Acquire);
         loop {
             let (_, real) = unpack(head);

@@ -20,6 +20,7 @@ use super::trace::Kind;
 use crate::g::header::GRef;
 use crate::g::status::Reason;
 use crate::sys::clock;
+use crate::util::chaos::{self, Point};
 
 const PASSES: u32 = 4;
 const FIRST_REMOTE_PASS: u32 = 2;
@@ -39,7 +40,9 @@ pub(crate) fn steal(m: &M) -> Option<GRef> {
             }
             let n = level.victims.len();
             let start = p.local.random.below(n);
+            let backwards = chaos::coin(Point::Victims);
             for i in 0..n {
+                let i = if backwards { n - i } else { i };
                 let victim = &m.sched().ps[level.victims[(start + i) % n]];
                 let found = steal_from(m, p, victim, level.kind, pass == PASSES - 1);
                 if found.is_some() {

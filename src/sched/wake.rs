@@ -16,6 +16,7 @@ use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::WaitId;
 use crate::sys::futex;
+use crate::util::chaos::{self, Point};
 
 /// Held for reading by a thread that is no M of the runtime while it wakes one
 /// of its goroutines, and for writing once at the end of a run: a scheduler is
@@ -35,12 +36,14 @@ pub(crate) fn wake(g: GRef, wait: WaitId) -> bool {
         if !g.status.wake(wait) {
             return false;
         }
+        chaos::pause(Point::Wake);
         ready(section.m(), g);
         return true;
     }
     if !g.status.wake(wait) {
         return false;
     }
+    chaos::pause(Point::Wake);
     ready_from_outside(g);
     true
 }
@@ -70,6 +73,9 @@ pub(crate) fn ready_cut(g: GRef, first: impl FnOnce(&Sched)) {
 pub(crate) fn ready(m: &M, g: GRef) {
     let p = m.p();
     p.trace_ready(g);
+    if chaos::coin(Point::Tail) {
+        return kick_out(m, g);
+    }
     if let Some(kicked) = p.runq.set_runnext(g) {
         kick_out(m, kicked);
     }
@@ -137,12 +143,14 @@ impl Sched {
         count::stamp_injected(g);
         self.trace_other(Kind::Ready, None, Some(g));
         node.queue.push(g);
+        chaos::pause(Point::Push);
         self.wake_in(node, None);
     }
 
     /// After a push to `p`'s queue: wakes at most one M.
     #[inline]
     pub(crate) fn wake_for_surplus(&self, p: &P) {
+        chaos::pause(Point::Push);
         fence(Ordering::SeqCst);
         let node = self.node_of(p);
         if self.n_idle.load(Ordering::Relaxed) != 0 {
@@ -196,6 +204,7 @@ impl Sched {
         if !node.idle.begin_wake() {
             return;
         }
+        chaos::pause(Point::Notify);
         match self.claim_idle(node, near) {
             Some(p) => {
                 if let Some(near) = near {
@@ -229,6 +238,7 @@ impl Sched {
 
     /// Makes the M of a P run that the caller claimed.
     pub(crate) fn notify(&self, p: &P) {
+        chaos::pause(Point::Notify);
         match p.word.notify() {
             Rouse::Nothing => {}
             Rouse::Futex => futex::wake_one(p.word.futex()),

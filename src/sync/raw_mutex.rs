@@ -106,6 +106,7 @@ impl RawMutex {
     /// If the wait was cut short: the caller then unwinds. Never while unwinding.
     #[inline]
     pub(crate) fn lock(&self) -> Result<(), GaveUp> {
+        park::perturb();
         if self.swap(0, LOCKED) {
             Ok(())
         } else {
@@ -262,6 +263,7 @@ impl RawMutex {
         if before != LOCKED {
             self.unlock_contended(before - LOCKED);
         }
+        park::perturb();
     }
 
     #[cold]

@@ -17,6 +17,7 @@ use super::waitlist::{GaveUp, Place, Queue, WaitList};
 use super::waitq::{Here, TakenList, Terms};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU32, Ordering, const_fn};
+use crate::sched::park;
 
 const WRITER: u32 = 1;
 const QUEUED: u32 = 2;
@@ -68,6 +69,7 @@ impl RawRwLock {
     /// If the wait was cut short: the caller then unwinds. Never while unwinding.
     #[inline]
     pub(crate) fn lock(&self, mode: Mode) -> Result<(), GaveUp> {
+        park::perturb();
         if self.try_lock(mode) {
             Ok(())
         } else {

@@ -46,6 +46,7 @@ use crate::sched::park;
 use crate::sched::state::Phase;
 use crate::sched::wake;
 use crate::sys::clock::{self, NEVER};
+use crate::util::chaos::{self, Point};
 use crate::util::random;
 
 /// What a wait is for, and what ends it if no taker does.
@@ -147,6 +148,7 @@ impl Here<'_> {
                     !is_cut
                 });
                 let chosen = waiter.chosen();
+                chaos::pause(Point::Claim);
                 if deadline_ns != NEVER && (chosen.is_some() || chain.is_set()) {
                     park::note_stale_timer(Some(timer_on));
                 }
@@ -491,6 +493,7 @@ impl WaitQueue {
     #[inline]
     fn claim(&self, link: &Link, waiter: &Waiter) -> Option<Taken> {
         self.remove(link);
+        chaos::pause(Point::Claim);
         if !waiter.claim() {
             return None;
         }
@@ -552,6 +555,7 @@ impl Taken {
 
     /// Readies a thread; gives a goroutine back, which is still to be queued.
     fn wake_thread(self) -> Option<GRef> {
+        chaos::pause(Point::Claim);
         // SAFETY: whoever was taken stays on its frame until it is readied: a thread here, a
         // goroutine by the caller.
         let waiter = unsafe { self.waiter.as_ref() };

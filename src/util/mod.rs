@@ -1,6 +1,7 @@
 //! Small tools that know nothing of the runtime.
 
 pub(crate) mod bitset;
+pub(crate) mod chaos;
 pub(crate) mod counter;
 pub(crate) mod histogram;
 pub(crate) mod event_log;

@@ -24,6 +24,15 @@ const HANG_SECONDS: u32 = 120;
 /// The environment variable that makes a test the child of another run of itself.
 const CHILD: &str = "WINDLASS_TEST_CHILD";
 
+/// The environment variable that perturbs the scheduler, where the feature is built in.
+const CHAOS: &str = "WINDLASS_CHAOS";
+
+/// Whether the scheduler is perturbed: then nothing can be said of speed, nor of what it
+/// would choose by itself.
+pub(crate) fn is_chaotic() -> bool {
+    cfg!(feature = "chaos") && std::env::var_os(CHAOS).is_some()
+}
+
 /// Builds what the builder says.
 pub(crate) fn build(builder: Builder) -> io::Result<Runtime> {
     // SAFETY: no test keeps a borrow of a thread-local across a call that parks.
@@ -138,6 +147,8 @@ pub(crate) fn child_command(name: &str, case: &str) -> Command {
         .args([name, "--exact", "--nocapture", "--test-threads=1"])
         .env(CHILD, case)
         .env("RUST_BACKTRACE", "0")
+        // What a child says is compared word by word, and this would be one more line.
+        .env_remove(CHAOS)
         .stdin(Stdio::null());
     // A shell starts what it puts into the background with these ignored, and so would the child.
     let as_in_the_foreground = || {
