@@ -204,8 +204,8 @@ fn detail_shows_every_p_and_m_and_g() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     // The last lines may be later than the sleep.
     let lines = stderr
-        .split("SCHED ")
-        .rfind(|lines| lines.contains("the sleeper"));
+        .rsplit("SCHED ")
+        .find(|lines| lines.contains("status=sleep"));
     let lines = lines.unwrap_or(&stderr);
     for wanted in [
         "  P0: status=",
@@ -220,6 +220,55 @@ fn detail_shows_every_p_and_m_and_g() {
     ] {
         assert!(lines.contains(wanted), "no {wanted:?} in {lines}");
     }
+}
+
+/// Go's `lockedg` and `lockedm`: each names the other.
+#[test]
+fn detail_names_a_locked_thread_and_its_goroutine() {
+    if util::child_case().is_some() {
+        let runtime = util::runtime(2);
+        return runtime.run(|| {
+            let tied = task::Builder::new().name("tied").spawn(|| {
+                let _tied = task::lock_thread();
+                sleep(Duration::from_millis(300));
+            });
+            let tied = tied.unwrap();
+            println!("TIED {}", tied.task().id());
+            tied.join().unwrap();
+        });
+    }
+    let output = util::child_with_env(
+        "detail_names_a_locked_thread_and_its_goroutine",
+        "locked",
+        &[("WINDLASS_DEBUG", "schedtrace=50,scheddetail=1")],
+    );
+    let (stdout, stderr) = (
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    );
+    let id = stdout
+        .lines()
+        .find_map(|l| l.split_once("TIED "))
+        .unwrap()
+        .1;
+    let locked_g = format!(" lockedg={id} ");
+    let lines = stderr
+        .split("SCHED ")
+        .find(|lines| lines.contains(&locked_g));
+    let lines = lines.unwrap_or_else(|| panic!("no{locked_g}in {stderr}"));
+    let m = lines.lines().find(|l| l.contains(&locked_g)).unwrap();
+    let m = m
+        .trim()
+        .strip_prefix('M')
+        .unwrap()
+        .split(':')
+        .next()
+        .unwrap();
+    let g = format!("  G{id}: ");
+    let tied = lines.lines().find(|l| l.starts_with(&g)).unwrap();
+    assert!(tied.contains(&format!(" lockedm={m} ")), "{lines}");
+    let main = lines.lines().find(|l| l.contains("name=\"main\"")).unwrap();
+    assert!(main.contains(" lockedm=nil "), "{lines}");
 }
 
 #[test]

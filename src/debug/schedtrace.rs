@@ -8,6 +8,7 @@
 //! (one line). The first pair of brackets are the queues of the nodes, the second those of
 //! their Ps without runnext, as in Go.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::io::Write as _;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -33,11 +34,14 @@ pub(crate) fn print_detail(sched: &Sched, since: Duration) {
     for p in sched.ps_in_use() {
         p_line(&mut out, sched, p);
     }
+    let mut locked = BTreeMap::new();
     for m in &sched.ms.lock().all {
-        m_line(&mut out, sched, m);
+        let locked_g = m.locked_g.get().and_then(|g| goroutines::id_of(sched, g));
+        locked.extend(locked_g.map(|g| (g, m.id)));
+        m_line(&mut out, sched, m, locked_g);
     }
     for g in goroutines::all(sched) {
-        g_line(&mut out, &g);
+        g_line(&mut out, &g, locked.get(&g.id).copied());
     }
     write_out(&out);
 }
@@ -144,7 +148,7 @@ fn p_line(out: &mut String, sched: &Sched, p: &P) {
     );
 }
 
-fn m_line(out: &mut String, sched: &Sched, m: &M) {
+fn m_line(out: &mut String, sched: &Sched, m: &M, locked_g: Option<u64>) {
     let p = sched
         .ps
         .iter()
@@ -155,11 +159,12 @@ fn m_line(out: &mut String, sched: &Sched, m: &M) {
     put(
         out,
         format_args!(
-            "  M{}: p={} curg={} blocked={} lostp={} demoted={} tid={}\n",
+            "  M{}: p={} curg={} blocked={} lockedg={} lostp={} demoted={} tid={}\n",
             m.id,
             Id(p),
             Id(curg),
             access == BLOCKING,
+            Id(locked_g),
             access == LOST,
             m.demoted.load(Relaxed),
             m.tid.load(Relaxed),
@@ -167,14 +172,15 @@ fn m_line(out: &mut String, sched: &Sched, m: &M) {
     );
 }
 
-fn g_line(out: &mut String, g: &Goroutine) {
+fn g_line(out: &mut String, g: &Goroutine, locked_m: Option<u64>) {
     put(
         out,
         format_args!(
-            "  G{}: status={} m={} p={} waiting={}s name={:?} spawned={}\n",
+            "  G{}: status={} m={} lockedm={} p={} waiting={}s name={:?} spawned={}\n",
             g.id,
             g.status(),
             Id(g.m),
+            Id(locked_m),
             Id(g.p.map(|p| p as u64)),
             g.waiting.as_secs(),
             g.name.as_deref().unwrap_or(""),

@@ -111,7 +111,7 @@ pub(crate) struct M {
     pub(crate) committing: AtomicPtr<Header>,
     pub(crate) note: Note,
     /// The goroutine that has locked this thread, how often, and what ties the two.
-    pub(crate) locked_g: Cell<Option<GRef>>,
+    pub(crate) locked_g: CurG,
     pub(crate) n_locks: Cell<u32>,
     pub(crate) wire: Wire,
     /// A goroutine that this M shall run, and nobody else.
@@ -153,7 +153,7 @@ impl M {
             errno: Cell::new(std::ptr::null_mut()),
             committing: AtomicPtr::new(std::ptr::null_mut()),
             note: Note::default(),
-            locked_g: Cell::new(None),
+            locked_g: CurG::default(),
             n_locks: Cell::new(0),
             wire: Wire::new(),
             mail: Mail::new(),
