@@ -233,7 +233,7 @@ fn detail_names_a_locked_thread_and_its_goroutine() {
                 sleep(Duration::from_millis(300));
             });
             let tied = tied.unwrap();
-            println!("TIED {}", tied.task().id());
+            eprintln!("TIED {}", tied.task().id());
             tied.join().unwrap();
         });
     }
@@ -242,15 +242,11 @@ fn detail_names_a_locked_thread_and_its_goroutine() {
         "locked",
         &[("WINDLASS_DEBUG", "schedtrace=50,scheddetail=1")],
     );
-    let (stdout, stderr) = (
-        String::from_utf8(output.stdout).unwrap(),
-        String::from_utf8(output.stderr).unwrap(),
-    );
-    let id = stdout
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let id = stderr
         .lines()
-        .find_map(|l| l.split_once("TIED "))
-        .unwrap()
-        .1;
+        .find_map(|l| l.strip_prefix("TIED "))
+        .unwrap();
     let locked_g = format!(" lockedg={id} ");
     let lines = stderr
         .split("SCHED ")

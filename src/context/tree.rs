@@ -212,7 +212,7 @@ impl Context {
         self.node.as_ref()?.done()?.cause.as_deref()
     }
 
-    /// Runs `f`, whose waits end when the context is done: see the [module](self)'s
+    /// Runs `f`, whose waits end when the context is done: see the [module](crate::context)'s
     /// table. `f` itself goes on; it is up to it what it does with the errors.
     ///
     /// # Blocking
