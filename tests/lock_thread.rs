@@ -377,8 +377,10 @@ fn a_round_trip_on_one_p_changes_threads_twice() {
             assert_eq!(back.recv(), Ok(n));
         }
         let handoffs = rt.metrics().handoffs - before;
-        // A few more where sysmon took the P from a thread that got no CPU.
-        assert!(handoffs < 2 * ROUND_TRIPS + ROUND_TRIPS / 4, "{handoffs}");
+        // A few more where sysmon took the P from a thread that got no CPU, and many where each
+        // gives way for no reason.
+        let is_few = handoffs < 2 * ROUND_TRIPS + ROUND_TRIPS / 4;
+        assert!(is_few || util::is_chaotic(), "{handoffs}");
         drop(there);
         peer.join().unwrap();
     });

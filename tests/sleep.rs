@@ -92,7 +92,8 @@ fn sleepers_wake_in_the_order_of_their_ends() {
             return;
         }
     }
-    panic!("never in order: {last:?}");
+    // Who has woken may give way to the next for no reason then.
+    assert!(util::is_chaotic(), "never in order: {last:?}");
 }
 
 #[test]
