@@ -3,6 +3,8 @@
 mod util;
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
 use std::time::Duration;
 
 use windlass::metrics::RuntimeMetrics;
@@ -228,43 +230,43 @@ fn detail_names_a_locked_thread_and_its_goroutine() {
     if util::child_case().is_some() {
         let runtime = util::runtime(2);
         return runtime.run(|| {
-            let tied = task::Builder::new().name("tied").spawn(|| {
+            let tied = spawn(|| {
                 let _tied = task::lock_thread();
-                sleep(Duration::from_millis(300));
+                task::park();
             });
-            let tied = tied.unwrap();
             eprintln!("TIED {}", tied.task().id());
+            // Until the parent has seen enough.
+            windlass::offload(|| _ = std::io::stdin().read_to_string(&mut String::new()));
+            tied.task().unpark();
             tied.join().unwrap();
         });
     }
-    let output = util::child_with_env(
-        "detail_names_a_locked_thread_and_its_goroutine",
-        "locked",
-        &[("WINDLASS_DEBUG", "schedtrace=50,scheddetail=1")],
-    );
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    let id = stderr
-        .lines()
-        .find_map(|l| l.strip_prefix("TIED "))
+    let mut child = util::child_command("detail_names_a_locked_thread_and_its_goroutine", "locked")
+        .env("WINDLASS_DEBUG", "schedtrace=50,scheddetail=1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
         .unwrap();
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut lines = stderr.lines().map(Result::unwrap);
+    let id = lines.find_map(|l| l.strip_prefix("TIED ").map(str::to_owned));
+    let id = id.unwrap();
     let locked_g = format!(" lockedg={id} ");
-    let lines = stderr
-        .split("SCHED ")
-        .find(|lines| lines.contains(&locked_g));
-    let lines = lines.unwrap_or_else(|| panic!("no{locked_g}in {stderr}"));
-    let m = lines.lines().find(|l| l.contains(&locked_g)).unwrap();
-    let m = m
-        .trim()
-        .strip_prefix('M')
-        .unwrap()
-        .split(':')
-        .next()
-        .unwrap();
-    let g = format!("  G{id}: ");
-    let tied = lines.lines().find(|l| l.starts_with(&g)).unwrap();
-    assert!(tied.contains(&format!(" lockedm={m} ")), "{lines}");
-    let main = lines.lines().find(|l| l.contains("name=\"main\"")).unwrap();
-    assert!(main.contains(" lockedm=nil "), "{lines}");
+    let m = lines.find(|l| l.contains(&locked_g)).unwrap();
+    let m = m.trim().strip_prefix('M').unwrap().split(':').next();
+    // The goroutines come after the threads.
+    let rest: Vec<_> = lines
+        .by_ref()
+        .take_while(|l| !l.starts_with("SCHED "))
+        .collect();
+    let of = |start: &str| rest.iter().find(|l| l.contains(start)).unwrap();
+    assert!(of("name=\"main\"").contains(" lockedm=nil "), "{rest:?}");
+    let locked_m = format!(" lockedm={} ", m.unwrap());
+    assert!(of(&format!("  G{id}: ")).contains(&locked_m), "{rest:?}");
+    drop(child.stdin.take());
+    lines.for_each(drop);
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]
