@@ -8,11 +8,12 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 # What is off if not asked for, and tested all the same.
 FEATURES := windlass/hyper,windlass/tracing
 
-.PHONY: help setup clients demo test test-epoll suites loom asan lint bench compare
+.PHONY: help setup clients demo test test-epoll test-numa test-numa-small suites loom asan lint bench compare
 
 help:
 	@echo "make demo     build and run examples/demo.rs"
 	@echo "make test     all tests: dev, release, over epoll, the models of loom"
+	@echo "make test-numa  tests in virtual machines of 2 and 4 NUMA nodes, fetched where there is apt"
 	@echo "make suites   crossbeam-channel's own tests, with threads and with goroutines"
 	@echo "make asan     tests under AddressSanitizer; needs a nightly toolchain"
 	@echo "make lint     formatting, clippy and the documentation, warnings denied"
@@ -55,6 +56,26 @@ test-epoll: setup
 	WINDLASS_IO=epoll $(CARGO) test -p windlass --features $(FEATURES) --tests
 	UNDER_FILTER="$(CARGO) test --release -p windlass --features $(FEATURES) --test '*'" env -u WINDLASS_IO \
 		$(CARGO) test --release -p windlass --features $(FEATURES) --test seccomp -- --nocapture programs_that
+
+# cargo test with a virtual machine of several nodes to run in: one boot for each test program, and
+# one test at a time, as its CPUs are more than the host's.
+NUMA_VM = RUST_TEST_THREADS=1 CARGO_TARGET_$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU_RUNNER="$(CURDIR)/scripts/numa-vm.sh $(1) --" \
+	$(CARGO) test -p windlass --features $(FEATURES)
+
+# Two and four nodes, the last one without memory, and the ordinary suites once.
+test-numa: setup
+	scripts/numa-vm.sh --prepare
+	$(call NUMA_VM,--nodes 2) --test numa_vm
+	$(call NUMA_VM,--nodes 4) --test numa_vm
+	$(call NUMA_VM,--nodes 2 --memoryless) --test numa_vm
+	$(call NUMA_VM,--nodes 4 --memoryless) --test numa_vm
+	$(call NUMA_VM,--nodes 2 --timeout 900) --test task --test runtime --test net --test channel \
+		--test node_local --test seccomp
+
+# What fits into every change's tests.
+test-numa-small: setup
+	scripts/numa-vm.sh --prepare
+	$(call NUMA_VM,--nodes 2) --test numa_vm
 
 # Release, because loom tries every interleaving of two preemptions.
 loom: setup

@@ -8,6 +8,7 @@
 #   scripts/numa-vm.sh [--nodes 2|4] [--memoryless] [--timeout SECONDS] PROGRAM [ARG..]
 #   scripts/numa-vm.sh --prepare      only gets what it takes
 #
+# Variables whose names begin with RUST_ or WINDLASS_ are handed in.
 # The exit status is the program's; 124 after the timeout, 125 if the machine
 # ended without one, 77 if no machine can be had here (to be skipped by tests).
 #
@@ -43,7 +44,10 @@ case $nodes in 2 | 4) ;; *) die 2 "--nodes $nodes: choose 2 or 4" ;; esac
 [ "$(uname -m)" = x86_64 ] || die 77 "only written for x86-64 hosts"
 
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+machine=
+trap '[ -z "$machine" ] || kill "$machine" 2>/dev/null || true; rm -rf "$work"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 
 # --- What it takes --------------------------------------------------------------
 
@@ -218,7 +222,10 @@ hardware() {
 boot() {
     : >"$work/console"
     status=0
-    timeout --kill-after 5 "$timeout" "$qemu" "${args[@]}" </dev/null 2>"$work/qemu.log" || status=$?
+    timeout --kill-after 5 "$timeout" "$qemu" "${args[@]}" </dev/null 2>"$work/qemu.log" &
+    machine=$!
+    wait "$machine" || status=$?
+    machine=
 }
 
 get_all

@@ -327,7 +327,10 @@ fn make_sched(config: Config, place: Place, max: usize) -> io::Result<Arc<Sched>
     let mut nodes = Placed::new();
     let mut ps = Placed::new();
     for (node_idx, planned) in plan.nodes.iter().enumerate() {
-        let memory = pin.then(|| memory_for(topology, planned.index)).flatten();
+        // On a machine of one node there is nothing to choose.
+        let memory = planned
+            .memory_node
+            .filter(|_| pin && topology.nodes().len() > 1);
         let node = Node {
             os_id: planned.os_id,
             memory,
@@ -363,23 +366,6 @@ fn make_p(planned: &PlannedP, at_in_node: usize, memory: Option<u32>, poller: Po
         memory,
         poller,
     )
-}
-
-/// Which node the memory for a node of the machine shall come from, by the kernel's number:
-/// itself, or the nearest with memory, one with CPUs if there is a choice. `None` if there is
-/// nothing to choose.
-fn memory_for(topology: &Topology, node: usize) -> Option<u32> {
-    let nodes = topology.nodes();
-    let with_memory = (0..nodes.len()).filter(|&n| nodes[n].has_memory);
-    let distance = |&n: &usize| {
-        (
-            n != node,
-            topology.distance(node, n),
-            nodes[n].cpus.is_empty(),
-        )
-    };
-    let nearest = with_memory.min_by_key(distance)?;
-    (nodes.len() > 1).then(|| nodes[nearest].os_id)
 }
 
 /// A runtime: Ps with their pollers, ready to run goroutines.
