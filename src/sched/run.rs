@@ -235,7 +235,11 @@ fn execute(m: &M, mut g: GRef) {
             }
             None => {
                 m.curg.set(None);
-                return lost_p(m, g);
+                return if why == Switch::LOST_P {
+                    lost_p(m, g)
+                } else {
+                    give_way(m, g)
+                };
             }
         }
     }
@@ -313,6 +317,16 @@ fn no_stack(m: &M, g: GRef, e: &std::io::Error) {
     m.p().stats.started.add(1);
     m.p().stats.finished.add(1);
     spawn::release_on_m(g, m);
+}
+
+/// Others have waited while the goroutine went from one call to the next: it waits behind
+/// them, in the queue of its node.
+#[cold]
+#[inline(never)]
+fn give_way(m: &M, g: GRef) {
+    m.p().stats.preemptions.add(1);
+    g.status.set_runnable();
+    m.sched().inject(g);
 }
 
 /// The goroutine found that its M has no P: it waits for one in the queue of its
