@@ -19,7 +19,7 @@
 set -euo pipefail
 
 nodes=2 memoryless=0 timeout=300 prepare=0
-cpus_per_node=2 mib_per_node=512
+cpus_per_node=2 mib_per_node=1024
 qemu=${QEMU:-qemu-system-x86_64}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/windlass-numa
 kernel=${NUMA_VM_KERNEL:-$cache/vmlinuz}
@@ -174,6 +174,8 @@ mount -t cgroup2 cgroup /sys/fs/cgroup
 chmod 1777 /tmp /dev/shm
 ln -s /proc/self/fd /dev/fd
 ip link set lo up
+# Before Linux 6.13 each guard page of a stack is a mapping.
+echo 1000000 >/proc/sys/vm/max_map_count
 ulimit -n 65536
 stty -F /dev/ttyS1 raw -echo
 echo numa-vm-began >/dev/ttyS0
