@@ -223,6 +223,16 @@ fn leave_blocking() {
     Section(m).switch_out(Switch::LOST_P);
 }
 
+/// Runs code of the user's on the M's own stack, from within its loop: what it calls takes
+/// it for a plain thread's, as in a blocking section, but the P stays.
+pub(crate) fn as_outsider(m: &M, f: impl FnOnce()) {
+    m.access.store(BLOCKING, Ordering::Relaxed);
+    mark_outside(m);
+    f();
+    mark_inside(m);
+    m.access.store(HAS_P, Ordering::Relaxed);
+}
+
 /// Counts up without a locked instruction: only the owner of the P writes.
 #[inline(always)]
 pub(crate) fn bump(counter: &AtomicU32) {

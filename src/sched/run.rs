@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::count;
 use super::current;
 use super::find::{find, stop_spinning};
-use super::handoff::{Section, mark_outside};
+use super::handoff::{self, Section, mark_outside};
 use super::locked;
 use super::m::{HAS_P, M};
 use super::p::P;
@@ -308,11 +308,12 @@ fn finish(m: &M, g: GRef) {
 fn no_stack(m: &M, g: GRef, e: &std::io::Error) {
     eprintln!("windlass: goroutine {} cannot start: {e}", g.id());
     g.status.set_running();
-    // SAFETY: the goroutine is Running for the first time; its closure is dropped on this stack.
-    unsafe { header::run(g, Some(Box::new(format!("goroutine cannot start: {e}")))) };
-    mark_outside(m);
-    spawn::end(g);
-    Section::enter().expect("an M in its loop has its P").stay();
+    handoff::as_outsider(m, || {
+        // SAFETY: the goroutine is Running for the first time; its closure is dropped on this
+        // stack.
+        unsafe { header::run(g, Some(Box::new(format!("goroutine cannot start: {e}")))) };
+        spawn::end(g);
+    });
     g.status.set_dead();
     m.p().stats.started.add(1);
     m.p().stats.finished.add(1);
