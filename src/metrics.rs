@@ -473,7 +473,7 @@ impl RuntimeMetrics {
 /// The Ps in use of a node, by their position among all in use.
 fn in_use(sched: &Sched, node: &Node) -> Range<usize> {
     let n_before = |end: usize| {
-        let before = sched.ps.iter().take(end);
+        let before = sched.ps.range(0..end);
         before.filter(|p| p.fate.is_in_use()).count()
     };
     n_before(node.ps.start)..n_before(node.ps.end)

@@ -140,7 +140,7 @@ impl MemoryPlacement {
 }
 
 fn pages_of(sched: &Sched, idx: usize, node: &Node) -> MemoryPages {
-    let ps = || node.ps.clone().map(|i| &sched.ps[i]);
+    let ps = || sched.ps.range(node.ps.clone());
     let mut processors = vec![sched.nodes.span(idx)];
     processors.extend(node.ps.clone().map(|i| sched.ps.span(i)));
     processors.extend(ps().map(|p| p.timers.span()));

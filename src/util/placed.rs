@@ -109,6 +109,12 @@ impl<T> Placed<T> {
         self.values.iter().map(|p| unsafe { p.as_ref() })
     }
 
+    /// Those at these positions.
+    pub(crate) fn range(&self, range: Range<usize>) -> Iter<'_, T> {
+        // SAFETY: as in `get`.
+        self.values[range].iter().map(|p| unsafe { p.as_ref() })
+    }
+
     pub(crate) fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = &mut T> {
         // SAFETY: as in `get`, and each is given out once.
         self.values.iter_mut().map(|p| unsafe { p.as_mut() })
