@@ -8,12 +8,13 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 # What is off if not asked for, and tested all the same.
 FEATURES := windlass/hyper,windlass/tracing
 
-.PHONY: help setup clients demo test test-epoll test-chaos suites loom asan lint bench compare
+.PHONY: help setup clients demo test test-epoll test-chaos test-numa test-numa-small suites loom asan lint bench compare
 
 help:
 	@echo "make demo     build and run examples/demo.rs"
 	@echo "make test     all tests: dev, release, over epoll, with disorder, the models of loom"
 	@echo "make test-chaos  tests of what the scheduler carries, with disorder (CHAOS_SEEDS=\"4 5\" chooses)"
+	@echo "make test-numa  tests in virtual machines of 2 and 4 NUMA nodes, fetched where there is apt"
 	@echo "make suites   crossbeam-channel's own tests, with threads and with goroutines"
 	@echo "make asan     tests under AddressSanitizer; needs a nightly toolchain"
 	@echo "make lint     formatting, clippy and the documentation, warnings denied"
@@ -70,6 +71,25 @@ test-chaos: setup
 		WINDLASS_CHAOS=$$seed $(CARGO) test -q -p windlass --features $(FEATURES),windlass/chaos \
 			$(addprefix --test ,$(CHAOS_TESTS)) || exit 1; \
 	done
+# cargo test with a virtual machine of several nodes to run in: one boot for each test program, and
+# one test at a time, as its CPUs are more than the host's.
+NUMA_VM = RUST_TEST_THREADS=1 CARGO_TARGET_$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU_RUNNER="$(CURDIR)/scripts/numa-vm.sh $(1) --" \
+	$(CARGO) test -p windlass --features $(FEATURES)
+
+# Two and four nodes, the last one without memory, and the ordinary suites once.
+test-numa: setup
+	scripts/numa-vm.sh --prepare
+	$(call NUMA_VM,--nodes 2) --test numa_vm
+	$(call NUMA_VM,--nodes 4) --test numa_vm
+	$(call NUMA_VM,--nodes 2 --memoryless) --test numa_vm
+	$(call NUMA_VM,--nodes 4 --memoryless) --test numa_vm
+	$(call NUMA_VM,--nodes 2 --timeout 900) --test task --test runtime --test net --test channel \
+		--test node_local --test seccomp
+
+# What fits into every change's tests.
+test-numa-small: setup
+	scripts/numa-vm.sh --prepare
+	$(call NUMA_VM,--nodes 2) --test numa_vm
 
 # Release, because loom tries every interleaving of two preemptions.
 loom: setup

@@ -59,6 +59,7 @@ mod netpoll;
 mod sched;
 pub mod io;
 pub mod task;
+pub mod numa;
 pub mod sync;
 pub mod channel;
 pub mod time;

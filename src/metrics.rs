@@ -4,14 +4,18 @@
 //! turn it off. Reading stops nobody. Where tokio-metrics or Go's `runtime/metrics`
 //! count the same thing, the documentation of a field gives their name for it.
 
+mod placement;
+
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::sched::p::{N_LEVELS, P};
 use crate::sched::state::{Node, Sched};
-use crate::sys::clock;
+use crate::sys::{clock, numa};
 use crate::util::histogram;
+
+pub use placement::{MemoryPages, MemoryPlacement, NodeMemory, Pages};
 
 /// Distances at which a P steals, nearest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -421,6 +425,11 @@ pub struct RuntimeMetrics {
     pub retakes: u64,
     /// Times a P was given to another thread.
     pub handoffs: u64,
+    /// Times the kernel refused, in this process, to place memory on a NUMA node (`mbind`,
+    /// `set_mempolicy`), as under the seccomp filters of containers. That memory then lies
+    /// where it was touched first, mostly by a thread of that node;
+    /// [`Runtime::memory_placement`](crate::Runtime::memory_placement) tells.
+    pub placement_refusals: u64,
 }
 
 impl RuntimeMetrics {
@@ -448,6 +457,7 @@ impl RuntimeMetrics {
             stacks: nodes.iter().map(|n| n.stacks).sum(),
             retakes: sched.retakes.load(Relaxed),
             handoffs: sched.handoffs.load(Relaxed),
+            placement_refusals: numa::n_refused(),
             ps,
             nodes,
         }
@@ -463,8 +473,8 @@ impl RuntimeMetrics {
 /// The Ps in use of a node, by their position among all in use.
 fn in_use(sched: &Sched, node: &Node) -> Range<usize> {
     let n_before = |end: usize| {
-        let before = &sched.ps[..end];
-        before.iter().filter(|p| p.fate.is_in_use()).count()
+        let before = sched.ps.range(0..end);
+        before.filter(|p| p.fate.is_in_use()).count()
     };
     n_before(node.ps.start)..n_before(node.ps.end)
 }

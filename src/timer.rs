@@ -17,6 +17,7 @@ use crate::g::list::GList;
 use crate::g::status::{Reason, Status, WaitId};
 use crate::lock::{Lock, Rank};
 use crate::sys::clock::NEVER;
+use crate::util::placed::PageVec;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -47,7 +48,7 @@ pub(crate) struct Moved(Vec<Entry>);
 /// The timers of a P.
 #[derive(Debug)]
 pub(crate) struct Timers {
-    heap: Lock<Vec<Entry>>,
+    heap: Lock<PageVec<Entry>>,
     /// When the earliest entry is due, `NEVER` for none: read without the lock.
     /// Ordering: release and acquire with the idle re-check; a thief that reads an
     /// old value runs the timers a moment later.
@@ -57,9 +58,10 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    pub(crate) fn new() -> Timers {
+    /// None yet; their heap will lie on `node`, if that is said.
+    pub(crate) fn new(node: Option<u32>) -> Timers {
         Timers {
-            heap: Lock::new(Rank::Timers, Vec::new()),
+            heap: Lock::new(Rank::Timers, PageVec::new(node)),
             next_ns: AtomicU64::new(NEVER),
             n_stale: AtomicUsize::new(0),
         }
@@ -117,7 +119,9 @@ impl Timers {
         let mut heap = self.heap.lock();
         self.n_stale.store(0, Ordering::Relaxed);
         self.next_ns.store(NEVER, Ordering::Release);
-        Moved(std::mem::take(&mut *heap))
+        let moved = Moved(heap.to_vec());
+        heap.clear();
+        moved
     }
 
     /// Takes over what another P had.
@@ -140,6 +144,11 @@ impl Timers {
     /// Entries, stale ones included.
     pub(crate) fn len(&self) -> usize {
         self.heap.lock().len()
+    }
+
+    /// The addresses of the heap's pages.
+    pub(crate) fn span(&self) -> std::ops::Range<usize> {
+        self.heap.lock().span()
     }
 
     fn publish(&self, heap: &[Entry]) {
@@ -173,7 +182,7 @@ fn sift_down(heap: &mut [Entry], mut i: usize) {
     }
 }
 
-fn pop(heap: &mut Vec<Entry>) -> Entry {
+fn pop(heap: &mut PageVec<Entry>) -> Entry {
     let entry = heap.swap_remove(0);
     sift_down(heap, 0);
     entry
@@ -193,7 +202,7 @@ mod tests {
 
     fn waiting_g(reason: Reason) -> (GRef, WaitId) {
         let mut g = None;
-        slab::take(0, false, 0, 1, |slot| g = Some(slot));
+        slab::take(slab::DepotId::ANY, 0, 1, |slot| g = Some(slot));
         let g = g.unwrap();
         g.status.set_new();
         g.status.set_runnable();
@@ -203,7 +212,7 @@ mod tests {
 
     #[test]
     fn comes_due_in_order_of_time() {
-        let timers = Timers::new();
+        let timers = Timers::new(None);
         let random = Random::new(3);
         let mut whens = Vec::new();
         for _ in 0..500 {
@@ -223,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_stale_timer_wakes_nobody() {
-        let timers = Timers::new();
+        let timers = Timers::new(None);
         let (g, wait) = waiting_g(Reason::Park);
         timers.add(5, g, wait);
         assert!(g.status.wake(wait));
@@ -233,7 +242,7 @@ mod tests {
 
     #[test]
     fn an_operation_is_cancelled_not_woken() {
-        let timers = Timers::new();
+        let timers = Timers::new(None);
         let (g, wait) = waiting_g(Reason::Io);
         timers.add(5, g, wait);
         let expired = timers.expire(5);
@@ -244,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_million_of_which_few_last() {
-        let timers = Timers::new();
+        let timers = Timers::new(None);
         let random = Random::new(5);
         let (often, mut wait) = waiting_g(Reason::Park);
         let mut n_live = 0;
@@ -275,7 +284,7 @@ mod tests {
 
     #[test]
     fn stale_entries_are_purged() {
-        let timers = Timers::new();
+        let timers = Timers::new(None);
         for i in 0..10_000 {
             let (g, wait) = waiting_g(Reason::Park);
             timers.add(1_000_000 + i, g, wait);

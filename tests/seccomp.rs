@@ -344,4 +344,44 @@ fn a_runtime_that_may_not_renice_or_set_memory_policy_works() {
         deny(syscall, libc::EPERM);
     }
     works();
+    // Where there is a choice of nodes, it was asked for and not given.
+    let rt = runtime(2);
+    let asks = rt.memory_placement().nodes[0].memory_os_id.is_some();
+    assert_eq!(rt.metrics().placement_refusals > 0, asks);
+    // Whoever touched it first was on the right node all the same.
+    let pages = rt.memory_placement().total();
+    assert!(
+        pages
+            .processors
+            .share_at_home()
+            .is_none_or(|share| share > 0.99)
+    );
+    assert!(pages.rings.share_at_home().is_none_or(|share| share > 0.99));
+}
+
+#[test]
+fn where_memory_lies_is_unknown_where_it_may_not_be_asked() {
+    if child_case().is_none() {
+        for case in ["EPERM", "ENOSYS"] {
+            child_passes(
+                "where_memory_lies_is_unknown_where_it_may_not_be_asked",
+                case,
+            );
+        }
+        return;
+    }
+    let errno = match child_case().as_deref() {
+        Some("EPERM") => libc::EPERM,
+        _ => libc::ENOSYS,
+    };
+    let rt = runtime(2);
+    rt.run(|| spawn(|| ()).join().unwrap());
+    deny(libc::SYS_move_pages, errno);
+    let pages = rt.memory_placement().total();
+    for kind in [pages.processors, pages.goroutines, pages.stacks] {
+        assert_eq!((kind.home, kind.away), (0, 0));
+        assert!(kind.unknown > 0);
+    }
+    assert_eq!(pages.all().share_at_home(), None);
+    works();
 }

@@ -16,7 +16,7 @@ const ROWS: [&[&str]; 8] = [
     &["g"],
     &["timer", "netpoll"],
     &["sched"],
-    &["task", "sync", "channel", "time", "io"],
+    &["task", "numa", "sync", "channel", "time", "io"],
     &[
         "net", "fs", "process", "signal", "context", "future", "hyper", "tracing",
     ],
@@ -43,6 +43,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "idle",
             "fate",
             "mail",
+            "near",
             "p",
             "m",
             "state",
@@ -158,6 +159,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "paths",
         ],
     ),
+    ("metrics", &["placement"]),
     ("process", &["stdio", "child", "command"]),
     (
         "debug",
@@ -178,8 +180,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "sys",
         &[
-            "errno", "clock", "affinity", "epoll", "file", "futex", "mmap", "modules", "process",
-            "sched", "signal", "sample", "socket", "uring",
+            "errno", "clock", "affinity", "epoll", "file", "futex", "mmap", "modules", "numa",
+            "process", "sched", "signal", "sample", "socket", "uring",
         ],
     ),
     (
@@ -191,6 +193,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "histogram",
             "event_log",
             "padded",
+            "placed",
             "random",
         ],
     ),
@@ -425,6 +428,7 @@ const UNSAFE: &[&str] = &[
     "src/sys/file.rs",
     "src/sys/futex.rs",
     "src/sys/mmap.rs",
+    "src/sys/numa.rs",
     "src/sys/process.rs",
     "src/sys/modules.rs",
     "src/sys/sample.rs",
@@ -434,6 +438,7 @@ const UNSAFE: &[&str] = &[
     "src/sys/uring.rs",
     "src/task.rs",
     "src/util/event_log.rs",
+    "src/util/placed.rs",
     "src/task/local.rs",
     "src/tracing.rs",
     "topology/src/affinity.rs",

@@ -13,14 +13,48 @@ use std::ptr::NonNull;
 use super::header::{GRef, HEADER_BYTES, Header};
 use super::list::GList;
 use crate::lock::{Lock, Rank};
-use crate::sys::mmap;
+use crate::sys::{mmap, numa};
+use crate::util::padded::Padded;
 
 /// Slot sizes; a closure or result that does not fit behind the header of the
 /// last is boxed and takes the first.
 pub(crate) const SLOT_BYTES: [usize; 2] = [256, 512];
 
 /// Nodes with a depot of their own; higher ones share by remainder.
-pub(crate) const MAX_SLAB_NODES: usize = 16;
+const MAX_NODES: usize = 64;
+
+/// A depot: that of a node, or the one of memory that may lie anywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DepotId {
+    /// The kernel's number of the node.
+    node: Option<u32>,
+    idx: u8,
+}
+
+impl DepotId {
+    /// Memory of any node: on a machine of one, and where Ps are not pinned.
+    pub(crate) const ANY: DepotId = DepotId {
+        node: None,
+        idx: MAX_NODES as u8,
+    };
+
+    /// The depot with memory of `node`, by the kernel's number.
+    pub(crate) fn of(node: Option<u32>) -> DepotId {
+        match node {
+            None => DepotId::ANY,
+            Some(os_id) => DepotId {
+                node,
+                idx: (os_id as usize % MAX_NODES) as u8,
+            },
+        }
+    }
+
+    /// Whether a slot is from here.
+    #[inline(always)]
+    pub(crate) fn has(self, g: GRef) -> bool {
+        g.slab_node() == usize::from(self.idx)
+    }
+}
 
 const CHUNK_BYTES: usize = 256 * 1024;
 
@@ -43,27 +77,25 @@ struct Depot {
     chunks: Vec<(usize, usize, usize)>,
 }
 
-static DEPOTS: [Lock<Depot>; MAX_SLAB_NODES] = [const {
-    Lock::new(
+static DEPOTS: [Padded<Lock<Depot>>; MAX_NODES + 1] = [const {
+    Padded(Lock::new(
         Rank::Slab,
         Depot {
             free: [const { GList::new() }; SLOT_BYTES.len()],
             chunks: Vec::new(),
         },
-    )
-}; MAX_SLAB_NODES];
+    ))
+}; MAX_NODES + 1];
 
-/// Takes up to `n` slots of a class from the depot of a node (by the kernel's
-/// number); at least one.
+/// Takes up to `n` slots of a class from a depot; at least one.
 ///
 /// Aborts when the kernel has no memory for headers, as `Box` would.
-pub(crate) fn take(os_node: u32, prefer: bool, class: usize, n: usize, mut into: impl FnMut(GRef)) {
-    let depot_idx = os_node as usize % MAX_SLAB_NODES;
-    let mut depot = DEPOTS[depot_idx].lock();
+pub(crate) fn take(id: DepotId, class: usize, n: usize, mut into: impl FnMut(GRef)) {
+    let mut depot = DEPOTS[usize::from(id.idx)].lock();
     for _ in 0..n {
         let g = match depot.free[class].pop() {
             Some(g) => g,
-            None => cut(&mut depot, depot_idx, os_node, prefer, class),
+            None => cut(&mut depot, id, class),
         };
         into(g);
     }
@@ -72,6 +104,42 @@ pub(crate) fn take(os_node: u32, prefer: bool, class: usize, n: usize, mut into:
 /// Takes free slots back into the depot that they came from.
 pub(crate) fn give(g: GRef) {
     DEPOTS[g.slab_node()].lock().free[g.slot_class()].push(g);
+}
+
+/// Takes free slots back, of several depots: each is locked once.
+pub(crate) fn give_all(mut slots: GList) {
+    while let Some(g) = slots.pop() {
+        let mut others = GList::new();
+        let mut depot = DEPOTS[g.slab_node()].lock();
+        let mut next = Some(g);
+        while let Some(slot) = next {
+            if slot.slab_node() == g.slab_node() {
+                depot.free[slot.slot_class()].push(slot);
+            } else {
+                others.push(slot);
+            }
+            next = slots.pop();
+        }
+        slots = others;
+    }
+}
+
+/// Tells of up to `n` pages of a depot's slots in use or free, evenly spread: an address in
+/// each.
+pub(crate) fn sample_pages(id: DepotId, n: usize, mut f: impl FnMut(usize)) {
+    let page_bytes = mmap::page_bytes();
+    let chunks = DEPOTS[usize::from(id.idx)].lock().chunks.clone();
+    let pages_of = |&(base, class, n_cut): &(usize, usize, usize)| {
+        let bytes = n_cut * SLOT_BYTES[class];
+        (base..base + bytes).step_by(page_bytes)
+    };
+    let n_pages: usize = chunks.iter().map(|c| pages_of(c).len()).sum();
+    let step = n_pages.div_ceil(n.max(1)).max(1);
+    chunks
+        .iter()
+        .flat_map(pages_of)
+        .step_by(step)
+        .for_each(&mut f);
 }
 
 /// Calls `f` for every slot that was ever cut, free ones too.
@@ -87,7 +155,7 @@ pub(crate) fn for_each(mut f: impl FnMut(GRef)) {
     }
 }
 
-fn cut(depot: &mut Depot, depot_idx: usize, os_node: u32, prefer: bool, class: usize) -> GRef {
+fn cut(depot: &mut Depot, id: DepotId, class: usize) -> GRef {
     let per_chunk = CHUNK_BYTES / SLOT_BYTES[class];
     let open = depot
         .chunks
@@ -97,9 +165,9 @@ fn cut(depot: &mut Depot, depot_idx: usize, os_node: u32, prefer: bool, class: u
         let Ok(base) = mmap::reserve(CHUNK_BYTES) else {
             std::alloc::handle_alloc_error(std::alloc::Layout::new::<[u8; CHUNK_BYTES]>())
         };
-        if prefer {
+        if let Some(node) = id.node {
             // SAFETY: the range is the mapping made above. Refusal costs locality only.
-            unsafe { mmap::prefer_node(base, CHUNK_BYTES, os_node) };
+            unsafe { numa::prefer_node(base, CHUNK_BYTES, node) };
         }
         depot.chunks.push((base.expose_provenance(), class, 0));
         depot.chunks.len() - 1
@@ -108,7 +176,7 @@ fn cut(depot: &mut Depot, depot_idx: usize, os_node: u32, prefer: bool, class: u
     // SAFETY: the slot lies in the chunk and was not cut before; fresh pages are zero.
     let g = unsafe { slot_at(*base, class, *n_cut) };
     *n_cut += 1;
-    g.init_slot(class, depot_idx);
+    g.init_slot(class, usize::from(id.idx));
     g
 }
 

@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::lock::{Lock, Rank};
 use crate::sys::mmap::{self, GuardKind};
+use crate::sys::numa;
 
 /// Slot sizes that are pooled.
 pub(crate) const CLASSES: [usize; 3] = [64 * 1024, 256 * 1024, 1024 * 1024];
@@ -114,7 +115,7 @@ struct ClassPool {
 #[derive(Debug)]
 struct Inner {
     classes: [ClassPool; CLASSES.len()],
-    /// Every arena: base and length, for the end.
+    /// Every arena: base and length. The last of a class is the one that is being cut.
     arenas: Vec<(usize, usize)>,
 }
 
@@ -179,6 +180,23 @@ impl StackPool {
         self.inner.lock().classes.iter().map(|c| c.free.len()).sum()
     }
 
+    /// Tells of up to about `n` pages of stacks in use or free, evenly spread: an address in
+    /// each. The top page of a stack, which all that ever ran have written, and the next.
+    pub(crate) fn sample_pages(&self, n: usize, mut f: impl FnMut(usize)) {
+        let inner = self.inner.lock();
+        let slots: usize = inner.arenas.len() * SLOTS_PER_ARENA;
+        let step = (2 * slots).div_ceil(n.max(1)).max(1);
+        let tops = inner.arenas.iter().flat_map(|&(base, bytes)| {
+            let slot_bytes = bytes / SLOTS_PER_ARENA;
+            (1..=SLOTS_PER_ARENA).map(move |slot| base + slot * slot_bytes)
+        });
+        // What is yet to be cut has no pages, and counts for nothing.
+        for top in tops.step_by(step) {
+            f(top - PAGE_BYTES);
+            f(top - 2 * PAGE_BYTES);
+        }
+    }
+
     fn count_made(&self) {
         let n = self.n_made.fetch_add(1, Ordering::Relaxed) + 1;
         self.n_peak.fetch_max(n, Ordering::Relaxed);
@@ -236,7 +254,7 @@ impl StackPool {
             let base = mmap::reserve(bytes).map_err(|e| out_of_stacks(&e))?;
             if let Some(node) = self.os_node {
                 // SAFETY: the range is the mapping made above. Refusal costs locality only.
-                unsafe { mmap::prefer_node(base, bytes, node) };
+                unsafe { numa::prefer_node(base, bytes, node) };
             }
             inner.arenas.push((base.addr(), bytes));
             let pool = &mut inner.classes[class];
@@ -261,6 +279,10 @@ impl StackPool {
         self.check_limit()?;
         let bytes = bytes.next_multiple_of(mmap::page_bytes());
         let base = mmap::reserve(bytes).map_err(|e| out_of_stacks(&e))?;
+        if let Some(node) = self.os_node {
+            // SAFETY: the range is the mapping made above. Refusal costs locality only.
+            unsafe { numa::prefer_node(base, bytes, node) };
+        }
         // SAFETY: the page is the lowest of a fresh mapping.
         if let Err(e) = unsafe { mmap::guard(base, self.guard) } {
             // SAFETY: the mapping was made above and not handed out.

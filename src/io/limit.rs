@@ -180,7 +180,7 @@ mod tests {
 
     fn running_g() -> GRef {
         let mut g = None;
-        slab::take(0, false, 0, 1, |slot| g = Some(slot));
+        slab::take(slab::DepotId::ANY, 0, 1, |slot| g = Some(slot));
         let g = g.unwrap();
         g.status.set_new();
         g.status.set_runnable();

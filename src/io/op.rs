@@ -90,10 +90,8 @@ pub(crate) fn pool_here() -> Option<Arc<Pool>> {
         return None;
     };
     let (p, sched) = (m.p(), m.sched());
-    // As for stacks: on a machine of one node there is nothing to choose.
-    let node = (sched.pin && sched.nodes.len() > 1).then(|| sched.nodes[p.node_idx].os_id);
     let group = u16::try_from(p.idx).ok()?;
-    p.poller.pool(group, node).cloned()
+    p.poller.pool(group, sched.node_of(p).memory).cloned()
 }
 
 /// Whether the ring of the calling goroutine's P sends without copying.

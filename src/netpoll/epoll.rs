@@ -87,6 +87,11 @@ impl Epoll {
         }
     }
 
+    /// Whether [`Epoll::open`] was done.
+    pub(crate) fn is_open(&self) -> bool {
+        self.epfd() >= 0
+    }
+
     /// Gets its descriptors, if that is yet to be done.
     ///
     /// # Errors

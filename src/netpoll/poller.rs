@@ -81,6 +81,30 @@ impl Poller {
         }
     }
 
+    /// Whether [`Poller::open`] was done. Any thread.
+    pub(crate) fn is_open(&self) -> bool {
+        match &self.engine {
+            Engine::Ring(ring) => ring.fd() >= 0,
+            Engine::Epoll(epoll) => epoll.is_open(),
+        }
+    }
+
+    /// The descriptor of its ring, if it has one that is open.
+    pub(crate) fn ring_fd(&self) -> Option<i32> {
+        match &self.engine {
+            Engine::Ring(ring) => Some(ring.fd()).filter(|&fd| fd >= 0),
+            Engine::Epoll(_) => None,
+        }
+    }
+
+    /// The addresses of its receive buffers, if there are any yet.
+    pub(crate) fn pool_span(&self) -> Option<std::ops::Range<usize>> {
+        match &self.engine {
+            Engine::Ring(ring) => ring.made_pool().map(|pool| pool.span()),
+            Engine::Epoll(_) => None,
+        }
+    }
+
     /// Gives descriptors and mappings back, at the end of the runtime; nothing is in
     /// flight.
     pub(crate) fn close(&self) {

@@ -25,7 +25,7 @@ use io_uring::types::BufRingEntry;
 use io_uring::{Submitter, cqueue};
 
 use crate::lock::{Lock, Rank};
-use crate::sys::mmap;
+use crate::sys::{mmap, numa};
 
 /// What one slot holds. Four pages: more than a request or most of TLS's records.
 pub(crate) const SLOT_BYTES: usize = 16 << 10;
@@ -84,7 +84,7 @@ impl Pool {
         };
         if let Some(node) = node {
             // SAFETY: the range is the mapping made above.
-            unsafe { mmap::prefer_node(pool.base, bytes, node) };
+            unsafe { numa::prefer_node(pool.base, bytes, node) };
         }
         // SAFETY: the entries are zeroed memory at the start of a page, and stay mapped as long as
         // the pool, which the ring's owner keeps until the ring is closed.
@@ -93,6 +93,11 @@ impl Pool {
         }?;
         (0..SLOTS).for_each(|slot| pool.give(slot));
         Ok(Arc::new(pool))
+    }
+
+    /// The addresses of its entries and slots.
+    pub(crate) fn span(&self) -> std::ops::Range<usize> {
+        self.base.addr()..self.base.addr() + self.bytes
     }
 
     /// The number that requests name it by.

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use io_uring::squeue::Entry;
-use io_uring::{Builder, IoUring};
+use io_uring::{Builder, IoUring, cqueue};
 
 use super::counts::Counts;
 use super::op::Op;
@@ -34,9 +34,10 @@ use super::probe::Features;
 use super::sqe::{self, Request};
 use super::twice::Twice;
 use crate::g::list::GList;
+use crate::g::stack::PAGE_BYTES;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::errno::cvt;
-use crate::sys::uring::send_msg_ring;
+use crate::sys::uring::{self, send_msg_ring};
 
 /// Submission entries a P may queue before it must flush.
 pub(crate) const ENTRIES: u32 = 256;
@@ -79,6 +80,29 @@ pub(crate) fn builder() -> Builder {
         .setup_submit_all()
         .setup_cqsize(COMPLETIONS);
     b
+}
+
+/// The pages of a ring, as far as they are sampled: completions, submissions.
+const SAMPLED_BYTES: [usize; 2] = [
+    COMPLETIONS as usize * size_of::<cqueue::Entry>(),
+    ENTRIES as usize * size_of::<Entry>(),
+];
+
+/// How many pages [`with_pages`] shows.
+pub(crate) const N_PAGES: usize = (SAMPLED_BYTES[0] + SAMPLED_BYTES[1]) / PAGE_BYTES;
+
+/// Shows where pages of an open ring are mapped, for as long as `f` looks. Any thread.
+///
+/// # Errors
+///
+/// The kernel's.
+pub(crate) fn with_pages<T>(fd: i32, f: impl FnOnce(&[usize]) -> T) -> io::Result<T> {
+    let views = uring::map_again(fd, SAMPLED_BYTES)?;
+    let pages: Vec<usize> = views
+        .iter()
+        .flat_map(|view| view.span().step_by(PAGE_BYTES))
+        .collect();
+    Ok(f(&pages))
 }
 
 /// How another thread ends a ring's wait.
@@ -229,6 +253,11 @@ impl Ring {
         self.pool
             .get_or_init(|| Pool::new(&self.uring().submitter(), group, node).ok())
             .as_ref()
+    }
+
+    /// The pool, if there is one yet. Any thread.
+    pub(crate) fn made_pool(&self) -> Option<&Arc<Pool>> {
+        self.pool.get()?.as_ref()
     }
 
     /// Entries queued and not submitted.

@@ -41,6 +41,7 @@ pub(crate) mod global;
 pub(crate) mod idle;
 pub(crate) mod fate;
 pub(crate) mod mail;
+pub(crate) mod near;
 pub(crate) mod p;
 pub(crate) mod m;
 pub(crate) mod state;

@@ -15,7 +15,8 @@ use super::m::M;
 use super::runq::RunQueue;
 use super::trace::PLog;
 use crate::g::header::{self, GRef};
-use crate::g::slab;
+use crate::g::list::GList;
+use crate::g::slab::{self, DepotId};
 use crate::g::stack::{self, Stack, StackPool};
 use crate::netpoll::poller::Poller;
 use crate::sys::clock::NEVER;
@@ -23,6 +24,7 @@ use crate::timer::Timers;
 use crate::util::counter::{CoarseTime, Counter};
 use crate::util::histogram::Times;
 use crate::util::padded::Padded;
+use crate::util::placed::Placed;
 use crate::util::random::Random;
 
 /// Victims of equal distance.
@@ -87,6 +89,8 @@ const IDS_PER_BATCH: u64 = 16;
 const STACKS_KEPT: usize = 64;
 const SLOTS_KEPT: usize = 256;
 const SLOTS_PER_REFILL: usize = 64;
+/// How many slots of other nodes a P collects before it takes them home.
+const SLOTS_AWAY: usize = 32;
 
 /// What only the M that holds the P touches.
 #[derive(Debug)]
@@ -122,6 +126,8 @@ pub(crate) struct Local {
     ids_left: Cell<u64>,
     stacks: UnsafeCell<[Vec<Stack>; stack::CLASSES.len()]>,
     slots: UnsafeCell<[Vec<GRef>; slab::SLOT_BYTES.len()]>,
+    /// Slots of goroutines that were spawned on another node and have ended here.
+    away: UnsafeCell<GList>,
     pub(crate) random: Random,
 }
 
@@ -183,6 +189,7 @@ impl P {
         node_idx: usize,
         at_in_node: usize,
         levels: Vec<StealLevel>,
+        memory: Option<u32>,
         poller: Poller,
     ) -> P {
         P {
@@ -192,7 +199,7 @@ impl P {
             at_in_node,
             levels,
             runq: Padded(RunQueue::new()),
-            timers: Padded(Timers::new()),
+            timers: Padded(Timers::new(memory)),
             word: Padded(Word::new()),
             owner: AtomicPtr::new(std::ptr::null_mut()),
             syscall: AtomicU64::new(0),
@@ -219,6 +226,7 @@ impl P {
                 ids_left: Cell::new(0),
                 stacks: UnsafeCell::default(),
                 slots: UnsafeCell::default(),
+                away: UnsafeCell::default(),
                 random: Random::new(idx as u64 + 1),
             }),
             stats: Padded(Stats::default()),
@@ -245,23 +253,23 @@ impl P {
     ///
     /// Owner only.
     #[inline]
-    pub(crate) fn take_slot(&self, class: usize, os_node: u32, prefer: bool) -> GRef {
+    pub(crate) fn take_slot(&self, class: usize, depot: DepotId) -> GRef {
         // SAFETY: the caller holds the P, and the borrow ends in this function.
         let slots = unsafe { &mut (&mut *self.local.slots.get())[class] };
         if let Some(g) = slots.pop() {
             return g;
         }
-        slab::take(os_node, prefer, class, SLOTS_PER_REFILL, |g| slots.push(g));
+        slab::take(depot, class, SLOTS_PER_REFILL, |g| slots.push(g));
         slots.pop().expect("a refill gives at least one slot")
     }
 
-    /// Takes an empty slot back.
+    /// Takes an empty slot back; `depot` is the one of this P's node.
     ///
     /// Owner only.
     #[inline]
-    pub(crate) fn give_slot(&self, g: GRef, os_node: u32) {
-        if g.slab_node() != os_node as usize % slab::MAX_SLAB_NODES {
-            return slab::give(g);
+    pub(crate) fn give_slot(&self, g: GRef, depot: DepotId) {
+        if !depot.has(g) {
+            return self.send_home(g);
         }
         // SAFETY: the caller holds the P, and the borrow ends in this function.
         let slots = unsafe { &mut (&mut *self.local.slots.get())[g.slot_class()] };
@@ -269,6 +277,20 @@ impl P {
             slots.drain(SLOTS_KEPT / 2..).for_each(slab::give);
         }
         slots.push(g);
+    }
+
+    /// Takes the slot of another node: home in batches, as a thief takes goroutines that have
+    /// not begun, and each slot would touch the depot of a node far away.
+    ///
+    /// Owner only.
+    #[cold]
+    fn send_home(&self, g: GRef) {
+        // SAFETY: the caller holds the P, and the borrow ends in this function.
+        let away = unsafe { &mut *self.local.away.get() };
+        away.push(g);
+        if away.len() >= SLOTS_AWAY {
+            slab::give_all(std::mem::take(away));
+        }
     }
 
     /// A stack for a goroutine's first run, warm if there is one.
@@ -294,11 +316,12 @@ impl P {
         }
     }
 
-    /// Takes a stack back whose goroutine ended.
+    /// Takes a stack back whose goroutine ended. One of another node goes home at once: a
+    /// goroutine that has begun rarely leaves its node, and a stack that is kept is missed.
     ///
     /// Owner only.
     #[inline]
-    pub(crate) fn give_stack(&self, stack: Stack, pools: &[super::state::Node]) {
+    pub(crate) fn give_stack(&self, stack: Stack, pools: &Placed<super::state::Node>) {
         let home = stack.node().min(pools.len() - 1);
         let (Some(class), true) = (stack.class(), home == self.node_idx) else {
             return pools[home].stacks.give([stack]);
@@ -324,6 +347,14 @@ impl P {
             .iter_mut()
             .for_each(|s| s.drain(..).for_each(slab::give));
         stacks.iter_mut().for_each(|s| pool.give(s.drain(..)));
+        self.send_all_home();
+    }
+
+    /// Owner only.
+    fn send_all_home(&self) {
+        // SAFETY: the caller holds the P (or is alone), and the borrow ends in this function.
+        let away = unsafe { &mut *self.local.away.get() };
+        slab::give_all(std::mem::take(away));
     }
 
     /// Empties the caches, at the end of the runtime.
@@ -338,6 +369,7 @@ impl P {
             .for_each(|s| s.drain(..).for_each(slab::give));
         // The arenas are unmapped as a whole; stacks of a mapping of their own are never cached.
         stacks.iter_mut().for_each(Vec::clear);
+        self.send_all_home();
         self.stats.stacks_cached.set(0);
     }
 

@@ -15,10 +15,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use windlass_topology::{Plan, Request, Topology, default_processors, plan};
 
 use super::m::M;
+use super::near;
 use super::p::P;
-use super::state::Sched;
+use super::state::{Node, Sched};
 use crate::g::list::GList;
 use crate::sys::clock;
+use crate::util::placed::Placed;
 
 /// How long a leaving P waits for completions between two cancels.
 const DRAIN_NS: u64 = 1_000_000;
@@ -44,8 +46,9 @@ impl Sched {
     pub(crate) fn resize(&self, n: usize) -> io::Result<()> {
         let chosen = self.place.choose(&self.ps, n)?;
         let all = || self.ps.iter().zip(&chosen);
-        for (p, _) in all().filter(|&(_, &used)| used) {
-            p.poller.open()?;
+        for node in &self.nodes {
+            let used = node.ps.clone().filter(|&i| chosen[i]);
+            self.open_pollers(node, used.map(|i| &self.ps[i]).collect())?;
         }
         let leaving: Vec<&P> = all()
             .filter(|&(p, &used)| !used && p.fate.is_in_use())
@@ -70,6 +73,17 @@ impl Sched {
         leaving.into_iter().for_each(|p| self.empty(p));
         self.rescue_queues();
         Ok(())
+    }
+
+    /// Has the kernel make what pollers are yet without, on a thread of their node: it takes
+    /// the memory of a ring from where the caller runs.
+    fn open_pollers(&self, node: &Node, ps: Vec<&P>) -> io::Result<()> {
+        let Some(first) = ps.iter().find(|p| !p.poller.is_open()) else {
+            return Ok(());
+        };
+        near::on_node(first.cpu, node.memory, || {
+            ps.iter().try_for_each(|p| p.poller.open())
+        })
     }
 
     /// Without a run nobody holds a P: those that leave are gone.
@@ -187,7 +201,7 @@ impl Place {
     }
 
     /// Which of the Ps that exist are in use when there are `n`.
-    fn choose(&self, ps: &[P], n: usize) -> io::Result<Vec<bool>> {
+    fn choose(&self, ps: &Placed<P>, n: usize) -> io::Result<Vec<bool>> {
         if n > ps.len() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,

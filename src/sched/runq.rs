@@ -60,7 +60,7 @@ pub(crate) struct RunQueue {
     tail: AtomicU32,
     /// Ordering: only the owner puts a G in, with release; whoever takes it out acquires.
     runnext: AtomicPtr<Header>,
-    slots: Box<Padded<[AtomicPtr<Header>; CAPACITY as usize]>>,
+    slots: Padded<[AtomicPtr<Header>; CAPACITY as usize]>,
 }
 
 impl std::fmt::Debug for RunQueue {
@@ -97,9 +97,9 @@ impl RunQueue {
             head: AtomicU64::new(0),
             tail: AtomicU32::new(0),
             runnext: AtomicPtr::new(std::ptr::null_mut()),
-            slots: Box::new(Padded(std::array::from_fn(|_| {
-                AtomicPtr::new(std::ptr::null_mut())
-            }))),
+            slots: Padded(std::array::from_fn(
+                |_| AtomicPtr::new(std::ptr::null_mut()),
+            )),
         }
     }
 

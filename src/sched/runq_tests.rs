@@ -9,7 +9,7 @@ use crate::util::random::Random;
 
 fn gs(n: usize) -> Vec<GRef> {
     let mut gs = Vec::new();
-    slab::take(0, false, 0, n, |g| gs.push(g));
+    slab::take(slab::DepotId::ANY, 0, n, |g| gs.push(g));
     gs
 }
 

@@ -12,7 +12,7 @@ use super::park::Cancelled;
 use super::state::{Phase, Sched};
 use super::wake;
 use crate::g::header::{self, GRef, Spawn};
-use crate::g::slab;
+use crate::g::slab::{self, DepotId};
 
 /// What a spawner may choose.
 #[derive(Debug, Default)]
@@ -66,7 +66,7 @@ fn free(g: GRef) {
     match Section::enter() {
         Some(section) => {
             let p = section.m().p();
-            p.give_slot(g, section.m().sched().node_of(p).os_id);
+            p.give_slot(g, section.m().sched().node_of(p).depot);
         }
         None => slab::give(g),
     }
@@ -76,7 +76,7 @@ fn free(g: GRef) {
 pub(crate) fn release_on_m(g: GRef, m: &super::m::M) {
     if g.release() {
         g.dispose();
-        m.p().give_slot(g, m.sched().node_of(m.p()).os_id);
+        m.p().give_slot(g, m.sched().node_of(m.p()).depot);
     }
 }
 
@@ -102,7 +102,7 @@ where
     }
     let p = m.p();
     let node = sched.node_of(p);
-    let g = p.take_slot(header::class_of::<F, T>(), node.os_id, sched.is_numa());
+    let g = p.take_slot(header::class_of::<F, T>(), node.depot);
     let parent = m.curg.get().map_or(0, GRef::id);
     header::init(
         g,
@@ -149,7 +149,7 @@ where
         .iter()
         .position(|n| n.os_id == node.os_id)
         .unwrap_or(0);
-    let g = make(sched, node.os_id, home, f, options, site);
+    let g = make(sched, node.depot, home, f, options, site);
     g.status.set_runnable();
     sched.inject(g);
     sched.n_entering.fetch_sub(1, Ordering::SeqCst);
@@ -158,20 +158,14 @@ where
 
 fn make<F: FnOnce() -> T, T>(
     sched: &Sched,
-    os_node: u32,
+    depot: DepotId,
     home: usize,
     f: F,
     options: Options,
     site: &'static Location<'static>,
 ) -> GRef {
     let mut slot = None;
-    slab::take(
-        os_node,
-        sched.is_numa(),
-        header::class_of::<F, T>(),
-        1,
-        |g| slot = Some(g),
-    );
+    slab::take(depot, header::class_of::<F, T>(), 1, |g| slot = Some(g));
     let g = slot.expect("the slab gives the slot asked for");
     header::init(
         g,
@@ -210,7 +204,7 @@ where
     F: FnOnce() -> T,
 {
     let node = &sched.nodes[0];
-    let g = make(sched, node.os_id, 0, f, options, site);
+    let g = make(sched, node.depot, 0, f, options, site);
     g.status.set_runnable();
     abandon(g);
     TaskRef(g)

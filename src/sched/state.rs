@@ -14,14 +14,20 @@ use super::trace::Tracing;
 use super::watch::Watch;
 use super::world::World;
 use crate::config::Config;
+use crate::g::slab::DepotId;
 use crate::g::stack::StackPool;
 use crate::lock::{Lock, Rank};
 use crate::util::padded::Padded;
+use crate::util::placed::Placed;
 
 /// A NUMA node, as far as the runtime uses it.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) os_id: u32,
+    /// The node that its memory comes from, by the kernel's number: itself, or the nearest
+    /// with memory. `None` if it may come from anywhere.
+    pub(crate) memory: Option<u32>,
+    pub(crate) depot: DepotId,
     /// Indexes of its Ps, contiguous.
     pub(crate) ps: std::ops::Range<usize>,
     pub(crate) queue: Padded<NodeQueue>,
@@ -94,9 +100,9 @@ pub(crate) struct SysmonState {
 pub(crate) struct Sched {
     pub(crate) config: Config,
     pub(crate) pin: bool,
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) nodes: Placed<Node>,
     /// All that may ever be in use; the rest are dead.
-    pub(crate) ps: Vec<P>,
+    pub(crate) ps: Placed<P>,
     /// How many are in use. Ordering: as `Node::n_live`.
     pub(crate) n_procs: AtomicUsize,
     pub(crate) place: Place,
@@ -143,8 +149,8 @@ impl Sched {
     pub(crate) fn new(
         config: Config,
         pin: bool,
-        nodes: Vec<Node>,
-        ps: Vec<P>,
+        nodes: Placed<Node>,
+        ps: Placed<P>,
         place: Place,
         membarrier: bool,
     ) -> Arc<Sched> {
@@ -191,7 +197,7 @@ impl Sched {
         &self.nodes[p.node_idx]
     }
 
-    /// Whether memory should be bound to nodes at all.
+    /// Whether there is more than one node.
     #[inline(always)]
     pub(crate) fn is_numa(&self) -> bool {
         self.nodes.len() > 1

@@ -1,4 +1,4 @@
-//! Address space: reserving, guarding and placing memory.
+//! Address space: reserving and guarding memory.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -7,8 +7,6 @@ use super::errno::cvt;
 
 /// Linux 6.13's guard regions: a page that faults, without a VMA of its own.
 const MADV_GUARD_INSTALL: libc::c_int = 102;
-/// `set_mempolicy(2)`'s "this node first, others if it is full".
-const MPOL_PREFERRED: libc::c_ulong = 1;
 
 /// The page size this runtime is written for (x86-64 and most aarch64 kernels).
 pub(crate) fn page_bytes() -> usize {
@@ -50,6 +48,24 @@ pub(crate) fn reserve(bytes: usize) -> io::Result<*mut u8> {
 pub(crate) unsafe fn release(base: *mut u8, bytes: usize) {
     // SAFETY: by this function's contract.
     unsafe { libc::munmap(base.cast(), bytes) };
+}
+
+/// Makes a mapping longer; it may move, with its content and its policy.
+///
+/// # Safety
+///
+/// `base` and `bytes` name a whole mapping from [`reserve`] that nothing points into.
+///
+/// # Errors
+///
+/// The kernel's; then it is as it was.
+pub(crate) unsafe fn resize(base: *mut u8, bytes: usize, new_bytes: usize) -> io::Result<*mut u8> {
+    // SAFETY: by this function's contract.
+    let p = unsafe { libc::mremap(base.cast(), bytes, new_bytes, libc::MREMAP_MAYMOVE) };
+    if p == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(p.cast())
 }
 
 /// How guard pages are made here.
@@ -100,34 +116,6 @@ pub(crate) unsafe fn guard(page: *mut u8, kind: GuardKind) -> io::Result<()> {
         },
     };
     cvt(r).map(drop)
-}
-
-/// Asks that pages of the range be taken from NUMA node `node` while it has
-/// any. Refusal (seccomp, no such node, no NUMA) costs locality only, so it
-/// gives `false` instead of an error.
-///
-/// # Safety
-///
-/// The range is mapped and belongs to the caller.
-pub(crate) unsafe fn prefer_node(base: *mut u8, bytes: usize, node: u32) -> bool {
-    let bits = libc::c_ulong::BITS;
-    let mut mask = vec![0 as libc::c_ulong; (node / bits) as usize + 1];
-    mask[(node / bits) as usize] |= 1 << (node % bits);
-    // SAFETY:
-    // - the range is the caller's, by this function's contract.
-    // - `mask` holds at least the number of bits given (the kernel wants one more).
-    let r = unsafe {
-        libc::syscall(
-            libc::SYS_mbind,
-            base,
-            bytes,
-            MPOL_PREFERRED,
-            mask.as_ptr(),
-            mask.len() as libc::c_ulong * libc::c_ulong::from(bits) + 1,
-            0 as libc::c_ulong,
-        )
-    };
-    r == 0
 }
 
 /// The sysctl that bounds the number of mappings of a process.

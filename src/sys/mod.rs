@@ -13,6 +13,7 @@ pub(crate) mod futex;
 pub(crate) mod mmap;
 #[cfg(any(feature = "backtrace", test))]
 pub(crate) mod modules;
+pub(crate) mod numa;
 pub(crate) mod process;
 pub(crate) mod sched;
 pub(crate) mod signal;

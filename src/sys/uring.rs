@@ -1,5 +1,6 @@
-//! The two `io_uring_register(2)` calls that work on any ring from any thread,
-//! and so are made with a bare descriptor instead of through the owner's ring.
+//! What works on any ring from any thread, and so is done with a bare descriptor instead
+//! of through the owner's ring: two `io_uring_register(2)` calls, and another mapping of
+//! its queues.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -9,6 +10,9 @@ use super::errno::cvt;
 const REGISTER_SYNC_CANCEL: libc::c_uint = 24;
 const REGISTER_SEND_MSG_RING: libc::c_uint = 31;
 const OP_MSG_RING: u8 = 40;
+
+/// Where a ring's queues are in its descriptor: rings, entries (`io_uring.h`).
+const OFFSETS: [libc::off_t; 2] = [0, 0x1000_0000];
 
 #[repr(C)]
 struct SyncCancelReg {
@@ -79,4 +83,51 @@ pub(crate) fn send_msg_ring(fd: i32, user_data: u64) -> io::Result<()> {
         rest: [0; 9],
     };
     register(-1, REGISTER_SEND_MSG_RING, (&raw const sqe).cast())
+}
+
+/// A mapping of a ring's queues beside the owner's.
+#[derive(Debug)]
+pub(crate) struct View {
+    base: *mut libc::c_void,
+    bytes: usize,
+}
+
+impl View {
+    /// Its addresses.
+    pub(crate) fn span(&self) -> std::ops::Range<usize> {
+        self.base.addr()..self.base.addr() + self.bytes
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this view's own.
+        unsafe { libc::munmap(self.base, self.bytes) };
+    }
+}
+
+/// Maps the first bytes of the two parts of a ring once more, to look at.
+///
+/// # Errors
+///
+/// The kernel's: `EINVAL` if a part is shorter.
+pub(crate) fn map_again(fd: i32, bytes: [usize; 2]) -> io::Result<[View; 2]> {
+    let map = |offset, bytes| {
+        // SAFETY: a mapping at an address of the kernel's choice touches no existing memory.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                fd,
+                offset,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(View { base, bytes })
+    };
+    Ok([map(OFFSETS[0], bytes[0])?, map(OFFSETS[1], bytes[1])?])
 }

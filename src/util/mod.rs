@@ -6,4 +6,5 @@ pub(crate) mod counter;
 pub(crate) mod histogram;
 pub(crate) mod event_log;
 pub(crate) mod padded;
+pub(crate) mod placed;
 pub(crate) mod random;

@@ -42,7 +42,7 @@ fn poller() -> Counted {
 
 fn waiting_g() -> (GRef, WaitId) {
     let mut g = None;
-    slab::take(0, false, 0, 1, |slot| g = Some(slot));
+    slab::take(slab::DepotId::ANY, 0, 1, |slot| g = Some(slot));
     let g = g.unwrap();
     g.status.set_new();
     g.status.set_runnable();

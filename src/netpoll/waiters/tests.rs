@@ -7,7 +7,7 @@ use crate::netpoll::sqe::Request;
 
 fn op() -> Box<Op> {
     let mut g = None;
-    slab::take(0, false, 0, 1, |slot| g = Some(slot));
+    slab::take(slab::DepotId::ANY, 0, 1, |slot| g = Some(slot));
     let op = Box::new(Op::new(g.unwrap()));
     let request = Request::RecvMsg {
         fd: 0,

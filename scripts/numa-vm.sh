@@ -1,0 +1,249 @@
+#!/usr/bin/env bash
+# Runs a program on a machine of several NUMA nodes that is not there: a small
+# Linux under qemu's emulation, with the program and its libraries in its
+# initial file system and nothing else. Nodes, distances, page placement and
+# pinning are real to the kernel inside; time is not (5 to 20 times slower, and
+# remote memory costs what local memory does).
+#
+#   scripts/numa-vm.sh [--nodes 2|4] [--memoryless] [--timeout SECONDS] PROGRAM [ARG..]
+#   scripts/numa-vm.sh --prepare      only gets what it takes
+#
+# Variables whose names begin with RUST_ or WINDLASS_ are handed in.
+# The exit status is the program's; 124 after the timeout, 125 if the machine
+# ended without one, 77 if no machine can be had here (to be skipped by tests).
+#
+# Needs qemu-system-x86_64, a kernel and a static busybox. Where they are missing
+# and there is apt, they come from the distribution: qemu is installed, the
+# other two are kept in a cache folder. QEMU, NUMA_VM_KERNEL and NUMA_VM_BUSYBOX
+# name others.
+set -euo pipefail
+
+nodes=2 memoryless=0 timeout=300 prepare=0
+cpus_per_node=2 mib_per_node=1024
+qemu=${QEMU:-qemu-system-x86_64}
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/windlass-numa
+kernel=${NUMA_VM_KERNEL:-$cache/vmlinuz}
+busybox=${NUMA_VM_BUSYBOX:-$cache/busybox}
+
+say() { printf 'numa-vm: %s\n' "$*" >&2; }
+die() { say "$2"; exit "$1"; }
+
+while [ $# -gt 0 ]; do
+    case $1 in
+        --nodes) nodes=${2:?--nodes needs a number}; shift 2 ;;
+        --timeout) timeout=${2:?--timeout needs seconds}; shift 2 ;;
+        --memoryless) memoryless=1; shift ;;
+        --prepare) prepare=1; shift ;;
+        --) shift; break ;;
+        -*) die 2 "unknown option $1: the head of this script lists them" ;;
+        *) break ;;
+    esac
+done
+case $nodes in 2 | 4) ;; *) die 2 "--nodes $nodes: choose 2 or 4" ;; esac
+[ "$prepare" = 1 ] || [ $# -gt 0 ] || die 2 "no program was named"
+[ "$(uname -m)" = x86_64 ] || die 77 "only written for x86-64 hosts"
+
+work=$(mktemp -d)
+machine=
+trap '[ -z "$machine" ] || kill "$machine" 2>/dev/null || true; rm -rf "$work"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# --- What it takes --------------------------------------------------------------
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo --non-interactive "$@"; fi
+}
+
+# Emulation of several CPUs in threads has races in qemu before 8.1, which crash the guest.
+qemu_is_good() {
+    local version
+    version=$("$qemu" --version 2>/dev/null | sed -n '1s/.*version \([0-9]*\.[0-9]*\).*/\1/p')
+    [ -n "$version" ] && [ "$(printf '8.1\n%s\n' "$version" | sort -V | head -1)" = 8.1 ]
+}
+
+# apt's words for the backports of the release, which have newer kernels and qemus: an index
+# of our own, so that the machine's is left as it is.
+backports=()
+use_backports() {
+    local mirror name
+    [ ${#backports[@]} = 0 ] || return 0
+    name=$(. /etc/os-release && printf %s "${VERSION_CODENAME:-}")
+    mirror=$(apt-get indextargets --format '$(CODENAME) $(SITE)' 'Created-By: Packages' 2>/dev/null |
+        awk -v name="$name" '$1 == name { print $2; exit }')
+    [ -n "$name" ] && [ -n "$mirror" ] || return 1
+    mkdir -p "$work/apt/lists/partial" "$work/apt/cache/archives/partial"
+    printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s-backports main\n' \
+        "$mirror" "$name" >"$work/apt/sources.list"
+    backports=(-o "Dir::Etc::SourceList=$work/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
+        -o "Dir::State::Lists=$work/apt/lists" -o "Dir::Cache=$work/apt/cache" -o APT::Sandbox::User=root)
+    apt-get -qq "${backports[@]}" update >&2 || { backports=(); return 1; }
+}
+
+download() { # download PACKAGE..: into $work/debs
+    rm -rf "$work/debs" && mkdir "$work/debs"
+    (cd "$work/debs" && apt-get -qq -o APT::Sandbox::User=root "${backports[@]}" download "$@" >&2)
+}
+
+get_qemu() {
+    say "installing qemu-system-x86"
+    if use_backports && download qemu-system-x86 qemu-system-common qemu-system-data seabios; then
+        backports=() # what these depend on is the release's own
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
+            "$work"/debs/*.deb >"$work/log" 2>&1 && return
+    fi
+    backports=()
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
+        qemu-system-x86 >"$work/log" 2>&1 || { tail -3 "$work/log" >&2; return 1; }
+}
+
+# The slim kernel for virtual machines: newer from the backports, else the release's.
+get_kernel() {
+    say "fetching a kernel"
+    use_backports || backports=()
+    local package
+    package=$(apt-cache "${backports[@]}" depends linux-image-cloud-amd64 |
+        awk '$1 == "Depends:" && $2 ~ /^linux-image-/ { print $2; exit }')
+    [ -n "$package" ] && download "$package" || return 1
+    dpkg-deb --fsys-tarfile "$work"/debs/*.deb | tar -x -C "$work" --wildcards './boot/vmlinuz-*'
+    mv "$work"/boot/vmlinuz-* "$kernel"
+}
+
+get_busybox() {
+    say "fetching busybox"
+    backports=()
+    download busybox-static && dpkg-deb -x "$work"/debs/*.deb "$work/bb" || return 1
+    mv "$(find "$work/bb" -type f -path "*bin/busybox" | head -1)" "$busybox"
+}
+
+get_all() {
+    mkdir -p "$cache"
+    exec 9>"$cache/lock"
+    flock 9
+    if ! { qemu_is_good && [ -s "$kernel" ] && [ -x "$busybox" ]; }; then
+        command -v apt-get >/dev/null || { "$qemu" --version >/dev/null 2>&1 && [ -s "$kernel" ] && [ -x "$busybox" ]; } ||
+            die 77 "no apt-get here: install qemu and set NUMA_VM_KERNEL and NUMA_VM_BUSYBOX (a static one)"
+        apt-cache show busybox-static >/dev/null 2>&1 || as_root apt-get -qq update >&2 || true
+        [ -x "$busybox" ] || get_busybox || die 77 "busybox-static cannot be had"
+        [ -s "$kernel" ] || get_kernel || die 77 "linux-image-cloud-amd64 cannot be had"
+        "$qemu" --version >/dev/null 2>&1 && { qemu_is_good || [ -e "$cache/older-qemu" ]; } || get_qemu ||
+            die 77 "qemu-system-x86 cannot be had"
+        qemu_is_good || { : >"$cache/older-qemu"; say "this qemu is older than 8.1: the machine may crash now and then"; }
+    fi
+    exec 9>&-
+}
+
+# --- What is inside ---------------------------------------------------------------
+
+# Copies a file to where it is here, and the libraries that it names.
+put() {
+    mkdir -p "$work/root/$(dirname "$1")"
+    cp -L "$1" "$work/root/$1"
+    local library
+    for library in $(ldd "$1" 2>/dev/null | grep -o '/[^ ]*'); do
+        [ -e "$work/root/$library" ] || { mkdir -p "$work/root/$(dirname "$library")" && cp -L "$library" "$work/root/$library"; }
+    done
+}
+
+quoted() { printf "'%s' " "${1//\'/\'\\\'\'}"; }
+
+pack() {
+    local program=$1 root=$work/root word
+    shift
+    mkdir -p "$root"/{bin,dev,proc,sys,tmp,etc,root}
+    cp "$busybox" "$root/bin/busybox"
+    printf 'root:x:0:0:root:/root:/bin/sh\n' >"$root/etc/passwd"
+    printf '127.0.0.1 localhost\n' >"$root/etc/hosts"
+    put "$program"
+    {
+        printf 'exec env HOME=/root PATH=/bin '
+        while IFS= read -r -d '' word; do
+            case $word in RUST_* | WINDLASS_*) quoted "$word" ;; esac
+        done < <(env --null)
+        for word in "$program" "$@"; do quoted "$word"; done
+    } >"$root/run"
+    cat >"$root/init" <<'INIT'
+#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mkdir /dev/shm && mount -t tmpfs shm /dev/shm
+mount -t cgroup2 cgroup /sys/fs/cgroup
+chmod 1777 /tmp /dev/shm
+ln -s /proc/self/fd /dev/fd
+ip link set lo up
+# Before Linux 6.13 each guard page of a stack is a mapping.
+echo 1000000 >/proc/sys/vm/max_map_count
+ulimit -n 65536
+stty -F /dev/ttyS1 raw -echo
+echo numa-vm-began >/dev/ttyS0
+sh /run </dev/null >/dev/ttyS1 2>&1
+echo "numa-vm-status $?" >/dev/ttyS0
+sync
+poweroff -f
+INIT
+    chmod +x "$root/init"
+    (cd "$root" && find . | "$busybox" cpio -o -H newc -R 0:0 2>/dev/null | gzip -1 >../initrd)
+}
+
+# --- The machine --------------------------------------------------------------------
+
+# Two nodes: a socket each. Four: two sockets of two, nearer within a socket.
+hardware() {
+    local node other far
+    args=(-nodefaults -no-user-config -no-reboot -display none -monitor none -machine q35
+        -accel tcg,thread=multi
+        # An Intel identity, so that caches follow the cores; without the leaf that qemu 10 gets wrong.
+        -cpu max,vendor=GenuineIntel,family=6,model=106,stepping=6,level=0x0d
+        -smp "$((nodes * cpus_per_node)),sockets=2,dies=$((nodes / 2)),cores=$cpus_per_node,threads=1"
+        -m "$(((nodes - memoryless) * mib_per_node))")
+    for ((node = 0; node < nodes; node++)); do
+        local memory=
+        if ((node < nodes - memoryless)); then
+            args+=(-object "memory-backend-ram,id=memory$node,size=${mib_per_node}M")
+            memory=,memdev=memory$node
+        fi
+        args+=(-numa "node,nodeid=$node,cpus=$((node * cpus_per_node))-$(((node + 1) * cpus_per_node - 1))$memory")
+    done
+    for ((node = 0; node < nodes; node++)); do
+        for ((other = 0; other < nodes; other++)); do
+            far=21
+            ((nodes == 2)) || far=$((node / 2 == other / 2 ? 12 : 32))
+            ((node != other)) || far=10
+            args+=(-numa "dist,src=$node,dst=$other,val=$far")
+        done
+    done
+    args+=(-kernel "$kernel" -initrd "$work/initrd"
+        -append "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nowatchdog numa_balancing=disable tsc=reliable"
+        # The first line is the kernel's and the status's, the second the program's.
+        -serial "file:$work/console" -serial stdio)
+}
+
+boot() {
+    : >"$work/console"
+    status=0
+    timeout --kill-after 5 "$timeout" "$qemu" "${args[@]}" </dev/null 2>"$work/qemu.log" &
+    machine=$!
+    wait "$machine" || status=$?
+    machine=
+}
+
+get_all
+[ "$prepare" = 0 ] || exit 0
+program=$(command -v -- "$1") || die 2 "no such program: $1"
+shift
+pack "$(realpath -s "$program")" "$@"
+hardware
+# One that dies before the program begins may be tried again; the program is never begun twice.
+for _ in 1 2 3; do
+    boot
+    grep -q numa-vm-began "$work/console" || [ "$status" != 0 ] || { say "the machine crashed at boot: once more"; continue; }
+    break
+done
+ended=$(tr -d '\r' <"$work/console" | sed -n 's/.*numa-vm-status \([0-9]*\).*/\1/p')
+[ -z "$ended" ] || exit "$ended"
+cat "$work/qemu.log" "$work/console" | tail -40 >&2
+[ "$status" != 124 ] && [ "$status" != 137 ] || die 124 "no end within $timeout s"
+die 125 "the machine ended (qemu: $status) before the program"

@@ -1,0 +1,234 @@
+//! Where the runtime's memory lies: asked of the kernel, page by page, when somebody wants
+//! to know.
+
+use std::ops::Range;
+
+use crate::g::slab;
+use crate::g::stack::PAGE_BYTES;
+use crate::netpoll::ring;
+use crate::sched::p::P;
+use crate::sched::state::{Node, Sched};
+use crate::sys::numa::{self, PageAt};
+
+/// The most pages of a kind that are looked at on each node.
+const SAMPLE: usize = 2048;
+
+/// How many of the pages that were looked at lie where they belong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pages {
+    /// On the node that they belong to, or where any node will do.
+    pub home: u64,
+    /// On another one.
+    pub away: u64,
+    /// The kernel did not say: `move_pages(2)` is denied (seccomp in a container), or it
+    /// does not tell of such pages.
+    pub unknown: u64,
+}
+
+impl Pages {
+    /// The share of pages at home, 0 to 1, among those of which the kernel told; `None`
+    /// if it told of none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// let share = rt.memory_placement().total().all().share_at_home();
+    /// assert!(share.is_none_or(|share| share > 0.9));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn share_at_home(&self) -> Option<f64> {
+        let known = self.home + self.away;
+        (known > 0).then(|| self.home as f64 / known as f64)
+    }
+
+    fn add(&mut self, other: &Pages) {
+        self.home += other.home;
+        self.away += other.away;
+        self.unknown += other.unknown;
+    }
+}
+
+/// Pages by what lies on them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryPages {
+    /// Ps: their run queues, timers, counters and caches; and what is the node's own.
+    pub processors: Pages,
+    /// Headers of goroutines. All runtimes of the process share them.
+    pub goroutines: Pages,
+    /// Goroutine stacks up to 1 MiB, in use or free.
+    pub stacks: Pages,
+    /// Queues of io_uring.
+    pub rings: Pages,
+    /// Receive buffers of the Ps (`recv_owned`).
+    pub buffers: Pages,
+}
+
+impl MemoryPages {
+    /// All kinds together.
+    #[must_use]
+    pub fn all(&self) -> Pages {
+        let mut all = Pages::default();
+        for pages in [
+            self.processors,
+            self.goroutines,
+            self.stacks,
+            self.rings,
+            self.buffers,
+        ] {
+            all.add(&pages);
+        }
+        all
+    }
+
+    fn add(&mut self, other: &MemoryPages) {
+        self.processors.add(&other.processors);
+        self.goroutines.add(&other.goroutines);
+        self.stacks.add(&other.stacks);
+        self.rings.add(&other.rings);
+        self.buffers.add(&other.buffers);
+    }
+}
+
+/// The memory of a node of a runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeMemory {
+    /// The kernel's number of the node.
+    pub os_id: u32,
+    /// The node that its memory shall come from: itself, or for a node without memory the
+    /// nearest with some. `None` if any will do: on a machine of one node, where threads are
+    /// not pinned, and for a machine that is not this one
+    /// ([`Builder::topology`](crate::Builder::topology)).
+    pub memory_os_id: Option<u32>,
+    /// Where its pages are.
+    pub pages: MemoryPages,
+}
+
+/// Where a runtime's memory lies: see
+/// [`Runtime::memory_placement`](crate::Runtime::memory_placement).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryPlacement {
+    /// One entry per NUMA node that Ps may be on.
+    pub nodes: Vec<NodeMemory>,
+}
+
+impl MemoryPlacement {
+    pub(crate) fn of(sched: &Sched) -> MemoryPlacement {
+        let memory_of = |(idx, node): (usize, &Node)| NodeMemory {
+            os_id: node.os_id,
+            memory_os_id: node.memory,
+            pages: pages_of(sched, idx, node),
+        };
+        MemoryPlacement {
+            nodes: sched.nodes.iter().enumerate().map(memory_of).collect(),
+        }
+    }
+
+    /// All nodes together.
+    #[must_use]
+    pub fn total(&self) -> MemoryPages {
+        let mut total = MemoryPages::default();
+        self.nodes.iter().for_each(|node| total.add(&node.pages));
+        total
+    }
+}
+
+fn pages_of(sched: &Sched, idx: usize, node: &Node) -> MemoryPages {
+    let ps = || sched.ps.range(node.ps.clone());
+    let mut processors = vec![sched.nodes.span(idx)];
+    processors.extend(node.ps.clone().map(|i| sched.ps.span(i)));
+    processors.extend(ps().map(|p| p.timers.span()));
+    let buffers = ps()
+        .filter_map(|p| p.poller.pool_span())
+        .collect::<Vec<_>>();
+    let mut goroutines = Vec::new();
+    slab::sample_pages(node.depot, SAMPLE, |page| goroutines.push(page));
+    let mut stacks = Vec::new();
+    node.stacks.sample_pages(SAMPLE, |page| stacks.push(page));
+    MemoryPages {
+        processors: look(node.memory, &sample(&processors)),
+        goroutines: look(node.memory, &goroutines),
+        stacks: look(node.memory, &stacks),
+        rings: rings(node.memory, ps()),
+        buffers: look(node.memory, &sample(&buffers)),
+    }
+}
+
+/// Some of the pages of these ranges, evenly spread.
+fn sample(ranges: &[Range<usize>]) -> Vec<usize> {
+    let pages = ranges.iter().filter(|range| !range.is_empty());
+    let mut pages: Vec<usize> = pages
+        .flat_map(|range| range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES))
+        .map(|page| page * PAGE_BYTES)
+        .collect();
+    pages.sort_unstable();
+    pages.dedup();
+    let step = pages.len().div_ceil(SAMPLE).max(1);
+    pages.into_iter().step_by(step).collect()
+}
+
+/// Where these pages are; those that were never written count for nothing.
+fn look(home: Option<u32>, pages: &[usize]) -> Pages {
+    let mut found = Pages::default();
+    match numa::where_are(pages) {
+        Err(_) => found.unknown = pages.len() as u64,
+        Ok(places) => places.into_iter().for_each(|at| match at {
+            PageAt::Nowhere => {}
+            PageAt::Node(node) if home.is_none_or(|home| home == node) => found.home += 1,
+            PageAt::Node(_) => found.away += 1,
+        }),
+    }
+    found
+}
+
+/// Where the queues of rings are. They are always there, so a page nowhere is one of which
+/// the kernel does not tell.
+fn rings<'a>(home: Option<u32>, ps: impl Iterator<Item = &'a P>) -> Pages {
+    let mut all = Pages::default();
+    let fds = ps.filter_map(|p| p.poller.ring_fd());
+    for fd in fds.take(SAMPLE / ring::N_PAGES) {
+        let looked = ring::with_pages(fd, |pages| look(home, pages)).unwrap_or_default();
+        let told = looked.home + looked.away;
+        all.add(&Pages {
+            unknown: (ring::N_PAGES as u64).saturating_sub(told),
+            ..looked
+        });
+    }
+    all
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_bounded_and_has_each_page_once() {
+        let few = sample(&[100..200, 300..400, PAGE_BYTES..2 * PAGE_BYTES + 1, 7..7]);
+        assert_eq!(few, [0, PAGE_BYTES, 2 * PAGE_BYTES]);
+        let many = sample(&[0..PAGE_BYTES, 0..10_000 * PAGE_BYTES]);
+        assert_eq!(many.len(), 2000);
+    }
+
+    #[test]
+    fn shares_leave_out_what_is_not_known() {
+        let pages = |home, away, unknown| Pages {
+            home,
+            away,
+            unknown,
+        };
+        assert_eq!(pages(3, 1, 9).share_at_home(), Some(0.75));
+        assert_eq!(pages(0, 0, 9).share_at_home(), None);
+        let all = MemoryPages {
+            stacks: pages(1, 2, 3),
+            rings: pages(10, 20, 30),
+            ..MemoryPages::default()
+        };
+        assert_eq!(all.all(), pages(11, 22, 33));
+    }
+}

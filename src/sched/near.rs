@@ -1,0 +1,53 @@
+//! Work on a node: for memory that the kernel takes from where its caller runs, as that of
+//! a ring, and for what is touched first by whoever makes it.
+
+use std::panic::resume_unwind;
+use std::sync::{Mutex, PoisonError};
+
+use crate::sys::{affinity, numa};
+
+/// Runs `f` on a thread of its own that is bound to `cpu` and takes memory of the node
+/// `memory`; here and now if no node is said, or the kernel gives no thread.
+pub(crate) fn on_node<T: Send>(cpu: usize, memory: Option<u32>, f: impl FnOnce() -> T + Send) -> T {
+    let Some(node) = memory else {
+        return f();
+    };
+    let work = Mutex::new(Some(f));
+    let take = || work.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let done = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, || {
+            // A refusal of either leaves the memory where it falls.
+            affinity::pin(cpu);
+            numa::prefer_node_here(node);
+            take().map(|f| f())
+        });
+        thread.map_or(None, |t| t.join().unwrap_or_else(|e| resume_unwind(e)))
+    });
+    done.unwrap_or_else(|| take().expect("no thread has taken it")())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn it_is_done_once_and_elsewhere() {
+        let here = std::thread::current().id();
+        let mut n = 0;
+        let there = on_node(0, Some(0), || {
+            n += 1;
+            std::thread::current().id()
+        });
+        assert_ne!(here, there);
+        assert_eq!(here, on_node(0, None, || std::thread::current().id()));
+        assert_eq!(n, 1);
+    }
+
+    #[test]
+    fn a_panic_comes_back() {
+        let outcome = catch_unwind(AssertUnwindSafe(|| on_node(0, Some(0), || panic!("so"))));
+        assert_eq!(*outcome.unwrap_err().downcast_ref::<&str>().unwrap(), "so");
+    }
+}

@@ -1,0 +1,394 @@
+//! Values on pages of a NUMA node.
+//!
+//! The global allocator gives memory of whoever touches its page first, and one page to
+//! many owners. What a node reads and writes all day lies on pages of its own instead:
+//!
+//! ```text
+//!  group: one mapping, preferred on its node          the next group, another node
+//!  | value 0 | value 1 | value 2 |  rest of a page |   | value 3 | value 4 |  ..
+//! ```
+//!
+//! Values of a group follow each other at their size, not at a page's: else the same field
+//! of all of them would fall into one set of the caches.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::io;
+use std::ops::{Index, Range};
+use std::ptr::NonNull;
+
+use crate::sys::{mmap, numa};
+
+/// A mapping, given back when dropped.
+struct Pages {
+    base: *mut u8,
+    bytes: usize,
+}
+
+impl Pages {
+    fn new(bytes: usize, node: Option<u32>) -> io::Result<Pages> {
+        let bytes = bytes.max(1).next_multiple_of(mmap::page_bytes());
+        let base = mmap::reserve(bytes)?;
+        if let Some(node) = node {
+            // SAFETY: the range is the mapping made above. Refusal costs locality only.
+            unsafe { numa::prefer_node(base, bytes, node) };
+        }
+        Ok(Pages { base, bytes })
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and whoever owns it has dropped what lay there.
+        unsafe { mmap::release(self.base, self.bytes) };
+    }
+}
+
+/// Values in groups, each on pages of a node. They do not move.
+pub(crate) struct Placed<T> {
+    values: Vec<NonNull<T>>,
+    groups: Vec<Pages>,
+}
+
+// SAFETY: a `Placed` owns its values, as a `Vec<Box<T>>` would.
+unsafe impl<T: Send> Send for Placed<T> {}
+// SAFETY: as for Send.
+unsafe impl<T: Sync> Sync for Placed<T> {}
+
+impl<T> Placed<T> {
+    pub(crate) fn new() -> Placed<T> {
+        Placed {
+            values: Vec::new(),
+            groups: Vec::new(),
+        }
+    }
+
+    /// Adds values on pages of `node`, by the kernel's number, or of whatever node the
+    /// calling thread is on.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, when it has no memory; then nothing was taken from `values`.
+    pub(crate) fn push_group(
+        &mut self,
+        node: Option<u32>,
+        values: impl ExactSizeIterator<Item = T>,
+    ) -> io::Result<()> {
+        let n = values.len();
+        // A mapping begins at a page; only what asks for more needs room to move up.
+        let slack = align_of::<T>().saturating_sub(mmap::page_bytes());
+        let pages = Pages::new(n * size_of::<T>() + slack, node)?;
+        let base = pages.base;
+        let first = base
+            .wrapping_add(base.align_offset(align_of::<T>()))
+            .cast::<T>();
+        self.groups.push(pages);
+        for (i, value) in values.take(n).enumerate() {
+            let place = first.wrapping_add(i);
+            // SAFETY: the place lies in the mapping, is aligned, and nobody else knows it.
+            unsafe { place.write(value) };
+            // SAFETY: a mapping's addresses are not 0.
+            self.values.push(unsafe { NonNull::new_unchecked(place) });
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, idx: usize) -> Option<&T> {
+        // SAFETY: the value lives as long as this.
+        self.values.get(idx).map(|p| unsafe { p.as_ref() })
+    }
+
+    pub(crate) fn iter(&self) -> Iter<'_, T> {
+        // SAFETY: as in `get`.
+        self.values.iter().map(|p| unsafe { p.as_ref() })
+    }
+
+    /// Those at these positions.
+    pub(crate) fn range(&self, range: Range<usize>) -> Iter<'_, T> {
+        // SAFETY: as in `get`.
+        self.values[range].iter().map(|p| unsafe { p.as_ref() })
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = &mut T> {
+        // SAFETY: as in `get`, and each is given out once.
+        self.values.iter_mut().map(|p| unsafe { p.as_mut() })
+    }
+
+    /// The addresses of a value.
+    pub(crate) fn span(&self, idx: usize) -> Range<usize> {
+        let at = self.values[idx].as_ptr().addr();
+        at..at + size_of::<T>()
+    }
+}
+
+pub(crate) type Iter<'a, T> =
+    std::iter::Map<std::slice::Iter<'a, NonNull<T>>, fn(&NonNull<T>) -> &T>;
+
+impl<'a, T> IntoIterator for &'a Placed<T> {
+    type Item = &'a T;
+    type IntoIter = Iter<'a, T>;
+    fn into_iter(self) -> Iter<'a, T> {
+        self.iter()
+    }
+}
+
+impl<T> Index<usize> for Placed<T> {
+    type Output = T;
+    #[inline(always)]
+    fn index(&self, idx: usize) -> &T {
+        // SAFETY: as in `get`.
+        unsafe { self.values[idx].as_ref() }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Placed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self).finish()
+    }
+}
+
+impl<T> Drop for Placed<T> {
+    fn drop(&mut self) {
+        // Off the list before it is dropped: a destructor that panics leaks the rest.
+        while let Some(value) = self.values.pop() {
+            // SAFETY: the value was written by `push_group` and is dropped once.
+            unsafe { value.drop_in_place() };
+        }
+    }
+}
+
+/// A vector on pages of a node: for what a P grows while others look on.
+pub(crate) struct PageVec<T: Copy> {
+    base: *mut T,
+    len: usize,
+    bytes: usize,
+    node: Option<u32>,
+}
+
+// SAFETY: it owns its values.
+unsafe impl<T: Copy + Send> Send for PageVec<T> {}
+
+impl<T: Copy> PageVec<T> {
+    /// An empty one, without a page.
+    pub(crate) const fn new(node: Option<u32>) -> PageVec<T> {
+        PageVec {
+            base: std::ptr::dangling_mut(),
+            len: 0,
+            bytes: 0,
+            node,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, value: T) {
+        if (self.len + 1) * size_of::<T>() > self.bytes {
+            self.grow();
+        }
+        // SAFETY: there is room for one more.
+        unsafe { self.base.add(self.len).write(value) };
+        self.len += 1;
+    }
+
+    /// Takes a value out; the last one comes into its place.
+    pub(crate) fn swap_remove(&mut self, idx: usize) -> T {
+        let value = self[idx];
+        let last = self.len - 1;
+        self.swap(idx, last);
+        self.len = last;
+        value
+    }
+
+    pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
+        let mut n = 0;
+        for i in 0..self.len {
+            let value = self[i];
+            if keep(&value) {
+                self[n] = value;
+                n += 1;
+            }
+        }
+        self.len = n;
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// The addresses of its pages.
+    pub(crate) fn span(&self) -> Range<usize> {
+        self.base.addr()..self.base.addr() + self.bytes
+    }
+
+    /// Twice the pages, or the first. Aborts when the kernel has none, as `Vec` would.
+    #[cold]
+    fn grow(&mut self) {
+        let bytes = (2 * self.bytes).max(size_of::<T>().next_multiple_of(mmap::page_bytes()));
+        let base = if self.bytes == 0 {
+            mmap::reserve(bytes)
+        } else {
+            // SAFETY: the mapping is this vector's own, and known to nobody else.
+            unsafe { mmap::resize(self.base.cast(), self.bytes, bytes) }
+        };
+        let Ok(base) = base else {
+            std::alloc::handle_alloc_error(std::alloc::Layout::new::<T>())
+        };
+        // A mapping keeps its policy when it grows.
+        if let (Some(node), 0) = (self.node, self.bytes) {
+            // SAFETY: the range is the mapping made above. Refusal costs locality only.
+            unsafe { numa::prefer_node(base, bytes, node) };
+        }
+        (self.base, self.bytes) = (base.cast(), bytes);
+    }
+}
+
+impl<T: Copy> std::ops::Deref for PageVec<T> {
+    type Target = [T];
+    #[inline]
+    fn deref(&self) -> &[T] {
+        // SAFETY: so many values were written, and a vector of none has a dangling base.
+        unsafe { std::slice::from_raw_parts(self.base, self.len) }
+    }
+}
+
+impl<T: Copy> std::ops::DerefMut for PageVec<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`.
+        unsafe { std::slice::from_raw_parts_mut(self.base, self.len) }
+    }
+}
+
+impl<T: Copy> Extend<T> for PageVec<T> {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, values: I) {
+        values.into_iter().for_each(|value| self.push(value));
+    }
+}
+
+impl<T: Copy> fmt::Debug for PageVec<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageVec")
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: Copy> Drop for PageVec<T> {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            // SAFETY: the mapping is this vector's own.
+            unsafe { mmap::release(self.base.cast(), self.bytes) };
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::util::random::Random;
+
+    struct Counted<'a>(&'a Cell<usize>, u32);
+
+    impl Drop for Counted<'_> {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+
+    #[test]
+    fn values_stay_where_they_are_and_are_dropped_once() {
+        let n = Cell::new(0);
+        let mut placed = Placed::new();
+        placed
+            .push_group(None, (0..3_u32).map(|i| Counted(&n, i)))
+            .unwrap();
+        let first: *const Counted<'_> = &placed[0];
+        placed
+            .push_group(None, (3..5_u32).map(|i| Counted(&n, i)))
+            .unwrap();
+        assert_eq!(first, &raw const placed[0]);
+        assert!(placed.iter().map(|c| c.1).eq(0..5));
+        assert_eq!(placed.span(0).start % mmap::page_bytes(), 0);
+        assert_eq!(placed.span(3).start % mmap::page_bytes(), 0);
+        placed.iter_mut().for_each(|c| c.1 += 1);
+        assert_eq!(placed.get(4).map(|c| c.1), Some(5));
+        assert!(placed.get(5).is_none());
+        drop(placed);
+        assert_eq!(n.get(), 5);
+    }
+
+    #[test]
+    fn a_maker_that_panics_leaves_nothing() {
+        let n = Cell::new(0);
+        let mut placed = Placed::new();
+        let make = |i| {
+            if i == 2 {
+                panic!("no third")
+            } else {
+                Counted(&n, i)
+            }
+        };
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            placed.push_group(None, (0..5_u32).map(make))
+        }));
+        assert!(made.is_err());
+        assert_eq!(placed.len(), 2);
+        drop(placed);
+        assert_eq!(n.get(), 2);
+    }
+
+    #[test]
+    fn large_alignments_are_kept() {
+        #[repr(align(16384))]
+        struct Wide(u8);
+        let mut placed = Placed::new();
+        placed.push_group(None, (0..3).map(Wide)).unwrap();
+        for (i, wide) in placed.iter().enumerate() {
+            assert_eq!(usize::from(wide.0), i);
+            assert_eq!(placed.span(i).start % 16384, 0);
+        }
+        let mut nothing = Placed::new();
+        nothing
+            .push_group(None, std::iter::repeat_n((), 7))
+            .unwrap();
+        assert_eq!(nothing.iter().count(), 7);
+    }
+
+    #[test]
+    fn a_page_vec_does_what_a_vec_does() {
+        let random = Random::new(7);
+        let mut ours = PageVec::new(None);
+        let mut model = Vec::new();
+        for i in 0..20_000_u64 {
+            match random.below(8) {
+                0 if !model.is_empty() => {
+                    let at = random.below(model.len());
+                    assert_eq!(ours.swap_remove(at), model.swap_remove(at));
+                }
+                1 if i % 500 == 0 => {
+                    ours.retain(|n| n % 3 != 0);
+                    model.retain(|n| n % 3 != 0);
+                }
+                2 if i % 5_000 == 0 => {
+                    ours.clear();
+                    model.clear();
+                }
+                _ => {
+                    ours.push(i);
+                    model.push(i);
+                }
+            }
+            assert_eq!(ours.len(), model.len());
+        }
+        assert_eq!(*ours, *model);
+        assert!(ours.span().len() > mmap::page_bytes(), "it has grown");
+    }
+}

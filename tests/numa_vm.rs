@@ -1,0 +1,460 @@
+//! What only a kernel with several NUMA nodes can show: threads on the CPUs of their node,
+//! pages on its memory, victims by the kernel's own distances.
+//!
+//! `make test-numa` runs these in a virtual machine of several nodes. Where there is one node
+//! they say that they test nothing.
+#![allow(unsafe_code)]
+
+mod util;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use util::{build, child_case, child_passes, hang_guard};
+use windlass::metrics::{MemoryPages, Pages};
+use windlass::net::{TcpListener, TcpStream};
+use windlass::numa::NodeLocal;
+use windlass::topology::{LevelKind, Topology};
+use windlass::{Builder, Runtime, scope, sleep, spawn, task, yield_now};
+
+/// The machine, if it has several nodes with CPUs; else says so.
+fn machine() -> Option<Topology> {
+    let machine = Topology::detect().unwrap();
+    let with_cpus = machine.nodes().iter().filter(|node| !node.cpus.is_empty());
+    if with_cpus.count() > 1 {
+        return Some(machine);
+    }
+    eprintln!("one NUMA node here: not tested (make test-numa makes a machine of several)");
+    None
+}
+
+/// A P on every CPU.
+fn whole_machine() -> Runtime {
+    build(Builder::new()).unwrap()
+}
+
+/// CPU and node of the calling thread, by the kernel.
+fn here() -> (usize, u32) {
+    let (mut cpu, mut node) = (0_u32, 0_u32);
+    let nothing = std::ptr::null_mut::<u8>();
+    // SAFETY: both places are valid.
+    let r = unsafe { libc::syscall(libc::SYS_getcpu, &raw mut cpu, &raw mut node, nothing) };
+    assert_eq!(r, 0);
+    (cpu as usize, node)
+}
+
+/// The node of the page that `at` lies on, by the kernel.
+fn node_of_page<T>(at: &T) -> u32 {
+    let page = std::ptr::from_ref(at).cast::<u8>();
+    let mut status = 0;
+    // SAFETY: one page, one answer; without nodes to move to the call only looks.
+    let r = unsafe {
+        libc::syscall(
+            libc::SYS_move_pages,
+            0,
+            1_usize,
+            &raw const page,
+            std::ptr::null::<i32>(),
+            &raw mut status,
+            0,
+        )
+    };
+    assert_eq!(r, 0, "{}", std::io::Error::last_os_error());
+    u32::try_from(status).expect("the page is there")
+}
+
+/// What the kernel says of distances from a node: to every node, by its number.
+fn kernel_distances(machine: &Topology, node: u32) -> BTreeMap<u32, u32> {
+    let path = format!("/sys/devices/system/node/node{node}/distance");
+    let row = std::fs::read_to_string(path).unwrap();
+    let distances = row.split_whitespace().map(|d| d.parse().unwrap());
+    let os_ids = machine.nodes().iter().map(|node| node.os_id);
+    os_ids.zip(distances).collect()
+}
+
+/// Goroutines of all kinds, on all Ps: short ones, ones that wait for timers, channels, sockets.
+fn load(n_rounds: usize) {
+    scope(|s| {
+        for i in 0..64 {
+            s.spawn(move || {
+                for _ in 0..n_rounds {
+                    let children: Vec<_> = (0..8).map(|_| spawn(yield_now)).collect();
+                    sleep(Duration::from_micros(10 * i));
+                    children.into_iter().for_each(|c| c.join().unwrap());
+                }
+            });
+        }
+        for _ in 0..8 {
+            s.spawn(|| echo(n_rounds));
+        }
+    });
+}
+
+fn echo(n_rounds: usize) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let server = spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        while let Ok(data) = stream.recv_owned() {
+            if data.is_empty() {
+                break;
+            }
+            stream.write_all(&data).unwrap();
+        }
+    });
+    let mut stream = TcpStream::connect(addr).unwrap();
+    let mut buf = [0; 64];
+    for _ in 0..n_rounds {
+        stream.write_all(&buf).unwrap();
+        stream.read_exact(&mut buf).unwrap();
+    }
+    drop(stream);
+    server.join().unwrap();
+}
+
+#[track_caller]
+fn assert_at_home(kind: &str, pages: Pages) {
+    let share = pages.share_at_home();
+    assert!(
+        share.is_some_and(|share| share >= 0.99),
+        "{kind}: {pages:?}"
+    );
+}
+
+/// Almost every page of each kind lies where it belongs.
+#[track_caller]
+fn assert_all_at_home(rt: &Runtime) {
+    let placement = rt.memory_placement();
+    eprintln!("{placement:?}");
+    let MemoryPages {
+        processors,
+        goroutines,
+        stacks,
+        rings,
+        buffers,
+        ..
+    } = placement.total();
+    assert_at_home("processors", processors);
+    assert_at_home("goroutines", goroutines);
+    assert_at_home("stacks", stacks);
+    assert_eq!(processors.unknown + goroutines.unknown + stacks.unknown, 0);
+    if rt.metrics().poller == windlass::metrics::Poller::IoUring {
+        assert!(buffers.home > 0);
+        assert_at_home("buffers", buffers);
+        assert_at_home("rings", rings);
+    }
+    for node in placement.nodes {
+        let all = node.pages.all();
+        assert!(all.home > 0, "nothing on node {}: {all:?}", node.os_id);
+    }
+}
+
+#[test]
+fn threads_run_on_the_cpus_of_their_ps() {
+    let Some(machine) = machine() else { return };
+    let _guard = hang_guard();
+    let rt = whole_machine();
+    let plan = rt.plan();
+    let all: BTreeSet<usize> = plan.ps.iter().map(|p| p.cpu).collect();
+    assert_eq!(all.len(), machine.pus().len());
+    rt.run(|| {
+        let seen = Mutex::new(BTreeSet::new());
+        while seen.lock().unwrap().len() < all.len() {
+            scope(|s| {
+                for _ in 0..4 * all.len() {
+                    s.spawn(|| {
+                        for _ in 0..20 {
+                            (0..1_000).for_each(|_| std::hint::spin_loop());
+                            // Without a look at the scheduler in between: on one thread.
+                            let (cpus, (cpu, node)) = (util::affinity(), here());
+                            assert_eq!(cpus, [cpu], "pinned to one CPU, and on it");
+                            let pu = machine.pu(cpu).unwrap();
+                            assert_eq!(machine.nodes()[pu.node].os_id, node);
+                            seen.lock().unwrap().insert(cpu);
+                            yield_now();
+                        }
+                    });
+                }
+            });
+        }
+        assert_eq!(seen.into_inner().unwrap(), all);
+    });
+}
+
+#[test]
+fn memory_lies_at_home_under_load() {
+    if machine().is_none() {
+        return;
+    }
+    let _guard = hang_guard();
+    let rt = whole_machine();
+    rt.run(|| {
+        load(20);
+        assert_all_at_home(&rt);
+        // Also what comes into use later.
+        let n = rt.processors();
+        util::set_processors(&rt, 1);
+        util::set_processors(&rt, n);
+        load(20);
+        assert_all_at_home(&rt);
+    });
+    assert_eq!(rt.metrics().placement_refusals, 0);
+}
+
+#[test]
+fn a_node_uses_its_own_memory_or_the_nearest() {
+    let Some(machine) = machine() else { return };
+    let rt = whole_machine();
+    for node in rt.memory_placement().nodes {
+        let position = machine.nodes().iter().position(|n| n.os_id == node.os_id);
+        let memory = node.memory_os_id.expect("there is a choice");
+        if machine.nodes()[position.unwrap()].has_memory {
+            assert_eq!(memory, node.os_id);
+            continue;
+        }
+        eprintln!(
+            "node {} has no memory and uses that of node {memory}",
+            node.os_id
+        );
+        let distances = kernel_distances(&machine, node.os_id);
+        let with_memory = machine.nodes().iter().filter(|n| n.has_memory);
+        let nearest = with_memory.map(|n| distances[&n.os_id]).min();
+        assert_eq!(Some(distances[&memory]), nearest);
+    }
+}
+
+#[test]
+fn victims_are_in_the_order_of_the_kernels_distances() {
+    let Some(machine) = machine() else { return };
+    let plan = whole_machine().plan();
+    let os_node = |p: usize| plan.nodes[plan.ps[p].node].os_id;
+    for p in &plan.ps {
+        let distances = kernel_distances(&machine, os_node(p.index));
+        let mut last = 0;
+        let mut n_victims = 0;
+        for level in &p.levels {
+            for &victim in &level.victims {
+                let distance = distances[&os_node(victim)];
+                assert_eq!(distance, level.distance, "P {} and {victim}", p.index);
+                let is_remote = os_node(victim) != os_node(p.index);
+                assert_eq!(is_remote, level.kind == LevelKind::Remote);
+            }
+            assert!(level.distance >= last, "P {}: {:?}", p.index, p.levels);
+            last = level.distance;
+            n_victims += level.victims.len();
+        }
+        assert_eq!(n_victims, plan.ps.len() - 1);
+    }
+}
+
+#[test]
+fn values_of_nodes_lie_on_them_and_the_nearest_is_given() {
+    let Some(machine) = machine() else { return };
+    let _guard = hang_guard();
+    let local = NodeLocal::new(|node| [node; 3000]);
+    for (node, value) in local.iter() {
+        let position = machine.nodes().iter().position(|n| n.os_id == node);
+        if machine.nodes()[position.unwrap()].has_memory {
+            assert_eq!(node_of_page(&value[0]), node);
+            assert_eq!(node_of_page(&value[2999]), node);
+        }
+    }
+    let n_nodes = local.len();
+    whole_machine().run(|| {
+        let seen = Mutex::new(BTreeSet::new());
+        while seen.lock().unwrap().len() < n_nodes {
+            scope(|s| {
+                for _ in 0..32 {
+                    s.spawn(|| {
+                        (0..1_000).for_each(|_| std::hint::spin_loop());
+                        let (nearest, (_, node)) = (local.get()[0], here());
+                        assert_eq!(nearest, node);
+                        seen.lock().unwrap().insert(node);
+                    });
+                }
+            });
+        }
+    });
+    // And on plain threads.
+    for pu in machine.pus() {
+        let value = &local;
+        let nodes = machine.nodes();
+        std::thread::scope(|s| {
+            s.spawn(move || {
+                pin(&[pu.cpu]);
+                assert_eq!(value.get()[0], nodes[pu.node].os_id);
+            });
+        });
+    }
+}
+
+/// Restricts the calling thread.
+fn pin(cpus: &[usize]) {
+    // SAFETY: an all-zero set is the empty set, and each CPU is inside.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        cpus.iter().for_each(|&cpu| libc::CPU_SET(cpu, &mut set));
+        set
+    };
+    // SAFETY: the set is valid and as long as is said.
+    let r = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+    assert_eq!(r, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// A runtime on these CPUs only: Ps on each, threads nowhere else, memory at home.
+fn keeps_to(cpus: &[usize]) {
+    let rt = whole_machine();
+    let mut of_ps: Vec<usize> = rt.plan().ps.iter().map(|p| p.cpu).collect();
+    of_ps.sort_unstable();
+    assert_eq!(of_ps, cpus);
+    rt.run(|| {
+        scope(|s| {
+            for _ in 0..100 {
+                s.spawn(|| {
+                    assert!(cpus.contains(&here().0));
+                    yield_now();
+                });
+            }
+        });
+        load(5);
+        assert_all_at_home(&rt);
+    });
+}
+
+/// All CPUs but one, the last of the first node.
+fn all_but_one(machine: &Topology) -> Vec<usize> {
+    let cut = *machine.nodes()[0].cpus.last().unwrap();
+    let cpus = machine.pus().iter().map(|pu| pu.cpu);
+    cpus.filter(|&cpu| cpu != cut).collect()
+}
+
+#[test]
+fn an_affinity_mask_may_cut_a_node() {
+    let Some(machine) = machine() else { return };
+    let _guard = hang_guard();
+    let cpus = all_but_one(&machine);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            pin(&cpus);
+            keeps_to(&cpus);
+        });
+    });
+    // And leave one node alone.
+    let last = machine.nodes().iter().rfind(|node| !node.cpus.is_empty());
+    let cpus = &last.unwrap().cpus;
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            pin(cpus);
+            keeps_to(cpus);
+        });
+    });
+}
+
+#[test]
+fn a_cpuset_may_cut_a_node() {
+    let Some(machine) = machine() else { return };
+    if child_case().is_none() {
+        child_passes("a_cpuset_may_cut_a_node", "cgroup");
+        return;
+    }
+    let cpus = all_but_one(&machine);
+    let list: Vec<String> = cpus.iter().map(ToString::to_string).collect();
+    let group = "/sys/fs/cgroup/windlass-cut";
+    let pid = std::process::id().to_string();
+    let write = |path: String, what: &str| std::fs::write(path, what);
+    let made = write("/sys/fs/cgroup/cgroup.subtree_control".into(), "+cpuset")
+        .and_then(|()| std::fs::create_dir_all(group))
+        .and_then(|()| write(format!("{group}/cpuset.cpus"), &list.join(",")))
+        .and_then(|()| write(format!("{group}/cgroup.procs"), &pid));
+    if let Err(e) = made {
+        eprintln!("no cpuset can be made here ({e}): not tested");
+        return;
+    }
+    keeps_to(&cpus);
+}
+
+/// Goroutines that start on one node and end on another leave nothing behind.
+#[test]
+fn slots_and_stacks_go_home() {
+    if machine().is_none() {
+        return;
+    }
+    let _guard = hang_guard();
+    let rt = whole_machine();
+    rt.run(|| {
+        let mut ended_on = BTreeSet::new();
+        while ended_on.len() < rt.metrics().nodes.len() {
+            // All from one P: others steal.
+            let work = || {
+                (0..200).for_each(|_| std::hint::spin_loop());
+                here().1
+            };
+            let all: Vec<_> = (0..5_000).map(|_| spawn(work)).collect();
+            ended_on.extend(all.into_iter().map(|g| g.join().unwrap()));
+        }
+        assert_all_but_buffers_at_home(&rt);
+        let parked: Vec<_> = (0..2_000).map(|_| spawn(task::park)).collect();
+        parked.iter().for_each(|g| g.task().unpark());
+        parked.into_iter().for_each(|g| g.join().unwrap());
+        assert_all_but_buffers_at_home(&rt);
+    });
+    let metrics = rt.metrics();
+    assert_eq!(metrics.live_goroutines, 0);
+    for node in &metrics.nodes {
+        assert_eq!(node.stacks_live(), 0, "node {}", node.os_id);
+    }
+}
+
+#[track_caller]
+fn assert_all_but_buffers_at_home(rt: &Runtime) {
+    let pages = rt.memory_placement().total();
+    assert_at_home("processors", pages.processors);
+    assert_at_home("goroutines", pages.goroutines);
+    assert_at_home("stacks", pages.stacks);
+}
+
+/// As much work on each node as on the others: what is stolen comes from near by.
+#[test]
+fn under_balanced_load_few_goroutines_leave_their_node() {
+    if machine().is_none() {
+        return;
+    }
+    let _guard = hang_guard();
+    let rt = whole_machine();
+    let stop = AtomicBool::new(false);
+    let (before, after) = rt.run(|| {
+        let counts = || rt.metrics().total();
+        let has_run = |n: u64| {
+            let from = counts().finished;
+            while counts().finished < from + n {
+                sleep(Duration::from_millis(1));
+            }
+        };
+        scope(|s| {
+            for _ in 0..4 * rt.processors() {
+                s.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        let work = || (0..2_000).for_each(|_| std::hint::spin_loop());
+                        let children: Vec<_> = (0..8).map(|_| spawn(work)).collect();
+                        children.into_iter().for_each(|c| c.join().unwrap());
+                    }
+                });
+            }
+            // Until the work has spread.
+            has_run(1_000);
+            let before = counts().stolen;
+            has_run(8_000);
+            let after = counts().stolen;
+            stop.store(true, Ordering::Relaxed);
+            (before, after)
+        })
+    });
+    let stolen = after.total() - before.total();
+    let remote = after.remote - before.remote;
+    eprintln!("{remote} of {stolen} stolen goroutines came from another node");
+    // And where next to nothing is stolen, next to nothing is stolen from afar.
+    assert!(20 * remote < stolen.max(20 * 20), "{remote} of {stolen}");
+}
