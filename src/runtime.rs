@@ -2,16 +2,18 @@
 //! knows everything.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use windlass_topology::{Plan, Source, Topology};
+use windlass_topology::{Level, Plan, Source, Topology};
 
-use crate::config::{Config, MAX_PROCESSORS};
+use crate::config::{Config, MAX_PROCESSORS, NumaPolicy};
 use crate::debug::dump::Dump;
 use crate::debug::trace::{self, Trace};
 use crate::debug::{deadlock, env, schedtrace, sigquit, stall};
@@ -19,12 +21,13 @@ use crate::g::header;
 use crate::g::stack::StackPool;
 use crate::metrics::RuntimeMetrics;
 use crate::netpoll::choose;
+use crate::sched::border::Border;
 use crate::sched::current;
 use crate::sched::fault;
 use crate::sched::global::NodeQueue;
 use crate::sched::idle::IdleSet;
 use crate::sched::m::M;
-use crate::sched::p::{P, StealLevel};
+use crate::sched::p::{NUMA, P, StealLevel};
 use crate::sched::park::Cancelled;
 use crate::sched::resize::Place;
 use crate::sched::run;
@@ -87,6 +90,12 @@ impl Builder {
     /// Restricts the Ps to NUMA nodes, by the kernel's numbers.
     pub fn nodes(mut self, os_ids: &[u32]) -> Builder {
         self.config.nodes = Some(os_ids.to_vec());
+        self
+    }
+
+    /// How work is spread over NUMA nodes (default: [`NumaPolicy::Levels`]).
+    pub fn numa(mut self, policy: NumaPolicy) -> Builder {
+        self.config.numa = policy;
         self
     }
 
@@ -337,6 +346,7 @@ fn make_sched(config: Config, place: Place, max: usize) -> io::Result<Arc<Sched>
                     guard,
                     n_nodes,
                 ),
+                border: border(topology, &plan, node_idx),
                 n_live: AtomicUsize::new(0),
             }
         })
@@ -345,22 +355,39 @@ fn make_sched(config: Config, place: Place, max: usize) -> io::Result<Arc<Sched>
         .ps
         .iter()
         .map(|p| {
-            let levels = p
-                .levels
-                .iter()
-                .map(|l| StealLevel {
-                    kind: l.kind,
-                    victims: l.victims.clone(),
-                })
-                .collect();
+            let levels = p.levels.iter().map(|l| steal_level(&plan, l)).collect();
             let first = nodes[p.node].ps.start;
             let at_in_node = p.index - first;
-            P::new(p.index, p.cpu, p.node, at_in_node, levels, pollers.poller())
+            let made = P::new(p.index, p.cpu, p.node, at_in_node, levels, pollers.poller());
+            let watched = if n_nodes > 1 { NUMA } else { 0 };
+            made.local.watched.store(watched, Relaxed);
+            made
         })
         .collect::<Vec<_>>();
     let pin = config.pin && this_machine;
     let membarrier = threads::membarrier_register().is_ok();
     Ok(Sched::new(config, pin, nodes, ps, place, membarrier))
+}
+
+/// What a node must know of the others.
+fn border(topology: &Topology, plan: &Plan, node_idx: usize) -> Border {
+    let own = plan.nodes[node_idx].index;
+    let nodes = plan.nodes.iter();
+    let distances: Vec<_> = nodes.map(|n| topology.distance(own, n.index)).collect();
+    Border::new(node_idx, &distances)
+}
+
+fn steal_level(plan: &Plan, level: &Level) -> StealLevel {
+    let mut nodes: Vec<_> = level.victims.iter().map(|&p| plan.ps[p].node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    StealLevel {
+        kind: level.kind,
+        distance: level.distance,
+        victims: level.victims.clone(),
+        nodes,
+        last: Cell::new(usize::MAX),
+    }
 }
 
 /// A runtime: Ps with their pollers, ready to run goroutines.
@@ -745,6 +772,7 @@ fn spawn_main<F: FnOnce() + Send>(sched: &Sched, m0: &M, f: F, site: &'static Lo
             site,
             stack_bytes: MAIN_STACK_BYTES.max(sched.config.stack_bytes),
             home: p.node_idx,
+            is_bound: false,
             sched: std::ptr::from_ref(sched).cast_mut().cast(),
             refs: 1,
         },
@@ -800,7 +828,8 @@ impl Handle {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let task = spawn::spawn_foreign(&self.sched, f, Options::default(), Location::caller());
+        let task =
+            spawn::spawn_foreign(&self.sched, None, f, Options::default(), Location::caller());
         JoinHandle::new(task, header::take_fn::<F, T>())
     }
 
@@ -808,6 +837,12 @@ impl Handle {
     #[must_use]
     pub fn metrics(&self) -> RuntimeMetrics {
         RuntimeMetrics::of(&self.sched)
+    }
+
+    /// The machine that the runtime was planned for.
+    #[must_use]
+    pub fn topology(&self) -> &Topology {
+        &self.sched.place.topology
     }
 
     /// Takes an execution trace: see [`Runtime::trace`].
