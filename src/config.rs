@@ -19,12 +19,60 @@ pub(crate) const DEFAULT_TRACE_BYTES: usize = 4 * 1024 * 1024;
 
 const MAX_TRACE_BYTES: usize = 1 << 30;
 
+/// How a runtime spreads work over NUMA nodes. On a machine with one node all of them do
+/// the same, but that [`Flat`](NumaPolicy::Flat) also forgets the caches.
+///
+/// docs/NUMA.md tells what they do and why; `cargo bench --bench numa` compares them.
+///
+/// # Examples
+///
+/// ```
+/// use windlass::{Builder, NumaPolicy};
+///
+/// // SAFETY: the program keeps no thread-local borrow across a call that parks.
+/// let rt = unsafe { Builder::new().processors(2).numa(NumaPolicy::Flat).build()? };
+/// assert_eq!(rt.run(|| 1 + 1), 2);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NumaPolicy {
+    /// Nearest first, a gate before other nodes, and goroutines wake at home.
+    #[default]
+    Levels,
+    /// All Ps are alike, as in Go: victims at random, whatever they share with the thief.
+    /// To compare with.
+    Flat,
+    /// Of [`Levels`](NumaPolicy::Levels) only the order of victims. To compare with.
+    OrderOnly,
+    /// Of [`Levels`](NumaPolicy::Levels) the order and the gate, but goroutines run
+    /// where they are woken. To compare with.
+    OrderAndGate,
+}
+
+impl NumaPolicy {
+    pub(crate) fn is_flat(self) -> bool {
+        self == NumaPolicy::Flat
+    }
+
+    /// Whether there is a gate before other nodes.
+    pub(crate) fn has_gate(self) -> bool {
+        matches!(self, NumaPolicy::Levels | NumaPolicy::OrderAndGate)
+    }
+
+    /// Whether goroutines go home when they are woken elsewhere.
+    pub(crate) fn wakes_at_home(self) -> bool {
+        self == NumaPolicy::Levels
+    }
+}
+
 /// Everything a runtime is built from.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) processors: Option<usize>,
     pub(crate) max_processors: Option<usize>,
     pub(crate) nodes: Option<Vec<u32>>,
+    pub(crate) numa: NumaPolicy,
     pub(crate) pin: bool,
     pub(crate) stack_bytes: usize,
     pub(crate) max_threads: usize,
@@ -50,6 +98,7 @@ impl Default for Config {
             processors: None,
             max_processors: None,
             nodes: None,
+            numa: NumaPolicy::default(),
             pin: true,
             stack_bytes: DEFAULT_STACK_BYTES,
             max_threads: DEFAULT_MAX_THREADS,

@@ -77,6 +77,7 @@ pub mod metrics;
 pub mod debug;
 mod runtime;
 
+pub use config::NumaPolicy;
 pub use runtime::{Builder, Handle, Runtime};
 pub use task::{blocking, offload, scope, sleep, spawn, yield_now};
 pub use windlass_topology as topology;

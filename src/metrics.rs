@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::sched::p::{N_LEVELS, P};
+use crate::sched::policy::{Denial, N_DENIALS};
 use crate::sched::state::{Node, Sched};
 use crate::sys::{clock, numa};
 use crate::util::histogram;
@@ -56,6 +57,45 @@ impl ByLevel {
         self.l3 += other.l3;
         self.node += other.node;
         self.remote += other.remote;
+    }
+}
+
+/// Why a P that looked for work was turned away by another NUMA node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GateDenials {
+    /// As many Ps were idle there as goroutines waited: they will fetch them.
+    pub no_surplus: u64,
+    /// As before, and what waited there had not waited long enough for the distance.
+    pub too_young: u64,
+    /// Another P of the same node was stealing there.
+    pub pair_busy: u64,
+    /// All that waited there is bound to its node.
+    pub bound: u64,
+}
+
+impl GateDenials {
+    /// All reasons together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.no_surplus + self.too_young + self.pair_busy + self.bound
+    }
+
+    fn of(counts: &[crate::util::counter::Counter; N_DENIALS]) -> GateDenials {
+        let of = |why: Denial| counts[why as usize].get();
+        GateDenials {
+            no_surplus: of(Denial::NoSurplus),
+            too_young: of(Denial::TooYoung),
+            pair_busy: of(Denial::PairBusy),
+            bound: of(Denial::Bound),
+        }
+    }
+
+    fn add(&mut self, other: &GateDenials) {
+        self.no_surplus += other.no_surplus;
+        self.too_young += other.too_young;
+        self.pair_busy += other.pair_busy;
+        self.bound += other.bound;
     }
 }
 
@@ -187,6 +227,28 @@ pub struct PMetrics {
     pub stolen: ByLevel,
     /// Searches of all victims that found nothing.
     pub steal_failures: u64,
+    /// Searches of other NUMA nodes, after the own one was dry twice.
+    pub remote_searches: u64,
+    /// Nodes that they asked: each costs a cache line of that node.
+    pub remote_probes: u64,
+    /// Times such a node had something and did not give it.
+    pub gate_denials: GateDenials,
+    /// Goroutines stolen from another node for the other Ps of this one.
+    pub surplus_pushes: u64,
+    /// Goroutines stolen from another node that had run there: their stacks stay.
+    pub stolen_started: u64,
+    /// Goroutines woken here that went home to another node.
+    pub home_wakes: u64,
+    /// Goroutines of another node woken here that stayed: their home had no idle P.
+    pub pulled: u64,
+    /// Goroutines of another node that belong to this one from then on.
+    pub rehomes: u64,
+    /// On a machine with several nodes: dispatches of goroutines at home, and of those away.
+    pub runs_home: u64,
+    /// See [`runs_home`](PMetrics::runs_home).
+    pub runs_away: u64,
+    /// Of [`wakes`](PMetrics::wakes), those of a P of another node.
+    pub wakes_remote: u64,
     /// Blocking sections entered ([`blocking`](crate::blocking)).
     pub blocking_sections: u64,
     /// Times the P was taken from a blocking section that lasted.
@@ -232,6 +294,23 @@ pub struct PMetrics {
 }
 
 impl PMetrics {
+    /// Of the goroutines that were stolen, the share that came from another NUMA node; 0 if
+    /// none were stolen.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| windlass::spawn(|| ()).join().unwrap());
+    /// assert!((0.0..=1.0).contains(&rt.metrics().total().remote_share()));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn remote_share(&self) -> f64 {
+        self.stolen.remote as f64 / self.stolen.total().max(1) as f64
+    }
+
     pub(crate) fn of(p: &P) -> PMetrics {
         let s = &p.stats;
         let r = &p.poller.counts;
@@ -256,6 +335,17 @@ impl PMetrics {
             steals: ByLevel::of(&s.steals),
             stolen: ByLevel::of(&s.stolen),
             steal_failures: s.steal_failures.get(),
+            remote_searches: s.remote_searches.get(),
+            remote_probes: s.remote_probes.get(),
+            gate_denials: GateDenials::of(&s.gate_denials),
+            surplus_pushes: s.surplus_pushes.get(),
+            stolen_started: s.stolen_started.get(),
+            home_wakes: s.home_wakes.get(),
+            pulled: s.pulled.get(),
+            rehomes: s.rehomes.get(),
+            runs_home: s.runs_home.get(),
+            runs_away: s.runs_away.get(),
+            wakes_remote: s.wakes_remote.get(),
             blocking_sections: p.syscalltick.load(Relaxed).into(),
             retakes_blocking: p.taken.from_sections.load(Relaxed),
             retakes_hogs: p.taken.from_hogs.load(Relaxed),
@@ -294,6 +384,17 @@ impl PMetrics {
             steals,
             stolen,
             steal_failures,
+            remote_searches,
+            remote_probes,
+            gate_denials,
+            surplus_pushes,
+            stolen_started,
+            home_wakes,
+            pulled,
+            rehomes,
+            runs_home,
+            runs_away,
+            wakes_remote,
             blocking_sections,
             retakes_blocking,
             retakes_hogs,
@@ -328,6 +429,17 @@ impl PMetrics {
         steals.add(&o.steals);
         stolen.add(&o.stolen);
         *steal_failures += o.steal_failures;
+        *remote_searches += o.remote_searches;
+        *remote_probes += o.remote_probes;
+        gate_denials.add(&o.gate_denials);
+        *surplus_pushes += o.surplus_pushes;
+        *stolen_started += o.stolen_started;
+        *home_wakes += o.home_wakes;
+        *pulled += o.pulled;
+        *rehomes += o.rehomes;
+        *runs_home += o.runs_home;
+        *runs_away += o.runs_away;
+        *wakes_remote += o.wakes_remote;
         *blocking_sections += o.blocking_sections;
         *retakes_blocking += o.retakes_blocking;
         *retakes_hogs += o.retakes_hogs;
@@ -365,6 +477,12 @@ pub struct NodeMetrics {
     pub spinning: usize,
     /// Goroutines in the node's queue now. (tokio: `global_queue_depth`)
     pub queue_depth: usize,
+    /// Times it was found idle for a millisecond while another node had more than it could
+    /// do, and was let past that one's gate.
+    pub starvations: u64,
+    /// For how long it was idle while another node had more than it could do, as far as the
+    /// runtime's monitor saw.
+    pub idle_while_needed: Duration,
     /// Stacks that exist: those of goroutines, and free ones.
     pub stacks: usize,
     /// Of those, the free ones, with the node or its Ps.
@@ -384,6 +502,8 @@ impl NodeMetrics {
             idle_ps: node.idle.n_idle(),
             spinning: node.idle.n_spinning() as usize,
             queue_depth: node.queue.len(),
+            starvations: node.border.starvations.load(Relaxed),
+            idle_while_needed: Duration::from_nanos(node.border.idle_while_needed_ns.load(Relaxed)),
             stacks: node.stacks.n_made(),
             stacks_free: node.stacks.n_free() + total.stacks_cached as usize,
             stacks_peak: node.stacks.n_peak(),

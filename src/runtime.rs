@@ -2,17 +2,19 @@
 //! knows everything.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use windlass_topology::placement::PlannedP;
-use windlass_topology::{Plan, Source, Topology};
+use windlass_topology::{Level, Plan, Source, Topology};
 
-use crate::config::{Config, MAX_PROCESSORS};
+use crate::config::{Config, MAX_PROCESSORS, NumaPolicy};
 use crate::debug::dump::Dump;
 use crate::debug::trace::{self, Trace};
 use crate::debug::{deadlock, env, live, schedtrace, sigquit, stall};
@@ -22,13 +24,14 @@ use crate::g::stack::StackPool;
 use crate::metrics::{MemoryPlacement, RuntimeMetrics};
 use crate::netpoll::choose;
 use crate::netpoll::poller::Poller;
+use crate::sched::border::Border;
 use crate::sched::current;
 use crate::sched::fault;
 use crate::sched::global::NodeQueue;
 use crate::sched::idle::IdleSet;
 use crate::sched::m::M;
 use crate::sched::near;
-use crate::sched::p::{P, StealLevel};
+use crate::sched::p::{NUMA, P, StealLevel};
 use crate::sched::park::Cancelled;
 use crate::sched::resize::Place;
 use crate::sched::run;
@@ -93,6 +96,12 @@ impl Builder {
     /// Restricts the Ps to NUMA nodes, by the kernel's numbers.
     pub fn nodes(mut self, os_ids: &[u32]) -> Builder {
         self.config.nodes = Some(os_ids.to_vec());
+        self
+    }
+
+    /// How work is spread over NUMA nodes (default: [`NumaPolicy::Levels`]).
+    pub fn numa(mut self, policy: NumaPolicy) -> Builder {
+        self.config.numa = policy;
         self
     }
 
@@ -341,6 +350,7 @@ fn make_sched(config: Config, place: Place, max: usize) -> io::Result<Arc<Sched>
     let pin = config.pin && *topology.source() == Source::ThisMachine;
     let pollers = choose::choose(config.require_io_uring)?;
     let guard = mmap::probe_guard()?;
+    let is_numa = plan.nodes.len() > 1;
     let mut nodes = Placed::new();
     let mut ps = Placed::new();
     for (node_idx, planned) in plan.nodes.iter().enumerate() {
@@ -356,10 +366,17 @@ fn make_sched(config: Config, place: Place, max: usize) -> io::Result<Arc<Sched>
             queue: Padded(NodeQueue::new()),
             idle: Padded(IdleSet::new(planned.ps.len())),
             stacks: StackPool::new(node_idx, memory, guard, plan.nodes.len()),
+            border: border(topology, &plan, node_idx),
             n_live: AtomicUsize::new(0),
         };
         let first = planned.ps[0];
-        let make = |&idx: &usize| make_p(&plan.ps[idx], idx - first, memory, pollers.poller());
+        let make = |&idx: &usize| {
+            let p = make_p(&plan, &plan.ps[idx], idx - first, memory, pollers.poller());
+            p.local
+                .watched
+                .store(if is_numa { NUMA } else { 0 }, Relaxed);
+            p
+        };
         near::on_node(plan.ps[first].cpu, memory, || {
             nodes.push_group(memory, std::iter::once(node))?;
             ps.push_group(memory, planned.ps.iter().map(make))
@@ -369,20 +386,47 @@ fn make_sched(config: Config, place: Place, max: usize) -> io::Result<Arc<Sched>
     Ok(Sched::new(config, pin, nodes, ps, place, membarrier))
 }
 
-fn make_p(planned: &PlannedP, at_in_node: usize, memory: Option<u32>, poller: Poller) -> P {
-    let levels = planned.levels.iter().map(|l| StealLevel {
-        kind: l.kind,
-        victims: l.victims.clone(),
-    });
+fn make_p(
+    plan: &Plan,
+    planned: &PlannedP,
+    at_in_node: usize,
+    memory: Option<u32>,
+    poller: Poller,
+) -> P {
     P::new(
         planned.index,
         planned.cpu,
         planned.node,
         at_in_node,
-        levels.collect(),
+        planned
+            .levels
+            .iter()
+            .map(|l| steal_level(plan, l))
+            .collect(),
         memory,
         poller,
     )
+}
+
+/// What a node must know of the others.
+fn border(topology: &Topology, plan: &Plan, node_idx: usize) -> Border {
+    let own = plan.nodes[node_idx].index;
+    let nodes = plan.nodes.iter();
+    let distances: Vec<_> = nodes.map(|n| topology.distance(own, n.index)).collect();
+    Border::new(node_idx, &distances)
+}
+
+fn steal_level(plan: &Plan, level: &Level) -> StealLevel {
+    let mut nodes: Vec<_> = level.victims.iter().map(|&p| plan.ps[p].node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    StealLevel {
+        kind: level.kind,
+        distance: level.distance,
+        victims: level.victims.clone(),
+        nodes,
+        last: Cell::new(usize::MAX),
+    }
 }
 
 /// A runtime: Ps with their pollers, ready to run goroutines.
@@ -793,6 +837,7 @@ fn spawn_main<F: FnOnce() + Send>(sched: &Sched, m0: &M, f: F, site: &'static Lo
             site,
             stack_bytes: MAIN_STACK_BYTES.max(sched.config.stack_bytes),
             home: p.node_idx,
+            is_bound: false,
             sched: std::ptr::from_ref(sched).cast_mut().cast(),
             refs: 1,
         },
@@ -848,7 +893,8 @@ impl Handle {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let task = spawn::spawn_foreign(&self.sched, f, Options::default(), Location::caller());
+        let task =
+            spawn::spawn_foreign(&self.sched, None, f, Options::default(), Location::caller());
         JoinHandle::new(task, header::take_fn::<F, T>())
     }
 
@@ -856,6 +902,12 @@ impl Handle {
     #[must_use]
     pub fn metrics(&self) -> RuntimeMetrics {
         RuntimeMetrics::of(&self.sched)
+    }
+
+    /// The machine that the runtime was planned for.
+    #[must_use]
+    pub fn topology(&self) -> &Topology {
+        &self.sched.place.topology
     }
 
     /// Takes an execution trace: see [`Runtime::trace`].

@@ -21,7 +21,7 @@ use crate::sched::checkpoint as check;
 use crate::sched::completion;
 use crate::sched::locked;
 use crate::sched::park::{self, Caller};
-use crate::sched::spawn::{self as make, Options, TaskRef};
+use crate::sched::spawn::{self as make, Options, Place, TaskRef};
 use crate::sys::clock::{NEVER, deadline_ns, now_ns};
 
 mod local;
@@ -85,6 +85,8 @@ where
 pub struct Builder {
     name: Option<String>,
     stack_bytes: Option<usize>,
+    node: Option<u32>,
+    is_bound: bool,
 }
 
 impl Builder {
@@ -107,11 +109,51 @@ impl Builder {
         self
     }
 
+    /// Chooses the NUMA node, by the kernel's number, where the goroutine begins. Its stack
+    /// is made there, and when it is woken it goes there if a P is idle there; if the node
+    /// has too much to do, others help it out ([`bound`](Builder::bound) forbids that). If not
+    /// set: the node of the caller.
+    ///
+    /// [`Runtime::topology`](crate::Runtime::topology) tells which nodes there are.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::task;
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let here = task::current_node().expect("a goroutine is on a node");
+    ///     let there = task::Builder::new().node(here).bound(true).spawn(task::current_node)?;
+    ///     assert_eq!(there.join().unwrap(), Some(here));
+    ///     let nowhere = task::Builder::new().node(1_000_000).spawn(|| ());
+    ///     assert_eq!(nowhere.unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+    ///     Ok::<(), std::io::Error>(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn node(mut self, os_id: u32) -> Builder {
+        self.node = Some(os_id);
+        self
+    }
+
+    /// Whether the goroutine runs on its node only (default: no): the one chosen with
+    /// [`node`](Builder::node), or else that of the caller. It may wait there while other nodes
+    /// are idle; worth it for what mostly reads or writes memory of that node.
+    ///
+    /// If [`set_processors`](crate::Runtime::set_processors) leaves its node without a P, the
+    /// next node that has one runs it, until its own node has a P again.
+    pub fn bound(mut self, yes: bool) -> Builder {
+        self.is_bound = yes;
+        self
+    }
+
     /// Spawns the goroutine.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a stack size out of range. A stack that cannot be had when
+    /// `InvalidInput` for a stack size out of range, and for a node that the runtime does
+    /// not have. A stack that cannot be had when
     /// the goroutine first runs is reported by its join.
     ///
     /// # Panics
@@ -123,7 +165,9 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let task = make::spawn(f, self.options()?, Location::caller());
+        let site = Location::caller();
+        let place = self.place()?;
+        let task = make_at(place, f, self.options()?, site);
         Ok(JoinHandle::new(task, header::take_fn::<F, T>()))
     }
 
@@ -146,7 +190,18 @@ impl Builder {
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        Ok(scope.spawn_with(f, self.options()?, Location::caller()))
+        let site = Location::caller();
+        let place = self.place()?;
+        Ok(scope.spawn_with(place, f, self.options()?, site))
+    }
+
+    /// Where the goroutine is to run, if that was said.
+    fn place(&self) -> io::Result<Option<Place>> {
+        let place = Place {
+            node: self.node.map(node_index).transpose()?,
+            is_bound: self.is_bound,
+        };
+        Ok((place.node.is_some() || place.is_bound).then_some(place))
     }
 
     fn options(self) -> io::Result<Options> {
@@ -165,6 +220,103 @@ impl Builder {
             stack_bytes: self.stack_bytes,
         })
     }
+}
+
+fn make_at<F: FnOnce() -> T, T>(
+    place: Option<Place>,
+    f: F,
+    options: Options,
+    site: &'static Location<'static>,
+) -> TaskRef {
+    match place {
+        None => make::spawn(f, options, site),
+        Some(place) => make::spawn_on(place, f, options, site),
+    }
+}
+
+/// The runtime's own number of a node.
+fn node_index(os_id: u32) -> io::Result<usize> {
+    make::find_node(os_id).map_err(|known| {
+        let known: Vec<_> = known.iter().map(u32::to_string).collect();
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!(
+                "node({os_id}): this runtime has no processors there; choose one of {}",
+                known.join(", ")
+            ),
+        )
+    })
+}
+
+/// Spawns a goroutine on every NUMA node that has a P in use, each bound to its node
+/// ([`Builder::bound`]) and called with the kernel's number of it. The handles come in the
+/// order of the nodes.
+///
+/// For state that every node has a copy of, and for services that run once per node.
+///
+/// # Blocking
+///
+/// Never.
+///
+/// # Panics
+///
+/// Off the runtime.
+///
+/// # Examples
+///
+/// ```
+/// use windlass::task;
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     // Each counts in memory that it touches first: that of its own node.
+///     let tables = task::spawn_on_each_node(|node| (node, vec![0_u64; 1024]));
+///     for table in tables {
+///         let (_node, counts) = table.join().unwrap();
+///         assert_eq!(counts.len(), 1024);
+///     }
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[track_caller]
+pub fn spawn_on_each_node<F, T>(f: F) -> Vec<JoinHandle<T>>
+where
+    F: Fn(u32) -> T + Send + Sync + 'static,
+    T: Send + 'static,
+{
+    let site = Location::caller();
+    let f = Arc::new(f);
+    let spawn_on = |os_id: u32| {
+        let f = Arc::clone(&f);
+        let run = move || f(os_id);
+        let place = Place {
+            node: make::find_node(os_id).ok(),
+            is_bound: true,
+        };
+        let take = take_fn_of(&run);
+        let task = make::spawn_on(place, run, Options::default(), site);
+        JoinHandle::new(task, take)
+    };
+    make::live_nodes().into_iter().map(spawn_on).collect()
+}
+
+/// The NUMA node that the calling goroutine runs on, by the kernel's number. `None` on a
+/// plain thread, and in a [`blocking`] section, where nothing keeps the node's P.
+///
+/// A goroutine that is not bound may be on another node after any call that parks.
+///
+/// # Examples
+///
+/// ```
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// assert!(rt.run(windlass::task::current_node).is_some());
+/// assert!(windlass::task::current_node().is_none());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[must_use]
+pub fn current_node() -> Option<u32> {
+    make::current_node()
 }
 
 /// The right to join a goroutine. Dropping it detaches the goroutine.
@@ -716,11 +868,12 @@ impl<'scope> Scope<'scope, '_> {
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        self.spawn_with(f, Options::default(), Location::caller())
+        self.spawn_with(None, f, Options::default(), Location::caller())
     }
 
     fn spawn_with<F, T>(
         &'scope self,
+        place: Option<Place>,
         f: F,
         options: Options,
         site: &'static Location<'static>,
@@ -742,7 +895,7 @@ impl<'scope> Scope<'scope, '_> {
         };
         let run = move || body.run();
         let take = take_fn_of(&run);
-        let task = make::spawn(run, options, site);
+        let task = make_at(place, run, options, site);
         ScopedJoinHandle {
             inner: Handle {
                 task: Some(task),
@@ -756,8 +909,8 @@ impl<'scope> Scope<'scope, '_> {
 }
 
 /// Names the type of a closure that has no name.
-fn take_fn_of<F: FnOnce()>(_: &F) -> TakeFn<()> {
-    header::take_fn::<F, ()>()
+fn take_fn_of<F: FnOnce() -> T, T>(_: &F) -> TakeFn<T> {
+    header::take_fn::<F, T>()
 }
 
 /// Where a scoped goroutine leaves its result. Held by the goroutine, which lets go

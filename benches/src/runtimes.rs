@@ -74,6 +74,23 @@ pub fn windlass_recording(workers: usize, bytes: usize) -> windlass::Runtime {
     build(builder.flight_recorder(bytes))
 }
 
+/// windlass with a policy for NUMA nodes, on another machine than this if one is given.
+///
+/// # Panics
+///
+/// If the runtime does not start.
+pub fn windlass_numa(
+    workers: usize,
+    policy: windlass::NumaPolicy,
+    machine: Option<windlass::topology::Topology>,
+) -> windlass::Runtime {
+    let builder = windlass::Builder::new().processors(workers).numa(policy);
+    build(match machine {
+        Some(machine) => builder.topology(machine),
+        None => builder,
+    })
+}
+
 fn build(builder: windlass::Builder) -> windlass::Runtime {
     // SAFETY:
     // - no goroutine in this crate keeps a borrow of a thread-local across a call that can park;

@@ -7,6 +7,10 @@
 //!
 //! (one line). The first pair of brackets are the queues of the nodes, the second those of
 //! their Ps without runnext, as in Go.
+//!
+//! On a machine with several nodes there is more about what goes on between them, all counted
+//! since the runtime was built: `denied=[..]` are thieves turned away by another node, because
+//! it had no surplus, what waited was too young, another P was there already, or all was bound.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -84,7 +88,7 @@ fn line(out: &mut String, sched: &Sched, since: Duration) {
     put(
         out,
         format_args!(
-            "] steals={} stolen={} inflight={} goroutines={} timers={} wakes={} retakes={} handoffs={}\n",
+            "] steals={} stolen={} inflight={} goroutines={} timers={} wakes={} retakes={} handoffs={}",
             total.steals.total(),
             total.stolen.total(),
             total.ring_inflight,
@@ -93,6 +97,33 @@ fn line(out: &mut String, sched: &Sched, since: Duration) {
             total.wakes,
             m.retakes,
             m.handoffs,
+        ),
+    );
+    if m.nodes.len() > 1 {
+        nodes(out, &total);
+    }
+    out.push('\n');
+}
+
+/// What went on between nodes.
+fn nodes(out: &mut String, total: &PMetrics) {
+    let denied = &total.gate_denials;
+    put(
+        out,
+        format_args!(
+            " remotesteals={} remotestolen={} denied=[{} {} {} {}] surplus={} homewakes={} pulled={} \
+             rehomes={} runsaway={}",
+            total.steals.remote,
+            total.stolen.remote,
+            denied.no_surplus,
+            denied.too_young,
+            denied.pair_busy,
+            denied.bound,
+            total.surplus_pushes,
+            total.home_wakes,
+            total.pulled,
+            total.rehomes,
+            total.runs_away,
         ),
     );
 }

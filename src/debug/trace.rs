@@ -19,7 +19,7 @@ use std::time::Duration;
 use super::goroutines;
 use crate::sched::p::P;
 use crate::sched::state::Sched;
-use crate::sched::trace::{Event, Kind, NO_P};
+use crate::sched::trace::{Event, FROM_NODE, Kind, NO_P};
 use crate::sys::clock;
 
 /// How long something is shown that took no time.
@@ -215,8 +215,17 @@ impl Track {
             Kind::Steal => self.mark(
                 at_ns,
                 "steal",
-                format!("\"goroutines\":{},\"from\":\"P{}\"", e.n, e.g),
+                format!("\"goroutines\":{},\"from\":\"{}\"", e.n, victim(e.g)),
             ),
+            Kind::SendHome => self.mark(
+                at_ns,
+                "sent home",
+                format!("\"goroutine\":{},\"node\":{}", e.g, e.n),
+            ),
+            Kind::Rehome => self.mark(at_ns, "moves here", format!("\"goroutine\":{}", e.g)),
+            Kind::Surplus => {
+                self.mark(at_ns, "surplus shared", format!("\"goroutines\":{}", e.n));
+            }
             Kind::Ring => self.mark(at_ns, "ring batch", format!("\"completions\":{}", e.n)),
             // An arrow begins in a slice: where there is none, a moment is made one.
             Kind::Ready if self.running.is_none() && self.asleep.is_none() => {
@@ -293,6 +302,14 @@ impl Track {
             out.mark(self.tid, mark)?;
         }
         Ok(())
+    }
+}
+
+/// From whom was stolen.
+fn victim(number: u64) -> String {
+    match number {
+        FROM_NODE.. => format!("node {}", number - FROM_NODE),
+        _ => format!("P{number}"),
     }
 }
 

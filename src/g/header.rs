@@ -21,7 +21,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::coro::{Coro, Out};
 use super::own::Own;
@@ -74,7 +74,9 @@ pub(crate) struct Header {
     coro: UnsafeCell<Option<Coro>>,
     /// Where the goroutine switches out through; set at its first run. While it has
     /// locked a thread, the address of that thread's [`Wire`], marked with [`WIRED`].
-    out: Cell<*const Out>,
+    /// Ordering: relaxed; written by the goroutine's owner. A thief that has not taken it
+    /// yet reads it as a hint: whether it has run.
+    out: AtomicPtr<Out>,
 
     vtable: Cell<Option<&'static Vtable>>,
     /// The runtime's reference while it lives, and one per handle.
@@ -95,7 +97,10 @@ pub(crate) struct Header {
     /// Ordering: release before the wait begins, acquire by a canceller that holds it.
     pub(crate) op: AtomicPtr<()>,
     stack_bytes: Cell<u32>,
-    home: Cell<u16>,
+    /// The node that it belongs to, whether it is bound to it, and how often in a row it
+    /// was away: see [`GRef::home`]. Ordering: relaxed; written by the goroutine's owner. A
+    /// thief that has not taken it yet reads it as a hint.
+    home: AtomicU16,
     slot_class: Cell<u8>,
     slab_node: Cell<u8>,
     /// When it was queued, if its status says so: see `sched::count`.
@@ -106,6 +111,17 @@ pub(crate) struct Header {
     /// The operation it waits for has completed: see `netpoll::op`.
     /// Ordering: sequentially consistent against the status.
     pub(crate) op_done: AtomicU8,
+}
+
+/// What [`Header::home`] holds: the node (a runtime has at most as many as Ps, 4096), a mark
+/// if the goroutine is bound to it, and times away, up to 7.
+const HOME_NODE: u16 = (1 << 12) - 1;
+const HOME_BOUND: u16 = 1 << 12;
+const HOME_AWAY_SHIFT: u32 = 13;
+
+#[inline(always)]
+fn pack_home(node_idx: usize, is_bound: bool) -> u16 {
+    node_idx as u16 | if is_bound { HOME_BOUND } else { 0 }
 }
 
 /// A goroutine, by address. Copy and uncounted: valid as memory for ever, as a
@@ -194,14 +210,24 @@ impl GRef {
 
     #[inline(always)]
     pub(crate) fn set_out(self, out: &Out) {
-        self.header().out.set(out);
+        self.set_raw_out(out);
+    }
+
+    #[inline(always)]
+    fn raw_out(self) -> *const Out {
+        self.header().out.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn set_raw_out(self, out: *const Out) {
+        self.header().out.store(out.cast_mut(), Ordering::Relaxed);
     }
 
     /// The way out of the goroutine that the caller runs in.
     #[inline(always)]
     pub(crate) fn out(self) -> *const Out {
         match self.wire() {
-            None => self.header().out.get(),
+            None => self.raw_out(),
             Some(wire) => wire.out.get(),
         }
     }
@@ -209,12 +235,12 @@ impl GRef {
     /// Whether it has locked a thread. Asked by whoever owns it.
     #[inline(always)]
     pub(crate) fn is_locked(self) -> bool {
-        self.header().out.get().addr() & WIRED != 0
+        self.raw_out().addr() & WIRED != 0
     }
 
     #[inline(always)]
     fn wire<'a>(self) -> Option<&'a Wire> {
-        let wire = self.header().out.get().cast::<u8>();
+        let wire = self.raw_out().cast::<u8>();
         // SAFETY: a marked word holds what `lock_to` put there, an address one less than it, and
         // that M lives until the run ends, after the goroutine.
         self.is_locked()
@@ -232,12 +258,12 @@ impl GRef {
         wire.out.set(self.out());
         wire.m.set(m);
         let marked = std::ptr::from_ref(wire).cast::<u8>().wrapping_add(WIRED);
-        self.header().out.set(marked.cast());
+        self.set_raw_out(marked.cast());
     }
 
     /// By the goroutine itself, or for one that has ended: it gives its thread free.
     pub(crate) fn unlock(self) {
-        self.header().out.set(self.out());
+        self.set_raw_out(self.out());
     }
 
     #[inline(always)]
@@ -285,15 +311,47 @@ impl GRef {
         self.header().stack_bytes.get() as usize * 1024
     }
 
-    /// The node of its stack, once it has one: index into the runtime's nodes.
+    /// The node that it belongs to: index into the runtime's nodes. The one that it was
+    /// spawned for, then the one of its first run, where its stack is; later the one that it
+    /// has moved to (`sched::policy`).
     #[inline]
     pub(crate) fn home(self) -> usize {
-        usize::from(self.header().home.get())
+        usize::from(self.raw_home() & HOME_NODE)
     }
 
+    /// Whether it runs on no other node than its home. A hint to whoever does not own it.
+    #[inline]
+    pub(crate) fn is_bound(self) -> bool {
+        self.raw_home() & HOME_BOUND != 0
+    }
+
+    /// How often in a row it ran away from home, or was woken from there.
+    #[inline]
+    pub(crate) fn times_away(self) -> u8 {
+        (self.raw_home() >> HOME_AWAY_SHIFT) as u8
+    }
+
+    /// By its owner: it belongs to another node now. A bound one stays bound.
     #[inline]
     pub(crate) fn set_home(self, node_idx: usize) {
-        self.header().home.set(node_idx as u16);
+        self.set_raw_home(pack_home(node_idx, self.is_bound()));
+    }
+
+    /// By its owner.
+    #[inline]
+    pub(crate) fn set_times_away(self, n: u8) {
+        let kept = self.raw_home() & (HOME_NODE | HOME_BOUND);
+        self.set_raw_home(kept | u16::from(n) << HOME_AWAY_SHIFT);
+    }
+
+    #[inline(always)]
+    fn raw_home(self) -> u16 {
+        self.header().home.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn set_raw_home(self, home: u16) {
+        self.header().home.store(home, Ordering::Relaxed);
     }
 
     pub(crate) fn queued_at(self) -> u32 {
@@ -322,9 +380,9 @@ impl GRef {
         self.header().unwinds_cancelled.get()
     }
 
-    /// Whether it has never run.
+    /// Whether it has never run. A hint to whoever does not own it.
     pub(crate) fn is_fresh(self) -> bool {
-        self.header().out.get().is_null()
+        self.raw_out().is_null()
     }
 
     /// Adds a reference.
@@ -358,7 +416,7 @@ impl GRef {
     pub(crate) fn dispose(self) {
         // SAFETY: no reference is left, so nobody reads the name.
         unsafe { *self.header().name.get() = None };
-        self.header().out.set(std::ptr::null());
+        self.set_raw_out(std::ptr::null());
         self.status.set_free();
     }
 }
@@ -372,6 +430,8 @@ pub(crate) struct Spawn {
     pub(crate) site: &'static Location<'static>,
     pub(crate) stack_bytes: usize,
     pub(crate) home: usize,
+    /// Whether it runs on no other node.
+    pub(crate) is_bound: bool,
     pub(crate) sched: *mut (),
     /// References it begins with: the runtime's own, and the spawner's handle.
     pub(crate) refs: u32,
@@ -526,7 +586,8 @@ pub(crate) fn init<F: FnOnce() -> T, T>(g: GRef, closure: F, spawn: Spawn) {
     unsafe { *h.name.get() = spawn.name };
     h.site.set(Some(spawn.site));
     h.stack_bytes.set((spawn.stack_bytes / 1024) as u32);
-    h.home.set(spawn.home as u16);
+    h.home
+        .store(pack_home(spawn.home, spawn.is_bound), Ordering::Relaxed);
     h.unwinds_cancelled.set(false);
     h.status.set_new();
 }

@@ -12,6 +12,8 @@ use std::sync::atomic::Ordering;
 use super::idle;
 use super::m::M;
 use super::p::P;
+use super::policy::LOCAL_SWEEPS;
+use super::remote;
 use super::state::Phase;
 use super::steal;
 use super::trace::Kind;
@@ -120,6 +122,9 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
     if p.timers.next_ns() <= now_ns {
         run_timers_of(m, p);
     }
+    if p.is_numa() {
+        m.sched().publish_own(p);
+    }
     let poller = &p.poller;
     if poller.inflight() > 0 {
         let waited = now_ns.saturating_sub(poller.pending_since_ns());
@@ -202,6 +207,9 @@ fn find_dry(m: &M, p: &P) -> Dry {
         return Dry::Stop;
     }
     p.trace_if(Kind::Dry);
+    if p.is_numa() {
+        sched.publish_own(p);
+    }
     let now_ns = clock::now_ns();
     p.local.now_ns.set(now_ns);
     p.local.set_budget(0);
@@ -243,10 +251,13 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
         if !node.idle.begin_spinning(n_busy) {
             return None;
         }
+        if p.is_numa() {
+            node.queue.summary.begin_idle();
+        }
         m.spinning.set(true);
     }
     loop {
-        if let Some(g) = steal::steal(m) {
+        if let Some(g) = steal_near_and_far(m, p) {
             return Some(Dry::Run(g));
         }
         if let Some(g) = take_any_batch(m, p) {
@@ -283,6 +294,9 @@ pub(crate) fn stop_spinning(m: &M) {
     }
     let (sched, p) = (m.sched(), m.p());
     let node = sched.node_of(p);
+    if p.is_numa() {
+        node.queue.summary.end_idle();
+    }
     let was_last = node.idle.stop_spinning();
     chaos::pause(Point::Unspin);
     if was_last && (!p.runq.is_ring_empty() || sched.has_work_for(p)) {
@@ -290,19 +304,48 @@ pub(crate) fn stop_spinning(m: &M) {
     }
 }
 
-fn take_any_batch(m: &M, p: &P) -> Option<GRef> {
-    let n = m.sched().nodes.len();
-    (0..n).find_map(|i| take_batch(m, (p.node_idx + i) % n, NODE_BATCH))
+/// The own node, other nodes if they let a thief pass, and once more the own.
+fn steal_near_and_far(m: &M, p: &P) -> Option<GRef> {
+    let found = steal::sweep(m, 0..LOCAL_SWEEPS);
+    if found.is_some() || steal::ring_has_work(p) {
+        return found;
+    }
+    let is_gated = p.is_numa() && m.sched().config.numa.has_gate();
+    let found = is_gated
+        .then(|| remote::steal(m, LOCAL_SWEEPS))
+        .flatten()
+        .or_else(|| steal::sweep(m, LOCAL_SWEEPS..steal::PASSES));
+    if found.is_none() && !steal::ring_has_work(p) {
+        p.stats.steal_failures.add(1);
+    }
+    found
 }
 
-/// This P's share of a node's queue: the first to run, the rest into the local queue.
+/// From the own node's queue, and without a gate from all nodes'.
+fn take_any_batch(m: &M, p: &P) -> Option<GRef> {
+    let own = take_batch(m, p.node_idx, NODE_BATCH);
+    if own.is_some() || m.sched().config.numa.has_gate() {
+        return own;
+    }
+    let others = &m.sched().node_of(p).border.neighbours;
+    others.iter().find_map(|other| {
+        let batch = |n: usize| n.div_ceil(2).min(NODE_BATCH);
+        let queue = &m.sched().nodes[other.node_idx].queue;
+        run_first(m, queue.take_for_others(batch).gs)
+    })
+}
+
+/// This P's share of its node's queue.
 fn take_batch(m: &M, node_idx: usize, max: usize) -> Option<GRef> {
     let node = &m.sched().nodes[node_idx];
-    let mut batch = node
-        .queue
-        .pop_batch(node.n_live.load(Ordering::Relaxed).max(1), max);
-    let first = batch.pop()?;
-    while let Some(g) = batch.pop() {
+    let n_live = node.n_live.load(Ordering::Relaxed).max(1);
+    run_first(m, node.queue.pop_batch(n_live, max))
+}
+
+/// The first to run, the rest into the local queue.
+fn run_first(m: &M, mut gs: GList) -> Option<GRef> {
+    let first = gs.pop()?;
+    while let Some(g) = gs.pop() {
         wake::push_local(m, g);
     }
     Some(first)
@@ -318,10 +361,14 @@ fn sleep(m: &M, p: &P) {
         idle::ON_FUTEX
     };
     p.word.prepare(how);
+    let was_spinning = m.spinning.replace(false);
     chaos::pause(Point::Idle);
-    node.idle.go_idle(p.at_in_node, m.spinning.replace(false));
+    node.idle.go_idle(p.at_in_node, was_spinning);
     sched.n_idle.fetch_add(1, Ordering::SeqCst);
     chaos::pause(Point::Idle);
+    if p.is_numa() && !was_spinning {
+        node.queue.summary.begin_idle();
+    }
     let is_wanted = m.mail.is_there() || p.fate.wants_attention();
     let may_sleep = !sched.has_work_for(p) && !is_wanted && sched.phase() != Phase::Stopping;
     if may_sleep && !chaos::coin(Point::Sleep) {
@@ -343,6 +390,9 @@ fn sleep(m: &M, p: &P) {
         m.spinning.set(true);
     }
     sched.n_idle.fetch_sub(1, Ordering::SeqCst);
+    if p.is_numa() && !m.spinning.get() {
+        node.queue.summary.end_idle();
+    }
     if sched.sysmon.deep.load(Ordering::SeqCst) {
         sched.sysmon.note.wake();
     }
@@ -373,12 +423,23 @@ impl super::state::Sched {
     /// something. Runnext does not count: its owner will run it. Nor does what lies in a
     /// poller without an operation (a late wake, an event that nobody waits for any
     /// more): nobody would look at it.
+    ///
+    /// Of other nodes the summaries must do, if there is a gate: what comes there just now is
+    /// seen by sysmon (`survey`).
     fn has_work_for(&self, p: &P) -> bool {
-        self.nodes.iter().any(|n| n.queue.len() > 0)
-            || self
-                .ps
-                .iter()
-                .any(|other| other.idx != p.idx && !other.runq.is_ring_empty())
+        let is_gated = self.config.numa.has_gate();
+        let near = match is_gated {
+            true => self.node_of(p).ps.clone(),
+            false => 0..self.ps.len(),
+        };
+        let has_ring = |other: &P| other.idx != p.idx && !other.runq.is_ring_empty();
+        let in_queues = match is_gated {
+            true => self.node_of(p).queue.len() > 0,
+            false => self.nodes.iter().any(|n| n.queue.len() > 0),
+        };
+        in_queues
+            || self.ps.range(near).any(has_ring)
             || p.poller.inflight() > 0 && p.poller.has_completions()
+            || is_gated && self.is_numa() && remote::may_steal(self, p)
     }
 }

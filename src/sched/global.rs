@@ -5,39 +5,63 @@
 //! was turned down: it costs 29 to 35 ns an item where the list costs a lock per
 //! batch, and it allocates (docs/ARCHITECTURE.md).
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
+use super::summary::Summary;
 use crate::g::header::GRef;
 use crate::g::list::GList;
-use crate::lock::{Lock, Rank};
+use crate::lock::{Guard, Lock, Rank};
+use crate::util::padded::Padded;
+
+/// How far into the queue a thief of another node looks for what it may take, and would
+/// rather take.
+const LOOK_INTO: usize = 128;
 
 /// A first-in first-out queue that any thread may use.
 #[derive(Debug)]
 pub(crate) struct NodeQueue {
     list: Lock<GList>,
-    /// Length, to look without the lock.
-    /// Ordering: stored sequentially consistent under the lock and loaded so: it is
-    /// the "work" side of the idle protocol (`sched::idle`).
-    len: AtomicUsize,
+    /// The length, to look without the lock, and what else others may know of the node.
+    pub(crate) summary: Padded<Summary>,
+}
+
+/// What a thief of another node got.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    pub(crate) gs: GList,
+    /// Something was there, all of it bound to its node.
+    pub(crate) all_bound: bool,
 }
 
 impl NodeQueue {
     pub(crate) fn new() -> NodeQueue {
         NodeQueue {
             list: Lock::new(Rank::NodeQueue, GList::new()),
-            len: AtomicUsize::new(0),
+            summary: Padded(Summary::default()),
         }
     }
 
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.len.load(Ordering::SeqCst)
+        self.summary.queued.load(Ordering::SeqCst)
+    }
+
+    fn note_len(&self, list: &Guard<'_, GList>) {
+        self.summary.queued.store(list.len(), Ordering::SeqCst);
+    }
+
+    fn note_taken(&self, list: &Guard<'_, GList>, n: usize) {
+        self.note_len(list);
+        let n_taken = &self.summary.n_taken;
+        // Only the lock's holder writes.
+        let before = n_taken.load(Ordering::Relaxed);
+        n_taken.store(before.wrapping_add(n), Ordering::Relaxed);
     }
 
     pub(crate) fn push(&self, g: GRef) {
         let mut list = self.list.lock();
         list.push(g);
-        self.len.store(list.len(), Ordering::SeqCst);
+        self.note_len(&list);
     }
 
     pub(crate) fn push_all(&self, gs: GList) {
@@ -46,7 +70,7 @@ impl NodeQueue {
         }
         let mut list = self.list.lock();
         list.append(gs);
-        self.len.store(list.len(), Ordering::SeqCst);
+        self.note_len(&list);
     }
 
     /// Takes one.
@@ -56,7 +80,7 @@ impl NodeQueue {
         }
         let mut list = self.list.lock();
         let g = list.pop();
-        self.len.store(list.len(), Ordering::SeqCst);
+        self.note_taken(&list, usize::from(g.is_some()));
         g
     }
 
@@ -71,7 +95,46 @@ impl NodeQueue {
         for _ in 0..n {
             out.extend_one(list.pop());
         }
-        self.len.store(list.len(), Ordering::SeqCst);
+        self.note_taken(&list, n);
         out
     }
+
+    /// Takes for another node: of the length `len`, `batch(len)`. None that is bound to this
+    /// one; and, of the first 128, those that have never run before those that have, whose
+    /// stacks stay here.
+    pub(crate) fn take_for_others(&self, batch: impl FnOnce(usize) -> usize) -> Taken {
+        if self.len() == 0 {
+            return Taken::default();
+        }
+        let mut list = self.list.lock();
+        let len = list.len();
+        let max = batch(len);
+        let fresh = pick(&mut list, max, |g| !g.is_bound() && g.is_fresh());
+        let others = pick(&mut list, max - fresh.len(), |g| !g.is_bound());
+        let mut gs = fresh;
+        gs.append(others);
+        self.note_taken(&list, gs.len());
+        Taken {
+            all_bound: gs.is_empty() && len > 0,
+            gs,
+        }
+    }
+}
+
+/// Takes up to `max` that are wanted out of the first ones of a list; the others stay in
+/// their order.
+fn pick(list: &mut GList, max: usize, is_wanted: impl Fn(GRef) -> bool) -> GList {
+    let (mut picked, mut kept) = (GList::new(), GList::new());
+    for _ in 0..LOOK_INTO.min(list.len()) {
+        if picked.len() == max {
+            break;
+        }
+        if let Some(g) = list.pop() {
+            let to = if is_wanted(g) { &mut picked } else { &mut kept };
+            to.push(g);
+        }
+    }
+    kept.append(std::mem::take(list));
+    *list = kept;
+    picked
 }

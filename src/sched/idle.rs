@@ -21,6 +21,7 @@
 //! The P's *word* says how its M sleeps, so that a notifier makes no system call
 //! for one that is awake.
 
+use super::policy;
 use crate::loom::{AtomicU32, Ordering, after_seq_cst};
 use crate::util::bitset::BitSet;
 
@@ -95,7 +96,8 @@ impl IdleSet {
     /// An M that found nothing wants to spin: at most half of the busy Ps do.
     #[must_use]
     pub(crate) fn begin_spinning(&self, n_busy: usize) -> bool {
-        if 2 * self.n_spinning.load(Ordering::SeqCst) as usize >= n_busy {
+        let n_spinning = self.n_spinning.load(Ordering::SeqCst) as usize;
+        if !policy::may_spin(n_spinning, n_busy) {
             return false;
         }
         self.n_spinning.fetch_add(1, Ordering::SeqCst);

@@ -10,7 +10,9 @@
 //!
 //! Ps are grouped by NUMA node. A node has a queue for what overflows and what
 //! comes from outside, a set of idle Ps, and a count of spinning Ms. Nothing that
-//! happens per goroutine takes a lock or writes a line that all nodes share.
+//! happens per goroutine takes a lock or writes a line that all nodes share. When work
+//! leaves its node is decided in [`policy`], by what one line of each node says
+//! ([`summary`]).
 //!
 //! # Designs turned down
 //!
@@ -36,8 +38,11 @@
 //! | a deadline cancels what just completed     | `netpoll::op` |
 //! | a context is cancelled while a wait begins | `g::cut`   |
 
+pub(crate) mod policy;
 pub(crate) mod runq;
+pub(crate) mod summary;
 pub(crate) mod global;
+pub(crate) mod border;
 pub(crate) mod idle;
 pub(crate) mod fate;
 pub(crate) mod mail;
@@ -48,13 +53,16 @@ pub(crate) mod state;
 pub(crate) mod current;
 pub(crate) mod trace;
 pub(crate) mod count;
+pub(crate) mod home;
 pub(crate) mod wake;
+pub(crate) mod survey;
 pub(crate) mod handoff;
 pub(crate) mod park;
 pub(crate) mod ambient;
 pub(crate) mod completion;
 pub(crate) mod spawn;
 pub(crate) mod steal;
+pub(crate) mod remote;
 pub(crate) mod find;
 pub(crate) mod resize;
 pub(crate) mod world;

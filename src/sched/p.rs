@@ -12,7 +12,9 @@ use windlass_topology::LevelKind;
 use super::fate::Fate;
 use super::idle::Word;
 use super::m::M;
+use super::policy::N_DENIALS;
 use super::runq::RunQueue;
+use super::summary::Published;
 use super::trace::PLog;
 use crate::g::header::{self, GRef};
 use crate::g::list::GList;
@@ -31,7 +33,12 @@ use crate::util::random::Random;
 #[derive(Clone, Debug)]
 pub(crate) struct StealLevel {
     pub(crate) kind: LevelKind,
+    pub(crate) distance: u32,
     pub(crate) victims: Vec<usize>,
+    /// The nodes of the victims.
+    pub(crate) nodes: Vec<usize>,
+    /// Whom the last successful theft was from; `usize::MAX` at first. Owner only.
+    pub(crate) last: Cell<usize>,
 }
 
 /// Steal levels as the metrics group them.
@@ -65,6 +72,22 @@ pub(crate) struct Stats {
     pub(crate) steals: [Counter; N_LEVELS],
     pub(crate) stolen: [Counter; N_LEVELS],
     pub(crate) steal_failures: Counter,
+    /// At the gate before other nodes, by `policy::Denial`.
+    pub(crate) gate_denials: [Counter; N_DENIALS],
+    /// Searches of other nodes, and lines of theirs that were read.
+    pub(crate) remote_searches: Counter,
+    pub(crate) remote_probes: Counter,
+    /// Goroutines brought from another node for the Ps beside this one.
+    pub(crate) surplus_pushes: Counter,
+    /// Stolen from another node though they had run there.
+    pub(crate) stolen_started: Counter,
+    /// Of goroutines made runnable away from home: sent there, kept here, and moved here.
+    pub(crate) home_wakes: Counter,
+    pub(crate) pulled: Counter,
+    pub(crate) rehomes: Counter,
+    pub(crate) runs_home: Counter,
+    pub(crate) runs_away: Counter,
+    pub(crate) wakes_remote: Counter,
     pub(crate) cancels: Counter,
     pub(crate) wakes_received: Counter,
     pub(crate) wakes_useless: Counter,
@@ -115,12 +138,15 @@ pub(crate) struct Local {
     /// For the counts of `sched::count`: ticks, the gap being measured, whether the M slept
     /// since the last tick, dispatches when it was last woken.
     pub(crate) ticks: Cell<u8>,
-    /// Whether events are wanted: see `trace`. Ordering: relaxed; set by others, a little
-    /// late is early enough.
-    pub(crate) traced: AtomicU32,
+    /// Why more is to be done than to run goroutines: [`TRACED`], [`NUMA`]. One word, so that a
+    /// P for which neither holds tests no more than that. Ordering: relaxed; set by others, a
+    /// little late is early enough.
+    pub(crate) watched: AtomicU32,
     pub(crate) gap: Cell<u8>,
     pub(crate) gap_from_ns: Cell<u64>,
     pub(crate) slept: Cell<bool>,
+    /// The last thief from here that was let into another node found nothing it may take.
+    pub(crate) came_back_empty: Cell<bool>,
     pub(crate) woken_at: Cell<u64>,
     next_id: Cell<u64>,
     ids_left: Cell<u64>,
@@ -130,6 +156,11 @@ pub(crate) struct Local {
     away: UnsafeCell<GList>,
     pub(crate) random: Random,
 }
+
+/// In [`Local::watched`]: events are wanted (`trace`).
+pub(crate) const TRACED: u32 = 1;
+/// In [`Local::watched`]: there are several nodes, so goroutines have a home (`home`).
+pub(crate) const NUMA: u32 = 2;
 
 /// A processor.
 #[derive(Debug)]
@@ -156,6 +187,8 @@ pub(crate) struct P {
     pub(crate) fate: Fate,
     pub(crate) taken: Taken,
     pub(crate) log: PLog,
+    /// What other nodes know of its queue.
+    pub(crate) published: Padded<Published>,
 
     pub(crate) poller: Padded<Poller>,
     pub(crate) local: Padded<Local>,
@@ -183,6 +216,17 @@ impl Local {
 }
 
 impl P {
+    /// Whether it is traced, or one of several nodes.
+    #[inline(always)]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.local.watched.load(Ordering::Relaxed) != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_numa(&self) -> bool {
+        self.local.watched.load(Ordering::Relaxed) & NUMA != 0
+    }
+
     pub(crate) fn new(
         idx: usize,
         cpu: usize,
@@ -207,6 +251,7 @@ impl P {
             fate: Fate::new(),
             taken: Taken::default(),
             log: PLog::new(),
+            published: Padded(Published::default()),
             poller: Padded(poller),
             local: Padded(Local {
                 budget: AtomicU32::new(0),
@@ -217,10 +262,11 @@ impl P {
                 now_ns: CoarseTime::default(),
                 slice_start_ns: Cell::new(0),
                 ticks: Cell::new(0),
-                traced: AtomicU32::new(0),
+                watched: AtomicU32::new(0),
                 gap: Cell::new(0),
                 gap_from_ns: Cell::new(0),
                 slept: Cell::new(false),
+                came_back_empty: Cell::new(false),
                 woken_at: Cell::new(u64::MAX),
                 next_id: Cell::new(0),
                 ids_left: Cell::new(0),

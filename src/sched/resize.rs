@@ -97,6 +97,7 @@ impl Sched {
     fn empty(&self, p: &P) {
         let mut gs = GList::new();
         take_queue(p, &mut gs);
+        self.publish(p);
         self.live_node(p.node_idx).queue.push_all(gs);
         self.heir_of(p).timers.adopt(p.timers.take_all());
         p.flush_caches(&self.node_of(p).stacks);
@@ -150,6 +151,7 @@ pub(crate) fn leave(m: &M, p: &P) {
         p.poller.reap(&mut gs);
     }
     take_queue(p, &mut gs);
+    sched.publish(p);
     if !gs.is_empty() {
         let node = sched.live_node(p.node_idx);
         node.queue.push_all(gs);

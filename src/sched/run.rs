@@ -4,7 +4,6 @@
 use std::any::Any;
 use std::sync::atomic::Ordering;
 
-use super::count;
 use super::current;
 use super::find::{find, stop_spinning};
 use super::handoff::{self, Section, mark_outside};
@@ -199,8 +198,8 @@ fn execute(m: &M, mut g: GRef) {
         }
     }
     m.p().stats.dispatches.add(1);
-    if g.status.is_stamped() || m.p().is_traced() {
-        count::dispatch(m, g);
+    if (g.status.is_stamped() || m.p().is_watched()) && !wake::may_run_here(m, g) {
+        return;
     }
     // SAFETY: `g` was taken from a queue, so it is this M's.
     if unsafe { g.coro() }.is_none() && !bind_stack(m, g) {
@@ -256,7 +255,6 @@ fn bind_stack(m: &M, g: GRef) -> bool {
     match p.take_stack(g.stack_bytes(), &node.stacks) {
         Ok(stack) => {
             p.stats.started.add(1);
-            g.set_home(p.node_idx);
             let coro = Coro::new(stack, move |out, _m| {
                 g.set_out(out);
                 entry(g);

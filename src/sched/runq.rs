@@ -259,8 +259,44 @@ impl RunQueue {
         let (dst_steal, _) = unpack(into.head.load(Ordering::Acquire));
         // A thief steals when its queue is empty; someone stealing from it still holds slots.
         let room = CAPACITY - dst_tail.wrapping_sub(dst_steal).min(CAPACITY);
+        let (first, n) = self.claim(max.min(room.saturating_add(1)))?;
+        chaos::pause(Point::Steal);
+        // All but the last go to the thief's ring, the last is run at once.
+        for i in 0..n - 1 {
+            let p = self.slot(first.wrapping_add(i)).load(Ordering::Relaxed);
+            into.slot(dst_tail.wrapping_add(i))
+                .store(p, Ordering::Relaxed);
+        }
+        let last = self.slot(first.wrapping_add(n - 1)).load(Ordering::Relaxed);
+        chaos::pause(Point::Steal);
+        self.free_claimed();
+        into.tail
+            .store(dst_tail.wrapping_add(n - 1), Ordering::Release);
+        // SAFETY: the claimed slots held Gs and are this thief's.
+        unsafe { cooked(last) }.map(|g| (g, n))
+    }
+
+    /// Takes up to half of this ring (rounded up), at most `max`, the oldest first, as a list:
+    /// for a thief that shares them with others.
+    pub(crate) fn steal_list(&self, max: u32) -> GList {
+        let mut gs = GList::new();
+        let Some((first, n)) = self.claim(max) else {
+            return gs;
+        };
+        for i in 0..n {
+            let p = self.slot(first.wrapping_add(i)).load(Ordering::Relaxed);
+            // SAFETY: the claimed slots held Gs and are this thief's.
+            gs.extend_one(unsafe { cooked(p) });
+        }
+        self.free_claimed();
+        gs
+    }
+
+    /// A thief's step 2: the first of the slots claimed, and how many.
+    #[inline]
+    fn claim(&self, max: u32) -> Option<(u32, u32)> {
         let mut head = self.head.load(Ordering::Acquire);
-        let (first, n) = loop {
+        loop {
             let (steal, real) = unpack(head);
             if steal != real {
                 return None;
@@ -271,7 +307,7 @@ impl RunQueue {
                 head = self.head.load(Ordering::Acquire);
                 continue;
             }
-            let n = (len - len / 2).min(max).min(room.saturating_add(1));
+            let n = (len - len / 2).min(max);
             if n == 0 {
                 return None;
             }
@@ -280,19 +316,15 @@ impl RunQueue {
                 .head
                 .compare_exchange(head, claim, Ordering::AcqRel, Ordering::Acquire)
             {
-                Ok(_) => break (real, n),
+                Ok(_) => return Some((real, n)),
                 Err(now) => head = now,
             }
-        };
-        chaos::pause(Point::Steal);
-        // All but the last go to the thief's ring, the last is run at once.
-        for i in 0..n - 1 {
-            let p = self.slot(first.wrapping_add(i)).load(Ordering::Relaxed);
-            into.slot(dst_tail.wrapping_add(i))
-                .store(p, Ordering::Relaxed);
         }
-        let last = self.slot(first.wrapping_add(n - 1)).load(Ordering::Relaxed);
-        chaos::pause(Point::Steal);
+    }
+
+    /// A thief's step 4.
+    #[inline]
+    fn free_claimed(&self) {
         let mut head = self.head.load(Ordering::Acquire);
         loop {
             let (_, real) = unpack(head);
@@ -305,16 +337,36 @@ impl RunQueue {
                 Err(now) => head = now,
             }
         }
-        into.tail
-            .store(dst_tail.wrapping_add(n - 1), Ordering::Release);
-        // SAFETY: the claimed slots held Gs and are this thief's.
-        unsafe { cooked(last) }.map(|g| (g, n))
+    }
+
+    /// The oldest half of the ring, at most `max`: hints, as others may have them by now.
+    pub(crate) fn peek_oldest(&self, max: u32) -> impl Iterator<Item = GRef> + '_ {
+        let (_, real) = unpack(self.head.load(Ordering::Acquire));
+        let len = self.tail.load(Ordering::Acquire).wrapping_sub(real);
+        let n = (len.min(CAPACITY) - len.min(CAPACITY) / 2).min(max);
+        (0..n).filter_map(move |i| {
+            let p = self.slot(real.wrapping_add(i)).load(Ordering::Relaxed);
+            // SAFETY: slots hold only what `push` and `steal_into` put in, or null.
+            unsafe { cooked(p) }
+        })
+    }
+
+    /// How many have left the ring by its head: the same number again means that the oldest
+    /// one still waits.
+    pub(crate) fn n_left(&self) -> u32 {
+        unpack(self.head.load(Ordering::Acquire)).1
     }
 
     /// Takes the G in runnext, as a thief: only on the last pass, after giving the
     /// owner a moment to run it (see `sched::steal`).
     pub(crate) fn steal_runnext(&self) -> Option<GRef> {
         self.take_runnext()
+    }
+
+    /// Whether what is in runnext is bound to its node: a hint.
+    pub(crate) fn is_runnext_bound(&self) -> bool {
+        // SAFETY: runnext holds only what `set_runnext` put in.
+        unsafe { cooked(self.peek_runnext()) }.is_some_and(GRef::is_bound)
     }
 
     /// The address in runnext, to see whether it stays there.

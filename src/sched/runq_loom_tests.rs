@@ -142,3 +142,29 @@ fn loom_runnext_is_taken_once() {
         assert_each_once(seen, &all);
     });
 }
+
+#[test]
+fn loom_pop_and_push_against_a_thief_that_makes_a_list() {
+    loom::model(|| {
+        let all = gs(3);
+        let q = Arc::new(RunQueue::new());
+        for &g in &all[..2] {
+            assert!(q.push(g).is_ok());
+        }
+        let thief = {
+            let q = Arc::clone(&q);
+            thread::spawn(move || {
+                // Hints, of whatever is there.
+                assert!(q.peek_oldest(8).count() <= CAPACITY as usize);
+                let mut list = q.steal_list(2);
+                std::iter::from_fn(|| list.pop()).collect::<Vec<_>>()
+            })
+        };
+        let mut seen = Vec::new();
+        seen.extend(q.pop());
+        assert!(q.push(all[2]).is_ok());
+        seen.extend(thief.join().unwrap());
+        drain(&q, &mut seen);
+        assert_each_once(seen, &all);
+    });
+}

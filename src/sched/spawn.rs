@@ -8,17 +8,28 @@ use std::sync::atomic::Ordering;
 use super::completion;
 use super::current;
 use super::handoff::Section;
+use super::m::M;
 use super::park::Cancelled;
 use super::state::{Phase, Sched};
 use super::wake;
 use crate::g::header::{self, GRef, Spawn};
-use crate::g::slab::{self, DepotId};
+use crate::g::slab;
 
 /// What a spawner may choose.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     pub(crate) name: Option<Box<str>>,
     pub(crate) stack_bytes: Option<usize>,
+}
+
+/// Where a goroutine is to run: apart from [`Options`], so that spawning one that may run
+/// anywhere costs nothing for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// By the runtime's numbers; `None` for the caller's.
+    pub(crate) node: Option<usize>,
+    /// Whether nowhere else.
+    pub(crate) is_bound: bool,
 }
 
 /// A counted reference to a goroutine, alive or dead.
@@ -73,7 +84,7 @@ fn free(g: GRef) {
 }
 
 /// As [`free`], for the M that ran it.
-pub(crate) fn release_on_m(g: GRef, m: &super::m::M) {
+pub(crate) fn release_on_m(g: GRef, m: &M) {
     if g.release() {
         g.dispose();
         m.p().give_slot(g, m.sched().node_of(m.p()).depot);
@@ -92,7 +103,7 @@ where
 {
     let Some(m) = current::m() else { off_runtime() };
     let Some(section) = Section::enter() else {
-        return spawn_foreign(m.sched(), f, options, site);
+        return spawn_foreign(m.sched(), None, f, options, site);
     };
     let m = section.m();
     let sched = m.sched();
@@ -107,12 +118,85 @@ where
     header::init(
         g,
         f,
-        describe(sched, options, site, p.next_id(), parent, p.node_idx),
+        describe(
+            sched,
+            options,
+            site,
+            p.next_id(),
+            parent,
+            (p.node_idx, false),
+        ),
     );
     p.stats.spawned.add(1);
     g.status.set_runnable();
     wake::ready(m, g);
     TaskRef(g)
+}
+
+/// As [`spawn`], for one node: the header lies there, and the goroutine is queued there.
+///
+/// # Panics
+///
+/// Off the runtime.
+pub(crate) fn spawn_on<F, T>(
+    place: Place,
+    f: F,
+    options: Options,
+    site: &'static Location<'static>,
+) -> TaskRef
+where
+    F: FnOnce() -> T,
+{
+    let Some(m) = current::m() else { off_runtime() };
+    let Some(section) = Section::enter() else {
+        return spawn_foreign(m.sched(), Some(place), f, options, site);
+    };
+    let m = section.m();
+    let (sched, p) = (m.sched(), m.p());
+    if sched.phase() >= Phase::Cancelling {
+        drop(section);
+        return refuse(sched, f, options, site);
+    }
+    let home = place.node.unwrap_or(p.node_idx);
+    let parent = m.curg.get().map_or(0, GRef::id);
+    let g = make(sched, home, place.is_bound, parent, f, options, site);
+    p.stats.spawned.add(1);
+    g.status.set_runnable();
+    wake::ready(m, g);
+    TaskRef(g)
+}
+
+/// The number that the calling goroutine's runtime has for a node of the kernel's; else those
+/// that there are.
+///
+/// # Panics
+///
+/// Off the runtime.
+pub(crate) fn find_node(os_id: u32) -> Result<usize, Vec<u32>> {
+    let Some(m) = current::m() else { off_runtime() };
+    let sched = m.sched();
+    let all = || sched.nodes.iter().map(|n| n.os_id).collect();
+    sched.node_with(os_id).ok_or_else(all)
+}
+
+/// The nodes of the calling goroutine's runtime that have a P in use, by the kernel's
+/// numbers.
+///
+/// # Panics
+///
+/// Off the runtime.
+pub(crate) fn live_nodes() -> Vec<u32> {
+    let Some(m) = current::m() else { off_runtime() };
+    let nodes = m.sched().nodes.iter();
+    let live = nodes.filter(|n| n.n_live.load(Ordering::Relaxed) != 0);
+    live.map(|n| n.os_id).collect()
+}
+
+/// The node of the P that the calling goroutine runs on, by the kernel's number.
+pub(crate) fn current_node() -> Option<u32> {
+    let section = Section::enter()?;
+    let m = section.m();
+    Some(m.sched().node_of(m.p()).os_id)
 }
 
 #[cold]
@@ -128,6 +212,7 @@ fn off_runtime() -> ! {
 /// of a run the goroutine is refused: `f` is dropped and the outcome is [`Cancelled`].
 pub(crate) fn spawn_foreign<F, T>(
     sched: &Sched,
+    place: Option<Place>,
     f: F,
     options: Options,
     site: &'static Location<'static>,
@@ -143,13 +228,10 @@ where
         sched.n_entering.fetch_sub(1, Ordering::SeqCst);
         return refuse(sched, f, options, site);
     }
-    let node = sched.nearest_node();
-    let home = sched
-        .nodes
-        .iter()
-        .position(|n| n.os_id == node.os_id)
-        .unwrap_or(0);
-    let g = make(sched, node.depot, home, f, options, site);
+    let chosen = place.and_then(|place| place.node);
+    let home = chosen.unwrap_or_else(|| sched.nearest_node());
+    let is_bound = place.is_some_and(|place| place.is_bound);
+    let g = make(sched, home, is_bound, 0, f, options, site);
     g.status.set_runnable();
     sched.inject(g);
     sched.n_entering.fetch_sub(1, Ordering::SeqCst);
@@ -158,19 +240,28 @@ where
 
 fn make<F: FnOnce() -> T, T>(
     sched: &Sched,
-    depot: DepotId,
     home: usize,
+    is_bound: bool,
+    parent: u64,
     f: F,
     options: Options,
     site: &'static Location<'static>,
 ) -> GRef {
     let mut slot = None;
+    let depot = sched.nodes[home].depot;
     slab::take(depot, header::class_of::<F, T>(), 1, |g| slot = Some(g));
     let g = slot.expect("the slab gives the slot asked for");
     header::init(
         g,
         f,
-        describe(sched, options, site, header::reserve_ids(1), 0, home),
+        describe(
+            sched,
+            options,
+            site,
+            header::reserve_ids(1),
+            parent,
+            (home, is_bound),
+        ),
     );
     g
 }
@@ -182,7 +273,7 @@ fn describe(
     site: &'static Location<'static>,
     id: u64,
     parent: u64,
-    home: usize,
+    (home, is_bound): (usize, bool),
 ) -> Spawn {
     Spawn {
         id,
@@ -191,6 +282,7 @@ fn describe(
         site,
         stack_bytes: options.stack_bytes.unwrap_or(sched.config.stack_bytes),
         home,
+        is_bound,
         sched: std::ptr::from_ref(sched).cast_mut().cast(),
         // The runtime's, and the handle's.
         refs: 2,
@@ -203,8 +295,7 @@ fn refuse<F, T>(sched: &Sched, f: F, options: Options, site: &'static Location<'
 where
     F: FnOnce() -> T,
 {
-    let node = &sched.nodes[0];
-    let g = make(sched, node.depot, 0, f, options, site);
+    let g = make(sched, 0, false, 0, f, options, site);
     g.status.set_runnable();
     abandon(g);
     TaskRef(g)

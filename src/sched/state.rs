@@ -2,14 +2,16 @@
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use super::border::Border;
 use super::global::NodeQueue;
 use super::idle::IdleSet;
 use super::m::{M, Note};
 use super::offload::Offload;
 use super::p::P;
 use super::resize::Place;
+use super::survey::Survey;
 use super::trace::Tracing;
 use super::watch::Watch;
 use super::world::World;
@@ -33,6 +35,7 @@ pub(crate) struct Node {
     pub(crate) queue: Padded<NodeQueue>,
     pub(crate) idle: Padded<IdleSet>,
     pub(crate) stacks: StackPool,
+    pub(crate) border: Border,
     /// How many of its Ps are in use. Ordering: written in a stopped world; a reader
     /// with an old value queues work where another P will find it a moment later.
     pub(crate) n_live: AtomicUsize,
@@ -135,6 +138,8 @@ pub(crate) struct Sched {
     pub(crate) handoffs: AtomicU64,
     pub(crate) warned_threads: AtomicBool,
     pub(crate) tracing: Tracing,
+    /// What sysmon saw of the nodes.
+    survey: Mutex<Survey>,
     /// What sysmon does for those who look on; set when the runtime is built.
     pub(crate) watch: OnceLock<Watch>,
 }
@@ -179,6 +184,7 @@ impl Sched {
             handoffs: AtomicU64::new(0),
             warned_threads: AtomicBool::new(false),
             tracing,
+            survey: Mutex::default(),
             watch: OnceLock::new(),
         })
     }
@@ -227,20 +233,48 @@ impl Sched {
 
     /// The node `idx`, or the next one that has a P in use.
     pub(crate) fn live_node(&self, idx: usize) -> &Node {
-        let n = self.nodes.len();
-        (0..n)
-            .map(|i| &self.nodes[(idx + i) % n])
-            .find(|node| node.n_live.load(Ordering::Relaxed) != 0)
-            .unwrap_or(&self.nodes[idx])
+        &self.nodes[self.live_node_idx(idx)]
     }
 
-    /// The runtime's node that the calling thread runs on now, or the next one in use.
-    pub(crate) fn nearest_node(&self) -> &Node {
+    /// Its number.
+    pub(crate) fn live_node_idx(&self, idx: usize) -> usize {
+        let n = self.nodes.len();
+        (0..n)
+            .map(|i| (idx + i) % n)
+            .find(|&i| self.nodes[i].n_live.load(Ordering::Relaxed) != 0)
+            .unwrap_or(idx)
+    }
+
+    /// The runtime's node with this number of the kernel's.
+    pub(crate) fn node_with(&self, os_id: u32) -> Option<usize> {
+        self.nodes.iter().position(|n| n.os_id == os_id)
+    }
+
+    /// Says how long the queue of `p` is now, to the other nodes.
+    #[inline]
+    pub(crate) fn publish(&self, p: &P) {
+        let summary = &self.node_of(p).queue.summary;
+        p.published.publish(p.runq.len(), summary);
+    }
+
+    /// As [`Sched::publish`], by the holder of `p` between two goroutines.
+    #[inline]
+    pub(crate) fn publish_own(&self, p: &P) {
+        self.publish(p);
+        p.published.moves_on(&self.node_of(p).queue.summary);
+    }
+
+    pub(crate) fn survey(&self) -> MutexGuard<'_, Survey> {
+        self.survey.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of the runtime's node that the calling thread runs on now, or of the next
+    /// one in use.
+    pub(crate) fn nearest_node(&self) -> usize {
         if self.nodes.len() == 1 {
-            return &self.nodes[0];
+            return 0;
         }
         let os_id = crate::sys::affinity::current_node();
-        let here = self.nodes.iter().position(|n| n.os_id == os_id);
-        self.live_node(here.unwrap_or(0))
+        self.live_node_idx(self.node_with(os_id).unwrap_or(0))
     }
 }

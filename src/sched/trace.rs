@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::p::P;
+use super::p::{P, TRACED};
 use super::state::Sched;
 use crate::g::header::GRef;
 use crate::g::status::Reason;
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
     /// The P's M sleeps, and is awake again.
     Sleep,
     Awake,
-    /// `n` goroutines were stolen; `g` is the number of the victim P.
+    /// `n` goroutines were stolen; `g` is the number of the victim P, or node.
     Steal,
     /// `n` completions were reaped.
     Ring,
@@ -49,10 +49,16 @@ pub(crate) enum Kind {
     HandOff,
     /// `g` found that its P was taken, and is queued.
     Lost,
+    /// `g` was woken here and is sent home, to node `n`.
+    SendHome,
+    /// `g` has been away for long and moves to this P's node.
+    Rehome,
+    /// Of a node's goroutines that were stolen, `n` are for the Ps beside this one.
+    Surplus,
 }
 
 impl Kind {
-    const ALL: [Kind; 15] = [
+    const ALL: [Kind; 18] = [
         Kind::Start,
         Kind::Park,
         Kind::End,
@@ -68,6 +74,9 @@ impl Kind {
         Kind::RetakeHog,
         Kind::HandOff,
         Kind::Lost,
+        Kind::SendHome,
+        Kind::Rehome,
+        Kind::Surplus,
     ];
 }
 
@@ -82,6 +91,9 @@ pub(crate) struct Event {
     pub(crate) n: u32,
     pub(crate) g: u64,
 }
+
+/// In the `g` of a [`Kind::Steal`]: what follows is the number of a node, not of a P.
+pub(crate) const FROM_NODE: u64 = 1 << 32;
 
 /// Not about a P.
 pub(crate) const NO_P: usize = 0xffff;
@@ -151,7 +163,7 @@ impl P {
     /// Whether events are wanted.
     #[inline(always)]
     pub(crate) fn is_traced(&self) -> bool {
-        self.local.traced.load(Ordering::Relaxed) != 0
+        self.local.watched.load(Ordering::Relaxed) & TRACED != 0
     }
 
     /// Something has happened on this P. By the M that holds it.
@@ -229,7 +241,7 @@ impl Sched {
         let _users = tracing.lock();
         tracing.n_users.fetch_add(1, Ordering::Relaxed);
         for p in &self.ps {
-            p.local.traced.store(1, Ordering::Relaxed);
+            p.local.watched.fetch_or(TRACED, Ordering::Relaxed);
         }
     }
 
@@ -239,7 +251,7 @@ impl Sched {
         let _users = tracing.lock();
         if tracing.n_users.fetch_sub(1, Ordering::Relaxed) == 1 {
             for p in &self.ps {
-                p.local.traced.store(0, Ordering::Relaxed);
+                p.local.watched.fetch_and(!TRACED, Ordering::Relaxed);
             }
         }
     }

@@ -7,9 +7,11 @@ use std::sync::{PoisonError, RwLock};
 use super::count;
 use super::current;
 use super::handoff::Section;
+use super::home;
 use super::idle::Rouse;
 use super::m::M;
 use super::p::P;
+use super::policy::{self, Wake, WakeView};
 use super::state::{Node, Sched};
 use super::trace::Kind;
 use crate::g::header::GRef;
@@ -67,17 +69,47 @@ pub(crate) fn ready_cut(g: GRef, first: impl FnOnce(&Sched)) {
     sched.inject(g);
 }
 
-/// Makes `g` the next to run on this M's P. The one kicked out of runnext goes to
-/// the tail; only then is there something for another M, so only then is one woken.
+/// Makes `g` the next to run on this M's P, or on its home. The one kicked out of runnext
+/// goes to the tail; only then is there something for another M, so only then is one woken.
 #[inline(always)]
 pub(crate) fn ready(m: &M, g: GRef) {
     let p = m.p();
-    p.trace_ready(g);
+    if p.is_watched() && !stays(m, g) {
+        return;
+    }
     if chaos::coin(Point::Tail) {
         return kick_out(m, g);
     }
     if let Some(kicked) = p.runq.set_runnext(g) {
         kick_out(m, kicked);
+    }
+}
+
+/// `g` was made runnable here. `false` if it was sent home.
+#[cold]
+#[inline(never)]
+fn stays(m: &M, g: GRef) -> bool {
+    let p = m.p();
+    p.trace_ready(g);
+    if p.is_numa()
+        && let Some(node_idx) = home::when_ready(m, g)
+    {
+        m.sched().send_to(node_idx, g);
+        return false;
+    }
+    true
+}
+
+/// Whether `g` may run on this M's P. If not, it was sent to where it may.
+#[cold]
+#[inline(never)]
+pub(crate) fn may_run_here(m: &M, g: GRef) -> bool {
+    match home::when_dispatched(m, g) {
+        None => true,
+        Some(node_idx) => {
+            m.sched().send_to(node_idx, g);
+            false
+        }
     }
 }
 
@@ -95,19 +127,21 @@ const OVERTAKES_BELOW: usize = 16;
 /// rest at the tail.
 pub(crate) fn ready_all(m: &M, mut gs: GList) {
     let p = m.p();
-    let mut surplus = gs.len() > 1;
+    let mut n_here = 0;
     let mut kicked = None;
-    if p.runq.len() < OVERTAKES_BELOW
-        && let Some(first) = gs.pop()
-    {
-        p.trace_ready(first);
-        kicked = p.runq.set_runnext(first);
-        surplus |= kicked.is_some();
-    }
+    let mut may_overtake = p.runq.len() < OVERTAKES_BELOW;
     while let Some(g) = gs.pop() {
-        p.trace_ready(g);
-        push_local(m, g);
+        if p.is_watched() && !stays(m, g) {
+            continue;
+        }
+        n_here += 1;
+        if std::mem::take(&mut may_overtake) {
+            kicked = p.runq.set_runnext(g);
+        } else {
+            push_local(m, g);
+        }
     }
+    let surplus = n_here > 1 || kicked.is_some();
     if let Some(kicked) = kicked {
         push_local(m, kicked);
     }
@@ -132,16 +166,16 @@ fn overflow(m: &M, over: GList) {
 }
 
 impl Sched {
-    /// Queues a runnable G from outside: to its home node, or the caller's, and
-    /// wakes a P there.
+    /// Queues a runnable G from outside: with its home node, and wakes a P there.
     pub(crate) fn inject(&self, g: GRef) {
-        let node = if g.is_fresh() {
-            self.nearest_node()
-        } else {
-            self.live_node(g.home())
-        };
-        count::stamp_injected(g);
         self.trace_other(Kind::Ready, None, Some(g));
+        self.send_to(self.live_node_idx(g.home()), g);
+    }
+
+    /// Queues a runnable G with a node, and wakes a P there.
+    pub(crate) fn send_to(&self, node_idx: usize, g: GRef) {
+        let node = &self.nodes[node_idx];
+        count::stamp_injected(g);
         node.queue.push(g);
         chaos::pause(Point::Push);
         self.wake_in(node, None);
@@ -154,6 +188,9 @@ impl Sched {
         fence(Ordering::SeqCst);
         let node = self.node_of(p);
         if self.n_idle.load(Ordering::Relaxed) != 0 {
+            if p.is_numa() {
+                self.publish(p);
+            }
             self.wake_in(node, Some(p));
         }
     }
@@ -161,46 +198,28 @@ impl Sched {
     /// Wakes one idle P of `node`, nearest to `near` first, unless an M spins
     /// there; another node's only if this one has no idle P and a backlog.
     pub(crate) fn wake_in(&self, node: &Node, near: Option<&P>) {
-        if node.idle.n_spinning() != 0 {
-            return;
-        }
-        if node.idle.any_idle() {
-            self.wake_spinner(node, near);
-        } else if let Some(other) = self.idle_node_but(node)
-            && self.backlog(node) > node.n_live.load(Ordering::Relaxed)
-        {
-            self.wake_spinner(other, near);
-        }
-    }
-
-    /// A node other than `node` with an idle P and no M on the way.
-    fn idle_node_but(&self, node: &Node) -> Option<&Node> {
-        self.nodes
-            .iter()
-            .filter(|n| n.os_id != node.os_id)
-            .find(|n| n.idle.n_spinning() == 0 && n.idle.any_idle())
-    }
-
-    /// Goroutines that wait in the queues of a node, as of now.
-    fn backlog(&self, node: &Node) -> usize {
-        let local: usize = node.ps.clone().map(|p| self.ps[p].runq.len()).sum();
-        node.queue.len() + local
-    }
-
-    /// Sysmon's part of work conservation: wakes an idle node for a busy one that has
-    /// more than it runs, if no push did.
-    pub(crate) fn wake_idle_nodes(&self) {
-        for node in &self.nodes {
-            if !node.idle.any_idle()
-                && let Some(other) = self.idle_node_but(node)
-                && self.backlog(node) > 0
-            {
-                self.wake_spinner(other, Some(&self.ps[node.ps.start]));
-            }
+        let here = WakeView {
+            spinning: node.idle.n_spinning(),
+            any_idle: node.idle.any_idle(),
+            n_ps: node.n_live.load(Ordering::Relaxed),
+        };
+        let backlog = || match self.config.numa.is_flat() {
+            // There all Ps are alike.
+            true => usize::MAX,
+            false => node.queue.summary.runnable(),
+        };
+        let others = node.border.neighbours.iter();
+        let others = others
+            .map(|n| &self.nodes[n.node_idx])
+            .filter(|n| n.idle.n_spinning() == 0 && n.idle.any_idle());
+        match policy::whom_to_wake(here, backlog, others) {
+            Wake::Nobody => {}
+            Wake::Here => self.wake_spinner(node, near),
+            Wake::Other(other) => self.wake_spinner(other, near),
         }
     }
 
-    fn wake_spinner(&self, node: &Node, near: Option<&P>) {
+    pub(crate) fn wake_spinner(&self, node: &Node, near: Option<&P>) {
         if !node.idle.begin_wake() {
             return;
         }
@@ -209,6 +228,9 @@ impl Sched {
             Some(p) => {
                 if let Some(near) = near {
                     near.stats.wakes_sent.add(1);
+                    if near.node_idx != p.node_idx {
+                        near.stats.wakes_remote.add(1);
+                    }
                 }
                 self.notify(p);
             }
@@ -229,7 +251,7 @@ impl Sched {
                 && node.idle.claim(p.at_in_node))
             .then_some(p)
         };
-        if let Some(near) = near {
+        if let Some(near) = near.filter(|near| node.ps.contains(&near.idx)) {
             let mut by_distance = near.levels.iter().flat_map(|l| l.victims.iter());
             return by_distance.find_map(|&idx| claim(idx));
         }

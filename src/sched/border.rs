@@ -1,0 +1,125 @@
+//! What a node keeps for dealing with the other nodes. Touched by its own Ps and by sysmon.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::policy::STARVED_AFTER_NS;
+
+/// How long a node that was found to be starved may pass the gate: as long as its P needs to
+/// wake up and look around.
+const PASS_NS: u64 = 2 * STARVED_AFTER_NS;
+
+/// Another node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Neighbour {
+    pub(crate) node_idx: usize,
+    pub(crate) distance: u32,
+}
+
+/// The border of a node.
+#[derive(Debug)]
+pub(crate) struct Border {
+    /// The other nodes, nearest first.
+    pub(crate) neighbours: Vec<Neighbour>,
+    /// For each node of the runtime: a P of this node is stealing there.
+    /// Ordering: taken with acquire and given back with release; it guards no data.
+    thieves: Box<[AtomicBool]>,
+    /// When it was last found to be starved; 0 for not, or helped since. Ordering: relaxed.
+    starved_at_ns: AtomicU64,
+    /// How often that was, and for how long the node was idle while another needed help.
+    /// Ordering: relaxed, statistics; sysmon writes.
+    pub(crate) starvations: AtomicU64,
+    pub(crate) idle_while_needed_ns: AtomicU64,
+}
+
+impl Border {
+    /// Of the node `own`, by its distances to all nodes.
+    pub(crate) fn new(own: usize, distances: &[u32]) -> Border {
+        let all = distances.iter().enumerate();
+        let mut neighbours: Vec<_> = all
+            .filter(|&(node_idx, _)| node_idx != own)
+            .map(|(node_idx, &distance)| Neighbour { node_idx, distance })
+            .collect();
+        // From the own number on and round the end: nodes do not all begin with the same one.
+        let way = |n: &Neighbour| (n.node_idx + distances.len() - own) % distances.len();
+        neighbours.sort_by_key(|n| (n.distance, way(n)));
+        Border {
+            neighbours,
+            thieves: distances.iter().map(|_| AtomicBool::new(false)).collect(),
+            starved_at_ns: AtomicU64::new(0),
+            starvations: AtomicU64::new(0),
+            idle_while_needed_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// The one right to steal from a node; `None` if another P of this node has it.
+    pub(crate) fn begin_theft(&self, from: usize) -> Option<Theft<'_>> {
+        let flag = &self.thieves[from];
+        let is_mine = !flag.load(Ordering::Relaxed) && !flag.swap(true, Ordering::Acquire);
+        is_mine.then_some(Theft(flag))
+    }
+
+    pub(crate) fn is_starved(&self, now_ns: u64) -> bool {
+        match self.starved_at_ns.load(Ordering::Relaxed) {
+            0 => false,
+            at_ns => now_ns.saturating_sub(at_ns) < PASS_NS,
+        }
+    }
+
+    /// Sysmon has found it idle for long while another needs help.
+    pub(crate) fn set_starved(&self, now_ns: u64) {
+        self.starved_at_ns.store(now_ns, Ordering::Relaxed);
+        self.starvations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It has got something.
+    pub(crate) fn end_starvation(&self) {
+        if self.starved_at_ns.load(Ordering::Relaxed) != 0 {
+            self.starved_at_ns.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The right to steal from one node, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Theft<'a>(&'a AtomicBool);
+
+impl Drop for Theft<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_come_by_their_distance() {
+        let border = Border::new(1, &[21, 10, 16, 21]);
+        let order: Vec<_> = border.neighbours.iter().map(|n| n.node_idx).collect();
+        assert_eq!(order, [2, 3, 0]);
+    }
+
+    #[test]
+    fn one_thief_for_a_pair_of_nodes() {
+        let border = Border::new(0, &[10, 21, 21]);
+        let theft = border.begin_theft(1);
+        assert!(theft.is_some());
+        assert!(border.begin_theft(1).is_none());
+        assert!(border.begin_theft(2).is_some());
+        drop(theft);
+        assert!(border.begin_theft(1).is_some());
+    }
+
+    #[test]
+    fn starvation_ends_with_help_or_with_time() {
+        let border = Border::new(0, &[10, 21]);
+        assert!(!border.is_starved(PASS_NS));
+        border.set_starved(5);
+        assert!(border.is_starved(5));
+        assert!(!border.is_starved(5 + PASS_NS));
+        border.end_starvation();
+        assert!(!border.is_starved(5));
+        assert_eq!(border.starvations.load(Ordering::Relaxed), 1);
+    }
+}

@@ -1,0 +1,175 @@
+//! Taking work from another node.
+//!
+//! It comes after two dry sweeps of the own node, and asks `policy` at every step: whether
+//! it is time to look away, whether a node's line (`summary`) lets it pass, how much to take.
+//! A search that is turned away everywhere has read one line of each other node.
+//!
+//! Of what lies there, first the node's queue: one lock, and what is there overflowed or came
+//! from outside. Goroutines that have never run go first (they have no stack yet, and get one
+//! on this node): out of the first 128 of the queue; else from a ring whose oldest half
+//! has one; else from any ring. A ring gives its oldest and nothing else, so there is no
+//! picking inside one. What is bound to the node stays: a ring in which all that would be
+//! taken is bound is left alone, and a bound one that came along goes into its node's queue.
+//!
+//! The thief runs one. The others go to its own node's queue, for the Ps beside it: as it
+//! stops spinning it wakes one of them, and so on.
+
+use windlass_topology::LevelKind;
+
+use super::m::M;
+use super::p::{P, StealLevel, level_idx};
+use super::policy::{self, Denial, OwnView, Verdict};
+use super::state::{Node, Sched};
+use super::steal;
+use super::trace::{FROM_NODE, Kind};
+use crate::g::header::GRef;
+use crate::g::list::GList;
+use crate::g::status::Reason;
+use crate::sys::clock;
+
+/// Looks at other nodes, nearest first.
+pub(crate) fn steal(m: &M, dry_sweeps: u32) -> Option<GRef> {
+    let (sched, p) = (m.sched(), m.p());
+    let node = sched.node_of(p);
+    let own = OwnView {
+        dry_sweeps,
+        ring_has_work: steal::ring_has_work(p),
+        queued: node.queue.len(),
+    };
+    if !policy::may_look_away(own) {
+        return None;
+    }
+    p.stats.remote_searches.add(1);
+    p.local.came_back_empty.set(false);
+    let now_ns = clock::now_ns();
+    for level in remote_levels(p) {
+        let n = level.nodes.len();
+        let start = p.local.random.below(n);
+        for i in 0..n {
+            let victim = level.nodes[(start + i) % n];
+            let found = knock(m, p, victim, level.distance, now_ns);
+            if found.is_some() {
+                node.border.end_starvation();
+                return found;
+            }
+        }
+    }
+    None
+}
+
+/// The last look before sleep: whether a thief from `p` would pass a gate. Not if it has just
+/// passed one for nothing: what is left there is bound to its node.
+pub(crate) fn may_steal(sched: &Sched, p: &P) -> bool {
+    if p.local.came_back_empty.get() {
+        return false;
+    }
+    let node = sched.node_of(p);
+    let now_ns = clock::now_ns();
+    let is_starved = node.border.is_starved(now_ns);
+    node.border.neighbours.iter().any(|neighbour| {
+        let view = sched.nodes[neighbour.node_idx].queue.summary.view(now_ns);
+        policy::gate(view, neighbour.distance, is_starved) == Verdict::Pass
+    })
+}
+
+fn remote_levels(p: &P) -> impl Iterator<Item = &StealLevel> {
+    p.levels.iter().filter(|l| l.kind == LevelKind::Remote)
+}
+
+/// Asks at the gate of one node, and takes what there is.
+fn knock(m: &M, p: &P, victim_idx: usize, distance: u32, now_ns: u64) -> Option<GRef> {
+    let sched = m.sched();
+    let (own, victim) = (sched.node_of(p), &sched.nodes[victim_idx]);
+    let is_starved = own.border.is_starved(now_ns);
+    p.stats.remote_probes.add(1);
+    match policy::gate(victim.queue.summary.view(now_ns), distance, is_starved) {
+        Verdict::Pass => {}
+        Verdict::Nothing => return None,
+        Verdict::Denied(why) => return deny(p, why),
+    }
+    let Some(_theft) = own.border.begin_theft(victim_idx) else {
+        return deny(p, Denial::PairBusy);
+    };
+    let taken = take(m, p, victim);
+    let found = match taken.gs {
+        gs if !gs.is_empty() => share(m, p, victim_idx, gs),
+        _ if is_starved => take_stuck(m, p, victim),
+        _ => None,
+    };
+    if found.is_none() {
+        p.local.came_back_empty.set(true);
+        if taken.all_bound {
+            return deny(p, Denial::Bound);
+        }
+    }
+    found
+}
+
+fn deny(p: &P, why: Denial) -> Option<GRef> {
+    p.stats.gate_denials[why as usize].add(1);
+    None
+}
+
+/// Takes a batch out of the node's queue, or out of a ring.
+fn take(m: &M, p: &P, victim: &Node) -> super::global::Taken {
+    // The thief is one of them.
+    let n_beside = m
+        .sched()
+        .node_of(p)
+        .queue
+        .summary
+        .n_idle()
+        .saturating_sub(1);
+    let batch = |available| policy::remote_batch(available, n_beside);
+    let mut taken = victim.queue.take_for_others(batch);
+    if !taken.gs.is_empty() {
+        return taken;
+    }
+    let (ps, n) = (&m.sched().ps, victim.ps.len());
+    let start = p.local.random.below(n);
+    for wants_fresh in [true, false] {
+        for i in 0..n {
+            let from = &ps[victim.ps.start + (start + i) % n];
+            let max = batch(from.runq.len()) as u32;
+            let is_wanted = |g: GRef| !g.is_bound() && (!wants_fresh || g.is_fresh());
+            if from.runq.peek_oldest(max).any(is_wanted) {
+                taken.gs = steal::take_unbound(m, from, max);
+            } else {
+                taken.all_bound |= !from.runq.is_ring_empty();
+            }
+            from.published
+                .publish(from.runq.len(), &victim.queue.summary);
+            if !taken.gs.is_empty() {
+                return taken;
+            }
+        }
+    }
+    taken
+}
+
+/// What nobody else takes from afar: timers that are due, and what stays in runnext.
+fn take_stuck(m: &M, p: &P, victim: &Node) -> Option<GRef> {
+    let mut ps = m.sched().ps.range(victim.ps.clone());
+    ps.find_map(|from| steal::take_last(m, p, from, LevelKind::Remote))
+}
+
+/// The first is for the thief, the others for the Ps beside it.
+fn share(m: &M, p: &P, victim_idx: usize, mut gs: GList) -> Option<GRef> {
+    let n = gs.len();
+    let level = level_idx(LevelKind::Remote);
+    p.stats.steals[level].add(1);
+    p.stats.stolen[level].add(n as u64);
+    if p.is_traced() {
+        let from = FROM_NODE + u64::from(m.sched().nodes[victim_idx].os_id);
+        p.trace(Kind::Steal, Reason::None, n as u32, from);
+    }
+    let first = gs.pop();
+    if n > 1 {
+        p.stats.surplus_pushes.add(n as u64 - 1);
+        if p.is_traced() {
+            p.trace(Kind::Surplus, Reason::None, n as u32 - 1, 0);
+        }
+        m.sched().node_of(p).queue.push_all(gs);
+    }
+    first
+}
