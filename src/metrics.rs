@@ -189,6 +189,9 @@ pub struct PMetrics {
     pub retakes_blocking: u64,
     /// Times it was taken from a goroutine that computed, or blocked without telling.
     pub retakes_hogs: u64,
+    /// Goroutines that gave way because they had gone from one call into the runtime to the
+    /// next for 10 ms while others waited.
+    pub preemptions: u64,
     /// Times it was given to another thread.
     pub handoffs: u64,
     /// Operations cancelled because their deadline passed.
@@ -252,6 +255,7 @@ impl PMetrics {
             blocking_sections: p.syscalltick.load(Relaxed).into(),
             retakes_blocking: p.taken.from_sections.load(Relaxed),
             retakes_hogs: p.taken.from_hogs.load(Relaxed),
+            preemptions: s.preemptions.get(),
             handoffs: p.taken.handoffs.load(Relaxed),
             io_timeouts: s.cancels.get(),
             ring_enters: r.enters.get(),
@@ -289,6 +293,7 @@ impl PMetrics {
             blocking_sections,
             retakes_blocking,
             retakes_hogs,
+            preemptions,
             handoffs,
             io_timeouts,
             ring_enters,
@@ -322,6 +327,7 @@ impl PMetrics {
         *blocking_sections += o.blocking_sections;
         *retakes_blocking += o.retakes_blocking;
         *retakes_hogs += o.retakes_hogs;
+        *preemptions += o.preemptions;
         *handoffs += o.handoffs;
         *io_timeouts += o.io_timeouts;
         *ring_enters += o.ring_enters;

@@ -97,6 +97,40 @@ fn a_hog_that_calls_windlass_now_and_then_goes_on() {
     });
 }
 
+/// Tries of a channel whose lock is always taken: sysmon finds these goroutines inside the
+/// runtime whenever it looks.
+#[test]
+fn goroutines_that_only_try_give_way() {
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    rt.run(|| {
+        let (sender, receiver) = windlass::channel::bounded::<u64>(1);
+        let stop = Arc::new(AtomicBool::new(false));
+        let triers: Vec<_> = (0..2)
+            .map(|_| {
+                let (stop, sender, receiver) =
+                    (Arc::clone(&stop), sender.clone(), receiver.clone());
+                spawn(move || {
+                    let mut sum = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        let _ = sender.try_send(1);
+                        sum += receiver.try_recv().unwrap_or(0);
+                    }
+                    sum
+                })
+            })
+            .collect();
+        // The last one runs after at least one of them gave way, and so does whoever wakes it.
+        for _ in 0..5 {
+            spawn(yield_now).join().unwrap();
+            sleep(Duration::from_millis(1));
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(triers.into_iter().map(|j| j.join().unwrap()).sum::<u64>() > 0);
+    });
+    assert!(rt.metrics().total().preemptions > 0);
+}
+
 #[test]
 fn a_thousand_sections_stop_nobody() {
     let _guard = hang_guard();

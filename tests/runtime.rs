@@ -541,3 +541,32 @@ fn a_dropped_runtime_leaves_nothing_behind() {
         util::mappings()
     );
 }
+
+/// What a goroutine without a stack would have run is dropped, and destructors may use the
+/// runtime. In a process of its own, because of the limit on memory.
+#[test]
+fn a_goroutine_that_gets_no_stack_ends_with_the_reason() {
+    let Some(_) = util::child_case() else {
+        util::child_passes(
+            "a_goroutine_that_gets_no_stack_ends_with_the_reason",
+            "limit",
+        );
+        return;
+    };
+    runtime(1).run(|| {
+        let (sender, receiver) = windlass::channel::bounded::<()>(0);
+        let woken = task::spawn(move || receiver.recv());
+        let room = 256 << 20;
+        util::set_memory_limit(util::memory_bytes() + room);
+        let refused = task::Builder::new()
+            .stack_size(4 * room as usize)
+            .spawn(move || drop(sender))
+            .unwrap();
+        let e = refused.join().unwrap_err();
+        assert!(panic_text(&*e).contains("cannot start"), "{e:?}");
+        // The last sender went with the closure.
+        woken.join().unwrap().unwrap_err();
+        // The others go on.
+        assert_eq!(task::spawn(|| 5).join().unwrap(), 5);
+    });
+}

@@ -55,6 +55,53 @@ fn ready_channels_are_chosen_evenly() {
     run(2, choose_between_ready_ones);
 }
 
+/// What a select was woken with has left the channel, also before the select comes to run:
+/// an empty channel has a place.
+#[test]
+fn a_woken_select_holds_no_place() {
+    run(1, || {
+        let (s, r) = bounded(1);
+        let (s2, r2) = bounded::<i32>(0);
+        let receiver = spawn(move || {
+            let chosen = select! {
+                recv(r) -> msg => msg,
+                recv(r2) -> msg => msg,
+            };
+            (chosen.unwrap(), r.recv().unwrap())
+        });
+        wait_until(|| {
+            let mut select = Select::new();
+            select.send(&s2);
+            select.try_ready().is_ok()
+        });
+        // There is one P: the receiver does not run before this goroutine waits.
+        s.try_send(1).unwrap();
+        assert!(s.is_empty());
+        s.try_send(2).unwrap();
+        assert_eq!(receiver.join().unwrap(), (1, 2));
+    });
+}
+
+/// The place of a message that a select has chosen goes to a sender that waits for one.
+#[test]
+fn choosing_a_message_lets_a_sender_go_on() {
+    run(1, || {
+        let (s, r) = bounded(1);
+        s.send(1).unwrap();
+        let sender = spawn({
+            let s = s.clone();
+            move || s.send(2).unwrap()
+        });
+        yield_now();
+        let mut select = Select::new();
+        select.recv(&r);
+        let chosen = select.select();
+        sender.join().unwrap();
+        assert_eq!(chosen.recv(&r), Ok(1));
+        assert_eq!(r.recv(), Ok(2));
+    });
+}
+
 #[test]
 fn a_waiting_select_starves_nobody() {
     run(2, || {

@@ -313,12 +313,8 @@ impl<T> Chan<T> {
     pub(super) fn complete_recv(&self) -> Result<T, Refused> {
         let here = Here::enter();
         let mut core = self.lock(&here);
-        match core.redeem(&here) {
-            Claim::Message(msg, taken) => {
-                drop(core);
-                ready(taken, &here);
-                Ok(msg)
-            }
+        match core.redeem() {
+            Claim::Message(msg) => Ok(msg),
             Claim::Wait => self.wait_as_claimant(here, core),
             Claim::Broken => {
                 drop((core, here));

@@ -33,7 +33,7 @@ pub(super) trait Handle {
     /// # Safety
     ///
     /// The lock is held.
-    unsafe fn choose(&self) -> Option<(Token, Option<Taken>)>;
+    unsafe fn choose(&self, here: &Here<'_>) -> Option<(Token, Option<Taken>)>;
 
     /// Whether it is possible.
     ///
@@ -93,10 +93,10 @@ impl Arm<'_> {
     /// # Safety
     ///
     /// The channel's lock is held.
-    unsafe fn look(&self, wait: Wait) -> Option<(Token, Option<Taken>)> {
+    unsafe fn look(&self, wait: Wait, here: &Here<'_>) -> Option<(Token, Option<Taken>)> {
         match wait {
             // SAFETY: by the contract of this function.
-            Wait::Choice => unsafe { self.handle.choose() },
+            Wait::Choice => unsafe { self.handle.choose(here) },
             Wait::Readiness => {
                 // SAFETY: by the contract of this function.
                 let is_ready = unsafe { self.handle.is_ready() };
@@ -112,34 +112,34 @@ pub(super) fn try_once(arms: &mut [Arm<'_>], wait: Wait, biased: bool) -> Option
     let locks = sorted_locks(arms, locks.places());
     let here = Here::enter();
     shuffle(arms, biased, &here);
-    let mut found = look_at_each(arms, wait);
+    let mut found = look_at_each(arms, wait, &here);
     if found.is_none() && locks.len() > 1 {
         // Perhaps one became possible behind this look and another stopped being so before
         // it. Only a look at all of them together can say that there is none.
         lock_all(locks);
-        found = look_at_all(arms, wait);
+        found = look_at_all(arms, wait, &here);
         unlock_all(locks);
     }
     found.map(|found| settle(found, &here))
 }
 
 /// Takes the locks one after another.
-fn look_at_each(arms: &[Arm<'_>], wait: Wait) -> Option<Found> {
+fn look_at_each(arms: &[Arm<'_>], wait: Wait, here: &Here<'_>) -> Option<Found> {
     arms.iter().enumerate().find_map(|(at, arm)| {
         let lock = arm.handle.lock();
         lock.inspect(|lock| lock.lock());
         // SAFETY: the lock is held.
-        let found = unsafe { arm.look(wait) };
+        let found = unsafe { arm.look(wait, here) };
         lock.inspect(|lock| lock.unlock());
         found.map(|(token, taken)| (at, token, taken))
     })
 }
 
 /// All locks are held.
-fn look_at_all(arms: &[Arm<'_>], wait: Wait) -> Option<Found> {
+fn look_at_all(arms: &[Arm<'_>], wait: Wait, here: &Here<'_>) -> Option<Found> {
     arms.iter().enumerate().find_map(|(at, arm)| {
         // SAFETY: the lock is held.
-        let (token, taken) = unsafe { arm.look(wait) }?;
+        let (token, taken) = unsafe { arm.look(wait, here) }?;
         Some((at, token, taken))
     })
 }
@@ -167,7 +167,7 @@ pub(super) fn wait(
         let here = Here::enter();
         shuffle(arms, biased, &here);
         lock_all(locks);
-        if let Some(found) = look_at_all(arms, wait) {
+        if let Some(found) = look_at_all(arms, wait, &here) {
             unlock_all(locks);
             return Some(settle(found, &here));
         }
@@ -321,9 +321,11 @@ impl<T> Handle for Sender<T> {
         Some(self.chan().raw_lock())
     }
 
-    unsafe fn choose(&self) -> Option<(Token, Option<Taken>)> {
+    unsafe fn choose(&self, here: &Here<'_>) -> Option<(Token, Option<Taken>)> {
         // SAFETY: by the contract of this function.
-        unsafe { self.chan().held() }.choose(Side::Send).map(told)
+        unsafe { self.chan().held() }
+            .choose(Side::Send, here)
+            .map(told)
     }
 
     unsafe fn is_ready(&self) -> bool {
@@ -356,7 +358,7 @@ impl<T> Handle for Receiver<T> {
         }
     }
 
-    unsafe fn choose(&self) -> Option<(Token, Option<Taken>)> {
+    unsafe fn choose(&self, here: &Here<'_>) -> Option<(Token, Option<Taken>)> {
         let received = match &self.source {
             Source::At(at) => at.try_recv(),
             Source::Tick(tick) => tick.try_recv(),
@@ -368,7 +370,7 @@ impl<T> Handle for Receiver<T> {
             Source::Senders(_) => {
                 // SAFETY: by the contract of this function.
                 let core = unsafe { self.chan()?.held() };
-                return core.choose(Side::Recv).map(told);
+                return core.choose(Side::Recv, here).map(told);
             }
         };
         let instant = received.ok()?;

@@ -22,6 +22,11 @@
 //! another's frame without the lock, and whichever completes first does not matter. What
 //! was chosen and never completed (a panic in between) is given back: `abandon_*`.
 //!
+//! A message that is claimed has left the channel as far as others can see: `len` does not
+//! count it, and its place is free. So a goroutine that was woken with a claim and has not
+//! run yet holds up no sender, as in Go, where the message lies in its frame by then. The
+//! buffer may hold as many messages beyond the capacity as there are claims.
+//!
 //! Invariants, under the lock:
 //! - somebody can be taken from `receivers` only while no message is free (`n_free`);
 //! - somebody can be taken from `senders` only while there is no place (`has_place`);
@@ -160,8 +165,8 @@ pub(super) struct Core<T> {
 
 /// What became of a claim.
 pub(super) enum Claim<T> {
-    /// Its message, and who can go on because it was taken.
-    Message(T, Option<Taken>),
+    /// Its message.
+    Message(T),
     /// The message is still to come.
     Wait,
     /// Whoever chose to send it did not: the claim is gone.
@@ -193,7 +198,7 @@ impl<T> Core<T> {
 
     #[inline]
     pub(super) fn has_place(&self) -> bool {
-        self.buffer.len() + self.promises < self.cap
+        (self.buffer.len() + self.promises).saturating_sub(self.claims) < self.cap
     }
 
     pub(super) fn queue(&self, side: Side) -> &WaitQueue {
@@ -355,17 +360,17 @@ impl<T> Core<T> {
     }
 
     /// Lets a select choose. Gives whether it can, and who goes on by that.
-    pub(super) fn choose(&mut self, side: Side) -> Option<(Told, Option<Taken>)> {
+    pub(super) fn choose(&mut self, side: Side, here: &Here<'_>) -> Option<(Told, Option<Taken>)> {
         match side {
             Side::Send => self.choose_send(),
-            Side::Recv => self.choose_recv(),
+            Side::Recv => self.choose_recv(here),
         }
     }
 
-    fn choose_recv(&mut self) -> Option<(Told, Option<Taken>)> {
+    fn choose_recv(&mut self, here: &Here<'_>) -> Option<(Told, Option<Taken>)> {
         if self.n_free() != 0 {
             self.claims += 1;
-            return Some((Told::Chosen, None));
+            return Some((Told::Chosen, self.refill(here)));
         }
         if let Some(taken) = self.senders.take() {
             if let Some(msg) = self.take_over(&taken) {
@@ -393,10 +398,11 @@ impl<T> Core<T> {
     }
 
     /// Somebody comes for the message of its claim.
-    pub(super) fn redeem(&mut self, here: &Here<'_>) -> Claim<T> {
+    pub(super) fn redeem(&mut self) -> Claim<T> {
         if let Some(msg) = self.buffer.pop() {
+            // Its place was given on when it was claimed.
             self.claims -= 1;
-            return Claim::Message(msg, self.refill(here));
+            return Claim::Message(msg);
         }
         if self.no_senders || self.claims > self.promises {
             self.claims -= 1;
@@ -406,7 +412,7 @@ impl<T> Core<T> {
     }
 
     /// A choice to receive is not completed. A message that was meant for it goes to
-    /// others. Gives who can go on by that.
+    /// others, even if that is one more than the capacity. Gives who can go on by that.
     pub(super) fn abandon_claim(&mut self, here: &Here<'_>) -> Option<Taken> {
         self.claims -= 1;
         if self.n_free() == 0 {

@@ -22,6 +22,8 @@ impl Switch {
     pub(crate) const YIELD: Switch = Switch(0);
     /// The goroutine's M has no P any more: queue the G, park the M.
     pub(crate) const LOST_P: Switch = Switch(1);
+    /// To the queue of the node: others have waited for long.
+    pub(crate) const GIVE_WAY: Switch = Switch(2);
 
     /// A park whose commit record is at `p`.
     pub(crate) fn park<T>(p: NonNull<T>) -> Switch {
@@ -31,7 +33,7 @@ impl Switch {
     /// The address given to [`Switch::park`], if this is one.
     #[inline]
     pub(crate) fn parked<T>(self) -> Option<NonNull<T>> {
-        if self.0 <= 1 {
+        if self.0 <= Switch::GIVE_WAY.0 {
             None
         } else {
             NonNull::new(std::ptr::with_exposed_provenance_mut(self.0))

@@ -26,6 +26,12 @@
 //! 3: if the M reads HAS_P, sysmon reads in_runtime == 1. Without membarrier (a
 //! sandbox denies it) no P is taken this way, only out of declared sections.
 //!
+//! A goroutine that goes from one short call into the scheduler to the next (tries of a
+//! channel that others hold, say) is inside whenever sysmon looks. It is **asked**: access
+//! HAS_P → ASKED, which it finds at its next call, and goes to the queue of its node like
+//! one that lost its P. The request names the dispatch it is meant for: who comes to the
+//! scheduler by himself is not sent away for what the one before him did.
+//!
 //! A **declared** blocking section ([`blocking`]) is cheaper to leave and quicker
 //! to take from: the M writes its number to `P::syscall`, and both it (on return)
 //! and sysmon (after 20 µs) claim the P by a CAS on that word. The number, not a
@@ -37,7 +43,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
 use super::current;
-use super::m::{BLOCKING, HAS_P, IN_QUESTION, LOST, M};
+use super::m::{ASKED, BLOCKING, HAS_P, IN_QUESTION, LOST, M};
 use super::p::P;
 use super::state::Sched;
 use super::trace::Kind;
@@ -125,6 +131,13 @@ fn enter_slow<'a>(mut m: &'a M) -> Option<Section<'a>> {
         match m.access.load(Ordering::Acquire) {
             HAS_P => return Some(Section(m)),
             IN_QUESTION => std::hint::spin_loop(),
+            ASKED => {
+                if is_to_give_way(m) {
+                    Section(m).switch_out(Switch::GIVE_WAY);
+                    m = current::m().expect("a goroutine runs on an M");
+                    mark_inside(m);
+                }
+            }
             LOST if !std::thread::panicking() => {
                 Section(m).switch_out(Switch::LOST_P);
                 m = current::m().expect("a goroutine runs on an M");
@@ -136,6 +149,19 @@ fn enter_slow<'a>(mut m: &'a M) -> Option<Section<'a>> {
             }
         }
     }
+}
+
+/// Takes note of sysmon's request, and says whether it is meant for the running goroutine.
+fn is_to_give_way(m: &M) -> bool {
+    // ORDERING: sysmon may put the P in question instead; if it does so after this, it
+    // sees with HAS_P that the M was inside before.
+    let noted = m
+        .access
+        .compare_exchange(ASKED, HAS_P, Ordering::AcqRel, Ordering::Relaxed)
+        .is_ok();
+    noted
+        && m.asked_at.load(Ordering::Relaxed) == m.p().stats.dispatches.get()
+        && !std::thread::panicking()
 }
 
 /// Runs `f` in place in a declared blocking section: the P goes to another M after
@@ -197,6 +223,16 @@ fn leave_blocking() {
     Section(m).switch_out(Switch::LOST_P);
 }
 
+/// Runs code of the user's on the M's own stack, from within its loop: what it calls takes
+/// it for a plain thread's, as in a blocking section, but the P stays.
+pub(crate) fn as_outsider(m: &M, f: impl FnOnce()) {
+    m.access.store(BLOCKING, Ordering::Relaxed);
+    mark_outside(m);
+    f();
+    mark_inside(m);
+    m.access.store(HAS_P, Ordering::Relaxed);
+}
+
 /// Counts up without a locked instruction: only the owner of the P writes.
 #[inline(always)]
 pub(crate) fn bump(counter: &AtomicU32) {
@@ -229,11 +265,12 @@ impl Sched {
     /// Sysmon's side: takes `p` from `m`, whose goroutine has not come to the
     /// scheduler for long. `false` if it just did, or if that cannot be known here.
     pub(crate) fn take_from_hog(&self, m: &M) -> bool {
-        let asked = self.membarrier
-            && m.access
-                .compare_exchange(HAS_P, IN_QUESTION, Ordering::SeqCst, Ordering::Relaxed)
-                .is_ok();
-        if !asked {
+        let put_in_question = |from| {
+            m.access
+                .compare_exchange(from, IN_QUESTION, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok()
+        };
+        if !self.membarrier || !(put_in_question(HAS_P) || put_in_question(ASKED)) {
             return false;
         }
         let outside = membarrier().is_ok() && m.in_runtime.load(Ordering::SeqCst) == 0;
@@ -242,6 +279,19 @@ impl Sched {
             m.access
                 .compare_exchange(IN_QUESTION, verdict, Ordering::SeqCst, Ordering::Relaxed);
         outside && given.is_ok()
+    }
+
+    /// Sysmon's side: asks the goroutine that runs on `m` to give way when it comes to the
+    /// scheduler next; `p` is what it runs on. `false` if it has been asked already.
+    pub(crate) fn ask(&self, m: &M, p: &P) -> bool {
+        let dispatches = p.stats.dispatches.get();
+        if m.curg.get().is_none() || m.access.load(Ordering::Relaxed) != HAS_P {
+            return false;
+        }
+        m.asked_at.store(dispatches, Ordering::Relaxed);
+        m.access
+            .compare_exchange(HAS_P, ASKED, Ordering::Release, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// Gives a P that nobody holds to a spare M, or to a new one. `false` if

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::mail::Mail;
 use super::p::P;
@@ -85,6 +85,9 @@ pub(crate) const IN_QUESTION: u32 = 1;
 pub(crate) const LOST: u32 = 2;
 /// The M is in a declared blocking section.
 pub(crate) const BLOCKING: u32 = 3;
+/// The M may use its P, but its goroutine has had it for long and shall give way when it
+/// enters the scheduler next.
+pub(crate) const ASKED: u32 = 4;
 
 /// A thread of the runtime. On lines of its own: it is written at every switch.
 #[derive(Debug)]
@@ -121,8 +124,11 @@ pub(crate) struct M {
     /// 1 while scheduler code runs on this M, 0 while user code does: see `handoff`.
     /// Ordering: relaxed stores with compiler fences; sysmon reads it after a membarrier.
     pub(crate) in_runtime: AtomicU32,
-    /// [`HAS_P`], [`IN_QUESTION`], [`LOST`] or [`BLOCKING`].
+    /// [`HAS_P`], [`IN_QUESTION`], [`LOST`], [`BLOCKING`] or [`ASKED`].
     pub(crate) access: AtomicU32,
+    /// What its P had dispatched when it was [`ASKED`]: which goroutine is meant.
+    /// Ordering: written before `access` becomes that, with release, and read after it.
+    pub(crate) asked_at: AtomicU64,
     /// The kernel's thread id, for priorities and CPU clocks. Ordering: relaxed, set at start.
     pub(crate) tid: AtomicI32,
     /// The CPU that it is pinned to, if any.
@@ -156,6 +162,7 @@ impl M {
             spinning: Cell::new(false),
             in_runtime: AtomicU32::new(1),
             access: AtomicU32::new(HAS_P),
+            asked_at: AtomicU64::new(0),
             tid: AtomicI32::new(0),
             cpu: Cell::new(None),
             demoted: AtomicBool::new(false),

@@ -59,6 +59,7 @@ pub(crate) struct Stats {
     pub(crate) idles: Counter,
     pub(crate) wakes_sent: Counter,
     pub(crate) overflows: Counter,
+    pub(crate) preemptions: Counter,
     pub(crate) steals: [Counter; N_LEVELS],
     pub(crate) stolen: [Counter; N_LEVELS],
     pub(crate) steal_failures: Counter,

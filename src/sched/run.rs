@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::count;
 use super::current;
 use super::find::{find, stop_spinning};
-use super::handoff::{Section, mark_outside};
+use super::handoff::{self, Section, mark_outside};
 use super::locked;
 use super::m::{HAS_P, M};
 use super::p::P;
@@ -235,7 +235,11 @@ fn execute(m: &M, mut g: GRef) {
             }
             None => {
                 m.curg.set(None);
-                return lost_p(m, g);
+                return if why == Switch::LOST_P {
+                    lost_p(m, g)
+                } else {
+                    give_way(m, g)
+                };
             }
         }
     }
@@ -304,15 +308,26 @@ fn finish(m: &M, g: GRef) {
 fn no_stack(m: &M, g: GRef, e: &std::io::Error) {
     eprintln!("windlass: goroutine {} cannot start: {e}", g.id());
     g.status.set_running();
-    // SAFETY: the goroutine is Running for the first time; its closure is dropped on this stack.
-    unsafe { header::run(g, Some(Box::new(format!("goroutine cannot start: {e}")))) };
-    mark_outside(m);
-    spawn::end(g);
-    Section::enter().expect("an M in its loop has its P").stay();
+    handoff::as_outsider(m, || {
+        // SAFETY: the goroutine is Running for the first time; its closure is dropped on this
+        // stack.
+        unsafe { header::run(g, Some(Box::new(format!("goroutine cannot start: {e}")))) };
+        spawn::end(g);
+    });
     g.status.set_dead();
     m.p().stats.started.add(1);
     m.p().stats.finished.add(1);
     spawn::release_on_m(g, m);
+}
+
+/// Others have waited while the goroutine went from one call to the next: it waits behind
+/// them, in the queue of its node.
+#[cold]
+#[inline(never)]
+fn give_way(m: &M, g: GRef) {
+    m.p().stats.preemptions.add(1);
+    g.status.set_runnable();
+    m.sched().inject(g);
 }
 
 /// The goroutine found that its M has no P: it waits for one in the queue of its

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::m::{HAS_P, LOST, M};
+use super::m::{ASKED, HAS_P, LOST, M};
 use super::p::P;
 use super::state::Sched;
 use crate::g::header::GRef;
@@ -144,7 +144,7 @@ impl Drop for Stalls<'_> {
 fn stall_on<'a>(p: &'a P, m: &'a M, dispatches: u64, since_ns: u64) -> Option<Stall<'a>> {
     // In the scheduler: it looks for work, or sleeps.
     let is_out = m.in_runtime.load(Ordering::Relaxed) == 0;
-    let has_p = m.access.load(Ordering::Relaxed) == HAS_P;
+    let has_p = matches!(m.access.load(Ordering::Relaxed), HAS_P | ASKED);
     let stall = Stall {
         g: m.curg.get()?,
         m,

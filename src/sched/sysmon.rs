@@ -2,7 +2,8 @@
 //!
 //! - Takes Ps out of blocking sections after 20 µs if they have work, and from
 //!   goroutines that have computed or blocked for 10 ms without a call into the
-//!   runtime ([`super::handoff`]).
+//!   runtime ([`super::handoff`]); asks those that go from one such call to the next
+//!   to give way.
 //! - Wakes an idle P for a goroutine that waits at a busy one that does not come to it.
 //! - Cancels what still waits when the main goroutine has ended, and says when
 //!   nothing is left.
@@ -301,7 +302,14 @@ impl<'a> Sysmon<'a> {
             return false;
         };
         let wanted = p.has_work() || sched.nodes.iter().any(|n| n.queue.len() > 0);
-        if m.in_runtime.load(Ordering::Relaxed) != 0 || !wanted || !self.thread_to_be_had() {
+        if !wanted {
+            return false;
+        }
+        if m.in_runtime.load(Ordering::Relaxed) != 0 {
+            sched.ask(m, p);
+            return false;
+        }
+        if !self.thread_to_be_had() {
             return false;
         }
         let tid = m.tid.load(Ordering::Relaxed);

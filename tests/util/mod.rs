@@ -348,6 +348,25 @@ pub(crate) fn nofile_limits() -> (u64, u64) {
     (limit.rlim_cur, limit.rlim_max)
 }
 
+/// The address space that the process uses, in bytes.
+pub(crate) fn memory_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmSize:"));
+    let kib = line.and_then(|l| l.trim().strip_suffix(" kB")).unwrap();
+    kib.parse::<u64>().unwrap() << 10
+}
+
+/// Sets the limit on the address space.
+pub(crate) fn set_memory_limit(bytes: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: bytes,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: the limit is a valid structure.
+    let r = unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) };
+    assert_eq!(r, 0, "{}", io::Error::last_os_error());
+}
+
 /// Sets the soft limit on descriptors.
 pub(crate) fn set_nofile_limit(soft: u64) {
     let limit = libc::rlimit {
