@@ -74,6 +74,8 @@ asan: setup
 # `cargo +nightly fuzz run --fuzz-dir tests/fuzz resp FILE`.
 SECONDS ?= 30
 fuzz: setup
+	@$(CARGO) +nightly fuzz --version >/dev/null 2>&1 || \
+		{ echo "fuzz: needs a nightly toolchain and cargo-fuzz: cargo install cargo-fuzz" >&2; exit 1; }
 	set -e; for target in resp http range path; do \
 		$(CARGO) +nightly fuzz run --fuzz-dir tests/fuzz --target-dir $(TARGET_DIR)/fuzz $$target -- \
 			-max_total_time=$(SECONDS) -timeout=10 -rss_limit_mb=2048 -max_len=8192 \
