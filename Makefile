@@ -8,7 +8,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 # What is off if not asked for, and tested all the same.
 FEATURES := windlass/hyper,windlass/tracing
 
-.PHONY: help setup clients demo test test-epoll test-chaos test-numa test-numa-small suites loom asan lint bench compare
+.PHONY: help setup clients demo test test-epoll test-chaos test-numa test-numa-small suites loom asan fuzz lint bench compare
 
 help:
 	@echo "make demo     build and run examples/demo.rs"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-numa  tests in virtual machines of 2 and 4 NUMA nodes, fetched where there is apt"
 	@echo "make suites   crossbeam-channel's own tests, with threads and with goroutines"
 	@echo "make asan     tests under AddressSanitizer; needs a nightly toolchain"
+	@echo "make fuzz     the examples' parsers, each for SECONDS; needs a nightly toolchain and cargo-fuzz"
 	@echo "make lint     formatting, clippy and the documentation, warnings denied"
 	@echo "make bench    criterion benches: windlass, tokio and may in one run"
 	@echo "make compare  servers and whole programs in turn, Go too where it is installed"
@@ -103,6 +104,18 @@ asan: setup
 	ASAN_OPTIONS=detect_leaks=0 RUSTFLAGS="-Zsanitizer=address" $(CARGO) +nightly test -p windlass \
 		--features corosensei/sanitizer --target $(shell uname -m)-unknown-linux-gnu \
 		--target-dir $(TARGET_DIR)/asan --lib --test task --test net --test blocking --test shutdown -- --skip sys::sample
+
+# What is found lies in tests/fuzz/artifacts, and fails again when it is named after the target:
+# `cargo +nightly fuzz run --fuzz-dir tests/fuzz resp FILE`.
+SECONDS ?= 30
+fuzz: setup
+	@$(CARGO) +nightly fuzz --version >/dev/null 2>&1 || \
+		{ echo "fuzz: needs a nightly toolchain and cargo-fuzz: cargo install cargo-fuzz" >&2; exit 1; }
+	set -e; for target in resp http range path; do \
+		$(CARGO) +nightly fuzz run --fuzz-dir tests/fuzz --target-dir $(TARGET_DIR)/fuzz $$target -- \
+			-max_total_time=$(SECONDS) -timeout=10 -rss_limit_mb=2048 -max_len=8192 \
+			-dict=tests/fuzz/dictionaries/$$target; \
+	done
 
 # The second clippy is as users have it: without the features that the tests ask for.
 lint: setup

@@ -30,6 +30,8 @@ pub(crate) enum Rank {
     Mode,
     /// Who waits in an epoll poller (`netpoll::waiters`).
     Poller,
+    /// What has come for a stream (`netpoll::multi`).
+    Multi,
     /// Which buffers of a P's pool are free (`netpoll::pool`).
     Buffers,
 }

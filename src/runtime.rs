@@ -788,6 +788,7 @@ where
     join(sysmon);
     let threads = std::mem::take(&mut sched.ms.lock().threads);
     threads.into_iter().for_each(join);
+    sched.ps.iter().for_each(|p| p.poller.drain());
     sched.offload.close();
     wake::wait_for_outside_wakers();
     end_ms(sched);

@@ -1,6 +1,8 @@
 //! The servers among the examples, each in this process with the code that the example
 //! has, against clients of other makers and against raw bytes.
 
+#[path = "util/random.rs"]
+mod random;
 #[path = "util/temp.rs"]
 mod temp;
 mod util;

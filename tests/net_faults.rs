@@ -174,7 +174,8 @@ fn a_listener_is_shut_down_under_its_accepts() {
 /// Address space without memory behind it.
 struct Huge(*mut u8);
 
-const HUGE: usize = 3 << 30;
+/// In 32 bits it would be one.
+const HUGE: usize = (4 << 30) + 1;
 
 impl Huge {
     fn new() -> Huge {
@@ -208,7 +209,7 @@ impl Drop for Huge {
 
 /// The kernel moves 2 GiB at most at a time; a length does not become another one.
 #[test]
-fn buffers_longer_than_two_gib() {
+fn buffers_longer_than_four_gib() {
     let _guard = hang_guard();
     let check = || {
         let mut huge = Huge::new();
@@ -220,6 +221,9 @@ fn buffers_longer_than_two_gib() {
         assert_eq!(b.read(huge).unwrap(), 3);
         assert_eq!(huge[..4], *b"few\0");
         c.write_all(b"some").unwrap();
+        assert_eq!(a.write(b"zc").unwrap(), 2);
+        assert_eq!(b.peek(huge).unwrap(), 2);
+        assert_eq!(b.recv_owned().unwrap().len(), 2);
         let (left, right) = huge.split_at_mut(HUGE / 2);
         let n = d
             .read_vectored(&mut [IoSliceMut::new(left), IoSliceMut::new(right)])
@@ -234,6 +238,21 @@ fn buffers_longer_than_two_gib() {
         }
         let n = a.write(huge).unwrap();
         assert!(n > 0 && n <= 0x7fff_f000, "{n}");
+        // With nobody who reads, a send without copying is cut: from memory that was not made.
+        let zc = pair();
+        zc.0.set_write_timeout(Some(Duration::from_millis(50)))
+            .unwrap();
+        let sent = zc.0.send_zc(huge);
+        assert!(sent.is_err() || sent.is_ok_and(|n| n > 0 && n <= 0x7fff_f000));
+        drop(zc);
+        let mut null = windlass::fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/null")
+            .unwrap();
+        assert_eq!(null.write(huge).unwrap(), 0x7fff_f000);
+        let mut few = windlass::fs::File::open("/proc/self/comm").unwrap();
+        let n = few.read(huge).unwrap();
+        assert!(n > 1 && n < 20, "{n}");
         let n = c
             .write_vectored(&[IoSlice::new(huge), IoSlice::new(huge)])
             .unwrap();

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use temp::TempDir;
 use windlass::fs::File;
+use windlass::net::UnixStream;
 use windlass::process::{ChildStdout, Command, Stdio};
 use windlass::{spawn, yield_now};
 
@@ -289,6 +290,65 @@ fn a_child_inherits_nothing_of_the_runtime() {
         }
         drop((listener, file, signals, stdin));
         waiter.join().unwrap();
+    });
+}
+
+/// A process that forks and does not begin another program: the child has no ring to
+/// disturb, and the parent's goes on.
+#[test]
+fn a_fork_without_exec_disturbs_nobody() {
+    let _guard = util::hang_guard();
+    let ask = |stream: &mut UnixStream, byte: u8| {
+        stream.write_all(&[byte]).unwrap();
+        let mut got = [0];
+        stream.read_exact(&mut got).unwrap();
+        assert_eq!(got, [byte]);
+    };
+    let runtime = util::runtime(2);
+    let is_ring = runtime.metrics().poller == windlass::metrics::Poller::IoUring;
+    runtime.run(|| {
+        let (mut here, mut there) = UnixStream::pair().unwrap();
+        let echo = spawn(move || {
+            let mut byte = [0];
+            while there.read(&mut byte).unwrap() > 0 {
+                there.write_all(&byte).unwrap();
+            }
+        });
+        ask(&mut here, 1);
+        // SAFETY: the child makes system calls only.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: takes plain numbers; the child waits for its end, at most so long.
+            unsafe {
+                libc::alarm(60);
+                loop {
+                    libc::pause();
+                }
+            }
+        }
+        let maps = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+        assert!(!is_ring || maps("self").contains("[io_uring]"));
+        assert!(!maps(&child.to_string()).contains("[io_uring]"));
+        ask(&mut here, 2);
+        // A program of somebody else's, which std starts, gets nothing, either.
+        let listed = windlass::blocking(|| {
+            let mut ls = std::process::Command::new("ls");
+            ls.args(["-l", "/proc/self/fd"]).output().unwrap()
+        });
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        assert!(
+            listed.contains("/proc/") && !listed.contains("anon_inode"),
+            "{listed}"
+        );
+        // SAFETY: plain numbers, and a child of this process that nobody else waits for.
+        let ended = windlass::blocking(|| unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0)
+        });
+        assert_eq!(ended, child);
+        ask(&mut here, 3);
+        drop(here);
+        echo.join().unwrap();
     });
 }
 

@@ -2,48 +2,20 @@
 //! runtime. In processes of their own: a filter cannot be taken off again.
 #![allow(unsafe_code)]
 
+#[path = "util/filter.rs"]
+mod filter;
 mod util;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use filter::{deny, deny_for};
 use util::{build, child_case, child_passes, child_passes_with_io, hang_guard, runtime};
 use windlass::metrics::Poller;
 use windlass::net::{TcpListener, TcpStream};
 use windlass::{Builder, spawn};
-
-/// Makes a system call answer `errno` in the whole process.
-fn deny(syscall: libc::c_long, errno: i32) {
-    deny_for(libc::SECCOMP_FILTER_FLAG_TSYNC, syscall, errno);
-}
-
-fn deny_for(flags: libc::c_ulong, syscall: libc::c_long, errno: i32) {
-    const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
-    // The number of the call lies at offset 0 of what the filter sees.
-    let mut filter = [
-        step(LOAD_WORD, 0, 0, 0),
-        step(JUMP_IF_EQUAL, 0, 1, syscall as u32),
-        step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
-        step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog {
-        len: filter.len() as u16,
-        filter: filter.as_mut_ptr(),
-    };
-    // SAFETY: the first call takes plain numbers; the second reads the program and the filter, which
-    // live until it returns.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let set = libc::SECCOMP_SET_MODE_FILTER;
-        let r = libc::syscall(libc::SYS_seccomp, set, flags, &raw const program);
-        assert_eq!(r, 0, "{}", io::Error::last_os_error());
-    }
-}
 
 /// What the process holds.
 fn holdings() -> impl PartialEq + std::fmt::Debug {
@@ -384,4 +356,74 @@ fn where_memory_lies_is_unknown_where_it_may_not_be_asked() {
     }
     assert_eq!(pages.all().share_at_home(), None);
     works();
+}
+
+/// Over epoll an accept is a call that a filter sees. What is short then is short for good,
+/// and the loop that accepts again does not spin.
+#[test]
+fn accepting_while_the_kernel_is_short_of_something() {
+    let errno = match child_case().as_deref() {
+        None => {
+            for case in ["ENFILE", "ENOMEM", "ENOBUFS"] {
+                let name = "accepting_while_the_kernel_is_short_of_something";
+                child_passes_with_io(name, case, Some("epoll"));
+            }
+            return;
+        }
+        Some("ENFILE") => libc::ENFILE,
+        Some("ENOMEM") => libc::ENOMEM,
+        Some(_) => libc::ENOBUFS,
+    };
+    const N: u32 = 10;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let theirs = TcpListener::from(listener.try_clone().unwrap());
+    // On a thread of its own, and those that come from it.
+    let thread = std::thread::spawn(move || {
+        deny_for(0, libc::SYS_accept4, errno);
+        let refused = |listener: &TcpListener| {
+            let begin = Instant::now();
+            for _ in 0..N {
+                let e = listener.accept().unwrap_err();
+                assert_eq!(e.raw_os_error(), Some(errno), "{e}");
+            }
+            // Each was held back for 5 ms.
+            assert!(begin.elapsed() >= N * Duration::from_millis(5));
+        };
+        runtime(1).run(|| refused(&theirs));
+        refused(&theirs);
+        drop(std::net::TcpListener::from(theirs));
+    });
+    thread.join().unwrap();
+    // The connection is still there.
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.write_all(b"late").unwrap();
+    let mut got = [0; 4];
+    client.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"late");
+}
+
+/// Memory that is not to be had for rings leads to epoll; descriptors, which epoll needs as
+/// well, are an error.
+#[test]
+fn rings_that_there_is_no_room_for() {
+    let name = "rings_that_there_is_no_room_for";
+    match child_case().as_deref() {
+        None => {
+            let stderr = child_passes_with_io(name, "ENOMEM", None);
+            assert!(stderr.contains("RLIMIT_MEMLOCK"), "{stderr}");
+            assert!(stderr.contains("epoll is used instead"), "{stderr}");
+            child_passes_with_io(name, "ENFILE", None);
+        }
+        Some("ENOMEM") => {
+            deny(libc::SYS_io_uring_setup, libc::ENOMEM);
+            assert_eq!(refused().kind(), ErrorKind::OutOfMemory);
+            falls_back();
+        }
+        Some(_) => {
+            deny(libc::SYS_io_uring_setup, libc::ENFILE);
+            let e = build(Builder::new().processors(2)).unwrap_err();
+            assert!(e.to_string().contains("RLIMIT_NOFILE"), "{e}");
+        }
+    }
 }

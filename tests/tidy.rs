@@ -87,8 +87,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "netpoll",
         &[
-            "pool", "sqe", "op", "twice", "counts", "probe", "ring", "call", "waiters", "epoll",
-            "poller", "choose",
+            "pool", "sqe", "op", "twice", "multi", "counts", "probe", "ring", "call", "waiters",
+            "epoll", "poller", "choose",
         ],
     ),
     (
@@ -119,6 +119,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "fd",
             "socket",
             "recv_buf",
+            "recv_stream",
             "send_zc",
             "connect",
             "bytes",
@@ -352,6 +353,7 @@ const LIBC: &[&str] = &[
     "src/netpoll/call.rs",
     "src/netpoll/choose.rs",
     "src/netpoll/epoll.rs",
+    "src/netpoll/multi.rs",
     "src/netpoll/poller.rs",
     "src/netpoll/probe.rs",
     "src/netpoll/ring.rs",
@@ -396,6 +398,7 @@ const UNSAFE: &[&str] = &[
     "src/io/pipe.rs",
     "src/io/ready.rs",
     "src/io/recv_buf.rs",
+    "src/io/recv_stream.rs",
     "src/io/send_zc.rs",
     "src/io/socket.rs",
     "src/io/stdio.rs",
@@ -403,6 +406,7 @@ const UNSAFE: &[&str] = &[
     "src/net/macros.rs",
     "src/netpoll/call.rs",
     "src/netpoll/epoll.rs",
+    "src/netpoll/multi.rs",
     "src/netpoll/poller.rs",
     "src/netpoll/pool.rs",
     "src/netpoll/ring.rs",

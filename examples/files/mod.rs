@@ -48,7 +48,8 @@ impl Site {
 
     /// Serves for ever: until the runtime ends.
     pub(crate) fn serve(self, listener: &TcpListener) -> ! {
-        http::serve_with(listener, move |request| self.answer(request))
+        let answer = move |request: &Request<'_>| self.answer(request);
+        http::serve_with(listener, http::Patience::default(), answer)
     }
 
     fn answer(&self, request: &Request<'_>) -> Answer {

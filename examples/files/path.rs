@@ -57,7 +57,10 @@ impl<'a> Name<'a> {
     /// The path of a request for the directory of this name. Begins with one slash only:
     /// with two a browser would take what follows for another server.
     pub(super) fn as_directory(&self) -> String {
-        format!("/{}/", self.raw.join("/"))
+        match self.raw.is_empty() {
+            true => "/".to_owned(),
+            false => format!("/{}/", self.raw.join("/")),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A connection: read, answer, write, until one side has had enough.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use windlass::net::TcpStream;
 
@@ -18,8 +18,28 @@ const OUTPUT_BYTES: usize = 4 * 1024;
 /// Answers are sent when there are so many, though there may be more requests.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
-/// How long a connection may be silent, and how long it may refuse to take answers.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long peers are waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// For a request to begin.
+    pub(crate) idle: Duration,
+    /// For all of a request, from its beginning on: bytes that trickle in do not keep a
+    /// connection for ever.
+    pub(crate) request: Duration,
+    /// For room to send an answer.
+    pub(crate) answer: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        let minute = Duration::from_secs(60);
+        Patience {
+            idle: minute,
+            request: minute,
+            answer: minute,
+        }
+    }
+}
 
 /// What requests come by: a TCP stream, or something on top of one.
 pub(crate) trait Transport: Read + Write {
@@ -47,6 +67,9 @@ pub(crate) struct Connection<'a, T, F> {
     output: Vec<u8>,
     /// A request whose body has not come yet, as far as the last look went.
     current: Option<Exchange>,
+    patience: Patience,
+    /// When the request began of which there is a part.
+    begun: Option<Instant>,
 }
 
 /// A request that has an answer, and whose body is yet to be skipped.
@@ -69,27 +92,30 @@ where
     T: Transport,
     F: Fn(&Request<'_>) -> Answer,
 {
-    pub(crate) fn new(stream: T, site: &'a F) -> io::Result<Self> {
+    pub(crate) fn new(stream: T, site: &'a F, patience: Patience) -> io::Result<Self> {
         let tcp = stream.tcp();
         // Answers leave in one write each, so there is nothing to wait for.
         tcp.set_nodelay(true)?;
-        tcp.set_read_timeout(Some(IDLE_TIMEOUT))?;
-        tcp.set_write_timeout(Some(IDLE_TIMEOUT))?;
+        tcp.set_write_timeout(Some(patience.answer))?;
         Ok(Connection {
             stream,
             site,
             input: Input::new(),
             output: Vec::with_capacity(OUTPUT_BYTES),
             current: None,
+            patience,
+            begun: None,
         })
     }
 
     pub(crate) fn run(mut self) -> io::Result<()> {
         loop {
+            let deadline = self.deadline();
+            self.stream.tcp().set_read_deadline(Some(deadline));
             match self.input.fill(&mut self.stream) {
                 Ok(0) => return Ok(()),
                 Ok(_) => {}
-                // The timeout. A request that was begun gets an answer.
+                // The deadline. A request that was begun gets an answer.
                 Err(e) if e.kind() == ErrorKind::WouldBlock && self.is_amid_request() => {
                     self.refuse(answer::TIMEOUT);
                     self.send()?;
@@ -104,6 +130,14 @@ where
                 Next::Close => return self.stream.close(),
                 Next::Linger => return self.linger(),
             }
+        }
+    }
+
+    /// Until when more must have come.
+    fn deadline(&mut self) -> Instant {
+        match self.is_amid_request() {
+            true => *self.begun.get_or_insert_with(Instant::now) + self.patience.request,
+            false => Instant::now() + self.patience.idle,
         }
     }
 
@@ -156,6 +190,7 @@ where
 
     /// Answers a request that has been read to its end. Says what to do if it was the last.
     fn finish(&mut self, reply: Reply) -> io::Result<Option<Next>> {
+        self.begun = None;
         let closes = reply.closes();
         if let Some(long) = reply.write_to(&mut self.output) {
             self.send()?;

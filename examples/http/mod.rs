@@ -17,23 +17,23 @@ mod request;
 use windlass::net::{TcpListener, TcpStream};
 
 pub(crate) use answer::Answer;
-pub(crate) use connection::Connection;
+pub(crate) use connection::{Connection, Patience};
 pub(crate) use pages::page;
 pub(crate) use request::Request;
 
 /// Serves the two pages of the benchmarks for ever: until the runtime ends.
 pub(crate) fn serve(listener: &TcpListener) -> ! {
-    serve_with(listener, page)
+    serve_with(listener, Patience::default(), page)
 }
 
 /// Serves what `site` answers for ever: until the runtime ends.
-pub(crate) fn serve_with<F>(listener: &TcpListener, site: F) -> !
+pub(crate) fn serve_with<F>(listener: &TcpListener, patience: Patience, site: F) -> !
 where
     F: Fn(&Request<'_>) -> Answer + Clone + Send + 'static,
 {
     crate::accept::accept_each(listener, move |stream: TcpStream| {
         // A connection ends with an error when its peer has gone or is too slow:
         // nothing that a server would have to do something about.
-        let _ = Connection::new(stream, &site).and_then(Connection::run);
+        let _ = Connection::new(stream, &site, patience).and_then(Connection::run);
     })
 }

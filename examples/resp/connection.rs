@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use windlass::net::TcpStream;
 
@@ -16,9 +16,8 @@ use super::session::Session;
 const INPUT_BYTES: usize = 16 << 10;
 /// Answers are sent when there are so many, though there may be more commands.
 const OUTPUT_BYTES: usize = 64 << 10;
-/// How long a client may stop in the middle of a request, or refuse to take answers.
-/// Between requests it may be silent for ever.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A request may take so much longer than the patience that it comes as fast as this.
+const MIN_BYTES_PER_SECOND: u32 = 16 << 10;
 
 /// One connection.
 pub(super) struct Connection {
@@ -29,13 +28,17 @@ pub(super) struct Connection {
     begin: usize,
     end: usize,
     output: Vec<u8>,
+    patience: Duration,
+    /// When the request began of which there is a part.
+    begun: Option<Instant>,
 }
 
 impl Connection {
     pub(super) fn new(server: Arc<Server>, id: u64, stream: TcpStream) -> io::Result<Connection> {
         // Answers leave together, so there is nothing to wait for.
         stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        let patience = server.patience;
+        stream.set_write_timeout(Some(patience))?;
         Ok(Connection {
             session: Session::new(server, id, stream),
             parser: Parser::default(),
@@ -43,6 +46,8 @@ impl Connection {
             begin: 0,
             end: 0,
             output: Vec::new(),
+            patience,
+            begun: None,
         })
     }
 
@@ -75,6 +80,7 @@ impl Connection {
                     command::execute(&mut self.session, self.parser.args(bytes), &mut reply);
                     self.parser.reset();
                     self.begin += n_bytes;
+                    self.begun = None;
                 }
                 Err(malformed) => {
                     // Where the next request begins is not known.
@@ -104,6 +110,14 @@ impl Connection {
         Ok(())
     }
 
+    /// Until when more of a request must have come. Between requests a client may be silent
+    /// for ever.
+    fn deadline(&mut self) -> Instant {
+        let begun = *self.begun.get_or_insert_with(Instant::now);
+        let n_bytes = (self.end - self.begin) as u32;
+        begun + self.patience + Duration::from_secs((n_bytes / MIN_BYTES_PER_SECOND).into())
+    }
+
     /// Reads more, and says how much.
     fn fill(&mut self) -> io::Result<usize> {
         let is_amid_request = self.begin < self.end;
@@ -122,8 +136,8 @@ impl Connection {
             // The parser refuses longer requests before the buffer holds twice as much.
             self.input.resize(2 * self.input.len(), 0);
         }
-        let patience = is_amid_request.then_some(PATIENCE);
-        self.session.stream.set_read_timeout(patience)?;
+        let deadline = is_amid_request.then(|| self.deadline());
+        self.session.stream.set_read_deadline(deadline);
         let n = (&*self.session.stream).read(&mut self.input[self.end..])?;
         self.end += n;
         Ok(n)

@@ -35,19 +35,29 @@ use store::Store;
 /// How often to look for keys whose time is over and that nobody asks for.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 
+/// How long a client may take for a request from its beginning on, or refuse to take answers.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// What all connections share.
 pub(crate) struct Server {
     store: Store,
     hub: Hub,
+    patience: Duration,
     /// The number of the next connection. Ordering: relaxed, only unique.
     next_id: AtomicU64,
 }
 
 /// Serves for ever: until the runtime ends.
 pub(crate) fn serve(listener: &TcpListener) -> ! {
+    serve_with(listener, PATIENCE)
+}
+
+/// As [`serve`], with another patience.
+pub(crate) fn serve_with(listener: &TcpListener, patience: Duration) -> ! {
     let server = Arc::new(Server {
         store: Store::new(),
         hub: Hub::default(),
+        patience,
         next_id: AtomicU64::new(1),
     });
     let swept = Arc::clone(&server);

@@ -14,6 +14,8 @@ const MAX_BYTES: usize = 4 * 1024 * 1024;
 /// holds unread bytes, or gets more, resets the connection, and the answer is lost.
 pub(crate) fn linger(mut stream: &TcpStream) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
+    // That of the request may have passed.
+    stream.set_read_deadline(None);
     stream.set_read_timeout(Some(TIMEOUT))?;
     let begin = Instant::now();
     let mut buffer = [0; 4096];

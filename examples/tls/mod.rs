@@ -9,7 +9,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use windlass::net::{TcpListener, TcpStream};
 
 use crate::http::connection::Transport;
-use crate::http::{Connection, page};
+use crate::http::{Connection, Patience, page};
 
 /// A certificate, with those that vouch for it, and its secret key.
 pub(crate) struct Identity {
@@ -69,7 +69,8 @@ pub(crate) fn serve(listener: &TcpListener, config: &Arc<ServerConfig>) -> ! {
 
 fn serve_one(stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<()> {
     let tls = ServerConnection::new(config).map_err(io::Error::other)?;
-    Connection::new(Tls(StreamOwned::new(tls, stream)), &page)?.run()
+    let stream = Tls(StreamOwned::new(tls, stream));
+    Connection::new(stream, &page, Patience::default())?.run()
 }
 
 struct Tls(StreamOwned<ServerConnection, TcpStream>);

@@ -11,6 +11,7 @@ pub(crate) mod ready;
 pub(crate) mod fd;
 pub(crate) mod socket;
 mod recv_buf;
+mod recv_stream;
 mod send_zc;
 mod connect;
 pub(crate) mod bytes;
@@ -30,4 +31,5 @@ pub use ready::{
     wait_writable_deadline, wait_writable_timeout,
 };
 pub use recv_buf::RecvBuf;
+pub use recv_stream::RecvStream;
 pub use stdio::{Stderr, Stdin, Stdout, stderr, stdin, stdout};

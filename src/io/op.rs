@@ -15,18 +15,16 @@ use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, Why};
 use crate::netpoll::call::{Blocking, MUST_BLOCK};
-use crate::netpoll::op::Op;
+use crate::netpoll::op::{ERESTARTSYS, Op};
 use crate::netpoll::pool::{self, Pool};
 use crate::netpoll::sqe::Request;
 use crate::sched::ambient;
 use crate::sched::current;
+use crate::sched::m::M;
 use crate::sched::offload::offload;
 use crate::sched::park::{self, Caller, Cancelled};
 use crate::sched::wake;
 use crate::sys::clock::{self, NEVER};
-
-/// The kernel's own number for "a signal came, begin again". Some operations let it out.
-pub(super) const ERESTARTSYS: i32 = 512;
 
 /// What an operation came to.
 #[derive(Clone, Copy, Debug)]
@@ -86,12 +84,17 @@ pub(crate) fn inflight_here() -> u32 {
 /// The receive buffers of the calling goroutine's P; `None` as for [`inflight_here`], and
 /// where the kernel has no such thing.
 pub(crate) fn pool_here() -> Option<Arc<Pool>> {
-    let (Caller::Goroutine(_), Some(m)) = (park::caller(), current::m()) else {
-        return None;
-    };
+    match (park::caller(), current::m()) {
+        (Caller::Goroutine(_), Some(m)) => pool_of(m).cloned(),
+        _ => None,
+    }
+}
+
+/// The receive buffers of the P that `m` holds.
+pub(super) fn pool_of(m: &M) -> Option<&Arc<Pool>> {
     let (p, sched) = (m.p(), m.sched());
     let group = u16::try_from(p.idx).ok()?;
-    p.poller.pool(group, sched.node_of(p).memory).cloned()
+    p.poller.pool(group, sched.node_of(p).memory)
 }
 
 /// Whether the ring of the calling goroutine's P sends without copying.
@@ -107,7 +110,7 @@ pub(crate) fn is_epoll_here() -> bool {
 }
 
 /// Whether the ambient context of the calling goroutine `g` lets it go on.
-fn check(g: GRef) -> io::Result<()> {
+pub(super) fn check(g: GRef) -> io::Result<()> {
     match park::chain_of(g).over() {
         None => Ok(()),
         Some(over) => Err(ambient::Error::from(over).into()),

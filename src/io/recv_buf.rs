@@ -5,10 +5,8 @@
 //! ring, an old kernel, a plain thread) the wait is for readiness, and the buffer comes
 //! from the allocator afterwards.
 //!
-//! The receives are one-shot. A multishot one would save the re-arming, a fifth of the
-//! ring's part, and belong to the thread that armed it: its completions detour through
-//! that thread when the P has moved on, and it goes on taking slots for a goroutine that
-//! is busy elsewhere.
+//! The receives are one-shot, so any goroutine may ask at any time, and nothing is taken
+//! for one that does not. For streams of much data there is `io::recv_stream`.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -49,7 +47,15 @@ impl RecvBuf {
         matches!(self.memory, Memory::Slot { .. })
     }
 
-    fn empty() -> RecvBuf {
+    /// The first bytes of a slot, which becomes this value's.
+    pub(super) fn in_slot(pool: Arc<Pool>, slot: u16, len: usize) -> RecvBuf {
+        RecvBuf {
+            memory: Memory::Slot { pool, slot },
+            len,
+        }
+    }
+
+    pub(super) fn empty() -> RecvBuf {
         RecvBuf {
             memory: Memory::Heap(Vec::new()),
             len: 0,
@@ -140,16 +146,13 @@ impl Fd {
         self.set_maybe_readable(io_uring::cqueue::sock_nonempty(done.flags));
         // At the end of the stream there may be none.
         Ok(match pool::slot_of(done.flags) {
-            Some(slot) => RecvBuf {
-                memory: Memory::Slot { pool, slot },
-                len: done.n,
-            },
+            Some(slot) => RecvBuf::in_slot(pool, slot, done.n),
             None => RecvBuf::empty(),
         })
     }
 
     /// Waits until something has come before it allocates.
-    fn recv_when_ready(&self, deadline: Deadline<'_>) -> io::Result<RecvBuf> {
+    pub(super) fn recv_when_ready(&self, deadline: Deadline<'_>) -> io::Result<RecvBuf> {
         if !self.maybe_readable() {
             ready::wait_until(self.as_fd(), libc::POLLIN, deadline)?;
         }

@@ -20,6 +20,7 @@ use crate::g::cut::Chain;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, Why};
+use crate::netpoll::op::ERESTARTSYS;
 use crate::netpoll::sqe::Request;
 use crate::netpoll::twice::Twice;
 use crate::sched::park::{self, Caller};
@@ -74,7 +75,7 @@ impl Fd {
             match -result {
                 // Asked for by a deadline, a context or the end of the run: the loop's first lines
                 // know; or by nobody.
-                libc::ECANCELED | libc::EINTR | op::ERESTARTSYS => {}
+                libc::ECANCELED | libc::EINTR | ERESTARTSYS => {}
                 errno => return Err(io::Error::from_raw_os_error(errno)),
             }
         }

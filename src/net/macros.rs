@@ -250,6 +250,33 @@ macro_rules! stream {
                 self.0.recv_owned()
             }
 
+            /// Receives everything that comes, in buffers of the runtime's, with one request that
+            /// stays armed instead of one for each piece. That pays where much comes and
+            /// the pieces are handed on ([`RecvStream`](crate::io::RecvStream) says more). On a plain thread, over epoll,
+            /// and while the runtime is out of buffers it is the same as calling
+            #[doc = concat!("[`", stringify!($type), "::recv_owned`].")]
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// use std::io::Write;
+            /// use windlass::net::UnixStream;
+            ///
+            /// let (mut here, there) = UnixStream::pair()?;
+            /// here.write_all(b"hello")?;
+            /// drop(here);
+            /// let mut all = Vec::new();
+            /// for piece in there.recv_stream() {
+            ///     all.extend_from_slice(&piece?);
+            /// }
+            /// assert_eq!(all, b"hello");
+            /// # Ok::<(), std::io::Error>(())
+            /// ```
+            #[must_use]
+            pub fn recv_stream(&self) -> crate::io::RecvStream<'_> {
+                self.0.recv_stream()
+            }
+
             pub(crate) fn fd(&self) -> &crate::io::fd::Fd {
                 &self.0
             }

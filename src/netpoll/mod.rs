@@ -11,6 +11,7 @@ pub(crate) mod pool;
 pub(crate) mod sqe;
 pub(crate) mod op;
 pub(crate) mod twice;
+pub(crate) mod multi;
 pub(crate) mod counts;
 pub(crate) mod ring;
 pub(crate) mod probe;

@@ -41,6 +41,12 @@ use super::sqe::Request;
 use crate::g::header::GRef;
 use crate::g::status::WaitId;
 
+/// The kernel's own number for "a signal came, begin again". Some operations let it out.
+pub(crate) const ERESTARTSYS: i32 = 512;
+
+/// Marks the address of what an operation waits for as no poller's.
+const IS_MULTI: usize = 1;
+
 /// An operation in flight.
 #[derive(Debug)]
 pub(crate) struct Op {
@@ -49,7 +55,8 @@ pub(crate) struct Op {
     result: Cell<i32>,
     flags: Cell<u32>,
     timed_out: AtomicBool,
-    /// The poller that it was queued on, null before.
+    /// The poller that it was queued on, null before; or with [`IS_MULTI`] the receive that it
+    /// waits for (`netpoll::multi`).
     /// Ordering: release by the commit that queues it, acquire by a canceller.
     poller: AtomicPtr<()>,
     /// What the epoll poller keeps of it; nothing on a ring.
@@ -119,7 +126,21 @@ impl Op {
     /// The poller that has it, if it was queued already.
     pub(crate) fn poller(&self) -> Option<*const ()> {
         let poller = self.poller.load(Ordering::Acquire);
-        (!poller.is_null()).then_some(poller.cast_const())
+        let is_there = !poller.is_null() && poller.addr() & IS_MULTI == 0;
+        is_there.then_some(poller.cast_const())
+    }
+
+    /// Says which receive it waits for, in place of a poller.
+    pub(super) fn set_multi(&self, multi: *const ()) {
+        let marked = multi.map_addr(|at| at | IS_MULTI);
+        self.poller.store(marked.cast_mut(), Ordering::Release);
+    }
+
+    /// The receive that it waits for, if it does.
+    pub(crate) fn multi(&self) -> Option<*const ()> {
+        let multi = self.poller.load(Ordering::Acquire);
+        let is_multi = multi.addr() & IS_MULTI != 0;
+        is_multi.then(|| multi.map_addr(|at| at & !IS_MULTI).cast_const())
     }
 
     /// The name of the operation in the kernel.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::counts::Counts;
 use super::epoll::Epoll;
+use super::multi::Multi;
 use super::op::Op;
 use super::pool::Pool;
 use super::probe;
@@ -17,7 +18,7 @@ use super::sqe::Request;
 use super::twice::Twice;
 use crate::g::list::GList;
 use crate::g::status::WaitId;
-use crate::sys::clock::NEVER;
+use crate::sys::clock::{self, NEVER};
 use crate::sys::uring::sync_cancel;
 
 /// What stands behind a poller. The tag comes first, beside the counts: it is looked at
@@ -204,6 +205,46 @@ impl Poller {
                 twice.complete(-libc::EOPNOTSUPP, 0, ready);
             }
         }
+    }
+
+    /// Arms a receive that completes many times: see [`Ring::arm_multi`]. Takes a ring, which
+    /// is where pools come from.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the P.
+    #[cold]
+    pub(crate) unsafe fn arm_multi(
+        &self,
+        from: (i32, &Arc<Pool>),
+        multi: &Arc<Multi>,
+        by: (*const (), u64),
+        ready: &mut GList,
+    ) {
+        if let Engine::Ring(ring) = &self.engine {
+            // SAFETY: by this function's contract.
+            unsafe { ring.arm_multi(&self.counts, from, multi, by, ready) };
+        }
+    }
+
+    /// Ends what no goroutine waits for any more, at the end of a run. Nobody else uses the
+    /// poller.
+    pub(crate) fn drain(&self) {
+        const PATIENCE_NS: u64 = 10_000_000_000;
+        const ASK_AGAIN_NS: u64 = 10_000_000;
+        let mut ready = GList::new();
+        let mut ask_at_ns = clock::now_ns();
+        let give_up_at_ns = ask_at_ns + PATIENCE_NS;
+        // What a thread that has ended had submitted is completed by one of the kernel's, later.
+        while self.inflight() > 0 && ask_at_ns < give_up_at_ns {
+            if ask_at_ns <= clock::now_ns() {
+                self.cancel_all(&mut ready);
+                ask_at_ns = clock::now_ns() + ASK_AGAIN_NS;
+            }
+            self.wait(ask_at_ns);
+            self.reap(&mut ready);
+        }
+        debug_assert!(ready.is_empty(), "a goroutine waits after the end");
     }
 
     /// Whether sends without copying work here.

@@ -28,6 +28,7 @@ use io_uring::squeue::Entry;
 use io_uring::{Builder, IoUring, cqueue};
 
 use super::counts::Counts;
+use super::multi::{Armed, Multi};
 use super::op::Op;
 use super::pool::Pool;
 use super::probe::Features;
@@ -59,8 +60,11 @@ const TAG_WAKE: u64 = 1;
 const TAG_EVENTFD: u64 = 2;
 const TAG_ANSWER: u64 = 3;
 pub(super) const TAG_TWICE: u64 = 4;
+/// It completes many times.
+const TAG_MULTI: u64 = 5;
 const TAGS: u64 = 7;
 const _: () = assert!(align_of::<Op>() > TAGS as usize && align_of::<Twice>() > TAGS as usize);
+const _: () = assert!(align_of::<Multi>() > TAGS as usize);
 
 /// The argument of a timed `io_uring_enter(2)` (`struct io_uring_getevents_arg`).
 #[repr(C)]
@@ -316,6 +320,42 @@ impl Ring {
         unsafe { self.push(counts, &entry, now_ns, ready) };
     }
 
+    /// Queues and submits a receive that completes many times, from `fd` into slots of
+    /// `pool`, for the thread `by`. Its end can be asked for from here on.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the P.
+    pub(crate) unsafe fn arm_multi(
+        &self,
+        counts: &Counts,
+        (fd, pool): (i32, &Arc<Pool>),
+        multi: &Arc<Multi>,
+        (by, now_ns): (*const (), u64),
+        ready: &mut GList,
+    ) {
+        // The ring's own reference, until the last completion.
+        let at = Arc::into_raw(Arc::clone(multi)).expose_provenance() as u64;
+        let name = at | TAG_MULTI;
+        multi.begin(Armed {
+            ring_fd: self.fd(),
+            name,
+            by,
+            pool: Arc::clone(pool),
+        });
+        let entry = sqe::recv_multi(fd, pool.group()).user_data(name);
+        counts.begin();
+        // SAFETY: the caller holds the P, and the entry names the pool by its number only.
+        unsafe { self.push(counts, &entry, now_ns, ready) };
+        self.flush(counts);
+        while self.pending() > 0 {
+            // As in `push`.
+            self.reap(counts, ready);
+            clock::nap(20_000);
+            self.flush(counts);
+        }
+    }
+
     /// Whether sends without copying work here.
     pub(crate) fn has_send_zc(&self) -> bool {
         self.features.send_zc
@@ -412,6 +452,17 @@ impl Ring {
                 // SAFETY: the address was given by `queue_twice`, whose caller keeps the operation in
                 // place until its last completion was delivered.
                 usize::from(unsafe { &*twice }.complete(result, flags, ready))
+            }
+            TAG_MULTI => {
+                let multi = std::ptr::with_exposed_provenance::<Multi>((at & !TAGS) as usize);
+                // SAFETY: `arm_multi` gave the address of a reference that is the ring's until the last
+                // completion.
+                let is_last = unsafe { &*multi }.complete(result, flags, ready);
+                if is_last {
+                    // SAFETY: as above, and this is the last.
+                    drop(unsafe { Arc::from_raw(multi) });
+                }
+                usize::from(is_last)
             }
             _ => 0,
         }

@@ -206,6 +206,11 @@ impl Request {
     }
 }
 
+/// Receives again and again into slots of a pool's group (6.0).
+pub(crate) fn recv_multi(fd: i32, group: u16) -> Entry {
+    opcode::RecvMulti::new(types::Fd(fd), group).build()
+}
+
 /// A read of the eventfd that wakes a ring without message passing (5.1).
 pub(crate) fn read_eventfd(fd: i32, buf: *mut u64) -> Entry {
     opcode::Read::new(types::Fd(fd), buf.cast(), size_of::<u64>() as u32).build()

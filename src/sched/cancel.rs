@@ -12,6 +12,7 @@ use crate::g::cut::Frame;
 use crate::g::header::GRef;
 use crate::g::slab;
 use crate::g::status::{Kind, Reason, Status, WaitId};
+use crate::netpoll::multi::Multi;
 use crate::netpoll::op::Op;
 use crate::netpoll::poller::Poller;
 use crate::sys::clock;
@@ -40,11 +41,18 @@ fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> Asked {
     if timed_out {
         op.set_timed_out();
     }
-    let known = op.poller().is_some_and(|poller| {
-        // SAFETY: the poller is that of a P of the goroutine's runtime, which stays while it lives.
-        let poller = unsafe { &*poller.cast::<Poller>() };
-        poller.cancel(op)
-    });
+    let known = match (op.multi(), op.poller()) {
+        (Some(multi), _) => {
+            // SAFETY: the frame, which stays, has a reference to what it waits for.
+            unsafe { &*multi.cast::<Multi>() }.withdraw(op);
+            true
+        }
+        (None, Some(poller)) => {
+            // SAFETY: the poller is that of a P of the goroutine's runtime, which stays while it lives.
+            unsafe { &*poller.cast::<Poller>() }.cancel(op)
+        }
+        (None, None) => false,
+    };
     g.status.end_cancel(wait);
     // The operation may be gone from here on; its mark lies in the G.
     if g.op_done.load(Ordering::SeqCst) != 0 {

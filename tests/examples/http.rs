@@ -1,12 +1,19 @@
 //! The HTTP that the web servers share: requests that are odd, long, or none.
 
 use std::io::{Read, Write};
+use std::time::{Duration, Instant};
 
-use crate::http;
+use crate::http::{self, Patience};
+use crate::random::Random;
 use crate::server::{Server, foreign_prints};
 
 fn start() -> Server {
     Server::start(|listener| http::serve(&listener))
+}
+
+/// A server that waits for each thing as long as it is told.
+fn start_with(patience: Patience) -> Server {
+    Server::start(move |listener| http::serve_with(&listener, patience, http::page))
 }
 
 /// The status of each answer.
@@ -103,6 +110,110 @@ fn requests_may_come_together_or_byte_by_byte() {
     let mut answers = Vec::new();
     stream.read_to_end(&mut answers).unwrap();
     assert_eq!(statuses(&answers), [200; 3]);
+}
+
+/// Bytes that look like requests: each has an answer, or none if there is not all of it.
+#[test]
+fn garbage_harms_nobody() {
+    let server = start();
+    let sound: &[&[u8]] = &[
+        b"GET /plaintext HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello",
+        b"GET /none?a=b HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    ];
+    let mut random = Random::new(6);
+    for _ in 0..500 {
+        let bytes = random.nearly(sound, b"\r\n :,/?-0129Ax\t\0\xff");
+        let answers = server.ask(&bytes);
+        assert!(answers.is_empty() || answers.starts_with(b"HTTP/1.1 "));
+        let known = [100, 200, 400, 404, 405, 413, 431, 501];
+        assert!(
+            statuses(&answers)
+                .iter()
+                .all(|status| known.contains(status))
+        );
+    }
+    let request = b"GET /plaintext HTTP/1.1\r\nHost: x\r\n\r\n";
+    assert_eq!(statuses(&server.ask(request)), [200]);
+}
+
+/// Neither a head nor a body without end is taken in.
+#[test]
+fn a_request_without_end_is_refused() {
+    let server = start();
+    let begins = [
+        ("", 431),
+        ("GET / HTTP/1.1\r\nHost: x\r\nX: ", 431),
+        (
+            "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000000\r\n\r\n",
+            413,
+        ),
+    ];
+    for (begin, status) in begins {
+        let mut stream = server.connect();
+        stream.write_all(begin.as_bytes()).unwrap();
+        let mut n_taken = 0;
+        while n_taken < 64 << 20 && stream.write_all(&[b'x'; 1 << 16]).is_ok() {
+            n_taken += 1 << 16;
+        }
+        assert!(n_taken < 64 << 20, "{begin:?}");
+        // The answer came while it was sending, unless the reset has overtaken it.
+        let answers = server.ask(&[begin.as_bytes(), &[b'x'; 1 << 16]].concat());
+        assert_eq!(statuses(&answers), [status], "{begin:?}");
+    }
+}
+
+/// The time of a request is that of all its bytes, however often there is one.
+#[test]
+fn requests_that_trickle_in_are_cut_off() {
+    let patience = Patience {
+        request: Duration::from_millis(300),
+        ..Patience::default()
+    };
+    let server = start_with(patience);
+    let mut silent = server.connect();
+    let head = format!(
+        "GET /plaintext HTTP/1.1\r\nHost: {}\r\n\r\n",
+        "x".repeat(500)
+    );
+    let body = format!(
+        "POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{}",
+        "x".repeat(1000)
+    );
+    for request in [head, body] {
+        for step in [patience.request / 10, 3 * patience.request] {
+            let (answers, is_closed) = server.trickle(request.as_bytes(), step);
+            assert!(is_closed);
+            assert_eq!(statuses(&answers), [408], "{request}");
+        }
+    }
+    // One that has not begun yet is waited for longer.
+    silent
+        .write_all(b"GET /plaintext HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut answers = Vec::new();
+    silent.read_to_end(&mut answers).unwrap();
+    assert_eq!(statuses(&answers), [200]);
+}
+
+#[test]
+fn silent_connections_are_closed() {
+    let patience = Patience {
+        idle: Duration::from_secs(1),
+        ..Patience::default()
+    };
+    let server = start_with(patience);
+    let begin = Instant::now();
+    let mut stream = server.connect();
+    stream
+        .write_all(b"GET /plaintext HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    let mut answers = Vec::new();
+    stream.read_to_end(&mut answers).unwrap();
+    assert_eq!(statuses(&answers), [200]);
+    assert_eq!(server.connect().read(&mut [0]).unwrap(), 0);
+    assert!(begin.elapsed() >= 2 * patience.idle);
 }
 
 #[test]

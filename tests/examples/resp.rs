@@ -3,7 +3,9 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread;
+use std::time::Duration;
 
+use crate::random::Random;
 use crate::resp;
 use crate::server::{Server, foreign_prints};
 
@@ -282,30 +284,36 @@ fn a_browser_gets_nowhere() {
 #[test]
 fn garbage_harms_nobody() {
     let server = start();
-    let mut state = 88_172_645_463_325_252_u64;
-    let mut random = |n: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state % n as u64) as usize
-    };
+    let mut random = Random::new(5);
     let (sound, _) = conversation();
     for _ in 0..300 {
-        let mut bytes = sound[..random(sound.len())].to_vec();
-        for _ in 0..=random(8) {
-            if bytes.is_empty() {
-                break;
-            }
-            let at = random(bytes.len());
-            match random(3) {
-                0 => bytes[at] = random(256) as u8,
-                1 => drop(bytes.remove(at)),
-                _ => bytes.insert(at, b"*$\r\n-0129x\0"[random(11)]),
-            }
-        }
-        server.ask(&bytes);
+        let part = &sound[..random.below(sound.len())];
+        let bytes = random.nearly(&[part, &sound[..20]], b"*$\r\n-0129x\0");
+        let answer = server.ask(&bytes);
+        // Each answer, an error as well, is of one of the protocol's kinds.
+        assert!(answer.first().is_none_or(|b| b"+-:$*".contains(b)));
     }
     assert_eq!(server.ask(&words("PING")), b"+PONG\r\n");
+}
+
+/// The time of a request is that of all its bytes, and a client that is silent between two
+/// requests is no bother.
+#[test]
+fn requests_that_trickle_in_are_cut_off() {
+    let patience = Duration::from_millis(300);
+    let server = Server::start(move |listener| resp::serve_with(&listener, patience));
+    let mut silent = server.connect();
+    silent.write_all(&words("PING")).unwrap();
+    expect(&mut silent, "+PONG\r\n");
+    let long = request(&[b"SET", b"a", &[b'x'; 1000]]);
+    for step in [patience / 10, 3 * patience] {
+        let (answer, is_closed) = server.trickle(&long, step);
+        assert!(is_closed && answer.is_empty(), "{answer:?}");
+    }
+    assert_eq!(server.ask(&words("GET a")), b"$-1\r\n");
+    // Longer than the patience since the last one.
+    silent.write_all(&words("PING")).unwrap();
+    expect(&mut silent, "+PONG\r\n");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Output};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use windlass::channel::{Sender, bounded};
 use windlass::net::TcpListener;
@@ -45,6 +46,27 @@ impl Server {
         let stream = TcpStream::connect(self.addr).unwrap();
         stream.set_nodelay(true).unwrap();
         stream
+    }
+
+    /// Sends one byte after the other, each when the last one has waited for `step`. Gives what
+    /// comes back, and whether the server closed the connection before it had all bytes.
+    #[allow(dead_code, reason = "hyper has its own timeouts")]
+    pub(crate) fn trickle(&self, bytes: &[u8], step: Duration) -> (Vec<u8>, bool) {
+        let mut stream = self.connect();
+        stream.set_read_timeout(Some(step)).unwrap();
+        let (mut answer, mut buf) = (Vec::new(), [0; 4096]);
+        for byte in bytes {
+            if stream.write_all(&[*byte]).is_err() {
+                return (answer, true);
+            }
+            match stream.read(&mut buf) {
+                Ok(0) => return (answer, true),
+                Ok(n) => answer.extend_from_slice(&buf[..n]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return (answer, true),
+            }
+        }
+        (answer, false)
     }
 
     /// Sends all, and gives what comes back until the server closes the connection.

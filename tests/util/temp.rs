@@ -18,6 +18,7 @@ impl TempDir {
         TempDir(dir)
     }
 
+    #[allow(dead_code, reason = "not every test file needs it")]
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }

@@ -2,7 +2,9 @@
 //! for each operation; contenders in turn, medians of the rounds, least and most.
 //!
 //! - `echo`: 64 bytes there and back on 64 and 1,000 connections; the server reads into
-//!   a buffer of its own, or calls `recv_owned`
+//!   a buffer of its own, calls `recv_owned`, or takes what comes from `recv_stream`
+//! - `stream`: messages of 4 KiB to 1 MiB on one connection; the reader reads into a buffer of
+//!   16 KiB or of 256 KiB, calls `recv_owned`, or takes them from `recv_stream`
 //! - `idle-read`, `idle-owned`: memory of a connection whose goroutine waits for its first
 //!   bytes, with a buffer of 16 KiB, or in `recv_owned`
 //! - `send`: `write` and `send_zc` of messages of 16 KiB to 1 MiB, to a reader in this
@@ -38,6 +40,7 @@ struct Args {
 #[derive(Clone, Copy, ValueEnum)]
 enum What {
     Echo,
+    Stream,
     IdleRead,
     IdleOwned,
     Send,
@@ -54,6 +57,7 @@ fn main() -> io::Result<()> {
     let runtime = runtimes::windlass(args.workers);
     runtime.run(|| match args.what {
         What::Echo => echo(args.rounds),
+        What::Stream => stream(args.rounds),
         What::IdleRead => idle(wait_with_buffer),
         What::IdleOwned => idle(wait_owned),
         What::Send => send(args.rounds, args.to.as_deref()),
@@ -117,6 +121,13 @@ fn serve_owned(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
+fn serve_stream(stream: TcpStream) -> io::Result<()> {
+    for bytes in stream.recv_stream() {
+        (&stream).write_all(&bytes?)?;
+    }
+    Ok(())
+}
+
 /// Echoes in a round.
 const ECHOES: usize = 40_000;
 
@@ -132,6 +143,7 @@ fn echo(rounds: usize) -> io::Result<()> {
                 .collect::<io::Result<Vec<_>>>()
         };
         let (read, owned) = (open(serve_read)?, open(serve_owned)?);
+        let streamed = open(serve_stream)?;
         race(
             &format!("echo_{connections}"),
             rounds,
@@ -139,6 +151,7 @@ fn echo(rounds: usize) -> io::Result<()> {
             &[
                 ("read", &|ops| ask(&read, ops)),
                 ("recv_owned", &|ops| ask(&owned, ops)),
+                ("recv_stream", &|ops| ask(&streamed, ops)),
             ],
         )?;
     }
@@ -160,6 +173,78 @@ fn ask(clients: &[TcpStream], ops: usize) -> io::Result<()> {
         }
     });
     Ok(())
+}
+
+/// Reads to the end, and says of each piece how long it is.
+type ReadAll = fn(&TcpStream, &mut dyn FnMut(usize));
+
+fn stream(rounds: usize) -> io::Result<()> {
+    let readers: [(&str, ReadAll); 4] = [
+        ("read 16 KiB", |stream, took| {
+            read_in(stream, BUFFER_BYTES, took)
+        }),
+        ("read 256 KiB", |stream, took| {
+            read_in(stream, 256 << 10, took)
+        }),
+        ("recv_owned", |stream, took| {
+            while let Ok(bytes) = stream.recv_owned()
+                && !bytes.is_empty()
+            {
+                took(bytes.len());
+            }
+        }),
+        ("recv_stream", |stream, took| {
+            stream
+                .recv_stream()
+                .map_while(Result::ok)
+                .for_each(|bytes| took(bytes.len()));
+        }),
+    ];
+    for bytes in [4 << 10, 64 << 10, 1 << 20] {
+        let message = vec![b'.'; bytes];
+        let send = |read_all: ReadAll, ops: usize| {
+            let (mut client, server) = pair()?;
+            let reader = windlass::spawn(move || {
+                let mut n_left = bytes;
+                read_all(&server, &mut |n| {
+                    // An answer for each message: the sender waits for it.
+                    n_left -= n.min(n_left);
+                    if n_left == 0 {
+                        n_left = bytes;
+                        let _ = (&server).write_all(b"!");
+                    }
+                });
+            });
+            for _ in 0..ops {
+                client.write_all(&message)?;
+                client.read_exact(&mut [0])?;
+            }
+            drop(client);
+            reader
+                .join()
+                .map_err(|_| io::Error::other("the reader panicked"))
+        };
+        let contenders = readers.map(|(name, read_all)| {
+            let send = &send;
+            (name, move |ops: usize| send(read_all, ops))
+        });
+        let contenders: Vec<Contender<'_>> = contenders
+            .iter()
+            .map(|(name, run)| (*name, run as &dyn Fn(usize) -> io::Result<()>))
+            .collect();
+        let ops = ((512 << 20) / bytes).min(20_000);
+        race(&format!("stream_{bytes}"), rounds, ops, &contenders)?;
+    }
+    Ok(())
+}
+
+fn read_in(mut stream: &TcpStream, buffer_bytes: usize, took: &mut dyn FnMut(usize)) {
+    let mut buf = vec![0; buffer_bytes];
+    while let Ok(n) = stream.read(&mut buf)
+        && n > 0
+    {
+        took(n);
+    }
 }
 
 fn idle(serve: fn(UnixStream)) -> io::Result<()> {

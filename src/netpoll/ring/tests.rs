@@ -8,6 +8,8 @@ use super::*;
 use crate::g::header::GRef;
 use crate::g::slab;
 use crate::g::status::{Reason, WaitId};
+use crate::netpoll::multi::{Came, MAX_AHEAD};
+use crate::netpoll::pool::SLOTS;
 use crate::netpoll::probe;
 
 /// A ring with its counts, as a poller has them.
@@ -218,4 +220,90 @@ fn closing_gives_the_descriptors_back() {
         // SAFETY: asks about a descriptor number, whatever it is.
         assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETFD) }, -1);
     }
+}
+
+/// Arms a receive from `from` that completes many times, in the ring's own pool.
+fn arm(ring: &Counted, from: &UnixStream) -> Arc<Multi> {
+    let (multi, mut ready) = (Arc::new(Multi::new()), GList::new());
+    let pool = Arc::clone(ring.pool(0, None).expect("the kernel has pools"));
+    let me = std::ptr::from_ref(ring).cast();
+    // SAFETY: this thread has the ring.
+    unsafe {
+        let from = (from.as_raw_fd(), &pool);
+        ring.ring
+            .arm_multi(&ring.counts, from, &multi, (me, 1), &mut ready);
+    }
+    multi
+}
+
+fn reap_until(ring: &Counted, mut done: impl FnMut() -> bool) {
+    let mut ready = GList::new();
+    while !done() {
+        ring.wait(clock::now_ns() + 5_000_000_000);
+        assert!(ring.has_completions(), "no completion came");
+        ring.reap(&mut ready);
+    }
+}
+
+#[test]
+fn a_receive_that_stays_armed_stops_when_nobody_takes() {
+    let ring = ring();
+    let (mut a, mut b) = UnixStream::pair().unwrap();
+    let multi = arm(&ring, &a);
+    for i in 0..MAX_AHEAD {
+        assert!(multi.is_armed());
+        b.write_all(&[i as u8]).unwrap();
+        let mut is_first = true;
+        reap_until(&ring, || !std::mem::take(&mut is_first));
+    }
+    reap_until(&ring, || !multi.is_armed());
+    assert_eq!(ring.inflight(), 0);
+    b.write_all(&[0xee; 5]).unwrap();
+    for i in 0..MAX_AHEAD {
+        let Some(Came::Bytes { pool, slot, len }) = multi.take() else {
+            panic!("piece {i} is missing");
+        };
+        // SAFETY: the kernel has written so many bytes, and the slot is this test's.
+        let bytes = unsafe { std::slice::from_raw_parts(pool.slot(slot), len) };
+        assert_eq!(bytes, [i as u8]);
+        pool.give(slot);
+    }
+    assert!(multi.take().is_none());
+    // What came later is still in the socket.
+    let mut rest = [0; 5];
+    std::io::Read::read_exact(&mut a, &mut rest).unwrap();
+    assert_eq!(rest, [0xee; 5]);
+}
+
+#[test]
+fn a_closed_receive_gives_its_slots_back_and_lets_go() {
+    let ring = ring();
+    for _ in 0..usize::from(SLOTS) {
+        let (a, mut b) = UnixStream::pair().unwrap();
+        let multi = arm(&ring, &a);
+        b.write_all(b"taken by nobody").unwrap();
+        let mut is_first = true;
+        reap_until(&ring, || !std::mem::take(&mut is_first));
+        b.write_all(b"on its way").unwrap();
+        multi.close();
+        reap_until(&ring, || !multi.is_armed());
+        assert_eq!(Arc::strong_count(&multi), 1, "the ring's reference");
+        assert!(multi.take().is_none());
+    }
+    // None was lost: so many pieces can be out at once.
+    let pool = Arc::clone(ring.pool(0, None).unwrap());
+    let all: Vec<_> = (0..usize::from(SLOTS))
+        .map(|_| {
+            let (a, mut b) = UnixStream::pair().unwrap();
+            let multi = arm(&ring, &a);
+            b.write_all(b"x").unwrap();
+            let mut is_first = true;
+            reap_until(&ring, || !std::mem::take(&mut is_first));
+            assert!(matches!(multi.take(), Some(Came::Bytes { .. })));
+            (a, b, multi)
+        })
+        .collect();
+    all.iter().for_each(|(_, _, multi)| multi.close());
+    reap_until(&ring, || ring.inflight() == 0);
+    assert_eq!(Arc::strong_count(&pool), 2);
 }

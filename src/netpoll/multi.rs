@@ -1,0 +1,258 @@
+//! A receive that completes many times: armed once, it takes a slot of a pool whenever data
+//! has come, until it is cancelled or fails.
+//!
+//! It belongs to no frame. What has come waits here until it is asked for, and the ring has
+//! a reference of its own until the last completion. Who asks while there is nothing waits
+//! with an [`Op`] that the kernel does not know: its poller is this.
+//!
+//! | goroutine, in its commit         | reaper                   | canceller of the wait   |
+//! |----------------------------------|--------------------------|-------------------------|
+//! | 1. Waiting(n)                    | 1. add what has come     | 1. Waiting → Cancelling |
+//! | 2. anything there? go on         | 2. take the waiter out   | 2. take the waiter out  |
+//! | 3. name itself as the waiter     | 3. complete its Op       | 3. if it was there,     |
+//! | 4. arm, if it is not             |                          |    complete its Op      |
+//!
+//! 2 and 3 of the goroutine are one step under the lock, and so are 1 and 2 of the reaper:
+//! whoever takes the waiter out is the one that ends the wait.
+//!
+//! The kernel gives what it has as fast as it comes. When [`MAX_AHEAD`] pieces wait it is
+//! told to stop, and armed again when they have been taken; what it had under way still
+//! comes, at most what a pool has.
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::ptr;
+use std::sync::Arc;
+
+use super::op::{ERESTARTSYS, Op};
+use super::pool::{self, Pool};
+use crate::g::list::GList;
+use crate::lock::{Lock, Rank};
+use crate::sys::uring::sync_cancel;
+
+/// Pieces that may wait before the kernel is told to stop.
+pub(crate) const MAX_AHEAD: usize = 16;
+
+/// `IORING_CQE_F_MORE`: it stays armed.
+const MORE: u32 = 1 << 1;
+
+/// Something that has come.
+#[derive(Debug)]
+pub(crate) enum Came {
+    /// So many bytes in a slot, which is the receiver's.
+    Bytes {
+        pool: Arc<Pool>,
+        slot: u16,
+        len: usize,
+    },
+    /// The end of the stream.
+    End,
+    /// The pool had no slot left.
+    Starved,
+    Failed(i32),
+}
+
+/// Where it is armed.
+#[derive(Debug)]
+pub(crate) struct Armed {
+    pub(super) ring_fd: i32,
+    /// Its name in that ring.
+    pub(super) name: u64,
+    /// The thread that submitted it, by any address of its own. Not used as one.
+    pub(crate) by: *const (),
+    pub(super) pool: Arc<Pool>,
+}
+
+/// What a goroutine that wants to wait is told.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Expect {
+    /// Not to wait: something is there.
+    Nothing,
+    /// It waits, and has to arm the receive.
+    ToArm,
+    /// It waits.
+    Waiting,
+}
+
+#[derive(Debug)]
+struct State {
+    /// `None` before it is queued, and from the last completion on.
+    armed: Option<Armed>,
+    /// It was told to stop.
+    is_stopping: bool,
+    /// Nobody will ask again.
+    is_closed: bool,
+    came: VecDeque<Came>,
+    /// Null if nobody waits.
+    waiter: *const Op,
+}
+
+/// The receive of one stream.
+#[derive(Debug)]
+pub(crate) struct Multi {
+    state: Lock<State>,
+}
+
+// SAFETY: the waiter is used by whoever takes it out under the lock, while its frame waits for
+// that; the thread's address is only compared.
+unsafe impl Send for Multi {}
+// SAFETY: as for Send.
+unsafe impl Sync for Multi {}
+
+impl Multi {
+    pub(crate) fn new() -> Multi {
+        Multi {
+            state: Lock::new(
+                Rank::Multi,
+                State {
+                    armed: None,
+                    is_stopping: false,
+                    is_closed: false,
+                    came: VecDeque::new(),
+                    waiter: ptr::null(),
+                },
+            ),
+        }
+    }
+
+    /// What has come first of all that was not taken.
+    pub(crate) fn take(&self) -> Option<Came> {
+        self.state.lock().came.pop_front()
+    }
+
+    /// Whether more may come without arming it.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.state.lock().armed.is_some()
+    }
+
+    /// Names `op` as what to complete when something has come, or the last completion.
+    /// `by` is the calling thread: a receive that another one has armed in ring `ring_fd` is
+    /// told to stop, as each of its completions would disturb that thread.
+    pub(crate) fn expect(&self, op: &Op, ring_fd: i32, by: *const ()) -> Expect {
+        let mut state = self.state.lock();
+        if !state.came.is_empty() {
+            return Expect::Nothing;
+        }
+        state.waiter = op;
+        op.set_multi(ptr::from_ref(self).cast());
+        match &state.armed {
+            None => return Expect::ToArm,
+            Some(armed) if armed.ring_fd == ring_fd && armed.by != by => state.stop(),
+            Some(_) => {}
+        }
+        Expect::Waiting
+    }
+
+    /// It is about to be queued.
+    pub(super) fn begin(&self, armed: Armed) {
+        let mut state = self.state.lock();
+        state.armed = Some(armed);
+        state.is_stopping = false;
+    }
+
+    /// The reaper's side of a completion; the G that waits for it goes to `ready`. `true` if
+    /// it was the last: the ring's reference is to be dropped.
+    pub(super) fn complete(&self, result: i32, flags: u32, ready: &mut GList) -> bool {
+        let is_last = flags & MORE == 0;
+        let mut state = self.state.lock();
+        state.add(result, flags);
+        if is_last {
+            state.armed = None;
+        } else if state.is_closed || state.came.len() >= MAX_AHEAD {
+            state.stop();
+        }
+        let ends_wait = is_last || !state.came.is_empty();
+        let waiter = match ends_wait {
+            true => std::mem::replace(&mut state.waiter, ptr::null()),
+            false => ptr::null(),
+        };
+        drop(state);
+        // SAFETY: it was taken out under the lock, so this alone ends its wait, and its frame stays
+        // until then.
+        if let Some(op) = unsafe { waiter.as_ref() } {
+            ready.extend_one(op.complete(0, 0));
+        }
+        is_last
+    }
+
+    /// Ends the wait of `op`, if nobody else is about to. The caller holds the wait
+    /// (`Status::begin_cancel`), and looks at its mark afterwards.
+    pub(crate) fn withdraw(&self, op: &Op) {
+        let mut state = self.state.lock();
+        if !ptr::eq(state.waiter, op) {
+            return;
+        }
+        state.waiter = ptr::null();
+        drop(state);
+        let g = op.complete(-libc::ECANCELED, 0);
+        debug_assert!(g.is_none(), "the wait is held by the caller");
+    }
+
+    /// Asks for the last completion. What has come stays to be taken.
+    pub(crate) fn stop(&self) {
+        self.state.lock().stop();
+    }
+
+    /// Nobody will ask again: gives back what has come and what will come.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        let came = std::mem::take(&mut state.came);
+        state.stop();
+        drop(state);
+        for piece in came {
+            if let Came::Bytes { pool, slot, .. } = piece {
+                pool.give(slot);
+            }
+        }
+    }
+}
+
+impl State {
+    /// Asks the kernel for the last completion. Under the lock, so that the ring stays.
+    fn stop(&mut self) {
+        if let Some(armed) = &self.armed
+            && !self.is_stopping
+        {
+            // It was submitted when it was armed. So a failure means that the last completion is
+            // there already, or that it is at work this very moment: then its next completion
+            // comes here again.
+            self.is_stopping = sync_cancel(armed.ring_fd, armed.name).is_ok();
+        }
+    }
+
+    fn add(&mut self, result: i32, flags: u32) {
+        let Some(armed) = &self.armed else {
+            return;
+        };
+        let came = match (pool::slot_of(flags), usize::try_from(result)) {
+            (Some(slot), Ok(len)) if len > 0 && !self.is_closed => Came::Bytes {
+                pool: Arc::clone(&armed.pool),
+                slot,
+                len,
+            },
+            (slot, result_bytes) => {
+                if let Some(slot) = slot {
+                    armed.pool.give(slot);
+                }
+                match result_bytes {
+                    _ if self.is_closed => return,
+                    Ok(_) => Came::End,
+                    Err(_) => match -result {
+                        libc::ENOBUFS => Came::Starved,
+                        // Asked for, or by nobody: the thread that submitted it has gone.
+                        libc::ECANCELED | libc::EINTR | ERESTARTSYS => return,
+                        errno => Came::Failed(errno),
+                    },
+                }
+            }
+        };
+        self.came.push_back(came);
+    }
+}
+
+impl Drop for Multi {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
