@@ -38,6 +38,7 @@ pub(crate) struct Config {
     /// After what time a goroutine that keeps its P is reported.
     pub(crate) stall_reports: Option<Duration>,
     pub(crate) dump_on_sigquit: bool,
+    pub(crate) live_metrics: bool,
     /// How large the log of a P is, and whether it is written all the time.
     pub(crate) trace_bytes: usize,
     pub(crate) flight_recorder: bool,
@@ -60,6 +61,7 @@ impl Default for Config {
             deadlock_detection: false,
             stall_reports: None,
             dump_on_sigquit: false,
+            live_metrics: false,
             trace_bytes: DEFAULT_TRACE_BYTES,
             flight_recorder: false,
         }

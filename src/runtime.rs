@@ -15,7 +15,7 @@ use windlass_topology::{Plan, Source, Topology};
 use crate::config::{Config, MAX_PROCESSORS};
 use crate::debug::dump::Dump;
 use crate::debug::trace::{self, Trace};
-use crate::debug::{deadlock, env, schedtrace, sigquit, stall};
+use crate::debug::{deadlock, env, live, schedtrace, sigquit, stall};
 use crate::g::header;
 use crate::g::slab::DepotId;
 use crate::g::stack::StackPool;
@@ -148,6 +148,17 @@ impl Builder {
         self
     }
 
+    /// Whether other programs of the same user, and root's, may ask what the runtime does, as
+    /// `windlass-topology top` does (default: no). `WINDLASS_DEBUG=live=1` or `live=0` has
+    /// precedence.
+    ///
+    /// A thread of the process answers on a Unix socket whose abstract name is
+    /// `windlass-live-` and the process id. It sleeps while nobody asks.
+    pub fn live_metrics(mut self, yes: bool) -> Builder {
+        self.config.live_metrics = yes;
+        self
+    }
+
     /// Keeps what has happened lately on every P, in up to `bytes` of memory for each, to be
     /// written when it is wanted: [`Runtime::write_flight_record`]. An event takes 24 bytes,
     /// and a goroutine that waits and is woken makes three. At most 1 GiB.
@@ -203,6 +214,7 @@ impl Builder {
         let config = &mut self.config;
         config.schedtrace = settings.schedtrace.or(config.schedtrace);
         config.scheddetail = settings.scheddetail.unwrap_or(config.scheddetail);
+        config.live_metrics = settings.live.unwrap_or(config.live_metrics);
     }
 
     /// Builds the runtime: finds out what the machine and the kernel offer, plans
@@ -257,7 +269,7 @@ impl Builder {
         // Also an early no to what cannot be planned.
         place.plan(n_ps)?;
         let watch = watch(&self.config);
-        let wants_sigquit = self.config.dump_on_sigquit;
+        let (wants_sigquit, is_live) = (self.config.dump_on_sigquit, self.config.live_metrics);
         let sched = make_sched(self.config, place, max.max(n_ps))?;
         sched.resize(n_ps)?;
         let first = sched.watch.set(watch);
@@ -272,6 +284,9 @@ impl Builder {
         signal::install_fault_handler(fault::report);
         if wants_sigquit {
             sigquit::register(&sched)?;
+        }
+        if is_live {
+            live::register(&sched)?;
         }
         Ok(Runtime {
             sched,

@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::dump::Dump;
+use super::live;
 use super::sigquit;
 use crate::g::slab;
 use crate::g::status::{Kind, Reason};
@@ -101,6 +102,7 @@ fn no_other_thread(sched: &Sched) -> bool {
     let mut own = sched.thread_ids();
     own.push(threads::gettid());
     own.extend(sigquit::thread_id());
+    own.extend(live::thread_id());
     // Where the list cannot be had, nothing is known.
     let Ok(entries) = std::fs::read_dir("/proc/self/task") else {
         return false;

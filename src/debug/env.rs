@@ -15,6 +15,7 @@ pub(crate) struct Settings {
     /// How often to print a line, zero for never.
     pub(crate) schedtrace: Option<Duration>,
     pub(crate) scheddetail: Option<bool>,
+    pub(crate) live: Option<bool>,
 }
 
 /// Reads the variable. What it cannot understand it leaves out, and says so on stderr,
@@ -27,8 +28,8 @@ pub(crate) fn settings() -> Settings {
     static WARNED: AtomicBool = AtomicBool::new(false);
     if !complaint.is_empty() && !WARNED.swap(true, Ordering::Relaxed) {
         let line = format!(
-            "windlass: {NAME}: {complaint}; it takes schedtrace=milliseconds and scheddetail=0 or 1, \
-             with a comma between them\n"
+            "windlass: {NAME}: {complaint}; it takes schedtrace=milliseconds, scheddetail=0 or 1 \
+             and live=0 or 1, with commas between them\n"
         );
         // There is nobody else to tell.
         let _ = std::io::stderr().write_all(line.as_bytes());
@@ -68,6 +69,8 @@ impl Settings {
             },
             ("scheddetail", "0") => self.scheddetail = Some(false),
             ("scheddetail", "1") => self.scheddetail = Some(true),
+            ("live", "0") => self.live = Some(false),
+            ("live", "1") => self.live = Some(true),
             _ => return false,
         }
         true
@@ -82,7 +85,8 @@ mod tests {
 
     #[test]
     fn what_is_understood_is_taken() {
-        let (settings, complaint) = parse(" schedtrace=1000, scheddetail=1,".into());
+        let (settings, complaint) = parse(" schedtrace=1000, scheddetail=1,live=1,".into());
+        assert_eq!(settings.live, Some(true));
         assert_eq!(settings.schedtrace, Some(Duration::from_secs(1)));
         assert_eq!(settings.scheddetail, Some(true));
         assert_eq!(complaint, "");
@@ -97,6 +101,7 @@ mod tests {
             "schedtrace=-1",
             "scheddetail=2",
             "gctrace=1",
+            "live=yes",
             "==",
         ] {
             let (settings, complaint) = parse(format!("schedtrace=5,{bad}").into());

@@ -4,25 +4,17 @@
 //! dumps: a handler may interrupt anything, an allocation or a holder of a lock.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::dump::Dump;
+use super::registry::Registry;
 use crate::sched::state::Sched;
 use crate::sys::sched as threads;
 use crate::sys::signal::{self, AfterQuit};
 
-/// Whom to dump, in the order in which they were built.
-static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
-    is_watched: false,
-    runtimes: Vec::new(),
-});
-
-struct Registry {
-    /// The thread has been started.
-    is_watched: bool,
-    runtimes: Vec<Weak<Sched>>,
-}
+/// Whom to dump.
+static REGISTRY: Registry = Registry::new();
 
 /// Dumps `sched`, too, from now on until it goes.
 ///
@@ -30,17 +22,13 @@ struct Registry {
 ///
 /// The kernel's, if it gives no thread.
 pub(crate) fn register(sched: &Arc<Sched>) -> io::Result<()> {
-    let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
-    if !registry.is_watched {
+    REGISTRY.add(sched, || {
         std::thread::Builder::new()
             .name("windlass-sigquit".to_owned())
             .spawn(watch)?;
-        registry.is_watched = true;
         signal::install_quit_handler();
-    }
-    registry.runtimes.retain(|known| known.strong_count() > 0);
-    registry.runtimes.push(Arc::downgrade(sched));
-    Ok(())
+        Ok(())
+    })
 }
 
 /// The kernel's number of the thread that waits for the signal, if there is one.
@@ -57,12 +45,7 @@ fn watch() {
     loop {
         seen = signal::wait_for_quit(seen);
         let mut out = String::from("SIGQUIT: quit\n");
-        let runtimes = REGISTRY
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .runtimes
-            .clone();
-        for sched in runtimes.iter().filter_map(Weak::upgrade) {
+        for sched in REGISTRY.runtimes() {
             out.push_str(&format!("\n{}", Dump::take(&sched)));
         }
         let mut stderr = io::stderr().lock();

@@ -14,6 +14,12 @@ pub(crate) fn gettid() -> i32 {
     unsafe { libc::gettid() }
 }
 
+/// The effective user of the process.
+pub(crate) fn effective_uid() -> u32 {
+    // SAFETY: takes no argument and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
 /// Registers the process for [`membarrier`]; once, before threads need it.
 ///
 /// # Errors

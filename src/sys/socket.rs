@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use super::clock;
 use super::errno::{cvt, cvt_len};
@@ -47,6 +47,31 @@ pub(crate) fn recvmsg_now(
 pub(crate) fn sendmsg_now(fd: BorrowedFd<'_>, msg: *const libc::msghdr) -> io::Result<usize> {
     // SAFETY: the caller passes a header whose buffers are valid for the length of the call.
     cvt_len(unsafe { libc::sendmsg(fd.as_raw_fd(), msg, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
+}
+
+/// The effective user who connected a Unix stream socket.
+///
+/// # Errors
+///
+/// The kernel's, for other sockets.
+pub(crate) fn peer_uid(fd: impl AsFd) -> io::Result<u32> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut len = size_of_val(&peer) as libc::socklen_t;
+    // SAFETY: the place for the answer is as long as `len` says.
+    cvt(unsafe {
+        libc::getsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut len,
+        )
+    })?;
+    Ok(peer.uid)
 }
 
 /// Accepts a connection with `accept4(2)`; blocks the thread on a blocking socket.

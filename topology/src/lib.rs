@@ -28,6 +28,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! [`live::Live`] is what a program that runs tells of itself.
+//!
 //! The command `windlass-topology` prints all of it, for this machine or for another.
 
 mod affinity;
@@ -43,6 +45,7 @@ pub mod diff;
 #[cfg(feature = "cli")]
 pub mod doctor;
 pub mod limits;
+pub mod live;
 pub mod measure;
 pub mod placement;
 pub mod render;

@@ -38,13 +38,13 @@ fn one_line(message: &str) -> String {
     format!("{words}; see --help")
 }
 
-/// Writes to standard output. A reader that has seen enough (`| head`) is no error.
-fn print(text: &[u8]) -> Result<(), String> {
+/// Writes to standard output. A reader that has seen enough (`| head`) is no error: `false`.
+fn print(text: &[u8]) -> Result<bool, String> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(format!("cannot write to standard output: {error}"))
         }
-        _ => Ok(()),
+        written => Ok(written.is_ok()),
     }
 }

@@ -2,9 +2,11 @@
 
 use std::{
     fs,
-    io::Read as _,
+    io::{Read as _, Write as _},
     process::{Command, Output, Stdio},
 };
+
+use windlass_topology::live::{LIVE_SCHEMA, Live, LiveP, LiveRuntime};
 
 use crate::util::{Dir, expect, synthetic};
 
@@ -432,4 +434,53 @@ fn a_full_disk_is_an_error() {
         error.contains("cannot write to standard output: No space left"),
         "{error}"
     );
+}
+
+/// Answers as a program with a runtime would, `n` times, each time after 1000 more switches.
+fn tell(n: u64) -> std::thread::JoinHandle<()> {
+    let address = Live::address(std::process::id()).unwrap();
+    let listener = std::os::unix::net::UnixListener::bind_addr(&address).unwrap();
+    std::thread::spawn(move || {
+        for i in 1..=n {
+            let p = LiveP {
+                dispatches: i * 1000,
+                ..LiveP::default()
+            };
+            let live = Live {
+                schema: LIVE_SCHEMA,
+                pid: std::process::id(),
+                at_ns: i * 1_000_000_000,
+                runtimes: vec![LiveRuntime {
+                    name: "told".to_owned(),
+                    ps: vec![p],
+                    ..LiveRuntime::default()
+                }],
+            };
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(live.to_json().as_bytes()).unwrap();
+        }
+    })
+}
+
+#[test]
+fn top_shows_rates_until_the_process_has_ended() {
+    let pid = std::process::id().to_string();
+    let teller = tell(3);
+    let text = good(&["top", &pid, "--interval", "0.01"]);
+    teller.join().unwrap();
+    assert_eq!(text.matches("runtime told").count(), 2, "{text}");
+    assert!(text.contains(" 1000 "), "{text}");
+
+    let teller = tell(2);
+    let text = good(&["top", &pid, "--interval=0.01", "--count=2", "--format=json"]);
+    teller.join().unwrap();
+    let lines: Vec<serde_json::Value> = text
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    assert_eq!(lines[1]["runtimes"][0]["ps"][0]["dispatches"], 2000);
+
+    let error = bad(&["top", &pid]);
+    assert!(error.contains("WINDLASS_DEBUG=live=1"), "{error}");
+    assert!(bad(&["top", &pid, "--interval=0"]).contains("0.01"));
 }

@@ -1,6 +1,6 @@
 //! The words of the command line.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -80,6 +80,16 @@ Examples:
 Exit code: 0 if windlass works as meant, 1 if something fails (with --strict also if something is
 only slower or smaller than it could be), 2 for a wrong command line.")]
     Doctor(Doctor),
+    /// What the Ps of a running program do: queues, steals from near and far, completions
+    #[command(after_help = "\
+The program must have been asked to tell: by WINDLASS_DEBUG=live=1 in its environment, or by
+Builder::live_metrics(true). It answers its own user and root.
+
+Examples:
+  windlass-topology top 4711
+  windlass-topology top 4711 --interval 0.2 --count 1
+  windlass-topology top 4711 --format json | jq .runtimes[0].ps")]
+    Top(Top),
     /// What differs between two machines; exit code 1 if anything does
     #[command(after_help = "\
 A machine is `this`, a file of `record`, a file of hwloc that ends in .xml, or `synthetic:STRING`.
@@ -335,6 +345,24 @@ pub(crate) struct Doctor {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// The process
+    #[arg(value_name = "PID")]
+    pub(crate) pid: u32,
+
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    pub(crate) interval: Duration,
+
+    /// How many screens, or with `--format json` readings [default: until the process ends]
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+
+    #[command(flatten)]
+    pub(crate) look: Look<Format>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Diff {
     /// A machine
     #[arg(value_name = "A")]
@@ -375,6 +403,16 @@ pub(crate) struct List(pub(crate) Vec<usize>);
 /// Distances by row.
 #[derive(Clone, Debug)]
 pub(crate) struct Slit(pub(crate) Vec<Vec<u32>>);
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds = text
+        .parse()
+        .map_err(|_| "not a number of seconds".to_owned())?;
+    if !(0.01..=3600.0).contains(&seconds) {
+        return Err("choose between 0.01 and 3600 seconds".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
 
 fn node_list(text: &str) -> Result<List, String> {
     list(text, "nodes")

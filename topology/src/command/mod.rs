@@ -4,6 +4,7 @@ pub(crate) mod args;
 mod input;
 mod progress;
 mod show;
+mod top;
 
 use std::{env, fs, io::IsTerminal as _, process::ExitCode};
 
@@ -53,6 +54,7 @@ pub(crate) fn run(cli: Cli) -> Result<Outcome, String> {
         Command::Distances(args) => distances(&args).map(Outcome::from),
         Command::Limits(args) => limits(&args).map(Outcome::from),
         Command::Doctor(args) => doctor(&args),
+        Command::Top(args) => top::top(&args).map(Outcome::from),
         Command::Diff(args) => difference(&args),
         Command::Record(args) => record(&args).map(Outcome::from),
         Command::Man(args) => man(&args),

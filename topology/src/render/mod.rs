@@ -8,6 +8,7 @@ mod art;
 mod blocks;
 pub mod dot;
 pub mod json;
+mod live;
 mod paint;
 pub mod svg;
 mod tables;
@@ -15,6 +16,7 @@ mod tree;
 mod words;
 
 pub use art::art;
+pub use live::live;
 pub use paint::Paint;
 pub use tables::{distances, limits, measured, placement, steal_matrix, steal_order};
 pub use tree::tree;

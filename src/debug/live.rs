@@ -1,0 +1,126 @@
+//! Metrics for whoever asks from outside: `windlass-topology top`.
+//!
+//! One thread for the process listens on a Unix socket with an abstract name, which needs no
+//! file and is gone with the process, and answers each connection with the counters of all
+//! runtimes that asked for it. It sleeps in `accept` while nobody asks.
+
+use std::io::{self, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use windlass_topology::live::{LIVE_SCHEMA, Live, LiveNode, LiveP, LiveRuntime};
+
+use super::registry::Registry;
+use crate::metrics::{ByLevel, PMetrics, RuntimeMetrics};
+use crate::sched::p::P;
+use crate::sched::state::Sched;
+use crate::sys::sched as threads;
+use crate::sys::{clock, socket};
+
+/// Who is told of.
+static REGISTRY: Registry = Registry::new();
+
+/// Who does not read for so long gets no more.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// After an accept that failed: there are no descriptors, say.
+const PAUSE_NS: u64 = 100_000_000;
+
+/// Tells of `sched`, too, from now on until it goes.
+///
+/// # Errors
+///
+/// The kernel's, if it gives no thread or no socket.
+pub(crate) fn register(sched: &Arc<Sched>) -> io::Result<()> {
+    REGISTRY.add(sched, || {
+        let address = Live::address(std::process::id())?;
+        let listener = UnixListener::bind_addr(&address).map_err(|e| {
+            let why = format!("cannot listen on {address:?} for live metrics: {e}");
+            io::Error::new(e.kind(), why)
+        })?;
+        std::thread::Builder::new()
+            .name("windlass-live".to_owned())
+            .spawn(move || serve(&listener))?;
+        Ok(())
+    })
+}
+
+/// The kernel's number of the thread that answers, if there is one.
+pub(crate) fn thread_id() -> Option<i32> {
+    Some(THREAD.load(Ordering::Acquire)).filter(|&tid| tid != 0)
+}
+
+/// Ordering: release by the thread when it begins.
+static THREAD: AtomicI32 = AtomicI32::new(0);
+
+fn serve(listener: &UnixListener) {
+    THREAD.store(threads::gettid(), Ordering::Release);
+    loop {
+        match listener.accept() {
+            // Who has gone, or is too slow, gets nothing.
+            Ok((stream, _)) => drop(answer(stream)),
+            Err(_) => clock::nap(PAUSE_NS),
+        }
+    }
+}
+
+/// Names and counters are nobody else's business: another user gets an empty answer.
+fn answer(mut stream: UnixStream) -> io::Result<()> {
+    let uid = socket::peer_uid(&stream)?;
+    if uid != 0 && uid != threads::effective_uid() {
+        return Ok(());
+    }
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(now().to_json().as_bytes())
+}
+
+/// How things stand.
+fn now() -> Live {
+    Live {
+        schema: LIVE_SCHEMA,
+        pid: std::process::id(),
+        at_ns: clock::now_ns(),
+        runtimes: REGISTRY.runtimes().iter().map(|s| runtime(s)).collect(),
+    }
+}
+
+fn runtime(sched: &Sched) -> LiveRuntime {
+    let m = RuntimeMetrics::of(sched);
+    let nodes = m.nodes.iter().map(|node| LiveNode {
+        os_id: node.os_id,
+        queue: node.queue_depth,
+        idle_ps: node.idle_ps,
+        spinning: node.spinning,
+        stacks: node.stacks,
+    });
+    LiveRuntime {
+        name: sched.config.name.clone(),
+        poller: m.poller.to_string(),
+        goroutines: m.live_goroutines,
+        threads: m.threads,
+        threads_idle: m.threads_idle,
+        nodes: nodes.collect(),
+        ps: sched.ps_in_use().map(|p| live_p(sched, p)).collect(),
+    }
+}
+
+fn live_p(sched: &Sched, p: &P) -> LiveP {
+    let m = PMetrics::of(p);
+    let local = |by: &ByLevel| by.total() - by.remote;
+    LiveP {
+        p: p.idx,
+        cpu: p.cpu,
+        node: sched.node_of(p).os_id,
+        queue: m.queue_depth,
+        inflight: m.ring_inflight,
+        timers: m.timers,
+        idle_ns: m.idle_time.as_nanos() as u64,
+        dispatches: m.dispatches,
+        stolen_local: local(&m.stolen),
+        stolen_remote: m.stolen.remote,
+        completed: m.ring_completed,
+        retaken: m.retakes_blocking + m.retakes_hogs + m.preemptions,
+    }
+}

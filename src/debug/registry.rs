@@ -1,0 +1,56 @@
+//! Runtimes that a thread of the process's own looks after, which is started for the first.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::sched::state::Sched;
+
+/// What is looked after, in the order in which they were built.
+#[derive(Debug)]
+pub(crate) struct Registry(Mutex<Known>);
+
+#[derive(Debug)]
+struct Known {
+    /// The thread has been started.
+    is_watched: bool,
+    runtimes: Vec<Weak<Sched>>,
+}
+
+impl Registry {
+    pub(crate) const fn new() -> Registry {
+        Registry(Mutex::new(Known {
+            is_watched: false,
+            runtimes: Vec::new(),
+        }))
+    }
+
+    /// Adds a runtime, until it goes; for the first one `start` starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// Those of `start`: then nothing has changed.
+    pub(crate) fn add(
+        &self,
+        sched: &Arc<Sched>,
+        start: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut known = self.lock();
+        if !known.is_watched {
+            start()?;
+            known.is_watched = true;
+        }
+        known.runtimes.retain(|known| known.strong_count() > 0);
+        known.runtimes.push(Arc::downgrade(sched));
+        Ok(())
+    }
+
+    /// Those that there are.
+    pub(crate) fn runtimes(&self) -> Vec<Arc<Sched>> {
+        let known = self.lock().runtimes.clone();
+        known.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
