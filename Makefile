@@ -73,8 +73,8 @@ test-chaos: setup
 			$(addprefix --test ,$(CHAOS_TESTS)) || exit 1; \
 	done
 # cargo test with a virtual machine of several nodes to run in: one boot for each test program, and
-# one test at a time, as its CPUs are more than the host's.
-NUMA_VM = RUST_TEST_THREADS=1 CARGO_TARGET_$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU_RUNNER="$(CURDIR)/scripts/numa-vm.sh $(1) --" \
+# one test at a time, as its CPUs are more than the host's. Patience for emulation on a busy host.
+NUMA_VM = RUST_TEST_THREADS=1 WINDLASS_TEST_HANG_SECONDS=600 CARGO_TARGET_$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU_RUNNER="$(CURDIR)/scripts/numa-vm.sh --timeout 1200 $(1) --" \
 	$(CARGO) test -p windlass --features $(FEATURES)
 
 # Two and four nodes, the last one without memory, and the ordinary suites once.
@@ -84,7 +84,7 @@ test-numa: setup
 	$(call NUMA_VM,--nodes 4) --test numa_vm
 	$(call NUMA_VM,--nodes 2 --memoryless) --test numa_vm
 	$(call NUMA_VM,--nodes 4 --memoryless) --test numa_vm
-	$(call NUMA_VM,--nodes 2 --timeout 900) --test task --test runtime --test net --test channel \
+	$(call NUMA_VM,--nodes 2) --test task --test runtime --test net --test channel \
 		--test node_local --test seccomp
 
 # What fits into every change's tests.
