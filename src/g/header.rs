@@ -226,8 +226,10 @@ impl GRef {
     /// The way out of the goroutine that the caller runs in.
     #[inline(always)]
     pub(crate) fn out(self) -> *const Out {
-        match self.wire() {
-            None => self.raw_out(),
+        // Read once: an atomic is not read less often than is written here.
+        let out = self.raw_out();
+        match wire_in(out) {
+            None => out,
             Some(wire) => wire.out.get(),
         }
     }
@@ -240,11 +242,7 @@ impl GRef {
 
     #[inline(always)]
     fn wire<'a>(self) -> Option<&'a Wire> {
-        let wire = self.raw_out().cast::<u8>();
-        // SAFETY: a marked word holds what `lock_to` put there, an address one less than it, and
-        // that M lives until the run ends, after the goroutine.
-        self.is_locked()
-            .then(|| unsafe { &*wire.wrapping_sub(WIRED).cast::<Wire>() })
+        wire_in(self.raw_out())
     }
 
     /// The M that it has locked, or null. Asked by whoever owns it.
@@ -419,6 +417,18 @@ impl GRef {
         self.set_raw_out(std::ptr::null());
         self.status.set_free();
     }
+}
+
+/// The wire that a goroutine's `out` names, if it is marked.
+#[inline(always)]
+fn wire_in<'a>(out: *const Out) -> Option<&'a Wire> {
+    if out.addr() & WIRED == 0 {
+        return None;
+    }
+    let wire = out.cast::<u8>().wrapping_sub(WIRED).cast::<Wire>();
+    // SAFETY: a marked word holds what `lock_to` put there, an address one less than it, and
+    // that M lives until the run ends, after the goroutine.
+    Some(unsafe { &*wire })
 }
 
 /// What a spawner decides about a goroutine.
