@@ -5,14 +5,20 @@
 mod util;
 
 use std::io::{ErrorKind, Read, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use util::{hang_guard, runtime, wait_until};
 use windlass::context::Context;
 use windlass::net::{TcpListener, TcpStream, UnixStream};
 use windlass::{Handle, spawn, task};
+
+/// One test after the other: each may use all the descriptors that there are.
+fn in_turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Raises the limit on descriptors. Gives how many pairs of them may be open, `wanted` if
 /// that can be had.
@@ -29,6 +35,7 @@ fn room_for_pairs(wanted: usize) -> usize {
 
 #[test]
 fn ten_thousand_connections() {
+    let _turn = in_turn();
     let _guard = hang_guard();
     let n = room_for_pairs(10_000);
     runtime(2).run(|| {
@@ -86,6 +93,7 @@ fn wait_for_inflight(runtime: &Handle, n: usize) {
 /// what is not cancelled goes on.
 #[test]
 fn thousands_are_cancelled_while_thousands_are_queued() {
+    let _turn = in_turn();
     let _guard = hang_guard();
     let n = room_for_pairs(4_000) / 2;
     let runtime = runtime(1);
@@ -148,6 +156,7 @@ fn thousands_are_cancelled_while_thousands_are_queued() {
 #[test]
 fn more_completions_than_there_is_room_for() {
     const N: usize = 6_000;
+    let _turn = in_turn();
     let _guard = hang_guard();
     room_for_pairs(1_000);
     let runtime = runtime(1);
