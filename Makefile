@@ -12,7 +12,7 @@ FEATURES := windlass/hyper,windlass/tracing
 
 help:
 	@echo "make demo     build and run examples/demo.rs"
-	@echo "make test     all tests: dev, release, over epoll, with disorder, the models of loom"
+	@echo "make test     all tests: dev, release, over epoll, with disorder, suites, the models of loom"
 	@echo "make test-chaos  tests of what the scheduler carries, with disorder (CHAOS_SEEDS=\"4 5\" chooses)"
 	@echo "make test-numa  tests in virtual machines of 2 and 4 NUMA nodes, fetched where there is apt"
 	@echo "make suites   crossbeam-channel's own tests, with threads and with goroutines"
@@ -46,10 +46,11 @@ test: setup clients
 	$(CARGO) test --release -p windlass --features $(FEATURES) --lib --tests
 	$(MAKE) --no-print-directory test-epoll
 	$(MAKE) --no-print-directory test-chaos
+	$(MAKE) --no-print-directory suites
 	$(MAKE) --no-print-directory loom
 
-# crossbeam-channel's own tests on ours, with threads and with goroutines. Not part of `test` as
-# yet: `fairness2` fails now and then on two processors, and its cause is not known.
+# crossbeam-channel's own tests on ours, with threads and with goroutines. One at a time: many of
+# them measure times.
 suites: setup
 	$(CARGO) run -p windlass-suites -- --test-threads=1
 
@@ -72,6 +73,7 @@ test-chaos: setup
 		WINDLASS_CHAOS=$$seed $(CARGO) test -q -p windlass --features $(FEATURES),windlass/chaos \
 			$(addprefix --test ,$(CHAOS_TESTS)) || exit 1; \
 	done
+
 # cargo test with a virtual machine of several nodes to run in: one boot for each test program, and
 # one test at a time, as its CPUs are more than the host's. Patience for emulation on a busy host.
 NUMA_VM = RUST_TEST_THREADS=1 WINDLASS_TEST_HANG_SECONDS=600 CARGO_TARGET_$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU_RUNNER="$(CURDIR)/scripts/numa-vm.sh --timeout 1200 $(1) --" \
