@@ -54,11 +54,14 @@ test: setup clients
 suites: setup
 	$(CARGO) run -p windlass-suites -- --test-threads=1
 
+# What cargo tells the tests that it runs, and what build scripts would take for a change.
+FORGET := $(foreach v,NAME VERSION_MAJOR VERSION_MINOR VERSION_PATCH VERSION_PRE,-u CARGO_PKG_$(v)) -u CARGO_MANIFEST_DIR
+
 # Over epoll by choice, and optimised where a filter really denies io_uring. Nothing is
 # built anew: both take what the runs over rings have left.
 test-epoll: setup
 	WINDLASS_IO=epoll $(CARGO) test -p windlass --features $(FEATURES) --tests
-	UNDER_FILTER="$(CARGO) test --release -p windlass --features $(FEATURES) --test '*'" env -u WINDLASS_IO \
+	UNDER_FILTER="env $(FORGET) $(CARGO) test --release -p windlass --features $(FEATURES) --test '*'" env -u WINDLASS_IO \
 		$(CARGO) test --release -p windlass --features $(FEATURES) --test seccomp -- --nocapture programs_that
 
 # Between them these seeds touch every place that can be perturbed; src/util/chaos.rs tests that.
