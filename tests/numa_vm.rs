@@ -9,6 +9,7 @@ mod util;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -362,18 +363,56 @@ fn a_cpuset_may_cut_a_node() {
     }
     let cpus = all_but_one(&machine);
     let list: Vec<String> = cpus.iter().map(ToString::to_string).collect();
-    let group = "/sys/fs/cgroup/windlass-cut";
-    let pid = std::process::id().to_string();
-    let write = |path: String, what: &str| std::fs::write(path, what);
-    let made = write("/sys/fs/cgroup/cgroup.subtree_control".into(), "+cpuset")
-        .and_then(|()| std::fs::create_dir_all(group))
-        .and_then(|()| write(format!("{group}/cpuset.cpus"), &list.join(",")))
-        .and_then(|()| write(format!("{group}/cgroup.procs"), &pid));
-    if let Err(e) = made {
+    let group = Path::new("/sys/fs/cgroup/windlass-cut");
+    if let Err(e) = move_into(group, "cpuset", &[("cpuset.cpus", &list.join(","))]) {
         eprintln!("no cpuset can be made here ({e}): not tested");
         return;
     }
     keeps_to(&cpus);
+}
+
+/// Moves this process into a control group, which is made with these settings.
+fn move_into(group: &Path, controller: &str, settings: &[(&str, &str)]) -> std::io::Result<()> {
+    let above = group.parent().unwrap().join("cgroup.subtree_control");
+    std::fs::write(above, format!("+{controller}"))?;
+    std::fs::create_dir_all(group)?;
+    for (file, value) in settings {
+        std::fs::write(group.join(file), value)?;
+    }
+    std::fs::write(group.join("cgroup.procs"), std::process::id().to_string())
+}
+
+/// Here, because fewer than three CPUs leave a quota nothing to decide.
+#[test]
+fn the_cpu_quota_is_followed() {
+    if machine().is_none() {
+        return;
+    }
+    if child_case().is_none() {
+        child_passes("the_cpu_quota_is_followed", "cgroup");
+        return;
+    }
+    let group = Path::new("/sys/fs/cgroup/windlass-quota");
+    if let Err(e) = move_into(group, "cpu", &[("cpu.max", "250000 100000")]) {
+        eprintln!("no quota can be set here ({e}): not tested");
+        return;
+    }
+    let _guard = hang_guard();
+    let rt = build(Builder::new()).unwrap();
+    // Rounded up.
+    assert_eq!(rt.processors(), 3);
+    rt.run(|| {
+        for (quota, n) in [("500000 100000", 5), ("100000 100000", 2), ("max", 8)] {
+            std::fs::write(group.join("cpu.max"), quota).unwrap();
+            let n = n.min(rt.topology().pus().len());
+            while rt.processors() != n {
+                sleep(Duration::from_millis(50));
+            }
+            let all: Vec<_> = (0..100).map(|i| spawn(move || i)).collect();
+            let sum: u32 = all.into_iter().map(|g| g.join().unwrap()).sum();
+            assert_eq!(sum, 4950);
+        }
+    });
 }
 
 /// Goroutines that start on one node and end on another leave nothing behind.
