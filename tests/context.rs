@@ -10,20 +10,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use util::{Census, Pattern, hang_guard, run, runtime, wait_until};
+use util::{Census, Pattern, hang_guard, pair, run, runtime, wait_until};
 use windlass::context::{self, Canceller, Context, Error, shield};
-use windlass::net::{TcpListener, TcpStream};
+use windlass::net::TcpListener;
 use windlass::task::{self, Cancelled, JoinHandle};
 use windlass::{blocking, sleep, spawn, yield_now};
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 const MOMENT: Duration = Duration::from_millis(2);
-
-fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (a, listener.accept().unwrap().0)
-}
 
 fn context_error(e: &io::Error) -> Option<Error> {
     e.get_ref()?.downcast_ref().copied()

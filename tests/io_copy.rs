@@ -10,16 +10,10 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use util::{Pattern, hang_guard, run, runtime};
+use util::{Pattern, hang_guard, pair, run, runtime};
 use windlass::io::{self, PipeReader, PipeWriter, pipe};
-use windlass::net::{TcpListener, TcpStream, UnixStream};
+use windlass::net::{TcpStream, UnixStream};
 use windlass::spawn;
-
-fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (a, listener.accept().unwrap().0)
-}
 
 fn is_nonblocking(fd: impl AsFd) -> bool {
     // SAFETY: takes a descriptor and plain numbers.

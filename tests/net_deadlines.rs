@@ -9,15 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use util::{Pattern, hang_guard, run, runtime, wait_until};
+use util::{Pattern, hang_guard, pair, run, runtime, wait_until};
 use windlass::net::{TcpListener, TcpStream, UdpSocket};
 use windlass::{blocking, spawn};
-
-fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (a, listener.accept().unwrap().0)
-}
 
 fn passed() -> Option<Instant> {
     Some(Instant::now())

@@ -10,16 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use util::{hang_guard, run, runtime, wait_until};
+use util::{hang_guard, pair, run, runtime, wait_until};
 use windlass::io::pipe;
 use windlass::net::{TcpListener, TcpOptions, TcpStream, UdpSocket, UnixStream};
 use windlass::spawn;
-
-fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (a, listener.accept().unwrap().0)
-}
 
 /// Resets the connection instead of ending it.
 fn reset(stream: TcpStream) {

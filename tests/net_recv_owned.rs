@@ -10,26 +10,14 @@ use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 use both::{on_each, run_line, settle};
-use util::{Pattern, hang_guard, run, runtime, wait_until};
+use util::{Pattern, hang_guard, has_rings, pair, run, runtime, wait_until};
 use windlass::io::RecvBuf;
-use windlass::metrics::Poller;
-use windlass::net::{TcpListener, TcpStream, UnixStream};
+use windlass::net::{TcpStream, UnixStream};
 use windlass::{blocking, spawn};
 
 /// Slots of a P's pool, and what each holds.
 const SLOTS: usize = 128;
 const SLOT_BYTES: usize = 16 << 10;
-
-fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (a, listener.accept().unwrap().0)
-}
-
-/// Whether runtimes have rings here, which have pools.
-fn has_pools() -> bool {
-    runtime(1).metrics().poller == Poller::IoUring
-}
 
 /// Receives to the end.
 fn drain(stream: &TcpStream) -> Vec<u8> {
@@ -69,7 +57,7 @@ fn the_bytes_may_be_changed_and_shown() {
         assert!(format!("{bytes:?}").contains("len: 3"));
         bytes.is_pooled()
     };
-    assert_eq!(run(1, check), has_pools());
+    assert_eq!(run(1, check), has_rings());
 }
 
 /// Much more than all slots hold, through buffers that are kept for a while.
@@ -126,20 +114,16 @@ fn an_empty_pool_costs_no_byte() {
         };
         let kept: Vec<RecvBuf> = (0..SLOTS * 2).map(|i| receive(&mut a, i)).collect();
         let n_pooled = kept.iter().filter(|bytes| bytes.is_pooled()).count();
-        assert_eq!(n_pooled, if has_pools_here() { SLOTS } else { 0 });
+        assert_eq!(n_pooled, if has_rings() { SLOTS } else { 0 });
         for (i, bytes) in kept.iter().enumerate() {
             assert_eq!(bytes[..], (i as u32).to_ne_bytes());
         }
         // Given back by a thread that the runtime does not know.
         blocking(|| std::thread::spawn(move || drop(kept)).join().unwrap());
         for i in 0..SLOTS * 3 {
-            assert_eq!(receive(&mut a, i).is_pooled(), has_pools_here());
+            assert_eq!(receive(&mut a, i).is_pooled(), has_rings());
         }
     });
-}
-
-fn has_pools_here() -> bool {
-    blocking(|| std::thread::spawn(has_pools).join().unwrap())
 }
 
 /// Waiting takes no slot: more goroutines wait than there are slots, and the one that is
@@ -160,7 +144,7 @@ fn those_who_wait_hold_no_buffer() {
             peer.write_all(&(i as u32).to_ne_bytes()).unwrap();
             let bytes = waiter.join().unwrap();
             assert_eq!(bytes[..], (i as u32).to_ne_bytes());
-            assert_eq!(bytes.is_pooled(), has_pools_here());
+            assert_eq!(bytes.is_pooled(), has_rings());
         }
     });
 }

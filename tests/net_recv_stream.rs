@@ -11,28 +11,15 @@ use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 use both::{on_each, settle};
-use util::{Pattern, hang_guard, run, runtime, wait_until};
+use util::{Pattern, hang_guard, has_rings, pair, run, runtime, wait_until};
 use windlass::context::Context;
 use windlass::io::{RecvBuf, RecvStream};
-use windlass::metrics::Poller;
-use windlass::net::{TcpListener, TcpOptions, TcpStream, UnixStream};
+use windlass::net::{TcpOptions, TcpStream, UnixStream};
 use windlass::{blocking, spawn};
 
 /// Slots of a P's pool, and what each holds.
 const SLOTS: usize = 128;
 const SLOT_BYTES: usize = 16 << 10;
-
-fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (a, listener.accept().unwrap().0)
-}
-
-/// Whether runtimes have rings here, which have pools.
-fn has_pools() -> bool {
-    let look = || runtime(1).metrics().poller == Poller::IoUring;
-    blocking(|| std::thread::spawn(look).join().unwrap())
-}
 
 fn all_of(pieces: impl Iterator<Item = std::io::Result<RecvBuf>>) -> Vec<u8> {
     let mut all = Vec::new();
@@ -84,14 +71,9 @@ fn pieces_are_in_buffers_of_the_pool() {
         let mut pieces = b.recv_stream();
         for _ in 0..3 * SLOTS {
             a.write_all(b"x").unwrap();
-            assert_eq!(pieces.recv().unwrap().is_pooled(), has_pools_cached());
+            assert_eq!(pieces.recv().unwrap().is_pooled(), has_rings());
         }
     });
-}
-
-fn has_pools_cached() -> bool {
-    static HAS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    *HAS.get_or_init(has_pools)
 }
 
 /// Much more than all slots hold, through buffers that are kept for a while: all slots are

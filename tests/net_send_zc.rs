@@ -10,28 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use both::{on_each, settle};
-use util::{Pattern, hang_guard, run, runtime};
+use util::{Pattern, hang_guard, has_rings, pair, run, runtime};
 use windlass::context::Context;
-use windlass::metrics::Poller;
-use windlass::net::{TcpListener, TcpStream};
+use windlass::net::TcpStream;
 use windlass::{blocking, spawn};
 
 /// More than the buffers of both sides take, when nobody reads.
 const TOO_MUCH: usize = 64 << 20;
-
-fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (a, listener.accept().unwrap().0)
-}
-
-/// Whether runtimes have rings here, and sends may go without copying.
-fn has_rings() -> bool {
-    blocking(|| {
-        let look = || runtime(1).metrics().poller == Poller::IoUring;
-        std::thread::spawn(look).join().unwrap()
-    })
-}
 
 fn send_all(stream: &TcpStream, mut bytes: &[u8]) {
     while !bytes.is_empty() {

@@ -14,19 +14,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use util::{Census, Gate, OpensOnDrop, build, hang_guard, panic_text, runtime, wait_until};
+use util::{Census, Gate, OpensOnDrop, build, hang_guard, pair, panic_text, runtime, wait_until};
 use windlass::net::{TcpListener, TcpStream};
 use windlass::task::{self, Cancelled, JoinHandle};
 use windlass::{Builder, Handle, Runtime, blocking, offload, sleep, spawn, yield_now};
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
-
-/// The two ends of a connection.
-fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (a, listener.accept().unwrap().0)
-}
 
 /// A listener to which no further connection can be made, kept so by its streams.
 struct Full {

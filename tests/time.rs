@@ -6,8 +6,7 @@ mod util;
 use std::io::{self, ErrorKind, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use util::{hang_guard, run};
-use windlass::net::{TcpListener, TcpStream};
+use util::{hang_guard, pair, run};
 use windlass::time::{
     Duration, Elapsed, Instant, MissedTickBehavior, interval, interval_at, sleep, sleep_until,
     timeout, timeout_at,
@@ -16,12 +15,6 @@ use windlass::{spawn, task};
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 const MOMENT: Duration = Duration::from_millis(2);
-
-fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (a, listener.accept().unwrap().0)
-}
 
 /// Runs a test on a goroutine and on a plain thread.
 fn on_both(test: impl Fn() + Send + Sync) {

@@ -155,10 +155,10 @@ impl RecvStream<'_> {
     /// Waits until something has come; arms the receive if that is to be done.
     fn wait(&mut self, g: GRef, deadline: Deadline<'_>) -> io::Result<()> {
         let multi = self.multi.get_or_insert_with(|| Arc::new(Multi::new()));
-        // SAFETY: the G is the caller, who leaves when this returns or unwinds.
-        let _waiting = deadline
-            .limit
-            .map(|limit| unsafe { limit.enter(NonNull::from(&*g)) });
+        let _waiting = deadline.limit.map(|limit| {
+            // SAFETY: the G is the caller, who leaves when this returns or unwinds.
+            unsafe { limit.enter(NonNull::from(&*g)) }
+        });
         park::cancel_point()?;
         op::check(g)?;
         if deadline.has_passed() {
@@ -201,12 +201,12 @@ impl RecvStream<'_> {
 /// In a commit: lets `op` wait for `multi`. `false` if something is there.
 fn expect(m: &M, op: &Op, wait: WaitId, multi: &Arc<Multi>, fd: i32) -> bool {
     let (p, by) = (m.p(), ptr::from_ref(m).cast());
-    let Some(pool) = op::pool_of(m) else {
+    let (Some(pool), Some(ring_fd)) = (op::pool_of(m), p.poller.ring_fd()) else {
         // On another P than before, whose kernel has refused it.
         return false;
     };
     op.bind(wait);
-    match multi.expect(op, p.poller.ring_fd().unwrap_or(-1), by) {
+    match multi.expect(op, ring_fd, by) {
         Expect::Nothing => return false,
         Expect::Waiting => {}
         Expect::ToArm => {

@@ -133,11 +133,17 @@ pub(crate) fn mark_outside(m: &M) {
 #[inline(never)]
 fn enter_after_others<'a>(mut m: &'a M) -> Option<Section<'a>> {
     if !std::thread::panicking() {
-        Section(m).switch_out(Switch::YIELD);
-        m = current::m().expect("a goroutine runs on an M");
-        mark_inside(m);
+        m = switch_and_enter(m, Switch::YIELD);
     }
     enter_slow(m)
+}
+
+/// Leaves `m` for a reason, and is inside the scheduler again, on whichever M goes on.
+fn switch_and_enter<'a>(m: &M, why: Switch) -> &'a M {
+    Section(m).switch_out(why);
+    let m = current::m().expect("a goroutine runs on an M");
+    mark_inside(m);
+    m
 }
 
 #[cold]
@@ -149,16 +155,10 @@ fn enter_slow<'a>(mut m: &'a M) -> Option<Section<'a>> {
             IN_QUESTION => std::hint::spin_loop(),
             ASKED => {
                 if is_to_give_way(m) {
-                    Section(m).switch_out(Switch::GIVE_WAY);
-                    m = current::m().expect("a goroutine runs on an M");
-                    mark_inside(m);
+                    m = switch_and_enter(m, Switch::GIVE_WAY);
                 }
             }
-            LOST if !std::thread::panicking() => {
-                Section(m).switch_out(Switch::LOST_P);
-                m = current::m().expect("a goroutine runs on an M");
-                mark_inside(m);
-            }
+            LOST if !std::thread::panicking() => m = switch_and_enter(m, Switch::LOST_P),
             _ => {
                 mark_outside(m);
                 return None;
@@ -302,17 +302,21 @@ impl Sched {
         outside && given.is_ok()
     }
 
-    /// Sysmon's side: asks the goroutine that runs on `m` to give way when it comes to the
-    /// scheduler next; `p` is what it runs on. `false` if it has been asked already.
-    pub(crate) fn ask(&self, m: &M, p: &P) -> bool {
-        let dispatches = p.stats.dispatches.get();
-        if m.curg.get().is_none() || m.access.load(Ordering::Relaxed) != HAS_P {
+    /// Sysmon's side: if `m` is inside the scheduler, from where its `p` cannot be taken, asks
+    /// the goroutine that runs there to give way when it comes in next. `false` if it is not.
+    pub(crate) fn ask_if_inside(&self, m: &M, p: &P) -> bool {
+        if m.in_runtime.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        m.asked_at.store(dispatches, Ordering::Relaxed);
-        m.access
-            .compare_exchange(HAS_P, ASKED, Ordering::Release, Ordering::Relaxed)
-            .is_ok()
+        let dispatches = p.stats.dispatches.get();
+        if m.curg.get().is_some() && m.access.load(Ordering::Relaxed) == HAS_P {
+            m.asked_at.store(dispatches, Ordering::Relaxed);
+            // It may have been put in question, or have begun a section: then it needs no asking.
+            let _ = m
+                .access
+                .compare_exchange(HAS_P, ASKED, Ordering::Release, Ordering::Relaxed);
+        }
+        true
     }
 
     /// Gives a P that nobody holds to a spare M, or to a new one. `false` if

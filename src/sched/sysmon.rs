@@ -302,14 +302,7 @@ impl<'a> Sysmon<'a> {
             return false;
         };
         let wanted = p.has_work() || sched.nodes.iter().any(|n| n.queue.len() > 0);
-        if !wanted {
-            return false;
-        }
-        if m.in_runtime.load(Ordering::Relaxed) != 0 {
-            sched.ask(m, p);
-            return false;
-        }
-        if !self.thread_to_be_had() {
+        if !wanted || sched.ask_if_inside(m, p) || !self.thread_to_be_had() {
             return false;
         }
         let tid = m.tid.load(Ordering::Relaxed);

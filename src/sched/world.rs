@@ -269,17 +269,8 @@ fn take_now(sched: &Sched, p: &P, waited_ns: u64) -> bool {
     let Some(m) = owner_of(sched, p) else {
         return false;
     };
-    if sched.take_back(m, p) {
-        return true;
-    }
-    if waited_ns < STOPS_BY_ITSELF_NS {
-        return false;
-    }
-    if m.in_runtime.load(Ordering::Relaxed) != 0 {
-        sched.ask(m, p);
-        return false;
-    }
-    sched.take_from_hog(m)
+    sched.take_back(m, p)
+        || waited_ns >= STOPS_BY_ITSELF_NS && !sched.ask_if_inside(m, p) && sched.take_from_hog(m)
 }
 
 /// An M's part: does what its P was asked to, between two dispatches. Afterwards the M

@@ -12,9 +12,11 @@ use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
+use windlass::metrics::Poller;
+use windlass::net::{TcpListener, TcpStream};
 use windlass::{Builder, Runtime};
 
 /// A test that takes longer than this has hung. Generous: debug builds on a busy
@@ -365,6 +367,21 @@ pub(crate) fn nofile_limits() -> (u64, u64) {
     let r = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     assert_eq!(r, 0);
     (limit.rlim_cur, limit.rlim_max)
+}
+
+/// The two ends of a connection.
+pub(crate) fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (a, listener.accept().unwrap().0)
+}
+
+/// Whether runtimes have rings here, which have pools of buffers and may send without copying.
+pub(crate) fn has_rings() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    let look = || runtime(1).metrics().poller == Poller::IoUring;
+    // On a thread of its own: a goroutine cannot build another runtime.
+    *HAS.get_or_init(|| windlass::blocking(|| std::thread::spawn(look).join().unwrap()))
 }
 
 /// The address space that the process uses, in bytes.
