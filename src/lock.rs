@@ -32,6 +32,8 @@ pub(crate) enum Rank {
     Poller,
     /// What has come for a stream (`netpoll::multi`).
     Multi,
+    /// The poll of a stream (`netpoll::watch`).
+    Watch,
     /// Which buffers of a P's pool are free (`netpoll::pool`).
     Buffers,
 }

@@ -287,6 +287,9 @@ pub struct PMetrics {
     pub queue_depth: u64,
     /// Operations now in flight.
     pub ring_inflight: u64,
+    /// Those of them that stay whether somebody waits or not: polls of connections that are read
+    /// again and again.
+    pub ring_standing: u64,
     /// Timers now armed, those included whose goroutine has gone on already.
     pub timers: u64,
     /// Free stacks in the P's cache.
@@ -362,6 +365,7 @@ impl PMetrics {
             queue_delays: Histogram::of(&s.queue_delays),
             queue_depth: p.runq.len() as u64 + u64::from(p.runq.has_runnext()),
             ring_inflight: p.poller.inflight().into(),
+            ring_standing: p.poller.counts.standing().into(),
             timers: p.timers.len() as u64,
             stacks_cached: s.stacks_cached.get(),
         }
@@ -411,6 +415,7 @@ impl PMetrics {
             queue_delays,
             queue_depth,
             ring_inflight,
+            ring_standing,
             timers,
             stacks_cached,
         } = self;
@@ -456,6 +461,7 @@ impl PMetrics {
         queue_delays.add(&o.queue_delays);
         *queue_depth += o.queue_depth;
         *ring_inflight += o.ring_inflight;
+        *ring_standing += o.ring_standing;
         *timers += o.timers;
         *stacks_cached += o.stacks_cached;
     }

@@ -34,6 +34,11 @@ const CASES: &[Case] = &[
     ("after_work_and_a_stale_timer", after_work, is_deadlock),
     ("after_offloading", after_offloading, is_deadlock),
     ("after_a_thread_has_ended", after_a_thread, is_deadlock),
+    (
+        "beside_a_connection_that_is_watched",
+        beside_a_watch,
+        is_deadlock,
+    ),
     ("the_dump_is_there", the_dump, has_dump),
     ("short_waits_are_none", short_waits, passes),
     ("long_waits_are_none", long_waits, passes),
@@ -192,6 +197,19 @@ fn after_a_thread() {
 fn waits_for_ever() {
     task::park();
     std::hint::black_box(());
+}
+
+/// A poll stays armed for a connection that was read often; nobody reads it now.
+fn beside_a_watch() {
+    run(1, || {
+        let (mut a, mut b) = util::pair();
+        for _ in 0..20 {
+            a.write_all(b"abc").unwrap();
+            b.read_exact(&mut [0; 3]).unwrap();
+        }
+        task::park();
+        drop((a, b));
+    });
 }
 
 fn the_dump() {

@@ -141,7 +141,9 @@ fn what_the_ring_does_is_counted_in_batches() {
     });
     let total = metrics.total();
     assert_eq!(total.ring_submitted, total.ring_completed);
-    assert!(total.ring_completed >= 100);
+    // Most messages are told of by a poll that stays.
+    assert!(total.ring_completed >= 10);
+    assert!(total.ring_batches >= 50, "{}", total.ring_batches);
     assert_eq!(total.ring_batch_sizes.count(), total.ring_batches);
     assert!(total.ring_submit_sizes.count() <= total.ring_enters);
 }

@@ -87,8 +87,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "netpoll",
         &[
-            "pool", "sqe", "op", "twice", "multi", "counts", "probe", "ring", "call", "waiters",
-            "epoll", "poller", "choose",
+            "pool", "sqe", "op", "twice", "multi", "edge", "watch", "counts", "probe", "ring",
+            "call", "waiters", "epoll", "poller", "choose",
         ],
     ),
     (
@@ -359,6 +359,7 @@ const LIBC: &[&str] = &[
     "src/netpoll/ring.rs",
     "src/netpoll/sqe.rs",
     "src/netpoll/waiters.rs",
+    "src/netpoll/watch.rs",
     "src/process/child.rs",
     "src/signal.rs",
     "topology/src/affinity.rs",
@@ -411,6 +412,7 @@ const UNSAFE: &[&str] = &[
     "src/netpoll/pool.rs",
     "src/netpoll/ring.rs",
     "src/netpoll/waiters.rs",
+    "src/netpoll/watch.rs",
     "src/process/child.rs",
     "src/process/command.rs",
     "src/runtime.rs",

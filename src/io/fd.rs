@@ -13,17 +13,19 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::limit::Limit;
-use super::op::Deadline;
+use super::op::{self, Deadline};
 use super::ready;
 use crate::g::header::GRef;
 use crate::lock::{Lock, Rank};
+use crate::netpoll::watch::Watch;
 use crate::sched::{ambient, cancel, park};
 use crate::sys::clock::{self, NEVER};
+use crate::sys::socket;
 
 /// Timeouts and deadlines are the socket's, so clones share them.
 #[derive(Debug)]
@@ -32,6 +34,10 @@ struct Shared {
     write: Side,
     /// The socket had more when it was last read. Ordering: relaxed, a hint.
     maybe_readable: AtomicBool,
+    /// Receives of a stream that were waited for, up to [`WATCHED_FROM`], from where there may
+    /// be a watch; or [`UNWATCHED`]. Ordering: relaxed, a hint.
+    n_waits: AtomicU8,
+    watch: OnceLock<Arc<Watch>>,
     /// What is sent without copying is copied all the same. Ordering: relaxed, a hint.
     copies_anyway: AtomicBool,
     /// `O_NONBLOCK` was asked for: calls make one attempt. Ordering: relaxed, a setting.
@@ -41,6 +47,21 @@ struct Shared {
     made_nonblocking: AtomicBool,
     /// Copies that splice from or to the socket now.
     n_splices: Lock<usize>,
+}
+
+/// Receives that are waited for one by one, before a poll stays: it takes two system calls
+/// to arm and to end.
+const WATCHED_FROM: u8 = 4;
+/// The stream is not to be watched.
+const UNWATCHED: u8 = u8::MAX;
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // It would keep the file open.
+        if let Some(watch) = self.watch.get() {
+            watch.stop();
+        }
+    }
 }
 
 /// What bounds the waits of one direction.
@@ -83,6 +104,8 @@ impl From<OwnedFd> for Fd {
                 read: Side::new(),
                 write: Side::new(),
                 maybe_readable: AtomicBool::new(false),
+                n_waits: AtomicU8::new(0),
+                watch: OnceLock::new(),
                 copies_anyway: AtomicBool::new(false),
                 nonblocking: AtomicBool::new(false),
                 made_nonblocking: AtomicBool::new(false),
@@ -94,6 +117,10 @@ impl From<OwnedFd> for Fd {
 
 impl From<Fd> for OwnedFd {
     fn from(fd: Fd) -> OwnedFd {
+        if fd.shared.watch.get().is_some() {
+            // Whoever has it next may not expect what comes with each message.
+            let _ = socket::set_says_left(fd.as_fd(), false);
+        }
         if fd.shared.made_nonblocking.load(Ordering::Relaxed) && !fd.is_nonblocking() {
             // It worked the other way round, on the same open descriptor.
             let _ = socket2::SockRef::from(&fd).set_nonblocking(false);
@@ -223,6 +250,33 @@ impl Fd {
     #[inline]
     pub(super) fn set_maybe_readable(&self, maybe: bool) {
         self.shared.maybe_readable.store(maybe, Ordering::Relaxed);
+    }
+
+    /// The poll that stays, if there is one and it is of use.
+    #[inline]
+    pub(super) fn watch(&self) -> Option<&Arc<Watch>> {
+        self.shared.watch.get().filter(|watch| !watch.is_over())
+    }
+
+    /// Counts a receive of a stream that was waited for by itself.
+    #[inline]
+    pub(super) fn note_waited(&self) {
+        let n = self.shared.n_waits.load(Ordering::Relaxed);
+        if n < WATCHED_FROM {
+            self.shared.n_waits.store(n + 1, Ordering::Relaxed);
+        } else if n == WATCHED_FROM && !op::is_epoll_here() {
+            self.begin_watch();
+        }
+    }
+
+    /// Only where a receive says how much it has left, which is TCP: a buffer that it did not
+    /// fill says less, as it also stops at urgent data, where descriptors came along, ..
+    #[cold]
+    fn begin_watch(&self) {
+        if socket::set_says_left(self.as_fd(), true).is_ok() {
+            self.shared.watch.get_or_init(|| Arc::new(Watch::new()));
+        }
+        self.shared.n_waits.store(UNWATCHED, Ordering::Relaxed);
     }
 
     /// Whether sending without copying has turned out to be of no use on this socket.

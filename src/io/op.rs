@@ -13,11 +13,13 @@ use super::limit::Limit;
 use crate::config::FLUSH_AT;
 use crate::g::header::GRef;
 use crate::g::list::GList;
-use crate::g::status::{Reason, Why};
+use crate::g::status::{Reason, WaitId, Why};
 use crate::netpoll::call::{Blocking, MUST_BLOCK};
+use crate::netpoll::edge::Wait;
 use crate::netpoll::op::{ERESTARTSYS, Op};
 use crate::netpoll::pool::{self, Pool};
 use crate::netpoll::sqe::Request;
+use crate::netpoll::watch::{Home, Place, Watch};
 use crate::sched::ambient;
 use crate::sched::current;
 use crate::sched::m::M;
@@ -154,68 +156,32 @@ pub(crate) unsafe fn run_until(
     loop {
         park::cancel_point()?;
         check(g)?;
-        let chain = park::chain_of(g);
-        let op = Op::new(g);
-        op.publish();
-        let op_ref = &op;
-        let timer_on = park::timer_home();
-        let why = Why::may_cut(Reason::Io, chain.is_some());
-        park::park(why, move |g, wait, m| {
+        let ended = park_for(g, deadline, |op, wait, m| {
             let p = m.p();
             let mut ready = GList::new();
-            // Here, where the status says Waiting: see `limit`.
-            let deadline_ns = deadline.ns().min(chain.deadline_ns());
-            if chain.is_set() {
-                op_ref.bind(wait);
-                // Nothing is queued. A canceller that holds the wait finds the mark.
-                if let Some(g) = op_ref.complete(-libc::ECANCELED, 0) {
-                    wake::ready(m, g);
-                }
-                return true;
-            }
             // SAFETY:
             // - the M in a commit holds the P.
             // - the goroutine is parked until the completion, so the operation and what the request
             //   points at (this function's contract) stay.
             unsafe {
                 p.poller
-                    .queue(&request, op_ref, wait, p.local.now_ns.get(), &mut ready)
+                    .queue(&request, op, wait, p.local.now_ns.get(), &mut ready)
             };
-            if deadline_ns != NEVER {
-                p.timers.add(deadline_ns, g, wait);
-            }
             wake::ready_all(m, ready);
             if p.poller.pending() >= FLUSH_AT {
                 p.poller.flush();
             }
-            true
+            None
         });
-        if !op.timed_out() && deadline.ns().min(chain.deadline_ns()) != NEVER {
-            park::note_stale_timer(timer_on);
+        if let Ok(n) = usize::try_from(ended.result) {
+            let flags = ended.flags;
+            return Ok(Completed { n, flags });
         }
-        let result = op.result();
-        if let Ok(n) = usize::try_from(result) {
-            return Ok(Completed {
-                n,
-                flags: op.flags(),
-            });
-        }
-        give_back(&request, op.flags());
-        match -result {
+        give_back(&request, ended.flags);
+        match -ended.result {
             // Only now: what the operation moved before it was cut is not lost. The last two are the
             // answers of operations that had begun on a thread of the kernel.
-            libc::ECANCELED | libc::EINTR | ERESTARTSYS if let Some(over) = chain.over() => {
-                return Err(ambient::Error::from(over).into());
-            }
-            // The deadline may have been moved.
-            libc::ECANCELED | libc::EINTR | ERESTARTSYS if op.timed_out() => {
-                if deadline.has_passed() {
-                    return Err(io::ErrorKind::WouldBlock.into());
-                }
-            }
-            // Nobody here asked for it: the thread that submitted it has gone, or the run ends
-            // (then the loop's first line unwinds).
-            libc::ECANCELED | libc::EINTR | ERESTARTSYS => {}
+            libc::ECANCELED | libc::EINTR | ERESTARTSYS => why_cut(g, deadline, ended)?,
             no_errno if no_errno == -MUST_BLOCK => {
                 if let Some(call) = request.blocking() {
                     // SAFETY: by this function's contract.
@@ -224,6 +190,159 @@ pub(crate) unsafe fn run_until(
             }
             errno => return Err(io::Error::from_raw_os_error(errno)),
         }
+    }
+}
+
+/// How the park for an operation ended.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    /// The operation's, or what `begin` gave.
+    result: i32,
+    flags: u32,
+    timed_out: bool,
+}
+
+/// Parks `g` until an operation has ended, which `begin` queues on the M's stack; a result
+/// of its own means that there is nothing to wait for.
+#[inline]
+fn park_for<F>(g: GRef, deadline: Deadline<'_>, begin: F) -> Ended
+where
+    F: FnOnce(&Op, WaitId, &M) -> Option<i32>,
+{
+    let chain = park::chain_of(g);
+    let op = Op::new(g);
+    op.publish();
+    let op_ref = &op;
+    let timer_on = park::timer_home();
+    let why = Why::may_cut(Reason::Io, chain.is_some());
+    park::park(why, move |g, wait, m| {
+        // Here, where the status says Waiting: see `limit`.
+        let deadline_ns = deadline.ns().min(chain.deadline_ns());
+        op_ref.bind(wait);
+        let at_once = match chain.is_set() {
+            true => Some(-libc::ECANCELED),
+            false => begin(op_ref, wait, m),
+        };
+        match at_once {
+            // Nothing is queued. A canceller that holds the wait finds the mark.
+            Some(result) => {
+                if let Some(g) = op_ref.complete(result, 0) {
+                    wake::ready(m, g);
+                }
+            }
+            None if deadline_ns != NEVER => m.p().timers.add(deadline_ns, g, wait),
+            None => {}
+        }
+        true
+    });
+    if !op.timed_out() && deadline.ns().min(chain.deadline_ns()) != NEVER {
+        park::note_stale_timer(timer_on);
+    }
+    Ended {
+        result: op.result(),
+        flags: op.flags(),
+        timed_out: op.timed_out(),
+    }
+}
+
+/// Why a wait was cut short: the error, if it is not to be begun again.
+fn why_cut(g: GRef, deadline: Deadline<'_>, ended: Ended) -> io::Result<()> {
+    if let Some(over) = park::chain_of(g).over() {
+        return Err(ambient::Error::from(over).into());
+    }
+    // The deadline may have been moved. If nobody here asked for it, the thread that submitted it
+    // has gone, or the run ends (then the next look at that unwinds).
+    if ended.timed_out && deadline.has_passed() {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    Ok(())
+}
+
+/// Up to how many operations in flight on a P polls stay. With more of them the batches of
+/// the ring are worth more than what a poll saves (docs/BENCHMARKS.md).
+const WATCHES_UP_TO: u32 = 128;
+
+/// Whether the calling goroutine may wait for what `watch` tells, as its P has a ring, and
+/// not too much in it.
+#[inline]
+pub(super) fn watches_here(watch: &Watch) -> bool {
+    let Some(m) = current::m() else { return false };
+    let is_armed = watch.is_armed();
+    // Those that are there may stay a little longer, so that they do not come and go.
+    let up_to = match is_armed {
+        true => WATCHES_UP_TO + WATCHES_UP_TO / 2,
+        false => WATCHES_UP_TO,
+    };
+    let p = m.p();
+    let watches = p.poller.inflight() <= up_to && !p.poller.is_epoll();
+    if is_armed && !watches {
+        watch.stop();
+    }
+    watches
+}
+
+/// What came of waiting for a stream that is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watched {
+    /// An attempt is worth while.
+    Told,
+    /// It has to be waited for in another way: the poll is somebody else's.
+    Elsewhere,
+}
+
+const TOLD: i32 = 0;
+const ELSEWHERE: i32 = 1;
+
+/// Waits until more has come on `fd`, which the caller has found empty since `watch` last
+/// told of something; arms the poll if that is to be done.
+///
+/// # Errors
+///
+/// As [`run`], but for the operation's.
+pub(super) fn wait_watched(
+    g: GRef,
+    fd: i32,
+    watch: &Arc<Watch>,
+    deadline: Deadline<'_>,
+) -> io::Result<Watched> {
+    // SAFETY: the G is the caller, who leaves when this returns or unwinds.
+    let _waiting = deadline
+        .limit
+        .map(|limit| unsafe { limit.enter(NonNull::from(&*g)) });
+    loop {
+        park::cancel_point()?;
+        check(g)?;
+        let ended = park_for(g, deadline, |op, _, m| expect(m, op, fd, watch));
+        match ended.result {
+            TOLD => return Ok(Watched::Told),
+            ELSEWHERE => return Ok(Watched::Elsewhere),
+            _ => why_cut(g, deadline, ended)?,
+        }
+    }
+}
+
+/// In a commit: lets `op` wait for what `watch` tells, if there is nothing yet.
+fn expect(m: &M, op: &Op, fd: i32, watch: &Arc<Watch>) -> Option<i32> {
+    let p = m.p();
+    let Some(ring_fd) = p.poller.ring_fd() else {
+        return Some(ELSEWHERE);
+    };
+    let here = Home::new(ring_fd, m.id);
+    match watch.place(here) {
+        Place::Here => {}
+        Place::Leaving => return Some(ELSEWHERE),
+        Place::ToArm => {
+            let mut ready = GList::new();
+            let by = (here, p.local.now_ns.get());
+            // SAFETY: the M in a commit holds the P.
+            unsafe { p.poller.arm_watch(fd, watch, by, &mut ready) };
+            wake::ready_all(m, ready);
+        }
+    }
+    match watch.wait(op) {
+        Wait::Waits => None,
+        Wait::Told => Some(TOLD),
+        Wait::Taken => Some(ELSEWHERE),
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! **Receiving.** The last completion says whether more was in the socket
 //! (`SOCK_NONEMPTY`). If so, try inline first; else queue a receive that polls
-//! first: an attempt that finds nothing costs a quarter more than it could save.
+//! first: an attempt that finds nothing costs a quarter more than it could save. A TCP stream
+//! whose reader has waited several times gets a poll that stays (`netpoll::watch`), and its
+//! reader receives by system call when that has told of something.
 //!
 //! **Sending.** Inline first while the P has few operations in flight: a socket buffer
 //! has room nearly always, and the peer hears at once. A P with many is a busy server:
@@ -12,13 +14,16 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 
 use socket2::{SockAddr, SockAddrStorage};
 
 use super::fd::{Direction, Fd, is_would_block, retry};
-use super::op::{self, Deadline};
+use super::op::{self, Deadline, Watched};
 use crate::g::header::GRef;
 use crate::netpoll::sqe::Request;
+use crate::netpoll::watch::Watch;
+use crate::sched::checkpoint::checkpoint;
 use crate::sched::park::{self, Caller};
 use crate::sys::socket;
 use crate::util::chaos::{self, Point};
@@ -45,7 +50,49 @@ impl Fd {
         if buf.is_empty() {
             return Ok(0);
         }
-        self.recv(buf, 0)
+        match self.watch() {
+            Some(watch) => self.read_watched(watch, buf),
+            None => self.recv(buf, 0),
+        }
+    }
+
+    /// Reads from a stream that a poll watches.
+    fn read_watched(&self, watch: &Arc<Watch>, buf: &mut [u8]) -> io::Result<usize> {
+        let g = match park::caller() {
+            Caller::Goroutine(g) if !self.is_nonblocking() && op::watches_here(watch) => g,
+            _ => return self.recv(buf, 0),
+        };
+        let deadline = self.deadline(Direction::Read)?;
+        let fd = self.as_fd().as_raw_fd();
+        let (len, ptr) = (buf.len().min(MAX_LEN), buf.as_mut_ptr());
+        loop {
+            let seen = watch.look();
+            if seen.is_some() || chaos::coin(Point::Receive) {
+                let r = retry(|| socket::recv_left_now(self.as_fd(), ptr, len));
+                let is_empty = match &r {
+                    Ok((n, left)) => *n > 0 && *left == Some(0),
+                    Err(_) => is_would_block(&r),
+                };
+                if let Some(seen) = seen.filter(|_| is_empty) {
+                    watch.found_empty(seen);
+                }
+                if !is_would_block(&r) {
+                    checkpoint()?;
+                    return r.map(|(n, _)| n);
+                }
+            }
+            match op::wait_watched(g, fd, watch, deadline)? {
+                Watched::Told if watch.is_over() => {
+                    self.set_maybe_readable(true);
+                    return self.recv(buf, 0);
+                }
+                Watched::Told => {}
+                // SAFETY: the buffer is borrowed by the caller until this returns.
+                Watched::Elsewhere => unsafe {
+                    return self.recv_parked(g, recv_request(fd, ptr, len, 0), deadline);
+                },
+            }
+        }
     }
 
     /// Receives, also an empty packet; with `MSG_PEEK` what is received stays.
@@ -63,12 +110,7 @@ impl Fd {
                 if let Some(r) = self.recv_inline(len, now) {
                     return r;
                 }
-                let request = Request::Recv {
-                    fd: self.as_fd().as_raw_fd(),
-                    buf: ptr,
-                    len: len as u32,
-                    flags,
-                };
+                let request = recv_request(self.as_fd().as_raw_fd(), ptr, len, flags);
                 // SAFETY: the buffer is borrowed by the caller until this returns.
                 unsafe { self.recv_parked(g, request, deadline) }
             }
@@ -103,6 +145,7 @@ impl Fd {
     ) -> io::Result<usize> {
         // SAFETY: by this function's contract.
         let done = unsafe { op::run_until(g, request, deadline) }?;
+        self.note_waited();
         if io_uring::cqueue::sock_nonempty(done.flags) {
             self.set_maybe_readable(true);
         }
@@ -307,6 +350,15 @@ impl Fd {
             ));
         }
         Ok((n, fds))
+    }
+}
+
+fn recv_request(fd: i32, buf: *mut u8, len: usize, flags: i32) -> Request {
+    Request::Recv {
+        fd,
+        buf,
+        len: len as u32,
+        flags,
     }
 }
 

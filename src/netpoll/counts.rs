@@ -12,6 +12,8 @@ pub(crate) struct Counts {
     /// Ordering: relaxed; the owner of a ring counts alone, and for everybody else it is
     /// a hint.
     inflight: AtomicU32,
+    /// Those of them that nobody may wait for: polls that stay armed. Ordering: as above.
+    standing: AtomicU32,
     /// Calls into the kernel: `io_uring_enter`, or `epoll_wait`.
     pub(crate) enters: Counter,
     pub(crate) submitted: Counter,
@@ -35,12 +37,29 @@ impl Counts {
         self.inflight.store(self.inflight() + 1, Ordering::Relaxed);
     }
 
-    /// `n` less, by the only thread that counts; they came together.
+    /// `n` less, by the only thread that counts.
     #[inline(always)]
     pub(crate) fn end(&self, n: usize) {
         self.inflight
             .store(self.inflight() - n as u32, Ordering::Relaxed);
-        self.note_batch(n);
+        self.completed.add(n as u64);
+    }
+
+    /// Operations that stay armed whether somebody waits or not; they are in flight.
+    pub(crate) fn standing(&self) -> u32 {
+        self.standing.load(Ordering::Relaxed)
+    }
+
+    /// One more that stays, by the only thread that counts.
+    pub(crate) fn begin_standing(&self) {
+        self.begin();
+        self.standing.store(self.standing() + 1, Ordering::Relaxed);
+    }
+
+    /// One that stayed is over, by the only thread that counts.
+    pub(crate) fn end_standing(&self) {
+        self.end(1);
+        self.standing.store(self.standing() - 1, Ordering::Relaxed);
     }
 
     /// One more, where other threads take some out.
@@ -56,6 +75,12 @@ impl Counts {
     /// Operations completed together, as the owner saw.
     pub(crate) fn note_batch(&self, n: usize) {
         self.completed.add(n as u64);
+        self.note_reap(n);
+    }
+
+    /// So much came together, as the owner saw: operations that completed, and what polls
+    /// that stay had to tell.
+    pub(crate) fn note_reap(&self, n: usize) {
         self.batches.add(1);
         self.batch_sizes.record(n as u64);
     }

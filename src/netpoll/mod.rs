@@ -12,6 +12,8 @@ pub(crate) mod sqe;
 pub(crate) mod op;
 pub(crate) mod twice;
 pub(crate) mod multi;
+pub(crate) mod edge;
+pub(crate) mod watch;
 pub(crate) mod counts;
 pub(crate) mod ring;
 pub(crate) mod probe;

@@ -46,6 +46,8 @@ pub(crate) const ERESTARTSYS: i32 = 512;
 
 /// Marks the address of what an operation waits for as no poller's.
 const IS_MULTI: usize = 1;
+/// The same, where that is a poll that stays.
+const IS_WATCH: usize = 2;
 
 /// An operation in flight.
 #[derive(Debug)]
@@ -55,8 +57,8 @@ pub(crate) struct Op {
     result: Cell<i32>,
     flags: Cell<u32>,
     timed_out: AtomicBool,
-    /// The poller that it was queued on, null before; or with [`IS_MULTI`] the receive that it
-    /// waits for (`netpoll::multi`).
+    /// The poller that it was queued on, null before; or with a mark the receive or the poll
+    /// that it waits for (`netpoll::multi`, `netpoll::watch`).
     /// Ordering: release by the commit that queues it, acquire by a canceller.
     poller: AtomicPtr<()>,
     /// What the epoll poller keeps of it; nothing on a ring.
@@ -126,7 +128,7 @@ impl Op {
     /// The poller that has it, if it was queued already.
     pub(crate) fn poller(&self) -> Option<*const ()> {
         let poller = self.poller.load(Ordering::Acquire);
-        let is_there = !poller.is_null() && poller.addr() & IS_MULTI == 0;
+        let is_there = !poller.is_null() && poller.addr() & (IS_MULTI | IS_WATCH) == 0;
         is_there.then_some(poller.cast_const())
     }
 
@@ -141,6 +143,20 @@ impl Op {
         let multi = self.poller.load(Ordering::Acquire);
         let is_multi = multi.addr() & IS_MULTI != 0;
         is_multi.then(|| multi.map_addr(|at| at & !IS_MULTI).cast_const())
+    }
+
+    /// Says which poll it waits for, in place of a poller.
+    #[inline]
+    pub(super) fn set_watch(&self, watch: *const ()) {
+        let marked = watch.map_addr(|at| at | IS_WATCH);
+        self.poller.store(marked.cast_mut(), Ordering::Release);
+    }
+
+    /// The poll that it waits for, if it does.
+    pub(crate) fn watch(&self) -> Option<*const ()> {
+        let watch = self.poller.load(Ordering::Acquire);
+        let is_watch = watch.addr() & IS_WATCH != 0;
+        is_watch.then(|| watch.map_addr(|at| at & !IS_WATCH).cast_const())
     }
 
     /// The name of the operation in the kernel.

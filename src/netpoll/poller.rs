@@ -16,6 +16,7 @@ use super::probe;
 use super::ring::{Ring, TAG_TWICE};
 use super::sqe::Request;
 use super::twice::Twice;
+use super::watch::{Home, Watch};
 use crate::g::list::GList;
 use crate::g::status::WaitId;
 use crate::sys::clock::{self, NEVER};
@@ -227,6 +228,25 @@ impl Poller {
         }
     }
 
+    /// Arms a poll that stays: see [`Ring::arm_watch`]. Takes a ring.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the P.
+    #[cold]
+    pub(crate) unsafe fn arm_watch(
+        &self,
+        fd: i32,
+        watch: &Arc<Watch>,
+        by: (Home, u64),
+        ready: &mut GList,
+    ) {
+        if let Engine::Ring(ring) = &self.engine {
+            // SAFETY: by this function's contract.
+            unsafe { ring.arm_watch(&self.counts, fd, watch, by, ready) };
+        }
+    }
+
     /// Ends what no goroutine waits for any more, at the end of a run. Nobody else uses the
     /// poller.
     pub(crate) fn drain(&self) {
@@ -328,8 +348,14 @@ impl Poller {
     /// Reads all completions; the Gs whose wait they end go to `ready`. Gives how many
     /// operations completed.
     pub(crate) fn reap(&self, ready: &mut GList) -> usize {
+        self.reap_some(usize::MAX, ready)
+    }
+
+    /// As [`Poller::reap`], but a ring gives at most so many: the others stay in it, in
+    /// their order.
+    pub(crate) fn reap_some(&self, at_most: usize, ready: &mut GList) -> usize {
         match &self.engine {
-            Engine::Ring(ring) => ring.reap(&self.counts, ready),
+            Engine::Ring(ring) => ring.reap_some(&self.counts, at_most, ready),
             Engine::Epoll(epoll) => epoll.reap(&self.counts, ready),
         }
     }

@@ -34,6 +34,8 @@ use super::pool::Pool;
 use super::probe::Features;
 use super::sqe::{self, Request};
 use super::twice::Twice;
+use super::watch::{self, Home, Watch};
+use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::stack::PAGE_BYTES;
 use crate::sys::clock::{self, NEVER};
@@ -62,9 +64,12 @@ const TAG_ANSWER: u64 = 3;
 pub(super) const TAG_TWICE: u64 = 4;
 /// It completes many times.
 const TAG_MULTI: u64 = 5;
+/// It tells of what comes on a stream, many times.
+const TAG_WATCH: u64 = 6;
 const TAGS: u64 = 7;
 const _: () = assert!(align_of::<Op>() > TAGS as usize && align_of::<Twice>() > TAGS as usize);
 const _: () = assert!(align_of::<Multi>() > TAGS as usize);
+const _: () = assert!(align_of::<Watch>() > TAGS as usize);
 
 /// The argument of a timed `io_uring_enter(2)` (`struct io_uring_getevents_arg`).
 #[repr(C)]
@@ -347,6 +352,38 @@ impl Ring {
         counts.begin();
         // SAFETY: the caller holds the P, and the entry names the pool by its number only.
         unsafe { self.push(counts, &entry, now_ns, ready) };
+        self.flush_all(counts, ready);
+    }
+
+    /// Queues and submits a poll of `fd` that stays, unless there is one. Its end can be
+    /// asked for from here on.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the P.
+    pub(crate) unsafe fn arm_watch(
+        &self,
+        counts: &Counts,
+        fd: i32,
+        watch: &Arc<Watch>,
+        (home, now_ns): (Home, u64),
+        ready: &mut GList,
+    ) {
+        let name = Arc::as_ptr(watch).expose_provenance() as u64 | TAG_WATCH;
+        if !watch.begin(home, self.fd(), name) {
+            return;
+        }
+        // The ring's own reference, until the last completion.
+        std::mem::forget(Arc::clone(watch));
+        let entry = sqe::poll_multi(fd, watch::EVENTS).user_data(name);
+        counts.begin_standing();
+        // SAFETY: the caller holds the P, and the entry points at nothing.
+        unsafe { self.push(counts, &entry, now_ns, ready) };
+        self.flush_all(counts, ready);
+    }
+
+    /// Submits all that is queued.
+    fn flush_all(&self, counts: &Counts, ready: &mut GList) {
         self.flush(counts);
         while self.pending() > 0 {
             // As in `push`.
@@ -415,11 +452,21 @@ impl Ring {
     /// Reads all completions; the Gs whose wait they end go to `ready`. Gives
     /// how many operations completed.
     pub(crate) fn reap(&self, counts: &Counts, ready: &mut GList) -> usize {
-        let mut n = 0;
+        self.reap_some(counts, usize::MAX, ready)
+    }
+
+    /// As [`Ring::reap`], but at most so many completions: the others stay where they are.
+    pub(crate) fn reap_some(&self, counts: &Counts, at_most: usize, ready: &mut GList) -> usize {
+        let (mut n, mut n_told) = (0, 0);
         // SAFETY: the caller holds the P, so no other thread uses this end of the queue.
         let cq = unsafe { self.uring().completion_shared() };
-        for cqe in cq {
+        for cqe in cq.take(at_most) {
             let at = cqe.user_data();
+            if at & TAGS == TAG_WATCH {
+                n_told += 1;
+                ready.extend_one(self.reap_watch(counts, at, cqe.result(), cqe.flags()));
+                continue;
+            }
             if at & TAGS != 0 {
                 n += self.reap_tagged(at, cqe.result(), cqe.flags(), ready);
                 continue;
@@ -436,7 +483,25 @@ impl Ring {
         if n > 0 {
             counts.end(n);
         }
-        n
+        if n + n_told > 0 {
+            counts.note_reap(n + n_told);
+        }
+        n + n_told
+    }
+
+    /// A poll that stays has told of something; gives the G that waited for it.
+    #[inline]
+    fn reap_watch(&self, counts: &Counts, at: u64, result: i32, flags: u32) -> Option<GRef> {
+        let watch = std::ptr::with_exposed_provenance::<Watch>((at & !TAGS) as usize);
+        // SAFETY: `arm_watch` gave the address of a reference that is the ring's until the last
+        // completion.
+        let (g, is_last) = unsafe { &*watch }.complete(result, flags);
+        if is_last {
+            counts.end_standing();
+            // SAFETY: as above, and this is the last.
+            drop(unsafe { Arc::from_raw(watch) });
+        }
+        g
     }
 
     /// A completion that is no plain operation's. Gives how many operations completed.

@@ -211,6 +211,13 @@ pub(crate) fn recv_multi(fd: i32, group: u16) -> Entry {
     opcode::RecvMulti::new(types::Fd(fd), group).build()
 }
 
+/// Polls again and again, when something comes and not while it is there (5.13).
+pub(crate) fn poll_multi(fd: i32, events: u32) -> Entry {
+    opcode::PollAdd::new(types::Fd(fd), events)
+        .multi(true)
+        .build()
+}
+
 /// A read of the eventfd that wakes a ring without message passing (5.1).
 pub(crate) fn read_eventfd(fd: i32, buf: *mut u64) -> Entry {
     opcode::Read::new(types::Fd(fd), buf.cast(), size_of::<u64>() as u32).build()

@@ -15,6 +15,7 @@ use crate::g::status::{Kind, Reason, Status, WaitId};
 use crate::netpoll::multi::Multi;
 use crate::netpoll::op::Op;
 use crate::netpoll::poller::Poller;
+use crate::netpoll::watch::Watch;
 use crate::sys::clock;
 
 /// When to ask again for an operation that was not known yet.
@@ -41,17 +42,22 @@ fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> Asked {
     if timed_out {
         op.set_timed_out();
     }
-    let known = match (op.multi(), op.poller()) {
-        (Some(multi), _) => {
+    let known = match (op.watch(), op.multi(), op.poller()) {
+        (Some(watch), ..) => {
+            // SAFETY: the frame, which stays, has a reference to what it waits for.
+            unsafe { &*watch.cast::<Watch>() }.withdraw(op);
+            true
+        }
+        (None, Some(multi), _) => {
             // SAFETY: the frame, which stays, has a reference to what it waits for.
             unsafe { &*multi.cast::<Multi>() }.withdraw(op);
             true
         }
-        (None, Some(poller)) => {
+        (None, None, Some(poller)) => {
             // SAFETY: the poller is that of a P of the goroutine's runtime, which stays while it lives.
             unsafe { &*poller.cast::<Poller>() }.cancel(op)
         }
-        (None, None) => false,
+        (None, None, None) => false,
     };
     g.status.end_cancel(wait);
     // The operation may be gone from here on; its mark lies in the G.

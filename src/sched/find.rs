@@ -178,7 +178,9 @@ fn look_at_ring(m: &M, p: &P) {
 #[inline(never)]
 fn reap(m: &M, p: &P) {
     let mut ready = GList::new();
-    let n = p.poller.reap(&mut ready);
+    // No more than the queue takes: what overflowed would wait behind what came after it.
+    let room = p.runq.room().max(1);
+    let n = p.poller.reap_some(room, &mut ready);
     if p.is_traced() {
         p.trace(Kind::Ring, Reason::None, n as u32, 0);
     }

@@ -167,6 +167,15 @@ impl RunQueue {
         unsafe { cooked(taken) }
     }
 
+    /// How many can be appended before the queue is full; thieves may make it more.
+    ///
+    /// Owner only.
+    pub(crate) fn room(&self) -> usize {
+        let tail = self.tail.load(Ordering::Relaxed);
+        let (steal, _) = unpack(self.head.load(Ordering::Acquire));
+        CAPACITY.saturating_sub(tail.wrapping_sub(steal)) as usize
+    }
+
     /// Appends `g`; a full queue gives its older half and `g` as overflow.
     ///
     /// Owner only.

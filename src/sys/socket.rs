@@ -20,6 +20,66 @@ pub(crate) fn recv_now(
     cvt_len(unsafe { libc::recv(fd.as_raw_fd(), buf.cast(), len, flags | libc::MSG_DONTWAIT) })
 }
 
+/// Asks a TCP socket to say at each receive how much is left: see [`recv_left_now`].
+///
+/// # Errors
+///
+/// The kernel's; so it has for what is no TCP socket.
+pub(crate) fn set_says_left(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+    let on = libc::c_int::from(on);
+    // SAFETY: the option is an integer, which is valid for reads during the call.
+    cvt(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INQ,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    })?;
+    Ok(())
+}
+
+/// Receives what is there now, or `WouldBlock`, and how many bytes are left, the end of the
+/// stream counting as one; `None` if the socket does not say ([`set_says_left`]).
+pub(crate) fn recv_left_now(
+    fd: BorrowedFd<'_>,
+    buf: *mut u8,
+    len: usize,
+) -> io::Result<(usize, Option<u32>)> {
+    /// A control message of one integer: `CMSG_SPACE` of it.
+    #[repr(C)]
+    struct Control {
+        head: libc::cmsghdr,
+        left: libc::c_int,
+        pad: libc::c_int,
+    }
+    let mut iov = libc::iovec {
+        iov_base: buf.cast(),
+        iov_len: len,
+    };
+    let mut control = std::mem::MaybeUninit::<Control>::uninit();
+    // SAFETY: all-zero is a valid msghdr.
+    let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
+    msg.msg_iov = &raw mut iov;
+    msg.msg_iovlen = 1;
+    msg.msg_control = control.as_mut_ptr().cast();
+    msg.msg_controllen = size_of::<Control>();
+    let n = recvmsg_now(fd, &raw mut msg, 0)?;
+    // Nothing else has room for an integer behind its head.
+    if msg.msg_controllen < size_of::<Control>() {
+        return Ok((n, None));
+    }
+    // SAFETY: the kernel has filled in as much as it says; any bytes are valid integers.
+    let (kind, left) = unsafe {
+        let control = control.as_ptr();
+        let head = &raw const (*control).head;
+        (((*head).cmsg_level, (*head).cmsg_type), (*control).left)
+    };
+    let says = kind == (libc::IPPROTO_TCP, libc::TCP_CM_INQ);
+    Ok((n, says.then_some(left.cast_unsigned())))
+}
+
 /// Sends what fits now, or `WouldBlock`. Never raises SIGPIPE.
 pub(crate) fn send_now(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
     // SAFETY: the slice is valid for reads during the call.

@@ -1,0 +1,127 @@
+//! Readers that wait for what comes, a poller that tells of it, and a canceller.
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+
+use super::{Edge, Wait};
+
+/// A socket: what lies in it, and the word about it.
+struct Socket {
+    bytes: AtomicUsize,
+    edge: Edge,
+    /// How often the only waiter's wait was ended.
+    ended: AtomicUsize,
+}
+
+/// Stands for a waiter: an even address.
+const WAITER: *const () = std::ptr::without_provenance(8);
+
+impl Socket {
+    fn new() -> Arc<Socket> {
+        Arc::new(Socket {
+            bytes: AtomicUsize::new(0),
+            edge: Edge::new(),
+            ended: AtomicUsize::new(0),
+        })
+    }
+
+    /// The kernel's side, and then the poller's.
+    fn comes(&self) {
+        self.bytes.fetch_add(1, Ordering::SeqCst);
+        if let Some(waiter) = self.edge.tell() {
+            assert_eq!(waiter, WAITER);
+            self.ended.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// A receive of all that is there.
+    fn receive(&self) -> usize {
+        self.bytes.swap(0, Ordering::SeqCst)
+    }
+
+    /// Reads until it has `n`; waits where there is nothing. Gives how often it waited.
+    fn read(&self, n: usize) -> usize {
+        let (mut got, mut waits) = (0, 0);
+        while got < n {
+            if let Some(seen) = self.edge.look() {
+                got += self.receive();
+                self.edge.forget(seen);
+                continue;
+            }
+            if self.edge.wait(WAITER) == Wait::Waits {
+                waits += 1;
+                while self.ended.load(Ordering::SeqCst) < waits {
+                    thread::yield_now();
+                }
+            }
+        }
+        waits
+    }
+}
+
+#[test]
+fn loom_edge_no_byte_is_waited_for_in_vain() {
+    loom::model(|| {
+        let socket = Socket::new();
+        let kernel = {
+            let socket = Arc::clone(&socket);
+            thread::spawn(move || {
+                socket.comes();
+                socket.comes();
+            })
+        };
+        // A wake-up that is lost shows as a model that never ends.
+        let waits = socket.read(2);
+        kernel.join().unwrap();
+        assert_eq!(socket.ended.load(Ordering::SeqCst), waits);
+    });
+}
+
+#[test]
+fn loom_edge_a_wait_is_ended_once() {
+    loom::model(|| {
+        let socket = Socket::new();
+        assert_eq!(socket.edge.wait(WAITER), Wait::Waits);
+        let kernel = {
+            let socket = Arc::clone(&socket);
+            thread::spawn(move || socket.comes())
+        };
+        let cancelled = socket.edge.withdraw(WAITER);
+        kernel.join().unwrap();
+        let ended = socket.ended.load(Ordering::SeqCst) + usize::from(cancelled);
+        assert_eq!(ended, 1);
+        // Whoever ended it: what came is known.
+        assert!(socket.edge.look().is_some());
+    });
+}
+
+#[test]
+fn loom_edge_two_readers_leave_nothing_unknown() {
+    loom::model(|| {
+        let socket = Socket::new();
+        let kernel = {
+            let socket = Arc::clone(&socket);
+            thread::spawn(move || socket.comes())
+        };
+        let other = {
+            let socket = Arc::clone(&socket);
+            thread::spawn(move || {
+                socket.edge.look().map_or(0, |seen| {
+                    let n = socket.receive();
+                    socket.edge.forget(seen);
+                    n
+                })
+            })
+        };
+        let mut got = 0;
+        if let Some(seen) = socket.edge.look() {
+            got += socket.receive();
+            socket.edge.forget(seen);
+        }
+        kernel.join().unwrap();
+        got += other.join().unwrap();
+        // Who has not got it finds out that it is there.
+        assert!(got == 1 || socket.edge.look().is_some());
+    });
+}
