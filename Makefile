@@ -21,7 +21,7 @@ help:
 	@echo "make lint     formatting, clippy and the documentation, warnings denied"
 	@echo "make bench    criterion benches: windlass, tokio and may in one run"
 	@echo "make compare  servers and whole programs in turn, Go too where it is installed"
-	@echo "make clients  install curl and redis-tools, which some tests drive the examples with"
+	@echo "make clients  install curl, redis-tools and wrk, which some tests drive the examples with"
 	@echo "make setup    install libhwloc and pkg-config if they are missing"
 
 setup:

@@ -6,34 +6,24 @@
 //! ```
 //!
 //! It listens on 127.0.0.1:7777 if not told otherwise, and uses every CPU that it
-//! may. Ctrl-c or SIGTERM stop it, with status 0.
+//! may. Ctrl-c or SIGTERM stop it, with status 0. The server itself is in
+//! examples/echo.
 #![expect(clippy::print_stdout, reason = "says where it listens")]
 
 #[path = "support/accept.rs"]
 mod accept;
 #[path = "support/args.rs"]
 mod args;
+#[path = "echo/mod.rs"]
+mod echo;
 #[path = "support/signals.rs"]
 mod signals;
 
-use std::io::{self, Read, Write};
+use std::io;
 
-use windlass::net::{TcpListener, TcpStream};
+use windlass::net::TcpListener;
 
 const USAGE: &str = "usage: echo [--addr HOST:PORT] [--procs N]";
-const BUFFER_BYTES: usize = 16 * 1024;
-
-/// Sends everything back until the peer has sent all it will.
-fn echo(mut stream: TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut buffer = vec![0; BUFFER_BYTES];
-    loop {
-        match stream.read(&mut buffer)? {
-            0 => return Ok(()),
-            n => stream.write_all(&buffer[..n])?,
-        }
-    }
-}
 
 fn main() -> io::Result<()> {
     let mut args = args::Args::of_process(USAGE);
@@ -54,12 +44,7 @@ fn main() -> io::Result<()> {
     runtime.run(|| {
         let listener = TcpListener::bind(&addr)?;
         println!("{}", listener.local_addr()?);
-        windlass::spawn(move || {
-            accept::accept_each(&listener, |stream| {
-                // A peer that has gone is no matter of ours.
-                let _ = echo(stream);
-            })
-        });
+        windlass::spawn(move || echo::serve(&listener));
         // The run ends with this goroutine, and ends all others.
         signals::wait_for_stop()
     })

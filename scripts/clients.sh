@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs the foreign programs that drive the examples in the tests (curl,
-# redis-cli, redis-benchmark), where they are missing and where that can be done
-# without asking anybody. What cannot be installed is said; its tests skip, and
-# say so, too.
+# redis-cli, redis-benchmark, wrk), where they are missing and where that can be
+# done without asking anybody. What cannot be installed is said; its tests skip,
+# and say so, too.
 set -uo pipefail
 
 missing=()
 command -v curl >/dev/null || missing+=(curl)
 command -v redis-benchmark >/dev/null || missing+=(redis)
+command -v wrk >/dev/null || missing+=(wrk)
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 as_root() {
@@ -20,23 +21,45 @@ as_root() {
     fi
 }
 
-# Debian has the clients of Redis in a package without the server.
-packages() {
-    printf '%s\n' "${missing[@]}" | sed "s/^redis$/$1/"
+# What the program is a part of.
+package() {
+    # Debian has the clients of Redis in a package without the server.
+    if [ "$1" = redis ] && command -v apt-get >/dev/null; then
+        echo redis-tools
+    else
+        echo "$1"
+    fi
+}
+
+install() {
+    if command -v apt-get >/dev/null; then
+        as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get install --yes --no-install-recommends "$1"
+    elif command -v dnf >/dev/null; then
+        as_root dnf install --assumeyes "$1"
+    elif command -v pacman >/dev/null; then
+        as_root pacman --sync --needed --noconfirm "$1"
+    elif command -v zypper >/dev/null; then
+        as_root zypper --non-interactive install "$1"
+    else
+        false
+    fi
+}
+
+refresh() {
+    if command -v apt-get >/dev/null; then
+        as_root apt-get update
+    elif command -v pacman >/dev/null; then
+        as_root pacman --sync --refresh
+    fi
 }
 
 printf 'clients: installing %s\n' "${missing[*]}"
-if command -v apt-get >/dev/null; then
-    as_root apt-get update &&
-        as_root env DEBIAN_FRONTEND=noninteractive \
-            apt-get install --yes --no-install-recommends $(packages redis-tools)
-elif command -v dnf >/dev/null; then
-    as_root dnf install --assumeyes $(packages redis)
-elif command -v pacman >/dev/null; then
-    as_root pacman --sync --refresh --needed --noconfirm $(packages redis)
-elif command -v zypper >/dev/null; then
-    as_root zypper --non-interactive install $(packages redis)
-else
-    false
-fi || printf 'clients: that did not work, so tests with %s will be skipped\n' "${missing[*]}" >&2
+# What is known already may do.
+refresh || true
+# One by one: that a distribution lacks one of them is no reason to go without the others.
+for program in "${missing[@]}"; do
+    install "$(package "$program")" ||
+        printf 'clients: that did not work, so tests with %s will be skipped\n' "$program" >&2
+done
 exit 0

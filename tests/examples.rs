@@ -11,6 +11,8 @@ mod util;
 mod accept;
 #[path = "../examples/tls/client.rs"]
 mod client;
+#[path = "../examples/echo/mod.rs"]
+mod echo;
 #[path = "../examples/fetch/mod.rs"]
 mod fetch;
 #[path = "../examples/files/mod.rs"]
@@ -28,6 +30,8 @@ mod tls;
 #[path = "../examples/websocket/mod.rs"]
 mod websocket;
 
+#[path = "examples/echo.rs"]
+mod echo_server;
 #[path = "examples/fetch.rs"]
 mod fetch_client;
 #[path = "examples/files.rs"]

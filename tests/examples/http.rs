@@ -240,3 +240,26 @@ fn curl_gets_pages_and_is_told_to_go_on() {
     ];
     assert_eq!(foreign_prints("curl", &args).unwrap(), "405");
 }
+
+/// As many requests as 64 connections have room for in a second.
+#[test]
+fn wrk_has_an_answer_to_every_request() {
+    let server = start();
+    for page in ["plaintext", "json"] {
+        let url = format!("http://{}/{page}", server.addr);
+        // A machine may be slow; what is asked is that no request goes without its answer.
+        let args = ["-t2", "-c64", "-d1s", "--timeout", "60s", &url];
+        let Some(printed) = foreign_prints("wrk", &args) else {
+            return;
+        };
+        // Lines of these kinds are there only if there is something to tell.
+        for trouble in ["Socket errors", "Non-2xx"] {
+            assert!(!printed.contains(trouble), "{printed}");
+        }
+        let n_requests = printed
+            .lines()
+            .find_map(|line| line.trim().split_once(" requests in "))
+            .and_then(|(n, _)| n.parse::<u64>().ok());
+        assert!(n_requests.is_some_and(|n| n >= 64), "{printed}");
+    }
+}

@@ -1,0 +1,40 @@
+//! The echo server: raw bytes, and a client that takes its own request for an answer.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+
+use crate::echo;
+use crate::server::{Server, foreign_prints};
+
+fn start() -> Server {
+    Server::start(|listener| echo::serve(&listener))
+}
+
+#[test]
+fn what_is_sent_comes_back() {
+    let server = start();
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+    let stream = server.connect();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            (&stream).write_all(&bytes).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+        });
+        let mut back = Vec::new();
+        (&stream).read_to_end(&mut back).unwrap();
+        assert!(back == bytes, "{} bytes", back.len());
+    });
+    assert!(server.ask(b"").is_empty());
+}
+
+/// A request of Redis is an array of strings, which is a sound answer as well.
+#[test]
+fn redis_cli_gets_back_what_it_asked() {
+    let server = start();
+    let port = server.addr.port().to_string();
+    let args = ["-p", &port, "ECHO", "hello"];
+    let Some(printed) = foreign_prints("redis-cli", &args) else {
+        return;
+    };
+    assert_eq!(printed, "ECHO\nhello\n");
+}
