@@ -5,6 +5,7 @@
 //! HTTP as a server can do, so that what differs is the runtime.
 
 use std::io;
+use std::mem;
 
 const PLAINTEXT: &[u8] = b"HTTP/1.1 200 OK\r\n\
     Server: bench\r\n\
@@ -56,31 +57,89 @@ impl Connection {
     pub fn received(&mut self, n: usize) -> io::Result<&[u8]> {
         self.filled += n;
         self.output.clear();
-        let mut answered = 0;
-        while answered < self.filled {
-            let mut headers = [httparse::EMPTY_HEADER; HEADERS];
-            let mut request = httparse::Request::new(&mut headers);
-            match request.parse(&self.input[answered..self.filled]) {
-                Ok(httparse::Status::Complete(length)) => {
-                    let known = request.path == Some("/plaintext");
-                    self.output
-                        .extend_from_slice(if known { PLAINTEXT } else { NOT_FOUND });
-                    answered += length;
-                }
-                Ok(httparse::Status::Partial) => break,
-                Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
-            }
-        }
+        let answered = answer(&self.input[..self.filled], &mut self.output)?;
         self.input.copy_within(answered..self.filled, 0);
         self.filled -= answered;
         if self.filled == self.input.len() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "request too long",
-            ));
+            return Err(too_long());
         }
         Ok(&self.output)
     }
+}
+
+/// A [`Connection`] for operations that own their buffers: it gives them away, and gets them
+/// back.
+#[derive(Debug)]
+pub struct LentConnection {
+    /// What has been received and not yet answered.
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+impl LentConnection {
+    /// A new one, with its buffers.
+    pub fn new() -> Self {
+        LentConnection {
+            input: Vec::with_capacity(REQUEST_BYTES),
+            output: Vec::with_capacity(REQUEST_BYTES),
+        }
+    }
+
+    /// The buffer to whose end the next bytes are to be read; there is room in it.
+    pub fn lend(&mut self) -> Vec<u8> {
+        mem::take(&mut self.input)
+    }
+
+    /// Takes that buffer back, and gives the answers to all requests that are now complete,
+    /// which may be none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::received`].
+    pub fn received(&mut self, input: Vec<u8>) -> io::Result<Vec<u8>> {
+        self.input = input;
+        let answered = answer(&self.input, &mut self.output)?;
+        self.input.drain(..answered);
+        if self.input.len() == self.input.capacity() {
+            return Err(too_long());
+        }
+        Ok(mem::take(&mut self.output))
+    }
+
+    /// Takes back the buffer with the answers.
+    pub fn sent(&mut self, output: Vec<u8>) {
+        self.output = output;
+        self.output.clear();
+    }
+}
+
+impl Default for LentConnection {
+    fn default() -> Self {
+        LentConnection::new()
+    }
+}
+
+/// Answers all requests that are complete; gives back how many bytes of the input they were.
+fn answer(input: &[u8], output: &mut Vec<u8>) -> io::Result<usize> {
+    let mut answered = 0;
+    while answered < input.len() {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(&input[answered..]) {
+            Ok(httparse::Status::Complete(length)) => {
+                let known = request.path == Some("/plaintext");
+                output.extend_from_slice(if known { PLAINTEXT } else { NOT_FOUND });
+                answered += length;
+            }
+            Ok(httparse::Status::Partial) => break,
+            Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+        }
+    }
+    Ok(answered)
+}
+
+fn too_long() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "request too long")
 }
 
 impl Default for Connection {
@@ -107,6 +166,25 @@ mod tests {
         let output = give(&mut connection, &[GET, GET, head].concat()).unwrap();
         assert_eq!(output, [PLAINTEXT, PLAINTEXT].concat());
         assert_eq!(give(&mut connection, tail).unwrap(), PLAINTEXT);
+    }
+
+    #[test]
+    fn buffers_that_are_lent_make_no_difference() {
+        let mut connection = LentConnection::new();
+        let (head, tail) = GET.split_at(10);
+        let mut input = connection.lend();
+        input.extend_from_slice(&[GET, GET, head].concat());
+        let output = connection.received(input).unwrap();
+        assert_eq!(output, [PLAINTEXT, PLAINTEXT].concat());
+        connection.sent(output);
+        let mut input = connection.lend();
+        assert_eq!(input, head);
+        input.extend_from_slice(tail);
+        assert_eq!(connection.received(input).unwrap(), PLAINTEXT);
+        let mut endless = LentConnection::new();
+        let mut input = endless.lend();
+        input.resize(input.capacity(), b'a');
+        assert!(endless.received(input).is_err());
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The speed of windlass, beside that of tokio, of may and of Go.
+//! The speed of windlass, beside that of tokio, of may, of Go, and for connections and files
+//! of monoio and compio.
 //!
 //! Two kinds of measurement share what is in here:
 //!
@@ -8,11 +9,12 @@
 //!   twins in Go (`benches/go/`), run in turn by `compare`: `make compare`.
 //!
 //! Each file of [`workloads`] holds one workload three times, once for each
-//! runtime, in the words of that runtime. `WINDLASS_BENCH_WORKERS` says how many
+//! runtime, in the words of that runtime; [`per_core`] lets monoio and compio share one. `WINDLASS_BENCH_WORKERS` says how many
 //! workers each gets; all get the same number, by default one per CPU.
 
 pub mod http;
 pub mod latencies;
+pub mod per_core;
 pub mod process;
 pub mod runtimes;
 pub mod workloads;

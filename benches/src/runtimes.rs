@@ -1,6 +1,7 @@
-//! The runtimes, each started with a number of workers.
+//! The runtimes, each started with a number of workers. Those of one thread for each core
+//! are in [`per_core`](crate::per_core).
 //!
-//! All three do their work on the workers: a closure given to `run` is the main
+//! The three here do their work on the workers: a closure given to `run` is the main
 //! goroutine, task or coroutine, never a guest on the thread that waits for it.
 #![expect(
     unsafe_code,
@@ -14,7 +15,9 @@ use std::thread;
 use clap::ValueEnum;
 
 /// The name of a runtime, as the programs take it on their command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+///
+/// Tasks and connections are for the first five; not every program has a twin for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Name {
     /// This project.
     Windlass,
@@ -22,11 +25,30 @@ pub enum Name {
     Tokio,
     /// may: stackful coroutines over epoll.
     May,
+    /// monoio: a thread and a ring for each core.
+    Monoio,
+    /// compio: the same.
+    Compio,
+    /// No runtime: threads that block.
+    Threads,
 }
 
 impl Name {
     /// All of them, in the order in which tables show them.
-    pub const ALL: [Name; 3] = [Name::Windlass, Name::Tokio, Name::May];
+    pub const ALL: &[Name] = &[
+        Name::Windlass,
+        Name::Tokio,
+        Name::May,
+        Name::Monoio,
+        Name::Compio,
+        Name::Threads,
+    ];
+
+    /// Ends this program, which has no twin for the runtime.
+    pub fn has_no_twin(self) -> ! {
+        eprintln!("there is no twin of this program for {self}");
+        std::process::exit(2)
+    }
 }
 
 impl fmt::Display for Name {
@@ -35,6 +57,9 @@ impl fmt::Display for Name {
             Name::Windlass => "windlass",
             Name::Tokio => "tokio",
             Name::May => "may",
+            Name::Monoio => "monoio",
+            Name::Compio => "compio",
+            Name::Threads => "threads",
         })
     }
 }

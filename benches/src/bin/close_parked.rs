@@ -55,6 +55,7 @@ fn main() -> io::Result<()> {
             let tasks = tasks.min(runtimes::may_coroutines());
             runtimes::may(workers).run(move || may(tasks))
         }
+        other => other.has_no_twin(),
     }
 }
 

@@ -39,7 +39,7 @@ struct Args {
     /// Only these experiments, and those whose names begin so.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Only these contenders: windlass, windlass-epoll, tokio, may, go.
+    /// Only these contenders: windlass, tokio, may, monoio, compio, threads, windlass-epoll, go.
     #[arg(long, value_delimiter = ',')]
     contenders: Vec<String>,
     /// Keep the CPUs from halting.
@@ -58,12 +58,12 @@ enum What {
     Program {
         /// The program in Rust and its arguments; that of the runtime comes last.
         rust: &'static [&'static str],
-        /// The word for `gobench`.
-        go: &'static str,
+        /// The word for `gobench`, if Go takes part.
+        go: Option<&'static str>,
         /// The keys of the figures and their names.
         figures: &'static [(&'static str, &'static str)],
-        /// Whether tokio and may take part.
-        peers: bool,
+        /// The programs in Rust that there are.
+        runtimes: &'static [Name],
     },
     /// A server, and a client to load it.
     Server {
@@ -77,6 +77,10 @@ enum What {
 }
 
 const MICRO: &[(&str, &str)] = &[("ns", "ns/op"), ("cpu_ns", "cpu-ns/op")];
+const READS: &[(&str, &str)] = &[
+    ("per_second", "reads/s (more is better)"),
+    ("cpu_ns", "cpu-ns/read"),
+];
 const SERVER: &[(&str, &str)] = &[
     ("cpu_us", "server cpu-us/request"),
     ("per_second", "requests/s (more is better)"),
@@ -112,6 +116,25 @@ const SLEEPS: &[(&str, &str)] = &[
     ("late_1500_p99_us", "1.5 ms: us late, p99"),
     ("late_2900_p50_us", "2.9 ms: us late, p50"),
     ("late_2900_p99_us", "2.9 ms: us late, p99"),
+];
+
+/// Who has tasks that move between threads.
+const TASKS: &[Name] = &[Name::Windlass, Name::Tokio, Name::May];
+/// Who has connections.
+const CONNECTIONS: &[Name] = &[
+    Name::Windlass,
+    Name::Tokio,
+    Name::May,
+    Name::Monoio,
+    Name::Compio,
+];
+/// Who reads files by other means than may's, which is to block.
+const FILES: &[Name] = &[
+    Name::Windlass,
+    Name::Tokio,
+    Name::Monoio,
+    Name::Compio,
+    Name::Threads,
 ];
 
 const EXPERIMENTS: &[Experiment] = &[
@@ -153,8 +176,10 @@ const EXPERIMENTS: &[Experiment] = &[
         "mutex-contended",
         MICRO,
     ),
-    program("stream_16k", &["micro", "stream-16k"], "stream-16k", MICRO),
-    program("stream_512", &["micro", "stream-512"], "stream-512", MICRO),
+    stream("stream_16k", &["micro", "stream-16k"], "stream-16k"),
+    stream("stream_512", &["micro", "stream-512"], "stream-512"),
+    reads("reads_cached", &["random_reads", "cached"]),
+    reads("reads_direct", &["random_reads", "direct"]),
     program(
         "memory_parked",
         &["parked_memory", "parked"],
@@ -244,15 +269,17 @@ const fn program(
     go: &'static str,
     figures: &'static [(&'static str, &'static str)],
 ) -> Experiment {
-    Experiment {
-        name,
-        what: What::Program {
-            rust,
-            go,
-            figures,
-            peers: true,
-        },
-    }
+    with(TASKS, name, rust, Some(go), figures)
+}
+
+/// What sends and receives: for all that have connections.
+const fn stream(name: &'static str, rust: &'static [&'static str], go: &'static str) -> Experiment {
+    with(CONNECTIONS, name, rust, Some(go), MICRO)
+}
+
+/// What reads files: without Go.
+const fn reads(name: &'static str, rust: &'static [&'static str]) -> Experiment {
+    with(FILES, name, rust, None, READS)
 }
 
 /// What Go's scheduler is slow at: for windlass and Go alone.
@@ -262,13 +289,23 @@ const fn gap(
     go: &'static str,
     figures: &'static [(&'static str, &'static str)],
 ) -> Experiment {
+    with(&[Name::Windlass], name, rust, Some(go), figures)
+}
+
+const fn with(
+    runtimes: &'static [Name],
+    name: &'static str,
+    rust: &'static [&'static str],
+    go: Option<&'static str>,
+    figures: &'static [(&'static str, &'static str)],
+) -> Experiment {
     Experiment {
         name,
         what: What::Program {
             rust,
             go,
             figures,
-            peers: false,
+            runtimes,
         },
     }
 }
@@ -302,7 +339,7 @@ impl Experiment {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Contender {
-    Rust(usize),
+    Rust(Name),
     /// windlass without io_uring; only as a server.
     Epoll,
     Go,
@@ -311,7 +348,7 @@ enum Contender {
 impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Contender::Rust(i) => Name::ALL[*i].fmt(f),
+            Contender::Rust(name) => name.fmt(f),
             Contender::Epoll => f.write_str("windlass-epoll"),
             Contender::Go => f.write_str("go"),
         }
@@ -406,7 +443,7 @@ impl Bench {
                 "the other programs are missing: cargo build --release -p windlass-benches",
             ));
         }
-        let mut contenders: Vec<_> = (0..Name::ALL.len()).map(Contender::Rust).collect();
+        let mut contenders: Vec<_> = Name::ALL.iter().copied().map(Contender::Rust).collect();
         contenders.extend([Contender::Epoll, Contender::Go]);
         contenders.retain(|contender| {
             args.contenders.is_empty() || args.contenders.contains(&contender.to_string())
@@ -440,18 +477,12 @@ impl Bench {
     ) -> io::Result<Option<Figures>> {
         match experiment.what {
             What::Program {
-                rust, go, peers, ..
+                rust, go, runtimes, ..
             } => {
-                if let Contender::Rust(i) = contender
-                    && !peers
-                    && Name::ALL[i] != Name::Windlass
-                {
-                    return Ok(None);
-                }
-                let (program, arguments) = match contender {
-                    Contender::Epoll => return Ok(None),
-                    Contender::Rust(_) => (rust[0], &rust[1..]),
-                    Contender::Go => ("gobench", &[go][..]),
+                let (program, arguments) = match (contender, &go) {
+                    (Contender::Rust(name), _) if runtimes.contains(&name) => (rust[0], &rust[1..]),
+                    (Contender::Go, Some(go)) => ("gobench", std::slice::from_ref(go)),
+                    _ => return Ok(None),
                 };
                 let mut command = limited(120, None, &self.programs.join(program));
                 command.args(arguments);
@@ -473,13 +504,13 @@ impl Bench {
             } => {
                 let server = match (contender, rust) {
                     (Contender::Go, _) => Server::start(self, "gobench", go, "")?,
-                    (Contender::Rust(_), Some(program)) => {
-                        Server::start(self, program, &contender.to_string(), "uring")?
+                    (Contender::Rust(name), Some(program)) if CONNECTIONS.contains(&name) => {
+                        Server::start(self, program, &name.to_string(), "uring")?
                     }
                     (Contender::Epoll, Some(program)) => {
                         Server::start(self, program, &Name::Windlass.to_string(), "epoll")?
                     }
-                    (Contender::Rust(_) | Contender::Epoll, None) => return Ok(None),
+                    (Contender::Rust(_) | Contender::Epoll, _) => return Ok(None),
                 };
                 self.load(&server, http, connections, 1)?; // warm
                 let before = CpuTime::of(server.child.id())?;
@@ -549,15 +580,16 @@ impl Bench {
             "- taken by the host meanwhile (steal): {:.1} %\n",
             steal * 100.0
         );
-        let names: Vec<_> = self.contenders.iter().map(Contender::to_string).collect();
+        let took_part = |contender: &&Contender| samples.keys().any(|(_, c, _)| c == *contender);
+        let contenders: Vec<_> = self.contenders.iter().filter(took_part).collect();
+        let names: Vec<_> = contenders.iter().map(ToString::to_string).collect();
         println!("| workload | unit | {} |", names.join(" | "));
         println!("|---|---|{}", "---|".repeat(names.len()));
         for experiment in experiments {
             for (key, unit) in experiment.figures() {
-                let cells: Vec<_> = self
-                    .contenders
+                let cells: Vec<_> = contenders
                     .iter()
-                    .map(|&contender| cell(samples.get(&(experiment.name, contender, key))))
+                    .map(|&&contender| cell(samples.get(&(experiment.name, contender, key))))
                     .collect();
                 println!("| {} | {unit} | {} |", experiment.name, cells.join(" | "));
             }

@@ -10,6 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use clap::Parser;
+use windlass_benches::per_core::{self, Compio, Monoio, PerCore};
 use windlass_benches::runtimes::{self, Name};
 use windlass_benches::workloads::echo;
 
@@ -32,6 +33,9 @@ fn main() -> io::Result<()> {
         Name::Windlass => runtimes::windlass(workers).run(move || windlass(address)),
         Name::Tokio => runtimes::tokio(workers).run(tokio(address)),
         Name::May => runtimes::may(workers).run(move || may(address)),
+        Name::Monoio => on_each_core::<Monoio>(address, workers),
+        Name::Compio => on_each_core::<Compio>(address, workers),
+        Name::Threads => runtime.has_no_twin(),
     }
 }
 
@@ -63,4 +67,9 @@ fn may(address: SocketAddr) -> io::Result<()> {
         stream.set_nodelay(true)?;
         runtimes::go(move || echo::serve(stream));
     }
+}
+
+fn on_each_core<R: PerCore>(address: SocketAddr, workers: usize) -> io::Result<()> {
+    let say = |address| println!("{address}");
+    per_core::serve::<R, _>(address, workers, say, echo::serve_per_core::<R>)
 }

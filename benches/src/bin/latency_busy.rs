@@ -51,6 +51,7 @@ fn main() -> io::Result<()> {
         Name::Windlass => runtimes::windlass(workers).run(move || windlass(pairs, duration)),
         Name::Tokio => runtimes::tokio(workers).run(tokio(pairs, duration)),
         Name::May => runtimes::may(workers).run(move || may(pairs, duration)),
+        other => other.has_no_twin(),
     }
 }
 

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use windlass_benches::per_core::{Compio, Monoio, PerCore};
 use windlass_benches::process;
 use windlass_benches::runtimes::{self, Name};
 use windlass_benches::workloads::chan_ping_pong::{self, Shape};
@@ -197,6 +198,18 @@ impl Workload {
                     Workload::Stream512 => stream::may(&may, 512, n),
                 })
             }
+            Name::Monoio => self.per_core::<Monoio>(runtime, workers),
+            Name::Compio => self.per_core::<Compio>(runtime, workers),
+            Name::Threads => runtime.has_no_twin(),
+        }
+    }
+
+    /// The same on runtimes that begin and end with each call.
+    fn per_core<R: PerCore>(self, runtime: Name, workers: usize) -> Box<dyn Fn(u64) -> Duration> {
+        match self {
+            Workload::Stream16k => Box::new(move |n| stream::per_core::<R>(workers, 16 << 10, n)),
+            Workload::Stream512 => Box::new(move |n| stream::per_core::<R>(workers, 512, n)),
+            _ => runtime.has_no_twin(),
         }
     }
 }

@@ -70,6 +70,7 @@ fn main() -> io::Result<()> {
             let tasks = tasks.min(runtimes::may_coroutines());
             runtimes::may(workers).run(move || may(state, tasks))
         }
+        other => other.has_no_twin(),
     }
 }
 

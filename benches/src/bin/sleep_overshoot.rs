@@ -45,6 +45,7 @@ fn main() {
             }),
             Name::May => runtimes::may(workers)
                 .run(move || overshoots(sleeps, || may::coroutine::sleep(SLEEP))),
+            other => other.has_no_twin(),
         };
     println!(
         "p50_us={:.1} p99_us={:.1}",

@@ -82,7 +82,7 @@ fn serve(runtime: Name, workers: usize) -> io::Result<()> {
     match runtime {
         Name::Windlass => runtimes::windlass(workers).run(move || windlass(config)),
         Name::Tokio => runtimes::tokio(workers).run(tokio(config)),
-        Name::May => Err(io::Error::other("there is no server over may")),
+        other => other.has_no_twin(),
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ::tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::per_core::PerCore;
 use crate::runtimes::{self, May, Tokio};
 
 /// The length of a message.
@@ -149,4 +150,23 @@ pub fn may(runtime: &May, connections: usize, round_trips: u64) -> Duration {
         }
         start.elapsed()
     })
+}
+
+/// [`serve`] for a runtime of one thread for each core.
+///
+/// # Errors
+///
+/// Those of the stream.
+pub async fn serve_per_core<R: PerCore>(mut stream: R::Stream) -> io::Result<()> {
+    let mut buffer = Vec::with_capacity(BUFFER_BYTES);
+    loop {
+        let (received, received_in) = R::read(&mut stream, buffer).await;
+        if received? == 0 {
+            return Ok(());
+        }
+        let (sent, sent_from) = R::write_all(&mut stream, received_in).await;
+        sent?;
+        buffer = sent_from;
+        buffer.clear();
+    }
 }

@@ -1,4 +1,5 @@
-//! The workloads, each three times: for windlass, for tokio and for may.
+//! The workloads, each three times: for windlass, for tokio and for may; some once more, for
+//! runtimes of one thread for each core.
 //!
 //! A function runs its workload once, on a runtime that is already warm, and
 //! gives back how long that took, setting up left out. One that fails panics.
