@@ -60,17 +60,27 @@ impl Identity {
 
 /// Serves the pages of httpd for ever: until the runtime ends.
 pub(crate) fn serve(listener: &TcpListener, config: &Arc<ServerConfig>) -> ! {
+    serve_with(listener, config, Patience::default())
+}
+
+/// As [`serve`], with a patience of one's own. A handshake is a part of the time until the first
+/// request begins.
+pub(crate) fn serve_with(
+    listener: &TcpListener,
+    config: &Arc<ServerConfig>,
+    patience: Patience,
+) -> ! {
     let config = Arc::clone(config);
     crate::accept::accept_each(listener, move |stream| {
         // A peer that has gone, or does not trust us, is no matter of ours.
-        let _ = serve_one(stream, Arc::clone(&config));
+        let _ = serve_one(stream, Arc::clone(&config), patience);
     })
 }
 
-fn serve_one(stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<()> {
+fn serve_one(stream: TcpStream, config: Arc<ServerConfig>, patience: Patience) -> io::Result<()> {
     let tls = ServerConnection::new(config).map_err(io::Error::other)?;
     let stream = Tls(StreamOwned::new(tls, stream));
-    Connection::new(stream, &page, Patience::default())?.run()
+    Connection::new(stream, &page, patience)?.run()
 }
 
 struct Tls(StreamOwned<ServerConnection, TcpStream>);

@@ -1,5 +1,6 @@
 //! A WebSocket server: a goroutine for each connection, in plain blocking style.
 
+use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
 use tungstenite::protocol::WebSocketConfig;
@@ -8,30 +9,59 @@ use windlass::net::{TcpListener, TcpStream};
 
 /// The longest message.
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
-/// How long the handshake may take, all of it.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a peer may be silent before it is asked whether it is there, and again before
-/// it is taken for gone; and how long it may refuse to take what is sent.
-const SILENCE: Duration = Duration::from_secs(60);
+
+/// How long peers are waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// For the handshake, all of it.
+    pub(crate) handshake: Duration,
+    /// For a message, from its first byte to its last: bytes that trickle in do not keep a
+    /// connection for ever.
+    pub(crate) message: Duration,
+    /// Until a silent peer is asked whether it is there, and again until it is taken for gone;
+    /// and for room to send.
+    pub(crate) silence: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience {
+            handshake: Duration::from_secs(10),
+            message: Duration::from_secs(60),
+            silence: Duration::from_secs(60),
+        }
+    }
+}
 
 /// Serves for ever: until the runtime ends.
 pub(crate) fn serve(listener: &TcpListener) -> ! {
-    crate::accept::accept_each(listener, |stream| {
+    serve_with(listener, Patience::default())
+}
+
+/// As [`serve`], with a patience of one's own.
+pub(crate) fn serve_with(listener: &TcpListener, patience: Patience) -> ! {
+    crate::accept::accept_each(listener, move |stream| {
         // A peer that has gone or speaks something else is no matter of ours.
-        let _ = serve_one(stream);
+        let _ = serve_one(stream, patience);
     })
 }
 
-fn serve_one(stream: TcpStream) -> Result<(), Box<dyn std::error::Error>> {
+fn serve_one(stream: TcpStream, patience: Patience) -> Result<(), Box<dyn std::error::Error>> {
     stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(SILENCE))?;
-    stream.set_read_deadline(Some(Instant::now() + HANDSHAKE_TIMEOUT));
+    stream.set_write_timeout(Some(patience.silence))?;
     let config = WebSocketConfig::default()
         .max_message_size(Some(MAX_MESSAGE_BYTES))
         .max_frame_size(Some(MAX_MESSAGE_BYTES));
+    // The handshake is timed as a message that has begun.
+    let stream = Timed {
+        stream,
+        begun: Some(Instant::now()),
+        whole: patience.handshake,
+        silence: patience.silence,
+    };
     let mut socket = accept_with_config(stream, Some(config)).map_err(|e| e.to_string())?;
-    socket.get_ref().set_read_deadline(None);
-    socket.get_ref().set_read_timeout(Some(SILENCE))?;
+    let timed = socket.get_mut();
+    (timed.begun, timed.whole) = (None, patience.message);
     match echo(&mut socket) {
         // Both sides have said so.
         Err(Error::ConnectionClosed) => Ok(()),
@@ -40,22 +70,63 @@ fn serve_one(stream: TcpStream) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Sends back every message, until the connection ends.
-fn echo(socket: &mut WebSocket<TcpStream>) -> tungstenite::Result<()> {
+fn echo(socket: &mut WebSocket<Timed>) -> tungstenite::Result<()> {
     let mut is_asked = false;
     loop {
         match socket.read() {
             // Pings are answered by tungstenite itself.
             Ok(message) => {
                 is_asked = false;
+                socket.get_mut().begun = None;
                 if message.is_text() || message.is_binary() {
                     socket.send(message)?;
                 }
             }
-            Err(Error::Io(e)) if e.kind() == std::io::ErrorKind::WouldBlock && !is_asked => {
+            Err(Error::Io(e)) if e.kind() == ErrorKind::WouldBlock && !is_asked => {
                 is_asked = true;
                 socket.send(Message::Ping(Default::default()))?;
             }
             Err(e) => return Err(e),
         }
+    }
+}
+
+/// A stream whose reads end when a message takes too long, or none comes.
+struct Timed {
+    stream: TcpStream,
+    /// When the message began of which there is a part.
+    begun: Option<Instant>,
+    /// For all of a message.
+    whole: Duration,
+    /// Until one begins.
+    silence: Duration,
+}
+
+impl Read for Timed {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let now = Instant::now();
+        let until = self.begun.map_or(now + self.silence, |at| at + self.whole);
+        self.stream.set_read_deadline(Some(until));
+        match self.stream.read(buf) {
+            Ok(n) => {
+                self.begun.get_or_insert_with(Instant::now);
+                Ok(n)
+            }
+            // Not the silence of a peer that may be asked.
+            Err(e) if e.kind() == ErrorKind::WouldBlock && self.begun.is_some() => Err(
+                io::Error::new(ErrorKind::TimedOut, "the message took too long"),
+            ),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.stream.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
     }
 }

@@ -2,10 +2,11 @@
 
 use std::io::{Read, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::server::{Server, foreign, foreign_prints};
 use crate::temp::TempDir;
-use crate::{client, tls, util};
+use crate::{client, http, tls, util};
 
 /// A server, and the certificate that it is to be trusted for.
 fn start() -> (Server, String) {
@@ -158,4 +159,22 @@ fn curl_trusts_it() {
         Some(60),
         "curl trusts nobody's certificate"
     );
+}
+
+/// A handshake is cut off like a request, however often there is a byte of it.
+#[test]
+fn handshakes_that_trickle_in_are_cut_off() {
+    let (identity, _) = tls::Identity::self_signed(&["localhost"]).unwrap();
+    let config = identity.server_config().unwrap();
+    let patience = http::Patience {
+        idle: Duration::from_millis(300),
+        ..http::Patience::default()
+    };
+    let server = Server::start(move |listener| tls::serve_with(&listener, &config, patience));
+    // The beginning of a record that is 512 bytes long.
+    let hello = [[22, 3, 1, 2, 0, 1, 0].as_slice(), &[1; 400]].concat();
+    for step in [patience.idle / 10, 3 * patience.idle] {
+        let (answer, is_closed) = server.trickle(&hello, step);
+        assert!(is_closed && answer.is_empty(), "{answer:?}");
+    }
 }

@@ -2,12 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use tungstenite::{Bytes, Error, Message};
 
 use crate::server::Server;
 use crate::util::run;
-use crate::websocket;
+use crate::websocket::{self, Patience};
 
 fn start() -> Server {
     Server::start(|listener| websocket::serve(&listener))
@@ -130,5 +131,73 @@ fn what_is_no_websocket_is_sent_away() {
             "{answer:?}"
         );
     }
+    talk(server.connect());
+}
+
+/// The time of a handshake and that of a message are those of all their bytes; a peer that says
+/// nothing is asked whether it is there.
+#[test]
+fn what_trickles_in_is_cut_off() {
+    let short = Duration::from_millis(300);
+    let patience = Patience {
+        handshake: short,
+        message: short,
+        ..Patience::default()
+    };
+    let server = Server::start(move |listener| websocket::serve_with(&listener, patience));
+    for step in [short / 10, 3 * short] {
+        let (answer, is_closed) = server.trickle(&HANDSHAKE[..80], step);
+        assert!(is_closed && answer.is_empty(), "{answer:?}");
+    }
+    let (mut stream, _) = shake_hands(&server);
+    stream.set_nodelay(true).unwrap();
+    let long = frame(0x82, &[b'x'; 120]);
+    let mut n_sent = 0;
+    while n_sent < long.len() && stream.write_all(&long[n_sent..=n_sent]).is_ok() {
+        n_sent += 1;
+        std::thread::sleep(short / 10);
+    }
+    assert!(n_sent < long.len(), "it was gone before it had all of it");
+    // Messages that come whole may come late.
+    let (mut stream, _) = shake_hands(&server);
+    for _ in 0..3 {
+        std::thread::sleep(2 * short);
+        stream.write_all(&frame(0x81, b"late")).unwrap();
+        let mut answer = [0; 6];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, *b"\x81\x04late");
+    }
+}
+
+#[test]
+fn a_silent_peer_is_asked_and_then_left() {
+    let patience = Patience {
+        silence: Duration::from_millis(200),
+        ..Patience::default()
+    };
+    let server = Server::start(move |listener| websocket::serve_with(&listener, patience));
+    let (mut stream, _) = shake_hands(&server);
+    // A ping, and then the end.
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer, b"\x89\x00");
+}
+
+/// In one frame or in many.
+#[test]
+fn a_message_without_end_is_refused() {
+    let server = start();
+    let part = vec![b'x'; 100_000];
+    let mut head = vec![0x02, 0x80 | 127];
+    head.extend_from_slice(&(part.len() as u64).to_be_bytes());
+    head.extend_from_slice(&[0; 4]);
+    let (mut stream, _) = shake_hands(&server);
+    let mut n_taken = 0;
+    while n_taken < 64 << 20 && stream.write_all(&[&head[..], &part].concat()).is_ok() {
+        n_taken += part.len();
+        // Those that follow belong to the same message.
+        head[0] = 0;
+    }
+    assert!(n_taken < 64 << 20);
     talk(server.connect());
 }
