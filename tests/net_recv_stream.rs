@@ -340,6 +340,45 @@ fn errors_are_those_of_reading() {
     });
 }
 
+/// An error that comes behind bytes nobody has asked for takes none of them along, and is told:
+/// the socket tells it once only.
+#[test]
+fn an_error_that_ends_a_stream_leaves_what_came_before() {
+    let mut n_both = 0;
+    run(2, || {
+        // The reset may overtake the bytes, which the kernel then drops.
+        for _ in 0..1000 {
+            let (mut a, b) = pair();
+            let mut pieces = b.recv_stream();
+            a.write_all(b"first").unwrap();
+            assert_eq!(&pieces.recv().unwrap()[..], b"first");
+            b.set_read_timeout(Some(Duration::from_micros(10))).unwrap();
+            pieces.recv().unwrap_err();
+            a.write_all(b"second").unwrap();
+            settle();
+            let mut options = TcpOptions::new();
+            options.linger(Duration::ZERO).apply(&a).unwrap();
+            drop(a);
+            settle();
+            let Err(e) = pieces.finish() else {
+                // Over epoll nothing comes ahead.
+                assert!(!has_rings());
+                return;
+            };
+            assert_eq!(e.error().kind(), ErrorKind::ConnectionReset);
+            assert!(e.pieces().iter().all(|piece| **piece == *b"second"));
+            let said = e.to_string();
+            let (pieces, error) = e.into_parts();
+            assert!(said.contains(&error.to_string()), "{said}");
+            n_both += pieces.len();
+            if n_both == 10 {
+                return;
+            }
+        }
+    });
+    assert!(n_both == 10 || !has_rings(), "{n_both}");
+}
+
 /// A P loses its thread to a goroutine that blocks, and its number changes: what is armed is
 /// armed again elsewhere.
 #[test]

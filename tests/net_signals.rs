@@ -13,7 +13,8 @@ use std::time::Duration;
 use util::{Pattern, hang_guard, runtime};
 use windlass::io::{self, pipe};
 use windlass::net::{TcpListener, TcpStream, UdpSocket, UnixStream};
-use windlass::spawn;
+use windlass::process::Command;
+use windlass::{fs, spawn};
 
 static HITS: AtomicU64 = AtomicU64::new(0);
 
@@ -66,9 +67,18 @@ fn connections() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let server = spawn(move || {
-        for stream in listener.incoming().take(60) {
+        for stream in listener.incoming().take(30) {
             let stream = stream.unwrap();
             spawn(move || echo(stream));
+        }
+        // The others by requests that stay armed.
+        for stream in listener.accept_stream().take(30) {
+            let stream = stream.unwrap();
+            spawn(move || {
+                for piece in stream.recv_stream() {
+                    (&stream).write_all(&piece.unwrap()).unwrap();
+                }
+            });
         }
     });
     let clients: Vec<_> = (0..20)
@@ -89,6 +99,29 @@ fn streams_of_bytes() {
     assert_eq!(pattern.check(&mut b, 50_000).unwrap(), N);
     writes.join().unwrap();
     assert_eq!(copies.join().unwrap(), N as u64);
+}
+
+/// Children and files, whose ends and bytes are waited for elsewhere.
+fn children_and_files() {
+    for _ in 0..5 {
+        let output = Command::new("sh")
+            .args(["-c", "echo out; exit 3"])
+            .output()
+            .unwrap();
+        assert_eq!(
+            (output.status.code(), &output.stdout[..]),
+            (Some(3), &b"out\n"[..])
+        );
+    }
+    let path = std::env::temp_dir().join(format!("windlass-signals-{}", std::process::id()));
+    let bytes = vec![b'x'; 100_000];
+    for _ in 0..10 {
+        let mut file = fs::File::create(&path).unwrap();
+        file.write_all(&bytes).unwrap();
+        file.sync_data().unwrap();
+        assert!(fs::read(&path).unwrap() == bytes);
+    }
+    fs::remove_file(&path).unwrap();
 }
 
 fn waits() {
@@ -121,7 +154,12 @@ fn nothing_is_interrupted() {
     let flag = Arc::clone(&over);
     let storm = std::thread::spawn(move || storm(flag));
     runtime(2).run(|| {
-        let all = [spawn(connections), spawn(streams_of_bytes), spawn(waits)];
+        let all = [
+            spawn(connections),
+            spawn(streams_of_bytes),
+            spawn(waits),
+            spawn(children_and_files),
+        ];
         all.into_iter().for_each(|g| g.join().unwrap());
     });
     // The same calls on plain threads.

@@ -11,9 +11,11 @@ use super::op;
 use super::ready;
 use crate::g::header::GRef;
 use crate::netpoll::sqe::Request;
+use crate::sched::current;
 use crate::sched::park::{self, Caller};
 use crate::sys::clock;
 use crate::sys::socket;
+use crate::sys::uring::sync_cancel_all_of;
 
 /// How long accept holds back an error that repeating at once cannot cure.
 const ACCEPT_PAUSE_NS: u64 = 5_000_000;
@@ -24,17 +26,24 @@ impl Fd {
         loop {
             let accepted = self.accept_once();
             match &accepted {
-                Err(e) if is_short_of_descriptors(e) && !self.is_nonblocking() => {
-                    // A loop that accepts again at once would spin until a descriptor is closed.
-                    // The connection stays in the queue.
-                    park::sleep_until(clock::now_ns() + ACCEPT_PAUSE_NS)?;
-                    return accepted;
-                }
                 // The peer was gone before it was accepted: nothing for the caller to do.
                 Err(e) if e.raw_os_error() == Some(libc::ECONNABORTED) => {}
-                _ => return accepted,
+                Err(e) => {
+                    self.hold_back(e)?;
+                    return accepted;
+                }
+                Ok(_) => return accepted,
             }
         }
+    }
+
+    /// Holds an error of an accept back, if repeating at once cannot cure it: a loop that accepts
+    /// again at once would spin until a descriptor is closed. The connection stays in the queue.
+    pub(super) fn hold_back(&self, e: &io::Error) -> io::Result<()> {
+        if is_short_of_descriptors(e) && !self.is_nonblocking() {
+            park::sleep_until(clock::now_ns() + ACCEPT_PAUSE_NS)?;
+        }
+        Ok(())
     }
 
     fn accept_once(&self) -> io::Result<(Fd, SockAddr)> {
@@ -61,7 +70,12 @@ impl Fd {
                         len: addr_len,
                     };
                     // SAFETY: the place for the address is on this frame.
-                    unsafe { op::run_until(g, request, deadline) }.map(|done| done.n as i32)
+                    let accepted = unsafe { op::run_until(g, request, deadline) };
+                    // The kernel's own errors come from an accept that has looked.
+                    if accepted.as_ref().is_err_and(|e| e.raw_os_error().is_none()) {
+                        self.hand_wake_on();
+                    }
+                    accepted.map(|done| done.n as i32)
                 }
             }
         }?;
@@ -70,6 +84,26 @@ impl Fd {
         // SAFETY: the kernel wrote an address of `len` bytes into the storage.
         let addr = unsafe { SockAddr::new(storage, len) };
         Ok((Fd::from(fd), addr))
+    }
+
+    /// Ends an accept that stayed without a connection.
+    ///
+    /// Of those that wait at a listener in rings the kernel wakes one. If that is one that is just
+    /// being cancelled it takes the wake along, and the others sleep on beside a connection. So if
+    /// there is one now, all requests that wait for it in the rings of this runtime are ended:
+    /// whoever waits submits his anew, and a new one looks before it waits.
+    pub(super) fn hand_wake_on(&self) {
+        let (Caller::Goroutine(_), Some(m)) = (park::caller(), current::m()) else {
+            return;
+        };
+        if !matches!(socket::poll_now(self.as_fd(), libc::POLLIN), Ok(shown) if shown != 0) {
+            return;
+        }
+        let fd = self.as_fd().as_raw_fd();
+        for ring_fd in m.sched().ps.iter().filter_map(|p| p.poller.ring_fd()) {
+            // Most likely nothing waits there.
+            let _ = sync_cancel_all_of(ring_fd, fd);
+        }
     }
 
     /// Connects, until the deadline (then `TimedOut`, as `std::net::TcpStream::connect_timeout`).

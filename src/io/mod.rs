@@ -11,9 +11,11 @@ pub(crate) mod ready;
 pub(crate) mod fd;
 pub(crate) mod socket;
 mod recv_buf;
+mod subscription;
 mod recv_stream;
 mod send_zc;
 mod connect;
+pub(crate) mod accept_stream;
 pub(crate) mod bytes;
 mod pipe;
 mod stdio;
@@ -31,5 +33,5 @@ pub use ready::{
     wait_writable_deadline, wait_writable_timeout,
 };
 pub use recv_buf::RecvBuf;
-pub use recv_stream::RecvStream;
+pub use recv_stream::{FinishError, RecvStream};
 pub use stdio::{Stderr, Stdin, Stdout, stderr, stdin, stdout};

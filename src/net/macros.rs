@@ -286,8 +286,25 @@ macro_rules! stream {
 
 /// A listener's deadline and end.
 macro_rules! listener {
-    ($type:ident) => {
+    ($type:ident, $stream:ident, $example:literal) => {
         impl $type {
+            /// Accepts all that come, with one request that stays armed instead of one for each
+            /// connection: that pays where connections come fast and do little
+            /// ([`AcceptStream`](super::AcceptStream) says more). Deadlines are the
+            /// listener's. On a plain thread and over epoll it is the same as calling
+            #[doc = concat!("[`", stringify!($type), "::accept`].")]
+            ///
+            /// # Examples
+            ///
+            /// ```
+            #[doc = $example]
+            /// # Ok::<(), std::io::Error>(())
+            /// ```
+            #[must_use]
+            pub fn accept_stream(&self) -> crate::io::accept_stream::AcceptStream<'_, $stream> {
+                self.0.accept_stream()
+            }
+
             /// Sets the moment from which accepting fails with `WouldBlock`; `None` takes it
             /// away. It holds for goroutines that wait now, too: a moment that has passed
             /// ends their waits.

@@ -23,6 +23,8 @@ pub use std::net::{
 };
 pub use std::os::unix::net::SocketAddr as UnixSocketAddr;
 
+pub use crate::io::accept_stream::AcceptStream;
+
 pub use tcp::{Incoming, TcpListener, TcpStream};
 pub use tcp_options::TcpOptions;
 pub use udp::UdpSocket;

@@ -338,7 +338,18 @@ impl fmt::Debug for TcpListener {
 
 descriptors!(TcpListener, std::net::TcpListener);
 settings!(TcpListener);
-listener!(TcpListener);
+listener!(
+    TcpListener,
+    TcpStream,
+    "use windlass::net::{TcpListener, TcpStream};
+
+let listener = TcpListener::bind(\"127.0.0.1:0\")?;
+let here = TcpStream::connect(listener.local_addr()?)?;
+let mut connections = listener.accept_stream();
+let there = connections.accept()?;
+assert_eq!(there.peer_addr()?, here.local_addr()?);
+assert!(connections.finish().is_empty());"
+);
 
 descriptors!(TcpStream, std::net::TcpStream);
 settings!(TcpStream);

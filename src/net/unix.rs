@@ -291,7 +291,18 @@ impl fmt::Debug for UnixStream {
 
 descriptors!(UnixListener, std::os::unix::net::UnixListener);
 settings!(UnixListener);
-listener!(UnixListener);
+listener!(
+    UnixListener,
+    UnixStream,
+    "use windlass::net::{UnixListener, UnixStream};
+
+let path = std::env::temp_dir().join(format!(\"windlass-accept-{}\", std::process::id()));
+let listener = UnixListener::bind(&path)?;
+let here = UnixStream::connect(&path)?;
+let there = listener.accept_stream().accept()?;
+assert_eq!(there.peer_addr()?.as_pathname(), here.local_addr()?.as_pathname());
+std::fs::remove_file(&path)?;"
+);
 
 descriptors!(UnixStream, std::os::unix::net::UnixStream);
 settings!(UnixStream);

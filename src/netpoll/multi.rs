@@ -1,5 +1,5 @@
-//! A receive that completes many times: armed once, it takes a slot of a pool whenever data
-//! has come, until it is cancelled or fails.
+//! A request that completes many times, until it is cancelled or fails: a receive, which takes a
+//! slot of a pool whenever data has come, or an accept.
 //!
 //! It belongs to no frame. What has come waits here until it is asked for, and the ring has
 //! a reference of its own until the last completion. Who asks while there is nothing waits
@@ -17,10 +17,11 @@
 //!
 //! The kernel gives what it has as fast as it comes. When [`MAX_AHEAD`] pieces wait it is
 //! told to stop, and armed again when they have been taken; what it had under way still
-//! comes, at most what a pool has.
+//! comes, at most what a pool has, or what had queued up at the listener.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
 
@@ -36,6 +37,15 @@ pub(crate) const MAX_AHEAD: usize = 16;
 /// `IORING_CQE_F_MORE`: it stays armed.
 const MORE: u32 = 1 << 1;
 
+/// What is to be armed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source<'a> {
+    /// Receives into slots of a pool.
+    Bytes(&'a Arc<Pool>),
+    /// Accepts.
+    Connections,
+}
+
 /// Something that has come.
 #[derive(Debug)]
 pub(crate) enum Came {
@@ -49,6 +59,8 @@ pub(crate) enum Came {
     End,
     /// The pool had no slot left.
     Starved,
+    /// A connection.
+    Accepted(OwnedFd),
     Failed(i32),
 }
 
@@ -60,7 +72,8 @@ pub(crate) struct Armed {
     pub(super) name: u64,
     /// The thread that submitted it, by any address of its own. Not used as one.
     pub(crate) by: *const (),
-    pub(super) pool: Arc<Pool>,
+    /// Where a receive has its slots from; an accept has none.
+    pub(super) pool: Option<Arc<Pool>>,
 }
 
 /// What a goroutine that wants to wait is told.
@@ -68,7 +81,7 @@ pub(crate) struct Armed {
 pub(crate) enum Expect {
     /// Not to wait: something is there.
     Nothing,
-    /// It waits, and has to arm the receive.
+    /// It waits, and has to arm the request.
     ToArm,
     /// It waits.
     Waiting,
@@ -87,7 +100,7 @@ struct State {
     waiter: *const Op,
 }
 
-/// The receive of one stream.
+/// The request of one stream or listener.
 #[derive(Debug)]
 pub(crate) struct Multi {
     state: Lock<State>,
@@ -126,7 +139,7 @@ impl Multi {
     }
 
     /// Names `op` as what to complete when something has come, or the last completion.
-    /// `by` is the calling thread: a receive that another one has armed in ring `ring_fd` is
+    /// `by` is the calling thread: a request that another one has armed in ring `ring_fd` is
     /// told to stop, as each of its completions would disturb that thread.
     pub(crate) fn expect(&self, op: &Op, ring_fd: i32, by: *const ()) -> Expect {
         let mut state = self.state.lock();
@@ -155,7 +168,7 @@ impl Multi {
     pub(super) fn complete(&self, result: i32, flags: u32, ready: &mut GList) -> bool {
         let is_last = flags & MORE == 0;
         let mut state = self.state.lock();
-        state.add(result, flags);
+        let unwanted = state.add(result, flags);
         if is_last {
             state.armed = None;
         } else if state.is_closed || state.came.len() >= MAX_AHEAD {
@@ -167,6 +180,7 @@ impl Multi {
             false => ptr::null(),
         };
         drop(state);
+        unwanted.into_iter().for_each(Came::discard);
         // SAFETY: it was taken out under the lock, so this alone ends its wait, and its frame stays
         // until then.
         if let Some(op) = unsafe { waiter.as_ref() } {
@@ -200,10 +214,52 @@ impl Multi {
         let came = std::mem::take(&mut state.came);
         state.stop();
         drop(state);
-        for piece in came {
-            if let Came::Bytes { pool, slot, .. } = piece {
-                pool.give(slot);
-            }
+        came.into_iter().for_each(Came::discard);
+    }
+}
+
+impl Came {
+    /// What a completion of a receive into `pool` says has come.
+    fn received(pool: &Arc<Pool>, result: i32, flags: u32) -> Option<Came> {
+        let slot = pool::slot_of(flags);
+        let result = usize::try_from(result).map_err(|_| -result);
+        if let (Some(slot), Ok(len @ 1..)) = (slot, result) {
+            let pool = Arc::clone(pool);
+            return Some(Came::Bytes { pool, slot, len });
+        }
+        if let Some(slot) = slot {
+            pool.give(slot);
+        }
+        match result {
+            Ok(_) => Some(Came::End),
+            Err(libc::ENOBUFS) => Some(Came::Starved),
+            Err(errno) => Came::failed(errno),
+        }
+    }
+
+    /// What a completion of an accept says has come.
+    fn accepted(result: i32) -> Option<Came> {
+        match result {
+            // SAFETY: the kernel gave this descriptor to this completion alone.
+            0.. => Some(Came::Accepted(unsafe { OwnedFd::from_raw_fd(result) })),
+            // The peer was gone before it was accepted: nothing for anybody to do.
+            _ if -result == libc::ECONNABORTED => None,
+            _ => Came::failed(-result),
+        }
+    }
+
+    fn failed(errno: i32) -> Option<Came> {
+        match errno {
+            // Asked for, or by nobody: the thread that submitted it has gone.
+            libc::ECANCELED | libc::EINTR | ERESTARTSYS => None,
+            errno => Some(Came::Failed(errno)),
+        }
+    }
+
+    /// Gives back what nobody will ask for. A connection is closed: not under the lock.
+    fn discard(self) {
+        if let Came::Bytes { pool, slot, .. } = self {
+            pool.give(slot);
         }
     }
 }
@@ -221,33 +277,17 @@ impl State {
         }
     }
 
-    fn add(&mut self, result: i32, flags: u32) {
-        let Some(armed) = &self.armed else {
-            return;
-        };
-        let came = match (pool::slot_of(flags), usize::try_from(result)) {
-            (Some(slot), Ok(len)) if len > 0 && !self.is_closed => Came::Bytes {
-                pool: Arc::clone(&armed.pool),
-                slot,
-                len,
-            },
-            (slot, result_bytes) => {
-                if let Some(slot) = slot {
-                    armed.pool.give(slot);
-                }
-                match result_bytes {
-                    _ if self.is_closed => return,
-                    Ok(_) => Came::End,
-                    Err(_) => match -result {
-                        libc::ENOBUFS => Came::Starved,
-                        // Asked for, or by nobody: the thread that submitted it has gone.
-                        libc::ECANCELED | libc::EINTR | ERESTARTSYS => return,
-                        errno => Came::Failed(errno),
-                    },
-                }
-            }
-        };
+    /// Keeps what a completion gives. What nobody will ask for is given back.
+    fn add(&mut self, result: i32, flags: u32) -> Option<Came> {
+        let came = match &self.armed.as_ref()?.pool {
+            Some(pool) => Came::received(pool, result, flags),
+            None => Came::accepted(result),
+        }?;
+        if self.is_closed {
+            return Some(came);
+        }
         self.came.push_back(came);
+        None
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::counts::Counts;
 use super::epoll::Epoll;
-use super::multi::Multi;
+use super::multi::{Multi, Source};
 use super::op::Op;
 use super::pool::Pool;
 use super::probe;
@@ -208,8 +208,7 @@ impl Poller {
         }
     }
 
-    /// Arms a receive that completes many times: see [`Ring::arm_multi`]. Takes a ring, which
-    /// is where pools come from.
+    /// Arms a request that completes many times: see [`Ring::arm_multi`]. Takes a ring.
     ///
     /// # Safety
     ///
@@ -217,7 +216,7 @@ impl Poller {
     #[cold]
     pub(crate) unsafe fn arm_multi(
         &self,
-        from: (i32, &Arc<Pool>),
+        from: (i32, Source<'_>),
         multi: &Arc<Multi>,
         by: (*const (), u64),
         ready: &mut GList,

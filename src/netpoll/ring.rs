@@ -28,7 +28,7 @@ use io_uring::squeue::Entry;
 use io_uring::{Builder, IoUring, cqueue};
 
 use super::counts::Counts;
-use super::multi::{Armed, Multi};
+use super::multi::{Armed, Multi, Source};
 use super::op::Op;
 use super::pool::Pool;
 use super::probe::Features;
@@ -325,8 +325,8 @@ impl Ring {
         unsafe { self.push(counts, &entry, now_ns, ready) };
     }
 
-    /// Queues and submits a receive that completes many times, from `fd` into slots of
-    /// `pool`, for the thread `by`. Its end can be asked for from here on.
+    /// Queues and submits a request that completes many times, of `fd`, for the thread
+    /// `by`. Its end can be asked for from here on.
     ///
     /// # Safety
     ///
@@ -334,7 +334,7 @@ impl Ring {
     pub(crate) unsafe fn arm_multi(
         &self,
         counts: &Counts,
-        (fd, pool): (i32, &Arc<Pool>),
+        (fd, source): (i32, Source<'_>),
         multi: &Arc<Multi>,
         (by, now_ns): (*const (), u64),
         ready: &mut GList,
@@ -342,13 +342,17 @@ impl Ring {
         // The ring's own reference, until the last completion.
         let at = Arc::into_raw(Arc::clone(multi)).expose_provenance() as u64;
         let name = at | TAG_MULTI;
+        let (entry, pool) = match source {
+            Source::Bytes(pool) => (sqe::recv_multi(fd, pool.group()), Some(Arc::clone(pool))),
+            Source::Connections => (sqe::accept_multi(fd), None),
+        };
         multi.begin(Armed {
             ring_fd: self.fd(),
             name,
             by,
-            pool: Arc::clone(pool),
+            pool,
         });
-        let entry = sqe::recv_multi(fd, pool.group()).user_data(name);
+        let entry = entry.user_data(name);
         counts.begin();
         // SAFETY: the caller holds the P, and the entry names the pool by its number only.
         unsafe { self.push(counts, &entry, now_ns, ready) };

@@ -8,6 +8,8 @@ use std::io;
 use super::errno::cvt;
 
 const REGISTER_SYNC_CANCEL: libc::c_uint = 24;
+/// Not one operation by its name, but all of a descriptor's.
+const CANCEL_ALL_OF_FD: u32 = 1 | 1 << 1;
 const REGISTER_SEND_MSG_RING: libc::c_uint = 31;
 const OP_MSG_RING: u8 = 40;
 
@@ -53,10 +55,23 @@ fn register(fd: i32, op: libc::c_uint, arg: *const libc::c_void) -> io::Result<(
 /// `ENOENT` if the ring knows no such operation (not submitted yet, or done),
 /// `EALREADY` if it runs and will complete by itself, `ETIME` if it did not end at once.
 pub(crate) fn sync_cancel(fd: i32, user_data: u64) -> io::Result<()> {
+    cancel(fd, user_data, -1, 0)
+}
+
+/// As [`sync_cancel`], all operations on what `of` describes.
+///
+/// # Errors
+///
+/// `ENOENT` if there are none.
+pub(crate) fn sync_cancel_all_of(fd: i32, of: i32) -> io::Result<()> {
+    cancel(fd, 0, of, CANCEL_ALL_OF_FD)
+}
+
+fn cancel(fd: i32, user_data: u64, of: i32, flags: u32) -> io::Result<()> {
     let arg = SyncCancelReg {
         addr: user_data,
-        fd: -1,
-        flags: 0,
+        fd: of,
+        flags,
         timeout: [0, 0],
         opcode: 0,
         pad: [0; 7],

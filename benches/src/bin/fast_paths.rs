@@ -10,8 +10,9 @@
 //! - `send`: `write` and `send_zc` of messages of 16 KiB to 1 MiB, to a reader in this
 //!   process, or with `--to` to a `fast_paths sink` on another machine: over loopback the
 //!   kernel copies all the same
-//! - `accept`: connections made and closed; one goroutine at one listener, one for each
-//!   worker at one listener, one for each worker at a listener of its own
+//! - `accept`: connections made and closed; one goroutine at one listener, which accepts one by
+//!   one or takes them from `accept_stream`, one for each worker at one listener, one for each
+//!   worker at a listener of its own
 #![expect(clippy::print_stdout, reason = "the result")]
 
 use std::io::{self, Read, Write};
@@ -323,38 +324,53 @@ fn sink(listener: &TcpListener) -> io::Result<()> {
 }
 
 fn accept(rounds: usize, workers: usize) -> io::Result<()> {
-    let serve = |listeners: Vec<TcpListener>, each: usize| {
+    let serve = |listeners: Vec<TcpListener>, each: usize, accept_all: fn(&TcpListener)| {
         let addr = listeners[0].local_addr()?;
         for listener in listeners {
             let listener = Arc::new(listener);
             for _ in 0..each {
                 let listener = Arc::clone(&listener);
-                windlass::spawn(move || {
-                    while let Ok((mut stream, _)) = listener.accept() {
-                        windlass::spawn(move || {
-                            let _ = stream.write_all(b"!");
-                            let _ = stream.shutdown(Shutdown::Write);
-                            let _ = stream.read(&mut [0]);
-                        });
-                    }
-                });
+                windlass::spawn(move || accept_all(&listener));
             }
         }
         Ok::<_, io::Error>(addr)
     };
-    let one = serve(vec![TcpListener::bind(ANY_PORT)?], 1)?;
-    let shared = serve(vec![TcpListener::bind(ANY_PORT)?], workers)?;
-    let group = serve(TcpOptions::new().listen_group(ANY_PORT, workers)?, 1)?;
+    let listener = || TcpListener::bind(ANY_PORT).map(|listener| vec![listener]);
+    let one = serve(listener()?, 1, one_by_one)?;
+    let stays = serve(listener()?, 1, as_a_stream)?;
+    let shared = serve(listener()?, workers, one_by_one)?;
+    let listeners = TcpOptions::new().listen_group(ANY_PORT, workers)?;
+    let group = serve(listeners, 1, one_by_one)?;
     race(
         "accept",
         rounds,
         8_000,
         &[
             ("one goroutine", &|ops| knock(one, ops)),
+            ("accept_stream", &|ops| knock(stays, ops)),
             ("one listener", &|ops| knock(shared, ops)),
             ("a listener each", &|ops| knock(group, ops)),
         ],
     )
+}
+
+fn one_by_one(listener: &TcpListener) {
+    while let Ok((stream, _)) = listener.accept() {
+        windlass::spawn(move || greet(stream));
+    }
+}
+
+fn as_a_stream(listener: &TcpListener) {
+    for stream in listener.accept_stream().map_while(Result::ok) {
+        windlass::spawn(move || greet(stream));
+    }
+}
+
+/// The little that a connection is for.
+fn greet(mut stream: TcpStream) {
+    let _ = stream.write_all(b"!");
+    let _ = stream.shutdown(Shutdown::Write);
+    let _ = stream.read(&mut [0]);
 }
 
 /// Connects so often, by 32 goroutines.

@@ -8,7 +8,7 @@ use super::*;
 use crate::g::header::GRef;
 use crate::g::slab;
 use crate::g::status::{Reason, WaitId};
-use crate::netpoll::multi::{Came, MAX_AHEAD};
+use crate::netpoll::multi::{Came, MAX_AHEAD, Source};
 use crate::netpoll::pool::SLOTS;
 use crate::netpoll::probe;
 
@@ -229,7 +229,7 @@ fn arm(ring: &Counted, from: &UnixStream) -> Arc<Multi> {
     let me = std::ptr::from_ref(ring).cast();
     // SAFETY: this thread has the ring.
     unsafe {
-        let from = (from.as_raw_fd(), &pool);
+        let from = (from.as_raw_fd(), Source::Bytes(&pool));
         ring.ring
             .arm_multi(&ring.counts, from, &multi, (me, 1), &mut ready);
     }
