@@ -10,13 +10,13 @@ mod util;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use util::{build, child_case, child_passes, hang_guard};
+use util::{build, child_case, child_passes, hang_guard, pin};
 use windlass::metrics::{MemoryPages, Pages};
-use windlass::net::{TcpListener, TcpStream};
+use windlass::net::{TcpListener, TcpOptions, TcpStream};
 use windlass::numa::NodeLocal;
 use windlass::topology::{LevelKind, Topology};
 use windlass::{Builder, Runtime, scope, sleep, spawn, task, yield_now};
@@ -292,17 +292,66 @@ fn values_of_nodes_lie_on_them_and_the_nearest_is_given() {
     }
 }
 
-/// Restricts the calling thread.
-fn pin(cpus: &[usize]) {
-    // SAFETY: an all-zero set is the empty set, and each CPU is inside.
-    let set = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        cpus.iter().for_each(|&cpu| libc::CPU_SET(cpu, &mut set));
-        set
-    };
-    // SAFETY: the set is valid and as long as is said.
-    let r = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
-    assert_eq!(r, 0, "{}", std::io::Error::last_os_error());
+/// The node of a CPU, by the machine.
+fn node_of(machine: &Topology, cpu: usize) -> u32 {
+    machine.nodes()[machine.pu(cpu).unwrap().node].os_id
+}
+
+#[test]
+fn a_connection_comes_to_the_node_whose_cpu_handles_it() {
+    let Some(machine) = machine() else { return };
+    let _guard = hang_guard();
+    let rt = whole_machine();
+    rt.run(|| {
+        let listeners = TcpOptions::new()
+            .listen_on_each_node("127.0.0.1:0")
+            .unwrap();
+        assert_eq!(listeners.len(), rt.plan().nodes.len());
+        assert!(listeners.is_steered(), "this kernel has the filter");
+        let addr = listeners.local_addr().unwrap();
+        let connect_from = move |cpu| {
+            let connect = move || {
+                pin(&[cpu]);
+                std::net::TcpStream::connect(addr).unwrap()
+            };
+            let stream = task::offload(|| std::thread::spawn(connect).join()).unwrap();
+            let here = stream.local_addr().unwrap();
+            (stream, here)
+        };
+        for pu in machine.pus() {
+            for _ in 0..5 {
+                let (_client, from) = connect_from(pu.cpu);
+                // It is in the queue of its listener, and nobody else has it.
+                let listener = listeners.on(node_of(&machine, pu.cpu)).unwrap();
+                let (_, peer) = listener.accept().unwrap();
+                assert_eq!(peer, from, "of CPU {}", pu.cpu);
+            }
+        }
+        // And who serves it is there.
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let listeners = Arc::new(listeners);
+        let (served, notes) = (Arc::clone(&listeners), Arc::clone(&seen));
+        let server = spawn(move || {
+            served.serve(move |mut stream, peer| {
+                notes.lock().unwrap().push((peer, task::current_node()));
+                let _ = stream.write_all(&[1]);
+            })
+        });
+        let mut nodes = BTreeMap::new();
+        for pu in machine.pus() {
+            let (mut client, from) = connect_from(pu.cpu);
+            task::offload(|| client.read_exact(&mut [0])).unwrap();
+            nodes.insert(from, node_of(&machine, pu.cpu));
+        }
+        listeners.shutdown().unwrap();
+        server.join().unwrap().unwrap();
+        // Nobody has so much to do that another node would help.
+        let at_home = |(peer, node): &&(_, _)| *node == nodes.get(peer).copied();
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen.len(), machine.pus().len());
+        let n_home = seen.iter().filter(at_home).count();
+        assert!(2 * n_home > seen.len(), "{n_home} of {seen:?} of {nodes:?}");
+    });
 }
 
 /// A runtime on these CPUs only: Ps on each, threads nowhere else, memory at home.

@@ -146,6 +146,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "macros",
             "tcp",
             "tcp_options",
+            "tcp_nodes",
             "udp",
             "unix",
             "unix_datagram",

@@ -13,6 +13,7 @@ mod addr;
 mod macros;
 mod tcp;
 mod tcp_options;
+mod tcp_nodes;
 mod udp;
 mod unix;
 mod unix_datagram;
@@ -26,6 +27,7 @@ pub use std::os::unix::net::SocketAddr as UnixSocketAddr;
 pub use crate::io::accept_stream::AcceptStream;
 
 pub use tcp::{Incoming, TcpListener, TcpStream};
+pub use tcp_nodes::NodeListeners;
 pub use tcp_options::TcpOptions;
 pub use udp::UdpSocket;
 pub use unix::{UnixIncoming, UnixListener, UnixStream};

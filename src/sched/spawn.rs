@@ -5,6 +5,8 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::atomic::Ordering;
 
+use windlass_topology::Topology;
+
 use super::completion;
 use super::current;
 use super::handoff::Section;
@@ -190,6 +192,12 @@ pub(crate) fn live_nodes() -> Vec<u32> {
     let nodes = m.sched().nodes.iter();
     let live = nodes.filter(|n| n.n_live.load(Ordering::Relaxed) != 0);
     live.map(|n| n.os_id).collect()
+}
+
+/// The machine that the calling goroutine's runtime was planned for; `None` off the runtime.
+pub(crate) fn machine() -> Option<Topology> {
+    let m = current::m()?;
+    Some(m.sched().place.topology.clone())
 }
 
 /// The node of the P that the calling goroutine runs on, by the kernel's number.

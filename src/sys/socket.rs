@@ -156,6 +156,29 @@ pub(crate) fn accept_now(
     accept(fd, addr, len)
 }
 
+/// Whether an error of accept is that of the connection, or of a shortage that passes.
+pub(crate) fn may_accept_again(e: &io::Error) -> bool {
+    matches!(
+        e.raw_os_error(),
+        Some(
+            libc::ECONNABORTED
+                | libc::ECONNRESET
+                | libc::EHOSTDOWN
+                | libc::EHOSTUNREACH
+                | libc::EMFILE
+                | libc::ENETDOWN
+                | libc::ENETUNREACH
+                | libc::ENFILE
+                | libc::ENOBUFS
+                | libc::ENOMEM
+                | libc::ENONET
+                | libc::ENOPROTOOPT
+                | libc::EPROTO
+                | libc::ETIMEDOUT
+        )
+    )
+}
+
 /// Resets a TCP connection, so that the kernel drops what it has not sent. Of no effect
 /// on one that has ended.
 pub(crate) fn disconnect(fd: BorrowedFd<'_>) {
@@ -233,6 +256,89 @@ pub(crate) fn fast_open_stream(fd: BorrowedFd<'_>) -> io::Result<()> {
     set_tcp_option(fd, libc::TCP_FASTOPEN_CONNECT, 1)
 }
 
+/// From a CPU on, up to the next one's: which listener of its group takes what is handled there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FromCpu {
+    pub(crate) cpu: u32,
+    pub(crate) listener: u32,
+}
+
+/// Makes the kernel choose the listener of a `SO_REUSEPORT` group by the CPU that handles a
+/// connection's first packet. `ranges` are ascending, and listeners count in the order in
+/// which they began to listen.
+///
+/// # Errors
+///
+/// The kernel's: it may not know the option, or a filter may forbid it. Then it goes on to
+/// choose by a hash of the addresses.
+pub(crate) fn choose_listener_by_cpu(fd: BorrowedFd<'_>, ranges: &[FromCpu]) -> io::Result<()> {
+    let mut program = vec![this_cpu()];
+    search(ranges, &mut program);
+    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog {
+        len,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the program and its instructions are valid for reads during the call, and as long
+    // as is said.
+    cvt(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            (&raw const program).cast(),
+            size_of_val(&program) as libc::socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+/// Loads the number of the CPU that the program runs on.
+fn this_cpu() -> libc::sock_filter {
+    let load_word = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    instruction(
+        load_word,
+        (libc::SKF_AD_OFF + libc::SKF_AD_CPU) as u32,
+        0,
+        0,
+    )
+}
+
+/// Appends a binary search for the range of the CPU: a machine whose CPUs are numbered in turn
+/// over the nodes has as many ranges as CPUs.
+fn search(ranges: &[FromCpu], program: &mut Vec<libc::sock_filter>) {
+    let (low, high) = ranges.split_at(ranges.len() / 2);
+    let Some(first_high) = high.first() else {
+        return;
+    };
+    if low.is_empty() {
+        program.push(instruction(
+            libc::BPF_RET | libc::BPF_K,
+            first_high.listener,
+            0,
+            0,
+        ));
+        return;
+    }
+    // A comparison jumps over 255 instructions at most: the one behind it jumps farther.
+    let at_least = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
+    program.push(instruction(at_least, first_high.cpu, 0, 1));
+    let jump_at = program.len();
+    program.push(instruction(libc::BPF_JMP | libc::BPF_JA, 0, 0, 0));
+    search(low, program);
+    program[jump_at].k = (program.len() - jump_at - 1) as u32;
+    search(high, program);
+}
+
+fn instruction(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    }
+}
+
 fn set_tcp_option(fd: BorrowedFd<'_>, name: i32, value: i32) -> io::Result<()> {
     // SAFETY: the value is valid for reads during the call, and as long as is said.
     cvt(unsafe {
@@ -245,4 +351,72 @@ fn set_tcp_option(fd: BorrowedFd<'_>, name: i32, value: i32) -> io::Result<()> {
         )
     })
     .map(drop)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// What the kernel would do with a program on a CPU.
+    fn interpret(program: &[libc::sock_filter], cpu: u32) -> u32 {
+        let mut at = 0;
+        let mut value = 0;
+        loop {
+            let i = program[at];
+            at += 1;
+            match u32::from(i.code) {
+                code if code == libc::BPF_LD | libc::BPF_W | libc::BPF_ABS => {
+                    assert_eq!(i.k, 0xffff_f024);
+                    value = cpu;
+                }
+                code if code == libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K => {
+                    at += usize::from(if value >= i.k { i.jt } else { i.jf });
+                }
+                code if code == libc::BPF_JMP | libc::BPF_JA => at += i.k as usize,
+                code if code == libc::BPF_RET | libc::BPF_K => return i.k,
+                code => panic!("instruction {code:#x}"),
+            }
+        }
+    }
+
+    fn program_for(ranges: &[FromCpu]) -> Vec<libc::sock_filter> {
+        let mut program = vec![this_cpu()];
+        search(ranges, &mut program);
+        program
+    }
+
+    #[test]
+    fn every_cpu_finds_its_range() {
+        for n in 1..=40 {
+            let range = |i| FromCpu {
+                cpu: 3 * i,
+                listener: 7 * i % 11,
+            };
+            let ranges: Vec<_> = (0..n).map(range).collect();
+            let program = program_for(&ranges);
+            for cpu in 0..3 * n + 5 {
+                let expected = ranges[(cpu as usize / 3).min(ranges.len() - 1)].listener;
+                assert_eq!(
+                    interpret(&program, cpu),
+                    expected,
+                    "CPU {cpu} of {n} ranges"
+                );
+            }
+        }
+    }
+
+    /// CPUs numbered in turn over the nodes: the most ranges that a machine can have. The kernel
+    /// takes 4096 instructions.
+    #[test]
+    fn a_large_machine_fits() {
+        let range = |cpu| FromCpu {
+            cpu,
+            listener: cpu % 8,
+        };
+        let program = program_for(&(0..1024).map(range).collect::<Vec<_>>());
+        assert!(program.len() <= 4096, "{}", program.len());
+        for cpu in 0..1024 {
+            assert_eq!(interpret(&program, cpu), cpu % 8);
+        }
+    }
 }

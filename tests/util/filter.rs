@@ -1,4 +1,5 @@
 //! A seccomp filter, as container engines install one.
+#![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(unsafe_code)]
 
 use std::io;
@@ -10,17 +11,44 @@ pub(crate) fn deny(syscall: libc::c_long, errno: i32) {
 
 /// As [`deny`], in whose threads the flags say.
 pub(crate) fn deny_for(flags: libc::c_ulong, syscall: libc::c_long, errno: i32) {
+    deny_where(flags, syscall, None, errno);
+}
+
+/// Makes a socket option answer `errno` when it is set, in the whole process.
+pub(crate) fn deny_option(option: i32, errno: i32) {
+    let is_option = Some((2, option as u32));
+    let flags = libc::SECCOMP_FILTER_FLAG_TSYNC;
+    deny_where(flags, libc::SYS_setsockopt, is_option, errno);
+}
+
+/// As [`deny_for`]; with a position and a value only calls with this argument.
+fn deny_where(
+    flags: libc::c_ulong,
+    syscall: libc::c_long,
+    argument: Option<(u32, u32)>,
+    errno: i32,
+) {
     const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
-    // The number of the call lies at offset 0 of what the filter sees.
-    let mut filter = [
+    // The number of the call lies at offset 0 of what the filter sees, its arguments, eight bytes
+    // each, from 16 on.
+    let mut filter = vec![
         step(LOAD_WORD, 0, 0, 0),
         step(JUMP_IF_EQUAL, 0, 1, syscall as u32),
         step(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
         step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
+    if let Some((position, value)) = argument {
+        filter[1].jf = 3;
+        let low_half = 16 + 8 * position + if cfg!(target_endian = "big") { 4 } else { 0 };
+        let is_value = [
+            step(LOAD_WORD, 0, 0, low_half),
+            step(JUMP_IF_EQUAL, 0, 1, value),
+        ];
+        filter.splice(2..2, is_value);
+    }
     let program = libc::sock_fprog {
         len: filter.len() as u16,
         filter: filter.as_mut_ptr(),

@@ -339,6 +339,19 @@ pub(crate) fn affinity() -> Vec<usize> {
         .collect()
 }
 
+/// Restricts the calling thread to these CPUs.
+pub(crate) fn pin(cpus: &[usize]) {
+    // SAFETY: an all-zero set is the empty set, and each CPU is inside.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        cpus.iter().for_each(|&cpu| libc::CPU_SET(cpu, &mut set));
+        set
+    };
+    // SAFETY: the set is valid and as long as is said.
+    let r = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+    assert_eq!(r, 0, "{}", io::Error::last_os_error());
+}
+
 /// The kernel's number of the calling thread.
 #[inline(never)]
 pub(crate) fn gettid() -> i32 {
