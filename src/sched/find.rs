@@ -122,8 +122,8 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
     if p.timers.next_ns() <= now_ns {
         run_timers_of(m, p);
     }
-    if p.is_numa() {
-        m.sched().publish_own(p);
+    if p.is_numa() && m.sched().publish_own(p) {
+        m.sched().wake_for_published(p);
     }
     let poller = &p.poller;
     if poller.inflight() > 0 {

@@ -5,8 +5,6 @@
 //! was turned down: it costs 29 to 35 ns an item where the list costs a lock per
 //! batch, and it allocates (docs/ARCHITECTURE.md).
 
-use std::sync::atomic::Ordering;
-
 use super::summary::Summary;
 use crate::g::header::GRef;
 use crate::g::list::GList;
@@ -43,19 +41,15 @@ impl NodeQueue {
 
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.summary.queued.load(Ordering::SeqCst)
+        self.summary.n_queued()
     }
 
     fn note_len(&self, list: &Guard<'_, GList>) {
-        self.summary.queued.store(list.len(), Ordering::SeqCst);
+        self.summary.note_queue(list.len(), 0);
     }
 
     fn note_taken(&self, list: &Guard<'_, GList>, n: usize) {
-        self.note_len(list);
-        let n_taken = &self.summary.n_taken;
-        // Only the lock's holder writes.
-        let before = n_taken.load(Ordering::Relaxed);
-        n_taken.store(before.wrapping_add(n), Ordering::Relaxed);
+        self.summary.note_queue(list.len(), n);
     }
 
     pub(crate) fn push(&self, g: GRef) {

@@ -2,7 +2,9 @@
 //!
 //! It comes after two dry sweeps of the own node, and asks `policy` at every step: whether
 //! it is time to look away, whether a node's line (`summary`) lets it pass, how much to take.
-//! A search that is turned away everywhere has read one line of each other node.
+//! A search that is turned away everywhere has read one line of each other node, and one that is
+//! let in goes to Ps whose bits there say that they have something. If the news were old, it has
+//! read the line of such a P besides, and corrects them.
 //!
 //! Of what lies there, first the node's queue: one lock, and what is there overflowed or came
 //! from outside. Goroutines that have never run go first (they have no stack yet, and get one
@@ -125,22 +127,34 @@ fn take(m: &M, p: &P, victim: &Node) -> super::global::Taken {
     if !taken.gs.is_empty() {
         return taken;
     }
-    let (ps, n) = (&m.sched().ps, victim.ps.len());
+    let n = victim.ps.len();
     let start = p.local.random.below(n);
+    let summary = &victim.queue.summary;
+    let mut with_work = summary.with_work(n);
     for wants_fresh in [true, false] {
-        for i in 0..n {
-            let from = &ps[victim.ps.start + (start + i) % n];
+        for at in (start..n).chain(0..start) {
+            if !with_work.has(at) {
+                continue;
+            }
+            let from = &m.sched().ps[victim.ps.start + at];
+            if wants_fresh {
+                // In the second round its line is here.
+                p.stats.remote_probes.add(1);
+            }
             let max = batch(from.runq.len()) as u32;
             let is_wanted = |g: GRef| !g.is_bound() && (!wants_fresh || g.is_fresh());
             if from.runq.peek_oldest(max).any(is_wanted) {
                 taken.gs = steal::take_unbound(m, from, max);
-            } else {
-                taken.all_bound |= !from.runq.is_ring_empty();
             }
-            from.published
-                .publish(from.runq.len(), &victim.queue.summary);
+            let left = from.runq.len();
+            from.published.publish(at, left, summary);
             if !taken.gs.is_empty() {
                 return taken;
+            }
+            if left == 0 {
+                with_work.remove(at);
+            } else {
+                taken.all_bound = true;
             }
         }
     }
@@ -149,8 +163,10 @@ fn take(m: &M, p: &P, victim: &Node) -> super::global::Taken {
 
 /// What nobody else takes from afar: timers that are due, and what stays in runnext.
 fn take_stuck(m: &M, p: &P, victim: &Node) -> Option<GRef> {
-    let mut ps = m.sched().ps.range(victim.ps.clone());
-    ps.find_map(|from| steal::take_last(m, p, from, LevelKind::Remote))
+    let at = victim.queue.summary.stuck_at()?;
+    p.stats.remote_probes.add(1);
+    let from = &m.sched().ps[victim.ps.start + at];
+    steal::take_last(m, p, from, LevelKind::Remote)
 }
 
 /// The first is for the thief, the others for the Ps beside it.

@@ -251,17 +251,19 @@ impl Sched {
     }
 
     /// Says how long the queue of `p` is now, to the other nodes.
+    /// `true` if that is longer than it was.
     #[inline]
-    pub(crate) fn publish(&self, p: &P) {
+    pub(crate) fn publish(&self, p: &P) -> bool {
         let summary = &self.node_of(p).queue.summary;
-        p.published.publish(p.runq.len(), summary);
+        p.published.publish(p.at_in_node, p.runq.len(), summary)
     }
 
     /// As [`Sched::publish`], by the holder of `p` between two goroutines.
     #[inline]
-    pub(crate) fn publish_own(&self, p: &P) {
-        self.publish(p);
+    pub(crate) fn publish_own(&self, p: &P) -> bool {
+        let has_more = self.publish(p);
         p.published.moves_on(&self.node_of(p).queue.summary);
+        has_more
     }
 
     pub(crate) fn survey(&self) -> MutexGuard<'_, Survey> {

@@ -27,7 +27,7 @@ pub(crate) struct Survey {
 /// The head of a queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waiting {
-    n_left: usize,
+    n_left: u32,
     /// Since when nothing has left, with something in the queue; 0 if it is empty.
     since_ns: u64,
 }
@@ -41,7 +41,7 @@ struct SeenP {
 
 impl Waiting {
     /// Since when the one at the head waits, if it did so at the last look, too.
-    fn look(&mut self, n_left: usize, len: usize, now_ns: u64) -> Option<u64> {
+    fn look(&mut self, n_left: u32, len: usize, now_ns: u64) -> Option<u64> {
         let stands_still = self.since_ns != 0 && self.n_left == n_left;
         self.n_left = n_left;
         if len == 0 {
@@ -124,24 +124,30 @@ impl Sched {
 impl Survey {
     fn look_at(&mut self, sched: &Sched, node_idx: usize, node: &Node, now_ns: u64) {
         let summary = &node.queue.summary;
-        let n_taken = summary.n_taken.load(Ordering::Relaxed);
+        let n_taken = summary.n_taken();
         let queue = &mut self.queues[node_idx];
         let queue_ns = queue.look(n_taken, node.queue.len(), now_ns);
         let mut ring_ns = None;
-        let mut is_stuck = false;
+        // One after the other, if there are several: a thief may have no use for the first.
+        let last = summary.stuck_at();
+        let (mut first, mut next) = (None, None);
         for p in sched.ps.range(node.ps.clone()) {
             let len = p.runq.len();
-            p.published.publish(len, summary);
+            p.published.publish(p.at_in_node, len, summary);
             let seen = &mut self.ps[p.idx];
-            let since_ns = seen.ring.look(p.runq.n_left() as usize, len, now_ns);
+            let since_ns = seen.ring.look(p.runq.n_left(), len, now_ns);
             if since_ns.is_some() {
                 p.published.stands_still();
             }
             ring_ns = ring_ns.into_iter().chain(since_ns).min();
-            is_stuck |= seen.is_stuck(p, now_ns);
+            if seen.is_stuck(p, now_ns) {
+                first = first.or(Some(p.at_in_node));
+                let is_behind = last.is_none_or(|last| p.at_in_node > last);
+                next = next.or(is_behind.then_some(p.at_in_node));
+            }
         }
         let queue = (queue_ns.unwrap_or(0), n_taken);
-        summary.set_waiting(queue, ring_ns.unwrap_or(0), is_stuck);
+        summary.set_waiting(queue, ring_ns.unwrap_or(0), next.or(first));
     }
 }
 

@@ -73,14 +73,18 @@ pub(crate) fn ready_cut(g: GRef, first: impl FnOnce(&Sched)) {
 /// goes to the tail; only then is there something for another M, so only then is one woken.
 #[inline(always)]
 pub(crate) fn ready(m: &M, g: GRef) {
-    let p = m.p();
-    if p.is_watched() && !stays(m, g) {
-        return;
+    if !m.p().is_watched() || stays(m, g) {
+        ready_here(m, g);
     }
+}
+
+/// As [`ready`], of one that runs here.
+#[inline(always)]
+pub(crate) fn ready_here(m: &M, g: GRef) {
     if chaos::coin(Point::Tail) {
         return kick_out(m, g);
     }
-    if let Some(kicked) = p.runq.set_runnext(g) {
+    if let Some(kicked) = m.p().runq.set_runnext(g) {
         kick_out(m, kicked);
     }
 }
@@ -88,7 +92,7 @@ pub(crate) fn ready(m: &M, g: GRef) {
 /// `g` was made runnable here. `false` if it was sent home.
 #[cold]
 #[inline(never)]
-fn stays(m: &M, g: GRef) -> bool {
+pub(crate) fn stays(m: &M, g: GRef) -> bool {
     let p = m.p();
     p.trace_ready(g);
     if p.is_numa()
@@ -191,6 +195,16 @@ impl Sched {
             if p.is_numa() {
                 self.publish(p);
             }
+            self.wake_in(node, Some(p));
+        }
+    }
+
+    /// After `p` has published that its queue is longer: a thief of another node may have looked
+    /// just before, and gone to sleep. Those of its own were told at the push.
+    #[cold]
+    pub(crate) fn wake_for_published(&self, p: &P) {
+        let node = self.node_of(p);
+        if self.n_idle.load(Ordering::SeqCst) != 0 && !node.idle.any_idle() {
             self.wake_in(node, Some(p));
         }
     }
