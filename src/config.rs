@@ -45,9 +45,13 @@ pub enum NumaPolicy {
     Flat,
     /// Of [`Levels`](NumaPolicy::Levels) only the order of victims. To compare with.
     OrderOnly,
-    /// Of [`Levels`](NumaPolicy::Levels) the order and the gate, but goroutines run
-    /// where they are woken. To compare with.
+    /// Of [`Levels`](NumaPolicy::Levels) the order and the gate. To compare with.
     OrderAndGate,
+    /// As [`OrderAndGate`](NumaPolicy::OrderAndGate), and a goroutine gets its stack when it
+    /// first runs, on the node where that is; under the policies before, when it is spawned, on
+    /// the node of the spawner. To compare with: what [`Levels`](NumaPolicy::Levels) adds is that
+    /// goroutines wake at home.
+    LateStacks,
 }
 
 impl NumaPolicy {
@@ -57,7 +61,12 @@ impl NumaPolicy {
 
     /// Whether there is a gate before other nodes.
     pub(crate) fn has_gate(self) -> bool {
-        matches!(self, NumaPolicy::Levels | NumaPolicy::OrderAndGate)
+        self == NumaPolicy::OrderAndGate || self.binds_stacks_late()
+    }
+
+    /// Whether a goroutine gets its stack when it first runs, and not when it is spawned.
+    pub(crate) fn binds_stacks_late(self) -> bool {
+        matches!(self, NumaPolicy::Levels | NumaPolicy::LateStacks)
     }
 
     /// Whether goroutines go home when they are woken elsewhere.

@@ -16,12 +16,17 @@ use windlass::task::{self, JoinHandle};
 use windlass::topology::Topology;
 use windlass::{Builder, NumaPolicy, Runtime, blocking, sleep, spawn, yield_now};
 
-const POLICIES: [NumaPolicy; 4] = [
+const POLICIES: [NumaPolicy; 5] = [
     NumaPolicy::Levels,
     NumaPolicy::Flat,
     NumaPolicy::OrderOnly,
     NumaPolicy::OrderAndGate,
+    NumaPolicy::LateStacks,
 ];
+
+fn has_gate(policy: NumaPolicy) -> bool {
+    !matches!(policy, NumaPolicy::Flat | NumaPolicy::OrderOnly)
+}
 
 fn machine(description: &str) -> Topology {
     Topology::synthetic(description).unwrap()
@@ -465,12 +470,66 @@ fn skewed_load_is_shared_with_the_other_nodes() {
             let total = rt.metrics().total();
             assert!(total.stolen.remote >= total.steals.remote);
             assert!(total.remote_share() > 0.0);
-            let has_gate = matches!(policy, NumaPolicy::Levels | NumaPolicy::OrderAndGate);
-            assert_eq!(total.remote_searches > 0, has_gate, "{policy:?}");
-            if !has_gate {
+            assert_eq!(total.remote_searches > 0, has_gate(policy), "{policy:?}");
+            if !has_gate(policy) {
                 assert_eq!((total.gate_denials.total(), total.remote_probes), (0, 0));
             }
         }
+    }
+}
+
+/// Goroutines that are spawned on one node and begin on another: on which their stacks are.
+#[test]
+fn a_stack_is_made_where_the_goroutine_first_runs_or_where_it_is_spawned() {
+    let _guard = hang_guard();
+    for policy in POLICIES {
+        let rt = runtime_with(policy, two_nodes(), 4);
+        let (n_there, n_stacks_there) = rt.run(|| {
+            let stop = Arc::new(AtomicBool::new(false));
+            let keepers = [keep_busy(0, &stop), keep_busy(0, &stop)];
+            let n_there = Arc::new(AtomicUsize::new(0));
+            let spawner = {
+                let n_there = Arc::clone(&n_there);
+                spawn_bound(0, move || {
+                    let begin = || {
+                        let n_there = Arc::clone(&n_there);
+                        spawn(move || {
+                            if here() == 1 {
+                                n_there.fetch_add(1, Ordering::Relaxed);
+                            }
+                            task::park();
+                        })
+                    };
+                    let all: Vec<_> = (0..64).map(|_| begin()).collect();
+                    while n_there.load(Ordering::Relaxed) < 8 {
+                        // Without a call into windlass: its P runs none of them.
+                        compute(Duration::from_micros(100));
+                    }
+                    all
+                })
+            };
+            let all = spawner.join().unwrap();
+            let metrics = rt.metrics();
+            let node = metrics.nodes.iter().find(|node| node.os_id == 1).unwrap();
+            let seen = (n_there.load(Ordering::Relaxed), node.stacks_live());
+            stop.store(true, Ordering::Relaxed);
+            all.iter().for_each(|g| g.task().unpark());
+            all.into_iter().for_each(|g| g.join().unwrap());
+            keepers.into_iter().for_each(|k| k.join().unwrap());
+            seen
+        });
+        if matches!(policy, NumaPolicy::Levels | NumaPolicy::LateStacks) {
+            assert!(n_stacks_there >= 8, "{policy:?}: {n_stacks_there} stacks");
+        } else {
+            // The main goroutine's, which came from outside.
+            assert!(
+                n_stacks_there <= 1,
+                "{policy:?}: {n_stacks_there} stacks, {n_there} goroutines began there"
+            );
+        }
+        assert_eq!(rt.metrics().live_goroutines, 0);
+        let live: usize = rt.metrics().nodes.iter().map(|n| n.stacks_live()).sum();
+        assert_eq!(live, 0, "{policy:?}");
     }
 }
 

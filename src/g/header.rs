@@ -368,6 +368,12 @@ impl GRef {
         (out != 0).then(|| stack::span_of(out, self.stack_bytes()))
     }
 
+    /// Whether a stack was made for it. Asked by whoever owns it.
+    pub(crate) fn has_stack(self) -> bool {
+        // SAFETY: by this function's contract nobody else touches it.
+        unsafe { self.coro() }.is_some()
+    }
+
     /// By the goroutine itself: it begins to unwind because its runtime ends.
     pub(crate) fn set_unwinds_cancelled(self) {
         self.header().unwinds_cancelled.set(true);

@@ -1,22 +1,21 @@
 //! The M's loop: find a goroutine, run it, obey the reason it switched out with.
 #![allow(unsafe_code)]
 
-use std::any::Any;
 use std::sync::atomic::Ordering;
 
 use super::current;
 use super::find::{find, stop_spinning};
-use super::handoff::{self, Section, mark_outside};
+use super::handoff::{self, mark_outside};
 use super::locked;
 use super::m::{HAS_P, M};
 use super::p::P;
-use super::park::{self, Cancelled};
+use super::park;
 use super::spawn;
 use super::state::{Phase, Sched};
 use super::trace::Kind;
 use super::wake;
 use super::world::attend;
-use crate::g::coro::{Coro, Switch};
+use crate::g::coro::Switch;
 use crate::g::header::{self, GRef};
 use crate::sys::affinity;
 use crate::sys::clock;
@@ -254,13 +253,7 @@ fn bind_stack(m: &M, g: GRef) -> bool {
     let node = m.sched().node_of(p);
     match p.take_stack(g.stack_bytes(), &node.stacks) {
         Ok(stack) => {
-            p.stats.started.add(1);
-            let coro = Coro::new(stack, move |out, _m| {
-                g.set_out(out);
-                entry(g);
-            });
-            // SAFETY: `g` was taken from a queue, so it is this M's.
-            unsafe { *g.coro() = Some(coro) };
+            spawn::begin_on(m, g, stack);
             true
         }
         Err(e) => {
@@ -268,18 +261,6 @@ fn bind_stack(m: &M, g: GRef) -> bool {
             false
         }
     }
-}
-
-/// The first and last frame of a goroutine. Never unwinds.
-fn entry(g: GRef) {
-    let ending = current::m().is_some_and(|m| m.sched().phase() >= Phase::Cancelling);
-    let cancelled = ending.then(|| Box::new(Cancelled) as Box<dyn Any + Send>);
-    // SAFETY: this is the goroutine's first run, on its stack.
-    unsafe { header::run(g, cancelled) };
-    spawn::end(g);
-    Section::enter()
-        .expect("a goroutine that does not unwind has or gets a P")
-        .stay();
 }
 
 /// Puts away a goroutine that has ended.

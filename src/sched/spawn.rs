@@ -14,8 +14,10 @@ use super::m::M;
 use super::park::Cancelled;
 use super::state::{Phase, Sched};
 use super::wake;
+use crate::g::coro::Coro;
 use crate::g::header::{self, GRef, Spawn};
 use crate::g::slab;
+use crate::g::stack::Stack;
 
 /// What a spawner may choose.
 #[derive(Debug, Default)]
@@ -131,8 +133,64 @@ where
     );
     p.stats.spawned.add(1);
     g.status.set_runnable();
-    wake::ready(m, g);
+    ready(m, g);
     TaskRef(g)
+}
+
+/// Queues a new goroutine on this M's P, or on the node that it is for.
+#[inline(always)]
+fn ready(m: &M, g: GRef) {
+    if !m.p().is_watched() || stays(m, g) {
+        wake::ready_here(m, g);
+    }
+}
+
+/// `false` if it was sent to its node.
+#[cold]
+#[inline(never)]
+fn stays(m: &M, g: GRef) -> bool {
+    if m.p().is_numa() && !m.sched().config.numa.binds_stacks_late() {
+        bind_early(m, g);
+    }
+    wake::stays(m, g)
+}
+
+/// Gives `g` a stack before it is queued, on the node that it is spawned for: what
+/// `NumaPolicy::LateStacks` does without. One for which there is none asks again when it runs.
+fn bind_early(m: &M, g: GRef) {
+    let (sched, p) = (m.sched(), m.p());
+    let pool = &sched.nodes[g.home()].stacks;
+    let stack = match g.home() == p.node_idx {
+        true => p.take_stack(g.stack_bytes(), pool),
+        false => pool.take(g.stack_bytes()),
+    };
+    if let Ok(stack) = stack {
+        begin_on(m, g, stack);
+    }
+}
+
+/// Prepares the first run of `g`, which the caller owns, on a stack of its own.
+#[inline]
+pub(crate) fn begin_on(m: &M, g: GRef, stack: Stack) {
+    m.p().stats.started.add(1);
+    let coro = Coro::new(stack, move |out, _m| {
+        g.set_out(out);
+        entry(g);
+    });
+    // SAFETY: the caller owns `g`: it has just made it, or taken it from a queue.
+    unsafe { *g.coro() = Some(coro) };
+}
+
+/// The first and last frame of a goroutine. Never unwinds.
+fn entry(g: GRef) {
+    let ending = current::m().is_some_and(|m| m.sched().phase() >= Phase::Cancelling);
+    let cancelled = ending.then(|| Box::new(Cancelled) as Box<dyn Any + Send>);
+    // SAFETY: this is the goroutine's first run, on its stack.
+    unsafe { header::run(g, cancelled) };
+    end(g);
+    Section::enter()
+        .expect("a goroutine that does not unwind has or gets a P")
+        .stay();
 }
 
 /// As [`spawn`], for one node: the header lies there, and the goroutine is queued there.
@@ -164,7 +222,7 @@ where
     let g = make(sched, home, place.is_bound, parent, f, options, site);
     p.stats.spawned.add(1);
     g.status.set_runnable();
-    wake::ready(m, g);
+    ready(m, g);
     TaskRef(g)
 }
 
