@@ -2,34 +2,45 @@
 //!
 //! - workloads: `skynet`, a tree of goroutines; `scan`, goroutines that read memory which
 //!   they have written first, in steps with a yield between; `pipes`, producers and consumers
-//!   in pairs over channels; `echo`, connections over loopback
-//! - policies, each adding to the one before: `flat`, all Ps are alike; `order`, nearest
-//!   first; `+gate`, a gate before other nodes; `+home`, goroutines wake at home (the default)
+//!   in pairs over channels; `echo`, connections over loopback; `feed`, nodes that feed
+//!   themselves: on each, goroutines that are bound there spawn as much as on the others
+//! - policies, each adding one thing to the one before: `flat`, all Ps are alike; `levels`,
+//!   nearest first; `+gate`, a gate before other nodes; `+late stack`, a stack is made where a
+//!   goroutine first runs, not where it is spawned; `+home wake`, goroutines wake at home (the
+//!   default)
 //! - policies take turns, round by round, so that what else the machine does hits them all;
-//!   times are medians of the rounds
+//!   times are medians of the rounds, far loads (from memory of other nodes) are for one round
 //!
 //! `cargo bench -p windlass-benches --bench numa`. On a machine with several nodes the verdict
-//! is how much faster the default is than flat, and whether remote steals stay below 5 %. On a
-//! machine with one it is whether the default costs more than 3 %. `--synthetic DESCRIPTION`
-//! plans for a machine that is not there: the counts are then right, and the times are not.
+//! is how much faster the default is than flat, how many fewer far loads it has, and for what
+//! feeds itself whether remote steals stay below 5 %. On a machine with one it is whether the
+//! default costs more than 3 %. `--synthetic DESCRIPTION` plans for a machine that is not there:
+//! the counts are then right, and the times are not.
+//!
+//! Far loads are counted by the CPU, for all threads of this process, outside the kernel: by
+//! perf's `node-load-misses`, or on AMD by the event for demand fills from memory of another node.
+//! Where neither is to be had (no counters in a virtual machine, `perf_event_paranoid`, a
+//! filter), the bench says so and goes on without.
 #![expect(clippy::print_stdout, reason = "the result")]
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Raw};
 use windlass::channel::bounded;
 use windlass::metrics::PMetrics;
 use windlass::topology::Topology;
-use windlass::{NumaPolicy, Runtime, spawn, yield_now};
+use windlass::{NumaPolicy, Runtime, spawn, task, yield_now};
 use windlass_benches::runtimes;
 use windlass_benches::workloads::{echo, skynet};
 
-const POLICIES: [(&str, NumaPolicy); 4] = [
+const POLICIES: [(&str, NumaPolicy); 5] = [
     ("flat", NumaPolicy::Flat),
-    ("order", NumaPolicy::OrderOnly),
+    ("levels", NumaPolicy::OrderOnly),
     ("+gate", NumaPolicy::OrderAndGate),
-    ("+home", NumaPolicy::Levels),
+    ("+late stack", NumaPolicy::LateStacks),
+    ("+home wake", NumaPolicy::Levels),
 ];
 
 const LEAVES: u64 = 100_000;
@@ -40,6 +51,10 @@ const PAIRS_PER_P: usize = 8;
 const MESSAGES: u64 = 2_000;
 const CONNECTIONS: usize = 16;
 const ROUND_TRIPS: u64 = 50;
+const FEEDERS_PER_P: usize = 2;
+const MEALS: usize = 400;
+const CHILDREN: usize = 8;
+const CHILD_WORDS: u64 = 1 << 10;
 
 /// What the default may cost on one node.
 const MOST_COST: f64 = 0.03;
@@ -63,11 +78,15 @@ struct Args {
 /// A workload: its name, and one round of it.
 type Workload = (&'static str, fn(&Runtime) -> Duration);
 
-const WORKLOADS: [Workload; 4] = [
+/// Where all nodes have as much to do from the beginning.
+const BALANCED: &str = "feed";
+
+const WORKLOADS: [Workload; 5] = [
     ("skynet", |rt| skynet::windlass(rt, LEAVES)),
     ("scan", scan),
     ("pipes", pipes),
     ("echo", |rt| echo::windlass(rt, CONNECTIONS, ROUND_TRIPS)),
+    (BALANCED, feed),
 ];
 
 /// Every goroutine fills a buffer of its own and reads it again and again.
@@ -119,9 +138,99 @@ fn pipes(rt: &Runtime) -> Duration {
     })
 }
 
+/// On each node goroutines that are bound there spawn others, which any P may run.
+fn feed(rt: &Runtime) -> Duration {
+    let n = (FEEDERS_PER_P * rt.processors()).div_ceil(rt.plan().nodes.len());
+    rt.run(move || {
+        let begin = Instant::now();
+        let nodes = task::spawn_on_each_node(move |_node| {
+            let feeder = |_| task::Builder::new().bound(true).spawn(serve_meals).unwrap();
+            let feeders: Vec<_> = (0..n).map(feeder).collect();
+            feeders.into_iter().for_each(|f| f.join().unwrap());
+        });
+        nodes.into_iter().for_each(|node| node.join().unwrap());
+        begin.elapsed()
+    })
+}
+
+fn serve_meals() {
+    for _ in 0..MEALS {
+        let child = |i| {
+            spawn(move || {
+                let words: Vec<u64> = (i..i + CHILD_WORDS).collect();
+                black_box(&words).iter().copied().fold(0, u64::wrapping_add)
+            })
+        };
+        let children: Vec<_> = (0..CHILDREN as u64).map(child).collect();
+        for child in children {
+            black_box(child.join().unwrap());
+        }
+    }
+}
+
+/// Counts what this thread, and those that it starts from now on, load from memory of other
+/// nodes.
+struct FarLoads {
+    counter: perf_event::Counter,
+    what: &'static str,
+}
+
+impl FarLoads {
+    fn count() -> Result<FarLoads, String> {
+        let by_name = Cache {
+            which: CacheId::NODE,
+            operation: CacheOp::READ,
+            result: CacheResult::MISS,
+        };
+        let open = |builder: &mut perf_event::Builder<'_>| {
+            // Before the runtimes are made: a thread is counted if it was started later.
+            builder.inherit(true).enabled(true).build()
+        };
+        let e = match open(&mut perf_event::Builder::new(by_name)) {
+            Ok(counter) => {
+                let what = "node-load-misses";
+                return Ok(FarLoads { counter, what });
+            }
+            Err(e) => e,
+        };
+        if !is_amd_zen() {
+            return Err(format!("node-load-misses: {e}"));
+        }
+        match open(&mut perf_event::Builder::new(ZEN_FAR_FILLS)) {
+            Ok(counter) => {
+                let what = "ls_dmnd_fills_from_sys, far memory";
+                Ok(FarLoads { counter, what })
+            }
+            Err(raw) => Err(format!("node-load-misses: {e}; AMD's own event: {raw}")),
+        }
+    }
+
+    fn read(&mut self) -> u64 {
+        self.counter
+            .read()
+            .expect("a counter that was opened is readable")
+    }
+}
+
+/// PMCx043, "demand data cache fills by data source", of memory on another node (bit 6): the same
+/// in all Zen generations' manuals.
+const ZEN_FAR_FILLS: Raw = Raw::new(0x43 | 0x40 << 8);
+
+fn is_amd_zen() -> bool {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let value = |name| {
+        let line = info.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let family = value("cpu family").and_then(|f| f.parse::<u32>().ok());
+    value("vendor_id").as_deref() == Some("AuthenticAMD") && family >= Some(0x17)
+}
+
 /// What one policy did with one workload.
 struct Outcome {
     times: Vec<Duration>,
+    /// For all rounds that are in `times`, if they can be counted.
+    far_loads: Option<u64>,
     total: PMetrics,
 }
 
@@ -131,35 +240,51 @@ impl Outcome {
         times.sort_unstable();
         times[times.len() / 2]
     }
+
+    fn far_loads_a_round(&self) -> Option<u64> {
+        self.far_loads.map(|n| n / self.times.len() as u64)
+    }
 }
 
-fn measure(args: &Args, machine: Option<&Topology>, run: fn(&Runtime) -> Duration) -> Vec<Outcome> {
+fn measure(
+    args: &Args,
+    machine: Option<&Topology>,
+    run: fn(&Runtime) -> Duration,
+    counter: &mut Option<FarLoads>,
+) -> Vec<Outcome> {
     let start = |(_, policy)| runtimes::windlass_numa(args.workers, policy, machine.cloned());
     let runtimes = POLICIES.map(start);
     let mut times = vec![Vec::new(); POLICIES.len()];
+    let mut far_loads = vec![counter.as_ref().map(|_| 0); POLICIES.len()];
     for round in 0..=args.rounds {
         for i in 0..POLICIES.len() {
             // Not always the same one after the same other one.
             let i = (i + round) % POLICIES.len();
+            let before = counter.as_mut().map(FarLoads::read);
             let took = run(&runtimes[i]);
             // The first round warms up.
             if round > 0 {
                 times[i].push(took);
+                if let (Some(counter), Some(before)) = (counter.as_mut(), before) {
+                    *far_loads[i].get_or_insert(0) += counter.read() - before;
+                }
             }
         }
     }
-    let of = |(times, rt): (_, &Runtime)| Outcome {
+    let of = |((times, far_loads), rt): (_, &Runtime)| Outcome {
         times,
+        far_loads,
         total: rt.metrics().total(),
     };
-    times.into_iter().zip(&runtimes).map(of).collect()
+    let counts = times.into_iter().zip(far_loads);
+    counts.zip(&runtimes).map(of).collect()
 }
 
 fn print(workload: &str, outcomes: &[Outcome]) {
     for ((policy, _), outcome) in POLICIES.iter().zip(outcomes) {
         let total = &outcome.total;
         println!(
-            "{workload:<8} {policy:<7} {:>10.2} {:>9} {:>8.1} {:>8} {:>8} {:>8} {:>8}",
+            "{workload:<8} {policy:<11} {:>10.2} {:>9} {:>8.1} {:>8} {:>8} {:>8} {:>8} {:>10}",
             outcome.median().as_secs_f64() * 1e3,
             total.stolen.total(),
             total.remote_share() * 100.0,
@@ -167,6 +292,9 @@ fn print(workload: &str, outcomes: &[Outcome]) {
             total.home_wakes,
             total.rehomes,
             total.runs_away,
+            outcome
+                .far_loads_a_round()
+                .map_or_else(|| "-".to_owned(), |n| n.to_string()),
         );
     }
 }
@@ -198,6 +326,11 @@ fn main() {
     let machine = args.synthetic.as_deref().map(|text| {
         Topology::synthetic(text).unwrap_or_else(|e| panic!("--synthetic {text:?}: {e}"))
     });
+    let counter = FarLoads::count();
+    match &counter {
+        Ok(counter) => println!("far loads are counted ({})", counter.what),
+        Err(why) => println!("far loads cannot be counted here: {why}"),
+    }
     let probe = runtimes::windlass_numa(args.workers, NumaPolicy::Levels, machine.clone());
     let n_nodes = probe.plan().nodes.len();
     drop(probe);
@@ -205,8 +338,9 @@ fn main() {
         "{} Ps on {n_nodes} nodes, {} rounds",
         args.workers, args.rounds
     );
+    let mut counter = counter.ok();
     println!(
-        "{:<8} {:<7} {:>10} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8}",
+        "{:<8} {:<11} {:>10} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>10}",
         "workload",
         "policy",
         "median ms",
@@ -215,20 +349,20 @@ fn main() {
         "denied",
         "home",
         "rehomed",
-        "away"
+        "away",
+        "far loads"
     );
     let mut verdicts = Vec::new();
     for (name, run) in WORKLOADS {
-        let outcomes = measure(&args, machine.as_ref(), run);
+        let outcomes = measure(&args, machine.as_ref(), run, &mut counter);
         print(name, &outcomes);
-        let cost = cost(&outcomes);
-        let remote = outcomes[POLICIES.len() - 1].total.remote_share();
-        verdicts.push(verdict(name, n_nodes, cost, remote));
+        verdicts.push(verdict(name, n_nodes, &outcomes));
     }
     verdicts.iter().for_each(|line| println!("{line}"));
 }
 
-fn verdict(name: &str, n_nodes: usize, cost: Cost, remote: f64) -> String {
+fn verdict(name: &str, n_nodes: usize, outcomes: &[Outcome]) -> String {
+    let cost = cost(outcomes);
     let percent = cost.median * 100.0;
     if n_nodes == 1 {
         let word = match () {
@@ -241,10 +375,25 @@ fn verdict(name: &str, n_nodes: usize, cost: Cost, remote: f64) -> String {
         };
         return format!("{name}: the default takes {percent:+.1} % against flat: {word}");
     }
-    let word = if remote < MOST_REMOTE { "ok" } else { "MUCH" };
-    let share = remote * 100.0;
+    let (flat, default) = (&outcomes[0], &outcomes[POLICIES.len() - 1]);
+    let remote = |outcome: &Outcome| outcome.total.remote_share();
+    let word = match () {
+        // All work begins on one node: to leave it is right.
+        () if name != BALANCED => "",
+        () if remote(default) < MOST_REMOTE => ": ok",
+        () => ": MUCH",
+    };
+    let far_loads = match (flat.far_loads, default.far_loads) {
+        (Some(flat), Some(default)) if flat > 0 => {
+            let percent = (default as f64 / flat as f64 - 1.0) * 100.0;
+            format!(", with {percent:+.1} % far loads")
+        }
+        _ => String::new(),
+    };
     format!(
-        "{name}: the default takes {percent:+.1} % against flat; {share:.1} % of what was stolen \
-         came from other nodes: {word}"
+        "{name}: the default takes {percent:+.1} % against flat{far_loads}; {:.1} % of what was \
+         stolen came from other nodes (flat: {:.1} %){word}",
+        remote(default) * 100.0,
+        remote(flat) * 100.0,
     )
 }
