@@ -229,7 +229,8 @@ pub struct PMetrics {
     pub steal_failures: u64,
     /// Searches of other NUMA nodes, after the own one was dry twice.
     pub remote_searches: u64,
-    /// Nodes that they asked: each costs a cache line of that node.
+    /// Cache lines of other nodes that they read: one for each node that they asked, and where they
+    /// were let in, one for each P that they looked at there.
     pub remote_probes: u64,
     /// Times such a node had something and did not give it.
     pub gate_denials: GateDenials,

@@ -94,6 +94,15 @@ struct Counts {
 }
 
 impl Counts {
+    /// For docs/NUMA.md.
+    #[allow(
+        clippy::print_stderr,
+        reason = "shown where somebody asks, by --nocapture"
+    )]
+    fn tell(&self, load: &str) {
+        eprintln!("{load}: {self:?}");
+    }
+
     /// A failed search reads one line of a node. One that was let in because that line was a little
     /// old also reads the queue that has run dry since, seldom two; and such searches are few.
     fn assert_few_lines(&self) {
@@ -539,7 +548,7 @@ fn balanced_load_stays_at_home() {
         assert!(counts.ended > 40_000, "{counts:?}");
         assert!(counts.stolen_near > 1_000, "{counts:?}");
         let share = sim.remote_share();
-        println!("at {percent} %: {:.3} % remote, {counts:?}", share * 100.0);
+        counts.tell(&format!("at {percent} %: {:.3} % remote", share * 100.0));
         assert!(share < 0.05, "at {percent} %: {counts:?}");
         counts.assert_few_lines();
     }
@@ -565,7 +574,7 @@ fn skewed_load_leaves_no_node_idle_for_long() {
         busy.iter().for_each(|&node| sim.arrive_at(node, 400));
         sim.run(10_000_000);
         let counts = &sim.counts;
-        println!("all to {busy:?}: {counts:?}");
+        counts.tell(&format!("all to {busy:?}"));
         counts.assert_few_lines();
         assert!(counts.stolen_far > 1_000, "{counts:?}");
         assert!(
