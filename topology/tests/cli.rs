@@ -99,6 +99,15 @@ fn text_of_every_view() {
     let container = format!("--recorded={}", machine_file("container.json"));
     expect("cli-limits.txt", &good(&["limits", &container]));
     expect("cli-container.txt", &good(&["show", &container]));
+    for name in [
+        "odd",
+        "qemu-2-nodes-smt",
+        "qemu-4-nodes",
+        "qemu-4-nodes-last-without-memory",
+    ] {
+        let machine = format!("--recorded={}", machine_file(&format!("{name}.json")));
+        expect(&format!("cli-show-{name}.txt"), &good(&["show", &machine]));
+    }
     let hybrid = format!("--recorded={}", machine_file("hybrid.json"));
     expect("cli-hybrid.txt", &good(&["ps", &hybrid, "--procs=7"]));
 }
