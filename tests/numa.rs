@@ -500,10 +500,12 @@ fn a_stack_is_made_where_the_goroutine_first_runs_or_where_it_is_spawned() {
                             task::park();
                         })
                     };
-                    let all: Vec<_> = (0..64).map(|_| begin()).collect();
+                    let mut all = Vec::new();
                     while n_there.load(Ordering::Relaxed) < 8 {
-                        // Without a call into windlass: its P runs none of them.
-                        compute(Duration::from_micros(100));
+                        // The Ps here take some of them, too.
+                        all.extend((0..64).map(|_| begin()));
+                        // Without a call into windlass: this P runs none of them.
+                        compute(Duration::from_millis(1));
                     }
                     all
                 })
