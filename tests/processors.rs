@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use load::Load;
 use util::{build, hang_guard, runtime};
 use windlass::net::{TcpListener, TcpStream};
 use windlass::topology::Topology;
 use windlass::{Builder, Runtime};
 
+#[path = "util/load.rs"]
+mod load;
 mod util;
 
 /// A runtime of `n` Ps that may get `max`.
@@ -375,4 +378,26 @@ fn rings_and_threads_are_reused() {
         assert!(rt.metrics().threads <= threads + 4, "threads pile up");
     });
     let _ = runtime(1);
+}
+
+/// Two nodes of two Ps, of a machine that is not this one.
+fn two_nodes() -> Builder {
+    let machine = Topology::synthetic("pack:2 [numa] core:2 pu:1").unwrap();
+    Builder::new().topology(machine)
+}
+
+/// A P that comes into use again, on a node where none was, is run by somebody.
+#[test]
+fn ps_that_come_back_on_another_node_run() {
+    const ROUNDS: usize = 150;
+    let _guard = hang_guard();
+    let rt = build(two_nodes().processors(4)).unwrap();
+    rt.run(|| {
+        let load = Load::begin(4);
+        for i in 0..ROUNDS {
+            change(&rt, [4, 2, 1, 3][i % 4]);
+            load.keeps_all_busy(&rt);
+        }
+        load.end();
+    });
 }
