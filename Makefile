@@ -85,8 +85,8 @@ NUMA_VM = RUST_TEST_THREADS=1 WINDLASS_TEST_HANG_SECONDS=600 CARGO_TARGET_$(shel
 # Two and four nodes, the last one without memory, and the ordinary suites once.
 test-numa: setup
 	scripts/numa-vm.sh --prepare
-	$(call NUMA_VM,--nodes 2) --test numa_vm
-	$(call NUMA_VM,--nodes 4) --test numa_vm
+	$(call NUMA_VM,--nodes 2) --test numa_vm --test numa_vm_cpus
+	$(call NUMA_VM,--nodes 4) --test numa_vm --test numa_vm_cpus
 	$(call NUMA_VM,--nodes 2 --memoryless) --test numa_vm
 	$(call NUMA_VM,--nodes 4 --memoryless) --test numa_vm
 	$(call NUMA_VM,--nodes 2) --test task --test runtime --test net --test channel \
@@ -95,7 +95,7 @@ test-numa: setup
 # What fits into every change's tests.
 test-numa-small: setup
 	scripts/numa-vm.sh --prepare
-	$(call NUMA_VM,--nodes 2) --test numa_vm
+	$(call NUMA_VM,--nodes 2) --test numa_vm --test numa_vm_cpus
 
 # Release, because loom tries every interleaving of two preemptions.
 loom: setup

@@ -548,6 +548,13 @@ pub struct RuntimeMetrics {
     pub threads_idle: usize,
     /// Goroutine stacks that exist, in use or kept for reuse.
     pub stacks: usize,
+    /// Times the Ps were placed anew because the process may use other CPUs than before: its
+    /// affinity or its cpuset was changed, or a CPU went offline or came back.
+    pub replans: u64,
+    /// Ps in use whose threads run on a CPU of another NUMA node than the Ps, and their memory,
+    /// belong to: there are more Ps than CPUs that may be used, or other CPUs than when the
+    /// runtime was built.
+    pub ps_away: usize,
     /// Times a P was taken from a goroutine that blocked or computed for too long.
     pub retakes: u64,
     /// Times a P was given to another thread.
@@ -582,6 +589,8 @@ impl RuntimeMetrics {
             threads: sched.n_ms.load(Relaxed),
             threads_idle: sched.n_spare_ms() + nodes.iter().map(|n| n.idle_ps).sum::<usize>(),
             stacks: nodes.iter().map(|n| n.stacks).sum(),
+            replans: sched.place.replans.load(Relaxed),
+            ps_away: sched.place.n_away.load(Relaxed),
             retakes: sched.retakes.load(Relaxed),
             handoffs: sched.handoffs.load(Relaxed),
             placement_refusals: numa::n_refused(),

@@ -2,12 +2,10 @@
 //! knows everything.
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -31,9 +29,9 @@ use crate::sched::global::NodeQueue;
 use crate::sched::idle::IdleSet;
 use crate::sched::m::M;
 use crate::sched::near;
-use crate::sched::p::{NUMA, P, StealLevel};
+use crate::sched::p::{P, StealLevel};
 use crate::sched::park::Cancelled;
-use crate::sched::resize::Place;
+use crate::sched::place::Place;
 use crate::sched::run;
 use crate::sched::spawn::{self, Options};
 use crate::sched::stall::OnStall;
@@ -80,20 +78,24 @@ impl Builder {
     /// Sets the number of Ps: how many goroutines run at the same time. May exceed
     /// the CPUs; at most 4096. If not set: the environment variable `WINDLASS_PROCS`,
     /// else the CPUs that the process may use (affinity, cpuset), up to its CPU quota,
-    /// which is then followed while the runtime runs.
+    /// both of which are then followed while the runtime runs. A number that was chosen stays when
+    /// the CPUs change; the Ps then share what CPUs there are.
     pub fn processors(mut self, n: usize) -> Builder {
         self.config.processors = Some(n);
         self
     }
 
-    /// Sets how many Ps [`Runtime::set_processors`] may go up to. If not set: as many
-    /// as the process may use CPUs, but at least the number of Ps it begins with.
+    /// Sets how many Ps there may ever be, by [`Runtime::set_processors`] or because the process
+    /// may use more CPUs later. If not set: as many as the machine has CPUs (as the process
+    /// may use, with [`pin(false)`](Self::pin) or a given [`topology`](Self::topology)), but at
+    /// least the number of Ps it begins with.
     pub fn max_processors(mut self, n: usize) -> Builder {
         self.config.max_processors = Some(n);
         self
     }
 
-    /// Restricts the Ps to NUMA nodes, by the kernel's numbers.
+    /// Restricts the Ps to NUMA nodes, by the kernel's numbers. Should the process lose all CPUs
+    /// of them while it runs, its Ps go to those that it has.
     pub fn nodes(mut self, os_ids: &[u32]) -> Builder {
         self.config.nodes = Some(os_ids.to_vec());
         self
@@ -105,7 +107,9 @@ impl Builder {
         self
     }
 
-    /// Whether the threads of a P are pinned to its CPU (default: yes).
+    /// Whether the threads of a P are pinned to its CPU (default: yes). Then changes of the CPUs
+    /// that the process may use (cpuset, affinity, CPUs offline) are followed: once a second, Ps
+    /// are placed anew if there are any, and their threads pinned again. Without pins none is.
     pub fn pin(mut self, pin: bool) -> Builder {
         self.config.pin = pin;
         self
@@ -212,7 +216,7 @@ impl Builder {
     }
 
     /// Uses a given machine instead of looking at this one. Threads are pinned only
-    /// if it is this machine.
+    /// if it is this machine, and changes of its CPUs are not followed.
     pub fn topology(mut self, topology: Topology) -> Builder {
         self.config.topology = Some(topology);
         self
@@ -265,20 +269,13 @@ impl Builder {
         self.config.check()?;
         self.read_environment();
         chaos::begin();
-        let topology = match self.config.topology.clone() {
-            Some(topology) => topology,
-            None => Topology::detect().map_err(io::Error::other)?,
-        };
         let chosen = self.config.processors.or_else(processors_from_env);
-        let place = Place {
-            topology,
-            nodes: self.config.nodes.clone(),
-            follows_quota: AtomicBool::new(chosen.is_none()),
-        };
-        let n_ps = chosen.unwrap_or_else(|| place.default_processors());
-        let max = self.config.max_processors.unwrap_or_else(|| place.n_cpus());
+        let place = Place::new(&self.config, chosen.is_none())?;
+        let n_ps = chosen.unwrap_or_else(|| place.default_processors(&place.topology));
         // Also an early no to what cannot be planned.
-        place.plan(n_ps)?;
+        place.check(n_ps)?;
+        let max = self.config.max_processors;
+        let max = max.unwrap_or_else(|| place.max_processors());
         let watch = watch(&self.config);
         let (wants_sigquit, is_live) = (self.config.dump_on_sigquit, self.config.live_metrics);
         let sched = make_sched(self.config, place, max.max(n_ps))?;
@@ -345,12 +342,11 @@ fn watch(config: &Config) -> Watch {
 /// Makes nodes and Ps for up to `max` Ps, none of them in use; those of a node on its
 /// memory, and by a thread of its own, which is the first to touch the rest of them.
 fn make_sched(config: Config, place: Place, max: usize) -> io::Result<Arc<Sched>> {
-    let plan = place.plan(max)?;
+    let plan = place.structure(max)?;
     let topology = &place.topology;
     let pin = config.pin && *topology.source() == Source::ThisMachine;
     let pollers = choose::choose(config.require_io_uring)?;
     let guard = mmap::probe_guard()?;
-    let is_numa = plan.nodes.len() > 1;
     let mut nodes = Placed::new();
     let mut ps = Placed::new();
     for (node_idx, planned) in plan.nodes.iter().enumerate() {
@@ -370,14 +366,12 @@ fn make_sched(config: Config, place: Place, max: usize) -> io::Result<Arc<Sched>
             n_live: AtomicUsize::new(0),
         };
         let first = planned.ps[0];
-        let make = |&idx: &usize| {
-            let p = make_p(&plan, &plan.ps[idx], idx - first, memory, pollers.poller());
-            p.local
-                .watched
-                .store(if is_numa { NUMA } else { 0 }, Relaxed);
-            p
-        };
-        near::on_node(plan.ps[first].cpu, memory, || {
+        let make =
+            |&idx: &usize| make_p(&plan, &plan.ps[idx], idx - first, memory, pollers.poller());
+        // A CPU that is not ours is left alone.
+        let mut cpus = planned.ps.iter().map(|&idx| plan.ps[idx].cpu);
+        let ours = cpus.find(|&cpu| topology.pu(cpu).is_some_and(|pu| pu.allowed));
+        near::on_node(ours, memory, || {
             nodes.push_group(memory, std::iter::once(node))?;
             ps.push_group(memory, planned.ps.iter().map(make))
         })?;
@@ -417,16 +411,9 @@ fn border(topology: &Topology, plan: &Plan, node_idx: usize) -> Border {
 }
 
 fn steal_level(plan: &Plan, level: &Level) -> StealLevel {
-    let mut nodes: Vec<_> = level.victims.iter().map(|&p| plan.ps[p].node).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
-    StealLevel {
-        kind: level.kind,
-        distance: level.distance,
-        victims: level.victims.clone(),
-        nodes,
-        last: Cell::new(usize::MAX),
-    }
+    StealLevel::new(level.kind, level.distance, level.victims.clone(), |p| {
+        plan.ps[p].node
+    })
 }
 
 /// A runtime: Ps with their pollers, ready to run goroutines.
@@ -590,14 +577,14 @@ impl Runtime {
         trace::write(&self.sched, 0, writer)
     }
 
-    /// The machine that the runtime was planned for.
+    /// The machine as it was when the runtime was built.
     #[must_use]
     pub fn topology(&self) -> &Topology {
         &self.sched.place.topology
     }
 
     /// Which P goes to which CPU of which node, and whom it steals from, for the
-    /// number of Ps in use now.
+    /// number of Ps in use now, on the CPUs that the process may use now.
     #[must_use]
     #[expect(clippy::missing_panics_doc, reason = "what is in use was planned")]
     pub fn plan(&self) -> Plan {
@@ -615,7 +602,8 @@ impl Runtime {
 
     /// Changes the number of Ps, also while goroutines run: the world is stopped for a
     /// moment. Goroutines, timers and operations of Ps that go are taken over by those
-    /// that stay. From here on the CPU quota is no longer followed.
+    /// that stay. From here on the number follows neither the CPU quota nor the CPUs that the
+    /// process may use any more; where the Ps are does.
     ///
     /// # Blocking
     ///
@@ -655,8 +643,8 @@ impl Runtime {
         let change = move |sched: &Sched, stopped: io::Result<()>| -> io::Result<()> {
             stopped?;
             sched.resize(n)?;
-            let follows = &sched.place.follows_quota;
-            follows.store(false, std::sync::atomic::Ordering::Relaxed);
+            let is_default = &sched.place.is_default;
+            is_default.store(false, std::sync::atomic::Ordering::Relaxed);
             Ok(())
         };
         let mut n_tries = 0;
@@ -737,8 +725,14 @@ where
             sched.sysmon.note.wake();
         }
     };
-    let borrowed = Borrowed::take();
-    sched.offload.set_mask(borrowed.mask);
+    let mut borrowed = Borrowed::take();
+    let (mask, after) = sched.place.masks_of_run(borrowed.mask.take());
+    sched.offload.set_mask(mask.clone().or(after.clone()));
+    borrowed.mask = after;
+    // Sysmon inherits it.
+    if let Some(mask) = mask {
+        affinity::restore(&mask);
+    }
     // The previous run's goroutines are counted as ended; M ids start anew with the threads.
     {
         let _shape = sched.world.shape();
@@ -905,7 +899,7 @@ impl Handle {
         RuntimeMetrics::of(&self.sched)
     }
 
-    /// The machine that the runtime was planned for.
+    /// The machine as it was when the runtime was built.
     #[must_use]
     pub fn topology(&self) -> &Topology {
         &self.sched.place.topology

@@ -111,7 +111,7 @@ fn live_p(sched: &Sched, p: &P) -> LiveP {
     let local = |by: &ByLevel| by.total() - by.remote;
     LiveP {
         p: p.idx,
-        cpu: p.cpu,
+        cpu: p.cpu(),
         node: sched.node_of(p).os_id,
         queue: m.queue_depth,
         inflight: m.ring_inflight,

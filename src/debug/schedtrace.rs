@@ -171,7 +171,7 @@ fn p_line(out: &mut String, sched: &Sched, p: &P) {
             p.runq.len(),
             p.runq.has_runnext(),
             m.timers,
-            p.cpu,
+            p.cpu(),
             sched.node_of(p).os_id,
             m.ring_inflight,
             m.stacks_cached,

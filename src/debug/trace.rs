@@ -370,7 +370,7 @@ impl<W: Write> Output<W> {
             let node = sched.node_of(p).os_id;
             self.thread(
                 p.idx + 1,
-                &format!("P{} (cpu {}, node {node})", p.idx, p.cpu),
+                &format!("P{} (cpu {}, node {node})", p.idx, p.cpu()),
             )?;
         }
         Ok(())

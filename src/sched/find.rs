@@ -253,7 +253,7 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
         if !node.idle.begin_spinning(n_busy) {
             return None;
         }
-        if p.is_numa() {
+        if sched.is_numa() {
             node.queue.summary.begin_idle();
         }
         m.spinning.set(true);
@@ -296,7 +296,7 @@ pub(crate) fn stop_spinning(m: &M) {
     }
     let (sched, p) = (m.sched(), m.p());
     let node = sched.node_of(p);
-    if p.is_numa() {
+    if sched.is_numa() {
         node.queue.summary.end_idle();
     }
     let was_last = node.idle.stop_spinning();
@@ -368,7 +368,7 @@ fn sleep(m: &M, p: &P) {
     node.idle.go_idle(p.at_in_node, was_spinning);
     sched.n_idle.fetch_add(1, Ordering::SeqCst);
     chaos::pause(Point::Idle);
-    if p.is_numa() && !was_spinning {
+    if sched.is_numa() && !was_spinning {
         node.queue.summary.begin_idle();
     }
     let is_wanted = m.mail.is_there() || p.fate.wants_attention();
@@ -392,7 +392,7 @@ fn sleep(m: &M, p: &P) {
         m.spinning.set(true);
     }
     sched.n_idle.fetch_sub(1, Ordering::SeqCst);
-    if p.is_numa() && !m.spinning.get() {
+    if sched.is_numa() && !m.spinning.get() {
         node.queue.summary.end_idle();
     }
     if sched.sysmon.deep.load(Ordering::SeqCst) {
@@ -434,13 +434,14 @@ impl super::state::Sched {
             true => self.node_of(p).ps.clone(),
             false => 0..self.ps.len(),
         };
-        let has_ring = |other: &P| other.idx != p.idx && !other.runq.is_ring_empty();
+        let is_near = |other: &usize| near.contains(other) && *other != p.idx;
+        let mut others = self.in_use.iter().filter(is_near);
         let in_queues = match is_gated {
             true => self.node_of(p).queue.len() > 0,
             false => self.nodes.iter().any(|n| n.queue.len() > 0),
         };
         in_queues
-            || self.ps.range(near).any(has_ring)
+            || others.any(|other| !self.ps[other].runq.is_ring_empty())
             || p.poller.inflight() > 0 && p.poller.has_completions()
             || is_gated && self.is_numa() && remote::may_steal(self, p)
     }

@@ -340,7 +340,7 @@ impl Sched {
     pub(crate) fn give_to_spare(&self, p: &P, g: Option<GRef>) -> Option<&M> {
         let mut ms = self.ms.lock();
         // SAFETY: spare Ms live in `all` until the run ends.
-        let same_cpu = |&m: &*const M| unsafe { (*m).cpu.get() } == Some(p.cpu);
+        let same_cpu = |&m: &*const M| unsafe { (*m).cpu() } == Some(p.cpu());
         let at = ms
             .spare
             .iter()

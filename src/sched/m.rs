@@ -3,7 +3,9 @@
 
 use std::cell::Cell;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 
 use super::mail::Mail;
 use super::p::P;
@@ -89,6 +91,8 @@ pub(crate) const BLOCKING: u32 = 3;
 /// enters the scheduler next.
 pub(crate) const ASKED: u32 = 4;
 
+const NO_CPU: usize = usize::MAX;
+
 /// A thread of the runtime. On lines of its own: it is written at every switch.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -131,8 +135,10 @@ pub(crate) struct M {
     pub(crate) asked_at: AtomicU64,
     /// The kernel's thread id, for priorities and CPU clocks. Ordering: relaxed, set at start.
     pub(crate) tid: AtomicI32,
-    /// The CPU that it is pinned to, if any.
-    pub(crate) cpu: Cell<Option<usize>>,
+    /// The CPU that it is pinned to, as far as the runtime knows; [`NO_CPU`] for none.
+    /// Ordering: relaxed; its own thread writes it when it takes a P, and sysmon in a stopped
+    /// world, in which nobody does. Others read it as a hint.
+    cpu: AtomicUsize,
     /// Sysmon lowered its priority. Ordering: relaxed; a hint to undo it.
     pub(crate) demoted: AtomicBool,
 }
@@ -164,7 +170,7 @@ impl M {
             access: AtomicU32::new(HAS_P),
             asked_at: AtomicU64::new(0),
             tid: AtomicI32::new(0),
-            cpu: Cell::new(None),
+            cpu: AtomicUsize::new(NO_CPU),
             demoted: AtomicBool::new(false),
         }
     }
@@ -191,6 +197,15 @@ impl M {
     pub(crate) fn set_p(&self, p: Option<&P>) {
         let p = p.map_or(std::ptr::null(), std::ptr::from_ref);
         self.p.store(p.cast_mut(), Ordering::Relaxed);
+    }
+
+    /// The CPU that it is pinned to, if any.
+    pub(crate) fn cpu(&self) -> Option<usize> {
+        Some(self.cpu.load(Ordering::Relaxed)).filter(|&cpu| cpu != NO_CPU)
+    }
+
+    pub(crate) fn set_cpu(&self, cpu: Option<usize>) {
+        self.cpu.store(cpu.unwrap_or(NO_CPU), Ordering::Relaxed);
     }
 
     /// The P it held a moment ago, asked by another thread.

@@ -6,9 +6,13 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::sys::{affinity, numa};
 
-/// Runs `f` on a thread of its own that is bound to `cpu` and takes memory of the node
-/// `memory`; here and now if no node is said, or the kernel gives no thread.
-pub(crate) fn on_node<T: Send>(cpu: usize, memory: Option<u32>, f: impl FnOnce() -> T + Send) -> T {
+/// Runs `f` on a thread of its own that is bound to `cpu`, if one is said, and takes memory of
+/// the node `memory`; here and now if no node is said, or the kernel gives no thread.
+pub(crate) fn on_node<T: Send>(
+    cpu: Option<usize>,
+    memory: Option<u32>,
+    f: impl FnOnce() -> T + Send,
+) -> T {
     let Some(node) = memory else {
         return f();
     };
@@ -17,7 +21,7 @@ pub(crate) fn on_node<T: Send>(cpu: usize, memory: Option<u32>, f: impl FnOnce()
     let done = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().spawn_scoped(scope, || {
             // A refusal of either leaves the memory where it falls.
-            affinity::pin(cpu);
+            cpu.map(affinity::pin);
             numa::prefer_node_here(node);
             take().map(|f| f())
         });
@@ -36,18 +40,20 @@ mod tests {
     fn it_is_done_once_and_elsewhere() {
         let here = std::thread::current().id();
         let mut n = 0;
-        let there = on_node(0, Some(0), || {
+        let there = on_node(Some(0), Some(0), || {
             n += 1;
             std::thread::current().id()
         });
         assert_ne!(here, there);
-        assert_eq!(here, on_node(0, None, || std::thread::current().id()));
+        assert_eq!(here, on_node(None, None, || std::thread::current().id()));
         assert_eq!(n, 1);
     }
 
     #[test]
     fn a_panic_comes_back() {
-        let outcome = catch_unwind(AssertUnwindSafe(|| on_node(0, Some(0), || panic!("so"))));
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            on_node(Some(0), Some(0), || panic!("so"))
+        }));
         assert_eq!(*outcome.unwrap_err().downcast_ref::<&str>().unwrap(), "so");
     }
 }

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, UnsafeCell};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use windlass_topology::LevelKind;
 
@@ -39,6 +39,78 @@ pub(crate) struct StealLevel {
     pub(crate) nodes: Vec<usize>,
     /// Whom the last successful theft was from; `usize::MAX` at first. Owner only.
     pub(crate) last: Cell<usize>,
+}
+
+/// The other Ps, by distance.
+#[derive(Debug)]
+pub(crate) struct Levels {
+    all: Vec<StealLevel>,
+    /// Of them the Ps in use: a thief that may use two CPUs of a large machine does not look at
+    /// hundreds of Ps that nobody runs.
+    live: UnsafeCell<Vec<StealLevel>>,
+}
+
+impl Levels {
+    fn new(all: Vec<StealLevel>) -> Levels {
+        Levels {
+            all,
+            live: UnsafeCell::default(),
+        }
+    }
+
+    /// All other Ps that there are, in use or not.
+    pub(crate) fn all(&self) -> &[StealLevel] {
+        &self.all
+    }
+
+    /// Looks only at Ps in use from now on. Without it there is nobody to look at.
+    ///
+    /// # Safety
+    ///
+    /// The world is stopped and the caller is sysmon; or there is no run, and none begins.
+    pub(crate) unsafe fn keep(
+        &self,
+        is_in_use: impl Fn(usize) -> bool,
+        node_of: impl Fn(usize) -> usize,
+    ) {
+        let of_those = |level: &StealLevel| {
+            let victims = level.victims.iter().copied().filter(|&i| is_in_use(i));
+            StealLevel::new(level.kind, level.distance, victims.collect(), &node_of)
+        };
+        let live = self.all.iter().map(of_those);
+        let live = live.filter(|level| !level.victims.is_empty()).collect();
+        // SAFETY: by this function's contract nobody reads it meanwhile.
+        unsafe { *self.live.get() = live };
+    }
+}
+
+impl std::ops::Deref for Levels {
+    type Target = [StealLevel];
+    #[inline]
+    fn deref(&self) -> &[StealLevel] {
+        // SAFETY: it is written only where no reader is on its way.
+        unsafe { &*self.live.get() }
+    }
+}
+
+impl StealLevel {
+    pub(crate) fn new(
+        kind: LevelKind,
+        distance: u32,
+        victims: Vec<usize>,
+        node_of: impl Fn(usize) -> usize,
+    ) -> StealLevel {
+        let mut nodes: Vec<_> = victims.iter().map(|&victim| node_of(victim)).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        StealLevel {
+            kind,
+            distance,
+            victims,
+            nodes,
+            last: Cell::new(usize::MAX),
+        }
+    }
 }
 
 /// Steal levels as the metrics group them.
@@ -159,19 +231,23 @@ pub(crate) struct Local {
 
 /// In [`Local::watched`]: events are wanted (`trace`).
 pub(crate) const TRACED: u32 = 1;
-/// In [`Local::watched`]: there are several nodes, so goroutines have a home (`home`).
+/// In [`Local::watched`]: several nodes have Ps in use, so goroutines have a home (`home`).
 pub(crate) const NUMA: u32 = 2;
 
 /// A processor.
 #[derive(Debug)]
 pub(crate) struct P {
     pub(crate) idx: usize,
-    /// The CPU that its Ms are pinned to.
-    pub(crate) cpu: usize,
+    /// The CPU that it was made for: on the node that it belongs to.
+    pub(crate) own_cpu: usize,
+    /// The CPU that its Ms are pinned to; another one only while there are more Ps than CPUs of
+    /// their own that may be used. Ordering: relaxed; written in a stopped world or without a
+    /// run, in which its holder sees to nothing.
+    cpu: AtomicUsize,
     /// Which of the runtime's nodes it belongs to, and its number within it.
     pub(crate) node_idx: usize,
     pub(crate) at_in_node: usize,
-    pub(crate) levels: Vec<StealLevel>,
+    pub(crate) levels: Levels,
 
     pub(crate) runq: Padded<RunQueue>,
     pub(crate) timers: Padded<Timers>,
@@ -198,6 +274,8 @@ pub(crate) struct P {
 // SAFETY:
 // - `poller`'s owner-only parts and `local` are touched only by the M that holds the P; passing
 //   the P on goes through a release store and an acquire load (owner, note, syscall).
+// - `levels` are read by the P's holder, in the scheduler, and by sysmon, and written where neither
+//   does (`Levels::keep`).
 // - everything else is atomic or locked.
 unsafe impl Sync for P {}
 // SAFETY: as for Sync; a P holds nothing bound to the thread that made it.
@@ -216,6 +294,16 @@ impl Local {
 }
 
 impl P {
+    /// The CPU that its Ms are pinned to.
+    #[inline]
+    pub(crate) fn cpu(&self) -> usize {
+        self.cpu.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_cpu(&self, cpu: usize) {
+        self.cpu.store(cpu, Ordering::Relaxed);
+    }
+
     /// Whether it is traced, or one of several nodes.
     #[inline(always)]
     pub(crate) fn is_watched(&self) -> bool {
@@ -238,10 +326,11 @@ impl P {
     ) -> P {
         P {
             idx,
-            cpu,
+            own_cpu: cpu,
+            cpu: AtomicUsize::new(cpu),
             node_idx,
             at_in_node,
-            levels,
+            levels: Levels::new(levels),
             runq: Padded(RunQueue::new()),
             timers: Padded(Timers::new(memory)),
             word: Padded(Word::new()),

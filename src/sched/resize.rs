@@ -1,7 +1,10 @@
-//! Changing the number of Ps: in a stopped world, or without a run.
+//! Changing the number of Ps, and the CPUs that they are on: in a stopped world, or without a
+//! run.
 //!
 //! All Ps that there may ever be are made with the runtime; most of what they need comes
-//! when they are first used. [`Fate`](super::fate::Fate) says which are in use.
+//! when they are first used. [`Fate`](super::fate::Fate) says which are in use. A P stays on the
+//! node that it was made for, with its memory; what may change is the CPU that its Ms are pinned
+//! to.
 //!
 //! A P that leaves loses its goroutines to the node queue and its timers to a P in use
 //! at once, in the stopped world, where nobody else touches either. Its operations in
@@ -9,18 +12,21 @@
 //! world goes on, and a goroutine whose operation is cancelled unasked submits it again,
 //! on the P where it then runs (`io::op`).
 
-use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+#![allow(unsafe_code)]
 
-use windlass_topology::{Plan, Request, Topology, default_processors, plan};
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::Ordering;
+
+use windlass_topology::Plan;
 
 use super::m::M;
 use super::near;
-use super::p::P;
+use super::p::{NUMA, P};
+use super::place::Now;
 use super::state::{Node, Sched};
 use crate::g::list::GList;
-use crate::sys::clock;
-use crate::util::placed::Placed;
+use crate::sys::{affinity, clock};
 
 /// How long a leaving P waits for completions between two cancels.
 const DRAIN_NS: u64 = 1_000_000;
@@ -28,7 +34,7 @@ const DRAIN_NS: u64 = 1_000_000;
 impl Sched {
     /// Ps in use.
     pub(crate) fn ps_in_use(&self) -> impl Iterator<Item = &P> {
-        self.ps.iter().filter(|p| p.fate.is_in_use())
+        self.in_use.iter().map(|i| &self.ps[i])
     }
 
     /// How many Ps are in use.
@@ -44,45 +50,169 @@ impl Sched {
     ///
     /// The plan's, and what keeps a ring from being made; then nothing has changed.
     pub(crate) fn resize(&self, n: usize) -> io::Result<()> {
-        let chosen = self.place.choose(&self.ps, n)?;
-        let all = || self.ps.iter().zip(&chosen);
+        if n > self.ps.len() {
+            return Err(too_many(n, self.ps.len()));
+        }
+        let plan = self.place.plan(n)?;
+        let cpus = self.assign(&plan);
+        let all = || self.ps.iter().zip(&cpus);
         for node in &self.nodes {
-            let used = node.ps.clone().filter(|&i| chosen[i]);
-            self.open_pollers(node, used.map(|i| &self.ps[i]).collect())?;
+            let used = node
+                .ps
+                .clone()
+                .filter_map(|i| Some((&self.ps[i], cpus[i]?)));
+            self.open_pollers(node, used.collect())?;
         }
         let leaving: Vec<&P> = all()
-            .filter(|&(p, &used)| !used && p.fate.is_in_use())
+            .filter(|&(p, cpu)| cpu.is_none() && p.fate.is_in_use())
             .map(|(p, _)| p)
             .collect();
-        for (p, &used) in all() {
-            if used {
-                p.fate.come_into_use();
-            } else {
-                p.fate.begin_leaving();
+        let (mut has_changed, mut has_moved) = (false, false);
+        for (p, cpu) in all() {
+            match *cpu {
+                Some(cpu) => {
+                    has_moved |= p.cpu() != cpu;
+                    p.set_cpu(cpu);
+                    p.fate.come_into_use();
+                    has_changed |= self.in_use.insert(p.idx);
+                }
+                None => {
+                    p.fate.begin_leaving();
+                    has_changed |= self.in_use.remove(p.idx);
+                }
             }
         }
         for node in &self.nodes {
-            let n_live = node
-                .ps
-                .clone()
-                .filter(|&i| self.ps[i].fate.is_in_use())
-                .count();
-            node.n_live.store(n_live, Ordering::SeqCst);
+            let n_live = node.ps.clone().filter(|&i| self.in_use.contains(i));
+            node.n_live.store(n_live.count(), Ordering::SeqCst);
         }
         self.n_procs.store(n, Ordering::SeqCst);
+        if has_changed {
+            self.look_at_live();
+        }
+        self.place
+            .n_away
+            .store(self.n_away(&plan, &cpus), Ordering::Relaxed);
         leaving.into_iter().for_each(|p| self.empty(p));
         self.rescue_queues();
+        if has_moved {
+            self.pin_owners();
+        }
         Ok(())
+    }
+
+    /// Makes a new plan for other CPUs, for `n` Ps, in a stopped world.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sched::resize`].
+    pub(crate) fn replan(&self, now: Now, n: usize) -> io::Result<()> {
+        let free = now.free.clone();
+        let before = self.place.replace(now);
+        if let Err(e) = self.resize(n) {
+            before.map(|before| self.place.replace(before));
+            return Err(e);
+        }
+        self.place.replans.fetch_add(1, Ordering::Relaxed);
+        self.offload.set_mask(Some(free));
+        self.pin_owners();
+        Ok(())
+    }
+
+    /// The CPU of each P that is to be in use. A P has the CPU that it was made for, if that is
+    /// in the plan. For what is left of the plan (more Ps than CPUs, or CPUs that no P was made
+    /// for) Ps come in whose own CPU is not: of the same node, if there are any.
+    fn assign(&self, plan: &Plan) -> Vec<Option<usize>> {
+        let mut cpus = vec![None; self.ps.len()];
+        let mut left = Vec::new();
+        for planned in &plan.ps {
+            let is_own = |&i: &usize| cpus[i].is_none() && self.ps[i].own_cpu == planned.cpu;
+            match (0..self.ps.len()).find(is_own) {
+                Some(i) => cpus[i] = Some(planned.cpu),
+                None => left.push(planned),
+            }
+        }
+        for planned in left {
+            let os_id = plan.nodes[planned.node].os_id;
+            let rank = |&i: &usize| {
+                let p = &self.ps[i];
+                let is_near = self.node_of(p).os_id == os_id;
+                let stays = p.fate.is_in_use() && p.cpu() == planned.cpu;
+                (!is_near, !stays, !p.fate.is_in_use())
+            };
+            let free = (0..self.ps.len()).filter(|&i| cpus[i].is_none());
+            let best = free.min_by_key(rank).expect("there are enough");
+            cpus[best] = Some(planned.cpu);
+        }
+        cpus
+    }
+
+    /// How many Ps are on a CPU of another node than they belong to.
+    fn n_away(&self, plan: &Plan, cpus: &[Option<usize>]) -> usize {
+        let nodes: HashMap<usize, u32> = plan
+            .ps
+            .iter()
+            .map(|p| (p.cpu, plan.nodes[p.node].os_id))
+            .collect();
+        let is_away = |&(p, cpu): &(&P, &Option<usize>)| {
+            cpu.is_some_and(|cpu| nodes.get(&cpu) != Some(&self.node_of(p).os_id))
+        };
+        self.ps.iter().zip(cpus).filter(is_away).count()
+    }
+
+    /// Thieves look at Ps in use only, and goroutines have a home only where several nodes have
+    /// some.
+    fn look_at_live(&self) {
+        let live = self.nodes.iter();
+        let n_live = live.filter(|node| node.n_live.load(Ordering::Relaxed) != 0);
+        let is_numa = n_live.count() > 1;
+        for p in &self.ps {
+            let watched = &p.local.watched;
+            if is_numa {
+                watched.fetch_or(NUMA, Ordering::Relaxed);
+            } else {
+                watched.fetch_and(!NUMA, Ordering::Relaxed);
+            }
+            if p.fate.is_in_use() {
+                let is_in_use = |i| self.in_use.contains(i);
+                // SAFETY: the world is stopped, or there is no run: else nobody changes which Ps are
+                // in use.
+                unsafe { p.levels.keep(is_in_use, |i| self.ps[i].node_idx) };
+            }
+        }
+    }
+
+    /// Pins the M of each P in use to the P's CPU, in a stopped world, whatever has become of its
+    /// mask. One that a goroutine has locked may have been given another mask on purpose:
+    /// it is left alone unless its P has moved.
+    pub(crate) fn pin_owners(&self) {
+        if !self.pin {
+            return;
+        }
+        let owners: HashMap<_, _> = self.ps_in_use().map(|p| (p.owner(), p.cpu())).collect();
+        let ms = self.ms.lock();
+        for m in &ms.all {
+            let tid = m.tid.load(Ordering::Relaxed);
+            match owners.get(&std::ptr::from_ref(&**m).cast_mut()) {
+                Some(&cpu) if tid != 0 => {
+                    if !(m.is_locked() && m.cpu() == Some(cpu)) {
+                        m.set_cpu(affinity::pin_thread(tid, cpu).then_some(cpu));
+                    }
+                }
+                // It is pinned when it gets a P.
+                _ => m.set_cpu(None),
+            }
+        }
     }
 
     /// Has the kernel make what pollers are yet without, on a thread of their node: it takes
     /// the memory of a ring from where the caller runs.
-    fn open_pollers(&self, node: &Node, ps: Vec<&P>) -> io::Result<()> {
-        let Some(first) = ps.iter().find(|p| !p.poller.is_open()) else {
+    fn open_pollers(&self, node: &Node, ps: Vec<(&P, usize)>) -> io::Result<()> {
+        let Some(&(_, cpu)) = ps.iter().find(|(p, _)| !p.poller.is_open()) else {
             return Ok(());
         };
-        near::on_node(first.cpu, node.memory, || {
-            ps.iter().try_for_each(|p| p.poller.open())
+        near::on_node(Some(cpu), node.memory, || {
+            ps.iter().try_for_each(|(p, _)| p.poller.open())
         })
     }
 
@@ -105,7 +235,7 @@ impl Sched {
 
     /// A P in use, as near to `p` as can be.
     fn heir_of(&self, p: &P) -> &P {
-        let near = p.levels.iter().flat_map(|l| l.victims.iter());
+        let near = p.levels.all().iter().flat_map(|l| l.victims.iter());
         near.map(|&i| &self.ps[i])
             .chain(&self.ps)
             .find(|p| p.fate.is_in_use())
@@ -124,6 +254,16 @@ impl Sched {
             self.wake_in(to, None);
         }
     }
+}
+
+fn too_many(n: usize, max: usize) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!(
+            "set_processors({n}): this runtime was built for at most {max}; \
+             Builder::max_processors raises that"
+        ),
+    )
 }
 
 fn take_queue(p: &P, gs: &mut GList) {
@@ -159,73 +299,5 @@ pub(crate) fn leave(m: &M, p: &P) {
     }
     if bury(p) {
         m.set_p(None);
-    }
-}
-
-/// Where Ps may be placed: asked again whenever their number changes.
-#[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) topology: Topology,
-    pub(crate) nodes: Option<Vec<u32>>,
-    /// Whether the number of Ps is the default one, which changes with the CPU quota.
-    /// Ordering: relaxed, a setting.
-    pub(crate) follows_quota: AtomicBool,
-}
-
-impl Place {
-    /// How many Ps there are unless somebody says: as many as the CPUs allowed on the
-    /// nodes chosen, up to the CPU quota.
-    pub(crate) fn default_processors(&self) -> usize {
-        default_processors(&self.topology).min(self.n_cpus()).max(1)
-    }
-
-    /// CPUs that may be used.
-    pub(crate) fn n_cpus(&self) -> usize {
-        let request = Request {
-            nodes: self.nodes.clone(),
-            ..Request::default()
-        };
-        plan(&self.topology, &request).map_or(1, |plan| plan.ps.len())
-    }
-
-    /// Where `n` Ps go.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidInput`: there is no such node, or no Ps, or too many.
-    pub(crate) fn plan(&self, n: usize) -> io::Result<Plan> {
-        let request = Request {
-            n_ps: Some(n),
-            nodes: self.nodes.clone(),
-            ..Request::default()
-        };
-        plan(&self.topology, &request).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))
-    }
-
-    /// Which of the Ps that exist are in use when there are `n`.
-    fn choose(&self, ps: &Placed<P>, n: usize) -> io::Result<Vec<bool>> {
-        if n > ps.len() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!(
-                    "set_processors({n}): this runtime was built for at most {}; \
-                     Builder::max_processors raises that",
-                    ps.len()
-                ),
-            ));
-        }
-        let plan = self.plan(n)?;
-        let mut chosen = vec![false; ps.len()];
-        for planned in &plan.ps {
-            let free = |i: &usize| !chosen[*i];
-            let same = (0..ps.len())
-                .filter(free)
-                .find(|&i| ps[i].cpu == planned.cpu);
-            // The larger plan has every CPU of the smaller one; if not, any P will do.
-            if let Some(i) = same.or_else(|| (0..ps.len()).find(|i| !chosen[*i])) {
-                chosen[i] = true;
-            }
-        }
-        Ok(chosen)
     }
 }

@@ -173,8 +173,9 @@ fn acquire(m: &M) -> bool {
 
 /// Makes `m` the M of `p`.
 pub(crate) fn take_p(m: &M, p: &P) {
-    if m.sched().pin && m.cpu.get() != Some(p.cpu) && affinity::pin(p.cpu) {
-        m.cpu.set(Some(p.cpu));
+    let cpu = p.cpu();
+    if m.sched().pin && m.cpu() != Some(cpu) && affinity::pin(cpu) {
+        m.set_cpu(Some(cpu));
     }
     chaos::pause(Point::HandOff);
     m.set_p(Some(p));

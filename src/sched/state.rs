@@ -10,7 +10,7 @@ use super::idle::IdleSet;
 use super::m::{M, Note};
 use super::offload::Offload;
 use super::p::P;
-use super::resize::Place;
+use super::place::Place;
 use super::survey::Survey;
 use super::trace::Tracing;
 use super::watch::Watch;
@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::g::slab::DepotId;
 use crate::g::stack::StackPool;
 use crate::lock::{Lock, Rank};
+use crate::util::bitset::BitSet;
 use crate::util::padded::Padded;
 use crate::util::placed::Placed;
 
@@ -106,6 +107,8 @@ pub(crate) struct Sched {
     pub(crate) nodes: Placed<Node>,
     /// All that may ever be in use; the rest are dead.
     pub(crate) ps: Placed<P>,
+    /// Which are in use. Ordering: as `Node::n_live`.
+    pub(crate) in_use: BitSet,
     /// How many are in use. Ordering: as `Node::n_live`.
     pub(crate) n_procs: AtomicUsize,
     pub(crate) place: Place,
@@ -164,6 +167,7 @@ impl Sched {
             config,
             pin,
             nodes,
+            in_use: BitSet::new(ps.len()),
             ps,
             n_procs: AtomicUsize::new(0),
             place,
@@ -203,7 +207,7 @@ impl Sched {
         &self.nodes[p.node_idx]
     }
 
-    /// Whether there is more than one node.
+    /// Whether there is more than one node, with Ps in use or not.
     #[inline(always)]
     pub(crate) fn is_numa(&self) -> bool {
         self.nodes.len() > 1

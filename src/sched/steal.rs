@@ -48,7 +48,7 @@ pub(crate) fn sweep(m: &M, passes: Range<u32>) -> Option<GRef> {
                 return found;
             }
         } else {
-            for level in &p.levels {
+            for level in p.levels.iter() {
                 let is_remote = level.kind == LevelKind::Remote;
                 if is_remote && (is_gated || pass < LOCAL_SWEEPS) {
                     break;
@@ -89,11 +89,12 @@ fn sweep_level(m: &M, p: &P, level: &StealLevel, is_last: bool) -> Option<GRef> 
 
 /// All Ps of the runtime, wherever they are.
 fn sweep_flat(m: &M, p: &P, is_last: bool) -> Option<GRef> {
-    let ps = &m.sched().ps;
+    let (ps, in_use) = (&m.sched().ps, &m.sched().in_use);
     let start = p.local.random.below(ps.len());
     (0..ps.len())
-        .map(|i| &ps[(start + i) % ps.len()])
-        .filter(|victim| victim.idx != p.idx)
+        .map(|i| (start + i) % ps.len())
+        .filter(|&victim| victim != p.idx && in_use.contains(victim))
+        .map(|victim| &ps[victim])
         .find_map(|victim| steal_from(m, p, victim, kind_of(p, victim), is_last))
 }
 

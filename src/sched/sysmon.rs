@@ -7,7 +7,8 @@
 //! - Wakes an idle P for a goroutine that waits at a busy one that does not come to it.
 //! - Cancels what still waits when the main goroutine has ended, and says when
 //!   nothing is left.
-//! - Stops the world for those who ask ([`super::world`]), and follows the CPU quota.
+//! - Stops the world for those who ask ([`super::world`]), and follows the CPUs that the process
+//!   may use and its CPU quota ([`super::cpus`]).
 //! - Starts threads: they inherit from it, not from a goroutine's thread.
 //!
 //! It looks every 20 µs while something happens in blocking sections, doubling to
@@ -17,6 +18,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::cpus::Follower;
 use super::handoff::owner_of;
 use super::m::{LOST, M};
 use super::p::P;
@@ -41,9 +43,6 @@ const IDLE_NODE_NS: u64 = 1_000_000;
 /// A hog's thread runs at this nice value, so that the P's new M keeps the core.
 const HOG_NICE: i32 = 10;
 
-/// How often the CPU quota is looked up.
-const QUOTA_EVERY_NS: u64 = 1_000_000_000;
-
 /// What sysmon saw of a P when it last looked.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
@@ -62,8 +61,7 @@ struct Sysmon<'a> {
     /// Ps that were taken, for a moment, or because no thread can be had for them.
     hands: Hands<'a>,
     can_renice: bool,
-    /// When the CPU quota was last looked up.
-    quota_read_ns: u64,
+    follower: Follower,
     /// If reports of stalls were asked for.
     stalls: Option<Stalls<'a>>,
 }
@@ -79,7 +77,7 @@ pub(crate) fn main(sched: &Sched) {
         seen: vec![Seen::default(); sched.ps.len()],
         hands: Hands::new(sched),
         can_renice: can_renice(),
-        quota_read_ns: 0,
+        follower: Follower::default(),
         stalls: sched.watch.get().and_then(|w| w.stalls(sched)),
     };
     sysmon.hands.give_all();
@@ -187,7 +185,7 @@ impl<'a> Sysmon<'a> {
             }
         }
         let mut busy = self.serve();
-        self.follow_quota(now_ns);
+        self.follow(now_ns);
         busy |= !self.hands.is_empty();
         for p in sched.ps_in_use() {
             busy |= self.look_at(p, now_ns);
@@ -360,21 +358,13 @@ impl<'a> Sysmon<'a> {
         any
     }
 
-    /// Once a second: as many Ps as the CPU quota allows, unless their number was chosen.
-    fn follow_quota(&mut self, now_ns: u64) {
-        let sched = self.sched;
-        if !sched.place.follows_quota.load(Ordering::Relaxed)
-            || now_ns < self.quota_read_ns + QUOTA_EVERY_NS
-        {
-            return;
-        }
-        self.quota_read_ns = now_ns;
-        let n = sched.place.default_processors().min(sched.ps.len());
-        if n != sched.n_procs() {
-            // Tried again in a second if it fails.
-            self.hands.in_stopped_world(move |sched, stopped| {
-                let _ = stopped.and_then(|()| sched.resize(n));
-            });
+    /// Once a second: Ps on the CPUs that may be used, as many as the CPU quota allows, unless
+    /// their number was chosen.
+    fn follow(&mut self, now_ns: u64) {
+        if let Some(change) = self.follower.look(self.sched, now_ns) {
+            // Found again in a second if the world does not stop.
+            self.hands
+                .in_stopped_world(|sched, stopped| stopped.map_or((), |()| sched.apply(change)));
         }
     }
 

@@ -3,37 +3,81 @@
 
 use core_affinity::CoreId;
 
-/// A thread's CPU mask, to give back to a thread that windlass borrowed.
-#[derive(Clone, Copy)]
-pub(crate) struct Mask(libc::cpu_set_t);
+/// As many CPUs as any kernel can be built for.
+const MAX_CPUS: usize = 8192;
+const WORDS: usize = MAX_CPUS / u64::BITS as usize;
 
-impl std::fmt::Debug for Mask {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Mask(..)")
+/// The CPUs of a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mask(Box<[u64; WORDS]>);
+
+impl Mask {
+    /// Every CPU that there may ever be. The kernel cuts it to the cpuset, now and whenever that
+    /// changes, so a thread with this mask follows its cpuset.
+    pub(crate) fn all() -> Mask {
+        Mask(Box::new([u64::MAX; WORDS]))
+    }
+
+    /// The kernel's numbers of the CPUs, ascending.
+    pub(crate) fn cpus(&self) -> Vec<usize> {
+        (0..MAX_CPUS).filter(|&cpu| self.has(cpu)).collect()
+    }
+
+    pub(crate) fn has(&self, cpu: usize) -> bool {
+        let bits = u64::BITS as usize;
+        cpu < MAX_CPUS && self.0[cpu / bits] >> (cpu % bits) & 1 == 1
+    }
+
+    fn of_one(cpu: usize) -> Option<Mask> {
+        let bits = u64::BITS as usize;
+        let mut words = Box::new([0; WORDS]);
+        *words.get_mut(cpu / bits)? = 1 << (cpu % bits);
+        Some(Mask(words))
+    }
+
+    /// Whether it is this CPU and no other.
+    pub(crate) fn is_just(&self, cpu: usize) -> bool {
+        Mask::of_one(cpu).is_some_and(|one| one == *self)
     }
 }
 
-/// Reads the calling thread's mask; `None` on machines with more CPUs than
-/// `cpu_set_t` holds (1024), whose threads are then left where they were pinned.
+/// Reads the calling thread's mask, without CPUs that are offline; `None` where a sandbox denies
+/// it.
 pub(crate) fn current() -> Option<Mask> {
-    // SAFETY: an all-zero cpu_set_t is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `set` is a valid place of the size given; 0 means the calling thread.
-    let r = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) };
-    (r == 0).then_some(Mask(set))
+    of_thread(0)
 }
 
-/// Sets the calling thread's mask.
+/// As [`current`], of the thread with this number of the kernel's; also `None` if it has ended.
+pub(crate) fn of_thread(tid: i32) -> Option<Mask> {
+    let mut words = Box::new([0_u64; WORDS]);
+    let place = std::ptr::from_mut(&mut *words).cast::<libc::cpu_set_t>();
+    // SAFETY: `place` is writable for the size given, and the kernel writes no more than that.
+    let r = unsafe { libc::sched_getaffinity(tid, size_of::<[u64; WORDS]>(), place) };
+    (r == 0).then_some(Mask(words))
+}
+
+/// Sets the calling thread's mask. Failure (the cpuset shrank meanwhile) leaves it as it was,
+/// which is harmless.
 pub(crate) fn restore(mask: &Mask) {
-    // SAFETY: the set is valid and of the size given. Failure (the cpuset shrank meanwhile) leaves
-    // the thread pinned, which is harmless.
-    unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &mask.0) };
+    set(0, mask);
+}
+
+fn set(tid: i32, mask: &Mask) -> bool {
+    let words = std::ptr::from_ref(&*mask.0).cast::<libc::cpu_set_t>();
+    // SAFETY: the words are readable for the size given; CPUs that the kernel does not know are
+    // ignored by it.
+    unsafe { libc::sched_setaffinity(tid, size_of::<[u64; WORDS]>(), words) == 0 }
 }
 
 /// Pins the calling thread to one CPU; `false` if the kernel refuses (the CPU
 /// went offline or left the cpuset), in which case it runs where it may.
 pub(crate) fn pin(cpu: usize) -> bool {
     core_affinity::set_for_current(CoreId { id: cpu })
+}
+
+/// As [`pin`], another thread of this process.
+pub(crate) fn pin_thread(tid: i32, cpu: usize) -> bool {
+    Mask::of_one(cpu).is_some_and(|mask| set(tid, &mask))
 }
 
 /// The NUMA node (by the kernel's number) on which the caller runs now.
@@ -50,4 +94,31 @@ pub(crate) fn current_node() -> u32 {
         );
     }
     node
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_may_run_anywhere_gets_what_there_is() {
+        let before = current().unwrap();
+        let cpus = before.cpus();
+        assert!(!cpus.is_empty());
+        std::thread::spawn(move || {
+            let first = cpus[0];
+            assert!(pin_thread(0, first));
+            let one = current().unwrap();
+            assert!(one.is_just(first) && one.cpus() == [first]);
+            restore(&Mask::all());
+            let all = current().unwrap();
+            assert!(cpus.iter().all(|&cpu| all.has(cpu)));
+            restore(&before);
+            assert_eq!(current().unwrap(), before);
+            assert!(!pin_thread(0, MAX_CPUS - 1), "no machine has that many");
+            assert!(!pin_thread(0, MAX_CPUS));
+        })
+        .join()
+        .unwrap();
+    }
 }

@@ -33,6 +33,7 @@ impl BitSet {
         self.0[i / 64].fetch_and(!bit, Ordering::SeqCst) & bit != 0
     }
 
+    #[inline]
     pub(crate) fn contains(&self, i: usize) -> bool {
         self.0[i / 64].load(Ordering::SeqCst) & (1 << (i % 64)) != 0
     }
@@ -43,6 +44,18 @@ impl BitSet {
             .iter()
             .map(|w| w.load(Ordering::SeqCst).count_ones() as usize)
             .sum()
+    }
+
+    /// The numbers in the set, ascending, each word as of when it is come to.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().enumerate().flat_map(|(i, word)| {
+            let mut left = word.load(Ordering::SeqCst);
+            std::iter::from_fn(move || {
+                let at = left.trailing_zeros() as usize;
+                left &= left.wrapping_sub(1);
+                (at < 64).then_some(64 * i + at)
+            })
+        })
     }
 
     /// Whether any number is in the set.
@@ -64,10 +77,12 @@ mod tests {
             assert!(!s.insert(i));
             assert!(s.contains(i));
         }
+        assert!(s.iter().eq([0, 63, 64, 129]));
         for i in [0, 63, 64, 129] {
             assert!(s.remove(i));
             assert!(!s.remove(i));
         }
+        assert_eq!(s.iter().next(), None);
         assert!(!s.any());
     }
 }

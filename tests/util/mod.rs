@@ -341,15 +341,23 @@ pub(crate) fn affinity() -> Vec<usize> {
 
 /// Restricts the calling thread to these CPUs.
 pub(crate) fn pin(cpus: &[usize]) {
-    // SAFETY: an all-zero set is the empty set, and each CPU is inside.
-    let set = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        cpus.iter().for_each(|&cpu| libc::CPU_SET(cpu, &mut set));
-        set
-    };
+    set_affinity(0, cpus);
+}
+
+/// Restricts a thread of this process, 0 for the calling one, to these CPUs. One that has just
+/// ended is none.
+pub(crate) fn set_affinity(tid: i32, cpus: &[usize]) {
+    // SAFETY: an all-zero set is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for &cpu in cpus {
+        assert!(cpu < 8 * size_of_val(&set));
+        // SAFETY: the position is inside the set.
+        unsafe { libc::CPU_SET(cpu, &mut set) };
+    }
     // SAFETY: the set is valid and as long as is said.
-    let r = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
-    assert_eq!(r, 0, "{}", io::Error::last_os_error());
+    let r = unsafe { libc::sched_setaffinity(tid, size_of_val(&set), &raw const set) };
+    let e = io::Error::last_os_error();
+    assert!(r == 0 || e.raw_os_error() == Some(libc::ESRCH), "{e}");
 }
 
 /// The kernel's number of the calling thread.
