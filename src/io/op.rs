@@ -9,7 +9,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::limit::Limit;
+use super::limit::{Limit, Waiting};
 use crate::config::FLUSH_AT;
 use crate::g::header::GRef;
 use crate::g::list::GList;
@@ -45,7 +45,16 @@ pub(crate) struct Deadline<'a> {
     pub(crate) limit: Option<&'a Limit>,
 }
 
-impl Deadline<'_> {
+impl<'a> Deadline<'a> {
+    /// Names the calling goroutine `g` as waiting until what this gives is dropped, so that whoever
+    /// moves the deadline reaches it.
+    #[inline]
+    pub(super) fn enter(self, g: GRef) -> Option<Waiting<'a>> {
+        // SAFETY: the G is the caller, who leaves when it returns or unwinds, and slots stay.
+        let enter = |limit: &'a Limit| unsafe { limit.enter(NonNull::from(&*g)) };
+        self.limit.map(enter)
+    }
+
     /// A moment that stays; `NEVER` for none.
     pub(crate) const fn at(at_ns: u64) -> Deadline<'static> {
         Deadline { at_ns, limit: None }
@@ -149,10 +158,7 @@ pub(crate) unsafe fn run_until(
     request: Request,
     deadline: Deadline<'_>,
 ) -> io::Result<Completed> {
-    // SAFETY: the G is the caller, who leaves when this returns or unwinds.
-    let _waiting = deadline
-        .limit
-        .map(|limit| unsafe { limit.enter(NonNull::from(&*g)) });
+    let _waiting = deadline.enter(g);
     loop {
         park::cancel_point()?;
         check(g)?;
@@ -305,10 +311,7 @@ pub(super) fn wait_watched(
     watch: &Arc<Watch>,
     deadline: Deadline<'_>,
 ) -> io::Result<Watched> {
-    // SAFETY: the G is the caller, who leaves when this returns or unwinds.
-    let _waiting = deadline
-        .limit
-        .map(|limit| unsafe { limit.enter(NonNull::from(&*g)) });
+    let _waiting = deadline.enter(g);
     loop {
         park::cancel_point()?;
         check(g)?;

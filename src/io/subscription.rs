@@ -9,7 +9,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::Arc;
 
 use super::fd::Fd;
@@ -115,10 +115,7 @@ impl<'a> Subscription<'a> {
     fn wait(&mut self, g: GRef, deadline: Deadline<'_>) -> io::Result<()> {
         let kind = self.kind;
         let multi = self.multi.get_or_insert_with(|| Arc::new(Multi::new()));
-        let _waiting = deadline.limit.map(|limit| {
-            // SAFETY: the G is the caller, who leaves when this returns or unwinds.
-            unsafe { limit.enter(NonNull::from(&*g)) }
-        });
+        let _waiting = deadline.enter(g);
         park::cancel_point()?;
         op::check(g)?;
         if deadline.has_passed() {

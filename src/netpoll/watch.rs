@@ -3,7 +3,7 @@
 //! A one-shot receive arms a poll, is woken, receives, and posts its completion, for each
 //! message. Where the reader waits for one message after the other the poll may as well stay:
 //! then the kernel posts a completion when something comes, and the reader receives by a
-//! system call, which costs a fifth less (docs/BENCHMARKS.md).
+//! system call, which costs less where a P has few connections (docs/BENCHMARKS.md).
 //!
 //! The poll is edge-triggered: it tells of what comes, not of what is there. So a reader must
 //! have found the stream empty before it waits ([`super::edge`]).
