@@ -177,6 +177,9 @@ pub(crate) const FLUSH_AFTER_NS: u64 = 20_000;
 /// Queued ring entries are flushed when this many wait.
 pub(crate) const FLUSH_AT: u32 = 32;
 
+/// Operations in flight from which a P sends and receives in batches, through its ring.
+pub(crate) const BATCHES_FROM: u32 = 8;
+
 /// A goroutine that computes or blocks this long loses its P.
 pub(crate) const HOG_AFTER: Duration = Duration::from_millis(10);
 

@@ -410,14 +410,99 @@ fn echo((mut a, mut b): (TcpStream, TcpStream), rounds: usize) {
     echo.join().unwrap();
 }
 
-/// More connections than polls stay for on one P.
+/// More connections than are heard of at once, and than a local queue has place for.
 #[test]
-fn many_connections_are_not_watched() {
+fn many_connections_are_watched() {
+    const PAIRS: usize = 300;
     let _guard = hang_guard();
     let runtime = runtime(1);
-    runtime.run(|| {
-        let echoes: Vec<_> = (0..300).map(|_| spawn(|| echo(pair(), 7))).collect();
+    let handle = runtime.handle();
+    let polls = runtime.run(move || {
+        let pairs: Vec<_> = (0..PAIRS).map(|_| pair()).collect();
+        for rounds in [12, 40] {
+            let echoes: Vec<_> = pairs
+                .iter()
+                .map(|(a, b)| (a.try_clone().unwrap(), b.try_clone().unwrap()))
+                .map(|pair| spawn(move || exchange(pair, rounds)))
+                .collect();
+            echoes.into_iter().for_each(|e| e.join().unwrap());
+        }
+        let polls = standing(&handle);
+        drop(pairs);
+        polls
+    });
+    if has_rings() && !is_chaotic() {
+        assert!(polls as usize > PAIRS, "{polls} of {} ends", 2 * PAIRS);
+    }
+}
+
+/// Messages of two ends to each other, in turn, each by a goroutine of its own.
+fn exchange((mut a, mut b): (TcpStream, TcpStream), rounds: usize) {
+    let other = spawn(move || {
+        for i in 0..rounds {
+            let mut message = [0; 8];
+            b.read_exact(&mut message).unwrap();
+            assert_eq!(usize::from_ne_bytes(message), i);
+            b.write_all(&message).unwrap();
+        }
+    });
+    for i in 0..rounds {
+        a.write_all(&i.to_ne_bytes()).unwrap();
+        let mut back = [0; 8];
+        a.read_exact(&mut back).unwrap();
+        assert_eq!(usize::from_ne_bytes(back), i);
+    }
+    other.join().unwrap();
+}
+
+/// Goroutines that never wait for anything, and connections: both get on, whatever polls
+/// have to tell.
+#[test]
+fn what_polls_tell_is_heard_beside_goroutines_that_yield() {
+    let _guard = hang_guard();
+    let runtime = runtime(1);
+    runtime.run(move || {
+        let is_over = std::sync::Arc::new(AtomicBool::new(false));
+        let yielders: Vec<_> = (0..200)
+            .map(|_| {
+                let is_over = is_over.clone();
+                spawn(move || {
+                    while !is_over.load(Ordering::SeqCst) {
+                        yield_now();
+                    }
+                })
+            })
+            .collect();
+        let echoes: Vec<_> = (0..50).map(|_| spawn(|| exchange(pair(), 40))).collect();
         echoes.into_iter().for_each(|e| e.join().unwrap());
+        is_over.store(true, Ordering::SeqCst);
+        yielders.into_iter().for_each(|y| y.join().unwrap());
+    });
+}
+
+/// A P that goes from thread to thread between any two messages: arming anew each time costs
+/// more than it saves, so it is given up.
+#[test]
+fn a_connection_whose_poll_never_stays_is_not_watched() {
+    let _guard = hang_guard();
+    let runtime = runtime(1);
+    let handle = runtime.handle();
+    runtime.run(move || {
+        let (mut a, mut b) = watched(&handle);
+        let is_given_up = || {
+            // Longer than sysmon lets a blocked thread keep its P.
+            for _ in 0..3 {
+                a.write_all(b"abc").unwrap();
+                b.read_exact(&mut [0; 3]).unwrap();
+            }
+            windlass::blocking(|| std::thread::sleep(Duration::from_millis(1)));
+            standing(&handle) == 0
+        };
+        if has_rings() && !is_chaotic() {
+            let given_up = std::iter::repeat_with(is_given_up).take(200);
+            // Once it is, it stays so.
+            assert_eq!(given_up.collect::<Vec<_>>()[190..], [true; 10]);
+        }
     });
 }
 

@@ -89,8 +89,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "netpoll",
         &[
-            "pool", "sqe", "op", "twice", "multi", "edge", "watch", "counts", "probe", "ring",
-            "call", "waiters", "epoll", "poller", "choose",
+            "pool", "sqe", "edge", "op", "twice", "multi", "watch", "counts", "probe", "ring",
+            "hear", "call", "waiters", "epoll", "poller", "choose",
         ],
     ),
     (
@@ -206,6 +206,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "event_log",
             "padded",
             "placed",
+            "prefetch",
             "random",
         ],
     ),
@@ -286,13 +287,11 @@ const DOORS: &[(&str, &[&str])] = &[
     (
         "io_uring",
         &[
+            "src/netpoll/hear.rs",
             "src/netpoll/pool.rs",
             "src/netpoll/probe.rs",
             "src/netpoll/ring.rs",
             "src/netpoll/sqe.rs",
-            // A completion's flags.
-            "src/io/recv_buf.rs",
-            "src/io/socket.rs",
             // The doctor asks what a ring could do, and runs nothing on it.
             "topology/src/doctor/uring.rs",
         ],
@@ -407,6 +406,7 @@ const UNSAFE: &[&str] = &[
     "src/net/macros.rs",
     "src/netpoll/call.rs",
     "src/netpoll/epoll.rs",
+    "src/netpoll/hear.rs",
     "src/netpoll/multi.rs",
     "src/netpoll/poller.rs",
     "src/netpoll/pool.rs",
@@ -457,6 +457,7 @@ const UNSAFE: &[&str] = &[
     "src/task.rs",
     "src/util/event_log.rs",
     "src/util/placed.rs",
+    "src/util/prefetch.rs",
     "src/task/local.rs",
     "src/tracing.rs",
     "topology/src/affinity.rs",

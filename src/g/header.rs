@@ -28,6 +28,7 @@ use super::own::Own;
 use super::slab;
 use super::stack;
 use super::status::{Status, Token};
+use crate::util::prefetch::{prefetch, prefetch_bytes};
 
 /// Bytes of a [`Header`]; the payload begins here. 160, but for builds with a sanitizer
 /// or with loom, whose coroutines and atomics are larger.
@@ -232,6 +233,27 @@ impl GRef {
             None => out,
             Some(wire) => wire.out.get(),
         }
+    }
+
+    /// Asks for the header to be in the caches soon.
+    #[inline(always)]
+    pub(crate) fn prefetch(self) {
+        prefetch_bytes(self.as_ptr(), HEADER_BYTES);
+    }
+
+    /// Asks for what is touched when it goes on after an operation: the ends of its stack. By
+    /// anybody: what it was waiting for may be long over.
+    #[inline(always)]
+    pub(crate) fn prefetch_stack(self) {
+        /// What lies below and above an operation in the frames of the calls that wait for one.
+        const BELOW: usize = 256;
+        const ABOVE: usize = 320;
+        let op = self.op.load(Ordering::Relaxed).cast::<u8>();
+        if op.is_null() {
+            return;
+        }
+        prefetch(self.raw_out());
+        prefetch_bytes(op.wrapping_sub(BELOW), BELOW + ABOVE);
     }
 
     /// Whether it has locked a thread. Asked by whoever owns it.

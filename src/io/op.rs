@@ -15,10 +15,10 @@ use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, WaitId, Why};
 use crate::netpoll::call::{Blocking, MUST_BLOCK};
-use crate::netpoll::edge::Wait;
+use crate::netpoll::edge::{Seen, Wait};
 use crate::netpoll::op::{ERESTARTSYS, Op};
 use crate::netpoll::pool::{self, Pool};
-use crate::netpoll::sqe::Request;
+use crate::netpoll::sqe::{Request, left_something};
 use crate::netpoll::watch::{Home, Place, Watch};
 use crate::sched::ambient;
 use crate::sched::current;
@@ -205,6 +205,8 @@ pub(super) struct Ended {
     /// The operation's, or what `begin` gave.
     pub(super) result: i32,
     flags: u32,
+    /// What a poll had told of before the ring received.
+    seen: Option<Seen>,
     timed_out: bool,
 }
 
@@ -247,6 +249,7 @@ where
     Ended {
         result: op.result(),
         flags: op.flags(),
+        seen: op.seen(),
         timed_out: op.timed_out(),
     }
 }
@@ -264,32 +267,32 @@ fn why_cut(g: GRef, deadline: Deadline<'_>, ended: Ended) -> io::Result<()> {
     Ok(())
 }
 
-/// Up to how many operations in flight on a P polls stay. With more of them the batches of
-/// the ring are worth more than what a poll saves (docs/BENCHMARKS.md).
-const WATCHES_UP_TO: u32 = 128;
-
-/// Whether the calling goroutine may wait for what `watch` tells, as its P has a ring, and
-/// not too much in it.
-#[inline]
-pub(super) fn watches_here(watch: &Watch) -> bool {
-    let Some(m) = current::m() else { return false };
-    let is_armed = watch.is_armed();
-    // Those that are there may stay a little longer, so that they do not come and go.
-    let up_to = match is_armed {
-        true => WATCHES_UP_TO + WATCHES_UP_TO / 2,
-        false => WATCHES_UP_TO,
-    };
-    let p = m.p();
-    let watches = p.poller.inflight() <= up_to && !p.poller.is_epoll();
-    if is_armed && !watches {
-        watch.stop();
-    }
-    watches
+/// Carries out an attempt to receive, and gives how much came and, as far as that is known, is
+/// left.
+///
+/// # Safety
+///
+/// As [`run`].
+///
+/// # Errors
+///
+/// As [`run`]; EAGAIN if there is nothing.
+pub(super) unsafe fn recv_left(
+    g: GRef,
+    attempt: Request,
+    deadline: Deadline<'_>,
+) -> io::Result<(usize, Option<u32>)> {
+    // SAFETY: by this function's contract.
+    let done = unsafe { run_until(g, attempt, deadline) }?;
+    let left = (!left_something(done.flags)).then_some(0);
+    Ok((done.n, left))
 }
 
 /// What came of waiting for a stream that is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watched {
+    /// So many bytes.
+    Received(usize),
     /// An attempt is worth while.
     Told,
     /// It has to be waited for in another way: the poll is somebody else's.
@@ -300,26 +303,44 @@ const TOLD: i32 = 0;
 const ELSEWHERE: i32 = 1;
 
 /// Waits until more has come on `fd`, which the caller has found empty since `watch` last
-/// told of something; arms the poll if that is to be done.
+/// told of something, and carries out `receive`, an attempt; arms the poll if that is to be
+/// done.
+///
+/// # Safety
+///
+/// As [`run`].
 ///
 /// # Errors
 ///
-/// As [`run`], but for the operation's.
-pub(super) fn wait_watched(
+/// As [`run`].
+pub(super) unsafe fn wait_watched(
     g: GRef,
-    fd: i32,
-    watch: &Arc<Watch>,
+    (fd, watch): (i32, &Arc<Watch>),
+    receive: Request,
     deadline: Deadline<'_>,
 ) -> io::Result<Watched> {
     let _waiting = deadline.enter(g);
     loop {
         park::cancel_point()?;
         check(g)?;
-        let ended = park_for(g, deadline, |op, _, m| expect(m, op, fd, watch));
-        match ended.result {
-            TOLD => return Ok(Watched::Told),
-            ELSEWHERE => return Ok(Watched::Elsewhere),
-            _ => why_cut(g, deadline, ended)?,
+        let ended = park_for(g, deadline, |op, _, m| {
+            op.set_receive(receive);
+            expect(m, op, fd, watch)
+        });
+        match (ended.result, ended.seen) {
+            (n @ 0.., Some(seen)) => {
+                if n > 0 && !left_something(ended.flags) {
+                    watch.found_empty(seen);
+                }
+                return Ok(Watched::Received(n as usize));
+            }
+            (TOLD, None) => return Ok(Watched::Told),
+            (ELSEWHERE, None) => return Ok(Watched::Elsewhere),
+            (error, Some(seen)) if -error == libc::EAGAIN => watch.found_empty(seen),
+            (error, _) => match -error {
+                libc::ECANCELED | libc::EINTR | ERESTARTSYS => why_cut(g, deadline, ended)?,
+                errno => return Err(io::Error::from_raw_os_error(errno)),
+            },
         }
     }
 }

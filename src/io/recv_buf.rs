@@ -20,7 +20,7 @@ use super::op::{self, Deadline};
 use super::ready;
 use crate::g::header::GRef;
 use crate::netpoll::pool::{self, Pool, SLOT_BYTES};
-use crate::netpoll::sqe::Request;
+use crate::netpoll::sqe::{Request, left_something};
 use crate::sched::park::{self, Caller};
 use crate::sys::socket;
 
@@ -143,7 +143,7 @@ impl Fd {
         };
         // SAFETY: the request points at the pool, which is kept until this returns.
         let done = unsafe { op::run_until(g, request, deadline) }?;
-        self.set_maybe_readable(io_uring::cqueue::sock_nonempty(done.flags));
+        self.set_maybe_readable(left_something(done.flags));
         // At the end of the stream there may be none.
         Ok(match pool::slot_of(done.flags) {
             Some(slot) => RecvBuf::in_slot(pool, slot, done.n),

@@ -3,8 +3,9 @@
 //! **Receiving.** The last completion says whether more was in the socket
 //! (`SOCK_NONEMPTY`). If so, try inline first; else queue a receive that polls
 //! first: an attempt that finds nothing costs a quarter more than it could save. A TCP stream
-//! whose reader has waited several times gets a poll that stays (`netpoll::watch`), and its
-//! reader receives by system call when that has told of something.
+//! whose reader has waited several times gets a poll that stays (`netpoll::watch`): what that
+//! tells of the ring receives for a reader that waits, without a poll, and one that comes later by
+//! system call.
 //!
 //! **Sending.** Inline first while the P has few operations in flight: a socket buffer
 //! has room nearly always, and the peer hears at once. A P with many is a busy server:
@@ -20,8 +21,9 @@ use socket2::{SockAddr, SockAddrStorage};
 
 use super::fd::{Direction, Fd, is_would_block, retry};
 use super::op::{self, Deadline, Watched};
+use crate::config::BATCHES_FROM;
 use crate::g::header::GRef;
-use crate::netpoll::sqe::Request;
+use crate::netpoll::sqe::{Request, left_something};
 use crate::netpoll::watch::Watch;
 use crate::sched::checkpoint::checkpoint;
 use crate::sched::park::{self, Caller};
@@ -36,9 +38,6 @@ pub(crate) const MAX_BUFFERS: usize = 1024;
 
 /// What is received stays in the socket.
 pub(crate) const PEEK: i32 = libc::MSG_PEEK;
-
-/// Operations in flight from which a P's sends are batched.
-const BATCHES_FROM: u32 = 16;
 
 /// Descriptors that one message may carry: `SCM_MAX_FD`.
 pub(crate) const MAX_FDS: usize = 253;
@@ -59,29 +58,37 @@ impl Fd {
     /// Reads from a stream that a poll watches.
     fn read_watched(&self, watch: &Arc<Watch>, buf: &mut [u8]) -> io::Result<usize> {
         let g = match park::caller() {
-            Caller::Goroutine(g) if !self.is_nonblocking() && op::watches_here(watch) => g,
+            Caller::Goroutine(g) if !self.is_nonblocking() && !op::is_epoll_here() => g,
             _ => return self.recv(buf, 0),
         };
         let deadline = self.deadline(Direction::Read)?;
         let fd = self.as_fd().as_raw_fd();
         let (len, ptr) = (buf.len().min(MAX_LEN), buf.as_mut_ptr());
+        let receive = recv_request(fd, ptr, len, libc::MSG_DONTWAIT);
         loop {
             let seen = watch.look();
             if seen.is_some() || chaos::coin(Point::Receive) {
-                let r = retry(|| socket::recv_left_now(self.as_fd(), ptr, len));
+                let batched = op::inflight_here() >= BATCHES_FROM;
+                let r = match batched {
+                    // SAFETY: the buffer is borrowed by the caller until this returns.
+                    true => unsafe { op::recv_left(g, receive, deadline) },
+                    false => retry(|| socket::recv_left_now(self.as_fd(), ptr, len)),
+                };
                 let is_empty = match &r {
                     Ok((n, left)) => *n > 0 && *left == Some(0),
-                    Err(_) => is_would_block(&r),
+                    Err(e) => e.raw_os_error() == Some(libc::EAGAIN),
                 };
                 if let Some(seen) = seen.filter(|_| is_empty) {
                     watch.found_empty(seen);
                 }
-                if !is_would_block(&r) {
+                if r.is_ok() || !is_empty {
                     checkpoint()?;
                     return r.map(|(n, _)| n);
                 }
             }
-            match op::wait_watched(g, fd, watch, deadline)? {
+            // SAFETY: the buffer is borrowed by the caller until this returns.
+            match unsafe { op::wait_watched(g, (fd, watch), receive, deadline) }? {
+                Watched::Received(n) => return Ok(n),
                 Watched::Told if watch.is_over() => {
                     self.set_maybe_readable(true);
                     return self.recv(buf, 0);
@@ -146,7 +153,7 @@ impl Fd {
         // SAFETY: by this function's contract.
         let done = unsafe { op::run_until(g, request, deadline) }?;
         self.note_waited();
-        if io_uring::cqueue::sock_nonempty(done.flags) {
+        if left_something(done.flags) {
             self.set_maybe_readable(true);
         }
         Ok(done.n)

@@ -89,13 +89,20 @@ impl Edge {
         }
     }
 
-    /// The poller's side. Gives who waited, whose wait is the caller's to end.
+    /// The poller's side. Gives who waited, whose wait is the caller's to end, and what a
+    /// reader would see from here on: the poller may also take the reader's steps for it.
     #[inline]
-    pub(crate) fn tell(&self) -> Option<*const ()> {
+    pub(crate) fn tell(&self) -> (Option<*const ()>, Seen) {
         let n = self.n_told.fetch_add(1, Ordering::Relaxed) as usize;
         let told = std::ptr::without_provenance_mut(n << 1 | TOLD);
         let before = self.word.swap(told, Ordering::AcqRel);
-        (before.addr() & TOLD == 0 && !before.is_null()).then_some(before.cast_const())
+        let waited = before.addr() & TOLD == 0 && !before.is_null();
+        (waited.then_some(before.cast_const()), Seen(told))
+    }
+
+    /// How often the poller has told of something, as of now.
+    pub(crate) fn n_told(&self) -> u64 {
+        self.n_told.load(Ordering::Relaxed)
     }
 
     /// The canceller's side: `true` if `waiter` waited, and its wait is the caller's to end.

@@ -9,13 +9,14 @@
 
 pub(crate) mod pool;
 pub(crate) mod sqe;
+pub(crate) mod edge;
 pub(crate) mod op;
 pub(crate) mod twice;
 pub(crate) mod multi;
-pub(crate) mod edge;
 pub(crate) mod watch;
 pub(crate) mod counts;
 pub(crate) mod ring;
+mod hear;
 pub(crate) mod probe;
 pub(crate) mod call;
 pub(crate) mod waiters;

@@ -37,6 +37,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use super::edge::Seen;
 use super::sqe::Request;
 use crate::g::header::GRef;
 use crate::g::status::WaitId;
@@ -61,6 +62,10 @@ pub(crate) struct Op {
     /// that it waits for (`netpoll::multi`, `netpoll::watch`).
     /// Ordering: release by the commit that queues it, acquire by a canceller.
     poller: AtomicPtr<()>,
+    /// What to begin when the poll that it waits for tells of something.
+    receive: Cell<Option<Request>>,
+    /// What had been told when that was begun.
+    seen: Cell<Option<Seen>>,
     /// What the epoll poller keeps of it; nothing on a ring.
     waiting: UnsafeCell<MaybeUninit<Waiting>>,
 }
@@ -99,6 +104,8 @@ impl Op {
             flags: Cell::new(0),
             timed_out: AtomicBool::new(false),
             poller: AtomicPtr::new(std::ptr::null_mut()),
+            receive: Cell::new(None),
+            seen: Cell::new(None),
             waiting: UnsafeCell::new(MaybeUninit::uninit()),
         }
     }
@@ -157,6 +164,26 @@ impl Op {
         let watch = self.poller.load(Ordering::Acquire);
         let is_watch = watch.addr() & IS_WATCH != 0;
         is_watch.then(|| watch.map_addr(|at| at & !IS_WATCH).cast_const())
+    }
+
+    /// Says what to begin once the poll that it is going to wait for has told of something.
+    pub(crate) fn set_receive(&self, request: Request) {
+        self.receive.set(Some(request));
+    }
+
+    /// What was said by [`Op::set_receive`].
+    pub(super) fn receive(&self) -> Option<Request> {
+        self.receive.get()
+    }
+
+    /// Notes what had been told when its receive was begun.
+    pub(super) fn set_seen(&self, seen: Seen) {
+        self.seen.set(Some(seen));
+    }
+
+    /// What had been told when its receive was begun, if one was.
+    pub(crate) fn seen(&self) -> Option<Seen> {
+        self.seen.get()
     }
 
     /// The name of the operation in the kernel.

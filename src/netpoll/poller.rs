@@ -300,12 +300,35 @@ impl Poller {
         }
     }
 
+    /// Whether there are completions to look at, from memory alone.
+    #[inline]
+    pub(crate) fn has_completions(&self) -> bool {
+        self.has_unread() || self.has_told()
+    }
+
     /// Whether completions can be reaped, from memory alone.
     #[inline(always)]
-    pub(crate) fn has_completions(&self) -> bool {
+    pub(crate) fn has_unread(&self) -> bool {
         match &self.engine {
-            Engine::Ring(ring) => ring.has_completions(),
+            Engine::Ring(ring) => ring.has_unread(),
             Engine::Epoll(epoll) => epoll.has_completions(),
+        }
+    }
+
+    /// Whether polls that stay have told of something that nobody has heard yet.
+    #[inline(always)]
+    pub(crate) fn has_told(&self) -> bool {
+        match &self.engine {
+            Engine::Ring(ring) => ring.has_told(),
+            Engine::Epoll(_) => false,
+        }
+    }
+
+    /// Hears what polls that stay have told: see [`Ring::hear`].
+    pub(crate) fn hear(&self, how: (usize, bool), now_ns: u64, ready: &mut GList) -> usize {
+        match &self.engine {
+            Engine::Ring(ring) => ring.hear(&self.counts, how, now_ns, ready),
+            Engine::Epoll(_) => 0,
         }
     }
 
@@ -344,14 +367,15 @@ impl Poller {
         }
     }
 
-    /// Reads all completions; the Gs whose wait they end go to `ready`. Gives how many
-    /// operations completed.
-    pub(crate) fn reap(&self, ready: &mut GList) -> usize {
-        self.reap_some(usize::MAX, ready)
+    /// Reads all completions, and hears all that polls have told; the Gs whose wait they end
+    /// go to `ready`.
+    pub(crate) fn reap(&self, ready: &mut GList) {
+        self.reap_some(usize::MAX, ready);
+        self.hear((usize::MAX, false), clock::now_ns(), ready);
     }
 
-    /// As [`Poller::reap`], but a ring gives at most so many: the others stay in it, in
-    /// their order.
+    /// Reads completions; the Gs whose wait they end go to `ready`. A ring gives at most so
+    /// many: the others stay in it, in their order. Gives how many operations completed.
     pub(crate) fn reap_some(&self, at_most: usize, ready: &mut GList) -> usize {
         match &self.engine {
             Engine::Ring(ring) => ring.reap_some(&self.counts, at_most, ready),

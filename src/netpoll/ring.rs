@@ -18,7 +18,8 @@
 //! are kept by the kernel (`NODROP`) and collected at the next enter.
 #![allow(unsafe_code)]
 
-use std::cell::{Cell, UnsafeCell};
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -34,8 +35,7 @@ use super::pool::Pool;
 use super::probe::Features;
 use super::sqe::{self, Request};
 use super::twice::Twice;
-use super::watch::{self, Home, Watch};
-use crate::g::header::GRef;
+use super::watch::Watch;
 use crate::g::list::GList;
 use crate::g::stack::PAGE_BYTES;
 use crate::sys::clock::{self, NEVER};
@@ -46,6 +46,9 @@ use crate::sys::uring::{self, send_msg_ring};
 pub(crate) const ENTRIES: u32 = 256;
 /// Completions a P may leave unread before the kernel sets some aside.
 const COMPLETIONS: u32 = 4096;
+
+/// What of polls that stay is put aside at most; more waits in the completion queue.
+const TOLD_AT_MOST: usize = COMPLETIONS as usize;
 
 /// The most threads the kernel may start for the operations of one thread that it can
 /// only carry out by blocking. More than its own number: opening a FIFO waits for the
@@ -65,8 +68,8 @@ pub(super) const TAG_TWICE: u64 = 4;
 /// It completes many times.
 const TAG_MULTI: u64 = 5;
 /// It tells of what comes on a stream, many times.
-const TAG_WATCH: u64 = 6;
-const TAGS: u64 = 7;
+pub(super) const TAG_WATCH: u64 = 6;
+pub(super) const TAGS: u64 = 7;
 const _: () = assert!(align_of::<Op>() > TAGS as usize && align_of::<Twice>() > TAGS as usize);
 const _: () = assert!(align_of::<Multi>() > TAGS as usize);
 const _: () = assert!(align_of::<Watch>() > TAGS as usize);
@@ -162,6 +165,8 @@ pub(crate) struct Ring {
     pending_since_ns: Cell<u64>,
     eventfd_buf: UnsafeCell<u64>,
     eventfd_armed: Cell<bool>,
+    /// What polls that stay have told, and nobody has heard yet.
+    pub(super) told: RefCell<VecDeque<cqueue::Entry>>,
     /// Made at the first receive that asks for it; `None` where the kernel refused.
     pool: OnceLock<Option<Arc<Pool>>>,
 }
@@ -189,6 +194,7 @@ impl Ring {
             pending_since_ns: Cell::new(NEVER),
             eventfd_buf: UnsafeCell::new(0),
             eventfd_armed: Cell::new(false),
+            told: RefCell::default(),
             pool: OnceLock::new(),
         }
     }
@@ -359,35 +365,8 @@ impl Ring {
         self.flush_all(counts, ready);
     }
 
-    /// Queues and submits a poll of `fd` that stays, unless there is one. Its end can be
-    /// asked for from here on.
-    ///
-    /// # Safety
-    ///
-    /// The caller holds the P.
-    pub(crate) unsafe fn arm_watch(
-        &self,
-        counts: &Counts,
-        fd: i32,
-        watch: &Arc<Watch>,
-        (home, now_ns): (Home, u64),
-        ready: &mut GList,
-    ) {
-        let name = Arc::as_ptr(watch).expose_provenance() as u64 | TAG_WATCH;
-        if !watch.begin(home, self.fd(), name) {
-            return;
-        }
-        // The ring's own reference, until the last completion.
-        std::mem::forget(Arc::clone(watch));
-        let entry = sqe::poll_multi(fd, watch::EVENTS).user_data(name);
-        counts.begin_standing();
-        // SAFETY: the caller holds the P, and the entry points at nothing.
-        unsafe { self.push(counts, &entry, now_ns, ready) };
-        self.flush_all(counts, ready);
-    }
-
     /// Submits all that is queued.
-    fn flush_all(&self, counts: &Counts, ready: &mut GList) {
+    pub(super) fn flush_all(&self, counts: &Counts, ready: &mut GList) {
         self.flush(counts);
         while self.pending() > 0 {
             // As in `push`.
@@ -405,13 +384,15 @@ impl Ring {
     /// # Safety
     ///
     /// As [`Ring::queue`].
-    unsafe fn push(&self, counts: &Counts, entry: &Entry, now_ns: u64, ready: &mut GList) {
-        loop {
-            // SAFETY: the caller holds the P, so no other thread uses this end of the queue.
-            let pushed = unsafe { self.uring().submission_shared().push(entry) };
-            if pushed.is_ok() {
-                break;
-            }
+    pub(super) unsafe fn push(
+        &self,
+        counts: &Counts,
+        entry: &Entry,
+        now_ns: u64,
+        ready: &mut GList,
+    ) {
+        // SAFETY: by this function's contract.
+        while !unsafe { self.try_push(entry, now_ns) } {
             // Full: the kernel takes entries unless it is short of memory or of room for
             // completions; reaping makes room.
             if self.enter(counts, 0, None).is_err() {
@@ -419,15 +400,28 @@ impl Ring {
                 clock::nap(20_000);
             }
         }
+    }
+
+    /// Queues an entry, if there is room.
+    ///
+    /// # Safety
+    ///
+    /// As [`Ring::queue`].
+    pub(super) unsafe fn try_push(&self, entry: &Entry, now_ns: u64) -> bool {
+        // SAFETY: the caller holds the P, so no other thread uses this end of the queue.
+        if unsafe { self.uring().submission_shared().push(entry) }.is_err() {
+            return false;
+        }
         if self.pending.get() == 0 {
             self.pending_since_ns.set(now_ns);
         }
         self.pending.set(self.pending.get() + 1);
+        true
     }
 
-    /// Whether completions can be reaped, from shared memory alone.
+    /// Whether the completion queue holds something, from shared memory alone.
     #[inline(always)]
-    pub(crate) fn has_completions(&self) -> bool {
+    pub(crate) fn has_unread(&self) -> bool {
         // SAFETY: the caller holds the P, so no other thread uses this end of the queue.
         unsafe { !self.uring().completion_shared().is_empty() }
     }
@@ -454,21 +448,23 @@ impl Ring {
     }
 
     /// Reads all completions; the Gs whose wait they end go to `ready`. Gives
-    /// how many operations completed.
+    /// how many operations completed. What polls that stay have told is put aside.
     pub(crate) fn reap(&self, counts: &Counts, ready: &mut GList) -> usize {
         self.reap_some(counts, usize::MAX, ready)
     }
 
-    /// As [`Ring::reap`], but at most so many completions: the others stay where they are.
+    /// As [`Ring::reap`], but of at most so many operations: what comes behind them stays where
+    /// it is.
     pub(crate) fn reap_some(&self, counts: &Counts, at_most: usize, ready: &mut GList) -> usize {
-        let (mut n, mut n_told) = (0, 0);
+        let mut n = 0;
         // SAFETY: the caller holds the P, so no other thread uses this end of the queue.
-        let cq = unsafe { self.uring().completion_shared() };
-        for cqe in cq.take(at_most) {
+        let mut cq = unsafe { self.uring().completion_shared() };
+        let mut told = self.told.borrow_mut();
+        while n < at_most && told.len() < TOLD_AT_MOST {
+            let Some(cqe) = cq.next() else { break };
             let at = cqe.user_data();
             if at & TAGS == TAG_WATCH {
-                n_told += 1;
-                ready.extend_one(self.reap_watch(counts, at, cqe.result(), cqe.flags()));
+                told.push_back(cqe);
                 continue;
             }
             if at & TAGS != 0 {
@@ -486,26 +482,9 @@ impl Ring {
         }
         if n > 0 {
             counts.end(n);
+            counts.note_reap(n);
         }
-        if n + n_told > 0 {
-            counts.note_reap(n + n_told);
-        }
-        n + n_told
-    }
-
-    /// A poll that stays has told of something; gives the G that waited for it.
-    #[inline]
-    fn reap_watch(&self, counts: &Counts, at: u64, result: i32, flags: u32) -> Option<GRef> {
-        let watch = std::ptr::with_exposed_provenance::<Watch>((at & !TAGS) as usize);
-        // SAFETY: `arm_watch` gave the address of a reference that is the ring's until the last
-        // completion.
-        let (g, is_last) = unsafe { &*watch }.complete(result, flags);
-        if is_last {
-            counts.end_standing();
-            // SAFETY: as above, and this is the last.
-            drop(unsafe { Arc::from_raw(watch) });
-        }
-        g
+        n
     }
 
     /// A completion that is no plain operation's. Gives how many operations completed.

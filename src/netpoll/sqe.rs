@@ -6,7 +6,7 @@
 //! another poller can carry it out by itself.
 
 use io_uring::squeue::{Entry, Flags};
-use io_uring::{opcode, types};
+use io_uring::{cqueue, opcode, types};
 
 use super::pool::Pool;
 
@@ -19,7 +19,8 @@ const REPORT_USAGE: u16 = 1 << 3;
 /// One operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request {
-    /// `recv(2)` (5.6). Polls first (5.19): an attempt would most likely find nothing.
+    /// `recv(2)` (5.6). Polls first (5.19), as an attempt would most likely find nothing; with
+    /// `MSG_DONTWAIT` it is that attempt.
     Recv {
         fd: i32,
         buf: *mut u8,
@@ -119,7 +120,10 @@ impl Request {
                 flags,
             } => opcode::Recv::new(types::Fd(fd), buf, len)
                 .flags(flags)
-                .ioprio(POLL_FIRST)
+                .ioprio(match flags & libc::MSG_DONTWAIT {
+                    0 => POLL_FIRST,
+                    _ => 0,
+                })
                 .build(),
             Request::RecvPooled {
                 fd,
@@ -204,6 +208,13 @@ impl Request {
             }
         }
     }
+}
+
+/// Whether a receive whose completion has these flags has left something in its socket (5.19); of
+/// a TCP socket that is certain, and the end of the stream is something.
+#[inline]
+pub(crate) fn left_something(flags: u32) -> bool {
+    cqueue::sock_nonempty(flags)
 }
 
 /// Receives again and again into slots of a pool's group (6.0).

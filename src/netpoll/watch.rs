@@ -2,22 +2,22 @@
 //!
 //! A one-shot receive arms a poll, is woken, receives, and posts its completion, for each
 //! message. Where the reader waits for one message after the other the poll may as well stay:
-//! then the kernel posts a completion when something comes, and the reader receives by a
-//! system call, which costs less where a P has few connections (docs/BENCHMARKS.md).
+//! then the kernel posts a completion when something comes, and whoever hears of it begins the
+//! receive that the reader has left with its wait, in one batch with others (`netpoll::hear`).
 //!
-//! The poll is edge-triggered: it tells of what comes, not of what is there. So a reader must
-//! have found the stream empty before it waits ([`super::edge`]).
+//! The poll is edge-triggered: it tells of what comes, not of what is there. So a stream must
+//! have been found empty before its reader waits ([`super::edge`]).
 //!
 //! It belongs to the thread that armed it, and to that thread's ring, which has a reference of
 //! its own until the last completion. It also keeps the stream's file open: whoever closes the
 //! stream has to end it ([`Watch::stop`]).
 #![allow(unsafe_code)]
 
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use super::edge::{Edge, Seen, Wait};
 use super::op::{ERESTARTSYS, Op};
-use crate::g::header::GRef;
 use crate::lock::{Lock, Rank};
 use crate::sys::uring::sync_cancel;
 use crate::util::chaos::{self, Point};
@@ -41,6 +41,12 @@ fn is_lasting(result: i32) -> bool {
 
 /// Waits from another ring than that which has the poll, in a row, before it moves.
 const MOVES_AFTER: u8 = 4;
+
+/// What a poll has to tell of before it moves to have been worth arming: that and its end are two
+/// system calls.
+const PAYS_FROM: u64 = 4;
+/// Polls in a row that were not, after which the stream is watched no more.
+const VAIN_AT_MOST: u8 = 4;
 
 /// Nowhere.
 const NOT_ARMED: u64 = 0;
@@ -76,6 +82,20 @@ struct Armed {
     ring_fd: i32,
     /// Its name in that ring.
     name: u64,
+    /// What had been told of before.
+    n_told: u64,
+}
+
+/// What a completion came to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    /// Who waited, whose wait is the caller's to end: the operation stays until then.
+    pub(super) waiter: Option<NonNull<Op>>,
+    /// What the waiter would see. Nothing if a receive could be in vain, or not the last one:
+    /// the waiter has to look at the stream itself.
+    pub(super) seen: Option<Seen>,
+    /// The ring's reference is to be dropped.
+    pub(super) is_last: bool,
 }
 
 /// The poll of one stream.
@@ -90,6 +110,9 @@ pub(crate) struct Watch {
     is_over: AtomicBool,
     /// Waits from elsewhere in a row. Ordering: relaxed, a hint.
     n_away: AtomicU8,
+    /// Polls in a row that had to move before they had paid. Ordering: relaxed; written under the
+    /// lock.
+    n_vain: AtomicU8,
     /// The poll that is to be stopped, if there is one that nobody has stopped yet.
     armed: Lock<Option<Armed>>,
 }
@@ -101,6 +124,7 @@ impl Watch {
             home: AtomicU64::new(NOT_ARMED),
             is_over: AtomicBool::new(false),
             n_away: AtomicU8::new(0),
+            n_vain: AtomicU8::new(0),
             armed: Lock::new(Rank::Watch, None),
         }
     }
@@ -123,12 +147,6 @@ impl Watch {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Whether it is armed, somewhere.
-    #[inline]
-    pub(crate) fn is_armed(&self) -> bool {
-        self.home.load(Ordering::Relaxed) != NOT_ARMED
-    }
-
     /// Where a reader stands that waits at `here`.
     #[inline]
     pub(crate) fn place(&self, here: Home) -> Place {
@@ -148,10 +166,29 @@ impl Watch {
         self.n_away.store(n_away, Ordering::Relaxed);
         // On this ring by a thread that has gone elsewhere: it would be woken for each completion.
         if home.ring() == here.ring() || n_away >= MOVES_AFTER {
-            self.stop();
+            self.move_on();
             return Place::Leaving;
         }
         Place::Here
+    }
+
+    /// Ends the poll, so that it can be armed elsewhere. If that happens too often it is not: its
+    /// reader, or the P of that, goes from thread to thread.
+    fn move_on(&self) {
+        let mut armed = self.armed.lock();
+        let Some(Armed { n_told, .. }) = *armed else {
+            return;
+        };
+        let has_paid = self.edge.n_told() - n_told >= PAYS_FROM;
+        let n_vain = match has_paid {
+            true => 0,
+            false => self.n_vain.load(Ordering::Relaxed) + 1,
+        };
+        self.n_vain.store(n_vain, Ordering::Relaxed);
+        if n_vain > VAIN_AT_MOST {
+            self.is_over.store(true, Ordering::Relaxed);
+        }
+        cancel(&mut armed);
     }
 
     /// It is about to be queued. `false` if it is armed already: then the caller's reference
@@ -161,7 +198,11 @@ impl Watch {
         if self.home.load(Ordering::Relaxed) != NOT_ARMED {
             return false;
         }
-        *armed = Some(Armed { ring_fd, name });
+        *armed = Some(Armed {
+            ring_fd,
+            name,
+            n_told: self.edge.n_told(),
+        });
         self.home.store(home.0, Ordering::Relaxed);
         self.n_away.store(0, Ordering::Relaxed);
         true
@@ -176,10 +217,9 @@ impl Watch {
         self.edge.wait(std::ptr::from_ref(op).cast())
     }
 
-    /// The reaper's side of a completion: the G whose wait it ends, and whether it was the
-    /// last: the ring's reference is to be dropped.
+    /// The side of whoever hears of a completion.
     #[inline]
-    pub(super) fn complete(&self, result: i32, flags: u32) -> (Option<GRef>, bool) {
+    pub(super) fn complete(&self, result: i32, flags: u32) -> Told {
         let is_last = flags & MORE == 0;
         if is_last {
             // Under the lock, so that nobody asks a ring that may be closed.
@@ -187,14 +227,16 @@ impl Watch {
             *armed = None;
             self.home.store(NOT_ARMED, Ordering::Relaxed);
         }
-        if is_lasting(result) {
+        let is_over = is_lasting(result);
+        if is_over {
             self.is_over.store(true, Ordering::Relaxed);
         }
-        let waiter = self.edge.tell().map(<*const ()>::cast::<Op>);
-        // SAFETY: it was taken out of the word, so this alone ends its wait, and its frame stays
-        // until then.
-        let g = waiter.and_then(|op| unsafe { &*op }.complete(0, 0));
-        (g, is_last)
+        let (waiter, seen) = self.edge.tell();
+        Told {
+            waiter: waiter.and_then(|op| NonNull::new(op.cast::<Op>().cast_mut())),
+            seen: (!is_over && !is_last).then_some(seen),
+            is_last,
+        }
     }
 
     /// Ends the wait of `op`, if nobody else is about to. The caller holds the wait
@@ -212,10 +254,13 @@ impl Watch {
     /// Asks for the last completion, once. Any thread.
     #[cold]
     pub(crate) fn stop(&self) {
-        let mut armed = self.armed.lock();
-        if let Some(Armed { ring_fd, name }) = armed.take() {
-            // It was submitted when it was armed: if it is not known its last completion is there.
-            let _ = sync_cancel(ring_fd, name);
-        }
+        cancel(&mut self.armed.lock());
+    }
+}
+
+fn cancel(armed: &mut Option<Armed>) {
+    if let Some(Armed { ring_fd, name, .. }) = armed.take() {
+        // It was submitted when it was armed: if it is not known its last completion is there.
+        let _ = sync_cancel(ring_fd, name);
     }
 }

@@ -1,7 +1,7 @@
 //! Where an M looks for a goroutine, in order.
 //!
 //! On every dispatch, from memory alone: the ring's completion queue (two loads),
-//! runnext, the local queue. Every few µs, counted in dispatches so that the clock
+//! runnext, the local queue; when that is empty, what polls that stay have told. Every few µs, counted in dispatches so that the clock
 //! is not read each time: due timers, ring entries that wait too long, task work
 //! that the kernel has for us, and every 61st dispatch the node queue, so that
 //! nothing there starves. When dry: flush the ring, a batch from the node queue,
@@ -18,7 +18,7 @@ use super::state::Phase;
 use super::steal;
 use super::trace::Kind;
 use super::wake;
-use crate::config::{FLUSH_AFTER_NS, RUNNEXT_SLICE_NS};
+use crate::config::{BATCHES_FROM, FLUSH_AFTER_NS, RUNNEXT_SLICE_NS};
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::Reason;
@@ -37,6 +37,13 @@ const NODE_QUEUE_AFTER_NS: u64 = 1_000_000;
 const ENTER_EVERY: u32 = 32;
 /// Queue length above which completions wait in the ring.
 const RING_WAITS_ABOVE: usize = 128;
+/// How much of what polls have told is heard at once: enough for a batch of receives, and of
+/// the sends that follow, and few enough for the caches to hold all that these touch.
+const HEARD_AT_ONCE: usize = 32;
+/// How long, after a whole batch, the next may wait for what that has begun, if goroutines that
+/// have nothing to do with it keep the P busy: visits to the kernel, and time.
+const PUT_OFF_AT_MOST: u32 = 8;
+const HEAR_AFTER_NS: u64 = 1_000_000;
 /// Go's bound on a batch from the global queue.
 const NODE_BATCH: usize = 128;
 /// How long an M looks for work before it sleeps, while other Ps are busy. A
@@ -79,13 +86,31 @@ fn look(m: &M) -> Option<GRef> {
             wake::push_local(m, g);
         }
         if let Some(g) = p.runq.pop() {
+            prefetch_next(p);
             return Some(begin_slice(p, g));
+        }
+        if p.poller.has_told() {
+            finish_or_hear(m, p);
+            continue;
         }
         match find_dry(m, p) {
             Dry::Run(g) => return Some(begin_slice(p, g)),
             Dry::LookAgain => {}
             Dry::Stop => return None,
         }
+    }
+}
+
+/// Asks for what the next goroutine will touch, while this one runs: with many of them, all
+/// of it has left the caches.
+#[inline(always)]
+fn prefetch_next(p: &P) {
+    let [next, second] = p.runq.peek_two();
+    if let Some(second) = second {
+        second.prefetch();
+    }
+    if let Some(next) = next {
+        next.prefetch_stack();
     }
 }
 
@@ -131,6 +156,10 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
         if poller.wants_enter() || (poller.pending() > 0 && waited >= FLUSH_AFTER_NS) {
             poller.flush();
         }
+        let since_ns = now_ns.saturating_sub(local.heard_ns.get());
+        if poller.has_told() && (!local.heard_many.get() || since_ns >= HEAR_AFTER_NS) {
+            hear(m, p);
+        }
     }
     let since = local.since_node_queue.get() + interval;
     let is_late = now_ns.saturating_sub(local.node_queue_seen_ns.get()) >= NODE_QUEUE_AFTER_NS;
@@ -162,7 +191,8 @@ fn look_at_ring(m: &M, p: &P) {
     p.count_look();
     let since = p.local.since_enter.get() + 1;
     p.local.since_enter.set(since);
-    if since >= ENTER_EVERY {
+    let is_time = since >= ENTER_EVERY;
+    if is_time {
         p.local.since_enter.set(0);
         if p.poller.pending() > 0 || p.poller.wants_enter() {
             p.poller.flush();
@@ -170,9 +200,22 @@ fn look_at_ring(m: &M, p: &P) {
     }
     // With much queued already a completion would only overflow to the node queue, behind what came
     // after it: it waits its turn in the completion queue instead.
-    if p.poller.has_completions() && (p.runq.len() <= RING_WAITS_ABOVE || since >= ENTER_EVERY) {
+    if p.poller.has_unread() && (p.runq.len() <= RING_WAITS_ABOVE || is_time) {
         reap(m, p);
     }
+    if p.poller.has_told() && (is_time || !has_batches(p)) {
+        let n_put_off = p.local.n_put_off.get();
+        p.local.n_put_off.set(n_put_off + 1);
+        if !p.local.heard_many.get() || n_put_off >= PUT_OFF_AT_MOST {
+            hear(m, p);
+        }
+    }
+}
+
+/// Whether enough is in flight for batches to be worth while.
+#[inline]
+fn has_batches(p: &P) -> bool {
+    p.poller.inflight() >= BATCHES_FROM
 }
 
 #[inline(never)]
@@ -185,6 +228,43 @@ fn reap(m: &M, p: &P) {
         p.trace(Kind::Ring, Reason::None, n as u32, 0);
     }
     wake::ready_all(m, ready);
+}
+
+/// Ends what was begun, if there is any of it, before more is: what it touches is still in the
+/// caches.
+#[inline(never)]
+fn finish_or_hear(m: &M, p: &P) {
+    if p.poller.pending() > 0 {
+        p.poller.flush();
+    }
+    match p.poller.has_unread() {
+        true => reap(m, p),
+        false => hear(m, p),
+    }
+}
+
+/// Hears what polls that stay have told, and submits the receives that this begins: they complete
+/// at once. With little in flight those who waited go on, and receive themselves.
+#[inline(never)]
+fn hear(m: &M, p: &P) {
+    // Idle Ps can steal goroutines, and nothing that waits in a ring.
+    let at_most = match m.sched().n_idle.load(Ordering::Relaxed) {
+        0 => HEARD_AT_ONCE,
+        _ => p.runq.room().max(HEARD_AT_ONCE),
+    };
+    let mut ready = GList::new();
+    let local = &p.local;
+    let begins = has_batches(p);
+    let n = p
+        .poller
+        .hear((at_most, begins), local.now_ns.get(), &mut ready);
+    local.heard_many.set(n >= HEARD_AT_ONCE);
+    local.n_put_off.set(0);
+    local.heard_ns.set(local.now_ns.get());
+    wake::ready_all(m, ready);
+    if p.poller.pending() > 0 {
+        p.poller.flush();
+    }
 }
 
 /// Runs the due timers of a P: the caller's own, or a victim's.

@@ -202,6 +202,11 @@ pub(crate) struct Local {
     pub(crate) node_queue_seen_ns: Cell<u64>,
     /// Dispatches since the ring was last considered for an enter.
     pub(crate) since_enter: Cell<u32>,
+    /// When what polls had told was heard, whether it was a whole batch, and how often it could
+    /// have been heard since.
+    pub(crate) heard_ns: Cell<u64>,
+    pub(crate) heard_many: Cell<bool>,
+    pub(crate) n_put_off: Cell<u32>,
     /// The time of the last look at the clock; sysmon looks for a P whose goroutine
     /// runs for long.
     pub(crate) now_ns: CoarseTime,
@@ -348,6 +353,9 @@ impl P {
                 since_node_queue: Cell::new(0),
                 node_queue_seen_ns: Cell::new(0),
                 since_enter: Cell::new(0),
+                heard_ns: Cell::new(0),
+                heard_many: Cell::new(false),
+                n_put_off: Cell::new(0),
                 now_ns: CoarseTime::default(),
                 slice_start_ns: Cell::new(0),
                 ticks: Cell::new(0),

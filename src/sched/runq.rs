@@ -246,6 +246,24 @@ impl RunQueue {
         }
     }
 
+    /// The Gs that [`RunQueue::pop`] will give next and after that, as far as there are any:
+    /// a hint, as thieves may have them.
+    ///
+    /// Owner only.
+    #[inline]
+    pub(crate) fn peek_two(&self) -> [Option<GRef>; 2] {
+        let (_, real) = unpack(self.head.load(Ordering::Relaxed));
+        let len = self.tail.load(Ordering::Relaxed).wrapping_sub(real);
+        [0, 1].map(|i| {
+            if i >= len {
+                return None;
+            }
+            let at = real.wrapping_add(i);
+            // SAFETY: slots hold only what `push` and `steal_into` put in.
+            unsafe { cooked(self.slot(at).load(Ordering::Relaxed)) }
+        })
+    }
+
     /// The G that was pushed last, if the ring holds any: a hint, as a thief may have it.
     ///
     /// Owner only.

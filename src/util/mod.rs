@@ -7,4 +7,5 @@ pub(crate) mod histogram;
 pub(crate) mod event_log;
 pub(crate) mod padded;
 pub(crate) mod placed;
+pub(crate) mod prefetch;
 pub(crate) mod random;

@@ -1,0 +1,137 @@
+//! What polls that stay have told: put aside when the completion queue is read, and heard a
+//! few at a time.
+//!
+//! The completion of a poll is where the work on a message begins: a receive, a goroutine, a
+//! send. That of an operation is in the midst of it. In one queue, first come first served, a
+//! ring with a thousand busy connections would go round in great rounds: all receives, then
+//! all goroutines, then all sends, and each time what a connection needs would have left the
+//! caches. So what polls tell waits here until what was begun is done (`sched::find`), in the
+//! order in which it came. With a thousand connections that is a fifth of the CPU time of a
+//! request (docs/BENCHMARKS.md).
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use io_uring::cqueue;
+
+use super::counts::Counts;
+use super::op::Op;
+use super::ring::{Ring, TAG_WATCH, TAGS};
+use super::sqe;
+use super::watch::{self, Home, Told, Watch};
+use crate::g::header::GRef;
+use crate::g::list::GList;
+
+impl Ring {
+    /// Queues and submits a poll of `fd` that stays, unless there is one. Its end can be
+    /// asked for from here on.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the P.
+    pub(crate) unsafe fn arm_watch(
+        &self,
+        counts: &Counts,
+        fd: i32,
+        watch: &Arc<Watch>,
+        (home, now_ns): (Home, u64),
+        ready: &mut GList,
+    ) {
+        let name = Arc::as_ptr(watch).expose_provenance() as u64 | TAG_WATCH;
+        if !watch.begin(home, self.fd(), name) {
+            return;
+        }
+        // The ring's own reference, until the last completion is heard of.
+        std::mem::forget(Arc::clone(watch));
+        let entry = sqe::poll_multi(fd, watch::EVENTS).user_data(name);
+        counts.begin_standing();
+        // SAFETY: the caller holds the P, and the entry points at nothing.
+        unsafe { self.push(counts, &entry, now_ns, ready) };
+        self.flush_all(counts, ready);
+    }
+
+    /// Whether there is something to be heard.
+    #[inline(always)]
+    pub(crate) fn has_told(&self) -> bool {
+        !self.told.borrow().is_empty()
+    }
+
+    /// Hears what polls have told, at most so many times; where that is asked for, queues the
+    /// receives of those who waited for it. Those who are to receive themselves go to `ready`.
+    ///
+    /// Gives how many times it was. The caller holds the P.
+    pub(crate) fn hear(
+        &self,
+        counts: &Counts,
+        (at_most, begins): (usize, bool),
+        now_ns: u64,
+        ready: &mut GList,
+    ) -> usize {
+        let mut n = 0;
+        while n < at_most
+            && let Some(told) = self.next_told()
+        {
+            let begins_ns = begins.then_some(now_ns);
+            ready.extend_one(self.hear_one(counts, &told, begins_ns));
+            n += 1;
+        }
+        if n > 0 {
+            counts.note_reap(n);
+        }
+        n
+    }
+
+    fn next_told(&self) -> Option<cqueue::Entry> {
+        self.told.borrow_mut().pop_front()
+    }
+
+    /// Begins a receive only where it is said when that is.
+    fn hear_one(
+        &self,
+        counts: &Counts,
+        told: &cqueue::Entry,
+        begins_ns: Option<u64>,
+    ) -> Option<GRef> {
+        let at = (told.user_data() & !TAGS) as usize;
+        let watch = std::ptr::with_exposed_provenance::<Watch>(at);
+        // SAFETY: `arm_watch` gave the address of a reference that is the ring's until the last
+        // completion is heard of.
+        let Told {
+            waiter,
+            seen,
+            is_last,
+        } = unsafe { &*watch }.complete(told.result(), told.flags());
+        if is_last {
+            counts.end_standing();
+            // SAFETY: as above, and this is the last.
+            drop(unsafe { Arc::from_raw(watch) });
+        }
+        // SAFETY: it was taken out of the watch, so this alone ends its wait, and its frame stays
+        // until then.
+        let op = unsafe { waiter?.as_ref() };
+        if let (Some(seen), Some(now_ns)) = (seen, begins_ns)
+            && self.begin_receive(counts, op, now_ns)
+        {
+            op.set_seen(seen);
+            return None;
+        }
+        op.complete(0, 0)
+    }
+
+    /// Queues the receive of an operation that waited for a poll; `false` if there is none, or no
+    /// room for it.
+    fn begin_receive(&self, counts: &Counts, op: &Op, now_ns: u64) -> bool {
+        let Some(receive) = op.receive() else {
+            return false;
+        };
+        let entry = receive.entry().user_data(op.user_data());
+        // SAFETY: the operation stays until its completion was delivered, and with it the frame
+        // of its goroutine, who keeps what the request points at. A canceller leaves it alone, as
+        // the watch does not know it any more, and asks again.
+        let queued = unsafe { self.try_push(&entry, now_ns) };
+        if queued {
+            counts.begin();
+        }
+        queued
+    }
+}
