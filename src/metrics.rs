@@ -289,7 +289,7 @@ pub struct PMetrics {
     /// Operations now in flight.
     pub ring_inflight: u64,
     /// Those of them that stay whether somebody waits or not: polls of connections that are read
-    /// again and again.
+    /// again and again, and what `recv_stream` and `accept_stream` ask for.
     pub ring_standing: u64,
     /// Timers now armed, those included whose goroutine has gone on already.
     pub timers: u64,

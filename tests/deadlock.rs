@@ -39,6 +39,11 @@ const CASES: &[Case] = &[
         beside_a_watch,
         is_deadlock,
     ),
+    (
+        "beside_streams_that_nobody_asks",
+        beside_streams,
+        is_deadlock,
+    ),
     ("the_dump_is_there", the_dump, has_dump),
     ("short_waits_are_none", short_waits, passes),
     ("long_waits_are_none", long_waits, passes),
@@ -197,6 +202,21 @@ fn after_a_thread() {
 fn waits_for_ever() {
     task::park();
     std::hint::black_box(());
+}
+
+/// A receive and an accept stay armed, for goroutines that now wait for something else.
+fn beside_streams() {
+    run(1, || {
+        let (mut a, b) = util::pair();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut pieces, mut connections) = (b.recv_stream(), listener.accept_stream());
+        a.write_all(b"abc").unwrap();
+        assert_eq!(&pieces.recv().unwrap()[..], b"abc");
+        let server = connections.accept().unwrap();
+        task::park();
+        drop((client, server));
+    });
 }
 
 /// A poll stays armed for a connection that was read often; nobody reads it now.

@@ -12,6 +12,7 @@
 //! runtime, in the words of that runtime; [`per_core`] lets monoio and compio share one. `WINDLASS_BENCH_WORKERS` says how many
 //! workers each gets; all get the same number, by default one per CPU.
 
+pub mod clients;
 pub mod http;
 pub mod latencies;
 pub mod per_core;

@@ -62,6 +62,28 @@ impl CpuTime {
     }
 }
 
+/// CPU time that the threads which a process has now have used so far, to the ns.
+///
+/// # Errors
+///
+/// If there is no such process, or `/proc/PID/task/TID/schedstat` does not read as the kernel's
+/// `sched-stats.rst` says.
+pub fn run_time(pid: u32) -> io::Result<Duration> {
+    let mut total = Duration::ZERO;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // One that has ended meanwhile is left out.
+        let Ok(stat) = fs::read_to_string(thread?.path().join("schedstat")) else {
+            continue;
+        };
+        let ns = stat
+            .split_ascii_whitespace()
+            .next()
+            .and_then(|ns| ns.parse().ok());
+        total += Duration::from_nanos(ns.ok_or_else(|| io::Error::other("no schedstat"))?);
+    }
+    Ok(total)
+}
+
 /// Fields 14 and 15 of proc_pid_stat(5). Field 2, the name, is in brackets and may
 /// hold anything, so the count begins after the last bracket, with field 3.
 fn parse_stat(stat: &str) -> Option<CpuTime> {
@@ -93,5 +115,7 @@ mod tests {
         assert!(own_cpu_time() > Duration::ZERO);
         assert!(CpuTime::of(std::process::id()).is_ok());
         assert!(CpuTime::of(u32::MAX).is_err());
+        assert!(run_time(std::process::id()).unwrap() > Duration::ZERO);
+        assert!(run_time(u32::MAX).is_err());
     }
 }

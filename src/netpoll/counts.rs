@@ -12,7 +12,8 @@ pub(crate) struct Counts {
     /// Ordering: relaxed; the owner of a ring counts alone, and for everybody else it is
     /// a hint.
     inflight: AtomicU32,
-    /// Those of them that nobody may wait for: polls that stay armed. Ordering: as above.
+    /// Those of them that nobody may wait for: polls, receives and accepts that stay armed.
+    /// Ordering: as above.
     standing: AtomicU32,
     /// Calls into the kernel: `io_uring_enter`, or `epoll_wait`.
     pub(crate) enters: Counter,

@@ -359,7 +359,7 @@ impl Ring {
             pool,
         });
         let entry = entry.user_data(name);
-        counts.begin();
+        counts.begin_standing();
         // SAFETY: the caller holds the P, and the entry names the pool by its number only.
         unsafe { self.push(counts, &entry, now_ns, ready) };
         self.flush_all(counts, ready);
@@ -468,7 +468,7 @@ impl Ring {
                 continue;
             }
             if at & TAGS != 0 {
-                n += self.reap_tagged(at, cqe.result(), cqe.flags(), ready);
+                n += self.reap_tagged(counts, &cqe, ready);
                 continue;
             }
             n += 1;
@@ -487,9 +487,11 @@ impl Ring {
         n
     }
 
-    /// A completion that is no plain operation's. Gives how many operations completed.
+    /// A completion that is no plain operation's. Gives how many operations completed, of those
+    /// that do not stay.
     #[cold]
-    fn reap_tagged(&self, at: u64, result: i32, flags: u32, ready: &mut GList) -> usize {
+    fn reap_tagged(&self, counts: &Counts, cqe: &cqueue::Entry, ready: &mut GList) -> usize {
+        let (at, result, flags) = (cqe.user_data(), cqe.result(), cqe.flags());
         match at & TAGS {
             TAG_EVENTFD => {
                 self.eventfd_armed.set(false);
@@ -507,10 +509,11 @@ impl Ring {
                 // completion.
                 let is_last = unsafe { &*multi }.complete(result, flags, ready);
                 if is_last {
+                    counts.end_standing();
                     // SAFETY: as above, and this is the last.
                     drop(unsafe { Arc::from_raw(multi) });
                 }
-                usize::from(is_last)
+                0
             }
             _ => 0,
         }
