@@ -218,8 +218,9 @@ fn has_batches(p: &P) -> bool {
     p.poller.inflight() >= BATCHES_FROM
 }
 
+/// Gives how many operations have completed.
 #[inline(never)]
-fn reap(m: &M, p: &P) {
+fn reap(m: &M, p: &P) -> usize {
     let mut ready = GList::new();
     // No more than the queue takes: what overflowed would wait behind what came after it.
     let room = p.runq.room().max(1);
@@ -228,6 +229,7 @@ fn reap(m: &M, p: &P) {
         p.trace(Kind::Ring, Reason::None, n as u32, 0);
     }
     wake::ready_all(m, ready);
+    n
 }
 
 /// Ends what was begun, if there is any of it, before more is: what it touches is still in the
@@ -237,9 +239,9 @@ fn finish_or_hear(m: &M, p: &P) {
     if p.poller.pending() > 0 {
         p.poller.flush();
     }
-    match p.poller.has_unread() {
-        true => reap(m, p),
-        false => hear(m, p),
+    // What polls tell may fill all the room that there is, in front of what operations came to.
+    if !p.poller.has_unread() || reap(m, p) == 0 {
+        hear(m, p);
     }
 }
 

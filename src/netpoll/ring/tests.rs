@@ -8,9 +8,11 @@ use super::*;
 use crate::g::header::GRef;
 use crate::g::slab;
 use crate::g::status::{Reason, WaitId};
+use crate::netpoll::edge::Wait;
 use crate::netpoll::multi::{Came, MAX_AHEAD, Source};
 use crate::netpoll::pool::SLOTS;
 use crate::netpoll::probe;
+use crate::netpoll::watch::Home;
 
 /// A ring with its counts, as a poller has them.
 struct Counted {
@@ -306,4 +308,92 @@ fn a_closed_receive_gives_its_slots_back_and_lets_go() {
     all.iter().for_each(|(_, _, multi)| multi.close());
     reap_until(&ring, || ring.inflight() == 0);
     assert_eq!(Arc::strong_count(&pool), 2);
+}
+
+/// A poll that stays on `from`, and what waits for it: a goroutine that receives into `buf`.
+fn watched(ring: &Counted, from: &UnixStream, buf: &mut [u8]) -> (Arc<Watch>, GRef, Box<Op>) {
+    let (g, wait) = waiting_g();
+    let op = Box::new(Op::new(g));
+    op.publish();
+    op.bind(wait);
+    op.set_receive(Request::Recv {
+        fd: from.as_raw_fd(),
+        buf: buf.as_mut_ptr(),
+        len: buf.len() as u32,
+        flags: libc::MSG_DONTWAIT,
+    });
+    let (watch, mut ready) = (Arc::new(Watch::new()), GList::new());
+    let home = (Home::new(ring.fd(), 0), 1);
+    // SAFETY: this thread has the ring.
+    unsafe {
+        ring.ring
+            .arm_watch(&ring.counts, from.as_raw_fd(), &watch, home, &mut ready);
+    }
+    assert_eq!(watch.wait(&op), Wait::Waits);
+    (watch, g, op)
+}
+
+/// Ends a poll, and hears of that.
+fn end(ring: &Counted, watch: &Arc<Watch>) {
+    let mut ready = GList::new();
+    watch.stop();
+    while ring.inflight() > 0 {
+        ring.wait(clock::now_ns() + 5_000_000_000);
+        ring.reap(&mut ready);
+        ring.hear(&ring.counts, (usize::MAX, false), 1, &mut ready);
+    }
+    assert_eq!(Arc::strong_count(watch), 1, "the ring's reference");
+}
+
+#[test]
+fn what_a_poll_tells_begins_the_receive_of_who_waits() {
+    for begins in [true, false] {
+        let ring = ring();
+        let (a, mut b) = UnixStream::pair().unwrap();
+        let (mut buf, mut ready) = ([0; 8], GList::new());
+        let (watch, g, op) = watched(&ring, &a, &mut buf);
+        b.write_all(b"hello").unwrap();
+        ring.wait(clock::now_ns() + 5_000_000_000);
+        assert_eq!(ring.reap(&mut ready), 0, "no operation has completed");
+        assert!(ring.has_told() && ready.is_empty());
+        assert_eq!(
+            ring.hear(&ring.counts, (32, begins), 1, &mut ready),
+            1,
+            "what was told"
+        );
+        if begins {
+            assert!(ready.is_empty());
+            wait_for(&ring, 1, &mut ready);
+            assert_eq!((op.result(), &buf[..5]), (5, &b"hello"[..]));
+        } else {
+            assert_eq!(op.result(), 0, "it is to receive by itself");
+        }
+        assert_eq!(op.seen().is_some(), begins);
+        assert_eq!(ready.pop(), Some(g));
+        end(&ring, &watch);
+    }
+}
+
+#[test]
+fn what_there_is_no_room_for_stays_in_the_queue() {
+    const MORE: usize = 50;
+    let ring = ring();
+    let (a, mut b) = UnixStream::pair().unwrap();
+    let (mut buf, mut ready) = ([0; 8], GList::new());
+    let (watch, g, _op) = watched(&ring, &a, &mut buf);
+    for i in 0..TOLD_AT_MOST + MORE {
+        b.write_all(b"x").unwrap();
+        ring.flush();
+        ring.reap(&mut ready);
+        assert_eq!(ring.has_unread(), i >= TOLD_AT_MOST, "message {i}");
+        // Room for more messages, that is to say.
+        std::io::Read::read_exact(&mut &a, &mut [0]).unwrap();
+    }
+    let hear = |ready: &mut GList| ring.hear(&ring.counts, (usize::MAX, false), 1, ready);
+    assert_eq!(hear(&mut ready), TOLD_AT_MOST);
+    assert_eq!(ready.pop(), Some(g));
+    ring.reap(&mut ready);
+    assert!(!ring.has_unread());
+    assert_eq!(hear(&mut ready), MORE);
+    end(&ring, &watch);
 }
