@@ -19,10 +19,6 @@ const CRATE: &str = "crossbeam-channel";
 /// All of it takes a minute and a half, most of which is sleeping.
 const LIMIT_SECONDS: &str = "900";
 
-/// Many of the tests measure times, and some fail when a thread stands still for 50 ms. That the
-/// host took so much is said by the kernel, and not by the test.
-const STOLEN_MS: u64 = 50;
-
 const FILES: [&str; 14] = [
     "after",
     "array",
@@ -92,31 +88,6 @@ fn run() -> Result<bool> {
         )?;
     }
     println!("the tests of {} in {}", source.display(), target.display());
-    let stolen_before = stolen_ms();
-    if test(&target)? {
-        return Ok(true);
-    }
-    let stolen = stolen_ms().saturating_sub(stolen_before);
-    if stolen < STOLEN_MS {
-        return Ok(false);
-    }
-    println!(
-        "suites: the host took {stolen} ms of CPU time meanwhile, and there are tests that may \
-         be late by 50 ms: once more"
-    );
-    test(&target)
-}
-
-/// CPU time that the host has taken from this machine so far, in ms; 0 where nobody says.
-fn stolen_ms() -> u64 {
-    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let fields = stat.lines().next().unwrap_or_default();
-    let steal = fields.split_ascii_whitespace().nth(8);
-    // In hundredths of a second (proc_stat(5)).
-    steal.and_then(|n| n.parse().ok()).unwrap_or(0) * 10
-}
-
-fn test(target: &Path) -> Result<bool> {
     // coreutils' timeout ends the whole process group: a test may hang.
     let status = Command::new("timeout")
         .arg(LIMIT_SECONDS)
