@@ -9,8 +9,9 @@
 //!   twins in Go (`benches/go/`), run in turn by `compare`: `make compare`.
 //!
 //! Each file of [`workloads`] holds one workload three times, once for each
-//! runtime, in the words of that runtime; [`per_core`] lets monoio and compio share one. `WINDLASS_BENCH_WORKERS` says how many
-//! workers each gets; all get the same number, by default one per CPU.
+//! runtime, in the words of that runtime; [`per_core`] lets monoio and compio share
+//! one. `WINDLASS_BENCH_WORKERS` says how many workers each gets; all get the same
+//! number, by default one per CPU.
 
 pub mod clients;
 pub mod http;
@@ -18,4 +19,5 @@ pub mod latencies;
 pub mod per_core;
 pub mod process;
 pub mod runtimes;
+pub mod servers;
 pub mod workloads;

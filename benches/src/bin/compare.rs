@@ -18,15 +18,15 @@ use std::collections::BTreeMap;
 use std::env;
 use std::fmt;
 use std::fs;
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 
 use clap::Parser;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use windlass_benches::process::CpuTime;
 use windlass_benches::runtimes::{Name, workers};
+use windlass_benches::servers::{Server, end, raise_descriptor_limit};
 
 #[derive(Parser)]
 struct Args {
@@ -522,19 +522,19 @@ impl Bench {
                 connections,
             } => {
                 let server = match (contender, rust) {
-                    (Contender::Go, _) => Server::start(self, "gobench", go, "")?,
+                    (Contender::Go, _) => self.serve("gobench", go, "")?,
                     (Contender::Rust(name), Some(program)) if CONNECTIONS.contains(&name) => {
-                        Server::start(self, program, &name.to_string(), "uring")?
+                        self.serve(program, &name.to_string(), "uring")?
                     }
                     (Contender::Epoll, Some(program)) => {
-                        Server::start(self, program, &Name::Windlass.to_string(), "epoll")?
+                        self.serve(program, &Name::Windlass.to_string(), "epoll")?
                     }
                     (Contender::Rust(_) | Contender::Epoll, _) => return Ok(None),
                 };
                 self.load(&server, http, connections, 1)?; // warm
-                let before = CpuTime::of(server.child.id())?;
+                let before = CpuTime::of(server.pid())?;
                 let mut figures = self.load(&server, http, connections, self.seconds)?;
-                let cpu = CpuTime::of(server.child.id())?.since(before).total();
+                let cpu = CpuTime::of(server.pid())?.since(before).total();
                 let requests = figures.get("requests").copied().unwrap_or(0.0);
                 if requests == 0.0 {
                     return Err(io::Error::other("not one request was answered"));
@@ -543,6 +543,17 @@ impl Bench {
                 Ok(Some(figures))
             }
         }
+    }
+
+    /// Starts a server whose windlass has the poller `io`.
+    fn serve(&self, program: &str, argument: &str, io: &str) -> io::Result<Server> {
+        let program = self.programs.join(program);
+        let mut command = pinned(self.split.map(|split| split.server), &program);
+        command
+            .arg(argument)
+            .env("WINDLASS_BENCH_WORKERS", self.workers().to_string())
+            .env("WINDLASS_IO", io);
+        Server::start(&mut command)
     }
 
     /// Loads a server for some seconds.
@@ -560,12 +571,12 @@ impl Bench {
             let mut command = limited(seconds + 10, cpus, Path::new("wrk"));
             command.args(["--latency", "-t", &threads, "-c", &connections]);
             command.args(["-d", &format!("{seconds}s")]);
-            command.arg(format!("http://{}/plaintext", server.address));
+            command.arg(format!("http://{}/plaintext", server.address()));
             return parse_wrk(&output_of(&mut command)?);
         }
         let mut command = limited(seconds + 10, cpus, &self.programs.join("load"));
         command.args([
-            &server.address,
+            server.address(),
             "--connections",
             &connections,
             "--threads",
@@ -624,45 +635,6 @@ impl Bench {
     }
 }
 
-/// A server under test, ended when dropped.
-struct Server {
-    child: Child,
-    address: String,
-}
-
-impl Server {
-    /// Starts a server whose windlass has the poller `io`.
-    fn start(bench: &Bench, program: &str, argument: &str, io: &str) -> io::Result<Server> {
-        let program = bench.programs.join(program);
-        let mut command = pinned(bench.split.map(|split| split.server), &program);
-        command
-            .arg(argument)
-            .env("WINDLASS_BENCH_WORKERS", bench.workers().to_string())
-            .env("WINDLASS_IO", io)
-            .stdout(Stdio::piped());
-        let mut child = command.spawn()?;
-        let stdout = child.stdout.take().map(BufReader::new);
-        let mut server = Server {
-            child,
-            address: String::new(),
-        };
-        if let Some(mut stdout) = stdout {
-            stdout.read_line(&mut server.address)?;
-        }
-        server.address.truncate(server.address.trim_end().len());
-        if server.address.is_empty() {
-            return Err(io::Error::other("the server did not start"));
-        }
-        Ok(server)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        end(&mut self.child);
-    }
-}
-
 /// Loops of the lowest class of all, one for each CPU, ended when dropped.
 #[derive(Default)]
 struct Spinners(Vec<Child>);
@@ -685,12 +657,6 @@ impl Drop for Spinners {
     }
 }
 
-/// Ends a process; that it may have ended by itself is no matter.
-fn end(child: &mut Child) {
-    let _ = child.kill();
-    let _ = child.wait();
-}
-
 /// Builds `benches/go` beside the other programs; false if there is no Go.
 fn build_go(programs: &Path) -> io::Result<bool> {
     if !there_is("go") {
@@ -707,19 +673,6 @@ fn build_go(programs: &Path) -> io::Result<bool> {
         Ok(true)
     } else {
         Err(io::Error::other("go build failed"))
-    }
-}
-
-/// A thousand connections need more descriptors than the usual soft limit; what is
-/// started inherits this one.
-fn raise_descriptor_limit() {
-    let limits = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limits.maximum,
-        ..limits
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        eprintln!("the limit on descriptors stays as it is: {error}");
     }
 }
 

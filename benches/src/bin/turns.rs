@@ -12,20 +12,20 @@
 #![expect(clippy::print_stdout, reason = "the table")]
 
 use std::env;
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use mio::{Events, Poll};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use windlass_benches::clients::{Client, Protocol, connect_all};
 use windlass_benches::latencies::Latencies;
 use windlass_benches::process::run_time;
+use windlass_benches::servers::{Server, raise_descriptor_limit};
 
 /// The CPU of the servers, and that of the client.
 const CPUS: [usize; 2] = [0, 1];
@@ -100,9 +100,9 @@ impl Contender {
     }
 }
 
-/// A server that runs, ended when dropped, and its clients.
-struct Server {
-    child: Child,
+/// A server that runs, and its clients.
+struct Loaded {
+    server: Server,
     poll: Poll,
     clients: Vec<Client>,
     /// Of each turn: CPU time of the server, in µs a request, and requests a second.
@@ -111,62 +111,33 @@ struct Server {
     latencies: Latencies,
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        end(&mut self.child);
-    }
-}
-
-/// That it may have ended by itself is no matter.
-fn end(child: &mut Child) {
-    let _ = child.kill();
-    let _ = child.wait();
-}
-
-impl Server {
-    fn start(contender: &Contender, args: &Args) -> io::Result<Server> {
+impl Loaded {
+    fn start(contender: &Contender, args: &Args) -> io::Result<Loaded> {
         let programs = env::current_exe()?;
         let programs = programs.parent().unwrap_or(Path::new("."));
-        let mut child = Command::new("taskset")
+        let mut command = Command::new("taskset");
+        command
             .args(["--cpu-list", &CPUS[0].to_string()])
             .args(contender.words(args.protocol, programs))
-            .env("WINDLASS_BENCH_WORKERS", "1")
-            .stdout(Stdio::piped())
-            .spawn()?;
-        match Server::connect(&mut child, args) {
-            Ok((poll, clients)) => Ok(Server {
-                child,
-                poll,
-                clients,
-                costs_us: Vec::new(),
-                rates: Vec::new(),
-                latencies: Latencies::new(),
-            }),
-            Err(error) => {
-                end(&mut child);
-                Err(io::Error::new(
-                    error.kind(),
-                    format!("{} did not start: {error}", contender.name),
-                ))
-            }
-        }
-    }
-
-    fn connect(child: &mut Child, args: &Args) -> io::Result<(Poll, Vec<Client>)> {
-        let mut address = String::new();
-        if let Some(stdout) = child.stdout.take() {
-            BufReader::new(stdout).read_line(&mut address)?;
-        }
-        let address: SocketAddr = address.trim_end().parse().map_err(io::Error::other)?;
+            .env("WINDLASS_BENCH_WORKERS", "1");
+        let server = Server::start(&mut command)?;
+        let address: SocketAddr = server.address().parse().map_err(io::Error::other)?;
         let poll = Poll::new()?;
         let clients = connect_all(&poll, address, args.protocol, args.connections)?;
-        Ok((poll, clients))
+        Ok(Loaded {
+            server,
+            poll,
+            clients,
+            costs_us: Vec::new(),
+            rates: Vec::new(),
+            latencies: Latencies::new(),
+        })
     }
 
     /// One turn: a closed loop on all connections, until all requests are answered.
     fn load(&mut self, turn: Duration, counts: bool) -> io::Result<()> {
         let mut events = Events::with_capacity(self.clients.len());
-        let used = run_time(self.child.id())?;
+        let used = run_time(self.server.pid())?;
         let start = Instant::now();
         let mut waiting = 0;
         for client in &mut self.clients {
@@ -200,7 +171,7 @@ impl Server {
         }
         if counts {
             let elapsed = start.elapsed();
-            let used = run_time(self.child.id())?.saturating_sub(used);
+            let used = run_time(self.server.pid())?.saturating_sub(used);
             let answers = f64::from(answers);
             self.costs_us.push(used.as_secs_f64() * 1e6 / answers);
             self.rates.push(answers / elapsed.as_secs_f64());
@@ -211,16 +182,12 @@ impl Server {
 
 fn main() -> io::Result<()> {
     let args = Args::parse();
-    let limits = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limits.maximum,
-        ..limits
-    };
-    // If it is refused, and needed, a connection says so.
-    let _ = setrlimit(Resource::Nofile, raised);
+    raise_descriptor_limit();
     let mut servers = Vec::new();
     for contender in &args.contenders {
-        servers.push(Server::start(contender, &args)?);
+        servers.push(Loaded::start(contender, &args).map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", contender.name))
+        })?);
     }
     let mut cpu = CpuSet::new();
     cpu.set(CPUS[1]);
@@ -236,7 +203,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-fn print(args: &Args, servers: &[Server]) {
+fn print(args: &Args, servers: &[Loaded]) {
     println!(
         "{} connections, {} rounds of {} ms each; ratios to {} within a round, quartiles\n",
         args.connections, args.rounds, args.turn, args.contenders[0].name
