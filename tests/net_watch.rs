@@ -389,8 +389,16 @@ fn polls_follow_their_readers() {
     });
 }
 
+/// Sends a message, and expects it back.
+fn ask(mut stream: &TcpStream, message: usize) {
+    stream.write_all(&message.to_ne_bytes()).unwrap();
+    let mut back = [0; 8];
+    stream.read_exact(&mut back).unwrap();
+    assert_eq!(usize::from_ne_bytes(back), message);
+}
+
 /// Messages there and back; now and then the P of the one who sends goes to another thread.
-fn echo((mut a, mut b): (TcpStream, TcpStream), rounds: usize) {
+fn echo((a, mut b): (TcpStream, TcpStream), rounds: usize) {
     let echo = spawn(move || {
         let mut buf = [0; 64];
         while let n @ 1.. = b.read(&mut buf).unwrap() {
@@ -398,10 +406,7 @@ fn echo((mut a, mut b): (TcpStream, TcpStream), rounds: usize) {
         }
     });
     for i in 0..rounds {
-        a.write_all(&i.to_ne_bytes()).unwrap();
-        let mut back = [0; 8];
-        a.read_exact(&mut back).unwrap();
-        assert_eq!(usize::from_ne_bytes(back), i);
+        ask(&a, i);
         if i % 50 == 7 {
             windlass::blocking(|| std::thread::sleep(Duration::from_millis(2)));
         }
@@ -437,7 +442,7 @@ fn many_connections_are_watched() {
 }
 
 /// Messages of two ends to each other, in turn, each by a goroutine of its own.
-fn exchange((mut a, mut b): (TcpStream, TcpStream), rounds: usize) {
+fn exchange((a, mut b): (TcpStream, TcpStream), rounds: usize) {
     let other = spawn(move || {
         for i in 0..rounds {
             let mut message = [0; 8];
@@ -447,10 +452,7 @@ fn exchange((mut a, mut b): (TcpStream, TcpStream), rounds: usize) {
         }
     });
     for i in 0..rounds {
-        a.write_all(&i.to_ne_bytes()).unwrap();
-        let mut back = [0; 8];
-        a.read_exact(&mut back).unwrap();
-        assert_eq!(usize::from_ne_bytes(back), i);
+        ask(&a, i);
     }
     other.join().unwrap();
 }

@@ -82,17 +82,15 @@ impl From<Cancelled> for io::Error {
     }
 }
 
-/// How many operations the ring of the calling goroutine's P has in flight; 0 on a
+/// Whether the calling goroutine sends and receives in the batches of its P's ring; not on a
 /// plain thread, in a blocking section, while unwinding, and where there is no ring.
 #[inline]
-pub(crate) fn inflight_here() -> u32 {
-    match (park::caller(), current::m()) {
-        (Caller::Goroutine(_), Some(m)) if !m.p().poller.is_epoll() => m.p().poller.inflight(),
-        _ => 0,
-    }
+pub(crate) fn batches_here() -> bool {
+    matches!(park::caller(), Caller::Goroutine(_))
+        && current::m().is_some_and(|m| m.p().poller.has_batches())
 }
 
-/// The receive buffers of the calling goroutine's P; `None` as for [`inflight_here`], and
+/// The receive buffers of the calling goroutine's P; `None` as for [`batches_here`], and
 /// where the kernel has no such thing.
 pub(crate) fn pool_here() -> Option<Arc<Pool>> {
     match (park::caller(), current::m()) {
@@ -184,17 +182,11 @@ pub(crate) unsafe fn run_until(
             return Ok(Completed { n, flags });
         }
         give_back(&request, ended.flags);
-        match -ended.result {
-            // Only now: what the operation moved before it was cut is not lost. The last two are the
-            // answers of operations that had begun on a thread of the kernel.
-            libc::ECANCELED | libc::EINTR | ERESTARTSYS => why_cut(g, deadline, ended)?,
-            no_errno if no_errno == -MUST_BLOCK => {
-                if let Some(call) = request.blocking() {
-                    // SAFETY: by this function's contract.
-                    return unsafe { run_blocking(call) };
-                }
-            }
-            errno => return Err(io::Error::from_raw_os_error(errno)),
+        if ended.result != MUST_BLOCK {
+            why_failed(g, deadline, ended)?;
+        } else if let Some(call) = request.blocking() {
+            // SAFETY: by this function's contract.
+            return unsafe { run_blocking(call) };
         }
     }
 }
@@ -254,8 +246,13 @@ where
     }
 }
 
-/// Why a wait was cut short: the error, if it is not to be begun again.
-fn why_cut(g: GRef, deadline: Deadline<'_>, ended: Ended) -> io::Result<()> {
+/// Why an operation failed: the error, if it is not to be begun again.
+fn why_failed(g: GRef, deadline: Deadline<'_>, ended: Ended) -> io::Result<()> {
+    // Cut short; only now, as what the operation moved before is not lost. The last two are the
+    // answers of operations that had begun on a thread of the kernel.
+    if !matches!(-ended.result, libc::ECANCELED | libc::EINTR | ERESTARTSYS) {
+        return Err(io::Error::from_raw_os_error(-ended.result));
+    }
     if let Some(over) = park::chain_of(g).over() {
         return Err(ambient::Error::from(over).into());
     }
@@ -337,10 +334,7 @@ pub(super) unsafe fn wait_watched(
             (TOLD, None) => return Ok(Watched::Told),
             (ELSEWHERE, None) => return Ok(Watched::Elsewhere),
             (error, Some(seen)) if -error == libc::EAGAIN => watch.found_empty(seen),
-            (error, _) => match -error {
-                libc::ECANCELED | libc::EINTR | ERESTARTSYS => why_cut(g, deadline, ended)?,
-                errno => return Err(io::Error::from_raw_os_error(errno)),
-            },
+            _ => why_failed(g, deadline, ended)?,
         }
     }
 }

@@ -21,7 +21,6 @@ use socket2::{SockAddr, SockAddrStorage};
 
 use super::fd::{Direction, Fd, is_would_block, retry};
 use super::op::{self, Deadline, Watched};
-use crate::config::BATCHES_FROM;
 use crate::g::header::GRef;
 use crate::netpoll::sqe::{Request, left_something};
 use crate::netpoll::watch::Watch;
@@ -68,8 +67,7 @@ impl Fd {
         loop {
             let seen = watch.look();
             if seen.is_some() || chaos::coin(Point::Receive) {
-                let batched = op::inflight_here() >= BATCHES_FROM;
-                let r = match batched {
+                let r = match op::batches_here() {
                     // SAFETY: the buffer is borrowed by the caller until this returns.
                     true => unsafe { op::recv_left(g, receive, deadline) },
                     false => retry(|| socket::recv_left_now(self.as_fd(), ptr, len)),
@@ -255,7 +253,7 @@ impl Fd {
         // A thread has to try it here: in a destructor it does not get to wait.
         let is_perturbed =
             chaos::coin(Point::Send) && matches!(park::caller(), Caller::Goroutine(_));
-        if op::inflight_here() < BATCHES_FROM && !is_perturbed {
+        if !op::batches_here() && !is_perturbed {
             let first = now();
             if !is_would_block(&first) {
                 return first;

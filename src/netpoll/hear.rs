@@ -56,22 +56,21 @@ impl Ring {
         !self.told.borrow().is_empty()
     }
 
-    /// Hears what polls have told, at most so many times; where that is asked for, queues the
+    /// Hears what polls have told, at most so many times; where it is said when that is, queues the
     /// receives of those who waited for it. Those who are to receive themselves go to `ready`.
     ///
     /// Gives how many times it was. The caller holds the P.
     pub(crate) fn hear(
         &self,
         counts: &Counts,
-        (at_most, begins): (usize, bool),
-        now_ns: u64,
+        at_most: usize,
+        begins_ns: Option<u64>,
         ready: &mut GList,
     ) -> usize {
         let mut n = 0;
         while n < at_most
             && let Some(told) = self.next_told()
         {
-            let begins_ns = begins.then_some(now_ns);
             ready.extend_one(self.hear_one(counts, &told, begins_ns));
             n += 1;
         }
@@ -85,7 +84,6 @@ impl Ring {
         self.told.borrow_mut().pop_front()
     }
 
-    /// Begins a receive only where it is said when that is.
     fn hear_one(
         &self,
         counts: &Counts,
@@ -93,18 +91,19 @@ impl Ring {
         begins_ns: Option<u64>,
     ) -> Option<GRef> {
         let at = (told.user_data() & !TAGS) as usize;
-        let watch = std::ptr::with_exposed_provenance::<Watch>(at);
+        let at = std::ptr::with_exposed_provenance::<Watch>(at);
         // SAFETY: `arm_watch` gave the address of a reference that is the ring's until the last
         // completion is heard of.
+        let watch = unsafe { &*at };
         let Told {
             waiter,
             seen,
             is_last,
-        } = unsafe { &*watch }.complete(told.result(), told.flags());
+        } = watch.complete(told.result(), told.flags());
         if is_last {
             counts.end_standing();
             // SAFETY: as above, and this is the last.
-            drop(unsafe { Arc::from_raw(watch) });
+            drop(unsafe { Arc::from_raw(at) });
         }
         // SAFETY: it was taken out of the watch, so this alone ends its wait, and its frame stays
         // until then.

@@ -17,6 +17,7 @@ use super::ring::{Ring, TAG_TWICE};
 use super::sqe::Request;
 use super::twice::Twice;
 use super::watch::{Home, Watch};
+use crate::config::BATCHES_FROM;
 use crate::g::list::GList;
 use crate::g::status::WaitId;
 use crate::sys::clock::{self, NEVER};
@@ -120,6 +121,12 @@ impl Poller {
     #[inline(always)]
     pub(crate) fn inflight(&self) -> u32 {
         self.counts.inflight()
+    }
+
+    /// Whether it is a ring with enough in flight for batches to be worth while.
+    #[inline]
+    pub(crate) fn has_batches(&self) -> bool {
+        self.inflight() >= BATCHES_FROM && !self.is_epoll()
     }
 
     /// The pool of receive buffers: see [`Ring::pool`]. `None` without a ring.
@@ -325,9 +332,9 @@ impl Poller {
     }
 
     /// Hears what polls that stay have told: see [`Ring::hear`].
-    pub(crate) fn hear(&self, how: (usize, bool), now_ns: u64, ready: &mut GList) -> usize {
+    pub(crate) fn hear(&self, at_most: usize, begins_ns: Option<u64>, ready: &mut GList) -> usize {
         match &self.engine {
-            Engine::Ring(ring) => ring.hear(&self.counts, how, now_ns, ready),
+            Engine::Ring(ring) => ring.hear(&self.counts, at_most, begins_ns, ready),
             Engine::Epoll(_) => 0,
         }
     }
@@ -371,7 +378,7 @@ impl Poller {
     /// go to `ready`.
     pub(crate) fn reap(&self, ready: &mut GList) {
         self.reap_some(usize::MAX, ready);
-        self.hear((usize::MAX, false), clock::now_ns(), ready);
+        self.hear(usize::MAX, None, ready);
     }
 
     /// Reads completions; the Gs whose wait they end go to `ready`. A ring gives at most so

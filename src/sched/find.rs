@@ -1,11 +1,11 @@
 //! Where an M looks for a goroutine, in order.
 //!
 //! On every dispatch, from memory alone: the ring's completion queue (two loads),
-//! runnext, the local queue; when that is empty, what polls that stay have told. Every few µs, counted in dispatches so that the clock
-//! is not read each time: due timers, ring entries that wait too long, task work
-//! that the kernel has for us, and every 61st dispatch the node queue, so that
-//! nothing there starves. When dry: flush the ring, a batch from the node queue,
-//! steal, other nodes' queues, spin, sleep.
+//! runnext, the local queue; when that is empty, what polls that stay have told. Every
+//! few µs, counted in dispatches so that the clock is not read each time: due timers,
+//! ring entries that wait too long, task work that the kernel has for us, and every
+//! 61st dispatch the node queue, so that nothing there starves. When dry: flush the
+//! ring, a batch from the node queue, steal, other nodes' queues, spin, sleep.
 
 use std::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ use super::state::Phase;
 use super::steal;
 use super::trace::Kind;
 use super::wake;
-use crate::config::{BATCHES_FROM, FLUSH_AFTER_NS, RUNNEXT_SLICE_NS};
+use crate::config::{FLUSH_AFTER_NS, RUNNEXT_SLICE_NS};
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::Reason;
@@ -203,19 +203,13 @@ fn look_at_ring(m: &M, p: &P) {
     if p.poller.has_unread() && (p.runq.len() <= RING_WAITS_ABOVE || is_time) {
         reap(m, p);
     }
-    if p.poller.has_told() && (is_time || !has_batches(p)) {
+    if p.poller.has_told() && (is_time || !p.poller.has_batches()) {
         let n_put_off = p.local.n_put_off.get();
         p.local.n_put_off.set(n_put_off + 1);
         if !p.local.heard_many.get() || n_put_off >= PUT_OFF_AT_MOST {
             hear(m, p);
         }
     }
-}
-
-/// Whether enough is in flight for batches to be worth while.
-#[inline]
-fn has_batches(p: &P) -> bool {
-    p.poller.inflight() >= BATCHES_FROM
 }
 
 /// Gives how many operations have completed.
@@ -256,13 +250,12 @@ fn hear(m: &M, p: &P) {
     };
     let mut ready = GList::new();
     let local = &p.local;
-    let begins = has_batches(p);
-    let n = p
-        .poller
-        .hear((at_most, begins), local.now_ns.get(), &mut ready);
+    let now_ns = local.now_ns.get();
+    let begins_ns = p.poller.has_batches().then_some(now_ns);
+    let n = p.poller.hear(at_most, begins_ns, &mut ready);
     local.heard_many.set(n >= HEARD_AT_ONCE);
     local.n_put_off.set(0);
-    local.heard_ns.set(local.now_ns.get());
+    local.heard_ns.set(now_ns);
     wake::ready_all(m, ready);
     if p.poller.pending() > 0 {
         p.poller.flush();

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 /// The length of a cache line on the CPUs that windlass is made for.
-pub(crate) const LINE_BYTES: usize = 64;
+const LINE_BYTES: usize = 64;
 
 /// Asks for the cache line at an address. Any address will do: it is a hint, which never faults.
 #[inline(always)]

@@ -84,17 +84,27 @@ fn waiting_g() -> (GRef, WaitId) {
 }
 
 /// Queues a receive on `from` for a goroutine that waits.
-fn recv(ring: &Counted, from: &UnixStream, buf: &mut [u8], ready: &mut GList) -> (GRef, Box<Op>) {
+/// A goroutine that waits with its operation.
+fn waiting_op() -> (GRef, Box<Op>) {
     let (g, wait) = waiting_g();
     let op = Box::new(Op::new(g));
     op.publish();
     op.bind(wait);
-    let request = Request::Recv {
+    (g, op)
+}
+
+fn recv_into(from: &UnixStream, buf: &mut [u8], flags: i32) -> Request {
+    Request::Recv {
         fd: from.as_raw_fd(),
         buf: buf.as_mut_ptr(),
         len: buf.len() as u32,
-        flags: 0,
-    };
+        flags,
+    }
+}
+
+fn recv(ring: &Counted, from: &UnixStream, buf: &mut [u8], ready: &mut GList) -> (GRef, Box<Op>) {
+    let (g, op) = waiting_op();
+    let request = recv_into(from, buf, 0);
     // SAFETY: the tests keep the buffer and the operation until it has completed.
     unsafe { ring.queue(&ring.counts, &request, &op, 1, ready) };
     (g, op)
@@ -312,16 +322,8 @@ fn a_closed_receive_gives_its_slots_back_and_lets_go() {
 
 /// A poll that stays on `from`, and what waits for it: a goroutine that receives into `buf`.
 fn watched(ring: &Counted, from: &UnixStream, buf: &mut [u8]) -> (Arc<Watch>, GRef, Box<Op>) {
-    let (g, wait) = waiting_g();
-    let op = Box::new(Op::new(g));
-    op.publish();
-    op.bind(wait);
-    op.set_receive(Request::Recv {
-        fd: from.as_raw_fd(),
-        buf: buf.as_mut_ptr(),
-        len: buf.len() as u32,
-        flags: libc::MSG_DONTWAIT,
-    });
+    let (g, op) = waiting_op();
+    op.set_receive(recv_into(from, buf, libc::MSG_DONTWAIT));
     let (watch, mut ready) = (Arc::new(Watch::new()), GList::new());
     let home = (Home::new(ring.fd(), 0), 1);
     // SAFETY: this thread has the ring.
@@ -340,7 +342,7 @@ fn end(ring: &Counted, watch: &Arc<Watch>) {
     while ring.inflight() > 0 {
         ring.wait(clock::now_ns() + 5_000_000_000);
         ring.reap(&mut ready);
-        ring.hear(&ring.counts, (usize::MAX, false), 1, &mut ready);
+        ring.hear(&ring.counts, usize::MAX, None, &mut ready);
     }
     assert_eq!(Arc::strong_count(watch), 1, "the ring's reference");
 }
@@ -357,7 +359,7 @@ fn what_a_poll_tells_begins_the_receive_of_who_waits() {
         assert_eq!(ring.reap(&mut ready), 0, "no operation has completed");
         assert!(ring.has_told() && ready.is_empty());
         assert_eq!(
-            ring.hear(&ring.counts, (32, begins), 1, &mut ready),
+            ring.hear(&ring.counts, 32, begins.then_some(1), &mut ready),
             1,
             "what was told"
         );
@@ -389,7 +391,7 @@ fn what_there_is_no_room_for_stays_in_the_queue() {
         // Room for more messages, that is to say.
         std::io::Read::read_exact(&mut &a, &mut [0]).unwrap();
     }
-    let hear = |ready: &mut GList| ring.hear(&ring.counts, (usize::MAX, false), 1, ready);
+    let hear = |ready: &mut GList| ring.hear(&ring.counts, usize::MAX, None, ready);
     assert_eq!(hear(&mut ready), TOLD_AT_MOST);
     assert_eq!(ready.pop(), Some(g));
     ring.reap(&mut ready);
