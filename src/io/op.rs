@@ -173,7 +173,7 @@ pub(crate) unsafe fn run_until(
             };
             wake::ready_all(m, ready);
             if p.poller.pending() >= FLUSH_AT {
-                p.poller.flush();
+                p.visit_ring();
             }
             None
         });

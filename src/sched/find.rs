@@ -141,9 +141,11 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
     let now_ns = clock::now_ns();
     let elapsed_ns = now_ns.saturating_sub(local.now_ns.replace(now_ns)).max(1);
     p.count_tick(now_ns, elapsed_ns, interval);
-    let next = (u64::from(interval) * TICK_NS / elapsed_ns).clamp(1, u64::from(NODE_QUEUE_EVERY));
-    local.interval.set(next as u32);
-    local.set_budget(next as u32 - 1);
+    let measured = u64::from(local.measured_from.get()) + 1;
+    let next = (measured * TICK_NS / elapsed_ns).clamp(1, u64::from(NODE_QUEUE_EVERY)) as u32;
+    local.interval.set(next);
+    local.set_budget(next - 1);
+    local.measured_from.set(next - 1);
     if p.timers.next_ns() <= now_ns {
         run_timers_of(m, p);
     }
@@ -154,7 +156,7 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
     if poller.inflight() > 0 {
         let waited = now_ns.saturating_sub(poller.pending_since_ns());
         if poller.wants_enter() || (poller.pending() > 0 && waited >= FLUSH_AFTER_NS) {
-            poller.flush();
+            p.visit_ring();
         }
         let since_ns = now_ns.saturating_sub(local.heard_ns.get());
         if poller.has_told() && (!local.heard_many.get() || since_ns >= HEAR_AFTER_NS) {
@@ -195,7 +197,7 @@ fn look_at_ring(m: &M, p: &P) {
     if is_time {
         p.local.since_enter.set(0);
         if p.poller.pending() > 0 || p.poller.wants_enter() {
-            p.poller.flush();
+            p.visit_ring();
         }
     }
     // With much queued already a completion would only overflow to the node queue, behind what came
@@ -231,7 +233,7 @@ fn reap(m: &M, p: &P) -> usize {
 #[inline(never)]
 fn finish_or_hear(m: &M, p: &P) {
     if p.poller.pending() > 0 {
-        p.poller.flush();
+        p.visit_ring();
     }
     // What polls tell may fill all the room that there is, in front of what operations came to.
     if !p.poller.has_unread() || reap(m, p) == 0 {
@@ -258,7 +260,7 @@ fn hear(m: &M, p: &P) {
     local.heard_ns.set(now_ns);
     wake::ready_all(m, ready);
     if p.poller.pending() > 0 {
-        p.poller.flush();
+        p.visit_ring();
     }
 }
 
@@ -290,6 +292,7 @@ fn find_dry(m: &M, p: &P) -> Dry {
     let now_ns = clock::now_ns();
     p.local.now_ns.set(now_ns);
     p.local.set_budget(0);
+    p.local.measured_from.set(0);
     if let Some(g) = m.mail.take() {
         return Dry::Run(g);
     }
@@ -299,7 +302,7 @@ fn find_dry(m: &M, p: &P) -> Dry {
     }
     let alone = sched.n_idle.load(Ordering::Relaxed) + 1 == sched.n_procs();
     if p.poller.pending() > 0 && !alone || p.poller.inflight() > 0 && p.poller.has_task_work() {
-        p.poller.flush();
+        p.visit_ring();
         if p.poller.has_completions() {
             return Dry::LookAgain;
         }
@@ -342,7 +345,7 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
         }
         if p.poller.inflight() > 0 {
             if p.poller.wants_enter() {
-                p.poller.flush();
+                p.visit_ring();
             }
             if p.poller.has_completions() {
                 return Some(Dry::LookAgain);
