@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use util::{Pattern, hang_guard, has_rings, is_chaotic, pair, run, runtime, wait_until};
 use windlass::net::TcpStream;
+use windlass::time::sleep;
 use windlass::{Handle, spawn, yield_now};
 
 /// Polls that stay, in the runtime of `handle`.
@@ -104,6 +105,43 @@ fn what_peek_leaves_is_read() {
         }
         a.write_all(b"x").unwrap();
         b.read_exact(&mut [0]).unwrap();
+    });
+}
+
+/// A reader that was told how much is left need not find that.
+#[test]
+fn a_clone_takes_what_was_left() {
+    let _guard = hang_guard();
+    let runtime = runtime(2);
+    let handle = runtime.handle();
+    runtime.run(move || {
+        let (mut a, mut b) = watched(&handle);
+        let mut clone = b.try_clone().unwrap();
+        for taken in [1, 50, 89, 90] {
+            a.write_all(&[7; 100]).unwrap();
+            b.read_exact(&mut [0; 10]).unwrap();
+            let mut rest = vec![0; taken];
+            clone.read_exact(&mut rest).unwrap();
+            assert_eq!(rest, vec![7; taken]);
+            let reader = spawn(move || {
+                let mut rest = vec![0; 91 - taken];
+                b.read_exact(&mut rest).unwrap();
+                assert_eq!(rest.pop(), Some(8));
+                assert_eq!(rest, vec![7; 90 - taken]);
+                b
+            });
+            // It waits for the last byte; mostly.
+            sleep(Duration::from_millis(5));
+            a.write_all(&[8]).unwrap();
+            b = reader.join().unwrap();
+        }
+        let mut buf = [0; 10];
+        a.write_all(&[7; 100]).unwrap();
+        b.read_exact(&mut buf).unwrap();
+        drop(a);
+        let mut rest = Vec::new();
+        b.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, [7; 90]);
     });
 }
 

@@ -70,7 +70,7 @@ impl Fd {
                 let r = match op::batches_here() {
                     // SAFETY: the buffer is borrowed by the caller until this returns.
                     true => unsafe { op::recv_left(g, receive, deadline) },
-                    false => retry(|| socket::recv_left_now(self.as_fd(), ptr, len)),
+                    false => self.recv_left_now(ptr, len),
                 };
                 let is_empty = match &r {
                     Ok((n, left)) => *n > 0 && *left == Some(0),
