@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use temp::TempDir;
+use windlass::channel::unbounded;
 use windlass::fs::{self, AlignedBuf, DirBuilder, File, OpenOptions};
 use windlass::time::{Elapsed, timeout};
 use windlass::{spawn, yield_now};
@@ -53,6 +54,44 @@ fn pipe() -> (File, File) {
 /// Eight bytes that are the number of their place.
 fn numbered(n: u64) -> Vec<u8> {
     (0..n).flat_map(u64::to_ne_bytes).collect()
+}
+
+/// Reads of what is in memory do not park, and yet others get their turn on the only P: within
+/// far fewer of them than take 10 ms, from where on a P is taken away.
+#[test]
+fn reads_from_memory_give_way() {
+    const READS: usize = 5000;
+    let _guard = util::hang_guard();
+    util::runtime(1).run(|| {
+        let dir = TempDir::new();
+        let path = dir.path().join("file");
+        fs::write(&path, [7; 4096]).unwrap();
+        let file = File::open(&path).unwrap();
+        let (sender, receiver) = unbounded();
+        let n_heard = Arc::new(AtomicUsize::new(0));
+        let listener = spawn({
+            let n_heard = Arc::clone(&n_heard);
+            move || {
+                for () in receiver {
+                    n_heard.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        });
+        yield_now();
+        for n_sent in 1..=20 {
+            sender.send(()).unwrap();
+            let mut buf = [0; 4096];
+            let mut n_reads = 0;
+            while n_heard.load(Ordering::SeqCst) < n_sent {
+                assert!(n_reads < READS, "message {n_sent} is not heard");
+                file.read_exact_at(&mut buf, 0).unwrap();
+                n_reads += 1;
+            }
+            assert!(buf.iter().all(|&byte| byte == 7) || n_reads == 0);
+        }
+        drop(sender);
+        listener.join().unwrap();
+    });
 }
 
 #[test]

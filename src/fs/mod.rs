@@ -19,7 +19,9 @@
 //! In place, because that is cheaper and never worse: the kernel has no asynchronous form of
 //! these calls, the ring gives each to a thread of its own. `statx` on the ring costs 1.4 µs of
 //! CPU and a park, in place 0.2 µs; opening with `O_CREAT` 1.6 against 0.4 µs; a buffered write
-//! on ext4 8.2 against 7.0 µs. If a call does take long, the P goes to another thread after 20 µs.
+//! on ext4 8.2 against 7.0 µs. If a call does take long, the P goes to another thread after 20 µs. A
+//! goroutine that makes one such call after the other gives way before one, as by
+//! [`checkpoint`](crate::task::checkpoint), if it has run for 200 µs and others wait.
 //!
 //! A file in `/proc` or `/sys` counts as one on a disk, although reading a few of them waits for
 //! events: read those in [`offload`](crate::offload).

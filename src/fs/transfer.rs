@@ -26,7 +26,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::kind::Kind;
-use super::section::in_place;
+use super::section::{give_way, in_place};
 use crate::g::header::GRef;
 use crate::io::{op, ready};
 use crate::netpoll::call::Attempt;
@@ -116,7 +116,7 @@ impl Raw {
     }
 
     fn look_in_cache(&self, buf: &mut [u8], offset: Option<u64>) -> io::Result<usize> {
-        park::cancel_point()?;
+        give_way()?;
         if buf.len() < LONG_COPY {
             return read_cached(self.file.as_fd(), buf, offset);
         }
