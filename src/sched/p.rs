@@ -302,12 +302,16 @@ impl Local {
 
 impl P {
     /// Enters the kernel: submits what the ring has queued, and collects what it has. The time that
-    /// takes is nobody's: what is measured in time begins anew.
+    /// takes is nobody's: what is measured in time begins anew. But timers may be due by now, which
+    /// the next dispatch sees to.
     pub(crate) fn visit_ring(&self) {
         self.poller.flush();
-        let local = &self.local;
+        let (local, now_ns) = (&self.local, clock::now_ns());
+        if self.timers.next_ns() <= now_ns {
+            local.set_budget(0);
+        }
         local.since_enter.set(0);
-        local.now_ns.set(clock::now_ns());
+        local.now_ns.set(now_ns);
         local.measured_from.set(local.budget());
     }
 
