@@ -310,7 +310,6 @@ impl P {
         if self.timers.next_ns() <= now_ns {
             local.set_budget(0);
         }
-        local.since_enter.set(0);
         local.now_ns.set(now_ns);
         local.measured_from.set(local.budget());
     }
