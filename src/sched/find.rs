@@ -139,13 +139,13 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
     let local = &p.local;
     let interval = local.interval.get();
     let now_ns = clock::now_ns();
-    let elapsed_ns = now_ns.saturating_sub(local.now_ns.replace(now_ns)).max(1);
+    let elapsed_ns = now_ns.saturating_sub(local.now_ns.get()).max(1);
     p.count_tick(now_ns, elapsed_ns, interval);
     let measured = u64::from(local.measured_from.get()) + 1;
     let next = (measured * TICK_NS / elapsed_ns).clamp(1, u64::from(NODE_QUEUE_EVERY)) as u32;
     local.interval.set(next);
     local.set_budget(next - 1);
-    local.measured_from.set(next - 1);
+    local.measure_from(now_ns);
     if p.timers.next_ns() <= now_ns {
         run_timers_of(m, p);
     }
@@ -290,9 +290,8 @@ fn find_dry(m: &M, p: &P) -> Dry {
         sched.publish_own(p);
     }
     let now_ns = clock::now_ns();
-    p.local.now_ns.set(now_ns);
     p.local.set_budget(0);
-    p.local.measured_from.set(0);
+    p.local.measure_from(now_ns);
     if let Some(g) = m.mail.take() {
         return Dry::Run(g);
     }

@@ -298,6 +298,13 @@ impl Local {
     pub(crate) fn set_budget(&self, n: u32) {
         self.budget.store(n, Ordering::Relaxed);
     }
+
+    /// The time is `now_ns`: dispatches take what passes from here on.
+    #[inline]
+    pub(crate) fn measure_from(&self, now_ns: u64) {
+        self.now_ns.set(now_ns);
+        self.measured_from.set(self.budget());
+    }
 }
 
 impl P {
@@ -310,8 +317,7 @@ impl P {
         if self.timers.next_ns() <= now_ns {
             local.set_budget(0);
         }
-        local.now_ns.set(now_ns);
-        local.measured_from.set(local.budget());
+        local.measure_from(now_ns);
     }
 
     /// The CPU that its Ms are pinned to.

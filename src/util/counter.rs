@@ -45,12 +45,4 @@ impl CoarseTime {
     pub(crate) fn set(&self, now_ns: u64) {
         self.0.store(now_ns, Ordering::Relaxed);
     }
-
-    /// Sets it and gives what it was.
-    #[inline(always)]
-    pub(crate) fn replace(&self, now_ns: u64) -> u64 {
-        let before = self.get();
-        self.set(now_ns);
-        before
-    }
 }
