@@ -5,7 +5,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
-use super::super::status::{Reason, Why};
+use super::super::status::{For, Reason, Token, Why};
 use super::*;
 
 struct Model {
@@ -101,5 +101,56 @@ fn loom_a_shield_holds() {
         }
         canceller.join().unwrap();
         assert_eq!(m.n_queued.load(Ordering::SeqCst), 1);
+    });
+}
+
+/// `unpark` finds a park inside a context by its status. The goroutine that it lets run pops
+/// the frame, so the commit must not read the frame any more: loom finds a read that is
+/// concurrent with the write which stands for the pop.
+#[test]
+fn loom_an_unpark_does_not_pop_a_frame_under_the_commit() {
+    struct Parking {
+        status: Status,
+        token: Token,
+        word: Word,
+        frame: loom::cell::UnsafeCell<u32>,
+    }
+    // SAFETY: the accesses to the frame are what the model checks.
+    unsafe impl Sync for Parking {}
+
+    loom::model(|| {
+        let status = Status::new();
+        status.set_new();
+        status.set_runnable();
+        status.set_running();
+        let m = Arc::new(Parking {
+            status,
+            token: Token::new(),
+            word: Word::new(),
+            frame: loom::cell::UnsafeCell::new(0),
+        });
+        let unparker = {
+            let m = Arc::clone(&m);
+            thread::spawn(move || {
+                let wait = m.token.give(For::Park, &m.status);
+                if wait.is_some_and(|wait| m.status.wake(wait)) {
+                    // The goroutine runs on, out of its context.
+                    m.frame.with_mut(|_| {});
+                }
+            })
+        };
+        let canceller = {
+            let m = Arc::clone(&m);
+            thread::spawn(move || m.word.set())
+        };
+        let why = Why::may_cut(Reason::Park, true);
+        let (wait, is_over) = m.status.set_waiting_held(why, 0, |_| {
+            m.token.is_there(For::Park) || m.frame.with(|_| m.word.is_set())
+        });
+        if is_over && m.status.wake(wait) {
+            m.frame.with_mut(|_| {});
+        }
+        unparker.join().unwrap();
+        canceller.join().unwrap();
     });
 }

@@ -24,7 +24,8 @@
 //! puts `Waiting` back, looks at the mark, and then readies the G itself.
 //!
 //! Two flags lie beside the kind. `HELD` keeps a waiting G as it is for the moment in
-//! which a dump copies its stack: wakers and cancellers of the wait spin until it is
+//! which a dump copies its stack, or in which a commit reads it
+//! ([`Status::set_waiting_held`]): wakers and cancellers of the wait spin until it is
 //! gone, so no wake is lost and the holder owes nobody anything. `STAMPED` says that
 //! the queued G carries the time of its queueing, for the histogram of such delays.
 //! [`Status::load`] shows neither. `MAY_CUT` is a part of the reason: a context may end
@@ -170,7 +171,7 @@ const KINDS: [Kind; 8] = [
     Kind::Dead,
 ];
 
-/// A dump looks at the stack: no step but the holder's until it is gone.
+/// A dump or a commit reads the stack: no step but the holder's until it is gone.
 const HELD: u64 = 1 << 7;
 /// The G, which is queued, carries the time of its queueing.
 const STAMPED: u64 = 1 << 6;
@@ -316,15 +317,38 @@ impl Status {
     /// on wakers may take it; the id given back names this wait. `now_ns` may be coarse.
     #[inline]
     pub(crate) fn set_waiting(&self, why: impl Into<Why>, now_ns: u64) -> WaitId {
-        let Why(why) = why.into();
+        let wait = self.next_wait(why.into(), now_ns);
+        self.0.swap(wait.0, Ordering::SeqCst);
+        after_seq_cst();
+        wait
+    }
+
+    /// As [`Status::set_waiting`], but no waker gets the wait before `look` has returned: a
+    /// waker that finds the wait in this word spins until then. So `look` may read the
+    /// goroutine's stack. It must be short, and must not wait for a waker of this wait.
+    #[inline]
+    pub(crate) fn set_waiting_held<T>(
+        &self,
+        why: impl Into<Why>,
+        now_ns: u64,
+        look: impl FnOnce(WaitId) -> T,
+    ) -> (WaitId, T) {
+        let wait = self.next_wait(why.into(), now_ns);
+        self.0.swap(wait.0 | HELD, Ordering::SeqCst);
+        after_seq_cst();
+        let seen = look(wait);
+        self.let_go(wait);
+        (wait, seen)
+    }
+
+    /// The word of the wait that begins now.
+    #[inline(always)]
+    fn next_wait(&self, Why(why): Why, now_ns: u64) -> WaitId {
         let before = self.own();
         debug_assert_eq!(before.kind(), Kind::Running);
         let number = (before.0 + (1 << NUMBER_SHIFT)) & (NUMBER_MASK << NUMBER_SHIFT);
         let seconds = (now_ns >> STEP_SHIFT) << SECONDS_SHIFT;
-        let word = seconds | number | (u64::from(why) << 8) | Kind::Waiting as u64;
-        self.0.swap(word, Ordering::SeqCst);
-        after_seq_cst();
-        WaitId(word)
+        WaitId(seconds | number | (u64::from(why) << 8) | Kind::Waiting as u64)
     }
 
     /// The wake token: Waiting → Runnable for exactly the wait named. `true`

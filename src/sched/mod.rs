@@ -37,6 +37,7 @@
 //! | a G wakes whose locked M gives its P away  | `mail`     |
 //! | a deadline cancels what just completed     | `netpoll::op` |
 //! | a context is cancelled while a wait begins | `g::cut`   |
+//! | `unpark` finds a wait whose commit reads frames | `park` |
 
 pub(crate) mod policy;
 pub(crate) mod runq;

@@ -14,9 +14,21 @@
 //! |                                   |    already: take the token, resume        |
 //!
 //! From step 4 on any waker that knows `n` may take the token, also in the middle
-//! of step 5: the commit must not touch the G's stack after it has published. The
-//! one waker that needs no publication is the cancellation at the end of a run; it
-//! waits until no M is in a commit of the G it has taken (`M::committing`).
+//! of step 5: the commit must not touch the G's stack after it has published.
+//!
+//! Some wakers need no publication, because they find `n` in the status word. Each of
+//! them must not let the G run while a commit may still read its stack:
+//!
+//! | finds the wait by its status      | why the stack stays                            |
+//! |-----------------------------------|------------------------------------------------|
+//! | `unpark`, against `park_token`    | in a context the commit reads frames: the wait |
+//! |                                   | begins held ([`park_held`]), so `unpark` spins |
+//! | a future's waker, `park_polling`  | the commit reads the G's header only           |
+//! | a context's cancel (`cancel::cut`)| waits for the commit (`M::committing`)         |
+//! | the end of a run                  | waits for the commit                           |
+//! | a dump (`hold`)                   | wakes nobody; leaves a G in a commit alone     |
+//! | cancel of an operation            | wakes only once the operation is complete: the |
+//! |                                   | commit publishes the operation last            |
 #![allow(unsafe_code)]
 
 use std::mem::ManuallyDrop;
@@ -168,6 +180,56 @@ pub(crate) fn park_in<F: FnOnce(GRef, WaitId, &M) -> bool>(
     section.switch_out(Switch::park(NonNull::from(&record)));
 }
 
+/// As [`park`], for a commit that reads the goroutine's stack while a waker that nothing was
+/// published to may take the wait: it runs while the wait is held. It costs one more
+/// atomic exchange.
+pub(crate) fn park_held<F: FnOnce(GRef, WaitId, &M) -> bool>(why: impl Into<Why>, commit: F) {
+    let section = Section::enter().expect("a goroutine that may park has or gets a P");
+    let record = Typed {
+        head: Record {
+            commit: commit_held::<F>,
+            why: why.into(),
+        },
+        f: ManuallyDrop::new(commit),
+    };
+    section.switch_out(Switch::park(NonNull::from(&record)));
+}
+
+/// # Safety
+///
+/// As [`commit_typed`].
+unsafe fn commit_held<F: FnOnce(GRef, WaitId, &M) -> bool>(
+    record: NonNull<Record>,
+    g: GRef,
+    m: &M,
+) -> bool {
+    // SAFETY: by this function's contract.
+    let (f, why) = unsafe { take_record::<F>(record) };
+    let (wait, waits) = g
+        .status
+        .set_waiting_held(why, m.p().local.now_ns.get(), |wait| {
+            chaos::pause(Point::Commit);
+            f(g, wait, m)
+        });
+    waits || !g.status.wake(wait)
+}
+
+/// Moves the commit off the stack of the goroutine that has switched out.
+///
+/// # Safety
+///
+/// As [`commit_typed`]; once.
+#[inline(always)]
+unsafe fn take_record<F>(record: NonNull<Record>) -> (F, Why) {
+    // SAFETY: by this function's contract; the closure is read once, and the goroutine does not
+    // touch it again (ManuallyDrop).
+    unsafe {
+        let typed = record.cast::<Typed<F>>();
+        let f = std::ptr::read(&raw const (*typed.as_ptr()).f);
+        (ManuallyDrop::into_inner(f), (*typed.as_ptr()).head.why)
+    }
+}
+
 /// # Safety
 ///
 /// `record` is the head of a `Typed<F>` on the stack of `g`, which has switched out.
@@ -176,18 +238,11 @@ unsafe fn commit_typed<F: FnOnce(GRef, WaitId, &M) -> bool>(
     g: GRef,
     m: &M,
 ) -> bool {
-    // SAFETY: by this function's contract; the closure is read once, and the goroutine does not
-    // touch it again (ManuallyDrop).
-    let (f, why) = unsafe {
-        let typed = record.cast::<Typed<F>>();
-        (
-            std::ptr::read(&raw const (*typed.as_ptr()).f),
-            (*typed.as_ptr()).head.why,
-        )
-    };
+    // SAFETY: by this function's contract.
+    let (f, why) = unsafe { take_record::<F>(record) };
     let wait = g.status.set_waiting(why, m.p().local.now_ns.get());
     chaos::pause(Point::Commit);
-    if ManuallyDrop::into_inner(f)(g, wait, m) {
+    if f(g, wait, m) {
         return true;
     }
     // Somebody else may have the token: then the G is queued, and not ours.
@@ -335,18 +390,21 @@ pub(crate) fn park_token(g: GRef, deadline_ns: u64) -> Result<(), Cancelled> {
     if !g.token.take(For::Park) && chain.over().is_none() {
         let deadline_ns = deadline_ns.min(chain.deadline_ns());
         let timer_on = timer_home();
-        park(
-            Why::may_cut(Reason::Park, chain.is_some()),
-            move |g, wait, m| {
-                if g.token.is_there(For::Park) || chain.is_set() {
-                    return false;
-                }
-                if deadline_ns != NEVER {
-                    m.p().timers.add(deadline_ns, g, wait);
-                }
-                true
-            },
-        );
+        let commit = move |g: GRef, wait, m: &M| {
+            // The frames of the chain lie on the goroutine's stack.
+            if g.token.is_there(For::Park) || chain.is_set() {
+                return false;
+            }
+            if deadline_ns != NEVER {
+                m.p().timers.add(deadline_ns, g, wait);
+            }
+            true
+        };
+        if chain.is_some() {
+            park_held(Why::may_cut(Reason::Park, true), commit);
+        } else {
+            park(Reason::Park, commit);
+        }
         let woken = g.token.take(For::Park);
         if woken && deadline_ns != NEVER {
             note_stale_timer(timer_on);
