@@ -1,6 +1,6 @@
 //! The ring of one P.
 //!
-//! Flags, and why these (`docs/ARCHITECTURE.md` has the measurements):
+//! Flags, and why these (`docs/decisions/netpoller.md` has the reasons):
 //!
 //! - `COOP_TASKRUN | TASKRUN_FLAG`: no interrupt per completion; a flag in shared
 //!   memory tells the scheduler that entering the kernel would yield completions.

@@ -3,7 +3,7 @@
 //!
 //! An intrusive list under a lock, taken from in batches. crossbeam's `Injector`
 //! was turned down: it costs 29 to 35 ns an item where the list costs a lock per
-//! batch, and it allocates (docs/ARCHITECTURE.md).
+//! batch, and it allocates (docs/decisions/scheduler.md).
 
 use super::summary::Summary;
 use crate::g::header::GRef;

@@ -4,7 +4,7 @@
 //! The owner pushes at the tail and pops at the head; thieves take from the head
 //! half of what is there. Turned down: crossbeam's `Worker` (unbounded, so there
 //! is no natural moment to share the surplus with the node; 1.6 times the cost on
-//! queues that swing to 200; docs/ARCHITECTURE.md has the numbers) and Go's ring
+//! queues that swing to 200; docs/decisions/scheduler.md has the numbers) and Go's ring
 //! (thieves retry on a half-stolen queue). This is tokio's: the head packs two
 //! positions, so a steal in progress is visible, other thieves turn away at once
 //! and the owner never waits.

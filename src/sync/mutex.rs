@@ -17,7 +17,7 @@ use crate::loom::const_fn;
 /// Where nobody contends it is one atomic instruction to take and one to give back. Who
 /// runs may overtake who waits, so that a hot lock is not idle for the time of a wake;
 /// but a waiter that has waited for 1 ms gets the lock handed over, and so do those
-/// behind it (see docs/ARCHITECTURE.md).
+/// behind it (see docs/decisions/waiting.md).
 ///
 /// # Poisoning
 ///
