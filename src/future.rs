@@ -11,13 +11,13 @@ use std::panic::Location;
 use std::pin::pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
-use std::thread::Thread;
 use std::time::Duration;
 
 use crate::g::header::{GRef, Header};
 use crate::g::status::For;
+use crate::loom::native::atomic::{AtomicBool, Ordering};
+use crate::loom::thread::Thread;
 use crate::sched::park::{self, Caller};
 use crate::sched::spawn::TaskRef;
 use crate::task::{self, JoinHandle};
@@ -204,7 +204,7 @@ struct Signal {
 impl Signal {
     fn here() -> Signal {
         Signal {
-            thread: std::thread::current(),
+            thread: crate::loom::thread::current(),
             is_set: AtomicBool::new(false),
         }
     }
@@ -217,10 +217,10 @@ impl Signal {
     fn wait(&self) {
         while !self.is_set.swap(false, Ordering::Acquire) {
             if park::current_g().is_none() {
-                std::thread::park();
+                crate::loom::thread::park();
             } else {
                 // In a blocking section the end of a run wakes nobody: it is looked for.
-                std::thread::park_timeout(Duration::from_nanos(park::LOOK_UP_NS));
+                crate::loom::thread::park_timeout(Duration::from_nanos(park::LOOK_UP_NS));
                 let _ = park::cancel_point();
             }
         }

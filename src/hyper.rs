@@ -63,6 +63,7 @@ use crate::context::{self, Canceller};
 use crate::future;
 use crate::io::{wait_readable, wait_writable};
 use crate::sync::{Mutex, MutexGuard};
+use crate::sys::clock;
 use crate::task::{self, Task};
 
 /// The stack of a goroutine that only waits and wakes.
@@ -325,7 +326,7 @@ impl rt::Timer for Timer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
         // A year is as good as for ever: an instant so far off may not exist.
         let year = Duration::from_secs(365 * 24 * 3600);
-        self.sleep_until(Instant::now() + duration.min(year))
+        self.sleep_until(clock::now() + duration.min(year))
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn rt::Sleep>> {
@@ -356,14 +357,14 @@ impl Future for Sleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let deadline = self.deadline;
-        if deadline <= Instant::now() {
+        if deadline <= clock::now() {
             return Poll::Ready(());
         }
         if let Some(waited) = &self.waited {
             let new = cx.waker().clone();
             let _old = lock(&waited.waker).replace(new);
             // The sleeper may have taken the old one before, as it was time.
-            return match deadline <= Instant::now() {
+            return match deadline <= clock::now() {
                 true => Poll::Ready(()),
                 false => Poll::Pending,
             };
@@ -385,7 +386,7 @@ impl Future for Sleep {
 fn sleep_and_wake(deadline: Instant, waker: &Arc<Mutex<Option<Waker>>>) {
     // The other one is the sleep's own.
     while Arc::strong_count(waker) > 1 {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(clock::now());
         if left.is_zero() {
             break;
         }

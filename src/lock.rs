@@ -6,8 +6,8 @@
 //! debug builds check it.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::loom::native::{Mutex, MutexGuard, PoisonError};
 use crate::loom::{AtomicU32, Ordering, const_fn};
 
 /// The order in which locks may be taken: a thread that holds one takes only

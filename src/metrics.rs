@@ -7,9 +7,9 @@
 mod placement;
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use crate::loom::native::atomic::Ordering::Relaxed;
 use crate::sched::p::{N_LEVELS, P};
 use crate::sched::policy::{Denial, N_DENIALS};
 use crate::sched::state::{Node, Sched};

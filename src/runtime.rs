@@ -5,8 +5,6 @@
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use windlass_topology::placement::PlannedP;
@@ -19,6 +17,8 @@ use crate::debug::{deadlock, env, live, schedtrace, sigquit, stall};
 use crate::g::header;
 use crate::g::slab::DepotId;
 use crate::g::stack::StackPool;
+use crate::loom::native::atomic::AtomicUsize;
+use crate::loom::native::{Arc, Mutex, PoisonError};
 use crate::metrics::{MemoryPlacement, RuntimeMetrics};
 use crate::netpoll::choose;
 use crate::netpoll::poller::Poller;
@@ -644,7 +644,7 @@ impl Runtime {
             stopped?;
             sched.resize(n)?;
             let is_default = &sched.place.is_default;
-            is_default.store(false, std::sync::atomic::Ordering::Relaxed);
+            is_default.store(false, crate::loom::Ordering::Relaxed);
             Ok(())
         };
         let mut n_tries = 0;
@@ -676,8 +676,8 @@ impl Drop for Runtime {
         let sched = &self.sched;
         // Between two runs or before the first: no M exists. From here on handles are refused.
         sched.set_phase(Phase::Ended);
-        while sched.n_entering.load(std::sync::atomic::Ordering::SeqCst) != 0 {
-            std::hint::spin_loop();
+        while sched.n_entering.load(crate::loom::Ordering::SeqCst) != 0 {
+            crate::loom::spin_loop();
         }
         for node in &sched.nodes {
             while let Some(g) = node.queue.pop() {
@@ -740,26 +740,22 @@ where
     }
     // Before sysmon, which starts threads up to the limit.
     let m0 = Box::new(M::new(
-        sched
-            .next_m
-            .fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+        sched.next_m.fetch_add(1, crate::loom::Ordering::Relaxed),
         &raw const **sched,
     ));
     let m0_ptr: *const M = &raw const *m0;
     {
-        sched
-            .n_ms
-            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        sched.n_ms.fetch_add(1, crate::loom::Ordering::Relaxed);
         sched.ms.lock().all.push(m0);
     }
     // Before sysmon, which gives all others away.
     let first = sched.ps_in_use().next().expect("at least one P is in use");
     first
         .owner
-        .store(m0_ptr.cast_mut(), std::sync::atomic::Ordering::Release);
+        .store(m0_ptr.cast_mut(), crate::loom::Ordering::Release);
     let sysmon = {
         let sched = Arc::clone(sched);
-        std::thread::Builder::new()
+        crate::loom::thread::Builder::new()
             .name(format!("{}-sysmon", sched.config.name))
             .spawn(move || sysmon::main(&sched))
     };
@@ -794,7 +790,7 @@ where
         .unwrap_or_else(|| Err(Box::new(Cancelled)))
 }
 
-fn join(thread: std::thread::JoinHandle<()>) {
+fn join(thread: crate::loom::thread::JoinHandle<()>) {
     // The runtime's threads abort on a panic, so joining cannot fail.
     let _ = thread.join();
 }
@@ -804,15 +800,13 @@ fn end_ms(sched: &Sched) {
     let mut ms = sched.ms.lock();
     ms.spare.clear();
     ms.all.clear();
-    sched.n_ms.store(0, std::sync::atomic::Ordering::Relaxed);
-    sched
-        .n_retired
-        .store(0, std::sync::atomic::Ordering::Relaxed);
+    sched.n_ms.store(0, crate::loom::Ordering::Relaxed);
+    sched.n_retired.store(0, crate::loom::Ordering::Relaxed);
     for p in &sched.ps {
         // A locked thread may have left it so.
-        p.syscall.store(0, std::sync::atomic::Ordering::Relaxed);
+        p.syscall.store(0, crate::loom::Ordering::Relaxed);
         p.owner
-            .store(std::ptr::null_mut(), std::sync::atomic::Ordering::Release);
+            .store(std::ptr::null_mut(), crate::loom::Ordering::Release);
     }
     sched.bury_all();
 }

@@ -22,14 +22,14 @@ use std::borrow::Borrow;
 use std::io::{self, PipeWriter, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use signal_hook::SigId;
 use signal_hook::consts::FORBIDDEN;
 use signal_hook::low_level::{register, unregister};
 
 use crate::fs::{File, Kind};
+use crate::loom::native::atomic::{AtomicU64, Ordering};
+use crate::loom::native::{Arc, Mutex, PoisonError};
 use crate::sys::file;
 use crate::sys::signal::write_byte;
 

@@ -10,13 +10,13 @@ use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::g::header::{self, TakeFn};
 use crate::g::stack::{MAX_STACK_BYTES, MIN_STACK_BYTES};
 use crate::g::status::{For, Reason};
+use crate::loom::native::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use crate::loom::native::{Arc, Mutex, PoisonError};
 use crate::sched::checkpoint as check;
 use crate::sched::completion;
 use crate::sched::locked;
@@ -473,7 +473,7 @@ pub struct Task(Who);
 #[derive(Clone)]
 enum Who {
     Goroutine(TaskRef),
-    Thread(std::thread::Thread),
+    Thread(crate::loom::thread::Thread),
 }
 
 // SAFETY: a task reference is a count and an address; all that can be done through it is atomic
@@ -534,7 +534,7 @@ impl fmt::Debug for Task {
 pub fn current() -> Task {
     Task(match park::current_g() {
         Some(g) => Who::Goroutine(TaskRef::retain(g)),
-        None => Who::Thread(std::thread::current()),
+        None => Who::Thread(crate::loom::thread::current()),
     })
 }
 
@@ -582,16 +582,16 @@ fn park_thread(deadline: u64) {
     let look_up = Duration::from_nanos(park::LOOK_UP_NS);
     match park::current_g() {
         _ if chain.over().is_some() => {}
-        None if chain.is_some() => std::thread::park_timeout(left().min(look_up)),
-        None if deadline == NEVER => std::thread::park(),
-        None => std::thread::park_timeout(left()),
+        None if chain.is_some() => crate::loom::thread::park_timeout(left().min(look_up)),
+        None if deadline == NEVER => crate::loom::thread::park(),
+        None => crate::loom::thread::park_timeout(left()),
         Some(g) => {
             while !g.token.take(For::Park) && !park::is_cancelled() && chain.over().is_none() {
                 let left = left();
                 if left.is_zero() {
                     return;
                 }
-                std::thread::sleep(left.min(look_up));
+                crate::loom::thread::sleep(left.min(look_up));
             }
         }
     }

@@ -10,12 +10,11 @@
 //! Passive: [`Timers::expire`] takes the wake tokens and gives back the Gs that
 //! are now runnable, and the waits whose operation must be cancelled.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, Status, WaitId};
 use crate::lock::{Lock, Rank};
+use crate::loom::native::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sys::clock::NEVER;
 use crate::util::placed::PageVec;
 

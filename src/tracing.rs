@@ -42,13 +42,13 @@
 use std::any::TypeId;
 use std::cell::RefCell;
 use std::mem;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tracing_core::metadata::LevelFilter;
 use tracing_core::span::{Attributes, Current, Id, Record};
 use tracing_core::subscriber::Interest;
 use tracing_core::{Dispatch, Event, Metadata, Subscriber};
 
+use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::task::task_local;
 
 /// A span that is entered, and the number of its subscriber. Each is a reference that the

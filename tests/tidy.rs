@@ -154,6 +154,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "unix_datagram",
         ],
     ),
+    ("loom", &["native"]),
     ("task", &["local"]),
     ("context", &["tree", "waits"]),
     ("time", &["sleep", "timeout", "interval", "timer"]),
@@ -464,6 +465,32 @@ const UNSAFE: &[&str] = &[
     "topology/src/doctor/kernel.rs",
     "topology/src/hwloc.rs",
 ];
+
+/// What of `std` may be named outside src/loom: nothing that another thread may wait for or
+/// see half done. The rest has its twins there, for loom and for the explorer.
+const STD: &[(&str, &[&str])] = &[
+    (
+        "std::sync::",
+        &[
+            "Arc",
+            "LockResult",
+            "PoisonError",
+            "TryLockError",
+            "TryLockResult",
+            "Weak",
+        ],
+    ),
+    ("std::thread::", &["Result", "panicking"]),
+    ("std::hint::", &["black_box"]),
+    // `sys::clock::now` instead.
+    ("Instant::", &[]),
+];
+
+const STD_EXCEPTIONS: &[(&str, &str, &str)] = &[(
+    "src/sync/mod.rs",
+    "std::sync::atomic",
+    "programs find the names of std::sync there",
+)];
 
 /// A source file: as it is, and as code alone.
 struct Source {
@@ -814,6 +841,79 @@ fn outsiders_come_in_by_their_doors() {
         LIBC,
     ));
     report(&faults);
+}
+
+/// The code before the tests at the end of a file.
+fn before_tests(code: &str) -> &str {
+    let end = ["#[cfg(all(test", "#[cfg(test)]"]
+        .iter()
+        .filter_map(|mark| code.find(mark))
+        .min();
+    &code[..end.unwrap_or(code.len())]
+}
+
+/// The names behind a path that ends in `::`: one, or all of a list in braces.
+fn names_behind<'a>(code: &'a str, prefix: &str) -> Vec<&'a str> {
+    let word = |text: &'a str| {
+        let part = |c: char| c.is_alphanumeric() || c == '_';
+        &text[..text.find(|c: char| !part(c)).unwrap_or(text.len())]
+    };
+    let mut names = Vec::new();
+    for (at, _) in code.match_indices(prefix) {
+        let rest = &code[at + prefix.len()..];
+        match rest.strip_prefix('{') {
+            Some(list) => {
+                let list = &list[..list.find('}').unwrap_or(list.len())];
+                names.extend(list.split(',').map(|name| word(name.trim_start())));
+            }
+            None => names.push(word(rest)),
+        }
+    }
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+#[test]
+fn names_in_lists_are_found() {
+    let code = "use std::sync::{Arc, atomic::AtomicU8,\n Mutex,}; std::sync::mpsc::channel()";
+    assert_eq!(
+        names_behind(code, "std::sync::"),
+        ["Arc", "atomic", "Mutex", "mpsc"]
+    );
+}
+
+#[test]
+fn atomics_locks_and_threads_come_by_the_door_that_loom_and_the_explorer_replace() {
+    // The kernel's own interface lies below the door, and the explorer is one of its sides.
+    let below = ["src/loom/", "src/sys/", "src/explore/"];
+    let mut used = BTreeSet::new();
+    let mut faults = Vec::new();
+    for source in sources(&["src"])
+        .iter()
+        .filter(|s| !is_test(&s.path) && !below.iter().any(|folder| s.path.starts_with(folder)))
+    {
+        let code = before_tests(&source.code);
+        for (prefix, allowed) in STD {
+            for name in names_behind(code, prefix) {
+                let name = format!("{prefix}{name}");
+                if allowed.iter().any(|a| name == format!("{prefix}{a}")) {
+                    continue;
+                }
+                let known = |(path, what, _): &(&str, &str, &str)| {
+                    *path == source.path && *what == name.as_str()
+                };
+                if !STD_EXCEPTIONS.iter().any(known) {
+                    faults.push(format!("{} names {name}, not crate::loom's", source.path));
+                }
+                used.insert((source.path.clone(), name));
+            }
+        }
+        if code.contains("use std::thread;") || code.contains("use std::sync;") {
+            faults.push(format!("{} imports a whole module of std", source.path));
+        }
+    }
+    report(&faults);
+    check_exceptions(&used, STD_EXCEPTIONS);
 }
 
 #[test]

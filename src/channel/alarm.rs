@@ -107,7 +107,7 @@ impl Alarm {
 
     /// Disconnects the channel.
     pub(crate) fn close(&self) {
-        self.set(Some(Instant::now()), Then::Close);
+        self.set(Some(clock::now()), Then::Close);
     }
 
     /// The lock is held.
@@ -131,7 +131,7 @@ impl Alarm {
     /// What is there now. The lock is held.
     pub(super) fn take(&self) -> Result<Instant, Refused> {
         let plan = self.plan.get();
-        let now = Instant::now();
+        let now = clock::now();
         match plan.when {
             Some(when) if when <= now => {
                 if plan.then == Then::Close {
@@ -149,7 +149,7 @@ impl Alarm {
         self.plan
             .get()
             .when
-            .is_some_and(|when| when <= Instant::now())
+            .is_some_and(|when| when <= clock::now())
     }
 
     /// When there may be something. The lock is held.

@@ -6,11 +6,11 @@ use std::cell::UnsafeCell;
 use std::mem::{self, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::core::{Claim, Core, Found, Packet, Refused, Side, Told, Wait};
 use crate::g::status::Reason;
 use crate::lock::RawLock;
+use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::sched::{ambient, park};
 use crate::sync::waitq::{Here, Link, Taken, Terms, Waiter};
 use crate::sys::clock::{self, NEVER};

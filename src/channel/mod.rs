@@ -44,6 +44,8 @@ use std::time::{Duration, Instant};
 
 use chan::Chan;
 
+use crate::sys::clock;
+
 pub(crate) use alarm::{Alarm, Then};
 
 pub use err::{
@@ -120,7 +122,7 @@ fn channel<T>(cap: Option<usize>) -> (Sender<T>, Receiver<T>) {
 /// assert!(fired >= start + Duration::from_millis(5));
 /// ```
 pub fn after(duration: Duration) -> Receiver<Instant> {
-    Instant::now().checked_add(duration).map_or_else(never, at)
+    clock::now().checked_add(duration).map_or_else(never, at)
 }
 
 /// A channel with one message, the instant `when`, once that has come.
@@ -170,7 +172,7 @@ pub const fn never<T>() -> Receiver<T> {
 /// assert!(ticks.recv().unwrap() >= start + 2 * period);
 /// ```
 pub fn tick(duration: Duration) -> Receiver<Instant> {
-    let start = Instant::now();
+    let start = clock::now();
     match start.checked_add(duration) {
         Some(_) => Receiver::tick(start, duration),
         None => never(),

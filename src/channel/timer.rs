@@ -2,10 +2,10 @@
 //! [`tick`](super::tick). Nobody sends: a receiver that waits has the time as its
 //! deadline, so that a channel nobody waits for costs nothing.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::core::Refused;
+use crate::loom::native::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sched::{ambient, park};
 use crate::sys::clock::{self, NEVER};
 
@@ -36,7 +36,7 @@ impl At {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.taken.load(Ordering::Relaxed) || Instant::now() < self.when
+        self.taken.load(Ordering::Relaxed) || clock::now() < self.when
     }
 
     pub(super) fn recv(&self, deadline_ns: u64) -> Result<Instant, Refused> {

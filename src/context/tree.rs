@@ -7,13 +7,13 @@ use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::fmt;
 use std::mem;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::channel::{self, Receiver};
 use crate::g::cut::{Frame, Frames};
 use crate::lock::RawLock;
+use crate::loom::native::atomic::{AtomicU64, Ordering, fence};
+use crate::loom::native::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use crate::sched::ambient::{self, Error};
 use crate::sched::handoff::Section;
 use crate::sched::{cancel, park};
@@ -120,7 +120,7 @@ impl Context {
     /// A context that is done after `timeout`.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Context {
-        match Instant::now().checked_add(timeout) {
+        match clock::now().checked_add(timeout) {
             Some(deadline) => self.with_deadline(deadline),
             None => self.clone(),
         }
@@ -389,7 +389,7 @@ impl fmt::Debug for Canceller {
 const RETRY_NS: u64 = 50_000;
 
 impl Node {
-    fn children(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Weak<Node>>> {
+    fn children(&self) -> crate::loom::native::MutexGuard<'_, BTreeMap<u64, Weak<Node>>> {
         self.children.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

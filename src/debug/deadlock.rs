@@ -14,7 +14,6 @@
 //! was true is true for ever. The conditions are not read at one moment, so they are read
 //! twice, and no goroutine may have run in between.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::dump::Dump;
@@ -22,6 +21,7 @@ use super::live;
 use super::sigquit;
 use crate::g::slab;
 use crate::g::status::{Kind, Reason};
+use crate::loom::Ordering;
 use crate::sched::state::{Phase, Sched};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::{sched as threads, signal};

@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::io::Write as _;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use crate::loom::native::atomic::{AtomicBool, Ordering};
 
 /// The variable's name.
 const NAME: &str = "WINDLASS_DEBUG";

@@ -7,12 +7,12 @@
 use std::io::{self, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use windlass_topology::live::{LIVE_SCHEMA, Live, LiveNode, LiveP, LiveRuntime};
 
 use super::registry::Registry;
+use crate::loom::native::atomic::{AtomicI32, Ordering};
 use crate::metrics::{ByLevel, PMetrics, RuntimeMetrics};
 use crate::sched::p::P;
 use crate::sched::state::Sched;
@@ -40,7 +40,7 @@ pub(crate) fn register(sched: &Arc<Sched>) -> io::Result<()> {
             let why = format!("cannot listen on {address:?} for live metrics: {e}");
             io::Error::new(e.kind(), why)
         })?;
-        std::thread::Builder::new()
+        crate::loom::thread::Builder::new()
             .name("windlass-live".to_owned())
             .spawn(move || serve(&listener))?;
         Ok(())

@@ -1,8 +1,8 @@
 //! Runtimes that a thread of the process's own looks after, which is started for the first.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::loom::native::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::sched::state::Sched;
 
 /// What is looked after, in the order in which they were built.

@@ -15,10 +15,10 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::io::Write as _;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 use super::goroutines::{self, Goroutine};
+use crate::loom::native::atomic::Ordering::{Acquire, Relaxed};
 use crate::metrics::{PMetrics, RuntimeMetrics};
 use crate::sched::m::{BLOCKING, LOST, M};
 use crate::sched::p::P;

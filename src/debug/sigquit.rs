@@ -5,10 +5,10 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::dump::Dump;
 use super::registry::Registry;
+use crate::loom::native::atomic::{AtomicI32, Ordering};
 use crate::sched::state::Sched;
 use crate::sys::sched as threads;
 use crate::sys::signal::{self, AfterQuit};
@@ -23,7 +23,7 @@ static REGISTRY: Registry = Registry::new();
 /// The kernel's, if it gives no thread.
 pub(crate) fn register(sched: &Arc<Sched>) -> io::Result<()> {
     REGISTRY.add(sched, || {
-        std::thread::Builder::new()
+        crate::loom::thread::Builder::new()
             .name("windlass-sigquit".to_owned())
             .spawn(watch)?;
         signal::install_quit_handler();

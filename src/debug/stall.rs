@@ -6,13 +6,13 @@
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
-use std::sync::{Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::goroutines::{self, Goroutine};
 use super::stack;
 use crate::g::snapshot::StackCopy;
+use crate::loom::native::{Mutex, PoisonError};
+use crate::loom::thread::JoinHandle;
 use crate::sched::stall::{OnStall, Stall};
 use crate::sched::state::Sched;
 use crate::sys::clock;
@@ -68,7 +68,7 @@ impl OnStall for Reporter {
         };
         join(&mut state);
         state.begun_ns = now_ns;
-        state.thread = std::thread::Builder::new()
+        state.thread = crate::loom::thread::Builder::new()
             .name("windlass-stall".to_owned())
             .spawn(move || write(report, copy))
             .ok();
@@ -140,7 +140,7 @@ mod sample {
 
     /// The stack of the goroutine where it is now. `None` if it cannot be had.
     pub(crate) fn copy_stack(stall: &Stall<'_>) -> Result<Option<StackCopy>, TryAgain> {
-        let tid = stall.m.tid.load(std::sync::atomic::Ordering::Relaxed);
+        let tid = stall.m.tid.load(crate::loom::Ordering::Relaxed);
         let taken = sample::take(tid, PATIENCE_NS);
         // It was there before and after, so also when the sample was taken.
         if !stall.is_still() {

@@ -6,13 +6,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime};
 
 use super::kind::Kind;
 use super::open_options::OpenOptions;
 use super::section::in_place;
 use super::transfer::Raw;
+use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::sched::offload::offload;
 use crate::sys::clock::{self, NEVER};
 
@@ -281,7 +281,7 @@ impl File {
 
 /// The time on the runtime's clock.
 fn ns_of(at: Instant) -> u64 {
-    clock::deadline_ns(at.saturating_duration_since(Instant::now()))
+    clock::deadline_ns(at.saturating_duration_since(clock::now()))
 }
 
 impl Read for &File {

@@ -23,12 +23,12 @@ use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::kind::Kind;
 use super::section::{give_way, in_place};
 use crate::g::header::GRef;
 use crate::io::{op, ready};
+use crate::loom::native::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::netpoll::call::Attempt;
 use crate::netpoll::sqe::{HERE, Request};
 use crate::sched::handoff;

@@ -21,13 +21,13 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::coro::{Coro, Out};
 use super::own::Own;
 use super::slab;
 use super::stack;
 use super::status::{Status, Token};
+use crate::loom::native::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::util::prefetch::{prefetch, prefetch_bytes};
 
 /// Bytes of a [`Header`]; the payload begins here. 160, but for builds with a sanitizer

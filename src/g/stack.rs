@@ -28,9 +28,9 @@
 use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::lock::{Lock, Rank};
+use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::sys::mmap::{self, GuardKind};
 use crate::sys::numa;
 

@@ -462,7 +462,7 @@ fn spin_or_yield() {
         clippy::disallowed_methods,
         reason = "a thread gives way here, not a goroutine"
     )]
-    std::thread::yield_now();
+    crate::loom::thread::yield_now();
 }
 
 /// Whose token is meant: there is one for each, so that neither takes the other's.

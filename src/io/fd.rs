@@ -13,8 +13,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::limit::Limit;
@@ -22,6 +20,8 @@ use super::op::{self, Deadline};
 use super::ready;
 use crate::g::header::GRef;
 use crate::lock::{Lock, Rank};
+use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::loom::native::{Arc, OnceLock};
 use crate::netpoll::watch::Watch;
 use crate::sched::{ambient, cancel, park};
 use crate::sys::clock::{self, NEVER};

@@ -6,12 +6,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
 
 use super::bytes;
 use super::fd::{Direction, Fd, Splicing, is_would_block, retry};
 use super::op::Deadline;
 use super::ready;
+use crate::loom::native::{Mutex, PoisonError};
 use crate::sched::park;
 use crate::sys::clock::NEVER;
 use crate::sys::{file, signal};

@@ -5,12 +5,13 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::epoll::Epoll;
 use super::poller::Poller;
 use super::probe::{self, Features};
 use super::ring::Ring;
+
+use crate::loom::native::atomic::{AtomicBool, Ordering};
 
 const VARIABLE: &str = "WINDLASS_IO";
 

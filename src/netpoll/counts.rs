@@ -1,7 +1,6 @@
 //! What a poller counts, the same for a ring and for epoll.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
+use crate::loom::native::atomic::{AtomicU32, Ordering};
 use crate::util::counter::Counter;
 use crate::util::histogram::Sizes;
 

@@ -23,7 +23,6 @@
 use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::call::{Attempt, Class, MUST_BLOCK};
 use super::counts::Counts;
@@ -33,6 +32,7 @@ use super::waiters::{UNANNOUNCED, Waiters};
 use crate::g::list::GList;
 use crate::g::status::WaitId;
 use crate::lock::{Lock, Rank};
+use crate::loom::native::atomic::{AtomicI32, Ordering};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::epoll::{self, Event, NO_EVENT};
 

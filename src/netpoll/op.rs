@@ -35,12 +35,12 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use super::edge::Seen;
 use super::sqe::Request;
 use crate::g::header::GRef;
 use crate::g::status::WaitId;
+use crate::loom::native::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// The kernel's own number for "a signal came, begin again". Some operations let it out.
 pub(crate) const ERESTARTSYS: i32 = 512;

@@ -19,12 +19,12 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 
 use io_uring::types::BufRingEntry;
 use io_uring::{Submitter, cqueue};
 
 use crate::lock::{Lock, Rank};
+use crate::loom::native::atomic::{AtomicU16, Ordering};
 use crate::sys::{mmap, numa};
 
 /// What one slot holds. Four pages: more than a request or most of TLS's records.

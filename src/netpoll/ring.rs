@@ -22,8 +22,6 @@ use std::cell::{Cell, RefCell, UnsafeCell};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use io_uring::squeue::Entry;
 use io_uring::{Builder, IoUring, cqueue};
@@ -38,6 +36,8 @@ use super::twice::Twice;
 use super::watch::Watch;
 use crate::g::list::GList;
 use crate::g::stack::PAGE_BYTES;
+use crate::loom::native::atomic::{AtomicI32, Ordering};
+use crate::loom::native::{Arc, OnceLock};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::errno::cvt;
 use crate::sys::uring::{self, send_msg_ring};

@@ -14,11 +14,11 @@
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use super::edge::{Edge, Seen, Wait};
 use super::op::{ERESTARTSYS, Op};
 use crate::lock::{Lock, Rank};
+use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::sys::uring::sync_cancel;
 use crate::util::chaos::{self, Point};
 use crate::util::prefetch::prefetch_bytes;

@@ -1,8 +1,8 @@
 //! What a node keeps for dealing with the other nodes. Touched by its own Ps and by sysmon.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
 use super::policy::STARVED_AFTER_NS;
+
+use crate::loom::native::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How long a node that was found to be starved may pass the gate: as long as its P needs to
 /// wake up and look around.

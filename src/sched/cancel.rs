@@ -1,8 +1,6 @@
 //! Ending waits from outside: deadlines of operations, contexts, and the end of a run.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::Ordering;
-
 use super::current;
 use super::handoff::Section;
 use super::m::M;
@@ -12,6 +10,7 @@ use crate::g::cut::Frame;
 use crate::g::header::GRef;
 use crate::g::slab;
 use crate::g::status::{Kind, Reason, Status, WaitId};
+use crate::loom::Ordering;
 use crate::netpoll::multi::Multi;
 use crate::netpoll::op::Op;
 use crate::netpoll::poller::Poller;
@@ -199,7 +198,7 @@ impl Sched {
         let ms = self.ms.lock();
         for m in &ms.all {
             while m.committing.load(Ordering::Acquire) == g.as_ptr() {
-                std::hint::spin_loop();
+                crate::loom::spin_loop();
             }
         }
     }

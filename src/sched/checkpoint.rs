@@ -5,8 +5,6 @@
 //! often the goroutine calls. Then, if it has run for a slice and somebody waits, it goes
 //! to the tail of the queue, as it would by `yield_now`.
 
-use std::sync::atomic::Ordering;
-
 use super::current;
 use super::handoff::Section;
 use super::m::{Checks, HAS_P, M};
@@ -14,6 +12,7 @@ use super::p::P;
 use super::park::{self, Caller, Cancelled};
 use crate::config::RUNNEXT_SLICE_NS;
 use crate::g::coro::Switch;
+use crate::loom::Ordering;
 use crate::sys::clock;
 
 /// How often the clock is looked at, roughly.

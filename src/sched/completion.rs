@@ -15,15 +15,15 @@
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use super::park::{self, Caller, Cancelled};
 use super::wake;
 use crate::g::cut::Chain;
 use crate::g::header::GRef;
 use crate::g::status::{Reason, WaitId, Why};
+use crate::loom::native::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crate::loom::native::futex;
 use crate::sys::clock::{self, NEVER};
-use crate::sys::futex;
 use crate::util::chaos::{self, Point};
 
 const NOTHING: *mut () = std::ptr::null_mut();
@@ -144,7 +144,7 @@ fn wait_parked(
         .is_err()
     {
         while waiter.released.load(Ordering::Acquire) == 0 {
-            std::hint::spin_loop();
+            crate::loom::spin_loop();
         }
         return Ok(());
     }

@@ -6,11 +6,10 @@
 //! as before, and so does the kernel when a CPU was away for a moment. Masks are changed one
 //! thread after the other, so Ms that were pinned for a new plan are pinned again a second later.
 
-use std::sync::atomic::Ordering;
-
 use super::handoff::owner_of;
 use super::place::Now;
 use super::state::Sched;
+use crate::loom::Ordering;
 use crate::sys::affinity::{self, Mask};
 
 /// How often it looks.

@@ -7,8 +7,6 @@
 //! 61st dispatch the node queue, so that nothing there starves. When dry: flush the
 //! ring, a batch from the node queue, steal, other nodes' queues, spin, sleep.
 
-use std::sync::atomic::Ordering;
-
 use super::idle;
 use super::m::M;
 use super::p::P;
@@ -22,8 +20,9 @@ use crate::config::{FLUSH_AFTER_NS, RUNNEXT_SLICE_NS};
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::Reason;
+use crate::loom::Ordering;
+use crate::loom::native::futex;
 use crate::sys::clock::{self, NEVER};
-use crate::sys::futex;
 use crate::util::chaos::{self, Point};
 
 /// How often the clock is looked at, roughly.
@@ -360,7 +359,7 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
             return Some(Dry::LookAgain);
         }
         for _ in 0..32 {
-            std::hint::spin_loop();
+            crate::loom::spin_loop();
         }
     }
 }
@@ -462,7 +461,7 @@ fn sleep(m: &M, p: &P) {
         // one that has stopped the world, not before that goes on.
         while !p.word.is_notified() {
             p.fate.wait_while_stopped();
-            std::hint::spin_loop();
+            crate::loom::spin_loop();
         }
         p.word.awake();
         p.count_notified();

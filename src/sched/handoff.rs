@@ -40,7 +40,6 @@
 #![allow(unsafe_code)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
 use super::current;
 use super::m::{ASKED, BLOCKING, HAS_P, IN_QUESTION, LOST, M};
@@ -49,6 +48,7 @@ use super::state::Sched;
 use super::trace::Kind;
 use crate::g::coro::Switch;
 use crate::g::header::GRef;
+use crate::loom::native::atomic::{AtomicU32, Ordering, compiler_fence};
 use crate::sys::sched::membarrier;
 use crate::util::chaos::{self, Point};
 
@@ -152,7 +152,7 @@ fn enter_slow<'a>(mut m: &'a M) -> Option<Section<'a>> {
     loop {
         match m.access.load(Ordering::Acquire) {
             HAS_P => return Some(Section(m)),
-            IN_QUESTION => std::hint::spin_loop(),
+            IN_QUESTION => crate::loom::spin_loop(),
             ASKED => {
                 if is_to_give_way(m) {
                     m = switch_and_enter(m, Switch::GIVE_WAY);

@@ -1,12 +1,11 @@
 //! Holding a parked goroutine still while its stack is copied.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::Ordering;
-
 use super::state::Sched;
 use crate::g::header::GRef;
 use crate::g::snapshot::StackCopy;
 use crate::g::status::Status;
+use crate::loom::Ordering;
 
 /// How often a goroutine is tried that is woken or committed just then.
 const TRIES: u32 = 3;

@@ -165,12 +165,12 @@ impl Word {
 
     /// The word itself, for the futex.
     #[cfg(not(loom))]
-    pub(crate) fn futex(&self) -> &std::sync::atomic::AtomicU32 {
+    pub(crate) fn futex(&self) -> &crate::loom::native::atomic::AtomicU32 {
         &self.0
     }
 
     #[cfg(loom)]
-    pub(crate) fn futex(&self) -> &std::sync::atomic::AtomicU32 {
+    pub(crate) fn futex(&self) -> &crate::loom::native::atomic::AtomicU32 {
         unreachable!("loom models never sleep on a futex")
     }
 }

@@ -28,8 +28,6 @@
 //! goroutine (priority, namespace, signal mask), and would hand that on.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{Ordering, fence};
-
 use super::current;
 use super::handoff::bump;
 use super::m::M;
@@ -39,6 +37,7 @@ use super::state::Sched;
 use super::trace::Kind;
 use super::wake;
 use crate::g::header::GRef;
+use crate::loom::native::atomic::{Ordering, fence};
 
 /// Locks the calling goroutine's thread, once more. `false` on a plain thread.
 ///

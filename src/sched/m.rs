@@ -3,16 +3,16 @@
 
 use std::cell::Cell;
 use std::ptr::NonNull;
-use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-};
 
 use super::mail::Mail;
 use super::p::P;
 use super::state::Sched;
 use crate::g::header::{GRef, Header, Wire};
+use crate::loom::native::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
+use crate::loom::native::futex;
 use crate::sys::clock::NEVER;
-use crate::sys::futex;
 
 /// A one-shot wake-up: a futex word. A wake that comes first is kept.
 ///

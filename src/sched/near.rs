@@ -2,8 +2,8 @@
 //! a ring, and for what is touched first by whoever makes it.
 
 use std::panic::resume_unwind;
-use std::sync::{Mutex, PoisonError};
 
+use crate::loom::native::{Mutex, PoisonError};
 use crate::sys::{affinity, numa};
 
 /// Runs `f` on a thread of its own that is bound to `cpu`, if one is said, and takes memory of
@@ -18,8 +18,8 @@ pub(crate) fn on_node<T: Send>(
     };
     let work = Mutex::new(Some(f));
     let take = || work.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let done = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().spawn_scoped(scope, || {
+    let done = crate::loom::thread::scope(|scope| {
+        let thread = crate::loom::thread::Builder::new().spawn_scoped(scope, || {
             // A refusal of either leaves the memory where it falls.
             cpu.map(affinity::pin);
             numa::prefer_node_here(node);

@@ -8,9 +8,6 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 use crossbeam_deque::{Injector, Steal};
 
@@ -19,6 +16,9 @@ use super::current;
 use super::m::M;
 use super::park::{self, Caller};
 use crate::g::status::Reason;
+use crate::loom::native::atomic::{AtomicBool, AtomicPtr, Ordering};
+use crate::loom::native::{Condvar, Mutex, PoisonError};
+use crate::loom::thread::JoinHandle;
 use crate::sys::{affinity, clock, sched as threads};
 
 /// The most threads a runtime offloads to at once; further jobs queue.
@@ -132,7 +132,7 @@ impl Offload {
     }
 
     fn start(&'static self, pool: &mut Pool) -> io::Result<()> {
-        let thread = std::thread::Builder::new()
+        let thread = crate::loom::thread::Builder::new()
             .name("windlass-offload".to_owned())
             .spawn(move || self.work())?;
         pool.threads.push(thread);
@@ -177,7 +177,7 @@ impl Offload {
             let job = loop {
                 match self.jobs.steal() {
                     Steal::Success(job) => break job,
-                    Steal::Retry | Steal::Empty => std::hint::spin_loop(),
+                    Steal::Retry | Steal::Empty => crate::loom::spin_loop(),
                 }
             };
             // SAFETY: the function and the data were made for each other by `offload`.

@@ -5,7 +5,6 @@
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, UnsafeCell};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use windlass_topology::LevelKind;
 
@@ -20,6 +19,7 @@ use crate::g::header::{self, GRef};
 use crate::g::list::GList;
 use crate::g::slab::{self, DepotId};
 use crate::g::stack::{self, Stack, StackPool};
+use crate::loom::native::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::netpoll::poller::Poller;
 use crate::sys::clock::{self, NEVER};
 use crate::timer::Timers;

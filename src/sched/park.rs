@@ -33,7 +33,6 @@
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::current;
@@ -47,6 +46,7 @@ use crate::g::cut::Chain;
 use crate::g::header::GRef;
 use crate::g::own::Own;
 use crate::g::status::{For, Reason, WaitId, Why};
+use crate::loom::Ordering;
 use crate::sys::clock::{self, NEVER};
 use crate::util::chaos::{self, Point};
 
@@ -336,7 +336,7 @@ fn sleep_thread(deadline_ns: u64) {
             clippy::disallowed_methods,
             reason = "here a thread waits, not a goroutine"
         )]
-        return std::thread::sleep(Duration::from_nanos(
+        return crate::loom::thread::sleep(Duration::from_nanos(
             until_ns.saturating_sub(clock::now_ns()),
         ));
     }
@@ -470,6 +470,6 @@ pub(crate) fn yield_now() -> Result<(), Cancelled> {
         clippy::disallowed_methods,
         reason = "here a thread yields, not a goroutine"
     )]
-    std::thread::yield_now();
+    crate::loom::thread::yield_now();
     cancel_point()
 }

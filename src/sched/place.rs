@@ -11,14 +11,14 @@
 //! Where it is narrower, somebody wants it so.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_topology::{
     CpuLimits, Plan, PlanError, Request, Source, Topology, cpu_limits, default_processors, plan,
 };
 
 use crate::config::Config;
+use crate::loom::native::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use crate::loom::native::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::sys::affinity::{self, Mask};
 use crate::sys::sched as threads;
 

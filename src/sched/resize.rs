@@ -16,7 +16,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::Ordering;
 
 use windlass_topology::Plan;
 
@@ -26,6 +25,7 @@ use super::p::{NUMA, P};
 use super::place::Now;
 use super::state::{Node, Sched};
 use crate::g::list::GList;
+use crate::loom::Ordering;
 use crate::sys::{affinity, clock};
 
 /// How long a leaving P waits for completions between two cancels.

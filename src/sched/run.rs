@@ -1,8 +1,6 @@
 //! The M's loop: find a goroutine, run it, obey the reason it switched out with.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::Ordering;
-
 use super::current;
 use super::find::{find, stop_spinning};
 use super::handoff::{self, mark_outside};
@@ -17,6 +15,7 @@ use super::wake;
 use super::world::attend;
 use crate::g::coro::Switch;
 use crate::g::header::{self, GRef};
+use crate::loom::Ordering;
 use crate::sys::affinity;
 use crate::sys::clock;
 use crate::sys::errno;
@@ -47,7 +46,7 @@ pub(crate) fn start_m(sched: &Sched, p: &P) -> bool {
     p.owner
         .store(std::ptr::from_ref(&*m).cast_mut(), Ordering::Release);
     let address = std::ptr::from_ref(&*m).expose_provenance();
-    let thread = std::thread::Builder::new()
+    let thread = crate::loom::thread::Builder::new()
         .name(format!("{}-m{id}", sched.config.name))
         .spawn(move || {
             // SAFETY: the M is boxed in `Sched::ms` until this thread is joined.

@@ -3,7 +3,6 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
-use std::sync::atomic::Ordering;
 
 use windlass_topology::Topology;
 
@@ -18,6 +17,7 @@ use crate::g::coro::Coro;
 use crate::g::header::{self, GRef, Spawn};
 use crate::g::slab;
 use crate::g::stack::Stack;
+use crate::loom::Ordering;
 
 /// What a spawner may choose.
 #[derive(Debug, Default)]

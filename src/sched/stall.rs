@@ -4,13 +4,13 @@
 //! goroutine whose P was taken because of it goes on: it is watched until it comes to
 //! the scheduler. What is done about it is decided above (`debug::stall`).
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::m::{ASKED, HAS_P, LOST, M};
 use super::p::P;
 use super::state::Sched;
 use crate::g::header::GRef;
+use crate::loom::Ordering;
 use crate::sys::clock;
 
 /// A goroutine that has not come to the scheduler for long.

@@ -1,9 +1,6 @@
 //! The scheduler's state: nodes, Ps, Ms, and what is behind which lock.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-
 use super::border::Border;
 use super::global::NodeQueue;
 use super::idle::IdleSet;
@@ -19,6 +16,8 @@ use crate::config::Config;
 use crate::g::slab::DepotId;
 use crate::g::stack::StackPool;
 use crate::lock::{Lock, Rank};
+use crate::loom::native::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::loom::native::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::util::bitset::BitSet;
 use crate::util::padded::Padded;
 use crate::util::placed::Placed;
@@ -73,7 +72,7 @@ pub(crate) struct Ms {
     pub(crate) all: Vec<Box<M>>,
     /// Ms that sleep on their note without a P, or are about to.
     pub(crate) spare: Vec<*const M>,
-    pub(crate) threads: Vec<std::thread::JoinHandle<()>>,
+    pub(crate) threads: Vec<crate::loom::thread::JoinHandle<()>>,
 }
 
 impl Ms {
@@ -230,7 +229,7 @@ impl Sched {
     /// ended is counted before what was begun.
     pub(crate) fn n_live(&self) -> u64 {
         let finished: u64 = self.ps.iter().map(|p| p.stats.finished.get()).sum();
-        std::sync::atomic::fence(Ordering::SeqCst);
+        crate::loom::native::atomic::fence(Ordering::SeqCst);
         let spawned: u64 = self.ps.iter().map(|p| p.stats.spawned.get()).sum();
         (spawned + self.n_foreign.load(Ordering::SeqCst)).saturating_sub(finished)
     }

@@ -202,7 +202,7 @@ fn stays(victim: &P) -> bool {
     let until_ns = clock::now_ns() + RUNNEXT_STAYS.as_nanos() as u64;
     while clock::now_ns() < until_ns {
         for _ in 0..16 {
-            std::hint::spin_loop();
+            crate::loom::spin_loop();
         }
         if victim.runq.peek_runnext() != g || victim.stats.dispatches.get() != dispatches {
             return false;

@@ -26,11 +26,10 @@
 //! | 2. look for sleepers, and wake one | 2. look at the line; if it may be  |
 //! |    if `policy` says so             |    let in, do not sleep            |
 
-use std::sync::atomic::AtomicBool;
-
 use windlass_topology::placement::MAX_PS;
 
 use super::policy::NodeView;
+use crate::loom::native::atomic::AtomicBool;
 use crate::loom::{AtomicU32, AtomicU64, Ordering, after_seq_cst};
 
 /// For as many Ps as there may be.

@@ -9,11 +9,10 @@
 //! then also take what nobody takes from afar otherwise: a goroutine that stays in runnext,
 //! and the timers of a P that does not come to them.
 
-use std::sync::atomic::Ordering;
-
 use super::p::P;
 use super::policy::{self, NodeView};
 use super::state::{Node, Sched};
+use crate::loom::Ordering;
 use crate::sys::clock;
 
 /// What was seen when sysmon last looked.

@@ -16,8 +16,6 @@
 //! is idle: an idle runtime makes no system call, unless lines about it or a look for
 //! deadlocks were asked for (`watch`).
 
-use std::sync::atomic::Ordering;
-
 use super::cpus::Follower;
 use super::handoff::owner_of;
 use super::m::{LOST, M};
@@ -29,6 +27,7 @@ use super::trace::Kind;
 use super::watch::Watch;
 use super::world::Hands;
 use crate::config::HOG_AFTER;
+use crate::loom::Ordering;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::sched as threads;
 

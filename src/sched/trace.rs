@@ -8,13 +8,12 @@
 //! a line that the M has in its cache, and a branch not taken. `debug::trace` makes a
 //! file of the events.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-
 use super::p::{P, TRACED};
 use super::state::Sched;
 use crate::g::header::GRef;
 use crate::g::status::Reason;
+use crate::loom::native::atomic::{AtomicUsize, Ordering};
+use crate::loom::native::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::sys::clock;
 use crate::util::event_log::{self, EventLog};
 

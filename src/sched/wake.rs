@@ -1,9 +1,6 @@
 //! Making goroutines runnable, and waking an M for them.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{Ordering, fence};
-use std::sync::{PoisonError, RwLock};
-
 use super::count;
 use super::current;
 use super::handoff::Section;
@@ -17,7 +14,9 @@ use super::trace::Kind;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::WaitId;
-use crate::sys::futex;
+use crate::loom::native::atomic::{Ordering, fence};
+use crate::loom::native::futex;
+use crate::loom::native::{PoisonError, RwLock};
 use crate::util::chaos::{self, Point};
 
 /// Held for reading by a thread that is no M of the runtime while it wakes one

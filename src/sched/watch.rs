@@ -4,11 +4,11 @@
 //! builder hands its functions down. Sysmon has no P and holds no lock when it calls
 //! them, so they may take their time.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::stall::{OnStall, Stalls};
 use super::state::Sched;
+use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::sys::clock::{self, NEVER};
 
 /// Looks whether anything can ever happen again, and does not come back if not.

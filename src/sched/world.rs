@@ -28,9 +28,6 @@
 //! queues and make goroutines runnable; both are safe against everybody.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::find::stop_spinning;
 use super::handoff::owner_of;
@@ -39,6 +36,9 @@ use super::p::P;
 use super::resize;
 use super::state::{Phase, Sched};
 use crate::config::HOG_AFTER;
+use crate::loom::native::atomic::{AtomicUsize, Ordering};
+use crate::loom::native::mpsc::{SyncSender, sync_channel};
+use crate::loom::native::{Mutex, MutexGuard, PoisonError};
 use crate::sys::clock;
 
 /// How long a P has to stop by itself before it is taken.

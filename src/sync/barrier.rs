@@ -3,11 +3,11 @@
 use std::cell::Cell;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::atomic::AtomicUsize;
 
 use super::waitlist::{GaveUp, Place, Queue, WaitList};
 use super::waitq::{Here, TakenList, Terms};
 use crate::g::status::Reason;
+use crate::loom::native::atomic::AtomicUsize;
 use crate::loom::{Ordering, const_fn};
 use crate::sched::park;
 

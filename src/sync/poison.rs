@@ -5,10 +5,9 @@
 //! that is dropped at an `.await`, and the lock is not poisoned. Otherwise the end of a
 //! run would make destructors of other goroutines panic, which lock and `unwrap`.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
-use std::thread;
 
+use crate::loom::native::atomic::{AtomicBool, Ordering};
 use crate::sched::park;
 
 /// Whether a lock is poisoned.
@@ -32,14 +31,14 @@ impl Flag {
     #[inline]
     pub(crate) fn guard() -> Guard {
         Guard {
-            panicking: thread::panicking(),
+            panicking: std::thread::panicking(),
         }
     }
 
     /// A guard ends.
     #[inline]
     pub(crate) fn done(&self, guard: &Guard) {
-        if !guard.panicking && thread::panicking() {
+        if !guard.panicking && std::thread::panicking() {
             self.poison();
         }
     }

@@ -20,6 +20,12 @@ pub(crate) fn now_ns() -> u64 {
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
 }
 
+/// The present as `std` names it, for deadlines that users give as an [`Instant`].
+#[inline]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
 /// The instant `d` from now; durations past the clock's range mean [`NEVER`].
 pub(crate) fn deadline_ns(d: Duration) -> u64 {
     u64::try_from(d.as_nanos())
@@ -30,7 +36,7 @@ pub(crate) fn deadline_ns(d: Duration) -> u64 {
 
 /// The same instant on this clock, never before it; [`NEVER`] past the clock's range.
 pub(crate) fn instant_ns(when: Instant) -> u64 {
-    deadline_ns(when.saturating_duration_since(Instant::now()))
+    deadline_ns(when.saturating_duration_since(now()))
 }
 
 /// CPU time that thread `tid` of this process has used, or `None` if it is gone.

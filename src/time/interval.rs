@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::sleep::sleep_until;
+use crate::sys::clock;
 
 /// What to do about ticks that nobody waited for in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub struct Interval {
 /// ```
 #[track_caller]
 pub fn interval(period: Duration) -> Interval {
-    interval_at(Instant::now(), period)
+    interval_at(clock::now(), period)
 }
 
 /// Ticks every `period`, the first time at `start`.
@@ -70,7 +71,7 @@ impl Interval {
     pub fn tick(&mut self) -> Instant {
         let due = self.next;
         sleep_until(due);
-        let now = Instant::now();
+        let now = clock::now();
         if due <= now {
             self.next = self.after(due, now);
         }
@@ -79,7 +80,7 @@ impl Interval {
 
     /// Begins anew: the next tick comes in a period.
     pub fn reset(&mut self) {
-        self.next = later(Instant::now(), self.period);
+        self.next = later(clock::now(), self.period);
     }
 
     /// What happens to ticks that nobody waited for in time.

@@ -22,7 +22,7 @@ use crate::sys::clock;
 /// assert!(Instant::now() >= deadline);
 /// ```
 pub fn sleep_until(deadline: Instant) {
-    if deadline > Instant::now() {
+    if deadline > clock::now() {
         // A destructor of a goroutine that is being cancelled does not wait.
         let _ = park::sleep_until(clock::instant_ns(deadline));
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::channel::{Alarm, Receiver, Then};
+use crate::sys::clock;
 
 /// Sends one instant on its channel, once that has come. Unlike
 /// [`channel::after`](crate::channel::after) it can be stopped and set again.
@@ -36,7 +37,7 @@ impl Timer {
     /// A timer for `duration` from now.
     #[must_use]
     pub fn new(duration: Duration) -> Timer {
-        let (alarm, channel) = Receiver::alarm(Instant::now().checked_add(duration), Then::Once);
+        let (alarm, channel) = Receiver::alarm(clock::now().checked_add(duration), Then::Once);
         Timer { alarm, channel }
     }
 
@@ -63,7 +64,7 @@ impl Timer {
     ///
     /// Never. Those that wait in the channel wait for the new instant.
     pub fn reset(&self, duration: Duration) -> bool {
-        let when = Instant::now().checked_add(duration);
+        let when = clock::now().checked_add(duration);
         self.alarm.set(when, Then::Once)
     }
 }
@@ -147,7 +148,7 @@ impl Ticker {
 #[track_caller]
 fn plan(period: Duration) -> (Option<Instant>, Then) {
     assert!(!period.is_zero(), "`period` must be non-zero");
-    (Instant::now().checked_add(period), Then::Repeat(period))
+    (clock::now().checked_add(period), Then::Repeat(period))
 }
 
 impl fmt::Debug for Ticker {

@@ -22,9 +22,9 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::loom::native::LazyLock;
+use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::sys::clock;
 
 /// Whether the feature is there. Not in models, which try every order anyway.
@@ -142,7 +142,7 @@ fn roll(at: Point) -> Option<u64> {
 
 #[cold]
 fn hold_up(random: u64) {
-    let pauses = |n: u64| (0..n).for_each(|_| std::hint::spin_loop());
+    let pauses = |n: u64| (0..n).for_each(|_| crate::loom::spin_loop());
     match random % 16 {
         0..8 => pauses(random >> 4 & 0x3f),
         8..12 => pauses(random >> 4 & 0x7ff),
@@ -150,7 +150,7 @@ fn hold_up(random: u64) {
             clippy::disallowed_methods,
             reason = "a thread is held up, not a goroutine"
         )]
-        12..15 => std::thread::yield_now(),
+        12..15 => crate::loom::thread::yield_now(),
         _ => clock::nap(random >> 4 & 0xffff),
     }
 }

@@ -1,6 +1,6 @@
 //! Counters that one thread writes and any thread reads.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::loom::native::atomic::{AtomicU64, Ordering};
 
 /// Ordering: release and acquire, free on x86: whoever sees a count also sees the
 /// counts that came before it. One writer at a time (the M that holds the P);

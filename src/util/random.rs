@@ -2,7 +2,8 @@
 //! experimental exploration of Marsaglia's xorshift generators" (2016).
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::loom::native::atomic::{AtomicU64, Ordering};
 
 /// Owner-only random numbers; not for secrets.
 #[derive(Debug)]

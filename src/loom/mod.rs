@@ -1,15 +1,26 @@
-//! The one door to atomics for the lock-free pieces that loom checks.
+//! The one door to atomics, locks, threads and waits of the runtime.
 //!
-//! Under `cfg(loom)` these are loom's model-checked twins, so the run queue, a
-//! goroutine's status and the idle protocol are tested over every interleaving;
-//! otherwise they are `std`'s, at no cost. Code that loom never models uses
-//! `std` directly.
+//! Three back ends stand behind it:
+//!
+//! - `std`'s types and the kernel's futexes: every normal build, at no cost.
+//! - loom's model-checked twins (`cfg(loom)`, `make loom`): single pieces, such as the run
+//!   queue, a goroutine's status or the idle protocol, over every interleaving.
+//! - the explorer's (`cfg(explore)`, `make explore`): the whole runtime with its real stacks,
+//!   where every operation is a point at which the explorer chooses the next thread.
+//!
+//! loom replaces only what is named here at the top: the pieces that it models use these
+//! names. Everything else uses [`native`], which stays `std`'s under `cfg(loom)`.
+//! `tests/tidy.rs` checks that nobody goes around the door.
+
+pub(crate) mod native;
 
 #[cfg(loom)]
 pub(crate) use ::loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use native::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+
+pub(crate) use native::thread;
 
 /// Stands behind sequentially consistent accesses that a later load must not pass.
 /// loom takes such accesses for acquire-release ones and honours only fences, so its
@@ -24,7 +35,7 @@ pub(crate) fn after_seq_cst() {
 #[inline(always)]
 pub(crate) fn spin_loop() {
     #[cfg(not(loom))]
-    std::hint::spin_loop();
+    native::hint::spin_loop();
     #[cfg(loom)]
     ::loom::thread::yield_now();
 }
@@ -33,7 +44,7 @@ pub(crate) fn spin_loop() {
 /// model only a wait without limit sleeps.
 pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
     #[cfg(not(loom))]
-    crate::sys::futex::wait(word, expected, timeout_ns);
+    native::futex::wait(word, expected, timeout_ns);
     #[cfg(loom)]
     if timeout_ns == u64::MAX {
         futex::wait(word, expected);
@@ -46,7 +57,7 @@ pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
 #[cfg_attr(not(loom), inline(always))]
 pub(crate) fn futex_wake_one(word: *const AtomicU32) {
     #[cfg(not(loom))]
-    crate::sys::futex::wake_one(word);
+    native::futex::wake_one(word);
     #[cfg(loom)]
     futex::wake(word);
 }
