@@ -7,14 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::{
-    Cache, Core, DistanceOrigin, Distances, Error, Node, Package, Pu, SCHEMA, Source, Topology,
+    Cache, Core, Error, Node, Package, Pu, SCHEMA, Source, Topology, distances,
     limits::{CpuLimits, cpu_limits},
-    machine::{Machine, check_distances},
+    machine::Machine,
 };
-
-/// What the kernel says of two nodes when the firmware says nothing.
-const LOCAL_DISTANCE: u32 = 10;
-const REMOTE_DISTANCE: u32 = 20;
 
 /// What a reader found out, before groups are numbered and gaps are filled.
 #[derive(Clone, Debug)]
@@ -25,7 +21,8 @@ pub(crate) struct Facts {
     pub(crate) isolated_cpus: Vec<usize>,
     pub(crate) limits: Option<CpuLimits>,
     pub(crate) nodes: Vec<NodeFacts>,
-    /// By OS id of the nodes, in the order of `nodes` as given; ignored if it is no SLIT.
+    /// One row and one column per node, in the order of `nodes` as given, with 0 for a value that
+    /// is missing. Not checked yet: [`distances::settle`] does.
     pub(crate) distances: Option<Vec<Vec<u32>>>,
 }
 
@@ -111,11 +108,13 @@ impl Facts {
         let kinds: BTreeSet<u32> = performance_of_core.values().copied().collect();
         let online: BTreeSet<usize> = pus.iter().map(|pu| pu.cpu).collect();
         self.isolated_cpus.retain(|cpu| online.contains(cpu));
+        let nodes = nodes(&self.nodes, &pus);
+        let distances = distances::settle(self.distances, &nodes);
 
         let machine = Machine {
             schema: SCHEMA,
             source: self.source,
-            nodes: nodes(&self.nodes, &pus),
+            nodes,
             packages: packages.finish(|_, facts, cpus| Package {
                 os_id: facts.os_id,
                 cpus,
@@ -132,7 +131,7 @@ impl Facts {
             offline_cpus: self.offline_cpus,
             isolated_cpus: self.isolated_cpus,
             limits: self.limits,
-            distances: distances(self.distances, self.nodes.len()),
+            distances,
         };
         Topology::new(machine)
     }
@@ -147,7 +146,10 @@ impl Facts {
             .collect();
         for &os_id in &said {
             if !self.nodes.iter().any(|node| node.os_id == os_id) {
-                self.distances = None; // it lacks this node
+                if let Some(rows) = &mut self.distances {
+                    rows.iter_mut().for_each(|row| row.push(0));
+                    rows.push(vec![0; self.nodes.len() + 1]);
+                }
                 self.nodes.push(NodeFacts::unknown(os_id));
             }
         }
@@ -190,13 +192,14 @@ impl Facts {
     fn sort_nodes(&mut self) {
         let mut order: Vec<usize> = (0..self.nodes.len()).collect();
         order.sort_by_key(|&position| self.nodes[position].os_id);
-        let square = |rows: &Vec<Vec<u32>>| {
+        let is_square = |rows: &Vec<Vec<u32>>| {
             rows.len() == order.len() && rows.iter().all(|row| row.len() == order.len())
         };
-        self.distances = self.distances.take().filter(square).map(|rows| {
+        // A matrix of another shape is refused later, in whatever order it is.
+        if let Some(rows) = self.distances.as_mut().filter(|rows| is_square(rows)) {
             let row = |&from: &usize| order.iter().map(|&to| rows[from][to]).collect();
-            order.iter().map(row).collect()
-        });
+            *rows = order.iter().map(row).collect();
+        }
         self.nodes.sort_by_key(|node| node.os_id);
     }
 }
@@ -265,28 +268,4 @@ fn nodes(facts: &[NodeFacts], pus: &[Pu]) -> Vec<Node> {
         nodes[pu.node].cpus.push(pu.cpu);
     }
     nodes
-}
-
-/// What the machine says, if it makes sense; firmware is known to write nonsense here.
-fn distances(said: Option<Vec<Vec<u32>>>, n_nodes: usize) -> Distances {
-    match said.filter(|rows| check_distances(rows, n_nodes).is_ok()) {
-        Some(rows) => Distances {
-            origin: DistanceOrigin::Firmware,
-            rows,
-        },
-        None => {
-            let value = |from, to| {
-                if from == to {
-                    LOCAL_DISTANCE
-                } else {
-                    REMOTE_DISTANCE
-                }
-            };
-            let row = |from| (0..n_nodes).map(|to| value(from, to)).collect();
-            Distances {
-                origin: DistanceOrigin::Assumed,
-                rows: (0..n_nodes).map(row).collect(),
-            }
-        }
-    }
 }

@@ -310,11 +310,14 @@ impl Handle {
         };
         // The objects are in any order, and may be fewer than the nodes.
         let column = |node: &&TopologyObject| objects.iter().position(|&o| ptr::eq(o, *node));
-        let order: Option<Vec<usize>> = self.objects(NUMA_NODE_DEPTH).iter().map(column).collect();
-        let order = order?;
-        let value = |from: usize, to: usize| u32::try_from(values[from * n + to]).ok();
-        let row = |&from: &usize| order.iter().map(|&to| value(from, to)).collect();
-        order.iter().map(row).collect()
+        let order: Vec<Option<usize>> = self.objects(NUMA_NODE_DEPTH).iter().map(column).collect();
+        // 0 is no distance: it says that the value is missing.
+        let value = |from: Option<usize>, to: Option<usize>| match (from, to) {
+            (Some(from), Some(to)) => u32::try_from(values[from * n + to]).unwrap_or(0),
+            _ => 0,
+        };
+        let row = |&from: &Option<usize>| order.iter().map(|&to| value(from, to)).collect();
+        Some(order.iter().map(row).collect())
     }
 }
 

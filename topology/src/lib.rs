@@ -35,6 +35,7 @@
 mod affinity;
 mod cgroup;
 mod cpulist;
+mod distances;
 mod error;
 mod facts;
 mod hwloc;

@@ -123,7 +123,8 @@ pub struct Pu {
     pub allowed: bool,
 }
 
-/// How far the nodes are from one another, on the scale of ACPI's SLIT: 10 is local.
+/// How far the nodes are from one another, on the scale of ACPI's SLIT: 10 is local, 255 means that
+/// there is no path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Distances {
@@ -131,6 +132,11 @@ pub struct Distances {
     pub origin: DistanceOrigin,
     /// Row-major: `rows[from][to]`, by position in [`Topology::nodes`]. May be asymmetric.
     pub rows: Vec<Vec<u32>>,
+    /// What was wrong with the matrix of the firmware: why it was refused (then
+    /// [`origin`](Self::origin) is [`Assumed`](DistanceOrigin::Assumed)), or which values were
+    /// replaced. `None` where it was taken as it is, or where there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 /// Who says how far the nodes are from one another.
@@ -244,13 +250,14 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// Unless there is one row and one column per node, every value is in 10..=254, and no node is
+    /// Unless there is one row and one column per node, every value is in 10..=255, and no node is
     /// nearer to a node than that node itself. Rows need not equal columns.
     pub fn with_distances(&self, rows: &[Vec<u32>]) -> Result<Self, Error> {
         check_distances(rows, self.0.nodes.len()).map_err(Error::Distances)?;
         let distances = Distances {
             origin: DistanceOrigin::Given,
             rows: rows.to_vec(),
+            note: None,
         };
         Ok(Self(Machine {
             distances,
@@ -590,6 +597,12 @@ fn is_zero(value: &u32) -> bool {
     *value == 0
 }
 
+/// Whether a SLIT may hold this value. 255 is valid: ACPI writes it where there is no path, such as
+/// between the memories of two GPUs.
+pub(crate) fn is_distance(value: u32) -> bool {
+    (10..=255).contains(&value)
+}
+
 /// Says why this is no SLIT over `n_nodes` nodes.
 pub(crate) fn check_distances(rows: &[Vec<u32>], n_nodes: usize) -> Result<(), String> {
     if rows.len() != n_nodes {
@@ -605,9 +618,9 @@ pub(crate) fn check_distances(rows: &[Vec<u32>], n_nodes: usize) -> Result<(), S
                 row.len()
             ));
         }
-        if let Some(value) = row.iter().find(|value| !(10..=254).contains(*value)) {
+        if let Some(value) = row.iter().find(|&&value| !is_distance(value)) {
             return Err(format!(
-                "{value} in row {from} is not in 10..=254; 10 means local"
+                "{value} in row {from} is not in 10..=255; 10 means local, 255 no path"
             ));
         }
         if let Some(to) = (0..n_nodes).find(|&to| row[to] < row[from]) {

@@ -200,14 +200,15 @@ fn whole_machine(root: &Path) -> NodeFacts {
 }
 
 /// One row per node, in the order of `ids`; the kernel lists the online nodes in that order too.
+/// 0 for a value that is no number, an empty row for a file that is missing; `None` where all are.
 fn distances(node_dir: &Path, ids: &[u32]) -> Option<Vec<Vec<u32>>> {
     let row = |id: &u32| {
-        let text = read_text(&node_dir.join(format!("node{id}/distance")))?;
-        text.split_whitespace()
-            .map(|value| value.parse().ok())
-            .collect()
+        let text = read_text(&node_dir.join(format!("node{id}/distance"))).unwrap_or_default();
+        let values = text.split_whitespace();
+        values.map(|value| value.parse().unwrap_or(0)).collect()
     };
-    ids.iter().map(row).collect()
+    let rows: Vec<Vec<u32>> = ids.iter().map(row).collect();
+    rows.iter().any(|row| !row.is_empty()).then_some(rows)
 }
 
 fn online_cpus(cpu_dir: &Path) -> io::Result<Vec<usize>> {

@@ -339,3 +339,29 @@ fn this_host_can_be_examined() {
         assert!(has_cure || finding.status < Status::Warning, "{finding:?}");
     }
 }
+
+#[test]
+fn a_refused_matrix_of_distances_is_a_warning() {
+    let dir = util::Dir::new();
+    let machine = |first: &str, second: &str| {
+        dir.write("sys/devices/system/cpu/online", "0-1\n");
+        dir.node(0, "0", 64, first);
+        dir.node(1, "1", 64, second);
+        Topology::from_sysfs(dir.path()).unwrap()
+    };
+    let host = healthy();
+    let good = about("distances", &host, &machine("10 40", "40 10"));
+    assert_eq!(good.status, Status::Good);
+    let repaired = about("distances", &host, &machine("10 40", "0 10"));
+    assert_eq!(repaired.status, Status::Note);
+    assert!(
+        repaired.found.contains("0 from node 1 to node 0"),
+        "{repaired:?}"
+    );
+    let refused = about("distances", &host, &machine("10 40 40", "40 10 40"));
+    assert_eq!(refused.status, Status::Warning);
+    assert!(refused.found.contains("were refused: row 0"), "{refused:?}");
+    assert!(refused.cure.is_some());
+    let silent = about("distances", &host, &synthetic("numa:2 pu:1"));
+    assert_eq!(silent.status, Status::Note);
+}

@@ -357,8 +357,8 @@ fn distances_are_checked() {
         "bad distances: row 1 has 1 values for 2 nodes; give one value per node"
     );
     assert_eq!(
-        message(&[vec![10, 255], vec![20, 10]]),
-        "bad distances: 255 in row 0 is not in 10..=254; 10 means local"
+        message(&[vec![10, 256], vec![20, 10]]),
+        "bad distances: 256 in row 0 is not in 10..=255; 10 means local, 255 no path"
     );
     assert_eq!(
         message(&[vec![10, 20], vec![20, 30]]),
@@ -366,7 +366,7 @@ fn distances_are_checked() {
     );
     assert!(
         machine
-            .with_distances(&[vec![11, 11], vec![99, 10]])
+            .with_distances(&[vec![11, 11], vec![255, 10]])
             .is_ok()
     );
 }
@@ -421,7 +421,7 @@ fn json_that_is_no_machine() {
             "\"offline_cpus\": [2]",
             "CPU 2 is both online and offline",
         ),
-        ("        20", "        9", "9 in row 0 is not in 10..=254"),
+        ("        20", "        9", "9 in row 0 is not in 10..=255"),
     ] {
         let error = spoilt(from, to);
         assert!(error.contains(message), "{error}");

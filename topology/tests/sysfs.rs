@@ -1,44 +1,13 @@
 //! Machines read from a made-up `/sys`, and this machine read twice.
 
-use windlass_topology::{DistanceOrigin, Error, Source, Topology};
+use windlass_topology::{
+    DistanceOrigin, Error, Source, Topology,
+    render::{self, Paint},
+};
 
 use crate::util::{Dir, shown};
 
 mod util;
-
-/// A CPU with its package, core siblings and L3 sharers.
-fn add_cpu(dir: &Dir, cpu: usize, package: u32, core: &str, l3: &str) {
-    let at = |name: &str| format!("sys/devices/system/cpu/cpu{cpu}/{name}");
-    dir.write(&at("topology/physical_package_id"), &format!("{package}\n"));
-    dir.write(&at("topology/core_id"), "0\n");
-    dir.write(&at("topology/thread_siblings_list"), &format!("{core}\n"));
-    let levels = [
-        (0, 1, "Data", core, "48K"),
-        (1, 1, "Instruction", core, "32K"),
-        (2, 2, "Unified", core, "1024K"),
-        (3, 3, "Unified", l3, "32768K"),
-    ];
-    for (index, level, kind, shared, size) in levels {
-        let file = |name: &str| at(&format!("cache/index{index}/{name}"));
-        dir.write(&file("level"), &format!("{level}\n"));
-        dir.write(&file("type"), &format!("{kind}\n"));
-        dir.write(&file("shared_cpu_list"), &format!("{shared}\n"));
-        dir.write(&file("size"), &format!("{size}\n"));
-    }
-}
-
-fn add_node(dir: &Dir, node: u32, cpus: &str, memory_kb: u64, distance: &str) {
-    let at = |name: &str| format!("sys/devices/system/node/node{node}/{name}");
-    dir.write(&at("cpulist"), &format!("{cpus}\n"));
-    dir.write(
-        &at("meminfo"),
-        &format!(
-            "Node {node} MemTotal:  {memory_kb} kB\nNode {node} MemFree:  {} kB\n",
-            memory_kb / 2
-        ),
-    );
-    dir.write(&at("distance"), &format!("{distance}\n"));
-}
 
 #[test]
 fn sparse_ids_offline_cpus_and_odd_nodes() {
@@ -46,15 +15,15 @@ fn sparse_ids_offline_cpus_and_odd_nodes() {
     // CPUs 1, 3 and 9 are offline; node 2 has CPUs and no memory, node 5 memory and no CPUs.
     dir.write("sys/devices/system/cpu/present", "0-3,8-11\n");
     dir.write("sys/devices/system/cpu/online", "0,2,8,10-11\n");
-    add_cpu(&dir, 0, 0, "0-1", "0-3");
-    add_cpu(&dir, 2, 0, "2-3", "0-3");
-    add_cpu(&dir, 8, 1, "8-9", "8-11");
-    add_cpu(&dir, 10, 1, "10-11", "8-11");
-    add_cpu(&dir, 11, 1, "10-11", "8-11");
+    dir.cpu(0, 0, "0-1", "0-1", "0-3");
+    dir.cpu(2, 0, "2-3", "2-3", "0-3");
+    dir.cpu(8, 1, "8-9", "8-9", "8-11");
+    dir.cpu(10, 1, "10-11", "10-11", "8-11");
+    dir.cpu(11, 1, "10-11", "10-11", "8-11");
     dir.write("sys/devices/system/node/online", "0,2,5\n");
-    add_node(&dir, 0, "0,2", 1024, "10 21 17");
-    add_node(&dir, 2, "8,10-11", 0, "20 10 28");
-    add_node(&dir, 5, "", 4096, "17 28 10");
+    dir.node(0, "0,2", 1024, "10 21 17");
+    dir.node(2, "8,10-11", 0, "20 10 28");
+    dir.node(5, "", 4096, "17 28 10");
 
     let machine = Topology::from_sysfs(dir.path()).unwrap();
     assert_eq!(*machine.source(), Source::Recorded);
@@ -125,16 +94,11 @@ fn a_cpu_without_a_node_goes_where_its_package_is() {
     let dir = Dir::new();
     dir.write("sys/devices/system/cpu/online", "0-3\n");
     for cpu in 0..4 {
-        add_cpu(
-            &dir,
-            cpu,
-            cpu as u32 / 2,
-            &cpu.to_string(),
-            &cpu.to_string(),
-        );
+        let own = cpu.to_string();
+        dir.cpu(cpu, cpu as u32 / 2, &own, &own, &own);
     }
-    add_node(&dir, 0, "0-1", 64, "10 20");
-    add_node(&dir, 1, "2", 64, "20 10");
+    dir.node(0, "0-1", 64, "10 20");
+    dir.node(1, "2", 64, "20 10");
     let machine = Topology::from_sysfs(dir.path()).unwrap();
     assert_eq!(machine.nodes()[1].cpus, [2, 3]);
 }
@@ -143,8 +107,8 @@ fn a_cpu_without_a_node_goes_where_its_package_is() {
 fn a_core_in_two_packages_is_two_cores() {
     let dir = Dir::new();
     dir.write("sys/devices/system/cpu/online", "0-1\n");
-    add_cpu(&dir, 0, 0, "0-1", "0-1");
-    add_cpu(&dir, 1, 1, "0-1", "0-1");
+    dir.cpu(0, 0, "0-1", "0-1", "0-1");
+    dir.cpu(1, 1, "0-1", "0-1", "0-1");
     let machine = Topology::from_sysfs(dir.path()).unwrap();
     assert_eq!((machine.packages().len(), machine.cores().len()), (2, 2));
     assert_eq!(shown(&machine), ["0@0: l2 10 [1]", "1@0: l2 10 [0]"]);
@@ -155,31 +119,72 @@ fn several_nodes_with_the_same_cpus_are_one_for_ps() {
     let dir = Dir::new();
     // As with numa=fake=2: memory is split, CPUs are not.
     dir.write("sys/devices/system/cpu/online", "0-1\n");
-    add_cpu(&dir, 0, 0, "0", "0-1");
-    add_cpu(&dir, 1, 0, "1", "0-1");
-    add_node(&dir, 0, "0-1", 64, "10 10");
-    add_node(&dir, 1, "0-1", 64, "10 10");
+    dir.cpu(0, 0, "0", "0", "0-1");
+    dir.cpu(1, 0, "1", "1", "0-1");
+    dir.node(0, "0-1", 64, "10 10");
+    dir.node(1, "0-1", 64, "10 10");
     let machine = Topology::from_sysfs(dir.path()).unwrap();
     assert_eq!(machine.nodes()[0].cpus, [0, 1]);
     assert!(machine.nodes()[1].cpus.is_empty());
     assert_eq!(shown(&machine), ["0@0: l3 10 [1]", "1@0: l3 10 [0]"]);
 }
 
+/// Two nodes, the second without CPUs, and what the first says of distances.
+fn two_nodes(distance: &str) -> Topology {
+    let dir = Dir::new();
+    dir.write("sys/devices/system/cpu/online", "0\n");
+    dir.node(0, "0", 64, distance);
+    dir.node(1, "", 64, "20 10");
+    Topology::from_sysfs(dir.path()).unwrap()
+}
+
 #[test]
-fn nonsense_distances_are_replaced() {
-    for distance in ["10", "0 0", "10 255", "20 10", "ten twenty"] {
-        let dir = Dir::new();
-        dir.write("sys/devices/system/cpu/online", "0\n");
-        add_node(&dir, 0, "0", 64, distance);
-        add_node(&dir, 1, "", 64, "20 10");
-        let machine = Topology::from_sysfs(dir.path()).unwrap();
-        assert_eq!(
-            machine.distances().origin,
-            DistanceOrigin::Assumed,
-            "{distance}"
-        );
-        assert_eq!(machine.distances().rows, [[10, 20], [20, 10]]);
+fn nonsense_distances_are_refused_aloud() {
+    for (distance, reason) in [
+        ("10", "row 0 has 1 values for 2 nodes"),
+        (
+            "0 0",
+            "1 of 1 values between nodes with CPUs are wrong, 0 from node 0 to node 0",
+        ),
+        ("ten twenty", "1 of 1 values between nodes with CPUs"),
+    ] {
+        let machine = two_nodes(distance);
+        let distances = machine.distances();
+        assert_eq!(distances.origin, DistanceOrigin::Assumed, "{distance}");
+        assert_eq!(distances.rows, [[10, 20], [20, 10]]);
+        let note = distances.note.as_deref().unwrap();
+        let text = format!("the firmware's distances were refused: {reason}");
+        assert!(note.starts_with(&text), "{note}");
+        let shown = render::distances(&machine, Paint::Plain);
+        assert!(shown.ends_with(&format!("{note}\n")), "{shown}");
     }
+    // No word about distances is not a wrong word.
+    let dir = Dir::new();
+    dir.write("sys/devices/system/cpu/online", "0\n");
+    dir.write("sys/devices/system/node/node0/cpulist", "0\n");
+    dir.write("sys/devices/system/node/node1/cpulist", "\n");
+    let machine = Topology::from_sysfs(dir.path()).unwrap();
+    assert_eq!(machine.distances().origin, DistanceOrigin::Assumed);
+    assert_eq!(machine.distances().note, None);
+}
+
+#[test]
+fn single_wrong_distances_are_replaced() {
+    for (distance, row, replaced) in [
+        ("10 0", [10, 20], "0 from node 0 to node 1"),
+        ("10 999", [10, 20], "999 from node 0 to node 1"),
+        ("21 10", [21, 21], "10 from node 0 to node 1"),
+    ] {
+        let machine = two_nodes(distance);
+        let distances = machine.distances();
+        assert_eq!(distances.origin, DistanceOrigin::Firmware, "{distance}");
+        assert_eq!(distances.rows, [row, [20, 10]], "{distance}");
+        let note = format!("1 of the firmware's 4 values replaced, {replaced}");
+        assert_eq!(distances.note, Some(note));
+    }
+    let machine = two_nodes("10 255");
+    assert_eq!(machine.distances().rows, [[10, 255], [20, 10]]);
+    assert_eq!(machine.distances().note, None);
 }
 
 #[test]
@@ -234,10 +239,10 @@ fn kinds_of_cores_and_isolated_cpus() {
     dir.write("sys/devices/system/cpu/present", "0-3\n");
     dir.write("sys/devices/system/cpu/online", "0-3\n");
     dir.write("sys/devices/system/cpu/isolated", "3,7\n");
-    add_cpu(&dir, 0, 0, "0-1", "0-3");
-    add_cpu(&dir, 1, 0, "0-1", "0-3");
-    add_cpu(&dir, 2, 0, "2", "0-3");
-    add_cpu(&dir, 3, 0, "3", "0-3");
+    dir.cpu(0, 0, "0-1", "0-1", "0-3");
+    dir.cpu(1, 0, "0-1", "0-1", "0-3");
+    dir.cpu(2, 0, "2", "2", "0-3");
+    dir.cpu(3, 0, "3", "3", "0-3");
     let performance = || {
         let machine = Topology::from_sysfs(dir.path()).unwrap();
         let cores = machine.cores().iter();

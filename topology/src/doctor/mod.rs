@@ -12,7 +12,7 @@ use serde::Serialize;
 pub use host::{Host, Rlimit};
 pub use uring::{Operation, Uring};
 
-use crate::{Topology, format_cpu_list};
+use crate::{DistanceOrigin, Distances, Topology, format_cpu_list};
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -67,6 +67,7 @@ pub fn examine(host: &Host, topology: &Topology) -> Vec<Finding> {
         overcommit(host),
         membarrier(host),
         mbind(host, topology),
+        distances(topology),
         numa_balancing(host, topology),
         thp(host),
         memlock(host),
@@ -231,6 +232,28 @@ fn mbind(host: &Host, topology: &Topology) -> Finding {
             "refused: memory is on its node by first touch only",
         )
         .cure("let the container's seccomp profile allow mbind, or give it CAP_SYS_NICE"),
+    }
+}
+
+fn distances(topology: &Topology) -> Finding {
+    let Distances { origin, note, .. } = topology.distances();
+    match (origin, note) {
+        _ if topology.nodes().len() == 1 => {
+            finding("distances", Status::Good, "one node needs none")
+        }
+        (DistanceOrigin::Assumed, Some(note)) => finding(
+            "distances",
+            Status::Warning,
+            format!("{note}; all other nodes are taken to be equally far"),
+        )
+        .cure("newer firmware, or Topology::with_distances for Builder::topology"),
+        (DistanceOrigin::Assumed, None) => finding(
+            "distances",
+            Status::Note,
+            "the firmware has none: all other nodes are taken to be equally far",
+        ),
+        (_, Some(note)) => finding("distances", Status::Note, note),
+        (_, None) => finding("distances", Status::Good, "from the firmware"),
     }
 }
 

@@ -48,7 +48,13 @@ pub fn distances(topology: &Topology, paint: Paint) -> String {
         (distance.to_string(), ink)
     };
     let table = matrix("node", &names, cell, paint);
-    format!("{}\n{table}", paint.title(title))
+    let note = topology.distances().note.as_deref();
+    let note = note.map(|note| format!("{}\n", paint.fair(note)));
+    format!(
+        "{}\n{table}{}",
+        paint.title(title),
+        note.unwrap_or_default()
+    )
 }
 
 pub(crate) fn origin(topology: &Topology) -> &'static str {

@@ -144,6 +144,44 @@ impl Dir {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
+
+    /// A CPU in a copy of `/sys`: its package, its core, and the CPUs that share its caches.
+    pub(crate) fn cpu(&self, cpu: usize, package: u32, core: &str, l2: &str, l3: &str) {
+        let at = |name: &str| format!("sys/devices/system/cpu/cpu{cpu}/{name}");
+        self.write(&at("topology/physical_package_id"), &format!("{package}\n"));
+        self.write(&at("topology/core_id"), "0\n");
+        self.write(&at("topology/thread_siblings_list"), &format!("{core}\n"));
+        let levels = [
+            (0, 1, "Data", core, "48K"),
+            (1, 1, "Instruction", core, "32K"),
+            (2, 2, "Unified", l2, "1024K"),
+            (3, 3, "Unified", l3, "32768K"),
+        ];
+        for (index, level, kind, shared, size) in levels {
+            if shared.is_empty() {
+                continue;
+            }
+            let file = |name: &str| at(&format!("cache/index{index}/{name}"));
+            self.write(&file("level"), &format!("{level}\n"));
+            self.write(&file("type"), &format!("{kind}\n"));
+            self.write(&file("shared_cpu_list"), &format!("{shared}\n"));
+            self.write(&file("size"), &format!("{size}\n"));
+        }
+    }
+
+    /// A node in a copy of `/sys`, and its row of distances.
+    pub(crate) fn node(&self, node: u32, cpus: &str, memory_kb: u64, distance: &str) {
+        let at = |name: &str| format!("sys/devices/system/node/node{node}/{name}");
+        self.write(&at("cpulist"), &format!("{cpus}\n"));
+        self.write(
+            &at("meminfo"),
+            &format!(
+                "Node {node} MemTotal:  {memory_kb} kB\nNode {node} MemFree:  {} kB\n",
+                memory_kb / 2
+            ),
+        );
+        self.write(&at("distance"), &format!("{distance}\n"));
+    }
 }
 
 impl Drop for Dir {

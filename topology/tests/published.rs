@@ -1,0 +1,138 @@
+//! Machines made from published facts, as trees of `/sys` that each test writes: what kernels and
+//! firmware really say, which is not always what one would expect.
+
+use windlass_topology::{DistanceOrigin, LevelKind, Request, Topology, plan};
+
+use crate::util::Dir;
+
+mod util;
+
+/// A distance in a row of the kernel's file.
+fn row(values: impl IntoIterator<Item = u32>) -> String {
+    let values: Vec<String> = values.into_iter().map(|value| value.to_string()).collect();
+    values.join(" ")
+}
+
+/// NVIDIA GH200, four sockets: nodes 0 to 3 have CPUs (40 apart), and each GPU adds eight nodes of
+/// memory, which are 255 ("no path") from those of the other GPUs.
+#[test]
+fn gh200_with_four_sockets_keeps_its_distances() {
+    const CPUS_OF_NODE: usize = 2; // 72 in truth
+    let dir = Dir::new();
+    dir.write("sys/devices/system/cpu/online", "0-7\n");
+    for cpu in 0..4 * CPUS_OF_NODE {
+        let own = cpu.to_string();
+        let first = cpu / CPUS_OF_NODE * CPUS_OF_NODE;
+        let l3 = format!("{first}-{}", first + CPUS_OF_NODE - 1);
+        dir.cpu(cpu, (cpu / CPUS_OF_NODE) as u32, &own, &own, &l3);
+    }
+    let socket = |node: u32| match node {
+        0..4 => node,
+        gpu => (gpu - 4) / 8,
+    };
+    let distance = |from: u32, to: u32| match (from, to) {
+        _ if from == to => 10,
+        (0..4, 0..4) => 40,
+        (0..4, gpu) | (gpu, 0..4) if socket(gpu) == socket(from.min(to)) => 80,
+        (0..4, _) | (_, 0..4) => 120,
+        _ => 255,
+    };
+    for node in 0..36 {
+        let cpus = match node {
+            0..4 => format!("{}-{}", node * 2, node * 2 + 1),
+            _ => String::new(),
+        };
+        let distances = row((0..36).map(|to| distance(node, to)));
+        // Of a GPU's eight nodes one has its memory; the others are for parts of the GPU.
+        let memory_kb = if node < 4 || node % 8 == 4 {
+            1 << 20
+        } else {
+            0
+        };
+        dir.node(node, &cpus, memory_kb, &distances);
+    }
+    let machine = Topology::from_sysfs(dir.path()).unwrap();
+    assert_eq!(machine.distances().origin, DistanceOrigin::Firmware);
+    assert_eq!(machine.distances().note, None);
+    assert_eq!((machine.distance(0, 1), machine.distance(4, 12)), (40, 255));
+    let plan = plan(&machine, &Request::default()).unwrap();
+    let last = plan.ps[0].levels.last().unwrap();
+    assert_eq!((last.kind, last.distance), (LevelKind::Remote, 40));
+    // Each uses its own memory, not that of a GPU.
+    let memory: Vec<_> = plan.nodes.iter().map(|node| node.memory_node).collect();
+    assert_eq!(memory, [Some(0), Some(1), Some(2), Some(3)]);
+    // What is written can be read.
+    assert_eq!(Topology::from_json(&machine.to_json()).unwrap(), machine);
+}
+
+/// IBM POWER9 with GPUs: CPUs in nodes 0 and 8, GPU memory in nodes 250 to 255.
+#[test]
+fn power9_with_gpu_memory() {
+    let dir = Dir::new();
+    dir.write("sys/devices/system/cpu/online", "0-7\n");
+    for cpu in 0..8 {
+        let core = if cpu < 4 { "0-3" } else { "4-7" };
+        dir.cpu(cpu, cpu as u32 / 4, core, core, core);
+    }
+    let ids = [0, 8, 250, 251, 252, 253, 254, 255];
+    dir.write("sys/devices/system/node/online", "0,8,250-255\n");
+    let distance = |from: u32, to: u32| match (from, to) {
+        _ if from == to => 10,
+        (0 | 8, 0 | 8) => 40,
+        _ => 80,
+    };
+    for from in ids {
+        let cpus = match from {
+            0 => "0-3",
+            8 => "4-7",
+            _ => "",
+        };
+        let distances = row(ids.map(|to| distance(from, to)));
+        dir.node(from, cpus, 1 << 20, &distances);
+    }
+    let machine = Topology::from_sysfs(dir.path()).unwrap();
+    let nodes: Vec<u32> = machine.nodes().iter().map(|node| node.os_id).collect();
+    assert_eq!(nodes, ids);
+    assert_eq!(machine.distances().origin, DistanceOrigin::Firmware);
+    assert_eq!(
+        util::shown(&machine)[5],
+        "5@8: smt 10 [6, 7, 4] remote 40 [0, 1, 2, 3]"
+    );
+}
+
+/// Intel with three sub-NUMA clusters per socket: the distances are not symmetric, and here one
+/// value is missing besides.
+#[test]
+fn snc3_with_asymmetric_distances_and_a_missing_one() {
+    let dir = Dir::new();
+    dir.write("sys/devices/system/cpu/online", "0-5\n");
+    for cpu in 0..6 {
+        let own = cpu.to_string();
+        let l3 = if cpu < 3 { "0-2" } else { "3-5" };
+        dir.cpu(cpu, cpu as u32 / 3, &own, &own, l3);
+    }
+    let rows = [
+        [10, 15, 17, 21, 28, 26],
+        [15, 10, 15, 23, 26, 23],
+        [17, 15, 10, 26, 23, 0],
+        [21, 28, 26, 10, 15, 17],
+        [23, 26, 23, 15, 10, 15],
+        [26, 23, 21, 17, 15, 10],
+    ];
+    for (node, distances) in rows.into_iter().enumerate() {
+        dir.node(node as u32, &node.to_string(), 1 << 20, &row(distances));
+    }
+    let machine = Topology::from_sysfs(dir.path()).unwrap();
+    let distances = machine.distances();
+    assert_eq!(distances.origin, DistanceOrigin::Firmware);
+    assert_eq!(
+        distances.note.as_deref(),
+        Some("1 of the firmware's 36 values replaced, 0 from node 2 to node 5")
+    );
+    assert_eq!((machine.distance(0, 4), machine.distance(4, 0)), (28, 23));
+    assert_eq!(machine.distance(2, 5), 21);
+    assert_eq!(
+        util::shown(&machine)[2],
+        "2@2: remote 15 [1] remote 17 [0] remote 21 [5] remote 23 [4] remote 26 [3]"
+    );
+}
