@@ -27,6 +27,7 @@ use hwloc2::{Bitmap, CpuSet, ObjectType, TopologyObject};
 use crate::{
     Error, Source,
     facts::{Facts, GroupFacts, NodeFacts, PuFacts},
+    kinds,
 };
 
 /// As many as the kernels of distributions can have; hwloc takes minutes for more.
@@ -237,9 +238,10 @@ impl Handle {
         })
     }
 
-    /// The CPUs of each kind of core, slowest kind first. Empty unless the kinds are different designs:
-    /// hwloc also parts equal cores that reach different clock rates.
-    fn core_kinds(&self) -> Vec<CpuSet> {
+    /// The CPUs of each of hwloc's kinds of cores, and how fast they are among the machine's designs.
+    /// Empty unless each kind names its design or its capacity: hwloc makes kinds of their own of equal
+    /// cores that reach different clock rates.
+    fn core_kinds(&self) -> Vec<(CpuSet, u32)> {
         assert!(self.loaded, "only a loaded topology has kinds of cores");
         // SAFETY: the handle is loaded.
         let count = unsafe { hwloc_cpukinds_get_nr(self.raw(), 0) };
@@ -260,10 +262,17 @@ impl Handle {
                     0,
                 )
             };
-            (result == 0 && rank >= 0 && names_a_design(n_infos, infos)).then_some(set)
+            let is_ranked = result == 0 && rank >= 0;
+            is_ranked.then(|| (set, design(n_infos, infos)))
         };
         let kinds = (0..c_uint::try_from(count).unwrap_or(0)).map(kind);
-        kinds.collect::<Option<Vec<_>>>().unwrap_or_default()
+        let Some(kinds) = kinds.collect::<Option<Vec<_>>>() else {
+            return Vec::new();
+        };
+        let designs: Vec<Design> = kinds.iter().map(|(_, design)| design.clone()).collect();
+        let ranks = ranks_of_designs(&designs).unwrap_or_default();
+        let sets = kinds.into_iter().map(|(set, _)| set);
+        sets.zip(ranks).collect()
     }
 
     /// The latencies between the nodes, in the order of [`NUMA_NODE_DEPTH`]'s objects.
@@ -328,21 +337,57 @@ impl Drop for Handle {
     }
 }
 
-/// Whether a kind of core says what it is, not only how fast it is clocked.
-fn names_a_design(n_infos: c_uint, infos: *const RawInfo) -> bool {
+/// What one of hwloc's kinds of cores says of itself.
+#[derive(Clone, Debug, Default)]
+struct Design {
+    /// `IntelCore` or `IntelAtom`.
+    core_type: Option<String>,
+    /// The kernel's `cpu_capacity`.
+    capacity: Option<u32>,
+}
+
+/// For each kind, slowest first, how fast its design is; `None` if they do not all say the same.
+fn ranks_of_designs(designs: &[Design]) -> Option<Vec<u32>> {
+    let types = designs.iter().map(|design| design.core_type.as_ref());
+    if let Some(types) = types.collect::<Option<Vec<_>>>() {
+        // Two kinds of one type differ in nothing but their clock rates.
+        let first = |name: &&String| types.iter().position(|other| other == name).unwrap_or(0);
+        return Some(types.iter().map(|name| first(name) as u32).collect());
+    }
+    let capacities = designs.iter().map(|design| design.capacity);
+    let capacities = capacities.collect::<Option<Vec<_>>>()?;
+    let ranks = kinds::ranks(capacities.iter().copied());
+    Some(capacities.iter().map(|value| ranks[value]).collect())
+}
+
+fn design(n_infos: c_uint, infos: *const RawInfo) -> Design {
+    let mut design = Design::default();
     let Some(infos) = NonNull::new(infos.cast_mut()) else {
-        return false;
+        return design;
     };
     // SAFETY: hwloc gives `n_infos` pairs of strings, which live as long as the topology.
     let infos = unsafe { std::slice::from_raw_parts(infos.as_ptr(), n_infos as usize) };
-    infos.iter().any(|info| {
-        // SAFETY: a name is a string that ends with a zero byte.
-        let name = unsafe { CStr::from_ptr(info.name) };
-        name == c"CoreType" || name == c"LinuxCapacity"
-    })
+    for info in infos {
+        if info.name.is_null() || info.value.is_null() {
+            continue;
+        }
+        // SAFETY: a name and a value are strings that end with a zero byte; neither is null.
+        let (name, value) = unsafe { (CStr::from_ptr(info.name), CStr::from_ptr(info.value)) };
+        let value = value.to_string_lossy();
+        if name == c"CoreType" {
+            design.core_type = Some(value.into_owned());
+        } else if name == c"LinuxCapacity" {
+            design.capacity = value.parse().ok();
+        }
+    }
+    design
 }
 
-fn pu_facts(pu: &TopologyObject, is_allowed: impl Fn(u32) -> bool, kinds: &[CpuSet]) -> PuFacts {
+fn pu_facts(
+    pu: &TopologyObject,
+    is_allowed: impl Fn(u32) -> bool,
+    kinds: &[(CpuSet, u32)],
+) -> PuFacts {
     let mut core = None;
     let mut package = None;
     let mut l2 = None;
@@ -379,8 +424,8 @@ fn pu_facts(pu: &TopologyObject, is_allowed: impl Fn(u32) -> bool, kinds: &[CpuS
         allowed: is_allowed(pu.os_index()),
         performance: kinds
             .iter()
-            .position(|kind| kind.is_set(pu.os_index()))
-            .map_or(0, |rank| rank as u32),
+            .find(|(kind, _)| kind.is_set(pu.os_index()))
+            .map_or(0, |&(_, rank)| rank),
     }
 }
 
@@ -444,7 +489,7 @@ struct RawDistances {
 #[repr(C)]
 struct RawInfo {
     name: *const c_char,
-    _value: *const c_char,
+    value: *const c_char,
 }
 
 // The library is linked by `hwloc2`'s build script. Signatures: hwloc.h and hwloc/distances.h, 2.0 and

@@ -38,7 +38,9 @@ mod cpulist;
 mod distances;
 mod error;
 mod facts;
+mod files;
 mod hwloc;
+mod kinds;
 mod machine;
 mod sysfs;
 

@@ -14,6 +14,8 @@ use crate::{
     Error, Source,
     cpulist::parse_cpu_list,
     facts::{Facts, GroupFacts, NodeFacts, PuFacts},
+    files::{caches, meminfo_bytes, numbered_entries, read_list, read_text},
+    kinds,
 };
 
 /// Reads a whole machine.
@@ -57,12 +59,11 @@ pub(crate) fn complete(root: &Path, facts: &mut Facts) {
         .filter(|cpu| !online.contains(cpu))
         .collect();
     facts.isolated_cpus = read_list(&cpu_dir.join("isolated")).unwrap_or_default();
-    let kinds = core_kinds(root);
-    for pu in &mut facts.pus {
-        pu.performance = match kinds.get(&pu.cpu) {
-            Some(&rank) => rank,
-            None => capacity(&cpu_dir, pu.cpu).unwrap_or(pu.performance),
-        };
+    let cpus: Vec<usize> = facts.pus.iter().map(|pu| pu.cpu).collect();
+    if let Some(speeds) = kinds::read(root, &cpus) {
+        for pu in &mut facts.pus {
+            pu.performance = speeds[&pu.cpu];
+        }
     }
 
     let node_dir = root.join("sys/devices/system/node");
@@ -109,7 +110,7 @@ fn pu_facts(cpu_dir: &Path, cpu: usize, online: &BTreeSet<usize>) -> PuFacts {
         || (1 << 32) + package_id.map_or(0, |id| 1 + u64::from(id)),
         |lowest| lowest as u64,
     );
-    let caches = caches(&dir.join("cache"), cpu, online);
+    let caches = caches(&dir.join("cache"), cpu, Some(online));
     PuFacts {
         cpu,
         core: GroupFacts {
@@ -122,58 +123,12 @@ fn pu_facts(cpu_dir: &Path, cpu: usize, online: &BTreeSet<usize>) -> PuFacts {
             os_id: package_id,
             size_bytes: None,
         },
-        l2: caches.get(&2).copied(),
-        l3: caches.get(&3).copied(),
+        l2: caches.get(&(2, false)).copied(),
+        l3: caches.get(&(3, false)).copied(),
         nodes: Vec::new(),
         allowed: true,
         performance: 0,
     }
-}
-
-/// Intel's hybrid processors: a unit of performance counters for each kind of core.
-fn core_kinds(root: &Path) -> BTreeMap<usize, u32> {
-    let mut kinds = BTreeMap::new();
-    for (rank, unit) in ["cpu_lowpower", "cpu_atom", "cpu_core"]
-        .into_iter()
-        .enumerate()
-    {
-        let cpus = read_list(&root.join("sys/devices").join(unit).join("cpus"));
-        kinds.extend(cpus.into_iter().flatten().map(|cpu| (cpu, 1 + rank as u32)));
-    }
-    kinds
-}
-
-/// Arm's big and little cores: how much work one does, 1024 for the fastest.
-fn capacity(cpu_dir: &Path, cpu: usize) -> Option<u32> {
-    read_text(&cpu_dir.join(format!("cpu{cpu}/cpu_capacity")))?
-        .parse()
-        .ok()
-}
-
-/// The caches of a CPU that hold data, by level.
-fn caches(dir: &Path, cpu: usize, online: &BTreeSet<usize>) -> BTreeMap<u32, GroupFacts> {
-    let mut caches = BTreeMap::new();
-    for index in numbered_entries(dir, "index") {
-        let index = dir.join(format!("index{index}"));
-        let text = |name: &str| read_text(&index.join(name));
-        let Some(level) = text("level").and_then(|level| level.parse::<u32>().ok()) else {
-            continue;
-        };
-        if text("type").as_deref() == Some("Instruction") {
-            continue;
-        }
-        let shared = read_list(&index.join("shared_cpu_list")).unwrap_or_default();
-        let lowest = shared
-            .into_iter()
-            .find(|cpu| online.contains(cpu))
-            .unwrap_or(cpu);
-        caches.entry(level).or_insert(GroupFacts {
-            key: lowest as u64,
-            os_id: text("id").and_then(|id| id.parse().ok()),
-            size_bytes: text("size").and_then(|size| parse_size(&size)),
-        });
-    }
-    caches
 }
 
 fn node_facts(node_dir: &Path, os_id: u32) -> NodeFacts {
@@ -240,88 +195,5 @@ fn node_ids(node_dir: &Path) -> Vec<u32> {
         numbered_entries(node_dir, "node").collect()
     } else {
         ids
-    }
-}
-
-/// The numbers `N` of the entries `prefixN` in a folder, ascending.
-fn numbered_entries(dir: &Path, prefix: &str) -> impl Iterator<Item = u32> + use<> {
-    let mut numbers = Vec::new();
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix(prefix));
-        numbers.extend(number.and_then(|number| number.parse::<u32>().ok()));
-    }
-    numbers.sort_unstable();
-    numbers.into_iter()
-}
-
-fn read_text(path: &Path) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
-    // Some recorders add a zero byte.
-    let is_around = |c: char| c.is_whitespace() || c == '\0';
-    Some(text.trim_matches(is_around).to_owned())
-}
-
-/// A list of CPUs; where it is missing or spoilt, as in old recordings, the mask that says the same in
-/// a file of another name.
-fn read_list(path: &Path) -> Option<Vec<usize>> {
-    if let Some(cpus) = read_text(path).and_then(|list| parse_cpu_list(&list)) {
-        return Some(cpus);
-    }
-    let name = path.file_name()?.to_str()?;
-    let mask = match name.strip_suffix("_list") {
-        Some("shared_cpu") => "shared_cpu_map",
-        Some(mask) => mask,
-        None if name == "cpulist" => "cpumap",
-        None => return None,
-    };
-    parse_mask(&read_text(&path.with_file_name(mask))?)
-}
-
-/// `00000001,ffff0000`: words of 32 bits, the highest first.
-fn parse_mask(text: &str) -> Option<Vec<usize>> {
-    let mut cpus = Vec::new();
-    for (nth, word) in text.rsplit(',').enumerate() {
-        let word = u32::from_str_radix(word.trim(), 16).ok()?;
-        let ids = (0..32).filter(|bit| word >> bit & 1 == 1);
-        cpus.extend(ids.map(|bit| nth * 32 + bit));
-    }
-    Some(cpus)
-}
-
-/// `MemTotal:  16 kB`, with or without `Node 0` before it.
-fn meminfo_bytes(text: &str, key: &str) -> Option<u64> {
-    let mut words = text
-        .lines()
-        .find(|line| line.contains(key))?
-        .split_whitespace();
-    words.find(|&word| word == key)?;
-    words.next()?.parse::<u64>().ok()?.checked_mul(1024)
-}
-
-/// `512K`, `32M`, or plain bytes.
-fn parse_size(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = match &text[digits.len()..] {
-        "" => 1,
-        "K" => 1 << 10,
-        "M" => 1 << 20,
-        "G" => 1 << 30,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(unit)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn masks_are_lists_too() {
-        assert_eq!(parse_mask("f"), Some(vec![0, 1, 2, 3]));
-        assert_eq!(parse_mask("00000001,80000000\n"), Some(vec![31, 32]));
-        assert_eq!(parse_mask("0"), Some(Vec::new()));
-        assert_eq!(parse_mask("x,1"), None);
-        assert_eq!(parse_mask(""), None);
     }
 }

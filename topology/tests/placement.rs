@@ -612,5 +612,8 @@ fn hwloc_kinds_of_cores_count_if_they_name_a_design() {
         [1, 1, 0, 0]
     );
     assert_eq!(performance("LinuxCapacity", ["446", "1024"]), [1, 1, 0, 0]);
+    // Kinds of one type, or of nearly the same capacity, are one design.
+    assert_eq!(performance("CoreType", ["IntelCore", "IntelCore"]), [0; 4]);
+    assert_eq!(performance("LinuxCapacity", ["1017", "1024"]), [0; 4]);
     assert_eq!(performance("FrequencyMaxMHz", ["2000", "3000"]), [0; 4]);
 }

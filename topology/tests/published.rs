@@ -136,3 +136,134 @@ fn snc3_with_asymmetric_distances_and_a_missing_one() {
         "2@2: remote 15 [1] remote 17 [0] remote 21 [5] remote 23 [4] remote 26 [3]"
     );
 }
+
+/// Writes a file for each CPU.
+fn of_cpus(dir: &Dir, name: &str, values: impl IntoIterator<Item = (usize, String)>) {
+    for (cpu, value) in values {
+        let path = format!("sys/devices/system/cpu/cpu{cpu}/{name}");
+        dir.write(&path, &format!("{value}\n"));
+    }
+}
+
+/// How fast each core is among the kinds of the machine.
+fn performance(machine: &Topology) -> Vec<u32> {
+    machine
+        .cores()
+        .iter()
+        .map(|core| core.performance)
+        .collect()
+}
+
+/// NVIDIA GB10: two clusters, each five Cortex-A725 and five Cortex-X925 under one L3. The kernel
+/// gives five different capacities.
+fn gb10(dir: &Dir) {
+    dir.write("sys/devices/system/cpu/online", "0-19\n");
+    for cpu in 0..20 {
+        let own = cpu.to_string();
+        dir.cpu(cpu, 0, &own, &own, if cpu < 10 { "0-9" } else { "10-19" });
+    }
+    dir.node(0, "0-19", 1 << 20, "10");
+    let capacity = |cpu: usize| match cpu {
+        0..5 => 718,
+        5..10 => 997,
+        10..15 => 731,
+        19 => 1024,
+        _ => 1017,
+    };
+    let capacities = (0..20).map(|cpu| (cpu, capacity(cpu).to_string()));
+    of_cpus(dir, "cpu_capacity", capacities);
+}
+
+fn is_big(cpu: usize) -> bool {
+    cpu % 10 >= 5
+}
+
+#[test]
+fn gb10_has_two_kinds_of_cores_and_uses_both_l3s() {
+    let expected: Vec<u32> = (0..20).map(|cpu| is_big(cpu).into()).collect();
+    let dir = Dir::new();
+    gb10(&dir);
+    let cpus_of_five = |machine: &Topology| util::cpus(machine, &util::n_ps(5));
+    let machine = Topology::from_sysfs(dir.path()).unwrap();
+    assert_eq!(performance(&machine), expected, "by capacity");
+    assert_eq!(cpus_of_five(&machine), [5, 6, 7, 15, 16]);
+    // The register names the designs, whatever the capacities are: one revision differs.
+    let midr = |cpu: usize| match (is_big(cpu), cpu) {
+        (true, 5) => "0x00000000410fd851",
+        (true, _) => "0x00000000410fd850",
+        (false, _) => "0x00000000410fd870",
+    };
+    let midrs = (0..20).map(|cpu| (cpu, midr(cpu).to_owned()));
+    of_cpus(&dir, "regs/identification/midr_el1", midrs);
+    of_cpus(&dir, "cpu_capacity", [(6, "800".to_owned())]);
+    let machine = Topology::from_sysfs(dir.path()).unwrap();
+    assert_eq!(performance(&machine), expected, "by design");
+    assert_eq!(cpus_of_five(&machine), [5, 6, 7, 15, 16]);
+}
+
+/// Two sockets of one processor, of which one is a little slower.
+#[test]
+fn sockets_of_nearly_equal_capacity_are_of_one_kind() {
+    let dir = Dir::new();
+    dir.write("sys/devices/system/cpu/online", "0-7\n");
+    for cpu in 0..8 {
+        let own = cpu.to_string();
+        dir.cpu(
+            cpu,
+            cpu as u32 / 4,
+            &own,
+            &own,
+            if cpu < 4 { "0-3" } else { "4-7" },
+        );
+    }
+    dir.node(0, "0-3", 1 << 20, "10 20");
+    dir.node(1, "4-7", 1 << 20, "20 10");
+    let capacity = |cpu: usize| if cpu < 4 { "1017" } else { "1024" };
+    let capacities = (0..8).map(|cpu| (cpu, capacity(cpu).to_owned()));
+    of_cpus(&dir, "cpu_capacity", capacities);
+    let machine = Topology::from_sysfs(dir.path()).unwrap();
+    assert_eq!(performance(&machine), [0; 8]);
+    assert_eq!(util::cpus(&machine, &util::n_ps(4)), [0, 1, 4, 5]);
+}
+
+/// Intel Core i9-12900K as a container or a dump shows it, without `cpu_core` and `cpu_atom`: eight
+/// cores of two threads with L2s of their own, eight cores of one thread in clusters of four.
+#[test]
+fn alder_lake_without_its_counters_has_two_kinds() {
+    for with_clocks in [false, true] {
+        let dir = Dir::new();
+        dir.write("sys/devices/system/cpu/online", "0-23\n");
+        for cpu in 0..24 {
+            let (core, l2) = match cpu {
+                0..16 => (
+                    format!("{}-{}", cpu & !1, cpu | 1),
+                    format!("{}-{}", cpu & !1, cpu | 1),
+                ),
+                _ => (cpu.to_string(), format!("{}-{}", cpu & !3, cpu | 3)),
+            };
+            dir.cpu(cpu, 0, &core, &l2, "0-23");
+        }
+        let size = |name: &str, of_fast: &str, of_slow: &str| {
+            let sizes =
+                (0..24).map(|cpu| (cpu, if cpu < 16 { of_fast } else { of_slow }.to_owned()));
+            of_cpus(&dir, &format!("cache/{name}/size"), sizes);
+        };
+        size("index0", "48K", "32K");
+        size("index1", "32K", "64K");
+        size("index2", "1280K", "2048K");
+        if with_clocks {
+            let clock = |cpu: usize| match cpu {
+                8..12 => "5200000", // favoured cores
+                0..16 => "5100000",
+                _ => "3900000",
+            };
+            let clocks = (0..24).map(|cpu| (cpu, clock(cpu).to_owned()));
+            of_cpus(&dir, "cpufreq/cpuinfo_max_freq", clocks);
+        }
+        let machine = Topology::from_sysfs(dir.path()).unwrap();
+        let expected: Vec<u32> = (0..16).map(|core| u32::from(core < 8)).collect();
+        assert_eq!(performance(&machine), expected, "{with_clocks}");
+        let eight: Vec<usize> = (0..8).map(|core| core * 2).collect();
+        assert_eq!(util::cpus(&machine, &util::n_ps(8)), eight);
+    }
+}

@@ -115,6 +115,19 @@ fn a_core_in_two_packages_is_two_cores() {
 }
 
 #[test]
+fn a_cache_whose_list_lacks_its_cpu_is_its_own() {
+    let dir = Dir::new();
+    dir.write("sys/devices/system/cpu/online", "0-2\n");
+    for cpu in 0..3 {
+        let own = cpu.to_string();
+        dir.cpu(cpu, 0, &own, &own, "0-1");
+    }
+    let machine = Topology::from_sysfs(dir.path()).unwrap();
+    let l3s: Vec<_> = machine.l3s().iter().map(|l3| l3.cpus.clone()).collect();
+    assert_eq!(l3s, [vec![0, 1], vec![2]]);
+}
+
+#[test]
 fn several_nodes_with_the_same_cpus_are_one_for_ps() {
     let dir = Dir::new();
     // As with numa=fake=2: memory is split, CPUs are not.
