@@ -267,3 +267,87 @@ fn alder_lake_without_its_counters_has_two_kinds() {
         assert_eq!(util::cpus(&machine, &util::n_ps(8)), eight);
     }
 }
+
+/// Two packages in one node (`numa=off`, or node interleaving in the firmware), and CPUs numbered
+/// alternately, as many two-socket servers do.
+#[test]
+fn the_own_package_comes_first_where_a_node_has_two() {
+    // 8 and 4 CPUs for each L3: 4 and 8 L3s, and 16 of them with 2 CPUs, which are halved.
+    for cpus_of_l3 in [8, 4, 2] {
+        let dir = Dir::new();
+        dir.write("sys/devices/system/cpu/online", "0-31\n");
+        for cpu in 0..32 {
+            // Of the CPUs of its package, those that share its L3.
+            let (package, nth) = (cpu % 2, cpu / 2);
+            let first = nth / cpus_of_l3 * cpus_of_l3;
+            let sharers = (first..first + cpus_of_l3).map(|nth| (nth * 2 + package) as u32);
+            let own = cpu.to_string();
+            dir.cpu(
+                cpu,
+                package as u32,
+                &own,
+                &own,
+                &row(sharers).replace(' ', ","),
+            );
+        }
+        dir.node(0, "0-31", 1 << 20, "10");
+        let machine = Topology::from_sysfs(dir.path()).unwrap();
+        assert_eq!((machine.packages().len(), machine.nodes().len()), (2, 1));
+        let plan = plan(&machine, &Request::default()).unwrap();
+        util::check_plan(&machine, &plan);
+        for p in &plan.ps {
+            let order: Vec<bool> = p
+                .levels
+                .iter()
+                .flat_map(|level| &level.victims)
+                .map(|&victim| plan.ps[victim].package != p.package)
+                .collect();
+            assert!(
+                order.is_sorted(),
+                "P {} of {cpus_of_l3}: {order:?}",
+                p.index
+            );
+            // The other package is a level of its own.
+            assert_eq!(p.levels.last().unwrap().victims.len(), 16);
+        }
+        // Few Ps stay in one package when they are packed.
+        let request = Request {
+            policy: windlass_topology::Policy::Pack,
+            ..util::n_ps(16)
+        };
+        let packed = util::cpus(&machine, &request);
+        assert!(packed.iter().all(|cpu| cpu % 2 == 0), "{packed:?}");
+    }
+}
+
+/// AMD Threadripper 3960X: one package, one node, eight L3s of three cores, whose second threads are
+/// numbered after all first ones.
+#[test]
+fn threadripper_3960x() {
+    let dir = Dir::new();
+    dir.write("sys/devices/system/cpu/online", "0-47\n");
+    for cpu in 0..48 {
+        let core = cpu % 24;
+        let first = core / 3 * 3;
+        let threads = format!("{core},{}", core + 24);
+        let l3 = format!("{first}-{},{}-{}", first + 2, first + 24, first + 26);
+        dir.cpu(cpu, 0, &threads, &threads, &l3);
+    }
+    dir.node(0, "0-47", 1 << 20, "10");
+    let machine = Topology::from_sysfs(dir.path()).unwrap();
+    assert_eq!(machine.l3s().len(), 8);
+    assert_eq!(machine.l3s()[1].cpus, [3, 4, 5, 27, 28, 29]);
+    let one_each = util::cpus(&machine, &util::n_ps(8));
+    assert_eq!(one_each, [0, 3, 6, 9, 12, 15, 18, 21]);
+    let plan = plan(&machine, &Request::default()).unwrap();
+    util::check_plan(&machine, &plan);
+    // The Ps of an L3 are neighbours though its CPUs are not.
+    let cpus: Vec<usize> = plan.ps[..6].iter().map(|p| p.cpu).collect();
+    assert_eq!(cpus, [0, 24, 1, 25, 2, 26]);
+    let sizes: Vec<usize> = plan.ps[0]
+        .levels
+        .iter()
+        .map(|level| level.victims.len())
+        .collect();
+    assert_eq!(sizes, [1, 4, 42]);
+}

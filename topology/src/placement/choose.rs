@@ -143,7 +143,7 @@ pub(super) fn spread<'a>(
                 together && on_core == 0,
                 pu.l3.map_or(0, |l3| on_l3.of(l3)),
                 pu.l2.map_or(0, |l2| on_l2.of(l2)),
-                (pu.node, pu.l3, pu.l2, pu.core, pu.cpu),
+                (pu.node, pu.package, pu.l3, pu.l2, pu.core, pu.cpu),
             )
         };
         let best = pus.iter().enumerate().min_by_key(cost);
@@ -194,7 +194,7 @@ pub(super) fn pack<'a>(
         };
         siblings.add(pu.core);
         let slower = Reverse(topology.cores()[pu.core].performance);
-        let place = (pu.l3, pu.l2, pu.core, pu.cpu);
+        let place = (pu.package, pu.l3, pu.l2, pu.core, pu.cpu);
         ordered.push(((rank(pu.node), sibling, slower, place), pu));
     }
     ordered.sort_by_key(|&(key, _)| key);

@@ -1,30 +1,40 @@
-//! Whom each P steals from.
+//! The steal levels of each P: which other Ps it steals from, nearest first.
 
 use std::collections::BTreeMap;
 
 use super::types::{Level, LevelKind, Plan, PlannedP};
 use crate::Topology;
 
-/// With more level 3 caches than this besides one's own, a node's level is split.
+/// A package with more level 3 caches in a node than this and the thief's own is split into levels.
 const MAX_FLAT_L3S: usize = 8;
 
-/// For each node how many level 3 caches its Ps are under, and for each P which of them is its own.
+/// The rank of victims in other packages of the node, after all of the thief's package.
+const OTHER_PACKAGE: u32 = u32::MAX;
+
+/// For each P: its level 3 cache among those of its package in its node.
 pub(super) struct L3Positions {
-    n_in_node: Vec<usize>,
-    of_p: Vec<usize>,
+    /// How many there are.
+    count: Vec<usize>,
+    /// Which of them is its own.
+    own: Vec<usize>,
 }
 
+/// The Ps are numbered by node, then by package, then by level 3 cache.
 pub(super) fn l3_positions(plan: &Plan) -> L3Positions {
-    let mut n_in_node = vec![0; plan.nodes.len()];
-    let mut of_p = Vec::with_capacity(plan.ps.len());
+    let mut counts: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+    let mut own = Vec::with_capacity(plan.ps.len());
     for (index, p) in plan.ps.iter().enumerate() {
-        let is_first = index == plan.nodes[p.node].ps[0];
-        if is_first || plan.ps[index - 1].l3 != p.l3 {
-            n_in_node[p.node] += 1;
+        let count = counts.entry((p.node, p.package)).or_default();
+        if *count == 0 || plan.ps[index - 1].l3 != p.l3 {
+            *count += 1;
         }
-        of_p.push(n_in_node[p.node] - 1);
+        own.push(*count - 1);
     }
-    L3Positions { n_in_node, of_p }
+    let count = plan.ps.iter().map(|p| counts[&(p.node, p.package)]);
+    L3Positions {
+        count: count.collect(),
+        own,
+    }
 }
 
 pub(super) fn levels(
@@ -41,7 +51,7 @@ pub(super) fn levels(
         let distance = topology.distance(own_node, plan.nodes[plan.ps[victim].node].index);
         let kind = kind(&plan.ps[index], &plan.ps[victim]);
         let rank = match kind {
-            LevelKind::Node => halving_rank(plan, l3s, index, victim),
+            LevelKind::Node => rank_in_node(plan, l3s, index, victim),
             LevelKind::Remote => distance,
             LevelKind::Smt | LevelKind::L2 | LevelKind::L3 => 0,
         };
@@ -74,16 +84,24 @@ fn kind(thief: &PlannedP, victim: &PlannedP) -> LevelKind {
     }
 }
 
-/// 0 for the nearest victims. All the same unless the node has many level 3 caches; then the later
-/// a recursive halving of their list parts the two, the nearer they are.
-fn halving_rank(plan: &Plan, l3s: &L3Positions, thief: usize, victim: usize) -> u32 {
-    let n_l3s = l3s.n_in_node[plan.ps[thief].node];
+/// How far a victim is that shares the thief's node and no cache with it; 0 is the nearest.
+///
+/// Victims in the thief's package come first: a node has several packages where the firmware or the
+/// kernel hides them (`numa=off`, node interleaving). Inside the package the rank is 0, unless it has
+/// many level 3 caches: then their list is halved again and again, and a victim is the nearer the
+/// later it is separated from the thief.
+fn rank_in_node(plan: &Plan, l3s: &L3Positions, thief: usize, victim: usize) -> u32 {
+    let (from, to) = (&plan.ps[thief], &plan.ps[victim]);
+    if from.package != to.package {
+        return OTHER_PACKAGE;
+    }
+    let n_l3s = l3s.count[thief];
     if n_l3s <= MAX_FLAT_L3S + 1 {
         return 0;
     }
-    let (thief, victim) = (l3s.of_p[thief], l3s.of_p[victim]);
+    let (thief, victim) = (l3s.own[thief], l3s.own[victim]);
     let (mut start, mut end) = (0, n_l3s);
-    let mut rank = u32::MAX;
+    let mut rank = OTHER_PACKAGE - 1;
     while end - start > 1 {
         let middle = start + (end - start) / 2;
         match (thief < middle, victim < middle) {

@@ -11,16 +11,22 @@
 //! whoever isolated them wants to place threads there by hand. [`Plan::dropped`] says of each CPU
 //! without a P why it has none.
 //!
-//! **Which number.** Ps of a node are neighbours, in a node those of a level 3 cache, then of a
-//! level 2 cache, then of a core.
+//! **Numbers of the Ps.** Ps of a node have consecutive numbers; in a node those of a package, then of
+//! a level 3 cache, then of a level 2 cache, then of a core.
 //!
-//! **Whom to steal from.** The others fall into levels, nearest first: the core, the level 2 cache,
-//! the level 3 cache, the node, and then remote nodes by their distance *from* the thief's, nodes
-//! at the same distance being one level. What another node holds is remote also where a cache is
-//! shared across nodes (sub-NUMA clustering). Machines with many level 3 caches in a node hide how
-//! these are grouped (EPYC in its one-node mode), but number neighbours alike: beyond 8 others
-//! the node's level is split by recursive halving of the list, the half nearest the thief first, as
-//! TooManyCooks does.
+//! **Steal order.** The other Ps form levels, nearest first: the core, the level 2 cache, the level 3
+//! cache, the rest of the node, and then remote nodes by their distance *from* the thief's node;
+//! nodes at the same distance are one level. A P of another node is remote even where a cache is
+//! shared across nodes (sub-NUMA clustering).
+//!
+//! The rest of the node may be several levels:
+//!
+//! - One node may have several packages: the firmware interleaves their memory, or the kernel was
+//!   started with `numa=off`. Then Ps of the thief's package come before those of the others.
+//! - A package with many level 3 caches (EPYC with one node per socket) does not say which of them
+//!   are close to one another, but such machines give close caches consecutive numbers. With more
+//!   than nine, the list of the package's caches is halved recursively, and the half that holds the
+//!   thief comes first, as in TooManyCooks.
 
 mod choose;
 mod levels;
@@ -71,7 +77,7 @@ pub fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         Policy::Spread => spread(topology, &pus, n_ps, request.threads),
         Policy::Pack => pack(topology, &pus, n_ps, request.threads),
     };
-    chosen.sort_by_key(|pu| (pu.node, pu.l3, pu.l2, pu.core, pu.cpu));
+    chosen.sort_by_key(|pu| (pu.node, pu.package, pu.l3, pu.l2, pu.core, pu.cpu));
 
     let mut plan = number(topology, &chosen);
     drop_all(&mut dropped, &pus, DropReason::FewerPs, |pu| {

@@ -68,7 +68,7 @@ pub enum Threads {
 pub struct Plan {
     /// The nodes that have Ps, by OS id.
     pub nodes: Vec<PlanNode>,
-    /// The Ps; those of a node are neighbours.
+    /// The Ps. Those of a node have consecutive numbers, and in a node those of a package.
     pub ps: Vec<PlannedP>,
     /// The CPUs of the machine that have no P, by OS id, and why.
     #[serde(default)]
@@ -176,7 +176,7 @@ pub enum LevelKind {
     L2,
     /// The level 3 cache.
     L3,
-    /// The node; there are several such levels where it has many level 3 caches.
+    /// The node; there are several such levels where it has several packages, or many level 3 caches.
     Node,
     /// Nothing but the machine; one level per distance.
     Remote,
