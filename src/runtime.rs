@@ -671,6 +671,13 @@ impl Runtime {
     }
 }
 
+#[cfg(test)]
+impl Runtime {
+    pub(crate) fn sched(&self) -> &Sched {
+        &self.sched
+    }
+}
+
 impl Drop for Runtime {
     fn drop(&mut self) {
         let sched = &self.sched;

@@ -42,10 +42,14 @@ pub(crate) fn start_m(sched: &Sched, p: &P) -> bool {
     let m = Box::new(M::new(id, sched));
     m.next_p
         .store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
-    // Its M's from here on: nobody may give the P away once more.
+    // The P belongs to this M from here on: nobody may give it away once more.
     p.owner
         .store(std::ptr::from_ref(&*m).cast_mut(), Ordering::Release);
-    let address = std::ptr::from_ref(&*m).expose_provenance();
+    let at = std::ptr::from_ref(&*m);
+    let address = at.expose_provenance();
+    // Before its thread exists: a canceller waits for the commits of all Ms in this list.
+    sched.n_ms.fetch_add(1, Ordering::Relaxed);
+    sched.ms.lock().all.push(m);
     let thread = crate::loom::thread::Builder::new()
         .name(format!("{}-m{id}", sched.config.name))
         .spawn(move || {
@@ -55,18 +59,31 @@ pub(crate) fn start_m(sched: &Sched, p: &P) -> bool {
         });
     match thread {
         Ok(thread) => {
-            sched.n_ms.fetch_add(1, Ordering::Relaxed);
-            let mut ms = sched.ms.lock();
-            ms.all.push(m);
-            ms.threads.push(thread);
+            sched.ms.lock().threads.push(thread);
             true
         }
         Err(e) => {
-            // The box may be freed: the closure that names it never ran.
             p.owner.store(std::ptr::null_mut(), Ordering::Release);
+            unlist(sched, at);
             warn_once(sched, &format!("the kernel refuses another thread ({e})"));
             false
         }
+    }
+}
+
+/// Frees an M whose thread could not be started.
+///
+/// Nobody else has a reference to it: threads other than the caller's look at Ms only while
+/// they hold the lock of the list, and the closure that names this M never ran.
+fn unlist(sched: &Sched, m: *const M) {
+    let mut ms = sched.ms.lock();
+    if let Some(at) = ms
+        .all
+        .iter()
+        .position(|listed| std::ptr::eq(&raw const **listed, m))
+    {
+        drop(ms.all.swap_remove(at));
+        sched.n_ms.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -330,3 +347,7 @@ fn lost_p(m: &M, g: GRef) {
     sched.trace_other(Kind::Lost, None, Some(g));
     sched.inject(g);
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "run_tests.rs"]
+mod tests;
