@@ -46,6 +46,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "idle",
             "fate",
             "mail",
+            "access",
             "near",
             "p",
             "m",

@@ -12,15 +12,19 @@
 //! |-----------------------------------|-----------------------------------------|
 //! | 1. in_runtime = 1                 | 1. access: HAS_P → IN_QUESTION          |
 //! | 2. compiler fence                 | 2. membarrier on all CPUs               |
-//! | 3. read access                    | 3. in_runtime == 1? access = HAS_P: the |
-//! |    HAS_P: go on                   |    goroutine has come to the scheduler  |
-//! |    IN_QUESTION: wait for verdict  |    by itself                            |
+//! | 3. read access                    | 3. in_runtime == 1, or the M holds      |
+//! |    HAS_P: go on                   |    another P? access = HAS_P: it has    |
+//! |    IN_QUESTION: wait for verdict  |    come to the scheduler by itself      |
 //! |    LOST: queue the G, park the M  | 4. else IN_QUESTION → LOST by a CAS:    |
 //! |                                   |    the P is taken                       |
 //!
 //! Step 4 is a CAS because an M that was inside at step 1 may have begun a declared
 //! section since, and left: it wrote BLOCKING over the question, and the P may now be
 //! taken from the section only, or is the M's again.
+//!
+//! The verdict is about the pair of M and P. An M that gives its P to another (`locked`) and gets
+//! one itself may be outside again by step 1, with the wrong P. `access` has the reasons why the
+//! look at the M's P in step 3 settles that, and a model.
 //!
 //! The membarrier orders 1 before 3 on the M's CPU with respect to sysmon's 1 and
 //! 3: if the M reads HAS_P, sysmon reads in_runtime == 1. Without membarrier (a
@@ -39,8 +43,10 @@
 //! another M.
 #![allow(unsafe_code)]
 
+use crate::loom::native::atomic::{AtomicU32, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use super::access;
 use super::current;
 use super::m::{ASKED, BLOCKING, HAS_P, IN_QUESTION, LOST, M};
 use super::p::P;
@@ -48,7 +54,6 @@ use super::state::Sched;
 use super::trace::Kind;
 use crate::g::coro::Switch;
 use crate::g::header::GRef;
-use crate::loom::native::atomic::{AtomicU32, Ordering, compiler_fence};
 use crate::sys::sched::membarrier;
 use crate::util::chaos::{self, Point};
 
@@ -110,7 +115,6 @@ impl Drop for Section<'_> {
     }
 }
 
-/// Ordering: relaxed and a compiler fence; sysmon's membarrier does the rest.
 #[inline(always)]
 fn mark_inside(m: &M) {
     debug_assert_eq!(
@@ -118,14 +122,12 @@ fn mark_inside(m: &M) {
         0,
         "the scheduler was entered twice"
     );
-    m.in_runtime.store(1, Ordering::Relaxed);
-    compiler_fence(Ordering::SeqCst);
+    access::mark_inside(&m.in_runtime);
 }
 
 #[inline(always)]
 pub(crate) fn mark_outside(m: &M) {
-    // Release: what was done inside is seen by whoever takes the P after this.
-    m.in_runtime.store(0, Ordering::Release);
+    access::mark_outside(&m.in_runtime);
 }
 
 /// For disorder's sake: others run first, as if the P had been asked for.
@@ -283,23 +285,10 @@ impl Sched {
     }
 
     /// Sysmon's side: takes `p` from `m`, whose goroutine has not come to the
-    /// scheduler for long. `false` if it just did, or if that cannot be known here.
-    pub(crate) fn take_from_hog(&self, m: &M) -> bool {
-        let put_in_question = |from| {
-            m.access
-                .compare_exchange(from, IN_QUESTION, Ordering::SeqCst, Ordering::Relaxed)
-                .is_ok()
-        };
-        if !self.membarrier || !(put_in_question(HAS_P) || put_in_question(ASKED)) {
-            return false;
-        }
-        let outside = membarrier().is_ok() && m.in_runtime.load(Ordering::SeqCst) == 0;
-        chaos::pause(Point::Retake);
-        let verdict = if outside { LOST } else { HAS_P };
-        let given =
-            m.access
-                .compare_exchange(IN_QUESTION, verdict, Ordering::SeqCst, Ordering::Relaxed);
-        outside && given.is_ok()
+    /// scheduler for long. `false` if it just did, if `m` holds another P by now, or if that
+    /// cannot be known here.
+    pub(crate) fn take_from_hog(&self, m: &M, p: &P) -> bool {
+        self.membarrier && m.words().take(p, || membarrier().is_ok())
     }
 
     /// Sysmon's side: if `m` is inside the scheduler, from where its `p` cannot be taken, asks
@@ -309,7 +298,8 @@ impl Sched {
             return false;
         }
         let dispatches = p.stats.dispatches.get();
-        if m.curg.get().is_some() && m.access.load(Ordering::Relaxed) == HAS_P {
+        let has_p = m.access.load(Ordering::Relaxed) == HAS_P && m.seems_to_hold(p);
+        if m.curg.get().is_some() && has_p {
             m.asked_at.store(dispatches, Ordering::Relaxed);
             // It may have been put in question, or have begun a section: then it needs no asking.
             let _ = m

@@ -4,10 +4,13 @@
 use std::cell::Cell;
 use std::ptr::NonNull;
 
+use super::access::Access;
+pub(crate) use super::access::{ASKED, BLOCKING, HAS_P, IN_QUESTION, LOST};
 use super::mail::Mail;
 use super::p::P;
 use super::state::Sched;
 use crate::g::header::{GRef, Header, Wire};
+use crate::loom;
 use crate::loom::native::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
@@ -79,18 +82,6 @@ impl CurG {
     }
 }
 
-/// The M may use its P.
-pub(crate) const HAS_P: u32 = 0;
-/// Sysmon is deciding whether to take the P: wait for its verdict.
-pub(crate) const IN_QUESTION: u32 = 1;
-/// The P was taken while user code ran.
-pub(crate) const LOST: u32 = 2;
-/// The M is in a declared blocking section.
-pub(crate) const BLOCKING: u32 = 3;
-/// The M may use its P, but its goroutine has had it for long and shall give way when it
-/// enters the scheduler next.
-pub(crate) const ASKED: u32 = 4;
-
 const NO_CPU: usize = usize::MAX;
 
 /// A thread of the runtime. On lines of its own: it is written at every switch.
@@ -100,8 +91,9 @@ pub(crate) struct M {
     pub(crate) id: u64,
     pub(crate) sched: *const Sched,
     /// The P it holds, as far as it knows: see `access`.
-    /// Ordering: relaxed; others read it as a hint where to look for this M.
-    p: AtomicPtr<P>,
+    /// Ordering: relaxed; others read it as a hint where to look for this M, and sysmon when it
+    /// takes the P (`access`).
+    p: loom::AtomicPtr<P>,
     /// The P handed to it while it slept. Ordering: release by the giver, acquire by whoever
     /// takes it out: the M, or sysmon, which wants it back. For a spare it is set under the lock
     /// of the Ms, where an M looks again before it lists itself as a spare.
@@ -127,9 +119,9 @@ pub(crate) struct M {
     pub(crate) spinning: Cell<bool>,
     /// 1 while scheduler code runs on this M, 0 while user code does: see `handoff`.
     /// Ordering: relaxed stores with compiler fences; sysmon reads it after a membarrier.
-    pub(crate) in_runtime: AtomicU32,
+    pub(crate) in_runtime: loom::AtomicU32,
     /// [`HAS_P`], [`IN_QUESTION`], [`LOST`], [`BLOCKING`] or [`ASKED`].
-    pub(crate) access: AtomicU32,
+    pub(crate) access: loom::AtomicU32,
     /// What its P had dispatched when it was [`ASKED`]: which goroutine is meant.
     /// Ordering: written before `access` becomes that, with release, and read after it.
     pub(crate) asked_at: AtomicU64,
@@ -153,7 +145,7 @@ impl M {
         M {
             id,
             sched,
-            p: AtomicPtr::new(std::ptr::null_mut()),
+            p: loom::AtomicPtr::new(std::ptr::null_mut()),
             next_p: AtomicPtr::new(std::ptr::null_mut()),
             curg: CurG::default(),
             errno: Cell::new(std::ptr::null_mut()),
@@ -166,8 +158,8 @@ impl M {
             retired: Cell::new(false),
             checks: Checks::default(),
             spinning: Cell::new(false),
-            in_runtime: AtomicU32::new(1),
-            access: AtomicU32::new(HAS_P),
+            in_runtime: loom::AtomicU32::new(1),
+            access: loom::AtomicU32::new(HAS_P),
             asked_at: AtomicU64::new(0),
             tid: AtomicI32::new(0),
             cpu: AtomicUsize::new(NO_CPU),
@@ -197,6 +189,20 @@ impl M {
     pub(crate) fn set_p(&self, p: Option<&P>) {
         let p = p.map_or(std::ptr::null(), std::ptr::from_ref);
         self.p.store(p.cast_mut(), Ordering::Relaxed);
+    }
+
+    /// The words by which sysmon takes its P.
+    pub(crate) fn words(&self) -> Access<'_, P> {
+        Access {
+            access: &self.access,
+            in_runtime: &self.in_runtime,
+            p: &self.p,
+        }
+    }
+
+    /// Whether it holds `p`, asked by another thread: it may have got rid of it by now.
+    pub(crate) fn seems_to_hold(&self, p: &P) -> bool {
+        std::ptr::eq(self.p.load(Ordering::Relaxed), p)
     }
 
     /// The CPU that it is pinned to, if any.

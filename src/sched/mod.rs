@@ -32,6 +32,7 @@
 //! | work is pushed while the last M falls asleep | `idle`   |
 //! | an owner pops what a thief takes           | `runq`     |
 //! | sysmon takes a P whose G calls the runtime | `handoff`  |
+//! | sysmon takes a P that its M gives away     | `access`   |
 //! | the world stops while Ms sleep or compute  | `world`    |
 //! | a P leaves while it is stopped or called back | `fate` |
 //! | a G wakes whose locked M gives its P away  | `mail`     |
@@ -47,6 +48,7 @@ pub(crate) mod border;
 pub(crate) mod idle;
 pub(crate) mod fate;
 pub(crate) mod mail;
+pub(crate) mod access;
 pub(crate) mod near;
 pub(crate) mod p;
 pub(crate) mod m;

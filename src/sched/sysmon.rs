@@ -304,7 +304,7 @@ impl<'a> Sysmon<'a> {
         }
         let tid = m.tid.load(Ordering::Relaxed);
         let cpu_before_ns = clock::thread_cpu_ns(tid);
-        if !sched.take_from_hog(m) {
+        if !sched.take_from_hog(m, p) {
             return false;
         }
         let seen = &mut self.seen[p.idx];

@@ -270,7 +270,9 @@ fn take_now(sched: &Sched, p: &P, waited_ns: u64) -> bool {
         return false;
     };
     sched.take_back(m, p)
-        || waited_ns >= STOPS_BY_ITSELF_NS && !sched.ask_if_inside(m, p) && sched.take_from_hog(m)
+        || waited_ns >= STOPS_BY_ITSELF_NS
+            && !sched.ask_if_inside(m, p)
+            && sched.take_from_hog(m, p)
 }
 
 /// An M's part: does what its P was asked to, between two dispatches. Afterwards the M

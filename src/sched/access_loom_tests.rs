@@ -1,0 +1,140 @@
+//! Taking a P from an M that gives it away meanwhile: a P has one holder.
+#![allow(unsafe_code)]
+
+use ::loom::cell::UnsafeCell;
+use ::loom::sync::Arc;
+use ::loom::thread;
+
+use super::*;
+
+/// What only the holder of a P touches. loom reports two that do at once, and one that does not
+/// see what the other did.
+struct P(UnsafeCell<u32>);
+
+impl P {
+    fn touch(&self) {
+        // SAFETY: the models show that nobody else does.
+        self.0.with_mut(|n| unsafe { *n += 1 });
+    }
+}
+
+/// An M that holds the first P and runs user code; a second M that may be given that P.
+struct World {
+    ps: [P; 2],
+    access: AtomicU32,
+    in_runtime: AtomicU32,
+    p: AtomicPtr<P>,
+    /// The first P was given to the second M.
+    is_given: AtomicU32,
+}
+
+impl World {
+    fn new() -> Arc<World> {
+        let world = Arc::new(World {
+            ps: [P(UnsafeCell::new(0)), P(UnsafeCell::new(0))],
+            access: AtomicU32::new(HAS_P),
+            in_runtime: AtomicU32::new(0),
+            p: AtomicPtr::new(std::ptr::null_mut()),
+            is_given: AtomicU32::new(0),
+        });
+        world.hold(Some(0));
+        world
+    }
+
+    fn hold(&self, i: Option<usize>) {
+        let p = i.map_or(std::ptr::null(), |i| &raw const self.ps[i]);
+        self.p.store(p.cast_mut(), Ordering::Relaxed);
+    }
+
+    /// The M enters the scheduler. `false` if it has lost its P.
+    fn enter(&self) -> bool {
+        mark_inside(&self.in_runtime);
+        loop {
+            match self.access.load(Ordering::Acquire) {
+                HAS_P => return true,
+                LOST => return false,
+                _ => thread::yield_now(),
+            }
+        }
+    }
+
+    /// The M, inside: touches the P that it holds.
+    fn use_p(&self) {
+        let p = self.p.load(Ordering::Relaxed);
+        // SAFETY: it points into this world.
+        unsafe { (*p).touch() };
+    }
+
+    /// Sysmon takes the first P from the M, and uses it if it may.
+    fn take_first(&self) {
+        let words = Access {
+            access: &self.access,
+            in_runtime: &self.in_runtime,
+            p: &self.p,
+        };
+        let barrier = || {
+            crate::loom::fence(Ordering::SeqCst);
+            true
+        };
+        if words.take(&raw const self.ps[0], barrier) {
+            self.ps[0].touch();
+        }
+    }
+}
+
+#[test]
+fn loom_a_p_is_not_taken_from_an_m_that_is_inside() {
+    ::loom::model(|| {
+        let world = World::new();
+        let m = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    if !world.enter() {
+                        return;
+                    }
+                    world.use_p();
+                    mark_outside(&world.in_runtime);
+                }
+            })
+        };
+        world.take_first();
+        m.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_p_that_was_given_away_is_not_taken_from_its_last_m() {
+    ::loom::model(|| {
+        let world = World::new();
+        let m = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                if !world.enter() {
+                    return;
+                }
+                world.use_p();
+                // As `locked::give`, and then `run::take_p` of another.
+                world.hold(None);
+                world.is_given.store(1, Ordering::Release);
+                world.hold(Some(1));
+                world.access.store(HAS_P, Ordering::Relaxed);
+                mark_outside(&world.in_runtime);
+                if world.enter() {
+                    world.use_p();
+                }
+            })
+        };
+        let other_m = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                if world.is_given.load(Ordering::Acquire) == 1 {
+                    world.ps[0].touch();
+                }
+            })
+        };
+        world.take_first();
+        m.join().unwrap();
+        other_m.join().unwrap();
+    });
+}
