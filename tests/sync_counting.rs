@@ -79,6 +79,32 @@ fn permits_are_given_in_order() {
     });
 }
 
+/// Counts of permits and of things to be done stay within their types.
+#[test]
+fn counts_do_not_wrap() {
+    let semaphore = Semaphore::new(0);
+    let most_at_once = || {
+        semaphore.add_permits(Semaphore::MAX_PERMITS);
+        semaphore.try_acquire(Semaphore::MAX_PERMITS).unwrap()
+    };
+    let mut all = most_at_once();
+    // Eight times MAX_PERMITS is about usize::MAX.
+    (1..8).for_each(|_| all.merge(most_at_once()));
+    assert_eq!(all.num_permits(), 8 * Semaphore::MAX_PERMITS);
+    panic_of(|| all.merge(most_at_once()));
+    // Those that could not be merged were given back.
+    assert_eq!(semaphore.available_permits(), Semaphore::MAX_PERMITS);
+    all.forget();
+
+    let group = WaitGroup::new();
+    panic_of(|| group.add(isize::MAX));
+    group.add((1 << 62) - 2);
+    panic_of(|| group.add(1));
+    panic_of(|| group.add(isize::MIN));
+    group.add(2 - (1 << 62));
+    group.wait();
+}
+
 #[test]
 fn permits_are_split_merged_forgotten() {
     static SEMAPHORE: Semaphore = Semaphore::new(5);

@@ -450,3 +450,31 @@ fn ready(taken: Option<Taken>, here: &Here<'_>) {
 #[cfg(all(test, loom))]
 #[path = "chan_loom_tests.rs"]
 mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::util::test_child;
+
+    /// Handles can be forgotten: a count that wraps would free a channel in use.
+    #[test]
+    fn too_many_handles_end_the_process() {
+        const NAME: &str = "channel::chan::tests::too_many_handles_end_the_process";
+        let chan = Chan::<u8>::new(None);
+        let too_many = isize::MAX as usize + 1;
+        match test_child::case().as_deref() {
+            Some("senders") => {
+                chan.n_senders.store(too_many, Ordering::Relaxed);
+                chan.acquire(Side::Send);
+            }
+            Some("receivers") => {
+                chan.n_receivers.store(too_many, Ordering::Relaxed);
+                chan.acquire(Side::Recv);
+            }
+            _ => {
+                test_child::aborts(NAME, "senders", "");
+                test_child::aborts(NAME, "receivers", "");
+            }
+        }
+    }
+}

@@ -28,6 +28,7 @@ use super::slab;
 use super::stack;
 use super::status::{Status, Token};
 use crate::loom::native::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use crate::sys::signal;
 use crate::util::prefetch::{prefetch, prefetch_bytes};
 
 /// Bytes of a [`Header`]; the payload begins here. 160, but for builds with a sanitizer
@@ -80,7 +81,7 @@ pub(crate) struct Header {
     out: AtomicPtr<Out>,
 
     vtable: Cell<Option<&'static Vtable>>,
-    /// The runtime's reference while it lives, and one per handle.
+    /// The runtime's reference while it lives, and one per handle; at most [`MAX_REFS`].
     /// Ordering: as `Arc`: increments relaxed, decrements release, the last acquires.
     refs: AtomicU32,
     pub(crate) token: Token,
@@ -113,6 +114,12 @@ pub(crate) struct Header {
     /// Ordering: sequentially consistent against the status.
     pub(crate) op_done: AtomicU8,
 }
+
+/// References to a goroutine. A program can forget handles without end, and a count that
+/// wraps to 0 would free a goroutine that others still refer to, so one more than this ends
+/// the process, as with `Arc`. The upper half of the type is for threads that have gone past
+/// the limit and are about to abort: there cannot be 2^31 of them.
+const MAX_REFS: u32 = i32::MAX as u32;
 
 /// What [`Header::home`] holds: the node (a runtime has at most as many as Ps, 4096), a mark
 /// if the goroutine is bound to it, and times away, up to 7.
@@ -411,15 +418,20 @@ impl GRef {
         self.raw_out().is_null()
     }
 
-    /// Adds a reference.
+    /// Adds a reference. Ends the process if there are [`MAX_REFS`].
     pub(crate) fn retain(self) {
-        self.refs.fetch_add(1, Ordering::Relaxed);
+        if self.refs.fetch_add(1, Ordering::Relaxed) >= MAX_REFS {
+            too_many_refs();
+        }
     }
 
     /// Adds a reference unless there is none: whoever looks at a slot that may be free.
     pub(crate) fn try_retain(self) -> bool {
         self.refs
             .fetch_update(Ordering::Acquire, Ordering::Relaxed, |n| {
+                if n >= MAX_REFS {
+                    too_many_refs();
+                }
                 (n > 0).then(|| n + 1)
             })
             .is_ok()
@@ -445,6 +457,17 @@ impl GRef {
         self.set_raw_out(std::ptr::null());
         self.status.set_free();
     }
+}
+
+/// Not a panic: a caller that catches it could go on until the count wraps.
+#[cold]
+#[inline(never)]
+fn too_many_refs() -> ! {
+    signal::write_stderr(
+        b"windlass: a goroutine has more than 2^31 - 1 references: handles or wakers are \
+          forgotten (std::mem::forget)\n",
+    );
+    std::process::abort()
 }
 
 /// The wire that a goroutine's `out` names, if it is marked.
@@ -667,4 +690,53 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 /// Reserves `n` ids and gives the first. Ordering: relaxed, only uniqueness matters.
 pub(crate) fn reserve_ids(n: u64) -> u64 {
     NEXT_ID.fetch_add(n, Ordering::Relaxed)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::util::test_child;
+
+    /// A goroutine that nobody runs, with `n` references.
+    fn with_refs(n: u32) -> GRef {
+        let mut slot = None;
+        slab::take(slab::DepotId::of(None), 0, 1, |g| slot = Some(g));
+        let g = slot.expect("the slab gives the slot asked for");
+        let spawn = Spawn {
+            id: reserve_ids(1),
+            parent: 0,
+            name: None,
+            site: Location::caller(),
+            stack_bytes: 0,
+            home: 0,
+            is_bound: false,
+            sched: std::ptr::null_mut(),
+            refs: n,
+        };
+        init(g, || (), spawn);
+        g
+    }
+
+    /// Handles can be forgotten: a count that wraps would free what others refer to.
+    #[test]
+    fn too_many_references_end_the_process() {
+        const NAME: &str = "g::header::tests::too_many_references_end_the_process";
+        match test_child::case().as_deref() {
+            Some("retain") => with_refs(MAX_REFS).retain(),
+            Some("try_retain") => _ = with_refs(MAX_REFS).try_retain(),
+            _ => {
+                test_child::aborts(NAME, "retain", "more than 2^31 - 1 references");
+                test_child::aborts(NAME, "try_retain", "more than 2^31 - 1 references");
+            }
+        }
+    }
+
+    #[test]
+    fn as_many_references_as_there_may_be() {
+        let g = with_refs(MAX_REFS - 2);
+        g.retain();
+        assert!(g.try_retain());
+        assert!(!g.release());
+        assert!(!with_refs(0).try_retain());
+    }
 }

@@ -55,7 +55,10 @@ pub(crate) fn lock() -> bool {
         m.locked_g.set(Some(g));
         g.lock_to(&m.wire, std::ptr::from_ref(m).cast());
     }
-    m.n_locks.set(m.n_locks.get() + 1);
+    // Guards can be forgotten. A count that wrapped would give the thread free too early.
+    let n_locks = m.n_locks.get().checked_add(1);
+    m.n_locks
+        .set(n_locks.expect("windlass: lock_thread: too many guards of one goroutine"));
     true
 }
 

@@ -192,3 +192,21 @@ impl RawRwLock {
 #[cfg(all(test, loom))]
 #[path = "raw_rwlock_loom_tests.rs"]
 mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Guards can be forgotten: the count of readers must not run into what is beside it.
+    #[test]
+    fn too_many_readers_are_refused() {
+        let lock = RawRwLock::new();
+        lock.state.store(MOST - READER, Ordering::Relaxed);
+        assert!(lock.try_lock(Mode::Read));
+        assert!(!lock.try_lock(Mode::Read));
+        let lock_again = std::panic::AssertUnwindSafe(|| lock.lock(Mode::Read));
+        let refused = std::panic::catch_unwind(lock_again);
+        assert!(refused.is_err());
+        assert_eq!(lock.state.load(Ordering::Relaxed), MOST);
+    }
+}

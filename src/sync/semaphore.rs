@@ -380,13 +380,15 @@ impl<'a> SemaphorePermit<'a> {
     ///
     /// # Panics
     ///
-    /// If they are another semaphore's.
+    /// If they are another semaphore's; if together they would be more than `usize::MAX`.
     pub fn merge(&mut self, mut other: SemaphorePermit<'a>) {
         assert!(
             std::ptr::eq(self.semaphore, other.semaphore),
             "merging permits of different semaphores"
         );
-        self.n += std::mem::take(&mut other.n);
+        let sum = self.n.checked_add(other.n);
+        self.n = sum.expect("too many permits in one SemaphorePermit");
+        other.n = 0;
     }
 }
 

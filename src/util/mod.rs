@@ -9,3 +9,5 @@ pub(crate) mod padded;
 pub(crate) mod placed;
 pub(crate) mod prefetch;
 pub(crate) mod random;
+#[cfg(all(test, not(loom)))]
+pub(crate) mod test_child;

@@ -1,0 +1,29 @@
+//! For unit tests of what ends the process: the test runs once more, in a process of its own.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+
+const CHILD: &str = "WINDLASS_UNIT_TEST_CHILD";
+
+/// Which case this process is to run, if it is such a child.
+pub(crate) fn case() -> Option<String> {
+    std::env::var(CHILD).ok()
+}
+
+/// Runs `case` of the test `name` in a child, which must abort and say `why` on stderr.
+#[track_caller]
+pub(crate) fn aborts(name: &str, case: &str, why: &str) {
+    let program = std::env::current_exe().expect("a test knows its program");
+    // A core file would be large and of no use.
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -c 0; exec \"$0\" \"$@\""])
+        .arg(program)
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env(CHILD, case)
+        .output()
+        .expect("a test can start its own program");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    // SIGABRT is 6 on every architecture of Linux.
+    assert_eq!(output.status.signal(), Some(6), "{case}: {stderr}");
+    assert!(stderr.contains(why), "{case}: {stderr}");
+}
