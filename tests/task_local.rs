@@ -367,3 +367,37 @@ fn what_never_ran_has_no_values() {
     assert_eq!(NUMBER.get(), 11);
     census.assert_all_dropped(1);
 }
+
+/// Constants that look alike have one address where the whole program is optimised at once.
+/// A value of one type was then found as one of another.
+#[test]
+fn keys_that_look_alike_are_told_apart() {
+    let program = std::env::temp_dir().join(format!("windlass-keys-{}", std::process::id()));
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let built = std::process::Command::new(rustc)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["--edition", "2024", "-C", "opt-level=3", "-C", "lto=fat"])
+        .args(["tests/keys/program.rs", "-o"])
+        .arg(&program)
+        .output();
+    let built = match built {
+        Ok(built) => built,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("there is no rustc here: not tested");
+            return;
+        }
+        Err(e) => panic!("{e}"),
+    };
+    let errors = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "{errors}");
+    let output = std::process::Command::new(&program).output();
+    std::fs::remove_file(&program).unwrap();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+    assert!(said.ends_with("told apart\n"), "{said}");
+    if !said.contains("merged: true") {
+        eprintln!("this compiler has not merged the keys: nothing was tested");
+    }
+}

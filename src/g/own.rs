@@ -5,11 +5,16 @@
 //! closure and result in the G slot is empty, and this lies there (`g::header`). Plain
 //! threads have one each (`sched::current`).
 //!
+//! A value is found by the address of its variable and its type. The address alone would do
+//! if variables were statics only; but a key that is a constant may be merged with others by
+//! the linker, and then a value must not be found as one of another type.
+//!
 //! A value is boxed, so it stays where it is while others are added. When the owner ends,
 //! values are dropped on its own stack, the youngest first; a place whose value is gone
 //! stays until all are, so that destructors that look for it find it destroyed.
 #![allow(unsafe_code)]
 
+use std::any::TypeId;
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,9 +33,9 @@ pub(crate) struct Own {
 
 /// What looking for a value gives.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum Found<T> {
     /// The address of the value.
-    Value(*const ()),
+    Value(*const T),
     /// It was dropped, because the owner ends.
     Destroyed,
     Nothing,
@@ -39,8 +44,9 @@ pub(crate) enum Found {
 /// The part of a value's place that does not depend on its type.
 #[derive(Debug)]
 struct Head {
-    /// The address of the variable that it is the value of.
+    /// The address of the variable that it is the value of, and its type: see above.
     key: usize,
+    type_id: TypeId,
     next: Option<NonNull<Head>>,
     is_alive: Cell<bool>,
     value: *const (),
@@ -92,15 +98,15 @@ impl Own {
         self.frame.set(frame);
     }
 
-    /// Looks for the value of the variable at `key`.
+    /// Looks for the value of the variable of type `T` at `key`.
     #[inline]
-    pub(crate) fn find(&self, key: usize) -> Found {
+    pub(crate) fn find<T: 'static>(&self, key: usize) -> Found<T> {
         let mut at = self.values.get();
         // SAFETY: places in the list are freed only by `end`, which takes them out first.
         while let Some(head) = at.map(|p| unsafe { p.as_ref() }) {
-            if head.key == key {
+            if head.key == key && head.type_id == TypeId::of::<T>() {
                 return match head.is_alive.get() {
-                    true => Found::Value(head.value),
+                    true => Found::Value(head.value.cast()),
                     false => Found::Destroyed,
                 };
             }
@@ -109,12 +115,13 @@ impl Own {
         Found::Nothing
     }
 
-    /// Adds the value of the variable at `key`, which has none, and gives its address: it
-    /// stays there until [`Own::end`].
-    pub(crate) fn insert<T>(&self, key: usize, value: T) -> *const T {
+    /// Adds the value of the variable of type `T` at `key`, which has none, and gives its
+    /// address: it stays there until [`Own::end`].
+    pub(crate) fn insert<T: 'static>(&self, key: usize, value: T) -> *const T {
         let place = Box::into_raw(Box::new(Place {
             head: Head {
                 key,
+                type_id: TypeId::of::<T>(),
                 next: self.values.get(),
                 is_alive: Cell::new(true),
                 value: std::ptr::null(),
@@ -207,10 +214,10 @@ mod tests {
         for i in 1..=3 {
             own.insert(i, Says(Rc::clone(&said), i as u32));
         }
-        assert!(matches!(own.find(2), Found::Value(_)));
-        assert!(matches!(own.find(9), Found::Nothing));
+        assert!(matches!(own.find::<Says>(2), Found::Value(_)));
+        assert!(matches!(own.find::<Says>(9), Found::Nothing));
         own.end();
-        assert!(matches!(own.find(2), Found::Nothing));
+        assert!(matches!(own.find::<Says>(2), Found::Nothing));
         drop(own);
         assert_eq!(*said.borrow(), [3, 2, 1]);
     }
@@ -222,11 +229,26 @@ mod tests {
         (2..50).for_each(|i| {
             own.insert(i, [0_u8; 100]);
         });
-        let Found::Value(found) = own.find(1) else {
+        let Found::Value(found) = own.find::<u64>(1) else {
             panic!("the first is gone")
         };
-        assert_eq!(found, first.cast());
+        assert_eq!(found, first);
         // SAFETY: the value lives until `own` ends.
         assert_eq!(unsafe { *first }, 11);
+    }
+
+    /// Two keys may have one address, if they are constants.
+    #[test]
+    fn a_value_is_not_found_as_one_of_another_type() {
+        let own = Own::new();
+        own.insert(1, 0x4141_u64);
+        assert!(matches!(own.find::<String>(1), Found::Nothing));
+        own.insert(1, "a string".to_owned());
+        let (Found::Value(number), Found::Value(string)) = (own.find::<u64>(1), own.find(1)) else {
+            panic!("one of them is gone")
+        };
+        // SAFETY: both live until `own` ends.
+        let (number, string): (u64, &String) = unsafe { (*number, &*string) };
+        assert_eq!((number, string.as_str()), (0x4141, "a string"));
     }
 }

@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::marker::PhantomData;
 
 use crate::g::own::{Found, Own};
 use crate::sched::park;
@@ -85,6 +86,8 @@ pub use task_local;
 /// meant, not hundreds.
 pub struct LocalKey<T: 'static> {
     init: fn() -> T,
+    /// A key of one type is not one of another, which would have other values.
+    invariant: PhantomData<fn(T) -> T>,
 }
 
 /// The value was dropped already, because the goroutine or thread ends.
@@ -107,9 +110,13 @@ impl<T> fmt::Debug for LocalKey<T> {
 }
 
 impl<T: 'static> LocalKey<T> {
+    /// For the macro. Safe with any key: see [`LocalKey::key`].
     #[doc(hidden)]
     pub const fn new(init: fn() -> T) -> LocalKey<T> {
-        LocalKey { init }
+        LocalKey {
+            init,
+            invariant: PhantomData,
+        }
     }
 
     /// Runs `f` with the value, which is made first if need be.
@@ -170,13 +177,14 @@ impl<T: 'static> LocalKey<T> {
 
     fn find(&'static self, own: &Own) -> Result<Option<*const T>, AccessError> {
         match own.find(self.key()) {
-            Found::Value(value) => Ok(Some(value.cast())),
+            Found::Value(value) => Ok(Some(value)),
             Found::Destroyed => Err(AccessError),
             Found::Nothing => Ok(None),
         }
     }
 
-    /// Unique, as a key is a static of a size that is not zero.
+    /// Unique among statics, which is what the macro makes. Keys that are constants may share
+    /// an address, so a value is found by its type, too (`g::own`).
     fn key(&'static self) -> usize {
         std::ptr::from_ref(self).addr()
     }
