@@ -15,7 +15,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use util::{Census, Gate, OpensOnDrop, build, hang_guard, pair, panic_text, runtime, wait_until};
+use windlass::channel::{Receiver, Select, Sender, bounded, select};
 use windlass::net::{TcpListener, TcpStream};
+use windlass::sync::{Semaphore, WaitGroup};
 use windlass::task::{self, Cancelled, JoinHandle};
 use windlass::{Builder, Handle, Runtime, blocking, offload, sleep, spawn, yield_now};
 
@@ -711,4 +713,154 @@ fn an_end_with_few_threads() {
         yield_now();
     });
     census.assert_all_dropped(100);
+}
+
+/// Says when the other ends of what others use are gone: dropped after them.
+struct Ends {
+    _sender: Sender<u32>,
+    _receiver: Receiver<u32>,
+    _closes: ClosesOnDrop,
+    _group: DoneOnDrop,
+    _gate: OpensOnDrop,
+}
+
+struct ClosesOnDrop(Arc<Semaphore>);
+
+impl Drop for ClosesOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+struct DoneOnDrop(WaitGroup);
+
+impl Drop for DoneOnDrop {
+    fn drop(&mut self) {
+        self.0.done();
+    }
+}
+
+/// What a goroutine has that uses those ends.
+struct Uses {
+    r: Receiver<u32>,
+    s: Sender<u32>,
+    semaphore: Arc<Semaphore>,
+    group: WaitGroup,
+}
+
+/// Calls that say that the other side is gone, or has done its part.
+const CALLS: &[(&str, fn(&Uses))] = &[
+    ("recv", |u| _ = u.r.recv().unwrap()),
+    ("try_recv", |u| _ = u.r.try_recv().unwrap()),
+    ("recv_timeout", |u| _ = u.r.recv_timeout(FOREVER).unwrap()),
+    ("iter", |u| assert_eq!(u.r.iter().next(), Some(1))),
+    ("send", |u| u.s.send(1).unwrap()),
+    ("try_send", |u| u.s.try_send(1).unwrap()),
+    ("send_timeout", |u| u.s.send_timeout(1, FOREVER).unwrap()),
+    ("select", |u| {
+        select! {
+            recv(u.r) -> msg => _ = msg.unwrap(),
+            send(u.s, 1) -> sent => sent.unwrap(),
+        }
+    }),
+    ("Select", |u| {
+        let mut select = Select::new();
+        select.recv(&u.r);
+        let _ = select.select().recv(&u.r).unwrap();
+    }),
+    ("acquire", |u| drop(u.semaphore.acquire(1).unwrap())),
+    ("try_acquire", |u| drop(u.semaphore.try_acquire(1).unwrap())),
+    ("acquire_timeout", |u| {
+        drop(u.semaphore.acquire_timeout(1, FOREVER).unwrap());
+    }),
+    ("WaitGroup", |u| u.group.wait()),
+];
+
+/// Goroutines are unwound in no order. One that comes too late to be woken finds that the
+/// others are gone: it unwinds as well, and has no error to panic about.
+#[test]
+fn who_finds_the_others_gone_unwinds_too() {
+    let _guard = hang_guard();
+    let (began, went_on) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let (began, went_on) = (Arc::new(began), Arc::new(went_on));
+    let rt = runtime(2);
+    let handles: Vec<JoinHandle<()>> = rt.run(|| {
+        let start = |&(name, call): &(&'static str, fn(&Uses))| {
+            let (s, r) = bounded(0);
+            let (other_s, other_r) = bounded(0);
+            let (semaphore, group, gate) = (
+                Arc::new(Semaphore::new(0)),
+                WaitGroup::new(),
+                Gate::default(),
+            );
+            group.add(1);
+            let ends = Ends {
+                _sender: other_s,
+                _receiver: r,
+                _closes: ClosesOnDrop(Arc::clone(&semaphore)),
+                _group: DoneOnDrop(group.clone()),
+                _gate: OpensOnDrop(gate.clone()),
+            };
+            spawn(move || {
+                let _ends = ends;
+                task::park();
+            });
+            let uses = Uses {
+                r: other_r,
+                s,
+                semaphore,
+                group,
+            };
+            let (began, went_on) = (Arc::clone(&began), Arc::clone(&went_on));
+            spawn(move || {
+                began.fetch_add(1, Ordering::SeqCst);
+                // Without a call that would notice the end by itself.
+                gate.wait();
+                call(&uses);
+                went_on.lock().unwrap().push(name);
+            })
+        };
+        let handles = CALLS.iter().map(start).collect();
+        wait_until(|| began.load(Ordering::SeqCst) == CALLS.len());
+        handles
+    });
+    for (handle, (name, _)) in handles.into_iter().zip(CALLS) {
+        let payload = handle.join().err();
+        assert!(
+            payload.as_ref().is_some_and(|p| p.is::<Cancelled>()),
+            "{name}: {:?}",
+            payload.map(|p| panic_text(&*p).to_owned())
+        );
+    }
+    assert!(went_on.lock().unwrap().is_empty());
+}
+
+/// Go's prime sieve: each stage takes what the one before gives.
+#[test]
+fn the_end_of_a_sieve_is_silent() {
+    const NAME: &str = "the_end_of_a_sieve_is_silent";
+    if util::child_case().is_none() {
+        let stderr = util::child_passes(NAME, "sieve");
+        assert!(!stderr.contains("panicked"), "{stderr}");
+        return;
+    }
+    for _ in 0..20 {
+        runtime(2).run(|| {
+            let (s, mut numbers) = bounded(0);
+            spawn(move || (2_u32..).for_each(|n| s.send(n).unwrap()));
+            for _ in 0..80 {
+                let prime = numbers.recv().unwrap();
+                let (s, r) = bounded(0);
+                let before = std::mem::replace(&mut numbers, r);
+                spawn(move || {
+                    loop {
+                        let n = before.recv().unwrap();
+                        if n % prime != 0 {
+                            s.send(n).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+    }
 }

@@ -79,6 +79,15 @@ pub(super) fn cut_short(deadline_ns: u64) -> Refused {
     }
 }
 
+/// A caller is about to learn that its channel is disconnected. While a run ends its
+/// goroutines are unwound in no order, so the other side may be gone for no other reason:
+/// then the caller unwinds, too, as in a wait. In a destructor the operation fails, and so
+/// it does on a plain thread.
+#[cold]
+pub(super) fn note_disconnect() {
+    let _ = park::cancel_point();
+}
+
 impl<T> Chan<T> {
     /// A channel of a capacity, or unbounded.
     pub(super) fn new(cap: Option<usize>) -> Chan<T> {

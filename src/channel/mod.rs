@@ -26,6 +26,10 @@
 //! A goroutine that waits in a channel when its runtime ends unwinds; the message it
 //! wanted to send is dropped. What it calls in destructors then fails at once, as if
 //! the channel were disconnected.
+//!
+//! Goroutines are unwound in no order, so one may find its channel disconnected because the
+//! run ends. Then it unwinds as well: no operation of a goroutine, with or without waiting,
+//! says "disconnected" while its run ends, except in a destructor.
 
 mod err;
 mod buffer;

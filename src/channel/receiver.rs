@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::alarm::{Alarm, Then};
-use super::chan::Chan;
+use super::chan::{Chan, note_disconnect};
 use super::core::{Refused, Side};
 use super::err::{RecvError, RecvTimeoutError, TryRecvError};
 use super::timer::{self, At, Tick};
@@ -163,7 +163,10 @@ impl<T> Receiver<T> {
         };
         received.map_err(|why| match why {
             Refused::Blocked => TryRecvError::Empty,
-            Refused::Disconnected => TryRecvError::Disconnected,
+            Refused::Disconnected => {
+                note_disconnect();
+                TryRecvError::Disconnected
+            }
         })
     }
 
@@ -190,7 +193,10 @@ impl<T> Receiver<T> {
     /// ```
     #[inline]
     pub fn recv(&self) -> Result<T, RecvError> {
-        self.recv_until(NEVER).map_err(|_| RecvError)
+        self.recv_until(NEVER).map_err(|_| {
+            note_disconnect();
+            RecvError
+        })
     }
 
     /// Receives, waiting for at most `timeout`.
@@ -377,7 +383,10 @@ impl<T> Receiver<T> {
 fn timeout_error(why: Refused) -> RecvTimeoutError {
     match why {
         Refused::Blocked => RecvTimeoutError::Timeout,
-        Refused::Disconnected => RecvTimeoutError::Disconnected,
+        Refused::Disconnected => {
+            note_disconnect();
+            RecvTimeoutError::Disconnected
+        }
     }
 }
 

@@ -7,8 +7,9 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::time::{Duration, Instant};
 
+use super::chan::note_disconnect;
 use super::choice::{self, Arm, Token};
-use super::core::Wait;
+use super::core::{Refused, Wait};
 use super::err::{
     ReadyTimeoutError, RecvError, SelectTimeoutError, SendError, TryReadyError, TrySelectError,
 };
@@ -459,10 +460,14 @@ impl SelectedOperation<'_> {
     pub fn send<T>(self, s: &Sender<T>, msg: T) -> Result<(), SendError<T>> {
         let is_same = ptr::addr_eq(s, self.arm.handle);
         assert!(is_same, "passed a sender that wasn't selected");
-        match self.into_token() {
-            Token::Chosen => s.chan().complete_send(msg).map_err(SendError),
-            Token::Instant(_) | Token::Disconnected => Err(SendError(msg)),
-        }
+        let sent = match self.into_token() {
+            Token::Chosen => s.chan().complete_send(msg),
+            Token::Instant(_) | Token::Disconnected => Err(msg),
+        };
+        sent.map_err(|msg| {
+            note_disconnect();
+            SendError(msg)
+        })
     }
 
     /// Completes a receive operation.
@@ -481,11 +486,15 @@ impl SelectedOperation<'_> {
     pub fn recv<T>(self, r: &Receiver<T>) -> Result<T, RecvError> {
         let is_same = ptr::addr_eq(r, self.arm.handle);
         assert!(is_same, "passed a receiver that wasn't selected");
-        match (self.into_token(), r.chan()) {
+        let received = match (self.into_token(), r.chan()) {
             (Token::Instant(instant), _) => Ok(receiver::from_instant(instant)),
-            (Token::Chosen, Some(chan)) => chan.complete_recv().map_err(|_| RecvError),
-            _ => Err(RecvError),
-        }
+            (Token::Chosen, Some(chan)) => chan.complete_recv(),
+            _ => Err(Refused::Disconnected),
+        };
+        received.map_err(|_| {
+            note_disconnect();
+            RecvError
+        })
     }
 
     fn into_token(self) -> Token {

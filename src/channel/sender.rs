@@ -6,7 +6,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use super::chan::Chan;
+use super::chan::{Chan, note_disconnect};
 use super::core::{Refused, Side};
 use super::err::{SendError, SendTimeoutError, TrySendError};
 use crate::sys::clock::{self, NEVER};
@@ -75,7 +75,10 @@ impl<T> Sender<T> {
     pub fn try_send(&self, msg: T) -> Result<(), TrySendError<T>> {
         self.chan().try_send(msg).map_err(|(msg, why)| match why {
             Refused::Blocked => TrySendError::Full(msg),
-            Refused::Disconnected => TrySendError::Disconnected(msg),
+            Refused::Disconnected => {
+                note_disconnect();
+                TrySendError::Disconnected(msg)
+            }
         })
     }
 
@@ -111,9 +114,10 @@ impl<T> Sender<T> {
     /// ```
     #[inline]
     pub fn send(&self, msg: T) -> Result<(), SendError<T>> {
-        self.chan()
-            .send(msg, NEVER)
-            .map_err(|(msg, _)| SendError(msg))
+        self.chan().send(msg, NEVER).map_err(|(msg, _)| {
+            note_disconnect();
+            SendError(msg)
+        })
     }
 
     /// Sends, waiting for at most `timeout`.
@@ -172,7 +176,10 @@ impl<T> Sender<T> {
             .send(msg, deadline_ns)
             .map_err(|(msg, why)| match why {
                 Refused::Blocked => SendTimeoutError::Timeout(msg),
-                Refused::Disconnected => SendTimeoutError::Disconnected(msg),
+                Refused::Disconnected => {
+                    note_disconnect();
+                    SendTimeoutError::Disconnected(msg)
+                }
             })
     }
 

@@ -9,6 +9,7 @@ use super::once::Once;
 use super::once_lock::OnceLock;
 use super::waitlist::GaveUp;
 use crate::loom::const_fn;
+use crate::sched::park;
 
 /// A value that its initializer makes when it is first asked for, as
 /// `std::sync::LazyLock`.
@@ -102,9 +103,11 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     fn take_init(&self) -> F {
         // Not held while the initializer runs, so not poisoned by it.
         let init = self.init.lock().map(|mut init| init.take());
-        init.ok()
-            .flatten()
-            .expect("LazyLock instance has previously been poisoned")
+        init.ok().flatten().unwrap_or_else(|| {
+            // While a run ends, the initializer may have been unwound for that reason.
+            let _ = park::cancel_point();
+            panic!("LazyLock instance has previously been poisoned")
+        })
     }
 }
 

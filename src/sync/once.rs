@@ -270,6 +270,8 @@ impl Drop for Run<'_> {
 #[cold]
 #[track_caller]
 fn poisoned() -> ! {
+    // While a run ends, the run of this may have been unwound for that reason.
+    let _ = park::cancel_point();
     panic!("Once instance has previously been poisoned");
 }
 

@@ -166,7 +166,10 @@ impl Semaphore {
     pub fn try_acquire(&self, n: usize) -> Result<SemaphorePermit<'_>, TryAcquireError> {
         match self.take(n, false) {
             Step::Taken => Ok(self.permit(n)),
-            Step::Closed => Err(TryAcquireError::Closed),
+            Step::Closed => {
+                note_closed();
+                Err(TryAcquireError::Closed)
+            }
             Step::MustWait => Err(TryAcquireError::NoPermits),
         }
     }
@@ -194,11 +197,15 @@ impl Semaphore {
     }
 
     fn acquire_until(&self, n: usize, deadline_ns: u64) -> Result<SemaphorePermit<'_>, Refused> {
-        match self.take(n, false) {
-            Step::Taken => Ok(self.permit(n)),
+        let acquired = match self.take(n, false) {
+            Step::Taken => return Ok(self.permit(n)),
             Step::Closed => Err(Refused::Closed),
             Step::MustWait => self.wait(n, deadline_ns),
+        };
+        if let Err(Refused::Closed) = acquired {
+            note_closed();
         }
+        acquired
     }
 
     #[cold]
@@ -345,6 +352,13 @@ impl Semaphore {
     pub fn is_closed(&self) -> bool {
         self.state.load(Ordering::Relaxed) & CLOSED != 0
     }
+}
+
+/// A caller is about to learn that the semaphore is closed. While a run ends, that may be
+/// the work of a goroutine that was unwound: then the caller unwinds, too, as in a wait.
+#[cold]
+fn note_closed() {
+    let _ = park::cancel_point();
 }
 
 /// What an attempt came to.

@@ -114,10 +114,10 @@ impl WaitGroup {
     /// Parks the goroutine; blocks a plain thread. On a goroutine whose runtime ends it
     /// unwinds. In a destructor that runs while it unwinds the call returns at once.
     pub fn wait(&self) {
-        if !self.0.is_zero() && self.0.wait(false).is_err() {
-            // Unwinds; in a destructor the call is over.
-            let _ = park::cancel_point();
+        if !self.0.is_zero() {
+            let _ = self.0.wait(false);
         }
+        end_of_wait();
     }
 
     /// As [`WaitGroup::wait`], but the wait ends when the ambient context does.
@@ -126,10 +126,11 @@ impl WaitGroup {
     ///
     /// Why not everything is done.
     pub(crate) fn wait_in_context(&self) -> Result<(), GaveUp> {
-        if self.0.is_zero() {
-            return Ok(());
+        if !self.0.is_zero() {
+            self.0.wait(true)?;
         }
-        self.0.wait(true)
+        end_of_wait();
+        Ok(())
     }
 
     /// Spawns a goroutine that is one of the things to be done: added now, done when `f`
@@ -151,6 +152,13 @@ impl WaitGroup {
             f();
         });
     }
+}
+
+/// The wait is over. If the run ends it may be so because goroutines that count down in a
+/// destructor were unwound: then what they were to do is not done, and the caller unwinds,
+/// too. In a destructor the call is just over.
+fn end_of_wait() {
+    let _ = park::cancel_point();
 }
 
 /// Counts down when it is dropped, also if its goroutine never ran.
