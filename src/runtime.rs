@@ -154,9 +154,9 @@ impl Builder {
     /// Whether SIGQUIT (`Ctrl-\\` in a terminal) prints a dump of this runtime on stderr, as
     /// with Go (default: no).
     ///
-    /// Then, as with Go, the process exits with status 2, unless SIGQUIT was ignored, or
-    /// had a handler, when the first such runtime was built: that handler is called after
-    /// the dump, and the process goes on.
+    /// Then, as with Go, the process exits with status 2, also if SIGQUIT was ignored, as
+    /// shells have it for what they start in the background. If it had a handler when the first
+    /// such runtime was built, that is called after the dump, and the process goes on.
     pub fn dump_on_sigquit(mut self, yes: bool) -> Builder {
         self.config.dump_on_sigquit = yes;
         self
@@ -689,6 +689,9 @@ impl Drop for Runtime {
         for node in &sched.nodes {
             while let Some(g) = node.queue.pop() {
                 spawn::abandon(g);
+                // It was spawned by `Handle::spawn`, before the first run, and has now ended.
+                let n_foreign = &sched.n_foreign;
+                n_foreign.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
             }
         }
         for p in &sched.ps {
@@ -745,6 +748,9 @@ where
         let _shape = sched.world.shape();
         sched.set_phase(Phase::Running);
     }
+    // The first goroutine runs before a P looks at the clock, and its wait is dated by this.
+    let now_ns = clock::now_ns();
+    sched.ps.iter().for_each(|p| p.local.now_ns.set(now_ns));
     // Before sysmon, which starts threads up to the limit.
     let m0 = Box::new(M::new(
         sched.next_m.fetch_add(1, crate::loom::Ordering::Relaxed),

@@ -343,8 +343,12 @@ impl<T> Handle<T> {
             .expect("a handle gives its task up only when it is used up")
     }
 
+    #[track_caller]
     fn join(mut self) -> Result<T> {
         let g = self.task().g();
+        if !self.is_finished() && park::current_g() == Some(g) {
+            panic!("windlass: a goroutine cannot join itself: it would wait for ever");
+        }
         completion::wait(&g.join, Reason::Join)
             .map_err(|c| -> Box<dyn std::any::Any + Send> { Box::new(c) })?;
         let task = self.task.take();
@@ -404,6 +408,11 @@ impl<T> JoinHandle<T> {
     /// # Errors
     ///
     /// The payload, if the goroutine panicked; [`Cancelled`] if its runtime ended.
+    ///
+    /// # Panics
+    ///
+    /// If a goroutine joins itself, as `std`'s does.
+    #[track_caller]
     pub fn join(self) -> Result<T> {
         self.inner.join()
     }
@@ -988,6 +997,11 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// # Errors
     ///
     /// The payload, if the goroutine panicked; [`Cancelled`] if its runtime ended.
+    ///
+    /// # Panics
+    ///
+    /// If a goroutine joins itself.
+    #[track_caller]
     pub fn join(self) -> Result<T> {
         self.inner.join()?;
         let result = self

@@ -3,9 +3,9 @@
 mod util;
 
 use std::io::Read;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use windlass::debug::{Dump, Goroutine, State};
 use windlass::net::{TcpListener, TcpStream};
@@ -34,6 +34,31 @@ fn a_function_that_parks() {
 fn its_caller() {
     a_function_that_parks();
     std::hint::black_box(());
+}
+
+/// The very first wait is dated before its P has looked at the clock.
+#[test]
+fn the_first_wait_has_not_lasted_for_ever() {
+    let _guard = util::hang_guard();
+    let begin = Instant::now();
+    let rt = util::runtime(1);
+    let handle = rt.handle();
+    let (s, main) = mpsc::channel();
+    let looker = std::thread::spawn(move || {
+        let main: task::Task = main.recv().unwrap();
+        util::wait_until(|| handle.metrics().total().parks >= 1);
+        let waiting = find(&handle.dump(), "main").waiting;
+        main.unpark();
+        waiting
+    });
+    rt.run(|| {
+        s.send(task::current()).unwrap();
+        task::park();
+    });
+    // It is known to about a second.
+    let waiting = looker.join().unwrap();
+    let most = begin.elapsed() + Duration::from_secs(2);
+    assert!(waiting <= most, "{waiting:?} in {most:?}");
 }
 
 #[test]

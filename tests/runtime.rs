@@ -232,6 +232,18 @@ fn a_handle_is_refused_after_a_run_and_after_the_runtime() {
     assert!(format!("{handle:?}").contains("windlass"));
 }
 
+/// What was queued and never ran ends with the runtime, and is counted so.
+#[test]
+fn none_lives_when_the_runtime_is_gone() {
+    let rt = runtime(1);
+    let handle = rt.handle();
+    let queued = [handle.spawn(|| ()), handle.spawn(|| ())];
+    assert_eq!(handle.metrics().live_goroutines, 2);
+    drop(rt);
+    assert_eq!(handle.metrics().live_goroutines, 0);
+    assert!(queued.into_iter().all(|task| is_cancelled(&task.join())));
+}
+
 #[test]
 fn what_a_runtime_never_ran_is_dropped_with_it() {
     let _guard = hang_guard();

@@ -5,8 +5,8 @@
 mod util;
 
 use std::io::Write;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Output, Stdio};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -39,7 +39,11 @@ fn wait_to_be_dumped(done: &AtomicBool) {
 
 /// Runs the child, and sends it SIGQUIT as soon as it is ready.
 fn quit_child(name: &str, case: &str) -> Output {
-    let mut child = util::child_command(name, case)
+    quit(util::child_command(name, case))
+}
+
+fn quit(mut command: Command) -> Output {
+    let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -90,6 +94,26 @@ fn the_process_is_dumped_and_exits_with_status_2() {
         "{:?}",
         output.status.signal()
     );
+}
+
+/// As a shell starts what it puts into the background.
+#[test]
+fn so_is_one_that_was_started_with_the_signal_ignored() {
+    if util::child_case().is_some() {
+        return wait_to_be_dumped(&AtomicBool::new(false));
+    }
+    let name = "so_is_one_that_was_started_with_the_signal_ignored";
+    let mut command = util::child_command(name, "ignored");
+    let ignore = || {
+        // SAFETY: takes plain integers.
+        unsafe { libc::signal(libc::SIGQUIT, libc::SIG_IGN) };
+        Ok(())
+    };
+    // SAFETY: the closure makes a system call only, which may be made between fork and exec.
+    unsafe { command.pre_exec(ignore) };
+    let output = quit(command);
+    check_dump(&String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(2), "{:?}", output.status);
 }
 
 #[test]

@@ -30,6 +30,25 @@ fn join_gives_the_value() {
     assert!(words.starts_with("0 1 2 3") && words.ends_with("98 99"));
 }
 
+/// It would wait for ever: `std` panics, too.
+#[test]
+fn nobody_joins_itself() {
+    run(2, || {
+        let (s, r) = mpsc::channel();
+        let itself = spawn(move || {
+            let own: JoinHandle<()> = r.recv().unwrap();
+            let e = catch_unwind(AssertUnwindSafe(|| own.join())).unwrap_err();
+            assert!(panic_text(&*e).contains("cannot join itself"));
+            // It is detached now, and goes on.
+            yield_now();
+        });
+        s.send(itself).unwrap();
+        // Any other may be joined.
+        let other = spawn(|| 1);
+        assert_eq!(spawn(move || other.join().unwrap()).join().unwrap(), 1);
+    });
+}
+
 #[test]
 fn goroutines_spawn_goroutines() {
     fn tree(depth: u32) -> u32 {

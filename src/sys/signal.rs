@@ -175,9 +175,9 @@ static BEFORE_QUIT: OnceLock<libc::sigaction> = OnceLock::new();
 /// What is to follow when a SIGQUIT has been seen to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterQuit {
-    /// The signal would have ended the process.
+    /// No handler was there.
     Exit,
-    /// It was ignored, or a handler was there, which has run now.
+    /// A handler was there, which has run now.
     GoOn,
 }
 
@@ -230,8 +230,7 @@ pub(crate) fn after_quit() -> AfterQuit {
         return AfterQuit::GoOn;
     };
     match before.sa_sigaction {
-        libc::SIG_DFL => AfterQuit::Exit,
-        libc::SIG_IGN => AfterQuit::GoOn,
+        libc::SIG_DFL | libc::SIG_IGN => AfterQuit::Exit,
         _ => {
             let ours = set_quit_action(before);
             // SAFETY: the set is made valid before it is used, and the mask is this thread's own.
