@@ -16,7 +16,7 @@ use crate::debug::trace::{self, Trace};
 use crate::debug::{deadlock, env, live, schedtrace, sigquit, stall};
 use crate::g::header;
 use crate::g::slab::DepotId;
-use crate::g::stack::StackPool;
+use crate::g::stack::{Stack, StackPool};
 use crate::loom::native::atomic::AtomicUsize;
 use crate::loom::native::{Arc, Mutex, PoisonError};
 use crate::metrics::{MemoryPlacement, RuntimeMetrics};
@@ -445,7 +445,9 @@ impl Runtime {
     /// # Panics
     ///
     /// With `f`'s panic; inside a goroutine; if another thread is in `run` of this
-    /// runtime; if the kernel gives no thread for the runtime's monitor.
+    /// runtime; if the kernel gives no thread for the runtime's monitor, or no memory for
+    /// the main goroutine's stack of 8 MiB. In the last two cases nothing has run, and
+    /// `run` may be called again.
     #[track_caller]
     pub fn run<F, T>(&self, f: F) -> T
     where
@@ -456,15 +458,19 @@ impl Runtime {
             current::m().is_none(),
             "windlass: Runtime::run was called inside a goroutine of a windlass runtime"
         );
-        let Ok(_running) = self.running.try_lock().map_err(|e| match e {
+        let Ok(running) = self.running.try_lock().map_err(|e| match e {
             std::sync::TryLockError::Poisoned(_) => unreachable!("a run's panic leaves no guard"),
             std::sync::TryLockError::WouldBlock => {}
         }) else {
             panic!("windlass: Runtime::run was called while this runtime runs already");
         };
-        let outcome = run_to_end(&self.sched, f, Location::caller());
-        drop(_running);
-        outcome.unwrap_or_else(|payload| resume_unwind(payload))
+        let started = run_to_end(&self.sched, f, Location::caller());
+        // A panic that met the guard would poison the lock, and with it the next run.
+        drop(running);
+        match started {
+            Ok(outcome) => outcome.unwrap_or_else(|payload| resume_unwind(payload)),
+            Err(why) => panic!("windlass: {why}"),
+        }
     }
 
     /// A handle to spawn goroutines from other threads.
@@ -715,15 +721,27 @@ impl fmt::Debug for Runtime {
 }
 
 /// Runs the main goroutine on M0 and everything until the last thread is joined.
+///
+/// # Errors
+///
+/// Why the run could not begin; then everything is as it was before.
 fn run_to_end<F, T>(
     sched: &Arc<Sched>,
     f: F,
     site: &'static Location<'static>,
-) -> std::thread::Result<T>
+) -> Result<std::thread::Result<T>, String>
 where
     F: FnOnce() -> T + Send,
     T: Send,
 {
+    let first_in_use = || sched.ps_in_use().next().expect("at least one P is in use");
+    // Before anything else: only the main goroutine can end the run, so without a stack for it
+    // the run must not begin.
+    let pool = &sched.node_of(first_in_use()).stacks;
+    let stack = match pool.take(main_stack_bytes(sched)) {
+        Ok(stack) => stack,
+        Err(e) => return Err(format!("cannot start the main goroutine: {e}")),
+    };
     let outcome = Mutex::new(None);
     let main = {
         let sched: &Sched = sched;
@@ -744,10 +762,12 @@ where
         affinity::restore(&mask);
     }
     // The previous run's goroutines are counted as ended; M ids start anew with the threads.
-    {
+    let phase_before = {
         let _shape = sched.world.shape();
+        let before = sched.phase();
         sched.set_phase(Phase::Running);
-    }
+        before
+    };
     // The first goroutine runs before a P looks at the clock, and its wait is dated by this.
     let now_ns = clock::now_ns();
     sched.ps.iter().for_each(|p| p.local.now_ns.set(now_ns));
@@ -761,8 +781,9 @@ where
         sched.n_ms.fetch_add(1, crate::loom::Ordering::Relaxed);
         sched.ms.lock().all.push(m0);
     }
-    // Before sysmon, which gives all others away.
-    let first = sched.ps_in_use().next().expect("at least one P is in use");
+    // Before sysmon, which gives all others away. Only now: before the run began, another thread
+    // might still have changed which Ps are in use.
+    let first = first_in_use();
     first
         .owner
         .store(m0_ptr.cast_mut(), crate::loom::Ordering::Release);
@@ -775,17 +796,19 @@ where
     let sysmon = match sysmon {
         Ok(thread) => thread,
         Err(e) => {
+            wake::wait_for_outside_wakers();
             end_ms(sched);
-            sched.set_phase(Phase::Ended);
+            sched.set_phase(phase_before);
             sched.refuse_jobs();
+            pool.give([stack]);
             drop(borrowed);
-            panic!("windlass: cannot start the runtime's monitor thread: {e}");
+            return Err(format!("cannot start the runtime's monitor thread: {e}"));
         }
     };
     // SAFETY: the box lies in `Sched::ms` until it is cleared below, after this thread's last use.
     let m0 = unsafe { &*m0_ptr };
     run::take_p(m0, first);
-    spawn_main(sched, m0, main, site);
+    spawn_main(sched, m0, main, stack, site);
     run::m_loop(m0);
     // M0 leaves its loop when sysmon has found that nothing lives.
     join(sysmon);
@@ -797,10 +820,8 @@ where
     end_ms(sched);
     sched.set_phase(Phase::Ended);
     drop(borrowed);
-    outcome
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner)
-        .unwrap_or_else(|| Err(Box::new(Cancelled)))
+    let outcome = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(outcome.unwrap_or_else(|| Err(Box::new(Cancelled))))
 }
 
 fn join(thread: crate::loom::thread::JoinHandle<()>) {
@@ -824,8 +845,19 @@ fn end_ms(sched: &Sched) {
     sched.bury_all();
 }
 
+/// What the main goroutine asks for.
+fn main_stack_bytes(sched: &Sched) -> usize {
+    MAIN_STACK_BYTES.max(sched.config.stack_bytes)
+}
+
 /// Makes the main goroutine the first that M0 runs: no other thread begins it.
-fn spawn_main<F: FnOnce() + Send>(sched: &Sched, m0: &M, f: F, site: &'static Location<'static>) {
+fn spawn_main<F: FnOnce() + Send>(
+    sched: &Sched,
+    m0: &M,
+    f: F,
+    stack: Stack,
+    site: &'static Location<'static>,
+) {
     let p = m0.p();
     let node = sched.node_of(p);
     let g = p.take_slot(header::class_of::<F, ()>(), node.depot);
@@ -837,7 +869,7 @@ fn spawn_main<F: FnOnce() + Send>(sched: &Sched, m0: &M, f: F, site: &'static Lo
             parent: 0,
             name: Some("main".into()),
             site,
-            stack_bytes: MAIN_STACK_BYTES.max(sched.config.stack_bytes),
+            stack_bytes: main_stack_bytes(sched),
             home: p.node_idx,
             is_bound: false,
             sched: std::ptr::from_ref(sched).cast_mut().cast(),
@@ -845,6 +877,7 @@ fn spawn_main<F: FnOnce() + Send>(sched: &Sched, m0: &M, f: F, site: &'static Lo
         },
     );
     p.stats.spawned.add(1);
+    spawn::begin_on(m0, g, stack);
     g.status.set_runnable();
     m0.mail.post(g);
 }

@@ -582,3 +582,61 @@ fn a_goroutine_that_gets_no_stack_ends_with_the_reason() {
         assert_eq!(task::spawn(|| 5).join().unwrap(), 5);
     });
 }
+
+/// Without a main goroutine nothing would ever end the run. In a process of its own, because
+/// of the limit on memory.
+#[test]
+fn a_run_without_memory_for_its_main_goroutine_panics_and_the_next_one_works() {
+    let Some(_) = util::child_case() else {
+        util::child_passes(
+            "a_run_without_memory_for_its_main_goroutine_panics_and_the_next_one_works",
+            "limit",
+        );
+        return;
+    };
+    let rt = runtime(2);
+    // Queued before the first run: it belongs to the run that begins.
+    let queued = rt.handle().spawn(|| 7);
+    for attempt in 0..3 {
+        let mut has_run = false;
+        // Enough for all but the 8 MiB of the stack.
+        util::set_memory_limit(util::memory_bytes() + (6 << 20));
+        let outcome = catch_unwind(AssertUnwindSafe(|| rt.run(|| has_run = true)));
+        util::set_memory_limit(libc::RLIM_INFINITY);
+        let payload = outcome.unwrap_err();
+        let text = panic_text(&*payload);
+        assert!(
+            text.contains("cannot start the main goroutine") && text.contains("ulimit -v"),
+            "{attempt}: {text}"
+        );
+        assert!(!has_run);
+        assert_eq!(rt.metrics().stacks, 0);
+    }
+    assert_eq!(rt.run(move || queued.join().unwrap()), 7);
+    assert_eq!(rt.run(|| task::spawn(|| 5).join().unwrap()), 5);
+}
+
+/// The monitor's thread does not fit. In a process of its own, because of the limit on memory.
+#[test]
+fn a_run_without_a_monitor_panics_and_the_next_one_works() {
+    let Some(_) = util::child_case() else {
+        util::child_passes(
+            "a_run_without_a_monitor_panics_and_the_next_one_works",
+            "limit",
+        );
+        return;
+    };
+    let rt = runtime(2);
+    let queued = rt.handle().spawn(|| 7);
+    for attempt in 0..3 {
+        // Enough for the main goroutine's stack, not for a thread beside it.
+        util::set_memory_limit(util::memory_bytes() + (8 << 20) + (1 << 20));
+        let outcome = catch_unwind(AssertUnwindSafe(|| rt.run(|| ())));
+        util::set_memory_limit(libc::RLIM_INFINITY);
+        let payload = outcome.unwrap_err();
+        let text = panic_text(&*payload);
+        assert!(text.contains("monitor thread"), "{attempt}: {text}");
+        assert_eq!(rt.metrics().stacks, 0);
+    }
+    assert_eq!(rt.run(move || queued.join().unwrap()), 7);
+}
