@@ -818,6 +818,7 @@ where
     sched.offload.close();
     wake::wait_for_outside_wakers();
     end_ms(sched);
+    run::tell_of_failed_starts(sched);
     sched.set_phase(Phase::Ended);
     drop(borrowed);
     let outcome = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);

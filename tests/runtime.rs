@@ -640,3 +640,47 @@ fn a_run_without_a_monitor_panics_and_the_next_one_works() {
     }
     assert_eq!(rt.run(move || queued.join().unwrap()), 7);
 }
+
+/// The lines that tell of them, and the goroutines that these lines count.
+fn failed_starts(stderr: &str) -> (usize, usize) {
+    let lines = stderr.lines().filter(|l| l.contains("windlass: "));
+    let of_line = |line: &str| {
+        if let Some(rest) = line.strip_suffix(" more since the last such line)") {
+            let (_, n) = rest.rsplit_once('(').unwrap();
+            return 1 + n.parse::<usize>().unwrap();
+        }
+        match line.strip_suffix(" more goroutines could not start") {
+            Some(n) => n.rsplit(' ').next().unwrap().parse().unwrap(),
+            None => 1,
+        }
+    };
+    lines.fold((0, 0), |(n, sum), line| (n + 1, sum + of_line(line)))
+}
+
+/// In a process of its own, because of the limit on memory.
+#[test]
+fn goroutines_that_get_no_stack_do_not_flood_stderr() {
+    const N: usize = 3000;
+    if util::child_case().is_some() {
+        runtime(1).run(|| {
+            let room = 64 << 20;
+            util::set_memory_limit(util::memory_bytes() + room);
+            for _ in 0..N {
+                let task = task::Builder::new().stack_size(2 * room as usize);
+                let task = task.spawn(|| ()).unwrap();
+                let e = task.join().unwrap_err();
+                assert!(panic_text(&*e).contains("cannot start"), "{e:?}");
+            }
+        });
+        return;
+    }
+    let begin = std::time::Instant::now();
+    let output = util::child("goroutines_that_get_no_stack_do_not_flood_stderr", "limit");
+    let seconds = begin.elapsed().as_secs() as usize;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let (n_lines, n_goroutines) = failed_starts(&stderr);
+    assert_eq!(n_goroutines, N, "{stderr}");
+    // One at once, one each second, and the rest at the end.
+    assert!((2..=seconds + 3).contains(&n_lines), "{n_lines}: {stderr}");
+}

@@ -210,6 +210,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "placed",
             "prefetch",
             "random",
+            "rate_limit",
         ],
     ),
 ];

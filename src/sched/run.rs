@@ -23,6 +23,9 @@ use crate::sys::sched as threads;
 use crate::sys::signal::AltStack;
 use crate::util::chaos::{self, Point};
 
+/// From one line about goroutines that cannot start to the next.
+const FAILED_STARTS_EVERY_NS: u64 = 1_000_000_000;
+
 /// Starts a thread for `p`. Called by sysmon, a clean thread, so that nothing of a
 /// goroutine's making (affinity, memory policy, signal mask) is inherited. `false`
 /// at the limit or when the kernel gives no thread.
@@ -301,10 +304,20 @@ fn finish(m: &M, g: GRef) {
     }
 }
 
+/// Ends a goroutine that gets no stack. Whoever joins it gets the reason; stderr gets one line
+/// a second at most, as without memory goroutines fail by the thousand.
 #[cold]
 #[allow(clippy::print_stderr, reason = "as a panic would be printed")]
 fn no_stack(m: &M, g: GRef, e: &std::io::Error) {
-    eprintln!("windlass: goroutine {} cannot start: {e}", g.id());
+    let failed = &m.sched().failed_starts;
+    match failed.admit(clock::now_ns(), FAILED_STARTS_EVERY_NS) {
+        None => {}
+        Some(0) => eprintln!("windlass: goroutine {} cannot start: {e}", g.id()),
+        Some(n) => eprintln!(
+            "windlass: goroutine {} cannot start: {e} ({n} more since the last such line)",
+            g.id()
+        ),
+    }
     g.status.set_running();
     handoff::as_outsider(m, || {
         // SAFETY: the goroutine is Running for the first time; its closure is dropped on this
@@ -316,6 +329,15 @@ fn no_stack(m: &M, g: GRef, e: &std::io::Error) {
     m.p().stats.started.add(1);
     m.p().stats.finished.add(1);
     spawn::release_on_m(g, m);
+}
+
+/// At the end of a run: tells of goroutines that could not start, and that no line has counted.
+#[allow(clippy::print_stderr, reason = "as for the first of them")]
+pub(crate) fn tell_of_failed_starts(sched: &Sched) {
+    let n = sched.failed_starts.take_left_out();
+    if n > 0 {
+        eprintln!("windlass: {n} more goroutines could not start");
+    }
 }
 
 /// Others have waited while the goroutine went from one call to the next: it waits behind

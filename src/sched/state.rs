@@ -21,6 +21,7 @@ use crate::loom::native::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::util::bitset::BitSet;
 use crate::util::padded::Padded;
 use crate::util::placed::Placed;
+use crate::util::rate_limit::RateLimit;
 
 /// A NUMA node, as far as the runtime uses it.
 #[derive(Debug)]
@@ -139,6 +140,8 @@ pub(crate) struct Sched {
     pub(crate) retakes: AtomicU64,
     pub(crate) handoffs: AtomicU64,
     pub(crate) warned_threads: AtomicBool,
+    /// Which goroutines that could not start are told of on stderr.
+    pub(crate) failed_starts: RateLimit,
     pub(crate) tracing: Tracing,
     /// What sysmon saw of the nodes.
     survey: Mutex<Survey>,
@@ -186,6 +189,7 @@ impl Sched {
             retakes: AtomicU64::new(0),
             handoffs: AtomicU64::new(0),
             warned_threads: AtomicBool::new(false),
+            failed_starts: RateLimit::default(),
             tracing,
             survey: Mutex::default(),
             watch: OnceLock::new(),

@@ -11,3 +11,4 @@ pub(crate) mod prefetch;
 pub(crate) mod random;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod test_child;
+pub(crate) mod rate_limit;

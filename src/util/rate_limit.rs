@@ -1,0 +1,73 @@
+//! At most one report of a kind in a while, with a count of those that were left out.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Decides which events of a kind are reported.
+#[derive(Debug, Default)]
+pub(crate) struct RateLimit {
+    /// When the next report may be made. Ordering: relaxed; the CAS chooses one reporter.
+    next_ns: AtomicU64,
+    /// Events since the last report. Ordering: relaxed, a count that publishes nothing.
+    n_left_out: AtomicU64,
+}
+
+impl RateLimit {
+    /// An event happens at `now_ns`. `Some` if it is to be reported, and then no other one for
+    /// `every_ns`: the number of those that were left out since the last report.
+    pub(crate) fn admit(&self, now_ns: u64, every_ns: u64) -> Option<u64> {
+        let next_ns = self.next_ns.load(Ordering::Relaxed);
+        let is_due = now_ns >= next_ns
+            && self
+                .next_ns
+                .compare_exchange(
+                    next_ns,
+                    now_ns.saturating_add(every_ns),
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                )
+                .is_ok();
+        if is_due {
+            return Some(self.take_left_out());
+        }
+        self.n_left_out.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+
+    /// The number of events that were left out since the last report, once.
+    pub(crate) fn take_left_out(&self) -> u64 {
+        self.n_left_out.swap(0, Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_in_a_while_and_none_is_lost() {
+        let limit = RateLimit::default();
+        assert_eq!(limit.admit(5, 100), Some(0));
+        assert_eq!(limit.admit(5, 100), None);
+        assert_eq!(limit.admit(104, 100), None);
+        assert_eq!(limit.admit(105, 100), Some(2));
+        assert_eq!(limit.admit(106, 100), None);
+        assert_eq!(limit.take_left_out(), 1);
+        assert_eq!(limit.admit(1000, 100), Some(0));
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "plain threads take part")]
+    fn of_several_threads_one_reports() {
+        let limit = RateLimit::default();
+        let n_reports = std::thread::scope(|scope| {
+            let report = || (0..1000).filter(|_| limit.admit(7, 1).is_some()).count();
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(report)).collect();
+            threads
+                .into_iter()
+                .map(|t| t.join().unwrap())
+                .sum::<usize>()
+        });
+        assert_eq!(n_reports, 1);
+        assert_eq!(limit.take_left_out(), 3999);
+    }
+}
