@@ -271,3 +271,49 @@ fn the_overflow_of_a_plain_thread_is_stds() {
         assert!(!stderr.contains("goroutine"), "{case}: {stderr}");
     }
 }
+
+/// `MADV_GUARD_INSTALL` is not to be had for locked memory: stacks get guards of another kind.
+#[test]
+fn stacks_made_in_locked_memory_have_guards() {
+    if let Some(case) = child_case() {
+        runtime(1).run(|| {
+            windlass::spawn(|| ()).join().unwrap();
+            // SAFETY: takes plain numbers.
+            if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } != 0 {
+                eprintln!("no memory can be locked: not tested");
+                return;
+            }
+            let small: Vec<_> = (0..3)
+                .map(|i| {
+                    windlass::spawn(move || {
+                        windlass::yield_now();
+                        i
+                    })
+                })
+                .collect();
+            let small: Vec<_> = small.into_iter().map(|j| j.join().unwrap()).collect();
+            assert_eq!(small, [0, 1, 2]);
+            for _ in 0..3 {
+                let large = task::Builder::new().stack_size(2 << 20);
+                assert_eq!(large.spawn(|| 7).unwrap().join().unwrap(), 7);
+            }
+            if let Ok(bytes) = case.parse() {
+                let sized = task::Builder::new().stack_size(bytes);
+                sized.spawn(|| recurse(0)).unwrap().join().unwrap();
+            }
+        });
+        return;
+    }
+    let test = "stacks_made_in_locked_memory_have_guards";
+    let output = child(test, "no overflow");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    if stderr.contains("not tested") {
+        eprintln!("{stderr}");
+        return;
+    }
+    for bytes in [256 << 10, 2 << 20] {
+        let line = report(&child(test, &bytes.to_string()));
+        assert!(line.contains(&format!(" of {bytes} bytes")), "{line}");
+    }
+}

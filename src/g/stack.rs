@@ -14,8 +14,9 @@
 //! ```
 //!
 //! - A slot's guard page is made when the slot is first used. On Linux 6.13 and
-//!   later it costs no mapping (`MADV_GUARD_INSTALL`); before, `mprotect` splits
-//!   the arena, so the number of stacks is held below `vm.max_map_count`.
+//!   later it costs no mapping (`MADV_GUARD_INSTALL`); before, and in locked memory
+//!   (`mlockall`), `mprotect` splits the arena, so the number of such stacks is held
+//!   below `vm.max_map_count`.
 //! - The colour lowers the top by a few cache lines, in step with the slot's
 //!   number, so that the hot frames of many stacks do not fall into the same
 //!   cache sets. Linear, not hashed: a stride the prefetcher can follow.
@@ -23,11 +24,16 @@
 //!   goroutine runs on memory that is still in the cache. A P keeps a few (its
 //!   cache, see `sched::p`), its node keeps the rest.
 //! - Sizes beyond the largest class get a mapping of their own.
+//! - A guard is one page of the kernel's. Where pages are larger than 4 KiB (aarch64),
+//!   so is the guard, and the next class is taken where it leaves too little of a slot.
 #![allow(unsafe_code)]
 
+use crate::loom::native::atomic::{AtomicUsize, Ordering};
+use std::collections::HashSet;
 use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
@@ -44,7 +50,6 @@ pub(crate) const MIN_STACK_BYTES: usize = 16 * 1024;
 /// The largest stack a goroutine may ask for.
 pub(crate) const MAX_STACK_BYTES: usize = 1 << 32;
 
-pub(crate) const PAGE_BYTES: usize = 4096;
 const COLOURS: usize = 16;
 const COLOUR_BYTES: usize = 64;
 const SLOTS_PER_ARENA: usize = 256;
@@ -89,19 +94,32 @@ const OWN: usize = 3;
 const MAX_NODE_TAG: usize = 0x3ff;
 
 /// The smallest class that holds `bytes`, or `None` for a mapping of its own.
+#[inline]
 pub(crate) fn class_for(bytes: usize) -> Option<usize> {
+    class_with(bytes, mmap::page_bytes())
+}
+
+/// As [`class_for`], on a kernel with pages of `page_bytes`. The sizes count a guard of 4 KiB;
+/// what a larger one takes away is made up for.
+#[inline]
+fn class_with(bytes: usize, page_bytes: usize) -> Option<usize> {
+    let bytes = bytes + (page_bytes - mmap::SMALLEST_PAGE_BYTES);
     CLASSES.iter().position(|&c| c >= bytes)
 }
 
 /// The usable addresses of the stack of a goroutine that asked for `stack_bytes`, from
 /// the address of its way out: that lies in the top page, whatever the colour.
 pub(crate) fn span_of(way_out: usize, stack_bytes: usize) -> Range<usize> {
-    let bytes = match class_for(stack_bytes) {
+    span_with(way_out, stack_bytes, mmap::page_bytes())
+}
+
+fn span_with(way_out: usize, stack_bytes: usize, page_bytes: usize) -> Range<usize> {
+    let bytes = match class_with(stack_bytes, page_bytes) {
         Some(class) => CLASSES[class],
-        None => stack_bytes.next_multiple_of(PAGE_BYTES),
+        None => stack_bytes.next_multiple_of(page_bytes),
     };
-    let top = (way_out | (PAGE_BYTES - 1)) + 1;
-    top - bytes + PAGE_BYTES..way_out
+    let top = (way_out | (page_bytes - 1)) + 1;
+    top - bytes + page_bytes..way_out
 }
 
 #[derive(Debug, Default)]
@@ -117,6 +135,9 @@ struct Inner {
     classes: [ClassPool; CLASSES.len()],
     /// Every arena: base and length. The last of a class is the one that is being cut.
     arenas: Vec<(usize, usize)>,
+    /// The stacks with a mapping of their own whose guard counts in `StackPool::n_split`, by
+    /// their lowest address.
+    own_split: HashSet<usize>,
 }
 
 /// The stacks of one NUMA node.
@@ -126,13 +147,16 @@ pub(crate) struct StackPool {
     /// The kernel's number of the node to prefer, where there is more than one.
     os_node: Option<u32>,
     guard: GuardKind,
+    n_nodes: usize,
     inner: Lock<Inner>,
     /// Slots in use or cached. Ordering: relaxed, a statistic.
     n_made: AtomicUsize,
     /// The most that there ever were at once. Ordering: relaxed, a statistic.
     n_peak: AtomicUsize,
-    /// Stacks that may be made before mappings run out.
-    limit: usize,
+    /// Guards that split a mapping. Ordering: relaxed, a limit with room to spare.
+    n_split: AtomicUsize,
+    /// How many there may be before mappings run out; the kernel is asked at the first.
+    limit: OnceLock<usize>,
 }
 
 impl StackPool {
@@ -143,25 +167,23 @@ impl StackPool {
         guard: GuardKind,
         n_nodes: usize,
     ) -> StackPool {
-        let limit = match guard {
-            GuardKind::Madvise => usize::MAX,
-            // Two mappings a stack, a quarter left for everything else in the process.
-            GuardKind::Mprotect => mmap::max_map_count() * 3 / 8 / n_nodes.max(1),
-        };
         StackPool {
             node_idx,
             os_node,
             guard,
+            n_nodes,
             inner: Lock::new(
                 Rank::Stacks,
                 Inner {
                     classes: Default::default(),
                     arenas: Vec::new(),
+                    own_split: HashSet::new(),
                 },
             ),
             n_made: AtomicUsize::new(0),
             n_peak: AtomicUsize::new(0),
-            limit,
+            n_split: AtomicUsize::new(0),
+            limit: OnceLock::new(),
         }
     }
 
@@ -192,8 +214,8 @@ impl StackPool {
         });
         // What is yet to be cut has no pages, and counts for nothing.
         for top in tops.step_by(step) {
-            f(top - PAGE_BYTES);
-            f(top - 2 * PAGE_BYTES);
+            f(top - mmap::page_bytes());
+            f(top - 2 * mmap::page_bytes());
         }
     }
 
@@ -236,6 +258,9 @@ impl StackPool {
             match stack.class() {
                 Some(class) => inner.classes[class].free.push(stack),
                 None => {
+                    if inner.own_split.remove(&stack.bottom().get()) {
+                        self.n_split.fetch_sub(1, Ordering::Relaxed);
+                    }
                     // SAFETY: a stack with a mapping of its own owns that mapping, and is free.
                     unsafe { mmap::release(own_base(&stack), own_len(&stack)) };
                     self.n_made.fetch_sub(1, Ordering::Relaxed);
@@ -246,7 +271,6 @@ impl StackPool {
 
     /// Cuts a new slot from the current arena, mapping another one if it is used up.
     fn cut(&self, inner: &mut Inner, class: usize) -> io::Result<Stack> {
-        self.check_limit()?;
         let slot_bytes = CLASSES[class];
         let pool = &inner.classes[class];
         if pool.arena == 0 || pool.next_slot == SLOTS_PER_ARENA {
@@ -265,8 +289,7 @@ impl StackPool {
         let slot = pool.next_slot;
         let bottom = pool.arena + slot * slot_bytes;
         // SAFETY: the page is the lowest of a slot that was never handed out.
-        unsafe { mmap::guard(std::ptr::with_exposed_provenance_mut(bottom), self.guard) }
-            .map_err(|e| out_of_stacks(&e))?;
+        unsafe { self.guard(std::ptr::with_exposed_provenance_mut(bottom)) }?;
         pool.next_slot += 1;
         self.count_made();
         Ok(Stack {
@@ -276,37 +299,71 @@ impl StackPool {
     }
 
     fn map_own(&self, bytes: usize) -> io::Result<Stack> {
-        self.check_limit()?;
         let bytes = bytes.next_multiple_of(mmap::page_bytes());
         let base = mmap::reserve(bytes).map_err(|e| out_of_stacks(&e))?;
         if let Some(node) = self.os_node {
             // SAFETY: the range is the mapping made above. Refusal costs locality only.
             unsafe { numa::prefer_node(base, bytes, node) };
         }
+        let bottom = base.expose_provenance();
         // SAFETY: the page is the lowest of a fresh mapping.
-        if let Err(e) = unsafe { mmap::guard(base, self.guard) } {
-            // SAFETY: the mapping was made above and not handed out.
-            unsafe { mmap::release(base, bytes) };
-            return Err(out_of_stacks(&e));
+        match unsafe { self.guard(base) } {
+            Ok(GuardKind::Madvise) => {}
+            Ok(GuardKind::Mprotect) => {
+                self.inner.lock().own_split.insert(bottom);
+            }
+            Err(e) => {
+                // SAFETY: the mapping was made above and not handed out.
+                unsafe { mmap::release(base, bytes) };
+                return Err(e);
+            }
         }
         self.count_made();
-        let bottom = base.expose_provenance();
         Ok(Stack {
             bottom: bottom | (self.node_idx.min(MAX_NODE_TAG) << 2) | OWN,
             top: bottom + bytes,
         })
     }
 
+    /// Makes the page at `page` fault, and says how.
+    ///
+    /// # Safety
+    ///
+    /// As [`mmap::guard`].
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory` when the kernel gives no more memory or mappings.
+    unsafe fn guard(&self, page: *mut u8) -> io::Result<GuardKind> {
+        if self.guard == GuardKind::Madvise {
+            // SAFETY: by this function's contract.
+            match unsafe { mmap::guard(page, GuardKind::Madvise) } {
+                Ok(()) => return Ok(GuardKind::Madvise),
+                // The program has locked its memory since the kernel was asked.
+                Err(e) if e.kind() == io::ErrorKind::InvalidInput => {}
+                Err(e) => return Err(out_of_stacks(&e)),
+            }
+        }
+        self.check_limit()?;
+        // SAFETY: by this function's contract.
+        unsafe { mmap::guard(page, GuardKind::Mprotect) }.map_err(|e| out_of_stacks(&e))?;
+        self.n_split.fetch_add(1, Ordering::Relaxed);
+        Ok(GuardKind::Mprotect)
+    }
+
     fn check_limit(&self) -> io::Result<()> {
-        if self.n_made() < self.limit {
+        // Two mappings a stack, a quarter left for everything else in the process.
+        let limit = || mmap::max_map_count() * 3 / 8 / self.n_nodes.max(1);
+        let n_split = self.n_split.load(Ordering::Relaxed);
+        if n_split < *self.limit.get_or_init(limit) {
             return Ok(());
         }
         Err(io::Error::new(
             io::ErrorKind::OutOfMemory,
             format!(
-                "{} goroutine stacks use up this kernel's mappings: raise vm.max_map_count (sysctl), \
-                 or use Linux 6.13 or later, whose guard pages need none",
-                self.n_made()
+                "{n_split} goroutine stacks use up this kernel's mappings: raise vm.max_map_count \
+                 (sysctl), or use Linux 6.13 or later, whose guard pages need none unless memory is \
+                 locked (mlockall)",
             ),
         ))
     }
@@ -324,6 +381,7 @@ impl StackPool {
             unsafe { mmap::release(std::ptr::with_exposed_provenance_mut(base), bytes) };
         }
         self.n_made.store(0, Ordering::Relaxed);
+        self.n_split.store(0, Ordering::Relaxed);
     }
 }
 
@@ -365,6 +423,57 @@ mod tests {
         p.give([a, b]);
         assert_eq!(p.take(100_000).unwrap().bottom(), bottom);
         assert_eq!(p.n_made(), 2);
+        // SAFETY: the stacks taken above are not used.
+        unsafe { p.unmap() };
+    }
+
+    #[test]
+    fn larger_pages_leave_as_much_of_a_stack() {
+        for page_bytes in [4 << 10, 16 << 10, 64 << 10] {
+            for asked in [
+                MIN_STACK_BYTES,
+                64 << 10,
+                256 << 10,
+                300_000,
+                1 << 20,
+                3_000_000,
+            ] {
+                // What the guard leaves: as much as with pages of 4 KiB, but for mappings of
+                // their own, of which it is a small part.
+                let (bytes, loss) = match class_with(asked, page_bytes) {
+                    Some(class) => (CLASSES[class], 4096),
+                    None => (asked.next_multiple_of(page_bytes), page_bytes),
+                };
+                assert!(
+                    bytes - page_bytes >= asked - loss,
+                    "{asked} of {page_bytes}"
+                );
+                let (bottom, colour) = (64 * bytes.next_power_of_two(), 960);
+                let span = span_with(bottom + bytes - colour, asked, page_bytes);
+                assert_eq!(span, bottom + page_bytes..bottom + bytes - colour);
+            }
+        }
+        assert_eq!(class_with(64 << 10, 4 << 10), Some(0));
+        assert_eq!(class_with(256 << 10, 4 << 10), Some(1));
+        assert_eq!(class_with(1 << 20, 4 << 10), Some(2));
+    }
+
+    #[test]
+    fn guards_that_split_are_counted_and_bounded() {
+        let p = StackPool::new(0, None, GuardKind::Mprotect, 1);
+        p.limit.set(3).unwrap();
+        let small: Vec<_> = (0..2).map(|_| p.take(100_000).unwrap()).collect();
+        let large = p.take(3 << 20).unwrap();
+        for bytes in [100_000, 3 << 20] {
+            let e = p.take(bytes).unwrap_err();
+            assert_eq!(e.kind(), io::ErrorKind::OutOfMemory);
+            assert!(e.to_string().contains("vm.max_map_count"), "{e}");
+        }
+        p.give([large]);
+        p.give(small);
+        // One that exists is used again, and the large one has given its guard back.
+        p.take(100_000).unwrap();
+        p.take(3 << 20).unwrap();
         // SAFETY: the stacks taken above are not used.
         unsafe { p.unmap() };
     }

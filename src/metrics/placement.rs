@@ -4,10 +4,10 @@
 use std::ops::Range;
 
 use crate::g::slab;
-use crate::g::stack::PAGE_BYTES;
 use crate::netpoll::ring;
 use crate::sched::p::P;
 use crate::sched::state::{Node, Sched};
+use crate::sys::mmap;
 use crate::sys::numa::{self, PageAt};
 
 /// The most pages of a kind that are looked at on each node.
@@ -162,10 +162,11 @@ fn pages_of(sched: &Sched, idx: usize, node: &Node) -> MemoryPages {
 
 /// Some of the pages of these ranges, evenly spread.
 fn sample(ranges: &[Range<usize>]) -> Vec<usize> {
+    let page_bytes = mmap::page_bytes();
     let pages = ranges.iter().filter(|range| !range.is_empty());
     let mut pages: Vec<usize> = pages
-        .flat_map(|range| range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES))
-        .map(|page| page * PAGE_BYTES)
+        .flat_map(|range| range.start / page_bytes..range.end.div_ceil(page_bytes))
+        .map(|page| page * page_bytes)
         .collect();
     pages.sort_unstable();
     pages.dedup();
@@ -192,11 +193,11 @@ fn look(home: Option<u32>, pages: &[usize]) -> Pages {
 fn rings<'a>(home: Option<u32>, ps: impl Iterator<Item = &'a P>) -> Pages {
     let mut all = Pages::default();
     let fds = ps.filter_map(|p| p.poller.ring_fd());
-    for fd in fds.take(SAMPLE / ring::N_PAGES) {
+    for fd in fds.take(SAMPLE / ring::n_pages()) {
         let looked = ring::with_pages(fd, |pages| look(home, pages)).unwrap_or_default();
         let told = looked.home + looked.away;
         all.add(&Pages {
-            unknown: (ring::N_PAGES as u64).saturating_sub(told),
+            unknown: (ring::n_pages() as u64).saturating_sub(told),
             ..looked
         });
     }
@@ -209,9 +210,10 @@ mod tests {
 
     #[test]
     fn a_sample_is_bounded_and_has_each_page_once() {
-        let few = sample(&[100..200, 300..400, PAGE_BYTES..2 * PAGE_BYTES + 1, 7..7]);
-        assert_eq!(few, [0, PAGE_BYTES, 2 * PAGE_BYTES]);
-        let many = sample(&[0..PAGE_BYTES, 0..10_000 * PAGE_BYTES]);
+        let page_bytes = mmap::page_bytes();
+        let few = sample(&[100..200, 300..400, page_bytes..2 * page_bytes + 1, 7..7]);
+        assert_eq!(few, [0, page_bytes, 2 * page_bytes]);
+        let many = sample(&[0..page_bytes, 0..10_000 * page_bytes]);
         assert_eq!(many.len(), 2000);
     }
 

@@ -40,6 +40,7 @@ use crate::loom::native::atomic::{AtomicI32, Ordering};
 use crate::loom::native::{Arc, OnceLock};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::errno::cvt;
+use crate::sys::mmap;
 use crate::sys::uring::{self, send_msg_ring};
 
 /// Submission entries a P may queue before it must flush.
@@ -101,7 +102,10 @@ const SAMPLED_BYTES: [usize; 2] = [
 ];
 
 /// How many pages [`with_pages`] shows.
-pub(crate) const N_PAGES: usize = (SAMPLED_BYTES[0] + SAMPLED_BYTES[1]) / PAGE_BYTES;
+pub(crate) fn n_pages() -> usize {
+    let pages = |bytes: usize| bytes.div_ceil(mmap::page_bytes());
+    SAMPLED_BYTES.into_iter().map(pages).sum()
+}
 
 /// Shows where pages of an open ring are mapped, for as long as `f` looks. Any thread.
 ///
@@ -112,7 +116,7 @@ pub(crate) fn with_pages<T>(fd: i32, f: impl FnOnce(&[usize]) -> T) -> io::Resul
     let views = uring::map_again(fd, SAMPLED_BYTES)?;
     let pages: Vec<usize> = views
         .iter()
-        .flat_map(|view| view.span().step_by(PAGE_BYTES))
+        .flat_map(|view| view.span().step_by(mmap::page_bytes()))
         .collect();
     Ok(f(&pages))
 }

@@ -4,7 +4,7 @@
 //! nothing, takes no lock, and formats numbers by hand.
 
 use super::current;
-use crate::g::stack::PAGE_BYTES;
+use crate::sys::mmap;
 use crate::sys::signal::write_stderr;
 
 /// Reports the fault at `addr` if it lies in the guard page of the goroutine that
@@ -17,10 +17,11 @@ pub(crate) fn report(addr: usize) -> bool {
         return false;
     };
     // The guard is the page below.
-    if !(span.start - PAGE_BYTES..span.start).contains(&addr) {
+    let page_bytes = mmap::page_bytes();
+    if !(span.start - page_bytes..span.start).contains(&addr) {
         return false;
     }
-    let bytes = (span.end | (PAGE_BYTES - 1)) + 1 - (span.start - PAGE_BYTES);
+    let bytes = (span.end | (page_bytes - 1)) + 1 - (span.start - page_bytes);
     let mut line = Line::default();
     line.text("\nwindlass: goroutine ").number(g.id());
     if let Some(name) = g.name() {

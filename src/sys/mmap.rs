@@ -2,16 +2,39 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::errno::cvt;
 
 /// Linux 6.13's guard regions: a page that faults, without a VMA of its own.
 const MADV_GUARD_INSTALL: libc::c_int = 102;
 
-/// The page size this runtime is written for (x86-64 and most aarch64 kernels).
+/// The smallest page size of the architectures that there are.
+pub(crate) const SMALLEST_PAGE_BYTES: usize = 4096;
+
+/// The page size of this kernel: 4 KiB on x86-64; 4, 16 or 64 KiB on aarch64.
+#[inline]
 pub(crate) fn page_bytes() -> usize {
+    if cfg!(target_arch = "x86_64") {
+        return SMALLEST_PAGE_BYTES;
+    }
+    match PAGE_BYTES.load(Ordering::Relaxed) {
+        0 => ask_page_bytes(),
+        bytes => bytes,
+    }
+}
+
+/// What the kernel said; 0 before it was asked.
+/// Ordering: relaxed, one word that always gets the same value.
+static PAGE_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+#[cold]
+fn ask_page_bytes() -> usize {
     // SAFETY: sysconf takes a plain integer; _SC_PAGESIZE always succeeds.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let bytes = usize::try_from(bytes).unwrap_or(SMALLEST_PAGE_BYTES);
+    PAGE_BYTES.store(bytes, Ordering::Relaxed);
+    bytes
 }
 
 /// Reserves `bytes` of private zeroed memory, not charged before it is touched
@@ -103,7 +126,8 @@ pub(crate) fn probe_guard() -> io::Result<GuardKind> {
 ///
 /// # Errors
 ///
-/// `EINVAL` for a kind this kernel lacks, `ENOMEM` at `vm.max_map_count`.
+/// `EINVAL` for a kind that this kernel lacks, or does not have for locked memory (`mlockall`);
+/// `ENOMEM` at `vm.max_map_count`.
 pub(crate) unsafe fn guard(page: *mut u8, kind: GuardKind) -> io::Result<()> {
     let r = match kind {
         // SAFETY: by this function's contract.
