@@ -494,6 +494,9 @@ pub struct NodeMetrics {
     pub stacks: usize,
     /// Of those, the free ones, with the node or its Ps.
     pub stacks_free: usize,
+    /// Of the free ones, those whose pages went back to the kernel: nobody had used them for
+    /// more than five seconds.
+    pub stacks_returned: usize,
     /// The most stacks that there ever were.
     pub stacks_peak: usize,
 }
@@ -513,6 +516,7 @@ impl NodeMetrics {
             idle_while_needed: Duration::from_nanos(node.border.idle_while_needed_ns.load(Relaxed)),
             stacks: node.stacks.n_made(),
             stacks_free: node.stacks.n_free() + total.stacks_cached as usize,
+            stacks_returned: node.stacks.n_returned(),
             stacks_peak: node.stacks.n_peak(),
             total,
         }

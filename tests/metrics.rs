@@ -166,3 +166,67 @@ fn a_hog_that_loses_its_p_is_counted() {
     assert_eq!(metrics.retakes, total.retakes_hogs + total.retakes_blocking);
     assert_eq!(metrics.handoffs, total.handoffs);
 }
+
+/// The memory that the process has, in bytes.
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|l| l.trim().strip_suffix(" kB")).unwrap();
+    kib.parse::<usize>().unwrap() << 10
+}
+
+#[inline(never)]
+fn use_the_stack() {
+    std::hint::black_box([7u8; 30 << 10]);
+}
+
+/// In a process of its own, because it looks at the memory of the process.
+#[test]
+fn the_pages_of_long_free_stacks_are_returned() {
+    const N: usize = 4_000;
+    let Some(_) = util::child_case() else {
+        util::child_passes("the_pages_of_long_free_stacks_are_returned", "memory");
+        return;
+    };
+    let _guard = util::hang_guard();
+    let rt = util::runtime(2);
+    let run_many = || {
+        let (release, wait) = windlass::channel::bounded::<()>(0);
+        let all: Vec<_> = (0..N)
+            .map(|_| {
+                let wait = wait.clone();
+                windlass::spawn(move || {
+                    use_the_stack();
+                    wait.recv()
+                })
+            })
+            .collect();
+        drop(wait);
+        util::wait_until(|| {
+            rt.metrics()
+                .nodes
+                .iter()
+                .map(|n| n.stacks_live())
+                .sum::<usize>()
+                >= N
+        });
+        drop(release);
+        for task in all {
+            task.join().unwrap().unwrap_err();
+        }
+    };
+    let returned = || -> usize { rt.metrics().nodes.iter().map(|n| n.stacks_returned).sum() };
+    rt.run(|| {
+        run_many();
+        let full = resident_bytes();
+        // All but what the two Ps keep.
+        while returned() < N - 2 * 64 {
+            windlass::sleep(Duration::from_millis(100));
+        }
+        let bytes = full.saturating_sub(resident_bytes());
+        assert!(
+            bytes >= N * (24 << 10),
+            "{bytes} bytes of {full} were returned"
+        );
+    });
+}

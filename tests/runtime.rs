@@ -684,3 +684,47 @@ fn goroutines_that_get_no_stack_do_not_flood_stderr() {
     // One at once, one each second, and the rest at the end.
     assert!((2..=seconds + 3).contains(&n_lines), "{n_lines}: {stderr}");
 }
+
+/// Stacks come from arenas of 256; where such a one does not fit, from smaller ones. In a
+/// process of its own, because of the limit on memory.
+#[test]
+fn stacks_are_made_as_long_as_one_fits() {
+    let Some(_) = util::child_case() else {
+        util::child_passes("stacks_are_made_as_long_as_one_fits", "limit");
+        return;
+    };
+    runtime(1).run(|| {
+        // 64 MiB would be an arena's.
+        let room = 24 << 20;
+        util::set_memory_limit(util::memory_bytes() + room);
+        let (release, wait) = windlass::channel::bounded::<()>(0);
+        let all: Vec<_> = (0..80)
+            .map(|_| {
+                let wait = wait.clone();
+                task::spawn(move || wait.recv())
+            })
+            .collect();
+        drop(wait);
+        // 80 of 256 KiB, at the same time.
+        (0..3).for_each(|_| windlass::yield_now());
+        drop(release);
+        for task in all {
+            task.join().unwrap().unwrap_err();
+        }
+        // And no more than fit.
+        let (release, wait) = windlass::channel::bounded::<()>(0);
+        let all: Vec<_> = (0..200)
+            .map(|_| {
+                let wait = wait.clone();
+                task::spawn(move || wait.recv())
+            })
+            .collect();
+        drop(wait);
+        (0..3).for_each(|_| windlass::yield_now());
+        drop(release);
+        let n_refused = all.into_iter().filter_map(|t| t.join().err()).count();
+        assert!((200 - 96..=200 - 80).contains(&n_refused), "{n_refused}");
+        util::set_memory_limit(libc::RLIM_INFINITY);
+        assert_eq!(task::spawn(|| 5).join().unwrap(), 5);
+    });
+}

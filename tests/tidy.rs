@@ -77,6 +77,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "stall",
             "watch",
             "cpus",
+            "scavenge",
             "sysmon",
             "fault",
         ],

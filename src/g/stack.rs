@@ -1,7 +1,7 @@
 //! Stacks: slots of large arenas, one set of arenas per NUMA node.
 //!
 //! ```text
-//!  arena (one mapping, 64 slots or more, preferred on its node, no huge pages)
+//!  arena (one mapping, 256 slots or what fits, preferred on its node, no huge pages)
 //!  +--------+--------+--------+----
 //!  | slot 0 | slot 1 | slot 2 | ...
 //!  +--------+--------+--------+----
@@ -23,13 +23,16 @@
 //! - Free stacks are taken last in, first out, with their pages: a short
 //!   goroutine runs on memory that is still in the cache. A P keeps a few (its
 //!   cache, see `sched::p`), its node keeps the rest.
+//! - The pages of stacks that were free for a whole age (`sched::scavenge`) go back
+//!   to the kernel. Stacks are taken from the back of the list, so the fewest that lay
+//!   there during the age tell how many at its front were not touched. The mapping
+//!   and the guard stay; such a stack is taken when no other is free.
 //! - Sizes beyond the largest class get a mapping of their own.
 //! - A guard is one page of the kernel's. Where pages are larger than 4 KiB (aarch64),
 //!   so is the guard, and the next class is taken where it leaves too little of a slot.
 #![allow(unsafe_code)]
 
-use crate::loom::native::atomic::{AtomicUsize, Ordering};
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -52,7 +55,10 @@ pub(crate) const MAX_STACK_BYTES: usize = 1 << 32;
 
 const COLOURS: usize = 16;
 const COLOUR_BYTES: usize = 64;
+/// Fewer where the address space is short.
 const SLOTS_PER_ARENA: usize = 256;
+/// Stacks whose pages are returned between two holds of the lock.
+const RETURNED_AT_ONCE: usize = 64;
 
 /// One stack: where it begins and ends.
 ///
@@ -124,17 +130,77 @@ fn span_with(way_out: usize, stack_bytes: usize, page_bytes: usize) -> Range<usi
 
 #[derive(Debug, Default)]
 struct ClassPool {
-    free: Vec<Stack>,
-    /// The arena that new slots are cut from: base address and next slot.
+    /// Free stacks with their pages, the last used at the back.
+    free: VecDeque<Stack>,
+    /// Free stacks whose pages were returned.
+    empty: Vec<Stack>,
+    /// Stacks whose pages are being returned just now.
+    n_away: usize,
+    /// The fewest that `free` held since the age began.
+    low: usize,
+    /// Those at the front of `free` that were not used for an age.
+    n_old: usize,
+    /// The arena that new slots are cut from: base address, slots, next slot.
     arena: usize,
+    n_slots: usize,
     next_slot: usize,
+    /// Slots cut from all arenas.
+    n_cut: usize,
+}
+
+impl ClassPool {
+    fn pop(&mut self) -> Option<Stack> {
+        let stack = self.free.pop_back();
+        self.notice_fewer();
+        stack.or_else(|| self.empty.pop())
+    }
+
+    /// Takes up to `n`, the last used at the end of `into`.
+    fn pop_many(&mut self, n: usize, into: &mut Vec<Stack>) {
+        let n_warm = n.min(self.free.len());
+        let from = self.empty.len().saturating_sub(n - n_warm);
+        into.extend(self.empty.drain(from..));
+        into.extend(self.free.drain(self.free.len() - n_warm..));
+        self.notice_fewer();
+    }
+
+    fn notice_fewer(&mut self) {
+        self.low = self.low.min(self.free.len());
+        self.n_old = self.n_old.min(self.free.len());
+    }
+
+    fn end_age(&mut self) {
+        self.n_old = self.low;
+        self.low = self.free.len();
+    }
+
+    /// Takes out up to `n` stacks that were not used for an age.
+    fn take_old(&mut self, n: usize) -> Vec<Stack> {
+        let n = n.min(self.n_old);
+        self.n_old -= n;
+        self.low = self.low.saturating_sub(n);
+        self.n_away += n;
+        self.free.drain(..n).collect()
+    }
+
+    fn n_free(&self) -> usize {
+        self.free.len() + self.empty.len() + self.n_away
+    }
+}
+
+/// A mapping that stacks of one class are cut from.
+#[derive(Debug)]
+struct Arena {
+    base: usize,
+    n_slots: usize,
+    slot_bytes: usize,
 }
 
 #[derive(Debug)]
 struct Inner {
     classes: [ClassPool; CLASSES.len()],
-    /// Every arena: base and length. The last of a class is the one that is being cut.
-    arenas: Vec<(usize, usize)>,
+    /// Every arena. The last of a class is the one that is being cut.
+    arenas: Vec<Arena>,
     /// The stacks with a mapping of their own whose guard counts in `StackPool::n_split`, by
     /// their lowest address.
     own_split: HashSet<usize>,
@@ -199,19 +265,62 @@ impl StackPool {
 
     /// How many lie in this pool, free.
     pub(crate) fn n_free(&self) -> usize {
-        self.inner.lock().classes.iter().map(|c| c.free.len()).sum()
+        let inner = self.inner.lock();
+        inner.classes.iter().map(ClassPool::n_free).sum()
+    }
+
+    /// How many of those have no pages: these were returned.
+    pub(crate) fn n_returned(&self) -> usize {
+        let inner = self.inner.lock();
+        inner.classes.iter().map(|c| c.empty.len()).sum()
+    }
+
+    /// Whether there are free stacks with their pages.
+    pub(crate) fn has_pages_to_return(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.classes.iter().any(|c| !c.free.is_empty())
+    }
+
+    /// An age ends, and another one begins: stacks that were free all the time are old now.
+    pub(crate) fn end_age(&self) {
+        let mut inner = self.inner.lock();
+        inner.classes.iter_mut().for_each(ClassPool::end_age);
+    }
+
+    /// Gives the pages of up to `max` old stacks back to the kernel; says of how many it did.
+    pub(crate) fn return_old(&self, max: usize) -> usize {
+        let mut n_done = 0;
+        for class in 0..CLASSES.len() {
+            while n_done < max {
+                let n = RETURNED_AT_ONCE.min(max - n_done);
+                // In this statement, as the lock must not be held while the kernel works.
+                let mut old = self.inner.lock().classes[class].take_old(n);
+                if old.is_empty() {
+                    break;
+                }
+                n_done += old.len();
+                old.sort_unstable_by_key(Stack::bottom);
+                old.chunk_by(|a, b| a.bottom().get() + CLASSES[class] == b.bottom().get())
+                    .for_each(|run| return_pages(run, CLASSES[class]));
+                let mut inner = self.inner.lock();
+                let pool = &mut inner.classes[class];
+                pool.n_away -= old.len();
+                pool.empty.append(&mut old);
+            }
+        }
+        n_done
     }
 
     /// Tells of up to about `n` pages of stacks in use or free, evenly spread: an address in
     /// each. The top page of a stack, which all that ever ran have written, and the next.
     pub(crate) fn sample_pages(&self, n: usize, mut f: impl FnMut(usize)) {
         let inner = self.inner.lock();
-        let slots: usize = inner.arenas.len() * SLOTS_PER_ARENA;
+        let slots: usize = inner.arenas.iter().map(|a| a.n_slots).sum();
         let step = (2 * slots).div_ceil(n.max(1)).max(1);
-        let tops = inner.arenas.iter().flat_map(|&(base, bytes)| {
-            let slot_bytes = bytes / SLOTS_PER_ARENA;
-            (1..=SLOTS_PER_ARENA).map(move |slot| base + slot * slot_bytes)
-        });
+        let tops = inner
+            .arenas
+            .iter()
+            .flat_map(|a| (1..=a.n_slots).map(|slot| a.base + slot * a.slot_bytes));
         // What is yet to be cut has no pages, and counts for nothing.
         for top in tops.step_by(step) {
             f(top - mmap::page_bytes());
@@ -233,7 +342,7 @@ impl StackPool {
         match class_for(bytes) {
             Some(class) => {
                 let mut inner = self.inner.lock();
-                match inner.classes[class].free.pop() {
+                match inner.classes[class].pop() {
                     Some(stack) => Ok(stack),
                     None => self.cut(&mut inner, class),
                 }
@@ -245,10 +354,7 @@ impl StackPool {
     /// Fills `into` with up to `n` free stacks of a class, for a P's cache.
     /// Only stacks that exist: making new ones ahead of need would waste guards.
     pub(crate) fn take_free(&self, class: usize, n: usize, into: &mut Vec<Stack>) {
-        let mut inner = self.inner.lock();
-        let free = &mut inner.classes[class].free;
-        let from = free.len().saturating_sub(n);
-        into.extend(free.drain(from..));
+        self.inner.lock().classes[class].pop_many(n, into);
     }
 
     /// Takes stacks back.
@@ -256,7 +362,7 @@ impl StackPool {
         let mut inner = self.inner.lock();
         for stack in stacks {
             match stack.class() {
-                Some(class) => inner.classes[class].free.push(stack),
+                Some(class) => inner.classes[class].free.push_back(stack),
                 None => {
                     if inner.own_split.remove(&stack.bottom().get()) {
                         self.n_split.fetch_sub(1, Ordering::Relaxed);
@@ -273,29 +379,52 @@ impl StackPool {
     fn cut(&self, inner: &mut Inner, class: usize) -> io::Result<Stack> {
         let slot_bytes = CLASSES[class];
         let pool = &inner.classes[class];
-        if pool.arena == 0 || pool.next_slot == SLOTS_PER_ARENA {
-            let bytes = slot_bytes * SLOTS_PER_ARENA;
-            let base = mmap::reserve(bytes).map_err(|e| out_of_stacks(&e))?;
-            if let Some(node) = self.os_node {
-                // SAFETY: the range is the mapping made above. Refusal costs locality only.
-                unsafe { numa::prefer_node(base, bytes, node) };
-            }
-            inner.arenas.push((base.addr(), bytes));
-            let pool = &mut inner.classes[class];
-            pool.arena = base.expose_provenance();
-            pool.next_slot = 0;
+        if pool.next_slot == pool.n_slots {
+            self.map_arena(inner, class)?;
         }
         let pool = &mut inner.classes[class];
-        let slot = pool.next_slot;
-        let bottom = pool.arena + slot * slot_bytes;
+        let bottom = pool.arena + pool.next_slot * slot_bytes;
         // SAFETY: the page is the lowest of a slot that was never handed out.
         unsafe { self.guard(std::ptr::with_exposed_provenance_mut(bottom)) }?;
+        let colour = pool.n_cut % COLOURS;
         pool.next_slot += 1;
+        pool.n_cut += 1;
         self.count_made();
         Ok(Stack {
             bottom: bottom | (self.node_idx.min(MAX_NODE_TAG) << 2) | class,
-            top: bottom + slot_bytes - (slot % COLOURS) * COLOUR_BYTES,
+            top: bottom + slot_bytes - colour * COLOUR_BYTES,
         })
+    }
+
+    /// Maps another arena for a class: a smaller one where the kernel gives no more address
+    /// space (`RLIMIT_AS`, strict overcommit), down to one slot.
+    fn map_arena(&self, inner: &mut Inner, class: usize) -> io::Result<()> {
+        let slot_bytes = CLASSES[class];
+        let mut n_slots = match inner.classes[class].n_slots {
+            0 => SLOTS_PER_ARENA,
+            // Where the last one had to be small, much more will not fit now.
+            last => (2 * last).min(SLOTS_PER_ARENA),
+        };
+        let base = loop {
+            match mmap::reserve(n_slots * slot_bytes) {
+                Ok(base) => break base,
+                Err(e) if n_slots == 1 => return Err(out_of_stacks(&e)),
+                Err(_) => n_slots /= 2,
+            }
+        };
+        if let Some(node) = self.os_node {
+            // SAFETY: the range is the mapping made above. Refusal costs locality only.
+            unsafe { numa::prefer_node(base, n_slots * slot_bytes, node) };
+        }
+        inner.arenas.push(Arena {
+            base: base.addr(),
+            n_slots,
+            slot_bytes,
+        });
+        let pool = &mut inner.classes[class];
+        pool.arena = base.expose_provenance();
+        (pool.n_slots, pool.next_slot) = (n_slots, 0);
+        Ok(())
     }
 
     fn map_own(&self, bytes: usize) -> io::Result<Stack> {
@@ -376,13 +505,24 @@ impl StackPool {
     pub(crate) unsafe fn unmap(&self) {
         let mut inner = self.inner.lock();
         inner.classes = Default::default();
-        for (base, bytes) in std::mem::take(&mut inner.arenas) {
+        for arena in std::mem::take(&mut inner.arenas) {
+            let base = std::ptr::with_exposed_provenance_mut(arena.base);
             // SAFETY: the arena is this pool's, and unused by this function's contract.
-            unsafe { mmap::release(std::ptr::with_exposed_provenance_mut(base), bytes) };
+            unsafe { mmap::release(base, arena.n_slots * arena.slot_bytes) };
         }
         self.n_made.store(0, Ordering::Relaxed);
         self.n_split.store(0, Ordering::Relaxed);
     }
+}
+
+/// Gives back the pages of free stacks that follow one another; the lowest guard is left out,
+/// and the others stay guards.
+fn return_pages(run: &[Stack], slot_bytes: usize) {
+    let bottom = own_base(&run[0]);
+    let page_bytes = mmap::page_bytes();
+    let bytes = run.len() * slot_bytes - page_bytes;
+    // SAFETY: the slots are free, and the caller has taken them off the list.
+    unsafe { mmap::return_pages(bottom.wrapping_add(page_bytes), bytes) };
 }
 
 fn own_base(stack: &Stack) -> *mut u8 {
@@ -474,6 +614,72 @@ mod tests {
         // One that exists is used again, and the large one has given its guard back.
         p.take(100_000).unwrap();
         p.take(3 << 20).unwrap();
+        // SAFETY: the stacks taken above are not used.
+        unsafe { p.unmap() };
+    }
+
+    fn has_page(stack: &Stack) -> bool {
+        let top_page = stack.top().get() - 8;
+        numa::where_are(&[top_page]).unwrap() != [numa::PageAt::Nowhere]
+    }
+
+    fn touch(stack: &Stack) {
+        let word = std::ptr::with_exposed_provenance_mut::<u64>(stack.top().get() - 8);
+        // SAFETY: the word is the top one of a stack that the caller has.
+        unsafe { word.write_volatile(1) };
+    }
+
+    #[test]
+    fn pages_of_stacks_that_nobody_used_for_an_age_are_returned() {
+        let p = pool();
+        let stacks: Vec<_> = (0..200).map(|_| p.take(100_000).unwrap()).collect();
+        stacks.iter().for_each(touch);
+        let bottoms: Vec<_> = stacks.iter().map(Stack::bottom).collect();
+        assert!(stacks.iter().all(has_page));
+        p.give(stacks);
+        p.end_age();
+        assert_eq!(p.return_old(1000), 0, "they were in use when the age began");
+        // The last 30 are used once more.
+        let mut some = Vec::new();
+        p.take_free(1, 30, &mut some);
+        assert_eq!(some.last().unwrap().bottom(), bottoms[199]);
+        p.give(some);
+        p.end_age();
+        assert_eq!((p.return_old(100), p.return_old(1000)), (100, 70));
+        assert_eq!((p.n_free(), p.n_returned(), p.n_made()), (200, 170, 200));
+        assert!(p.has_pages_to_return());
+        // Warm ones first, the last used first of all; then the others, with guards as before.
+        let again: Vec<_> = (0..200).map(|_| p.take(100_000).unwrap()).collect();
+        assert_eq!((p.n_made(), p.n_returned()), (200, 0));
+        assert_eq!(again[0].bottom(), bottoms[199]);
+        for (i, stack) in again.iter().enumerate() {
+            assert_eq!(has_page(stack), i < 30, "{i}");
+            assert!(mmap::faults(stack.bottom().get()));
+            assert!(!mmap::faults(stack.bottom().get() + mmap::page_bytes()));
+        }
+        p.give(again);
+        p.end_age();
+        p.end_age();
+        assert_eq!(p.return_old(1000), 200);
+        assert!(!p.has_pages_to_return());
+        // SAFETY: the stacks taken above are not used.
+        unsafe { p.unmap() };
+    }
+
+    #[test]
+    fn old_stacks_that_are_taken_meanwhile_are_not_returned() {
+        let p = pool();
+        let stacks: Vec<_> = (0..10).map(|_| p.take(100_000).unwrap()).collect();
+        p.give(stacks);
+        p.end_age();
+        p.end_age();
+        let taken: Vec<_> = (0..7).map(|_| p.take(100_000).unwrap()).collect();
+        p.give(taken);
+        assert_eq!(p.return_old(1000), 3);
+        // A batch is made of what there is, and the warm ones lie on top.
+        let mut all = Vec::new();
+        p.take_free(1, 32, &mut all);
+        assert_eq!((all.len(), p.n_free()), (10, 0));
         // SAFETY: the stacks taken above are not used.
         unsafe { p.unmap() };
     }

@@ -79,5 +79,6 @@ pub(crate) mod hold;
 pub(crate) mod stall;
 pub(crate) mod watch;
 pub(crate) mod cpus;
+pub(crate) mod scavenge;
 pub(crate) mod sysmon;
 pub(crate) mod fault;

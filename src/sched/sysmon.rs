@@ -9,18 +9,20 @@
 //!   nothing is left.
 //! - Stops the world for those who ask ([`super::world`]), and follows the CPUs that the process
 //!   may use and its CPU quota ([`super::cpus`]).
+//! - Returns the pages of long-free stacks ([`super::scavenge`]).
 //! - Starts threads: they inherit from it, not from a goroutine's thread.
 //!
 //! It looks every 20 µs while something happens in blocking sections, doubling to
 //! 10 ms when nothing does (Go's numbers), and sleeps without limit while every P
-//! is idle: an idle runtime makes no system call, unless lines about it or a look for
-//! deadlocks were asked for (`watch`).
+//! is idle: an idle runtime makes no system call, once the pages of its free stacks are
+//! returned, unless lines about it or a look for deadlocks were asked for (`watch`).
 
 use super::cpus::Follower;
 use super::handoff::owner_of;
 use super::m::{LOST, M};
 use super::p::P;
 use super::run::AbortOnUnwind;
+use super::scavenge::Scavenger;
 use super::stall::Stalls;
 use super::state::{Phase, Sched};
 use super::trace::Kind;
@@ -61,6 +63,7 @@ struct Sysmon<'a> {
     hands: Hands<'a>,
     can_renice: bool,
     follower: Follower,
+    scavenger: Scavenger,
     /// If reports of stalls were asked for.
     stalls: Option<Stalls<'a>>,
 }
@@ -77,6 +80,7 @@ pub(crate) fn main(sched: &Sched) {
         hands: Hands::new(sched),
         can_renice: can_renice(),
         follower: Follower::default(),
+        scavenger: Scavenger::default(),
         stalls: sched.watch.get().and_then(|w| w.stalls(sched)),
     };
     sysmon.hands.give_all();
@@ -112,6 +116,8 @@ impl<'a> Sysmon<'a> {
             }
             if nap_ns == LONGEST_NS && self.all_idle() {
                 let ns = due_ns.min(watch.look_at_idle(self.sched));
+                let now_ns = clock::now_ns();
+                let ns = ns.min(self.scavenger.longest_sleep_ns(self.sched, now_ns));
                 if self.sleep_deep(ns) {
                     n_quiet = 0;
                     // A short burst after a long silence needs no close watch.
@@ -185,6 +191,7 @@ impl<'a> Sysmon<'a> {
         }
         let mut busy = self.serve();
         self.follow(now_ns);
+        self.scavenger.look(sched, now_ns);
         busy |= !self.hands.is_empty();
         for p in sched.ps_in_use() {
             busy |= self.look_at(p, now_ns);

@@ -142,6 +142,37 @@ pub(crate) unsafe fn guard(page: *mut u8, kind: GuardKind) -> io::Result<()> {
     cvt(r).map(drop)
 }
 
+/// Gives the pages of a range back to the kernel; they are zero when they are touched again.
+/// Guards in it stay, of either kind. Where the kernel refuses (locked memory), nothing happens.
+///
+/// At once (`MADV_DONTNEED`), not when memory is short (`MADV_FREE`): what a process is seen to
+/// use is what it uses.
+///
+/// # Safety
+///
+/// The range is page-aligned, mapped by [`reserve`], and holds nothing in use.
+pub(crate) unsafe fn return_pages(base: *mut u8, bytes: usize) {
+    // SAFETY: by this function's contract.
+    unsafe { libc::madvise(base.cast(), bytes, libc::MADV_DONTNEED) };
+}
+
+/// Whether reading the byte at `addr` faults: the kernel is made to read it.
+#[cfg(test)]
+pub(crate) fn faults(addr: usize) -> bool {
+    let mut byte = 0u8;
+    let local = libc::iovec {
+        iov_base: (&raw mut byte).cast(),
+        iov_len: 1,
+    };
+    let remote = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(addr),
+        iov_len: 1,
+    };
+    // SAFETY: the kernel writes one byte to a place that is valid, and checks the other address.
+    let n = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+    n != 1
+}
+
 /// The sysctl that bounds the number of mappings of a process.
 pub(crate) fn max_map_count() -> usize {
     std::fs::read_to_string("/proc/sys/vm/max_map_count")
