@@ -9,10 +9,10 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use util::run;
-use windlass::blocking;
+use util::{Pattern, run, wait_until};
 use windlass::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Read, Write, pipe};
 use windlass::net::UnixStream;
+use windlass::{blocking, spawn};
 
 #[test]
 fn pipes_of_and_for_others() {
@@ -153,5 +153,119 @@ fn a_copy_to_a_peer_that_is_gone_does_not_kill() {
         drop(b);
         assert_eq!(copies.join().unwrap(), io::ErrorKind::BrokenPipe);
         writes.join().unwrap();
+    });
+}
+
+/// Lets this process have so many descriptors.
+fn limit_descriptors(n: libc::rlim_t) {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: both calls are given a valid structure.
+    unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit), 0);
+        limit.rlim_cur = n;
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &limit), 0);
+    }
+}
+
+/// Takes all descriptors that are left.
+fn take_all_descriptors() -> Vec<OwnedFd> {
+    std::iter::from_fn(|| std::fs::File::open("/dev/null").ok().map(OwnedFd::from)).collect()
+}
+
+/// Where no descriptor is left for a pipe, or one only now and then, every byte arrives all the
+/// same.
+#[test]
+fn a_copy_goes_on_where_no_descriptor_is_left() {
+    const LEN: usize = 6 << 20;
+    if util::child_case().is_none() {
+        util::child_passes("a_copy_goes_on_where_no_descriptor_is_left", "");
+        return;
+    }
+    limit_descriptors(64);
+    run(2, || {
+        let pattern = Pattern::new();
+        for comes_and_goes in [false, true] {
+            let (mut way_in, mut from) = util::pair();
+            let (mut to, mut way_out) = util::pair();
+            let mut taken = take_all_descriptors();
+            windlass::scope(|s| {
+                let pattern = &pattern;
+                s.spawn(move || pattern.write(&mut way_in, 0, LEN, 70_000).unwrap());
+                let copied = s.spawn(move || io::copy(&mut from, &mut to).unwrap());
+                let checked = s.spawn(move || pattern.check(&mut way_out, 50_000).unwrap());
+                while comes_and_goes && !checked.is_finished() {
+                    taken.truncate(taken.len().saturating_sub(2));
+                    windlass::yield_now();
+                    taken.append(&mut take_all_descriptors());
+                    windlass::yield_now();
+                }
+                assert_eq!(checked.join().unwrap(), LEN);
+                assert_eq!(copied.join().unwrap(), LEN as u64);
+            });
+        }
+    });
+}
+
+fn n_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Copies that wait for their sources hold no pipes, and those that wait for their sinks, with
+/// bytes in the pipes, not more than a part of the descriptors that the process may have.
+#[test]
+fn copies_that_wait_hold_few_descriptors() {
+    const COPIES: usize = 120;
+    const LEN: usize = 2 << 20;
+    if util::child_case().is_none() {
+        util::child_passes("copies_that_wait_hold_few_descriptors", "");
+        return;
+    }
+    limit_descriptors(1024);
+    run(2, || {
+        let pattern = Pattern::new();
+        let mut outer = Vec::new();
+        let mut inner = Vec::new();
+        for _ in 0..COPIES {
+            let (way_in, from) = UnixStream::pair().unwrap();
+            let (to, way_out) = UnixStream::pair().unwrap();
+            outer.push((way_in, way_out));
+            inner.push((from, to));
+        }
+        let before = n_descriptors();
+        let copies: Vec<_> = inner
+            .into_iter()
+            .map(|(mut from, mut to)| spawn(move || io::copy(&mut from, &mut to).unwrap()))
+            .collect();
+        for (way_in, way_out) in &mut outer {
+            way_in.write_all(&[1; 32 << 10]).unwrap();
+            way_out.read_exact(&mut [0; 32 << 10]).unwrap();
+        }
+        // As many pipes are kept as a busy proxy has use for.
+        wait_until(|| n_descriptors() <= before + 2 * 32);
+
+        windlass::scope(|s| {
+            let pattern = &pattern;
+            let mut ways_out = Vec::new();
+            for (mut way_in, way_out) in outer {
+                s.spawn(move || pattern.write(&mut way_in, 0, LEN, 70_000).unwrap());
+                ways_out.push(way_out);
+            }
+            // Nobody reads, so they fill up.
+            let mut most = 0;
+            for _ in 0..50 {
+                windlass::sleep(Duration::from_millis(2));
+                most = most.max(n_descriptors());
+            }
+            assert!(most <= before + 1024 / 8 + 8, "{before} and then {most}");
+            for mut way_out in ways_out {
+                s.spawn(move || assert_eq!(pattern.check(&mut way_out, 50_000).unwrap(), LEN));
+            }
+        });
+        for copy in copies {
+            assert_eq!(copy.join().unwrap(), (LEN + (32 << 10)) as u64);
+        }
     });
 }

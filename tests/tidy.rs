@@ -132,6 +132,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "pipe",
             "stdio",
             "non_blocking",
+            "pipe_pool",
             "splice",
             "copy",
         ],

@@ -15,10 +15,12 @@ const BUFFER_BYTES: usize = 16 << 10;
 /// [`std::io::copy`].
 ///
 /// Between two of windlass's TCP and Unix streams and ends of pipes (also by reference)
-/// the bytes stay in the kernel, once a read has filled 16 KiB: `splice(2)`, through one
-/// of a few pipes that are kept open. Timeouts and deadlines of the streams hold. While
-/// that goes on the sockets are in non-blocking mode, which shows on descriptors of
-/// `std` for the same sockets.
+/// the bytes stay in the kernel, once a read has filled 16 KiB: `splice(2)`. Between two
+/// sockets that takes a pipe, which the copy holds only while bytes are in it. All such pipes
+/// together take at most an eighth of the descriptors that the process may have
+/// (`RLIMIT_NOFILE`), and at most 512. A copy that gets no pipe moves its bytes through a buffer.
+/// Timeouts and deadlines of the streams hold. While that goes on the sockets are in
+/// non-blocking mode, which shows on descriptors of `std` for the same sockets.
 ///
 /// # Blocking
 ///

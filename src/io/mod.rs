@@ -20,6 +20,7 @@ pub(crate) mod bytes;
 mod pipe;
 mod stdio;
 mod non_blocking;
+mod pipe_pool;
 mod splice;
 mod copy;
 

@@ -1,31 +1,29 @@
 //! Moving bytes from one descriptor to another inside the kernel, by way of a pipe.
 //!
-//! `splice(2)` needs a pipe at one end. Between two sockets a pipe lies in the middle:
-//! one of a few that are kept, empty, for the next copy. Waiting is done by polls of
-//! the ring: with the sockets in non-blocking mode (`Fd::splicing`) no splice waits.
+//! `splice(2)` needs a pipe at one end. Between two sockets a pipe lies in the middle, for as long
+//! as bytes are in it (`pipe_pool`). Where no pipe is to be had, for want of descriptors or of
+//! memory, a buffer takes its place for that round. Waiting is done by polls of the ring: with the
+//! sockets in non-blocking mode (`Fd::splicing`) no splice waits.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::bytes;
 use super::fd::{Direction, Fd, Splicing, is_would_block, retry};
 use super::op::Deadline;
+use super::pipe_pool::{Middle, PIPE_BYTES};
 use super::ready;
 use crate::loom::native::{Mutex, PoisonError};
 use crate::sched::park;
 use crate::sys::clock::NEVER;
-use crate::sys::{file, signal};
+use crate::sys::{file, signal, socket};
 
-/// What a pipe in the middle holds: it bounds the bytes of one round.
-const PIPE_BYTES: usize = 256 << 10;
+/// What is moved at a time where no pipe is to be had.
+const BUFFER_BYTES: usize = 64 << 10;
 
 /// After how many bytes without a wait others get their turn: some 100 µs.
 const TURN_BYTES: usize = 1 << 20;
-
-/// Empty pipes that are kept.
-const MAX_KEPT: usize = 32;
-
-static KEPT: Mutex<Vec<(OwnedFd, OwnedFd)>> = Mutex::new(Vec::new());
 
 /// One end of a copy.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +77,11 @@ fn is_refused(e: &io::Error) -> bool {
     )
 }
 
+/// Whether the kernel has no memory to splice with now.
+fn is_short(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::ENOMEM | libc::ENOBUFS))
+}
+
 /// How a copy inside the kernel ended.
 #[derive(Debug)]
 pub(crate) enum Outcome {
@@ -98,7 +101,7 @@ pub(crate) fn splice_all(from: End<'_>, to: End<'_>, n_copied: &mut u64) -> io::
         return Ok(Outcome::Refused);
     }
     let _modes = (from.non_blocking()?, to.non_blocking()?);
-    if let (End::Socket(_), End::Socket(_)) = (from, to) {
+    if let (End::Socket(from), End::Socket(to)) = (from, to) {
         return through_a_pipe(from, to, n_copied);
     }
     // One end is a pipe: no other is needed.
@@ -138,112 +141,125 @@ impl Turn {
     }
 }
 
-fn step(from: End<'_>, to: End<'_>, len: usize) -> io::Result<usize> {
+/// Whether an attempt may be made: the goroutine is not cancelled, and no deadline has passed.
+fn attempt(from: End<'_>, to: End<'_>) -> io::Result<()> {
     park::cancel_point()?;
     from.deadline(Direction::Read)?;
     to.deadline(Direction::Write)?;
+    Ok(())
+}
+
+fn step(from: End<'_>, to: End<'_>, len: usize) -> io::Result<usize> {
+    attempt(from, to)?;
     retry(|| file::splice(from.fd(), to.fd(), len))
 }
 
-fn through_a_pipe(from: End<'_>, to: End<'_>, n_copied: &mut u64) -> io::Result<Outcome> {
-    let middle = Middle::take()?;
-    let (reader, writer) = (
-        End::Pipe(middle.reader.as_fd()),
-        End::Pipe(middle.writer.as_fd()),
-    );
+/// What a round between two sockets came to. No byte is under way after it.
+enum Round {
+    /// So many bytes were moved; 0: the source has ended.
+    Moved(usize),
+    /// The source has nothing now.
+    Empty,
+    /// The kernel does not splice these sockets.
+    Refused,
+    /// The kernel has no memory for the pipe now, and nothing was moved.
+    Short,
+}
+
+/// Between two sockets. A pipe is held only while bytes are in it: whoever waits for the source
+/// holds none.
+fn through_a_pipe(from: &Fd, to: &Fd, n_copied: &mut u64) -> io::Result<Outcome> {
     let mut turn = Turn::default();
+    // Where no pipe is to be had.
+    let mut buf = Vec::new();
     loop {
-        let n = match step(from, writer, PIPE_BYTES) {
-            Ok(0) => {
-                middle.keep();
-                return Ok(Outcome::End);
-            }
-            Ok(n) => n,
-            Err(e) if is_refused(&e) => {
-                middle.keep();
-                return Ok(Outcome::Refused);
-            }
-            // The pipe is empty, so it was the source.
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                from.wait(Direction::Read)?;
-                continue;
-            }
-            Err(e) => return Err(e),
+        let by_pipe = match Middle::take() {
+            Some(middle) => round_by_pipe(from, to, middle, n_copied)?,
+            None => Round::Short,
         };
-        turn.has_moved(n)?;
-        let mut left = n;
-        while left > 0 {
-            match step(reader, to, left) {
-                Ok(n) => {
-                    left -= n;
-                    *n_copied += n as u64;
-                }
-                Err(e) if is_refused(&e) => {
-                    write_out(reader.fd(), to, left, n_copied)?;
-                    middle.keep();
-                    return Ok(Outcome::Refused);
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => to.wait(Direction::Write)?,
-                Err(e) => return Err(e),
+        let round = match by_pipe {
+            Round::Short => round_by_buffer(from, to, &mut buf, n_copied)?,
+            round => round,
+        };
+        match round {
+            Round::Moved(0) => return Ok(Outcome::End),
+            Round::Moved(n) => turn.has_moved(n)?,
+            Round::Empty => {
+                buf = Vec::new();
+                End::Socket(from).wait(Direction::Read)?;
             }
+            Round::Refused | Round::Short => return Ok(Outcome::Refused),
         }
     }
 }
 
-/// Writes what lies in the pipe to an end that does not splice.
-fn write_out(
-    reader: BorrowedFd<'_>,
-    to: End<'_>,
-    mut left: usize,
-    n_copied: &mut u64,
-) -> io::Result<()> {
-    let mut buf = vec![0; left.min(PIPE_BYTES)];
-    while left > 0 {
-        let n = bytes::read(reader, &mut buf)?;
-        let mut at = 0;
-        while at < n {
-            let r = match to {
-                End::Socket(fd) => fd.write(&buf[at..n]),
-                End::Pipe(fd) => bytes::write(fd, &buf[at..n]),
-            };
-            if is_would_block(&r) {
-                to.wait(Direction::Write)?;
-                continue;
+/// Moves what the source has, up to the size of the pipe.
+fn round_by_pipe(from: &Fd, to: &Fd, mut middle: Middle, n_copied: &mut u64) -> io::Result<Round> {
+    match step(End::Socket(from), End::Pipe(middle.writer()), PIPE_BYTES) {
+        Ok(n) => middle.add(n),
+        Err(e) if is_refused(&e) => return Ok(Round::Refused),
+        Err(e) if is_short(&e) => return Ok(Round::Short),
+        // The pipe is empty, so it was the source.
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Round::Empty),
+        Err(e) => return Err(e),
+    }
+    let n = middle.n_inside();
+    while middle.n_inside() > 0 {
+        let (reader, sink) = (End::Pipe(middle.reader()), End::Socket(to));
+        match step(reader, sink, middle.n_inside()) {
+            Ok(n) => {
+                middle.remove(n);
+                *n_copied += n as u64;
             }
-            let written = r?;
-            at += written;
-            *n_copied += written as u64;
+            Err(e) if is_short(&e) => write_out(&mut middle, to, n_copied)?,
+            Err(e) if is_refused(&e) => {
+                write_out(&mut middle, to, n_copied)?;
+                return Ok(Round::Refused);
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => sink.wait(Direction::Write)?,
+            Err(e) => return Err(e),
         }
-        left -= n;
+    }
+    Ok(Round::Moved(n))
+}
+
+/// As [`round_by_pipe`], through a buffer.
+fn round_by_buffer(from: &Fd, to: &Fd, buf: &mut Vec<u8>, n_copied: &mut u64) -> io::Result<Round> {
+    attempt(End::Socket(from), End::Socket(to))?;
+    buf.resize(BUFFER_BYTES, 0);
+    let received = retry(|| socket::recv_now(from.as_fd(), buf.as_mut_ptr(), buf.len(), 0));
+    if is_would_block(&received) {
+        return Ok(Round::Empty);
+    }
+    let n = received?;
+    send_all(to, &buf[..n], n_copied)?;
+    Ok(Round::Moved(n))
+}
+
+/// Writes what lies in the pipe to a socket that does not splice now.
+fn write_out(middle: &mut Middle, to: &Fd, n_copied: &mut u64) -> io::Result<()> {
+    let mut buf = vec![0; middle.n_inside().min(BUFFER_BYTES)];
+    while middle.n_inside() > 0 {
+        let n = bytes::read(middle.reader(), &mut buf)?;
+        middle.remove(n);
+        send_all(to, &buf[..n], n_copied)?;
     }
     Ok(())
 }
 
-/// The pipe between two sockets. Dropped with bytes in it, it is closed.
-struct Middle {
-    reader: OwnedFd,
-    writer: OwnedFd,
-}
-
-impl Middle {
-    fn take() -> io::Result<Middle> {
-        let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        if let Some((reader, writer)) = kept {
-            return Ok(Middle { reader, writer });
+fn send_all(to: &Fd, mut bytes: &[u8], n_copied: &mut u64) -> io::Result<()> {
+    let sink = End::Socket(to);
+    while !bytes.is_empty() {
+        park::cancel_point()?;
+        sink.deadline(Direction::Write)?;
+        let sent = retry(|| socket::send_now(to.as_fd(), bytes));
+        if is_would_block(&sent) {
+            sink.wait(Direction::Write)?;
+            continue;
         }
-        let (reader, writer) = io::pipe()?;
-        file::set_pipe_bytes(writer.as_fd(), PIPE_BYTES as i32);
-        Ok(Middle {
-            reader: reader.into(),
-            writer: writer.into(),
-        })
+        let n = sent?;
+        bytes = &bytes[n..];
+        *n_copied += n as u64;
     }
-
-    /// Gives the pipe, which is empty, to the next copy.
-    fn keep(self) {
-        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < MAX_KEPT {
-            kept.push((self.reader, self.writer));
-        }
-    }
+    Ok(())
 }

@@ -91,10 +91,13 @@ pub(crate) fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: usize) -> io
     })
 }
 
-/// Asks for a pipe of so many bytes. That a limit forbids it is no matter.
-pub(crate) fn set_pipe_bytes(fd: BorrowedFd<'_>, bytes: i32) {
+/// Asks for a pipe of so many bytes. Gives what it has then: a limit may forbid it.
+pub(crate) fn set_pipe_bytes(fd: BorrowedFd<'_>, bytes: usize) -> usize {
     // SAFETY: takes a descriptor and plain numbers.
-    let _ = cvt(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETPIPE_SZ, bytes) });
+    let set = cvt(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETPIPE_SZ, bytes as i32) });
+    // SAFETY: as above.
+    let has = set.or_else(|_| cvt(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETPIPE_SZ) }));
+    has.map_or(0, |bytes| bytes as usize)
 }
 
 /// `O_NONBLOCK` on or off. Gives how it was.

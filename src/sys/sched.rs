@@ -14,6 +14,12 @@ pub(crate) fn gettid() -> i32 {
     unsafe { libc::gettid() }
 }
 
+/// The CPU that the caller runs on; 0 where that is not told. No system call.
+pub(crate) fn current_cpu() -> usize {
+    // SAFETY: takes no argument.
+    usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
+}
+
 /// The effective user of the process.
 pub(crate) fn effective_uid() -> u32 {
     // SAFETY: takes no argument and cannot fail.
