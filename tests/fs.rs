@@ -621,6 +621,47 @@ fn many_fifos_may_wait_to_be_opened() {
     });
 }
 
+/// The kernel's threads count as this process's, so they show in its list of threads.
+#[test]
+fn opens_of_fifos_that_wait_hold_no_threads() {
+    const OPENS: usize = 150;
+    if util::child_case().is_none() {
+        util::child_passes("opens_of_fifos_that_wait_hold_no_threads", "");
+        return;
+    }
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    util::run(2, || {
+        let dir = TempDir::new();
+        let before = threads();
+        let begun = Arc::new(AtomicUsize::new(0));
+        let tasks: Vec<_> = (0..OPENS)
+            .map(|i| {
+                let (path, begun) = (dir.fifo(&i.to_string()), Arc::clone(&begun));
+                spawn(move || {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    match i % 2 {
+                        0 => fs::read(path).unwrap().len(),
+                        _ => fs::write(path, b"four").map(|()| 4).unwrap(),
+                    }
+                })
+            })
+            .collect();
+        util::wait_until(|| begun.load(Ordering::SeqCst) == OPENS);
+        windlass::sleep(SHORT);
+        let most = threads();
+        assert!(most < before + OPENS / 4, "{before} and then {most}");
+        // Both sides may be looked for by goroutines.
+        for (i, task) in tasks.into_iter().enumerate() {
+            let path = dir.join(&i.to_string());
+            match i % 2 {
+                0 => fs::write(path, b"four").unwrap(),
+                _ => assert_eq!(fs::read(path).unwrap(), b"four"),
+            }
+            assert_eq!(task.join().unwrap(), 4);
+        }
+    });
+}
+
 #[test]
 fn a_deadline_ends_a_wait_and_loses_nothing() {
     both(|| {

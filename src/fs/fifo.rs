@@ -1,7 +1,8 @@
-//! Opening a FIFO where there is no ring to wait for the other side.
+//! Opening a FIFO without a thread that waits for the other side.
 //!
-//! `open(2)` would have to block a thread, and nothing could end that: not the end of a run, and
-//! not a signal that others do not notice. So the FIFO is opened with `O_NONBLOCK`, which
+//! `open(2)` would have to block a thread: one of the ring's, which belong to the kernel and are
+//! few, or one of the runtime's, and nothing could end that: not the end of a run, and not a signal
+//! that others do not notice. So the FIFO is opened with `O_NONBLOCK`, which
 //! announces this side as the blocking call does, and the other side is looked for every so often.
 //! A writer cannot announce itself: its `open` fails until there is a reader. A reader is told by
 //! its descriptor whether there is, or was, a writer.
@@ -9,16 +10,18 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::section::in_place;
 use crate::sched::{ambient, park};
 use crate::sys::{file, socket};
 use crate::task::sleep;
 
-/// Pauses between two looks: they double from the first to the last.
+/// The shortest and the longest pause between two looks. Between these a pause is a part of the
+/// time waited so far, [`PART`], so the other side is noticed that much later at most.
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
-const LAST_PAUSE: Duration = Duration::from_millis(16);
+const LAST_PAUSE: Duration = Duration::from_millis(50);
+const PART: u32 = 8;
 
 /// Opens a FIFO for one side and waits for the other. `open` opens it with `O_NONBLOCK`.
 pub(super) fn open(write: bool, open: impl Fn() -> io::Result<File>) -> io::Result<File> {
@@ -43,7 +46,7 @@ fn has_had_writer(fifo: &File) -> io::Result<bool> {
 }
 
 fn look_for<T>(mut look: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T> {
-    let mut pause = FIRST_PAUSE;
+    let begun = Instant::now();
     loop {
         if let Some(found) = look()? {
             return Ok(found);
@@ -51,7 +54,6 @@ fn look_for<T>(mut look: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T>
         park::cancel_point()?;
         // It cuts sleeps short, and they do not say so.
         ambient::check()?;
-        sleep(pause);
-        pause = LAST_PAUSE.min(pause * 2);
+        sleep((begun.elapsed() / PART).clamp(FIRST_PAUSE, LAST_PAUSE));
     }
 }

@@ -12,7 +12,8 @@
 //! | reads that find their data in the page cache | in place, by one system call that does not wait |
 //! | reads that do not, reads and writes with `O_DIRECT` | through the P's ring |
 //! | reads and writes of pipes, FIFOs, terminals, sockets | through the ring, for as long as it takes |
-//! | `sync_all`, `sync_data`, `allocate`, opening a FIFO | through the ring, on a thread of the kernel |
+//! | `sync_all`, `sync_data`, `allocate`, opening a device | through the ring, on a thread of the kernel |
+//! | opening a FIFO for reading or for writing | without a thread; the other side is looked for, at first every 0.5 ms, later every 50 ms |
 //! | buffered writes, names, metadata, directories | in place, in a [`blocking`](crate::blocking) section |
 //! | `copy`, `remove_dir_all`, `lock` | on a spare thread ([`offload`](crate::offload)) |
 //!

@@ -1,9 +1,13 @@
 //! `OpenOptions`, and what it takes to open a FIFO without blocking a thread.
 //!
 //! Opening a FIFO waits for the other side, and opening a device may wait, too. So the file's
-//! type is asked for first, and those are opened by the ring, on a thread of the kernel, where
-//! the wait can be cancelled, or without a ring by `fifo.rs`. All others are opened in place. (A FIFO that takes a file's place
-//! between the two calls blocks the goroutine's thread.)
+//! type is asked for first. `fifo.rs` opens FIFOs, without a thread. The ring opens devices, on a
+//! thread of the kernel, where the wait can be cancelled. All others are opened in place. (A FIFO
+//! that takes a file's place between the two calls blocks the goroutine's thread.)
+//!
+//! Turned down: opening a FIFO by the ring. Each open holds a thread of the kernel for as long as
+//! the other side stays away, and these threads count against the limit of processes. Where that
+//! is reached, writes of files that the ring has to carry out by such a thread stop, too.
 //!
 //! Turned down: opening with `O_NONBLOCK` to look at what it is, and once more to wait. The
 //! first descriptor is a partner for the other side, which may be gone before the second open.
@@ -156,8 +160,8 @@ impl OpenOptions {
         }
     }
 
-    /// Opens the file on a thread of the kernel, or where there is no ring on a spare one. A FIFO
-    /// needs none there.
+    /// Opens a FIFO without a thread; a device on a thread of the kernel, or where there is no ring
+    /// on a spare one.
     fn open_waiting(&self, g: GRef, path: &Path) -> io::Result<OwnedFd> {
         // Options that do not go together are an error before there is a path.
         if let Err(e) = self.with_flags(0).open("")
@@ -165,8 +169,11 @@ impl OpenOptions {
         {
             return Err(e);
         }
-        let one_sided = self.read != (self.write || self.append);
-        if op::is_epoll_here() && one_sided && is_fifo(path) {
+        if is_fifo(path) {
+            if self.read && (self.write || self.append) {
+                // Being both sides, it waits for nobody.
+                return in_place(|| self.with_flags(0).open(path)).map(OwnedFd::from);
+            }
             let options = self.with_flags(libc::O_NONBLOCK);
             return fifo::open(!self.read, || options.open(path)).map(OwnedFd::from);
         }

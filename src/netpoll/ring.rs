@@ -52,8 +52,8 @@ const COMPLETIONS: u32 = 4096;
 const TOLD_AT_MOST: usize = COMPLETIONS as usize;
 
 /// The most threads the kernel may start for the operations of one thread that it can
-/// only carry out by blocking. More than its own number: opening a FIFO waits for the
-/// other side, and enough of these must not hold up every `fsync`.
+/// only carry out by blocking. More than its own number: opening a device may wait for
+/// long, and enough of these must not hold up every `fsync`.
 const KERNEL_THREADS: u32 = 256;
 
 const ENTER_GETEVENTS: u32 = 1;
