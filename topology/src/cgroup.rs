@@ -4,6 +4,9 @@
 //! `/proc/self/mountinfo` where a hierarchy is mounted and which of its groups is seen there. A
 //! limit of a parent group holds for its children, so a reader asks every group from the own one
 //! up to the mount point.
+//!
+//! Copies of `/proc` made by `hwloc-gather-topology` have `/proc/mounts` instead of `mountinfo`, and
+//! old ones the group in `/proc/self/cpuset` alone.
 
 use std::{
     ffi::OsString,
@@ -38,11 +41,17 @@ impl Cgroups {
     /// Reads `proc/self` below a root; what cannot be read is taken for absent.
     pub(crate) fn read(root: &Path) -> Self {
         let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
-        let mounts: Vec<Mount> = text("proc/self/mountinfo")
-            .lines()
-            .filter_map(parse_mount)
-            .collect();
-        let groups = text("proc/self/cgroup");
+        let mount_info = text("proc/self/mountinfo");
+        let mut mounts: Vec<Mount> = mount_info.lines().filter_map(parse_mount).collect();
+        if mount_info.is_empty() {
+            let table = text("proc/mounts");
+            mounts = table.lines().filter_map(parse_plain_mount).collect();
+        }
+        let mut groups = text("proc/self/cgroup");
+        let cpuset = text("proc/self/cpuset");
+        if groups.is_empty() && !cpuset.is_empty() {
+            groups = format!("0:cpuset:{}", cpuset.trim());
+        }
         let hierarchy = |line: &str| {
             let (controllers, group) = split_group(line)?;
             let controllers: Vec<String> = controllers.split(',').map(str::to_owned).collect();
@@ -115,6 +124,26 @@ fn parse_mount(line: &str) -> Option<Mount> {
         point,
         is_v2,
         options: options.split(',').map(str::to_owned).collect(),
+    })
+}
+
+/// A line of `/proc/mounts`, if it is a cgroup's: `cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0`. It
+/// does not say which group is seen at the mount point.
+fn parse_plain_mount(line: &str) -> Option<Mount> {
+    let mut words = line.split(' ').skip(1);
+    let point = unescape(words.next()?);
+    let kind = words.next()?;
+    let mut options: Vec<String> = words.next()?.split(',').map(str::to_owned).collect();
+    match kind {
+        "cgroup" | "cgroup2" => {}
+        "cpuset" => options.push("cpuset".to_owned()), // the only controller before there were cgroups
+        _ => return None,
+    }
+    Some(Mount {
+        group: PathBuf::from("/"),
+        point,
+        is_v2: kind == "cgroup2",
+        options,
     })
 }
 

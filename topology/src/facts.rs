@@ -4,11 +4,14 @@
 //! groups and fills the gaps in one canonical way, so that two readers of one machine agree to the
 //! letter. Groups are in the order of their lowest CPU, nodes in the order of their OS ids.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    path::Path,
+};
 
 use crate::{
     Cache, Core, Error, Node, Package, Pu, SCHEMA, Source, Topology, distances,
-    limits::{CpuLimits, cpu_limits},
+    limits::{CpuLimits, cpu_limits, cpu_limits_below},
     machine::Machine,
 };
 
@@ -72,6 +75,23 @@ impl Facts {
                 .for_each(|pu| pu.allowed &= mask.contains(&pu.cpu));
         }
         self.limits = Some(limits);
+    }
+
+    /// Keeps what limited the process that made a copy of `/proc` and `/sys`, and disallows the CPUs
+    /// outside of its cpuset. The copy has no affinity mask.
+    pub(crate) fn apply_recorded_limits(&mut self, root: &Path) {
+        let limits = cpu_limits_below(root, None);
+        if limits.cpuset.is_none() && limits.quota.is_none() && limits.memory_bytes.is_none() {
+            return; // no groups in this copy
+        }
+        let allowed: BTreeSet<usize> = limits.allowed().into_iter().collect();
+        // A cpuset without any of the CPUs is not that of this machine.
+        if self.pus.iter().any(|pu| allowed.contains(&pu.cpu)) {
+            for pu in &mut self.pus {
+                pu.allowed &= allowed.contains(&pu.cpu);
+            }
+            self.limits = Some(limits);
+        }
     }
 
     /// Numbers the groups, finds a node for every CPU, and fills in missing distances.

@@ -222,11 +222,15 @@ impl Handle {
         if pus.is_empty() {
             return Err(Error::Hwloc("it found no CPUs".into()));
         }
-        let nodes = self
+        let mut nodes: Vec<NodeFacts> = self
             .objects(NUMA_NODE_DEPTH)
             .into_iter()
             .map(node_facts)
             .collect();
+        // A recording that gives no node any memory does not know how much there is.
+        if nodes.iter().all(|node| !node.has_memory) {
+            nodes.iter_mut().for_each(|node| node.has_memory = true);
+        }
         Ok(Facts {
             source,
             pus,
@@ -451,7 +455,7 @@ fn node_facts(node: &TopologyObject) -> NodeFacts {
         os_id: node.os_index(),
         memory_bytes,
         free_bytes: None,
-        has_memory: true, // hwloc leaves out the others
+        has_memory: memory_bytes > 0,
     }
 }
 

@@ -42,6 +42,7 @@ mod files;
 mod hwloc;
 mod kinds;
 mod machine;
+mod pretty;
 mod sysfs;
 
 pub mod diff;

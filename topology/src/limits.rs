@@ -37,7 +37,6 @@ use crate::{
 /// assert_eq!(limits.cap(), Cap::Quota);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct CpuLimits {
     /// OS ids of the CPUs that are online.
     pub online: Vec<usize>,
@@ -315,7 +314,7 @@ fn cpuset(cgroups: &Cgroups) -> Option<(Vec<usize>, String)> {
             let files: &[&str] = if group.is_v2 {
                 &["cpuset.cpus.effective"]
             } else {
-                &["cpuset.effective_cpus", "cpuset.cpus"]
+                &["cpuset.effective_cpus", "cpuset.cpus", "cpus"] // the last: Linux before cgroups
             };
             let text = files.iter().find_map(|file| group.read(file))?;
             let cpus = parse_cpu_list(&text).filter(|cpus| !cpus.is_empty())?;

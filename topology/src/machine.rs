@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, hwloc, limits::CpuLimits, sysfs};
+use crate::{Error, hwloc, limits::CpuLimits, pretty, sysfs};
 
 /// Version of the JSON form of a machine.
 pub const SCHEMA: u32 = 1;
@@ -36,7 +36,7 @@ pub struct Topology(Machine);
 
 /// Where a [`Topology`] comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// The machine this program runs on: threads can be pinned to its CPUs.
     ThisMachine,
@@ -51,7 +51,6 @@ pub enum Source {
 
 /// A NUMA node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Node {
     /// The kernel's number for it.
     pub os_id: u32,
@@ -67,7 +66,6 @@ pub struct Node {
 
 /// A physical package: what goes into a socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Package {
     /// The kernel's number for it, where it has one.
     pub os_id: Option<u32>,
@@ -77,7 +75,6 @@ pub struct Package {
 
 /// A level 2 or level 3 cache, and who shares it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Cache {
     /// The kernel's number for it, where it has one.
     pub os_id: Option<u32>,
@@ -89,7 +86,6 @@ pub struct Cache {
 
 /// A core: one CPU, or several hardware threads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Core {
     /// The kernel's number for it, where it has one; only unique inside its package.
     pub os_id: Option<u32>,
@@ -105,7 +101,6 @@ pub struct Core {
 
 /// A processing unit: what the kernel calls a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Pu {
     /// The kernel's number for it.
     pub cpu: usize,
@@ -126,7 +121,6 @@ pub struct Pu {
 /// How far the nodes are from one another, on the scale of ACPI's SLIT: 10 is local, 255 means that
 /// there is no path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Distances {
     /// Who says so.
     pub origin: DistanceOrigin,
@@ -202,8 +196,9 @@ impl Topology {
 
     /// Reads a machine from a copy of `/sys` (and `/proc/meminfo`) below `root`, without hwloc.
     ///
-    /// With `root` = `/` it is this machine. Elsewhere every online CPU is allowed. Folders made by
-    /// `hwloc-gather-topology` fit.
+    /// With `root` = `/` it is this machine. Elsewhere the CPUs of the recorder's cpuset are allowed
+    /// where the copy has one (`/proc/self/cgroup` or `/proc/self/cpuset`, the mounts, and the
+    /// group's files), else every online CPU. Folders made by `hwloc-gather-topology` fit.
     ///
     /// # Errors
     ///
@@ -212,6 +207,8 @@ impl Topology {
         let mut facts = sysfs::read(root.as_ref())?;
         if facts.source == Source::ThisMachine {
             facts.apply_own_limits();
+        } else {
+            facts.apply_recorded_limits(root.as_ref());
         }
         facts.assemble()
     }
@@ -219,7 +216,7 @@ impl Topology {
     /// Reads a machine written by [`to_json`](Self::to_json).
     ///
     /// A machine that was [`Source::ThisMachine`] when it was written is [`Source::Recorded`] when it
-    /// is read: it may be read anywhere.
+    /// is read: it may be read anywhere. Fields that this version does not know are ignored.
     ///
     /// # Errors
     ///
@@ -240,9 +237,7 @@ impl Topology {
     pub fn to_json(&self) -> String {
         let mut machine = self.0.clone();
         machine.limits = machine.limits.map(CpuLimits::anonymous);
-        let mut json = serde_json::to_string_pretty(&machine).expect("plain values are JSON");
-        json.push('\n');
-        json
+        pretty::to_json(&machine)
     }
 
     /// The same machine with these distances, `rows[from][to]` by position in
@@ -400,8 +395,8 @@ impl Topology {
         &self.0.isolated_cpus
     }
 
-    /// What limited the process that read the machine; `None` for a machine that was described, or
-    /// recorded by others.
+    /// What limited the process that read the machine; `None` for a machine that was described, and
+    /// for a recording that does not say.
     #[must_use]
     pub fn limits(&self) -> Option<&CpuLimits> {
         self.0.limits.as_ref()
@@ -454,7 +449,6 @@ impl Topology {
 
 /// The fields of a [`Topology`], as written in JSON, not yet known to be consistent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Machine {
     pub(crate) schema: u32,
     pub(crate) source: Source,

@@ -148,7 +148,17 @@ fn json_of_every_view() {
     assert_eq!(steal["ps"][0]["levels"][2]["patience_us"], 20);
     assert_eq!(steal["ps"][0]["levels"][3]["gated"], true);
     assert_eq!(steal["ps"][0]["wakes"][0]["ps"][0], 0);
+    // Of one P its row alone, and a list of numbers is one line.
+    assert_eq!(steal["matrix"].as_array().unwrap().len(), 1);
+    assert_eq!(steal["matrix"][0][1], 0);
     assert_eq!(steal["matrix"][0][15], 4);
+    let text = good(&["steal", "1", FOUR, FOUR_SLIT, "--format=json"]);
+    assert!(
+        text.contains("\"victims\": [8, 9, 10, 11, 12, 13, 14, 15],\n"),
+        "{text}"
+    );
+    let all = json(&["steal", FOUR, FOUR_SLIT]);
+    assert_eq!(all["matrix"].as_array().unwrap().len(), 16);
 
     let distances = json(&["distances", FOUR, FOUR_SLIT]);
     assert_eq!(distances["distances"]["rows"][0][3], 32);

@@ -305,3 +305,57 @@ fn old_recordings_have_masks() {
     );
     assert_eq!((machine.packages().len(), machine.l3s().len()), (1, 2));
 }
+
+/// Eight CPUs, as `hwloc-gather-topology` would copy them.
+fn eight_cpus() -> Dir {
+    let dir = Dir::new();
+    dir.write("sys/devices/system/cpu/online", "0-7\n");
+    for cpu in 0..8 {
+        let own = cpu.to_string();
+        dir.cpu(cpu, 0, &own, &own, "0-7");
+    }
+    dir
+}
+
+#[test]
+fn the_cpuset_of_a_dump_holds() {
+    // cgroup v1: the group's folder, mounts as in /proc/mounts.
+    let dir = eight_cpus();
+    dir.write(
+        "proc/mounts",
+        "proc /proc proc rw 0 0\ncgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\n",
+    );
+    dir.write("proc/self/cgroup", "3:cpuset:/job\n2:memory:/\n");
+    dir.write("sys/fs/cgroup/cpuset/cpuset.cpus", "0-7\n");
+    dir.write("sys/fs/cgroup/cpuset/job/cpuset.cpus", "2-3,6\n");
+    let machine = Topology::from_sysfs(dir.path()).unwrap();
+    assert_eq!(machine.allowed_cpus(), [2, 3, 6]);
+    assert_eq!(machine.limits().unwrap().cpuset, Some(vec![2, 3, 6]));
+    // What is written keeps it, without the name of the group.
+    assert!(!machine.to_json().contains("job"));
+    let read = Topology::from_json(&machine.to_json()).unwrap();
+    assert_eq!(read.allowed_cpus(), [2, 3, 6]);
+
+    // Before cgroups: a file system of its own, the group in /proc/self/cpuset.
+    let dir = eight_cpus();
+    dir.write("proc/mounts", "none /dev/cpuset cpuset rw 0 0\n");
+    dir.write("proc/self/cpuset", "/job\n");
+    dir.write("dev/cpuset/job/cpus", "1\n");
+    let machine = Topology::from_sysfs(dir.path()).unwrap();
+    assert_eq!(machine.allowed_cpus(), [1]);
+
+    // cgroup v2, with a quota.
+    let dir = eight_cpus();
+    dir.write("proc/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
+    dir.write("proc/self/cgroup", "0::/job\n");
+    dir.write("sys/fs/cgroup/job/cpuset.cpus.effective", "0-4\n");
+    dir.write("sys/fs/cgroup/job/cpu.max", "250000 100000\n");
+    let machine = Topology::from_sysfs(dir.path()).unwrap();
+    assert_eq!(machine.allowed_cpus(), [0, 1, 2, 3, 4]);
+    assert_eq!(windlass_topology::default_processors(&machine), 3);
+
+    // A list without any of the CPUs belongs to another machine.
+    dir.write("sys/fs/cgroup/job/cpuset.cpus.effective", "64-71\n");
+    let machine = Topology::from_sysfs(dir.path()).unwrap();
+    assert_eq!(machine.allowed_cpus().len(), 8);
+}

@@ -99,6 +99,7 @@ fn number(topology: &Topology, chosen: &[&Pu]) -> Plan {
         ps: Vec::with_capacity(chosen.len()),
         dropped: Vec::new(),
     };
+    let memory_nodes = memory_nodes(topology);
     for (index, pu) in chosen.iter().enumerate() {
         if plan.nodes.last().is_none_or(|node| node.index != pu.node) {
             let os_id = topology.nodes()[pu.node].os_id;
@@ -106,7 +107,7 @@ fn number(topology: &Topology, chosen: &[&Pu]) -> Plan {
                 os_id,
                 index: pu.node,
                 ps: Vec::new(),
-                memory_node: memory_node(topology, pu.node),
+                memory_node: memory_nodes[pu.node].map(|node| topology.nodes()[node].os_id),
             });
         }
         let node = plan.nodes.len() - 1;
@@ -125,14 +126,39 @@ fn number(topology: &Topology, chosen: &[&Pu]) -> Plan {
     plan
 }
 
-/// OS id of the node whose memory the CPUs of a node should use.
-fn memory_node(topology: &Topology, node: usize) -> Option<u32> {
+/// For each node of the machine the position of the node whose memory its CPUs should use.
+///
+/// A node with memory uses its own. Others use the nearest, one with CPUs before one without (which is
+/// slower memory as a rule), one of the same package before others. Of equally near ones each gets
+/// as many users as the next, so that all nodes without memory do not crowd on one.
+fn memory_nodes(topology: &Topology) -> Vec<Option<usize>> {
     let nodes = topology.nodes();
-    let with_memory = (0..nodes.len()).filter(|&other| nodes[other].has_memory);
-    // A node is the nearest to itself, though another may be as near.
-    let far = |&other: &usize| {
-        let memory_only = nodes[other].cpus.is_empty();
-        (memory_only, topology.distance(node, other), other != node)
+    let package = |node: usize| {
+        let cpu = nodes[node].cpus.first()?;
+        topology.pu(*cpu).map(|pu| pu.package)
     };
-    with_memory.min_by_key(far).map(|node| nodes[node].os_id)
+    let own = |node: usize| Some(node).filter(|&node| nodes[node].has_memory);
+    let mut chosen: Vec<Option<usize>> = (0..nodes.len()).map(own).collect();
+    let mut n_users: Vec<usize> = nodes.iter().map(|n| n.cpus.len().min(1)).collect();
+    for node in 0..nodes.len() {
+        if nodes[node].has_memory || nodes[node].cpus.is_empty() {
+            continue;
+        }
+        let cost = |&other: &usize| {
+            let memory_only = nodes[other].cpus.is_empty();
+            let distance = topology.distance(node, other);
+            (
+                memory_only,
+                distance,
+                package(other) != package(node),
+                n_users[other],
+            )
+        };
+        let with_memory = (0..nodes.len()).filter(|&other| nodes[other].has_memory);
+        chosen[node] = with_memory.min_by_key(cost);
+        if let Some(other) = chosen[node] {
+            n_users[other] += 1;
+        }
+    }
+    chosen
 }

@@ -125,8 +125,8 @@ pub struct PlanNode {
     /// Positions in [`Plan::ps`], ascending and without a gap.
     pub ps: Vec<usize>,
     /// OS id of the node whose memory its Ps should use: the node itself, or if it has no memory the
-    /// nearest that has, those with CPUs first (one without is slower memory, as a rule). `None`
-    /// where no node has memory.
+    /// nearest that has some, those with CPUs first (one without is slower memory, as a rule). Nodes
+    /// without memory are shared out among equally near ones. `None` where no node has memory.
     #[serde(default)]
     pub memory_node: Option<u32>,
 }

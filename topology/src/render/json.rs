@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::{
     CpuLimits, Distances, DroppedCpu, Level, Plan, PlanNode, SCHEMA, Topology,
     measure::Measured,
+    pretty,
     steal::{self, WakeGroup},
 };
 
@@ -29,9 +30,7 @@ pub fn view(view: &str, body: impl Serialize) -> String {
         view,
         body,
     };
-    let mut json = serde_json::to_string_pretty(&view).expect("plain values are JSON");
-    json.push('\n');
-    json
+    pretty::to_json(&view)
 }
 
 /// The machine, for the views `tree` and `art`.
@@ -82,7 +81,7 @@ pub fn placement(plan: &Plan) -> String {
     )
 }
 
-/// Whom each P steals from and wakes, and the same as a square.
+/// The steal order and the wake order of each P, or of one, and the ranks of its victims.
 #[must_use]
 pub fn steal(plan: &Plan, only: Option<usize>) -> String {
     #[derive(Serialize)]
@@ -128,7 +127,7 @@ pub fn steal(plan: &Plan, only: Option<usize>) -> String {
         Some(p) => vec![p],
         None => (0..plan.ps.len()).collect(),
     };
-    let matrix = (0..plan.ps.len()).map(|p| steal::ranks(plan, p)).collect();
+    let matrix = chosen.iter().map(|&p| steal::ranks(plan, p)).collect();
     view(
         "steal",
         Body {
