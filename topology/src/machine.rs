@@ -187,6 +187,10 @@ impl Topology {
     ///
     /// CPUs that were not allowed to the recording process are present but not allowed.
     ///
+    /// libhwloc trusts the file: a damaged one can crash this process (hwloc 2.9 does not survive an
+    /// object without `complete_cpuset`). The command `windlass-topology` reads files of others in a
+    /// child process for that reason.
+    ///
     /// # Errors
     ///
     /// If the file cannot be read or hwloc does not understand it.

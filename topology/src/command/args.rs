@@ -111,6 +111,9 @@ Examples:
 Example:
   windlass-topology completions bash >/etc/bash_completion.d/windlass-topology")]
     Completions(Completions),
+    /// What a child process does for --xml: see `foreign`
+    #[command(name = super::foreign::READ_XML, hide = true)]
+    ReadXml(ReadXml),
 }
 
 /// Which machine.
@@ -389,6 +392,11 @@ pub(crate) struct Record {
 pub(crate) struct Man {
     /// One of the commands
     pub(crate) command: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReadXml {
+    pub(crate) path: PathBuf,
 }
 
 #[derive(Debug, Args)]

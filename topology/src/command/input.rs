@@ -7,7 +7,10 @@ use windlass_topology::{
     placement::usable_cpus, plan,
 };
 
-use super::args::{Input, List, Placement, Slit};
+use super::{
+    args::{Input, List, Placement, Slit},
+    foreign,
+};
 
 impl Input {
     /// Whether it is about the machine it runs on.
@@ -20,18 +23,10 @@ impl Input {
 
     /// The machine that the arguments name.
     pub(crate) fn machine(&self) -> Result<Topology, String> {
-        let mut topology = if let Some(description) = &self.synthetic {
-            Topology::synthetic(description)
-        } else if let Some(path) = &self.recorded {
-            Topology::from_json(&read(path)?)
-        } else if let Some(path) = &self.xml {
-            Topology::from_xml_file(path)
-        } else if let Some(path) = &self.sysfs {
-            Topology::from_sysfs(path)
-        } else {
-            Topology::detect()
-        }
-        .map_err(|error| error.to_string())?;
+        let mut topology = match &self.xml {
+            Some(path) => foreign::xml_file(path)?,
+            None => self.without_xml()?,
+        };
         if let Some(Slit(rows)) = &self.slit {
             topology = topology
                 .with_distances(rows)
@@ -43,6 +38,19 @@ impl Input {
                 .map_err(|error| error.to_string())?;
         }
         Ok(topology)
+    }
+
+    fn without_xml(&self) -> Result<Topology, String> {
+        let topology = if let Some(description) = &self.synthetic {
+            Topology::synthetic(description)
+        } else if let Some(path) = &self.recorded {
+            Topology::from_json(&read(path)?)
+        } else if let Some(path) = &self.sysfs {
+            Topology::from_sysfs(path)
+        } else {
+            Topology::detect()
+        };
+        topology.map_err(|error| error.to_string())
     }
 }
 

@@ -1,6 +1,7 @@
 //! What each command does: words in, text out.
 
 pub(crate) mod args;
+mod foreign;
 mod input;
 mod progress;
 mod show;
@@ -58,6 +59,7 @@ pub(crate) fn run(cli: Cli) -> Result<Outcome, String> {
         Command::Diff(args) => difference(&args),
         Command::Record(args) => record(&args).map(Outcome::from),
         Command::Man(args) => man(&args),
+        Command::ReadXml(args) => Ok(foreign::read_xml(&args.path)),
         Command::Completions(args) => {
             let mut text = Vec::new();
             let mut command = Cli::command();
