@@ -111,7 +111,7 @@ impl Live {
     ///
     /// # Errors
     ///
-    /// - `NotFound`: no runtime in such a process answers.
+    /// - `NotFound`: no runtime in such a process answers, or it ends before it has answered.
     /// - `PermissionDenied`: it is another user's.
     /// - `InvalidData`: what it said is not understood, or of another version.
     /// - What the kernel says of the socket.
@@ -129,7 +129,15 @@ impl Live {
             })?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut json = String::new();
-        stream.read_to_string(&mut json)?;
+        stream
+            .read_to_string(&mut json)
+            .map_err(|e| match e.kind() {
+                // The connection was still waiting to be accepted when the process ended.
+                io::ErrorKind::ConnectionReset => {
+                    io::Error::new(io::ErrorKind::NotFound, format!("process {pid} has ended"))
+                }
+                _ => e,
+            })?;
         if json.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
@@ -182,6 +190,18 @@ mod tests {
             ..Live::default()
         };
         assert_eq!(Live::from_json(&live.to_json()).unwrap(), live);
+    }
+
+    #[test]
+    fn a_process_that_ends_before_it_answers_is_not_found() {
+        let pid = 4_000_000_000 + std::process::id() % 1_000_000; // no process has it
+        let address = Live::address(pid).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind_addr(&address).unwrap();
+        let reader = std::thread::spawn(move || Live::read(pid).unwrap_err());
+        // Long enough to connect. A reader that is later is refused, and finds nothing either.
+        std::thread::sleep(Duration::from_millis(100));
+        drop(listener);
+        assert_eq!(reader.join().unwrap().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
