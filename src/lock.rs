@@ -5,10 +5,11 @@
 //! every lock has a [`Rank`], a thread takes locks only in rising rank, and
 //! debug builds check it.
 
-use std::ops::{Deref, DerefMut};
-
 use crate::loom::native::{Mutex, MutexGuard, PoisonError};
+use crate::loom::{AtomicU32, Mutex, MutexGuard, Ordering, const_fn};
 use crate::loom::{AtomicU32, Ordering, const_fn};
+use std::ops::{Deref, DerefMut};
+use std::sync::PoisonError;
 
 /// The order in which locks may be taken: a thread that holds one takes only
 /// later ones.
@@ -46,10 +47,12 @@ pub(crate) struct Lock<T> {
 }
 
 impl<T> Lock<T> {
-    pub(crate) const fn new(rank: Rank, value: T) -> Lock<T> {
-        Lock {
-            rank,
-            inner: Mutex::new(value),
+    const_fn! {
+        pub(crate) const fn new(rank: Rank, value: T) -> Lock<T> {
+            Lock {
+                rank,
+                inner: Mutex::new(value),
+            }
         }
     }
 

@@ -814,7 +814,10 @@ where
     join(sysmon);
     let threads = std::mem::take(&mut sched.ms.lock().threads);
     threads.into_iter().for_each(join);
-    sched.ps.iter().for_each(|p| p.poller.drain());
+    for p in &sched.ps {
+        let left = wake::send_out(sched, p.poller.drain());
+        debug_assert!(left.is_empty(), "a goroutine waits after the end");
+    }
     sched.offload.close();
     wake::wait_for_outside_wakers();
     end_ms(sched);

@@ -4,14 +4,17 @@
 
 mod util;
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use util::{Census, build, hang_guard, panic_text, runtime, wait_until};
-use windlass::task::{self, Cancelled};
+use windlass::channel;
+use windlass::io::RecvStream;
+use windlass::net::{AcceptStream, TcpListener, TcpStream};
+use windlass::task::{self, Cancelled, offload};
 use windlass::{Builder, Handle, Runtime};
 
 fn is_cancelled<T>(r: &task::Result<T>) -> bool {
@@ -461,6 +464,292 @@ fn runtimes_side_by_side_join_and_unpark_one_another() {
         threads.into_iter().map(|t| t.join().unwrap()).collect()
     });
     assert_eq!(sums, [44_850; 3]);
+}
+
+/// What a test reads from, all of which the kernel serves by a request that stays armed.
+enum Reader {
+    Stream(TcpStream),
+    Pieces(RecvStream<'static>, Vec<u8>),
+    Connections(AcceptStream<'static, TcpStream>),
+}
+
+impl Reader {
+    /// The next number.
+    fn next(&mut self) -> u32 {
+        let mut message = [0; 4];
+        match self {
+            Reader::Stream(stream) => stream.read_exact(&mut message).unwrap(),
+            Reader::Pieces(pieces, got) => {
+                while got.len() < 4 {
+                    let piece = pieces.recv().unwrap();
+                    assert!(!piece.is_empty(), "the feeder goes on");
+                    got.extend_from_slice(&piece);
+                }
+                message.copy_from_slice(&got[..4]);
+                got.drain(..4);
+            }
+            Reader::Connections(connections) => {
+                let mut stream = connections.accept().unwrap();
+                stream.read_exact(&mut message).unwrap();
+            }
+        }
+        u32::from_le_bytes(message)
+    }
+
+    /// Reads so many numbers, from `first` on, without leaving the threads of a runtime.
+    fn read(&mut self, first: u32, n: u32, runtime: &str) {
+        for i in first..first + n {
+            assert_eq!(self.next(), i);
+            let comm = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
+            assert!(comm.starts_with(runtime), "on {comm:?}, not {runtime}'s");
+        }
+    }
+}
+
+/// Gives numbers, one after the other, while it is asked to.
+struct Feeder {
+    wanted: Arc<AtomicUsize>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+const OVER: usize = usize::MAX;
+
+impl Feeder {
+    /// `give` sends a number.
+    fn new(mut give: impl FnMut(u32) + Send + 'static) -> Feeder {
+        let wanted = Arc::new(AtomicUsize::new(0));
+        let thread = std::thread::spawn({
+            let wanted = Arc::clone(&wanted);
+            move || {
+                for i in 0.. {
+                    while wanted.load(Ordering::SeqCst) <= i {
+                        std::thread::sleep(Duration::from_micros(200));
+                    }
+                    if wanted.load(Ordering::SeqCst) == OVER {
+                        return;
+                    }
+                    give(i as u32);
+                    std::thread::sleep(Duration::from_micros(500));
+                }
+            }
+        });
+        Feeder {
+            wanted,
+            thread: Some(thread),
+        }
+    }
+
+    /// So many more.
+    fn feed(&self, n: u32) {
+        self.wanted.fetch_add(n as usize, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Feeder {
+    fn drop(&mut self) {
+        self.wanted.store(OVER, Ordering::SeqCst);
+        if !std::thread::panicking() {
+            self.thread.take().unwrap().join().unwrap();
+        }
+    }
+}
+
+/// What a reader can be, made in a runtime, with what feeds it.
+const READERS: [fn() -> (Reader, Feeder); 3] = [
+    || {
+        let (mut a, b) = std_pair();
+        let feeder = Feeder::new(move |i| a.write_all(&i.to_le_bytes()).unwrap());
+        (Reader::Stream(TcpStream::from(b)), feeder)
+    },
+    || {
+        let (mut a, b) = std_pair();
+        let feeder = Feeder::new(move |i| a.write_all(&i.to_le_bytes()).unwrap());
+        let stream: &'static TcpStream = Box::leak(Box::new(TcpStream::from(b)));
+        (Reader::Pieces(stream.recv_stream(), Vec::new()), feeder)
+    },
+    || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let feeder = Feeder::new(move |i| {
+            let mut stream = std::net::TcpStream::connect(addr).unwrap();
+            stream.write_all(&i.to_le_bytes()).unwrap();
+        });
+        let listener: &'static TcpListener = Box::leak(Box::new(listener));
+        (Reader::Connections(listener.accept_stream()), feeder)
+    },
+];
+
+/// The two ends of a connection.
+fn std_pair() -> (std::net::TcpStream, std::net::TcpStream) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let a = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    a.set_nodelay(true).unwrap();
+    (a, listener.accept().unwrap().0)
+}
+
+/// Runs `f` as the main goroutine of a runtime of one P with this name, on a thread of the same
+/// name, and drops the runtime when it returns.
+fn on_its_own<'s>(
+    s: &'s std::thread::Scope<'s, '_>,
+    name: &'static str,
+    f: impl FnOnce() + Send + 's,
+) {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    let run = move || {
+        let builder = Builder::new().processors(1).pin(false).name(name);
+        build(builder).unwrap().run(f);
+    };
+    thread.spawn_scoped(s, run).unwrap();
+}
+
+/// Reads often enough for a request to stay armed.
+const WARM: u32 = 12;
+
+/// What A has armed is waited for in B when A ends: B is woken, and goes on by itself.
+#[test]
+fn a_reader_survives_the_runtime_that_it_comes_from() {
+    let _guard = hang_guard();
+    for make in READERS {
+        let (to_b, from_a) = mpsc::channel::<(Reader, Feeder)>();
+        let (b_waits, a_may_end) = mpsc::channel();
+        let (a_has_ended, b_knows) = mpsc::channel();
+        std::thread::scope(|s| {
+            let a = move || {
+                let (mut reader, feeder) = make();
+                feeder.feed(WARM);
+                reader.read(0, WARM, "AAA");
+                to_b.send((reader, feeder)).unwrap();
+                offload(move || a_may_end.recv().unwrap());
+                // Until the reader waits there.
+                windlass::sleep(Duration::from_millis(30));
+            };
+            let a_runs = move || {
+                let builder = Builder::new().processors(1).pin(false).name("AAA");
+                build(builder).unwrap().run(a);
+                a_has_ended.send(()).unwrap();
+            };
+            let name = "AAA".to_owned();
+            let thread = std::thread::Builder::new().name(name);
+            thread.spawn_scoped(s, a_runs).unwrap();
+            on_its_own(s, "BBB", move || {
+                let (mut reader, feeder) = offload(move || from_a.recv().unwrap());
+                let reads = windlass::spawn(move || {
+                    reader.read(WARM, 2 * WARM, "BBB");
+                    reader
+                });
+                windlass::yield_now();
+                b_waits.send(()).unwrap();
+                offload(move || b_knows.recv().unwrap());
+                feeder.feed(2 * WARM);
+                reads.join().unwrap();
+            });
+        });
+    }
+}
+
+/// B reads on from what A has armed, and ends; A reads on from what B has armed.
+#[test]
+fn a_reader_comes_back_from_a_runtime_that_ends() {
+    let _guard = hang_guard();
+    for make in READERS {
+        let (to_b, from_a) = mpsc::channel::<(Reader, Feeder)>();
+        let (to_a, from_b) = mpsc::channel::<(Reader, Feeder)>();
+        std::thread::scope(|s| {
+            on_its_own(s, "AAA", move || {
+                let (mut reader, feeder) = make();
+                feeder.feed(WARM);
+                reader.read(0, WARM, "AAA");
+                to_b.send((reader, feeder)).unwrap();
+                let waits = windlass::spawn(move || {
+                    let (mut reader, feeder) = offload(move || from_b.recv().unwrap());
+                    feeder.feed(WARM);
+                    reader.read(2 * WARM, WARM, "AAA");
+                });
+                waits.join().unwrap();
+            });
+            on_its_own(s, "BBB", move || {
+                let (mut reader, feeder) = offload(move || from_a.recv().unwrap());
+                feeder.feed(WARM);
+                reader.read(WARM, WARM, "BBB");
+                to_a.send((reader, feeder)).unwrap();
+            });
+        });
+    }
+}
+
+/// To and fro, while both have other things to do.
+#[test]
+fn a_reader_moves_between_busy_runtimes() {
+    const ROUNDS: u32 = 4;
+    let _guard = hang_guard();
+    for make in READERS {
+        let (to_a, at_a) = channel::bounded::<(Reader, Feeder)>(1);
+        let (to_b, at_b) = channel::bounded(1);
+        // With its stack full of a pattern, to see who else writes there.
+        let beside = |n: u8| {
+            let stop = Arc::new(AtomicBool::new(false));
+            let stopped = Arc::clone(&stop);
+            let busy = windlass::spawn(move || {
+                let pattern = [n; 8192];
+                while !stopped.load(Ordering::Relaxed) {
+                    windlass::yield_now();
+                    assert!(std::hint::black_box(&pattern).iter().all(|&x| x == n));
+                }
+            });
+            move || {
+                stop.store(true, Ordering::Relaxed);
+                busy.join().unwrap();
+            }
+        };
+        std::thread::scope(|s| {
+            on_its_own(s, "AAA", move || {
+                let end = beside(1);
+                let mut moving = make();
+                for round in 0..ROUNDS {
+                    moving.1.feed(WARM);
+                    moving.0.read(2 * round * WARM, WARM, "AAA");
+                    to_b.send(moving).unwrap();
+                    moving = at_a.recv().unwrap();
+                }
+                end();
+            });
+            on_its_own(s, "BBB", move || {
+                let end = beside(2);
+                for round in 0..ROUNDS {
+                    let (mut reader, feeder) = at_b.recv().unwrap();
+                    feeder.feed(WARM);
+                    reader.read((2 * round + 1) * WARM, WARM, "BBB");
+                    to_a.send((reader, feeder)).unwrap();
+                }
+                end();
+            });
+        });
+    }
+}
+
+/// What the kernel has received into buffers of a runtime stays readable when that is gone.
+#[test]
+fn received_pieces_outlive_their_runtime() {
+    let _guard = hang_guard();
+    let (mut a, b) = std_pair();
+    let stream = TcpStream::from(b);
+    let pieces = runtime(1).run(|| {
+        let mut pieces = stream.recv_stream();
+        [b"one", b"two"].map(|bytes| {
+            a.write_all(bytes).unwrap();
+            pieces.recv().unwrap()
+        })
+    });
+    let other = runtime(1);
+    other.run(|| {
+        assert_eq!(
+            pieces.each_ref().map(|piece| piece.to_vec()),
+            [b"one", b"two"]
+        );
+        drop(pieces);
+        a.write_all(b"three").unwrap();
+        assert_eq!(&stream.recv_stream().recv().unwrap()[..], b"three");
+    });
 }
 
 #[test]

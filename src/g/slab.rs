@@ -13,6 +13,7 @@ use std::ptr::NonNull;
 use super::header::{GRef, HEADER_BYTES, Header};
 use super::list::GList;
 use crate::lock::{Lock, Rank};
+use crate::loom::const_fn;
 use crate::sys::{mmap, numa};
 use crate::util::padded::Padded;
 
@@ -77,15 +78,27 @@ struct Depot {
     chunks: Vec<(usize, usize, usize)>,
 }
 
-static DEPOTS: [Padded<Lock<Depot>>; MAX_NODES + 1] = [const {
-    Padded(Lock::new(
-        Rank::Slab,
-        Depot {
-            free: [const { GList::new() }; SLOT_BYTES.len()],
-            chunks: Vec::new(),
-        },
-    ))
-}; MAX_NODES + 1];
+type Depots = [Padded<Lock<Depot>>; MAX_NODES + 1];
+
+const_fn! {
+    const fn depot() -> Padded<Lock<Depot>> {
+        Padded(Lock::new(
+            Rank::Slab,
+            Depot {
+                free: [const { GList::new() }; SLOT_BYTES.len()],
+                chunks: Vec::new(),
+            },
+        ))
+    }
+}
+
+#[cfg(not(loom))]
+static DEPOTS: Depots = [const { depot() }; MAX_NODES + 1];
+
+// Models take no slots, and their locks cannot be made in constants.
+#[cfg(loom)]
+static DEPOTS: std::sync::LazyLock<Depots> =
+    std::sync::LazyLock::new(|| std::array::from_fn(|_| depot()));
 
 /// Takes up to `n` slots of a class from a depot; at least one.
 ///
@@ -144,7 +157,7 @@ pub(crate) fn sample_pages(id: DepotId, n: usize, mut f: impl FnMut(usize)) {
 
 /// Calls `f` for every slot that was ever cut, free ones too.
 pub(crate) fn for_each(mut f: impl FnMut(GRef)) {
-    for depot in &DEPOTS {
+    for depot in DEPOTS.iter() {
         let chunks = depot.lock().chunks.clone();
         for (base, class, n_cut) in chunks {
             for slot in 0..n_cut {

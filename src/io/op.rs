@@ -15,7 +15,7 @@ use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, WaitId, Why};
 use crate::netpoll::call::{Blocking, MUST_BLOCK};
-use crate::netpoll::edge::{Seen, Wait};
+use crate::netpoll::edge::Seen;
 use crate::netpoll::op::{ERESTARTSYS, Op};
 use crate::netpoll::pool::{self, Pool};
 use crate::netpoll::sqe::{Request, left_something};
@@ -345,22 +345,20 @@ fn expect(m: &M, op: &Op, fd: i32, watch: &Arc<Watch>) -> Option<i32> {
     let Some(ring_fd) = p.poller.ring_fd() else {
         return Some(ELSEWHERE);
     };
-    let here = Home::new(ring_fd, m.id);
-    match watch.place(here) {
-        Place::Here => {}
-        Place::Leaving => return Some(ELSEWHERE),
-        Place::ToArm => {
-            let mut ready = GList::new();
-            let by = (here, p.local.now_ns.get());
-            // SAFETY: the M in a commit holds the P.
-            unsafe { p.poller.arm_watch(fd, watch, by, &mut ready) };
-            wake::ready_all(m, ready);
+    let here = Home::new(ring_fd, m.id, m.sched.cast());
+    loop {
+        match watch.wait(op, here) {
+            Place::Waits => return None,
+            Place::Told => return Some(TOLD),
+            Place::Elsewhere => return Some(ELSEWHERE),
+            Place::ToArm => {
+                let mut ready = GList::new();
+                let by = (here, p.local.now_ns.get());
+                // SAFETY: the M in a commit holds the P.
+                unsafe { p.poller.arm_watch(fd, watch, by, &mut ready) };
+                wake::ready_all(m, ready);
+            }
         }
-    }
-    match watch.wait(op) {
-        Wait::Waits => None,
-        Wait::Told => Some(TOLD),
-        Wait::Taken => Some(ELSEWHERE),
     }
 }
 

@@ -16,7 +16,7 @@ use super::fd::Fd;
 use super::op::{self, Deadline};
 use crate::g::header::GRef;
 use crate::g::list::GList;
-use crate::netpoll::multi::{Came, Expect, Multi, Source};
+use crate::netpoll::multi::{By, Came, Expect, Multi, Source};
 use crate::netpoll::op::Op;
 use crate::sched::m::M;
 use crate::sched::park::{self, Caller};
@@ -135,7 +135,11 @@ impl<'a> Subscription<'a> {
 fn expect(m: &M, op: &Op, multi: &Arc<Multi>, (fd, kind): (i32, Kind)) -> Option<i32> {
     const GO_ON: Option<i32> = Some(0);
 
-    let (p, by) = (m.p(), ptr::from_ref(m).cast());
+    let p = m.p();
+    let by = By {
+        m: ptr::from_ref(m).cast(),
+        runtime: m.sched.cast(),
+    };
     let source = match kind {
         Kind::Bytes => op::pool_of(m).map(Source::Bytes),
         Kind::Connections => Some(Source::Connections),

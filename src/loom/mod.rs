@@ -22,6 +22,12 @@ pub(crate) use native::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence
 
 pub(crate) use native::thread;
 
+#[cfg(loom)]
+pub(crate) use ::loom::sync::{Mutex, MutexGuard};
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::{Mutex, MutexGuard};
+
 /// Stands behind sequentially consistent accesses that a later load must not pass.
 /// loom takes such accesses for acquire-release ones and honours only fences, so its
 /// models need one here; for the real atomics the accesses themselves suffice.

@@ -49,7 +49,7 @@ impl Ring {
         ready: &mut GList,
     ) {
         let name = Arc::as_ptr(watch).expose_provenance() as u64 | TAG_WATCH;
-        if !watch.begin(home, self.fd(), name) {
+        if !watch.begin(home, name) {
             return;
         }
         // The ring's own reference, until the last completion is heard of.

@@ -65,14 +65,20 @@ pub(crate) enum Came {
     Failed(i32),
 }
 
+/// The thread that uses a ring, and its runtime: each by its address, which is only compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct By {
+    pub(crate) m: *const (),
+    pub(crate) runtime: *const (),
+}
+
 /// Where it is armed.
 #[derive(Debug)]
 pub(crate) struct Armed {
     pub(super) ring_fd: i32,
     /// Its name in that ring.
     pub(super) name: u64,
-    /// The thread that submitted it, by any address of its own. Not used as one.
-    pub(crate) by: *const (),
+    pub(crate) by: By,
     /// Where a receive has its slots from; an accept has none.
     pub(super) pool: Option<Arc<Pool>>,
 }
@@ -108,7 +114,7 @@ pub(crate) struct Multi {
 }
 
 // SAFETY: the waiter is used by whoever takes it out under the lock, while its frame waits for
-// that; the thread's address is only compared.
+// that; the addresses of the thread and the runtime are only compared.
 unsafe impl Send for Multi {}
 // SAFETY: as for Send.
 unsafe impl Sync for Multi {}
@@ -141,9 +147,11 @@ impl Multi {
 
     /// Names `op` as what to complete when something has come, or the last completion; not
     /// before the request is armed, as from then on a canceller may let the frame go that holds this.
-    /// `by` is the calling thread: a request that another one has armed in ring `ring_fd` is
-    /// told to stop, as each of its completions would disturb that thread.
-    pub(crate) fn expect(&self, op: &Op, ring_fd: i32, by: *const ()) -> Expect {
+    /// `by` is the calling thread, and its runtime. A request that another thread has armed in
+    /// ring `ring_fd` is told to stop, as each of its completions would disturb that thread. So
+    /// is one that another runtime has armed: `op` then waits for what comes first, a piece or the
+    /// last completion, and whoever reaps that sends the goroutine home (`wake::send_out`).
+    pub(crate) fn expect(&self, op: &Op, ring_fd: i32, by: By) -> Expect {
         let mut state = self.state.lock();
         if !state.came.is_empty() {
             return Expect::Nothing;
@@ -151,7 +159,8 @@ impl Multi {
         let Some(armed) = &state.armed else {
             return Expect::ToArm;
         };
-        if armed.ring_fd == ring_fd && armed.by != by {
+        let is_foreign = armed.by.runtime != by.runtime;
+        if is_foreign || armed.ring_fd == ring_fd && armed.by.m != by.m {
             state.stop();
         }
         state.waiter = op;

@@ -27,7 +27,7 @@ use io_uring::squeue::Entry;
 use io_uring::{Builder, IoUring, cqueue};
 
 use super::counts::Counts;
-use super::multi::{Armed, Multi, Source};
+use super::multi::{Armed, By, Multi, Source};
 use super::op::Op;
 use super::pool::Pool;
 use super::probe::Features;
@@ -346,7 +346,7 @@ impl Ring {
         counts: &Counts,
         (fd, source): (i32, Source<'_>),
         multi: &Arc<Multi>,
-        (by, now_ns): (*const (), u64),
+        (by, now_ns): (By, u64),
         ready: &mut GList,
     ) {
         // The ring's own reference, until the last completion.

@@ -11,14 +11,28 @@
 //! It belongs to the thread that armed it, and to that thread's ring, which has a reference of
 //! its own until the last completion. It also keeps the stream's file open: whoever closes the
 //! stream has to end it ([`Watch::stop`]).
+//!
+//! Readers on other Ps may wait for it too, but only goroutines of the runtime that armed it: a
+//! reader of another runtime ends it, receives in another way, and arms it anew once the last
+//! completion has come. Naming a waiter, arming, and the last completion exclude each other:
+//!
+//! | reader on the M that armed it     | reader elsewhere                | last completion    |
+//! |-----------------------------------|---------------------------------|--------------------|
+//! | 1. home is here: the end is this  | under the lock:                 | under the lock:    |
+//! |    M's to hear of, after this     | 1. armed, by this runtime?      | 1. armed = nothing |
+//! | 2. name itself in the edge        | 2. name itself in the edge      | 2. tell the edge   |
+//! |                                   | 1. not armed? arm, begin again  |                    |
 #![allow(unsafe_code)]
 
+use crate::loom::native::atomic::{AtomicBool, AtomicU8};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use super::edge::{Edge, Seen, Wait};
 use super::op::{ERESTARTSYS, Op};
 use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use crate::loom::{AtomicU64, Ordering};
 use crate::sys::uring::sync_cancel;
 use crate::util::chaos::{self, Point};
 use crate::util::prefetch::prefetch_bytes;
@@ -52,39 +66,52 @@ const VAIN_AT_MOST: u8 = 4;
 /// Nowhere.
 const NOT_ARMED: u64 = 0;
 
-/// A ring and the thread that uses it.
+/// A ring, and the thread and the runtime that use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Home(u64);
+pub(crate) struct Home {
+    /// The ring's descriptor, and the M's number.
+    ring_and_m: u64,
+    /// The runtime's address, which is only compared.
+    runtime: usize,
+}
 
 impl Home {
-    /// That of the M with this number, which holds the P of this ring.
-    pub(crate) fn new(ring_fd: i32, m_id: u64) -> Home {
-        Home(u64::from(ring_fd.cast_unsigned()) << 32 | (m_id + 1) & u64::from(u32::MAX))
+    /// That of the M with this number, which holds the P of this ring of `runtime`.
+    pub(crate) fn new(ring_fd: i32, m_id: u64, runtime: *const ()) -> Home {
+        Home {
+            ring_and_m: u64::from(ring_fd.cast_unsigned()) << 32 | (m_id + 1) & u64::from(u32::MAX),
+            runtime: runtime.addr(),
+        }
     }
 
     fn ring(self) -> u64 {
-        self.0 >> 32
+        self.ring_and_m >> 32
     }
 }
 
-/// Where a reader stands that wants to wait.
+/// What came of a reader's wish to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The poll has to be armed first.
+    /// The poll has to be armed first; then the reader asks again.
     ToArm,
-    /// It may wait.
-    Here,
-    /// The poll is another's and ends: this once it waits in another way.
-    Leaving,
+    /// A completion or a canceller ends the wait.
+    Waits,
+    /// A completion has come: an attempt is worth while.
+    Told,
+    /// The reader waits in another way: the poll is being moved, or has another waiter.
+    Elsewhere,
 }
 
+/// The request in the kernel.
 #[derive(Debug)]
 struct Armed {
-    ring_fd: i32,
+    home: Home,
     /// Its name in that ring.
     name: u64,
     /// What had been told of before.
     n_told: u64,
+    /// The kernel was asked for the last completion.
+    is_stopping: bool,
 }
 
 /// What a completion came to.
@@ -103,9 +130,9 @@ pub(super) struct Told {
 #[derive(Debug)]
 pub(crate) struct Watch {
     edge: Edge,
-    /// Where it is armed. Ordering: relaxed; set under the lock, and a hint where the thread that
-    /// looks is not the one named. Cleared before the edge is told of the end, so whoever waits
-    /// for an edge that never comes has seen it cleared, or is told.
+    /// Where `armed` says that it is armed: `Home::ring_and_m`. Ordering: relaxed; written under
+    /// the lock. Exact for the M that it names, which wrote it and is the one to clear it, or has
+    /// got the P from the M that did; a hint for all others.
     home: AtomicU64,
     /// Something lasting was told. Ordering: relaxed; written before the edge is told.
     is_over: AtomicBool,
@@ -114,7 +141,7 @@ pub(crate) struct Watch {
     /// Polls in a row that had to move before they had paid. Ordering: relaxed; written under the
     /// lock.
     n_vain: AtomicU8,
-    /// The poll that is to be stopped, if there is one that nobody has stopped yet.
+    /// From the moment before it is queued to its last completion.
     armed: Lock<Option<Armed>>,
 }
 
@@ -148,39 +175,68 @@ impl Watch {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Where a reader stands that waits at `here`.
+    /// Names `op` as what to complete when something comes, if the poll is armed where its reader
+    /// may wait for it. After [`Place::Waits`] the operation may be gone, and with it the caller's
+    /// reference. `here` is the calling M, whose goroutine the operation is.
     #[inline]
-    pub(crate) fn place(&self, here: Home) -> Place {
+    pub(crate) fn wait(self: &Arc<Watch>, op: &Op, here: Home) -> Place {
+        op.set_watch(Arc::as_ptr(self).cast());
+        chaos::pause(Point::Commit);
+        self.wait_at(std::ptr::from_ref(op).cast(), here)
+    }
+
+    #[inline]
+    fn wait_at(self: &Arc<Watch>, waiter: *const (), here: Home) -> Place {
         match self.home.load(Ordering::Relaxed) {
-            home if home == here.0 => {
+            // The last completion is this M's to hear of. So it comes after this, and the ring's
+            // reference stays as long.
+            home if home == here.ring_and_m => {
                 self.n_away.store(0, Ordering::Relaxed);
-                Place::Here
+                self.name(waiter)
             }
             NOT_ARMED => Place::ToArm,
-            home => self.place_away(Home(home), here),
+            _ => self.wait_away(waiter, here),
         }
     }
 
-    #[cold]
-    fn place_away(&self, home: Home, here: Home) -> Place {
-        let n_away = self.n_away.load(Ordering::Relaxed).saturating_add(1);
-        self.n_away.store(n_away, Ordering::Relaxed);
-        // On this ring by a thread that has gone elsewhere: it would be woken for each completion.
-        if home.ring() == here.ring() || n_away >= MOVES_AFTER {
-            self.move_on();
-            return Place::Leaving;
+    fn name(&self, waiter: *const ()) -> Place {
+        match self.edge.wait(waiter) {
+            Wait::Waits => Place::Waits,
+            Wait::Told => Place::Told,
+            Wait::Taken => Place::Elsewhere,
         }
-        Place::Here
+    }
+
+    /// Names a waiter while another thread has the poll. Under the lock, so that the last
+    /// completion comes either before, and then this sees that nothing is armed, or after, and
+    /// then it finds the waiter.
+    #[cold]
+    fn wait_away(self: &Arc<Watch>, waiter: *const (), here: Home) -> Place {
+        // The goroutine may go on, and drop its reference, as soon as it is named.
+        let watch = Arc::clone(self);
+        let mut armed = watch.armed.lock();
+        let Some(poll) = &mut *armed else {
+            return Place::ToArm;
+        };
+        let n_away = watch.n_away.load(Ordering::Relaxed).saturating_add(1);
+        watch.n_away.store(n_away, Ordering::Relaxed);
+        // Another runtime's thread would have to pass the wake on, and may end before it does. On
+        // this ring by a thread that has gone elsewhere: that would be woken for each completion.
+        let is_foreign = poll.home.runtime != here.runtime;
+        if is_foreign || poll.home.ring() == here.ring() || n_away >= MOVES_AFTER {
+            watch.move_on(poll);
+            return Place::Elsewhere;
+        }
+        watch.name(waiter)
     }
 
     /// Ends the poll, so that it can be armed elsewhere. If that happens too often it is not: its
     /// reader, or the P of that, goes from thread to thread.
-    fn move_on(&self) {
-        let mut armed = self.armed.lock();
-        let Some(Armed { n_told, .. }) = *armed else {
+    fn move_on(&self, poll: &mut Armed) {
+        if poll.is_stopping {
             return;
-        };
-        let has_paid = self.edge.n_told() - n_told >= PAYS_FROM;
+        }
+        let has_paid = self.edge.n_told() - poll.n_told >= PAYS_FROM;
         let n_vain = match has_paid {
             true => 0,
             false => self.n_vain.load(Ordering::Relaxed) + 1,
@@ -189,33 +245,25 @@ impl Watch {
         if n_vain > VAIN_AT_MOST {
             self.is_over.store(true, Ordering::Relaxed);
         }
-        cancel(&mut armed);
+        poll.stop();
     }
 
     /// It is about to be queued. `false` if it is armed already: then the caller's reference
     /// is not used.
-    pub(super) fn begin(&self, home: Home, ring_fd: i32, name: u64) -> bool {
+    pub(super) fn begin(&self, home: Home, name: u64) -> bool {
         let mut armed = self.armed.lock();
-        if self.home.load(Ordering::Relaxed) != NOT_ARMED {
+        if armed.is_some() {
             return false;
         }
         *armed = Some(Armed {
-            ring_fd,
+            home,
             name,
             n_told: self.edge.n_told(),
+            is_stopping: false,
         });
-        self.home.store(home.0, Ordering::Relaxed);
+        self.home.store(home.ring_and_m, Ordering::Relaxed);
         self.n_away.store(0, Ordering::Relaxed);
         true
-    }
-
-    /// Names `op` as what to complete when something comes. After [`Wait::Waits`] it may be
-    /// gone.
-    #[inline]
-    pub(crate) fn wait(&self, op: &Op) -> Wait {
-        op.set_watch(std::ptr::from_ref(self).cast());
-        chaos::pause(Point::Commit);
-        self.edge.wait(std::ptr::from_ref(op).cast())
     }
 
     /// Asks for the operation that waits to be in the caches soon.
@@ -228,22 +276,30 @@ impl Watch {
     #[inline]
     pub(super) fn complete(&self, result: i32, flags: u32) -> Told {
         let is_last = flags & MORE == 0;
-        if is_last {
-            // Under the lock, so that nobody asks a ring that may be closed.
-            let mut armed = self.armed.lock();
-            *armed = None;
-            self.home.store(NOT_ARMED, Ordering::Relaxed);
-        }
         let is_over = is_lasting(result);
         if is_over {
             self.is_over.store(true, Ordering::Relaxed);
         }
-        let (waiter, seen) = self.edge.tell();
+        let (waiter, seen) = match is_last {
+            false => self.edge.tell(),
+            true => self.end(),
+        };
         Told {
             waiter: waiter.and_then(|op| NonNull::new(op.cast::<Op>().cast_mut())),
             seen: (!is_over && !is_last).then_some(seen),
             is_last,
         }
+    }
+
+    /// The last completion. In one step under the lock: nobody asks a ring that may be closed,
+    /// nobody waits for a poll that is gone (`wait_away`), and a poll that is armed from here on,
+    /// perhaps by another runtime, finds no waiter of this one.
+    #[cold]
+    fn end(&self) -> (Option<*const ()>, Seen) {
+        let mut armed = self.armed.lock();
+        *armed = None;
+        self.home.store(NOT_ARMED, Ordering::Relaxed);
+        self.edge.tell()
     }
 
     /// Ends the wait of `op`, if nobody else is about to. The caller holds the wait
@@ -261,13 +317,79 @@ impl Watch {
     /// Asks for the last completion, once. Any thread.
     #[cold]
     pub(crate) fn stop(&self) {
-        cancel(&mut self.armed.lock());
+        if let Some(poll) = &mut *self.armed.lock() {
+            poll.stop();
+        }
     }
 }
 
-fn cancel(armed: &mut Option<Armed>) {
-    if let Some(Armed { ring_fd, name, .. }) = armed.take() {
-        // It was submitted when it was armed: if it is not known its last completion is there.
-        let _ = sync_cancel(ring_fd, name);
+impl Armed {
+    /// Asks the kernel for the last completion. Under the lock, so that the ring stays. A failure
+    /// says that the last completion is there, or that the poll is not submitted yet: the next
+    /// one that wants its end asks again.
+    fn stop(&mut self) {
+        if !self.is_stopping {
+            let ring_fd = self.home.ring() as i32;
+            self.is_stopping = sync_cancel(ring_fd, self.name).is_ok();
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+#[path = "watch_loom_tests.rs"]
+mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::g::header::GRef;
+    use crate::g::slab;
+
+    const RUNTIME: *const () = std::ptr::without_provenance(0x1000);
+
+    fn op() -> Op {
+        let mut g = None;
+        slab::take(slab::DepotId::ANY, 0, 1, |slot| g = Some(slot));
+        let g: GRef = g.unwrap();
+        Op::new(g)
+    }
+
+    /// A poll on P1 that has just ended, without a trace of that in the edge.
+    fn ended(home: Home) -> Arc<Watch> {
+        let watch = Arc::new(Watch::new());
+        assert!(watch.begin(home, 0x1000));
+        let told = watch.complete(-libc::ECANCELED, 0);
+        assert!(told.waiter.is_none() && told.is_last);
+        // Another reader finds nothing, and says so.
+        watch.found_empty(watch.look().unwrap());
+        watch
+    }
+
+    #[test]
+    fn nobody_waits_for_a_poll_that_has_ended() {
+        let (p1, p2) = (Home::new(5, 1, RUNTIME), Home::new(6, 2, RUNTIME));
+        let watch = ended(p1);
+        // As one that has read the home before that was cleared.
+        watch.home.store(p1.ring_and_m, Ordering::Relaxed);
+        assert_eq!(watch.wait(&op(), p2), Place::ToArm);
+        assert!(watch.edge.waiter().is_null());
+    }
+
+    #[test]
+    fn nobody_waits_for_a_poll_of_another_runtime() {
+        let watch = Arc::new(Watch::new());
+        let theirs = Home::new(-1, 1, std::ptr::without_provenance(0x2000));
+        assert!(watch.begin(theirs, 0x1000));
+        let ours = Home::new(6, 1, RUNTIME);
+        assert_eq!(watch.wait(&op(), ours), Place::Elsewhere);
+        assert!(watch.complete(1, 0).waiter.is_none());
+        assert_eq!(watch.wait(&op(), ours), Place::ToArm);
+        assert!(watch.begin(ours, 0x1000));
+        let op = op();
+        // What the last completion has told of comes first.
+        assert_eq!(watch.wait(&op, ours), Place::Told);
+        watch.found_empty(watch.look().unwrap());
+        assert_eq!(watch.wait(&op, ours), Place::Waits);
+        assert!(watch.complete(1, MORE).waiter.is_some());
     }
 }

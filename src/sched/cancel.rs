@@ -120,7 +120,7 @@ pub(crate) fn cut(frame: &Frame, section: Option<&Section<'_>>) -> bool {
 }
 
 fn cut_op(g: GRef, wait: WaitId, section: Option<&Section<'_>>) -> bool {
-    let at_home = section.filter(|s| std::ptr::eq(s.m().sched.cast(), g.sched()));
+    let at_home = section.filter(|s| s.m().sched().owns(g));
     if let Some(section) = at_home {
         let poller = &section.m().p().poller;
         if poller.pending() > 0 {
@@ -148,7 +148,7 @@ fn cut_op(g: GRef, wait: WaitId, section: Option<&Section<'_>>) -> bool {
 /// goroutine then looks at its deadline again, and waits on if that has not passed.
 /// Never parks.
 pub(crate) fn hurry(g: GRef, wait: WaitId, at_ns: u64) {
-    let at_home = current::m().is_some_and(|m| std::ptr::eq(m.sched.cast(), g.sched()));
+    let at_home = current::m().is_some_and(|m| m.sched().owns(g));
     if at_home && let Some(section) = Section::enter() {
         section.m().p().timers.add(at_ns, g, wait);
         return;
@@ -171,8 +171,7 @@ impl Sched {
         debug_assert_eq!(self.phase(), Phase::Cancelling);
         slab::for_each(|g| {
             let status = g.status.load();
-            let mine = std::ptr::eq(g.sched(), std::ptr::from_ref(self).cast());
-            if status.kind() != Kind::Waiting || !mine {
+            if status.kind() != Kind::Waiting || !self.owns(g) {
                 return;
             }
             let Some(wait) = Status::wait_of(status) else {

@@ -423,6 +423,7 @@ fn take_batch(m: &M, node_idx: usize, max: usize) -> Option<GRef> {
 /// The first to run, the rest into the local queue.
 fn run_first(m: &M, mut gs: GList) -> Option<GRef> {
     let first = gs.pop()?;
+    debug_assert!(m.sched().owns(first), "a goroutine of another runtime");
     while let Some(g) = gs.pop() {
         wake::push_local(m, g);
     }

@@ -339,6 +339,7 @@ impl Sched {
         // SAFETY: as above; a spare M waits for just this.
         let m = unsafe { &*ms.spare.swap_remove(at) };
         if let Some(g) = g {
+            debug_assert!(self.owns(g), "a goroutine of another runtime");
             m.mail.post(g);
         }
         // The new M's from here on: nobody may give the P away once more.

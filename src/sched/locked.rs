@@ -129,6 +129,7 @@ pub(crate) fn route(m: &M, g: GRef) -> Option<GRef> {
         make_way(m, Some(g));
         return None;
     };
+    debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
     match to.mail.post(g) {
         Posted::ToWaiter => give(m, to),
         Posted::ToHolder => {

@@ -24,6 +24,7 @@ use super::near;
 use super::p::{NUMA, P};
 use super::place::Now;
 use super::state::{Node, Sched};
+use super::wake;
 use crate::g::list::GList;
 use crate::loom::Ordering;
 use crate::sys::{affinity, clock};
@@ -289,6 +290,7 @@ pub(crate) fn leave(m: &M, p: &P) {
         p.poller.flush();
         p.poller.wait(clock::now_ns() + DRAIN_NS);
         p.poller.reap(&mut gs);
+        gs = wake::send_out(sched, gs);
     }
     take_queue(p, &mut gs);
     sched.publish(p);

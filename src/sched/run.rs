@@ -210,6 +210,7 @@ pub(crate) fn take_p(m: &M, p: &P) {
 /// Runs `g` until it switches out, and obeys its reason.
 #[inline(always)]
 fn execute(m: &M, mut g: GRef) {
+    debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
     if g.is_locked() | m.is_locked() {
         match locked::route(m, g) {
             Some(own) => g = own,

@@ -114,6 +114,7 @@ fn steal_from(m: &M, p: &P, victim: &P, kind: LevelKind, is_last: bool) -> Optio
             victim.runq.steal_into(&p.runq, u32::MAX)
         };
         if let Some((g, n)) = found {
+            debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
             count(p, victim, kind, n);
             if p.is_numa() {
                 m.sched().publish(victim);

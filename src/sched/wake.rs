@@ -32,7 +32,7 @@ pub(crate) fn wait_for_outside_wakers() {
 /// Wakes one particular wait of `g`, from any thread. `true` if this caller had
 /// the wake token. Never blocks, makes at most one system call.
 pub(crate) fn wake(g: GRef, wait: WaitId) -> bool {
-    let at_home = current::m().is_some_and(|m| std::ptr::eq(m.sched.cast(), g.sched()));
+    let at_home = current::m().is_some_and(|m| m.sched().owns(g));
     if at_home && let Some(section) = Section::enter() {
         if !g.status.wake(wait) {
             return false;
@@ -58,6 +58,20 @@ pub(crate) fn ready_from_outside(g: GRef) {
     sched.inject(g);
 }
 
+/// Queues each of `gs` that belongs to another runtime with that runtime, as a wake from outside
+/// would, and gives back the others. A request that stays armed may serve a goroutine of another
+/// runtime until it has been armed anew there (`netpoll::multi`).
+pub(crate) fn send_out(sched: &Sched, mut gs: GList) -> GList {
+    let mut own = GList::new();
+    while let Some(g) = gs.pop() {
+        match sched.owns(g) {
+            true => own.push(g),
+            false => ready_from_outside(g),
+        }
+    }
+    own
+}
+
 /// As [`ready_from_outside`], for a canceller that has taken the token of a wait that it
 /// did not know from the goroutine; `first` is done before.
 pub(crate) fn ready_cut(g: GRef, first: impl FnOnce(&Sched)) {
@@ -80,6 +94,7 @@ pub(crate) fn ready(m: &M, g: GRef) {
 /// As [`ready`], of one that runs here.
 #[inline(always)]
 pub(crate) fn ready_here(m: &M, g: GRef) {
+    debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
     if chaos::coin(Point::Tail) {
         return kick_out(m, g);
     }
@@ -127,13 +142,17 @@ fn kick_out(m: &M, kicked: GRef) {
 const OVERTAKES_BELOW: usize = 16;
 
 /// Queues what a ring or the timers gave back: the first in runnext, if few wait, the
-/// rest at the tail.
+/// rest at the tail. A goroutine of another runtime goes to that, as in [`send_out`].
 pub(crate) fn ready_all(m: &M, mut gs: GList) {
     let p = m.p();
     let mut n_here = 0;
     let mut kicked = None;
     let mut may_overtake = p.runq.len() < OVERTAKES_BELOW;
     while let Some(g) = gs.pop() {
+        if !m.sched().owns(g) {
+            ready_from_outside(g);
+            continue;
+        }
         if p.is_watched() && !stays(m, g) {
             continue;
         }
@@ -156,6 +175,7 @@ pub(crate) fn ready_all(m: &M, mut gs: GList) {
 /// Appends to the local queue, overflow to the node's.
 #[inline]
 pub(crate) fn push_local(m: &M, g: GRef) {
+    debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
     if let Err(over) = m.p().runq.push(g) {
         overflow(m, over);
     }
@@ -169,6 +189,13 @@ fn overflow(m: &M, over: GList) {
 }
 
 impl Sched {
+    /// Whether `g` belongs to this runtime. Only such goroutines may enter its queues and run on
+    /// its Ms: their stacks, slots and counts are this runtime's.
+    #[inline(always)]
+    pub(crate) fn owns(&self, g: GRef) -> bool {
+        std::ptr::eq(g.sched(), std::ptr::from_ref(self).cast())
+    }
+
     /// Queues a runnable G from outside: with its home node, and wakes a P there.
     pub(crate) fn inject(&self, g: GRef) {
         self.trace_other(Kind::Ready, None, Some(g));
@@ -177,6 +204,7 @@ impl Sched {
 
     /// Queues a runnable G with a node, and wakes a P there.
     pub(crate) fn send_to(&self, node_idx: usize, g: GRef) {
+        debug_assert!(self.owns(g), "a goroutine of another runtime");
         let node = &self.nodes[node_idx];
         count::stamp_injected(g);
         node.queue.push(g);

@@ -8,11 +8,10 @@ use super::*;
 use crate::g::header::GRef;
 use crate::g::slab;
 use crate::g::status::{Reason, WaitId};
-use crate::netpoll::edge::Wait;
-use crate::netpoll::multi::{Came, MAX_AHEAD, Source};
+use crate::netpoll::multi::{By, Came, MAX_AHEAD, Source};
 use crate::netpoll::pool::SLOTS;
 use crate::netpoll::probe;
-use crate::netpoll::watch::Home;
+use crate::netpoll::watch::{Home, Place};
 
 /// A ring with its counts, as a poller has them.
 struct Counted {
@@ -238,7 +237,10 @@ fn closing_gives_the_descriptors_back() {
 fn arm(ring: &Counted, from: &UnixStream) -> Arc<Multi> {
     let (multi, mut ready) = (Arc::new(Multi::new()), GList::new());
     let pool = Arc::clone(ring.pool(0, None).expect("the kernel has pools"));
-    let me = std::ptr::from_ref(ring).cast();
+    let me = By {
+        m: std::ptr::from_ref(ring).cast(),
+        runtime: std::ptr::null(),
+    };
     // SAFETY: this thread has the ring.
     unsafe {
         let from = (from.as_raw_fd(), Source::Bytes(&pool));
@@ -325,13 +327,14 @@ fn watched(ring: &Counted, from: &UnixStream, buf: &mut [u8]) -> (Arc<Watch>, GR
     let (g, op) = waiting_op();
     op.set_receive(recv_into(from, buf, libc::MSG_DONTWAIT));
     let (watch, mut ready) = (Arc::new(Watch::new()), GList::new());
-    let home = (Home::new(ring.fd(), 0), 1);
+    let here = Home::new(ring.fd(), 0, std::ptr::null());
+    let home = (here, 1);
     // SAFETY: this thread has the ring.
     unsafe {
         ring.ring
             .arm_watch(&ring.counts, from.as_raw_fd(), &watch, home, &mut ready);
     }
-    assert_eq!(watch.wait(&op), Wait::Waits);
+    assert_eq!(watch.wait(&op, here), Place::Waits);
     (watch, g, op)
 }
 

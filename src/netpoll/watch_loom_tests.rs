@@ -1,0 +1,100 @@
+//! A poll that ends and is armed anew, a reader elsewhere that waits for it, and another that
+//! finds the stream empty.
+
+use loom::thread;
+
+use super::{EVENTS, Home, MORE, Place, Watch};
+use crate::loom::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+/// Stands for a waiter: an even address.
+const WAITER: *const () = std::ptr::without_provenance(8);
+
+fn home(m_id: u64, runtime: usize) -> Home {
+    // No ring: nothing is asked of the kernel.
+    Home::new(
+        -1 - m_id as i32,
+        m_id,
+        std::ptr::without_provenance(runtime),
+    )
+}
+
+/// Whoever waits is woken by a completion that has come, or one that will come.
+#[test]
+fn loom_watch_nobody_waits_for_a_poll_that_has_ended() {
+    loom::model(|| {
+        let watch = Arc::new(Watch::new());
+        let (p1, p2) = (home(1, 16), home(2, 16));
+        assert!(watch.begin(p1, 8));
+        let n_ended = Arc::new(AtomicU64::new(0));
+        // P1 hears the last completion.
+        let poller = {
+            let (watch, n_ended) = (Arc::clone(&watch), Arc::clone(&n_ended));
+            thread::spawn(move || {
+                let told = watch.complete(-libc::ECANCELED, 0);
+                assert!(told.is_last);
+                if told.waiter.is_some() {
+                    n_ended.fetch_add(1, Ordering::SeqCst);
+                }
+            })
+        };
+        // Reader 1 finds nothing, says so, and does not come back.
+        let other = {
+            let watch = Arc::clone(&watch);
+            thread::spawn(move || {
+                if let Some(seen) = watch.look() {
+                    watch.found_empty(seen);
+                }
+            })
+        };
+        // Reader 2, on P2.
+        let came = loop {
+            match watch.wait_at(WAITER, p2) {
+                Place::ToArm => _ = watch.begin(p2, 8),
+                Place::Told => watch.found_empty(watch.look().unwrap()),
+                came => break came,
+            }
+        };
+        poller.join().unwrap();
+        other.join().unwrap();
+        assert_eq!(came, Place::Waits);
+        let is_armed = watch.armed.lock().is_some();
+        let has_ended = n_ended.load(Ordering::SeqCst) == 1;
+        assert!(
+            is_armed != has_ended,
+            "armed: {is_armed}, woken: {has_ended}"
+        );
+    });
+}
+
+/// What a poll tells never reaches a waiter of another runtime.
+#[test]
+fn loom_watch_a_poll_serves_its_own_runtime() {
+    loom::model(|| {
+        let watch = Arc::new(Watch::new());
+        let (ours, elsewhere) = (home(1, 16), home(2, 16));
+        assert!(watch.begin(ours, 8));
+        // The other runtime: as soon as nothing is armed it is to be theirs.
+        let them = {
+            let watch = Arc::clone(&watch);
+            thread::spawn(move || {
+                if watch.begin(home(3, 32), 8) {
+                    let told = watch.complete(EVENTS as i32, MORE);
+                    assert!(told.waiter.is_none(), "a waiter of ours");
+                }
+            })
+        };
+        let poller = {
+            let watch = Arc::clone(&watch);
+            thread::spawn(move || {
+                watch.complete(-libc::ECANCELED, 0);
+            })
+        };
+        if let Some(seen) = watch.look() {
+            watch.found_empty(seen);
+        }
+        let _ = watch.wait_at(WAITER, elsewhere);
+        them.join().unwrap();
+        poller.join().unwrap();
+    });
+}
