@@ -730,7 +730,7 @@ pub fn sleep(duration: Duration) {
 
 /// Runs `f`, which may block its thread (a system call without an asynchronous
 /// form, a foreign library, a long computation): the P goes to another thread after
-/// 20 µs if it has work. Inside `f`, waiting blocks the thread.
+/// 20 µs if it has work, and after 10 ms if not. Inside `f`, waiting blocks the thread.
 ///
 /// `f` runs on the same thread, in which earlier ring operations may complete: some
 /// blocking calls then give EINTR or a short result (docs/SAFETY.md lists them).

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use util::{Census, Gate, build, hang_guard, panic_text, run, runtime, wait_until};
+use util::{Census, Gate, build, hang_guard, panic_text, run, runtime, thread_cpu, wait_until};
 use windlass::net::{TcpListener, TcpStream};
 use windlass::{Builder, blocking, offload, sleep, spawn, task, yield_now};
 
@@ -475,5 +475,61 @@ fn without_threads_others_wait_and_one_line_says_why() {
         assert_eq!(sum, 190);
         assert!(rt.metrics().threads <= max);
         assert_eq!(offload(|| 5), 5);
+    });
+}
+
+/// What sysmon may use of the CPU in a second in which nothing is to be done.
+const SYSMON_AT_MOST: Duration = Duration::from_millis(50);
+
+#[test]
+fn an_idle_blocking_section_costs_no_cpu_time() {
+    let _guard = hang_guard();
+    let rt = build(Builder::new().processors(2).name("calm")).unwrap();
+    rt.run(|| {
+        let before = thread_cpu("calm-sysmon");
+        blocking(|| std::thread::sleep(Duration::from_secs(1)));
+        let used = thread_cpu("calm-sysmon") - before;
+        assert!(used < SYSMON_AT_MOST, "{used:?}");
+        assert!(rt.metrics().retakes >= 1, "its P became idle");
+    });
+}
+
+/// One after the other, each too short to be taken.
+#[test]
+fn short_blocking_sections_cost_little_cpu_time() {
+    let _guard = hang_guard();
+    let rt = build(Builder::new().processors(2).name("short")).unwrap();
+    rt.run(|| {
+        let before = thread_cpu("short-sysmon");
+        for _ in 0..500 {
+            blocking(|| std::thread::sleep(Duration::from_millis(2)));
+        }
+        let used = thread_cpu("short-sysmon") - before;
+        assert!(used < SYSMON_AT_MOST, "{used:?}");
+    });
+}
+
+/// The only P is in a section, and sysmon naps for long: what comes from outside wakes it.
+#[test]
+fn work_from_outside_finds_a_p_in_a_blocking_section() {
+    let _guard = hang_guard();
+    let rt = build(Builder::new().processors(1)).unwrap();
+    rt.run(|| {
+        for _ in 0..20 {
+            let (told, tell) = std::sync::mpsc::channel();
+            let other = spawn(move || {
+                task::park();
+                told.send(()).unwrap();
+            });
+            yield_now();
+            let waker = other.task().clone();
+            blocking(move || {
+                std::thread::sleep(Duration::from_millis(5));
+                std::thread::spawn(move || waker.unpark());
+                // Blocks for ever if nobody takes the P.
+                tell.recv().unwrap();
+            });
+            other.join().unwrap();
+        }
     });
 }

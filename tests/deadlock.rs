@@ -44,10 +44,20 @@ const CASES: &[Case] = &[
         beside_streams,
         is_deadlock,
     ),
+    (
+        "beside_a_thread_that_ended_with_its_goroutine",
+        beside_a_thread_that_ended,
+        is_deadlock,
+    ),
     ("the_dump_is_there", the_dump, has_dump),
     ("short_waits_are_none", short_waits, passes),
     ("long_waits_are_none", long_waits, passes),
     ("a_goroutine_without_a_p_is_none", without_p, passes),
+    (
+        "a_long_blocking_section_is_none",
+        in_blocking_section,
+        passes,
+    ),
     ("an_operation_in_flight_is_none", in_flight, passes),
     ("another_runtime_may_wake_somebody", two_runtimes, passes),
     ("not_asked_for", not_asked_for, passes),
@@ -363,5 +373,26 @@ fn not_asked_for() {
         sleep(Duration::from_millis(300));
         stuck.task().unpark();
         stuck.join().unwrap();
+    });
+}
+
+/// The thread on which the P was ends with its goroutine, and no thread is left to take the P.
+fn beside_a_thread_that_ended() {
+    run(1, || {
+        let _lock = task::lock_thread();
+        spawn(|| std::mem::forget(task::lock_thread()));
+        task::park();
+    });
+}
+
+/// The P is taken from the section and idle, as everything else is.
+fn in_blocking_section() {
+    run(1, || {
+        let (done, wait) = bounded(1);
+        spawn(move || {
+            blocking(|| std::thread::sleep(Duration::from_millis(400)));
+            done.send(()).unwrap();
+        });
+        wait.recv().unwrap();
     });
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use util::{Census, build, hang_guard, panic_text, run, runtime, wait_until};
+use util::{Census, build, hang_guard, panic_text, run, runtime, thread_cpu, wait_until};
 use windlass::channel::{Receiver, Sender, bounded, unbounded};
 use windlass::net::{TcpListener, TcpStream};
 use windlass::task::{self, lock_thread};
@@ -668,4 +668,26 @@ fn on_a_plain_thread_it_means_nothing() {
         assert_eq!(spawn(|| 4).join().unwrap(), 4);
     });
     drop(outer);
+}
+
+/// The thread ends with its goroutine, and there is no other one to take the P: it becomes idle
+/// nevertheless, and sysmon sleeps.
+#[test]
+fn a_p_that_is_left_without_work_becomes_idle() {
+    let _guard = hang_guard();
+    let rt = build(Builder::new().processors(1).name("left")).unwrap();
+    rt.run(|| {
+        let _lock = lock_thread();
+        let main = task::current();
+        spawn(|| forget(lock_thread()));
+        let before = thread_cpu("left-sysmon");
+        let waker = thread::spawn(move || {
+            thread::sleep(Duration::from_secs(1));
+            main.unpark();
+        });
+        task::park();
+        let used = thread_cpu("left-sysmon") - before;
+        assert!(used < Duration::from_millis(50), "{used:?}");
+        waker.join().unwrap();
+    });
 }

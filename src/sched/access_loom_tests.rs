@@ -46,16 +46,11 @@ impl World {
         self.p.store(p.cast_mut(), Ordering::Relaxed);
     }
 
-    /// The M enters the scheduler. `false` if it has lost its P.
+    /// The M enters the scheduler. `false` if it has lost its P, or has to wait for the verdict:
+    /// after that sysmon does nothing more to this M, so nothing is left to check.
     fn enter(&self) -> bool {
         mark_inside(&self.in_runtime);
-        loop {
-            match self.access.load(Ordering::Acquire) {
-                HAS_P => return true,
-                LOST => return false,
-                _ => thread::yield_now(),
-            }
-        }
+        self.access.load(Ordering::Acquire) == HAS_P
     }
 
     /// The M, inside: touches the P that it holds.

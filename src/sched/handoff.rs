@@ -38,7 +38,7 @@
 //!
 //! A **declared** blocking section ([`blocking`]) is cheaper to leave and quicker
 //! to take from: the M writes its number to `P::syscall`, and both it (on return)
-//! and sysmon (after 20 µs) claim the P by a CAS on that word. The number, not a
+//! and sysmon (after 20 µs, or 10 ms if the P has no work) claim the P by a CAS on that word. The number, not a
 //! flag, so that an M that returns cannot take the P out of a later section of
 //! another M.
 #![allow(unsafe_code)]
@@ -56,6 +56,10 @@ use crate::g::coro::Switch;
 use crate::g::header::GRef;
 use crate::sys::sched::membarrier;
 use crate::util::chaos::{self, Point};
+
+/// In place of an M's number in `P::syscall`: the M has given the P up, and sysmon is to find
+/// another one.
+pub(crate) const LEFT: u64 = u64::MAX;
 
 /// The calling goroutine is inside the scheduler: its M's P stays until this is
 /// dropped. Short: nothing in it parks or calls user code.
@@ -183,7 +187,7 @@ fn is_to_give_way(m: &M) -> bool {
 }
 
 /// Runs `f` in place in a declared blocking section: the P goes to another M after
-/// 20 µs if it has work. Off the runtime it just runs `f`.
+/// 20 µs if it has work, and after 10 ms to become idle. Off the runtime it just runs `f`.
 pub(crate) fn blocking<T>(f: impl FnOnce() -> T) -> T {
     let Some(section) = Section::enter() else {
         return f();

@@ -29,7 +29,7 @@
 #![allow(unsafe_code)]
 
 use super::current;
-use super::handoff::bump;
+use super::handoff::{LEFT, bump};
 use super::m::M;
 use super::mail::Posted;
 use super::p::P;
@@ -187,12 +187,13 @@ fn make_way(m: &M, g: Option<GRef>) {
     leave_to_sysmon(m, p);
 }
 
-/// There is no spare M. Sysmon starts one: for it the P looks like one in a blocking
-/// section, from which this M does not come back.
+/// There is no spare M. Sysmon starts one: for it the P is in a blocking section that nobody
+/// comes back from. It is taken at once, with or without work: a P that nobody holds must
+/// become idle, to be woken for work of others and to be seen as idle.
 fn leave_to_sysmon(m: &M, p: &P) {
     m.set_p(None);
     bump(&p.syscalltick);
-    p.syscall.store(m.id, Ordering::Release);
+    p.syscall.store(LEFT, Ordering::Release);
     m.sched().sysmon.note.wake();
 }
 

@@ -261,7 +261,8 @@ pub(crate) struct P {
     pub(crate) word: Padded<Word>,
     /// The M that holds it. Ordering: release by whoever passes the P on, acquire by sysmon.
     pub(crate) owner: AtomicPtr<M>,
-    /// 0 while an M runs it; the M's number while that M is in a blocking section.
+    /// 0 while an M runs it; the M's number while that M is in a blocking section;
+    /// `handoff::LEFT` if its M has given it up.
     /// Ordering: the section begins with a release store and ends with an acquire
     /// CAS; sysmon takes the P by an acquire CAS.
     pub(crate) syscall: AtomicU64,

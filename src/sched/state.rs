@@ -97,6 +97,10 @@ pub(crate) struct SysmonState {
     pub(crate) deep: AtomicBool,
     /// It naps for long: a blocking section that wants its 20 µs must wake it.
     pub(crate) slow: AtomicBool,
+    /// It naps for long while a P without work is in a blocking section: a goroutine that is
+    /// queued with a node and that no P may come for must wake it. Ordering: sequentially
+    /// consistent: set before sysmon looks at the queues, and read after the push.
+    pub(crate) awaits_work: AtomicBool,
 }
 
 /// The scheduler of one runtime.

@@ -1,8 +1,8 @@
 //! Sysmon: a thread without a P and without a pin that watches the others.
 //!
-//! - Takes Ps out of blocking sections after 20 µs if they have work, and from
-//!   goroutines that have computed or blocked for 10 ms without a call into the
-//!   runtime ([`super::handoff`]); asks those that go from one such call to the next
+//! - Takes Ps out of blocking sections after 20 µs if they have work and after 10 ms if
+//!   not, and from goroutines that have computed or blocked for 10 ms without a call into
+//!   the runtime ([`super::handoff`]); asks those that go from one such call to the next
 //!   to give way.
 //! - Wakes an idle P for a goroutine that waits at a busy one that does not come to it.
 //! - Cancels what still waits when the main goroutine has ended, and says when
@@ -12,13 +12,15 @@
 //! - Returns the pages of long-free stacks ([`super::scavenge`]).
 //! - Starts threads: they inherit from it, not from a goroutine's thread.
 //!
-//! It looks every 20 µs while something happens in blocking sections, doubling to
-//! 10 ms when nothing does (Go's numbers), and sleeps without limit while every P
+//! It looks every 20 µs while a P with work is in a blocking section, doubling to
+//! 10 ms when there is none (Go's numbers), and sleeps without limit while every P
 //! is idle: an idle runtime makes no system call, once the pages of its free stacks are
 //! returned, unless lines about it or a look for deadlocks were asked for (`watch`).
+//! A P without work in a section is taken so that it becomes idle: then sysmon may
+//! sleep, and a goroutine that becomes runnable wakes it.
 
 use super::cpus::Follower;
-use super::handoff::owner_of;
+use super::handoff::{LEFT, owner_of};
 use super::m::{LOST, M};
 use super::p::P;
 use super::run::AbortOnUnwind;
@@ -52,7 +54,9 @@ struct Seen {
     since_ns: u64,
     /// And since when its goroutine is not in a blocking section; 0 while it is.
     outside_since_ns: u64,
+    /// The blocking section that it was last seen in, and since when.
     syscalltick: u32,
+    section_since_ns: u64,
 }
 
 /// Sysmon's own state.
@@ -62,6 +66,9 @@ struct Sysmon<'a> {
     /// Ps that were taken, for a moment, or because no thread can be had for them.
     hands: Hands<'a>,
     can_renice: bool,
+    /// Some P is in a blocking section and has no work: what is queued with its node has to
+    /// wake sysmon.
+    awaits_work: bool,
     follower: Follower,
     scavenger: Scavenger,
     /// If reports of stalls were asked for.
@@ -79,6 +86,7 @@ pub(crate) fn main(sched: &Sched) {
         seen: vec![Seen::default(); sched.ps.len()],
         hands: Hands::new(sched),
         can_renice: can_renice(),
+        awaits_work: false,
         follower: Follower::default(),
         scavenger: Scavenger::default(),
         stalls: sched.watch.get().and_then(|w| w.stalls(sched)),
@@ -145,11 +153,20 @@ impl<'a> Sysmon<'a> {
             return clock::nap(ns);
         }
         state.slow.store(true, Ordering::SeqCst);
-        if state.note.sleep_timeout(ns) {
+        state.awaits_work.store(self.awaits_work, Ordering::SeqCst);
+        // ORDERING: a push to a queue comes before the look at `awaits_work` (`inject`).
+        let has_work = self.awaits_work && self.sched.ps_in_use().any(|p| self.is_missed(p));
+        if has_work || state.note.sleep_timeout(ns) {
             *n_quiet = 0;
             *nap_ns = SHORTEST_NS;
         }
+        state.awaits_work.store(false, Ordering::SeqCst);
         state.slow.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether a P in a blocking section is missed by a goroutine.
+    fn is_missed(&self, p: &P) -> bool {
+        p.syscall.load(Ordering::Relaxed) != 0 && self.sched.node_of(p).queue.len() > 0
     }
 
     fn all_idle(&self) -> bool {
@@ -193,6 +210,7 @@ impl<'a> Sysmon<'a> {
         self.follow(now_ns);
         self.scavenger.look(sched, now_ns);
         busy |= !self.hands.is_empty();
+        self.awaits_work = false;
         for p in sched.ps_in_use() {
             busy |= self.look_at(p, now_ns);
         }
@@ -228,7 +246,7 @@ impl<'a> Sysmon<'a> {
         let m_id = p.syscall.load(Ordering::Acquire);
         if m_id != 0 {
             seen.outside_since_ns = 0;
-            return self.retake_section(p, m_id, is_hog);
+            return self.retake_section(p, m_id, is_hog, now_ns);
         }
         if moves_on || seen.outside_since_ns == 0 {
             seen.outside_since_ns = now_ns;
@@ -245,23 +263,33 @@ impl<'a> Sysmon<'a> {
         helped | (is_hog && self.retake_hog(p, now_ns))
     }
 
-    /// A P in a blocking section since the last look loses to its work, if it has any;
-    /// also in a short one, if its goroutine goes from one to the next.
-    fn retake_section(&mut self, p: &'a P, m_id: u64, is_hog: bool) -> bool {
+    /// A P in a blocking section since the last look is taken for its work, if it has any; also
+    /// from a short one, if its goroutine goes from one to the next. Without work it is taken
+    /// after 10 ms, so that it becomes idle. `true` if there is a reason to look again soon.
+    fn retake_section(&mut self, p: &'a P, m_id: u64, is_hog: bool, now_ns: u64) -> bool {
         let sched = self.sched;
         let tick = p.syscalltick.load(Ordering::Relaxed);
         let seen = &mut self.seen[p.idx];
-        if seen.syscalltick != tick && !is_hog {
+        let is_new = seen.syscalltick != tick;
+        if is_new {
             seen.syscalltick = tick;
-            return true;
+            seen.section_since_ns = now_ns;
         }
         let wanted = p.has_work() || sched.node_of(p).queue.len() > 0;
-        if wanted && self.thread_to_be_had() && sched.take_from_section(p, m_id) {
+        let is_due = match (m_id == LEFT, wanted) {
+            // No M comes back for it.
+            (true, _) => true,
+            (false, true) => !is_new || is_hog,
+            (false, false) => now_ns - seen.section_since_ns >= LONGEST_NS,
+        };
+        if is_due && self.thread_to_be_had() && sched.take_from_section(p, m_id) {
             p.taken.from_sections.fetch_add(1, Ordering::Relaxed);
             sched.trace_other(Kind::RetakeSection, Some(p), None);
             self.give(p);
+        } else if !wanted {
+            self.awaits_work = true;
         }
-        true
+        wanted
     }
 
     /// Joins threads that ended with their goroutines, so that they keep no memory.

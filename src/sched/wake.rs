@@ -210,6 +210,11 @@ impl Sched {
         node.queue.push(g);
         chaos::pause(Point::Push);
         self.wake_in(node, None);
+        // All Ps may be in blocking sections.
+        let awaits_work = &self.sysmon.awaits_work;
+        if awaits_work.load(Ordering::SeqCst) && awaits_work.swap(false, Ordering::SeqCst) {
+            self.sysmon.note.wake();
+        }
     }
 
     /// After a push to `p`'s queue: wakes at most one M.

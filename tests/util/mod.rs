@@ -304,6 +304,27 @@ pub(crate) fn n_threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
+/// CPU time that the thread of this name has used, in the kernel's steps of some milliseconds.
+pub(crate) fn thread_cpu(name: &str) -> Duration {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let stats = tasks.filter_map(|t| std::fs::read_to_string(t.ok()?.path().join("stat")).ok());
+    let stat = stats
+        .into_iter()
+        .find(|stat| stat.contains(&format!("({name})")))
+        .unwrap_or_else(|| panic!("no thread {name}"));
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    // utime and stime are the fields 14 and 15, and the state is the third.
+    let ticks: u64 = fields
+        .split(' ')
+        .skip(11)
+        .take(2)
+        .map(|ticks| ticks.parse::<u64>().unwrap())
+        .sum();
+    // SAFETY: asks for a number.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    Duration::from_secs(1) * ticks as u32 / per_second as u32
+}
+
 /// The mappings of the process: protection and name, without address and size,
 /// because the allocator's grow.
 pub(crate) fn mappings() -> Vec<String> {
