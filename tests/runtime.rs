@@ -235,6 +235,31 @@ fn a_handle_is_refused_after_a_run_and_after_the_runtime() {
     assert!(format!("{handle:?}").contains("windlass"));
 }
 
+/// With `panic = "abort"` a program would die without a word at the end of a run.
+#[test]
+fn panics_that_abort_are_refused_by_the_compiler() {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let built = std::process::Command::new(rustc)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["--edition", "2024", "--crate-type", "lib"])
+        .args(["-C", "panic=abort", "--error-format", "short"])
+        .args(["--emit", "metadata", "-o", "/dev/null", "src/lib.rs"])
+        .output();
+    match built {
+        Ok(built) => {
+            let stderr = String::from_utf8_lossy(&built.stderr);
+            assert!(
+                stderr.contains("windlass needs `panic = \"unwind\"`"),
+                "{stderr}"
+            );
+        }
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            eprintln!("there is no rustc here: not tested")
+        }
+        Err(e) => panic!("{e}"),
+    }
+}
+
 /// What was queued and never ran ends with the runtime, and is counted so.
 #[test]
 fn none_lives_when_the_runtime_is_gone() {
