@@ -13,7 +13,7 @@ use windlass_topology::{Level, Plan, Source, Topology};
 use crate::config::{Config, MAX_PROCESSORS, NumaPolicy};
 use crate::debug::dump::Dump;
 use crate::debug::trace::{self, Trace};
-use crate::debug::{deadlock, env, live, schedtrace, sigquit, stall};
+use crate::debug::{deadlock, env, live, schedtrace, shutdown, sigquit, stall};
 use crate::g::header;
 use crate::g::slab::DepotId;
 use crate::g::stack::{Stack, StackPool};
@@ -159,6 +159,37 @@ impl Builder {
     /// such runtime was built, that is called after the dump, and the process goes on.
     pub fn dump_on_sigquit(mut self, yes: bool) -> Builder {
         self.config.dump_on_sigquit = yes;
+        self
+    }
+
+    /// Bounds the end of a run: if goroutines still live this long after the main goroutine has
+    /// ended, a message that begins with "shutdown", and a dump, are printed on stderr, and the
+    /// process ends at once with status 2. If not set, [`Runtime::run`] waits for ever.
+    ///
+    /// All goroutines are cancelled at the end of a run, but one that computes, or blocks its
+    /// thread, without calling windlass cannot be, nor one that catches the unwinding each time
+    /// ([`Cancelled`]). There is no milder way: a thread cannot be killed, as it may hold any
+    /// lock, and `run` cannot return before nobody uses what its goroutines borrow.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe {
+    /// windlass::Builder::new()
+    /// #   .processors(2)
+    ///     .shutdown_timeout(Duration::from_secs(30))
+    ///     .build()
+    /// # }?;
+    /// # rt.run(|| {
+    /// #    windlass::spawn(windlass::task::park);
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn shutdown_timeout(mut self, most: Duration) -> Builder {
+        self.config.shutdown_timeout = Some(most);
         self
     }
 
@@ -336,7 +367,9 @@ fn watch(config: &Config) -> Watch {
         let reporter: Box<dyn OnStall> = Box::<stall::Reporter>::default();
         (after, reporter)
     });
-    Watch::new(every.map(|every| (every, print)), check, stalls)
+    let shutdown = config.shutdown_timeout;
+    let shutdown = shutdown.map(|most| (most, shutdown::give_up as Check));
+    Watch::new(every.map(|every| (every, print)), check, stalls, shutdown)
 }
 
 /// Makes nodes and Ps for up to `max` Ps, none of them in use; those of a node on its
@@ -434,7 +467,7 @@ impl Runtime {
     /// When `f` returns, the goroutines that still live are cancelled: their
     /// operations are cancelled and awaited, their stacks unwound, and all threads are
     /// joined. A goroutine that never calls windlass again cannot be cancelled, and is
-    /// waited for.
+    /// waited for, for as long as [`Builder::shutdown_timeout`] says.
     ///
     /// May be called again, with goroutines anew; between two runs spawning is refused.
     ///

@@ -864,3 +864,57 @@ fn the_end_of_a_sieve_is_silent() {
         });
     }
 }
+
+/// Some goroutines cannot be ended. Then the process ends, and says which, if that was asked
+/// for; else the run waits.
+#[test]
+fn an_end_that_does_not_come_is_given_up() {
+    const NAME: &str = "an_end_that_does_not_come_is_given_up";
+    let bounded_by = |most| build(Builder::new().processors(2).shutdown_timeout(most)).unwrap();
+    let stubborn = |name: &str, f: fn()| {
+        let began = Arc::new(AtomicBool::new(false));
+        let begins = Arc::clone(&began);
+        let run = move || {
+            begins.store(true, Ordering::SeqCst);
+            f();
+        };
+        task::Builder::new().name(name).spawn(run).unwrap();
+        wait_until(|| began.load(Ordering::SeqCst));
+    };
+    match util::child_case().as_deref() {
+        Some("computes") => bounded_by(Duration::from_millis(20)).run(|| {
+            stubborn("computer", || {
+                loop {
+                    std::hint::spin_loop();
+                }
+            });
+        }),
+        Some("swallows") => bounded_by(Duration::from_millis(20)).run(|| {
+            stubborn("swallower", || {
+                loop {
+                    let _ = catch_unwind(task::park);
+                }
+            });
+        }),
+        Some(_) => bounded_by(Duration::MAX).run(|| {
+            // Ends, though late.
+            stubborn("sleeper", || std::thread::sleep(Duration::from_millis(50)));
+            spawn(task::park);
+        }),
+        None => {
+            for (case, name) in [("computes", "computer"), ("swallows", "swallower")] {
+                let output = util::child(NAME, case);
+                let stderr = util::without_fallback(&String::from_utf8_lossy(&output.stderr));
+                assert_eq!(output.status.code(), Some(2), "{case}: {stderr}");
+                let begin = "shutdown: goroutines of \"windlass\" still live 20ms after the main";
+                assert!(stderr.starts_with(begin), "{case}: {stderr}");
+                assert!(
+                    stderr.contains(&format!("name {name:?}]:\n")),
+                    "{case}: {stderr}"
+                );
+                assert!(stderr.contains("tests/shutdown.rs:"), "{case}: {stderr}");
+            }
+            assert_eq!(util::child_passes(NAME, "ends"), "");
+        }
+    }
+}

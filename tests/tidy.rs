@@ -189,6 +189,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "sigquit",
             "live",
             "deadlock",
+            "shutdown",
             "stall",
             "trace",
         ],

@@ -10,6 +10,7 @@ pub(crate) mod registry;
 pub(crate) mod sigquit;
 pub(crate) mod live;
 pub(crate) mod deadlock;
+pub(crate) mod shutdown;
 pub(crate) mod stall;
 pub(crate) mod trace;
 

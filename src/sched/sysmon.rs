@@ -406,6 +406,8 @@ impl<'a> Sysmon<'a> {
     fn end_run(&mut self) {
         let sched = self.sched;
         let mut n_sweeps = 0u32;
+        let watch = sched.watch.get_or_init(Watch::default);
+        let began_ns = clock::now_ns();
         while sched.n_live() > 0 {
             if n_sweeps.is_multiple_of(4) {
                 sched.cancel_waiting();
@@ -421,6 +423,7 @@ impl<'a> Sysmon<'a> {
             } else {
                 SWEEP_NS
             });
+            watch.look_at_end(sched, began_ns);
         }
         sched.set_phase(Phase::Stopping);
         sched.refuse_jobs();

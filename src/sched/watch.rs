@@ -11,7 +11,8 @@ use super::state::Sched;
 use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::sys::clock::{self, NEVER};
 
-/// Looks whether anything can ever happen again, and does not come back if not.
+/// Looks whether anything can ever happen again, or come to an end, and does not come back
+/// if not.
 pub(crate) type Check = fn(&Sched);
 
 /// How often an idle runtime is looked at for a deadlock: a thread that could have woken
@@ -30,6 +31,8 @@ pub(crate) struct Watch {
     pub(crate) deadlock: Option<Check>,
     /// After what time a goroutine that does not come to the scheduler is told of, and whom.
     pub(crate) stalls: Option<(Duration, Box<dyn OnStall>)>,
+    /// How long the end of a run may take, and what to call then.
+    pub(crate) shutdown: Option<(Duration, Check)>,
     /// When this run began, and when the next lines are due.
     /// Ordering: relaxed; only sysmon touches them.
     begin_ns: AtomicU64,
@@ -41,11 +44,13 @@ impl Watch {
         schedtrace: Option<(Duration, Print)>,
         deadlock: Option<Check>,
         stalls: Option<(Duration, Box<dyn OnStall>)>,
+        shutdown: Option<(Duration, Check)>,
     ) -> Watch {
         Watch {
             schedtrace,
             deadlock,
             stalls,
+            shutdown,
             ..Watch::default()
         }
     }
@@ -76,6 +81,16 @@ impl Watch {
                 check(sched);
                 CHECK_NS
             }
+        }
+    }
+
+    /// The run has been ending since `began_ns`: gives it up if that takes too long, if that
+    /// was asked for.
+    pub(crate) fn look_at_end(&self, sched: &Sched, began_ns: u64) {
+        if let Some((most, give_up)) = self.shutdown
+            && u128::from(clock::now_ns() - began_ns) >= most.as_nanos()
+        {
+            give_up(sched);
         }
     }
 
