@@ -95,6 +95,8 @@ pub(crate) struct Config {
     /// After what time a goroutine that keeps its P is reported.
     pub(crate) stall_reports: Option<Duration>,
     pub(crate) dump_on_sigquit: bool,
+    /// Whether a line names the goroutine that panics.
+    pub(crate) name_panics: bool,
     /// How long goroutines have to end when the main goroutine has.
     pub(crate) shutdown_timeout: Option<Duration>,
     pub(crate) live_metrics: bool,
@@ -121,6 +123,7 @@ impl Default for Config {
             deadlock_detection: false,
             stall_reports: None,
             dump_on_sigquit: false,
+            name_panics: true,
             shutdown_timeout: None,
             live_metrics: false,
             trace_bytes: DEFAULT_TRACE_BYTES,

@@ -13,7 +13,7 @@ use windlass_topology::{Level, Plan, Source, Topology};
 use crate::config::{Config, MAX_PROCESSORS, NumaPolicy};
 use crate::debug::dump::Dump;
 use crate::debug::trace::{self, Trace};
-use crate::debug::{deadlock, env, live, schedtrace, shutdown, sigquit, stall};
+use crate::debug::{deadlock, env, live, panics, schedtrace, shutdown, sigquit, stall};
 use crate::g::header;
 use crate::g::slab::DepotId;
 use crate::g::stack::{Stack, StackPool};
@@ -159,6 +159,24 @@ impl Builder {
     /// such runtime was built, that is called after the dump, and the process goes on.
     pub fn dump_on_sigquit(mut self, yes: bool) -> Builder {
         self.config.dump_on_sigquit = yes;
+        self
+    }
+
+    /// Whether a line on stderr names the goroutine that panics, before the panic's message,
+    /// which names a thread (default: yes):
+    ///
+    /// ```text
+    /// goroutine 18 [name "worker"], spawned at src/main.rs:12:9, panicked:
+    ///
+    /// thread 'main' (4711) panicked at src/main.rs:13:13:
+    /// ```
+    ///
+    /// This sets the process's panic hook, once, around the one that is there when the first
+    /// such runtime is built. That one, std's or the program's, is called as before. A hook that
+    /// the program sets later replaces both, unless it calls its predecessor. Hooks run on the
+    /// goroutine, so a program's own can ask [`task::current`](crate::task::current) who it is.
+    pub fn name_panics(mut self, yes: bool) -> Builder {
+        self.config.name_panics = yes;
         self
     }
 
@@ -321,6 +339,9 @@ impl Builder {
             sched.start_tracing();
         }
         signal::install_fault_handler(fault::report);
+        if sched.config.name_panics {
+            panics::install();
+        }
         if wants_sigquit {
             sigquit::register(&sched)?;
         }

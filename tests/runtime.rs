@@ -260,6 +260,69 @@ fn panics_that_abort_are_refused_by_the_compiler() {
     }
 }
 
+/// A panic's message names the goroutine; the hook that the program had is called as before.
+#[test]
+fn panics_name_their_goroutine() {
+    const NAME: &str = "panics_name_their_goroutine";
+    let case = util::child_case();
+    let named = |yes| {
+        let rt = build(Builder::new().processors(1).name_panics(yes)).unwrap();
+        rt.run(|| {
+            let builder = task::Builder::new().name("worker");
+            let id = builder
+                .spawn(|| {
+                    let id = task::current().id();
+                    let _ = catch_unwind(|| panic!("on purpose"));
+                    id
+                })
+                .unwrap();
+            eprintln!("it was {}", id.join().unwrap());
+        });
+    };
+    match case.as_deref() {
+        Some("unnamed") => named(false),
+        Some("own hook") => {
+            std::panic::set_hook(Box::new(|_| eprintln!("the program's hook")));
+            named(true);
+        }
+        Some("later hook") => {
+            drop(runtime(1));
+            std::panic::set_hook(Box::new(|_| eprintln!("the program's hook")));
+            named(true);
+        }
+        Some(_) => {
+            named(true);
+            let _ = catch_unwind(|| panic!("of a plain thread"));
+        }
+        None => {
+            let stderr = util::child_passes(NAME, "named");
+            let (line, rest) = stderr.trim_start().split_once('\n').unwrap();
+            let (id, rest_of_line) = line.split_once(" [name \"worker\"], ").unwrap();
+            assert!(
+                rest_of_line.starts_with("spawned at tests/runtime.rs:"),
+                "{line}"
+            );
+            assert!(rest_of_line.ends_with(", panicked:"), "{line}");
+            let id = id.strip_prefix("goroutine ").unwrap();
+            assert!(rest.contains("panicked at tests/runtime.rs:"), "{rest}");
+            assert!(rest.contains("\non purpose\n"), "{rest}");
+            assert!(rest.contains(&format!("\nit was {id}\n")), "{rest}");
+            assert!(rest.contains("of a plain thread"), "{rest}");
+            assert!(!rest.contains("goroutine "), "{rest}");
+
+            let stderr = util::child_passes(NAME, "own hook");
+            assert!(
+                stderr.contains("panicked:\nthe program's hook\n"),
+                "{stderr}"
+            );
+            let stderr = util::child_passes(NAME, "later hook");
+            assert!(stderr.starts_with("the program's hook\n"), "{stderr}");
+            let stderr = util::child_passes(NAME, "unnamed");
+            assert!(!stderr.contains("goroutine "), "{stderr}");
+        }
+    }
+}
+
 /// What was queued and never ran ends with the runtime, and is counted so.
 #[test]
 fn none_lives_when_the_runtime_is_gone() {

@@ -190,6 +190,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "live",
             "deadlock",
             "shutdown",
+            "panics",
             "stall",
             "trace",
         ],

@@ -11,6 +11,7 @@ pub(crate) mod sigquit;
 pub(crate) mod live;
 pub(crate) mod deadlock;
 pub(crate) mod shutdown;
+pub(crate) mod panics;
 pub(crate) mod stall;
 pub(crate) mod trace;
 
