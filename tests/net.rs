@@ -736,6 +736,98 @@ fn conversions_to_and_from_std() {
     });
 }
 
+/// Mode and timeouts come along from `std`, and go back.
+#[test]
+fn conversions_keep_the_mode_and_the_timeouts() {
+    use std::os::unix::net as unix;
+    use windlass::net::{UdpSocket, UnixDatagram, UnixListener, UnixStream};
+
+    const READ: Option<Duration> = Some(Duration::from_millis(40));
+    const WRITE: Option<Duration> = Some(Duration::from_secs(3));
+
+    fn is_nonblocking(socket: &impl std::os::fd::AsFd) -> bool {
+        // SAFETY: takes a descriptor and plain numbers.
+        let flags = unsafe { libc::fcntl(socket.as_fd().as_raw_fd(), libc::F_GETFL) };
+        flags & libc::O_NONBLOCK != 0
+    }
+
+    macro_rules! check {
+        ($std:ty, $ours:ty, $socket:expr, $receive:expr) => {{
+            let socket: $std = $socket;
+            // What the kernel makes of them: it counts in ticks.
+            socket.set_read_timeout(READ).unwrap();
+            socket.set_write_timeout(WRITE).unwrap();
+            let (read, write) = (
+                socket.read_timeout().unwrap(),
+                socket.write_timeout().unwrap(),
+            );
+            let ours = <$ours>::from(socket);
+            assert_eq!(ours.read_timeout().unwrap(), read);
+            assert_eq!(ours.write_timeout().unwrap(), write);
+            let receive: fn(&$ours) -> io::Result<()> = $receive;
+            // Without the timeout it would hang.
+            assert_eq!(receive(&ours).unwrap_err().kind(), ErrorKind::WouldBlock);
+            // Back as they were, and as they were changed here.
+            let socket = <$std>::from(ours);
+            assert_eq!(socket.read_timeout().unwrap(), read);
+            let ours = <$ours>::from(OwnedFd::from(socket));
+            ours.set_read_timeout(None).unwrap();
+            ours.set_write_timeout(READ).unwrap();
+            let socket = <$std>::from(ours);
+            assert_eq!(socket.read_timeout().unwrap(), None);
+            assert_eq!(socket.write_timeout().unwrap(), read);
+
+            socket.set_nonblocking(true).unwrap();
+            let ours = <$ours>::from(socket);
+            assert_eq!(receive(&ours).unwrap_err().kind(), ErrorKind::WouldBlock);
+            ours.set_nonblocking(false).unwrap();
+            assert!(!is_nonblocking(&ours));
+            ours.set_nonblocking(true).unwrap();
+            assert!(is_nonblocking(&<$std>::from(ours)));
+        }};
+    }
+    macro_rules! check_listener {
+        ($std:ty, $ours:ty, $socket:expr) => {{
+            let socket: $std = $socket;
+            socket.set_nonblocking(true).unwrap();
+            let ours = <$ours>::from(socket);
+            // Without the mode it would hang.
+            assert_eq!(ours.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+            assert!(is_nonblocking(&<$std>::from(ours)));
+        }};
+    }
+
+    run(2, || {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        check!(
+            std::net::TcpStream,
+            TcpStream,
+            listener.accept().unwrap().0,
+            |mut s| s.read(&mut [0]).map(drop)
+        );
+        drop(peer);
+        let (stream, _peer) = unix::UnixStream::pair().unwrap();
+        check!(unix::UnixStream, UnixStream, stream, |mut s| s
+            .read(&mut [0])
+            .map(drop));
+        let (datagram, _peer) = unix::UnixDatagram::pair().unwrap();
+        check!(unix::UnixDatagram, UnixDatagram, datagram, |s| s
+            .recv(&mut [0])
+            .map(drop));
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        check!(std::net::UdpSocket, UdpSocket, udp, |s| s
+            .recv(&mut [0])
+            .map(drop));
+        check_listener!(std::net::TcpListener, TcpListener, listener);
+        let dir = std::env::temp_dir();
+        let path = dir.join(format!("windlass-std-{}", std::process::id()));
+        let listener = unix::UnixListener::bind(&path).unwrap();
+        check_listener!(unix::UnixListener, UnixListener, listener);
+        std::fs::remove_file(&path).unwrap();
+    });
+}
+
 #[test]
 fn a_stream_given_to_std_blocks_as_std_has_it() {
     run(2, || {
@@ -796,21 +888,22 @@ fn nonblocking_makes_one_attempt() {
     runtime(2).run(check);
 }
 
-/// Whether a descriptor that comes from elsewhere has `O_NONBLOCK` makes no
-/// difference: that is asked for with `set_nonblocking`.
+/// A socket that was in non-blocking mode elsewhere waits after `set_nonblocking(false)`.
 #[test]
-fn nonblocking_sockets_of_std_wait_here() {
+fn nonblocking_sockets_of_std_can_be_made_to_wait() {
     let _guard = hang_guard();
     let check = || {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         listener.set_nonblocking(true).unwrap();
         let listener = TcpListener::from(listener);
+        listener.set_nonblocking(false).unwrap();
         let connects = std::thread::spawn(move || std::net::TcpStream::connect(addr).unwrap());
         let (mut b, _) = listener.accept().unwrap();
         let a = blocking(|| connects.join()).unwrap();
         a.set_nonblocking(true).unwrap();
         let mut a = TcpStream::from(a);
+        a.set_nonblocking(false).unwrap();
         a.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
         let start = Instant::now();
         assert_eq!(a.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);

@@ -225,6 +225,39 @@ fn a_dropped_listener_takes_what_is_ahead_along() {
     });
 }
 
+/// What is forgotten does not outlive its listener, in whatever way that goes.
+#[test]
+fn one_that_is_forgotten_ends_with_its_listener() {
+    run(2, || {
+        for given_away in [false, true] {
+            let (listener, addr) = listener();
+            let mut connections = listener.accept_stream();
+            // Armed from here on.
+            let first = call(addr, 1);
+            assert_eq!(number_of(connections.accept().unwrap()), 1);
+            std::mem::forget(connections);
+            if given_away {
+                let listener = std::net::TcpListener::from(listener);
+                // The kernel stops soon; until then it may take a connection, and close it.
+                listener.set_nonblocking(true).unwrap();
+                let mut calls = Vec::new();
+                wait_until(|| {
+                    calls.push(TcpStream::connect(addr).unwrap());
+                    windlass::sleep(Duration::from_millis(1));
+                    listener.accept().is_ok()
+                });
+            } else {
+                drop(listener);
+                wait_until(|| {
+                    let called = TcpStream::connect(addr);
+                    called.is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
+                });
+            }
+            drop(first);
+        }
+    });
+}
+
 #[test]
 fn a_deadline_ends_the_wait_and_takes_nothing() {
     on_each(|kind| {

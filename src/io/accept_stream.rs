@@ -4,7 +4,6 @@
 use std::fmt;
 use std::io;
 use std::iter::FusedIterator;
-use std::marker::PhantomData;
 use std::os::fd::{AsFd, OwnedFd};
 
 use super::fd::{Direction, Fd};
@@ -27,15 +26,16 @@ use crate::netpoll::multi::Came;
 /// As an iterator it never ends; after an error it may be asked again.
 pub struct AcceptStream<'a, T> {
     connections: Subscription<'a>,
-    streams: PhantomData<fn() -> T>,
+    /// Makes a stream of a socket that was accepted just now.
+    stream_of: fn(OwnedFd) -> T,
 }
 
 impl Fd {
     /// Accepts all that come, as streams of some type.
-    pub(crate) fn accept_stream<T>(&self) -> AcceptStream<'_, T> {
+    pub(crate) fn accept_stream<T>(&self, stream_of: fn(OwnedFd) -> T) -> AcceptStream<'_, T> {
         AcceptStream {
             connections: Subscription::new(self, Kind::Connections),
-            streams: PhantomData,
+            stream_of,
         }
     }
 }
@@ -55,7 +55,7 @@ impl<T: From<OwnedFd>> AcceptStream<'_, T> {
         let fd = self.connections.fd;
         let deadline = fd.deadline(Direction::Read)?;
         match self.connections.next(deadline)? {
-            Some(Came::Accepted(connection)) => Ok(T::from(connection)),
+            Some(Came::Accepted(connection)) => Ok((self.stream_of)(connection)),
             Some(Came::Failed(errno)) => {
                 let e = io::Error::from_raw_os_error(errno);
                 fd.hold_back(&e)?;
@@ -64,7 +64,9 @@ impl<T: From<OwnedFd>> AcceptStream<'_, T> {
             Some(Came::Bytes { .. } | Came::End | Came::Starved) => {
                 unreachable!("a listener receives nothing")
             }
-            None => fd.accept().map(|(fd, _)| T::from(OwnedFd::from(fd))),
+            None => fd
+                .accept()
+                .map(|(fd, _)| (self.stream_of)(OwnedFd::from(fd))),
         }
     }
 
@@ -83,7 +85,7 @@ impl<T: From<OwnedFd>> AcceptStream<'_, T> {
         self.stop();
         std::iter::from_fn(|| self.connections.take())
             .filter_map(|came| match came {
-                Came::Accepted(connection) => Some(T::from(connection)),
+                Came::Accepted(connection) => Some((self.stream_of)(connection)),
                 _ => None,
             })
             .collect()

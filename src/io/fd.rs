@@ -11,8 +11,10 @@
 //!   it is given away.
 #![allow(unsafe_code)]
 
+use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::limit::Limit;
@@ -22,10 +24,11 @@ use crate::g::header::GRef;
 use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::loom::native::{Arc, OnceLock};
+use crate::netpoll::multi::Multi;
 use crate::netpoll::watch::Watch;
 use crate::sched::{ambient, cancel, park};
 use crate::sys::clock::{self, NEVER};
-use crate::sys::socket;
+use crate::sys::{file, socket};
 
 /// Timeouts and deadlines are the socket's, so clones share them.
 #[derive(Debug)]
@@ -49,6 +52,10 @@ struct Shared {
     made_nonblocking: AtomicBool,
     /// Copies that splice from or to the socket now.
     n_splices: Lock<usize>,
+    /// A timeout was set here, so the socket's own may differ. Ordering: relaxed, a setting.
+    has_own_timeouts: AtomicBool,
+    /// Requests that may be armed for the socket: see [`Fd::note_multi`].
+    multis: OnceLock<Box<Mutex<Vec<Weak<Multi>>>>>,
 }
 
 /// Receives that are waited for one by one, before a poll stays: it takes two system calls
@@ -62,6 +69,15 @@ impl Drop for Shared {
         // It would keep the file open.
         if let Some(watch) = self.watch.get() {
             watch.stop();
+        }
+        // As would those that were forgotten (`mem::forget` of what `accept_stream` or
+        // `recv_stream` gave). The others are closed already.
+        if let Some(multis) = self.multis.get_mut() {
+            let multis = multis.get_mut().unwrap_or_else(PoisonError::into_inner);
+            multis
+                .drain(..)
+                .filter_map(|m| m.upgrade())
+                .for_each(|m| m.close());
         }
     }
 }
@@ -113,6 +129,8 @@ impl From<OwnedFd> for Fd {
                 nonblocking: AtomicBool::new(false),
                 made_nonblocking: AtomicBool::new(false),
                 n_splices: Lock::new(Rank::Mode, 0),
+                has_own_timeouts: AtomicBool::new(false),
+                multis: OnceLock::new(),
             }),
         }
     }
@@ -127,6 +145,12 @@ impl From<Fd> for OwnedFd {
         if fd.shared.made_nonblocking.load(Ordering::Relaxed) && !fd.is_nonblocking() {
             // It worked the other way round, on the same open descriptor.
             let _ = socket2::SockRef::from(&fd).set_nonblocking(false);
+        }
+        if fd.shared.has_own_timeouts.load(Ordering::Relaxed) {
+            let socket = socket2::SockRef::from(&fd);
+            // No socket refuses a timeout that is not zero.
+            let _ = socket.set_read_timeout(fd.get_timeout(Direction::Read));
+            let _ = socket.set_write_timeout(fd.get_timeout(Direction::Write));
         }
         fd.fd
     }
@@ -154,6 +178,32 @@ pub(crate) fn is_would_block<T>(r: &io::Result<T>) -> bool {
 }
 
 impl Fd {
+    /// Takes a socket that may have been used elsewhere, with its mode and its timeouts.
+    pub(crate) fn adopt(fd: OwnedFd) -> Fd {
+        let fd = Fd::from(fd);
+        let socket = socket2::SockRef::from(&fd);
+        // What cannot be asked for, as it is no socket, has neither.
+        if let Ok(Some(timeout)) = socket.read_timeout() {
+            fd.store_timeout(Direction::Read, Some(timeout));
+        }
+        if let Ok(Some(timeout)) = socket.write_timeout() {
+            fd.store_timeout(Direction::Write, Some(timeout));
+        }
+        let is_nonblocking = file::is_nonblocking(fd.as_fd());
+        let nonblocking = &fd.shared.nonblocking;
+        nonblocking.store(is_nonblocking.unwrap_or(false), Ordering::Relaxed);
+        fd
+    }
+
+    /// Notes a request that may stay armed: it keeps the socket open, so it has to end with the
+    /// last handle, also where its owner is forgotten.
+    pub(super) fn note_multi(&self, multi: &Arc<Multi>) {
+        let multis = self.shared.multis.get_or_init(Box::default);
+        let mut multis = multis.lock().unwrap_or_else(PoisonError::into_inner);
+        multis.retain(|multi| multi.strong_count() > 0);
+        multis.push(Arc::downgrade(multi));
+    }
+
     pub(crate) fn try_clone(&self) -> io::Result<Fd> {
         Ok(Fd {
             fd: self.fd.try_clone()?,
@@ -177,9 +227,14 @@ impl Fd {
                 "cannot set a timeout of zero: pass None to wait without limit",
             ));
         }
+        self.store_timeout(direction, d);
+        self.shared.has_own_timeouts.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn store_timeout(&self, direction: Direction, d: Option<Duration>) {
         let ns = d.map_or(NEVER, |d| u64::try_from(d.as_nanos()).unwrap_or(NEVER));
         self.side(direction).timeout_ns.store(ns, Ordering::Relaxed);
-        Ok(())
     }
 
     pub(crate) fn get_timeout(&self, direction: Direction) -> Option<Duration> {

@@ -114,14 +114,19 @@ impl<'a> Subscription<'a> {
     /// Waits until something has come; arms the request if that is to be done.
     fn wait(&mut self, g: GRef, deadline: Deadline<'_>) -> io::Result<()> {
         let kind = self.kind;
-        let multi = self.multi.get_or_insert_with(|| Arc::new(Multi::new()));
+        let fd = self.fd;
+        let multi = self.multi.get_or_insert_with(|| {
+            let multi = Arc::new(Multi::new());
+            fd.note_multi(&multi);
+            multi
+        });
         let _waiting = deadline.enter(g);
         park::cancel_point()?;
         op::check(g)?;
         if deadline.has_passed() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let fd = self.fd.as_fd().as_raw_fd();
+        let fd = fd.as_fd().as_raw_fd();
         let ended = op::park_for(g, deadline, |op, _, m| expect(m, op, multi, (fd, kind)));
         match park::chain_of(g).over() {
             // Only if nothing came before it was cut.

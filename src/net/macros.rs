@@ -16,12 +16,14 @@ macro_rules! descriptors {
         }
 
         impl From<std::os::fd::OwnedFd> for $type {
+            /// Takes a socket as it is: with its mode (`O_NONBLOCK`) and its timeouts.
             fn from(fd: std::os::fd::OwnedFd) -> $type {
-                $type(crate::io::fd::Fd::from(fd))
+                $type(crate::io::fd::Fd::adopt(fd))
             }
         }
 
         impl From<$type> for std::os::fd::OwnedFd {
+            /// Gives the socket away with its mode and its timeouts, but without deadlines.
             fn from(socket: $type) -> std::os::fd::OwnedFd {
                 socket.0.into()
             }
@@ -42,12 +44,15 @@ macro_rules! descriptors {
         }
 
         impl From<$std> for $type {
+            /// Takes the socket with its mode (`set_nonblocking`) and its timeouts.
             fn from(socket: $std) -> $type {
                 $type::from(std::os::fd::OwnedFd::from(socket))
             }
         }
 
         impl From<$type> for $std {
+            /// Gives the socket away with its mode and its timeouts, but without deadlines, of
+            /// which `std` knows nothing.
             fn from(socket: $type) -> $std {
                 <$std>::from(std::os::fd::OwnedFd::from(socket))
             }
@@ -302,7 +307,8 @@ macro_rules! listener {
             /// ```
             #[must_use]
             pub fn accept_stream(&self) -> crate::io::accept_stream::AcceptStream<'_, $stream> {
-                self.0.accept_stream()
+                self.0
+                    .accept_stream(|fd| $stream(crate::io::fd::Fd::from(fd)))
             }
 
             /// Sets the moment from which accepting fails with `WouldBlock`; `None` takes it

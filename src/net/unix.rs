@@ -153,7 +153,8 @@ impl UnixStream {
     /// The kernel's, when descriptors are short.
     pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
         let (a, b) = Socket::pair(Domain::UNIX, Type::STREAM, None)?;
-        Ok((OwnedFd::from(a).into(), OwnedFd::from(b).into()))
+        let stream = |socket| UnixStream(Fd::from(OwnedFd::from(socket)));
+        Ok((stream(a), stream(b)))
     }
 
     /// The address of this end.

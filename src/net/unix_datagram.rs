@@ -50,7 +50,7 @@ impl UnixDatagram {
     /// The kernel's, when descriptors are short.
     pub fn unbound() -> io::Result<UnixDatagram> {
         let socket = Socket::new(Domain::UNIX, Type::DGRAM, None)?;
-        Ok(OwnedFd::from(socket).into())
+        Ok(UnixDatagram(Fd::from(OwnedFd::from(socket))))
     }
 
     /// Two connected sockets without names.
@@ -60,7 +60,8 @@ impl UnixDatagram {
     /// The kernel's, when descriptors are short.
     pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
         let (a, b) = Socket::pair(Domain::UNIX, Type::DGRAM, None)?;
-        Ok((OwnedFd::from(a).into(), OwnedFd::from(b).into()))
+        let of = |socket| UnixDatagram(Fd::from(OwnedFd::from(socket)));
+        Ok((of(a), of(b)))
     }
 
     /// Chooses the path that [`UnixDatagram::send`] sends to. Does not block.

@@ -100,6 +100,11 @@ pub(crate) fn set_pipe_bytes(fd: BorrowedFd<'_>, bytes: usize) -> usize {
     has.map_or(0, |bytes| bytes as usize)
 }
 
+/// Whether `O_NONBLOCK` is set.
+pub(crate) fn is_nonblocking(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(flags(fd)? & libc::O_NONBLOCK != 0)
+}
+
 /// `O_NONBLOCK` on or off. Gives how it was.
 pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>, on: bool) -> io::Result<bool> {
     // SAFETY: takes a descriptor and plain numbers.
