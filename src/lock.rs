@@ -5,11 +5,10 @@
 //! every lock has a [`Rank`], a thread takes locks only in rising rank, and
 //! debug builds check it.
 
-use crate::loom::native::{Mutex, MutexGuard, PoisonError};
-use crate::loom::{AtomicU32, Mutex, MutexGuard, Ordering, const_fn};
-use crate::loom::{AtomicU32, Ordering, const_fn};
 use std::ops::{Deref, DerefMut};
-use std::sync::PoisonError;
+
+use crate::loom::native::PoisonError;
+use crate::loom::{AtomicU32, Mutex, MutexGuard, Ordering, const_fn};
 
 /// The order in which locks may be taken: a thread that holds one takes only
 /// later ones.

@@ -3,10 +3,11 @@
 //! Each asks for what can be had at once, and else runs the wait inside the context. The
 //! queues see no difference to a wait that a deadline ends.
 
-use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
+use std::sync::{LockResult, TryLockError, TryLockResult};
 use std::time::Duration;
 
 use super::tree::Context;
+use crate::loom::native::PoisonError;
 use crate::sched::ambient::Error;
 use crate::sched::park;
 use crate::sync::waitlist::GaveUp;

@@ -36,9 +36,9 @@ use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::sync::OnceLock;
 
 use crate::lock::{Lock, Rank};
+use crate::loom::native::OnceLock;
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::sys::mmap::{self, GuardKind};
 use crate::sys::numa;

@@ -11,10 +11,9 @@
 //!   it is given away.
 #![allow(unsafe_code)]
 
-use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use super::limit::Limit;
@@ -23,7 +22,7 @@ use super::ready;
 use crate::g::header::GRef;
 use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use crate::loom::native::{Arc, OnceLock};
+use crate::loom::native::{Arc, Mutex, OnceLock, PoisonError};
 use crate::netpoll::multi::Multi;
 use crate::netpoll::watch::Watch;
 use crate::sched::{ambient, cancel, park};

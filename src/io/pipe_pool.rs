@@ -7,9 +7,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::TryLockError;
 
+use crate::loom::native::atomic::{AtomicUsize, Ordering};
+use crate::loom::native::{Mutex, PoisonError};
 use crate::sys::{file, process, sched as threads};
 
 /// The capacity of a pipe. It bounds the bytes of one round.

@@ -7,14 +7,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::bytes;
 use super::fd::{Direction, Fd, Splicing, is_would_block, retry};
 use super::op::Deadline;
 use super::pipe_pool::{Middle, PIPE_BYTES};
-use super::ready;
-use crate::loom::native::{Mutex, PoisonError};
+use super::{bytes, ready};
 use crate::sched::park;
 use crate::sys::clock::NEVER;
 use crate::sys::{file, signal, socket};

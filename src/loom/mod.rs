@@ -26,7 +26,7 @@ pub(crate) use native::thread;
 pub(crate) use ::loom::sync::{Mutex, MutexGuard};
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::{Mutex, MutexGuard};
+pub(crate) use native::{Mutex, MutexGuard};
 
 /// Stands behind sequentially consistent accesses that a later load must not pass.
 /// loom takes such accesses for acquire-release ones and honours only fences, so its

@@ -35,7 +35,6 @@ use super::sqe::{self, Request};
 use super::twice::Twice;
 use super::watch::Watch;
 use crate::g::list::GList;
-use crate::g::stack::PAGE_BYTES;
 use crate::loom::native::atomic::{AtomicI32, Ordering};
 use crate::loom::native::{Arc, OnceLock};
 use crate::sys::clock::{self, NEVER};

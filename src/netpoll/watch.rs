@@ -24,14 +24,13 @@
 //! |                                   | 1. not armed? arm, begin again  |                    |
 #![allow(unsafe_code)]
 
-use crate::loom::native::atomic::{AtomicBool, AtomicU8};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::edge::{Edge, Seen, Wait};
 use super::op::{ERESTARTSYS, Op};
 use crate::lock::{Lock, Rank};
-use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use crate::loom::native::atomic::{AtomicBool, AtomicU8};
 use crate::loom::{AtomicU64, Ordering};
 use crate::sys::uring::sync_cancel;
 use crate::util::chaos::{self, Point};

@@ -1,6 +1,6 @@
 //! At most one report of a kind in a while, with a count of those that were left out.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::loom::native::atomic::{AtomicU64, Ordering};
 
 /// Decides which events of a kind are reported.
 #[derive(Debug, Default)]
