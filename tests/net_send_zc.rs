@@ -5,11 +5,12 @@
 mod both;
 mod util;
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use both::{on_each, settle};
+use socket2::SockRef;
 use util::{Pattern, hang_guard, has_rings, pair, run, runtime};
 use windlass::context::Context;
 use windlass::net::TcpStream;
@@ -152,6 +153,64 @@ fn a_deadline_reaches_a_call_that_waits() {
         windlass::sleep(Duration::from_millis(10));
         a.set_write_deadline(Some(Instant::now()));
         assert_eq!(sender.join().unwrap(), ErrorKind::WouldBlock);
+        drop(b);
+    });
+}
+
+/// The peer takes nothing more, so that a send is accepted by the socket and lies there.
+fn with_a_closed_window() -> (TcpStream, TcpStream) {
+    let (mut a, b) = pair();
+    SockRef::from(&b).set_recv_buffer_size(32 << 10).unwrap();
+    SockRef::from(&a).set_send_buffer_size(4 << 20).unwrap();
+    a.write_all(&vec![0; 200_000]).unwrap();
+    (a, b)
+}
+
+/// The bytes are in the socket, and the call waits only until the peer has acknowledged them:
+/// a deadline that is set meanwhile, by a goroutine or a thread, ends that, by a reset.
+#[test]
+fn a_deadline_reaches_a_call_that_waits_for_the_kernel_to_let_go() {
+    for by_goroutine in [true, false] {
+        run(2, || {
+            let (a, b) = with_a_closed_window();
+            let sender = {
+                let a = a.try_clone().unwrap();
+                spawn(move || a.send_zc(&[1; 20_000]))
+            };
+            // Long enough for the result to be there, or this tests less.
+            windlass::sleep(Duration::from_millis(30));
+            let set = move || a.set_write_deadline(Some(Instant::now()));
+            match by_goroutine {
+                true => set(),
+                false => std::thread::scope(|s| blocking(|| s.spawn(set).join().unwrap())),
+            }
+            let sent = sender.join().unwrap();
+            if has_rings() {
+                assert_eq!(sent.unwrap_err().kind(), ErrorKind::WouldBlock);
+                assert!(ends_with_reset(&b));
+            }
+        });
+    }
+}
+
+/// As above, with a deadline that is brought forward.
+#[test]
+fn a_deadline_that_comes_forward_reaches_it() {
+    run(2, || {
+        let (a, b) = with_a_closed_window();
+        a.set_write_deadline(Some(Instant::now() + Duration::from_secs(3600)));
+        let sender = {
+            let a = a.try_clone().unwrap();
+            spawn(move || a.send_zc(&[1; 20_000]))
+        };
+        windlass::sleep(Duration::from_millis(30));
+        let at = Instant::now() + Duration::from_millis(30);
+        a.set_write_deadline(Some(at));
+        let sent = sender.join().unwrap();
+        if has_rings() {
+            assert_eq!(sent.unwrap_err().kind(), ErrorKind::WouldBlock);
+            assert!(Instant::now() >= at);
+        }
         drop(b);
     });
 }

@@ -364,6 +364,7 @@ const LIBC: &[&str] = &[
     "src/netpoll/probe.rs",
     "src/netpoll/ring.rs",
     "src/netpoll/sqe.rs",
+    "src/netpoll/twice.rs",
     "src/netpoll/waiters.rs",
     "src/netpoll/watch.rs",
     "src/process/child.rs",

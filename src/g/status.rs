@@ -223,18 +223,6 @@ impl Snapshot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct WaitId(u64);
 
-impl WaitId {
-    /// As a number, for a word that names waits. Its lowest byte is neither 0 nor 1.
-    pub(crate) fn raw(self) -> u64 {
-        self.0
-    }
-
-    /// What [`WaitId::raw`] gave.
-    pub(crate) fn from_raw(raw: u64) -> WaitId {
-        WaitId(raw)
-    }
-}
-
 /// The status word of a G.
 ///
 /// Ordering: stores by the owner release what it wrote to the G; the wake CAS

@@ -2,8 +2,9 @@
 //!
 //! The kernel reads the caller's buffer until the peer has acknowledged it, and the
 //! caller waits that long: it has the buffer back when the call returns, as with every
-//! other send. If a deadline, a context or the end of the run cuts that wait, the
-//! connection is reset: nothing else makes the kernel let go.
+//! other send. If a deadline (also one that is set or moved meanwhile), a context or the end
+//! of the run cuts that wait, the connection is reset: nothing else makes the kernel let go. The
+//! call then waits for the notice of that, which does not depend on the peer, and returns.
 //!
 //! Where a notice says that the bytes were copied after all (loopback, devices that
 //! cannot gather), or the kernel refuses, later sends on the socket are ordinary ones.
@@ -11,16 +12,14 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::ptr::NonNull;
 
 use super::fd::{Direction, Fd};
 use super::op::{self, Deadline};
 use super::socket::MAX_LEN;
-use crate::g::cut::Chain;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, Why};
-use crate::netpoll::op::ERESTARTSYS;
+use crate::netpoll::op::{ERESTARTSYS, Op};
 use crate::netpoll::sqe::Request;
 use crate::netpoll::twice::Twice;
 use crate::sched::park::{self, Caller};
@@ -54,10 +53,7 @@ impl Fd {
 
     fn send_noticed(&self, g: GRef, buf: &[u8]) -> io::Result<usize> {
         let deadline = self.deadline(Direction::Write)?;
-        // SAFETY: the G is the caller, who leaves when this returns or unwinds.
-        let _waiting = deadline
-            .limit
-            .map(|limit| unsafe { limit.enter(NonNull::from(&*g)) });
+        let _waiting = deadline.enter(g);
         loop {
             park::cancel_point()?;
             ambient::check()?;
@@ -65,7 +61,7 @@ impl Fd {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             let twice = Twice::new(g);
-            let frame = LastsUntilOver(&twice);
+            let frame = LastsUntilOver(g, &twice);
             let result = self.send_once(&twice, buf, deadline);
             if let Ok(n) = usize::try_from(result) {
                 return self.get_back(g, &twice, deadline).map(|()| n);
@@ -130,12 +126,15 @@ impl Fd {
         while !twice.is_over() {
             if park::is_cancelled() || chain.over().is_some() || deadline.has_passed() {
                 socket::disconnect(self.as_fd());
-                wait_out(twice);
+                wait_out(g, twice);
                 park::cancel_point()?;
                 ambient::check()?;
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            wait_for_notice(twice, Reason::Sleep, deadline, chain);
+            op::park_for(g, deadline, |op, _, _| match twice.expect(op) {
+                true => None,
+                false => Some(0),
+            });
         }
         if twice.was_copied() {
             self.note_copies_anyway();
@@ -145,40 +144,24 @@ impl Fd {
 }
 
 /// Keeps an operation in place until it has completed for the second time.
-struct LastsUntilOver<'a>(&'a Twice);
+struct LastsUntilOver<'a>(GRef, &'a Twice);
 
 impl Drop for LastsUntilOver<'_> {
     fn drop(&mut self) {
-        wait_out(self.0);
+        wait_out(self.0, self.1);
     }
 }
 
-/// Waits for the notice, whatever happens.
-fn wait_out(twice: &Twice) {
+/// Waits for the notice, whatever happens: nobody cuts an `Offload`. Either nothing was sent, or
+/// the connection was reset, so the notice comes at once.
+fn wait_out(g: GRef, twice: &Twice) {
     while !twice.is_over() {
-        wait_for_notice(twice, Reason::Offload, Deadline::at(NEVER), Chain::NONE);
-    }
-}
-
-/// Waits for the notice, or until something else ends the wait.
-fn wait_for_notice(twice: &Twice, reason: Reason, deadline: Deadline<'_>, chain: Chain) {
-    let timer_on = park::timer_home();
-    let deadline_ns = deadline.ns().min(chain.deadline_ns());
-    park::park(Why::may_cut(reason, chain.is_some()), move |g, wait, m| {
-        // Here, where the status says Waiting: see `limit`.
-        let deadline_ns = deadline.ns().min(chain.deadline_ns());
-        if chain.is_set() || !twice.expect(wait) {
-            return false;
-        }
-        // Published: the frame may be gone.
-        if deadline_ns != NEVER {
-            m.p().timers.add(deadline_ns, g, wait);
-        }
-        true
-    });
-    twice.withdraw();
-    if deadline_ns != NEVER && twice.is_over() {
-        park::note_stale_timer(timer_on);
+        let op = Op::new(g);
+        let op = &op;
+        park::park(Reason::Offload, move |_, wait, _| {
+            op.bind(wait);
+            twice.expect(op)
+        });
     }
 }
 

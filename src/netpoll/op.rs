@@ -49,6 +49,9 @@ pub(crate) const ERESTARTSYS: i32 = 512;
 const IS_MULTI: usize = 1;
 /// The same, where that is a poll that stays.
 const IS_WATCH: usize = 2;
+/// The same, where that is the notice of a send without copying.
+const IS_NOTICE: usize = 4;
+const MARKS: usize = IS_MULTI | IS_WATCH | IS_NOTICE;
 
 /// An operation in flight.
 #[derive(Debug)]
@@ -58,8 +61,8 @@ pub(crate) struct Op {
     result: Cell<i32>,
     flags: Cell<u32>,
     timed_out: AtomicBool,
-    /// The poller that it was queued on, null before; or with a mark the receive or the poll
-    /// that it waits for (`netpoll::multi`, `netpoll::watch`).
+    /// The poller that it was queued on, null before; or with a mark the receive, the poll or the
+    /// notice that it waits for (`netpoll::multi`, `netpoll::watch`, `netpoll::twice`).
     /// Ordering: release by the commit that queues it, acquire by a canceller.
     poller: AtomicPtr<()>,
     /// What to begin when the poll that it waits for tells of something.
@@ -135,35 +138,51 @@ impl Op {
     /// The poller that has it, if it was queued already.
     pub(crate) fn poller(&self) -> Option<*const ()> {
         let poller = self.poller.load(Ordering::Acquire);
-        let is_there = !poller.is_null() && poller.addr() & (IS_MULTI | IS_WATCH) == 0;
+        let is_there = !poller.is_null() && poller.addr() & MARKS == 0;
         is_there.then_some(poller.cast_const())
     }
 
     /// Says which receive it waits for, in place of a poller.
     pub(super) fn set_multi(&self, multi: *const ()) {
-        let marked = multi.map_addr(|at| at | IS_MULTI);
-        self.poller.store(marked.cast_mut(), Ordering::Release);
+        self.set_marked(multi, IS_MULTI);
     }
 
     /// The receive that it waits for, if it does.
     pub(crate) fn multi(&self) -> Option<*const ()> {
-        let multi = self.poller.load(Ordering::Acquire);
-        let is_multi = multi.addr() & IS_MULTI != 0;
-        is_multi.then(|| multi.map_addr(|at| at & !IS_MULTI).cast_const())
+        self.marked(IS_MULTI)
     }
 
     /// Says which poll it waits for, in place of a poller.
     #[inline]
     pub(super) fn set_watch(&self, watch: *const ()) {
-        let marked = watch.map_addr(|at| at | IS_WATCH);
-        self.poller.store(marked.cast_mut(), Ordering::Release);
+        self.set_marked(watch, IS_WATCH);
     }
 
     /// The poll that it waits for, if it does.
     pub(crate) fn watch(&self) -> Option<*const ()> {
-        let watch = self.poller.load(Ordering::Acquire);
-        let is_watch = watch.addr() & IS_WATCH != 0;
-        is_watch.then(|| watch.map_addr(|at| at & !IS_WATCH).cast_const())
+        self.marked(IS_WATCH)
+    }
+
+    /// Says whose notice it waits for, in place of a poller.
+    pub(super) fn set_notice(&self, twice: *const ()) {
+        self.set_marked(twice, IS_NOTICE);
+    }
+
+    /// The operation whose notice it waits for, if it does.
+    pub(crate) fn notice(&self) -> Option<*const ()> {
+        self.marked(IS_NOTICE)
+    }
+
+    #[inline]
+    fn set_marked(&self, what: *const (), mark: usize) {
+        let marked = what.map_addr(|at| at | mark);
+        self.poller.store(marked.cast_mut(), Ordering::Release);
+    }
+
+    fn marked(&self, mark: usize) -> Option<*const ()> {
+        let what = self.poller.load(Ordering::Acquire);
+        let has_mark = what.addr() & mark != 0;
+        has_mark.then(|| what.map_addr(|at| at & !MARKS).cast_const())
     }
 
     /// Says what to begin once the poll that it is going to wait for has told of something.
@@ -194,11 +213,6 @@ impl Op {
     /// The place for what the epoll poller keeps of it, which it fills in first.
     pub(crate) fn waiting(&self) -> *mut Waiting {
         self.waiting.get().cast()
-    }
-
-    /// Whose operation it is.
-    pub(super) fn g(&self) -> GRef {
-        self.g
     }
 
     /// The kernel's result: a length or descriptor, or a negated error number.

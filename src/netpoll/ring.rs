@@ -32,7 +32,7 @@ use super::op::Op;
 use super::pool::Pool;
 use super::probe::Features;
 use super::sqe::{self, Request};
-use super::twice::Twice;
+use super::twice::{self, Twice};
 use super::watch::Watch;
 use crate::g::list::GList;
 use crate::loom::native::atomic::{AtomicI32, Ordering};
@@ -504,7 +504,16 @@ impl Ring {
                 let twice = std::ptr::with_exposed_provenance::<Twice>((at & !TAGS) as usize);
                 // SAFETY: the address was given by `queue_twice`, whose caller keeps the operation in
                 // place until its last completion was delivered.
-                usize::from(unsafe { &*twice }.complete(result, flags, ready))
+                let twice = unsafe { &*twice };
+                if !twice::is_notice(flags) {
+                    return usize::from(twice.complete(result, flags, ready));
+                }
+                // SAFETY: the notice has taken it out, so this alone ends its wait, and its frame
+                // stays until then.
+                if let Some(waiter) = unsafe { twice.note_notice(result).as_ref() } {
+                    ready.extend_one(waiter.complete(0, 0));
+                }
+                1
             }
             TAG_MULTI => {
                 let multi = std::ptr::with_exposed_provenance::<Multi>((at & !TAGS) as usize);

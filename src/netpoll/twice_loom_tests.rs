@@ -1,50 +1,55 @@
-//! The notice against a goroutine that waits for it, gives up once, and waits again.
+//! The notice against a goroutine that waits for it, and a canceller that ends its first wait.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
 use super::Notice;
-use crate::g::status::{Kind, Reason, Status};
+
+/// Stand for the operations of two waits: addresses that are no mark.
+const WAITERS: [*const (); 2] = [
+    std::ptr::without_provenance(8),
+    std::ptr::without_provenance(16),
+];
 
 /// Each wait ends, and is ended once; the second ends because the notice has come.
 #[test]
 fn loom_a_notice_ends_the_wait_that_is_named() {
     loom::model(|| {
-        let s = Arc::new((Status::new(), Notice::new(), AtomicU32::new(0)));
-        s.0.set_new();
-        s.0.set_runnable();
-        s.0.set_running();
+        let n_ended = || [AtomicU32::new(0), AtomicU32::new(0)];
+        let s = Arc::new((Notice::new(), n_ended()));
+        let end = |s: &(Notice, [AtomicU32; 2]), waiter: *const ()| {
+            if let Some(at) = WAITERS.iter().position(|&named| named == waiter) {
+                s.1[at].fetch_add(1, Ordering::SeqCst);
+            }
+        };
         let reaper = {
             let s = Arc::clone(&s);
+            thread::spawn(move || end(&s, s.0.end()))
+        };
+        let canceller = {
+            let s = Arc::clone(&s);
             thread::spawn(move || {
-                if let Some(wait) = s.1.end()
-                    && s.0.wake(wait)
-                {
-                    s.2.fetch_add(1, Ordering::SeqCst);
+                if s.0.withdraw(WAITERS[0]) {
+                    end(&s, WAITERS[0]);
                 }
             })
         };
-        let mut waits = 0;
-        for is_cut in [true, false] {
-            if s.1.is_over() {
+        for (at, &waiter) in WAITERS.iter().enumerate() {
+            if !s.0.expect(waiter) {
+                assert!(s.0.is_over());
                 break;
             }
-            waits += 1;
-            let wait = s.0.set_waiting(Reason::Sleep, 0);
-            // A deadline, as it may be.
-            if (!s.1.expect(wait) || is_cut) && s.0.wake(wait) {
-                s.2.fetch_add(1, Ordering::SeqCst);
-            }
-            while s.0.load().kind() != Kind::Runnable {
+            while s.1[at].load(Ordering::SeqCst) == 0 {
                 thread::yield_now();
             }
-            s.1.withdraw();
-            s.0.set_running();
+            assert!(at == 0 || s.0.is_over(), "woken by nobody");
         }
-        assert!(waits < 2 || s.1.is_over(), "woken by nobody");
         reaper.join().unwrap();
-        assert!(s.1.is_over());
-        assert_eq!(s.2.load(Ordering::SeqCst), waits, "each wait ends once");
+        canceller.join().unwrap();
+        assert!(s.0.is_over());
+        for ended in &s.1 {
+            assert!(ended.load(Ordering::SeqCst) <= 1, "each wait ends once");
+        }
     });
 }

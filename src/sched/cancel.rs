@@ -14,6 +14,7 @@ use crate::loom::Ordering;
 use crate::netpoll::multi::Multi;
 use crate::netpoll::op::Op;
 use crate::netpoll::poller::Poller;
+use crate::netpoll::twice::Twice;
 use crate::netpoll::watch::Watch;
 use crate::sys::clock;
 
@@ -41,21 +42,21 @@ fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> Asked {
     if timed_out {
         op.set_timed_out();
     }
-    let known = match (op.watch(), op.multi(), op.poller()) {
-        (Some(watch), ..) => {
-            // SAFETY: the frame, which stays, has a reference to what it waits for.
-            unsafe { &*watch.cast::<Watch>() }.withdraw(op)
-        }
-        (None, Some(multi), _) => {
-            // SAFETY: the frame, which stays, has a reference to what it waits for.
-            unsafe { &*multi.cast::<Multi>() }.withdraw(op);
-            true
-        }
-        (None, None, Some(poller)) => {
-            // SAFETY: the poller is that of a P of the goroutine's runtime, which stays while it lives.
-            unsafe { &*poller.cast::<Poller>() }.cancel(op)
-        }
-        (None, None, None) => false,
+    let known = if let Some(watch) = op.watch() {
+        // SAFETY: the frame, which stays, has a reference to what it waits for.
+        unsafe { &*watch.cast::<Watch>() }.withdraw(op)
+    } else if let Some(multi) = op.multi() {
+        // SAFETY: as above.
+        unsafe { &*multi.cast::<Multi>() }.withdraw(op);
+        true
+    } else if let Some(twice) = op.notice() {
+        // SAFETY: what it waits for lies in a frame of the same goroutine.
+        unsafe { &*twice.cast::<Twice>() }.withdraw(op)
+    } else if let Some(poller) = op.poller() {
+        // SAFETY: the poller is that of a P of the goroutine's runtime, which stays while it lives.
+        unsafe { &*poller.cast::<Poller>() }.cancel(op)
+    } else {
+        false
     };
     g.status.end_cancel(wait);
     // The operation may be gone from here on; its mark lies in the G.
