@@ -3,13 +3,13 @@
 
 mod util;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use util::{hang_guard, run, runtime, wait_until};
-use windlass::task::Cancelled;
-use windlass::{sleep, spawn};
+use windlass::task::{self, Cancelled};
+use windlass::{sleep, spawn, yield_now};
 
 #[test]
 fn a_sleep_is_never_short() {
@@ -86,7 +86,8 @@ fn sleepers_wake_in_the_order_of_their_ends() {
     // A machine that stalls for longer than the sleepers are apart, or takes the P from one that
     // has just woken, may change the order: some attempt must meet with neither.
     let mut last = Ok(0);
-    for _ in 0..20 {
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(60) {
         last = sleepers_wake_in_order();
         if matches!(last, Ok(n) if n > 1000) {
             return;
@@ -214,5 +215,89 @@ fn an_idle_runtime_wakes_for_a_lone_sleeper() {
             sleep(Duration::from_millis(ms));
             assert!(start.elapsed() >= Duration::from_millis(ms));
         }
+    });
+}
+
+/// Computes for so long by the clock, whatever else the machine does.
+fn spin_until(end: Instant) {
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
+}
+
+/// Behind a long queue: counted is how many of it begin after the sleep's end, and before the
+/// sleeper runs.
+#[test]
+fn a_sleeper_that_is_due_overtakes_a_long_queue() {
+    const N: usize = 100;
+    const TURN: Duration = Duration::from_micros(100);
+    let _guard = hang_guard();
+    run(1, || {
+        let epoch = Instant::now();
+        let due_ns = AtomicU64::new(u64::MAX);
+        let (n_late, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let mut counts = Vec::new();
+        task::scope(|s| {
+            for _ in 0..N {
+                s.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        let now = Instant::now();
+                        if (now - epoch).as_nanos() as u64 >= due_ns.load(Ordering::Relaxed) {
+                            n_late.fetch_add(1, Ordering::Relaxed);
+                        }
+                        spin_until(now + TURN);
+                        yield_now();
+                    }
+                });
+            }
+            for _ in 0..200 {
+                n_late.store(0, Ordering::Relaxed);
+                let due = epoch.elapsed() + Duration::from_millis(1);
+                due_ns.store(due.as_nanos() as u64, Ordering::Relaxed);
+                sleep(Duration::from_millis(1));
+                due_ns.store(u64::MAX, Ordering::Relaxed);
+                counts.push(n_late.load(Ordering::Relaxed));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        counts.sort_unstable();
+        assert!(counts[counts.len() / 2] <= 3, "{counts:?}");
+    });
+}
+
+/// Sleepers that are always due, and compute: the queue keeps its share.
+#[test]
+fn sleepers_do_not_starve_the_queue() {
+    let _guard = hang_guard();
+    let turn = || spin_until(Instant::now() + Duration::from_micros(20));
+    run(1, || {
+        let (n_sleepers, n_yielders) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let stop = AtomicBool::new(false);
+        task::scope(|s| {
+            for _ in 0..64 {
+                s.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        sleep(Duration::from_nanos(1));
+                        turn();
+                        let n = n_sleepers.fetch_add(1, Ordering::Relaxed);
+                        stop.fetch_or(n >= 20_000, Ordering::Relaxed);
+                    }
+                });
+            }
+            for _ in 0..20 {
+                s.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        turn();
+                        n_yielders.fetch_add(1, Ordering::Relaxed);
+                        yield_now();
+                    }
+                });
+            }
+        });
+        let (sleepers, yielders) = (n_sleepers.into_inner(), n_yielders.into_inner());
+        assert!(
+            yielders > sleepers / 10,
+            "{yielders} turns beside {sleepers}"
+        );
     });
 }

@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use util::{Census, Gate, hang_guard, panic_text, run, runtime, wait_until};
+use windlass::channel::bounded;
 use windlass::task::{self, Cancelled, JoinHandle, Task};
-use windlass::{blocking, spawn, yield_now};
+use windlass::{blocking, sleep, spawn, yield_now};
 
 // Spawning and joining
 
@@ -1260,5 +1261,72 @@ fn errno_is_kept_when_a_hog_loses_its_p() {
             assert_eq!(util::errno(), i);
             other.join().unwrap();
         }
+    });
+}
+
+/// Computes for so long by the clock, whatever else the machine does.
+fn spin(d: Duration) {
+    let end = Instant::now() + d;
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
+}
+
+/// A pair whose hand-overs take 100 µs, after one whose hand-overs take next to nothing: how long
+/// a chain may be is a matter of time.
+#[test]
+fn a_chain_of_slow_hand_overs_ends_with_its_slice() {
+    const SLOW: Duration = Duration::from_micros(100);
+    /// Three slices of 200 µs.
+    const MOST_IN_A_ROW: usize = 6;
+    let _guard = hang_guard();
+    run(1, || {
+        let stop = AtomicBool::new(false);
+        let n_quick = AtomicUsize::new(0);
+        let chains = Mutex::new(vec![0]);
+        let hand_over = |is_slow: bool| {
+            if !is_slow {
+                n_quick.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            spin(SLOW);
+            let mut chains = chains.lock().unwrap();
+            if n_quick.swap(0, Ordering::Relaxed) > 0 {
+                chains.push(0);
+            }
+            *chains.last_mut().unwrap() += 1;
+        };
+        task::scope(|s| {
+            for is_slow in [false, true] {
+                let (there, here) = bounded::<()>(0);
+                let (back, again) = bounded::<()>(0);
+                let (stop, hand_over) = (&stop, &hand_over);
+                s.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        hand_over(is_slow);
+                        if there.send(()).is_err() || again.recv().is_err() {
+                            break;
+                        }
+                    }
+                });
+                s.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        hand_over(is_slow);
+                        if here.recv().is_err() || back.send(()).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+            while chains.lock().unwrap().len() < 200 {
+                sleep(Duration::from_millis(1));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        // On a busy machine a goroutine of the quick pair may lose its P now and then, and its
+        // thread get no CPU.
+        let chains = chains.into_inner().unwrap();
+        let n_long = chains.iter().filter(|&&n| n > MOST_IN_A_ROW).count();
+        assert!(n_long * 10 < chains.len(), "{n_long} long ones: {chains:?}");
     });
 }

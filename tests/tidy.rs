@@ -39,6 +39,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         "sched",
         &[
             "policy",
+            "pace",
             "runq",
             "summary",
             "global",

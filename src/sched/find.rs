@@ -2,21 +2,22 @@
 //!
 //! On every dispatch, from memory alone: the ring's completion queue (two loads),
 //! runnext, the local queue; when that is empty, what polls that stay have told. Every
-//! few µs, counted in dispatches so that the clock is not read each time: due timers,
-//! ring entries that wait too long, task work that the kernel has for us, and every
-//! 61st dispatch the node queue, so that nothing there starves. When dry: flush the
-//! ring, a batch from the node queue, steal, other nodes' queues, spin, sleep.
+//! 10 µs (`pace`), or after each dispatch that takes longer: due timers, ring entries
+//! that wait too long, task work that the kernel has for us; and every 61st dispatch
+//! or so the node queue, so that nothing there starves. When dry: flush the ring, a
+//! batch from the node queue, steal, other nodes' queues, spin, sleep.
 
 use super::idle;
 use super::m::M;
 use super::p::P;
+use super::pace;
 use super::policy::LOCAL_SWEEPS;
 use super::remote;
 use super::state::Phase;
 use super::steal;
 use super::trace::Kind;
 use super::wake;
-use crate::config::{FLUSH_AFTER_NS, RUNNEXT_SLICE_NS};
+use crate::config::FLUSH_AFTER_NS;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::Reason;
@@ -25,8 +26,6 @@ use crate::loom::native::futex;
 use crate::sys::clock::{self, NEVER};
 use crate::util::chaos::{self, Point};
 
-/// How often the clock is looked at, roughly.
-const TICK_NS: u64 = 10_000;
 /// Go's fairness tick: one dispatch in so many looks at the node queue first.
 const NODE_QUEUE_EVERY: u32 = 61;
 /// And one in so much time: beside goroutines that run for milliseconds each, 61
@@ -78,8 +77,11 @@ fn look(m: &M) -> Option<GRef> {
             look_at_ring(m, p);
         }
         if let Some(g) = p.runq.take_runnext() {
-            if !slice_is_over(p) {
+            if !p.slice_is_over() {
                 p.stats.runnext_dispatches.add(1);
+                if local.chain_begins.get() {
+                    local.measure_chain();
+                }
                 return Some(g);
             }
             wake::push_local(m, g);
@@ -117,18 +119,12 @@ fn prefetch_next(p: &P) {
 #[inline(always)]
 fn begin_slice(p: &P, g: GRef) -> GRef {
     p.local.slice_start_ns.set(p.local.now_ns.get());
+    p.local.chain_begins.set(true);
     g
 }
 
-/// Whether a chain of hand-overs through runnext has had its share: one slice by
-/// the clock, if somebody else waits.
-#[inline(always)]
-fn slice_is_over(p: &P) -> bool {
-    p.local.now_ns.get() > p.local.slice_start_ns.get() + RUNNEXT_SLICE_NS
-        && !p.runq.is_ring_empty()
-}
-
-/// What must happen now and then however busy the P is.
+/// The budget is used up: measures what the last dispatches took. Attends to the P if it is
+/// time, and to the node queue if it is its turn.
 #[inline(never)]
 fn tick(m: &M, p: &P) -> Option<GRef> {
     // An M that was given a P begins here, with what came along.
@@ -136,15 +132,37 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
         return Some(g);
     }
     let local = &p.local;
-    let interval = local.interval.get();
+    let ticks = clock::ticks();
+    let elapsed = ticks.wrapping_sub(local.measured_ticks.replace(ticks));
+    let (interval, measured) = (local.interval.get(), local.measured_from.get() + 1);
+    let next = pace::interval_after(interval, measured, elapsed, local.attend_after);
+    local.interval.set(next);
+    local.measured_from.set(next - 1);
+    local.set_budget(next - 1);
+    local
+        .since_attended
+        .set(local.since_attended.get() + interval);
+    let since = local.since_node_queue.get() + interval;
+    local.since_node_queue.set(since);
+    let is_late = ticks.wrapping_sub(local.attended_ticks.get()) >= local.attend_after && {
+        local.attended_ticks.set(ticks);
+        attend_to(m, p)
+    };
+    if since < NODE_QUEUE_EVERY && !is_late {
+        return None;
+    }
+    look_at_node_queue(m, p, since)
+}
+
+/// What must happen now and then however busy the P is. `true` if its node's queue has not been
+/// looked at for long.
+#[inline(never)]
+fn attend_to(m: &M, p: &P) -> bool {
+    let local = &p.local;
     let now_ns = clock::now_ns();
     let elapsed_ns = now_ns.saturating_sub(local.now_ns.get()).max(1);
-    p.count_tick(now_ns, elapsed_ns, interval);
-    let measured = u64::from(local.measured_from.get()) + 1;
-    let next = (measured * TICK_NS / elapsed_ns).clamp(1, u64::from(NODE_QUEUE_EVERY)) as u32;
-    local.interval.set(next);
-    local.set_budget(next - 1);
-    local.measure_from(now_ns);
+    p.count_tick(now_ns, elapsed_ns, local.since_attended.replace(0));
+    local.now_ns.set(now_ns);
     if p.timers.next_ns() <= now_ns {
         run_timers_of(m, p);
     }
@@ -162,14 +180,15 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
             hear(m, p);
         }
     }
-    let since = local.since_node_queue.get() + interval;
-    let is_late = now_ns.saturating_sub(local.node_queue_seen_ns.get()) >= NODE_QUEUE_AFTER_NS;
-    if since < NODE_QUEUE_EVERY && !is_late {
-        local.since_node_queue.set(since);
-        return None;
-    }
+    now_ns.saturating_sub(local.node_queue_seen_ns.get()) >= NODE_QUEUE_AFTER_NS
+}
+
+/// The node queue's turn, after `since` dispatches.
+#[inline(never)]
+fn look_at_node_queue(m: &M, p: &P, since: u32) -> Option<GRef> {
+    let local = &p.local;
     local.since_node_queue.set(0);
-    local.node_queue_seen_ns.set(now_ns);
+    local.node_queue_seen_ns.set(local.now_ns.get());
     // A share, not one: what overflowed must not wait for the local queue to run dry.
     let room = RING_WAITS_ABOVE.saturating_sub(p.runq.len()).max(1);
     let g = take_batch(m, p.node_idx, room)?;
@@ -267,7 +286,7 @@ fn hear(m: &M, p: &P) {
 pub(crate) fn run_timers_of(m: &M, p: &P) {
     let expired = p.timers.expire(clock::now_ns());
     super::cancel::deadlines(m, expired.cancel);
-    wake::ready_all(m, expired.ready);
+    wake::ready_expired(m, expired.ready);
 }
 
 enum Dry {

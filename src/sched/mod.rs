@@ -41,6 +41,7 @@
 //! | `unpark` finds a wait whose commit reads frames | `park` |
 
 pub(crate) mod policy;
+pub(crate) mod pace;
 pub(crate) mod runq;
 pub(crate) mod summary;
 pub(crate) mod global;

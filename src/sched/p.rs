@@ -11,10 +11,12 @@ use windlass_topology::LevelKind;
 use super::fate::Fate;
 use super::idle::Word;
 use super::m::M;
+use super::pace;
 use super::policy::N_DENIALS;
 use super::runq::RunQueue;
 use super::summary::Published;
 use super::trace::PLog;
+use crate::config::RUNNEXT_SLICE_NS;
 use crate::g::header::{self, GRef};
 use crate::g::list::GList;
 use crate::g::slab::{self, DepotId};
@@ -194,10 +196,19 @@ pub(crate) struct Local {
     /// Ordering: relaxed loads and stores of the holder; sysmon stores 0 to be seen sooner, and
     /// again if the holder has just written over it.
     budget: AtomicU32,
-    /// Dispatches between two looks, chosen so that one comes every few µs.
+    /// Dispatches between two looks at the counter of ticks: see `pace`.
     pub(crate) interval: Cell<u32>,
-    /// What was left of the budget when `now_ns` was read: dispatches take the time since then.
+    /// The counter, and what was left of the budget, when dispatches were last measured: the
+    /// next ones take the time since then.
+    pub(crate) measured_ticks: Cell<u64>,
     pub(crate) measured_from: Cell<u32>,
+    /// The counter when the P was last attended to (`find::attend_to`), and dispatches since.
+    pub(crate) attended_ticks: Cell<u64>,
+    pub(crate) since_attended: Cell<u32>,
+    /// How many ticks may lie between.
+    pub(crate) attend_after: u64,
+    /// From which dispatch on the share of expired timers is counted: see [`P::overtakers`].
+    pub(crate) overtakes_from: Cell<u64>,
     /// Dispatches since the node queue was looked at.
     pub(crate) since_node_queue: Cell<u32>,
     /// When it was.
@@ -214,6 +225,8 @@ pub(crate) struct Local {
     pub(crate) now_ns: CoarseTime,
     /// When the goroutine that began the current chain of hand-overs was dispatched.
     pub(crate) slice_start_ns: Cell<u64>,
+    /// Nothing has run since through runnext.
+    pub(crate) chain_begins: Cell<bool>,
     /// For the counts of `sched::count`: ticks, the gap being measured, whether the M slept
     /// since the last tick, dispatches when it was last woken.
     pub(crate) ticks: Cell<u8>,
@@ -305,6 +318,29 @@ impl Local {
     pub(crate) fn measure_from(&self, now_ns: u64) {
         self.now_ns.set(now_ns);
         self.measured_from.set(self.budget());
+        self.measured_ticks.set(clock::ticks());
+    }
+
+    /// The second dispatch of a chain of hand-overs: it is measured with the third, whatever
+    /// the interval is. Goroutines that ran before tell nothing of how long these take.
+    #[inline]
+    pub(crate) fn measure_chain(&self) {
+        self.chain_begins.set(false);
+        let cut = self.budget().saturating_sub(1);
+        if cut != 0 && cut < self.interval.get() {
+            self.set_budget(1);
+            self.interval.set(self.interval.get() - cut);
+            self.measured_from
+                .set(self.measured_from.get().saturating_sub(cut));
+        }
+    }
+
+    /// The P is attended to before the next dispatch.
+    #[inline]
+    pub(crate) fn attend_soon(&self) {
+        self.set_budget(0);
+        let long_ago = clock::ticks().wrapping_sub(self.attend_after);
+        self.attended_ticks.set(long_ago);
     }
 }
 
@@ -316,9 +352,26 @@ impl P {
         self.poller.flush();
         let (local, now_ns) = (&self.local, clock::now_ns());
         if self.timers.next_ns() <= now_ns {
-            local.set_budget(0);
+            local.attend_soon();
         }
         local.measure_from(now_ns);
+    }
+
+    /// Whether a chain of hand-overs through runnext has had its share: one slice by
+    /// the clock, if somebody else waits.
+    #[inline(always)]
+    pub(crate) fn slice_is_over(&self) -> bool {
+        self.local.now_ns.get() > self.local.slice_start_ns.get() + RUNNEXT_SLICE_NS
+            && !self.runq.is_ring_empty()
+    }
+
+    /// How many of `n` goroutines whose timers came due may run before those in the queue: no
+    /// more than half of all dispatches are of such, or the queue would starve.
+    pub(crate) fn overtakers(&self, n: usize) -> usize {
+        let from = &self.local.overtakes_from;
+        let (share, next) = pace::overtakers(from.get(), self.stats.dispatches.get(), n);
+        from.set(next);
+        share
     }
 
     /// The CPU that its Ms are pinned to.
@@ -372,7 +425,12 @@ impl P {
             local: Padded(Local {
                 budget: AtomicU32::new(0),
                 interval: Cell::new(1),
+                measured_ticks: Cell::new(0),
                 measured_from: Cell::new(0),
+                attended_ticks: Cell::new(0),
+                since_attended: Cell::new(0),
+                attend_after: clock::ticks_in(pace::TICK_NS),
+                overtakes_from: Cell::new(0),
                 since_node_queue: Cell::new(0),
                 node_queue_seen_ns: Cell::new(0),
                 since_enter: Cell::new(0),
@@ -381,6 +439,7 @@ impl P {
                 n_put_off: Cell::new(0),
                 now_ns: CoarseTime::default(),
                 slice_start_ns: Cell::new(0),
+                chain_begins: Cell::new(false),
                 ticks: Cell::new(0),
                 watched: AtomicU32::new(0),
                 gap: Cell::new(0),

@@ -26,9 +26,10 @@
 //! |    s == r, else (s, r + 1)        | 4. CAS (s, r) → (r, r): slots are free    |
 //!
 //! A slot between `steal` and `real` is not written by the owner, so the copy in
-//! step 3 reads what the claim in step 2 saw. Positions are 32 bits and wrap; a
-//! CAS on a pair cannot mistake an old one for a new one unless 2^32 goroutines
-//! pass during one steal.
+//! step 3 reads what the claim in step 2 saw. Positions are 32 bits and wrap. The owner
+//! may also put a G before the oldest, while no thief is at work: then the head goes back
+//! by one. So a thief's CAS may take an old pair for a new one; that does no harm, as
+//! it reads the slots only after the claim, and there are no fewer of them.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -215,6 +216,33 @@ impl RunQueue {
         }
         out.push(g);
         Err(out)
+    }
+
+    /// Puts `g` before the oldest G of the ring, and gives it back if the ring is full or a
+    /// thief is at work.
+    ///
+    /// Owner only.
+    pub(crate) fn push_first(&self, g: GRef) -> Result<(), GRef> {
+        let tail = self.tail.load(Ordering::Relaxed);
+        let head = self.head.load(Ordering::Acquire);
+        let (steal, real) = unpack(head);
+        if steal != real || tail.wrapping_sub(real) >= CAPACITY {
+            return Err(g);
+        }
+        // Free: all before `steal` is, and the ring is not full. It stays so if a thief claims
+        // meanwhile, which only moves the head on.
+        let first = real.wrapping_sub(1);
+        self.slot(first).store(raw(g), Ordering::Relaxed);
+        // ORDERING: release: whoever claims from the new head sees the slot.
+        self.head
+            .compare_exchange(
+                head,
+                pack(first, first),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            )
+            .map(drop)
+            .map_err(|_| g)
     }
 
     /// Takes the oldest G of the ring.

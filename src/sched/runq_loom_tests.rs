@@ -65,6 +65,38 @@ fn loom_pop_against_steal() {
 }
 
 #[test]
+fn loom_push_first_against_steal() {
+    loom::model(|| {
+        let all = gs(4);
+        let q = Arc::new(RunQueue::new());
+        for &g in &all[..2] {
+            assert!(q.push(g).is_ok());
+        }
+        let thief = {
+            let q = Arc::clone(&q);
+            thread::spawn(move || {
+                let own = RunQueue::new();
+                let mut got = Vec::new();
+                if let Some((g, _)) = q.steal_into(&own, u32::MAX) {
+                    got.push(g);
+                }
+                drain(&own, &mut got);
+                got
+            })
+        };
+        let mut seen = Vec::new();
+        // The head goes on and comes back to where a thief may have seen it.
+        seen.extend(q.pop());
+        for &g in &all[2..] {
+            seen.extend(q.push_first(g).err());
+        }
+        seen.extend(thief.join().unwrap());
+        drain(&q, &mut seen);
+        assert_each_once(seen, &all);
+    });
+}
+
+#[test]
 fn loom_two_thieves() {
     loom::model(|| {
         let all = gs(3);

@@ -60,6 +60,29 @@ fn runnext_kicks_out_the_one_before() {
     assert!(q.is_empty());
 }
 
+#[test]
+fn the_first_goes_before_the_oldest() {
+    let q = RunQueue::new();
+    let gs = gs(CAPACITY as usize + 1);
+    // Before position 0, too.
+    assert!(q.push_first(gs[0]).is_ok());
+    assert!(q.push(gs[1]).is_ok());
+    assert!(q.push_first(gs[2]).is_ok());
+    assert_eq!(
+        [q.pop(), q.pop(), q.pop(), q.pop()],
+        [Some(gs[2]), Some(gs[0]), Some(gs[1]), None]
+    );
+    for &g in &gs[..CAPACITY as usize] {
+        assert!(q.push_first(g).is_ok());
+    }
+    assert_eq!(
+        q.push_first(gs[CAPACITY as usize]),
+        Err(gs[CAPACITY as usize])
+    );
+    let oldest_first = std::iter::from_fn(|| q.pop());
+    assert!(oldest_first.eq(gs[..CAPACITY as usize].iter().rev().copied()));
+}
+
 /// The same random steps on this queue and on crossbeam's give the same order.
 #[test]
 fn agrees_with_crossbeam() {
@@ -124,8 +147,11 @@ fn nothing_is_lost_or_doubled_under_thieves() {
             if let Some(Err(over)) = kicked.map(|g| q.push(g)) {
                 own.extend(drain(over));
             }
-            if i % 5 == 0 {
-                own.extend(q.pop());
+            if i % 5 == 0
+                && let Some(g) = q.pop()
+                && (i % 10 == 0 || q.push_first(g).is_err())
+            {
+                own.push(g);
             }
         }
         own.extend(q.take_runnext());

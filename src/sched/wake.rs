@@ -8,6 +8,7 @@ use super::home;
 use super::idle::Rouse;
 use super::m::M;
 use super::p::P;
+use super::pace;
 use super::policy::{self, Wake, WakeView};
 use super::state::{Node, Sched};
 use super::trace::Kind;
@@ -168,6 +169,29 @@ pub(crate) fn ready_all(m: &M, mut gs: GList) {
         push_local(m, kicked);
     }
     if surplus {
+        m.sched().wake_for_surplus(p);
+    }
+}
+
+/// Queues goroutines whose timers came due. Where few wait the first goes to runnext, as
+/// others do; else they go to the head of the queue, as far as their share permits.
+pub(crate) fn ready_expired(m: &M, mut gs: GList) {
+    let p = m.p();
+    if gs.is_empty() || p.runq.len() < OVERTAKES_BELOW && !p.slice_is_over() {
+        return ready_all(m, gs);
+    }
+    let mut first = [None; pace::OVERTAKE_AT_MOST];
+    for place in &mut first[..p.overtakers(gs.len())] {
+        *place = gs.pop().filter(|&g| !p.is_watched() || stays(m, g));
+    }
+    let overtake = first.iter().any(Option::is_some);
+    for g in first.into_iter().rev().flatten() {
+        if let Err(g) = p.runq.push_first(g) {
+            push_local(m, g);
+        }
+    }
+    ready_all(m, gs);
+    if overtake {
         m.sched().wake_for_surplus(p);
     }
 }

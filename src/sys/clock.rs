@@ -1,6 +1,7 @@
 //! The monotonic clock in nanoseconds, the runtime's only notion of time.
 #![allow(unsafe_code)]
 
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 /// A deadline that never comes.
@@ -24,6 +25,53 @@ pub(crate) fn now_ns() -> u64 {
 #[inline]
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// A counter that runs at a constant rate ([`ticks_in`]) and costs less than [`now_ns`]: the
+/// CPU's own, where there is one. It may jump where a thread changes CPUs, on a machine whose
+/// CPUs disagree: for hints about durations only.
+#[inline(always)]
+pub(crate) fn ticks() -> u64 {
+    // The explorer's time is virtual.
+    if cfg!(explore) {
+        return now_ns();
+    }
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: every x86-64 has the instruction.
+        unsafe { std::arch::x86_64::_rdtsc() }
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let ticks: u64;
+        // SAFETY: Linux lets user code read the virtual counter; nothing else is touched.
+        unsafe { std::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack)) };
+        ticks
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    now_ns()
+}
+
+/// How many [`ticks`] there are in `ns`, measured once: rather too few than too many.
+pub(crate) fn ticks_in(ns: u64) -> u64 {
+    if cfg!(explore) {
+        return ns;
+    }
+    static PER_MS: LazyLock<u64> = LazyLock::new(|| (0..3).map(|_| measure()).max().unwrap_or(1));
+    (u128::from(*PER_MS) * u128::from(ns) / 1_000_000) as u64
+}
+
+/// Ticks in a millisecond, or fewer, if the thread is interrupted meanwhile.
+fn measure() -> u64 {
+    const FOR_NS: u64 = 20_000;
+    let begin_ns = now_ns();
+    let begin = ticks();
+    while now_ns() - begin_ns < FOR_NS {
+        std::hint::spin_loop();
+    }
+    let elapsed = ticks().wrapping_sub(begin);
+    let elapsed_ns = now_ns() - begin_ns;
+    (u128::from(elapsed) * 1_000_000 / u128::from(elapsed_ns)) as u64
 }
 
 /// The instant `d` from now; durations past the clock's range mean [`NEVER`].
@@ -83,4 +131,23 @@ pub(crate) fn tighten_timer_slack() -> u64 {
 pub(crate) fn restore_timer_slack(slack_ns: u64) {
     // SAFETY: takes a plain integer; 0 means the default.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, slack_ns) };
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_run_at_the_rate_that_was_measured() {
+        let mut seen = Vec::new();
+        // The least disturbed of a few.
+        for _ in 0..20 {
+            let (begin, begin_ns) = (ticks(), now_ns());
+            nap(1_000_000);
+            let (end, end_ns) = (ticks(), now_ns());
+            let expected = ticks_in(end_ns - begin_ns) as f64;
+            seen.push(end.wrapping_sub(begin) as f64 / expected);
+        }
+        assert!(seen.iter().any(|r| (0.9..1.1).contains(r)), "{seen:?}");
+    }
 }

@@ -1,0 +1,98 @@
+//! How often a P is attended to, and how far expired timers overtake: functions of plain numbers.
+//!
+//! Reading the clock takes as long as a fast dispatch, so it is not done at each. A count of
+//! dispatches alone bounds nothing: 61 of 100 µs are 6 ms. So dispatches are measured, in ticks
+//! of the CPU's counter, which is cheaper than the clock, and not at each of them either:
+//!
+//! - The next measurement comes after as many dispatches as fit into [`TICK_NS`] by the last
+//!   one. Slow dispatches are measured one by one.
+//! - While dispatches are fast, the interval doubles up to [`MOST_DISPATCHES`]. That bounds what
+//!   a change from fast to slow ones may cost: so many slow dispatches pass before it is seen.
+//! - A chain of hand-overs through runnext is measured when it has had three, so a chain of slow
+//!   ones ends about when its slice does, whatever ran before.
+//!
+//! When a measurement finds that [`TICK_NS`] have passed, the clock is read, and the slice, the
+//! timers, and all else that goes by time are looked at.
+
+/// How often a busy P is attended to, if its dispatches are shorter than that.
+pub(crate) const TICK_NS: u64 = 10_000;
+/// The most dispatches between two measurements.
+pub(crate) const MOST_DISPATCHES: u32 = 16;
+/// How many expired timers may overtake at once.
+pub(crate) const OVERTAKE_AT_MOST: usize = 32;
+/// Of so many dispatches back their share is kept.
+const SHARE_KEPT: u64 = 2 * OVERTAKE_AT_MOST as u64;
+
+/// After how many dispatches to measure again: the last `n`, of an interval of `interval`, took
+/// `elapsed` ticks, and `tick` of them are [`TICK_NS`].
+#[inline]
+pub(crate) fn interval_after(interval: u32, n: u32, elapsed: u64, tick: u64) -> u32 {
+    if elapsed < tick / 2 {
+        return (2 * interval).min(MOST_DISPATCHES);
+    }
+    let fits = u64::from(n) * tick / elapsed.max(1);
+    fits.clamp(1, u64::from(MOST_DISPATCHES)) as u32
+}
+
+/// How many of `n` goroutines whose timers came due may run before those in the queue: as many
+/// as there were other dispatches since `from`, so the queue keeps half of all. Also gives from
+/// which dispatch on to count next time.
+pub(crate) fn overtakers(from: u64, dispatches: u64, n: usize) -> (usize, u64) {
+    let from = from.max(dispatches.saturating_sub(SHARE_KEPT));
+    let share = dispatches.saturating_sub(from) / 2;
+    let taken = share.min(n as u64);
+    (taken as usize, from + 2 * taken)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const TICK: u64 = 30_000;
+
+    #[test]
+    fn fast_dispatches_are_measured_rarely() {
+        let mut interval = 1;
+        for expected in [2, 4, 8, 16, 16] {
+            interval = interval_after(interval, interval, u64::from(interval) * 100, TICK);
+            assert_eq!(interval, expected);
+        }
+    }
+
+    #[test]
+    fn slow_dispatches_are_measured_one_by_one_at_once() {
+        assert_eq!(interval_after(16, 16, 16 * TICK, TICK), 1);
+        assert_eq!(interval_after(16, 16, 100 * TICK, TICK), 1);
+        // A counter that jumps back.
+        assert_eq!(interval_after(16, 16, u64::MAX - 5, TICK), 1);
+    }
+
+    #[test]
+    fn in_between_as_many_as_fit() {
+        assert_eq!(interval_after(4, 4, TICK, TICK), 4);
+        assert_eq!(interval_after(4, 4, 2 * TICK, TICK), 2);
+        assert_eq!(interval_after(1, 1, TICK / 2, TICK), 2);
+        // What was measured was shorter than the interval, as the kernel was entered meanwhile.
+        assert_eq!(interval_after(16, 2, TICK, TICK), 2);
+    }
+
+    /// Sleepers that wake at every dispatch have half of them.
+    #[test]
+    fn the_queue_keeps_half_of_the_dispatches() {
+        let (mut from, mut overtaken) = (0, 0);
+        for dispatches in 0..10_000 {
+            let (taken, next) = overtakers(from, dispatches, 3);
+            overtaken += taken as u64;
+            from = next;
+            assert!(2 * overtaken <= dispatches + SHARE_KEPT);
+        }
+        assert!(overtaken >= 4_990);
+    }
+
+    #[test]
+    fn after_a_pause_a_batch_may_overtake() {
+        assert_eq!(overtakers(0, 10_000, 100), (32, 10_000));
+        assert_eq!(overtakers(10_000, 10_000, 100), (0, 10_000));
+        assert_eq!(overtakers(10_000, 10_011, 1), (1, 10_002));
+    }
+}
