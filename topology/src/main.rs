@@ -7,12 +7,15 @@ use std::{
     process::ExitCode,
 };
 
-use clap::Parser as _;
+use clap::{
+    Parser as _,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 
 fn main() -> ExitCode {
     let cli = match command::args::Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) if error.use_stderr() => return refuse(&one_line(&error.to_string())),
+        Err(error) if error.use_stderr() => return refuse(&one_line(&error)),
         Err(help_or_version) => help_or_version.exit(),
     };
     let result = command::run(cli).and_then(|outcome| {
@@ -29,13 +32,35 @@ fn refuse(message: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// What clap says in several lines: its first paragraph, and where help is.
-fn one_line(message: &str) -> String {
-    let paragraph = message.split("\n\n").next().unwrap_or(message);
+/// What clap says in several lines: its first paragraph, what was meant most likely, and where help is.
+fn one_line(error: &clap::Error) -> String {
+    let message = error.to_string();
+    let paragraph = message.split("\n\n").next().unwrap_or(&message);
     let words: Vec<&str> = paragraph.split_whitespace().collect();
     let words = words.join(" ");
     let words = words.strip_prefix("error: ").unwrap_or(&words);
-    format!("{words}; see --help")
+    match suggestion(error) {
+        Some(suggestion) => format!("{words}; did you mean '{suggestion}'? See --help"),
+        None => format!("{words}; see --help"),
+    }
+}
+
+/// What should have been written instead of an unknown word.
+fn suggestion(error: &clap::Error) -> Option<String> {
+    let text = |kind| match error.get(kind)? {
+        ContextValue::String(text) => Some(text.clone()),
+        ContextValue::Strings(texts) => texts.first().cloned(),
+        _ => None,
+    };
+    let formats = ["json", "svg", "dot", "text"];
+    let unknown =
+        text(ContextKind::InvalidArg).filter(|_| error.kind() == ErrorKind::UnknownArgument);
+    let format = unknown.and_then(|word| formats.into_iter().find(|f| word == format!("--{f}")));
+    format
+        .map(|format| format!("--format {format}"))
+        .or_else(|| text(ContextKind::SuggestedSubcommand))
+        .or_else(|| text(ContextKind::SuggestedArg))
+        .or_else(|| text(ContextKind::SuggestedValue))
 }
 
 /// Writes to standard output. A reader that has seen enough (`| head`) is no error: `false`.

@@ -113,6 +113,42 @@ fn text_of_every_view() {
 }
 
 #[test]
+fn without_a_command_it_is_show() {
+    let show = |args: &[&str]| {
+        let shown = good(&[&["show"], args].concat());
+        assert_eq!(good(args), shown, "{args:?}");
+        shown
+    };
+    assert!(show(&[FOUR, FOUR_SLIT]).contains("4 nodes"));
+    let container = format!("--recorded={}", machine_file("container.json"));
+    assert!(show(&[&container, "--procs=3"]).contains("processors 3"));
+    assert!(show(&[TWO, "--format=json"]).contains("\"view\": \"show\""));
+    assert!(bad(&[TWO, "tree"]).contains("cannot be used with"));
+}
+
+#[test]
+fn steal_lists_of_256_ps_fit_a_terminal() {
+    for machine in [
+        "--synthetic=pack:2 [numa] l3:4 core:16 pu:2",
+        "--synthetic=pack:2 [numa] l3:16 core:4 pu:2",
+        "--synthetic=pack:4 group:2 [numa] l3:2 core:8 pu:2",
+    ] {
+        let text = good(&["steal", machine]);
+        let p = |name: &str| {
+            let start = text.find(name).unwrap();
+            text[start..].split("\n  P ").next().unwrap().to_owned()
+        };
+        let longest = text.lines().map(str::len).max().unwrap();
+        assert!(longest <= 100, "{longest} in {machine}");
+        // From the middle of its group a list wraps round.
+        assert!(p("P 130 ").contains("core    10: 131\n"), "{}", p("P 130 "));
+    }
+    let text = good(&["steal", "2", "--synthetic=pack:2 [numa] l3:4 core:16 pu:2"]);
+    assert!(text.contains("L3      10: 4-31 0 1\n"), "{text}");
+    assert!(text.contains("remote  20: 128-255\n"), "{text}");
+}
+
+#[test]
 fn pictures_and_graphs() {
     let views: &[(&str, &[&str])] = &[
         ("tree", &["tree", TWO]),
@@ -403,6 +439,21 @@ fn bad_input_is_one_line_and_exit_code_2() {
         ),
         (&["--no-such-flag"], "unexpected argument"),
         (&["no-such-command"], "unrecognized subcommand"),
+        (
+            &["tre"],
+            "unrecognized subcommand 'tre'; did you mean 'tree'? See --help",
+        ),
+        (
+            &["--json"],
+            "unexpected argument '--json' found; did you mean '--format json'?",
+        ),
+        (&["tree", "--svg"], "did you mean '--format svg'?"),
+        (&["ps", "--proc", "4"], "did you mean '--procs'?"),
+        (&["ps", "--policy", "spred"], "did you mean 'spread'?"),
+        (
+            &["show", "--synthetc", "pu:1"],
+            "did you mean '--synthetic'?",
+        ),
     ];
     for (args, message) in cases {
         let error = bad(args);

@@ -8,15 +8,17 @@ use windlass_topology::{Policy, Threads, parse_cpu_list};
 
 /// Shows a machine as windlass sees it: its nodes and caches, where Ps go, whom they steal from.
 ///
-/// Without a command it is `show`. Without --synthetic, --recorded, --xml or --sysfs it is about the
-/// machine it runs on.
+/// Without a command it is `show`, and takes its options. Without --synthetic, --recorded, --xml or
+/// --sysfs it is about the machine it runs on.
 #[derive(Debug, Parser)]
 #[command(
     name = "windlass-topology",
     version,
+    args_conflicts_with_subcommands = true,
     after_help = "\
 Examples:
   windlass-topology                        this machine on one screen
+  windlass-topology --recorded server.json another one
   windlass-topology ps                     where the Ps of a runtime go, and which CPUs get none
   windlass-topology steal 3                whom P 3 steals from and wakes
   windlass-topology doctor || exit 1       for CI: fails where a runtime would not work as meant
@@ -28,6 +30,9 @@ Examples:
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
+
+    #[command(flatten)]
+    pub(crate) show: Show,
 }
 
 #[derive(Debug, Subcommand)]

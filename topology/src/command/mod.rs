@@ -43,10 +43,7 @@ impl From<String> for Outcome {
 ///
 /// One line for the user.
 pub(crate) fn run(cli: Cli) -> Result<Outcome, String> {
-    match cli
-        .command
-        .unwrap_or_else(|| Command::Show(args::Show::default()))
-    {
+    match cli.command.unwrap_or(Command::Show(cli.show)) {
         Command::Show(args) => show(&args).map(Outcome::from),
         Command::Tree(args) => tree(&args).map(Outcome::from),
         Command::Art(args) => art(&args).map(Outcome::from),

@@ -323,9 +323,18 @@ pub fn steal_matrix(plan: &Plan, paint: Paint) -> String {
     format!("{title}\n{}", matrix("P", &names, cell, paint))
 }
 
+/// Ps in their order, a run of three or more as `64-127`.
 fn list(ps: &[usize]) -> String {
-    let ps: Vec<String> = ps.iter().map(usize::to_string).collect();
-    ps.join(" ")
+    let runs = ps.chunk_by(|a, b| a + 1 == *b);
+    let run = |run: &[usize]| match run {
+        [first, _, .., last] => format!("{first}-{last}"),
+        few => few
+            .iter()
+            .map(usize::to_string)
+            .collect::<Vec<_>>()
+            .join(" "),
+    };
+    runs.map(run).collect::<Vec<_>>().join(" ")
 }
 
 /// What limits the number of processors, one after another, and which of it binds.
