@@ -10,13 +10,17 @@
 //! - Either is said in [`Distances::note`].
 
 use crate::{
-    DistanceOrigin, Distances, Node,
+    DistanceOrigin, Distances, Node, Package,
     machine::{check_distances, is_distance},
 };
 
 /// The kernel's values for two nodes when the firmware has none.
 const LOCAL_DISTANCE: u32 = 10;
 const REMOTE_DISTANCE: u32 = 20;
+
+/// What firmware says of two nodes in one package on many machines (EPYC with several nodes per
+/// socket).
+const PACKAGE_DISTANCE: u32 = 12;
 
 /// How many replaced values a note names.
 const MAX_NAMED: usize = 3;
@@ -46,6 +50,39 @@ fn assumed(n_nodes: usize, note: Option<String>) -> Distances {
         rows: (0..n_nodes).map(row).collect(),
         note,
     }
+}
+
+/// What a described machine gets, where some package has several nodes and there are several packages:
+/// 12 inside a package, 20 between packages. `None` elsewhere: all other nodes are equally far.
+pub(crate) fn by_package(nodes: &[Node], packages: &[Package]) -> Option<Distances> {
+    // A node is in the package of its first CPU; one without CPUs is in none.
+    let package = |node: &Node| {
+        let cpu = node.cpus.first()?;
+        packages
+            .iter()
+            .position(|package| package.cpus.contains(cpu))
+    };
+    let package_of: Vec<Option<usize>> = nodes.iter().map(package).collect();
+    let is_together =
+        |from: usize, to: usize| package_of[from].is_some() && package_of[from] == package_of[to];
+    let value = |from: usize, to: usize| match (from == to, is_together(from, to)) {
+        (true, _) => LOCAL_DISTANCE,
+        (false, true) => PACKAGE_DISTANCE,
+        (false, false) => REMOTE_DISTANCE,
+    };
+    let n = nodes.len();
+    let rows: Vec<Vec<u32>> = (0..n)
+        .map(|from| (0..n).map(|to| value(from, to)).collect())
+        .collect();
+    let has = |wanted: u32| rows.iter().flatten().any(|&value| value == wanted);
+    (has(PACKAGE_DISTANCE) && has(REMOTE_DISTANCE)).then(|| Distances {
+        origin: DistanceOrigin::Assumed,
+        note: Some(format!(
+            "derived from the packages: {PACKAGE_DISTANCE} inside, {REMOTE_DISTANCE} between them; \
+             --slit says others"
+        )),
+        rows,
+    })
 }
 
 /// A matrix that passes [`check_distances`], and what was changed to make it so; or why the whole

@@ -129,16 +129,21 @@ impl Facts {
         let online: BTreeSet<usize> = pus.iter().map(|pu| pu.cpu).collect();
         self.isolated_cpus.retain(|cpu| online.contains(cpu));
         let nodes = nodes(&self.nodes, &pus);
-        let distances = distances::settle(self.distances, &nodes);
+        let packages = packages.finish(|_, facts, cpus| Package {
+            os_id: facts.os_id,
+            cpus,
+        });
+        let derived = match self.source {
+            Source::Synthetic { .. } => distances::by_package(&nodes, &packages),
+            _ => None,
+        };
+        let distances = derived.unwrap_or_else(|| distances::settle(self.distances, &nodes));
 
         let machine = Machine {
             schema: SCHEMA,
             source: self.source,
             nodes,
-            packages: packages.finish(|_, facts, cpus| Package {
-                os_id: facts.os_id,
-                cpus,
-            }),
+            packages,
             l3s: l3s.finish(cache),
             l2s: l2s.finish(cache),
             cores: cores.finish(|position, facts, cpus| Core {

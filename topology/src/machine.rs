@@ -128,7 +128,8 @@ pub struct Distances {
     pub rows: Vec<Vec<u32>>,
     /// What was wrong with the matrix of the firmware: why it was refused (then
     /// [`origin`](Self::origin) is [`Assumed`](DistanceOrigin::Assumed)), or which values were
-    /// replaced. `None` where it was taken as it is, or where there was none.
+    /// replaced. Of a described machine: how the distances were derived. `None` where there is nothing
+    /// to say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -141,7 +142,8 @@ pub enum DistanceOrigin {
     Firmware,
     /// The caller, through [`Topology::with_distances`].
     Given,
-    /// Nobody: 10 inside a node and 20 between any two.
+    /// Nobody: 10 inside a node and 20 between any two, for a described machine 12 between nodes of one
+    /// package.
     Assumed,
 }
 
@@ -173,8 +175,9 @@ impl Topology {
     /// Makes a machine from hwloc's synthetic description, such as
     /// `pack:2 [numa] l3:2 core:4 pu:2`.
     ///
-    /// Every CPU is allowed. There is no distance matrix in such a description; see
-    /// [`with_distances`](Self::with_distances).
+    /// Every CPU is allowed. There is no distance matrix in such a description: where packages have
+    /// several nodes, nodes of one package are 12 apart and others 20, else all are 20 apart.
+    /// [`with_distances`](Self::with_distances) gives others.
     ///
     /// # Errors
     ///

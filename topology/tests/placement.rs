@@ -2,7 +2,8 @@
 //! [victims] ..`.
 
 use windlass_topology::{
-    DropReason, Error, PlanError, Policy, Request, Threads, Topology, default_processors, plan,
+    DistanceOrigin, DropReason, Error, PlanError, Policy, Request, Threads, Topology,
+    default_processors, plan,
 };
 
 use crate::util::{cpus, n_ps, show, shown, synthetic};
@@ -87,6 +88,32 @@ fn eight_nodes_without_distances_are_equally_far() {
     let lines = shown(&synthetic("numa:8 core:1 pu:1"));
     assert_eq!(lines[0], "0@0: remote 20 [1, 2, 3, 4, 5, 6, 7]");
     assert_eq!(lines[5], "5@5: remote 20 [6, 7, 0, 1, 2, 3, 4]");
+}
+
+#[test]
+fn described_packages_of_several_nodes_have_distances() {
+    let machine = synthetic("pack:2 group:2 [numa] core:1 pu:1");
+    let rows = [
+        [10, 12, 20, 20],
+        [12, 10, 20, 20],
+        [20, 20, 10, 12],
+        [20, 20, 12, 10],
+    ];
+    assert_eq!(machine.distances().rows, rows);
+    assert_eq!(machine.distances().origin, DistanceOrigin::Assumed);
+    let note = machine.distances().note.as_deref().unwrap();
+    assert!(note.contains("12 inside, 20 between"), "{note}");
+    assert_eq!(shown(&machine)[1], "1@1: remote 12 [0] remote 20 [2, 3]");
+    // Packages of one node, and nodes of one package, are all equally far.
+    for description in [
+        "pack:3 [numa] pu:1",
+        "pack:1 group:3 [numa] pu:1",
+        "numa:3 pu:1",
+    ] {
+        let machine = synthetic(description);
+        assert_eq!(shown(&machine)[0], "0@0: remote 20 [1, 2]", "{description}");
+        assert_eq!(machine.distances().note, None);
+    }
 }
 
 #[test]
@@ -474,6 +501,10 @@ fn nodes_without_memory_share_equally_near_ones() {
     // Eight packages of one node, memory in nodes 0 and 4; then two packages of four nodes.
     assert_eq!(memory(&machine("pack:8")), [0, 0, 4, 0, 4, 4, 0, 4]);
     assert_eq!(memory(&machine("pack:2 group:4")), [0, 0, 0, 0, 4, 4, 4, 4]);
+    // The package counts where the distances do not tell.
+    let even = vec![vec![10; 8]; 8];
+    let machine = machine("pack:2 group:4").with_distances(&even).unwrap();
+    assert_eq!(memory(&machine), [0, 0, 0, 0, 4, 4, 4, 4]);
 }
 
 #[test]
