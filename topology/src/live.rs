@@ -116,28 +116,21 @@ impl Live {
     /// - `InvalidData`: what it said is not understood, or of another version.
     /// - What the kernel says of the socket.
     pub fn read(pid: u32) -> io::Result<Live> {
-        let mut stream =
-            UnixStream::connect_addr(&Live::address(pid)?).map_err(|e| match e.kind() {
-                io::ErrorKind::ConnectionRefused => io::Error::new(
-                    io::ErrorKind::NotFound,
-                    format!(
-                        "no windlass runtime answers in process {pid}: start it with \
+        let not_found = |e: io::Error| match e.kind() {
+            // Reset: the connection still waited to be accepted when the process ended.
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => io::Error::new(
+                io::ErrorKind::NotFound,
+                format!(
+                    "no windlass runtime answers in process {pid}: start it with \
                      WINDLASS_DEBUG=live=1, or build it with Builder::live_metrics(true)"
-                    ),
                 ),
-                _ => e,
-            })?;
+            ),
+            _ => e,
+        };
+        let mut stream = UnixStream::connect_addr(&Live::address(pid)?).map_err(not_found)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut json = String::new();
-        stream
-            .read_to_string(&mut json)
-            .map_err(|e| match e.kind() {
-                // The connection was still waiting to be accepted when the process ended.
-                io::ErrorKind::ConnectionReset => {
-                    io::Error::new(io::ErrorKind::NotFound, format!("process {pid} has ended"))
-                }
-                _ => e,
-            })?;
+        stream.read_to_string(&mut json).map_err(not_found)?;
         if json.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
