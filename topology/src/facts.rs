@@ -42,6 +42,11 @@ pub(crate) struct PuFacts {
     pub(crate) allowed: bool,
     /// How fast its kind of core is: any scale, higher is faster.
     pub(crate) performance: u32,
+    /// The sizes of its core's level 1 caches, for data and for instructions.
+    pub(crate) l1d_bytes: Option<u64>,
+    pub(crate) l1i_bytes: Option<u64>,
+    /// What the maker of its package calls it.
+    pub(crate) model: Option<String>,
 }
 
 /// One group a CPU is in.
@@ -129,8 +134,11 @@ impl Facts {
         let online: BTreeSet<usize> = pus.iter().map(|pu| pu.cpu).collect();
         self.isolated_cpus.retain(|cpu| online.contains(cpu));
         let nodes = nodes(&self.nodes, &pus);
+        let facts_of: BTreeMap<usize, &PuFacts> =
+            self.pus.iter().map(|facts| (facts.cpu, facts)).collect();
         let packages = packages.finish(|_, facts, cpus| Package {
             os_id: facts.os_id,
+            model: cpus.iter().find_map(|cpu| facts_of[cpu].model.clone()),
             cpus,
         });
         let derived = match self.source {
@@ -150,6 +158,8 @@ impl Facts {
                 os_id: facts.os_id,
                 package: package_of_core[&position],
                 performance: kinds.range(..performance_of_core[&position]).count() as u32,
+                l1d_bytes: facts_of[&cpus[0]].l1d_bytes,
+                l1i_bytes: facts_of[&cpus[0]].l1i_bytes,
                 cpus,
             }),
             pus,

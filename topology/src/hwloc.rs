@@ -396,6 +396,7 @@ fn pu_facts(
     let mut package = None;
     let mut l2 = None;
     let mut l3 = None;
+    let mut l1d_bytes = None;
     let mut ancestor = pu.parent();
     while let Some(object) = ancestor {
         let place = match object.object_type() {
@@ -407,6 +408,8 @@ fn pu_facts(
         };
         if let Some(place) = place {
             place.get_or_insert(group_facts(object));
+        } else if object.object_type() == ObjectType::L1Cache {
+            l1d_bytes = group_facts(object).size_bytes;
         }
         ancestor = object.parent();
     }
@@ -430,13 +433,16 @@ fn pu_facts(
             .iter()
             .find(|(kind, _)| kind.is_set(pu.os_index()))
             .map_or(0, |&(_, rank)| rank),
+        l1d_bytes,
+        l1i_bytes: None, // hwloc leaves out caches of instructions, unless it is asked
+        model: None,
     }
 }
 
 fn group_facts(object: &TopologyObject) -> GroupFacts {
     let is_cache = matches!(
         object.object_type(),
-        ObjectType::L2Cache | ObjectType::L3Cache
+        ObjectType::L1Cache | ObjectType::L2Cache | ObjectType::L3Cache
     );
     // The attributes are a union: only a cache has a cache's.
     let size = is_cache

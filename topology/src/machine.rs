@@ -69,6 +69,9 @@ pub struct Node {
 pub struct Package {
     /// The kernel's number for it, where it has one.
     pub os_id: Option<u32>,
+    /// What its maker calls it, where the kernel says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// OS ids of its online CPUs, ascending.
     pub cpus: Vec<usize>,
 }
@@ -95,6 +98,12 @@ pub struct Core {
     /// machine of one kind; on a hybrid one 0 for efficiency cores and 1 for performance cores.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub performance: u32,
+    /// The size of its level 1 cache for data, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l1d_bytes: Option<u64>,
+    /// The size of its level 1 cache for instructions, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l1i_bytes: Option<u64>,
     /// OS ids of its online CPUs, ascending.
     pub cpus: Vec<usize>,
 }

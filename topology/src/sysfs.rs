@@ -65,6 +65,15 @@ pub(crate) fn complete(root: &Path, facts: &mut Facts) {
             pu.performance = speeds[&pu.cpu];
         }
     }
+    let mut models = models(root);
+    for pu in &mut facts.pus {
+        let dir = cpu_dir.join(format!("cpu{}/cache", pu.cpu));
+        let caches = caches(&dir, pu.cpu, Some(&online));
+        let size = |is_instruction| caches.get(&(1, is_instruction))?.size_bytes;
+        pu.l1d_bytes = size(false).or(pu.l1d_bytes);
+        pu.l1i_bytes = size(true);
+        pu.model = models.remove(&pu.cpu);
+    }
 
     let node_dir = root.join("sys/devices/system/node");
     let ids = node_ids(&node_dir);
@@ -87,6 +96,28 @@ pub(crate) fn complete(root: &Path, facts: &mut Facts) {
             pu.nodes = nodes;
         }
     }
+}
+
+/// What the maker calls each CPU, by `/proc/cpuinfo`; Arm's kernels do not say.
+fn models(root: &Path) -> BTreeMap<usize, String> {
+    let text = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
+    let mut models = BTreeMap::new();
+    let mut cpu = None;
+    for line in text.lines() {
+        let Some((name, value)) = line.split_once(':') else {
+            continue;
+        };
+        let words: Vec<&str> = value.split_whitespace().collect();
+        match name.trim() {
+            "processor" => cpu = value.trim().parse::<usize>().ok(),
+            // The second is POWER's.
+            "model name" | "cpu" if !words.is_empty() => {
+                models.extend(cpu.map(|cpu| (cpu, words.join(" "))));
+            }
+            _ => {}
+        }
+    }
+    models
 }
 
 fn pu_facts(cpu_dir: &Path, cpu: usize, online: &BTreeSet<usize>) -> PuFacts {
@@ -128,6 +159,9 @@ fn pu_facts(cpu_dir: &Path, cpu: usize, online: &BTreeSet<usize>) -> PuFacts {
         nodes: Vec::new(),
         allowed: true,
         performance: 0,
+        l1d_bytes: None,
+        l1i_bytes: None,
+        model: None,
     }
 }
 

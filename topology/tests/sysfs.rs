@@ -359,3 +359,35 @@ fn the_cpuset_of_a_dump_holds() {
     let machine = Topology::from_sysfs(dir.path()).unwrap();
     assert_eq!(machine.allowed_cpus().len(), 8);
 }
+
+#[test]
+fn the_tree_has_models_and_level_1_caches() {
+    let dir = Dir::new();
+    dir.write("sys/devices/system/cpu/online", "0-1\n");
+    dir.cpu(0, 0, "0", "0", "0-1");
+    dir.cpu(1, 0, "1", "1", "0-1");
+    dir.write(
+        "proc/cpuinfo",
+        "processor\t: 0\nmodel name\t: AMD Ryzen  Threadripper 3960X\ncpu MHz\t: 1\n\n\
+         processor\t: 1\nmodel name\t: AMD Ryzen  Threadripper 3960X\n",
+    );
+    let machine = Topology::from_sysfs(dir.path()).unwrap();
+    let tree = render::tree(&machine, Paint::Plain);
+    assert!(
+        tree.contains("package 0: AMD Ryzen Threadripper 3960X\n"),
+        "{tree}"
+    );
+    assert!(
+        tree.contains("core 0, L1d 48.0 KiB, L1i 32.0 KiB: CPU 0\n"),
+        "{tree}"
+    );
+    assert_eq!(Topology::from_json(&machine.to_json()).unwrap(), machine);
+    // POWER has another word for it.
+    dir.write(
+        "proc/cpuinfo",
+        "processor\t: 1\ncpu\t\t: POWER9, altivec supported\n",
+    );
+    let machine = Topology::from_sysfs(dir.path()).unwrap();
+    let model = machine.packages()[0].model.as_deref();
+    assert_eq!(model, Some("POWER9, altivec supported"));
+}

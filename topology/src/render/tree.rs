@@ -4,11 +4,13 @@ use std::fmt::{Display, Write as _};
 
 use super::{
     paint::{Ink, Paint},
-    words::{cache_title, core_title, cpu_note, memory, node_title, package_name, source, summary},
+    words::{
+        bytes, cache_title, core_title, cpu_note, memory, node_title, package_name, source, summary,
+    },
 };
 use crate::{Pu, Topology, format_cpu_list};
 
-/// The machine as a tree: package, node, L3, L2, core, CPU.
+/// The machine as a tree: package with its model, node, L3, L2, core with its L1, CPU.
 ///
 /// A group that spans two branches (a node of two packages, say) is shown in both, each time with
 /// the CPUs of that branch. Nodes without CPUs come last.
@@ -61,7 +63,13 @@ type Title = fn(&Topology, usize) -> String;
 const LEVELS: [(GroupOf, Title, Ink); 4] = [
     (
         |pu| Some(pu.package),
-        |topology, package| format!("package {}", package_name(topology, package)),
+        |topology, package| {
+            let name = format!("package {}", package_name(topology, package));
+            match &topology.packages()[package].model {
+                Some(model) => format!("{name}: {model}"),
+                None => name,
+            }
+        },
         Ink::Title,
     ),
     (
@@ -112,7 +120,13 @@ fn cores(out: &mut String, topology: &Topology, pus: &[&Pu], depth: usize, paint
             None => format!("CPU {}", pu.cpu),
         };
         let members: Vec<String> = members.iter().map(cpu).collect();
-        let title = core_title(topology, core);
+        let mut title = core_title(topology, core);
+        let core = &topology.cores()[core];
+        for (name, size) in [("L1d", core.l1d_bytes), ("L1i", core.l1i_bytes)] {
+            if let Some(size) = size {
+                let _ = write!(title, ", {name} {}", bytes(size));
+            }
+        }
         line(out, depth, format_args!("{title}: {}", members.join(", ")));
     }
 }
