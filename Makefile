@@ -8,13 +8,15 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 # What is off if not asked for, and tested all the same.
 FEATURES := windlass/hyper,windlass/tracing
 
-.PHONY: help setup clients demo test test-epoll test-chaos test-numa test-numa-small suites loom asan fuzz lint bench compare
+.PHONY: help setup clients demo test test-epoll test-chaos test-numa test-numa-small check-aarch64 test-aarch64 suites loom asan fuzz lint bench compare
 
 help:
 	@echo "make demo     build and run examples/demo.rs"
 	@echo "make test     all tests: dev, release, over epoll, with disorder, suites, the models of loom"
 	@echo "make test-chaos  tests of what the scheduler carries, with disorder (CHAOS_SEEDS=\"4 5\" chooses)"
 	@echo "make test-numa  tests in virtual machines of 2 and 4 NUMA nodes, fetched where there is apt"
+	@echo "make check-aarch64  cargo check for aarch64; the standard library for it is fetched or built"
+	@echo "make test-aarch64  tests in an emulated aarch64 machine, cross-compiled; takes long"
 	@echo "make suites   crossbeam-channel's own tests, with threads and with goroutines"
 	@echo "make asan     tests under AddressSanitizer; needs a nightly toolchain"
 	@echo "make fuzz     the examples' parsers, each for SECONDS; needs a nightly toolchain and cargo-fuzz"
@@ -96,6 +98,19 @@ test-numa: setup
 test-numa-small: setup
 	scripts/numa-vm.sh --prepare
 	$(call NUMA_VM,--nodes 2) --test numa_vm --test numa_vm_cpus
+
+# The library and the topology command for the other architecture.
+check-aarch64: setup
+	scripts/aarch64.sh check -p windlass -p windlass-topology --features $(FEATURES) --target-dir $(TARGET_DIR)/aarch64
+
+# What goroutines, channels, locks and sockets do on aarch64, one boot of an emulated machine for
+# each program. Two nodes, so that remote stealing is among it.
+AARCH64_TESTS ?= task channel select net sync_counting sync_mutex sync_once sync_rwlock sync_shutdown numa
+
+test-aarch64: setup
+	scripts/aarch64.sh --prepare-tests
+	AARCH64_NODES=2 RUST_TEST_THREADS=1 WINDLASS_TEST_HANG_SECONDS=600 scripts/aarch64.sh test -p windlass \
+		--features $(FEATURES) --target-dir $(TARGET_DIR)/aarch64 --lib $(addprefix --test ,$(AARCH64_TESTS))
 
 # Release, because loom tries every interleaving of two preemptions.
 loom: setup

@@ -5,31 +5,30 @@
 # pinning are real to the kernel inside; time is not (5 to 20 times slower, and
 # remote memory costs what local memory does).
 #
-#   scripts/numa-vm.sh [--nodes 2|4] [--memoryless] [--timeout SECONDS] PROGRAM [ARG..]
-#   scripts/numa-vm.sh --prepare      only gets what it takes
+#   scripts/numa-vm.sh [--arch x86_64|aarch64] [--nodes 1|2|4] [--memoryless] [--timeout SECONDS] PROGRAM [ARG..]
+#   scripts/numa-vm.sh [--arch ..] --prepare      only gets what it takes
+#
+# --arch aarch64 runs a program built for that architecture (scripts/aarch64.sh builds them).
 #
 # Variables whose names begin with RUST_ or WINDLASS_ are handed in.
 # The exit status is the program's; 124 after the timeout, 125 if the machine
 # ended without one, 77 if no machine can be had here (to be skipped by tests).
 #
-# Needs qemu-system-x86_64, a kernel and a static busybox. Where they are missing
+# Needs qemu-system-x86_64 (or -aarch64), a kernel and a static busybox. Where they are missing
 # and there is apt, they come from the distribution: qemu is installed, the
 # other two are kept in a cache folder. QEMU, NUMA_VM_KERNEL and NUMA_VM_BUSYBOX
 # name others.
 set -euo pipefail
 
-nodes=2 memoryless=0 timeout=300 prepare=0
+arch=x86_64 nodes=2 memoryless=0 timeout=300 prepare=0
 cpus_per_node=2 mib_per_node=1024
-qemu=${QEMU:-qemu-system-x86_64}
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/windlass-numa
-kernel=${NUMA_VM_KERNEL:-$cache/vmlinuz}
-busybox=${NUMA_VM_BUSYBOX:-$cache/busybox}
 
 say() { printf 'numa-vm: %s\n' "$*" >&2; }
 die() { say "$2"; exit "$1"; }
 
 while [ $# -gt 0 ]; do
     case $1 in
+        --arch) arch=${2:?--arch needs a name}; shift 2 ;;
         --nodes) nodes=${2:?--nodes needs a number}; shift 2 ;;
         --timeout) timeout=${2:?--timeout needs seconds}; shift 2 ;;
         --memoryless) memoryless=1; shift ;;
@@ -39,7 +38,21 @@ while [ $# -gt 0 ]; do
         *) break ;;
     esac
 done
-case $nodes in 2 | 4) ;; *) die 2 "--nodes $nodes: choose 2 or 4" ;; esac
+case $nodes in 1 | 2 | 4) ;; *) die 2 "--nodes $nodes: choose 1, 2 or 4" ;; esac
+((nodes > memoryless)) || die 2 "--memoryless needs more than one node"
+# Debian's names for the architecture and for its emulator, and the folder of what is downloaded.
+case $arch in
+    x86_64) deb=amd64 qemu_package=qemu-system-x86 tty=ttyS folder=windlass-numa ;;
+    aarch64) deb=arm64 qemu_package=qemu-system-arm tty=ttyAMA folder=windlass-aarch64 ;;
+    *) die 2 "--arch $arch: choose x86_64 or aarch64" ;;
+esac
+qemu=${QEMU:-qemu-system-$arch}
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/$folder
+kernel=${NUMA_VM_KERNEL:-$cache/vmlinuz}
+busybox=${NUMA_VM_BUSYBOX:-$cache/busybox}
+# The file system is packed here, not in the machine.
+packer=$busybox
+[ "$arch" = x86_64 ] || packer=${XDG_CACHE_HOME:-$HOME/.cache}/windlass-numa/busybox
 [ "$prepare" = 1 ] || [ $# -gt 0 ] || die 2 "no program was named"
 [ "$(uname -m)" = x86_64 ] || die 77 "only written for x86-64 hosts"
 
@@ -51,9 +64,7 @@ trap 'exit 143' TERM HUP
 
 # --- What it takes --------------------------------------------------------------
 
-as_root() {
-    if [ "$(id -u)" = 0 ]; then "$@"; else sudo --non-interactive "$@"; fi
-}
+. "$(dirname "$0")/debian.sh"
 
 # Emulation of several CPUs in threads has races in qemu before 8.1, which crash the guest.
 qemu_is_good() {
@@ -62,72 +73,54 @@ qemu_is_good() {
     [ -n "$version" ] && [ "$(printf '8.1\n%s\n' "$version" | sort -V | head -1)" = 8.1 ]
 }
 
-# apt's words for the backports of the release, which have newer kernels and qemus: an index
-# of our own, so that the machine's is left as it is.
-backports=()
-use_backports() {
-    local mirror name
-    [ ${#backports[@]} = 0 ] || return 0
-    name=$(. /etc/os-release && printf %s "${VERSION_CODENAME:-}")
-    mirror=$(apt-get indextargets --format '$(CODENAME) $(SITE)' 'Created-By: Packages' 2>/dev/null |
-        awk -v name="$name" '$1 == name { print $2; exit }')
-    [ -n "$name" ] && [ -n "$mirror" ] || return 1
-    mkdir -p "$work/apt/lists/partial" "$work/apt/cache/archives/partial"
-    printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s-backports main\n' \
-        "$mirror" "$name" >"$work/apt/sources.list"
-    backports=(-o "Dir::Etc::SourceList=$work/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
-        -o "Dir::State::Lists=$work/apt/lists" -o "Dir::Cache=$work/apt/cache" -o APT::Sandbox::User=root)
-    apt-get -qq "${backports[@]}" update >&2 || { backports=(); return 1; }
-}
-
-download() { # download PACKAGE..: into $work/debs
-    rm -rf "$work/debs" && mkdir "$work/debs"
-    (cd "$work/debs" && apt-get -qq -o APT::Sandbox::User=root "${backports[@]}" download "$@" >&2)
-}
-
 get_qemu() {
-    say "installing qemu-system-x86"
-    if use_backports && download qemu-system-x86 qemu-system-common qemu-system-data seabios; then
-        backports=() # what these depend on is the release's own
+    say "installing $qemu_package"
+    local bios=()
+    [ "$arch" != x86_64 ] || bios=(seabios)
+    if use_index "$(release)-backports" && download "$qemu_package" qemu-system-common qemu-system-data "${bios[@]}"; then
         as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
             "$work"/debs/*.deb >"$work/log" 2>&1 && return
     fi
-    backports=()
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
-        qemu-system-x86 >"$work/log" 2>&1 || { tail -3 "$work/log" >&2; return 1; }
+        "$qemu_package" >"$work/log" 2>&1 || { tail -3 "$work/log" >&2; return 1; }
 }
 
 # The slim kernel for virtual machines: newer from the backports, else the release's.
 get_kernel() {
     say "fetching a kernel"
-    use_backports || backports=()
-    local package
-    package=$(apt-cache "${backports[@]}" depends linux-image-cloud-amd64 |
-        awk '$1 == "Depends:" && $2 ~ /^linux-image-/ { print $2; exit }')
+    local package suite
+    for suite in "$(release)-backports" "$(release)"; do
+        use_index --arch "$deb" "$suite" || continue
+        package=$(with_index apt-cache depends "linux-image-cloud-$deb" 2>/dev/null |
+            awk '$1 == "Depends:" && $2 ~ /^linux-image-/ { print $2; exit }')
+        [ -z "$package" ] || break
+    done
     [ -n "$package" ] && download "$package" || return 1
     dpkg-deb --fsys-tarfile "$work"/debs/*.deb | tar -x -C "$work" --wildcards './boot/vmlinuz-*'
     mv "$work"/boot/vmlinuz-* "$kernel"
 }
 
-get_busybox() {
+get_busybox() { # get_busybox ARCHITECTURE FILE
     say "fetching busybox"
-    backports=()
-    download busybox-static && dpkg-deb -x "$work"/debs/*.deb "$work/bb" || return 1
-    mv "$(find "$work/bb" -type f -path "*bin/busybox" | head -1)" "$busybox"
+    use_index --arch "$1" "$(release)" && download busybox-static && rm -rf "$work/bb" &&
+        dpkg-deb -x "$work"/debs/*.deb "$work/bb" || return 1
+    mkdir -p "$(dirname "$2")"
+    mv "$(find "$work/bb" -type f -path "*bin/busybox" | head -1)" "$2"
 }
 
 get_all() {
     mkdir -p "$cache"
     exec 9>"$cache/lock"
     flock 9
-    if ! { qemu_is_good && [ -s "$kernel" ] && [ -x "$busybox" ]; }; then
-        command -v apt-get >/dev/null || { "$qemu" --version >/dev/null 2>&1 && [ -s "$kernel" ] && [ -x "$busybox" ]; } ||
+    if ! { qemu_is_good && [ -s "$kernel" ] && [ -x "$busybox" ] && [ -x "$packer" ]; }; then
+        command -v apt-get >/dev/null || { "$qemu" --version >/dev/null 2>&1 && [ -s "$kernel" ] && [ -x "$busybox" ] && [ -x "$packer" ]; } ||
             die 77 "no apt-get here: install qemu and set NUMA_VM_KERNEL and NUMA_VM_BUSYBOX (a static one)"
-        apt-cache show busybox-static >/dev/null 2>&1 || as_root apt-get -qq update >&2 || true
-        [ -x "$busybox" ] || get_busybox || die 77 "busybox-static cannot be had"
-        [ -s "$kernel" ] || get_kernel || die 77 "linux-image-cloud-amd64 cannot be had"
+        apt-cache show "$qemu_package" >/dev/null 2>&1 || as_root apt-get -qq update >&2 || true
+        [ -x "$busybox" ] || get_busybox "$deb" "$busybox" || die 77 "busybox-static cannot be had"
+        [ -x "$packer" ] || get_busybox amd64 "$packer" || die 77 "busybox-static cannot be had"
+        [ -s "$kernel" ] || get_kernel || die 77 "linux-image-cloud-$deb cannot be had"
         "$qemu" --version >/dev/null 2>&1 && { qemu_is_good || [ -e "$cache/older-qemu" ]; } || get_qemu ||
-            die 77 "qemu-system-x86 cannot be had"
+            die 77 "$qemu_package cannot be had"
         qemu_is_good || { : >"$cache/older-qemu"; say "this qemu is older than 8.1: the machine may crash now and then"; }
     fi
     exec 9>&-
@@ -135,10 +128,28 @@ get_all() {
 
 # --- What is inside ---------------------------------------------------------------
 
+# The libraries that a program of a foreign architecture names, and those that they name:
+# scripts/aarch64.sh has put them into a folder.
+foreign_libraries() {
+    local name found
+    for name in $(LC_ALL=C "$arch-linux-gnu-readelf" -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
+        [ ! -e "$work/root/lib/$name" ] || continue
+        found=$(find "$cache/sysroot" -name "$name" | head -1)
+        [ -n "$found" ] || die 77 "$name for $arch is missing: scripts/aarch64.sh --prepare gets it"
+        mkdir -p "$work/root/lib"
+        cp -L "$found" "$work/root/lib/$name"
+        foreign_libraries "$found"
+    done
+}
+
 # Copies a file to where it is here, and the libraries that it names.
 put() {
     mkdir -p "$work/root/$(dirname "$1")"
     cp -L "$1" "$work/root/$1"
+    if [ "$arch" != "$(uname -m)" ]; then
+        foreign_libraries "$1"
+        return
+    fi
     local library
     for library in $(ldd "$1" 2>/dev/null | grep -o '/[^ ]*'); do
         [ -e "$work/root/$library" ] || { mkdir -p "$work/root/$(dirname "$library")" && cp -L "$library" "$work/root/$library"; }
@@ -162,7 +173,7 @@ pack() {
         done < <(env --null)
         for word in "$program" "$@"; do quoted "$word"; done
     } >"$root/run"
-    cat >"$root/init" <<'INIT'
+    sed "s/@tty@/$tty/" >"$root/init" <<'INIT'
 #!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin
@@ -177,15 +188,15 @@ ip link set lo up
 # Before Linux 6.13 each guard page of a stack is a mapping.
 echo 1000000 >/proc/sys/vm/max_map_count
 ulimit -n 65536
-stty -F /dev/ttyS1 raw -echo
-echo numa-vm-began >/dev/ttyS0
-sh /run </dev/null >/dev/ttyS1 2>&1
-echo "numa-vm-status $?" >/dev/ttyS0
+stty -F /dev/@tty@1 raw -echo
+echo numa-vm-began >/dev/@tty@0
+sh /run </dev/null >/dev/@tty@1 2>&1
+echo "numa-vm-status $?" >/dev/@tty@0
 sync
 poweroff -f
 INIT
     chmod +x "$root/init"
-    (cd "$root" && find . | "$busybox" cpio -o -H newc -R 0:0 2>/dev/null | gzip -1 >../initrd)
+    (cd "$root" && find . | "$packer" cpio -o -H newc -R 0:0 2>/dev/null | gzip -1 >../initrd)
 }
 
 # --- The machine --------------------------------------------------------------------
@@ -193,12 +204,17 @@ INIT
 # Two nodes: a socket each. Four: two sockets of two, nearer within a socket.
 hardware() {
     local node other far
-    args=(-nodefaults -no-user-config -no-reboot -display none -monitor none -machine q35
-        -accel tcg,thread=multi
+    args=(-nodefaults -no-user-config -no-reboot -display none -monitor none -accel tcg,thread=multi)
+    if [ "$arch" = aarch64 ]; then
+        # A server's core with the atomic instructions of Armv8.1.
+        args+=(-machine virt,gic-version=3 -cpu neoverse-n1
+            -smp "$((nodes * cpus_per_node)),sockets=$nodes,cores=$cpus_per_node,threads=1")
+    else
         # An Intel identity, so that caches follow the cores; without the leaf that qemu 10 gets wrong.
-        -cpu max,vendor=GenuineIntel,family=6,model=106,stepping=6,level=0x0d
-        -smp "$((nodes * cpus_per_node)),sockets=2,dies=$((nodes / 2)),cores=$cpus_per_node,threads=1"
-        -m "$(((nodes - memoryless) * mib_per_node))")
+        args+=(-machine q35 -cpu max,vendor=GenuineIntel,family=6,model=106,stepping=6,level=0x0d
+            -smp "$((nodes * cpus_per_node)),sockets=$((nodes > 1 ? 2 : 1)),dies=$((nodes > 1 ? nodes / 2 : 1)),cores=$cpus_per_node,threads=1")
+    fi
+    args+=(-m "$(((nodes - memoryless) * mib_per_node))")
     for ((node = 0; node < nodes; node++)); do
         local memory=
         if ((node < nodes - memoryless)); then
@@ -216,7 +232,7 @@ hardware() {
         done
     done
     args+=(-kernel "$kernel" -initrd "$work/initrd"
-        -append "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nowatchdog numa_balancing=disable tsc=reliable"
+        -append "console=${tty}0 quiet loglevel=4 panic=-1 mitigations=off nowatchdog numa_balancing=disable tsc=reliable"
         # The first line is the kernel's and the status's, the second the program's.
         -serial "file:$work/console" -serial stdio)
 }
