@@ -216,6 +216,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "prefetch",
             "random",
             "rate_limit",
+            "test_child",
         ],
     ),
 ];

@@ -8,9 +8,9 @@
 
 use std::fmt::Write;
 use std::panic;
-use std::sync::Once;
 
 use crate::g::header::GRef;
+use crate::loom::native::Once;
 use crate::sched::current;
 use crate::sys::signal;
 

@@ -10,11 +10,11 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::section::in_place;
 use crate::sched::{ambient, park};
-use crate::sys::{file, socket};
+use crate::sys::{clock, file, socket};
 use crate::task::sleep;
 
 /// The shortest and the longest pause between two looks. Between these a pause is a part of the
@@ -46,7 +46,7 @@ fn has_had_writer(fifo: &File) -> io::Result<bool> {
 }
 
 fn look_for<T>(mut look: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T> {
-    let begun = Instant::now();
+    let begun = clock::now();
     loop {
         if let Some(found) = look()? {
             return Ok(found);

@@ -97,8 +97,8 @@ static DEPOTS: Depots = [const { depot() }; MAX_NODES + 1];
 
 // Models take no slots, and their locks cannot be made in constants.
 #[cfg(loom)]
-static DEPOTS: std::sync::LazyLock<Depots> =
-    std::sync::LazyLock::new(|| std::array::from_fn(|_| depot()));
+static DEPOTS: crate::loom::native::LazyLock<Depots> =
+    crate::loom::native::LazyLock::new(|| std::array::from_fn(|_| depot()));
 
 /// Takes up to `n` slots of a class from a depot; at least one.
 ///

@@ -8,10 +8,11 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use super::bytes;
 use super::fd::{Direction, Fd, Splicing, is_would_block, retry};
 use super::op::Deadline;
 use super::pipe_pool::{Middle, PIPE_BYTES};
-use super::{bytes, ready};
+use super::ready;
 use crate::sched::park;
 use crate::sys::clock::NEVER;
 use crate::sys::{file, signal, socket};

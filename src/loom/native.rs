@@ -3,7 +3,7 @@
 //! Each name means what it means in `std`, so a file needs to change nothing but its imports.
 
 pub(crate) use std::sync::{
-    Arc, Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak, mpsc,
+    Arc, Condvar, LazyLock, Mutex, MutexGuard, Once, OnceLock, PoisonError, RwLock, Weak, mpsc,
 };
 
 pub(crate) use std::hint;
