@@ -3,7 +3,7 @@
 mod util;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -103,7 +103,8 @@ fn numbers_of(m: &RuntimeMetrics) -> Vec<(&'static str, u64)> {
 }
 
 /// A program that works, and then waits until nothing moves any more; it then tells its
-/// counters, and waits for some lines more.
+/// counters. Before that and after it, it waits until the test has seen as many lines as it wants:
+/// when they come is up to the machine.
 fn work_and_rest(builder: Builder) {
     let runtime = util::build(builder.processors(2)).unwrap();
     let handle = runtime.handle();
@@ -133,14 +134,16 @@ fn work_and_rest(builder: Builder) {
                 }
                 before = now;
             }
+            let mut go_on = std::io::stdin().lines();
+            go_on.next().unwrap().unwrap();
             for (key, value) in numbers_of(&before) {
                 eprintln!("METRIC {key} {value}");
             }
             for p in &before.ps {
                 eprintln!("TICKS {}", p.dispatches);
             }
-            pause(Duration::from_millis(300));
-            eprintln!("END");
+            eprintln!("TOLD");
+            go_on.next().unwrap().unwrap();
             main.unpark();
         });
         task::park();
@@ -164,18 +167,45 @@ fn the_lines_agree_with_the_metrics() {
                 .schedtrace(Duration::from_millis(20)),
         );
     }
-    let stderr = util::child_passes("the_lines_agree_with_the_metrics", "builder");
-    let (before, at_rest) = stderr.split_once("METRIC ").unwrap();
-    let (at_rest, _) = at_rest.split_once("END").unwrap();
-    let at_rest = format!("METRIC {at_rest}");
-    let before = lines(before);
-    assert!(before.len() >= 3, "{stderr}");
+    let mut child = util::child_command("the_lines_agree_with_the_metrics", "builder")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut read = |mut is_enough: Box<dyn FnMut(&str) -> bool>| {
+        let mut text = String::new();
+        loop {
+            let line = stderr.next().unwrap_or_else(|| panic!("ends: {text}"));
+            let line = line.unwrap();
+            text += &line;
+            text.push('\n');
+            if is_enough(&line) {
+                return text;
+            }
+        }
+    };
+    let n_lines = |n: usize| {
+        let mut seen = 0;
+        Box::new(move |line: &str| {
+            seen += usize::from(line.starts_with("SCHED "));
+            seen == n
+        })
+    };
+    let before = lines(&read(n_lines(3)));
     assert!(before.is_sorted_by(|a, b| a.ms < b.ms));
-    let line = lines(&at_rest).pop().expect("lines come while all is idle");
+    writeln!(stdin, "go on").unwrap();
+    let told = read(Box::new(|line| line == "TOLD"));
+    // The first may have been begun before the program came to rest.
+    let at_rest = told + &read(n_lines(2));
+    writeln!(stdin, "go on").unwrap();
+    let line = lines(&at_rest).pop().unwrap();
     assert_eq!(line.name, "my_runtime");
     for metric in at_rest.lines().filter_map(|l| l.strip_prefix("METRIC ")) {
         let (key, value) = metric.split_once(' ').unwrap();
-        assert_eq!(line.number(key).to_string(), value, "{key}: {stderr}");
+        assert_eq!(line.number(key).to_string(), value, "{key}: {at_rest}");
     }
     assert_eq!(line.number("goroutines"), 8);
     assert_eq!(line.runqueue.iter().sum::<u64>(), 0);
@@ -186,6 +216,7 @@ fn the_lines_agree_with_the_metrics() {
         .map(|n| n.parse().unwrap())
         .collect();
     assert_eq!(line.schedticks.concat(), ticks);
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]
@@ -194,22 +225,23 @@ fn detail_shows_every_p_and_m_and_g() {
         let runtime = util::runtime(2);
         return runtime.run(|| {
             let named = task::Builder::new().name("the sleeper");
-            let sleeper = named.spawn(|| sleep(Duration::from_millis(400))).unwrap();
+            let hour = Duration::from_secs(3600);
+            let sleeper = named.spawn(move || sleep(hour)).unwrap();
+            std::thread::spawn(|| {
+                let _ = std::io::stdin().read_to_end(&mut Vec::new());
+                std::process::exit(0);
+            });
             sleeper.join().unwrap();
         });
     }
-    let output = util::child_with_env(
-        "detail_shows_every_p_and_m_and_g",
-        "detail",
-        &[("WINDLASS_DEBUG", "schedtrace=50,scheddetail=1")],
-    );
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    // The last lines may be later than the sleep.
-    let lines = stderr
-        .rsplit("SCHED ")
-        .find(|lines| lines.contains("status=sleep"));
-    let lines = lines.unwrap_or(&stderr);
-    for wanted in [
+    let mut child = util::child_command("detail_shows_every_p_and_m_and_g", "detail")
+        .env("WINDLASS_DEBUG", "schedtrace=50,scheddetail=1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let wanted = [
         "  P0: status=",
         "  P1: status=",
         "  M1: p=",
@@ -219,9 +251,22 @@ fn detail_shows_every_p_and_m_and_g() {
         "status=join",
         "name=\"main\"",
         "spawned=tests/schedtrace.rs:",
-    ] {
-        assert!(lines.contains(wanted), "no {wanted:?} in {lines}");
+    ];
+    let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut block = String::new();
+    let is_complete = |block: &str| wanted.iter().all(|wanted| block.contains(wanted));
+    while !is_complete(&block) {
+        let line = stderr.next().unwrap_or_else(|| panic!("ends: {block}"));
+        let line = line.unwrap();
+        if line.starts_with("SCHED ") {
+            block.clear();
+        }
+        block += &line;
+        block.push('\n');
     }
+    drop(child.stdin.take());
+    stderr.for_each(drop);
+    assert!(child.wait().unwrap().success());
 }
 
 /// Go's `lockedg` and `lockedm`: each names the other.
