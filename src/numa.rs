@@ -1,8 +1,8 @@
 //! Data of your own, node by node.
 //!
-//! The runtime keeps what it needs itself on the NUMA node that uses it (docs/NUMA.md). What a
-//! program shares between all its goroutines, such as counters, queues and caches, lies where it
-//! was first touched, and every other node reads and writes it over the interconnect.
+//! The runtime keeps what it needs itself on the NUMA node that uses it (docs/NUMA.md). Data that
+//! a program shares between all its goroutines, such as counters, queues and caches, is on the node
+//! that touched it first, and every other node accesses it over the interconnect.
 //! [`NodeLocal`] is one value for each node instead.
 
 use std::fmt;
@@ -14,14 +14,14 @@ use crate::util::placed::Placed;
 /// One value for each NUMA node, on pages of that node.
 ///
 /// Goroutines borrow the nearest with [`get`](Self::get). All values may be reached from
-/// everywhere, so `T` must be `Sync` to be shared, and nothing is wrong if a goroutine goes on
-/// using the value of a node that it has left: that is only slower.
+/// everywhere, so `T` must be `Sync` to be shared, and a goroutine may go on using
+/// the value of a node that it has left: that is slower, but correct.
 ///
 /// A value takes whole pages (4 KiB at least), so a `NodeLocal` is for few and busy things. Where
 /// `T` owns memory besides, such as the buffer of a `Vec`, that comes from the allocator as ever:
 /// fixed arrays and atomics in `T` lie on the node for sure.
 ///
-/// On a machine with one node, or none that the kernel tells of, there is one value.
+/// On a machine with one node, or a kernel without NUMA, there is one value.
 ///
 /// # Examples
 ///
@@ -46,8 +46,8 @@ use crate::util::placed::Placed;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// Work that stays on its node, with a channel for each: who has work sends to the nearest, and
-/// the workers of a node receive from its channel.
+/// Work that stays on its node, with a channel for each node: producers send to the channel of their
+/// node, and the workers of a node receive from it.
 ///
 /// ```
 /// use windlass::channel::{self, Receiver, Sender};

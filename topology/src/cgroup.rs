@@ -38,7 +38,7 @@ pub(crate) struct Group {
 }
 
 impl Cgroups {
-    /// Reads `proc/self` below a root; what cannot be read is taken for absent.
+    /// Reads `proc/self` below a root. A file that cannot be read counts as absent.
     pub(crate) fn read(root: &Path) -> Self {
         let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
         let mount_info = text("proc/self/mountinfo");
@@ -80,7 +80,7 @@ impl Cgroups {
 }
 
 impl Group {
-    /// What a file of this group says.
+    /// The content of a file of this group.
     pub(crate) fn read(&self, file: &str) -> Option<String> {
         let text = fs::read_to_string(self.path.join(file)).ok()?;
         Some(text.trim().to_owned())

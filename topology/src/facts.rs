@@ -1,8 +1,7 @@
-//! From what a reader found out to a [`Topology`].
+//! Makes a [`Topology`] from the facts that a reader collected.
 //!
-//! hwloc and sysfs hand in loose statements about CPUs and nodes; [`Facts::assemble`] numbers the
-//! groups and fills the gaps in one canonical way, so that two readers of one machine agree to the
-//! letter. Groups are in the order of their lowest CPU, nodes in the order of their OS ids.
+//! hwloc and sysfs give separate facts about CPUs and nodes. [`Facts::assemble`] numbers the groups and
+//! fills gaps by one set of rules, so that both readers give equal results for one machine. Groups are in the order of their lowest CPU, nodes in the order of their OS ids.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -15,7 +14,7 @@ use crate::{
     machine::Machine,
 };
 
-/// What a reader found out, before groups are numbered and gaps are filled.
+/// The facts of a reader, before groups are numbered and gaps are filled.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) source: Source,
@@ -37,7 +36,7 @@ pub(crate) struct PuFacts {
     pub(crate) package: GroupFacts,
     pub(crate) l2: Option<GroupFacts>,
     pub(crate) l3: Option<GroupFacts>,
-    /// OS ids of the nodes it is said to be in; the lowest counts. Empty for a node without memory.
+    /// OS ids of its nodes; the lowest counts. hwloc gives none for a node without memory.
     pub(crate) nodes: Vec<u32>,
     pub(crate) allowed: bool,
     /// How fast its kind of core is: any scale, higher is faster.
@@ -68,7 +67,7 @@ pub(crate) struct NodeFacts {
 }
 
 impl Facts {
-    /// Keeps what limits this process, and disallows the CPUs that the calling thread may not run on.
+    /// Records the limits of this process, and disallows the CPUs that the calling thread may not run on.
     pub(crate) fn apply_own_limits(&mut self) {
         let limits = cpu_limits();
         // Without the system call (a sandbox) the cpuset alone has to do.
@@ -82,7 +81,7 @@ impl Facts {
         self.limits = Some(limits);
     }
 
-    /// Keeps what limited the process that made a copy of `/proc` and `/sys`, and disallows the CPUs
+    /// Records the limits of the process that made a copy of `/proc` and `/sys`, and disallows the CPUs
     /// outside of its cpuset. The copy has no affinity mask.
     pub(crate) fn apply_recorded_limits(&mut self, root: &Path) {
         let limits = cpu_limits_below(root, None);
@@ -171,8 +170,8 @@ impl Facts {
         Topology::new(machine)
     }
 
-    /// Sorts the nodes and gives each CPU the position of its node: the lowest it is said to be in,
-    /// else the node of most CPUs of its package, else the first.
+    /// Sorts the nodes and returns the position of each CPU's node: the lowest of its own, else the
+    /// node of most CPUs of its package, else the first.
     fn settle_nodes(&mut self) -> Vec<usize> {
         let said: BTreeSet<u32> = self
             .pus
@@ -240,7 +239,7 @@ impl Facts {
 }
 
 impl NodeFacts {
-    /// A node that only its CPUs speak of.
+    /// A node that is named by its CPUs, and about which the reader has nothing else.
     fn unknown(os_id: u32) -> Self {
         Self {
             os_id,

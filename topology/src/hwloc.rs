@@ -1,11 +1,11 @@
-//! The door to hwloc: nothing else in windlass knows `hwloc2`.
+//! Reads machines with hwloc. No other module of windlass uses `hwloc2`.
 //!
 //! Why not all of it through the safe half of `hwloc2` 2.2.0: its `Topology` cannot be made from a
 //! description or a file, does not tell which CPUs are allowed, and panics when asked for NUMA
 //! nodes (hwloc 2 gives them a negative depth, which it takes for a count). So the handle is ours,
 //! a dozen functions wide, and what it hands out are `hwloc2`'s objects and bitmaps.
 //!
-//! Traps, all met:
+//! Traps that earlier versions of this file fell into:
 //! - A NUMA node is not an ancestor of its CPUs in hwloc 2, but a memory child somewhere above. A
 //!   CPU's node comes from its node set.
 //! - That set is empty for CPUs of a node without memory, and has several nodes where a cpuset is
@@ -100,7 +100,7 @@ pub(crate) fn xml_file(path: &Path) -> Result<Facts, Error> {
     handle.facts(Source::Recorded)
 }
 
-/// hwloc builds whatever it is told to, also a billion CPUs.
+/// Refuses descriptions of too many CPUs: hwloc would build a billion of them.
 fn check_size(description: &str) -> Result<(), &'static str> {
     let mut n_cpus: u64 = 1;
     let mut depth = 0_usize;
@@ -465,7 +465,7 @@ fn node_facts(node: &TopologyObject) -> NodeFacts {
     }
 }
 
-/// The ids in a set; none for an infinite one, which means that nobody knows.
+/// The ids in a set. An infinite set means "unknown" and has none.
 fn ids(set: Bitmap) -> Vec<u32> {
     if set.weight() < 0 {
         Vec::new()

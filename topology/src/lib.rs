@@ -7,8 +7,8 @@
 //! laptop can answer for a machine of eight nodes.
 //!
 //! [`plan`] puts Ps (the processors of a scheduler in the style of Go's) on CPUs, and lists for
-//! each of them whom to steal from, nearest first. It is a pure function: the same machine and
-//! the same [`Request`] give the same [`Plan`], whatever machine it runs on.
+//! each of them the others in the order in which it steals from them. It is a pure function: the same machine and
+//! the same [`Request`] give the same [`Plan`], on any machine.
 //!
 //! ```
 //! use windlass_topology::{LevelKind, Request, Topology, plan};
@@ -28,7 +28,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`live::Live`] is what a program that runs tells of itself.
+//! [`live::Live`] holds the live figures that a running program publishes.
 //!
 //! The command `windlass-topology` prints all of it, for this machine or for another.
 

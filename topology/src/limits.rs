@@ -1,12 +1,12 @@
-//! How many CPUs this process may use, and what says so.
+//! How many CPUs this process may use, and which limit sets that number.
 //!
-//! Four things take CPUs away, one after another: the cgroup's cpuset, the affinity mask, isolation
+//! Four limits apply, one after another: the cgroup's cpuset, the affinity mask, isolation
 //! at boot (`isolcpus`), and the cgroup's CPU quota. The quota is of another kind: a container
 //! with `--cpus 1.5` may use every CPU, but only 150 ms of CPU time in each 100 ms. With a P for
 //! every CPU it would use up its share in a few ms and be frozen for the rest.
 //!
-//! Every reader takes a root folder, so that tests can bring a machine of files; what cannot be
-//! read limits nothing.
+//! Every reader takes a root folder, so that tests can write the files of a machine. A file that cannot
+//! be read sets no limit.
 
 use std::{fs, path::Path};
 
@@ -19,7 +19,7 @@ use crate::{
     placement::{MAX_PS, without_isolated},
 };
 
-/// What limits this process, as [`cpu_limits`] found it.
+/// The limits of a process, as [`cpu_limits`] reads them.
 ///
 /// # Examples
 ///
@@ -46,7 +46,7 @@ pub struct CpuLimits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpuset_group: Option<String>,
     /// OS ids of the CPUs in the affinity mask of the thread that asked; `None` where the kernel
-    /// does not tell.
+    /// does not say.
     pub affinity: Option<Vec<usize>>,
     /// OS ids of the CPUs that the kernel keeps its load balancer away from (`isolcpus`).
     pub isolated: Vec<usize>,
@@ -59,17 +59,17 @@ pub struct CpuLimits {
     pub memory_bytes: Option<u64>,
 }
 
-/// What keeps the number of processors from being that of the CPUs online.
+/// The limit that sets the number of processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cap {
-    /// Nothing: every CPU that is online has one.
+    /// None: there is a processor for each online CPU.
     Online,
     /// The cgroup's cpuset.
     Cpuset,
     /// The affinity mask.
     Affinity,
-    /// Isolation at boot, which leaves CPUs to those who ask for them.
+    /// Isolation at boot (`isolcpus`).
     Isolated,
     /// The cgroup's CPU quota.
     Quota,
@@ -168,7 +168,7 @@ impl CpuLimits {
         ]
     }
 
-    /// The same without the names of groups, which are nobody else's business.
+    /// The same without the names of control groups, which are private.
     #[must_use]
     pub fn anonymous(self) -> Self {
         Self {
@@ -182,8 +182,8 @@ impl CpuLimits {
 /// How many CPUs' worth of time this process gets, or `None` where there is no limit.
 ///
 /// Reads cgroup v2 (`cpu.max`) and v1 (`cpu.cfs_quota_us`), parent groups too; with both in use the
-/// lesser counts. What cannot be read is taken for unlimited. Cheaper than [`cpu_limits`], for those
-/// who look again and again.
+/// lesser counts. A file that cannot be read sets no limit. Cheaper than [`cpu_limits`], for callers
+/// that poll.
 ///
 /// # Examples
 ///
@@ -206,8 +206,8 @@ pub fn cpu_quota_below(root: &Path) -> Option<f64> {
 /// How many Ps a runtime should have on this machine: its allowed CPUs without isolated ones, capped
 /// by the quota.
 ///
-/// On [`Source::ThisMachine`] the quota is read anew, so that whoever asks again follows its
-/// changes; of a recorded machine it is that of the recorder. The result is at least 1 and at most
+/// On [`Source::ThisMachine`] the quota is read at each call, because it may change; of a recorded
+/// machine it is that of the recorder. The result is at least 1 and at most
 /// [`MAX_PS`].
 ///
 /// # Examples

@@ -1,8 +1,8 @@
-//! What a running program with a windlass runtime tells of itself, for `windlass-topology top`.
+//! Live figures of a running program, for `windlass-topology top`.
 //!
 //! A runtime that was asked to (`Builder::live_metrics`, or `WINDLASS_DEBUG=live=1`) answers on a
-//! Unix socket with an abstract name made from its process id: whoever connects gets one [`Live`] as
-//! JSON, and the connection ends. Only the same user and root get an answer.
+//! Unix socket with an abstract name made from its process id. It writes one [`Live`] as JSON to each
+//! connection and closes it. Only the same user and root get an answer.
 
 use std::{
     io::{self, Read as _},
@@ -20,8 +20,8 @@ pub const LIVE_SCHEMA: u32 = 1;
 /// How long an answer may take: longer than any healthy process needs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The runtimes of a process at one moment. Counts begin at 0 when a runtime is built, and only
-/// rise; the rest is how things stood.
+/// The runtimes of a process at one moment. Counters begin at 0 when a runtime is built and never
+/// decrease; the other fields are the state at that moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Live {
     /// [`LIVE_SCHEMA`].
@@ -83,7 +83,7 @@ pub struct LiveP {
     pub inflight: u64,
     /// Timers armed.
     pub timers: u64,
-    /// For how long its thread has slept.
+    /// The time that its thread has slept.
     pub idle_ns: u64,
     /// Goroutines switched to.
     pub dispatches: u64,
@@ -102,7 +102,7 @@ impl Live {
     ///
     /// # Errors
     ///
-    /// None that a process id could cause.
+    /// Never: every process id makes a valid name.
     pub fn address(pid: u32) -> io::Result<SocketAddr> {
         SocketAddr::from_abstract_name(format!("windlass-live-{pid}"))
     }
@@ -113,8 +113,8 @@ impl Live {
     ///
     /// - `NotFound`: no runtime in such a process answers, or it ends before it has answered.
     /// - `PermissionDenied`: it is another user's.
-    /// - `InvalidData`: what it said is not understood, or of another version.
-    /// - What the kernel says of the socket.
+    /// - `InvalidData`: the answer is not JSON of this version.
+    /// - Other errors of the socket.
     pub fn read(pid: u32) -> io::Result<Live> {
         let not_found = |e: io::Error| match e.kind() {
             // Reset: the connection still waited to be accepted when the process ended.

@@ -1,6 +1,6 @@
 //! The machine as plain values.
 //!
-//! Groups are told by their position in a `Vec`.
+//! A group (a node, a cache, a core) is named by its position in a `Vec`.
 //!
 //! Invariant: a [`Topology`] that exists is consistent (see [`Machine::check`]), so the code
 //! that uses it may index without asking.
@@ -76,7 +76,7 @@ pub struct Package {
     pub cpus: Vec<usize>,
 }
 
-/// A level 2 or level 3 cache, and who shares it.
+/// A level 2 or level 3 cache, and the CPUs that share it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cache {
     /// The kernel's number for it, where it has one.
@@ -131,7 +131,7 @@ pub struct Pu {
 /// there is no path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Distances {
-    /// Who says so.
+    /// The source of the numbers.
     pub origin: DistanceOrigin,
     /// Row-major: `rows[from][to]`, by position in [`Topology::nodes`]. May be asymmetric.
     pub rows: Vec<Vec<u32>>,
@@ -143,7 +143,7 @@ pub struct Distances {
     pub note: Option<String>,
 }
 
-/// Who says how far the nodes are from one another.
+/// The source of the distances between the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DistanceOrigin {
@@ -151,7 +151,7 @@ pub enum DistanceOrigin {
     Firmware,
     /// The caller, through [`Topology::with_distances`].
     Given,
-    /// Nobody: 10 inside a node and 20 between any two, for a described machine 12 between nodes of one
+    /// No source: 10 inside a node and 20 between any two, for a described machine 12 between nodes of one
     /// package.
     Assumed,
 }
@@ -169,7 +169,7 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// If neither hwloc nor sysfs can tell which CPUs there are.
+    /// If neither hwloc nor sysfs lists the CPUs.
     pub fn detect() -> Result<Self, Error> {
         let from_hwloc = hwloc::detect().and_then(|mut facts| {
             if facts.source == Source::ThisMachine {

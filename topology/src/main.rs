@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 
 /// One line for the user, and the exit code of bad input.
 fn refuse(message: &str) -> ExitCode {
-    // Nobody is left to tell when standard error is closed too.
+    // If standard error is closed too, the exit code has to do.
     let _ = writeln!(io::stderr(), "windlass-topology: {message}");
     ExitCode::from(2)
 }

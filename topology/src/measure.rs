@@ -1,11 +1,11 @@
-//! How long a cache line really takes from one CPU to another.
+//! Measures how long a cache line takes from one CPU to another.
 //!
-//! Firmware says distances in whole steps, often wrong ones, and nothing about the level 3 caches of a
-//! node. Here two threads, each pinned to a CPU, hand a number to and fro in one cache line; half
-//! of a round trip is the time one way. Of several rounds the fastest counts: whatever else runs
-//! on the machine only makes a round slower.
+//! The firmware's distances are coarse and often wrong, and do not cover the level 3 caches of a node.
+//! Here two threads, each pinned to a CPU, hand a number to and fro in one cache line; half
+//! of a round trip is the time one way. The fastest of several rounds counts, because other
+//! load on the machine only makes a round slower.
 //!
-//! Groups (nodes, level 3 caches) are stood for by one of their cores. Inside a group the line goes
+//! A group (a node, a level 3 cache) is represented by one of its cores. Inside a group the line goes
 //! between two cores of it, or between two threads of the only core.
 
 use std::{
@@ -27,7 +27,7 @@ const TRIPS: u32 = 1000;
 const ROUNDS: u32 = 20;
 /// Where a CPU is busy with others, one round may take as long as their time slices.
 const PAIR_TIME: Duration = Duration::from_millis(200);
-/// How often a waiting thread looks before it looks at the clock.
+/// How often a waiting thread reads the line before it reads the clock.
 const LOOKS: u32 = 4096;
 /// Of more groups than this only the first are measured; the time grows with the square.
 pub const MAX_GROUPS: usize = 64;
@@ -44,29 +44,29 @@ pub struct Measured {
 /// Times between groups of CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Table {
-    /// Who stands for each group.
+    /// The groups, each with the CPUs that represent it.
     pub groups: Vec<Group>,
     /// `ns[from][to]`, one way; `None` where a group has one CPU only, or the threads could not
     /// meet.
     pub ns: Vec<Vec<Option<f64>>>,
 }
 
-/// A group of CPUs and the two that stand for it.
+/// A group of CPUs, and the two that represent it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Group {
     /// The kernel's number of the node or cache, or `#` and its position.
     pub name: String,
-    /// OS id of the CPU that stands for it.
+    /// OS id of the CPU that represents it.
     pub cpu: usize,
     /// OS id of another of its CPUs, if there is one: on another core if possible.
     pub other: Option<usize>,
 }
 
-/// Measures between all pairs of nodes and of level 3 caches; `progress` hears how many pairs of all
-/// are done.
+/// Measures between all pairs of nodes and of level 3 caches; `progress` is called with the
+/// number of pairs done and the number of all pairs.
 ///
-/// Only CPUs that this process may use take part. A machine that is not this one gives nonsense or
-/// nothing, as its CPUs are not here.
+/// Only CPUs that this process may use take part. The result is meaningless for a machine other than
+/// this one.
 ///
 /// # Blocking
 ///
@@ -198,9 +198,9 @@ pub fn ping_pong(a: usize, b: usize) -> Option<Duration> {
 struct Court {
     /// Even: the server's turn; odd: the answerer's.
     ///
-    /// Ordering: Relaxed, nothing else is handed over with it.
+    /// Ordering: Relaxed, it publishes no other data.
     line: AtomicU32,
-    /// One of them is gone.
+    /// One of them has ended.
     ///
     /// Ordering: Relaxed, it only ends the other's waiting.
     end: AtomicBool,

@@ -1,4 +1,4 @@
-//! What a plan says about stealing and waking: ranks, wake lists, and how long a remote thief waits.
+//! Derived from a plan: ranks of victims, the order of waking, and how long a remote thief waits.
 
 use std::time::Duration;
 
@@ -31,9 +31,10 @@ pub fn ranks(plan: &Plan, thief: usize) -> Vec<usize> {
     ranks
 }
 
-/// Whom to wake for a P that has work to give away: those first that have it earliest in their own
-/// steal order, for they will find the work soonest. The steal matrix turned over, in groups that
-/// are equally good.
+/// The order in which idle Ps are woken for a P that has surplus work, in groups of equal rank.
+///
+/// A P that has the waker early in its own steal order finds the work soon, so it is woken first: the
+/// order is a column of the steal matrix, sorted.
 ///
 /// # Panics
 ///
@@ -70,7 +71,7 @@ pub fn wake_order(plan: &Plan, waker: usize) -> Vec<WakeGroup> {
 /// Ps that are equally good to wake.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct WakeGroup {
-    /// What they share with the P that has work.
+    /// The nearest thing (core, cache, node) that they share with the P that has work.
     pub kind: LevelKind,
     /// Distance from their node to that of the P that has work.
     pub distance: u32,

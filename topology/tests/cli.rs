@@ -292,7 +292,7 @@ fn what_is_recorded_can_be_read() {
         good(&["steal", "--synthetic", described]),
         good(&["steal", "--recorded", file])
     );
-    // This machine, without what is nobody's business.
+    // This machine, without private names.
     let here = good(&["record"]);
     assert!(!here.contains("_group"), "{here}");
     fs::write(file, &here).unwrap();

@@ -501,7 +501,7 @@ fn nodes_without_memory_share_equally_near_ones() {
     // Eight packages of one node, memory in nodes 0 and 4; then two packages of four nodes.
     assert_eq!(memory(&machine("pack:8")), [0, 0, 4, 0, 4, 4, 0, 4]);
     assert_eq!(memory(&machine("pack:2 group:4")), [0, 0, 0, 0, 4, 4, 4, 4]);
-    // The package counts where the distances do not tell.
+    // The package decides where the distances are equal.
     let even = vec![vec![10; 8]; 8];
     let machine = machine("pack:2 group:4").with_distances(&even).unwrap();
     assert_eq!(memory(&machine), [0, 0, 0, 0, 4, 4, 4, 4]);
@@ -604,7 +604,7 @@ fn isolated_cpus_are_for_those_who_ask() {
         ..Request::default()
     };
     assert_eq!(cpus(&machine, &with_isolated), [0, 1, 2, 3]);
-    // Who is bound to isolated CPUs alone wants them.
+    // A process that may use isolated CPUs only does use them.
     let bound = machine.restrict_to_cpus(&[2, 3]).unwrap();
     assert_eq!(cpus(&bound, &Request::default()), [2, 3]);
     assert_eq!(default_processors(&bound), 2);

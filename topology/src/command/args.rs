@@ -1,4 +1,4 @@
-//! The words of the command line.
+//! The command line's options.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use windlass_topology::{Policy, Threads, parse_cpu_list};
 
-/// Shows a machine as windlass sees it: its nodes and caches, where Ps go, whom they steal from.
+/// Shows a machine as windlass sees it: its nodes and caches, where Ps go, and their steal order.
 ///
 /// Without a command it is `show`, and takes its options. Without --synthetic, --recorded, --xml or
 /// --sysfs it is about the machine it runs on.
@@ -20,7 +20,7 @@ Examples:
   windlass-topology                        this machine on one screen
   windlass-topology --recorded server.json another one
   windlass-topology ps                     where the Ps of a runtime go, and which CPUs get none
-  windlass-topology steal 3                whom P 3 steals from and wakes
+  windlass-topology steal 3                the steal order and the wake order of P 3
   windlass-topology doctor || exit 1       for CI: fails where a runtime would not work as meant
   windlass-topology tree --synthetic 'pack:2 [numa] l3:4 core:8 pu:2' --format svg >machine.svg
   windlass-topology steal 0 --synthetic 'numa:4 core:8 pu:2' \\
@@ -61,7 +61,7 @@ Examples:
   windlass-topology ps --procs 6 --threads never
   windlass-topology ps --nodes 1 --policy pack --format svg >ps.svg")]
     Ps(Ps),
-    /// Whom each P steals from and wakes, nearest first
+    /// The order in which each P steals from the others and wakes them, nearest first
     #[command(after_help = "\
 Examples:
   windlass-topology steal 3

@@ -1,4 +1,4 @@
-//! From the words to a machine and a plan.
+//! Makes a machine and a plan from the options.
 
 use std::{fs, path::Path};
 
@@ -106,7 +106,7 @@ impl Placement {
     }
 }
 
-/// Whether `os_release` of another machine makes sense: only this one has a kernel to ask.
+/// Whether the machine is the one this program runs on, so that its kernel can be asked.
 pub(crate) fn is_this_machine(topology: &Topology) -> bool {
     *topology.source() == Source::ThisMachine
 }
@@ -115,7 +115,7 @@ fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-/// The width of a terminal, as shells tell it.
+/// The width of the terminal, from `COLUMNS`, which shells set.
 pub(crate) fn columns() -> usize {
     let columns = std::env::var("COLUMNS").ok();
     let columns = columns.and_then(|text| parse_cpu_list(&text)?.first().copied());

@@ -1,4 +1,4 @@
-//! What each command does: words in, text out.
+//! Runs the commands: arguments in, text out.
 
 pub(crate) mod args;
 mod foreign;
@@ -37,7 +37,7 @@ impl From<String> for Outcome {
     }
 }
 
-/// Does what the words say.
+/// Runs the command that the arguments name.
 ///
 /// # Errors
 ///
@@ -70,7 +70,7 @@ pub(crate) fn run(cli: Cli) -> Result<Outcome, String> {
 }
 
 impl<F: ValueEnum + Clone + Default + Send + Sync + 'static> Look<F> {
-    /// Colours on terminals only, and only where nobody minds.
+    /// Colours on terminals only, and not where NO_COLOR or TERM forbids them.
     fn paint(&self) -> Paint {
         let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -186,7 +186,7 @@ fn limits(args: &args::Limits) -> Result<String, String> {
     let is_plain_here = args.input.is_here() && args.input.cpus.is_none();
     let mut limits = match topology.limits() {
         Some(limits) => limits.clone(),
-        // What a machine without a recorder limits is what it does not allow.
+        // Nothing is known of limits: only which CPUs are allowed.
         None => windlass_topology::CpuLimits {
             online: topology.pus().iter().map(|pu| pu.cpu).collect(),
             isolated: topology.isolated_cpus().to_vec(),

@@ -1,4 +1,4 @@
-//! What the kernel says about itself and about this process, read from files below a root.
+//! Facts about the kernel and this process, read from files below a root.
 
 use std::{fs, path::Path};
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{kernel, uring, uring::Uring};
 
-/// What [`examine`](super::examine) looks at. `None` is "the kernel does not say".
+/// The facts that [`examine`](super::examine) judges. `None` means that the kernel does not say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Host {
     /// The kernel's release, such as `6.12.9-amd64`.
@@ -103,7 +103,7 @@ impl Host {
         }
     }
 
-    /// Major and minor number of the kernel's release; 0.0 where nobody says.
+    /// Major and minor number of the kernel's release; 0.0 where it is unknown.
     pub(super) fn release(&self) -> (u32, u32) {
         let mut numbers = self.kernel.split(['.', '-', '+']).map(|n| n.parse().ok());
         let mut next = || numbers.next().flatten().unwrap_or(0);

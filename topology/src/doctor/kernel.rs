@@ -11,7 +11,7 @@ const MEMBARRIER_CMD_PRIVATE_EXPEDITED: i64 = 1 << 3;
 /// Whether guard pages cost no mapping of their own.
 pub(super) fn has_guard_install() -> bool {
     with_page(|page, bytes| {
-        // SAFETY: the page is mapped, ours, and nobody looks into it.
+        // SAFETY: this function mapped the page, and no other code has its address.
         unsafe { libc::madvise(page, bytes, MADV_GUARD_INSTALL) == 0 }
     })
 }

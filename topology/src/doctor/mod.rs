@@ -14,7 +14,7 @@ pub use uring::{Operation, Uring};
 
 use crate::{DistanceOrigin, Distances, Topology, format_cpu_list};
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Its name, one word.
@@ -27,7 +27,7 @@ pub struct Finding {
     pub cure: Option<String>,
 }
 
-/// How a thing is that was looked at.
+/// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
@@ -41,7 +41,7 @@ pub enum Status {
     Failure,
 }
 
-/// Looks at everything; in the order in which a reader should care.
+/// Runs all checks; the most important ones come first.
 ///
 /// # Examples
 ///

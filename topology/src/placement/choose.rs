@@ -1,4 +1,4 @@
-//! Which CPUs have Ps.
+//! Chooses the CPUs that get Ps.
 
 use std::cmp::Reverse;
 
@@ -44,7 +44,7 @@ pub(super) fn offline(topology: &Topology) -> Vec<DroppedCpu> {
     cpus.map(|&cpu| DroppedCpu { cpu, reason }).collect()
 }
 
-/// Notes why some CPUs have no P, and gives back the others.
+/// Moves the CPUs that `is_dropped` selects to `dropped`, with this reason, and returns the others.
 pub(super) fn drop_all<'a>(
     dropped: &mut Vec<DroppedCpu>,
     pus: &[&'a Pu],

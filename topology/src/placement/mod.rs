@@ -1,4 +1,4 @@
-//! Where the Ps go, and whom each of them steals from.
+//! Decides on which CPUs the Ps go, and in which order each steals from the others.
 //!
 //! Pure functions of a [`Topology`]: no I/O, no randomness.
 //!
@@ -7,9 +7,9 @@
 //! the fastest kind; a node with the fewest; a level 3 cache, then a level 2 cache with the fewest;
 //! the lowest. So every core has a P before any core has two, nodes fill evenly, and where there are
 //! more Ps than CPUs they wrap round. [`Policy::Pack`] fills node after node instead, the next one
-//! being the nearest to those in use. Isolated CPUs are left alone unless there are no others:
-//! whoever isolated them wants to place threads there by hand. [`Plan::dropped`] says of each CPU
-//! without a P why it has none.
+//! being the nearest to those in use. Isolated CPUs are not used unless there are no others,
+//! because an administrator isolates CPUs to place threads there by hand. [`Plan::dropped`] lists the
+//! CPUs without a P, with the reason.
 //!
 //! **Numbers of the Ps.** Ps of a node have consecutive numbers; in a node those of a package, then of
 //! a level 3 cache, then of a level 2 cache, then of a core.
@@ -43,7 +43,7 @@ use crate::{Pu, Topology};
 use choose::{drop_all, offline, pack, spread, usable_pus};
 use levels::{l3_positions, levels};
 
-/// Decides where the Ps go and whom each of them steals from.
+/// Decides on which CPUs the Ps go, and in which order each steals from the others.
 ///
 /// # Errors
 ///

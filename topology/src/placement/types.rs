@@ -1,4 +1,4 @@
-//! What goes into a plan, and what comes out.
+//! Input and output of planning.
 
 use std::{error, fmt};
 
@@ -9,7 +9,7 @@ use crate::format_cpu_list;
 /// The most Ps a plan can have; every P lists every other.
 pub const MAX_PS: usize = 4096;
 
-/// What the caller wants.
+/// What to plan: how many Ps, and on which CPUs.
 ///
 /// # Examples
 ///
@@ -28,7 +28,7 @@ pub struct Request {
     pub nodes: Option<Vec<u32>>,
     /// How to choose where there are fewer Ps than CPUs.
     pub policy: Policy,
-    /// What to do with the second and further hardware threads of a core.
+    /// How the second and further hardware threads of a core are used.
     #[serde(default)]
     pub threads: Threads,
     /// Whether to use also CPUs that were isolated at boot (`isolcpus`). Without it they are used only
@@ -148,7 +148,7 @@ pub struct PlannedP {
     pub l3: Option<usize>,
     /// Position in [`Topology::packages`](crate::Topology::packages).
     pub package: usize,
-    /// Whom to steal from, nearest first: every other P is in exactly one level, and no level is
+    /// The Ps to steal from, nearest first: every other P is in exactly one level, and no level is
     /// empty.
     pub levels: Vec<Level>,
 }
@@ -156,7 +156,7 @@ pub struct PlannedP {
 /// Ps that are equally near to a P.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Level {
-    /// What they share with it.
+    /// The nearest thing that they share with it.
     pub kind: LevelKind,
     /// Distance from its node to theirs, as in [`Topology::distance`](crate::Topology::distance);
     /// 10 is local.
@@ -166,7 +166,7 @@ pub struct Level {
     pub victims: Vec<usize>,
 }
 
-/// What the Ps of a [`Level`] share with the thief, nearest first.
+/// The nearest thing that the Ps of a [`Level`] share with the thief; nearest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LevelKind {
@@ -178,7 +178,7 @@ pub enum LevelKind {
     L3,
     /// The node; there are several such levels where it has several packages, or many level 3 caches.
     Node,
-    /// Nothing but the machine; one level per distance.
+    /// The machine: they are on other nodes. One level per distance.
     Remote,
 }
 

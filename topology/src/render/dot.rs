@@ -91,7 +91,7 @@ pub fn placement(topology: &Topology, plan: &Plan) -> String {
     graph.finish()
 }
 
-/// Whom Ps steal from: of one P every level, of all Ps their nearest level and the ways between nodes.
+/// The steal order: of one P every level, of all Ps their nearest level and the links between nodes.
 #[must_use]
 pub fn steal(topology: &Topology, plan: &Plan, only: Option<usize>) -> String {
     let mut graph = Graph::new("digraph", "steal");
@@ -128,7 +128,7 @@ fn one_thief(graph: &mut Graph, plan: &Plan, thief: usize) {
     }
 }
 
-/// What is the same from either end is one line.
+/// A link that is the same in both directions is one line.
 fn all_thieves(graph: &mut Graph, plan: &Plan) {
     let nearest = |p: usize| {
         let levels = plan.ps[p].levels.first();

@@ -1,11 +1,11 @@
-//! What a running program does, from two looks at it.
+//! Rates of a running program, from two readings.
 
 use std::fmt::Write as _;
 
 use super::Paint;
 use crate::live::{Live, LiveNode, LiveP, LiveRuntime};
 
-/// A share of goroutines taken from other nodes above which it is worth a look.
+/// A share of goroutines taken from other nodes above this is highlighted.
 const REMOTE_SHARE: f64 = 0.05;
 
 /// A screen: what the runtimes of `now` did since `before`.

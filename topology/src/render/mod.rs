@@ -1,7 +1,6 @@
 //! The machine and the plan as text for people, as JSON for programs, and as pictures.
 //!
-//! Text ends with a newline and holds nothing but what is in the values, so that equal values give
-//! equal text. All numbers of CPUs and nodes are the kernel's; a group without such a number, as an
+//! Text ends with a newline and depends on the values alone: equal values give equal text. All numbers of CPUs and nodes are the kernel's; a group without such a number, as an
 //! L3 of a synthetic machine, is shown by its position with a `#` before it.
 
 mod art;

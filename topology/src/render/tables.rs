@@ -153,7 +153,7 @@ fn matrix(
     out
 }
 
-/// Which P is where, and which CPUs have none and why.
+/// The CPU of each P, and the CPUs without a P with the reason.
 ///
 /// # Examples
 ///
@@ -220,7 +220,7 @@ pub(crate) fn dropped(plan: &Plan) -> Vec<String> {
     reasons.into_iter().map(line).collect()
 }
 
-/// Whom Ps steal from and whom they wake, nearest first; of all Ps or of some.
+/// The steal order and the wake order of all Ps, or of one; nearest first.
 ///
 /// Victims are listed in the plan's order; a scheduler starts at a random one of each level.
 #[must_use]
@@ -258,7 +258,7 @@ pub fn steal_order(plan: &Plan, only: Option<usize>, paint: Paint) -> String {
     out
 }
 
-/// Whom a P wakes, in groups that are equally good; beyond `||` are other nodes.
+/// The wake order of a P, in groups of equal rank; after `||` come other nodes.
 pub(crate) fn wakes(plan: &Plan, waker: usize, list: impl Fn(&[usize]) -> String) -> String {
     let groups = steal::wake_order(plan, waker);
     let (near, far): (Vec<_>, Vec<_>) = groups
@@ -278,7 +278,7 @@ pub(crate) fn wakes(plan: &Plan, waker: usize, list: impl Fn(&[usize]) -> String
     wakes.to_owned()
 }
 
-/// What must hold before a P of these takes from another node; nothing on a machine of one node.
+/// The conditions for stealing from another node; empty on a machine of one node.
 fn gate(plan: &Plan, only: Option<usize>, paint: Paint) -> String {
     let levels = plan
         .ps
@@ -337,7 +337,7 @@ fn list(ps: &[usize]) -> String {
     runs.map(run).collect::<Vec<_>>().join(" ")
 }
 
-/// What limits the number of processors, one after another, and which of it binds.
+/// The limits on the number of processors, in the order in which they apply, and the one that binds.
 ///
 /// # Examples
 ///

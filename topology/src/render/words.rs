@@ -1,4 +1,4 @@
-//! How things are called, in every format alike.
+//! Names and units, the same in every format.
 
 use crate::{Cache, Core, LevelKind, Node, Pu, Source, Topology};
 

@@ -245,7 +245,7 @@ pub(super) fn squares(squares: &[Square<'_>]) -> String {
     svg.finish()
 }
 
-/// About how wide letters are; nobody but the viewer knows better.
+/// The approximate width of letters; the exact one depends on the viewer's font.
 fn text_width(text: &str, size: usize) -> usize {
     text.chars().count() * size * 12 / 20
 }

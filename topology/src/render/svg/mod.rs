@@ -1,7 +1,7 @@
 //! Pictures: floor plans of the machine, and squares of numbers, as SVG without any library.
 //!
 //! A picture brings its own white ground and dark letters, so that it can be read on a page of any
-//! colour. Colours never say anything alone: what they show is also written.
+//! colour. No information is in a colour alone: it is also written.
 
 mod draw;
 
@@ -141,7 +141,7 @@ pub fn steal_matrix(plan: &Plan) -> String {
     squares(&[square])
 }
 
-/// The distances between the nodes, and beside them what was measured.
+/// The distances between the nodes, and beside them the measured times.
 #[must_use]
 pub fn distances(topology: &Topology, measured: Option<&Measured>) -> String {
     let rows = &topology.distances().rows;
