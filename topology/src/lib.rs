@@ -48,6 +48,7 @@ mod sysfs;
 pub mod diff;
 #[cfg(feature = "cli")]
 pub mod doctor;
+pub mod export;
 pub mod limits;
 pub mod live;
 pub mod measure;

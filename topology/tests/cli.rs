@@ -288,6 +288,21 @@ fn what_is_recorded_can_be_read() {
     let recorded = fs::read_to_string(file).unwrap();
     assert_eq!(recorded, synthetic(described).to_json());
     assert_eq!(good(&["record", "--synthetic", described]), recorded);
+    // For hwloc: as XML, and as a description.
+    let xml = dir.path().join("machine.xml");
+    let xml = xml.to_str().unwrap();
+    assert_eq!(
+        good(&["record", "--recorded", file, "--format=xml", "-o", xml]),
+        ""
+    );
+    assert_eq!(good(&["diff", file, xml]), "");
+    let description = good(&["record", "--recorded", file, "--format=synthetic"]);
+    let same = format!("synthetic:{}", description.trim());
+    assert_eq!(good(&["diff", file, &same]), "");
+    let odd = format!("--recorded={}", machine_file("odd.json"));
+    assert!(
+        bad(&["record", &odd, "--format=synthetic"]).contains("cannot describe this machine: ")
+    );
     assert_eq!(
         good(&["steal", "--synthetic", described]),
         good(&["steal", "--recorded", file])

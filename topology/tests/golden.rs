@@ -7,7 +7,7 @@
 //! without CPUs, level 2 caches shared by cores, asymmetric distances.
 
 use windlass_topology::{
-    Request, Topology, plan,
+    Request, Topology, export, plan,
     render::{self, Paint, json, svg},
 };
 
@@ -155,4 +155,65 @@ fn check_elements(picture: &str) {
             );
         }
     }
+}
+
+#[test]
+fn machines_survive_hwlocs_xml() {
+    let dir = util::Dir::new();
+    let path = dir.path().join("machine.xml");
+    let mut machines: Vec<Topology> = ["qemu-2-nodes-smt", "qemu-4-nodes", "odd", "container"]
+        .map(|name| recorded(&format!("{name}.json")))
+        .into();
+    machines.extend(
+        [
+            "pu:1",
+            "pack:2 [numa] l3:2(size=16MiB) l2:1 core:2 pu:2",
+            "pack:2 group:2 [numa] l3:1 core:1 pu:2",
+            "pack:1 l3:1 group:2 [numa] core:2 pu:1",
+            "[numa] pack:2 core:20 pu:2",
+        ]
+        .map(synthetic),
+    );
+    for machine in machines {
+        let xml = export::xml(&machine).unwrap();
+        std::fs::write(&path, &xml).unwrap();
+        let read = Topology::from_xml_file(&path).unwrap();
+        assert_eq!(read.pus(), machine.pus(), "{xml}");
+        assert_eq!(read.allowed_cpus(), machine.allowed_cpus());
+        assert_eq!(read.distances().rows, machine.distances().rows, "{xml}");
+        let memory = |machine: &Topology| -> Vec<_> {
+            let nodes = machine.nodes().iter();
+            nodes
+                .map(|n| (n.os_id, n.cpus.clone(), n.memory_bytes))
+                .collect()
+        };
+        assert_eq!(memory(&read), memory(&machine), "{xml}");
+        let sizes = |machine: &Topology| -> Vec<_> {
+            let caches = machine.l3s().iter().chain(machine.l2s());
+            caches.map(|cache| cache.size_bytes).collect()
+        };
+        assert_eq!(sizes(&read), sizes(&machine));
+    }
+}
+
+#[test]
+fn regular_machines_survive_their_description() {
+    for description in [
+        "pack:1 [numa(memory=1073741824)] core:3 pu:1",
+        "pack:2 [numa(memory=8589934592)] l3:2(size=16777216) l2:1(size=1048576) core:2 pu:2",
+        "pack:2 group:2 [numa(memory=1073741824)] l3:1(size=33554432) core:1 pu:2",
+        "[numa(memory=1073741824)] pack:2 core:2 pu:2(indexes=0,4,1,5,2,6,3,7)",
+    ] {
+        let machine = synthetic(description);
+        let written = export::synthetic(&machine).unwrap();
+        let again = synthetic(&written);
+        assert_eq!(again.pus(), machine.pus(), "{written}");
+        assert_eq!(again.nodes(), machine.nodes(), "{written}");
+        assert_eq!(again.l3s(), machine.l3s(), "{written}");
+        assert_eq!(export::synthetic(&again).unwrap(), written);
+    }
+    let irregular = export::synthetic(&recorded("odd.json")).unwrap_err();
+    assert!(irregular.contains("a node has no CPUs"), "{irregular}");
+    let irregular = export::synthetic(&recorded("hybrid.json")).unwrap_err();
+    assert!(irregular.contains("not regular"), "{irregular}");
 }

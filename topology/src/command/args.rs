@@ -103,11 +103,12 @@ Examples:
   windlass-topology diff before.json this
   windlass-topology diff 'synthetic:numa:2 core:8 pu:2' server.json")]
     Diff(Diff),
-    /// Write this machine as JSON, for --recorded elsewhere; with nothing private in it
+    /// Write a machine as JSON, for --recorded elsewhere, or for hwloc; with nothing private in it
     #[command(after_help = "\
 Examples:
   windlass-topology record >server.json
-  windlass-topology ps --recorded server.json")]
+  windlass-topology ps --recorded server.json
+  windlass-topology record --format xml --recorded server.json >server.xml; lstopo -i server.xml")]
     Record(Record),
     /// Write the manual page, of this program or of one of its commands
     Man(Man),
@@ -389,8 +390,23 @@ pub(crate) struct Record {
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
+    /// For which program
+    #[arg(long, value_enum, default_value_t, help_heading = "Output")]
+    pub(crate) format: RecordFormat,
+
     #[command(flatten)]
     pub(crate) input: Input,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RecordFormat {
+    /// For --recorded, with all that windlass knows
+    #[default]
+    Json,
+    /// hwloc's XML, for --xml and lstopo -i
+    Xml,
+    /// hwloc's description, for --synthetic and lstopo -i; of regular machines only
+    Synthetic,
 }
 
 #[derive(Debug, Args)]

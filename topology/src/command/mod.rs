@@ -15,12 +15,13 @@ use windlass_topology::{
     Plan, Topology,
     diff::diff,
     doctor::{Host, Status, examine},
+    export,
     limits::cpu_limits,
     measure, render,
     render::{Paint, dot, json, svg},
 };
 
-use args::{Cli, Color, Command, Format, Look, PictureFormat};
+use args::{Cli, Color, Command, Format, Look, PictureFormat, RecordFormat};
 
 /// What a command writes, and how it ends.
 pub(crate) struct Outcome {
@@ -256,12 +257,21 @@ fn difference(args: &args::Diff) -> Result<Outcome, String> {
 }
 
 fn record(args: &args::Record) -> Result<String, String> {
-    let json = args.input.machine()?.to_json();
+    let topology = args.input.machine()?;
+    let text = match args.format {
+        RecordFormat::Json => topology.to_json(),
+        RecordFormat::Xml => export::xml(&topology)
+            .map_err(|reason| format!("cannot write this machine as XML: {reason}"))?,
+        RecordFormat::Synthetic => {
+            let description = export::synthetic(&topology);
+            description.map_err(|reason| format!("cannot describe this machine: {reason}"))? + "\n"
+        }
+    };
     let Some(path) = &args.output else {
-        return Ok(json);
+        return Ok(text);
     };
     let cannot = |error| format!("cannot write {}: {error}", path.display());
-    fs::write(path, json).map_err(cannot)?;
+    fs::write(path, text).map_err(cannot)?;
     Ok(String::new())
 }
 
