@@ -8,6 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/dependencies.rs"]
+mod dependencies;
+
 /// Who may import whom: a module imports from the rows above its own (lower in the
 /// building), and on its own row from its left.
 const ROWS: [&[&str]; 8] = [
