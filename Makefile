@@ -7,12 +7,31 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 # What is off if not asked for, and tested all the same.
 FEATURES := windlass/hyper,windlass/tracing
+# Tests in the dev profile can also be perturbed (WINDLASS_CHAOS), so that this needs no build of
+# its own. Without the variable the feature does nothing.
+TEST_FEATURES := $(FEATURES),windlass/chaos
 
-.PHONY: help setup clients demo test test-epoll test-chaos test-numa test-numa-small check-aarch64 test-aarch64 suites loom asan fuzz lint bench compare
+# A stage says when it begins, and how long it took: $(call stage,NAME,COMMAND).
+define stage
+@printf '\n== %s\n' '$(1)'
+@began=$$(date +%s); { $(2); } && printf '== %s: %s s\n' '$(1)' $$(($$(date +%s) - began))
+endef
+
+# Files in tests/ by name, wherever they lie: tests/NAME.rs is a program, tests/PROGRAM/NAME.rs a module of one.
+# As arguments of cargo test: the programs, and filters for the modules. Programs and modules cannot be
+# named in one call, because a filter would leave nothing of a program without modules.
+of_module = $(notdir $(patsubst %/,%,$(dir $(wildcard tests/*/$(1).rs))))
+modules = $(foreach name,$(1),$(if $(call of_module,$(name)),$(name)))
+test_programs = $(addprefix --test ,$(sort $(foreach name,$(1),$(or $(call of_module,$(name)),$(name)))))
+test_filters = $(addsuffix ::,$(call modules,$(1)))
+tests = $(call test_programs,$(1)) -- $(call test_filters,$(1))
+
+.PHONY: help setup clients demo test test-all test-dev test-release test-filter test-epoll test-chaos test-numa test-numa-small check-aarch64 test-aarch64 suites loom asan fuzz lint bench compare
 
 help:
 	@echo "make demo     build and run examples/demo.rs"
-	@echo "make test     all tests: dev, release, over epoll, with disorder, suites, the models of loom"
+	@echo "make test     the tests: over io_uring, over epoll, with disorder; what only an optimiser breaks"
+	@echo "make test-all    also: all in release, under a seccomp filter, all seeds, suites, the models of loom"
 	@echo "make test-chaos  tests of what the scheduler carries, with disorder (CHAOS_SEEDS=\"4 5\" chooses)"
 	@echo "make test-numa  tests in virtual machines of 2 and 4 NUMA nodes, fetched where there is apt"
 	@echo "make check-aarch64  cargo check for aarch64; the standard library for it is fetched or built"
@@ -36,20 +55,38 @@ clients:
 demo: setup
 	$(CARGO) run --release --example demo
 
-# Fifty programs, each of which would be optimised once more as a whole: as long as all the
-# rest of the tests takes.
-test test-epoll loom: export CARGO_PROFILE_RELEASE_LTO = off
+# Each test program would be optimised once more as a whole: as long as all the rest of the
+# tests takes.
+test test-all test-release test-filter loom: export CARGO_PROFILE_RELEASE_LTO = off
 
-# The release run is not a repetition: what an optimiser does to thread-locals
-# over a stack switch shows there only. The examples are linked into their tests, so
-# they need not be built for themselves again.
+# What a person runs: everything once, then the same programs over epoll and with one seed of disorder,
+# and in release what an optimiser could break: thread-locals over a stack switch.
+OPTIMISED_TESTS := migration task blocking lock_thread
 test: setup clients
-	$(CARGO) test --workspace --features $(FEATURES)
+	$(call stage,build,$(CARGO) test -p windlass -p windlass-topology --features $(TEST_FEATURES) --lib --bins --tests --no-run)
+	$(call stage,tests,$(MAKE) --no-print-directory test-dev)
+	$(call stage,tests over epoll,$(MAKE) --no-print-directory test-epoll)
+	$(call stage,tests with disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS=$(firstword $(CHAOS_SEEDS)))
+	$(call stage,optimised tests,$(CARGO) test --release -p windlass --features $(FEATURES) $(call tests,$(OPTIMISED_TESTS)))
+
+# What a change must pass (.ci/run). What is long and rare is here only.
+test-all: test
+	$(call stage,tests of the benches,$(CARGO) test -p windlass-benches -p windlass-suites)
+	$(call stage,examples,$(CARGO) build -p windlass --features $(TEST_FEATURES) --examples)
+	$(call stage,tests in release,$(MAKE) --no-print-directory test-release)
+	$(call stage,tests under a filter,$(MAKE) --no-print-directory test-filter)
+	$(call stage,more disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS="$(wordlist 2,99,$(CHAOS_SEEDS))")
+	$(call stage,suites,$(MAKE) --no-print-directory suites)
+	$(call stage,models,$(MAKE) --no-print-directory loom)
+
+test-dev: setup
+	$(CARGO) test -p windlass -p windlass-topology --features $(TEST_FEATURES) --lib --bins --tests
+	$(CARGO) test -p windlass -p windlass-topology --features $(TEST_FEATURES) --doc
+
+# Not a repetition: what an optimiser does to thread-locals over a stack switch shows there only. The
+# examples are linked into their tests, so they need not be built for themselves.
+test-release: setup
 	$(CARGO) test --release -p windlass --features $(FEATURES) --lib --tests
-	$(MAKE) --no-print-directory test-epoll
-	$(MAKE) --no-print-directory test-chaos
-	$(MAKE) --no-print-directory suites
-	$(MAKE) --no-print-directory loom
 
 # crossbeam-channel's own tests on ours, with threads and with goroutines. One at a time: many of
 # them measure times.
@@ -59,10 +96,12 @@ suites: setup
 # What cargo tells the tests that it runs, and what build scripts would take for a change.
 FORGET := $(foreach v,NAME VERSION_MAJOR VERSION_MINOR VERSION_PATCH VERSION_PRE,-u CARGO_PKG_$(v)) -u CARGO_MANIFEST_DIR
 
-# Over epoll by choice, and optimised where a filter really denies io_uring. Nothing is
-# built anew: both take what the runs over rings have left.
+# Over epoll by choice, with the programs that the run over rings has built.
 test-epoll: setup
-	WINDLASS_IO=epoll $(CARGO) test -p windlass --features $(FEATURES) --tests
+	WINDLASS_IO=epoll $(CARGO) test -p windlass --features $(TEST_FEATURES) --tests
+
+# Where a filter really denies io_uring, with the programs of the release run.
+test-filter: setup
 	UNDER_FILTER="env $(FORGET) $(CARGO) test --release -p windlass --features $(FEATURES) --test '*'" env -u WINDLASS_IO \
 		$(CARGO) test --release -p windlass --features $(FEATURES) --test seccomp -- --nocapture programs_that
 
@@ -75,29 +114,29 @@ CHAOS_TESTS := net_watch task channel channel_leaks select sync_counting sync_mu
 test-chaos: setup
 	@for seed in $(CHAOS_SEEDS); do \
 		echo "WINDLASS_CHAOS=$$seed"; \
-		WINDLASS_CHAOS=$$seed $(CARGO) test -q -p windlass --features $(FEATURES),windlass/chaos \
-			$(addprefix --test ,$(CHAOS_TESTS)) || exit 1; \
+		WINDLASS_CHAOS=$$seed $(CARGO) test -q -p windlass --features $(TEST_FEATURES) \
+			$(call tests,$(CHAOS_TESTS)) || exit 1; \
 	done
 
 # cargo test with a virtual machine of several nodes to run in: one boot for each test program, and
 # one test at a time, as its CPUs are more than the host's. Patience for emulation on a busy host.
 NUMA_VM = RUST_TEST_THREADS=1 WINDLASS_TEST_HANG_SECONDS=600 CARGO_TARGET_$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU_RUNNER="$(CURDIR)/scripts/numa-vm.sh --timeout 1200 $(1) --" \
-	$(CARGO) test -p windlass --features $(FEATURES)
+	$(CARGO) test -p windlass --features $(TEST_FEATURES)
 
 # Two and four nodes, the last one without memory, and the ordinary suites once.
 test-numa: setup
 	scripts/numa-vm.sh --prepare
-	$(call NUMA_VM,--nodes 2) --test numa_vm --test numa_vm_cpus
-	$(call NUMA_VM,--nodes 4) --test numa_vm --test numa_vm_cpus
-	$(call NUMA_VM,--nodes 2 --memoryless) --test numa_vm
-	$(call NUMA_VM,--nodes 4 --memoryless) --test numa_vm
-	$(call NUMA_VM,--nodes 2) --test task --test runtime --test net --test channel \
-		--test node_local --test seccomp
+	$(call NUMA_VM,--nodes 2) $(call tests,numa_vm numa_vm_cpus)
+	$(call NUMA_VM,--nodes 4) $(call tests,numa_vm numa_vm_cpus)
+	$(call NUMA_VM,--nodes 2 --memoryless) $(call tests,numa_vm)
+	$(call NUMA_VM,--nodes 4 --memoryless) $(call tests,numa_vm)
+	$(call NUMA_VM,--nodes 2) $(call tests,task runtime net channel node_local)
+	$(call NUMA_VM,--nodes 2) $(call tests,seccomp)
 
 # What fits into every change's tests.
 test-numa-small: setup
 	scripts/numa-vm.sh --prepare
-	$(call NUMA_VM,--nodes 2) --test numa_vm --test numa_vm_cpus
+	$(call NUMA_VM,--nodes 2) $(call tests,numa_vm numa_vm_cpus)
 
 # The library and the topology command for the other architecture.
 check-aarch64: setup
@@ -105,12 +144,14 @@ check-aarch64: setup
 
 # What goroutines, channels, locks and sockets do on aarch64, one boot of an emulated machine for
 # each program. Two nodes, so that remote stealing is among it.
+AARCH64 = AARCH64_NODES=2 RUST_TEST_THREADS=1 WINDLASS_TEST_HANG_SECONDS=600 scripts/aarch64.sh test -p windlass \
+	--features $(FEATURES) --target-dir $(TARGET_DIR)/aarch64 $(1)
 AARCH64_TESTS ?= task channel select net sync_counting sync_mutex sync_once sync_rwlock sync_shutdown numa
 
 test-aarch64: setup
 	scripts/aarch64.sh --prepare-tests
-	AARCH64_NODES=2 RUST_TEST_THREADS=1 WINDLASS_TEST_HANG_SECONDS=600 scripts/aarch64.sh test -p windlass \
-		--features $(FEATURES) --target-dir $(TARGET_DIR)/aarch64 --lib $(addprefix --test ,$(AARCH64_TESTS))
+	$(call AARCH64,--lib)
+	$(call AARCH64,$(call tests,$(AARCH64_TESTS)))
 
 # Release, because loom tries every interleaving of two preemptions.
 loom: setup
@@ -120,10 +161,16 @@ loom: setup
 # Needs a nightly toolchain. Stack switches are told to the sanitizer by corosensei.
 # No leak check: it needs ptrace, and takes what G slots hold for leaked. Samples of stacks
 # are left out, as locals do not lie on the stack then.
+# Two runs, as a filter for modules would leave nothing of the library's own tests.
+ASAN = ASAN_OPTIONS=detect_leaks=0 RUSTFLAGS="-Zsanitizer=address" \
+	$(CARGO) +nightly test -p windlass --features corosensei/sanitizer --target $(shell uname -m)-unknown-linux-gnu \
+	--target-dir $(TARGET_DIR)/asan $(1)
+ASAN_TESTS ?= task blocking shutdown net channel channel_leaks select sync_counting sync_mutex sync_once \
+	sync_rwlock sync_shutdown
+
 asan: setup
-	ASAN_OPTIONS=detect_leaks=0 RUSTFLAGS="-Zsanitizer=address" $(CARGO) +nightly test -p windlass \
-		--features corosensei/sanitizer --target $(shell uname -m)-unknown-linux-gnu \
-		--target-dir $(TARGET_DIR)/asan --lib --test task --test net --test blocking --test shutdown -- --skip sys::sample
+	$(call ASAN,--lib -- --skip sys::sample)
+	$(call ASAN,$(call tests,$(ASAN_TESTS)))
 
 # What is found lies in tests/fuzz/artifacts, and fails again when it is named after the target:
 # `cargo +nightly fuzz run --fuzz-dir tests/fuzz resp FILE`.

@@ -121,7 +121,7 @@ case $command in
         use_linker
         export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$PWD/scripts/numa-vm.sh --arch aarch64 --nodes ${AARCH64_NODES:-1} --timeout ${AARCH64_TIMEOUT:-1800} --"
         # Half optimised: emulation is slow, and the optimiser uses what weak ordering allows.
-        export CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=line-tables-only
+        export CARGO_PROFILE_DEV_OPT_LEVEL=1
         ${CARGO:-cargo} test "${options[@]}" "$@"
         ;;
     *) die 2 "unknown command $command: the head of this script lists them" ;;

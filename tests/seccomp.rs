@@ -195,7 +195,7 @@ fn deny_io_uring() {
     }
 }
 
-/// A filter that a program inherits. `make test-epoll` names the whole suite as the
+/// A filter that a program inherits. `make test-filter` names the whole suite as the
 /// command to run there.
 #[test]
 fn programs_that_are_started_under_a_filter() {
