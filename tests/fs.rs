@@ -4,6 +4,8 @@
 mod util;
 #[path = "util/temp.rs"]
 mod temp;
+#[path = "util/fuse.rs"]
+mod fuse;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -978,4 +980,94 @@ fn without_descriptors_there_is_an_error_and_no_leak() {
         util::set_nofile_limit(soft);
         assert_eq!(util::open_fds(), open);
     });
+}
+
+/// What a goroutine does with a file whose server stops; what it takes before is done at once.
+fn call_of(case: &str, dir: &Path) -> Box<dyn FnOnce() + Send> {
+    let (slow, file) = (dir.join("slow"), dir.join("file"));
+    match case {
+        "metadata" => Box::new(move || {
+            let e = fs::metadata(slow).unwrap_err();
+            assert_eq!(e.kind(), io::ErrorKind::NotFound);
+        }),
+        "open" => Box::new(move || {
+            let e = File::open(slow).unwrap_err();
+            assert_eq!(e.kind(), io::ErrorKind::NotFound);
+        }),
+        "read" => {
+            let mut file = File::open(file).unwrap();
+            Box::new(move || assert_eq!(file.read(&mut [0; 10]).unwrap(), 4))
+        }
+        "read_at" => {
+            let file = File::open(file).unwrap();
+            Box::new(move || assert_eq!(file.read_at(&mut [0; 10], 0).unwrap(), 4))
+        }
+        "write" => {
+            let mut file = File::options().write(true).open(file).unwrap();
+            Box::new(move || assert_eq!(file.write(b"more").unwrap(), 4))
+        }
+        "close" => {
+            let file = File::open(file).unwrap();
+            Box::new(move || drop(file))
+        }
+        _ => unreachable!(),
+    }
+}
+
+/// A thread that waits for a file server reports no completion of what it has submitted to its
+/// ring for other goroutines; so it must be another thread. In a process of its own, which
+/// mounts a file system.
+#[test]
+fn a_file_server_that_stops_holds_up_nobody_else() {
+    let Some(case) = util::child_case() else {
+        for case in ["metadata", "open", "read", "read_at", "write", "close"] {
+            util::child_passes("a_file_server_that_stops_holds_up_nobody_else", case);
+        }
+        return;
+    };
+    let temp = TempDir::new();
+    let dir = temp.path().to_owned();
+    let device = match fuse::mount(&dir) {
+        Ok(device) => device,
+        Err(e) => return eprintln!("no file system can be mounted here ({e}): not tested"),
+    };
+    let (stopped, when_stopped) = std::sync::mpsc::channel();
+    let (go, when_to_go) = std::sync::mpsc::channel();
+    std::thread::spawn(move || fuse::serve(device, &stopped, &when_to_go));
+    let rt = util::build(windlass::Builder::new().processors(1).max_processors(1)).unwrap();
+    rt.run(|| {
+        let (mut near, mut far) = util::pair();
+        let call = call_of(&case, &dir);
+        let (came, when_come) = std::sync::mpsc::channel();
+        let done = Arc::new(AtomicBool::new(false));
+        let is_done = Arc::clone(&done);
+        let reader = spawn(move || {
+            near.read_exact(&mut [0]).unwrap();
+            came.send(()).unwrap();
+        });
+        // It waits by now, for an operation of this thread.
+        windlass::sleep(Duration::from_millis(20));
+        let outside = std::thread::spawn(move || {
+            when_stopped.recv().unwrap();
+            // Now the call waits for the server.
+            std::io::Write::write_all(&mut far, &[1]).unwrap();
+            let has_come = when_come.recv_timeout(Duration::from_secs(10)).is_ok();
+            go.send(()).unwrap();
+            // Closing asks, too.
+            while !is_done.load(Ordering::Relaxed) {
+                if when_stopped.recv_timeout(SHORT).is_ok() {
+                    go.send(()).unwrap();
+                }
+            }
+            has_come
+        });
+        call();
+        done.store(true, Ordering::Relaxed);
+        reader.join().unwrap();
+        assert!(
+            windlass::blocking(|| outside.join().unwrap()),
+            "the reader's byte came with the answer"
+        );
+    });
+    fuse::unmount(&dir);
 }

@@ -168,6 +168,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "fs",
         &[
+            "mounts",
             "section",
             "kind",
             "aligned",

@@ -6,7 +6,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, DirEntryExt};
 use std::path::{Path, PathBuf};
 
-use super::section::in_place;
+use super::mounts;
+use super::section::{at_path, choose};
 use crate::sched::offload::offload;
 
 /// The entries of a directory, without `.` and `..`. Made by [`read_dir`].
@@ -16,33 +17,40 @@ use crate::sched::offload::offload;
 /// Most steps make no system call; the others block the thread in a
 /// [`blocking`](crate::blocking) section.
 #[derive(Debug)]
-pub struct ReadDir(fs::ReadDir);
+pub struct ReadDir {
+    entries: fs::ReadDir,
+    is_remote: bool,
+}
 
 impl Iterator for ReadDir {
     type Item = io::Result<DirEntry>;
 
     fn next(&mut self) -> Option<io::Result<DirEntry>> {
-        in_place(|| self.0.next().transpose())
+        let is_remote = self.is_remote;
+        choose(is_remote, || self.entries.next().transpose())
             .transpose()
-            .map(|entry| entry.map(DirEntry))
+            .map(|entry| entry.map(|entry| DirEntry { entry, is_remote }))
     }
 }
 
 /// An entry of a directory.
 #[derive(Debug)]
-pub struct DirEntry(fs::DirEntry);
+pub struct DirEntry {
+    entry: fs::DirEntry,
+    is_remote: bool,
+}
 
 impl DirEntry {
     /// The directory's path with the entry's name.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        self.0.path()
+        self.entry.path()
     }
 
     /// The entry's name.
     #[must_use]
     pub fn file_name(&self) -> OsString {
-        self.0.file_name()
+        self.entry.file_name()
     }
 
     /// What the file system knows about the entry, a symbolic link itself.
@@ -51,7 +59,7 @@ impl DirEntry {
     ///
     /// As `std::fs::DirEntry::metadata`.
     pub fn metadata(&self) -> io::Result<fs::Metadata> {
-        in_place(|| self.0.metadata())
+        choose(self.is_remote, || self.entry.metadata())
     }
 
     /// What the entry is, a symbolic link itself. Most file systems told with the name.
@@ -60,13 +68,13 @@ impl DirEntry {
     ///
     /// As `std::fs::DirEntry::file_type`.
     pub fn file_type(&self) -> io::Result<fs::FileType> {
-        in_place(|| self.0.file_type())
+        choose(self.is_remote, || self.entry.file_type())
     }
 
     /// The number of the entry's inode.
     #[must_use]
     pub fn ino(&self) -> u64 {
-        self.0.ino()
+        self.entry.ino()
     }
 }
 
@@ -76,7 +84,10 @@ impl DirEntry {
 ///
 /// As `std::fs::read_dir`.
 pub fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
-    in_place(|| fs::read_dir(path.as_ref())).map(ReadDir)
+    let path = path.as_ref();
+    let is_remote = mounts::is_remote(path);
+    let entries = choose(is_remote, || fs::read_dir(path))?;
+    Ok(ReadDir { entries, is_remote })
 }
 
 /// Makes a directory.
@@ -85,7 +96,8 @@ pub fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
 ///
 /// As `std::fs::create_dir`.
 pub fn create_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
-    in_place(|| fs::create_dir(path.as_ref()))
+    let path = path.as_ref();
+    at_path(path, || fs::create_dir(path))
 }
 
 /// Makes a directory and those above it that are missing.
@@ -94,7 +106,8 @@ pub fn create_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// As `std::fs::create_dir_all`.
 pub fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
-    in_place(|| fs::create_dir_all(path.as_ref()))
+    let path = path.as_ref();
+    at_path(path, || fs::create_dir_all(path))
 }
 
 /// Removes an empty directory.
@@ -103,7 +116,8 @@ pub fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// As `std::fs::remove_dir`.
 pub fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
-    in_place(|| fs::remove_dir(path.as_ref()))
+    let path = path.as_ref();
+    at_path(path, || fs::remove_dir(path))
 }
 
 /// Removes a directory with all that is in it, on a spare thread.
@@ -151,6 +165,7 @@ impl DirBuilder {
     ///
     /// As `std::fs::DirBuilder::create`.
     pub fn create<P: AsRef<Path>>(&self, path: P) -> io::Result<()> {
-        in_place(|| self.0.create(path.as_ref()))
+        let path = path.as_ref();
+        at_path(path, || self.0.create(path))
     }
 }

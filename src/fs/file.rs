@@ -10,7 +10,6 @@ use std::time::{Instant, SystemTime};
 
 use super::kind::Kind;
 use super::open_options::OpenOptions;
-use super::section::in_place;
 use super::transfer::Raw;
 use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::sched::offload::offload;
@@ -57,7 +56,7 @@ pub struct File(Raw);
 impl File {
     /// A file of a kind that is known.
     pub(crate) fn with_kind(file: impl Into<fs::File>, kind: Kind) -> File {
-        File(Raw::new(file.into(), kind))
+        File(Raw::new(file.into(), kind, false))
     }
 
     /// Opens a file for reading.
@@ -125,7 +124,7 @@ impl File {
     ///
     /// As `std::fs::File::set_len`.
     pub fn set_len(&self, size: u64) -> io::Result<()> {
-        in_place(|| self.0.file.set_len(size))
+        self.0.call(|| self.0.file.set_len(size))
     }
 
     /// Makes sure that there is room for `len` bytes from `offset` on, with `fallocate(2)`.
@@ -144,7 +143,7 @@ impl File {
     ///
     /// As `std::fs::File::metadata`.
     pub fn metadata(&self) -> io::Result<fs::Metadata> {
-        in_place(|| self.0.file.metadata())
+        self.0.call(|| self.0.file.metadata())
     }
 
     /// A second handle to the same open file, which shares its position. The deadlines
@@ -154,7 +153,8 @@ impl File {
     ///
     /// When no descriptor is left.
     pub fn try_clone(&self) -> io::Result<File> {
-        let clone = File::with_kind(self.0.file.try_clone()?, self.0.kind);
+        let clone = self.0.file.try_clone()?;
+        let clone = File(Raw::new(clone, self.0.kind, self.0.file.is_remote()));
         let copy = |from: &AtomicU64, to: &AtomicU64| {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         };
@@ -169,7 +169,7 @@ impl File {
     ///
     /// As `std::fs::File::set_permissions`.
     pub fn set_permissions(&self, perm: fs::Permissions) -> io::Result<()> {
-        in_place(|| self.0.file.set_permissions(perm.clone()))
+        self.0.call(|| self.0.file.set_permissions(perm.clone()))
     }
 
     /// Changes the file's times.
@@ -178,7 +178,7 @@ impl File {
     ///
     /// As `std::fs::File::set_times`.
     pub fn set_times(&self, times: fs::FileTimes) -> io::Result<()> {
-        in_place(|| self.0.file.set_times(times))
+        self.0.call(|| self.0.file.set_times(times))
     }
 
     /// Changes the time of the last modification.
@@ -187,7 +187,7 @@ impl File {
     ///
     /// As `std::fs::File::set_modified`.
     pub fn set_modified(&self, time: SystemTime) -> io::Result<()> {
-        in_place(|| self.0.file.set_modified(time))
+        self.0.call(|| self.0.file.set_modified(time))
     }
 
     /// Locks the file for this handle alone, against all that lock it too.
@@ -231,7 +231,7 @@ impl File {
     ///
     /// `TryLockError::WouldBlock` if somebody has.
     pub fn try_lock(&self) -> Result<(), fs::TryLockError> {
-        self.0.file.try_lock()
+        self.0.lock_call(|| self.0.file.try_lock())
     }
 
     /// Locks the file beside others that only share it, if nobody has it alone.
@@ -240,7 +240,7 @@ impl File {
     ///
     /// `TryLockError::WouldBlock` if somebody has.
     pub fn try_lock_shared(&self) -> Result<(), fs::TryLockError> {
-        self.0.file.try_lock_shared()
+        self.0.lock_call(|| self.0.file.try_lock_shared())
     }
 
     /// Gives all locks of this handle back.
@@ -249,7 +249,7 @@ impl File {
     ///
     /// As `std::fs::File::unlock`.
     pub fn unlock(&self) -> io::Result<()> {
-        self.0.file.unlock()
+        self.0.lock_call(|| self.0.file.unlock())
     }
 
     /// Sets the time at which reads through this handle end with `WouldBlock`; `None`
@@ -296,14 +296,14 @@ impl Read for &File {
     fn read_to_end(&mut self, buf: &mut Vec<u8>) -> io::Result<usize> {
         if self.kind() == Kind::Cached && self.0.read_deadline_ns.load(Ordering::Relaxed) == NEVER {
             // `std` knows the size and asks for all at once.
-            return in_place(|| (&self.0.file).read_to_end(buf));
+            return self.0.call(|| (&*self.0.file).read_to_end(buf));
         }
         ByRead(self).read_to_end(buf)
     }
 
     fn read_to_string(&mut self, buf: &mut String) -> io::Result<usize> {
         if self.kind() == Kind::Cached && self.0.read_deadline_ns.load(Ordering::Relaxed) == NEVER {
-            return in_place(|| (&self.0.file).read_to_string(buf));
+            return self.0.call(|| (&*self.0.file).read_to_string(buf));
         }
         ByRead(self).read_to_string(buf)
     }
@@ -335,7 +335,13 @@ impl Write for &File {
 
 impl Seek for &File {
     fn seek(&mut self, pos: SeekFrom) -> io::Result<u64> {
-        (&self.0.file).seek(pos)
+        match pos {
+            // It asks how long the file is.
+            SeekFrom::End(_) if self.0.file.is_remote() => {
+                self.0.call(|| (&*self.0.file).seek(pos))
+            }
+            _ => (&*self.0.file).seek(pos),
+        }
     }
 }
 
@@ -389,8 +395,8 @@ impl FileExt for File {
 
 impl From<fs::File> for File {
     fn from(file: fs::File) -> File {
-        let kind = Kind::of(&file);
-        File::with_kind(file, kind)
+        let (kind, is_remote) = Kind::of(&file);
+        File(Raw::new(file, kind, is_remote))
     }
 }
 
@@ -402,19 +408,19 @@ impl From<OwnedFd> for File {
 
 impl From<File> for fs::File {
     fn from(file: File) -> fs::File {
-        file.0.file
+        file.0.file.into_std()
     }
 }
 
 impl From<File> for OwnedFd {
     fn from(file: File) -> OwnedFd {
-        file.0.file.into()
+        file.0.file.into_std().into()
     }
 }
 
 impl From<File> for Stdio {
     fn from(file: File) -> Stdio {
-        file.0.file.into()
+        file.0.file.into_std().into()
     }
 }
 

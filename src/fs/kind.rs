@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
+use super::mounts;
 use crate::sys::file;
 
 /// How calls on a file wait.
@@ -20,12 +21,20 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Asks the kernel, by two system calls that never wait.
-    pub(super) fn of(file: &fs::File) -> Kind {
-        match (file.metadata(), file::flags(file.as_fd())) {
-            (Ok(metadata), Ok(flags)) => Kind::new(metadata.file_type(), flags),
-            _ => Kind::Stream,
-        }
+    /// Asks the kernel, by two system calls, and says whether calls on the file may wait for a
+    /// server. Only on such files these two may, too.
+    pub(super) fn of(file: &fs::File) -> (Kind, bool) {
+        let (Ok(metadata), Ok(flags)) = (file.metadata(), file::flags(file.as_fd())) else {
+            return (Kind::Stream, false);
+        };
+        let kind = Kind::new(metadata.file_type(), flags);
+        let is_remote = kind.is_on_disk() && mounts::is_remote_device(metadata.dev());
+        (kind, is_remote)
+    }
+
+    /// Whether its calls end by themselves because of what it is.
+    fn is_on_disk(self) -> bool {
+        matches!(self, Kind::Cached | Kind::Direct)
     }
 
     /// The kind of a file of this type with these status flags.

@@ -16,6 +16,7 @@
 //! | opening a FIFO for reading or for writing | without a thread; the other side is looked for, at first every 0.5 ms, later every 50 ms |
 //! | buffered writes, names, metadata, directories | in place, in a [`blocking`](crate::blocking) section |
 //! | `copy`, `remove_dir_all`, `lock` | on a spare thread ([`offload`](crate::offload)) |
+//! | all calls on files of NFS, SMB, Ceph, FUSE and the like, but `O_DIRECT` transfers and `sync` | on a spare thread |
 //!
 //! In place, because that is cheaper and never worse: the kernel has no asynchronous form of
 //! these calls, the ring gives each to a thread of its own. `statx` on the ring costs 1.4 µs of
@@ -23,6 +24,10 @@
 //! on ext4 8.2 against 7.0 µs. If a call does take long, the P goes to another thread after 20 µs. A
 //! goroutine that makes one such call after the other gives way before one, as by
 //! [`checkpoint`](crate::task::checkpoint), if it has run for 200 µs and others wait.
+//!
+//! A server that does not answer puts a thread to a sleep from which nothing wakes it, so calls
+//! on its files are made on spare threads, at the cost of two hand-overs. docs/SAFETY.md tells how
+//! such files are known, and what is not covered.
 //!
 //! A file in `/proc` or `/sys` counts as one on a disk, although reading a few of them waits for
 //! events: read those in [`offload`](crate::offload).
@@ -36,6 +41,7 @@
 //! A goroutine that waits for a pipe or FIFO unwinds; calls on files on a disk are waited for.
 //! Destructors may still write to a file on a disk; a wait for a pipe fails there at once.
 
+mod mounts;
 mod section;
 mod kind;
 mod aligned;

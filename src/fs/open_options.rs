@@ -23,7 +23,7 @@ use std::path::Path;
 
 use super::fifo;
 use super::file::File;
-use super::section::in_place;
+use super::section::at_path;
 use crate::g::header::GRef;
 use crate::io::op;
 use crate::netpoll::sqe::Request;
@@ -127,7 +127,7 @@ impl OpenOptions {
         let waits_for_nobody = self.custom_flags & (libc::O_NONBLOCK | libc::O_PATH) != 0;
         match park::caller() {
             Caller::Goroutine(g) if !waits_for_nobody => self.open_parked(g, path),
-            _ => in_place(|| self.with_flags(0).open(path)).map(File::from),
+            _ => at_path(path, || self.with_flags(0).open(path).map(File::from)),
         }
     }
 
@@ -148,7 +148,7 @@ impl OpenOptions {
 
     fn open_parked(&self, g: GRef, path: &Path) -> io::Result<File> {
         let options = self.with_flags(0);
-        let opened = in_place(|| {
+        let opened = at_path(path, || {
             if !self.create_new && may_wait(path) {
                 return Ok(None);
             }

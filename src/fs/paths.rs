@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::file::File;
 use super::kind::Kind;
 use super::open_options::OpenOptions;
-use super::section::in_place;
+use super::section::{at_path, at_paths};
 use crate::sched::offload::offload;
 
 /// Reads a whole file.
@@ -80,7 +80,8 @@ pub fn copy<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<u64> {
 ///
 /// As `std::fs::rename`.
 pub fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<()> {
-    in_place(|| fs::rename(from.as_ref(), to.as_ref()))
+    let (from, to) = (from.as_ref(), to.as_ref());
+    at_paths([from, to], || fs::rename(from, to))
 }
 
 /// Removes a file's name.
@@ -89,7 +90,8 @@ pub fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<()> 
 ///
 /// As `std::fs::remove_file`.
 pub fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
-    in_place(|| fs::remove_file(path.as_ref()))
+    let path = path.as_ref();
+    at_path(path, || fs::remove_file(path))
 }
 
 /// What the file system knows about a file, behind symbolic links.
@@ -98,7 +100,8 @@ pub fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
 ///
 /// As `std::fs::metadata`.
 pub fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
-    in_place(|| fs::metadata(path.as_ref()))
+    let path = path.as_ref();
+    at_path(path, || fs::metadata(path))
 }
 
 /// What the file system knows about a file, a symbolic link itself.
@@ -107,7 +110,8 @@ pub fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
 ///
 /// As `std::fs::symlink_metadata`.
 pub fn symlink_metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
-    in_place(|| fs::symlink_metadata(path.as_ref()))
+    let path = path.as_ref();
+    at_path(path, || fs::symlink_metadata(path))
 }
 
 /// Whether there is such a file, behind symbolic links.
@@ -116,7 +120,8 @@ pub fn symlink_metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
 ///
 /// As `std::fs::exists`: if that cannot be found out.
 pub fn exists<P: AsRef<Path>>(path: P) -> io::Result<bool> {
-    in_place(|| fs::exists(path.as_ref()))
+    let path = path.as_ref();
+    at_path(path, || fs::exists(path))
 }
 
 /// The absolute path without symbolic links.
@@ -125,7 +130,8 @@ pub fn exists<P: AsRef<Path>>(path: P) -> io::Result<bool> {
 ///
 /// As `std::fs::canonicalize`.
 pub fn canonicalize<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
-    in_place(|| fs::canonicalize(path.as_ref()))
+    let path = path.as_ref();
+    at_path(path, || fs::canonicalize(path))
 }
 
 /// Gives a file a second name.
@@ -134,7 +140,8 @@ pub fn canonicalize<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
 ///
 /// As `std::fs::hard_link`.
 pub fn hard_link<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Result<()> {
-    in_place(|| fs::hard_link(original.as_ref(), link.as_ref()))
+    let (original, link) = (original.as_ref(), link.as_ref());
+    at_paths([original, link], || fs::hard_link(original, link))
 }
 
 /// Makes a symbolic link, as `std::os::unix::fs::symlink`.
@@ -143,7 +150,8 @@ pub fn hard_link<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Re
 ///
 /// The same.
 pub fn symlink<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Result<()> {
-    in_place(|| unix::symlink(original.as_ref(), link.as_ref()))
+    let (original, link) = (original.as_ref(), link.as_ref());
+    at_paths([original, link], || unix::symlink(original, link))
 }
 
 /// Where a symbolic link points.
@@ -152,7 +160,8 @@ pub fn symlink<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Resu
 ///
 /// As `std::fs::read_link`.
 pub fn read_link<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
-    in_place(|| fs::read_link(path.as_ref()))
+    let path = path.as_ref();
+    at_path(path, || fs::read_link(path))
 }
 
 /// Changes who may read and write a file.
@@ -161,7 +170,8 @@ pub fn read_link<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
 ///
 /// As `std::fs::set_permissions`.
 pub fn set_permissions<P: AsRef<Path>>(path: P, perm: Permissions) -> io::Result<()> {
-    in_place(|| fs::set_permissions(path.as_ref(), perm.clone()))
+    let path = path.as_ref();
+    at_path(path, || fs::set_permissions(path, perm.clone()))
 }
 
 /// Changes the owner of a file, as `std::os::unix::fs::chown`.
@@ -170,7 +180,8 @@ pub fn set_permissions<P: AsRef<Path>>(path: P, perm: Permissions) -> io::Result
 ///
 /// The same.
 pub fn chown<P: AsRef<Path>>(dir: P, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
-    in_place(|| unix::chown(dir.as_ref(), uid, gid))
+    let dir = dir.as_ref();
+    at_path(dir, || unix::chown(dir, uid, gid))
 }
 
 /// Changes the owner of a symbolic link itself, as `std::os::unix::fs::lchown`.
@@ -179,5 +190,6 @@ pub fn chown<P: AsRef<Path>>(dir: P, uid: Option<u32>, gid: Option<u32>) -> io::
 ///
 /// The same.
 pub fn lchown<P: AsRef<Path>>(dir: P, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
-    in_place(|| unix::lchown(dir.as_ref(), uid, gid))
+    let dir = dir.as_ref();
+    at_path(dir, || unix::lchown(dir, uid, gid))
 }

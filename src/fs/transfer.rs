@@ -16,22 +16,27 @@
 //! **Writes** to a cached file are copies into memory, and ext4 refuses to promise not to
 //! wait, so the ring would send each to a thread: they are made in place.
 //!
+//! **Files behind a server** (`mounts`: NFS, FUSE and the like) are read and written on spare
+//! threads, but for `O_DIRECT`, which the ring gives to threads of the kernel.
+//!
 //! **Streams** go through the ring, which waits by polling.
 #![allow(unsafe_code)]
 
+use std::fmt;
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 
 use super::kind::Kind;
-use super::section::{give_way, in_place};
+use super::section::{choose, give_way};
 use crate::g::header::GRef;
 use crate::io::{op, ready};
 use crate::loom::native::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::netpoll::call::Attempt;
 use crate::netpoll::sqe::{HERE, Request};
 use crate::sched::handoff;
+use crate::sched::offload::offload;
 use crate::sched::park::{self, Caller};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::file::{self as sys_file, read_cached};
@@ -51,7 +56,7 @@ const COLD_READS: u32 = 7;
 /// An open file and how its calls wait.
 #[derive(Debug)]
 pub(super) struct Raw {
-    pub(super) file: fs::File,
+    pub(super) file: Descriptor,
     pub(super) kind: Kind,
     /// Absolute, `NEVER` for none. Ordering: relaxed, a setting.
     pub(super) read_deadline_ns: AtomicU64,
@@ -60,10 +65,58 @@ pub(super) struct Raw {
     cold_reads: AtomicU32,
 }
 
+/// A descriptor that is closed where that may wait.
+pub(super) struct Descriptor {
+    /// Here until it is closed or taken out.
+    file: Option<fs::File>,
+    /// Whether calls on it may wait for a server: then they are made on spare threads, also
+    /// where data may be in the page cache, as such file systems cannot be asked not to wait.
+    is_remote: bool,
+}
+
+impl std::ops::Deref for Descriptor {
+    type Target = fs::File;
+    #[inline]
+    fn deref(&self) -> &fs::File {
+        self.file.as_ref().expect("it is there until the end")
+    }
+}
+
+impl fmt::Debug for Descriptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fs::File::fmt(self, f)
+    }
+}
+
+impl Descriptor {
+    #[inline]
+    pub(super) fn is_remote(&self) -> bool {
+        self.is_remote
+    }
+
+    pub(super) fn into_std(mut self) -> fs::File {
+        self.file.take().expect("it is there until the end")
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // The last close writes back what is left.
+        if self.is_remote
+            && let Some(file) = self.file.take()
+        {
+            offload(move || drop(file));
+        }
+    }
+}
+
 impl Raw {
-    pub(super) fn new(file: fs::File, kind: Kind) -> Raw {
+    pub(super) fn new(file: fs::File, kind: Kind, is_remote: bool) -> Raw {
         Raw {
-            file,
+            file: Descriptor {
+                file: Some(file),
+                is_remote,
+            },
             kind,
             read_deadline_ns: AtomicU64::new(NEVER),
             write_deadline_ns: AtomicU64::new(NEVER),
@@ -73,6 +126,25 @@ impl Raw {
 
     fn fd(&self) -> i32 {
         self.file.as_raw_fd()
+    }
+
+    /// Makes a call in place, or on a spare thread if it may wait for a server.
+    #[inline]
+    pub(super) fn call<T: Send>(
+        &self,
+        call: impl FnMut() -> io::Result<T> + Send,
+    ) -> io::Result<T> {
+        choose(self.file.is_remote, call)
+    }
+
+    /// Makes a call that does not wait for others, at once, or on a spare thread if it may wait
+    /// for a server.
+    pub(super) fn lock_call<T: Send>(&self, call: impl FnOnce() -> T + Send) -> T {
+        if self.file.is_remote {
+            offload(call)
+        } else {
+            call()
+        }
     }
 
     /// The caller, if it is a goroutine that can park for a call on this file.
@@ -93,8 +165,10 @@ impl Raw {
                 // SAFETY: the buffer is borrowed by the caller until this returns.
                 unsafe { self.run(g, request, deadline_ns) }
             }
-            (Kind::Cached, Some(g)) => self.read_cursor(g, buf, deadline_ns),
-            _ => in_place(|| (&self.file).read(buf)),
+            (Kind::Cached, Some(g)) if !self.file.is_remote => {
+                self.read_cursor(g, buf, deadline_ns)
+            }
+            _ => self.call(|| (&*self.file).read(buf)),
         }
     }
 
@@ -103,7 +177,7 @@ impl Raw {
         match self.look_in_cache(buf, None) {
             Ok(n) => return Ok(n),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                let at = (&self.file).stream_position()?;
+                let at = (&*self.file).stream_position()?;
                 match self.read_ring(g, buf, at, deadline_ns) {
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(e),
                     // The read that counts tells what is wrong.
@@ -112,7 +186,7 @@ impl Raw {
             }
             Err(_) => {}
         }
-        in_place(|| (&self.file).read(buf))
+        self.call(|| (&*self.file).read(buf))
     }
 
     fn look_in_cache(&self, buf: &mut [u8], offset: Option<u64>) -> io::Result<usize> {
@@ -151,10 +225,12 @@ impl Raw {
         // The ring would take an offset beyond the largest for the file's own position.
         let valid = i64::try_from(offset).is_ok();
         match (self.kind, self.goroutine()) {
-            (Kind::Cached, Some(g)) if valid => self.read_at_cached(g, buf, offset, deadline_ns),
+            (Kind::Cached, Some(g)) if valid && !self.file.is_remote => {
+                self.read_at_cached(g, buf, offset, deadline_ns)
+            }
             (Kind::Direct, Some(g)) if valid => self.read_ring(g, buf, offset, deadline_ns),
             // A stream that has positions (a device) does not wait, and a pipe has none.
-            _ => in_place(|| self.file.read_at(buf, offset)),
+            _ => self.call(|| self.file.read_at(buf, offset)),
         }
     }
 
@@ -181,7 +257,7 @@ impl Raw {
                 self.cold_reads.store(COLD_READS, Ordering::Relaxed);
                 self.read_ring(g, buf, offset, deadline_ns)
             }
-            Err(_) => in_place(|| self.file.read_at(buf, offset)),
+            Err(_) => self.call(|| self.file.read_at(buf, offset)),
         }
     }
 
@@ -199,7 +275,7 @@ impl Raw {
                 // borrowed by the caller until this returns.
                 unsafe { self.run(g, request, deadline_ns) }
             }
-            _ => in_place(|| (&self.file).read_vectored(bufs)),
+            _ => self.call(|| (&*self.file).read_vectored(bufs)),
         }
     }
 
@@ -208,7 +284,7 @@ impl Raw {
         let buf = &buf[..buf.len().min(MAX_LEN)];
         match (self.kind, self.goroutine()) {
             (Kind::Stream, g) => self.write_ring(g, buf, HERE, deadline_ns),
-            _ => in_place(|| (&self.file).write(buf)),
+            _ => self.call(|| (&*self.file).write(buf)),
         }
     }
 
@@ -236,7 +312,7 @@ impl Raw {
             (Kind::Direct, Some(g)) if i64::try_from(offset).is_ok() => {
                 self.write_ring(Some(g), buf, offset, deadline_ns)
             }
-            _ => in_place(|| self.file.write_at(buf, offset)),
+            _ => self.call(|| self.file.write_at(buf, offset)),
         }
     }
 
@@ -254,13 +330,13 @@ impl Raw {
                 // borrowed by the caller until this returns.
                 unsafe { self.run(g, request, deadline_ns) }
             }
-            _ => in_place(|| (&self.file).write_vectored(bufs)),
+            _ => self.call(|| (&*self.file).write_vectored(bufs)),
         }
     }
 
     pub(super) fn sync(&self, data_only: bool) -> io::Result<()> {
         let Some(g) = self.goroutine() else {
-            return in_place(|| {
+            return self.call(|| {
                 if data_only {
                     self.file.sync_data()
                 } else {
@@ -281,7 +357,7 @@ impl Raw {
             return Err(io::Error::from_raw_os_error(libc::EFBIG));
         };
         let Some(g) = self.goroutine() else {
-            return in_place(|| sys_file::allocate(self.file.as_fd(), start, length));
+            return self.call(|| sys_file::allocate(self.file.as_fd(), start, length));
         };
         let request = Request::Fallocate {
             fd: self.fd(),

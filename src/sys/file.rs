@@ -191,3 +191,8 @@ pub(crate) fn open(path: &CStr, flags: i32, mode: libc::mode_t) -> io::Result<i3
     // SAFETY: the path ends with a zero byte and outlives the call.
     cvt(unsafe { libc::open(path.as_ptr(), flags, libc::c_uint::from(mode)) })
 }
+
+/// The device with these numbers, as `st_dev` has it.
+pub(crate) fn device(major: u32, minor: u32) -> u64 {
+    libc::makedev(major, minor)
+}

@@ -1,0 +1,226 @@
+//! Which files are on another machine, or behind another process.
+//!
+//! A call on a file of NFS or FUSE may wait for a server that is gone, in a sleep that no
+//! signal ends. A thread in such a sleep reports no completion of any operation that it has
+//! submitted to a ring, not even of one that is cancelled: the kernel does that work on the
+//! thread that submitted (docs/SAFETY.md). So such calls are made on spare threads, which have
+//! submitted nothing.
+//!
+//! The mount table says which mounts these are, by the type of the file system. It is read at
+//! most once in [`FRESH_NS`], and costs nothing more where there is no such mount. An open file
+//! is known by its device, a path by the mount point that it lies below, without looking at
+//! symbolic links: asking the kernel about a path would be a call that may wait.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::sys::{clock, file};
+
+/// How long a mount table is believed.
+const FRESH_NS: u64 = 5_000_000_000;
+
+/// File systems whose calls wait for another machine, or for a process. Not those that a
+/// hypervisor serves (virtiofs): that is as near as a disk.
+const REMOTE: &[&str] = &[
+    "9p",
+    "afs",
+    "autofs",
+    "beegfs",
+    "ceph",
+    "cifs",
+    "coda",
+    "davfs",
+    "fuse",
+    "fuseblk",
+    "gfs2",
+    "glusterfs",
+    "gpfs",
+    "lustre",
+    "ncpfs",
+    "nfs",
+    "nfs4",
+    "ocfs2",
+    "orangefs",
+    "pvfs2",
+    "smb3",
+    "smbfs",
+];
+
+/// A line of the mount table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mount {
+    point: PathBuf,
+    /// As `st_dev` of its files.
+    device: u64,
+    is_remote: bool,
+}
+
+/// The mounts, in the order of the table; none if none of them is remote.
+static TABLE: Mutex<Vec<Mount>> = Mutex::new(Vec::new());
+/// Whether one of them is remote. Ordering: relaxed; a reader that is a little late takes a
+/// file for what it was taken for a moment ago.
+static ANY_REMOTE: AtomicBool = AtomicBool::new(false);
+/// When the table is to be read again. Ordering: relaxed; the CAS chooses one reader.
+static NEXT_LOOK_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Whether calls on this path may wait for a server.
+#[inline]
+pub(super) fn is_remote(path: &Path) -> bool {
+    look() && is_remote_in(&table(), path)
+}
+
+/// Whether calls on open files of this device may.
+#[inline]
+pub(super) fn is_remote_device(device: u64) -> bool {
+    look() && table().iter().any(|m| m.is_remote && m.device == device)
+}
+
+fn table() -> std::sync::MutexGuard<'static, Vec<Mount>> {
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether anything is remote, by a table that is fresh enough.
+#[inline]
+fn look() -> bool {
+    let now_ns = clock::now_ns();
+    let next_ns = NEXT_LOOK_NS.load(Ordering::Relaxed);
+    if now_ns >= next_ns {
+        read_again(next_ns, now_ns + FRESH_NS);
+    }
+    ANY_REMOTE.load(Ordering::Relaxed)
+}
+
+#[cold]
+fn read_again(expected_ns: u64, next_ns: u64) {
+    let chosen =
+        NEXT_LOOK_NS.compare_exchange(expected_ns, next_ns, Ordering::Relaxed, Ordering::Relaxed);
+    if chosen.is_err() {
+        return;
+    }
+    // Without /proc nothing is known to be remote.
+    let text = std::fs::read("/proc/thread-self/mountinfo").unwrap_or_default();
+    let mut mounts = parse(&text);
+    let any_remote = mounts.iter().any(|m| m.is_remote);
+    if !any_remote {
+        mounts.clear();
+    }
+    *table() = mounts;
+    ANY_REMOTE.store(any_remote, Ordering::Relaxed);
+}
+
+/// Whether the mount that a path lies below is remote. Lexical: no symbolic link is followed.
+fn is_remote_in(mounts: &[Mount], path: &Path) -> bool {
+    let Ok(path) = std::path::absolute(path) else {
+        return false;
+    };
+    let below = mounts.iter().filter(|m| path.starts_with(&m.point));
+    // Of two on one point the later lies on top.
+    let nearest = below.max_by_key(|m| m.point.as_os_str().len());
+    nearest.is_some_and(|m| m.is_remote)
+}
+
+/// Reads a mount table (`/proc/PID/mountinfo`, proc(5)): id, parent, device, root, mount point, options,
+/// optional fields, "-", type of the file system, source, options.
+fn parse(text: &[u8]) -> Vec<Mount> {
+    let lines = text.split(|&b| b == b'\n');
+    lines.filter_map(parse_line).collect()
+}
+
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|&b| b == b' ');
+    let device = std::str::from_utf8(fields.nth(2)?).ok()?;
+    let (major, minor) = device.split_once(':')?;
+    let point = fields.nth(1)?;
+    let fs_type = fields.skip_while(|field| *field != b"-").nth(1)?;
+    let fs_type = std::str::from_utf8(fs_type).ok()?;
+    // "fuse.sshfs" is one of "fuse".
+    let family = fs_type.split('.').next()?;
+    Some(Mount {
+        point: PathBuf::from(OsString::from_vec(unescape(point))),
+        device: file::device(major.parse().ok()?, minor.parse().ok()?),
+        is_remote: REMOTE.contains(&family),
+    })
+}
+
+/// Blanks and the like are written as three octal digits behind a backslash.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, more)) = rest.split_first() {
+        let code = more
+            .get(..3)
+            .filter(|_| first == b'\\')
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        bytes.push(code.unwrap_or(first));
+        rest = &more[if code.is_some() { 3 } else { 0 }..];
+    }
+    bytes
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &[u8] = b"\
+25 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+26 25 0:5 / /proc rw,nosuid - proc proc rw
+40 25 0:44 / /mnt/data rw,relatime shared:7 master:2 - nfs4 server:/data rw,vers=4.2
+41 40 254:1 / /mnt/data/local rw - xfs /dev/vdb rw
+42 25 0:45 / /mnt/with\\040blank rw - fuse.sshfs host: rw
+43 25 0:46 / /mnt/auto rw - autofs systemd-1 rw
+44 43 254:2 / /mnt/auto rw - ext4 /dev/vdc rw
+not a line of this table
+";
+
+    #[test]
+    fn paths_are_judged_by_the_nearest_mount() {
+        let mounts = parse(MOUNTS);
+        assert_eq!(mounts.len(), 7);
+        let is_remote = |path: &str| is_remote_in(&mounts, Path::new(path));
+        for path in [
+            "/mnt/data",
+            "/mnt/data/x/y",
+            "/mnt/with blank/x",
+            "/mnt/data/./x",
+        ] {
+            assert!(is_remote(path), "{path}");
+        }
+        for path in [
+            "/",
+            "/mnt/database",
+            "/mnt/data/local/x",
+            "/proc/self",
+            "/mnt/auto/x",
+            "relative",
+            "",
+        ] {
+            assert!(!is_remote(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn open_files_are_judged_by_their_device() {
+        let mounts = parse(MOUNTS);
+        let remote: Vec<_> = mounts.iter().filter(|m| m.is_remote).collect();
+        let devices: Vec<_> = remote.iter().map(|m| m.device).collect();
+        assert_eq!(devices, [44, 45, 46].map(|n| file::device(0, n)));
+    }
+
+    #[test]
+    fn the_table_of_this_machine_is_read() {
+        let text = std::fs::read("/proc/self/mountinfo").unwrap();
+        let mounts = parse(&text);
+        assert_eq!(mounts.len(), text.split(|&b| b == b'\n').count() - 1);
+        assert!(mounts.iter().any(|m| m.point == Path::new("/")));
+    }
+
+    #[test]
+    fn escapes() {
+        assert_eq!(unescape(b"a\\040b\\134\\"), b"a b\\\\");
+        assert_eq!(unescape(b"\\09\\1"), b"\\09\\1");
+    }
+}
