@@ -90,7 +90,6 @@ fn loom_a_shield_holds() {
             thread::spawn(move || m.cancel())
         };
         m.word.mask();
-        after_seq_cst();
         let inside = m.status.set_waiting(sleeping(), 0);
         assert!(m.status.wake(inside), "woken inside the shield");
         m.status.set_running();

@@ -28,13 +28,16 @@ pub(crate) use ::loom::sync::{Mutex, MutexGuard};
 #[cfg(not(loom))]
 pub(crate) use native::{Mutex, MutexGuard};
 
-/// Stands behind sequentially consistent accesses that a later load must not pass.
-/// loom takes such accesses for acquire-release ones and honours only fences, so its
-/// models need one here; for the real atomics the accesses themselves suffice.
+/// Stands behind a sequentially consistent store or read-modify-write that a later load must not
+/// pass. C++20 orders such an access with later sequentially consistent ones only, and aarch64
+/// lets other loads pass its store; loom takes it for an acquire-release one. So this is a fence
+/// there. On x86 the access itself is a full barrier, and only the compiler has to be held back.
 #[inline(always)]
 pub(crate) fn after_seq_cst() {
-    #[cfg(loom)]
-    ::loom::sync::atomic::fence(Ordering::SeqCst);
+    #[cfg(any(loom, not(any(target_arch = "x86", target_arch = "x86_64"))))]
+    fence(Ordering::SeqCst);
+    #[cfg(all(not(loom), any(target_arch = "x86", target_arch = "x86_64")))]
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
 /// A pause in a loop that waits for another thread.

@@ -40,6 +40,7 @@ use super::edge::Seen;
 use super::sqe::Request;
 use crate::g::header::GRef;
 use crate::g::status::WaitId;
+use crate::loom::after_seq_cst;
 use crate::loom::native::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// The kernel's own number for "a signal came, begin again". Some operations let it out.
@@ -232,6 +233,8 @@ impl Op {
         let (g, wait) = (self.g, self.wait.get());
         // From here on a canceller may wake the G, and this struct may go.
         g.op_done.store(1, Ordering::SeqCst);
+        // The CAS on the status may fail, and is a relaxed load then.
+        after_seq_cst();
         g.status.wake(wait).then_some(g)
     }
 

@@ -22,6 +22,7 @@ use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::Reason;
 use crate::loom::Ordering;
+use crate::loom::after_seq_cst;
 use crate::loom::native::futex;
 use crate::sys::clock::{self, NEVER};
 use crate::util::chaos::{self, Point};
@@ -463,6 +464,8 @@ fn sleep(m: &M, p: &P) {
     chaos::pause(Point::Idle);
     node.idle.go_idle(p.at_in_node, was_spinning);
     sched.n_idle.fetch_add(1, Ordering::SeqCst);
+    // A pusher looks at `n_idle` first: what is looked at below comes after it is raised.
+    after_seq_cst();
     chaos::pause(Point::Idle);
     if sched.is_numa() && !was_spinning {
         node.queue.summary.begin_idle();

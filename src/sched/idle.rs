@@ -16,7 +16,9 @@
 //! |    which now spins                  | 4. sleep until notified               |
 //!
 //! All of it is sequentially consistent: either the pusher sees the spinner gone
-//! and the P idle, or the sleeper sees the push. The loom model is below.
+//! and the P idle, or the sleeper sees the push. A queue is looked at with acquire loads,
+//! so each side has a fence between its steps. The loom model is below. A pusher's first look
+//! is at `Sched::n_idle`, which the sleeper raises between 2 and 3, with a fence of its own.
 //!
 //! The P's *word* says how its M sleeps, so that a notifier makes no system call
 //! for one that is awake.
@@ -105,9 +107,11 @@ impl IdleSet {
     }
 
     /// A spinner found work (or a wake found no P). `true` if it was the last: it
-    /// then wakes another, for work that was pushed while it spun.
+    /// then looks at the queues and wakes another, for work that was pushed while it spun.
     pub(crate) fn stop_spinning(&self) -> bool {
-        self.n_spinning.fetch_sub(1, Ordering::SeqCst) == 1
+        let was_last = self.n_spinning.fetch_sub(1, Ordering::SeqCst) == 1;
+        after_seq_cst();
+        was_last
     }
 }
 

@@ -12,6 +12,8 @@ struct Node {
     word: Word,
     /// Goroutines in some queue.
     work: AtomicU32,
+    /// As `Sched::n_idle`.
+    n_idle: AtomicU32,
 }
 
 impl Node {
@@ -19,6 +21,13 @@ impl Node {
     fn push(&self) {
         self.work.fetch_add(1, Ordering::Release);
         fence(Ordering::SeqCst);
+        if self.n_idle.load(Ordering::Relaxed) != 0 {
+            self.wake();
+        }
+    }
+
+    /// What `Sched::wake_in` does.
+    fn wake(&self) {
         if self.idle.begin_wake() {
             if self.idle.claim(0) {
                 let _ = self.word.notify();
@@ -32,7 +41,16 @@ impl Node {
     fn sleeps_for_ever(&self, was_spinning: bool) -> bool {
         self.word.prepare(ON_FUTEX);
         self.idle.go_idle(0, was_spinning);
-        self.work.load(Ordering::SeqCst) == 0 && !self.word.is_notified()
+        self.n_idle.fetch_add(1, Ordering::SeqCst);
+        after_seq_cst();
+        self.work.load(Ordering::Acquire) == 0 && !self.word.is_notified()
+    }
+
+    /// What `find::stop_spinning` does after it has taken what it found.
+    fn stops_spinning(&self) {
+        if self.idle.stop_spinning() && self.work.load(Ordering::Acquire) != 0 {
+            self.wake();
+        }
     }
 }
 
@@ -42,6 +60,7 @@ fn model(spinning: bool) {
             idle: IdleSet::new(1),
             word: Word::new(),
             work: AtomicU32::new(0),
+            n_idle: AtomicU32::new(0),
         });
         if spinning {
             assert!(node.idle.begin_spinning(2));
@@ -84,9 +103,11 @@ fn loom_waking_alone_against_a_notifier() {
             idle: IdleSet::new(1),
             word: Word::new(),
             work: AtomicU32::new(0),
+            n_idle: AtomicU32::new(0),
         });
         node.word.prepare(IN_RING);
         node.idle.go_idle(0, false);
+        node.n_idle.fetch_add(1, Ordering::SeqCst);
         let pusher = {
             let node = Arc::clone(&node);
             thread::spawn(move || node.push())
@@ -102,5 +123,33 @@ fn loom_waking_alone_against_a_notifier() {
         }
         pusher.join().unwrap();
         assert_eq!(node.idle.n_spinning(), u32::from(!alone));
+    });
+}
+
+/// A pusher leaves its work to an M that spins, which has found something else just then: one
+/// of the two wakes the P that sleeps.
+#[test]
+fn loom_push_against_the_last_spinner() {
+    loom::model(|| {
+        let node = Arc::new(Node {
+            idle: IdleSet::new(1),
+            word: Word::new(),
+            work: AtomicU32::new(0),
+            n_idle: AtomicU32::new(0),
+        });
+        node.word.prepare(ON_FUTEX);
+        node.idle.go_idle(0, false);
+        node.n_idle.fetch_add(1, Ordering::SeqCst);
+        assert!(node.idle.begin_spinning(2));
+        let pusher = {
+            let node = Arc::clone(&node);
+            thread::spawn(move || node.push())
+        };
+        node.stops_spinning();
+        pusher.join().unwrap();
+        assert!(
+            node.word.is_notified(),
+            "work lies in a queue and nobody looks"
+        );
     });
 }
