@@ -137,13 +137,12 @@ impl Waker {
         (fd >= 0).then_some(fd)
     }
 
-    /// Makes the ring's wait return. One system call; never blocks.
+    /// Makes the ring's wait return. One system call, unless the kernel refuses it for now.
     pub(crate) fn wake(&self) {
         match self.event_fd() {
             None => {
-                // The only failures are a full completion queue without memory for an overflow
-                // entry (then the waiter has completions to wake it) and a ring closed at shutdown.
-                let _ = send_msg_ring(self.ring_fd.load(Ordering::Relaxed), TAG_WAKE);
+                let ring_fd = self.ring_fd.load(Ordering::Relaxed);
+                send_wake(|| send_msg_ring(ring_fd, TAG_WAKE));
             }
             Some(fd) => {
                 let one = 1u64.to_ne_bytes();
@@ -151,6 +150,23 @@ impl Waker {
                 // full (EAGAIN) wakes just as well.
                 unsafe { libc::write(fd, one.as_ptr().cast(), one.len()) };
             }
+        }
+    }
+}
+
+/// How often a wake is tried, with naps of 1 µs, 2 µs, .. in between: 4 ms in all.
+const WAKE_TRIES: u32 = 12;
+
+/// Sends a wake, and again while the kernel is short of memory or was interrupted. Not again if
+/// the completion queue is full (then the waiter has completions to wake it), or if the ring is
+/// closed.
+fn send_wake(mut send: impl FnMut() -> io::Result<()>) {
+    for i in 0..WAKE_TRIES {
+        match send().map_err(|e| e.raw_os_error()) {
+            Err(Some(libc::ENOMEM | libc::EAGAIN | libc::EBUSY | libc::EINTR)) => {
+                clock::nap(1000 << i);
+            }
+            _ => return,
         }
     }
 }
@@ -167,7 +183,10 @@ pub(crate) struct Ring {
     /// When the first of them was queued.
     pending_since_ns: Cell<u64>,
     eventfd_buf: UnsafeCell<u64>,
-    eventfd_armed: Cell<bool>,
+    /// The name of the eventfd's read that is in flight for this owner; 0 for none.
+    eventfd_read: Cell<u64>,
+    /// Reads of the eventfd so far.
+    n_eventfd_reads: Cell<u64>,
     /// What polls that stay have told, and nobody has heard yet.
     pub(super) told: RefCell<VecDeque<cqueue::Entry>>,
     /// Made at the first receive that asks for it; `None` where the kernel refused.
@@ -196,7 +215,8 @@ impl Ring {
             pending: Cell::new(0),
             pending_since_ns: Cell::new(NEVER),
             eventfd_buf: UnsafeCell::new(0),
-            eventfd_armed: Cell::new(false),
+            eventfd_read: Cell::new(0),
+            n_eventfd_reads: Cell::new(0),
             told: RefCell::default(),
             pool: OnceLock::new(),
         }
@@ -497,7 +517,10 @@ impl Ring {
         let (at, result, flags) = (cqe.user_data(), cqe.result(), cqe.flags());
         match at & TAGS {
             TAG_EVENTFD => {
-                self.eventfd_armed.set(false);
+                // That of an earlier owner says nothing of this one's.
+                if at == self.eventfd_read.get() {
+                    self.eventfd_read.set(0);
+                }
                 0
             }
             TAG_TWICE => {
@@ -595,21 +618,27 @@ impl Ring {
         let Some(fd) = self.waker.event_fd() else {
             return;
         };
-        if self.eventfd_armed.replace(true) {
+        if self.eventfd_read.get() != 0 {
             return;
         }
-        let entry = sqe::read_eventfd(fd, self.eventfd_buf.get()).user_data(TAG_EVENTFD);
+        let n = self.n_eventfd_reads.get() + 1;
+        self.n_eventfd_reads.set(n);
+        let name = n * (TAGS + 1) | TAG_EVENTFD;
+        self.eventfd_read.set(name);
+        let entry = sqe::read_eventfd(fd, self.eventfd_buf.get()).user_data(name);
         let mut ready = GList::new();
         // SAFETY: the buffer is the ring's own and lives as long as it.
         unsafe { self.push(counts, &entry, 0, &mut ready) };
         debug_assert!(ready.is_empty(), "the queue was flushed before a wait");
     }
 
-    /// Forgets that the eventfd is armed: another thread takes the ring over, and
-    /// the read that the last one submitted completes on that thread alone.
+    /// Another thread takes the ring over. The eventfd's read that the last one submitted can
+    /// complete on that thread alone, which may be blocked in the kernel for long: so it is
+    /// cancelled and forgotten, and the next wait submits one of its own.
     pub(crate) fn adopt(&self, counts: &Counts, ready: &mut GList) {
-        if self.waker.event_fd().is_some() && self.eventfd_armed.get() {
-            let entry = sqe::cancel(TAG_EVENTFD).user_data(TAG_ANSWER);
+        let name = self.eventfd_read.replace(0);
+        if name != 0 {
+            let entry = sqe::cancel(name).user_data(TAG_ANSWER);
             // SAFETY: a cancel points at nothing.
             unsafe { self.push(counts, &entry, 0, ready) };
         }

@@ -200,6 +200,107 @@ fn a_wake_ends_the_wait() {
 struct WakerRef<'a>(&'a Waker);
 
 #[test]
+fn a_wake_that_is_refused_for_now_is_sent_again() {
+    let tries = |errnos: &[i32]| {
+        let mut n = 0;
+        send_wake(|| {
+            n += 1;
+            let errno = errnos.get(n - 1);
+            errno.map_or(Ok(()), |&e| Err(io::Error::from_raw_os_error(e)))
+        });
+        n
+    };
+    assert_eq!(tries(&[]), 1);
+    assert_eq!(tries(&[libc::ENOMEM, libc::EAGAIN, libc::EINTR]), 4);
+    assert_eq!(tries(&[libc::ENOMEM; 100]), WAKE_TRIES as usize, "bounded");
+    assert_eq!(tries(&[libc::EBADF; 100]), 1, "closed");
+    assert_eq!(tries(&[libc::EOVERFLOW; 100]), 1, "it has completions");
+}
+
+/// The state of one of this process's threads, as the kernel shows it.
+fn thread_state(tid: i32) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap();
+    stat.rsplit(')')
+        .next()
+        .unwrap()
+        .trim()
+        .chars()
+        .next()
+        .unwrap()
+}
+
+extern "C" fn sleep_and_exit(_: *mut libc::c_void) -> libc::c_int {
+    let ts = libc::timespec {
+        tv_sec: 4,
+        tv_nsec: 0,
+    };
+    // SAFETY: plain system calls, in a child that shares this process's memory.
+    unsafe {
+        libc::syscall(libc::SYS_nanosleep, &raw const ts, 0);
+        libc::syscall(libc::SYS_exit, 0);
+    }
+    0
+}
+
+/// Blocks the calling thread for some seconds, so that not even a signal interrupts it.
+fn block_uninterruptibly() {
+    let mut stack = vec![0u128; 4096];
+    // SAFETY: the stack outlives the child: the call returns when that is gone.
+    unsafe {
+        let top = stack.as_mut_ptr().add(stack.len()).cast();
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        let pid = libc::clone(sleep_and_exit, top, flags, std::ptr::null_mut());
+        assert!(pid > 0);
+        libc::waitpid(pid, std::ptr::null_mut(), 0);
+    }
+}
+
+/// The read of the eventfd that a thread has left in the ring completes on that thread alone. One
+/// that takes the ring over does not wait for it.
+#[test]
+fn a_wake_reaches_the_thread_that_took_the_ring_over() {
+    struct Moves(Counted);
+    // SAFETY: the threads use it in turns.
+    unsafe impl Sync for Moves {}
+
+    let ring = Moves(eventfd_ring());
+    let (tell, told) = std::sync::mpsc::channel();
+    let is_back = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let (ring, is_back) = (&ring, &is_back);
+        s.spawn(move || {
+            ring.0.wait(clock::now_ns() + 1_000_000);
+            tell.send(crate::sys::sched::gettid()).unwrap();
+            block_uninterruptibly();
+            is_back.store(true, Ordering::SeqCst);
+        });
+        let first = told.recv().unwrap();
+        while thread_state(first) != 'D' {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let mut ready = GList::new();
+        ring.0.ring.adopt(&ring.0.counts, &mut ready);
+        // The answer to the cancel, and whatever else there is.
+        for _ in 0..3 {
+            ring.0.wait(clock::now_ns() + 1_000_000);
+            ring.0.reap(&mut ready);
+        }
+        let waker = WakerRef(ring.0.waker());
+        s.spawn(move || {
+            let waker = waker;
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            waker.0.wake();
+        });
+        ring.0.wait(clock::now_ns() + 10_000_000_000);
+        assert!(ring.0.has_unread());
+        assert!(
+            !is_back.load(Ordering::SeqCst),
+            "woken by the first thread only"
+        );
+    });
+}
+
+#[test]
 fn a_wait_ends_at_its_deadline() {
     let ring = ring();
     let before = clock::now_ns();
