@@ -55,6 +55,9 @@ struct Readme;
 #[doc = include_str!("../docs/PORTING.md")]
 struct Porting;
 
+#[cfg(explore)]
+#[doc(hidden)]
+pub mod explore;
 mod loom;
 mod sys;
 mod util;

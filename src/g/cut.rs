@@ -100,7 +100,14 @@ pub(crate) struct Frame {
     queued: Cell<bool>,
     prev: Cell<*const Frame>,
     next: Cell<*const Frame>,
+    /// [`ALIVE`] until it is left.
+    #[cfg(explore)]
+    alive: Cell<u64>,
 }
+
+/// What a frame says that may be read.
+#[cfg(explore)]
+const ALIVE: u64 = 0x11fe_11fe_f4a3_e001;
 
 impl Frame {
     /// A frame for the calling goroutine `who` or plain thread, whose waits end at
@@ -117,6 +124,8 @@ impl Frame {
             queued: Cell::new(false),
             prev: Cell::new(ptr::null()),
             next: Cell::new(ptr::null()),
+            #[cfg(explore)]
+            alive: Cell::new(ALIVE),
         }
     }
 
@@ -146,7 +155,16 @@ impl Frame {
         if self.is_shield {
             outer.frames().for_each(|frame| frame.word.unmask());
         }
+        #[cfg(explore)]
+        self.alive.set(0);
         outer
+    }
+
+    /// Whether the frames outside it count.
+    fn is_followed(&self) -> bool {
+        #[cfg(explore)]
+        crate::loom::oracle::must(self.alive.get() == ALIVE, "a popped frame is read");
+        !self.is_shield
     }
 
     /// Whether a wait ended because of this frame's deadline.
@@ -186,7 +204,7 @@ impl Chain {
     #[inline(always)]
     fn frames<'a>(self) -> impl Iterator<Item = &'a Frame> {
         // SAFETY: a frame is named by its owner's `Own` or by one inside it, as long as it lies there.
-        let deref = |frame: *const Frame| unsafe { frame.as_ref() }.filter(|f| !f.is_shield);
+        let deref = |frame: *const Frame| unsafe { frame.as_ref() }.filter(|f| f.is_followed());
         std::iter::successors(deref(self.0), move |frame| deref(frame.outer.get()))
     }
 

@@ -13,6 +13,7 @@
 //! `tests/tidy.rs` checks that nobody goes around the door.
 
 pub(crate) mod native;
+pub(crate) mod oracle;
 
 #[cfg(loom)]
 pub(crate) use ::loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};

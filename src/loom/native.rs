@@ -1,15 +1,38 @@
-//! What no model of loom replaces: `std`'s types, under `cfg(loom)` too.
+//! What no model of loom replaces: `std`'s types, under `cfg(loom)` too; the explorer's under
+//! `cfg(explore)`.
 //!
 //! Each name means what it means in `std`, so a file needs to change nothing but its imports.
 
-pub(crate) use std::sync::{
-    Arc, Condvar, LazyLock, Mutex, MutexGuard, Once, OnceLock, PoisonError, RwLock, Weak, mpsc,
+pub(crate) use std::sync::{Arc, LazyLock, Once, PoisonError, Weak};
+
+#[cfg(not(explore))]
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, RwLock, mpsc};
+
+#[cfg(explore)]
+pub(crate) use crate::explore::{
+    Condvar, Mutex, MutexGuard, OnceLock, RwLock, facade as thread, sync_atomic as atomic,
+    sync_mpsc as mpsc,
 };
 
-pub(crate) use std::hint;
+pub(crate) mod hint {
+    //! `std::hint`.
 
-pub(crate) use crate::sys::futex;
+    #[cfg(explore)]
+    pub(crate) use crate::explore::spin_loop;
+    #[cfg(not(explore))]
+    pub(crate) use std::hint::spin_loop;
+}
 
+pub(crate) mod futex {
+    //! The kernel's futexes.
+
+    #[cfg(explore)]
+    pub(crate) use crate::explore::{futex_wait as wait, futex_wake_one as wake_one};
+    #[cfg(not(explore))]
+    pub(crate) use crate::sys::futex::{wait, wake_one};
+}
+
+#[cfg(not(explore))]
 pub(crate) mod atomic {
     //! `std::sync::atomic`.
 
@@ -19,6 +42,7 @@ pub(crate) mod atomic {
     };
 }
 
+#[cfg(not(explore))]
 pub(crate) mod thread {
     //! `std::thread`.
 

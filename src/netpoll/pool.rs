@@ -20,9 +20,13 @@
 use std::io;
 use std::sync::Arc;
 
+#[cfg(not(explore))]
+use io_uring::Submitter;
+use io_uring::cqueue;
 use io_uring::types::BufRingEntry;
-use io_uring::{Submitter, cqueue};
 
+#[cfg(explore)]
+use crate::explore::Submitter;
 use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicU16, Ordering};
 use crate::sys::{mmap, numa};

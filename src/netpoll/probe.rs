@@ -2,11 +2,15 @@
 //! with errors that name the likely cause and the cure.
 
 use std::io;
+#[cfg(not(explore))]
 use std::os::fd::AsRawFd;
 
+#[cfg(not(explore))]
 use io_uring::{IoUring, Probe, opcode};
 
+#[cfg(not(explore))]
 use super::ring::{ENTRIES, builder};
+#[cfg(not(explore))]
 use crate::sys::uring::{send_msg_ring, sync_cancel};
 
 /// What the rings of a runtime can do.
@@ -20,12 +24,24 @@ pub(crate) struct Features {
     pub(crate) no_iowait: bool,
 }
 
+/// The explorer's kernel is as new as one can be.
+#[cfg(explore)]
+#[allow(clippy::unnecessary_wraps, reason = "the real one may fail")]
+pub(crate) fn probe() -> io::Result<Features> {
+    Ok(Features {
+        msg_wake: true,
+        send_zc: false,
+        no_iowait: false,
+    })
+}
+
 /// Makes a ring as a P will and looks at what it offers.
 ///
 /// # Errors
 ///
 /// The kernel's kind, with a message that says why io_uring cannot be used here
 /// and what to change.
+#[cfg(not(explore))]
 pub(crate) fn probe() -> io::Result<Features> {
     let ring = builder()
         .build(ENTRIES)
@@ -78,10 +94,12 @@ pub(crate) fn probe() -> io::Result<Features> {
 
 /// Whether operations can be cancelled from other threads (Linux 6.0): asks for the end
 /// of one that does not exist.
+#[cfg(not(explore))]
 fn can_cancel(ring: &IoUring) -> bool {
     sync_cancel(ring.as_raw_fd(), u64::MAX).is_err_and(|e| e.raw_os_error() == Some(libc::ENOENT))
 }
 
+#[cfg(not(explore))]
 fn can_send_msg(ring: &IoUring) -> bool {
     send_msg_ring(ring.as_raw_fd(), 0).is_ok()
 }
@@ -159,6 +177,7 @@ pub(crate) fn explain_here(e: &io::Error) -> io::Error {
     explain(e, &Surroundings::read())
 }
 
+#[cfg(not(explore))]
 fn unsupported(why: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::Unsupported,

@@ -23,8 +23,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use io_uring::cqueue;
 use io_uring::squeue::Entry;
-use io_uring::{Builder, IoUring, cqueue};
+#[cfg(not(explore))]
+use io_uring::{Builder, IoUring};
 
 use super::counts::Counts;
 use super::multi::{Armed, By, Multi, Source};
@@ -34,6 +36,8 @@ use super::probe::Features;
 use super::sqe::{self, Request};
 use super::twice::{self, Twice};
 use super::watch::Watch;
+#[cfg(explore)]
+use crate::explore::{IoUring, RingBuilder as Builder};
 use crate::g::list::GList;
 use crate::loom::native::atomic::{AtomicI32, Ordering};
 use crate::loom::native::{Arc, OnceLock};

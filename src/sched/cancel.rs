@@ -11,6 +11,7 @@ use crate::g::header::GRef;
 use crate::g::slab;
 use crate::g::status::{Kind, Reason, Status, WaitId};
 use crate::loom::Ordering;
+use crate::loom::oracle;
 use crate::netpoll::multi::Multi;
 use crate::netpoll::op::Op;
 use crate::netpoll::poller::Poller;
@@ -201,5 +202,6 @@ impl Sched {
                 crate::loom::spin_loop();
             }
         }
+        oracle::commit_is_over(g.as_ptr());
     }
 }

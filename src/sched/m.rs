@@ -15,6 +15,7 @@ use crate::loom::native::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 use crate::loom::native::futex;
+use crate::loom::oracle;
 use crate::sys::clock::NEVER;
 
 /// A one-shot wake-up: a futex word. A wake that comes first is kept.
@@ -140,6 +141,13 @@ unsafe impl Sync for M {}
 // SAFETY: as for Sync: an M is made by one thread and then belongs to its own.
 unsafe impl Send for M {}
 
+#[cfg(explore)]
+impl Drop for M {
+    fn drop(&mut self) {
+        oracle::forgets(self);
+    }
+}
+
 impl M {
     pub(crate) fn new(id: u64, sched: *const Sched) -> M {
         M {
@@ -188,6 +196,7 @@ impl M {
 
     pub(crate) fn set_p(&self, p: Option<&P>) {
         let p = p.map_or(std::ptr::null(), std::ptr::from_ref);
+        oracle::holds(self, &self.access, p);
         self.p.store(p.cast_mut(), Ordering::Relaxed);
     }
 

@@ -5,7 +5,7 @@ use super::current;
 use super::find::{find, stop_spinning};
 use super::handoff::{self, mark_outside};
 use super::locked;
-use super::m::{HAS_P, M};
+use super::m::{ASKED, HAS_P, IN_QUESTION, M};
 use super::p::P;
 use super::park;
 use super::spawn;
@@ -16,6 +16,7 @@ use super::world::attend;
 use crate::g::coro::Switch;
 use crate::g::header::{self, GRef};
 use crate::loom::Ordering;
+use crate::loom::oracle;
 use crate::sys::affinity;
 use crate::sys::clock;
 use crate::sys::errno;
@@ -228,10 +229,13 @@ fn execute(m: &M, mut g: GRef) {
     m.curg.set(Some(g));
     loop {
         g.status.set_running();
+        let is_own = std::ptr::eq(g.sched(), m.sched.cast());
+        oracle::runs(m, m.p(), g.as_ptr(), is_own, &[HAS_P, IN_QUESTION, ASKED]);
         mark_outside(m);
         // SAFETY: as above, and now it is Running on this M.
         let coro = unsafe { g.coro() }.as_mut().expect("bound above");
         let why = coro.resume(std::ptr::from_ref(m).expose_provenance());
+        oracle::ran(m);
         let Some(why) = why else {
             m.curg.set(None);
             return finish(m, g);
@@ -246,8 +250,10 @@ fn execute(m: &M, mut g: GRef) {
                 m.p().stats.parks.add(1);
                 m.curg.set(None);
                 m.committing.store(g.as_ptr(), Ordering::Relaxed);
+                oracle::commits(m, g.as_ptr());
                 // SAFETY: the record was left by `g`, which this M just ran.
                 let parked = unsafe { park::commit(record, g, m) };
+                oracle::committed(m);
                 m.committing.store(std::ptr::null_mut(), Ordering::Release);
                 if parked {
                     return;

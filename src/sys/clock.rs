@@ -9,7 +9,10 @@ pub(crate) const NEVER: u64 = u64::MAX;
 
 /// Nanoseconds of `CLOCK_MONOTONIC` (a vDSO read, no system call).
 #[inline]
+#[cfg_attr(explore, allow(unreachable_code))]
 pub(crate) fn now_ns() -> u64 {
+    #[cfg(explore)]
+    return crate::explore::now_ns();
     let mut ts = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
@@ -24,6 +27,9 @@ pub(crate) fn now_ns() -> u64 {
 /// The present as `std` names it, for deadlines that users give as an [`Instant`].
 #[inline]
 pub(crate) fn now() -> Instant {
+    #[cfg(explore)]
+    return crate::explore::instant_now();
+    #[cfg(not(explore))]
     Instant::now()
 }
 
@@ -88,7 +94,11 @@ pub(crate) fn instant_ns(when: Instant) -> u64 {
 }
 
 /// CPU time that thread `tid` of this process has used, or `None` if it is gone.
+#[cfg_attr(explore, allow(unreachable_code, unused_variables))]
 pub(crate) fn thread_cpu_ns(tid: i32) -> Option<u64> {
+    // A thread that does not wait computes, there.
+    #[cfg(explore)]
+    return Some(crate::explore::now_ns());
     // The clock id of a thread's CPU clock as the kernel encodes it
     // (include/linux/posix-timers.h): !tid << 3, per-thread bit 4, CPUCLOCK_SCHED 2.
     let clock = (!tid << 3) | 4 | 2;
@@ -110,7 +120,10 @@ pub(crate) fn timespec(ns: u64) -> libc::timespec {
 }
 
 /// Sleeps the calling thread for `ns` nanoseconds or until a signal.
+#[cfg_attr(explore, allow(unreachable_code), track_caller)]
 pub(crate) fn nap(ns: u64) {
+    #[cfg(explore)]
+    return crate::explore::sleep_ns(ns);
     let ts = timespec(ns);
     // SAFETY: `ts` is a valid timespec; a null remainder is allowed.
     unsafe { libc::nanosleep(&ts, std::ptr::null_mut()) };

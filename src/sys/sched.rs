@@ -50,7 +50,13 @@ pub(crate) fn membarrier_register() -> io::Result<()> {
 /// # Errors
 ///
 /// The kernel's, if [`membarrier_register`] did not succeed before.
+#[cfg_attr(explore, allow(unreachable_code), track_caller)]
 pub(crate) fn membarrier() -> io::Result<()> {
+    #[cfg(explore)]
+    return {
+        crate::explore::point_of_membarrier();
+        Ok(())
+    };
     // SAFETY: takes plain integers.
     let r = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) };
     cvt(r as libc::c_int).map(drop)
@@ -61,7 +67,11 @@ pub(crate) fn membarrier() -> io::Result<()> {
 /// # Errors
 ///
 /// `EPERM` or `EACCES` when raising the priority without `CAP_SYS_NICE`.
+#[cfg_attr(explore, allow(unreachable_code, unused_variables))]
 pub(crate) fn set_nice(tid: i32, nice: i32) -> io::Result<()> {
+    // The host's scheduler does not choose, there.
+    #[cfg(explore)]
+    return Ok(());
     // SAFETY: takes plain integers; on Linux PRIO_PROCESS with a thread id names one thread.
     cvt(unsafe { libc::setpriority(libc::PRIO_PROCESS, tid.cast_unsigned(), nice) }).map(drop)
 }

@@ -54,7 +54,10 @@ fn register(fd: i32, op: libc::c_uint, arg: *const libc::c_void) -> io::Result<(
 ///
 /// `ENOENT` if the ring knows no such operation (not submitted yet, or done),
 /// `EALREADY` if it runs and will complete by itself, `ETIME` if it did not end at once.
+#[cfg_attr(explore, allow(unreachable_code), track_caller)]
 pub(crate) fn sync_cancel(fd: i32, user_data: u64) -> io::Result<()> {
+    #[cfg(explore)]
+    return crate::explore::sync_cancel(fd, user_data, None);
     cancel(fd, user_data, -1, 0)
 }
 
@@ -63,7 +66,10 @@ pub(crate) fn sync_cancel(fd: i32, user_data: u64) -> io::Result<()> {
 /// # Errors
 ///
 /// `ENOENT` if there are none.
+#[cfg_attr(explore, allow(unreachable_code), track_caller)]
 pub(crate) fn sync_cancel_all_of(fd: i32, of: i32) -> io::Result<()> {
+    #[cfg(explore)]
+    return crate::explore::sync_cancel(fd, 0, Some(of));
     cancel(fd, 0, of, CANCEL_ALL_OF_FD)
 }
 
@@ -86,7 +92,10 @@ fn cancel(fd: i32, user_data: u64, of: i32, flags: u32) -> io::Result<()> {
 /// # Errors
 ///
 /// `EINVAL` on kernels without it.
+#[cfg_attr(explore, allow(unreachable_code), track_caller)]
 pub(crate) fn send_msg_ring(fd: i32, user_data: u64) -> io::Result<()> {
+    #[cfg(explore)]
+    return crate::explore::send_msg_ring(fd, user_data);
     let sqe = MsgSqe {
         opcode: OP_MSG_RING,
         flags: 0,

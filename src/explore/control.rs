@@ -1,0 +1,528 @@
+//! The controller: who holds the baton, who waits for what, and what time it is.
+//!
+//! Threads are numbered in the order of their birth. All that is here is used by the thread that
+//! holds the baton; the lock around it is never contended, and is there to need no unsafe code.
+
+use std::cell::Cell;
+use std::panic::Location;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::log::{Log, What};
+use super::oracle::Oracle;
+use super::poller::Kernel;
+use super::strategy::{Options, Pick, Recorded, Rng, Strategy};
+
+/// A deadline that never comes.
+pub(super) const NEVER: u64 = u64::MAX;
+
+/// What a point costs.
+const POINT_NS: u64 = 40;
+/// What a pause in a loop costs that waits for another thread, if nobody else can run.
+const SPIN_NS: u64 = 1_000;
+
+/// When a schedule begins. Not 0, as code may take that for no time at all.
+const BEGIN_NS: u64 = 1_000_000_000;
+
+/// What a thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    /// Only for time.
+    Time,
+    /// A word in memory: futexes, locks, conditions.
+    Address(usize),
+    /// The end of a thread.
+    End(usize),
+    /// The token of `thread::park`.
+    Park(usize),
+    /// A completion, or a wake, in a ring.
+    Ring(usize),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Runnable,
+    Waiting {
+        key: Key,
+        deadline_ns: u64,
+        since: u64,
+    },
+    Ended,
+}
+
+#[derive(Debug)]
+struct Thread {
+    name: String,
+    state: State,
+    /// The last wait ended by a wake, not by its deadline.
+    woken: bool,
+    /// `thread::park` returns at once.
+    token: bool,
+    os: Option<std::thread::Thread>,
+    /// Where it was seen last.
+    at: &'static Location<'static>,
+}
+
+/// One schedule.
+pub(super) struct Control {
+    threads: Vec<Thread>,
+    now_ns: u64,
+    step: u64,
+    max_steps: u64,
+    strategy: Box<dyn Strategy>,
+    recorded: Recorded,
+    /// For what is no choice of the strategy: the order in which the kernel completes.
+    pub(super) rng: Rng,
+    pub(super) log: Log,
+    pub(super) kernel: Kernel,
+    pub(super) oracle: Oracle,
+}
+
+static CONTROL: Mutex<Option<Control>> = Mutex::new(None);
+
+/// Who holds the baton.
+static TURN: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+const NOBODY: usize = usize::MAX;
+
+thread_local!(static ME: Cell<usize> = const { Cell::new(NOBODY) });
+
+/// The number of the calling thread. Read anew each time: goroutines go from thread to thread.
+#[inline(never)]
+pub(super) fn me() -> Option<usize> {
+    std::hint::black_box(());
+    ME.try_with(Cell::get).ok().filter(|&me| me != NOBODY)
+}
+
+fn lock() -> MutexGuard<'static, Option<Control>> {
+    CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives the controller to `f`.
+pub(super) fn with<T>(f: impl FnOnce(&mut Control) -> T) -> T {
+    f(lock().as_mut().expect("a schedule has begun"))
+}
+
+/// Begins a schedule, with the calling thread as its first.
+#[track_caller]
+pub(super) fn begin(strategy: Box<dyn Strategy>, seed: u64, max_steps: u64, loud: bool) {
+    ME.with(|me| me.set(0));
+    TURN.store(0, Ordering::SeqCst);
+    base();
+    let mut control = Control {
+        threads: Vec::new(),
+        now_ns: BEGIN_NS,
+        step: 0,
+        max_steps,
+        strategy,
+        recorded: Recorded::default(),
+        rng: Rng::new(seed ^ 0xE4B1_0E37),
+        log: Log::default(),
+        kernel: Kernel::default(),
+        oracle: Oracle::default(),
+    };
+    control.log.loud = loud;
+    control.add_thread("main".to_owned());
+    control.threads[0].os = Some(std::thread::current());
+    *lock() = Some(control);
+}
+
+/// Ends it: gives the number of points and the hash of the log.
+pub(super) fn end() -> (u64, u64) {
+    ME.with(|me| me.set(NOBODY));
+    let control = lock().take().expect("a schedule has begun");
+    let alive = control
+        .threads
+        .iter()
+        .skip(1)
+        .filter(|t| t.state != State::Ended)
+        .map(|t| t.name.clone())
+        .collect::<Vec<_>>();
+    if !alive.is_empty() {
+        control.fail(&format!("threads are left: {}", alive.join(", ")));
+    }
+    (control.step, control.log.hash())
+}
+
+impl Control {
+    #[track_caller]
+    fn add_thread(&mut self, name: String) -> usize {
+        let id = self.threads.len();
+        if id == 64 {
+            self.fail("more than 64 threads were started");
+        }
+        self.threads.push(Thread {
+            name,
+            state: State::Runnable,
+            woken: false,
+            token: false,
+            os: None,
+            at: Location::caller(),
+        });
+        id
+    }
+
+    /// Counts and records a point of `me`.
+    fn note(&mut self, me: usize, what: What, at: &'static Location<'static>) {
+        self.step += 1;
+        self.now_ns += POINT_NS;
+        self.threads[me].at = at;
+        self.log.add(self.step, me, what, at, self.now_ns);
+        if self.step > self.max_steps {
+            self.fail("the schedule does not end");
+        }
+    }
+
+    fn runnable(&self) -> u64 {
+        let bit = |(at, t): (usize, &Thread)| u64::from(t.state == State::Runnable) << at;
+        self.threads.iter().enumerate().map(bit).sum()
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        let deadline = |t: &Thread| match t.state {
+            State::Waiting { deadline_ns, .. } if deadline_ns != NEVER => Some(deadline_ns),
+            _ => None,
+        };
+        self.threads.iter().filter_map(deadline).min()
+    }
+
+    fn wake_the_late(&mut self) {
+        let now_ns = self.now_ns;
+        for thread in &mut self.threads {
+            if let State::Waiting { deadline_ns, .. } = thread.state
+                && deadline_ns <= now_ns
+            {
+                thread.state = State::Runnable;
+                thread.woken = false;
+            }
+        }
+    }
+
+    /// Wakes up to `n` threads that wait for `key`, those first that wait for longest.
+    pub(super) fn wake(&mut self, key: Key, n: usize) -> usize {
+        let mut n_woken = 0;
+        while n_woken < n {
+            let waits = |(at, t): (usize, &Thread)| match t.state {
+                State::Waiting { key: k, since, .. } if k == key => Some((since, at)),
+                _ => None,
+            };
+            let first = self.threads.iter().enumerate().filter_map(waits).min();
+            let Some((_, at)) = first else { break };
+            self.threads[at].state = State::Runnable;
+            self.threads[at].woken = true;
+            n_woken += 1;
+        }
+        n_woken
+    }
+
+    /// Who gets the baton. `current` is at a point and can go on, or there is none.
+    fn next(&mut self, current: Option<usize>, yields: bool) -> usize {
+        loop {
+            self.wake_the_late();
+            let runnable = self.runnable();
+            let deadline = self.next_deadline();
+            if runnable == 0 {
+                self.wait_for_the_world(deadline);
+                continue;
+            }
+            if yields && runnable.count_ones() == 1 {
+                self.now_ns += SPIN_NS;
+            }
+            let at = self.threads[current.unwrap_or(0)].at;
+            let pick = self.strategy.pick(&Options {
+                step: self.step,
+                current,
+                runnable,
+                yields,
+                has_sleepers: deadline.is_some(),
+                has_operations: self.kernel.has_operations(),
+                at,
+            });
+            self.recorded.add(self.step, current, pick);
+            match pick {
+                Pick::Thread(thread) => {
+                    if current != Some(thread) {
+                        let at = self.threads[thread].at;
+                        self.log.add(self.step, thread, What::Turn, at, self.now_ns);
+                    }
+                    return thread;
+                }
+                Pick::Clock => self.jump(deadline),
+                Pick::Kernel => {
+                    self.run_kernel();
+                }
+            }
+        }
+    }
+
+    /// Nobody can run: an operation completes, or time passes, or this is a deadlock.
+    fn wait_for_the_world(&mut self, deadline: Option<u64>) {
+        // An operation may take its time.
+        let is_slow = deadline.is_some() && self.rng.one_in(8);
+        if is_slow || !self.run_kernel() {
+            if deadline.is_none() {
+                self.fail("deadlock: every thread waits");
+            }
+            self.jump(deadline);
+        }
+    }
+
+    #[track_caller]
+    fn jump(&mut self, deadline: Option<u64>) {
+        self.now_ns = self.now_ns.max(deadline.unwrap_or(0));
+        let at = Location::caller();
+        self.log.add(self.step, 63, What::Clock, at, self.now_ns);
+        self.step += 1;
+        if self.step > self.max_steps {
+            self.fail("the schedule does not end");
+        }
+    }
+
+    /// The kernel completes an operation, if there is one that can be.
+    #[track_caller]
+    fn run_kernel(&mut self) -> bool {
+        let Some(ring) = self.kernel.complete_one(&mut self.rng) else {
+            return false;
+        };
+        let at = Location::caller();
+        self.log.add(self.step, ring, What::Kernel, at, self.now_ns);
+        self.wake(Key::Ring(ring), 1);
+        true
+    }
+
+    /// Reports a finding, and ends the process.
+    pub(super) fn fail(&self, why: &str) -> ! {
+        let mut text = format!("finding: {why}\n");
+        text += "last points:\n";
+        text += &self.log.tail();
+        text += "threads:\n";
+        for (at, thread) in self.threads.iter().enumerate() {
+            text += &format!(
+                "  t{at} {:<24} {:?} at {}:{}\n",
+                thread.name,
+                thread.state,
+                thread.at.file(),
+                thread.at.line()
+            );
+        }
+        text += &self.oracle.describe();
+        text += &format!("schedule: {}\n", self.recorded.line());
+        text += &format!("finding: {why}\n");
+        super::run::end_with_finding(&text)
+    }
+}
+
+fn base() -> Instant {
+    static BASE: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    *BASE.get_or_init(Instant::now)
+}
+
+/// Hands the baton from `me` to `next`, and waits until it comes back.
+fn switch(me: usize, next: usize) {
+    if me != next {
+        give(next);
+        wait_for_turn(me);
+    }
+}
+
+fn give(next: usize) {
+    let os = with(|c| c.threads[next].os.clone()).expect("it was told of its thread");
+    TURN.store(next, Ordering::SeqCst);
+    os.unpark();
+}
+
+fn wait_for_turn(me: usize) {
+    while TURN.load(Ordering::SeqCst) != me {
+        std::thread::park();
+    }
+}
+
+/// A point: the calling thread is about to do something that others may see.
+#[track_caller]
+#[inline]
+pub(super) fn point(what: What) {
+    if let Some(me) = me() {
+        point_of(me, what, Location::caller(), false);
+    }
+}
+
+#[inline(never)]
+fn point_of(me: usize, what: What, at: &'static Location<'static>, yields: bool) {
+    let next = with(|c| {
+        c.note(me, what, at);
+        c.next(Some(me), yields)
+    });
+    switch(me, next);
+}
+
+/// The calling thread will wait for `key` from now on: the first half of [`wait`], for those who
+/// have to give something back in between.
+#[track_caller]
+pub(super) fn begin_wait(me: usize, key: Key, deadline_ns: u64) {
+    let at = Location::caller();
+    with(|c| {
+        c.note(me, What::Wait, at);
+        c.threads[me].state = State::Waiting {
+            key,
+            deadline_ns,
+            since: c.step,
+        };
+    });
+}
+
+/// Waits; `true` if it was woken, `false` after the deadline.
+pub(super) fn end_wait(me: usize) -> bool {
+    let next = with(|c| c.next(None, false));
+    switch(me, next);
+    with(|c| c.threads[me].woken)
+}
+
+/// Waits until `key` is woken or the time has come.
+#[track_caller]
+pub(super) fn wait(me: usize, key: Key, deadline_ns: u64) -> bool {
+    begin_wait(me, key, deadline_ns);
+    end_wait(me)
+}
+
+/// The instant `ns` from now.
+pub(super) fn deadline(ns: u64) -> u64 {
+    match ns {
+        NEVER => NEVER,
+        ns => with(|c| c.now_ns.saturating_add(ns)),
+    }
+}
+
+/// Announces a thread that is about to be started.
+#[track_caller]
+pub(super) fn announce(name: String) -> Option<usize> {
+    me()?;
+    point(What::Start);
+    Some(with(|c| c.add_thread(name)))
+}
+
+/// The announced thread exists.
+pub(super) fn started(id: usize, os: &std::thread::Thread) {
+    with(|c| c.threads[id].os = Some(os.clone()));
+}
+
+/// The announced thread could not be started.
+pub(super) fn not_started(id: usize) {
+    with(|c| c.threads[id].state = State::Ended);
+}
+
+/// The first thing that a new thread does.
+pub(super) fn enter(id: usize) {
+    ME.with(|me| me.set(id));
+    wait_for_turn(id);
+}
+
+/// The last thing that a thread does.
+#[track_caller]
+pub(super) fn leave(id: usize) {
+    let at = Location::caller();
+    let next = with(|c| {
+        c.note(id, What::End, at);
+        c.threads[id].state = State::Ended;
+        c.wake(Key::End(id), usize::MAX);
+        c.next(None, false)
+    });
+    ME.with(|me| me.set(NOBODY));
+    give(next);
+}
+
+pub(super) fn has_ended(id: usize) -> bool {
+    with(|c| c.threads[id].state == State::Ended)
+}
+
+pub(super) fn set_token(id: usize) {
+    with(|c| {
+        c.threads[id].token = true;
+        c.wake(Key::Park(id), 1);
+    });
+}
+
+pub(super) fn take_token(id: usize) -> bool {
+    with(|c| std::mem::take(&mut c.threads[id].token))
+}
+
+/// Nanoseconds of the schedule's clock; the real clock outside of schedules.
+pub(crate) fn now_ns() -> u64 {
+    match me() {
+        Some(_) => with(|c| c.now_ns),
+        None => base().elapsed().as_nanos() as u64,
+    }
+}
+
+/// The present as `std` names it.
+pub fn instant_now() -> Instant {
+    match me() {
+        Some(_) => base() + Duration::from_nanos(now_ns()),
+        None => Instant::now(),
+    }
+}
+
+/// How many points there have been.
+pub fn steps() -> u64 {
+    with(|c| c.step)
+}
+
+/// The calling thread computes for so long: it comes to no point meanwhile, and time passes.
+#[track_caller]
+pub fn advance(duration: Duration) {
+    sleep_ns(duration.as_nanos() as u64);
+}
+
+/// Sleeps.
+#[track_caller]
+pub(crate) fn sleep_ns(ns: u64) {
+    match me() {
+        Some(me) => {
+            wait(me, Key::Time, deadline(ns));
+        }
+        None => std::thread::sleep(Duration::from_nanos(ns)),
+    }
+}
+
+/// A pause in a loop that waits for another thread: others go first.
+#[track_caller]
+pub(crate) fn spin_loop() {
+    match me() {
+        Some(me) => point_of(me, What::Spin, Location::caller(), true),
+        None => std::hint::spin_loop(),
+    }
+}
+
+#[track_caller]
+pub(crate) fn fence(order: Ordering) {
+    point(What::Fence);
+    std::sync::atomic::fence(order);
+}
+
+/// One thread at a time needs no barrier: the point is what is left of `membarrier(2)`.
+#[track_caller]
+pub(crate) fn point_of_membarrier() {
+    point(What::Barrier);
+}
+
+/// `FUTEX_WAIT`.
+#[track_caller]
+pub(crate) fn futex_wait(word: &super::sync_atomic::AtomicU32, expected: u32, timeout_ns: u64) {
+    point(What::Wait);
+    let Some(me) = me() else {
+        return std::thread::yield_now();
+    };
+    if word.peek() == expected {
+        let key = Key::Address(std::ptr::from_ref(word).addr());
+        wait(me, key, deadline(timeout_ns));
+    }
+}
+
+/// `FUTEX_WAKE` of one.
+#[track_caller]
+pub(crate) fn futex_wake_one(word: *const super::sync_atomic::AtomicU32) {
+    point(What::Wake);
+    if me().is_some() {
+        with(|c| c.wake(Key::Address(word.addr()), 1));
+    }
+}

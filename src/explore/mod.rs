@@ -1,0 +1,48 @@
+//! The explorer: runs the real runtime, with its real stacks and threads, in an order of steps
+//! that it chooses, so that a race is found by trying schedules and found again by its seed.
+//!
+//! Compiled in with `RUSTFLAGS="--cfg explore"` only; `make explore` does that. One schedule goes
+//! like this:
+//!
+//! 1. `run` forks a process for it, so that every schedule begins with the same memory, and a
+//!    crash ends nothing but itself.
+//! 2. The scenario, an ordinary program of the public interface, runs there. Each thread of the
+//!    runtime is a real thread, but only one runs at a time: the one that holds the baton
+//!    (`control`).
+//! 3. Every atomic operation, lock, futex call, start and end of a thread, memory barrier and
+//!    visit of a ring is a *point* (`crate::loom` sends them here): the thread gives the
+//!    baton to the controller, and the strategy says who gets it next (`strategy`). A thread that
+//!    waits is off the list until it is woken or its time has come.
+//! 4. Time is a number. It grows a little with each point; when every thread waits, it jumps to
+//!    the first deadline. The strategy may also let it jump while a thread is preempted.
+//! 5. io_uring is simulated (`poller`): the operations are done on real sockets without waiting,
+//!    one at a time and in an order drawn from the seed.
+//! 6. The runtime tells `oracle` what it is about to do, and the oracle ends the schedule if
+//!    that breaks an invariant. A deadlock, a schedule without an end, a panic and a crash are
+//!    findings, too.
+//! 7. `log` has the last points, with their lines in the source, and a hash of all of them: a
+//!    seed gives the same hash each time, and a finding is printed with its seed.
+//!
+//! What it cannot see: orders of memory weaker than sequential consistency (loom's part), and
+//! races between two points, in code that synchronizes by nothing.
+
+mod atomic;
+mod control;
+mod lock;
+mod log;
+pub(crate) mod oracle;
+mod poller;
+mod run;
+mod strategy;
+mod thread;
+
+pub(crate) use atomic::sync_atomic;
+pub(crate) use control::{
+    fence, futex_wait, futex_wake_one, now_ns, point_of_membarrier, sleep_ns, spin_loop,
+};
+pub(crate) use lock::{Condvar, Mutex, MutexGuard, OnceLock, RwLock, sync_mpsc};
+pub(crate) use poller::{Builder as RingBuilder, IoUring, Submitter, send_msg_ring, sync_cancel};
+pub(crate) use thread::facade;
+
+pub use control::{advance, instant_now, steps};
+pub use run::{Outcome, Scenario, Settings, main, spawn_thread};

@@ -1,0 +1,133 @@
+//! Invariants, checked where the runtime says what it is about to do.
+//!
+//! Ms, Ps and goroutines are addresses here: they are compared, and never logged.
+#![allow(unsafe_code)]
+
+use std::collections::BTreeMap;
+
+use super::control::{me, with};
+use super::sync_atomic::AtomicU32;
+
+/// What an M says of itself.
+#[derive(Clone, Copy, Debug)]
+struct Machine {
+    /// The P that it takes for its own, 0 for none.
+    p: usize,
+    /// Its word of access, which says whether it may use that.
+    access: *const AtomicU32,
+    /// The goroutine that it runs, and that whose park it commits; 0 for none.
+    runs: usize,
+    commits: usize,
+}
+
+// SAFETY: the word is an M's, which is forgotten before it is freed.
+unsafe impl Send for Machine {}
+
+/// All Ms.
+#[derive(Debug, Default)]
+pub(super) struct Oracle {
+    machines: BTreeMap<usize, Machine>,
+}
+
+impl Oracle {
+    pub(super) fn describe(&self) -> String {
+        let run = self.machines.values().filter(|m| m.runs != 0).count();
+        let commit = self.machines.values().filter(|m| m.commits != 0).count();
+        let hold = self.machines.values().filter(|m| m.p != 0).count();
+        format!(
+            "of {} Ms, {hold} take a P for theirs, {run} run a goroutine, {commit} are in a commit\n",
+            self.machines.len()
+        )
+    }
+}
+
+fn check(f: impl FnOnce(&mut Oracle) -> Option<&'static str>) {
+    if me().is_some() {
+        with(|c| {
+            if let Some(why) = f(&mut c.oracle) {
+                c.fail(why);
+            }
+        });
+    }
+}
+
+/// `m` takes `p` for its own, null for none.
+pub(crate) fn holds<M, P>(m: *const M, access: &AtomicU32, p: *const P) {
+    check(|oracle| {
+        let machine = oracle.machines.entry(m.addr()).or_insert(Machine {
+            p: 0,
+            access,
+            runs: 0,
+            commits: 0,
+        });
+        machine.p = p.addr();
+        None
+    });
+}
+
+/// `m` is freed.
+pub(crate) fn forgets<M>(m: *const M) {
+    check(|oracle| {
+        let machine = oracle.machines.remove(&m.addr())?;
+        (machine.runs != 0).then_some("an M is freed that runs a goroutine")
+    });
+}
+
+/// `m` is about to run `g` on `p`; `is_own` says whether `g` is of the same runtime. An M may
+/// use its P while its word of access is one of `may_use`.
+pub(crate) fn runs<M, P, G>(m: *const M, p: *const P, g: *const G, is_own: bool, may_use: &[u32]) {
+    check(|oracle| {
+        if !is_own {
+            return Some("a goroutine runs on another runtime");
+        }
+        for (_, other) in oracle.machines.iter().filter(|(at, _)| **at != m.addr()) {
+            if other.runs == g.addr() {
+                return Some("two Ms run one goroutine");
+            }
+            // SAFETY: the M is known, so it was not freed.
+            let access = unsafe { &*other.access }.peek();
+            if other.p == p.addr() && may_use.contains(&access) {
+                return Some("two Ms run one P");
+            }
+        }
+        oracle.machines.get_mut(&m.addr())?.runs = g.addr();
+        None
+    });
+}
+
+/// What `m` ran has switched out.
+pub(crate) fn ran<M>(m: *const M) {
+    check(|oracle| {
+        oracle.machines.get_mut(&m.addr())?.runs = 0;
+        None
+    });
+}
+
+/// `m` begins the commit of the park of `g`.
+pub(crate) fn commits<M, G>(m: *const M, g: *const G) {
+    check(|oracle| {
+        oracle.machines.get_mut(&m.addr())?.commits = g.addr();
+        None
+    });
+}
+
+/// `m` has ended its commit.
+pub(crate) fn committed<M>(m: *const M) {
+    commits::<M, ()>(m, std::ptr::null());
+}
+
+/// Somebody who took the wake token of `g` without having been told of the wait is about to queue
+/// it.
+pub(crate) fn commit_is_over<G>(g: *const G) {
+    check(|oracle| {
+        let commits = oracle.machines.values().any(|m| m.commits == g.addr());
+        commits.then_some("a goroutine is queued while the commit of its park goes on")
+    });
+}
+
+/// Something is not as it must be.
+pub(crate) fn must(holds: bool, why: &'static str) {
+    if !holds {
+        check(|_| Some(why));
+    }
+}

@@ -1,0 +1,330 @@
+//! Who runs next: the strategies.
+//!
+//! - [`Pct`]: probabilistic concurrency testing (Burckhardt and others, 2010). Threads have
+//!   random priorities, the highest runs; at a few points drawn at random the running thread
+//!   falls below all others. A bug that takes `d` such orders is found with a probability
+//!   that is known.
+//! - The same with places instead of times: the changes happen at lines of the source that the
+//!   seed draws, so that a line which runs once counts as much as one that runs a thousand times.
+//! - [`Walk`]: at each point, with a probability drawn once, any thread that can run.
+//! - [`Replay`]: what was recorded.
+//!
+//! Time is a choice as well: a thread may be preempted while milliseconds pass.
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+
+/// Numbers from a seed: splitmix64.
+#[derive(Clone, Debug)]
+pub(super) struct Rng(u64);
+
+impl Rng {
+    pub(super) fn new(seed: u64) -> Rng {
+        Rng(seed)
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix(self.0)
+    }
+
+    /// A number below `n`, which is not 0.
+    pub(super) fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    pub(super) fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+/// What a strategy chooses from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    pub(super) step: u64,
+    /// Who is at a point, if it can go on.
+    pub(super) current: Option<usize>,
+    /// Who can run, one bit each; not empty.
+    pub(super) runnable: u64,
+    /// The current thread waits in a loop for another.
+    pub(super) yields: bool,
+    /// Some thread sleeps until a deadline.
+    pub(super) has_sleepers: bool,
+    /// Some operation is in the simulated kernel.
+    pub(super) has_operations: bool,
+    pub(super) at: &'static Location<'static>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pick {
+    Thread(usize),
+    /// Time jumps to the next deadline; then the strategy is asked again.
+    Clock,
+    /// The kernel completes an operation, if it can; then the strategy is asked again.
+    Kernel,
+}
+
+pub(super) trait Strategy: Send {
+    fn pick(&mut self, options: &Options) -> Pick;
+}
+
+/// The strategy that a seed stands for.
+pub(super) fn of_seed(seed: u64) -> (Box<dyn Strategy>, &'static str) {
+    let rng = Rng::new(mix(seed ^ 0x5EED));
+    match seed % 4 {
+        0 => (Box::new(Pct::new(rng, Changes::Steps)), "pct"),
+        1 | 2 => (Box::new(Pct::new(rng, Changes::Places)), "pct-places"),
+        _ => (Box::new(Walk::new(rng)), "walk"),
+    }
+}
+
+/// Where priorities change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Changes {
+    /// At points counted from the beginning.
+    Steps,
+    /// At lines of the source.
+    Places,
+}
+
+/// Points in a row after which a thread falls below all others whatever it does.
+const LONGEST_TURN: u64 = 20_000;
+
+/// Probabilistic concurrency testing. See the top.
+#[derive(Debug)]
+pub(super) struct Pct {
+    rng: Rng,
+    changes: Changes,
+    /// By thread; higher runs first.
+    priorities: Vec<i64>,
+    lowest: i64,
+    /// The steps of the changes, the next one last; or how many are left.
+    steps: Vec<u64>,
+    n_left: u64,
+    /// One place in so many is one of changes, and which.
+    one_in: u64,
+    salt: u64,
+    /// How often time may jump, and below which priority it does so instead of letting run.
+    jumps: u64,
+    clock: i64,
+    /// The kernel's priority.
+    kernel: i64,
+    turn_since: u64,
+    last: Option<usize>,
+}
+
+impl Pct {
+    fn new(mut rng: Rng, changes: Changes) -> Pct {
+        let depth = 1 + rng.below(5);
+        // How long a schedule is, is known only afterwards: from 256 to 16,384 points.
+        let length = 256 << rng.below(7);
+        let mut steps: Vec<u64> = (0..depth).map(|_| rng.below(length)).collect();
+        steps.sort_unstable_by(|a, b| b.cmp(a));
+        Pct {
+            changes,
+            priorities: Vec::new(),
+            lowest: 0,
+            steps,
+            n_left: depth + 2,
+            one_in: [8, 32, 128, 512][rng.below(4) as usize],
+            salt: rng.next(),
+            jumps: 0,
+            clock: i64::MIN,
+            kernel: 1 + rng.below(1000) as i64,
+            turn_since: 0,
+            last: None,
+            rng,
+        }
+    }
+
+    fn priority(&mut self, thread: usize) -> i64 {
+        while self.priorities.len() <= thread {
+            self.priorities.push(1 + self.rng.below(1000) as i64);
+        }
+        self.priorities[thread]
+    }
+
+    fn demote(&mut self, thread: usize) {
+        self.priority(thread);
+        self.lowest -= 2;
+        self.priorities[thread] = self.lowest;
+    }
+
+    fn changes_now(&mut self, options: &Options) -> bool {
+        match self.changes {
+            Changes::Steps => {
+                let due = self.steps.last().is_some_and(|&at| options.step >= at);
+                if due {
+                    self.steps.pop();
+                }
+                due
+            }
+            Changes::Places => {
+                let place = u64::from(options.at.line()) << 32 | options.at.file().len() as u64;
+                let chosen = mix(place ^ self.salt).is_multiple_of(self.one_in);
+                let now = chosen && self.n_left > 0 && self.rng.one_in(2);
+                if now {
+                    self.n_left -= 1;
+                }
+                now
+            }
+        }
+    }
+}
+
+impl Strategy for Pct {
+    fn pick(&mut self, options: &Options) -> Pick {
+        if let Some(current) = options.current {
+            if self.last != Some(current) {
+                self.last = Some(current);
+                self.turn_since = options.step;
+            }
+            let too_long = options.step - self.turn_since > LONGEST_TURN;
+            if options.yields || too_long {
+                self.demote(current);
+                self.turn_since = options.step;
+            } else if self.changes_now(options) {
+                self.demote(current);
+                // Preempted for some time, perhaps.
+                self.jumps = [0, 1, 16, 300][self.rng.below(4) as usize];
+                self.clock = self.lowest + 1;
+            }
+        }
+        if options.has_operations && self.rng.one_in(16) {
+            let best = threads(options.runnable)
+                .map(|t| self.priority(t))
+                .max()
+                .unwrap_or(i64::MIN);
+            if self.kernel > best || self.rng.one_in(16) {
+                return Pick::Kernel;
+            }
+        }
+        let (best, thread) = threads(options.runnable)
+            .map(|t| (self.priority(t), t))
+            .max_by_key(|&(priority, thread)| (priority, std::cmp::Reverse(thread)))
+            .expect("somebody can run");
+        if self.jumps > 0 && options.has_sleepers && best < self.clock {
+            self.jumps -= 1;
+            return Pick::Clock;
+        }
+        Pick::Thread(thread)
+    }
+}
+
+fn threads(mask: u64) -> impl Iterator<Item = usize> {
+    (0..64).filter(move |t| mask >> t & 1 != 0)
+}
+
+/// Any thread, now and then.
+#[derive(Debug)]
+pub(super) struct Walk {
+    rng: Rng,
+    switch_one_in: u64,
+    clock_one_in: u64,
+}
+
+impl Walk {
+    fn new(mut rng: Rng) -> Walk {
+        Walk {
+            switch_one_in: [2, 8, 32, 128][rng.below(4) as usize],
+            clock_one_in: [64, 512, 4096, u64::MAX][rng.below(4) as usize],
+            rng,
+        }
+    }
+}
+
+impl Strategy for Walk {
+    fn pick(&mut self, options: &Options) -> Pick {
+        if options.has_sleepers && self.rng.one_in(self.clock_one_in) {
+            return Pick::Clock;
+        }
+        if options.has_operations && self.rng.one_in(32) {
+            return Pick::Kernel;
+        }
+        let stays = !options.yields && !self.rng.one_in(self.switch_one_in);
+        if let Some(current) = options.current
+            && stays
+        {
+            return Pick::Thread(current);
+        }
+        let others = match options.current {
+            Some(current) if options.yields => options.runnable & !(1 << current),
+            _ => options.runnable,
+        };
+        let from = if others == 0 {
+            options.runnable
+        } else {
+            others
+        };
+        let n = self.rng.below(u64::from(from.count_ones())) as usize;
+        Pick::Thread(threads(from).nth(n).expect("one of them"))
+    }
+}
+
+/// What was recorded: at which decision who was picked, where that was not the current thread.
+#[derive(Debug)]
+pub(super) struct Replay {
+    picks: BTreeMap<u64, Vec<Pick>>,
+}
+
+impl Replay {
+    /// Reads what [`Recorded::line`] wrote.
+    pub(super) fn parse(line: &str) -> Option<Replay> {
+        let mut picks: BTreeMap<u64, Vec<Pick>> = BTreeMap::new();
+        for word in line.split(',').filter(|w| !w.is_empty()) {
+            let (step, who) = word.split_once(':')?;
+            let pick = match who {
+                "c" => Pick::Clock,
+                "k" => Pick::Kernel,
+                n => Pick::Thread(n.parse().ok()?),
+            };
+            picks.entry(step.parse().ok()?).or_default().push(pick);
+        }
+        for list in picks.values_mut() {
+            list.reverse();
+        }
+        Some(Replay { picks })
+    }
+}
+
+impl Strategy for Replay {
+    fn pick(&mut self, options: &Options) -> Pick {
+        let next = self.picks.get_mut(&options.step).and_then(Vec::pop);
+        match (next, options.current) {
+            (Some(Pick::Thread(t)), _) if options.runnable >> t & 1 == 0 => {
+                Pick::Thread(options.runnable.trailing_zeros() as usize)
+            }
+            (Some(pick), _) => pick,
+            (None, Some(current)) => Pick::Thread(current),
+            (None, None) => Pick::Thread(options.runnable.trailing_zeros() as usize),
+        }
+    }
+}
+
+/// The picks of a schedule that did not let the current thread go on.
+#[derive(Debug, Default)]
+pub(super) struct Recorded(Vec<(u64, Pick)>);
+
+impl Recorded {
+    pub(super) fn add(&mut self, step: u64, current: Option<usize>, pick: Pick) {
+        if current.map(Pick::Thread) != Some(pick) {
+            self.0.push((step, pick));
+        }
+    }
+
+    /// A line that [`Replay::parse`] reads.
+    pub(super) fn line(&self) -> String {
+        let word = |(step, pick): &(u64, Pick)| match pick {
+            Pick::Thread(t) => format!("{step}:{t}"),
+            Pick::Clock => format!("{step}:c"),
+            Pick::Kernel => format!("{step}:k"),
+        };
+        self.0.iter().map(word).collect::<Vec<_>>().join(",")
+    }
+}

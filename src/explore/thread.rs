@@ -1,0 +1,166 @@
+//! `std::thread`: real threads, which begin when they get the baton.
+
+pub(crate) mod facade {
+    //! What `crate::loom::thread` is here.
+
+    use std::io;
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+    use std::time::Duration;
+
+    use crate::explore::control::{self, Key, NEVER, me};
+    use crate::explore::log::What;
+
+    /// For threads that nobody controls: those of `sched::near`, which are waited for at once.
+    pub(crate) use std::thread::scope;
+
+    #[derive(Debug)]
+    pub(crate) struct Builder {
+        inner: std::thread::Builder,
+        name: String,
+    }
+
+    impl Builder {
+        pub(crate) fn new() -> Builder {
+            Builder {
+                inner: std::thread::Builder::new(),
+                name: String::new(),
+            }
+        }
+
+        pub(crate) fn name(self, name: String) -> Builder {
+            Builder {
+                inner: self.inner.name(name.clone()),
+                name,
+            }
+        }
+
+        #[track_caller]
+        pub(crate) fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
+        where
+            F: FnOnce() -> T + Send + 'static,
+            T: Send + 'static,
+        {
+            let id = control::announce(self.name);
+            let spawned = self.inner.spawn(move || {
+                let Some(id) = id else { return f() };
+                control::enter(id);
+                let outcome = catch_unwind(AssertUnwindSafe(f));
+                control::leave(id);
+                outcome.unwrap_or_else(|payload| resume_unwind(payload))
+            });
+            match (&spawned, id) {
+                (Ok(handle), Some(id)) => control::started(id, handle.thread()),
+                (Err(_), Some(id)) => control::not_started(id),
+                (_, None) => {}
+            }
+            if id.is_some() {
+                // The new thread may run before this one goes on.
+                control::point(What::Start);
+            }
+            spawned.map(|inner| JoinHandle { inner, id })
+        }
+
+        pub(crate) fn spawn_scoped<'scope, 'env, F, T>(
+            self,
+            scope: &'scope std::thread::Scope<'scope, 'env>,
+            f: F,
+        ) -> io::Result<std::thread::ScopedJoinHandle<'scope, T>>
+        where
+            F: FnOnce() -> T + Send + 'scope,
+            T: Send + 'scope,
+        {
+            self.inner.spawn_scoped(scope, f)
+        }
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct JoinHandle<T> {
+        inner: std::thread::JoinHandle<T>,
+        id: Option<usize>,
+    }
+
+    impl<T> JoinHandle<T> {
+        #[track_caller]
+        pub(crate) fn join(self) -> std::thread::Result<T> {
+            if let (Some(id), Some(me)) = (self.id, me()) {
+                control::point(What::Wait);
+                while !control::has_ended(id) {
+                    control::wait(me, Key::End(id), NEVER);
+                }
+            }
+            self.inner.join()
+        }
+
+        #[track_caller]
+        pub(crate) fn is_finished(&self) -> bool {
+            match self.id {
+                Some(id) => {
+                    control::point(What::Load);
+                    control::has_ended(id)
+                }
+                None => self.inner.is_finished(),
+            }
+        }
+    }
+
+    /// A thread that may be unparked.
+    #[derive(Clone, Debug)]
+    pub(crate) struct Thread {
+        inner: std::thread::Thread,
+        id: Option<usize>,
+    }
+
+    impl Thread {
+        pub(crate) fn name(&self) -> Option<&str> {
+            self.inner.name()
+        }
+
+        #[track_caller]
+        pub(crate) fn unpark(&self) {
+            match self.id {
+                Some(id) => {
+                    control::point(What::Wake);
+                    control::set_token(id);
+                }
+                None => self.inner.unpark(),
+            }
+        }
+    }
+
+    pub(crate) fn current() -> Thread {
+        Thread {
+            inner: std::thread::current(),
+            id: me(),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn park() {
+        park_until(NEVER);
+    }
+
+    #[track_caller]
+    pub(crate) fn park_timeout(timeout: Duration) {
+        park_until(control::deadline(timeout.as_nanos() as u64));
+    }
+
+    #[track_caller]
+    fn park_until(deadline_ns: u64) {
+        let me = me().expect("threads park inside schedules only");
+        control::point(What::Wait);
+        if !control::take_token(me) {
+            control::wait(me, Key::Park(me), deadline_ns);
+            control::take_token(me);
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn sleep(duration: Duration) {
+        control::sleep_ns(duration.as_nanos() as u64);
+    }
+
+    #[track_caller]
+    pub(crate) fn yield_now() {
+        control::spin_loop();
+    }
+}

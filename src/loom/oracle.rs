@@ -1,0 +1,32 @@
+//! What the runtime tells the explorer's oracle; nothing in normal builds.
+
+#[cfg(explore)]
+pub(crate) use crate::explore::oracle::{
+    commit_is_over, commits, committed, forgets, holds, must, ran, runs,
+};
+
+#[cfg(not(explore))]
+pub(crate) use silent::{commit_is_over, commits, committed, holds, ran, runs};
+
+#[cfg(not(explore))]
+mod silent {
+    use crate::loom::native::atomic::AtomicU32;
+
+    #[inline(always)]
+    pub(crate) fn holds<M, P>(_: *const M, _: &AtomicU32, _: *const P) {}
+
+    #[inline(always)]
+    pub(crate) fn runs<M, P, G>(_: *const M, _: *const P, _: *const G, _: bool, _: &[u32]) {}
+
+    #[inline(always)]
+    pub(crate) fn ran<M>(_: *const M) {}
+
+    #[inline(always)]
+    pub(crate) fn commits<M, G>(_: *const M, _: *const G) {}
+
+    #[inline(always)]
+    pub(crate) fn committed<M>(_: *const M) {}
+
+    #[inline(always)]
+    pub(crate) fn commit_is_over<G>(_: *const G) {}
+}

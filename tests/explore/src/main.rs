@@ -1,0 +1,16 @@
+//! Scenarios for the explorer: small programs of the public interface, whose threads it runs in
+//! orders of its own (`make explore`; src/explore/mod.rs tells how).
+
+#[cfg(explore)]
+mod scenarios;
+
+#[cfg(explore)]
+fn main() -> std::process::ExitCode {
+    windlass::explore::main(scenarios::ALL, scenarios::prepare)
+}
+
+#[cfg(not(explore))]
+fn main() -> std::process::ExitCode {
+    eprintln!("explore: build this with RUSTFLAGS=\"--cfg explore\", as `make explore` does");
+    std::process::ExitCode::from(2)
+}
