@@ -172,7 +172,7 @@ impl OpenOptions {
         if is_fifo(path) {
             if self.read && (self.write || self.append) {
                 // Being both sides, it waits for nobody.
-                return in_place(|| self.with_flags(0).open(path)).map(OwnedFd::from);
+                return at_path(path, || self.with_flags(0).open(path)).map(OwnedFd::from);
             }
             let options = self.with_flags(libc::O_NONBLOCK);
             return fifo::open(!self.read, || options.open(path)).map(OwnedFd::from);
