@@ -679,8 +679,8 @@ fn a_p_that_is_left_without_work_becomes_idle() {
     rt.run(|| {
         let _lock = lock_thread();
         let main = task::current();
-        spawn(|| forget(lock_thread()));
         let before = thread_cpu("left-sysmon");
+        spawn(|| forget(lock_thread()));
         let waker = thread::spawn(move || {
             thread::sleep(Duration::from_secs(1));
             main.unpark();

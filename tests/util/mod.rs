@@ -305,13 +305,21 @@ pub(crate) fn n_threads() -> usize {
 }
 
 /// CPU time that the thread of this name has used, in the kernel's steps of some milliseconds.
+/// Waits for the thread to begin.
 pub(crate) fn thread_cpu(name: &str) -> Duration {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let stats = tasks.filter_map(|t| std::fs::read_to_string(t.ok()?.path().join("stat")).ok());
-    let stat = stats
-        .into_iter()
-        .find(|stat| stat.contains(&format!("({name})")))
-        .unwrap_or_else(|| panic!("no thread {name}"));
+    let name = format!("({name})");
+    let find = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let mut stats =
+            tasks.filter_map(|t| std::fs::read_to_string(t.ok()?.path().join("stat")).ok());
+        stats.find(|stat| stat.contains(&name))
+    };
+    let mut stat = None;
+    wait_until(|| {
+        stat = find();
+        stat.is_some()
+    });
+    let stat = stat.unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();
     // utime and stime are the fields 14 and 15, and the state is the third.
     let ticks: u64 = fields
