@@ -475,7 +475,8 @@ fn many_connections_are_watched() {
         polls
     });
     if has_rings() && !is_chaotic() {
-        assert!(polls as usize > PAIRS, "{polls} of {} ends", 2 * PAIRS);
+        // How many find their data already there depends on what else the machine does.
+        assert!(polls as usize > PAIRS / 4, "{polls} of {} ends", 2 * PAIRS);
     }
 }
 
