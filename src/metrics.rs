@@ -494,8 +494,8 @@ pub struct NodeMetrics {
     pub stacks: usize,
     /// Of those, the free ones, with the node or its Ps.
     pub stacks_free: usize,
-    /// Of the free ones, those whose pages went back to the kernel: nobody had used them for
-    /// more than five seconds.
+    /// Of the free ones, those whose pages went back to the kernel, as nobody had used them for
+    /// more than five seconds. (Of locked memory the kernel keeps them.)
     pub stacks_returned: usize,
     /// The most stacks that there ever were.
     pub stacks_peak: usize,

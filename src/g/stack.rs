@@ -667,6 +667,55 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::disallowed_methods, reason = "plain threads take part")]
+    fn stacks_in_use_keep_what_is_on_them() {
+        let p = pool();
+        let use_some = |seed: usize| {
+            for round in 0..3000 {
+                let n = 1 + (seed + round) % 90;
+                let mut some: Vec<_> = (0..n).map(|_| p.take(100_000).unwrap()).collect();
+                p.take_free(1, n, &mut some);
+                let word_of =
+                    |s: &Stack| std::ptr::with_exposed_provenance_mut::<usize>(s.top().get() - 16);
+                for (i, stack) in some.iter().enumerate() {
+                    // SAFETY: the word lies on a stack that this thread has.
+                    unsafe { word_of(stack).write_volatile(seed + round + i) };
+                }
+                for (i, stack) in some.iter().enumerate() {
+                    // SAFETY: as above.
+                    let word = unsafe { word_of(stack).read_volatile() };
+                    assert_eq!(word, seed + round + i);
+                }
+                p.give(some);
+            }
+        };
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        let n_returned = std::thread::scope(|scope| {
+            let users: Vec<_> = (1..3)
+                .map(|i| scope.spawn(move || use_some(i << 32)))
+                .collect();
+            let returner = scope.spawn(|| {
+                let mut n = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    p.end_age();
+                    n += p.return_old(100);
+                }
+                // At the latest now, when nobody takes any.
+                p.end_age();
+                p.end_age();
+                n + p.return_old(100)
+            });
+            users.into_iter().for_each(|user| user.join().unwrap());
+            is_over.store(true, Ordering::Relaxed);
+            returner.join().unwrap()
+        });
+        assert!(n_returned > 0);
+        assert_eq!(p.n_free(), p.n_made());
+        // SAFETY: nobody has a stack.
+        unsafe { p.unmap() };
+    }
+
+    #[test]
     fn old_stacks_that_are_taken_meanwhile_are_not_returned() {
         let p = pool();
         let stacks: Vec<_> = (0..10).map(|_| p.take(100_000).unwrap()).collect();
