@@ -23,6 +23,7 @@ use crate::metrics::{MemoryPlacement, RuntimeMetrics};
 use crate::netpoll::choose;
 use crate::netpoll::poller::Poller;
 use crate::sched::border::Border;
+use crate::sched::children;
 use crate::sched::current;
 use crate::sched::fault;
 use crate::sched::global::NodeQueue;
@@ -110,6 +111,9 @@ impl Builder {
     /// Whether the threads of a P are pinned to its CPU (default: yes). Then changes of the CPUs
     /// that the process may use (cpuset, affinity, CPUs offline) are followed: once a second, Ps
     /// are placed anew if there are any, and their threads pinned again. Without pins none is.
+    ///
+    /// What a goroutine starts, a `std::thread` or a process, is not pinned (docs/SAFETY.md says
+    /// where that does not hold).
     pub fn pin(mut self, pin: bool) -> Builder {
         self.config.pin = pin;
         self
@@ -329,6 +333,7 @@ impl Builder {
         let (wants_sigquit, is_live) = (self.config.dump_on_sigquit, self.config.live_metrics);
         let sched = make_sched(self.config, place, max.max(n_ps))?;
         sched.resize(n_ps)?;
+        children::install();
         let first = sched.watch.set(watch);
         debug_assert!(first.is_ok(), "a scheduler is watched from its beginning");
         #[cfg(feature = "backtrace")]

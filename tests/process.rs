@@ -295,6 +295,56 @@ fn a_child_inherits_nothing_of_the_runtime() {
 
 /// A process that forks and does not begin another program: the child has no ring to
 /// disturb, and the parent's goes on.
+/// What a goroutine starts may run wherever the process may, though its own thread is pinned.
+#[test]
+fn threads_and_children_of_std_are_not_pinned() {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+    use std::thread;
+
+    let all = util::affinity();
+    if all.len() < 2 {
+        eprintln!("not tested: there is one CPU only");
+        return;
+    }
+    let n = thread::available_parallelism().unwrap();
+    let of_child = |command: &mut Command| {
+        let command = command.args(["Cpus_allowed_list", "/proc/self/status"]);
+        let output = command.output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let grep = || Command::new("grep");
+    let expected = of_child(&mut grep());
+    assert!(expected.contains("Cpus_allowed_list"), "{expected}");
+    util::run(2, || {
+        for _ in 0..20 {
+            assert_eq!(util::affinity().len(), 1, "the thread itself is pinned");
+            assert_eq!(thread::available_parallelism().unwrap(), n);
+            let threads: Vec<_> = (0..3).map(|_| thread::spawn(util::affinity)).collect();
+            for thread in threads {
+                let there = windlass::blocking(|| thread.join()).unwrap();
+                assert_eq!(there, all);
+            }
+            // By posix_spawn, and by fork.
+            assert_eq!(windlass::blocking(|| of_child(&mut grep())), expected);
+            let mut command = grep();
+            // SAFETY: the function does nothing.
+            unsafe { command.pre_exec(|| Ok(())) };
+            assert_eq!(windlass::blocking(|| of_child(&mut command)), expected);
+            yield_now();
+        }
+        // A mask that a goroutine chooses for its own thread is inherited, and told.
+        let _lock = windlass::task::lock_thread();
+        let here = util::affinity();
+        let other = *all.iter().find(|cpu| !here.contains(cpu)).unwrap();
+        util::pin(&[other]);
+        let there = thread::spawn(util::affinity);
+        assert_eq!(windlass::blocking(|| there.join()).unwrap(), [other]);
+        assert_eq!(thread::available_parallelism().unwrap().get(), 1);
+    });
+    assert_eq!(util::affinity(), all);
+}
+
 #[test]
 fn a_fork_without_exec_disturbs_nobody() {
     let _guard = util::hang_guard();

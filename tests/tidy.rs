@@ -77,6 +77,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "run",
             "checkpoint",
             "offload",
+            "children",
             "hold",
             "stall",
             "watch",
@@ -204,7 +205,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         "sys",
         &[
             "errno", "clock", "affinity", "epoll", "file", "futex", "mmap", "modules", "numa",
-            "process", "sched", "signal", "sample", "socket", "uring",
+            "process", "sched", "signal", "sample", "socket", "uring", "wrap",
         ],
     ),
     (
@@ -468,6 +469,7 @@ const UNSAFE: &[&str] = &[
     "src/sys/signal.rs",
     "src/sys/socket.rs",
     "src/sys/uring.rs",
+    "src/sys/wrap.rs",
     "src/task.rs",
     "src/util/event_log.rs",
     "src/util/placed.rs",

@@ -75,6 +75,7 @@ pub(crate) mod locked;
 pub(crate) mod run;
 pub(crate) mod checkpoint;
 pub(crate) mod offload;
+pub(crate) mod children;
 pub(crate) mod cancel;
 pub(crate) mod hold;
 pub(crate) mod stall;

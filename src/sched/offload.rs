@@ -93,6 +93,12 @@ impl Offload {
         *self.mask.lock().unwrap_or_else(PoisonError::into_inner) = mask;
     }
 
+    /// The CPUs on which threads may run that are not pinned; `None` if that is not known.
+    pub(crate) fn mask(&self) -> Option<affinity::Mask> {
+        let mask = self.mask.lock().unwrap_or_else(PoisonError::into_inner);
+        mask.clone()
+    }
+
     /// Ends the threads; all jobs are done by then, because their goroutines are.
     pub(crate) fn close(&self) {
         let threads = {

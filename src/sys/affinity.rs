@@ -28,6 +28,13 @@ impl Mask {
         cpu < MAX_CPUS && self.0[cpu / bits] >> (cpu % bits) & 1 == 1
     }
 
+    /// Writes the mask in the kernel's form, as much of it as there is room for.
+    #[allow(dead_code, reason = "only where libc's functions are wrapped")]
+    pub(crate) fn write_to(&self, bytes: &mut [u8]) {
+        let mut mine = self.0.iter().flat_map(|word| word.to_ne_bytes());
+        bytes.fill_with(|| mine.next().unwrap_or(0));
+    }
+
     fn of_one(cpu: usize) -> Option<Mask> {
         let bits = u64::BITS as usize;
         let mut words = Box::new([0; WORDS]);
@@ -50,10 +57,21 @@ pub(crate) fn current() -> Option<Mask> {
 /// As [`current`], of the thread with this number of the kernel's; also `None` if it has ended.
 pub(crate) fn of_thread(tid: i32) -> Option<Mask> {
     let mut words = Box::new([0_u64; WORDS]);
-    let place = std::ptr::from_mut(&mut *words).cast::<libc::cpu_set_t>();
+    read_words(tid, &mut words).then_some(Mask(words))
+}
+
+/// By the system call itself: libc's function is wrapped, see `wrap`.
+fn read_words(tid: i32, words: &mut [u64; WORDS]) -> bool {
+    let (len, place) = (size_of_val(words), words.as_mut_ptr());
     // SAFETY: `place` is writable for the size given, and the kernel writes no more than that.
-    let r = unsafe { libc::sched_getaffinity(tid, size_of::<[u64; WORDS]>(), place) };
-    (r == 0).then_some(Mask(words))
+    let n = unsafe { libc::syscall(libc::SYS_sched_getaffinity, tid, len, place) };
+    // It gives the number of bytes that it has written.
+    n > 0
+}
+
+/// Whether the calling thread may run on this CPU and no other.
+pub(crate) fn is_just_here(cpu: usize) -> bool {
+    current().is_some_and(|mask| mask.is_just(cpu))
 }
 
 /// Sets the calling thread's mask. Failure (the cpuset shrank meanwhile) leaves it as it was,

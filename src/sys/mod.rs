@@ -21,3 +21,4 @@ pub(crate) mod signal;
 pub(crate) mod sample;
 pub(crate) mod socket;
 pub(crate) mod uring;
+pub(crate) mod wrap;

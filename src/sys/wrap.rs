@@ -1,0 +1,302 @@
+//! Functions of libc that start threads and processes, and the one that tells on which CPUs a
+//! thread may run: wrapped for threads that the runtime has pinned.
+//!
+//! A new thread or process inherits the affinity of the thread that starts it, and Linux has no
+//! flag against that. `fork` is wrapped by `pthread_atfork`. For the others the program's own
+//! symbols take the place of libc's: a symbol in the executable comes before one in a shared
+//! library, for `std` and for every library. That is the feature `unpinned-children`, on by default.
+//!
+//! - The symbols are weak. A program or crate that has its own, as jemalloc has a
+//!   `pthread_create`, links as before, and its symbol is used: then threads are not wrapped.
+//! - The wrappers call the next symbol in the order of search, so a library that is preloaded
+//!   still sees the calls. Under a sanitizer that is its interceptor, which lies in the
+//!   executable too.
+//! - Until a runtime is built, and on threads that are not pinned, they only pass the call on.
+//! - A program that is linked statically, or against musl, has no next symbol: nothing is wrapped
+//!   there but `fork`.
+//!
+//! Turned down: widening threads from sysmon afterwards, as a mask of one CPU may be the thread's
+//! own wish; a start routine of our own, which would have to tell such a wish in the attributes
+//! from an inherited mask.
+#![allow(unsafe_code)]
+
+use std::sync::OnceLock;
+
+use super::affinity::Mask;
+
+/// What is done for a thread that the runtime has pinned.
+#[derive(Debug)]
+pub(crate) struct Hooks {
+    /// Gives the calling thread the mask of the process, if it is pinned; `true` if it was. Not
+    /// nested.
+    pub(crate) widen: fn() -> bool,
+    /// Pins the calling thread again, if it was widened.
+    pub(crate) narrow: fn(),
+    /// The mask of the process, if the calling thread is pinned.
+    #[allow(dead_code, reason = "only where libc's functions are wrapped")]
+    pub(crate) process_mask: fn() -> Option<Mask>,
+}
+
+static HOOKS: OnceLock<Hooks> = OnceLock::new();
+
+/// Has calls of pinned threads wrapped from now on, for as long as the process lives.
+pub(crate) fn install(hooks: Hooks) {
+    if HOOKS.set(hooks).is_ok() {
+        symbols::link();
+        // SAFETY: the handlers are functions of this program; what they do may be done between
+        // any two statements of the caller of `fork`. Failure (no memory) leaves `fork` unwrapped.
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), None) };
+    }
+}
+
+/// The child inherits the mask that the caller has now.
+extern "C" fn before_fork() {
+    if let Some(hooks) = HOOKS.get() {
+        (hooks.widen)();
+    }
+}
+
+extern "C" fn after_fork() {
+    if let Some(hooks) = HOOKS.get() {
+        (hooks.narrow)();
+    }
+}
+
+/// As below, where there is nothing to wrap them with.
+#[cfg(not(all(
+    feature = "unpinned-children",
+    target_env = "gnu",
+    not(target_feature = "crt-static"),
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(any(loom, miri))
+)))]
+mod symbols {
+    pub(super) fn link() {}
+}
+
+#[cfg(all(
+    feature = "unpinned-children",
+    target_env = "gnu",
+    not(target_feature = "crt-static"),
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(any(loom, miri))
+))]
+mod symbols {
+    use std::ffi::{CStr, c_char, c_int, c_void};
+    use std::mem::transmute;
+    use std::ptr;
+    use std::sync::atomic::{AtomicPtr, Ordering};
+
+    use crate::sys::wrap::HOOKS;
+
+    #[cfg(target_arch = "x86_64")]
+    macro_rules! jump {
+        () => {
+            "jmp "
+        };
+    }
+    #[cfg(target_arch = "aarch64")]
+    macro_rules! jump {
+        () => {
+            "b "
+        };
+    }
+
+    /// The weak symbols, each a jump to the function here.
+    macro_rules! symbols {
+        ($($name:ident => $here:ident;)*) => {
+            std::arch::global_asm!(
+                ".pushsection .text.windlass_wrap,\"ax\",%progbits",
+                ".p2align 4",
+                $(
+                    concat!(".weak ", stringify!($name)),
+                    concat!(".type ", stringify!($name), ",%function"),
+                    concat!(stringify!($name), ":"),
+                    concat!(jump!(), "{", stringify!($name), "}"),
+                    concat!(".size ", stringify!($name), ", . - ", stringify!($name)),
+                )*
+                ".popsection",
+                // Where a sanitizer is linked in, its interceptor; else zero.
+                ".weak __interceptor_pthread_create",
+                ".pushsection .data.rel.ro.windlass_wrap,\"aw\",%progbits",
+                ".p2align 3",
+                ".hidden windlass_interceptor",
+                ".globl windlass_interceptor",
+                "windlass_interceptor: .quad __interceptor_pthread_create",
+                ".popsection",
+                $($name = sym $here,)*
+            );
+        };
+    }
+
+    symbols! {
+        pthread_create => pthread_create_here;
+        posix_spawn => posix_spawn_here;
+        posix_spawnp => posix_spawnp_here;
+        sched_getaffinity => sched_getaffinity_here;
+    }
+
+    unsafe extern "C" {
+        safe static windlass_interceptor: usize;
+    }
+
+    /// Has the linker take the symbols, also one that looks into each library once: where this one
+    /// comes before `std`, nobody has asked for them yet.
+    pub(super) fn link() {
+        std::hint::black_box(windlass_interceptor);
+    }
+
+    /// A function that is wrapped. Ordering: relaxed, an address that never changes; whoever does
+    /// not see it looks it up again.
+    struct Real {
+        name: &'static CStr,
+        found: AtomicPtr<c_void>,
+    }
+
+    impl Real {
+        const fn new(name: &'static CStr) -> Real {
+            Real {
+                name,
+                found: AtomicPtr::new(ptr::null_mut()),
+            }
+        }
+
+        /// The next symbol of this name; null if there is none.
+        fn get(&self) -> *mut c_void {
+            let found = self.found.load(Ordering::Relaxed);
+            if !found.is_null() {
+                return found;
+            }
+            let name = self.name.as_ptr();
+            // SAFETY: all names are strings that end with a zero byte.
+            let mut next = unsafe { libc::dlsym(libc::RTLD_NEXT, name) };
+            for library in [c"libc.so.6", c"libpthread.so.0"] {
+                if !next.is_null() {
+                    break;
+                }
+                // In a library that was loaded by name libc may lie before this one in the order.
+                let how = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
+                // SAFETY: as above. Nothing is loaded, only found.
+                let handle = unsafe { libc::dlopen(library.as_ptr(), how) };
+                if !handle.is_null() {
+                    // SAFETY: the handle was given just now.
+                    next = unsafe { libc::dlsym(handle, name) };
+                }
+            }
+            self.found.store(next, Ordering::Relaxed);
+            next
+        }
+    }
+
+    /// Makes a call with the mask of the process.
+    fn widened(call: impl FnOnce() -> c_int) -> c_int {
+        let Some(hooks) = HOOKS.get() else {
+            return call();
+        };
+        let is_wide = (hooks.widen)();
+        let r = call();
+        if is_wide {
+            (hooks.narrow)();
+        }
+        r
+    }
+
+    type Start = extern "C" fn(*mut c_void) -> *mut c_void;
+    type PthreadCreate = unsafe extern "C" fn(
+        *mut libc::pthread_t,
+        *const libc::pthread_attr_t,
+        Start,
+        *mut c_void,
+    ) -> c_int;
+
+    static PTHREAD_CREATE: Real = Real::new(c"pthread_create");
+
+    unsafe extern "C" fn pthread_create_here(
+        thread: *mut libc::pthread_t,
+        attr: *const libc::pthread_attr_t,
+        start: Start,
+        arg: *mut c_void,
+    ) -> c_int {
+        let real = match windlass_interceptor {
+            0 => PTHREAD_CREATE.get(),
+            address => ptr::with_exposed_provenance_mut(address),
+        };
+        if real.is_null() {
+            return libc::EAGAIN;
+        }
+        // SAFETY: the symbol of that name has this type.
+        let real: PthreadCreate = unsafe { transmute(real) };
+        // SAFETY: by the caller's contract, which is that of the same function.
+        widened(|| unsafe { real(thread, attr, start, arg) })
+    }
+
+    type PosixSpawn = unsafe extern "C" fn(
+        *mut libc::pid_t,
+        *const c_char,
+        *const libc::posix_spawn_file_actions_t,
+        *const libc::posix_spawnattr_t,
+        *const *mut c_char,
+        *const *mut c_char,
+    ) -> c_int;
+
+    static POSIX_SPAWN: Real = Real::new(c"posix_spawn");
+    static POSIX_SPAWNP: Real = Real::new(c"posix_spawnp");
+
+    macro_rules! spawn {
+        ($here:ident, $real:ident) => {
+            unsafe extern "C" fn $here(
+                pid: *mut libc::pid_t,
+                path: *const c_char,
+                actions: *const libc::posix_spawn_file_actions_t,
+                attr: *const libc::posix_spawnattr_t,
+                argv: *const *mut c_char,
+                envp: *const *mut c_char,
+            ) -> c_int {
+                let real = $real.get();
+                if real.is_null() {
+                    return libc::ENOSYS;
+                }
+                // SAFETY: the symbol of that name has this type.
+                let real: PosixSpawn = unsafe { transmute(real) };
+                // SAFETY: by the caller's contract, which is that of the same function.
+                widened(|| unsafe { real(pid, path, actions, attr, argv, envp) })
+            }
+        };
+    }
+
+    spawn!(posix_spawn_here, POSIX_SPAWN);
+    spawn!(posix_spawnp_here, POSIX_SPAWNP);
+
+    type GetAffinity = unsafe extern "C" fn(libc::pid_t, usize, *mut libc::cpu_set_t) -> c_int;
+
+    static SCHED_GETAFFINITY: Real = Real::new(c"sched_getaffinity");
+
+    /// Of a pinned thread's own mask the process's is told: what is asked for is how many CPUs
+    /// there are to be used, by threads that the caller is about to start.
+    unsafe extern "C" fn sched_getaffinity_here(
+        pid: libc::pid_t,
+        size: usize,
+        set: *mut libc::cpu_set_t,
+    ) -> c_int {
+        let real = SCHED_GETAFFINITY.get();
+        if real.is_null() {
+            // SAFETY: takes nothing; the place is the thread's own.
+            unsafe { *libc::__errno_location() = libc::ENOSYS };
+            return -1;
+        }
+        // SAFETY: the symbol of that name has this type.
+        let real: GetAffinity = unsafe { transmute(real) };
+        // SAFETY: by the caller's contract, which is that of the same function.
+        let r = unsafe { real(pid, size, set) };
+        // SAFETY: takes nothing.
+        if r != 0 || (pid != 0 && pid != unsafe { libc::gettid() }) {
+            return r;
+        }
+        if let Some(mask) = HOOKS.get().and_then(|hooks| (hooks.process_mask)()) {
+            // SAFETY: the kernel has just written `size` bytes there.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(set.cast::<u8>(), size) };
+            mask.write_to(bytes);
+        }
+        r
+    }
+}
