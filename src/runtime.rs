@@ -1064,3 +1064,7 @@ impl fmt::Debug for Handle {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "runtime_denied_tests.rs"]
+mod denied_tests;

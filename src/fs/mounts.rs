@@ -14,9 +14,9 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use crate::loom::native::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::loom::native::{Mutex, MutexGuard, PoisonError};
 use crate::sys::{clock, file};
 
 /// How long a mount table is believed.
@@ -78,7 +78,7 @@ pub(super) fn is_remote_device(device: u64) -> bool {
     look() && table().iter().any(|m| m.is_remote && m.device == device)
 }
 
-fn table() -> std::sync::MutexGuard<'static, Vec<Mount>> {
+fn table() -> MutexGuard<'static, Vec<Mount>> {
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

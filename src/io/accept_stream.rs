@@ -7,6 +7,7 @@ use std::iter::FusedIterator;
 use std::os::fd::{AsFd, OwnedFd};
 
 use super::fd::{Direction, Fd};
+use super::op::is_denial;
 use super::subscription::{Kind, Subscription};
 use crate::netpoll::multi::Came;
 
@@ -56,6 +57,10 @@ impl<T: From<OwnedFd>> AcceptStream<'_, T> {
         let deadline = fd.deadline(Direction::Read)?;
         match self.connections.next(deadline)? {
             Some(Came::Accepted(connection)) => Ok((self.stream_of)(connection)),
+            // The ring may be denied such requests; if it is a firewall's error this fails, too.
+            Some(Came::Failed(errno)) if is_denial(errno) => {
+                fd.accept().map(|(fd, _)| (self.stream_of)(fd.into()))
+            }
             Some(Came::Failed(errno)) => {
                 let e = io::Error::from_raw_os_error(errno);
                 fd.hold_back(&e)?;

@@ -70,7 +70,13 @@ impl Fd {
                         len: addr_len,
                     };
                     // SAFETY: the place for the address is on this frame.
-                    let accepted = unsafe { op::run_until(g, request, deadline) };
+                    let mut accepted = unsafe { op::run_until(g, request, deadline) };
+                    let errno = accepted.as_ref().err().and_then(io::Error::raw_os_error);
+                    if errno.is_some_and(op::is_denial) && !op::is_epoll_here() {
+                        self.note_made_nonblocking();
+                        // SAFETY: as above.
+                        accepted = unsafe { op::run_denied(g, request, deadline) };
+                    }
                     // The kernel's own errors come from an accept that has looked.
                     if accepted.as_ref().is_err_and(|e| e.raw_os_error().is_none()) {
                         self.hand_wake_on();

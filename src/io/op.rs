@@ -14,7 +14,7 @@ use crate::config::FLUSH_AT;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, WaitId, Why};
-use crate::netpoll::call::{Blocking, MUST_BLOCK};
+use crate::netpoll::call::{Attempt, Blocking, Class, MUST_BLOCK};
 use crate::netpoll::edge::Seen;
 use crate::netpoll::op::{ERESTARTSYS, Op};
 use crate::netpoll::pool::{self, Pool};
@@ -27,6 +27,7 @@ use crate::sched::offload::offload;
 use crate::sched::park::{self, Caller, Cancelled};
 use crate::sched::wake;
 use crate::sys::clock::{self, NEVER};
+use crate::sys::file;
 
 /// What an operation came to.
 #[derive(Clone, Copy, Debug)]
@@ -156,7 +157,7 @@ pub(crate) unsafe fn run_until(
     request: Request,
     deadline: Deadline<'_>,
 ) -> io::Result<Completed> {
-    let _waiting = deadline.enter(g);
+    let waiting = deadline.enter(g);
     loop {
         park::cancel_point()?;
         check(g)?;
@@ -182,11 +183,98 @@ pub(crate) unsafe fn run_until(
             return Ok(Completed { n, flags });
         }
         give_back(&request, ended.flags);
+        if is_denial(-ended.result)
+            && !is_epoll_here()
+            && !matches!(request, Request::Accept { .. })
+        {
+            drop(waiting);
+            // SAFETY: by this function's contract.
+            return unsafe { run_denied(g, request, deadline) };
+        }
         if ended.result != MUST_BLOCK {
             why_failed(g, deadline, ended)?;
         } else if let Some(call) = request.blocking() {
             // SAFETY: by this function's contract.
             return unsafe { run_blocking(call) };
+        }
+    }
+}
+
+/// Whether a ring may have answered so because it is not allowed to carry out an operation of
+/// this kind, as restrictions of the ring and filters by opcode have it. The operation itself may
+/// have come to the same: nothing tells the two apart.
+pub(super) fn is_denial(errno: i32) -> bool {
+    matches!(errno, libc::EACCES | libc::EPERM)
+}
+
+/// The first and the longest pause between two attempts that nothing announces.
+const PAUSE_NS: u64 = 50_000;
+const PAUSE_AT_MOST_NS: u64 = 10_000_000;
+
+/// Carries out a request that a ring has refused ([`is_denial`]), by system calls as the epoll
+/// poller does. What that comes to counts, also if it is the same error: then it was not the ring's.
+/// Nothing of the request was done before.
+///
+/// A listener is in non-blocking mode by now (`Fd::note_made_nonblocking`).
+///
+/// # Safety
+///
+/// As [`run`].
+///
+/// # Errors
+///
+/// As [`run`].
+#[cold]
+pub(super) unsafe fn run_denied(
+    g: GRef,
+    request: Request,
+    deadline: Deadline<'_>,
+) -> io::Result<Completed> {
+    let Class::Waits { fd, direction, .. } = request.class() else {
+        return match request.blocking() {
+            // SAFETY: by this function's contract.
+            Some(call) => unsafe { run_blocking(call) },
+            None => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+        };
+    };
+    if let Some(call) = request.blocking()
+        && !file::is_polled(fd)?
+    {
+        // SAFETY: by this function's contract.
+        return unsafe { run_blocking(call) };
+    }
+    let (mut is_announced, mut pause_ns) = (false, PAUSE_NS);
+    loop {
+        park::cancel_point()?;
+        check(g)?;
+        // SAFETY: by this function's contract.
+        let is_announceable = match unsafe { request.attempt(is_announced) } {
+            Attempt::Done { result, flags } => {
+                return match usize::try_from(result) {
+                    Ok(n) => Ok(Completed { n, flags }),
+                    Err(_) => Err(io::Error::from_raw_os_error(-result)),
+                };
+            }
+            Attempt::NotReady if request.is_one_attempt() => {
+                return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+            }
+            Attempt::NotReady => !matches!(request, Request::PollAdd { .. }),
+            Attempt::Unannounced => false,
+        };
+        if deadline.has_passed() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        if is_announceable {
+            let poll = Request::PollAdd {
+                fd,
+                events: direction.poll_events(),
+            };
+            // SAFETY: a poll points at nothing. It is refused at most once more, as a poll.
+            unsafe { run_until(g, poll, deadline) }?;
+            is_announced = true;
+        } else {
+            park::sleep_until(deadline.ns().min(clock::now_ns() + pause_ns))?;
+            pause_ns = (2 * pause_ns).min(PAUSE_AT_MOST_NS);
         }
     }
 }
@@ -334,6 +422,8 @@ pub(super) unsafe fn wait_watched(
             (TOLD, None) => return Ok(Watched::Told),
             (ELSEWHERE, None) => return Ok(Watched::Elsewhere),
             (error, Some(seen)) if -error == libc::EAGAIN => watch.found_empty(seen),
+            // The caller's own attempt finds out what it is.
+            (error, Some(_)) if is_denial(-error) => return Ok(Watched::Told),
             _ => why_failed(g, deadline, ended)?,
         }
     }

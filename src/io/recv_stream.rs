@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use super::fd::{Direction, Fd};
+use super::op::is_denial;
 use super::recv_buf::RecvBuf;
 use super::subscription::{Kind, Subscription};
 use crate::netpoll::multi::Came;
@@ -61,6 +62,8 @@ impl RecvStream<'_> {
             }
             // Nothing was taken out of the socket.
             Some(Came::Starved) => fd.recv_when_ready(deadline),
+            // The ring may be denied such requests; if it is the socket's error this fails, too.
+            Some(Came::Failed(errno)) if is_denial(errno) => fd.recv_when_ready(deadline),
             Some(Came::Failed(errno)) => Err(io::Error::from_raw_os_error(errno)),
             Some(Came::Accepted(_)) => unreachable!("a stream accepts nothing"),
             None => fd.recv_owned(),

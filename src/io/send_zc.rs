@@ -166,10 +166,19 @@ fn wait_out(g: GRef, twice: &Twice) {
 }
 
 /// Whether the error says that this kernel or this socket does not send without copying,
-/// or that pages cannot be pinned. Nothing was sent.
+/// that the ring is not allowed to, or that pages cannot be pinned. Nothing was sent, and an
+/// ordinary send meets the error again if it is the socket's.
 fn is_refusal(e: &io::Error) -> bool {
     matches!(
         e.raw_os_error(),
-        Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOMEM | libc::ENOBUFS | libc::EFAULT)
+        Some(
+            libc::EACCES
+                | libc::EPERM
+                | libc::EOPNOTSUPP
+                | libc::EINVAL
+                | libc::ENOMEM
+                | libc::ENOBUFS
+                | libc::EFAULT
+        )
     )
 }

@@ -177,6 +177,11 @@ impl Request {
         }
     }
 
+    /// Whether it is an attempt by itself, that finds nothing instead of waiting.
+    pub(crate) fn is_one_attempt(&self) -> bool {
+        matches!(*self, Request::Recv { flags, .. } if flags & libc::MSG_DONTWAIT != 0)
+    }
+
     /// The request as a call that blocks, if it is a file's or may be.
     pub(crate) fn blocking(&self) -> Option<Blocking> {
         let is_files = matches!(

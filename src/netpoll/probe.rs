@@ -22,6 +22,9 @@ pub(crate) struct Features {
     pub(crate) send_zc: bool,
     /// Idle waits need not count as waiting for a disk (Linux 6.15).
     pub(crate) no_iowait: bool,
+    /// The operations that rings are to be denied, a bit for each opcode.
+    #[cfg(all(not(loom), test))]
+    pub(crate) denied: u64,
 }
 
 /// The explorer's kernel is as new as one can be.
@@ -89,6 +92,8 @@ pub(crate) fn probe() -> io::Result<Features> {
         msg_wake: can_send_msg(&ring),
         send_zc: probe.is_supported(opcode::SendZc::CODE),
         no_iowait: ring.params().is_feature_no_iowait(),
+        #[cfg(all(not(loom), test))]
+        denied: super::ring::tests::DENIED.get(),
     })
 }
 

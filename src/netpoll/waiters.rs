@@ -29,6 +29,15 @@ const WRITE_EVENTS: u32 = libc::EPOLLOUT as u32;
 const BOTH_EVENTS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 
 impl Direction {
+    /// What `poll(2)` is asked for where an operation of this direction waits.
+    pub(crate) fn poll_events(self) -> u32 {
+        match self {
+            Direction::Read => libc::POLLIN as u32,
+            Direction::Write => libc::POLLOUT as u32,
+            Direction::Events => (libc::POLLIN | libc::POLLOUT) as u32,
+        }
+    }
+
     /// Whether one of `events` may have made this direction ready.
     pub(crate) fn is_in(self, events: u32) -> bool {
         let own = match self {

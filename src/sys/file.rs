@@ -167,6 +167,16 @@ pub(crate) fn set_flags(fd: BorrowedFd<'_>, flags: i32) -> io::Result<()> {
     cvt(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags) }).map(drop)
 }
 
+/// Whether readiness says something of a descriptor: not of a file's, which always shows as ready.
+pub(crate) fn is_polled(fd: i32) -> io::Result<bool> {
+    // SAFETY: all-zero is a valid struct, which the call fills in.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the struct is valid for writes; a number that is no descriptor is an error.
+    cvt(unsafe { libc::fstat(fd, &raw mut stat) })?;
+    let kind = stat.st_mode & libc::S_IFMT;
+    Ok(matches!(kind, libc::S_IFIFO | libc::S_IFCHR | libc::S_IFSOCK) || kind == 0)
+}
+
 /// Reserves room with `fallocate(2)`, mode 0.
 pub(crate) fn allocate(fd: BorrowedFd<'_>, offset: i64, len: i64) -> io::Result<()> {
     // SAFETY: takes plain integers.

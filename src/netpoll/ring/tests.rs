@@ -13,6 +13,34 @@ use crate::netpoll::pool::SLOTS;
 use crate::netpoll::probe;
 use crate::netpoll::watch::{Home, Place};
 
+thread_local!(
+    /// What the rings of runtimes are denied that a test builds on this thread: a bit for each
+    /// opcode.
+    pub(crate) static DENIED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) }
+);
+
+/// A ring whose operations with opcodes in `denied` all fail with EACCES, as those that a
+/// container's filter forbids do.
+pub(super) fn restricted(denied: u64) -> io::Result<IoUring> {
+    use io_uring::register::Restriction;
+
+    if denied == 0 {
+        return builder().build(ENTRIES);
+    }
+    let ring = builder().setup_r_disabled().build(ENTRIES)?;
+    /// Of `io_uring_register(2)`: threads, buffers, cancelling.
+    const REGISTERS: [u8; 4] = [19, 22, 23, 24];
+    /// Of those that every supported kernel has.
+    const OPERATIONS: u8 = 48;
+    let mut allowed = vec![Restriction::sqe_flags_allowed(u8::MAX)];
+    allowed.extend(REGISTERS.map(Restriction::register_op));
+    let operations = (0..OPERATIONS).filter(|&op| denied >> op & 1 == 0);
+    allowed.extend(operations.map(Restriction::sqe_op));
+    ring.submitter().register_restrictions(&mut allowed)?;
+    ring.submitter().register_enable_rings()?;
+    Ok(ring)
+}
+
 /// A ring with its counts, as a poller has them.
 struct Counted {
     ring: Ring,
