@@ -630,7 +630,7 @@ impl Ring {
         }
         let n = self.n_eventfd_reads.get() + 1;
         self.n_eventfd_reads.set(n);
-        let name = n * (TAGS + 1) | TAG_EVENTFD;
+        let name = (n * (TAGS + 1)) | TAG_EVENTFD;
         self.eventfd_read.set(name);
         let entry = sqe::read_eventfd(fd, self.eventfd_buf.get()).user_data(name);
         let mut ready = GList::new();
