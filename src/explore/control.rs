@@ -18,7 +18,7 @@ use super::strategy::{Options, Pick, Recorded, Rng, Strategy};
 pub(super) const NEVER: u64 = u64::MAX;
 
 /// What a point costs.
-const POINT_NS: u64 = 40;
+const POINT_NS: u64 = 100;
 /// What a pause in a loop costs that waits for another thread, if nobody else can run.
 const SPIN_NS: u64 = 1_000;
 
@@ -471,6 +471,11 @@ pub fn steps() -> u64 {
 #[track_caller]
 pub fn advance(duration: Duration) {
     sleep_ns(duration.as_nanos() as u64);
+}
+
+/// A number below `n`, which is not 0, that the seed draws.
+pub fn draw(n: u64) -> u64 {
+    with(|c| c.rng.below(n))
 }
 
 /// Sleeps.

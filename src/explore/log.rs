@@ -20,7 +20,6 @@ pub(super) enum What {
     Wake,
     Start,
     End,
-    Sleep,
     Spin,
     Ring,
     Barrier,
@@ -30,8 +29,6 @@ pub(super) enum What {
     Kernel,
     /// A thread got the baton.
     Turn,
-    /// The scenario's own.
-    User,
 }
 
 #[derive(Clone, Copy, Debug)]

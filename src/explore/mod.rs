@@ -44,5 +44,5 @@ pub(crate) use lock::{Condvar, Mutex, MutexGuard, OnceLock, RwLock, sync_mpsc};
 pub(crate) use poller::{Builder as RingBuilder, IoUring, Submitter, send_msg_ring, sync_cancel};
 pub(crate) use thread::facade;
 
-pub use control::{advance, instant_now, steps};
+pub use control::{advance, draw, instant_now, steps};
 pub use run::{Outcome, Scenario, Settings, main, spawn_thread};

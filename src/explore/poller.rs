@@ -26,6 +26,12 @@ const FIRST_FD: i32 = 1_000_000;
 /// `IORING_CQE_F_MORE`.
 const MORE: u32 = 1 << 1;
 
+/// `IORING_CQE_F_SOCK_NONEMPTY`.
+const NONEMPTY: u32 = 1 << 2;
+
+/// One completion in so many of a poll that stays is its last, as the kernel may have it.
+const POLL_ENDS: u64 = 6;
+
 /// `IORING_POLL_ADD_MULTI`, in the length of a poll.
 const POLL_MULTI: u32 = 1;
 
@@ -258,11 +264,23 @@ impl Kernel {
         for &(r, at) in all[first..].iter().chain(&all[..first]) {
             let ring = &mut self.rings[r];
             if let Some((result, stays)) = attempt(&ring.operations[at]) {
-                let user_data = ring.operations[at].sqe.user_data;
+                let stays = stays && !rng.one_in(POLL_ENDS);
+                let Sqe {
+                    user_data,
+                    opcode,
+                    fd,
+                    ..
+                } = ring.operations[at].sqe;
                 if !stays {
                     ring.operations.remove(at);
                 }
-                ring.complete(user_data, result, if stays { MORE } else { 0 });
+                let is_receive = matches!(u32::from(opcode), RECV | RECVMSG);
+                let flags = match stays {
+                    true => MORE,
+                    false if is_receive && ready(fd, libc::POLLIN) != 0 => NONEMPTY,
+                    false => 0,
+                };
+                ring.complete(user_data, result, flags);
                 self.count();
                 return Some(r);
             }

@@ -93,8 +93,9 @@ enum Changes {
     Places,
 }
 
-/// Points in a row after which a thread falls below all others whatever it does.
-const LONGEST_TURN: u64 = 20_000;
+/// Points after which a thread that could run all the while goes before all others: code that
+/// tries until another thread has gone on must not try for ever.
+const STARVED_AFTER: u64 = 10_000;
 
 /// Probabilistic concurrency testing. See the top.
 #[derive(Debug)]
@@ -115,8 +116,8 @@ pub(super) struct Pct {
     clock: i64,
     /// The kernel's priority.
     kernel: i64,
-    turn_since: u64,
-    last: Option<usize>,
+    /// When each thread was last seen to wait or to run.
+    seen: [u64; 64],
 }
 
 impl Pct {
@@ -137,10 +138,23 @@ impl Pct {
             jumps: 0,
             clock: i64::MIN,
             kernel: 1 + rng.below(1000) as i64,
-            turn_since: 0,
-            last: None,
+            seen: [0; 64],
             rng,
         }
+    }
+
+    /// A thread that has been passed over for long.
+    fn starved(&mut self, options: &Options) -> Option<usize> {
+        if options.step % 64 != 0 {
+            return None;
+        }
+        for thread in 0..self.priorities.len() {
+            if options.runnable >> thread & 1 == 0 || options.current == Some(thread) {
+                self.seen[thread] = options.step;
+            }
+        }
+        threads(options.runnable)
+            .find(|&thread| options.step.saturating_sub(self.seen[thread]) > STARVED_AFTER)
     }
 
     fn priority(&mut self, thread: usize) -> i64 {
@@ -180,15 +194,16 @@ impl Pct {
 
 impl Strategy for Pct {
     fn pick(&mut self, options: &Options) -> Pick {
+        if let Some(thread) = self.starved(options) {
+            // Others fall below it as they wait for it, or in their turn.
+            let top = self.priorities.iter().max().copied().unwrap_or(0);
+            self.priority(thread);
+            self.priorities[thread] = top + 1;
+            self.seen[thread] = options.step;
+        }
         if let Some(current) = options.current {
-            if self.last != Some(current) {
-                self.last = Some(current);
-                self.turn_since = options.step;
-            }
-            let too_long = options.step - self.turn_since > LONGEST_TURN;
-            if options.yields || too_long {
+            if options.yields {
                 self.demote(current);
-                self.turn_since = options.step;
             } else if self.changes_now(options) {
                 self.demote(current);
                 // Preempted for some time, perhaps.

@@ -1,22 +1,76 @@
-//! What is explored.
+//! What is explored: each scenario is a whole program, as small as it can be and still have its
+//! race. It fails by a panic, a deadlock, or what the oracle finds.
 
-use std::sync::OnceLock;
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use windlass::explore::Scenario;
+use windlass::channel::{bounded, never, select, unbounded};
+use windlass::context::Context;
+use windlass::explore::{Scenario, advance, draw, spawn_thread};
+use windlass::net::{TcpListener, TcpStream};
+use windlass::sync::{Condvar, Mutex, Semaphore};
+use windlass::task::{self, lock_thread};
 use windlass::topology::Topology;
-use windlass::{Builder, Runtime};
+use windlass::{Builder, Runtime, blocking, offload, sleep, spawn, yield_now};
 
-pub(crate) const ALL: &[Scenario] = &[
-    Scenario {
-        name: "spawn_join",
-        run: spawn_join,
-    },
-    Scenario {
-        name: "park_unpark",
-        run: park_unpark,
-    },
-];
+macro_rules! scenarios {
+    ($($(#[doc = $what:literal])+ $name:ident,)*) => {
+        pub(crate) const ALL: &[Scenario] = &[
+            $(Scenario { name: stringify!($name), run: $name },)*
+        ];
+    };
+}
+
+scenarios! {
+    /// Goroutines begin, end and are joined.
+    spawn_join,
+    /// A plain thread spawns while the runtime falls asleep.
+    spawn_from_outside,
+    /// Tokens given before, in and after a park, with a deadline.
+    park_unpark,
+    /// Tokens given to parks inside a context, whose frames go when they return.
+    unpark_in_context,
+    /// Contexts end waits while threads come and go.
+    cancel_on_new_threads,
+    /// A context, a deadline and a token end the same wait.
+    cancel_or_deadline,
+    /// An operation completes while its context and its deadline end it.
+    cancel_or_completion,
+    /// A locked goroutine waits for good, and the others go on.
+    locked_thread_waits,
+    /// Locked goroutines, hogs and hand-offs.
+    locked_threads_and_hogs,
+    /// Sections that block lose their P and come back.
+    blocking_sections,
+    /// Computations lose their P and come back.
+    hogs,
+    /// The number of Ps changes among all that.
+    set_processors,
+    /// Work on other threads.
+    offloads,
+    /// Two runtimes wake each other's goroutines.
+    two_runtimes,
+    /// Two readers of one stream, which a poll watches.
+    two_readers,
+    /// Echo, with deadlines that move.
+    echo,
+    /// Select, with a channel that closes.
+    select_and_close,
+    /// Rendezvous.
+    rendezvous,
+    /// Permits.
+    semaphore,
+    /// Locks and conditions.
+    condvar,
+    /// A run ends while goroutines are at anything.
+    end_of_run,
+    /// A run ends while contexts end waits.
+    end_of_run_in_contexts,
+    /// A runtime runs twice.
+    two_runs,
+}
 
 static MACHINE: OnceLock<Topology> = OnceLock::new();
 
@@ -28,30 +82,576 @@ pub(crate) fn prepare() {
 fn builder(ps: usize) -> Builder {
     Builder::new()
         .processors(ps)
+        .max_processors(4)
         .pin(false)
         .topology(MACHINE.get().expect("prepared").clone())
 }
 
 #[expect(unsafe_code, reason = "the builder's contract")]
-fn runtime(ps: usize) -> Runtime {
+fn build(builder: Builder) -> Runtime {
     // SAFETY: nothing here keeps a thread-local across a call that parks.
-    unsafe { builder(ps).build() }.expect("a runtime")
+    unsafe { builder.build() }.expect("a runtime")
+}
+
+fn runtime(ps: usize) -> Runtime {
+    build(builder(ps))
+}
+
+fn us(n: u64) -> Duration {
+    Duration::from_micros(n)
+}
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn yields(n: u64) {
+    (0..n).for_each(|_| yield_now());
 }
 
 fn spawn_join() {
     let rt = runtime(2);
     rt.run(|| {
-        let all: Vec<_> = (0..3).map(|i| windlass::spawn(move || i * 2)).collect();
+        let all: Vec<_> = (0..3).map(|i| spawn(move || i * 2)).collect();
         let sum: i32 = all.into_iter().map(|g| g.join().unwrap()).sum();
         assert_eq!(sum, 6);
+    });
+}
+
+fn spawn_from_outside() {
+    let rt = runtime(2);
+    let handle = rt.handle();
+    rt.run(|| {
+        let (tx, rx) = unbounded();
+        let join = spawn_thread(move || {
+            for i in 0..4 {
+                let tx = tx.clone();
+                drop(handle.spawn(move || tx.send(i).unwrap()));
+            }
+        });
+        let sum: i32 = (0..4).map(|_| rx.recv().unwrap()).sum();
+        assert_eq!(sum, 6);
+        blocking(join);
     });
 }
 
 fn park_unpark() {
     let rt = runtime(2);
     rt.run(|| {
-        let parked = windlass::spawn(|| windlass::task::park_timeout(Duration::from_millis(5)));
-        parked.task().unpark();
-        parked.join().unwrap();
+        let n = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&n);
+        let parker = spawn(move || {
+            while counter.load(Ordering::SeqCst) < 3 {
+                match draw(3) {
+                    0 => task::park_timeout(us(50)),
+                    _ => task::park(),
+                }
+            }
+        });
+        let unparker = parker.task();
+        for _ in 0..3 {
+            n.fetch_add(1, Ordering::SeqCst);
+            unparker.unpark();
+            yields(draw(3));
+        }
+        parker.join().unwrap();
     });
+}
+
+#[inline(never)]
+fn park_in(ctx: &Context) {
+    ctx.run(|| task::park_timeout(ms(20)));
+}
+
+fn unpark_in_context() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let over = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&over);
+        let parker = spawn(move || {
+            let (ctx, _canceller) = Context::background().with_cancel();
+            while !is_over.load(Ordering::SeqCst) {
+                park_in(&ctx);
+            }
+        });
+        let unparker = parker.task();
+        for _ in 0..4 {
+            unparker.unpark();
+            yields(draw(3));
+        }
+        over.store(true, Ordering::SeqCst);
+        unparker.unpark();
+        parker.join().unwrap();
+    });
+}
+
+fn cancel_on_new_threads() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let waiters: Vec<_> = (0..2)
+            .map(|_| {
+                spawn(|| {
+                    for _ in 0..3 {
+                        let (ctx, canceller) = Context::background().with_cancel();
+                        let cancels = spawn(move || {
+                            yields(draw(4));
+                            canceller.cancel();
+                        });
+                        ctx.run(|| sleep(Duration::from_secs(5)));
+                        cancels.join().unwrap();
+                    }
+                })
+            })
+            .collect();
+        // Each takes its thread with it, so that another is started.
+        for _ in 0..2 {
+            spawn(|| {
+                std::mem::forget(lock_thread());
+                yield_now();
+            })
+            .join()
+            .unwrap();
+        }
+        waiters.into_iter().for_each(|g| g.join().unwrap());
+    });
+}
+
+fn cancel_or_deadline() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let (ctx, canceller) = Context::background().with_cancel();
+        let waiters: Vec<_> = (0..3)
+            .map(|i| {
+                let ctx = ctx.clone();
+                spawn(move || match i {
+                    0 => ctx.run(|| task::park_timeout(us(30))),
+                    1 => ctx.run(|| sleep(us(20))),
+                    _ => {
+                        let inner = ctx.with_timeout(us(25));
+                        inner.run(|| ctx.with_timeout(us(10)).run(|| sleep(ms(1))));
+                    }
+                })
+            })
+            .collect();
+        let first = waiters[0].task();
+        let unparks = spawn(move || first.unpark());
+        yields(draw(4));
+        canceller.cancel();
+        unparks.join().unwrap();
+        waiters.into_iter().for_each(|g| g.join().unwrap());
+    });
+}
+
+/// Two ends of a TCP connection.
+fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let accepts = spawn(move || listener.accept().unwrap().0);
+    let ours = TcpStream::connect(address).unwrap();
+    (ours, accepts.join().unwrap())
+}
+
+fn cancel_or_completion() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let (mut a, mut b) = pair();
+        let (ctx, canceller) = Context::background().with_cancel();
+        let reader = spawn(move || {
+            a.set_read_timeout(Some(us(100))).unwrap();
+            let mut buf = [0; 8];
+            let n = ctx.run(|| a.read(&mut buf)).unwrap_or(0);
+            // What was not read is still there.
+            let rest = match n {
+                3 => 0,
+                _ => {
+                    a.set_read_timeout(None).unwrap();
+                    a.read(&mut buf).unwrap()
+                }
+            };
+            assert_eq!(n + rest, 3);
+        });
+        let cancels = spawn(move || {
+            yields(draw(4));
+            canceller.cancel();
+        });
+        yields(draw(4));
+        b.write_all(b"abc").unwrap();
+        cancels.join().unwrap();
+        reader.join().unwrap();
+    });
+}
+
+fn locked_thread_waits() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let (tx, rx) = bounded::<()>(0);
+        let locked = spawn(move || {
+            let _guard = lock_thread();
+            tx.send(()).unwrap();
+            task::park();
+        });
+        rx.recv().unwrap();
+        // Nobody has anything to do: sysmon should not, either.
+        sleep(ms(500));
+        let both: Vec<_> = (0..2).map(|_| spawn(|| advance(us(100)))).collect();
+        both.into_iter().for_each(|g| g.join().unwrap());
+        locked.task().unpark();
+        locked.join().unwrap();
+    });
+}
+
+fn locked_threads_and_hogs() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let mut all = Vec::new();
+        for i in 0..2 {
+            all.push(spawn(move || {
+                for _ in 0..2 {
+                    advance(us(10_000 + draw(3) * 500));
+                    sleep(us(100 * i));
+                }
+            }));
+        }
+        for i in 0..3 {
+            all.push(spawn(move || {
+                let _guard = lock_thread();
+                for _ in 0..3 {
+                    match i {
+                        0 => sleep(us(30)),
+                        _ => yield_now(),
+                    }
+                    advance(us(20));
+                }
+            }));
+        }
+        all.push(spawn(|| {
+            for _ in 0..4 {
+                advance(us(100));
+                yield_now();
+            }
+        }));
+        all.into_iter().for_each(|g| g.join().unwrap());
+    });
+}
+
+fn blocking_sections() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let all: Vec<_> = (0..3)
+            .map(|i| {
+                spawn(move || {
+                    for _ in 0..2 {
+                        blocking(|| advance(us(15 * (1 + draw(4)))));
+                        if i == 0 {
+                            yield_now();
+                        }
+                    }
+                })
+            })
+            .collect();
+        all.into_iter().for_each(|g| g.join().unwrap());
+    });
+}
+
+fn hogs() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let all: Vec<_> = (0..3)
+            .map(|_| {
+                spawn(|| {
+                    advance(us(9_000 + draw(4) * 1_000));
+                    yield_now();
+                    advance(ms(draw(15)));
+                })
+            })
+            .collect();
+        all.into_iter().for_each(|g| g.join().unwrap());
+    });
+}
+
+fn set_processors() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let all: Vec<_> = (0..3)
+            .map(|i| {
+                spawn(move || {
+                    for _ in 0..3 {
+                        match i {
+                            0 => sleep(us(20)),
+                            1 => advance(us(150)),
+                            _ => blocking(|| advance(us(30))),
+                        }
+                        yield_now();
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..2 {
+            rt.set_processors(1 + draw(3) as usize).unwrap();
+            yield_now();
+        }
+        all.into_iter().for_each(|g| g.join().unwrap());
+    });
+}
+
+fn offloads() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let all: Vec<_> = (0..3)
+            .map(|i| {
+                spawn(move || {
+                    let guard = (i == 0).then(lock_thread);
+                    assert_eq!(offload(move || i + 1), i + 1);
+                    drop(guard);
+                })
+            })
+            .collect();
+        all.into_iter().for_each(|g| g.join().unwrap());
+    });
+}
+
+fn two_runtimes() {
+    let (a, b) = (runtime(1), runtime(1));
+    let (tx, rx) = bounded::<usize>(0);
+    let (tx_back, rx_back) = bounded::<usize>(1);
+    let other = spawn_thread(move || {
+        b.run(|| {
+            for n in rx {
+                tx_back.send(n + 1).unwrap();
+            }
+        });
+    });
+    a.run(|| {
+        for i in 0..3 {
+            tx.send(i).unwrap();
+            assert_eq!(rx_back.recv(), Ok(i + 1));
+        }
+        drop(tx);
+    });
+    drop(a);
+    other();
+}
+
+fn two_readers() {
+    const MESSAGES: usize = 16;
+    let rt = runtime(2);
+    rt.run(|| {
+        let (mut ours, theirs) = pair();
+        let n_read = Arc::new(AtomicUsize::new(0));
+        // The first one stops when it has read enough, and leaves the rest to the second.
+        let readers: Vec<_> = [3 + draw(8), u64::MAX]
+            .into_iter()
+            .map(|mut left| {
+                let mut stream = theirs.try_clone().unwrap();
+                let n_read = Arc::clone(&n_read);
+                spawn(move || {
+                    let mut byte = [0];
+                    while left > 0 && stream.read(&mut byte).unwrap() == 1 {
+                        n_read.fetch_add(1, Ordering::SeqCst);
+                        left -= 1;
+                    }
+                })
+            })
+            .collect();
+        drop(theirs);
+        for i in 0..MESSAGES {
+            ours.write_all(&[1]).unwrap();
+            if draw(4) != 0 {
+                while n_read.load(Ordering::SeqCst) < i + 1 {
+                    sleep(us(5));
+                }
+            }
+            yields(draw(3));
+        }
+        drop(ours);
+        readers.into_iter().for_each(|g| g.join().unwrap());
+        assert_eq!(n_read.load(Ordering::SeqCst), MESSAGES);
+    });
+}
+
+fn echo() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let (mut ours, mut theirs) = pair();
+        let server = spawn(move || {
+            let mut byte = [0];
+            while theirs.read(&mut byte).unwrap() == 1 {
+                theirs.write_all(&byte).unwrap();
+            }
+        });
+        for i in 0..6 {
+            ours.write_all(&[i]).unwrap();
+            let mut byte = [0];
+            ours.read_exact(&mut byte).unwrap();
+            assert_eq!(byte, [i]);
+        }
+        drop(ours);
+        server.join().unwrap();
+    });
+}
+
+fn select_and_close() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let (tx_a, rx_a) = bounded::<u32>(0);
+        let (tx_b, rx_b) = bounded::<u32>(1);
+        let sends = spawn(move || (0..2).for_each(|i| tx_a.send(i).unwrap()));
+        let closes = spawn(move || {
+            yields(draw(3));
+            tx_b.send(7).unwrap();
+        });
+        let (mut n, mut closed) = (0, 0);
+        let (mut rx_a, mut rx_b) = (rx_a, rx_b);
+        while closed < 2 {
+            select! {
+                recv(rx_a) -> got => match got {
+                    Ok(_) => n += 1,
+                    Err(_) => (rx_a, closed) = (never(), closed + 1),
+                },
+                recv(rx_b) -> got => match got {
+                    Ok(_) => n += 1,
+                    Err(_) => (rx_b, closed) = (never(), closed + 1),
+                },
+            }
+        }
+        assert_eq!(n, 3);
+        sends.join().unwrap();
+        closes.join().unwrap();
+    });
+}
+
+fn rendezvous() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let (tx, rx) = bounded::<u32>(0);
+        let senders: Vec<_> = (0..2)
+            .map(|i| {
+                let tx = tx.clone();
+                spawn(move || {
+                    for k in 0..2 {
+                        if tx.send_timeout(i, us(10 + 20 * k)).is_err() {
+                            tx.send(i).unwrap();
+                        }
+                    }
+                })
+            })
+            .collect();
+        drop(tx);
+        assert_eq!(rx.iter().count(), 4);
+        senders.into_iter().for_each(|g| g.join().unwrap());
+    });
+}
+
+fn semaphore() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let permits = Arc::new(Semaphore::new(2));
+        let inside = Arc::new(AtomicUsize::new(0));
+        let all: Vec<_> = (0..3)
+            .map(|i| {
+                let (permits, inside) = (Arc::clone(&permits), Arc::clone(&inside));
+                spawn(move || {
+                    let n = 1 + i % 2;
+                    if let Ok(permit) = permits.acquire_timeout(n, us(20)) {
+                        let now = inside.fetch_add(n, Ordering::SeqCst) + n;
+                        assert!(now <= 2, "{now} permits are out");
+                        yield_now();
+                        inside.fetch_sub(n, Ordering::SeqCst);
+                        drop(permit);
+                    }
+                })
+            })
+            .collect();
+        all.into_iter().for_each(|g| g.join().unwrap());
+        assert_eq!(permits.available_permits(), 2);
+    });
+}
+
+fn condvar() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let shared = Arc::new((Mutex::new(0), Condvar::new()));
+        let waiters: Vec<_> = (0..2)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                spawn(move || {
+                    let mut n = shared.0.lock().unwrap();
+                    while *n == 0 {
+                        n = match draw(2) {
+                            0 => shared.1.wait(n).unwrap(),
+                            _ => shared.1.wait_timeout(n, us(20)).unwrap().0,
+                        };
+                    }
+                    *n -= 1;
+                })
+            })
+            .collect();
+        for _ in 0..2 {
+            yields(draw(3));
+            *shared.0.lock().unwrap() += 1;
+            shared.1.notify_one();
+        }
+        waiters.into_iter().for_each(|g| g.join().unwrap());
+    });
+}
+
+fn end_of_run() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let (tx, rx) = bounded::<u32>(0);
+        let (ours, mut theirs) = pair();
+        drop(spawn(move || task::park()));
+        drop(spawn(move || sleep(Duration::from_secs(100))));
+        drop(spawn(move || {
+            let _ = rx.recv();
+        }));
+        drop(spawn(move || {
+            let _ = theirs.read(&mut [0; 4]);
+        }));
+        drop(spawn(|| blocking(|| advance(us(30)))));
+        drop(spawn(|| {
+            let _guard = lock_thread();
+            loop {
+                yield_now();
+            }
+        }));
+        yields(draw(6));
+        drop((tx, ours));
+    });
+}
+
+fn end_of_run_in_contexts() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let (ctx, canceller) = Context::background().with_cancel();
+        for i in 0..3 {
+            let ctx = ctx.clone();
+            drop(spawn(move || {
+                loop {
+                    match i {
+                        0 => ctx.run(task::park),
+                        1 => ctx.run(|| sleep(ms(1))),
+                        _ => ctx.with_timeout(us(20)).run(|| sleep(ms(1))),
+                    }
+                    yield_now();
+                }
+            }));
+        }
+        let cancels = spawn(move || {
+            yields(draw(3));
+            canceller.cancel();
+        });
+        yields(draw(6));
+        drop(cancels);
+    });
+}
+
+fn two_runs() {
+    let rt = runtime(2);
+    for _ in 0..2 {
+        rt.run(|| {
+            drop(spawn(|| sleep(ms(1))));
+            spawn(|| yields(2)).join().unwrap();
+        });
+    }
 }
