@@ -10,8 +10,8 @@ pub(crate) mod sync_atomic {
     use std::fmt;
     use std::sync::atomic as std_atomic;
 
+    pub(crate) use crate::explore::control::fence;
     use crate::explore::control::point;
-    pub(crate) use crate::explore::fence;
     use crate::explore::log::What;
     pub(crate) use std_atomic::{Ordering, compiler_fence};
 

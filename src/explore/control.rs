@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::log::{Log, What};
+use super::log::{Log, What, end_with_finding};
 use super::oracle::Oracle;
 use super::poller::Kernel;
 use super::strategy::{Options, Pick, Recorded, Rng, Strategy};
@@ -309,7 +309,7 @@ impl Control {
         text += &self.oracle.describe();
         text += &format!("schedule: {}\n", self.recorded.line());
         text += &format!("finding: {why}\n");
-        super::run::end_with_finding(&text)
+        end_with_finding(&text)
     }
 }
 
@@ -508,26 +508,4 @@ pub(crate) fn fence(order: Ordering) {
 #[track_caller]
 pub(crate) fn point_of_membarrier() {
     point(What::Barrier);
-}
-
-/// `FUTEX_WAIT`.
-#[track_caller]
-pub(crate) fn futex_wait(word: &super::sync_atomic::AtomicU32, expected: u32, timeout_ns: u64) {
-    point(What::Wait);
-    let Some(me) = me() else {
-        return std::thread::yield_now();
-    };
-    if word.peek() == expected {
-        let key = Key::Address(std::ptr::from_ref(word).addr());
-        wait(me, key, deadline(timeout_ns));
-    }
-}
-
-/// `FUTEX_WAKE` of one.
-#[track_caller]
-pub(crate) fn futex_wake_one(word: *const super::sync_atomic::AtomicU32) {
-    point(What::Wake);
-    if me().is_some() {
-        with(|c| c.wake(Key::Address(word.addr()), 1));
-    }
 }

@@ -28,6 +28,7 @@
 
 mod atomic;
 mod control;
+mod futex;
 mod lock;
 mod log;
 pub(crate) mod oracle;
@@ -37,9 +38,8 @@ mod strategy;
 mod thread;
 
 pub(crate) use atomic::sync_atomic;
-pub(crate) use control::{
-    fence, futex_wait, futex_wake_one, now_ns, point_of_membarrier, sleep_ns, spin_loop,
-};
+pub(crate) use control::{now_ns, point_of_membarrier, sleep_ns, spin_loop};
+pub(crate) use futex::{futex_wait, futex_wake_one};
 pub(crate) use lock::{Condvar, Mutex, MutexGuard, OnceLock, RwLock, sync_mpsc};
 pub(crate) use poller::{Builder as RingBuilder, IoUring, Submitter, send_msg_ring, sync_cancel};
 pub(crate) use thread::facade;

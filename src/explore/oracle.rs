@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use super::atomic::sync_atomic::AtomicU32;
 use super::control::{me, with};
-use super::sync_atomic::AtomicU32;
 
 /// What an M says of itself.
 #[derive(Clone, Copy, Debug)]

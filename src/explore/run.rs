@@ -2,17 +2,15 @@
 #![allow(unsafe_code)]
 
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::{Read, Seek};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use super::control;
+use super::log::end_with_finding;
 use super::strategy::{self, Replay, Strategy};
-
-/// What a schedule that found something ends with.
-const FOUND: i32 = 101;
 
 /// Seconds of the host that a schedule may take: more means that a thread that holds the baton
 /// blocks outside of the explorer.
@@ -132,8 +130,9 @@ pub fn main(scenarios: &[Scenario], prepare: fn()) -> ExitCode {
 
 /// One schedule, with all that it tells.
 fn one(scenario: &Scenario, seed: u64, settings: &Settings) -> bool {
-    let mut child = Child::start(scenario, seed, settings);
-    let outcome = child.finish(true);
+    let child = Child::start(scenario, seed, settings);
+    let (_, status) = wait_for_one(std::slice::from_ref(&child));
+    let outcome = child.finish(status);
     match &outcome {
         Outcome::Ended(steps, hash) => {
             println!(
@@ -168,10 +167,11 @@ fn many(scenario: &Scenario, settings: &Settings) -> bool {
             });
             running.push(Child::start(scenario, seed, settings));
         }
-        let at = wait_for_one(&running);
-        let mut child = running.swap_remove(at);
-        let outcome = child.finish(false);
-        let strategy = strategy::of_seed(child.seed).1;
+        let (at, status) = wait_for_one(&running);
+        let child = running.swap_remove(at);
+        let seed = child.seed;
+        let outcome = child.finish(status);
+        let strategy = strategy::of_seed(seed).1;
         n_ended += 1;
         let is_first = n_found == 0;
         let mut report = |what: &str, text: &str| {
@@ -179,7 +179,7 @@ fn many(scenario: &Scenario, settings: &Settings) -> bool {
             println!(
                 "FOUND {} seed {} strategy {strategy} schedules {n_ended} seconds {:.1}: {what}",
                 scenario.name,
-                child.seed,
+                seed,
                 begin.elapsed().as_secs_f64()
             );
             print!("{text}");
@@ -195,7 +195,7 @@ fn many(scenario: &Scenario, settings: &Settings) -> bool {
             }
             Outcome::Ended(steps, _) => {
                 n_steps += steps;
-                match expected.iter().position(|(seed, _)| *seed == child.seed) {
+                match expected.iter().position(|(twice, _)| *twice == seed) {
                     Some(at) => {
                         let (_, first) = expected.swap_remove(at);
                         if first != outcome {
@@ -205,9 +205,9 @@ fn many(scenario: &Scenario, settings: &Settings) -> bool {
                             );
                         }
                     }
-                    None if child.seed.is_multiple_of(TWICE) => {
-                        expected.push((child.seed, outcome.clone()));
-                        again = Some(child.seed);
+                    None if seed.is_multiple_of(TWICE) => {
+                        expected.push((seed, outcome.clone()));
+                        again = Some(seed);
                     }
                     None => {}
                 }
@@ -231,10 +231,10 @@ struct Child {
     seed: u64,
     /// What it writes to stderr, and its result.
     output: File,
-    status: Option<i32>,
 }
 
-fn wait_for_one(children: &[Child]) -> usize {
+/// Waits for the end of any of them, and gives which and its status.
+fn wait_for_one(children: &[Child]) -> (usize, i32) {
     let mut status = 0;
     // SAFETY: the status is a valid place; only children of `start` exist.
     let pid = unsafe { libc::waitpid(-1, &raw mut status, 0) };
@@ -242,11 +242,8 @@ fn wait_for_one(children: &[Child]) -> usize {
         .iter()
         .position(|child| child.pid == pid)
         .expect("it was started here");
-    STATUS.set(status);
-    at
+    (at, status)
 }
-
-thread_local!(static STATUS: std::cell::Cell<i32> = const { std::cell::Cell::new(0) });
 
 impl Child {
     fn start(scenario: &Scenario, seed: u64, settings: &Settings) -> Child {
@@ -265,19 +262,10 @@ impl Child {
             }
             schedule(scenario, seed, settings);
         }
-        Child {
-            pid,
-            seed,
-            output,
-            status: None,
-        }
+        Child { pid, seed, output }
     }
 
-    fn finish(&mut self, waits: bool) -> Outcome {
-        if waits {
-            wait_for_one(std::slice::from_ref(self));
-        }
-        let status = *self.status.get_or_insert(STATUS.get());
+    fn finish(mut self, status: i32) -> Outcome {
         let mut text = String::new();
         let _ = self.output.rewind();
         let mut bytes = Vec::new();
@@ -332,19 +320,11 @@ fn schedule(scenario: &Scenario, seed: u64, settings: &Settings) -> ! {
         ));
     }
     eprintln!("ended: {steps} {hash}");
-    // SAFETY: takes a plain integer. Nothing is left to be dropped.
-    unsafe { libc::_exit(0) }
+    std::process::exit(0)
 }
 
 fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
-}
-
-/// Writes a report and ends the process, whatever its other threads do.
-pub(super) fn end_with_finding(text: &str) -> ! {
-    let _ = std::io::stderr().write_all(text.as_bytes());
-    // SAFETY: takes a plain integer.
-    unsafe { libc::_exit(FOUND) }
 }
 
 /// Begins anew with addresses that are the same in every run, so that what depends on their
