@@ -321,14 +321,14 @@ impl Local {
         self.measured_ticks.set(clock::ticks());
     }
 
-    /// The second dispatch of a chain of hand-overs: it is measured with the third, whatever
+    /// The second dispatch of a chain of hand-overs: it is measured with the first, whatever
     /// the interval is. Goroutines that ran before tell nothing of how long these take.
     #[inline]
     pub(crate) fn measure_chain(&self) {
         self.chain_begins.set(false);
-        let cut = self.budget().saturating_sub(1);
+        let cut = self.budget();
         if cut != 0 && cut < self.interval.get() {
-            self.set_budget(1);
+            self.set_budget(0);
             self.interval.set(self.interval.get() - cut);
             self.measured_from
                 .set(self.measured_from.get().saturating_sub(cut));

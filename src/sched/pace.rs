@@ -8,7 +8,7 @@
 //!   one. Slow dispatches are measured one by one.
 //! - While dispatches are fast, the interval doubles up to [`MOST_DISPATCHES`]. That bounds what
 //!   a change from fast to slow ones may cost: so many slow dispatches pass before it is seen.
-//! - A chain of hand-overs through runnext is measured when it has had three, so a chain of slow
+//! - A chain of hand-overs through runnext is measured when it has had two, so a chain of slow
 //!   ones ends about when its slice does, whatever ran before.
 //!
 //! When a measurement finds that [`TICK_NS`] have passed, the clock is read, and the slice, the
