@@ -124,8 +124,8 @@ pub(super) fn begin(strategy: Box<dyn Strategy>, seed: u64, max_steps: u64, loud
     };
     control.log.loud = loud;
     control.add_thread("main".to_owned());
-    control.threads[0].os = Some(std::thread::current());
     *lock() = Some(control);
+    started(0, &std::thread::current());
 }
 
 /// Ends it: gives the number of points and the hash of the log.
@@ -152,9 +152,15 @@ impl Control {
         if id == 64 {
             self.fail("more than 64 threads were started");
         }
+        // Not before `started` does anybody give it the baton.
+        let state = State::Waiting {
+            key: Key::Time,
+            deadline_ns: NEVER,
+            since: self.step,
+        };
         self.threads.push(Thread {
             name,
-            state: State::Runnable,
+            state,
             woken: false,
             token: false,
             os: None,
@@ -403,7 +409,10 @@ pub(super) fn announce(name: String) -> Option<usize> {
 
 /// The announced thread exists.
 pub(super) fn started(id: usize, os: &std::thread::Thread) {
-    with(|c| c.threads[id].os = Some(os.clone()));
+    with(|c| {
+        c.threads[id].os = Some(os.clone());
+        c.threads[id].state = State::Runnable;
+    });
 }
 
 /// The announced thread could not be started.

@@ -95,7 +95,7 @@ enum Changes {
 
 /// Points after which a thread that could run all the while goes before all others: code that
 /// tries until another thread has gone on must not try for ever.
-const STARVED_AFTER: u64 = 10_000;
+const STARVED_AFTER: u64 = 2_000;
 
 /// Probabilistic concurrency testing. See the top.
 #[derive(Debug)]

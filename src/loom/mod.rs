@@ -43,6 +43,7 @@ pub(crate) fn after_seq_cst() {
 
 /// A pause in a loop that waits for another thread.
 #[inline(always)]
+#[cfg_attr(explore, track_caller)]
 pub(crate) fn spin_loop() {
     #[cfg(not(loom))]
     native::hint::spin_loop();
@@ -52,6 +53,7 @@ pub(crate) fn spin_loop() {
 
 /// Sleeps while `word` holds `expected`, for at most `timeout_ns`; may return early. In a
 /// model only a wait without limit sleeps.
+#[cfg_attr(explore, track_caller)]
 pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
     #[cfg(not(loom))]
     native::futex::wait(word, expected, timeout_ns);
@@ -65,6 +67,7 @@ pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
 
 /// Wakes one thread that sleeps on the word at `word`, which may be gone.
 #[cfg_attr(not(loom), inline(always))]
+#[cfg_attr(explore, track_caller)]
 pub(crate) fn futex_wake_one(word: *const AtomicU32) {
     #[cfg(not(loom))]
     native::futex::wake_one(word);

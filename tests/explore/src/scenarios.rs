@@ -458,7 +458,7 @@ fn two_readers() {
             ours.write_all(&[1]).unwrap();
             if draw(4) != 0 {
                 while n_read.load(Ordering::SeqCst) < i + 1 {
-                    sleep(us(5));
+                    sleep(us(50));
                 }
             }
             yields(draw(3));
