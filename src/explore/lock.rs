@@ -261,7 +261,7 @@ pub(crate) mod sync_mpsc {
     use std::sync::mpsc::{RecvError, SendError};
     use std::sync::{Arc, PoisonError};
 
-    use super::{Condvar, Mutex};
+    use crate::explore::lock::{Condvar, Mutex};
 
     #[derive(Debug)]
     struct Shared<T> {
