@@ -26,7 +26,7 @@ test_programs = $(addprefix --test ,$(sort $(foreach name,$(1),$(or $(call of_mo
 test_filters = $(addsuffix ::,$(call modules,$(1)))
 tests = $(call test_programs,$(1)) -- $(call test_filters,$(1))
 
-.PHONY: help setup clients demo test test-all test-dev test-release test-filter test-epoll test-chaos test-numa test-numa-small check-aarch64 test-aarch64 suites loom asan fuzz lint bench compare
+.PHONY: help setup clients demo test test-all test-dev test-release test-filter test-epoll test-chaos test-numa test-numa-small check-aarch64 test-aarch64 suites loom explore explore-short asan fuzz lint bench compare
 
 help:
 	@echo "make demo     build and run examples/demo.rs"
@@ -37,6 +37,7 @@ help:
 	@echo "make check-aarch64  cargo check for aarch64; the standard library for it is fetched or built"
 	@echo "make test-aarch64  tests in an emulated aarch64 machine, cross-compiled; takes long"
 	@echo "make suites   crossbeam-channel's own tests, with threads and with goroutines"
+	@echo "make explore  the runtime's threads in orders that seeds draw (EXPLORE=\"--seconds 300 hogs\" chooses)"
 	@echo "make asan     tests under AddressSanitizer; needs a nightly toolchain"
 	@echo "make fuzz     the examples' parsers, each for SECONDS; needs a nightly toolchain and cargo-fuzz"
 	@echo "make lint     formatting, clippy and the documentation, warnings denied"
@@ -67,6 +68,7 @@ test: setup clients
 	$(call stage,tests,$(MAKE) --no-print-directory test-dev)
 	$(call stage,tests over epoll,$(MAKE) --no-print-directory test-epoll)
 	$(call stage,tests with disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS=$(firstword $(CHAOS_SEEDS)))
+	$(call stage,explored schedules,$(MAKE) --no-print-directory explore-short)
 	$(call stage,optimised tests,$(CARGO) test --release -p windlass --features $(FEATURES) $(call tests,$(OPTIMISED_TESTS)))
 
 # What a change must pass (.ci/run). What is long and rare is here only.
@@ -157,6 +159,19 @@ test-aarch64: setup
 loom: setup
 	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 \
 		$(CARGO) test --release -p windlass --lib --target-dir $(TARGET_DIR)/loom loom_
+
+# The whole runtime, with real threads of which one runs at a time: docs/VERIFICATION.md. Optimised a
+# little, with the assertions.
+explore explore-short: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
+explore explore-short: export CARGO_PROFILE_DEV_DEBUG = line-tables-only
+run_explorer = RUSTFLAGS="--cfg explore" $(CARGO) run -q -p windlass-explore --target-dir $(TARGET_DIR)/explore -- $(1)
+EXPLORE ?= --seconds 60
+explore: setup
+	$(call run_explorer,$(EXPLORE))
+
+# The same seeds each time.
+explore-short: setup
+	$(call run_explorer,--schedules 150)
 
 # Needs a nightly toolchain. Stack switches are told to the sanitizer by corosensei.
 # No leak check: it needs ptrace, and takes what G slots hold for leaked. Samples of stacks

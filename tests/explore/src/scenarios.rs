@@ -34,6 +34,8 @@ scenarios! {
     unpark_in_context,
     /// Contexts end waits while threads come and go.
     cancel_on_new_threads,
+    /// A plain thread ends a wait on the one M, which has just been started.
+    cancel_on_the_new_thread,
     /// A context, a deadline and a token end the same wait.
     cancel_or_deadline,
     /// An operation completes while its context and its deadline end it.
@@ -213,6 +215,31 @@ fn cancel_on_new_threads() {
             .unwrap();
         }
         waiters.into_iter().for_each(|g| g.join().unwrap());
+    });
+}
+
+fn cancel_on_the_new_thread() {
+    let rt = runtime(1);
+    rt.run(|| {
+        for _ in 0..2 {
+            let (ctx, canceller) = Context::background().with_cancel();
+            let waits = Arc::new(AtomicBool::new(false));
+            let is_waiting = Arc::clone(&waits);
+            let cancels = spawn_thread(move || {
+                while !is_waiting.load(Ordering::SeqCst) {
+                    advance(us(1));
+                }
+                canceller.cancel();
+            });
+            // It takes its thread with it, so that another runs what comes next.
+            drop(spawn(|| std::mem::forget(lock_thread())));
+            let waiter = spawn(move || {
+                waits.store(true, Ordering::SeqCst);
+                ctx.run(|| sleep(Duration::from_secs(5)));
+            });
+            waiter.join().unwrap();
+            blocking(cancels);
+        }
     });
 }
 
@@ -433,39 +460,39 @@ fn two_runtimes() {
 }
 
 fn two_readers() {
-    const MESSAGES: usize = 16;
     let rt = runtime(2);
     rt.run(|| {
-        let (mut ours, theirs) = pair();
-        let n_read = Arc::new(AtomicUsize::new(0));
-        // The first one stops when it has read enough, and leaves the rest to the second.
-        let readers: Vec<_> = [3 + draw(8), u64::MAX]
-            .into_iter()
-            .map(|mut left| {
-                let mut stream = theirs.try_clone().unwrap();
-                let n_read = Arc::clone(&n_read);
-                spawn(move || {
-                    let mut byte = [0];
-                    while left > 0 && stream.read(&mut byte).unwrap() == 1 {
-                        n_read.fetch_add(1, Ordering::SeqCst);
-                        left -= 1;
-                    }
-                })
-            })
-            .collect();
-        drop(theirs);
-        for i in 0..MESSAGES {
-            ours.write_all(&[1]).unwrap();
-            if draw(4) != 0 {
-                while n_read.load(Ordering::SeqCst) < i + 1 {
-                    sleep(us(50));
+        let (mut ours, mut theirs) = pair();
+        let mut clone = theirs.try_clone().unwrap();
+        let (tx, rx) = unbounded();
+        let tell = tx.clone();
+        let alone = 6 + draw(2);
+        // It reads one more when there is another reader, and leaves the rest to that.
+        let first = spawn(move || {
+            for _ in 0..=alone {
+                if theirs.read(&mut [0]).unwrap() == 1 {
+                    tell.send(()).unwrap();
                 }
             }
+        });
+        let mut message = || {
+            ours.write_all(&[1]).unwrap();
+            rx.recv().unwrap();
+        };
+        (0..alone).for_each(|_| message());
+        // A poll stays by now.
+        let second = spawn(move || {
+            while clone.read(&mut [0]).unwrap() == 1 {
+                tx.send(()).unwrap();
+            }
+        });
+        for _ in 0..3 {
             yields(draw(3));
+            message();
         }
         drop(ours);
-        readers.into_iter().for_each(|g| g.join().unwrap());
-        assert_eq!(n_read.load(Ordering::SeqCst), MESSAGES);
+        first.join().unwrap();
+        second.join().unwrap();
     });
 }
 
