@@ -132,7 +132,10 @@ pub fn main(scenarios: &[Scenario], prepare: fn()) -> ExitCode {
 fn one(scenario: &Scenario, seed: u64, settings: &Settings) -> bool {
     let child = Child::start(scenario, seed, settings);
     let (_, status) = wait_for_one(std::slice::from_ref(&child));
-    let outcome = child.finish(status);
+    let (outcome, text) = child.finish(status);
+    if settings.loud {
+        print!("{text}");
+    }
     match &outcome {
         Outcome::Ended(steps, hash) => {
             println!(
@@ -140,6 +143,7 @@ fn one(scenario: &Scenario, seed: u64, settings: &Settings) -> bool {
                 scenario.name
             );
         }
+        Outcome::Found(_) if settings.loud => {}
         Outcome::Found(report) => println!("{} seed {seed}:\n{report}", scenario.name),
     }
     matches!(outcome, Outcome::Found(_))
@@ -170,7 +174,7 @@ fn many(scenario: &Scenario, settings: &Settings) -> bool {
         let (at, status) = wait_for_one(&running);
         let child = running.swap_remove(at);
         let seed = child.seed;
-        let outcome = child.finish(status);
+        let (outcome, _) = child.finish(status);
         let strategy = strategy::of_seed(seed).1;
         n_ended += 1;
         let is_first = n_found == 0;
@@ -265,7 +269,8 @@ impl Child {
         Child { pid, seed, output }
     }
 
-    fn finish(mut self, status: i32) -> Outcome {
+    /// What became of it, and what it wrote.
+    fn finish(mut self, status: i32) -> (Outcome, String) {
         let mut text = String::new();
         let _ = self.output.rewind();
         let mut bytes = Vec::new();
@@ -277,7 +282,8 @@ impl Child {
                 .unwrap_or("")
                 .split(' ')
                 .map(|w| w.parse().unwrap_or(0));
-            return Outcome::Ended(words.next().unwrap_or(0), words.next().unwrap_or(0));
+            let mut word = || words.next().unwrap_or(0);
+            return (Outcome::Ended(word(), word()), text);
         }
         if libc::WIFSIGNALED(status) {
             let why = match libc::WTERMSIG(status) {
@@ -286,7 +292,7 @@ impl Child {
             };
             text.push_str(&format!("finding: {why}\n"));
         }
-        Outcome::Found(text)
+        (Outcome::Found(text.clone()), text)
     }
 }
 
