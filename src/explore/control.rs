@@ -26,7 +26,7 @@ const SPIN_NS: u64 = 1_000;
 const BEGIN_NS: u64 = 1_000_000_000;
 
 /// What a thread waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     /// Only for time.
     Time,
@@ -38,6 +38,19 @@ pub(super) enum Key {
     Park(usize),
     /// A completion, or a wake, in a ring.
     Ring(usize),
+}
+
+/// Without addresses, which are not the same in every run.
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Key::Time => f.write_str("time"),
+            Key::Address(_) => f.write_str("a word in memory"),
+            Key::End(id) => write!(f, "the end of t{id}"),
+            Key::Park(_) => f.write_str("its token"),
+            Key::Ring(ring) => write!(f, "ring {ring}"),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

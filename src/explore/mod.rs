@@ -26,6 +26,13 @@
 //! What it cannot see: orders of memory weaker than sequential consistency (loom's part), and
 //! races between two points, in code that synchronizes by nothing.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "threads are blocked here, and the program that explores talks to a person"
+)]
+
 mod atomic;
 mod control;
 mod futex;

@@ -145,7 +145,7 @@ impl Pct {
 
     /// A thread that has been passed over for long.
     fn starved(&mut self, options: &Options) -> Option<usize> {
-        if options.step % 64 != 0 {
+        if !options.step.is_multiple_of(64) {
             return None;
         }
         for thread in 0..self.priorities.len() {
