@@ -460,7 +460,8 @@ fn two_runtimes() {
 }
 
 fn two_readers() {
-    let rt = runtime(2);
+    // One P for each reader and one for the writer.
+    let rt = runtime(3);
     rt.run(|| {
         let (mut ours, mut theirs) = pair();
         let mut clone = theirs.try_clone().unwrap();
@@ -486,8 +487,8 @@ fn two_readers() {
                 tx.send(()).unwrap();
             }
         });
-        for _ in 0..3 {
-            yields(draw(3));
+        for _ in 0..2 {
+            yields(draw(10));
             message();
         }
         drop(ours);
@@ -627,7 +628,7 @@ fn end_of_run() {
     rt.run(|| {
         let (tx, rx) = bounded::<u32>(0);
         let (ours, mut theirs) = pair();
-        drop(spawn(move || task::park()));
+        drop(spawn(task::park));
         drop(spawn(move || sleep(Duration::from_secs(100))));
         drop(spawn(move || {
             let _ = rx.recv();
