@@ -58,6 +58,7 @@ impl<T> Lock<T> {
     /// Takes the lock. A panic in a holder is a bug of the runtime, which
     /// aborts elsewhere; poisoning adds nothing and is ignored.
     #[inline]
+    #[cfg_attr(explore, track_caller)]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         let held = held::push(self.rank);
         Guard {

@@ -29,8 +29,9 @@ const MORE: u32 = 1 << 1;
 /// `IORING_CQE_F_SOCK_NONEMPTY`.
 const NONEMPTY: u32 = 1 << 2;
 
-/// One completion in so many of a poll that stays is its last, as the kernel may have it.
-const POLL_ENDS: u64 = 6;
+/// One completion in so many of a poll that stays is its last, as the kernel may have it; which
+/// of these, the seed draws for the whole schedule.
+const POLL_ENDS: [u64; 4] = [2, 4, 16, 64];
 
 /// `IORING_POLL_ADD_MULTI`, in the length of a poll.
 const POLL_MULTI: u32 = 1;
@@ -241,6 +242,8 @@ fn attempt(op: &Operation) -> Option<(i32, bool)> {
 pub(super) struct Kernel {
     rings: Vec<Ring>,
     n_operations: usize,
+    /// One of [`POLL_ENDS`], once it was drawn.
+    poll_ends: Option<u64>,
 }
 
 impl Kernel {
@@ -257,6 +260,9 @@ impl Kernel {
         if self.n_operations == 0 {
             return None;
         }
+        let poll_ends = *self
+            .poll_ends
+            .get_or_insert_with(|| POLL_ENDS[rng.below(4) as usize]);
         let all: Vec<(usize, usize)> = (0..self.rings.len())
             .flat_map(|r| (0..self.rings[r].operations.len()).map(move |op| (r, op)))
             .collect();
@@ -264,7 +270,7 @@ impl Kernel {
         for &(r, at) in all[first..].iter().chain(&all[..first]) {
             let ring = &mut self.rings[r];
             if let Some((result, stays)) = attempt(&ring.operations[at]) {
-                let stays = stays && !rng.one_in(POLL_ENDS);
+                let stays = stays && !rng.one_in(poll_ends);
                 let Sqe {
                     user_data,
                     opcode,

@@ -111,6 +111,8 @@ pub(super) struct Pct {
     /// One place in so many is one of changes, and which.
     one_in: u64,
     salt: u64,
+    /// From which point on: else the beginning of a runtime would have them all.
+    places_from: u64,
     /// How often time may jump, and below which priority it does so instead of letting run.
     jumps: u64,
     clock: i64,
@@ -135,6 +137,7 @@ impl Pct {
             n_left: depth + 2,
             one_in: [8, 32, 128, 512][rng.below(4) as usize],
             salt: rng.next(),
+            places_from: rng.below(length),
             jumps: 0,
             clock: i64::MIN,
             kernel: 1 + rng.below(1000) as i64,
@@ -182,7 +185,8 @@ impl Pct {
             Changes::Places => {
                 let place = u64::from(options.at.line()) << 32 | options.at.file().len() as u64;
                 let chosen = mix(place ^ self.salt).is_multiple_of(self.one_in);
-                let now = chosen && self.n_left > 0 && self.rng.one_in(2);
+                let may = self.n_left > 0 && options.step >= self.places_from;
+                let now = chosen && may && self.rng.one_in(2);
                 if now {
                     self.n_left -= 1;
                 }
