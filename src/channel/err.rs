@@ -1,72 +1,134 @@
-//! What can go wrong with a channel. Names and texts are crossbeam-channel's.
+//! Errors of channel operations. Names and messages are those of crossbeam-channel.
 
 use std::error::Error;
 use std::fmt;
 
-/// The message could not be sent, because all receivers are gone.
+/// Error of [`Sender::send`](super::Sender::send): all receivers were dropped.
 ///
-/// It holds the message, see [`SendError::into_inner`].
+/// It holds the message that was not sent: see [`SendError::into_inner`].
+///
+/// # Examples
+///
+/// ```
+/// use windlass::channel::{SendError, bounded};
+///
+/// let (s, r) = bounded(1);
+/// drop(r);
+/// assert_eq!(s.send("late"), Err(SendError("late")));
+/// ```
 #[derive(PartialEq, Eq, Clone, Copy)]
 pub struct SendError<T>(pub T);
 
-/// Why [`Sender::try_send`](super::Sender::try_send) gave the message back.
+/// Error of [`Sender::try_send`](super::Sender::try_send), with the message that was not sent.
+///
+/// # Examples
+///
+/// ```
+/// use windlass::channel::bounded;
+///
+/// let (s, r) = bounded(1);
+/// s.send(1).unwrap();
+/// assert!(s.try_send(2).unwrap_err().is_full());
+/// drop(r);
+/// assert!(s.try_send(2).unwrap_err().is_disconnected());
+/// ```
 #[derive(PartialEq, Eq, Clone, Copy)]
 pub enum TrySendError<T> {
-    /// The channel is full, or of capacity 0 and no receiver waits.
+    /// The channel is full, or its capacity is 0 and no receiver is waiting.
     Full(T),
-    /// All receivers are gone.
+    /// All receivers were dropped.
     Disconnected(T),
 }
 
-/// Why [`Sender::send_timeout`](super::Sender::send_timeout) gave the message back.
+/// Error of [`Sender::send_timeout`](super::Sender::send_timeout) and
+/// [`Sender::send_deadline`](super::Sender::send_deadline), with the message that was not sent.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::channel::bounded;
+///
+/// let (s, r) = bounded(0);
+/// let timeout = Duration::from_millis(1);
+/// assert!(s.send_timeout("foo", timeout).unwrap_err().is_timeout());
+/// drop(r);
+/// assert!(s.send_timeout("foo", timeout).unwrap_err().is_disconnected());
+/// ```
 #[derive(PartialEq, Eq, Clone, Copy)]
 pub enum SendTimeoutError<T> {
-    /// The channel stayed full.
+    /// The channel stayed full, or its capacity is 0 and no receiver took the message in time.
     Timeout(T),
-    /// All receivers are gone.
+    /// All receivers were dropped.
     Disconnected(T),
 }
 
-/// No message will come any more: the channel is empty and all senders are gone.
+/// Error of [`Receiver::recv`](super::Receiver::recv): the channel is empty and all senders were
+/// dropped, so no message will ever come.
 #[derive(PartialEq, Eq, Clone, Copy, Debug)]
 pub struct RecvError;
 
-/// Why [`Receiver::try_recv`](super::Receiver::try_recv) gave no message.
+/// Error of [`Receiver::try_recv`](super::Receiver::try_recv).
+///
+/// # Examples
+///
+/// ```
+/// let (s, r) = windlass::channel::unbounded::<i32>();
+/// assert!(r.try_recv().unwrap_err().is_empty());
+/// drop(s);
+/// assert!(r.try_recv().unwrap_err().is_disconnected());
+/// ```
 #[derive(PartialEq, Eq, Clone, Copy, Debug)]
 pub enum TryRecvError {
-    /// The channel is empty, or of capacity 0 and no sender waits.
+    /// The channel is empty, or its capacity is 0 and no sender is waiting.
     Empty,
-    /// The channel is empty and all senders are gone.
+    /// The channel is empty and all senders were dropped.
     Disconnected,
 }
 
-/// Why [`Receiver::recv_timeout`](super::Receiver::recv_timeout) gave no message.
+/// Error of [`Receiver::recv_timeout`](super::Receiver::recv_timeout) and
+/// [`Receiver::recv_deadline`](super::Receiver::recv_deadline).
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let (s, r) = windlass::channel::unbounded::<i32>();
+/// let timeout = Duration::from_millis(1);
+/// assert!(r.recv_timeout(timeout).unwrap_err().is_timeout());
+/// drop(s);
+/// assert!(r.recv_timeout(timeout).unwrap_err().is_disconnected());
+/// ```
 #[derive(PartialEq, Eq, Clone, Copy, Debug)]
 pub enum RecvTimeoutError {
-    /// The channel stayed empty.
+    /// No message came in time.
     Timeout,
-    /// The channel is empty and all senders are gone.
+    /// The channel is empty and all senders were dropped.
     Disconnected,
 }
 
-/// None of the operations of a select can go ahead.
+/// Error of [`Select::try_select`](super::Select::try_select): every operation would wait.
 #[derive(PartialEq, Eq, Clone, Copy, Debug)]
 pub struct TrySelectError;
 
-/// None of the operations of a select could go ahead in time.
+/// Error of [`Select::select_timeout`](super::Select::select_timeout) and
+/// [`Select::select_deadline`](super::Select::select_deadline): no operation became possible in
+/// time.
 #[derive(PartialEq, Eq, Clone, Copy, Debug)]
 pub struct SelectTimeoutError;
 
-/// None of the operations is ready.
+/// Error of [`Select::try_ready`](super::Select::try_ready): no operation is ready.
 #[derive(PartialEq, Eq, Clone, Copy, Debug)]
 pub struct TryReadyError;
 
-/// None of the operations became ready in time.
+/// Error of [`Select::ready_timeout`](super::Select::ready_timeout) and
+/// [`Select::ready_deadline`](super::Select::ready_deadline): no operation became ready in time.
 #[derive(PartialEq, Eq, Clone, Copy, Debug)]
 pub struct ReadyTimeoutError;
 
 impl<T> SendError<T> {
-    /// The message.
+    /// Returns the message that was not sent.
     ///
     /// ```
     /// let (s, r) = windlass::channel::unbounded();
@@ -79,7 +141,7 @@ impl<T> SendError<T> {
 }
 
 impl<T> TrySendError<T> {
-    /// The message.
+    /// Returns the message that was not sent.
     ///
     /// ```
     /// let (s, _r) = windlass::channel::bounded(0);
@@ -91,19 +153,19 @@ impl<T> TrySendError<T> {
         }
     }
 
-    /// Whether the channel was full.
+    /// Whether the channel was full. See [`TrySendError`] for an example.
     pub fn is_full(&self) -> bool {
         matches!(self, TrySendError::Full(_))
     }
 
-    /// Whether all receivers were gone.
+    /// Whether all receivers were dropped.
     pub fn is_disconnected(&self) -> bool {
         matches!(self, TrySendError::Disconnected(_))
     }
 }
 
 impl<T> SendTimeoutError<T> {
-    /// The message.
+    /// Returns the message that was not sent.
     ///
     /// ```
     /// use std::time::Duration;
@@ -118,12 +180,12 @@ impl<T> SendTimeoutError<T> {
         }
     }
 
-    /// Whether the time was up.
+    /// Whether the time limit passed.
     pub fn is_timeout(&self) -> bool {
         matches!(self, SendTimeoutError::Timeout(_))
     }
 
-    /// Whether all receivers were gone.
+    /// Whether all receivers were dropped.
     pub fn is_disconnected(&self) -> bool {
         matches!(self, SendTimeoutError::Disconnected(_))
     }
@@ -135,19 +197,19 @@ impl TryRecvError {
         matches!(self, TryRecvError::Empty)
     }
 
-    /// Whether all senders were gone.
+    /// Whether the channel was empty and all senders were dropped.
     pub fn is_disconnected(&self) -> bool {
         matches!(self, TryRecvError::Disconnected)
     }
 }
 
 impl RecvTimeoutError {
-    /// Whether the time was up.
+    /// Whether the time limit passed.
     pub fn is_timeout(&self) -> bool {
         matches!(self, RecvTimeoutError::Timeout)
     }
 
-    /// Whether all senders were gone.
+    /// Whether the channel was empty and all senders were dropped.
     pub fn is_disconnected(&self) -> bool {
         matches!(self, RecvTimeoutError::Disconnected)
     }
@@ -177,7 +239,7 @@ impl From<RecvError> for RecvTimeoutError {
     }
 }
 
-// The message need not be Debug.
+// Implemented by hand: a derived Debug would require `T: Debug`.
 
 impl<T> fmt::Debug for SendError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

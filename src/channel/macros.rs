@@ -1,32 +1,33 @@
 //! `select!` and `select_biased!`.
 //!
-//! The tokens are taken apart arm by arm into a list, each arm with a name of its own
-//! for its end of a channel (hygiene keeps the names apart); then the list is written out
-//! once as the ends, once as the [`Arm`](super::__select::Arm)s, once as the bodies.
+//! The macro parses its tokens arm by arm into a list. Macro hygiene gives each arm a variable of
+//! its own for its sender or receiver. The list is then expanded three times: as the senders and
+//! receivers, as the [`Arm`](super::__select::Arm)s, and as the bodies.
 
-/// Waits until one of several channel operations can go ahead, and does it.
+/// Waits until one of several channel operations is possible, performs it and runs its body.
 ///
 /// ```text
 /// recv(receiver) -> result => body,
 /// send(sender, message) -> result => body,
-/// default => body,                  // if none can go ahead at once
-/// default(timeout) => body,         // if none can go ahead in that time
+/// default => body,                  // if no operation is possible at once
+/// default(timeout) => body,         // if no operation becomes possible within the timeout
 /// ```
 ///
-/// There may be any number of `recv` and `send` arms, and one `default`. Of several
-/// operations that can go ahead, a random one is chosen; see
-/// [`select_biased!`](crate::select_biased!). One whose other side is gone can go
-/// ahead: `result` is an error then. The ends of channels are evaluated once, in order, and
-/// `message` only when it is to be sent. The bodies have one type, the macro's value.
+/// There may be any number of `recv` and `send` arms, and at most one `default`. If several
+/// operations are possible, one of them is chosen at random; see
+/// [`select_biased!`](crate::select_biased!). An operation whose channel is disconnected is
+/// possible, and its `result` is an error. The senders and receivers are evaluated once, in order;
+/// `message` is evaluated only when its arm was chosen. All bodies have the same type, which is the
+/// type of the macro call.
 ///
-/// For a list of operations that is known at run time only, there is
-/// [`Select`](crate::channel::Select).
+/// Use [`Select`](crate::channel::Select) for a list of operations that is built at run time.
 ///
 /// # Blocking
 ///
-/// Parks the goroutine; blocks a plain thread; with `default =>` never. A goroutine whose
-/// runtime ends unwinds; in a destructor that runs meanwhile, an operation is chosen
-/// that fails.
+/// Parks the goroutine; blocks a plain thread. With `default =>` it never waits. If the runtime
+/// shuts down, a waiting goroutine unwinds. In a destructor that runs during this unwinding, an
+/// operation is chosen that fails. An ambient [context](crate::context) does not end the wait: add
+/// an arm `recv(ctx.done())` instead.
 ///
 /// # Examples
 ///
@@ -42,14 +43,14 @@
 ///         select! {
 ///             recv(r) -> request => sum += request.unwrap_or(0),
 ///             recv(done) -> _ => return sum,
-///             recv(after(Duration::from_secs(60))) -> _ => panic!("nobody came"),
+///             recv(after(Duration::from_secs(60))) -> _ => panic!("no request came"),
 ///         }
 ///     }
 /// });
 /// requests.send(2).unwrap();
 /// select! {
 ///     send(requests, 3) -> sent => assert!(sent.is_ok()),
-///     default(Duration::from_secs(60)) => panic!("nobody takes it"),
+///     default(Duration::from_secs(60)) => panic!("the server does not receive"),
 /// }
 /// drop(quit);
 /// assert_eq!(server.join().unwrap(), 5);
@@ -62,8 +63,8 @@ macro_rules! select {
     };
 }
 
-/// As [`select!`](crate::select!), but of several operations that can go ahead, the one
-/// that is written first is chosen.
+/// As [`select!`](crate::select!), but if several operations are possible, the arm written first is
+/// chosen.
 ///
 /// # Blocking
 ///

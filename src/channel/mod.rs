@@ -1,35 +1,45 @@
-//! Channels, with the names and the meaning of crossbeam-channel 0.5: many senders, many
-//! receivers, a limit or none, select. For goroutines, plain threads, and across.
+//! Multi-producer, multi-consumer channels, with the names and semantics of crossbeam-channel 0.5.
+//! They connect goroutines and plain threads in any combination.
 //!
 //! ```
-//! use windlass::channel::unbounded;
+//! use windlass::channel::bounded;
 //!
-//! let (s, r) = unbounded();
-//! s.send("hello").unwrap();
-//! assert_eq!(r.recv(), Ok("hello"));
+//! # // SAFETY: nothing here keeps a thread-local across a call that parks.
+//! # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+//! rt.run(|| {
+//!     let (s, r) = bounded(1);
+//!     windlass::spawn(move || {
+//!         for n in 1..=3 {
+//!             s.send(n).unwrap();
+//!         }
+//!     });
+//!     assert_eq!(r.iter().sum::<i32>(), 6);
+//! });
+//! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! A goroutine that waits parks; a plain thread that waits blocks. Who waits is served
-//! first in, first out, and a message goes from the sender's stack to the receiver's
-//! without a stop where one of them waits already. No operation allocates, but for an
-//! unbounded channel that grows.
+//! A waiting goroutine parks; a waiting plain thread blocks. Waiters are served first in, first
+//! out. If a receiver is already waiting, a message is moved directly from the sender's stack to
+//! the receiver's. No operation allocates memory, except a send that makes an unbounded channel
+//! grow.
 //!
-//! A channel is disconnected when all handles of one side are gone. Then nothing can be
-//! sent; what is in it can still be received, if it is the senders who are gone, and is
-//! dropped otherwise.
+//! A channel is disconnected when all senders or all receivers are dropped. Sends then fail. If the
+//! senders were dropped, the messages left in the channel can still be received. If the receivers
+//! were dropped, these messages are dropped.
 //!
-//! [`after`], [`at`], [`tick`] and [`never`](never()) give receivers whose messages time sends, or
-//! nobody. They cost nothing while nobody waits for them.
+//! [`after`], [`at`] and [`tick`] return receivers whose messages come from the clock,
+//! [`never`](never()) one that never has a message. They use no timer and no thread while no
+//! receiver waits.
 //!
-//! # The end of a run
+//! # Runtime shutdown
 //!
-//! A goroutine that waits in a channel when its runtime ends unwinds; the message it
-//! wanted to send is dropped. What it calls in destructors then fails at once, as if
-//! the channel were disconnected.
+//! A goroutine that waits in a channel when its runtime shuts down unwinds, and the message that it
+//! was sending is dropped. Channel operations in its destructors that would wait fail at once, as
+//! if the channel were disconnected.
 //!
-//! Goroutines are unwound in no order, so one may find its channel disconnected because the
-//! run ends. Then it unwinds as well: no operation of a goroutine, with or without waiting,
-//! says "disconnected" while its run ends, except in a destructor.
+//! Goroutines are unwound in no particular order, so a goroutine may find its channel disconnected
+//! only because the runtime shuts down. That goroutine unwinds too. During a shutdown, no channel
+//! operation of a goroutine reports "disconnected", except in a destructor.
 
 mod err;
 mod buffer;
@@ -61,14 +71,16 @@ pub use receiver::{IntoIter, Iter, Receiver, TryIter};
 pub use select::{Select, SelectedOperation};
 pub use sender::Sender;
 
-/// What the macros need.
+/// Support for the macros; not public API.
 #[doc(hidden)]
 pub mod __select {
     pub use super::choice::Arm;
     pub use super::select::{select, select_timeout, try_select};
 }
 
-/// A channel that holds any number of messages.
+/// Creates a channel without a capacity limit.
+///
+/// Sending never waits.
 ///
 /// # Examples
 ///
@@ -81,12 +93,14 @@ pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     channel(None)
 }
 
-/// A channel that holds at most `cap` messages. With 0, a sender waits for a receiver
-/// and hands the message over.
+/// Creates a channel that holds at most `cap` messages.
+///
+/// With a capacity of 0 the channel is a rendezvous: a sender waits until a receiver takes the
+/// message.
 ///
 /// # Panics
 ///
-/// If that many messages do not fit into the address space.
+/// If a buffer of `cap` messages does not fit into the address space.
 ///
 /// # Examples
 ///
@@ -112,7 +126,9 @@ fn channel<T>(cap: Option<usize>) -> (Sender<T>, Receiver<T>) {
     (Sender::new(chan), Receiver::new(chan))
 }
 
-/// A channel with one message, the instant `duration` from now, once that has come.
+/// Creates a channel that delivers one message after `duration`: the instant at which it was due.
+///
+/// If that instant cannot be represented, no message ever comes.
 ///
 /// # Examples
 ///
@@ -129,7 +145,7 @@ pub fn after(duration: Duration) -> Receiver<Instant> {
     clock::now().checked_add(duration).map_or_else(never, at)
 }
 
-/// A channel with one message, the instant `when`, once that has come.
+/// Creates a channel that delivers one message at the instant `when`: `when` itself.
 ///
 /// # Examples
 ///
@@ -143,7 +159,7 @@ pub fn at(when: Instant) -> Receiver<Instant> {
     Receiver::at(when)
 }
 
-/// A channel that stays empty.
+/// Creates a channel that never delivers a message and is never disconnected.
 ///
 /// # Examples
 ///
@@ -159,9 +175,11 @@ pub const fn never<T>() -> Receiver<T> {
     Receiver::never()
 }
 
-/// A channel with a message every `duration`, the instant at which it was due. It holds
-/// one message: ticks that nobody takes in time are skipped, and the next one comes a
-/// `duration` after the late one was taken.
+/// Creates a channel that delivers a message every `duration`: the instant at which it was due.
+///
+/// The first message comes after one `duration`. The channel holds at most one message; ticks that
+/// become due while it holds one are skipped. The tick after a late receive comes one `duration`
+/// after that receive.
 ///
 /// # Examples
 ///

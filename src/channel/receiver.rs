@@ -1,4 +1,4 @@
-//! The receiving half, and its iterators.
+//! The receiving half of a channel, and its iterators.
 #![allow(unsafe_code)]
 
 use std::convert::Infallible;
@@ -17,8 +17,10 @@ use super::err::{RecvError, RecvTimeoutError, TryRecvError};
 use super::timer::{self, At, Tick};
 use crate::sys::clock::{self, NEVER};
 
-/// The receiving half of a channel, to be cloned and shared at will. A message goes to
-/// one receiver.
+/// The receiving half of a channel.
+///
+/// It can be cloned, sent to other threads and shared. Each message is delivered to exactly one
+/// receiver. The channel is disconnected when the last receiver is dropped.
 ///
 /// # Examples
 ///
@@ -38,17 +40,17 @@ pub struct Receiver<T> {
     pub(super) source: Source<T>,
 }
 
-/// Where messages come from.
+/// Source of a receiver's messages.
 pub(super) enum Source<T> {
     Senders(NonNull<Chan<T>>),
-    // The message of these is an `Instant`.
+    // T is `Instant` in the next three.
     At(Arc<At>),
     Tick(Arc<Tick>),
     Alarm(Arc<Alarm>),
     Never,
 }
 
-// SAFETY: a channel may be used from any thread, and messages come from others.
+// SAFETY: a channel may be used from any thread; messages come from other threads, so T is Send.
 unsafe impl<T: Send> Send for Receiver<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Receiver<T> {}
@@ -69,7 +71,7 @@ impl Receiver<Instant> {
         }
     }
 
-    /// A channel that a plan fills, and the plan.
+    /// Creates an alarm and a receiver of its messages.
     pub(crate) fn alarm(when: Option<Instant>, then: Then) -> (Arc<Alarm>, Receiver<Instant>) {
         let alarm = Arc::new(Alarm::new(when, then));
         let source = Source::Alarm(Arc::clone(&alarm));
@@ -78,7 +80,8 @@ impl Receiver<Instant> {
 }
 
 impl Receiver<Infallible> {
-    /// A channel without messages that is disconnected by [`Alarm::close`], and at `when`.
+    /// Creates a channel without messages that is disconnected by [`Receiver::close`], or at
+    /// `when`.
     pub(crate) fn closing(when: Option<Instant>) -> Receiver<Infallible> {
         Receiver {
             source: Source::Alarm(Arc::new(Alarm::new(when, Then::Close))),
@@ -93,11 +96,11 @@ impl Receiver<Infallible> {
     }
 }
 
-/// The message of a channel that time fills.
+/// Converts the message of a time channel to `T`, which is `Instant`.
 #[inline]
 pub(super) fn from_instant<T>(instant: Instant) -> T {
     assert!(size_of::<T>() == size_of::<Instant>(), "T is Instant");
-    // SAFETY: `At`, `Tick` and alarms with messages are made by `Receiver::<Instant>` only, so T is
+    // SAFETY: only `Receiver::<Instant>` makes `At`, `Tick` and alarms with messages, so T is
     // Instant.
     unsafe { mem::transmute_copy(&instant) }
 }
@@ -109,35 +112,36 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// For one of the handles that the channel counts.
+    /// Wraps a handle that the channel has already counted.
     pub(super) fn new(chan: NonNull<Chan<T>>) -> Receiver<T> {
         Receiver {
             source: Source::Senders(chan),
         }
     }
 
-    /// The channel, if it has senders.
+    /// The channel; `None` for a time channel.
     #[inline]
     pub(super) fn chan(&self) -> Option<&Chan<T>> {
         match &self.source {
-            // SAFETY: the channel lives while it has handles.
+            // SAFETY: the channel is freed only after its last handle was dropped.
             Source::Senders(chan) => Some(unsafe { chan.as_ref() }),
             _ => None,
         }
     }
 
-    /// Receives if that is possible at once.
+    /// Receives a message if that is possible without waiting.
     ///
-    /// In a channel of capacity 0 it is possible while a sender waits. If that sender is
-    /// a select, the message is waited for until the select has made it.
+    /// In a channel of capacity 0 this succeeds only while a sender is waiting.
     ///
     /// # Blocking
     ///
-    /// Never, but for that.
+    /// Never, with one exception: if the waiting sender is a [`Select`](super::Select) or
+    /// [`select!`](crate::select!), the call waits until the select has produced its message.
     ///
     /// # Errors
     ///
-    /// [`TryRecvError::Empty`] or [`TryRecvError::Disconnected`].
+    /// [`TryRecvError::Empty`] if there is no message, [`TryRecvError::Disconnected`] if the
+    /// channel is empty and all senders were dropped.
     ///
     /// # Examples
     ///
@@ -170,16 +174,18 @@ impl<T> Receiver<T> {
         })
     }
 
-    /// Receives, waiting while the channel is empty.
+    /// Receives a message, waiting while the channel is empty.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine; blocks a plain thread. A goroutine whose runtime ends
-    /// unwinds; in a destructor that runs meanwhile, it is an error at once.
+    /// Parks the goroutine; blocks a plain thread. If the runtime shuts down, a waiting goroutine
+    /// unwinds. In a destructor that runs during this unwinding, a receive that would wait fails at
+    /// once.
     ///
     /// # Errors
     ///
-    /// [`RecvError`] if the channel is empty and all senders are gone.
+    /// [`RecvError`] if the channel is empty and all senders were dropped, or if the ambient
+    /// [context](crate::context) ended the wait.
     ///
     /// # Examples
     ///
@@ -199,7 +205,7 @@ impl<T> Receiver<T> {
         })
     }
 
-    /// Receives, waiting for at most `timeout`.
+    /// Receives a message, waiting for at most `timeout`.
     ///
     /// # Blocking
     ///
@@ -207,7 +213,9 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// [`RecvTimeoutError::Timeout`] or [`RecvTimeoutError::Disconnected`].
+    /// [`RecvTimeoutError::Timeout`] if no message came in time or the ambient
+    /// [context](crate::context) was done, [`RecvTimeoutError::Disconnected`] if the channel is
+    /// empty and all senders were dropped.
     ///
     /// # Examples
     ///
@@ -226,7 +234,7 @@ impl<T> Receiver<T> {
             .map_err(timeout_error)
     }
 
-    /// Receives, waiting until `deadline` at the latest.
+    /// Receives a message, waiting until `deadline` at the latest.
     ///
     /// # Blocking
     ///
@@ -263,7 +271,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Whether the channel holds no message; always true for capacity 0.
+    /// Whether the channel holds no message. Always true for capacity 0.
     ///
     /// ```
     /// let (s, r) = windlass::channel::unbounded();
@@ -275,7 +283,7 @@ impl<T> Receiver<T> {
         self.len() == 0
     }
 
-    /// Whether the channel is full; always true for capacity 0.
+    /// Whether the channel is full. Always true for capacity 0.
     ///
     /// ```
     /// let (s, r) = windlass::channel::bounded(1);
@@ -292,7 +300,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// How many messages the channel holds.
+    /// Number of messages in the channel.
     ///
     /// ```
     /// let (s, r) = windlass::channel::unbounded();
@@ -311,7 +319,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// How many messages the channel can hold; `None` if there is no limit.
+    /// Maximum number of messages in the channel; `None` if it is unbounded.
     ///
     /// ```
     /// use windlass::channel::{bounded, unbounded};
@@ -328,11 +336,11 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// What comes, until the channel is empty and all senders are gone.
+    /// Iterates over the messages, until the channel is empty and all senders were dropped.
     ///
     /// # Blocking
     ///
-    /// Each step as [`Receiver::recv`].
+    /// Each `next` waits as [`Receiver::recv`] does.
     ///
     /// # Examples
     ///
@@ -345,7 +353,11 @@ impl<T> Receiver<T> {
         Iter { receiver: self }
     }
 
-    /// What is there now. Never waits, see [`Receiver::try_recv`].
+    /// Iterates over the messages that can be received without waiting: see [`Receiver::try_recv`].
+    ///
+    /// # Blocking
+    ///
+    /// As [`Receiver::try_recv`].
     ///
     /// # Examples
     ///
@@ -359,7 +371,7 @@ impl<T> Receiver<T> {
         TryIter { receiver: self }
     }
 
-    /// Whether both receive from the same channel.
+    /// Whether both receivers belong to the same channel.
     ///
     /// ```
     /// use windlass::channel::unbounded;
@@ -407,8 +419,8 @@ impl<T> Clone for Receiver<T> {
     }
 }
 
-/// The last receiver of a channel drops the messages in it, and lets those who wait to
-/// send go on.
+/// Dropping the last receiver disconnects the channel: the messages in it are dropped, and waiting
+/// senders return with an error.
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         if let Source::Senders(chan) = self.source {
@@ -442,17 +454,17 @@ impl<T> IntoIterator for Receiver<T> {
     }
 }
 
-/// What comes from a channel: see [`Receiver::iter`].
+/// Iterator over the messages of a channel, made by [`Receiver::iter`].
 pub struct Iter<'a, T> {
     receiver: &'a Receiver<T>,
 }
 
-/// What is in a channel: see [`Receiver::try_iter`].
+/// Iterator over the messages that can be received without waiting, made by [`Receiver::try_iter`].
 pub struct TryIter<'a, T> {
     receiver: &'a Receiver<T>,
 }
 
-/// What comes from a channel, as [`Receiver::iter`], owning the receiver.
+/// Iterator over the messages of a channel that owns the receiver. Otherwise as [`Receiver::iter`].
 ///
 /// # Examples
 ///

@@ -1,5 +1,5 @@
-//! Selecting among a list of operations that is put together at run time, and what the
-//! macros come down to.
+//! [`Select`], a select over a list of operations built at run time; and the functions that the
+//! `select!` macros expand to.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -17,11 +17,11 @@ use super::receiver::{self, Receiver};
 use super::sender::Sender;
 use crate::sys::clock::{self, NEVER};
 
-/// Selects among channel operations.
+/// Waits for one of several channel operations.
 ///
-/// Operations are added to a list; then one of the methods waits until one of them can go
-/// ahead without waiting, or fails because the other side is gone. [`select!`] is the
-/// shorter way where the operations are known when the program is written.
+/// Operations are added to a list. Then one of the methods waits until one of them is *possible*:
+/// it would complete without waiting, or would fail because the other side of its channel was
+/// dropped. Use [`select!`] if the operations are known at compile time.
 ///
 /// [`select!`]: crate::select!
 ///
@@ -53,14 +53,30 @@ pub struct Select<'a> {
     biased: bool,
 }
 
-// SAFETY: it holds references to ends of channels, which it uses under their locks only, and
-// no message is made or dropped by choosing.
+// SAFETY: it holds references to senders and receivers and uses their channels only under the
+// channels' locks; a choice neither makes nor drops a message.
 unsafe impl Send for Select<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Select<'_> {}
 
 impl<'a> Select<'a> {
-    /// An empty list. Of several operations that can go ahead, a random one is selected.
+    /// Creates an empty list. If several operations are possible, one of them is selected at
+    /// random.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::channel::{Select, unbounded};
+    ///
+    /// let (s, r) = unbounded();
+    /// let mut select = Select::new();
+    /// let index = select.recv(&r);
+    /// s.send(1).unwrap();
+    /// let chosen = select.select_timeout(Duration::from_secs(60)).unwrap();
+    /// assert_eq!(chosen.index(), index);
+    /// assert_eq!(chosen.recv(&r), Ok(1));
+    /// ```
     pub fn new() -> Select<'a> {
         Select {
             arms: Vec::with_capacity(4),
@@ -69,8 +85,7 @@ impl<'a> Select<'a> {
         }
     }
 
-    /// An empty list. Of several operations that can go ahead, the one that was added
-    /// first is selected.
+    /// Creates an empty list. If several operations are possible, the one added first is selected.
     ///
     /// # Examples
     ///
@@ -94,7 +109,8 @@ impl<'a> Select<'a> {
         }
     }
 
-    /// Adds sending to the list. Gives the operation's index.
+    /// Adds a send operation to the list and returns its index. The message is given later, to
+    /// [`SelectedOperation::send`].
     ///
     /// ```
     /// let (s, _r) = windlass::channel::unbounded::<i32>();
@@ -106,7 +122,7 @@ impl<'a> Select<'a> {
         self.add(Arm::send(s))
     }
 
-    /// Adds receiving to the list. Gives the operation's index.
+    /// Adds a receive operation to the list and returns its index.
     ///
     /// ```
     /// let (_s, r) = windlass::channel::unbounded::<i32>();
@@ -124,11 +140,11 @@ impl<'a> Select<'a> {
         index
     }
 
-    /// Takes an operation off the list. The indices of the others stay.
+    /// Removes an operation from the list. The indices of the other operations do not change.
     ///
     /// # Panics
     ///
-    /// If there is no operation with this index.
+    /// If the list has no operation with this index.
     ///
     /// # Examples
     ///
@@ -145,7 +161,7 @@ impl<'a> Select<'a> {
     /// let chosen = select.select();
     /// assert_eq!(chosen.index(), first);
     /// assert!(chosen.recv(&r1).is_err());
-    /// // Nothing will come here any more.
+    /// // `r1` is disconnected: stop selecting it.
     /// select.remove(first);
     /// assert!(select.try_select().is_err());
     /// # let _ = second;
@@ -160,9 +176,9 @@ impl<'a> Select<'a> {
         self.arms.remove(at.expect("no operation with this index"));
     }
 
-    /// Selects an operation that can go ahead now.
+    /// Selects an operation that is possible now.
     ///
-    /// It must be completed, see [`SelectedOperation`].
+    /// The operation must be completed: see [`SelectedOperation`].
     ///
     /// # Blocking
     ///
@@ -170,7 +186,7 @@ impl<'a> Select<'a> {
     ///
     /// # Errors
     ///
-    /// [`TrySelectError`] if none can.
+    /// [`TrySelectError`] if no operation is possible.
     ///
     /// # Examples
     ///
@@ -188,15 +204,21 @@ impl<'a> Select<'a> {
         try_select(&mut self.arms, self.biased)
     }
 
-    /// Selects an operation, waiting until one can go ahead.
+    /// Selects an operation, waiting until one is possible.
     ///
-    /// It must be completed, see [`SelectedOperation`].
+    /// The operation must be completed: see [`SelectedOperation`].
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine; blocks a plain thread; for ever, if the list is empty. A
-    /// goroutine whose runtime ends unwinds; in a destructor that runs meanwhile, an
-    /// operation is selected that fails.
+    /// Parks the goroutine; blocks a plain thread. Waits forever if the list is empty. An ambient
+    /// [context](crate::context) does not end the wait: add a receive from
+    /// [`Context::done`](crate::context::Context::done) instead. If the runtime shuts down, a
+    /// waiting goroutine unwinds. In a destructor that runs during this unwinding, an operation is
+    /// selected that fails.
+    ///
+    /// # Panics
+    ///
+    /// In a destructor that runs during a shutdown, if the list is empty.
     ///
     /// # Examples
     ///
@@ -218,7 +240,7 @@ impl<'a> Select<'a> {
 
     /// Selects an operation, waiting for at most `timeout`.
     ///
-    /// It must be completed, see [`SelectedOperation`].
+    /// The operation must be completed: see [`SelectedOperation`].
     ///
     /// # Blocking
     ///
@@ -226,7 +248,7 @@ impl<'a> Select<'a> {
     ///
     /// # Errors
     ///
-    /// [`SelectTimeoutError`] if none could go ahead in time.
+    /// [`SelectTimeoutError`] if no operation became possible in time.
     ///
     /// # Examples
     ///
@@ -249,7 +271,7 @@ impl<'a> Select<'a> {
 
     /// Selects an operation, waiting until `deadline` at the latest.
     ///
-    /// It must be completed, see [`SelectedOperation`].
+    /// The operation must be completed: see [`SelectedOperation`].
     ///
     /// # Blocking
     ///
@@ -278,8 +300,10 @@ impl<'a> Select<'a> {
         select_until(&mut self.arms, clock::instant_ns(deadline), self.biased)
     }
 
-    /// The index of an operation that is ready now: it would not wait, or would fail. Others
-    /// may be faster, so use it with a `try_` method.
+    /// Returns the index of an operation that is ready now: it would complete without waiting, or
+    /// fail.
+    ///
+    /// Another goroutine or thread may make it unready again, so perform it with a `try_` method.
     ///
     /// # Blocking
     ///
@@ -287,7 +311,7 @@ impl<'a> Select<'a> {
     ///
     /// # Errors
     ///
-    /// [`TryReadyError`] if none is ready.
+    /// [`TryReadyError`] if no operation is ready.
     ///
     /// # Examples
     ///
@@ -308,8 +332,7 @@ impl<'a> Select<'a> {
             .ok_or(TryReadyError)
     }
 
-    /// The index of an operation that is ready, waiting for one: see
-    /// [`Select::try_ready`].
+    /// Waits until an operation is ready and returns its index: see [`Select::try_ready`].
     ///
     /// # Blocking
     ///
@@ -340,7 +363,7 @@ impl<'a> Select<'a> {
             .expect("a wait without a deadline ends when an operation is ready")
     }
 
-    /// The index of an operation that is ready, waiting for at most `timeout`: see
+    /// Returns the index of an operation that is ready, waiting for at most `timeout`: see
     /// [`Select::try_ready`].
     ///
     /// # Blocking
@@ -349,7 +372,7 @@ impl<'a> Select<'a> {
     ///
     /// # Errors
     ///
-    /// [`ReadyTimeoutError`] if none became ready in time.
+    /// [`ReadyTimeoutError`] if no operation became ready in time.
     ///
     /// # Examples
     ///
@@ -368,7 +391,7 @@ impl<'a> Select<'a> {
             .ok_or(ReadyTimeoutError)
     }
 
-    /// The index of an operation that is ready, waiting until `deadline` at the latest: see
+    /// Returns the index of an operation that is ready, waiting until `deadline` at the latest: see
     /// [`Select::try_ready`].
     ///
     /// # Blocking
@@ -414,25 +437,25 @@ impl fmt::Debug for Select<'_> {
     }
 }
 
-/// An operation that was selected and can go ahead without waiting.
+/// A selected operation, which can be completed without waiting.
 ///
-/// It must be completed by [`SelectedOperation::send`] or [`SelectedOperation::recv`],
-/// with the end of the channel that was given to [`Select`].
+/// It must be completed by [`SelectedOperation::send`] or [`SelectedOperation::recv`], with the
+/// same sender or receiver that was added to the [`Select`].
 ///
 /// # Panics
 ///
-/// Dropping it panics, unless the thread unwinds already; then what was selected is given
-/// back: a receiver that would have got this message waits for another one.
+/// Dropping it without completing it panics. If the thread is already unwinding, the drop instead
+/// gives the selection back: a receiver that was promised this message waits for another one.
 #[must_use = "it must be completed"]
 pub struct SelectedOperation<'a> {
     arm: Arm<'a>,
     token: Token,
-    /// Not to be sent: it stands for what this goroutine or thread does next.
+    /// Makes the type `!Send`: the goroutine or thread that selected must complete the operation.
     _marker: PhantomData<*const ()>,
 }
 
 impl SelectedOperation<'_> {
-    /// Which of the operations it is.
+    /// Returns the index of the selected operation.
     ///
     /// ```
     /// use windlass::channel::{Select, unbounded};
@@ -448,15 +471,31 @@ impl SelectedOperation<'_> {
         self.arm.index
     }
 
-    /// Completes a send operation.
+    /// Completes a send operation with `msg`.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
     ///
     /// # Errors
     ///
-    /// [`SendError`], with the message, if all receivers are gone.
+    /// [`SendError`] with the message, if all receivers were dropped.
     ///
     /// # Panics
     ///
-    /// If it is not the sender that was selected.
+    /// If `s` is not the sender that was selected.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::channel::{Select, bounded};
+    ///
+    /// let (s, r) = bounded(1);
+    /// let mut select = Select::new();
+    /// select.send(&s);
+    /// select.select().send(&s, "message").unwrap();
+    /// assert_eq!(r.recv(), Ok("message"));
+    /// ```
     pub fn send<T>(self, s: &Sender<T>, msg: T) -> Result<(), SendError<T>> {
         let is_same = ptr::addr_eq(s, self.arm.handle);
         assert!(is_same, "passed a sender that wasn't selected");
@@ -470,19 +509,31 @@ impl SelectedOperation<'_> {
         })
     }
 
-    /// Completes a receive operation.
+    /// Completes a receive operation and returns the message.
     ///
     /// # Blocking
     ///
-    /// If the sender is a select too, until that has made its message.
+    /// Only if the sender is a select, too: waits until that select has produced its message.
     ///
     /// # Errors
     ///
-    /// [`RecvError`] if the channel is empty and all senders are gone.
+    /// [`RecvError`] if the channel is empty and all senders were dropped.
     ///
     /// # Panics
     ///
-    /// If it is not the receiver that was selected.
+    /// If `r` is not the receiver that was selected.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::channel::{Select, bounded};
+    ///
+    /// let (s, r) = bounded(1);
+    /// s.send("message").unwrap();
+    /// let mut select = Select::new();
+    /// select.recv(&r);
+    /// assert_eq!(select.select().recv(&r), Ok("message"));
+    /// ```
     pub fn recv<T>(self, r: &Receiver<T>) -> Result<T, RecvError> {
         let is_same = ptr::addr_eq(r, self.arm.handle);
         assert!(is_same, "passed a receiver that wasn't selected");
@@ -521,7 +572,7 @@ impl fmt::Debug for SelectedOperation<'_> {
     }
 }
 
-// What the macros use.
+// Used by the macros.
 
 impl<'a> Arm<'a> {
     #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! The sending half.
+//! The sending half of a channel.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -11,7 +11,10 @@ use super::core::{Refused, Side};
 use super::err::{SendError, SendTimeoutError, TrySendError};
 use crate::sys::clock::{self, NEVER};
 
-/// The sending half of a channel, to be cloned and shared at will.
+/// The sending half of a channel.
+///
+/// It can be cloned, sent to other threads and shared. The channel is disconnected when the last
+/// sender is dropped.
 ///
 /// # Examples
 ///
@@ -28,7 +31,7 @@ pub struct Sender<T> {
     chan: NonNull<Chan<T>>,
 }
 
-// SAFETY: a channel may be used from any thread, and messages go to others.
+// SAFETY: a channel may be used from any thread; messages are sent to other threads, so T is Send.
 unsafe impl<T: Send> Send for Sender<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Sender<T> {}
@@ -37,20 +40,20 @@ impl<T> UnwindSafe for Sender<T> {}
 impl<T> RefUnwindSafe for Sender<T> {}
 
 impl<T> Sender<T> {
-    /// For one of the handles that the channel counts.
+    /// Wraps a handle that the channel has already counted.
     pub(super) fn new(chan: NonNull<Chan<T>>) -> Sender<T> {
         Sender { chan }
     }
 
     #[inline]
     pub(super) fn chan(&self) -> &Chan<T> {
-        // SAFETY: the channel lives while it has handles.
+        // SAFETY: the channel is freed only after its last handle was dropped.
         unsafe { self.chan.as_ref() }
     }
 
-    /// Sends if that is possible at once.
+    /// Sends a message if that is possible without waiting.
     ///
-    /// In a channel of capacity 0 it is possible while a receiver waits.
+    /// In a channel of capacity 0 this succeeds only while a receiver is waiting.
     ///
     /// # Blocking
     ///
@@ -58,7 +61,8 @@ impl<T> Sender<T> {
     ///
     /// # Errors
     ///
-    /// [`TrySendError::Full`] or [`TrySendError::Disconnected`], with the message.
+    /// [`TrySendError::Full`] if the channel is full, [`TrySendError::Disconnected`] if all
+    /// receivers were dropped. Both hold the message.
     ///
     /// # Examples
     ///
@@ -82,18 +86,20 @@ impl<T> Sender<T> {
         })
     }
 
-    /// Sends, waiting while the channel is full; in a channel of capacity 0, until a
-    /// receiver takes the message.
+    /// Sends a message, waiting while the channel is full.
+    ///
+    /// In a channel of capacity 0 it waits until a receiver takes the message.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine; blocks a plain thread. A goroutine whose runtime ends
-    /// unwinds, and the message is dropped; in a destructor that runs meanwhile, it is
-    /// an error at once.
+    /// Parks the goroutine; blocks a plain thread. If the runtime shuts down, a waiting goroutine
+    /// unwinds and the message is dropped. In a destructor that runs during this unwinding, a send
+    /// that would wait fails at once.
     ///
     /// # Errors
     ///
-    /// [`SendError`], with the message, if all receivers are gone.
+    /// [`SendError`] with the message, if all receivers were dropped or the ambient
+    /// [context](crate::context) ended the wait.
     ///
     /// # Examples
     ///
@@ -109,7 +115,7 @@ impl<T> Sender<T> {
     /// assert_eq!(r.recv(), Ok(1));
     /// assert_eq!(r.recv(), Ok(2));
     /// drop(r);
-    /// // The third one came too late or, in the channel already, to nobody.
+    /// // The receiver was dropped before the third send, or after it.
     /// assert!(matches!(sender.join().unwrap(), Ok(()) | Err(SendError(3))));
     /// ```
     #[inline]
@@ -120,7 +126,7 @@ impl<T> Sender<T> {
         })
     }
 
-    /// Sends, waiting for at most `timeout`.
+    /// Sends a message, waiting for at most `timeout`.
     ///
     /// # Blocking
     ///
@@ -128,8 +134,9 @@ impl<T> Sender<T> {
     ///
     /// # Errors
     ///
-    /// [`SendTimeoutError::Timeout`] or [`SendTimeoutError::Disconnected`], with the
-    /// message.
+    /// [`SendTimeoutError::Timeout`] if the time limit passed or the ambient
+    /// [context](crate::context) was done, [`SendTimeoutError::Disconnected`] if all receivers were
+    /// dropped. Both hold the message.
     ///
     /// # Examples
     ///
@@ -147,7 +154,7 @@ impl<T> Sender<T> {
         self.send_until(msg, clock::deadline_ns(timeout))
     }
 
-    /// Sends, waiting until `deadline` at the latest.
+    /// Sends a message, waiting until `deadline` at the latest.
     ///
     /// # Blocking
     ///
@@ -183,7 +190,7 @@ impl<T> Sender<T> {
             })
     }
 
-    /// Whether the channel holds no message; always true for capacity 0.
+    /// Whether the channel holds no message. Always true for capacity 0.
     ///
     /// ```
     /// let (s, _r) = windlass::channel::unbounded();
@@ -195,7 +202,7 @@ impl<T> Sender<T> {
         self.chan().len() == 0
     }
 
-    /// Whether the channel is full; always true for capacity 0.
+    /// Whether the channel is full. Always true for capacity 0.
     ///
     /// ```
     /// let (s, _r) = windlass::channel::bounded(1);
@@ -207,7 +214,7 @@ impl<T> Sender<T> {
         self.chan().is_full()
     }
 
-    /// How many messages the channel holds.
+    /// Number of messages in the channel.
     ///
     /// ```
     /// let (s, _r) = windlass::channel::unbounded();
@@ -219,7 +226,7 @@ impl<T> Sender<T> {
         self.chan().len()
     }
 
-    /// How many messages the channel can hold; `None` if there is no limit.
+    /// Maximum number of messages in the channel; `None` if it is unbounded.
     ///
     /// ```
     /// use windlass::channel::{bounded, unbounded};
@@ -231,7 +238,7 @@ impl<T> Sender<T> {
         self.chan().capacity()
     }
 
-    /// Whether both send to the same channel.
+    /// Whether both senders belong to the same channel.
     ///
     /// ```
     /// use windlass::channel::unbounded;
@@ -252,7 +259,7 @@ impl<T> Clone for Sender<T> {
     }
 }
 
-/// The last sender of a channel lets those who wait to receive go on.
+/// Dropping the last sender disconnects the channel: waiting receivers return with an error.
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         // SAFETY: this handle was counted, and is not used again.
