@@ -1,4 +1,4 @@
-//! Addresses: from names, and to and from the kernel's form.
+//! Resolves host names, and converts addresses between `std`'s form and the kernel's.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -12,7 +12,7 @@ use socket2::SockAddr;
 
 use crate::task;
 
-/// Resolves an address. A name is looked up in a blocking section.
+/// Resolves an address. A host name is looked up in a blocking section.
 fn resolve<A: ToSocketAddrs>(addr: &A) -> io::Result<A::Iter> {
     if is_literal(addr) {
         addr.to_socket_addrs()
@@ -21,11 +21,12 @@ fn resolve<A: ToSocketAddrs>(addr: &A) -> io::Result<A::Iter> {
     }
 }
 
-/// Whether the address is one of `std`'s types and surely no name to look up.
+/// Whether the address is of one of `std`'s types and certainly needs no name lookup.
 fn is_literal<A>(addr: &A) -> bool {
     fn as_type<A, T>(addr: &A) -> Option<&T> {
-        // SAFETY: the types are the same but for lifetimes, and what is made from `addr` is used
-        // up in the function around.
+        // SAFETY:
+        // - the types are the same except for lifetimes.
+        // - the reference is used only inside the enclosing function, while `addr` is borrowed.
         (typeid::of::<A>() == typeid::of::<T>())
             .then(|| unsafe { &*std::ptr::from_ref(addr).cast::<T>() })
     }
@@ -41,7 +42,7 @@ fn is_literal<A>(addr: &A) -> bool {
         || as_type::<A, (String, u16)>(addr).is_some_and(|(host, _)| is_ip(host))
 }
 
-/// Tries `f` with each address; the last error is told.
+/// Calls `f` with each address until it succeeds. Returns the error of the last one if none does.
 pub(super) fn each<T>(
     addr: impl ToSocketAddrs,
     mut f: impl FnMut(&SocketAddr) -> io::Result<T>,
@@ -56,7 +57,7 @@ pub(super) fn each<T>(
     Err(last.unwrap_or_else(|| invalid("could not resolve to any addresses")))
 }
 
-/// The first address.
+/// Returns the first address that `addr` resolves to.
 pub(super) fn first(addr: impl ToSocketAddrs) -> io::Result<SocketAddr> {
     resolve(&addr)?
         .next()
@@ -72,12 +73,12 @@ pub(super) fn to_std(addr: &SockAddr) -> io::Result<SocketAddr> {
         .ok_or_else(|| invalid("the socket's address is not an internet one"))
 }
 
-/// The kernel's form of a Unix address.
+/// Converts a Unix address to the kernel's form.
 pub(super) fn from_unix(addr: &UnixAddr) -> io::Result<SockAddr> {
     if let Some(path) = addr.as_pathname() {
         return SockAddr::unix(path);
     }
-    // An abstract name is written with a zero before it, no name as nothing.
+    // An abstract name has a leading zero byte; an unnamed address has no bytes.
     let mut bytes = Vec::new();
     if let Some(name) = addr.as_abstract_name() {
         bytes.push(0);
@@ -90,16 +91,16 @@ pub(super) fn path(path: &Path) -> io::Result<SockAddr> {
     from_unix(&UnixAddr::from_pathname(path)?)
 }
 
-/// A Unix address of the kernel's as `std` has it.
+/// Converts a Unix address from the kernel's form.
 pub(super) fn to_unix(addr: &SockAddr) -> io::Result<UnixAddr> {
-    // A socket that has sent nothing, or a pair's end, leaves no family behind.
+    // For an unnamed socket the kernel may leave the address unwritten: its family is then 0.
     if !addr.is_unix() && addr.len() > 0 && addr.family() != 0 {
         return Err(invalid("the socket's address is not a unix one"));
     }
     if let Some(name) = addr.as_abstract_namespace() {
         return UnixAddr::from_abstract_name(name);
     }
-    // A path of 108 bytes has no room for its end and cannot be said in `std`'s form.
+    // A path of 108 bytes has no terminating zero, so `std`'s form cannot hold it.
     addr.as_pathname()
         .and_then(|path| UnixAddr::from_pathname(path).ok())
         .map_or_else(|| UnixAddr::from_pathname(""), Ok)
@@ -121,7 +122,7 @@ mod tests {
         assert!(is_literal(&(IpAddr::from([1, 2, 3, 4]), 5_u16)));
         assert!(!is_literal(&"localhost:80") && !is_literal(&("localhost", 80_u16)));
         assert!(!is_literal(&"127.0.0.1") && !is_literal(&"nonsense".to_owned()));
-        // Another type is none of ours to judge; these never look anything up.
+        // Other types are not recognized, although these need no lookup.
         assert!(!is_literal(&SocketAddrV4::new(Ipv4Addr::LOCALHOST, 80)));
         assert!(!is_literal(&&[addr][..]));
     }

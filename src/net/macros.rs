@@ -1,6 +1,6 @@
-//! What the socket types have in common.
+//! Macros for methods and impls that several socket types share.
 
-/// The conversions that every socket type has. The type is a tuple of one `Fd`.
+/// Conversions from and to descriptors and `std`'s type. The type is a tuple of one `Fd`.
 macro_rules! descriptors {
     ($type:ident, $std:ty) => {
         impl std::os::fd::AsFd for $type {
@@ -16,14 +16,14 @@ macro_rules! descriptors {
         }
 
         impl From<std::os::fd::OwnedFd> for $type {
-            /// Takes a socket as it is: with its mode (`O_NONBLOCK`) and its timeouts.
+            /// Takes over a socket with its mode (`O_NONBLOCK`) and its timeouts.
             fn from(fd: std::os::fd::OwnedFd) -> $type {
                 $type(crate::io::fd::Fd::adopt(fd))
             }
         }
 
         impl From<$type> for std::os::fd::OwnedFd {
-            /// Gives the socket away with its mode and its timeouts, but without deadlines.
+            /// Returns the socket with its mode and its timeouts. Deadlines are lost.
             fn from(socket: $type) -> std::os::fd::OwnedFd {
                 socket.0.into()
             }
@@ -38,21 +38,21 @@ macro_rules! descriptors {
         impl std::os::fd::FromRawFd for $type {
             #[allow(unsafe_code)]
             unsafe fn from_raw_fd(fd: std::os::fd::RawFd) -> $type {
-                // SAFETY: by the caller's contract the descriptor is open and its own.
+                // SAFETY: by the caller's contract the descriptor is open and owned.
                 $type::from(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) })
             }
         }
 
         impl From<$std> for $type {
-            /// Takes the socket with its mode (`set_nonblocking`) and its timeouts.
+            /// Takes over the socket with its mode (`set_nonblocking`) and its timeouts.
             fn from(socket: $std) -> $type {
                 $type::from(std::os::fd::OwnedFd::from(socket))
             }
         }
 
         impl From<$type> for $std {
-            /// Gives the socket away with its mode and its timeouts, but without deadlines, of
-            /// which `std` knows nothing.
+            /// Returns the socket with its mode and its timeouts. Deadlines are lost: `std` has
+            /// none.
             fn from(socket: $type) -> $std {
                 <$std>::from(std::os::fd::OwnedFd::from(socket))
             }
@@ -60,36 +60,80 @@ macro_rules! descriptors {
     };
 }
 
-/// The settings that every socket type has.
+/// Settings of every socket type.
 macro_rules! settings {
     ($type:ident) => {
         impl $type {
-            /// Another handle to the same socket. Timeouts and deadlines are shared.
+            /// Returns another handle to the same socket. All handles share timeouts and deadlines.
             ///
-            /// A goroutine that waits through one handle is not woken when another is
-            /// dropped: the socket stays open as long as one of them is.
+            /// The socket stays open as long as one handle exists. So a call that waits through one
+            /// handle is not woken when another handle is dropped.
             ///
             /// # Errors
             ///
-            /// The kernel's, when no descriptor is left.
+            /// Those of `fcntl(2)`, if no descriptor is free.
+            ///
+            /// # Examples
+            ///
+            /// With a Unix stream; every socket type does the same:
+            ///
+            /// ```
+            /// use std::io::{Read, Write};
+            /// use windlass::net::UnixStream;
+            ///
+            /// let (a, mut b) = UnixStream::pair()?;
+            /// let mut other = a.try_clone()?;
+            /// drop(a);
+            /// other.write_all(b"!")?;
+            /// b.read_exact(&mut [0])?;
+            /// # Ok::<(), std::io::Error>(())
+            /// ```
             pub fn try_clone(&self) -> std::io::Result<$type> {
                 self.0.try_clone().map($type)
             }
 
-            /// Takes the error that is pending on the socket.
+            /// Returns the pending error of the socket, and clears it (`SO_ERROR`).
             ///
             /// # Errors
             ///
-            /// The kernel's.
+            /// Those of `getsockopt(2)`.
+            ///
+            /// # Examples
+            ///
+            /// With a Unix stream; every socket type does the same:
+            ///
+            /// ```
+            /// use windlass::net::UnixStream;
+            ///
+            /// let (a, _b) = UnixStream::pair()?;
+            /// assert!(a.take_error()?.is_none());
+            /// # Ok::<(), std::io::Error>(())
+            /// ```
             pub fn take_error(&self) -> std::io::Result<Option<std::io::Error>> {
                 socket2::SockRef::from(&self.0).take_error()
             }
 
-            /// Makes calls return `WouldBlock` instead of waiting.
+            /// Sets whether calls fail with `WouldBlock` instead of waiting, on all handles to the
+            /// socket.
             ///
             /// # Errors
             ///
-            /// The kernel's.
+            /// Those of `fcntl(2)`.
+            ///
+            /// # Examples
+            ///
+            /// With a Unix stream; every socket type does the same:
+            ///
+            /// ```
+            /// use std::io::{self, Read};
+            /// use windlass::net::UnixStream;
+            ///
+            /// let (mut a, _b) = UnixStream::pair()?;
+            /// a.set_nonblocking(true)?;
+            /// let error = a.read(&mut [0; 16]).unwrap_err();
+            /// assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+            /// # Ok::<(), io::Error>(())
+            /// ```
             pub fn set_nonblocking(&self, nonblocking: bool) -> std::io::Result<()> {
                 self.0.set_nonblocking(nonblocking)
             }
@@ -97,16 +141,36 @@ macro_rules! settings {
     };
 }
 
-/// Timeouts and deadlines, for what reads and writes.
+/// Timeouts and deadlines of socket types that read and write.
 macro_rules! timeouts {
     ($type:ident) => {
         impl $type {
-            /// Bounds each later read: after `timeout` it gives `WouldBlock`, as `std` does
-            /// on Linux. Nothing that was received is lost.
+            /// Sets the longest time that a later read or receive may wait. `None` removes the
+            /// limit.
+            ///
+            /// After that time the call fails with `WouldBlock`, as in `std` on Linux. No received
+            /// byte is lost.
             ///
             /// # Errors
             ///
-            /// `InvalidInput` for a zero duration.
+            /// `InvalidInput` if the timeout is zero.
+            ///
+            /// # Examples
+            ///
+            /// With a Unix stream; every socket type does the same:
+            ///
+            /// ```
+            /// use std::io::{self, Read};
+            /// use std::time::Duration;
+            /// use windlass::net::UnixStream;
+            ///
+            /// let (mut a, _b) = UnixStream::pair()?;
+            /// a.set_read_timeout(Some(Duration::from_millis(1)))?;
+            /// assert_eq!(a.read_timeout()?, Some(Duration::from_millis(1)));
+            /// let error = a.read(&mut [0; 16]).unwrap_err();
+            /// assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+            /// # Ok::<(), io::Error>(())
+            /// ```
             pub fn set_read_timeout(
                 &self,
                 timeout: Option<std::time::Duration>,
@@ -114,7 +178,7 @@ macro_rules! timeouts {
                 self.0.set_timeout(crate::io::fd::Direction::Read, timeout)
             }
 
-            /// Bounds each later write, as
+            /// Sets the longest time that a later write or send may wait, as
             #[doc = concat!("[`", stringify!($type), "::set_read_timeout`] does reads.")]
             ///
             /// # Errors
@@ -127,37 +191,61 @@ macro_rules! timeouts {
                 self.0.set_timeout(crate::io::fd::Direction::Write, timeout)
             }
 
-            /// The bound on reads.
+            /// Returns the read timeout.
             ///
             /// # Errors
             ///
-            /// None now; the signature is `std`'s.
+            /// Never fails; the signature is `std`'s.
             pub fn read_timeout(&self) -> std::io::Result<Option<std::time::Duration>> {
                 Ok(self.0.get_timeout(crate::io::fd::Direction::Read))
             }
 
-            /// The bound on writes.
+            /// Returns the write timeout.
             ///
             /// # Errors
             ///
-            /// None now; the signature is `std`'s.
+            /// Never fails; the signature is `std`'s.
             pub fn write_timeout(&self) -> std::io::Result<Option<std::time::Duration>> {
                 Ok(self.0.get_timeout(crate::io::fd::Direction::Write))
             }
 
-            /// Sets the moment from which reads fail with `WouldBlock`, at once and also
-            /// where something could be read; `None` takes it away.
+            /// Sets the time at which reads and receives begin to fail with `WouldBlock`. `None`
+            /// removes the deadline.
             ///
-            /// Unlike a timeout it bounds many reads together, and it holds for those that
-            /// wait now: a moment that has passed ends them. (A plain thread that waits
-            /// keeps the deadline that it began with.) Timeouts hold as well: whichever is
-            /// first.
+            /// A deadline limits many reads together, where a timeout limits each one. After the
+            /// deadline a read fails at once, also if bytes are there. The call also applies to
+            /// reads that wait now: a deadline in the past ends them. (A plain thread that waits
+            /// uses the deadline that it began with.) If both are set, the earlier of timeout and
+            /// deadline ends the wait.
+            ///
+            /// # Examples
+            ///
+            /// With a Unix stream; every socket type does the same:
+            ///
+            /// ```
+            /// use std::io::{self, Read};
+            /// use std::time::Instant;
+            /// use windlass::net::UnixStream;
+            /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+            /// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+            /// rt.run(|| {
+            ///     let (a, _b) = UnixStream::pair()?;
+            ///     let mut reader = a.try_clone()?;
+            ///     let task = windlass::spawn(move || reader.read(&mut [0; 16]));
+            ///     windlass::yield_now(); // the reader waits
+            ///     a.set_read_deadline(Some(Instant::now())); // and is woken
+            ///     let error = task.join().unwrap().unwrap_err();
+            ///     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+            ///     Ok::<(), io::Error>(())
+            /// })?;
+            /// # Ok::<(), io::Error>(())
+            /// ```
             pub fn set_read_deadline(&self, deadline: Option<std::time::Instant>) {
                 self.0
                     .set_deadline(crate::io::fd::Direction::Read, deadline);
             }
 
-            /// Sets the moment from which writes fail with `WouldBlock`, as
+            /// Sets the time at which writes and sends begin to fail with `WouldBlock`, as
             #[doc = concat!("[`", stringify!($type), "::set_read_deadline`] for reads.")]
             pub fn set_write_deadline(&self, deadline: Option<std::time::Instant>) {
                 self.0
@@ -167,7 +255,7 @@ macro_rules! timeouts {
     };
 }
 
-/// `Read` and `Write`, by value and by reference.
+/// `Read` and `Write`, by value and by reference, and receiving into the runtime's buffers.
 macro_rules! stream {
     ($type:ident) => {
         impl std::io::Read for &$type {
@@ -225,20 +313,20 @@ macro_rules! stream {
         }
 
         impl $type {
-            /// Receives into a buffer that the runtime gives, at most 16 KiB; an empty one is
+            /// Receives up to 16 KiB into a buffer that the runtime provides. An empty buffer means
             /// the end of the stream.
             ///
-            /// A goroutine that waits here holds no buffer: the kernel takes one of its P's,
-            /// from memory of the P's node, when data has come. That pays where many
-            /// connections are mostly idle, or where received bytes are handed on.
+            /// A goroutine that waits here holds no buffer. When data arrives, the kernel takes one
+            /// of the P's buffers, in memory of the P's NUMA node. That saves memory if many
+            /// connections are idle, and copies if received bytes are passed on.
             ///
             /// # Blocking
             ///
-            /// As reading.
+            /// As reading: parks the goroutine until bytes arrive; blocks a plain thread.
             ///
             /// # Errors
             ///
-            /// As reading.
+            /// As reading; `WouldBlock` after the read timeout or at the read deadline.
             ///
             /// # Examples
             ///
@@ -255,11 +343,17 @@ macro_rules! stream {
                 self.0.recv_owned()
             }
 
-            /// Receives everything that comes, in buffers of the runtime's, with one request that
-            /// stays armed instead of one for each piece. That pays where much comes and
-            /// the pieces are handed on ([`RecvStream`](crate::io::RecvStream) says more). On a plain thread, over epoll,
-            /// and while the runtime is out of buffers it is the same as calling
+            /// Returns an iterator that receives everything that arrives, in buffers of the
+            /// runtime, with one multishot request instead of one request for each piece.
+            ///
+            /// That pays if much data arrives and the pieces are passed on; see
+            /// [`RecvStream`](crate::io::RecvStream). On a plain thread, with the epoll fallback,
+            /// and while the runtime has no free buffer, receiving is the same as calling
             #[doc = concat!("[`", stringify!($type), "::recv_owned`].")]
+            ///
+            /// # Blocking
+            ///
+            /// This call never waits. Receiving does, as reading.
             ///
             /// # Examples
             ///
@@ -289,15 +383,21 @@ macro_rules! stream {
     };
 }
 
-/// A listener's deadline and end.
+/// Multishot accept, the deadline and the end of a listener.
 macro_rules! listener {
     ($type:ident, $stream:ident, $example:literal) => {
         impl $type {
-            /// Accepts all that come, with one request that stays armed instead of one for each
-            /// connection: that pays where connections come fast and do little
-            /// ([`AcceptStream`](super::AcceptStream) says more). Deadlines are the
-            /// listener's. On a plain thread and over epoll it is the same as calling
+            /// Returns an iterator that accepts all connections, with one multishot request
+            /// instead of one request for each connection.
+            ///
+            /// That pays if connections arrive fast and are short; see
+            /// [`AcceptStream`](super::AcceptStream). The listener's deadline applies. On a plain
+            /// thread and with the epoll fallback, accepting is the same as calling
             #[doc = concat!("[`", stringify!($type), "::accept`].")]
+            ///
+            /// # Blocking
+            ///
+            /// This call never waits. Accepting does.
             ///
             /// # Examples
             ///
@@ -311,20 +411,63 @@ macro_rules! listener {
                     .accept_stream(|fd| $stream(crate::io::fd::Fd::from(fd)))
             }
 
-            /// Sets the moment from which accepting fails with `WouldBlock`; `None` takes it
-            /// away. It holds for goroutines that wait now, too: a moment that has passed
-            /// ends their waits.
+            /// Sets the time at which `accept` begins to fail with `WouldBlock`. `None` removes the
+            /// deadline.
+            ///
+            /// The call also applies to goroutines that wait now: a deadline in the past ends their
+            /// waits.
+            ///
+            /// # Examples
+            ///
+            /// With a TCP listener; a Unix listener does the same:
+            ///
+            /// ```
+            /// use std::io;
+            /// use std::time::Instant;
+            /// use windlass::net::TcpListener;
+            ///
+            /// let listener = TcpListener::bind("127.0.0.1:0")?;
+            /// listener.set_deadline(Some(Instant::now()));
+            /// let error = listener.accept().unwrap_err();
+            /// assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+            /// # Ok::<(), io::Error>(())
+            /// ```
             pub fn set_deadline(&self, deadline: Option<std::time::Instant>) {
                 self.0
                     .set_deadline(crate::io::fd::Direction::Read, deadline);
             }
 
-            /// Ends listening, for all handles: whoever waits in an accept gets
-            /// `InvalidInput`, and connections that nobody has accepted are refused.
+            /// Ends listening, for all handles to the socket. Calls that wait in `accept`, and
+            /// later ones, fail with `InvalidInput`. Connections that are not accepted yet are
+            /// refused.
             ///
             /// # Errors
             ///
-            /// The kernel's.
+            /// Those of `shutdown(2)`; `NotConnected` if a TCP listener was shut down before.
+            ///
+            /// # Examples
+            ///
+            /// A server that stops on request; with a TCP listener, a Unix listener does the same:
+            ///
+            /// ```
+            /// use std::io;
+            /// use std::sync::Arc;
+            /// use windlass::net::TcpListener;
+            /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+            /// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+            /// rt.run(|| {
+            ///     let listener = Arc::new(TcpListener::bind("127.0.0.1:0")?);
+            ///     let server = windlass::spawn({
+            ///         let listener = Arc::clone(&listener);
+            ///         move || listener.accept().map(drop)
+            ///     });
+            ///     listener.shutdown()?;
+            ///     let error = server.join().unwrap().unwrap_err();
+            ///     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            ///     Ok::<(), io::Error>(())
+            /// })?;
+            /// # Ok::<(), io::Error>(())
+            /// ```
             pub fn shutdown(&self) -> std::io::Result<()> {
                 socket2::SockRef::from(&self.0).shutdown(std::net::Shutdown::Both)
             }

@@ -1,13 +1,35 @@
-//! Networking with the names of `std::net` and `std::os::unix::net`: what blocks a
-//! thread there parks a goroutine here.
+//! Networking with the names of `std::net` and `std::os::unix::net`. A call that blocks the thread
+//! there parks the goroutine here.
 //!
-//! On a plain thread the same calls block the thread, and after the runtime has
-//! ended they go on to work that way. Calls never give EINTR and never raise
-//! SIGPIPE. A read from a stream with an empty buffer returns 0 at once; a receive of
-//! a packet with one takes a packet.
+//! # Blocking
 //!
-//! Options that have no method here can be set through the descriptor, with socket2's
-//! `SockRef` for example.
+//! Calls that wait (`accept`, `connect`, reading, writing, sending, receiving) park the goroutine.
+//! On a thread outside the runtime (a plain thread) they block the thread, also after the runtime
+//! has ended. All other calls return an address, or read or set an option: they never wait.
+//! Resolving a host name runs in a blocking section ([`task::blocking`](crate::task::blocking)).
+//!
+//! # Errors
+//!
+//! Errors have the kinds of `std`. A wait that exceeds a timeout or a deadline fails with
+//! `WouldBlock`; a wait inside [`Context::run`](crate::context::Context::run) also fails when the
+//! context is done. Calls never fail with `EINTR` and never raise `SIGPIPE`.
+//!
+//! A read from a stream into an empty buffer returns 0 at once. A receive of a packet into an empty
+//! buffer takes a packet.
+//!
+//! # Options without a method
+//!
+//! Options that have no method here are set through the descriptor, for example with `SockRef` of
+//! the crate socket2:
+//!
+//! ```
+//! use socket2::SockRef;
+//! use windlass::net::UdpSocket;
+//!
+//! let socket = UdpSocket::bind("127.0.0.1:0")?;
+//! SockRef::from(&socket).set_recv_buffer_size(64 * 1024)?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 mod addr;
 mod macros;

@@ -14,8 +14,8 @@ use crate::io::fd::Fd;
 use crate::io::socket::PEEK;
 use crate::sys::clock::{NEVER, deadline_ns};
 
-/// Connections that the kernel holds for a listener until they are accepted; the
-/// kernel lowers it to `net.core.somaxconn`.
+/// Length of a listener's queue of connections that are not accepted yet. The kernel lowers it
+/// to `net.core.somaxconn`.
 pub(super) const BACKLOG: i32 = 4096;
 
 pub(super) fn socket_for(addr: &SocketAddr) -> io::Result<Socket> {
@@ -28,21 +28,55 @@ pub(super) fn socket_for(addr: &SocketAddr) -> io::Result<Socket> {
 
 /// A TCP socket that listens for connections. See [`std::net::TcpListener`].
 ///
-/// [`TcpOptions`](super::TcpOptions) sets what `std` has no names for.
+/// Several goroutines may accept from one listener. [`TcpOptions`](super::TcpOptions) sets options
+/// that `std` has no methods for.
+///
+/// # Examples
+///
+/// A server that runs one goroutine for each connection:
+///
+/// ```
+/// use std::io::{self, Read, Write};
+/// use windlass::net::{TcpListener, TcpStream};
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     let listener = TcpListener::bind("127.0.0.1:0")?;
+///     let addr = listener.local_addr()?;
+///     windlass::spawn(move || {
+///         for stream in listener.incoming() {
+///             let mut stream = stream?;
+///             windlass::spawn(move || io::copy(&mut stream.try_clone()?, &mut stream));
+///         }
+///         Ok::<(), io::Error>(())
+///     });
+///
+///     let mut stream = TcpStream::connect(addr)?;
+///     stream.write_all(b"hello")?;
+///     let mut answer = [0; 5];
+///     stream.read_exact(&mut answer)?;
+///     assert_eq!(&answer, b"hello");
+///     Ok::<(), io::Error>(())
+/// })?;
+/// # Ok::<(), io::Error>(())
+/// ```
 pub struct TcpListener(pub(super) Fd);
 
 impl TcpListener {
-    /// Listens on an address (the first that works, with port 0 on a free port),
-    /// with `SO_REUSEADDR` as `std` does.
+    /// Binds a socket to an address and listens.
+    ///
+    /// Of several addresses the first that works is used. Port 0 chooses a free port.
+    /// `SO_REUSEADDR` is set, as `std` sets it.
     ///
     /// # Blocking
     ///
-    /// Resolving a host name blocks the thread in a blocking section; an address
-    /// does not block.
+    /// Resolving a host name runs in a blocking section: it blocks the thread, and other
+    /// goroutines run elsewhere. With an address the call never waits.
     ///
     /// # Errors
     ///
-    /// As `std`'s: `AddrInUse`, `AddrNotAvailable`, `PermissionDenied`, ..
+    /// As [`std::net::TcpListener::bind`]: `AddrInUse`, `AddrNotAvailable`, `PermissionDenied`
+    /// and others.
     ///
     /// # Examples
     ///
@@ -63,57 +97,111 @@ impl TcpListener {
         })
     }
 
-    /// Accepts a connection.
+    /// Accepts a connection. Returns the stream and the peer's address.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine until there is one; blocks a plain thread.
+    /// Parks the goroutine until a connection arrives; blocks a plain thread.
     ///
     /// # Errors
     ///
-    /// As `std`'s. When descriptors or memory are short (`EMFILE`, `ENFILE`,
-    /// `ENOBUFS`, `ENOMEM`) the error is held back for 5 ms, so that a loop that
-    /// accepts again does not spin; the connection stays in the queue.
+    /// As [`std::net::TcpListener::accept`]; `WouldBlock` at the listener's deadline;
+    /// `InvalidInput` after [`TcpListener::shutdown`].
+    ///
+    /// If the process or the kernel is short of descriptors or memory (`EMFILE`, `ENFILE`,
+    /// `ENOBUFS`, `ENOMEM`), the call returns the error after 5 ms, so that a loop that accepts
+    /// again does not spin. The connection stays in the queue.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let client = TcpStream::connect(listener.local_addr()?)?;
+    /// let (stream, peer) = listener.accept()?;
+    /// assert_eq!(peer, client.local_addr()?);
+    /// assert_eq!(stream.peer_addr()?, peer);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (fd, addr) = self.0.accept()?;
         Ok((TcpStream(fd), to_std(&addr)?))
     }
 
-    /// The connections to this listener, without end.
+    /// Returns an iterator over the connections to this listener. It never ends; each item is the
+    /// result of one [`accept`](TcpListener::accept).
+    ///
+    /// # Blocking
+    ///
+    /// `next` blocks as [`TcpListener::accept`] does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let client = TcpStream::connect(listener.local_addr()?)?;
+    /// let stream = listener.incoming().next().expect("it never ends")?;
+    /// assert_eq!(stream.peer_addr()?, client.local_addr()?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }
     }
 
-    /// The address it listens on.
+    /// Returns the address that the listener is bound to.
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Those of `getsockname(2)`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::TcpListener;
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// assert!(listener.local_addr()?.ip().is_loopback());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         to_std(&SockRef::from(&self.0).local_addr()?)
     }
 
-    /// Sets the time-to-live of the connections' packets.
+    /// Sets the time-to-live (`IP_TTL`, in hops) of packets. Accepted connections inherit it.
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Those of `setsockopt(2)`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::TcpListener;
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// listener.set_ttl(4)?;
+    /// assert_eq!(listener.ttl()?, 4);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         SockRef::from(&self.0).set_ttl_v4(ttl)
     }
 
-    /// The time-to-live set by [`TcpListener::set_ttl`].
+    /// Returns the time-to-live set by [`TcpListener::set_ttl`].
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Those of `getsockopt(2)`.
     pub fn ttl(&self) -> io::Result<u32> {
         SockRef::from(&self.0).ttl_v4()
     }
 }
 
-/// The connections to a listener. See [`TcpListener::incoming`].
+/// An iterator over the connections to a listener. See [`TcpListener::incoming`].
 #[derive(Debug)]
 pub struct Incoming<'a> {
     listener: &'a TcpListener,
@@ -131,37 +219,86 @@ impl std::iter::FusedIterator for Incoming<'_> {}
 
 /// A TCP connection. See [`std::net::TcpStream`].
 ///
-/// Reading and writing work through a shared reference, so one goroutine may read
-/// while another writes.
+/// `&TcpStream` implements [`Read`](std::io::Read) and [`Write`](std::io::Write), so one goroutine
+/// may read while another writes.
 ///
-/// Dropping the last handle closes the connection; a call that waits borrows its handle,
-/// so the descriptor stays open until it is over. [`TcpStream::shutdown`] ends such waits.
+/// Dropping the last handle closes the connection. A call that waits borrows its handle, so the
+/// descriptor stays open until the call returns; [`TcpStream::shutdown`] ends such calls.
+///
+/// # Examples
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use windlass::net::{TcpListener, TcpStream};
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     let listener = TcpListener::bind("127.0.0.1:0")?;
+///     let addr = listener.local_addr()?;
+///     windlass::spawn(move || {
+///         let (mut stream, _) = listener.accept()?;
+///         stream.write_all(b"good day")
+///     });
+///
+///     let mut text = String::new();
+///     TcpStream::connect(addr)?.read_to_string(&mut text)?;
+///     assert_eq!(text, "good day");
+///     Ok::<(), std::io::Error>(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct TcpStream(pub(super) Fd);
 
 impl TcpStream {
-    /// Connects to an address, trying each that a name resolves to.
+    /// Connects to an address. If a name resolves to several addresses, they are tried in order.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine; blocks a plain thread. Resolving a host name blocks the
-    /// thread in a blocking section.
+    /// Parks the goroutine until the connection is made; blocks a plain thread. Resolving a host
+    /// name runs in a blocking section: it blocks the thread, and other goroutines run elsewhere.
     ///
     /// # Errors
     ///
-    /// As `std`'s: `ConnectionRefused`, `TimedOut`, ..
+    /// As [`std::net::TcpStream::connect`]: `ConnectionRefused`, `TimedOut` and others. If all
+    /// addresses fail, the error of the last one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let addr = listener.local_addr()?;
+    /// let stream = TcpStream::connect(addr)?;
+    /// assert_eq!(stream.peer_addr()?, addr);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn connect(addr: impl ToSocketAddrs) -> io::Result<TcpStream> {
         addr::each(addr, |addr| TcpStream::connect_until(addr, NEVER))
     }
 
-    /// Connects to one address within a time.
+    /// Connects to one address, and gives up after `timeout`.
     ///
     /// # Blocking
     ///
-    /// As [`TcpStream::connect`].
+    /// As [`TcpStream::connect`], at most for `timeout`.
     ///
     /// # Errors
     ///
-    /// `TimedOut` after `timeout`; `InvalidInput` if it is zero.
+    /// As [`TcpStream::connect`]; `TimedOut` after `timeout`; `InvalidInput` if `timeout` is zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let addr = listener.local_addr()?;
+    /// let stream = TcpStream::connect_timeout(&addr, Duration::from_secs(5))?;
+    /// assert_eq!(stream.peer_addr()?, addr);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn connect_timeout(addr: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
         if timeout.is_zero() {
             return Err(addr::invalid("cannot connect with a timeout of zero"));
@@ -175,42 +312,103 @@ impl TcpStream {
         Ok(TcpStream(fd))
     }
 
-    /// The address of the other end.
+    /// Returns the address of the peer.
     ///
     /// # Errors
     ///
-    /// `NotConnected`, or the kernel's.
+    /// Those of `getpeername(2)`: `NotConnected` after the peer has reset the connection, and
+    /// others.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// assert_eq!(stream.peer_addr()?, listener.local_addr()?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         to_std(&SockRef::from(&self.0).peer_addr()?)
     }
 
-    /// The address of this end.
+    /// Returns the address of this end of the connection.
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Those of `getsockname(2)`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// let (_, peer) = listener.accept()?;
+    /// assert_eq!(stream.local_addr()?, peer);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         to_std(&SockRef::from(&self.0).local_addr()?)
     }
 
-    /// Shuts down reading, writing or both; a goroutine that waits on the stream wakes.
+    /// Shuts down the reading half, the writing half or both. It wakes goroutines that wait in the
+    /// half that is shut down: their reads return 0, their writes fail.
     ///
     /// # Errors
     ///
-    /// `NotConnected`, or the kernel's.
+    /// Those of `shutdown(2)`: `NotConnected` and others.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    /// use windlass::net::{Shutdown, TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let mut client = TcpStream::connect(listener.local_addr()?)?;
+    /// let (mut server, _) = listener.accept()?;
+    /// client.write_all(b"all of the request")?;
+    /// client.shutdown(Shutdown::Write)?;
+    /// let mut request = String::new();
+    /// server.read_to_string(&mut request)?;
+    /// assert_eq!(request, "all of the request");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         SockRef::from(&self.0).shutdown(how)
     }
 
-    /// Receives without taking the data out of the socket.
+    /// Receives bytes and leaves them in the socket: the next read returns them again.
     ///
     /// # Blocking
     ///
-    /// As reading.
+    /// As reading: parks the goroutine until bytes arrive; blocks a plain thread.
     ///
     /// # Errors
     ///
-    /// As reading.
+    /// As reading; `WouldBlock` after the read timeout or at the read deadline.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    /// use windlass::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let mut client = TcpStream::connect(listener.local_addr()?)?;
+    /// let (mut server, _) = listener.accept()?;
+    /// client.write_all(b"GET /")?;
+    /// let mut method = [0; 3];
+    /// server.peek(&mut method)?;
+    /// assert_eq!(&method, b"GET");
+    /// let mut all = [0; 5];
+    /// server.read_exact(&mut all)?;
+    /// assert_eq!(&all, b"GET /");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         if buf.is_empty() {
             return Ok(0);
@@ -218,23 +416,27 @@ impl TcpStream {
         self.0.recv(buf, PEEK)
     }
 
-    /// Writes as [`Write::write`](std::io::Write::write), without copying the bytes where
-    /// that may pay: from 16 KiB on, on Linux 6.0 or later, with a network card that can
-    /// gather. Elsewhere it is an ordinary write.
+    /// Writes bytes without copying them into the kernel (`IORING_OP_SEND_ZC`). Returns the number
+    /// of bytes written, as [`Write::write`](std::io::Write::write) does.
     ///
-    /// The kernel reads the buffer until the peer has acknowledged it, and the call returns
-    /// after that. So give it much at once, best all that there is to send.
+    /// The bytes are not copied if there are at least 16 KiB of them, the kernel is Linux 6.0 or
+    /// later, and the network card can gather. Otherwise the call is an ordinary write.
+    ///
+    /// The kernel reads the buffer until the peer has acknowledged the bytes, and the call returns
+    /// after that. Pass large buffers, at best everything there is to send.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine until the peer has acknowledged the bytes; blocks a plain thread
-    /// as writing.
+    /// Parks the goroutine until the peer has acknowledged the bytes. On a plain thread it is an
+    /// ordinary write.
     ///
     /// # Errors
     ///
-    /// As writing. If a timeout, a deadline, a context or the end of the run comes while the
-    /// peer has not acknowledged everything, the connection is reset as well: the kernel
-    /// gives the buffer back in no other way.
+    /// As writing; `WouldBlock` after the write timeout or at the write deadline.
+    ///
+    /// If a timeout, a deadline, a context or the end of the run cuts the wait for the
+    /// acknowledgement short, the connection is reset: there is no other way to make the kernel
+    /// release the buffer.
     ///
     /// # Examples
     ///
@@ -257,57 +459,96 @@ impl TcpStream {
         self.0.send_zc(buf)
     }
 
-    /// Turns Nagle's algorithm off (`true`) or on.
+    /// Sets `TCP_NODELAY`: `true` turns Nagle's algorithm off, so that small writes are sent at
+    /// once.
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Those of `setsockopt(2)`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// stream.set_nodelay(true)?;
+    /// assert!(stream.nodelay()?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         SockRef::from(&self.0).set_tcp_nodelay(nodelay)
     }
 
-    /// Whether Nagle's algorithm is off.
+    /// Returns whether Nagle's algorithm is off (`TCP_NODELAY`).
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Those of `getsockopt(2)`.
     pub fn nodelay(&self) -> io::Result<bool> {
         SockRef::from(&self.0).tcp_nodelay()
     }
 
-    /// Sets the time-to-live of packets.
+    /// Sets the time-to-live (`IP_TTL`, in hops) of packets sent on this connection.
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Those of `setsockopt(2)`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// stream.set_ttl(4)?;
+    /// assert_eq!(stream.ttl()?, 4);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         SockRef::from(&self.0).set_ttl_v4(ttl)
     }
 
-    /// The time-to-live of packets.
+    /// Returns the time-to-live set by [`TcpStream::set_ttl`].
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Those of `getsockopt(2)`.
     pub fn ttl(&self) -> io::Result<u32> {
         SockRef::from(&self.0).ttl_v4()
     }
 
-    /// Turns the quick sending of acknowledgements on or off, until the kernel decides
-    /// anew. See `std::os::linux::net::TcpStreamExt`.
+    /// Sets `TCP_QUICKACK`: `true` sends acknowledgements at once instead of delaying them.
+    ///
+    /// The setting is not permanent: the kernel may change it as the connection goes on. See
+    /// `std::os::linux::net::TcpStreamExt`.
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Those of `setsockopt(2)`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// stream.set_quickack(true)?;
+    /// assert!(stream.quickack()?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_quickack(&self, quickack: bool) -> io::Result<()> {
         SockRef::from(&self.0).set_tcp_quickack(quickack)
     }
 
-    /// Whether acknowledgements are sent quickly.
+    /// Returns whether acknowledgements are sent at once (`TCP_QUICKACK`).
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Those of `getsockopt(2)`.
     pub fn quickack(&self) -> io::Result<bool> {
         SockRef::from(&self.0).tcp_quickack()
     }

@@ -1,14 +1,17 @@
 //! One listener for each NUMA node, all on one port.
 //!
-//! A connection begins with a packet that some CPU handles: the one that the network card
-//! interrupts, which then holds what there is of the connection so far. A group of listeners
-//! that share a port (`SO_REUSEPORT`) may have a program that chooses among them, and this one
-//! looks at nothing but that CPU. So the connection comes to the listener of the CPU's node, is
-//! accepted by a goroutine that is bound there, and served by one that begins there.
+//! A connection begins with a packet. The network card interrupts one CPU for it, and that CPU's
+//! caches then hold the kernel's state of the connection. Listeners that share a port
+//! (`SO_REUSEPORT`) form a group, and a BPF program may choose the listener within the group. The
+//! program used here looks at nothing but the CPU: it gives the connection to the listener of that
+//! CPU's node. A goroutine bound to the node accepts it, and the goroutine that serves it starts
+//! there.
 //!
-//! Turned down: `SO_INCOMING_CPU`, which each listener can have for one CPU, not for a node's; and
-//! accepting anywhere and then sending the connection to its node, which is a wake-up across
-//! the machine for each.
+//! Alternatives that were rejected:
+//!
+//! - `SO_INCOMING_CPU`: a listener can have it for one CPU only, not for a node's CPUs.
+//! - Accepting on any node and sending the connection to its node: each connection then costs a
+//!   wake-up across the machine.
 
 use std::fmt;
 use std::io;
@@ -26,9 +29,9 @@ use windlass_topology::Topology;
 /// One TCP listener for each NUMA node of a runtime, all on the same port. Made by
 /// [`TcpOptions::listen_on_each_node`].
 ///
-/// The kernel finds a listener of the group by its number in it: dropping one of several, or
-/// shutting it down, gives its number to another, and connections then come to the wrong nodes.
-/// End all of them together ([`shutdown`](NodeListeners::shutdown)).
+/// The kernel addresses a listener by its index in the group. Dropping or shutting down one of
+/// several listeners gives its index to another one, and connections then arrive on the wrong
+/// nodes. So end all of them together ([`shutdown`](NodeListeners::shutdown)).
 ///
 /// # Examples
 ///
@@ -57,24 +60,25 @@ use windlass_topology::Topology;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct NodeListeners {
-    /// By the kernel's numbers of the nodes, in the order of the runtime's.
+    /// The kernel's number of each node, and its listener, in the runtime's order of nodes.
     listeners: Vec<(u32, TcpListener)>,
     is_steered: bool,
 }
 
 impl TcpOptions {
-    /// Makes one listener for each NUMA node of the runtime that has a P in use; they share a
-    /// port. The kernel gives each connection to the listener of the node whose CPU handles its
-    /// first packet, or of the nearest node that has one; [`NodeListeners::serve`] accepts it
-    /// there. With one node this is one listener, as [`TcpOptions::listen`] makes it.
+    /// Makes one listener for each NUMA node of the runtime that has a P in use. They share a port.
     ///
-    /// Which CPU that is says the network card: with as many queues as CPUs, each of which
-    /// interrupts a CPU of its own, connections spread over all nodes; with one queue all of them
-    /// come to one node. On loopback it is the CPU of who connects.
+    /// The kernel gives each connection to the listener of the node whose CPU handles its first
+    /// packet, or of the nearest node that has a listener. [`NodeListeners::serve`] accepts it
+    /// there. With one node the result is one listener, as [`TcpOptions::listen`] makes it.
     ///
-    /// Where the kernel takes no program for the choice (`SO_ATTACH_REUSEPORT_CBPF`, forbidden by
-    /// some filters), it spreads connections over the nodes by a hash of their addresses, as
-    /// [`TcpOptions::listen_group`] does; [`NodeListeners::is_steered`] tells.
+    /// The network card decides which CPU handles a packet. If it has as many queues as CPUs, and
+    /// each queue interrupts its own CPU, connections spread over all nodes. If it has one queue,
+    /// all connections arrive on one node. On loopback it is the CPU of the connecting thread.
+    ///
+    /// If the kernel refuses the program that makes the choice (`SO_ATTACH_REUSEPORT_CBPF`, which
+    /// some seccomp filters forbid), connections spread over the nodes by a hash of their
+    /// addresses, as with [`TcpOptions::listen_group`]; [`NodeListeners::is_steered`] reports that.
     ///
     /// # Blocking
     ///
@@ -83,6 +87,20 @@ impl TcpOptions {
     /// # Errors
     ///
     /// As [`TcpOptions::listen`]; `Unsupported` on a thread outside any runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::TcpOptions;
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let listeners = TcpOptions::new().backlog(64).listen_on_each_node("127.0.0.1:0")?;
+    ///     assert!(listeners.len() >= 1);
+    ///     Ok::<(), std::io::Error>(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn listen_on_each_node(&self, addr: impl ToSocketAddrs) -> io::Result<NodeListeners> {
         let Some(machine) = spawn::machine() else {
             return Err(io::Error::new(
@@ -99,7 +117,7 @@ impl TcpOptions {
                 is_steered: true,
             });
         }
-        // In the order in which they begin to listen the kernel counts them.
+        // The kernel numbers the listeners in the order in which they begin to listen.
         let group = self.listen_group(addr, nodes.len())?;
         let ranges = ranges(&machine, &nodes);
         let is_steered = choose_listener_by_cpu(group[0].as_fd(), &ranges).is_ok();
@@ -110,7 +128,8 @@ impl TcpOptions {
     }
 }
 
-/// Which CPUs belong to which of `nodes`, or are nearest to it, by its position.
+/// Maps ranges of CPUs to listeners. A CPU maps to the listener of its own node, or else to that
+/// of the nearest of `nodes`; a listener is given by its position in `nodes`.
 fn ranges(machine: &Topology, nodes: &[u32]) -> Vec<FromCpu> {
     let all = machine.nodes();
     let at = |os_id: &u32| all.iter().position(|node| node.os_id == *os_id);
@@ -126,7 +145,7 @@ fn ranges(machine: &Topology, nodes: &[u32]) -> Vec<FromCpu> {
     let mut ranges = Vec::new();
     for (cpu, node) in cpus {
         let range = FromCpu {
-            // The first range begins with the first CPU, whether it is in use or not.
+            // The first range begins with CPU 0, even if CPU 0 is not in use.
             cpu: if ranges.is_empty() { 0 } else { cpu as u32 },
             listener: listeners[node],
         };
@@ -139,63 +158,116 @@ fn ranges(machine: &Topology, nodes: &[u32]) -> Vec<FromCpu> {
 }
 
 impl NodeListeners {
-    /// The address that all of them listen on.
+    /// Returns the address that all listeners are bound to.
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Those of `getsockname(2)`.
+    ///
+    /// # Examples
+    ///
+    /// All methods that describe the listeners:
+    ///
+    /// ```
+    /// use windlass::net::TcpOptions;
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let listeners = TcpOptions::new().listen_on_each_node("127.0.0.1:0")?;
+    ///     let addr = listeners.local_addr()?;
+    ///     println!("{} listeners, steered: {}", listeners.len(), listeners.is_steered());
+    ///     for (node, listener) in listeners.iter() {
+    ///         assert_eq!(listener.local_addr()?, addr);
+    ///         assert!(listeners.on(node).is_some());
+    ///     }
+    ///     assert!(listeners.on(1_000_000).is_none());
+    ///     Ok::<(), std::io::Error>(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listeners[0].1.local_addr()
     }
 
-    /// The listener of a node, by the kernel's number; `None` if it has none.
+    /// Returns the listener of a node, given by the kernel's number of the node. `None` if the node
+    /// has no listener. For an example see [`NodeListeners::local_addr`].
     #[must_use]
     pub fn on(&self, node: u32) -> Option<&TcpListener> {
         self.iter().find(|&(n, _)| n == node).map(|(_, l)| l)
     }
 
-    /// All listeners with the kernel's numbers of their nodes, in the order of the runtime's
-    /// nodes.
+    /// Returns an iterator over all listeners, each with the kernel's number of its node, in the
+    /// runtime's order of nodes. For an example see [`NodeListeners::local_addr`].
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u32, &TcpListener)> {
         self.listeners.iter().map(|(node, l)| (*node, l))
     }
 
-    /// How many there are: one for each node, at least one.
+    /// Returns the number of listeners: one for each node, at least one. For an example see
+    /// [`NodeListeners::local_addr`].
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
         self.listeners.len()
     }
 
-    /// Whether a connection comes to the node whose CPU handles it. `false` if the kernel has
-    /// refused to choose so, and spreads connections by a hash.
+    /// Returns whether a connection arrives on the node whose CPU handles its first packet.
+    /// `false` if the kernel refused the program for it, and spreads connections by a hash. For an
+    /// example see [`NodeListeners::local_addr`].
     #[must_use]
     pub fn is_steered(&self) -> bool {
         self.is_steered
     }
 
-    /// Accepts connections, on each node by a goroutine that is bound to it, until the listeners
-    /// are [shut down](NodeListeners::shutdown). Each connection is handed to `handle`, with the
-    /// address of the peer, in a goroutine of its own, which begins on that node; where it waits
-    /// and is woken it stays there by the rules of [`task::Builder::node`]. A panic in it ends that
-    /// goroutine, and is printed.
+    /// Accepts connections until the listeners are [shut down](NodeListeners::shutdown), on each
+    /// node by a goroutine that is bound to it.
     ///
-    /// Connections that break before they are accepted are skipped. Those that were handed out may
-    /// be in use still when this returns.
+    /// `handle` is called for each connection, with the peer's address, in a new goroutine that
+    /// starts on that node. After a wait the goroutine stays there by the rules of
+    /// [`task::Builder::node`]. A panic in `handle` ends that goroutine, and is printed.
+    ///
+    /// Connections that break before they are accepted are skipped. Goroutines that run `handle`
+    /// may still be running when `serve` returns.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine.
+    /// Parks the goroutine until the listeners are shut down.
     ///
     /// # Errors
     ///
-    /// What ends a listener otherwise: `WouldBlock` by its deadline, or the kernel's, for a
-    /// descriptor that is none any more. The others are then shut down. `InvalidInput` in another
-    /// runtime than the one that they were made in, if that has other nodes.
+    /// Errors that end a listener otherwise: `WouldBlock` at its deadline, or those of `accept(2)`
+    /// if the descriptor is not valid any more. The other listeners are then shut down.
+    /// `InvalidInput` if it is called in a runtime other than the one that made the listeners, and
+    /// that runtime lacks one of the nodes.
     ///
     /// # Panics
     ///
-    /// Off the runtime.
+    /// On a thread outside the runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    /// use std::sync::Arc;
+    /// use windlass::net::{TcpOptions, TcpStream};
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let listeners = Arc::new(TcpOptions::new().listen_on_each_node("127.0.0.1:0")?);
+    ///     let server = windlass::spawn({
+    ///         let listeners = Arc::clone(&listeners);
+    ///         move || listeners.serve(|mut stream, peer| {
+    ///             let _ = write!(stream, "hello {peer}");
+    ///         })
+    ///     });
+    ///     let mut client = TcpStream::connect(listeners.local_addr()?)?;
+    ///     let mut answer = String::new();
+    ///     client.read_to_string(&mut answer)?;
+    ///     assert_eq!(answer, format!("hello {}", client.local_addr()?));
+    ///     listeners.shutdown()?;
+    ///     server.join().unwrap()
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[track_caller]
     pub fn serve<F>(&self, handle: F) -> io::Result<()>
     where
@@ -210,7 +282,7 @@ impl NodeListeners {
                 let accept = move || {
                     let ended = accept_until_ended(listener, &handle);
                     if ended.is_err() {
-                        // What serves a part of the machine only is not to be left running.
+                        // Listeners on a part of the nodes must not go on alone.
                         let _ = self.shutdown();
                     }
                     ended
@@ -227,7 +299,8 @@ impl NodeListeners {
                 }
             }
             for acceptor in acceptors {
-                // Nothing in it panics; at the end of the run it is cancelled, and so is this.
+                // An acceptor does not panic. At the end of the run it is cancelled, and so is
+                // this goroutine.
                 if let Ok(ended) = acceptor.join() {
                     outcome = outcome.and(ended);
                 }
@@ -236,20 +309,39 @@ impl NodeListeners {
         })
     }
 
-    /// Ends listening on all nodes: whoever waits in an accept gets `InvalidInput`, `serve`
-    /// returns, and connections that nobody has accepted are refused.
+    /// Ends listening on all nodes. Calls that wait in `accept` fail with `InvalidInput`, `serve`
+    /// returns, and connections that are not accepted yet are refused.
     ///
     /// # Errors
     ///
-    /// The kernel's; `NotConnected` if that was done before. The others are shut down
-    /// nevertheless.
+    /// Those of `shutdown(2)`; `NotConnected` if the listeners are shut down already. After an
+    /// error the other listeners are shut down as well.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io;
+    /// use windlass::net::TcpOptions;
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let listeners = TcpOptions::new().listen_on_each_node("127.0.0.1:0")?;
+    ///     listeners.shutdown()?;
+    ///     for (_, listener) in listeners {
+    ///         let error = listener.accept().unwrap_err();
+    ///         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    ///     }
+    ///     Ok::<(), io::Error>(())
+    /// })?;
+    /// # Ok::<(), io::Error>(())
+    /// ```
     pub fn shutdown(&self) -> io::Result<()> {
         let ends = self.listeners.iter().map(|(_, l)| l.shutdown());
         ends.fold(Ok(()), io::Result::and)
     }
 }
 
-/// `Ok` when the listener was shut down.
+/// Accepts and spawns until the listener is shut down, which is `Ok`.
 fn accept_until_ended<F>(listener: &TcpListener, handle: &Arc<F>) -> io::Result<()>
 where
     F: Fn(TcpStream, SocketAddr) + Send + Sync + 'static,
@@ -271,7 +363,7 @@ impl IntoIterator for NodeListeners {
     type Item = (u32, TcpListener);
     type IntoIter = std::vec::IntoIter<(u32, TcpListener)>;
 
-    /// The listeners themselves, to be accepted from in another way than
+    /// Returns the listeners themselves, for a server that accepts in another way than
     /// [`serve`](NodeListeners::serve) does.
     fn into_iter(self) -> Self::IntoIter {
         self.listeners.into_iter()
@@ -299,7 +391,7 @@ mod tests {
         assert_eq!(all, [from(0, 0), from(2, 1), from(4, 2), from(6, 3)]);
         // The order is that of the listeners.
         assert_eq!(ranges(&machine, &[3, 2])[2..], [from(6, 0)]);
-        // Without distances all others are equally near.
+        // Without distances all other nodes are equally near.
         assert_eq!(ranges(&machine, &[1, 2])[0], from(0, 0));
         assert_eq!(ranges(&machine, &[2]), [from(0, 0)]);
     }

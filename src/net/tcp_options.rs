@@ -1,4 +1,4 @@
-//! The options of TCP sockets that `std` has no names for.
+//! Options of TCP sockets that `std` has no methods for.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -13,10 +13,11 @@ use crate::io::fd::Fd;
 use crate::sys::clock::{NEVER, deadline_ns};
 use crate::sys::socket::{fast_open_listener, fast_open_stream};
 
-/// How to make a TCP listener or stream: what is not set stays as the kernel has it.
+/// Options for a TCP listener or stream that is to be made. An option that is not set keeps the
+/// kernel's default.
 ///
-/// Accepted connections inherit the options of their listener, but for the backlog and
-/// those that concern the port.
+/// Accepted connections inherit the options of their listener, except the backlog and the options
+/// that concern the port.
 ///
 /// # Examples
 ///
@@ -30,6 +31,27 @@ use crate::sys::socket::{fast_open_listener, fast_open_stream};
 ///     .keepalive(Duration::from_secs(60))
 ///     .listen("127.0.0.1:0")?;
 /// # drop(listener);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// All options of a stream:
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::net::{TcpListener, TcpOptions};
+///
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let stream = TcpOptions::new()
+///     .nodelay(true)
+///     .keepalive(Duration::from_secs(60))
+///     .keepalive_interval(Duration::from_secs(10))
+///     .keepalive_retries(3)
+///     .recv_buffer_size(256 * 1024)
+///     .send_buffer_size(256 * 1024)
+///     .linger(Duration::from_secs(1))
+///     .user_timeout(Duration::from_secs(30))
+///     .connect(listener.local_addr()?)?;
+/// assert!(stream.nodelay()?);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -48,40 +70,116 @@ pub struct TcpOptions {
 }
 
 impl TcpOptions {
-    /// Nothing set.
+    /// Returns options of which none is set.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::TcpOptions;
+    ///
+    /// let listener = TcpOptions::new().listen("127.0.0.1:0")?;
+    /// # drop(listener);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn new() -> TcpOptions {
         TcpOptions::default()
     }
 
-    /// How many connections the kernel holds for a listener until they are accepted; it
-    /// lowers this to `net.core.somaxconn`. 4096 if not set.
+    /// Sets the length of the listener's queue of connections that are not accepted yet.
+    ///
+    /// The kernel lowers it to `net.core.somaxconn`. The default is 4096.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::TcpOptions;
+    ///
+    /// let listener = TcpOptions::new().backlog(64).listen("127.0.0.1:0")?;
+    /// # drop(listener);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn backlog(&mut self, n: u32) -> &mut TcpOptions {
         self.backlog = Some(n);
         self
     }
 
-    /// Lets several listeners share a port: the kernel spreads connections over them
-    /// (`SO_REUSEPORT`).
+    /// Lets several listeners share a port (`SO_REUSEPORT`). The kernel distributes connections
+    /// over them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::TcpOptions;
+    ///
+    /// let mut options = TcpOptions::new();
+    /// options.reuse_port(true);
+    /// let first = options.listen("127.0.0.1:0")?;
+    /// let second = options.listen(first.local_addr()?)?;
+    /// assert_eq!(first.local_addr()?, second.local_addr()?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn reuse_port(&mut self, reuse: bool) -> &mut TcpOptions {
         self.reuse_port = reuse;
         self
     }
 
-    /// Whether an IPv6 listener leaves IPv4 alone (`IPV6_V6ONLY`).
+    /// Sets whether an IPv6 listener refuses IPv4 connections (`IPV6_V6ONLY`). It has no effect on
+    /// an IPv4 listener.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use windlass::net::TcpOptions;
+    ///
+    /// // Accepts connections over IPv6 and over IPv4.
+    /// let listener = TcpOptions::new().only_v6(false).listen("[::]:8080")?;
+    /// # drop(listener);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn only_v6(&mut self, only: bool) -> &mut TcpOptions {
         self.only_v6 = Some(only);
         self
     }
 
-    /// Allows data in the first packet (`TCP_FASTOPEN`): a listener holds so many
-    /// connections that have begun with it; a stream sends its first write along, if the
-    /// server gave a cookie before, and reports a refused connection only then.
+    /// Allows data in the first packet of a connection (`TCP_FASTOPEN`).
+    ///
+    /// For a listener, `n` is the greatest number of connections that began with data and are not
+    /// established yet. For a stream, any `n` above 0 turns it on: `connect` returns at once, and
+    /// the first write is sent with the first packet if the server gave a cookie before. That write
+    /// reports a refused connection.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    /// use windlass::net::TcpOptions;
+    ///
+    /// let listener = TcpOptions::new().fast_open(128).listen("127.0.0.1:0")?;
+    /// let mut client = TcpOptions::new().fast_open(1).connect(listener.local_addr()?)?;
+    /// client.write_all(b"first")?;
+    /// let (mut server, _) = listener.accept()?;
+    /// let mut buf = [0; 5];
+    /// server.read_exact(&mut buf)?;
+    /// assert_eq!(&buf, b"first");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn fast_open(&mut self, n: u32) -> &mut TcpOptions {
         self.fast_open = Some(n);
         self
     }
 
-    /// Turns Nagle's algorithm off (`true`) or on.
+    /// Sets `TCP_NODELAY`: `true` turns Nagle's algorithm off.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::{TcpListener, TcpOptions};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpOptions::new().nodelay(true).connect(listener.local_addr()?)?;
+    /// assert!(stream.nodelay()?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn nodelay(&mut self, nodelay: bool) -> &mut TcpOptions {
         self.nodelay = Some(nodelay);
         self
@@ -92,50 +190,111 @@ impl TcpOptions {
         self
     }
 
-    /// Asks a silent peer whether it is there, for the first time after `idle`.
+    /// Turns keepalive probes on, and sends the first one after the connection has been idle for
+    /// `idle` (`TCP_KEEPIDLE`, in whole seconds).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::net::TcpOptions;
+    ///
+    /// // A dead peer is noticed after 60 s + 3 * 10 s.
+    /// let listener = TcpOptions::new()
+    ///     .keepalive(Duration::from_secs(60))
+    ///     .keepalive_interval(Duration::from_secs(10))
+    ///     .keepalive_retries(3)
+    ///     .listen("127.0.0.1:0")?;
+    /// # drop(listener);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn keepalive(&mut self, idle: Duration) -> &mut TcpOptions {
         self.keep(|k| k.with_time(idle))
     }
 
-    /// The time between two such questions.
+    /// Turns keepalive probes on, and sets the time between two of them (`TCP_KEEPINTVL`, in whole
+    /// seconds). For an example see [`TcpOptions::keepalive`].
     pub fn keepalive_interval(&mut self, interval: Duration) -> &mut TcpOptions {
         self.keep(|k| k.with_interval(interval))
     }
 
-    /// After how many unanswered questions the connection is lost.
+    /// Turns keepalive probes on, and closes the connection after `n` of them without an answer
+    /// (`TCP_KEEPCNT`). For an example see [`TcpOptions::keepalive`].
     pub fn keepalive_retries(&mut self, n: u32) -> &mut TcpOptions {
         self.keep(|k| k.with_retries(n))
     }
 
-    /// The size of the receive buffer; the kernel doubles it and bounds it by
-    /// `net.core.rmem_max`.
+    /// Sets the size of the receive buffer in bytes (`SO_RCVBUF`). The kernel limits it to
+    /// `net.core.rmem_max`, and then doubles it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::TcpOptions;
+    ///
+    /// let listener = TcpOptions::new()
+    ///     .recv_buffer_size(256 * 1024)
+    ///     .send_buffer_size(256 * 1024)
+    ///     .listen("127.0.0.1:0")?;
+    /// # drop(listener);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn recv_buffer_size(&mut self, bytes: usize) -> &mut TcpOptions {
         self.recv_buffer_bytes = Some(bytes);
         self
     }
 
-    /// The size of the send buffer; the kernel doubles it and bounds it by
-    /// `net.core.wmem_max`.
+    /// Sets the size of the send buffer in bytes (`SO_SNDBUF`). The kernel limits it to
+    /// `net.core.wmem_max`, and then doubles it. For an example see
+    /// [`TcpOptions::recv_buffer_size`].
     pub fn send_buffer_size(&mut self, bytes: usize) -> &mut TcpOptions {
         self.send_buffer_bytes = Some(bytes);
         self
     }
 
-    /// How long the kernel goes on sending after the last handle is dropped
-    /// (`SO_LINGER`): dropping blocks the thread so long, and what is left is thrown
-    /// away. Zero resets the connection at once.
+    /// Sets how long closing the socket waits until all data has been sent (`SO_LINGER`, in whole
+    /// seconds).
+    ///
+    /// Dropping the last handle blocks the thread for up to that time, and the kernel then discards
+    /// the rest. Zero resets the connection at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::net::{TcpListener, TcpOptions};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpOptions::new().linger(Duration::ZERO).connect(listener.local_addr()?)?;
+    /// drop(stream); // resets the connection
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn linger(&mut self, time: Duration) -> &mut TcpOptions {
         self.linger = Some(time);
         self
     }
 
-    /// After what time without an acknowledgement of sent data the connection is lost.
+    /// Sets how long sent data may remain without an acknowledgement before the connection is
+    /// closed (`TCP_USER_TIMEOUT`, in whole milliseconds).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::net::TcpOptions;
+    ///
+    /// let listener = TcpOptions::new()
+    ///     .user_timeout(Duration::from_secs(30))
+    ///     .listen("127.0.0.1:0")?;
+    /// # drop(listener);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn user_timeout(&mut self, time: Duration) -> &mut TcpOptions {
         self.user_timeout = Some(time);
         self
     }
 
-    /// Listens on an address, as [`TcpListener::bind`].
+    /// Binds a socket to an address and listens, as [`TcpListener::bind`] does, with these options.
     ///
     /// # Blocking
     ///
@@ -143,15 +302,26 @@ impl TcpOptions {
     ///
     /// # Errors
     ///
-    /// As [`TcpListener::bind`]; the kernel's, for an option it does not take.
+    /// As [`TcpListener::bind`]; those of `setsockopt(2)` if the kernel refuses an option.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::TcpOptions;
+    ///
+    /// let listener = TcpOptions::new().backlog(64).listen("127.0.0.1:0")?;
+    /// assert_ne!(listener.local_addr()?.port(), 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn listen(&self, addr: impl ToSocketAddrs) -> io::Result<TcpListener> {
         addr::each(addr, |addr| self.listen_on(addr, self.reuse_port))
     }
 
-    /// Makes `n` listeners that share a port (`SO_REUSEPORT`): with a goroutine to accept
-    /// from each the kernel spreads connections over them, and they do not contend for one
-    /// queue. A connection stays with its listener's queue: one that is not accepted from
-    /// keeps those it was given.
+    /// Makes `n` listeners that share a port (`SO_REUSEPORT`).
+    ///
+    /// The kernel distributes connections over them by a hash of the addresses. With a goroutine
+    /// that accepts from each, the goroutines do not contend for one queue. A connection stays in
+    /// the queue of its listener: if no goroutine accepts from that listener, its connections wait.
     ///
     /// # Blocking
     ///
@@ -159,14 +329,27 @@ impl TcpOptions {
     ///
     /// # Errors
     ///
-    /// As [`TcpOptions::listen`]; `InvalidInput` for none.
+    /// As [`TcpOptions::listen`]; `InvalidInput` if `n` is 0.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::TcpOptions;
+    ///
+    /// let group = TcpOptions::new().listen_group("127.0.0.1:0", 4)?;
+    /// let addr = group[0].local_addr()?;
+    /// for listener in &group {
+    ///     assert_eq!(listener.local_addr()?, addr);
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn listen_group(&self, addr: impl ToSocketAddrs, n: usize) -> io::Result<Vec<TcpListener>> {
         if n == 0 {
             return Err(addr::invalid("a group of no listeners"));
         }
         addr::each(addr, |addr| {
             let first = self.listen_on(addr, true)?;
-            // Port 0 has become a number.
+            // The others need the port that the kernel chose for port 0.
             let addr = first.local_addr()?;
             let mut all = vec![first];
             for _ in 1..n {
@@ -185,7 +368,7 @@ impl TcpOptions {
         if let (Some(only), SocketAddr::V6(_)) = (self.only_v6, addr) {
             socket.set_only_v6(only)?;
         }
-        // Before the connection, so that the window can be scaled.
+        // Buffer sizes count only before the connection: they decide the window scale.
         self.apply_to(&SockRef::from(&socket))?;
         socket.bind(&SockAddr::from(*addr))?;
         if let Some(n) = self.fast_open {
@@ -198,7 +381,7 @@ impl TcpOptions {
         Ok(TcpListener(Fd::from(OwnedFd::from(socket))))
     }
 
-    /// Connects to an address, as [`TcpStream::connect`].
+    /// Connects to an address, as [`TcpStream::connect`] does, with these options.
     ///
     /// # Blocking
     ///
@@ -206,20 +389,46 @@ impl TcpOptions {
     ///
     /// # Errors
     ///
-    /// As [`TcpStream::connect`]; the kernel's, for an option it does not take.
+    /// As [`TcpStream::connect`]; those of `setsockopt(2)` if the kernel refuses an option.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::{TcpListener, TcpOptions};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpOptions::new().nodelay(true).connect(listener.local_addr()?)?;
+    /// assert!(stream.nodelay()?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<TcpStream> {
         addr::each(addr, |addr| self.connect_until(addr, NEVER))
     }
 
-    /// Connects to one address within a time, as [`TcpStream::connect_timeout`].
+    /// Connects to one address with these options, and gives up after `timeout`, as
+    /// [`TcpStream::connect_timeout`] does.
     ///
     /// # Blocking
     ///
-    /// As [`TcpStream::connect`].
+    /// As [`TcpStream::connect`], at most for `timeout`.
     ///
     /// # Errors
     ///
-    /// As [`TcpStream::connect_timeout`]; the kernel's, for an option it does not take.
+    /// As [`TcpStream::connect_timeout`]; those of `setsockopt(2)` if the kernel refuses an option.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::net::{TcpListener, TcpOptions};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpOptions::new()
+    ///     .nodelay(true)
+    ///     .connect_timeout(&listener.local_addr()?, Duration::from_secs(5))?;
+    /// assert!(stream.nodelay()?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn connect_timeout(&self, addr: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
         if timeout.is_zero() {
             return Err(addr::invalid("cannot connect with a timeout of zero"));
@@ -238,12 +447,25 @@ impl TcpOptions {
         Ok(TcpStream(fd))
     }
 
-    /// Sets what was chosen on a stream that is there already; what concerns listening
-    /// and connecting is left out.
+    /// Sets these options on an existing stream. Options that concern listening and connecting
+    /// ([`backlog`](TcpOptions::backlog), [`reuse_port`](TcpOptions::reuse_port),
+    /// [`only_v6`](TcpOptions::only_v6), [`fast_open`](TcpOptions::fast_open)) have no effect.
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Those of `setsockopt(2)`. Options set before the failure stay set.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::{TcpListener, TcpOptions, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// TcpOptions::new().nodelay(true).apply(&stream)?;
+    /// assert!(stream.nodelay()?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn apply(&self, stream: &TcpStream) -> io::Result<()> {
         self.apply_to(&SockRef::from(stream))
     }
