@@ -1,11 +1,18 @@
-//! windlass runs goroutines: code in plain blocking style, with the names of `std`,
-//! at the speed of an event loop. Linux only.
+//! Goroutines for Linux: code in plain blocking style, with the names of `std`, at the speed of an
+//! event loop.
 //!
-//! It schedules as Go does: goroutines (G) run on threads (M) that hold processors
-//! (P). Ps are pinned to cores grouped by NUMA node, an idle P steals from the
-//! nearest one that has too much, Ms sleep on futexes, and each P has an io_uring
-//! ring whose completions make waiting goroutines runnable. Where io_uring is denied,
-//! as in most containers, epoll stands in for it (docs/CONTAINERS.md).
+//! windlass schedules as Go does. Goroutines (G) run on threads (M) that hold processors (P).
+//! Each P is pinned to a core and belongs to a NUMA node. An idle P steals work from the nearest P
+//! that has a surplus, and a thread without work sleeps on a futex. Each P has an io_uring ring: a
+//! goroutine that reads from a socket parks, and the completion makes it runnable again. Where
+//! io_uring is denied, as in most containers, windlass uses epoll instead (docs/CONTAINERS.md).
+//!
+//! A goroutine has a stack of its own. There is no `async` and no `.await`; buffers are plain
+//! `&mut [u8]`, and crates that are generic over `Read + Write` work unchanged.
+//!
+//! # A first program
+//!
+//! An echo server and its client:
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -31,8 +38,60 @@
 //! # }
 //! ```
 //!
-//! [`Builder::build`] is the one `unsafe` function; its contract is in its
-//! documentation and in docs/SAFETY.md. docs/ARCHITECTURE.md tells how it works.
+//! [`Runtime::run`] makes the closure the main goroutine. When it returns, the remaining goroutines
+//! are cancelled: their operations end, their stacks unwind, and all threads are joined.
+//!
+//! [`Builder::build`] is `unsafe` because of one rule that the compiler cannot check: a goroutine
+//! may continue on another thread after a call that parks. Its documentation has the contract, and
+//! docs/SAFETY.md has an example for each hazard.
+//!
+//! # Modules
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`task`] | [`spawn`], [`scope`], join handles, task-locals, [`blocking`] and [`offload`] |
+//! | [`channel`] | channels and `select!`, with the interface of crossbeam-channel |
+//! | [`sync`] | `Mutex`, `RwLock`, `Condvar`, `Once`, `Barrier`, `Semaphore`, `WaitGroup` |
+//! | [`time`] | sleeps, intervals, timeouts |
+//! | [`net`] | TCP, UDP and Unix sockets |
+//! | [`fs`] | files and directories |
+//! | [`process`] | child processes |
+//! | [`signal`] | signals as events |
+//! | [`io`] | `std::io`, pipes, standard streams, readiness of any descriptor |
+//! | [`context`](mod@context) | cancellation, deadlines and values: Go's `context` |
+//! | [`future`] | running futures on goroutines |
+//! | [`numa`] | one value for each NUMA node |
+//! | [`topology`] | the machine: packages, nodes, caches, cores, CPUs |
+//! | [`metrics`] | the counters of a runtime |
+//! | [`debug`] | dumps of goroutines, execution traces |
+//!
+//! Everything that waits parks a goroutine. On a plain thread the same call blocks the thread, so
+//! goroutines and threads may share channels, locks and sockets. Each function says under
+//! "Blocking" what it does.
+//!
+//! # Cargo features
+//!
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `unpinned-children` | yes | Threads and processes that goroutines start may run on all CPUs of the process, although the goroutine's thread is pinned to one. docs/SAFETY.md says where this has no effect. |
+//! | `backtrace` | no | Stacks in dumps and stall reports. Adds the crates backtrace and framehop. |
+//! | `hyper` | no | `windlass::hyper`: hyper's transport, executor and timer traits. Adds the crate hyper. |
+//! | `tracing` | no | `windlass::tracing`: spans that belong to goroutines. Adds the crate tracing-core. |
+//! | `chaos` | no | For tests: `WINDLASS_CHAOS=seed` perturbs decisions and timing of the scheduler. |
+//!
+//! # Environment variables
+//!
+//! | variable | effect |
+//! |---|---|
+//! | `WINDLASS_PROCS=n` | The number of Ps, unless [`Builder::processors`] sets it. |
+//! | `WINDLASS_IO=uring` or `epoll` | The poller; `uring` makes [`Builder::build`] fail where io_uring cannot be used. |
+//! | `WINDLASS_DEBUG=...` | Scheduler traces and live metrics: docs/OBSERVABILITY.md. |
+//!
+//! # Further reading
+//!
+//! docs/ARCHITECTURE.md describes the parts. docs/MECHANISMS.md compares each mechanism with that
+//! of Go's scheduler. docs/decisions/ has the reasons. docs/PORTING.md is a guide for code that
+//! uses threads or `async` today.
 
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]

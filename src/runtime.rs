@@ -1,5 +1,5 @@
-//! From the builder's words to running threads, and back: the only part that
-//! knows everything.
+//! Builds a runtime from its settings, runs it, and shuts it down. The only module that
+//! knows all the others.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -47,19 +47,32 @@ use crate::util::chaos;
 use crate::util::padded::Padded;
 use crate::util::placed::Placed;
 
-/// The stack of the main goroutine: like a program's main thread.
+/// The stack of the main goroutine: as large as that of a program's main thread.
 const MAIN_STACK_BYTES: usize = 8 * 1024 * 1024;
 
-/// How often `set_processors` tries again to stop the world.
+/// How many times `set_processors` retries to stop the world.
 const STOP_TRIES: u32 = 7;
 
-/// Chooses the properties of a [`Runtime`].
+/// Configures and builds a [`Runtime`].
+///
+/// The setters only record values. [`build`](Builder::build) checks them.
 ///
 /// # Examples
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// // SAFETY: the program keeps no thread-local borrow across a call that parks.
-/// let rt = unsafe { windlass::Builder::new().processors(2).pin(false).build()? };
+/// let rt = unsafe {
+///     windlass::Builder::new()
+///         .name("app")
+///         .processors(2)
+///         .pin(false)
+///         .stack_size(64 * 1024)
+///         .max_threads(100)
+///         .stall_reports(Duration::from_millis(100))
+///         .build()?
+/// };
 /// assert_eq!(rt.run(|| 6 * 7), 42);
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -70,104 +83,140 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A builder with the defaults: a P on every CPU that the process may use, up to
-    /// its CPU quota, each pinned.
+    /// Creates a builder with the defaults: one P for each CPU that the process may use, up to its
+    /// CPU quota, each pinned.
     pub fn new() -> Builder {
         Builder::default()
     }
 
-    /// Sets the number of Ps: how many goroutines run at the same time. May exceed
-    /// the CPUs; at most 4096. If not set: the environment variable `WINDLASS_PROCS`,
-    /// else the CPUs that the process may use (affinity, cpuset), up to its CPU quota,
-    /// both of which are then followed while the runtime runs. A number that was chosen stays when
-    /// the CPUs change; the Ps then share what CPUs there are.
+    /// Sets the number of Ps, which is how many goroutines run at the same time. It may exceed the
+    /// number of CPUs; the limit is 4096.
+    ///
+    /// If it is not set, the environment variable `WINDLASS_PROCS` sets it. If that is not set
+    /// either, there is a P for each CPU that the process may use (affinity, cpuset), up to its CPU
+    /// quota, and the number follows changes of both while the runtime runs. A number that was set
+    /// does not change with the CPUs; the Ps then share the CPUs that remain.
     pub fn processors(mut self, n: usize) -> Builder {
         self.config.processors = Some(n);
         self
     }
 
-    /// Sets how many Ps there may ever be, by [`Runtime::set_processors`] or because the process
-    /// may use more CPUs later. If not set: as many as the machine has CPUs (as the process
-    /// may use, with [`pin(false)`](Self::pin) or a given [`topology`](Self::topology)), but at
-    /// least the number of Ps it begins with.
+    /// Sets the maximum number of Ps, which bounds [`Runtime::set_processors`] and the growth when
+    /// the process may use more CPUs later.
+    ///
+    /// The default is the number of CPUs of the machine; with [`pin(false)`](Self::pin) or a given
+    /// [`topology`](Self::topology) it is the number of CPUs that the process may use. It is never
+    /// less than the initial number of Ps.
     pub fn max_processors(mut self, n: usize) -> Builder {
         self.config.max_processors = Some(n);
         self
     }
 
-    /// Restricts the Ps to NUMA nodes, by the kernel's numbers. Should the process lose all CPUs
-    /// of them while it runs, its Ps go to those that it has.
+    /// Restricts the Ps to these NUMA nodes, by the kernel's numbers. If the process loses all CPUs
+    /// of these nodes while it runs, the Ps move to the CPUs that it still has.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let all = unsafe { windlass::Builder::new().build()? };
+    /// # let node = all.plan().nodes[0].os_id;
+    /// // SAFETY: the program keeps no thread-local borrow across a call that parks.
+    /// let rt = unsafe { windlass::Builder::new().nodes(&[node]).build()? };
+    /// assert_eq!(rt.plan().nodes.len(), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn nodes(mut self, os_ids: &[u32]) -> Builder {
         self.config.nodes = Some(os_ids.to_vec());
         self
     }
 
-    /// How work is spread over NUMA nodes (default: [`NumaPolicy::Levels`]).
+    /// Sets how work is spread over NUMA nodes. The default is [`NumaPolicy::Levels`].
     pub fn numa(mut self, policy: NumaPolicy) -> Builder {
         self.config.numa = policy;
         self
     }
 
-    /// Whether the threads of a P are pinned to its CPU (default: yes). Then changes of the CPUs
-    /// that the process may use (cpuset, affinity, CPUs offline) are followed: once a second, Ps
-    /// are placed anew if there are any, and their threads pinned again. Without pins none is.
+    /// Sets whether the thread of a P is pinned to the P's CPU (default: yes).
     ///
-    /// What a goroutine starts, a `std::thread` or a process, is not pinned (docs/SAFETY.md says
-    /// where that does not hold).
+    /// With pinning, the runtime checks once a second whether the CPUs that the process may use have
+    /// changed (cpuset, affinity, CPUs offline). If so, it places the Ps again and pins their
+    /// threads again. Without pinning it does not.
+    ///
+    /// A `std::thread` or a process that a goroutine starts is not pinned; docs/SAFETY.md lists the
+    /// exceptions.
     pub fn pin(mut self, pin: bool) -> Builder {
         self.config.pin = pin;
         self
     }
 
-    /// Sets the default virtual size of goroutine stacks in bytes, between 16 KiB
-    /// and 4 GiB; 256 KiB if not set. Only touched pages use memory.
+    /// Sets the default virtual size of goroutine stacks in bytes, between 16 KiB and 4 GiB. The
+    /// default is 256 KiB. Only touched pages use memory.
     pub fn stack_size(mut self, bytes: usize) -> Builder {
         self.config.stack_bytes = bytes;
         self
     }
 
-    /// Bounds the threads that run goroutines; 10,000 if not set.
+    /// Limits the number of threads that run goroutines. The default is 10,000.
     pub fn max_threads(mut self, n: usize) -> Builder {
         self.config.max_threads = n;
         self
     }
 
-    /// Names the runtime: the prefix of its threads' names.
+    /// Names the runtime. The name is the prefix of its threads' names and appears in reports. The
+    /// default is `windlass`.
     pub fn name(mut self, name: impl Into<String>) -> Builder {
         self.config.name = name.into();
         self
     }
 
-    /// Whether `build` fails where io_uring cannot be used (default: no). Otherwise such
-    /// a runtime works over epoll, at a higher cost per operation, and says so once on
-    /// stderr: see docs/CONTAINERS.md. The environment variable `WINDLASS_IO` chooses
-    /// for a whole process: `uring` or `epoll`.
+    /// Sets whether `build` fails where io_uring cannot be used (default: no).
+    ///
+    /// By default the runtime then uses epoll, at a higher cost per operation, and prints one line
+    /// on stderr: see docs/CONTAINERS.md. The environment variable `WINDLASS_IO` (`uring` or
+    /// `epoll`) decides for a whole process.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let built = unsafe {
+    /// windlass::Builder::new()
+    /// #   .processors(1)
+    ///     .require_io_uring(true)
+    ///     .build()
+    /// # };
+    /// # use windlass::metrics::Poller;
+    /// # assert!(built.is_err() || built?.metrics().poller == Poller::IoUring);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn require_io_uring(mut self, yes: bool) -> Builder {
         self.config.require_io_uring = yes;
         self
     }
 
-    /// Prints a line about the scheduler on stderr at this interval, as
-    /// `WINDLASS_DEBUG=schedtrace=..` does (which has precedence); zero for never. The
-    /// runtime's monitor thread then wakes up for it also while the runtime is idle.
+    /// Prints a line about the scheduler on stderr at this interval; zero means never (the
+    /// default). `WINDLASS_DEBUG=schedtrace=milliseconds` does the same and has precedence. The
+    /// runtime's monitor thread then also wakes up while the runtime is idle.
     pub fn schedtrace(mut self, every: Duration) -> Builder {
         self.config.schedtrace = Some(every);
         self
     }
 
-    /// Whether SIGQUIT (`Ctrl-\\` in a terminal) prints a dump of this runtime on stderr, as
-    /// with Go (default: no).
+    /// Sets whether SIGQUIT (`Ctrl-\` in a terminal) prints a dump of this runtime on stderr, as in
+    /// Go (default: no).
     ///
-    /// Then, as with Go, the process exits with status 2, also if SIGQUIT was ignored, as
-    /// shells have it for what they start in the background. If it had a handler when the first
-    /// such runtime was built, that is called after the dump, and the process goes on.
+    /// After the dump the process exits with status 2, as in Go. It does so even if SIGQUIT was
+    /// ignored, as it is in programs that a shell starts in the background. If SIGQUIT had a handler
+    /// when the first such runtime was built, that handler is called after the dump instead, and the process
+    /// continues.
     pub fn dump_on_sigquit(mut self, yes: bool) -> Builder {
         self.config.dump_on_sigquit = yes;
         self
     }
 
-    /// Whether a line on stderr names the goroutine that panics, before the panic's message,
-    /// which names a thread (default: yes):
+    /// Sets whether a line on stderr names the goroutine that panics (default: yes). It comes before
+    /// the panic's message, which names only a thread:
     ///
     /// ```text
     /// goroutine 18 [name "worker"], spawned at src/main.rs:12:9, panicked:
@@ -175,23 +224,24 @@ impl Builder {
     /// thread 'main' (4711) panicked at src/main.rs:13:13:
     /// ```
     ///
-    /// This sets the process's panic hook, once, around the one that is there when the first
-    /// such runtime is built. That one, std's or the program's, is called as before. A hook that
-    /// the program sets later replaces both, unless it calls its predecessor. Hooks run on the
-    /// goroutine, so a program's own can ask [`task::current`](crate::task::current) who it is.
+    /// The first such runtime sets the process's panic hook. The hook calls the one that was set
+    /// before, which is std's or the program's. A hook that the program sets later replaces both,
+    /// unless it calls its predecessor. Hooks run on the goroutine, so a hook of the program can use
+    /// [`task::current`](crate::task::current) to identify it.
     pub fn name_panics(mut self, yes: bool) -> Builder {
         self.config.name_panics = yes;
         self
     }
 
-    /// Bounds the end of a run: if goroutines still live this long after the main goroutine has
-    /// ended, a message that begins with "shutdown", and a dump, are printed on stderr, and the
-    /// process ends at once with status 2. If not set, [`Runtime::run`] waits for ever.
+    /// Limits how long the end of a run may take. If goroutines still live this long after the main
+    /// goroutine has ended, the runtime prints a message that begins with "shutdown" and a dump on
+    /// stderr, and ends the process with status 2. By default [`Runtime::run`] waits without limit.
     ///
-    /// All goroutines are cancelled at the end of a run, but one that computes, or blocks its
-    /// thread, without calling windlass cannot be, nor one that catches the unwinding each time
-    /// ([`Cancelled`]). There is no milder way: a thread cannot be killed, as it may hold any
-    /// lock, and `run` cannot return before nobody uses what its goroutines borrow.
+    /// All goroutines are cancelled at the end of a run. Cancellation cannot reach a goroutine that
+    /// computes or blocks its thread without calling windlass, or one that catches the unwinding
+    /// ([`Cancelled`]) each time. Only the end of the process helps then: a thread cannot be killed,
+    /// because it may hold any lock, and `run` cannot return while a goroutine uses data that it
+    /// borrows from the caller.
     ///
     /// # Examples
     ///
@@ -215,67 +265,85 @@ impl Builder {
         self
     }
 
-    /// Whether other programs of the same user, and root's, may ask what the runtime does, as
-    /// `windlass-topology top` does (default: no). `WINDLASS_DEBUG=live=1` or `live=0` has
+    /// Sets whether other programs of the same user, and of root, may read the runtime's counters,
+    /// as `windlass-topology top` does (default: no). `WINDLASS_DEBUG=live=1` or `live=0` has
     /// precedence.
     ///
-    /// A thread of the process answers on a Unix socket whose abstract name is
-    /// `windlass-live-` and the process id. It sleeps while nobody asks.
+    /// A thread of the process answers on a Unix socket whose abstract name is `windlass-live-`
+    /// followed by the process id. It sleeps until a client connects.
     pub fn live_metrics(mut self, yes: bool) -> Builder {
         self.config.live_metrics = yes;
         self
     }
 
-    /// Keeps what has happened lately on every P, in up to `bytes` of memory for each, to be
-    /// written when it is wanted: [`Runtime::write_flight_record`]. An event takes 24 bytes,
-    /// and a goroutine that waits and is woken makes three. At most 1 GiB.
+    /// Records the latest events of every P, in up to `bytes` of memory for each P (at most 1 GiB).
+    /// [`Runtime::write_flight_record`] writes them. An event takes 24 bytes; a wait and its wake-up
+    /// are three events.
     ///
-    /// `bytes` is also the size of the logs that [`Runtime::trace`] uses (4 MiB if not set).
+    /// `bytes` is also the size of the logs that [`Runtime::trace`] uses, which is 4 MiB by default.
     pub fn flight_recorder(mut self, bytes: usize) -> Builder {
         self.config.trace_bytes = bytes;
         self.config.flight_recorder = true;
         self
     }
 
-    /// Whether a deadlock ends the process (default: no): all goroutines are parked, and
-    /// no timer, operation or thread is left that could wake one. Then a message that begins
-    /// with "deadlock", and a dump, are printed on stderr, and the exit status is 2.
+    /// Sets whether a deadlock ends the process (default: no). A deadlock means that all goroutines
+    /// are parked, and that no timer, operation or thread is left that could wake one. The runtime
+    /// then prints a message that begins with "deadlock" and a dump on stderr, and ends the process
+    /// with status 2.
     ///
-    /// There is no false alarm: a process with any thread that is not this runtime's own
-    /// (the one that calls [`Runtime::run`] is) is never said to be in a deadlock, as that
-    /// thread may be about to wake a goroutine.
+    /// There are no false alarms. If the process has any thread that does not belong to this
+    /// runtime, no deadlock is reported, because that thread may wake a goroutine later. The thread
+    /// that calls [`Runtime::run`] belongs to the runtime.
     ///
-    /// An idle runtime wakes up ten times a second for this.
+    /// For this check an idle runtime wakes up ten times a second.
     pub fn deadlock_detection(mut self, yes: bool) -> Builder {
         self.config.deadlock_detection = yes;
         self
     }
 
-    /// Reports, on stderr, a goroutine that has computed, or blocked its thread, for longer
-    /// than `after` without coming to the scheduler: its name, where it was spawned, and,
-    /// with the feature `backtrace`, where it is just then. Zero for never (the default).
+    /// Reports on stderr each goroutine that computes or blocks its thread for longer than `after`
+    /// without entering the scheduler. The report has the goroutine's name, where it was spawned
+    /// and, with the feature `backtrace`, its stack. Zero means never (the default).
     ///
-    /// A goroutine whose P was taken meanwhile (after 10 ms, if others wait for it) is
-    /// reported, too. [`blocking`](crate::blocking) sections are not. There is one report of
-    /// a stall, and at most ten in a second; the next one says how many were left out.
+    /// A goroutine whose P was retaken meanwhile (after 10 ms, if other goroutines wait for the P)
+    /// is reported, too. [`blocking`](crate::blocking) sections are not. Each stall is reported
+    /// once, and there are at most ten reports a second; the next report has the number of those
+    /// that were left out.
     ///
-    /// For the stack the thread is sent SIGURG, as Go does to preempt: a system call that it
-    /// blocks in, and that the kernel does not restart by itself (`nanosleep`,
-    /// `epoll_wait`), gives `EINTR`, which `std` handles. A handler that the program has
-    /// installed before the runtime was built gets all others of these signals.
+    /// To copy the stack, the runtime sends SIGURG to the thread, the signal that Go uses for
+    /// preemption. A blocking system call that the kernel does not restart (`nanosleep`,
+    /// `epoll_wait`) then returns `EINTR`, which `std` handles. SIGURGs from other sources go to the
+    /// handler that the program had installed before the runtime was built.
     pub fn stall_reports(mut self, after: Duration) -> Builder {
         self.config.stall_reports = Some(after);
         self
     }
 
-    /// Uses a given machine instead of looking at this one. Threads are pinned only
-    /// if it is this machine, and changes of its CPUs are not followed.
+    /// Uses this description of a machine instead of reading that of the host. Threads are pinned
+    /// only if it describes this machine, and changes of its CPUs are not followed.
+    ///
+    /// # Examples
+    ///
+    /// A runtime for a machine with two NUMA nodes, on any host:
+    ///
+    /// ```
+    /// use windlass::topology::Topology;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let machine = Topology::synthetic("numa:2 core:2 pu:1")?;
+    /// // SAFETY: the program keeps no thread-local borrow across a call that parks.
+    /// let rt = unsafe { windlass::Builder::new().topology(machine).build()? };
+    /// assert_eq!(rt.topology().nodes().len(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn topology(mut self, topology: Topology) -> Builder {
         self.config.topology = Some(topology);
         self
     }
 
-    /// What the environment says goes before what the program says.
+    /// Applies `WINDLASS_DEBUG`, which overrides the program's settings.
     fn read_environment(&mut self) {
         let settings = env::settings();
         let config = &mut self.config;
@@ -284,36 +352,56 @@ impl Builder {
         config.live_metrics = settings.live.unwrap_or(config.live_metrics);
     }
 
-    /// Builds the runtime: finds out what the machine and the kernel offer, plans
-    /// where the Ps go, and makes their pollers. Starts no thread.
+    /// Builds the runtime: reads what the machine and the kernel offer, assigns the Ps to CPUs, and
+    /// creates their pollers. Starts no thread.
     ///
     /// # Safety
     ///
-    /// This is the one promise that windlass needs and the compiler cannot check.
-    /// A goroutine may go on running on another thread after any call into windlass.
-    /// So, in every goroutine of this runtime:
+    /// This is the only rule of windlass that the compiler cannot check. A goroutine may continue
+    /// on another thread after any call into windlass. Therefore, in every goroutine of this
+    /// runtime:
     ///
-    /// - no borrow of a thread-local (inside `LocalKey::with`, or an address taken
-    ///   from one) lives across a call into windlass that can park;
-    /// - no value that is not `Send`, and that is shared with other code of the same
-    ///   thread through a thread-local (a guard of a re-entrant lock, an entered
-    ///   `tracing` span, an `Rc` clone kept in a thread-local), lives across one.
+    /// - No borrow of a thread-local (inside `LocalKey::with`, or an address taken from one) may
+    ///   live across a call into windlass that can park.
+    /// - No value may live across such a call that is not `Send` and is shared, through a
+    ///   thread-local, with other code of the same thread. Examples are a guard of a re-entrant
+    ///   lock, an entered `tracing` span, and an `Rc` whose clone is stored in a thread-local.
     ///
     /// docs/SAFETY.md explains each hazard with an example.
     ///
+    /// # Blocking
+    ///
+    /// Does not wait for events. Reading the machine's description and creating the pollers takes
+    /// milliseconds.
+    ///
     /// # Errors
     ///
-    /// - `InvalidInput` for settings that make no sense.
-    /// - If io_uring is required ([`Builder::require_io_uring`]): what keeps it from
-    ///   working here (`PermissionDenied`, `Unsupported`, `OutOfMemory`), with the cause
-    ///   and the cure in the message.
-    /// - The kernel's when memory or descriptors are short.
+    /// - `InvalidInput` for invalid settings.
+    /// - `PermissionDenied`, `Unsupported` or `OutOfMemory` if io_uring is required
+    ///   ([`Builder::require_io_uring`]) and cannot be used. The message has the cause and the
+    ///   remedy.
+    /// - The kernel's error if memory or descriptors are short.
     ///
-    /// Nothing is left behind: no thread, no mapping, no descriptor.
+    /// After an error no thread, mapping or descriptor is left behind.
     ///
     /// # Panics
     ///
-    /// Inside a goroutine.
+    /// If it is called inside a goroutine.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::ErrorKind;
+    ///
+    /// // SAFETY: the program keeps no thread-local borrow across a call that parks.
+    /// let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// assert_eq!(rt.processors(), 2);
+    ///
+    /// // SAFETY: as above.
+    /// let none = unsafe { windlass::Builder::new().processors(0).build() };
+    /// assert_eq!(none.unwrap_err().kind(), ErrorKind::InvalidInput);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub unsafe fn build(mut self) -> io::Result<Runtime> {
         assert!(
             current::m().is_none(),
@@ -325,7 +413,7 @@ impl Builder {
         let chosen = self.config.processors.or_else(processors_from_env);
         let place = Place::new(&self.config, chosen.is_none())?;
         let n_ps = chosen.unwrap_or_else(|| place.default_processors(&place.topology));
-        // Also an early no to what cannot be planned.
+        // Fail before anything is created.
         place.check(n_ps)?;
         let max = self.config.max_processors;
         let max = max.unwrap_or_else(|| place.max_processors());
@@ -360,7 +448,7 @@ impl Builder {
     }
 }
 
-/// What `WINDLASS_PROCS` says. A value that makes no sense is told of and not heeded.
+/// The value of `WINDLASS_PROCS`. An invalid value is reported on stderr and ignored.
 #[allow(
     clippy::print_stderr,
     reason = "a wrong setting should not go unnoticed"
@@ -379,7 +467,7 @@ fn processors_from_env() -> Option<usize> {
     n
 }
 
-/// What sysmon does for those who look on.
+/// The observers that the settings ask for; sysmon calls them.
 fn watch(config: &Config) -> Watch {
     let print: Print = if config.scheddetail {
         schedtrace::print_detail
@@ -398,8 +486,8 @@ fn watch(config: &Config) -> Watch {
     Watch::new(every.map(|every| (every, print)), check, stalls, shutdown)
 }
 
-/// Makes nodes and Ps for up to `max` Ps, none of them in use; those of a node on its
-/// memory, and by a thread of its own, which is the first to touch the rest of them.
+/// Creates the nodes and up to `max` Ps, none of them in use. The Ps of a node are made on the
+/// node's memory, by a thread on that node, because a page goes to the node that touches it first.
 fn make_sched(config: Config, place: Place, max: usize) -> io::Result<Arc<Sched>> {
     let plan = place.structure(max)?;
     let topology = &place.topology;
@@ -409,7 +497,7 @@ fn make_sched(config: Config, place: Place, max: usize) -> io::Result<Arc<Sched>
     let mut nodes = Placed::new();
     let mut ps = Placed::new();
     for (node_idx, planned) in plan.nodes.iter().enumerate() {
-        // On a machine of one node there is nothing to choose.
+        // With one node there is no choice of memory.
         let memory = planned
             .memory_node
             .filter(|_| pin && topology.nodes().len() > 1);
@@ -427,7 +515,7 @@ fn make_sched(config: Config, place: Place, max: usize) -> io::Result<Arc<Sched>
         let first = planned.ps[0];
         let make =
             |&idx: &usize| make_p(&plan, &plan.ps[idx], idx - first, memory, pollers.poller());
-        // A CPU that is not ours is left alone.
+        // Use only a CPU that the process may run on.
         let mut cpus = planned.ps.iter().map(|&idx| plan.ps[idx].cpu);
         let ours = cpus.find(|&cpu| topology.pu(cpu).is_some_and(|pu| pu.allowed));
         near::on_node(ours, memory, || {
@@ -461,7 +549,7 @@ fn make_p(
     )
 }
 
-/// What a node must know of the others.
+/// The state with which a node steals from the others.
 fn border(topology: &Topology, plan: &Plan, node_idx: usize) -> Border {
     let own = plan.nodes[node_idx].index;
     let nodes = plan.nodes.iter();
@@ -475,38 +563,72 @@ fn steal_level(plan: &Plan, level: &Level) -> StealLevel {
     })
 }
 
-/// A runtime: Ps with their pollers, ready to run goroutines.
+/// A runtime: Ps with their pollers, ready to run goroutines. Built by [`Builder::build`].
 ///
-/// Dropping it disposes of goroutines that were queued and never run.
+/// Dropping it also drops the goroutines that were queued by [`Handle::spawn`] and never ran.
+///
+/// # Examples
+///
+/// ```
+/// // SAFETY: the program keeps no thread-local borrow across a call that parks.
+/// let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// let words = ["a", "bb", "ccc"];
+/// let n_bytes = rt.run(|| {
+///     windlass::scope(|s| {
+///         let tasks: Vec<_> = words.iter().map(|word| s.spawn(|| word.len())).collect();
+///         tasks.into_iter().map(|task| task.join().unwrap()).sum::<usize>()
+///     })
+/// });
+/// assert_eq!(n_bytes, 6);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct Runtime {
     sched: Arc<Sched>,
-    /// Held by the one call of `run`.
+    /// Held during `run`, so that a second call is refused.
     running: Mutex<()>,
 }
 
 impl Runtime {
-    /// Runs `f` as the main goroutine and gives its value. The calling thread is the
-    /// first of the runtime's threads meanwhile, pinned like the others; its affinity
-    /// is given back. `f` begins on it, and stays there if it begins with
-    /// [`lock_thread`](crate::task::lock_thread).
+    /// Runs `f` as the main goroutine and returns its value.
     ///
-    /// When `f` returns, the goroutines that still live are cancelled: their
-    /// operations are cancelled and awaited, their stacks unwound, and all threads are
-    /// joined. A goroutine that never calls windlass again cannot be cancelled, and is
-    /// waited for, for as long as [`Builder::shutdown_timeout`] says.
+    /// During the run the calling thread is the first of the runtime's threads and is pinned like
+    /// the others. Its affinity is restored afterwards. `f` begins on this thread, and stays on it
+    /// if the first thing it does is to call [`lock_thread`](crate::task::lock_thread).
     ///
-    /// May be called again, with goroutines anew; between two runs spawning is refused.
+    /// When `f` returns, the goroutines that still live are cancelled: their operations are
+    /// cancelled and awaited, their stacks are unwound, and all threads are joined. A goroutine that
+    /// never calls windlass again cannot be cancelled. `run` waits for it, up to
+    /// [`Builder::shutdown_timeout`].
+    ///
+    /// `run` may be called again on the same runtime. Between two runs
+    /// [`Handle::spawn`] refuses goroutines.
     ///
     /// # Blocking
     ///
-    /// Blocks the calling thread until all is over.
+    /// Blocks the calling thread until the run has ended.
     ///
     /// # Panics
     ///
-    /// With `f`'s panic; inside a goroutine; if another thread is in `run` of this
-    /// runtime; if the kernel gives no thread for the runtime's monitor, or no memory for
-    /// the main goroutine's stack of 8 MiB. In the last two cases nothing has run, and
-    /// `run` may be called again.
+    /// - With `f`'s panic.
+    /// - Inside a goroutine.
+    /// - If another thread is in `run` of the same runtime.
+    /// - If the kernel provides no thread for the runtime's monitor, or no memory for the main
+    ///   goroutine's stack of 8 MiB. In these cases `f` has not run, and `run` may be called again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// // SAFETY: the program keeps no thread-local borrow across a call that parks.
+    /// let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// let sum = rt.run(|| {
+    ///     let tasks: Vec<_> = (0..4).map(|n| windlass::spawn(move || n * n)).collect();
+    ///     tasks.into_iter().map(|task| task.join().unwrap()).sum::<u32>()
+    /// });
+    /// assert_eq!(sum, 14);
+    /// // Again, with new goroutines.
+    /// rt.run(windlass::yield_now);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[track_caller]
     pub fn run<F, T>(&self, f: F) -> T
     where
@@ -524,7 +646,7 @@ impl Runtime {
             panic!("windlass: Runtime::run was called while this runtime runs already");
         };
         let started = run_to_end(&self.sched, f, Location::caller());
-        // A panic that met the guard would poison the lock, and with it the next run.
+        // A panic that unwinds through the guard would poison the lock and prevent the next run.
         drop(running);
         match started {
             Ok(outcome) => outcome.unwrap_or_else(|payload| resume_unwind(payload)),
@@ -532,7 +654,7 @@ impl Runtime {
         }
     }
 
-    /// A handle to spawn goroutines from other threads.
+    /// Returns a handle, with which any thread can spawn goroutines and read the counters.
     #[must_use]
     pub fn handle(&self) -> Handle {
         Handle {
@@ -546,14 +668,14 @@ impl Runtime {
         RuntimeMetrics::of(&self.sched)
     }
 
-    /// On which NUMA nodes the runtime's memory lies: a sample of the pages of Ps, goroutines,
-    /// stacks, rings and buffers, asked of the kernel with `move_pages(2)`, which moves
-    /// nothing here. On a machine of one node all of it is at home.
+    /// Returns on which NUMA nodes the runtime's memory lies. It queries the kernel about a sample
+    /// of the pages of Ps, goroutines, stacks, rings and buffers with `move_pages(2)`, which moves
+    /// no page here. On a machine with one node all pages are at home.
     ///
     /// # Blocking
     ///
-    /// Does not park. A page costs about a microsecond, and at most some thousands are looked
-    /// at on each node; the runtime works on meanwhile.
+    /// Does not park. A page costs about a microsecond, and at most some thousands of pages are
+    /// queried on each node. The runtime continues meanwhile.
     ///
     /// # Examples
     ///
@@ -572,30 +694,46 @@ impl Runtime {
         MemoryPlacement::of(&self.sched)
     }
 
-    /// All goroutines, with what they wait for, for how long, and their stacks.
+    /// Returns all goroutines, with what they wait for, for how long, and their stacks.
     ///
-    /// Nothing is stopped: a parked goroutine is held still for the microseconds in which
-    /// its stack is copied, one after the other. A goroutine that runs, or is in a queue,
-    /// comes without its stack. Stacks need the feature `backtrace`, and names need debug
-    /// information (`debug = "line-tables-only"` is enough).
+    /// The runtime is not stopped. Stacks are copied one after the other, and a parked goroutine
+    /// cannot resume for the microseconds in which its stack is copied. A goroutine that runs, or is
+    /// in a queue, is listed without its stack. Stacks need the feature `backtrace`, and names need
+    /// debug information (`debug = "line-tables-only"` is enough).
     ///
     /// # Blocking
     ///
-    /// Does not park. Reading the names, the first time from the program's file, may take
-    /// a second: in a goroutine, take a dump inside [`blocking`](crate::blocking).
+    /// Does not park. The first dump reads names from the program's file, which may take a second:
+    /// in a goroutine, take a dump inside [`blocking`](crate::blocking).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let worker = windlass::task::Builder::new()
+    ///         .name("worker")
+    ///         .spawn(windlass::task::park)
+    ///         .unwrap();
+    ///     let dump = windlass::blocking(|| rt.dump());
+    ///     assert!(dump.goroutines.iter().any(|g| g.name.as_deref() == Some("worker")));
+    ///     worker.task().unpark();
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn dump(&self) -> Dump {
         Dump::take(&self.sched)
     }
 
-    /// Takes an execution trace for `duration` and writes it in the format of Chrome's
-    /// trace events, which ui.perfetto.dev opens: [`debug::Trace`](crate::debug::Trace)
-    /// tells more.
+    /// Takes an execution trace for `duration` and writes it as Chrome trace events, which
+    /// ui.perfetto.dev opens. See [`debug::Trace`](crate::debug::Trace).
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine, or blocks the thread, for `duration`; then writes, which
-    /// blocks as `writer` does.
+    /// Parks the goroutine, or blocks the plain thread, for `duration`. Then it blocks as `writer`
+    /// does.
     ///
     /// # Errors
     ///
@@ -616,7 +754,7 @@ impl Runtime {
         trace::take(&self.sched, duration, writer)
     }
 
-    /// Begins an execution trace, which ends when what this gives is dropped.
+    /// Begins an execution trace, which ends when the returned value is dropped.
     ///
     /// # Blocking
     ///
@@ -625,8 +763,8 @@ impl Runtime {
         Trace::start(&self.sched)
     }
 
-    /// Writes what the flight recorder has ([`Builder::flight_recorder`]), as
-    /// [`trace`](Self::trace) does. It goes on recording.
+    /// Writes the events in the flight recorder ([`Builder::flight_recorder`]), in the format of
+    /// [`trace`](Self::trace). Recording continues.
     ///
     /// # Blocking
     ///
@@ -634,7 +772,23 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// The writer's; `Unsupported` if there is no flight recorder.
+    /// - The writer's error.
+    /// - `Unsupported` if the runtime was built without a flight recorder.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// // SAFETY: the program keeps no thread-local borrow across a call that parks.
+    /// let rt = unsafe {
+    ///     windlass::Builder::new().processors(2).flight_recorder(64 * 1024).build()?
+    /// };
+    /// rt.run(|| windlass::spawn(|| ()).join().unwrap());
+    /// // When something went wrong:
+    /// let mut record = Vec::new();
+    /// rt.write_flight_record(&mut record)?;
+    /// assert!(record.starts_with(b"{"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn write_flight_record(&self, writer: impl io::Write) -> io::Result<()> {
         if !self.sched.config.flight_recorder {
             return Err(trace::no_recorder());
@@ -648,8 +802,19 @@ impl Runtime {
         &self.sched.place.topology
     }
 
-    /// Which P goes to which CPU of which node, and whom it steals from, for the
-    /// number of Ps in use now, on the CPUs that the process may use now.
+    /// The CPU, the node and the steal order of each P, for the number of Ps in use and the CPUs
+    /// that the process may use now.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// for p in rt.plan().ps {
+    ///     println!("P{} runs on CPU {}", p.index, p.cpu);
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     #[expect(clippy::missing_panics_doc, reason = "what is in use was planned")]
     pub fn plan(&self) -> Plan {
@@ -665,26 +830,27 @@ impl Runtime {
         self.sched.n_procs()
     }
 
-    /// Changes the number of Ps, also while goroutines run: the world is stopped for a
-    /// moment. Goroutines, timers and operations of Ps that go are taken over by those
-    /// that stay. From here on the number follows neither the CPU quota nor the CPUs that the
-    /// process may use any more; where the Ps are does.
+    /// Changes the number of Ps, also while goroutines run. The world is stopped for a moment. The
+    /// remaining Ps take over the goroutines, timers and operations of the Ps that are removed.
+    ///
+    /// From then on the number of Ps no longer follows the CPU quota or the CPUs that the process
+    /// may use. The placement of the Ps still does.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine, blocks a plain thread, until it is done.
+    /// Parks the goroutine, or blocks the plain thread, until the change is done.
     ///
     /// # Errors
     ///
-    /// Then nothing has changed:
+    /// After an error nothing has changed.
     ///
-    /// - `InvalidInput` for none, or more than [`Builder::max_processors`].
-    /// - `TimedOut` if the world does not stop, tried eight times: for a second each on a
-    ///   machine that gives the runtime's threads no CPU; for 10 ms each where
-    ///   `membarrier(2)` is denied and a goroutine computes all the while without a call
-    ///   into windlass. Anywhere else a goroutine that computes does not hold it up: it
-    ///   goes on, and waits for a P at its next call.
-    /// - What keeps the kernel from making a ring for a new P.
+    /// - `InvalidInput` for 0, or for more than [`Builder::max_processors`].
+    /// - `TimedOut` if the world does not stop in eight attempts. An attempt takes a second on a
+    ///   machine that gives the runtime's threads no CPU. It takes 10 ms where `membarrier(2)` is
+    ///   denied and a goroutine computes all the while without a call into windlass. Otherwise a
+    ///   goroutine that computes does not delay the stop: it continues, and waits for a P at its
+    ///   next call.
+    /// - The kernel's error if it cannot create a ring for a new P.
     ///
     /// # Examples
     ///
@@ -715,7 +881,7 @@ impl Runtime {
         let mut n_tries = 0;
         loop {
             {
-                // Without a run nobody holds a P.
+                // Outside a run no thread holds a P.
                 let _shape = self.sched.world.shape();
                 if matches!(self.sched.phase(), Phase::Ready | Phase::Ended) {
                     change(&self.sched, Ok(()))?;
@@ -729,7 +895,7 @@ impl Runtime {
                     n_tries += 1;
                 }
                 Some(result) => return result,
-                // The run is about to end, or only begins.
+                // The run is about to end, or is just beginning.
                 None => clock::nap(100_000),
             }
         }
@@ -746,7 +912,7 @@ impl Runtime {
 impl Drop for Runtime {
     fn drop(&mut self) {
         let sched = &self.sched;
-        // Between two runs or before the first: no M exists. From here on handles are refused.
+        // No run is under way, so no M exists. From here on handles refuse to spawn.
         sched.set_phase(Phase::Ended);
         while sched.n_entering.load(crate::loom::Ordering::SeqCst) != 0 {
             crate::loom::spin_loop();
@@ -754,7 +920,7 @@ impl Drop for Runtime {
         for node in &sched.nodes {
             while let Some(g) = node.queue.pop() {
                 spawn::abandon(g);
-                // It was spawned by `Handle::spawn`, before the first run, and has now ended.
+                // `Handle::spawn` queued it before the first run. It counts as ended now.
                 let n_foreign = &sched.n_foreign;
                 n_foreign.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
             }
@@ -779,11 +945,11 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// Runs the main goroutine on M0 and everything until the last thread is joined.
+/// Runs the main goroutine on M0 and returns when the last thread is joined.
 ///
 /// # Errors
 ///
-/// Why the run could not begin; then everything is as it was before.
+/// The reason why the run could not begin. Then nothing has changed.
 fn run_to_end<F, T>(
     sched: &Arc<Sched>,
     f: F,
@@ -794,8 +960,8 @@ where
     T: Send,
 {
     let first_in_use = || sched.ps_in_use().next().expect("at least one P is in use");
-    // Before anything else: only the main goroutine can end the run, so without a stack for it
-    // the run must not begin.
+    // Take the stack first: only the main goroutine can end the run, so without a stack for it the
+    // run must not begin.
     let pool = &sched.node_of(first_in_use()).stacks;
     let stack = match pool.take(main_stack_bytes(sched)) {
         Ok(stack) => stack,
@@ -820,17 +986,17 @@ where
     if let Some(mask) = mask {
         affinity::restore(&mask);
     }
-    // The previous run's goroutines are counted as ended; M ids start anew with the threads.
+    // The previous run's goroutines are counted as ended.
     let phase_before = {
         let _shape = sched.world.shape();
         let before = sched.phase();
         sched.set_phase(Phase::Running);
         before
     };
-    // The first goroutine runs before a P looks at the clock, and its wait is dated by this.
+    // The first goroutine runs before its P reads the clock; its waits are stamped with this time.
     let now_ns = clock::now_ns();
     sched.ps.iter().for_each(|p| p.local.now_ns.set(now_ns));
-    // Before sysmon, which starts threads up to the limit.
+    // Count M0 before sysmon runs, which starts threads up to the limit.
     let m0 = Box::new(M::new(
         sched.next_m.fetch_add(1, crate::loom::Ordering::Relaxed),
         &raw const **sched,
@@ -840,8 +1006,8 @@ where
         sched.n_ms.fetch_add(1, crate::loom::Ordering::Relaxed);
         sched.ms.lock().all.push(m0);
     }
-    // Before sysmon, which gives all others away. Only now: before the run began, another thread
-    // might still have changed which Ps are in use.
+    // Take the first P before sysmon runs, which hands off all the others. Not earlier: until the
+    // phase is Running, another thread may change which Ps are in use.
     let first = first_in_use();
     first
         .owner
@@ -892,7 +1058,7 @@ fn join(thread: crate::loom::thread::JoinHandle<()>) {
     let _ = thread.join();
 }
 
-/// Forgets the Ms of a run.
+/// Removes the Ms of a run that has ended.
 fn end_ms(sched: &Sched) {
     let mut ms = sched.ms.lock();
     ms.spare.clear();
@@ -900,7 +1066,7 @@ fn end_ms(sched: &Sched) {
     sched.n_ms.store(0, crate::loom::Ordering::Relaxed);
     sched.n_retired.store(0, crate::loom::Ordering::Relaxed);
     for p in &sched.ps {
-        // A locked thread may have left it so.
+        // A locked thread may have ended inside a blocking section.
         p.syscall.store(0, crate::loom::Ordering::Relaxed);
         p.owner
             .store(std::ptr::null_mut(), crate::loom::Ordering::Release);
@@ -908,12 +1074,12 @@ fn end_ms(sched: &Sched) {
     sched.bury_all();
 }
 
-/// What the main goroutine asks for.
+/// The stack size of the main goroutine.
 fn main_stack_bytes(sched: &Sched) -> usize {
     MAIN_STACK_BYTES.max(sched.config.stack_bytes)
 }
 
-/// Makes the main goroutine the first that M0 runs: no other thread begins it.
+/// Makes the main goroutine the first that M0 runs. No other thread can start it.
 fn spawn_main<F: FnOnce() + Send>(
     sched: &Sched,
     m0: &M,
@@ -945,7 +1111,7 @@ fn spawn_main<F: FnOnce() + Send>(
     m0.mail.post(g);
 }
 
-/// What `run` borrows of the calling thread, given back when dropped.
+/// State of the calling thread that `run` changes. Restored when this is dropped.
 struct Borrowed {
     mask: Option<affinity::Mask>,
     slack_ns: u64,
@@ -971,20 +1137,45 @@ impl Drop for Borrowed {
     }
 }
 
-/// A handle to a runtime, for threads outside it.
+/// A handle to a runtime, for use by any thread. Made by [`Runtime::handle`].
+///
+/// # Examples
+///
+/// ```
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// let handle = rt.handle();
+/// rt.run(|| {
+///     let thread = std::thread::spawn(move || handle.spawn(|| 6 * 7).join().unwrap());
+///     assert_eq!(windlass::blocking(|| thread.join().unwrap()), 42);
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Handle {
     sched: Arc<Sched>,
 }
 
 impl Handle {
-    /// Spawns a goroutine from any thread. Before the first run it is queued; after a
-    /// run has ended it is refused: the closure is dropped, and joining gives
+    /// Spawns a goroutine from any thread. Before the first run the goroutine is queued. After a
+    /// run has ended it is refused: the closure is dropped, and joining returns
     /// [`Cancelled`](crate::task::Cancelled).
     ///
     /// # Blocking
     ///
     /// Never.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// let early = rt.handle().spawn(|| 7);
+    /// assert_eq!(rt.run(|| early.join().unwrap()), 7);
+    /// // The run has ended.
+    /// assert!(rt.handle().spawn(|| 7).join().is_err());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[track_caller]
     pub fn spawn<F, T>(&self, f: F) -> JoinHandle<T>
     where
@@ -1030,7 +1221,7 @@ impl Handle {
         Trace::start(&self.sched)
     }
 
-    /// Writes what the flight recorder has: see [`Runtime::write_flight_record`].
+    /// Writes the events in the flight recorder: see [`Runtime::write_flight_record`].
     ///
     /// # Blocking
     ///
@@ -1038,7 +1229,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// The writer's; `Unsupported` if there is no flight recorder.
+    /// As there.
     pub fn write_flight_record(&self, writer: impl io::Write) -> io::Result<()> {
         if !self.sched.config.flight_recorder {
             return Err(trace::no_recorder());
@@ -1046,7 +1237,7 @@ impl Handle {
         trace::write(&self.sched, 0, writer)
     }
 
-    /// All goroutines: see [`Runtime::dump`].
+    /// Returns all goroutines: see [`Runtime::dump`].
     ///
     /// # Blocking
     ///

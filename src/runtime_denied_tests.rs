@@ -1,5 +1,5 @@
-//! Rings that are denied some operations, as filters in containers do: each falls back, and an
-//! error that the operation has by itself stays what it is.
+//! Rings that are denied some operations, as seccomp filters in containers do. Each operation
+//! falls back to another call, and an error of the operation itself is returned unchanged.
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn pair() -> (TcpStream, TcpStream) {
 
 fn streams() {
     let (mut a, mut b) = pair();
-    // Often enough for a poll to stay.
+    // Often enough that a multishot poll is armed.
     for i in 0..20u8 {
         let reads = spawn(move || {
             let mut message = [0; 3];
@@ -64,7 +64,7 @@ fn streams() {
         (b, message) = reads.join().unwrap();
         assert_eq!(message, [i; 3]);
     }
-    // More than fits, from a reader that waits and to one.
+    // More than the socket buffers hold, so that both sides have to wait.
     let writes = spawn(move || {
         a.write_all(&vec![7; 8 << 20]).unwrap();
         a.send_zc(&[8; 20_000]).unwrap();
