@@ -347,7 +347,10 @@ fn fix_addresses() {
         return;
     }
     use std::os::unix::process::CommandExt;
-    let error = std::process::Command::new("/proc/self/exe")
+    let Ok(program) = std::env::current_exe() else {
+        return;
+    };
+    let error = std::process::Command::new(program)
         .args(std::env::args_os().skip(1))
         .exec();
     eprintln!("explore: cannot begin anew: {error}");
