@@ -463,37 +463,34 @@ fn two_readers() {
     // One P for each reader and one for the writer.
     let rt = runtime(3);
     rt.run(|| {
-        let (mut ours, mut theirs) = pair();
-        let mut clone = theirs.try_clone().unwrap();
+        let (mut ours, theirs) = pair();
         let (tx, rx) = unbounded();
-        let tell = tx.clone();
-        let alone = 6 + draw(2);
-        // It reads one more when there is another reader, and leaves the rest to that.
-        let first = spawn(move || {
-            for _ in 0..=alone {
-                if theirs.read(&mut [0]).unwrap() == 1 {
-                    tell.send(()).unwrap();
+        // Reads so many messages, then leaves the stream to others.
+        let reader = |n: usize| {
+            let (mut stream, tx) = (theirs.try_clone().unwrap(), tx.clone());
+            spawn(move || {
+                for _ in 0..n {
+                    stream.read_exact(&mut [0]).unwrap();
+                    tx.send(()).unwrap();
                 }
-            }
-        });
+            })
+        };
         let mut message = || {
             ours.write_all(&[1]).unwrap();
             rx.recv().unwrap();
         };
-        (0..alone).for_each(|_| message());
-        // A poll stays by now.
-        let second = spawn(move || {
-            while clone.read(&mut [0]).unwrap() == 1 {
-                tx.send(()).unwrap();
-            }
-        });
-        for _ in 0..2 {
-            yields(draw(10));
-            message();
-        }
-        drop(ours);
+        let first = reader(6);
+        (0..6).for_each(|_| message());
         first.join().unwrap();
-        second.join().unwrap();
+        // A poll stays by now.
+        for _ in 0..5 {
+            let both = [reader(1), reader(1)];
+            for _ in &both {
+                yields(draw(8));
+                message();
+            }
+            both.into_iter().for_each(|g| g.join().unwrap());
+        }
     });
 }
 
