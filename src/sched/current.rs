@@ -6,7 +6,7 @@
 //! (llvm/llvm-project#98479; rust-lang/unsafe-code-guidelines#602). So the one
 //! accessor is never inlined, gives a value and not an address, and holds a
 //! volatile `asm!`, without which LLVM proves that it "reads no memory" and keeps
-//! one call for two. tests/migration.rs holds the patterns that break otherwise.
+//! one call for two. tests/sched/migration.rs holds the patterns that break otherwise.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;

@@ -1,6 +1,8 @@
 //! A file system whose server stops when it is asked to: as much of FUSE's protocol as one
 //! file takes.
 
+#![allow(unsafe_code)]
+
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -137,12 +137,26 @@ pub(crate) fn child_case() -> Option<String> {
     Some(case)
 }
 
+/// The whole name of a test of the file that asks: `module::name`, where the file is a module.
+#[track_caller]
+pub(crate) fn test_name(name: &str) -> String {
+    let file = std::path::Path::new(std::panic::Location::caller().file());
+    let folder = file.parent().and_then(|p| p.file_name());
+    let module = file.file_stem().and_then(|s| s.to_str()).unwrap();
+    if name.contains("::") || module == "main" || folder.is_some_and(|f| f == "tests") {
+        return name.to_owned();
+    }
+    format!("{module}::{name}")
+}
+
 /// Runs the test `name` of this test program in a process of its own.
+#[track_caller]
 pub(crate) fn child(name: &str, case: &str) -> Output {
     child_with_env(name, case, &[])
 }
 
 /// As [`child`], with more variables in its environment.
+#[track_caller]
 pub(crate) fn child_with_env(name: &str, case: &str, env: &[(&str, &str)]) -> Output {
     child_command(name, case)
         .envs(env.iter().copied())
@@ -151,10 +165,16 @@ pub(crate) fn child_with_env(name: &str, case: &str, env: &[(&str, &str)]) -> Ou
 }
 
 /// The child, yet to be started.
+#[track_caller]
 pub(crate) fn child_command(name: &str, case: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
-        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .args([
+            &*test_name(name),
+            "--exact",
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .env(CHILD, case)
         .env("RUST_BACKTRACE", "0")
         // What a child says is compared word by word, and this would be one more line.
@@ -174,6 +194,7 @@ pub(crate) fn child_command(name: &str, case: &str) -> Command {
 }
 
 /// As [`child`]; the test must pass there. Gives what it wrote to stderr.
+#[track_caller]
 pub(crate) fn child_passes(name: &str, case: &str) -> String {
     without_fallback(&passed(name, case, &child(name, case)))
 }
@@ -187,6 +208,7 @@ pub(crate) fn without_fallback(stderr: &str) -> String {
 }
 
 /// As [`child_passes`], where `WINDLASS_IO` is as said, whatever it is here.
+#[track_caller]
 pub(crate) fn child_passes_with_io(name: &str, case: &str, io: Option<&str>) -> String {
     let mut command = child_command(name, case);
     match io {

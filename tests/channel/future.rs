@@ -1,0 +1,332 @@
+//! Futures on goroutines and threads: waking, wakers that outlive all, crates that need
+//! no reactor.
+#![allow(clippy::disallowed_methods, reason = "plain threads take part")]
+
+use std::future::{Future, pending, poll_fn, ready};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::util::{Census, hang_guard, run, runtime, wait_until};
+use futures::StreamExt;
+use futures::channel::oneshot;
+use futures::future::{join_all, select};
+use futures::stream::FuturesUnordered;
+use windlass::future::{block_on, spawn};
+use windlass::task::{self, Cancelled};
+use windlass::{blocking, sleep, yield_now};
+
+/// Ready when somebody says so; counts its polls.
+#[derive(Clone, Debug, Default)]
+struct Flag(Arc<(AtomicBool, Mutex<Option<Waker>>, AtomicUsize)>);
+
+impl Flag {
+    fn set(&self) {
+        self.0.0.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        let waker = self.0.1.lock().unwrap().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.0.1.lock().unwrap().is_some()
+    }
+
+    fn n_polls(&self) -> usize {
+        self.0.2.load(Ordering::SeqCst)
+    }
+}
+
+impl Future for Flag {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.2.fetch_add(1, Ordering::SeqCst);
+        *self.0.1.lock().unwrap() = Some(cx.waker().clone());
+        match self.0.0.load(Ordering::SeqCst) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+}
+
+#[test]
+fn waits_for_a_wake_and_only_for_it() {
+    run(2, || {
+        let flag = Flag::default();
+        let waits = spawn(flag.clone());
+        wait_until(|| flag.is_waited_for());
+        // The token of park is another one.
+        waits.task().unpark();
+        sleep(Duration::from_millis(1));
+        assert_eq!(flag.n_polls(), 1);
+        flag.wake();
+        wait_until(|| flag.n_polls() == 2);
+        assert!(!waits.is_finished());
+        flag.set();
+        waits.join().unwrap();
+    });
+}
+
+#[test]
+fn block_on_keeps_the_token_of_park() {
+    run(1, || {
+        task::current().unpark();
+        let flag = Flag::default();
+        let sets = windlass::spawn({
+            let flag = flag.clone();
+            move || flag.set()
+        });
+        block_on(flag);
+        task::park();
+        sets.join().unwrap();
+    });
+}
+
+#[test]
+fn on_threads_and_in_blocking_sections() {
+    let _guard = hang_guard();
+    let through = || {
+        let flag = Flag::default();
+        let sets = std::thread::spawn({
+            let flag = flag.clone();
+            move || {
+                while !flag.is_waited_for() {
+                    std::thread::yield_now();
+                }
+                flag.wake();
+                flag.set();
+            }
+        });
+        block_on(flag);
+        sets.join().unwrap();
+        assert_eq!(block_on(ready(7)), 7);
+    };
+    through();
+    runtime(1).run(|| blocking(through));
+    runtime(1).run(|| windlass::offload(through));
+}
+
+#[test]
+fn wakes_from_everywhere_race() {
+    run(4, || {
+        for _ in 0..300 {
+            let flags: Vec<_> = (0..4).map(|_| Flag::default()).collect();
+            let all = spawn(join_all(flags.clone()));
+            let setters: Vec<_> = flags
+                .into_iter()
+                .enumerate()
+                .map(|(i, flag)| {
+                    windlass::spawn(move || {
+                        if i % 2 == 0 {
+                            yield_now();
+                        }
+                        flag.wake();
+                        flag.set();
+                    })
+                })
+                .collect();
+            setters.into_iter().for_each(|j| j.join().unwrap());
+            assert_eq!(all.join().unwrap().len(), 4);
+        }
+    });
+}
+
+#[test]
+fn a_wake_for_the_outer_call_is_not_lost_to_an_inner_one() {
+    run(1, || {
+        let (outer, inner) = (Flag::default(), Flag::default());
+        let sets = windlass::spawn({
+            let (outer, inner) = (outer.clone(), inner.clone());
+            move || {
+                wait_until(|| outer.is_waited_for() && inner.is_waited_for());
+                // Meant for the outer call, while the inner one waits.
+                outer.set();
+                yield_now();
+                inner.set();
+            }
+        });
+        let mut asked = outer.clone();
+        let mut first = true;
+        block_on(poll_fn(|cx| {
+            let polled = Pin::new(&mut asked).poll(cx);
+            if first {
+                first = false;
+                block_on(inner.clone());
+                return Poll::Pending;
+            }
+            polled
+        }));
+        sets.join().unwrap();
+    });
+}
+
+#[test]
+fn wakers_outlive_goroutine_and_runtime() {
+    let _guard = hang_guard();
+    let flag = Flag::default();
+    let waker = runtime(2).run(|| {
+        let waker = block_on(poll_fn(|cx| Poll::Ready(cx.waker().clone())));
+        assert!(waker.will_wake(&waker.clone()));
+        let ended = spawn(poll_fn(|cx| Poll::Ready(cx.waker().clone()))).join();
+        let ended = ended.unwrap();
+        ended.wake_by_ref();
+        let another = ended.clone();
+        drop(ended);
+        another.wake();
+        let waits = spawn(flag.clone());
+        wait_until(|| flag.is_waited_for());
+        drop(waits);
+        waker
+    });
+    // The future was dropped with its goroutine; its waker was not.
+    assert!(flag.is_waited_for());
+    flag.set();
+    waker.wake();
+}
+
+#[test]
+fn the_end_of_a_run_drops_futures() {
+    let _guard = hang_guard();
+    let census = Census::default();
+    let join = runtime(2).run(|| {
+        let flag = Flag::default();
+        let member = census.member();
+        let (waits, also) = (flag.clone(), census.member());
+        let join = spawn(async move {
+            let _member = member;
+            waits.await;
+            pending::<()>().await;
+        });
+        let section = windlass::spawn(move || {
+            let _member = also;
+            blocking(|| block_on(pending::<()>()));
+        });
+        wait_until(|| flag.is_waited_for());
+        flag.set();
+        drop(section);
+        join
+    });
+    assert!(join.join().unwrap_err().is::<Cancelled>());
+    census.assert_all_dropped(2);
+}
+
+#[test]
+fn a_panic_is_the_goroutines() {
+    run(1, || {
+        let join = spawn(async {
+            std::panic::resume_unwind(Box::new(9));
+        });
+        let outcome: task::Result<()> = join.join();
+        assert_eq!(outcome.unwrap_err().downcast_ref(), Some(&9));
+        // The polling of a caught panic is over.
+        let caught: task::Result<()> =
+            std::panic::catch_unwind(|| block_on(async { std::panic::resume_unwind(Box::new(1)) }));
+        assert!(caught.is_err());
+        let (sender, receiver) = oneshot::channel();
+        windlass::spawn(move || sender.send(3).unwrap());
+        assert_eq!(block_on(receiver), Ok(3));
+    });
+}
+
+#[test]
+fn futures_may_call_what_blocks() {
+    run(2, || {
+        let all: FuturesUnordered<_> = (0..10_u64)
+            .map(|i| async move {
+                sleep(Duration::from_micros(i));
+                i
+            })
+            .collect();
+        let sum = block_on(all.fold(0, |sum, i| ready(sum + i)));
+        assert_eq!(sum, 45);
+        assert_eq!(futures::executor::block_on(ready(5)), 5);
+    });
+}
+
+#[test]
+fn async_channel_works() {
+    run(4, || {
+        for capacity in [1, 7] {
+            let (sender, receiver) = async_channel::bounded(capacity);
+            let producers: Vec<_> = (0..4_u64)
+                .map(|p| {
+                    let sender = sender.clone();
+                    spawn(async move {
+                        for i in 0..500 {
+                            sender.send(p * 500 + i).await.unwrap();
+                        }
+                    })
+                })
+                .collect();
+            drop(sender);
+            let consumers: Vec<_> = (0..3)
+                .map(|_| {
+                    let receiver = receiver.clone();
+                    spawn(async move {
+                        let mut sum = 0;
+                        while let Ok(n) = receiver.recv().await {
+                            sum += n;
+                        }
+                        sum
+                    })
+                })
+                .collect();
+            producers.into_iter().for_each(|j| j.join().unwrap());
+            let sum: u64 = consumers.into_iter().map(|j| j.join().unwrap()).sum();
+            assert_eq!(sum, (0..2000).sum::<u64>());
+        }
+    });
+}
+
+#[test]
+fn async_lock_works() {
+    run(4, || {
+        let count = Arc::new(async_lock::Mutex::new(0));
+        let all: Vec<_> = (0..20)
+            .map(|_| {
+                let count = Arc::clone(&count);
+                spawn(async move {
+                    for _ in 0..50 {
+                        let mut count = count.lock().await;
+                        let seen = *count;
+                        yield_now();
+                        *count = seen + 1;
+                    }
+                })
+            })
+            .collect();
+        all.into_iter().for_each(|j| j.join().unwrap());
+        assert_eq!(*block_on(count.lock()), 1000);
+        let barrier = Arc::new(async_lock::Barrier::new(2));
+        let other = spawn({
+            let barrier = Arc::clone(&barrier);
+            async move { barrier.wait().await.is_leader() }
+        });
+        let leads = block_on(barrier.wait()).is_leader();
+        assert_ne!(leads, other.join().unwrap());
+    });
+}
+
+#[test]
+fn select_drops_the_loser() {
+    run(2, || {
+        let (_keep, never) = oneshot::channel::<()>();
+        let (sender, receiver) = oneshot::channel();
+        windlass::spawn(move || {
+            sleep(Duration::from_millis(1));
+            sender.send(5).unwrap();
+        });
+        match block_on(select(receiver, never)) {
+            futures::future::Either::Left((value, _)) => assert_eq!(value, Ok(5)),
+            futures::future::Either::Right(_) => panic!("nobody sent that"),
+        }
+    });
+}

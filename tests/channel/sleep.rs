@@ -1,0 +1,302 @@
+//! Sleeping: on goroutines, in blocking sections and on plain threads.
+#![allow(clippy::disallowed_methods, reason = "plain threads take part")]
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::util;
+use crate::util::{hang_guard, run, runtime, wait_until};
+use windlass::task::{self, Cancelled};
+use windlass::{sleep, spawn, yield_now};
+
+#[test]
+fn a_sleep_is_never_short() {
+    run(2, || {
+        let all: Vec<_> = [1, 20, 49, 50, 51, 100, 900, 1000, 1001, 5000, 30_000]
+            .into_iter()
+            .map(|us| {
+                spawn(move || {
+                    for _ in 0..5 {
+                        let start = Instant::now();
+                        sleep(Duration::from_micros(us));
+                        let slept = start.elapsed();
+                        assert!(
+                            slept >= Duration::from_micros(us),
+                            "{us} us became {slept:?}"
+                        );
+                    }
+                })
+            })
+            .collect();
+        all.into_iter().for_each(|j| j.join().unwrap());
+    });
+}
+
+/// Sleepers in the order in which they began, each with the time before which its
+/// sleep began, its length, and its place in the order of waking.
+struct Sleeper {
+    before: Instant,
+    length: Duration,
+    woken: usize,
+}
+
+fn sleepers_wake_in_order() -> Result<usize, String> {
+    let sleepers = run(1, || {
+        let woken = Arc::new(AtomicUsize::new(0));
+        let all: Vec<_> = (0..60_u64)
+            .map(|i| {
+                let woken = Arc::clone(&woken);
+                let length = Duration::from_millis((i * 37) % 60 + 1);
+                spawn(move || {
+                    let before = Instant::now();
+                    sleep(length);
+                    Sleeper {
+                        before,
+                        length,
+                        woken: woken.fetch_add(1, Ordering::SeqCst),
+                    }
+                })
+            })
+            .collect();
+        let mut all: Vec<_> = all.into_iter().map(|j| j.join().unwrap()).collect();
+        all.sort_by_key(|s| s.before);
+        all
+    });
+    // On one P a sleep has begun before the next one's clock was read: that bounds its end.
+    let mut n_checked = 0;
+    for (i, a) in sleepers.iter().enumerate() {
+        let Some(next) = sleepers.get(i + 1) else {
+            break;
+        };
+        let a_ends_by = next.before + a.length;
+        for b in sleepers.iter().filter(|b| b.before + b.length > a_ends_by) {
+            n_checked += 1;
+            if b.woken < a.woken {
+                return Err(format!("{:?} woke before {:?}", b.length, a.length));
+            }
+        }
+    }
+    Ok(n_checked)
+}
+
+#[test]
+fn sleepers_wake_in_the_order_of_their_ends() {
+    // A machine that stalls for longer than the sleepers are apart, or takes the P from one that
+    // has just woken, may change the order: some attempt must meet with neither.
+    let mut last = Ok(0);
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(60) {
+        last = sleepers_wake_in_order();
+        if matches!(last, Ok(n) if n > 1000) {
+            return;
+        }
+    }
+    // Who has woken may give way to the next for no reason then.
+    assert!(util::is_chaotic(), "never in order: {last:?}");
+}
+
+#[test]
+fn ten_thousand_sleepers_wake() {
+    run(2, || {
+        let all: Vec<_> = (0..10_000_u64)
+            .map(|i| {
+                spawn(move || {
+                    let length = Duration::from_micros(i * 7919 % 50_000);
+                    let start = Instant::now();
+                    sleep(length);
+                    start.elapsed() >= length
+                })
+            })
+            .collect();
+        assert!(all.into_iter().all(|j| j.join().unwrap()));
+    });
+}
+
+#[test]
+fn sleepers_of_all_ps_are_woken() {
+    // Many short sleeps on many Ps, so that timers meet idle, spinning and busy Ps.
+    run(4, || {
+        let all: Vec<_> = (0..200)
+            .map(|i| {
+                spawn(move || {
+                    for j in 0..30 {
+                        sleep(Duration::from_micros(i * j % 300));
+                    }
+                })
+            })
+            .collect();
+        all.into_iter().for_each(|j| j.join().unwrap());
+    });
+}
+
+#[test]
+fn a_sleep_of_zero_returns_at_once() {
+    run(1, || {
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&stop);
+        let other = spawn(move || seen.load(Ordering::SeqCst));
+        for _ in 0..1000 {
+            sleep(Duration::ZERO);
+        }
+        stop.store(true, Ordering::SeqCst);
+        // Whether the other one ran meanwhile is not said.
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn huge_sleeps_end_with_the_runtime() {
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    let ended = Arc::new(Mutex::new(0));
+    struct Counts(Arc<Mutex<i32>>);
+    impl Drop for Counts {
+        fn drop(&mut self) {
+            *self.0.lock().unwrap() += 1;
+        }
+    }
+    let joins: Vec<_> = rt.run(|| {
+        let started = Arc::new(AtomicUsize::new(0));
+        let lengths = [
+            Duration::MAX,
+            Duration::from_secs(u64::MAX),
+            Duration::from_secs(1 << 40),
+            Duration::from_secs(86_400),
+        ];
+        let joins = lengths
+            .map(|length| {
+                let (counts, started) = (Counts(Arc::clone(&ended)), Arc::clone(&started));
+                spawn(move || {
+                    let _counts = counts;
+                    started.fetch_add(1, Ordering::SeqCst);
+                    sleep(length);
+                    unreachable!("{length:?} have not passed");
+                })
+            })
+            .into_iter()
+            .collect();
+        wait_until(|| started.load(Ordering::SeqCst) == 4);
+        sleep(Duration::from_millis(1));
+        assert_eq!(*ended.lock().unwrap(), 0);
+        joins
+    });
+    assert_eq!(*ended.lock().unwrap(), 4);
+    for join in joins {
+        let outcome: std::thread::Result<()> = join.join();
+        assert!(outcome.unwrap_err().is::<Cancelled>());
+    }
+}
+
+#[test]
+fn sleep_blocks_a_plain_thread() {
+    let start = Instant::now();
+    sleep(Duration::from_millis(5));
+    sleep(Duration::ZERO);
+    assert!(start.elapsed() >= Duration::from_millis(5));
+}
+
+#[test]
+fn sleep_inside_a_section_and_on_a_spare_thread() {
+    run(1, || {
+        let start = Instant::now();
+        windlass::blocking(|| sleep(Duration::from_millis(2)));
+        windlass::offload(|| sleep(Duration::from_millis(2)));
+        assert!(start.elapsed() >= Duration::from_millis(4));
+    });
+}
+
+#[test]
+fn an_idle_runtime_wakes_for_a_lone_sleeper() {
+    run(4, || {
+        for ms in [1, 5, 20, 50] {
+            let start = Instant::now();
+            sleep(Duration::from_millis(ms));
+            assert!(start.elapsed() >= Duration::from_millis(ms));
+        }
+    });
+}
+
+/// Computes for so long by the clock, whatever else the machine does.
+fn spin_until(end: Instant) {
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
+}
+
+/// Behind a long queue: counted is how many of it begin after the sleep's end, and before the
+/// sleeper runs.
+#[test]
+fn a_sleeper_that_is_due_overtakes_a_long_queue() {
+    const N: usize = 100;
+    const TURN: Duration = Duration::from_micros(100);
+    let _guard = hang_guard();
+    run(1, || {
+        let epoch = Instant::now();
+        let due_ns = AtomicU64::new(u64::MAX);
+        let (n_late, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let mut counts = Vec::new();
+        task::scope(|s| {
+            for _ in 0..N {
+                s.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        let now = Instant::now();
+                        if (now - epoch).as_nanos() as u64 >= due_ns.load(Ordering::Relaxed) {
+                            n_late.fetch_add(1, Ordering::Relaxed);
+                        }
+                        spin_until(now + TURN);
+                        yield_now();
+                    }
+                });
+            }
+            for _ in 0..200 {
+                n_late.store(0, Ordering::Relaxed);
+                let due = epoch.elapsed() + Duration::from_millis(1);
+                due_ns.store(due.as_nanos() as u64, Ordering::Relaxed);
+                sleep(Duration::from_millis(1));
+                due_ns.store(u64::MAX, Ordering::Relaxed);
+                counts.push(n_late.load(Ordering::Relaxed));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        counts.sort_unstable();
+        assert!(counts[counts.len() / 2] <= 3, "{counts:?}");
+    });
+}
+
+/// Sleepers that are always due, and compute: the queue keeps its share.
+#[test]
+fn sleepers_do_not_starve_the_queue() {
+    let _guard = hang_guard();
+    let turn = || spin_until(Instant::now() + Duration::from_micros(20));
+    run(1, || {
+        let (n_sleepers, n_yielders) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let stop = AtomicBool::new(false);
+        task::scope(|s| {
+            for _ in 0..64 {
+                s.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        sleep(Duration::from_nanos(1));
+                        turn();
+                        let n = n_sleepers.fetch_add(1, Ordering::Relaxed);
+                        stop.fetch_or(n >= 20_000, Ordering::Relaxed);
+                    }
+                });
+            }
+            for _ in 0..20 {
+                s.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        turn();
+                        n_yielders.fetch_add(1, Ordering::Relaxed);
+                        yield_now();
+                    }
+                });
+            }
+        });
+        let (sleepers, yielders) = (n_sleepers.into_inner(), n_yielders.into_inner());
+        assert!(
+            yielders > sleepers / 10,
+            "{yielders} turns beside {sleepers}"
+        );
+    });
+}

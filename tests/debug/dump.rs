@@ -1,0 +1,266 @@
+//! Dumps: every goroutine is there, with its stack, and none is disturbed.
+
+use crate::util;
+
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use windlass::debug::{Dump, Goroutine, State};
+use windlass::net::{TcpListener, TcpStream};
+use windlass::{blocking, sleep, spawn, task, yield_now};
+
+fn find<'a>(dump: &'a Dump, name: &str) -> &'a Goroutine {
+    let found = dump
+        .goroutines
+        .iter()
+        .find(|g| g.name.as_deref() == Some(name));
+    found.unwrap_or_else(|| panic!("no {name} in {dump}"))
+}
+
+fn named(name: &str, f: impl FnOnce() + Send + 'static) -> task::JoinHandle<()> {
+    task::Builder::new().name(name).spawn(f).unwrap()
+}
+
+#[inline(never)]
+fn a_function_that_parks() {
+    task::park();
+    // Keeps the call above from being a tail call.
+    std::hint::black_box(());
+}
+
+#[inline(never)]
+fn its_caller() {
+    a_function_that_parks();
+    std::hint::black_box(());
+}
+
+/// The very first wait is dated before its P has looked at the clock.
+#[test]
+fn the_first_wait_has_not_lasted_for_ever() {
+    let _guard = util::hang_guard();
+    let begin = Instant::now();
+    let rt = util::runtime(1);
+    let handle = rt.handle();
+    let (s, main) = mpsc::channel();
+    let looker = std::thread::spawn(move || {
+        let main: task::Task = main.recv().unwrap();
+        util::wait_until(|| handle.metrics().total().parks >= 1);
+        let waiting = find(&handle.dump(), "main").waiting;
+        main.unpark();
+        waiting
+    });
+    rt.run(|| {
+        s.send(task::current()).unwrap();
+        task::park();
+    });
+    // It is known to about a second.
+    let waiting = looker.join().unwrap();
+    let most = begin.elapsed() + Duration::from_secs(2);
+    assert!(waiting <= most, "{waiting:?} in {most:?}");
+}
+
+#[test]
+fn every_state_and_reason_is_told() {
+    let _guard = util::hang_guard();
+    let runtime = util::runtime(2);
+    let handle = runtime.handle();
+    runtime.run(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let parker = named("parker", its_caller);
+        let sleeper = named("sleeper", || sleep(Duration::from_secs(3600)));
+        let acceptor = named("acceptor", move || drop(listener.accept()));
+        let blocked = util::Gate::default();
+        let gate = blocked.clone();
+        let _opens = util::OpensOnDrop(blocked.clone());
+        let blocker = named("blocker", move || blocking(|| gate.wait()));
+        let target = named("target", task::park);
+        let unpark_target = target.task();
+        let joiner = named("joiner", move || target.join().unwrap());
+        util::wait_until(|| {
+            let dump = handle.dump();
+            ["parker", "sleeper", "acceptor", "joiner", "target"]
+                .iter()
+                .all(|n| find(&dump, n).state == State::Waiting)
+                && find(&dump, "blocker").state == State::Blocked
+        });
+        let dump = handle.dump();
+        let reasons = [
+            ("parker", "park"),
+            ("sleeper", "sleep"),
+            ("acceptor", "IO wait"),
+            ("joiner", "join"),
+        ];
+        for (name, reason) in reasons {
+            let g = find(&dump, name);
+            assert_eq!(g.wait_reason, Some(reason));
+            assert_eq!(g.parent, find(&dump, "main").id);
+            assert_eq!(g.spawned_at.file(), file!());
+            assert!(g.waiting < Duration::from_secs(100), "{g}");
+        }
+        let main = find(&dump, "main");
+        // A dump takes long enough for its P to be needed elsewhere.
+        match main.state {
+            State::Running => assert!(main.p.is_some()),
+            state => assert_eq!((state, main.p), (State::Blocked, None)),
+        }
+        assert!(main.m.is_some());
+        assert_eq!(main.parent, 0);
+        assert!(find(&dump, "blocker").m.is_some());
+        let ids: Vec<_> = dump.goroutines.iter().map(|g| g.id).collect();
+        assert!(ids.is_sorted());
+        assert_eq!(dump.goroutines.len(), 7);
+
+        parker.task().unpark();
+        unpark_target.unpark();
+        blocked.open();
+        for handle in [parker, joiner, blocker] {
+            handle.join().unwrap();
+        }
+        // They hold as before what they wait for.
+        drop(TcpStream::connect(addr).unwrap());
+        acceptor.join().unwrap();
+        drop(sleeper);
+    });
+    assert_eq!(runtime.dump().goroutines.len(), 0);
+}
+
+#[test]
+fn a_parked_goroutine_shows_its_functions() {
+    let _guard = util::hang_guard();
+    let runtime = util::runtime(1);
+    let handle = runtime.handle();
+    let dump = runtime.run(|| {
+        let parker = named("parker", its_caller);
+        util::wait_until(|| handle.metrics().total().parks >= 1);
+        let dump = handle.dump();
+        parker.task().unpark();
+        parker.join().unwrap();
+        dump
+    });
+    let parker = find(&dump, "parker");
+    assert!(parker.node.is_some());
+    assert!(parker.frames().len() < parker.stack.len());
+    let functions: Vec<&str> = parker
+        .frames()
+        .iter()
+        .filter_map(|f| f.function.as_deref())
+        .collect();
+    let at = |name: &str| functions.iter().position(|f| f.contains(name));
+    // An inlined function has the last part of its name only.
+    let park = at("windlass::task::park")
+        .or_else(|| at("park"))
+        .unwrap_or_else(|| panic!("{functions:?}"));
+    // An optimiser may merge the two functions with others of the same code.
+    if cfg!(debug_assertions) {
+        let inner = at("dump::a_function_that_parks").unwrap_or_else(|| panic!("{functions:?}"));
+        let outer = at("dump::its_caller").unwrap_or_else(|| panic!("{functions:?}"));
+        assert!(park < inner && inner < outer, "{functions:?}");
+    }
+    assert!(
+        !functions.iter().any(|f| f.contains("windlass::sched")),
+        "{functions:?}"
+    );
+    let shown = dump.to_string();
+    let head = format!("goroutine {} [park, node ", parker.id);
+    assert!(shown.contains(&head), "{shown}");
+    assert!(shown.contains("tests/debug/dump.rs:"), "{shown}");
+    assert!(shown.contains("created in goroutine "), "{shown}");
+}
+
+#[test]
+fn a_deep_stack_and_a_large_one_are_walked() {
+    #[inline(never)]
+    fn descend(n: usize) -> usize {
+        if n == 0 {
+            task::park();
+            return 0;
+        }
+        std::hint::black_box(descend(n - 1)) + 1
+    }
+    let _guard = util::hang_guard();
+    let runtime = util::runtime(1);
+    let handle = runtime.handle();
+    runtime.run(|| {
+        let deep = task::Builder::new()
+            .name("deep")
+            .stack_size(4 << 20)
+            .spawn(|| assert_eq!(descend(1000), 1000))
+            .unwrap();
+        util::wait_until(|| handle.metrics().total().parks >= 1);
+        let dump = handle.dump();
+        let n = find(&dump, "deep").stack.len();
+        // As many as are shown at most, and where functions were inlined some more.
+        assert!((50..=400).contains(&n), "{n} frames");
+        deep.task().unpark();
+        deep.join().unwrap();
+    });
+}
+
+/// Whatever is woken, ended and spawned while dumps are taken: nothing is lost, and no dump
+/// shows what cannot be.
+#[test]
+fn dumps_disturb_nobody() {
+    let _guard = util::hang_guard();
+    let runtime = util::runtime(2);
+    let handle = runtime.handle();
+    let done = Arc::new(AtomicBool::new(false));
+    let dumper = {
+        let done = Arc::clone(&done);
+        std::thread::spawn(move || {
+            let mut n = 0;
+            while !done.load(Ordering::Acquire) {
+                for g in &handle.dump().goroutines {
+                    assert!(g.id > 0);
+                    assert_eq!(g.spawned_at.file(), file!());
+                    if let Some(name) = &g.name {
+                        assert!(name == "main" || name.starts_with("worker"), "{name}");
+                    }
+                }
+                n += 1;
+            }
+            n
+        })
+    };
+    let sum = Arc::new(AtomicU64::new(0));
+    runtime.run(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        for round in 0..20_u64 {
+            let workers: Vec<_> = (0..40)
+                .map(|i| {
+                    let sum = Arc::clone(&sum);
+                    task::Builder::new()
+                        .name(format!("worker {round} {i}"))
+                        .spawn(move || {
+                            match i % 4 {
+                                0 => sleep(Duration::from_micros(i * 10)),
+                                1 => (0..i).for_each(|_| yield_now()),
+                                2 => task::park(),
+                                _ => spawn(yield_now).join().unwrap(),
+                            }
+                            sum.fetch_add(1, Ordering::Relaxed);
+                        })
+                        .unwrap()
+                })
+                .collect();
+            let mut client = TcpStream::connect(addr).unwrap();
+            let (server, _) = listener.accept().unwrap();
+            let reader = spawn(move || client.read(&mut [0; 8]).unwrap());
+            yield_now();
+            drop(server);
+            assert_eq!(reader.join().unwrap(), 0);
+            for (i, worker) in workers.into_iter().enumerate() {
+                if i % 4 == 2 {
+                    worker.task().unpark();
+                }
+                worker.join().unwrap();
+            }
+        }
+    });
+    done.store(true, Ordering::Release);
+    assert!(dumper.join().unwrap() > 0);
+    assert_eq!(sum.load(Ordering::Relaxed), 800);
+}

@@ -1,0 +1,232 @@
+//! The counters agree with what a program did.
+
+use crate::util;
+
+use std::time::Duration;
+
+use windlass::metrics::RuntimeMetrics;
+use windlass::{Builder, blocking, sleep, spawn, task, yield_now};
+
+/// Runs `f` on a runtime of `n` Ps and gives the counters after it.
+fn counted(n: usize, f: impl FnOnce() + Send) -> RuntimeMetrics {
+    let _guard = util::hang_guard();
+    let runtime = util::runtime(n);
+    runtime.run(f);
+    runtime.metrics()
+}
+
+#[test]
+fn goroutines_are_counted_at_every_station() {
+    let metrics = counted(2, || {
+        let handles: Vec<_> = (0..100).map(|_| spawn(yield_now)).collect();
+        handles.into_iter().for_each(|h| h.join().unwrap());
+    });
+    let total = metrics.total();
+    // The main goroutine is one more.
+    assert_eq!(total.spawned, 101);
+    assert_eq!(total.started, 101);
+    assert_eq!(total.finished, 101);
+    assert!(total.dispatches >= 201, "{}", total.dispatches);
+    assert_eq!(metrics.live_goroutines, 0);
+    assert_eq!(metrics.spawned_outside, 0);
+    assert_eq!((total.queue_depth, total.ring_inflight), (0, 0));
+}
+
+#[test]
+fn what_the_nodes_count_is_what_their_ps_count() {
+    let metrics = counted(4, || {
+        let handles: Vec<_> = (0..1000).map(|_| spawn(yield_now)).collect();
+        handles.into_iter().for_each(|h| h.join().unwrap());
+    });
+    let of_nodes: u64 = metrics.nodes.iter().map(|n| n.total.dispatches).sum();
+    assert_eq!(of_nodes, metrics.total().dispatches);
+    let ps: usize = metrics.nodes.iter().map(|n| n.ps.len()).sum();
+    assert_eq!(ps, metrics.ps.len());
+}
+
+#[test]
+fn stacks_are_live_or_free() {
+    let _guard = util::hang_guard();
+    let runtime = util::runtime(1);
+    let handle = runtime.handle();
+    let during = runtime.run(move || {
+        let parked: Vec<_> = (0..10).map(|_| spawn(task::park)).collect();
+        util::wait_until(|| handle.metrics().total().parks >= 10);
+        let metrics = handle.metrics();
+        parked.iter().for_each(|p| p.task().unpark());
+        parked.into_iter().for_each(|p| p.join().unwrap());
+        metrics
+    });
+    let node = &during.nodes[0];
+    assert_eq!(node.stacks_live(), 11, "{node:?}");
+    let after = runtime.metrics();
+    assert_eq!(after.nodes[0].stacks_live(), 0);
+    assert!(after.nodes[0].stacks_peak >= 11);
+    assert!(after.nodes[0].stacks_free >= 10);
+}
+
+#[test]
+fn waiting_for_a_timer_is_idle_time() {
+    let metrics = counted(1, || sleep(Duration::from_millis(50)));
+    let total = metrics.total();
+    assert!(total.idles >= 1);
+    // A loaded machine wakes late, never early; the P was idle for nearly all of it.
+    assert!(total.idle_time >= Duration::from_millis(40), "{total:?}");
+}
+
+#[test]
+fn a_goroutine_that_waits_behind_another_is_seen_in_the_delays() {
+    let metrics = counted(1, || {
+        // Each tick finds goroutines in the queue, as many as wait all the time.
+        let handles: Vec<_> = (0..64)
+            .map(|_| spawn(|| (0..200).for_each(|_| spin_and_yield())))
+            .collect();
+        handles.into_iter().for_each(|h| h.join().unwrap());
+    });
+    let delays = metrics.total().queue_delays;
+    assert!(delays.count() > 0);
+    // 63 others run for 2 µs each before it is its turn again.
+    assert!(delays.quantile(0.5) >= 64_000, "{delays:?}");
+}
+
+fn spin_and_yield() {
+    let begin = std::time::Instant::now();
+    while begin.elapsed() < Duration::from_micros(2) {
+        std::hint::spin_loop();
+    }
+    yield_now();
+}
+
+#[test]
+fn a_wake_from_outside_is_received() {
+    let _guard = util::hang_guard();
+    let runtime = util::runtime(1);
+    let handle = runtime.handle();
+    runtime.run(|| {
+        let main = task::current();
+        let waker = std::thread::spawn(move || {
+            util::wait_until(|| handle.metrics().total().idles >= 1);
+            main.unpark();
+        });
+        task::park();
+        blocking(|| waker.join().unwrap());
+    });
+    let total = runtime.metrics().total();
+    assert!(total.wakes_received >= 1);
+    assert!(total.wakes_useless <= total.wakes_received);
+    assert_eq!(total.blocking_sections, 1);
+}
+
+#[test]
+fn what_the_ring_does_is_counted_in_batches() {
+    use std::io::{Read, Write};
+    let metrics = counted(2, || {
+        let listener = windlass::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let echo = spawn(move || {
+            let (mut peer, _) = listener.accept().unwrap();
+            let mut byte = [0];
+            for _ in 0..100 {
+                peer.read_exact(&mut byte).unwrap();
+                peer.write_all(&byte).unwrap();
+            }
+        });
+        let mut stream = windlass::net::TcpStream::connect(addr).unwrap();
+        let mut byte = [7];
+        for _ in 0..100 {
+            stream.write_all(&byte).unwrap();
+            stream.read_exact(&mut byte).unwrap();
+        }
+        echo.join().unwrap();
+    });
+    let total = metrics.total();
+    assert_eq!(total.ring_submitted, total.ring_completed);
+    // Most messages are told of by a poll that stays.
+    assert!(total.ring_completed >= 10);
+    assert!(total.ring_batches >= 50, "{}", total.ring_batches);
+    assert_eq!(total.ring_batch_sizes.count(), total.ring_batches);
+    assert!(total.ring_submit_sizes.count() <= total.ring_enters);
+}
+
+#[test]
+fn a_hog_that_loses_its_p_is_counted() {
+    let _guard = util::hang_guard();
+    let runtime = util::build(Builder::new().processors(1)).unwrap();
+    runtime.run(|| {
+        let other = spawn(|| {});
+        while !other.is_finished() {
+            std::hint::spin_loop();
+        }
+        // Comes back to its P.
+        yield_now();
+    });
+    let metrics = runtime.metrics();
+    let total = metrics.total();
+    assert!(total.retakes_hogs >= 1);
+    assert_eq!(metrics.retakes, total.retakes_hogs + total.retakes_blocking);
+    assert_eq!(metrics.handoffs, total.handoffs);
+}
+
+/// The memory that the process has, in bytes.
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|l| l.trim().strip_suffix(" kB")).unwrap();
+    kib.parse::<usize>().unwrap() << 10
+}
+
+#[inline(never)]
+fn use_the_stack() {
+    std::hint::black_box([7u8; 30 << 10]);
+}
+
+/// In a process of its own, because it looks at the memory of the process.
+#[test]
+fn the_pages_of_long_free_stacks_are_returned() {
+    const N: usize = 4_000;
+    let Some(_) = util::child_case() else {
+        util::child_passes("the_pages_of_long_free_stacks_are_returned", "memory");
+        return;
+    };
+    let _guard = util::hang_guard();
+    let rt = util::runtime(2);
+    let run_many = || {
+        let (release, wait) = windlass::channel::bounded::<()>(0);
+        let all: Vec<_> = (0..N)
+            .map(|_| {
+                let wait = wait.clone();
+                windlass::spawn(move || {
+                    use_the_stack();
+                    wait.recv()
+                })
+            })
+            .collect();
+        drop(wait);
+        util::wait_until(|| {
+            rt.metrics()
+                .nodes
+                .iter()
+                .map(|n| n.stacks_live())
+                .sum::<usize>()
+                >= N
+        });
+        drop(release);
+        for task in all {
+            task.join().unwrap().unwrap_err();
+        }
+    };
+    let returned = || -> usize { rt.metrics().nodes.iter().map(|n| n.stacks_returned).sum() };
+    rt.run(|| {
+        run_many();
+        let full = resident_bytes();
+        // All but what the two Ps keep.
+        while returned() < N - 2 * 64 {
+            windlass::sleep(Duration::from_millis(100));
+        }
+        let bytes = full.saturating_sub(resident_bytes());
+        assert!(
+            bytes >= N * (24 << 10),
+            "{bytes} bytes of {full} were returned"
+        );
+    });
+}

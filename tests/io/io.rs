@@ -1,0 +1,343 @@
+//! Pipes, readiness and foreign descriptors, on goroutines and on plain threads.
+#![allow(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "plain threads take part")]
+
+use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::util;
+use crate::util::{Pattern, hang_guard, run, runtime, wait_until};
+use windlass::io::{self, Async, PipeReader, PipeWriter, pipe};
+use windlass::{blocking, spawn};
+
+fn set_nonblocking(fd: impl AsFd) {
+    // SAFETY: takes a descriptor and plain numbers.
+    unsafe {
+        let flags = libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_GETFL);
+        assert_eq!(
+            libc::fcntl(
+                fd.as_fd().as_raw_fd(),
+                libc::F_SETFL,
+                flags | libc::O_NONBLOCK
+            ),
+            0
+        );
+    }
+}
+
+#[test]
+fn much_data_through_a_pipe() {
+    const N: usize = 16 << 20;
+    let _guard = hang_guard();
+    let check = || {
+        let pattern = Pattern::new();
+        let (mut reader, mut writer) = pipe().unwrap();
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                // The end comes when the last writer is gone.
+                let mut writer = writer.try_clone().unwrap();
+                pattern.write(&mut writer, 0, N, 100_000).unwrap();
+            });
+            s.spawn(|| {
+                let mut head = vec![0; N];
+                reader.read_exact(&mut head).unwrap();
+                for at in (0..N).step_by(1 << 20) {
+                    assert!(head[at..at + (1 << 20)] == *pattern.bytes(at, 1 << 20));
+                }
+            });
+        });
+        writer.write_all(b"last").unwrap();
+        drop(writer);
+        let mut rest = String::new();
+        reader.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "last");
+    };
+    check();
+    runtime(2).run(|| {
+        let pattern = Arc::new(Pattern::new());
+        let (mut reader, mut writer) = pipe().unwrap();
+        let same = Arc::clone(&pattern);
+        let writes = spawn(move || same.write(&mut writer, 0, N, 100_000).unwrap());
+        assert_eq!(pattern.check(&mut reader, 30_000).unwrap(), N);
+        writes.join().unwrap();
+    });
+}
+
+#[test]
+fn several_buffers_and_empty_ones() {
+    let _guard = hang_guard();
+    let check = || {
+        let (mut reader, mut writer) = pipe().unwrap();
+        assert_eq!(reader.read(&mut []).unwrap(), 0);
+        assert_eq!(reader.read_vectored(&mut []).unwrap(), 0);
+        assert_eq!(writer.write(&[]).unwrap(), 0);
+        assert_eq!(writer.write_vectored(&[IoSlice::new(&[])]).unwrap(), 0);
+        let n = writer
+            .write_vectored(&[IoSlice::new(b"ab"), IoSlice::new(&[]), IoSlice::new(b"cde")])
+            .unwrap();
+        assert_eq!(n, 5);
+        let (mut x, mut y) = ([0; 3], [0; 3]);
+        let n = (&reader)
+            .read_vectored(&mut [IoSliceMut::new(&mut x), IoSliceMut::new(&mut y)])
+            .unwrap();
+        assert_eq!((n, x, y), (5, *b"abc", *b"de\0"));
+        (&writer).flush().unwrap();
+        // More than the kernel takes at once.
+        let many: Vec<_> = (0..3000).map(|_| IoSlice::new(b"x")).collect();
+        let n = writer.write_vectored(&many).unwrap();
+        assert!(n > 0 && n <= 1024);
+    };
+    check();
+    runtime(1).run(check);
+}
+
+#[test]
+fn a_reader_that_is_gone() {
+    let _guard = hang_guard();
+    let check = || {
+        let (reader, mut writer) = pipe().unwrap();
+        drop(reader);
+        assert_eq!(
+            writer.write(b"x").unwrap_err().kind(),
+            ErrorKind::BrokenPipe
+        );
+    };
+    check();
+    runtime(1).run(check);
+    runtime(2).run(|| {
+        // While the writer waits.
+        let (reader, mut writer) = pipe().unwrap();
+        let writes = spawn(move || writer.write_all(&vec![0; 1 << 20]).unwrap_err().kind());
+        windlass::sleep(Duration::from_millis(2));
+        drop(reader);
+        assert_eq!(writes.join().unwrap(), ErrorKind::BrokenPipe);
+    });
+}
+
+#[test]
+fn pipes_of_others_in_non_blocking_mode_wait_here() {
+    let _guard = hang_guard();
+    let check = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        set_nonblocking(&reader);
+        set_nonblocking(&writer);
+        let (mut reader, mut writer) = (PipeReader::from(reader), PipeWriter::from(writer));
+        let writes = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(3));
+            writer.write_all(&vec![7; 1 << 20])
+        });
+        let mut all = Vec::new();
+        reader.read_to_end(&mut all).unwrap();
+        assert!(all.len() == 1 << 20 && all.iter().all(|&byte| byte == 7));
+        blocking(|| writes.join()).unwrap().unwrap();
+    };
+    check();
+    runtime(2).run(check);
+    runtime(2).run(|| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        set_nonblocking(&reader);
+        set_nonblocking(&writer);
+        let (mut reader, mut writer) = (PipeReader::from(reader), PipeWriter::from(writer));
+        let writes = spawn(move || writer.write_all(&vec![7; 1 << 20]));
+        let mut all = Vec::new();
+        reader.read_to_end(&mut all).unwrap();
+        assert_eq!(all.len(), 1 << 20);
+        writes.join().unwrap().unwrap();
+    });
+}
+
+fn eventfd() -> OwnedFd {
+    // SAFETY: the call gives a descriptor that nobody else owns.
+    unsafe { OwnedFd::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK)) }
+}
+
+fn add(fd: impl AsFd, n: u64) {
+    let bytes = n.to_ne_bytes();
+    // SAFETY: the bytes are valid.
+    let r = unsafe { libc::write(fd.as_fd().as_raw_fd(), bytes.as_ptr().cast(), 8) };
+    assert_eq!(r, 8);
+}
+
+#[test]
+fn readiness_of_any_descriptor() {
+    let _guard = hang_guard();
+    let check = || {
+        let event = eventfd();
+        io::wait_writable(&event).unwrap();
+        let start = Instant::now();
+        let e = io::wait_readable_timeout(&event, Duration::from_millis(10)).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::TimedOut);
+        let e = io::wait_readable_deadline(&event, Instant::now() + Duration::from_millis(10))
+            .unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::TimedOut);
+        assert!(start.elapsed() >= Duration::from_millis(20));
+        // A time that has passed asks how it is now.
+        let e = io::wait_readable_deadline(&event, start).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::TimedOut);
+        io::wait_writable_deadline(&event, start).unwrap();
+        io::wait_writable_timeout(&event, Duration::ZERO).unwrap();
+        let same = event.try_clone().unwrap();
+        let adds = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(3));
+            add(same, 5);
+        });
+        io::wait_readable(&event).unwrap();
+        io::wait_readable_deadline(&event, start).unwrap();
+        blocking(|| adds.join()).unwrap();
+        // The end of a stream is readable; a pipe without a reader writable, as an error.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(writer);
+        io::wait_readable(&reader).unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        io::wait_writable(&writer).unwrap();
+        // And a file always.
+        io::wait_readable(std::fs::File::open("/dev/null").unwrap()).unwrap();
+    };
+    check();
+    runtime(2).run(check);
+}
+
+#[test]
+fn many_wait_for_one() {
+    run(2, || {
+        let event = Arc::new(eventfd());
+        let all: Vec<_> = (0..50)
+            .map(|_| {
+                let event = Arc::clone(&event);
+                spawn(move || io::wait_readable(&*event).unwrap())
+            })
+            .collect();
+        windlass::sleep(Duration::from_millis(1));
+        add(&*event, 1);
+        all.into_iter().for_each(|g| g.join().unwrap());
+    });
+}
+
+/// A wait for readiness is cut short when the run ends.
+#[test]
+fn a_wait_ends_with_its_run() {
+    let _guard = hang_guard();
+    let census = util::Census::default();
+    runtime(2).run(|| {
+        let begun = Arc::new(AtomicBool::new(false));
+        let (flag, member) = (Arc::clone(&begun), census.member());
+        spawn(move || {
+            let _member = member;
+            flag.store(true, Ordering::SeqCst);
+            io::wait_readable(eventfd()).unwrap();
+        });
+        let member = census.member();
+        spawn(move || {
+            let _member = member;
+            let (mut reader, _writer) = pipe().unwrap();
+            let _ = reader.read(&mut [0]);
+        });
+        wait_until(|| begun.load(Ordering::SeqCst));
+        windlass::sleep(Duration::from_millis(1));
+    });
+    census.assert_all_dropped(2);
+}
+
+#[test]
+fn foreign_sockets() {
+    use std::os::unix::net::UnixStream;
+    let _guard = hang_guard();
+    let check = || {
+        let (a, b) = UnixStream::pair().unwrap();
+        let (mut a, b) = (Async::new(a).unwrap(), Async::new(b).unwrap());
+        b.writable().unwrap();
+        let writes = std::thread::spawn(move || {
+            let data = vec![3; 1 << 20];
+            (&b).write_all(&data).unwrap();
+            b.write_with(|mut b| b.write_vectored(&[IoSlice::new(b"e"), IoSlice::new(b"nd")]))
+                .unwrap();
+            (&b).flush().unwrap();
+            b
+        });
+        a.readable().unwrap();
+        let mut all = vec![0; 1 << 20];
+        a.read_exact(&mut all).unwrap();
+        assert!(all.iter().all(|&byte| byte == 3));
+        let mut end = [0; 3];
+        (&a).read_exact(&mut end).unwrap();
+        assert_eq!(end, *b"end");
+        let b = blocking(|| writes.join()).unwrap();
+        drop(b.into_inner());
+        assert_eq!(a.read_with(|mut a| a.read(&mut end)).unwrap(), 0);
+        assert_eq!(
+            a.write_all(&[0; 10]).unwrap_err().kind(),
+            ErrorKind::BrokenPipe
+        );
+        a.get_mut()
+            .set_read_timeout(Some(Duration::from_secs(1)))
+            .unwrap();
+        assert!(a.get_ref().peer_addr().is_ok());
+    };
+    check();
+    runtime(2).run(check);
+    runtime(2).run(|| {
+        let (a, b) = UnixStream::pair().unwrap();
+        let (mut a, mut b) = (Async::new(a).unwrap(), Async::new(b).unwrap());
+        let echo = spawn(move || {
+            let mut buf = [0; 4];
+            for _ in 0..500 {
+                b.read_exact(&mut buf).unwrap();
+                b.write_all(&buf).unwrap();
+            }
+        });
+        for i in 0..500_u32 {
+            let mut got = [0; 4];
+            a.write_all(&i.to_le_bytes()).unwrap();
+            a.read_exact(&mut got).unwrap();
+            assert_eq!(got, i.to_le_bytes());
+        }
+        echo.join().unwrap();
+    });
+}
+
+/// A timer of the kernel, as an example of something that is no stream.
+#[test]
+fn a_foreign_timer() {
+    run(1, || {
+        // SAFETY: the call gives a descriptor that nobody else owns.
+        let timer = unsafe {
+            OwnedFd::from_raw_fd(libc::timerfd_create(
+                libc::CLOCK_MONOTONIC,
+                libc::TFD_CLOEXEC,
+            ))
+        };
+        let timer = Async::new(timer).unwrap();
+        let every = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 3_000_000,
+        };
+        let spec = libc::itimerspec {
+            it_interval: every,
+            it_value: every,
+        };
+        // SAFETY: the specification is valid.
+        let r = unsafe {
+            libc::timerfd_settime(timer.as_raw_fd(), 0, &raw const spec, std::ptr::null_mut())
+        };
+        assert_eq!(r, 0);
+        let mut n = 0;
+        while n < 5 {
+            n += timer
+                .read_with(|timer| {
+                    let mut ticks = [0_u8; 8];
+                    // SAFETY: the buffer is this long.
+                    let r = unsafe { libc::read(timer.as_raw_fd(), ticks.as_mut_ptr().cast(), 8) };
+                    if r == 8 {
+                        Ok(u64::from_ne_bytes(ticks))
+                    } else {
+                        Err(io::Error::last_os_error())
+                    }
+                })
+                .unwrap();
+        }
+    });
+}

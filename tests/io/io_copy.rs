@@ -1,0 +1,338 @@
+//! `io::copy` gives what `std::io::copy` gives, whatever is copied.
+#![allow(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "plain threads take part")]
+
+use std::io::{Cursor, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::util;
+use crate::util::{Pattern, hang_guard, pair, run, runtime};
+use windlass::io::{self, PipeReader, PipeWriter, pipe};
+use windlass::net::{TcpStream, UnixStream};
+use windlass::spawn;
+
+fn is_nonblocking(fd: impl AsFd) -> bool {
+    // SAFETY: takes a descriptor and plain numbers.
+    let flags = unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_GETFL) };
+    flags & libc::O_NONBLOCK != 0
+}
+
+/// Both ends of something that bytes go through.
+type Through = (Box<dyn Write + Send>, Source, Sink, Box<dyn Read + Send>);
+
+enum Source {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    Pipe(PipeReader),
+}
+
+enum Sink {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    Pipe(PipeWriter),
+}
+
+/// A way in, what is to be copied from, what to, and a way out.
+fn through(from: usize, to: usize) -> Through {
+    let (way_in, source): (Box<dyn Write + Send>, _) = match from {
+        0 => {
+            let (a, b) = pair();
+            (Box::new(a), Source::Tcp(b))
+        }
+        1 => {
+            let (a, b) = UnixStream::pair().unwrap();
+            (Box::new(a), Source::Unix(b))
+        }
+        _ => {
+            let (reader, writer) = pipe().unwrap();
+            (Box::new(writer), Source::Pipe(reader))
+        }
+    };
+    let (sink, way_out): (_, Box<dyn Read + Send>) = match to {
+        0 => {
+            let (a, b) = pair();
+            (Sink::Tcp(a), Box::new(b))
+        }
+        1 => {
+            let (a, b) = UnixStream::pair().unwrap();
+            (Sink::Unix(a), Box::new(b))
+        }
+        _ => {
+            let (reader, writer) = pipe().unwrap();
+            (Sink::Pipe(writer), Box::new(reader))
+        }
+    };
+    (way_in, source, sink, way_out)
+}
+
+fn copy(source: Source, sink: Sink, by_reference: bool) -> io::Result<u64> {
+    macro_rules! each {
+        ($($source:ident, $sink:ident;)*) => {
+            match (source, sink) {
+                $(
+                    (Source::$source(mut from), Sink::$sink(mut to)) => {
+                        let n = if by_reference {
+                            io::copy(&mut &from, &mut &to)
+                        } else {
+                            io::copy(&mut from, &mut to)
+                        };
+                        assert!(!is_nonblocking(&from) && !is_nonblocking(&to));
+                        n
+                    }
+                )*
+            }
+        };
+    }
+    each! {
+        Tcp, Tcp; Tcp, Unix; Tcp, Pipe;
+        Unix, Tcp; Unix, Unix; Unix, Pipe;
+        Pipe, Tcp; Pipe, Unix; Pipe, Pipe;
+    }
+}
+
+/// Every byte arrives in order, in every combination.
+#[test]
+fn streams_and_pipes() {
+    let _guard = hang_guard();
+    let pattern = Pattern::new();
+    for n_ps in [1, 2] {
+        runtime(n_ps).run(|| {
+            for (from, to) in (0..9).map(|i| (i / 3, i % 3)) {
+                for len in [0, 1, 16_383, 16_384, 16_385, 100_000, 3_000_000] {
+                    let (mut way_in, source, sink, mut way_out) = through(from, to);
+                    windlass::scope(|s| {
+                        let pattern = &pattern;
+                        s.spawn(move || pattern.write(&mut way_in, 0, len, 70_000).unwrap());
+                        let copied = s.spawn(move || copy(source, sink, len % 2 == 0).unwrap());
+                        let n = pattern.check(&mut way_out, 50_000).unwrap();
+                        assert_eq!(n, len, "from {from} to {to}");
+                        assert_eq!(copied.join().unwrap(), len as u64);
+                    });
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn on_plain_threads() {
+    let _guard = hang_guard();
+    let pattern = Pattern::new();
+    for (from, to) in (0..9).map(|i| (i / 3, i % 3)) {
+        let len = 1_000_000;
+        let (mut way_in, source, sink, mut way_out) = through(from, to);
+        std::thread::scope(|s| {
+            let pattern = &pattern;
+            s.spawn(move || pattern.write(&mut way_in, 0, len, 70_000).unwrap());
+            let copied = s.spawn(move || copy(source, sink, true).unwrap());
+            assert_eq!(pattern.check(&mut way_out, 50_000).unwrap(), len);
+            assert_eq!(copied.join().unwrap(), len as u64);
+        });
+    }
+}
+
+/// Small messages go through one by one: nothing waits for more.
+#[test]
+fn messages_are_not_held_back() {
+    run(2, || {
+        for large_first in [false, true] {
+            let (mut a, mut from) = pair();
+            let (mut to, mut b) = pair();
+            let copies = spawn(move || io::copy(&mut from, &mut to).unwrap());
+            let mut n = 0;
+            if large_first {
+                let mut large = vec![1; 200_000];
+                let same = large.clone();
+                let mut writer = a.try_clone().unwrap();
+                let writes = spawn(move || writer.write_all(&same).unwrap());
+                b.read_exact(&mut large).unwrap();
+                writes.join().unwrap();
+                n += 200_000;
+            }
+            for i in 0..300_u32 {
+                let mut got = [0; 4];
+                a.write_all(&i.to_le_bytes()).unwrap();
+                b.read_exact(&mut got).unwrap();
+                assert_eq!(got, i.to_le_bytes());
+                n += 4;
+            }
+            a.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(copies.join().unwrap(), n);
+            // The sink was dropped with the copy.
+            assert_eq!(b.read(&mut [0]).unwrap(), 0);
+        }
+    });
+}
+
+/// A proxy: both directions of two connections at once, each socket in two copies.
+#[test]
+fn both_directions_at_once() {
+    const N: usize = 8 << 20;
+    run(4, || {
+        let pattern = Arc::new(Pattern::new());
+        let (client, inner) = pair();
+        let (outer, server) = pair();
+        let (inner, outer) = (Arc::new(inner), Arc::new(outer));
+        let copies: Vec<_> = [
+            (Arc::clone(&inner), Arc::clone(&outer)),
+            (Arc::clone(&outer), Arc::clone(&inner)),
+        ]
+        .into_iter()
+        .map(|(from, to)| {
+            spawn(move || {
+                let n = io::copy(&mut &*from, &mut &*to).unwrap();
+                to.shutdown(Shutdown::Write).unwrap();
+                n
+            })
+        })
+        .collect();
+        let ends: Vec<_> = [client, server]
+            .into_iter()
+            .map(|end| {
+                let end = Arc::new(end);
+                let (writer, reader) = (Arc::clone(&end), end);
+                let (pattern, same) = (Arc::clone(&pattern), Arc::clone(&pattern));
+                let writes = spawn(move || {
+                    pattern.write(&mut &*writer, 0, N, 200_000).unwrap();
+                    writer.shutdown(Shutdown::Write).unwrap();
+                });
+                let reads = spawn(move || same.check(&mut &*reader, 100_000).unwrap());
+                (writes, reads)
+            })
+            .collect();
+        for (writes, reads) in ends {
+            writes.join().unwrap();
+            assert_eq!(reads.join().unwrap(), N);
+        }
+        for copy in copies {
+            assert_eq!(copy.join().unwrap(), N as u64);
+        }
+        assert!(!is_nonblocking(&*inner) && !is_nonblocking(&*outer));
+    });
+}
+
+/// What is no stream of ours is copied as `std` does it.
+#[test]
+fn anything_else() {
+    run(2, || {
+        let bytes: Vec<u8> = (0..300_000_u32).map(|i| i as u8).collect();
+        let mut all = Vec::new();
+        assert_eq!(
+            io::copy(&mut Cursor::new(&bytes), &mut all).unwrap(),
+            300_000
+        );
+        assert_eq!(all, bytes);
+        assert_eq!(io::copy(&mut io::empty(), &mut io::sink()).unwrap(), 0);
+        // One of ours and something else, also behind a pointer and a limit.
+        let (mut reader, mut writer) = pipe().unwrap();
+        let same = bytes.clone();
+        let writes = spawn(move || io::copy(&mut &same[..], &mut writer).unwrap());
+        let mut some = Vec::new();
+        let limited: &mut dyn Read = &mut (&mut reader).take(100_000);
+        assert_eq!(io::copy(limited, &mut some).unwrap(), 100_000);
+        let mut rest = Vec::new();
+        io::copy(&mut reader, &mut rest).unwrap();
+        assert_eq!(writes.join().unwrap(), 300_000);
+        some.extend_from_slice(&rest);
+        assert_eq!(some, bytes);
+    });
+}
+
+#[test]
+fn timeouts_and_deadlines_hold() {
+    run(2, || {
+        for large in [false, true] {
+            // The source has no more.
+            let (mut a, mut from) = pair();
+            let (mut to, mut b) = pair();
+            let drains = spawn(move || io::copy(&mut b, &mut io::sink()).unwrap());
+            let len = if large { 300_000 } else { 100 };
+            from.set_read_timeout(Some(Duration::from_millis(50)))
+                .unwrap();
+            let writes = spawn(move || {
+                a.write_all(&vec![1; len]).unwrap();
+                a
+            });
+            let e = io::copy(&mut from, &mut to).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::WouldBlock);
+            assert!(!is_nonblocking(&from) && !is_nonblocking(&to));
+            let same = Arc::new(from);
+            same.set_read_timeout(None).unwrap();
+            same.set_read_deadline(Some(Instant::now() + Duration::from_millis(10)));
+            let e = io::copy(&mut &*same, &mut to).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::WouldBlock);
+            drop(to);
+            drains.join().unwrap();
+            drop(writes.join().unwrap());
+        }
+        // The sink takes no more.
+        let (mut a, mut from) = pair();
+        let (mut to, _b) = pair();
+        let writes = spawn(move || {
+            // Until the copy has ended and nobody reads any more.
+            while a.write(&[1; 100_000]).is_ok() {}
+        });
+        to.set_write_timeout(Some(Duration::from_millis(30)))
+            .unwrap();
+        let e = io::copy(&mut from, &mut to).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::WouldBlock);
+        drop(from);
+        writes.join().unwrap();
+    });
+}
+
+#[test]
+fn errors_come_through() {
+    run(2, || {
+        // The sink's peer is gone.
+        let (mut a, mut from) = pair();
+        let (mut to, b) = UnixStream::pair().unwrap();
+        let writes = spawn(move || while a.write(&[1; 100_000]).is_ok() {});
+        let copies = spawn(move || io::copy(&mut from, &mut to).unwrap_err().kind());
+        windlass::sleep(Duration::from_millis(10));
+        drop(b);
+        assert_eq!(copies.join().unwrap(), ErrorKind::BrokenPipe);
+        writes.join().unwrap();
+        // The source is reset.
+        let (mut a, mut from) = pair();
+        let (mut to, mut b) = pair();
+        let drains = spawn(move || io::copy(&mut b, &mut io::sink()).unwrap());
+        let copies = spawn(move || io::copy(&mut from, &mut to).unwrap_err().kind());
+        a.write_all(&[1; 200_000]).unwrap();
+        windlass::net::TcpOptions::new()
+            .linger(Duration::ZERO)
+            .apply(&a)
+            .unwrap();
+        windlass::sleep(Duration::from_millis(5));
+        drop(a);
+        assert_eq!(copies.join().unwrap(), ErrorKind::ConnectionReset);
+        drains.join().unwrap();
+    });
+}
+
+/// A copy that waits unwinds when the run ends.
+#[test]
+fn a_copy_ends_with_its_run() {
+    let _guard = hang_guard();
+    let census = util::Census::default();
+    runtime(2).run(|| {
+        for large in [false, true] {
+            let (mut a, mut from) = pair();
+            let (mut to, mut b) = pair();
+            let member = census.member();
+            spawn(move || {
+                let _member = member;
+                let _ = io::copy(&mut from, &mut to);
+            });
+            let len = if large { 100_000 } else { 10 };
+            a.write_all(&vec![1; len]).unwrap();
+            b.read_exact(&mut vec![0; len]).unwrap();
+            // They stay open.
+            std::mem::forget((a, b));
+        }
+    });
+    census.assert_all_dropped(2);
+}

@@ -1,0 +1,487 @@
+//! `windlass::process`: children, their pipes, and waiting for them.
+#![allow(unsafe_code)]
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::temp::TempDir;
+use crate::util;
+use windlass::fs::File;
+use windlass::net::UnixStream;
+use windlass::process::{ChildStdout, Command, Stdio};
+use windlass::{spawn, yield_now};
+
+/// How long a test waits for what does not come.
+const SHORT: Duration = Duration::from_millis(20);
+
+/// On a plain thread, and on a goroutine of a single P, which must not be blocked.
+fn both(test: impl Fn() + Send + Sync) {
+    let _guard = util::hang_guard();
+    test();
+    util::runtime(1).run(&test);
+}
+
+fn sh(script: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]);
+    command
+}
+
+#[test]
+fn a_child_is_started_and_waited_for() {
+    both(|| {
+        assert!(sh("exit 0").status().unwrap().success());
+        assert_eq!(sh("exit 7").status().unwrap().code(), Some(7));
+        let mut child = sh("kill -9 $$").spawn().unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!((status.code(), status.signal()), (None, Some(9)));
+        // However often.
+        assert_eq!(child.wait().unwrap(), status);
+        assert_eq!(child.try_wait().unwrap(), Some(status));
+        // A child that is waited for cannot be meant any more.
+        child.kill().unwrap();
+
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        assert_eq!(child.try_wait().unwrap(), None);
+        assert!(Path::new(&format!("/proc/{}", child.id())).exists());
+        child.kill().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    });
+}
+
+#[test]
+fn output_reads_both_pipes_at_once() {
+    both(|| {
+        // More than both pipes hold, one after the other and in turns.
+        let output =
+            sh("head -c 300000 /dev/zero >&2; head -c 300000 /dev/zero; echo end >&2; exit 3")
+                .output()
+                .unwrap();
+        assert_eq!(output.status.code(), Some(3));
+        assert_eq!(output.stdout, vec![0; 300_000]);
+        assert_eq!(output.stderr.len(), 300_004);
+        assert!(output.stderr.ends_with(b"end\n"));
+        // Without a setting the input is empty.
+        let output = Command::new("cat").output().unwrap();
+        assert!(output.status.success() && output.stdout.is_empty());
+        let output = sh("echo seen; echo unseen >&2")
+            .stderr(Stdio::null())
+            .output()
+            .unwrap();
+        assert_eq!(
+            (&output.stdout[..], &output.stderr[..]),
+            (&b"seen\n"[..], &b""[..])
+        );
+        // What `output` assumes does not stay.
+        let mut command = sh("cat");
+        command.output().unwrap();
+        let child = command.stdin(Stdio::null()).spawn().unwrap();
+        assert!(child.stdout.is_none() && child.stdin.is_none());
+        assert!(child.wait_with_output().unwrap().stdout.is_empty());
+    });
+}
+
+#[test]
+fn a_child_is_talked_to() {
+    both(|| {
+        let mut child = Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        for i in 0..50 {
+            writeln!(stdin, "line {i}").unwrap();
+            assert_eq!(lines.next().unwrap().unwrap(), format!("line {i}"));
+        }
+        // Waiting closes the input that was not taken; this one was.
+        drop(stdin);
+        assert!(child.wait().unwrap().success());
+        assert!(lines.next().is_none());
+
+        let mut child = Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        assert!(child.wait().unwrap().success());
+        assert!(child.stdin.is_none());
+
+        // One's output is the other's input.
+        let mut first = sh("echo one; echo two")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = sh("cat; echo three")
+            .stdin(first.stdout.take().unwrap())
+            .output()
+            .unwrap();
+        assert_eq!(output.stdout, b"one\ntwo\nthree\n");
+        assert!(first.wait().unwrap().success());
+    });
+}
+
+#[test]
+fn a_parked_wait_leaves_the_p_to_others() {
+    util::run(1, || {
+        let mut child = sh("read line; echo got $line")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let ended = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&ended);
+        let waiter = spawn(move || {
+            let output = child.wait_with_output().unwrap();
+            flag.store(true, Ordering::SeqCst);
+            output
+        });
+        windlass::sleep(SHORT);
+        assert!(!ended.load(Ordering::SeqCst));
+        stdin.write_all(b"it\n").unwrap();
+        assert_eq!(waiter.join().unwrap().stdout, b"got it\n");
+    });
+}
+
+#[test]
+fn many_children_each_have_their_own_end() {
+    util::run(2, || {
+        let waiters: Vec<_> = (0..40)
+            .map(|i| {
+                spawn(move || {
+                    let status = sh(&format!("exit {i}")).status().unwrap();
+                    assert_eq!(status.code(), Some(i));
+                })
+            })
+            .collect();
+        // Someone else's child, started beside them: nobody takes its status.
+        let mut other = std::process::Command::new("sh")
+            .args(["-c", "exit 99"])
+            .spawn()
+            .unwrap();
+        waiters.into_iter().for_each(|w| w.join().unwrap());
+        assert_eq!(windlass::offload(|| other.wait()).unwrap().code(), Some(99));
+    });
+}
+
+#[test]
+fn a_command_is_set_up_as_std_does() {
+    both(|| {
+        let dir = TempDir::new();
+        let mut command = sh("pwd; echo $A-$B-$0; env | grep -c . ");
+        command
+            .env_clear()
+            .env("A", "1")
+            .envs([("B", "2"), ("C", "3")])
+            .env_remove("C");
+        command.env("PATH", std::env::var_os("PATH").unwrap());
+        command.current_dir(dir.path()).arg("zero");
+        assert_eq!(command.get_program(), "sh");
+        assert_eq!(command.get_args().count(), 3);
+        assert_eq!(command.get_envs().filter(|(_, v)| v.is_some()).count(), 3);
+        assert_eq!(command.get_current_dir(), Some(dir.path()));
+        assert!(format!("{command:?}").contains("\"sh\""));
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut lines = text.lines();
+        let here = std::fs::canonicalize(dir.path()).unwrap();
+        assert_eq!(Path::new(lines.next().unwrap()), here);
+        assert_eq!(lines.next(), Some("1-2-zero"));
+
+        let mut child = Command::new("sleep")
+            .arg("1000")
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let pid = child.id() as i32;
+        // SAFETY: takes a plain integer.
+        let group = unsafe { libc::getpgid(pid) };
+        assert_eq!(group, pid);
+        child.kill().unwrap();
+        child.wait().unwrap();
+
+        let to = File::create(dir.join("out")).unwrap();
+        sh("echo to a file").stdout(to).status().unwrap();
+        assert_eq!(std::fs::read(dir.join("out")).unwrap(), b"to a file\n");
+
+        let mut command = sh("umask");
+        // SAFETY: umask is async-signal-safe.
+        unsafe {
+            command.pre_exec(|| {
+                libc::umask(0o27);
+                Ok(())
+            })
+        };
+        assert_eq!(command.output().unwrap().stdout, b"0027\n");
+        // SAFETY: the closure does nothing.
+        unsafe { command.pre_exec(|| Err(io::Error::from_raw_os_error(libc::EDOM))) };
+        assert_eq!(
+            command.spawn().unwrap_err().raw_os_error(),
+            Some(libc::EDOM)
+        );
+        let ours = command.arg0("other").uid(0).gid(0).get_program().to_owned();
+        assert_eq!(ours, "sh");
+    });
+}
+
+#[test]
+fn what_cannot_be_started_is_an_error_of_std() {
+    both(|| {
+        let mut std_command = std::process::Command::new("/no/such/program");
+        let mut command = Command::new("/no/such/program");
+        let (ours, theirs) = (
+            command.spawn().unwrap_err(),
+            std_command.spawn().unwrap_err(),
+        );
+        assert_eq!(ours.kind(), theirs.kind());
+        assert_eq!(ours.to_string(), theirs.to_string());
+        assert_eq!(command.output().unwrap_err().kind(), theirs.kind());
+        assert_eq!(command.status().unwrap_err().kind(), theirs.kind());
+        assert_eq!(command.exec().kind(), theirs.kind());
+        let e = Command::new("sh").arg("a\0b").spawn().unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::InvalidInput);
+        let e = Command::new("sh")
+            .current_dir("/no/such/dir")
+            .spawn()
+            .unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::NotFound);
+    });
+}
+
+/// Neither descriptors nor what was done to the threads: a child sees what one sees that was
+/// started before there was a runtime. A process of its own, whose descriptors nobody else
+/// opens meanwhile.
+#[test]
+fn a_child_inherits_nothing_of_the_runtime() {
+    if util::child_case().is_none() {
+        util::child_passes("a_child_inherits_nothing_of_the_runtime", "inherit");
+        return;
+    }
+    let report = "ls /proc/self/fd; nproc; cut -d ' ' -f 18,19 /proc/self/stat; \
+                  grep -E '^(Sig(Blk|Ign|Cgt)|Cpus_allowed_list):' /proc/self/status";
+    let mut plain = std::process::Command::new("sh");
+    let before = plain.args(["-c", report]).output().unwrap();
+    assert!(before.status.success() && before.stdout.len() > 50);
+    util::runtime(2).run(|| {
+        // Beside rings: sockets, files, pipes and pidfds.
+        let listener = windlass::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let file = File::open("/proc/self/status").unwrap();
+        let mut waiting = sh("read line").stdin(Stdio::piped()).spawn().unwrap();
+        let signals = windlass::signal::Signals::new([libc::SIGUSR1]).unwrap();
+        let stdin = waiting.stdin.take().unwrap();
+        let waiter = spawn(move || waiting.wait().unwrap());
+        yield_now();
+        for _ in 0..3 {
+            let after = sh(report).output().unwrap();
+            assert_eq!(
+                String::from_utf8(after.stdout).unwrap(),
+                String::from_utf8(before.stdout.clone()).unwrap()
+            );
+        }
+        drop((listener, file, signals, stdin));
+        waiter.join().unwrap();
+    });
+}
+
+/// A process that forks and does not begin another program: the child has no ring to
+/// disturb, and the parent's goes on.
+/// What a goroutine starts may run wherever the process may, though its own thread is pinned.
+#[test]
+fn threads_and_children_of_std_are_not_pinned() {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+    use std::thread;
+
+    let all = util::affinity();
+    if all.len() < 2 {
+        eprintln!("not tested: there is one CPU only");
+        return;
+    }
+    let n = thread::available_parallelism().unwrap();
+    let of_child = |command: &mut Command| {
+        let command = command.args(["Cpus_allowed_list", "/proc/self/status"]);
+        let output = command.output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let grep = || Command::new("grep");
+    let expected = of_child(&mut grep());
+    assert!(expected.contains("Cpus_allowed_list"), "{expected}");
+    util::run(2, || {
+        for _ in 0..20 {
+            assert_eq!(util::affinity().len(), 1, "the thread itself is pinned");
+            assert_eq!(thread::available_parallelism().unwrap(), n);
+            let threads: Vec<_> = (0..3).map(|_| thread::spawn(util::affinity)).collect();
+            for thread in threads {
+                let there = windlass::blocking(|| thread.join()).unwrap();
+                assert_eq!(there, all);
+            }
+            // By posix_spawn, and by fork.
+            assert_eq!(windlass::blocking(|| of_child(&mut grep())), expected);
+            let mut command = grep();
+            // SAFETY: the function does nothing.
+            unsafe { command.pre_exec(|| Ok(())) };
+            assert_eq!(windlass::blocking(|| of_child(&mut command)), expected);
+            yield_now();
+        }
+        // A mask that a goroutine chooses for its own thread is inherited, and told.
+        let _lock = windlass::task::lock_thread();
+        let here = util::affinity();
+        let other = *all.iter().find(|cpu| !here.contains(cpu)).unwrap();
+        util::pin(&[other]);
+        let there = thread::spawn(util::affinity);
+        assert_eq!(windlass::blocking(|| there.join()).unwrap(), [other]);
+        assert_eq!(thread::available_parallelism().unwrap().get(), 1);
+    });
+    assert_eq!(util::affinity(), all);
+}
+
+#[test]
+fn a_fork_without_exec_disturbs_nobody() {
+    let _guard = util::hang_guard();
+    let ask = |stream: &mut UnixStream, byte: u8| {
+        stream.write_all(&[byte]).unwrap();
+        let mut got = [0];
+        stream.read_exact(&mut got).unwrap();
+        assert_eq!(got, [byte]);
+    };
+    let runtime = util::runtime(2);
+    let is_ring = runtime.metrics().poller == windlass::metrics::Poller::IoUring;
+    runtime.run(|| {
+        let (mut here, mut there) = UnixStream::pair().unwrap();
+        let echo = spawn(move || {
+            let mut byte = [0];
+            while there.read(&mut byte).unwrap() > 0 {
+                there.write_all(&byte).unwrap();
+            }
+        });
+        ask(&mut here, 1);
+        // SAFETY: the child makes system calls only.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: takes plain numbers; the child waits for its end, at most so long.
+            unsafe {
+                libc::alarm(60);
+                loop {
+                    libc::pause();
+                }
+            }
+        }
+        let maps = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+        assert!(!is_ring || maps("self").contains("[io_uring]"));
+        assert!(!maps(&child.to_string()).contains("[io_uring]"));
+        ask(&mut here, 2);
+        // A program of somebody else's, which std starts, gets nothing, either.
+        let listed = windlass::blocking(|| {
+            let mut ls = std::process::Command::new("ls");
+            ls.args(["-l", "/proc/self/fd"]).output().unwrap()
+        });
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        assert!(
+            listed.contains("/proc/") && !listed.contains("anon_inode"),
+            "{listed}"
+        );
+        // SAFETY: plain numbers, and a child of this process that nobody else waits for.
+        let ended = windlass::blocking(|| unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0)
+        });
+        assert_eq!(ended, child);
+        ask(&mut here, 3);
+        drop(here);
+        echo.join().unwrap();
+    });
+}
+
+#[test]
+fn pipes_have_deadlines_as_files_and_go_back_to_std() {
+    both(|| {
+        let mut child = sh("read line; echo $line")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = File::from(child.stdout.take().unwrap());
+        stdout.set_read_deadline(Some(Instant::now() + SHORT));
+        let e = stdout.read(&mut [0; 1]).unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::WouldBlock);
+        stdout.set_read_deadline(None);
+        child.stdin.take().unwrap().write_all(b"x\n").unwrap();
+        let mut stdout = ChildStdout::from(OwnedFd::from(stdout));
+        let mut text = String::new();
+        stdout.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "x\n");
+        child.wait().unwrap();
+
+        let child = sh("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut child = std::process::Child::from(child);
+        child.stdin.take().unwrap().write_all(b"std").unwrap();
+        assert_eq!(child.wait_with_output().unwrap().stdout, b"std");
+    });
+}
+
+#[test]
+fn a_run_ends_with_waits_for_children() {
+    let _guard = util::hang_guard();
+    let census = util::Census::default();
+    let mut pids = Vec::new();
+    util::runtime(2).run(|| {
+        for i in 0..4 {
+            let mut child = Command::new("sleep")
+                .arg("1000")
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            pids.push(child.id() as i32);
+            let member = census.member();
+            spawn(move || {
+                let _member = member;
+                match i % 2 {
+                    0 => drop(child.wait()),
+                    _ => drop(child.wait_with_output()),
+                }
+                unreachable!("the child sleeps");
+            });
+        }
+        yield_now();
+        windlass::sleep(SHORT);
+    });
+    census.assert_all_dropped(4);
+    for pid in pids {
+        // Still there, and ours.
+        // SAFETY: the children of this test, which nobody has waited for.
+        unsafe {
+            assert_eq!(libc::kill(pid, libc::SIGKILL), 0);
+            assert_eq!(libc::waitpid(pid, std::ptr::null_mut(), 0), pid);
+        }
+    }
+}
+
+/// Needs a process of its own: what it does to SIGCHLD is the process's.
+#[test]
+fn without_a_status_to_be_had_waiting_is_an_error() {
+    if util::child_case().is_none() {
+        util::child_passes("without_a_status_to_be_had_waiting_is_an_error", "sigchld");
+        return;
+    }
+    both(|| {
+        // SAFETY: no handler, only the wish that the kernel reaps.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+        let mut child = sh("read line").stdin(Stdio::piped()).spawn().unwrap();
+        let e = child.wait().unwrap_err();
+        assert_eq!(e.raw_os_error(), Some(libc::ECHILD));
+        // SAFETY: the default again.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    });
+}

@@ -1,0 +1,756 @@
+//! `accept_stream`: one accept that stays armed. No connection is lost or comes twice, whoever
+//! ends it and when, and one that nobody asks takes no more than its share.
+#![allow(clippy::disallowed_methods, reason = "plain threads take part")]
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr as UnixAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::both::{on_each, settle};
+use crate::util;
+use crate::util::{hang_guard, has_rings, run, runtime, wait_until};
+use windlass::context::Context;
+use windlass::net::{AcceptStream, TcpListener, TcpOptions, TcpStream, UnixListener, UnixStream};
+use windlass::{blocking, spawn};
+
+type Connections<'a> = AcceptStream<'a, TcpStream>;
+
+fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    (listener, addr)
+}
+
+/// A connection that says its number. Kept open: so it is there when it is accepted.
+fn call(addr: SocketAddr, number: u32) -> TcpStream {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.write_all(&number.to_ne_bytes()).unwrap();
+    stream
+}
+
+fn number_of(mut stream: TcpStream) -> u32 {
+    let mut number = [0; 4];
+    stream.read_exact(&mut number).unwrap();
+    u32::from_ne_bytes(number)
+}
+
+/// All numbers below `n`, each once, in whatever order.
+fn assert_all(mut numbers: Vec<u32>, n: u32) {
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..n).collect::<Vec<_>>());
+}
+
+/// A spell in which connections that were announced most likely come to whoever is armed.
+fn settle_long() {
+    windlass::sleep(Duration::from_millis(20));
+}
+
+#[test]
+fn connections_come_as_streams() {
+    on_each(|kind| {
+        let (listener, addr) = listener();
+        let server = kind.spawn(move || {
+            let mut connections = listener.accept_stream();
+            let one = connections.accept().unwrap();
+            let peer = one.peer_addr().unwrap();
+            // As an iterator, which has no end.
+            let mut all = vec![number_of(one)];
+            all.extend(
+                connections
+                    .take(30)
+                    .map(|stream| number_of(stream.unwrap())),
+            );
+            (all, peer)
+        });
+        settle();
+        let first = call(addr, 0);
+        settle();
+        let _others: Vec<_> = (1..31).map(|i| call(addr, i)).collect();
+        let (all, peer) = server.join();
+        assert_all(all, 31);
+        assert_eq!(peer, first.local_addr().unwrap());
+    });
+}
+
+#[test]
+fn unix_connections_come_as_well() {
+    on_each(|kind| {
+        let name = format!("windlass-accept-{}-{kind:?}", std::process::id());
+        let addr = UnixAddr::from_abstract_name(name).unwrap();
+        let listener = UnixListener::bind_addr(&addr).unwrap();
+        let server = kind.spawn(move || {
+            let mut connections = listener.accept_stream();
+            for i in 0..40_u8 {
+                let mut stream = connections.accept().unwrap();
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                assert_eq!(byte, [i]);
+            }
+            assert!(connections.finish().is_empty());
+        });
+        settle();
+        for i in 0..40 {
+            let mut stream = UnixStream::connect_addr(&addr).unwrap();
+            stream.write_all(&[i]).unwrap();
+            if i % 10 == 0 {
+                settle();
+            }
+        }
+        server.join();
+    });
+}
+
+/// It is told to stop with 16 ahead; what it has accepted, and what waits in the queue, is there.
+#[test]
+fn one_that_nobody_asks_takes_its_share_and_gives_it_back() {
+    run(2, || {
+        const N: u32 = 200;
+        let (listener, addr) = listener();
+        let mut connections = listener.accept_stream();
+        let mut callers = vec![call(addr, 0)];
+        let mut all = vec![number_of(connections.accept().unwrap())];
+        for i in 1..N {
+            callers.push(call(addr, i));
+            // One by one, so that the kernel can be told in time.
+            windlass::yield_now();
+            if i % 10 == 0 {
+                settle();
+            }
+        }
+        settle_long();
+        let ahead = connections.finish();
+        assert!(ahead.is_empty() || has_rings());
+        assert!(ahead.len() < N as usize - 1, "{} ahead", ahead.len());
+        all.extend(ahead.into_iter().map(number_of));
+        // The others are in the queue, for whoever accepts them how ever.
+        while all.len() < N as usize {
+            all.push(number_of(listener.accept().unwrap().0));
+            if all.len() < N as usize {
+                let mut connections = listener.accept_stream();
+                all.push(number_of(connections.accept().unwrap()));
+                all.extend(connections.finish().into_iter().map(number_of));
+            }
+        }
+        assert_all(all, N);
+    });
+}
+
+/// The kernel accepts all that have queued up, at once.
+#[test]
+fn many_that_have_queued_up_come_one_after_the_other() {
+    run(2, || {
+        const N: u32 = 600;
+        let (listener, addr) = listener();
+        let _callers: Vec<_> = (0..N).map(|i| call(addr, i)).collect();
+        let mut connections = listener.accept_stream();
+        let mut all: Vec<_> = (0..N / 2)
+            .map(|_| number_of(connections.accept().unwrap()))
+            .collect();
+        all.extend(connections.finish().into_iter().map(number_of));
+        while all.len() < N as usize {
+            all.push(number_of(listener.accept().unwrap().0));
+        }
+        assert_all(all, N);
+    });
+}
+
+/// Waits for the first connection, by which it is armed, and until some more have most likely come.
+fn with_some_ahead(listener: &TcpListener, addr: SocketAddr) -> (Connections<'_>, Vec<TcpStream>) {
+    let mut connections = listener.accept_stream();
+    let mut callers = vec![call(addr, 0)];
+    connections.accept().unwrap();
+    listener.set_deadline(Some(Instant::now() + Duration::from_millis(1)));
+    assert!(connections.accept().is_err());
+    listener.set_deadline(None);
+    callers.extend((1..8).map(|i| call(addr, i)));
+    settle_long();
+    (connections, callers)
+}
+
+/// Dropping it closes what was accepted ahead, and nothing else.
+#[test]
+fn one_that_is_dropped_closes_what_is_ahead() {
+    run(2, || {
+        let (listener, addr) = listener();
+        let (connections, mut callers) = with_some_ahead(&listener, addr);
+        drop(connections);
+        settle_long();
+        // What the kernel had not accepted is in the queue.
+        let late = call(addr, 8);
+        listener.set_deadline(Some(Instant::now() + Duration::from_secs(60)));
+        let mut open = Vec::new();
+        loop {
+            let (stream, peer) = listener.accept().unwrap();
+            if peer == late.local_addr().unwrap() {
+                break;
+            }
+            open.push(stream);
+        }
+        let n_closed = callers
+            .iter_mut()
+            .skip(1)
+            .filter(|caller| {
+                let peer = caller.local_addr().unwrap();
+                !open
+                    .iter()
+                    .any(|stream| stream.peer_addr().unwrap() == peer)
+            })
+            // The end, or a reset for what was not read.
+            .map(|caller| assert!(matches!(caller.read(&mut [0]), Ok(0) | Err(_))))
+            .count();
+        assert_eq!(n_closed + open.len(), 7);
+        assert!(n_closed > 0 || !has_rings());
+    });
+}
+
+#[test]
+fn a_dropped_listener_takes_what_is_ahead_along() {
+    run(2, || {
+        let (listener, addr) = listener();
+        let (connections, callers) = with_some_ahead(&listener, addr);
+        drop(connections);
+        drop(listener);
+        for mut caller in callers {
+            assert!(matches!(caller.read(&mut [0]), Ok(0) | Err(_)));
+        }
+        // The kernel has let go of the listener, too: its port is free again.
+        wait_until(|| TcpListener::bind(addr).is_ok());
+    });
+}
+
+/// What is forgotten does not outlive its listener, in whatever way that goes.
+#[test]
+fn one_that_is_forgotten_ends_with_its_listener() {
+    run(2, || {
+        for given_away in [false, true] {
+            let (listener, addr) = listener();
+            let mut connections = listener.accept_stream();
+            // Armed from here on.
+            let first = call(addr, 1);
+            assert_eq!(number_of(connections.accept().unwrap()), 1);
+            std::mem::forget(connections);
+            if given_away {
+                let listener = std::net::TcpListener::from(listener);
+                // The kernel stops soon; until then it may take a connection, and close it.
+                listener.set_nonblocking(true).unwrap();
+                let mut calls = Vec::new();
+                wait_until(|| {
+                    calls.push(TcpStream::connect(addr).unwrap());
+                    windlass::sleep(Duration::from_millis(1));
+                    listener.accept().is_ok()
+                });
+            } else {
+                drop(listener);
+                wait_until(|| {
+                    let called = TcpStream::connect(addr);
+                    called.is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
+                });
+            }
+            drop(first);
+        }
+    });
+}
+
+#[test]
+fn a_deadline_ends_the_wait_and_takes_nothing() {
+    on_each(|kind| {
+        let (listener, addr) = listener();
+        let (tell, told) = windlass::channel::bounded(1);
+        let server = kind.spawn(move || {
+            let mut connections = listener.accept_stream();
+            listener.set_deadline(Some(Instant::now() + Duration::from_millis(5)));
+            let late = connections.accept().unwrap_err();
+            assert_eq!(late.kind(), ErrorKind::WouldBlock);
+            listener.set_deadline(Some(Instant::now()));
+            assert!(connections.accept().is_err());
+            listener.set_deadline(None);
+            tell.send(()).unwrap();
+            number_of(connections.accept().unwrap())
+        });
+        told.recv().unwrap();
+        let _caller = call(addr, 77);
+        assert_eq!(server.join(), 77);
+    });
+}
+
+/// It reaches one who waits already.
+#[test]
+fn a_deadline_that_is_brought_forward() {
+    run(2, || {
+        let (listener, addr) = listener();
+        let listener = Arc::new(listener);
+        let same = Arc::clone(&listener);
+        let (tell, told) = windlass::channel::bounded(1);
+        let waits = spawn(move || {
+            let mut connections = same.accept_stream();
+            let cut = connections.accept().unwrap_err().kind();
+            same.set_deadline(None);
+            tell.send(()).unwrap();
+            (cut, number_of(connections.accept().unwrap()))
+        });
+        settle();
+        listener.set_deadline(Some(Instant::now()));
+        told.recv().unwrap();
+        let _caller = call(addr, 5);
+        assert_eq!(waits.join().unwrap(), (ErrorKind::WouldBlock, 5));
+    });
+}
+
+/// Deadlines, contexts and ends in a race with the connections: each comes once.
+#[test]
+fn no_connection_is_lost_to_who_ends_the_wait() {
+    const N: u32 = 600;
+    run(2, || {
+        let (listener, addr) = listener();
+        let callers = spawn(move || {
+            (0..N)
+                .map(|i| {
+                    if i % 5 == 0 {
+                        windlass::sleep(Duration::from_micros(u64::from(i % 7) * 40));
+                    }
+                    call(addr, i)
+                })
+                .collect::<Vec<_>>()
+        });
+        let mut all = Vec::new();
+        let mut connections = listener.accept_stream();
+        for round in 0.. {
+            if all.len() == N as usize {
+                break;
+            }
+            let short = Context::background().with_timeout(Duration::from_micros(round % 90));
+            let until = Instant::now() + Duration::from_micros(round % 110);
+            let connection = match round % 3 {
+                0 => short.run(|| connections.accept()),
+                _ => {
+                    listener.set_deadline(Some(until));
+                    let connection = connections.accept();
+                    listener.set_deadline(None);
+                    connection
+                }
+            };
+            match connection {
+                Ok(stream) => all.push(number_of(stream)),
+                Err(e) => assert!(
+                    [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&e.kind()),
+                    "{e}"
+                ),
+            }
+            if round % 40 == 39 {
+                // Another one goes on where this one ended.
+                let ahead = std::mem::replace(&mut connections, listener.accept_stream()).finish();
+                all.extend(ahead.into_iter().map(number_of));
+            }
+        }
+        drop(callers.join().unwrap());
+        assert_all(all, N);
+    });
+}
+
+/// A goroutine asks, and a thread goes on; and the other way round.
+#[test]
+fn threads_and_goroutines_take_turns() {
+    const N: usize = 240;
+    let _guard = hang_guard();
+    let (listener, addr) = listener();
+    let callers =
+        std::thread::spawn(move || (0..N as u32).map(|i| call(addr, i)).collect::<Vec<_>>());
+    let mut all = Vec::new();
+    let mut connections = listener.accept_stream();
+    let rt = runtime(2);
+    let mut take = |connections: &mut Connections<'_>, n: usize| {
+        for _ in 0..n {
+            if all.len() == N {
+                return true;
+            }
+            all.push(number_of(connections.accept().unwrap()));
+        }
+        false
+    };
+    while !rt.run(|| {
+        let is_over = take(&mut connections, 5);
+        // A blocking section is a thread as well.
+        is_over || blocking(|| take(&mut connections, 3))
+    }) && !take(&mut connections, 4)
+    {}
+    drop(callers.join().unwrap());
+    assert_all(all, N as u32);
+}
+
+#[test]
+fn a_non_blocking_listener_does_not_wait() {
+    let check = || {
+        let (listener, addr) = listener();
+        listener.set_nonblocking(true).unwrap();
+        let mut connections = listener.accept_stream();
+        assert_eq!(
+            connections.accept().unwrap_err().kind(),
+            ErrorKind::WouldBlock
+        );
+        let _caller = call(addr, 9);
+        let mut came = None;
+        wait_until(|| {
+            came = connections.accept().ok();
+            came.is_some()
+        });
+        assert_eq!(number_of(came.unwrap()), 9);
+    };
+    check();
+    run(1, check);
+}
+
+#[test]
+fn a_listener_that_is_shut_down_is_an_error() {
+    on_each(|kind| {
+        let (listener, addr) = listener();
+        let listener = Arc::new(listener);
+        let same = Arc::clone(&listener);
+        let server = kind.spawn(move || {
+            let mut connections = same.accept_stream();
+            let first = connections.accept().map(number_of);
+            let second = connections.accept().unwrap_err().kind();
+            // And so is every later call.
+            let third = connections.accept().unwrap_err().kind();
+            (first.unwrap(), second, third, connections.finish().len())
+        });
+        let _caller = call(addr, 3);
+        settle_long();
+        listener.shutdown().unwrap();
+        let invalid = ErrorKind::InvalidInput;
+        assert_eq!(server.join(), (3, invalid, invalid, 0));
+        assert!(TcpStream::connect(addr).is_err());
+    });
+}
+
+/// No descriptors: an error that is held back, and the stream goes on when there are some. In a
+/// process of its own, because it uses up the process's.
+#[test]
+fn without_descriptors_it_is_an_error_and_goes_on() {
+    let name = "without_descriptors_it_is_an_error_and_goes_on";
+    if util::child_case().is_none() {
+        util::child_passes(name, "");
+        return;
+    }
+    const N: u32 = 12;
+    let check = || {
+        let (listener, addr) = listener();
+        let mut connections = listener.accept_stream();
+        let mut callers = vec![call(addr, 0)];
+        assert_eq!(number_of(connections.accept().unwrap()), 0);
+        callers.extend((1..N).map(|i| call(addr, i)));
+        let (limit, _) = util::nofile_limits();
+        let highest = *util::open_fds().keys().max().unwrap() as u64;
+        // None, whatever is armed has or has not taken; `open_fds` needs one itself.
+        util::set_nofile_limit(highest.min(3));
+        let mut all = vec![0];
+        let begin = Instant::now();
+        let mut n_failed = 0;
+        while n_failed < 3 {
+            match connections.accept() {
+                Ok(stream) => all.push(number_of(stream)),
+                Err(e) => {
+                    assert_eq!(e.raw_os_error(), Some(libc::EMFILE), "{e}");
+                    n_failed += 1;
+                }
+            }
+            if all.len() == N as usize {
+                break;
+            }
+        }
+        assert!(begin.elapsed() >= n_failed * Duration::from_millis(5));
+        util::set_nofile_limit(limit);
+        while all.len() < N as usize {
+            // One more may have been on its way.
+            match connections.accept() {
+                Ok(stream) => all.push(number_of(stream)),
+                Err(e) => assert_eq!(e.raw_os_error(), Some(libc::EMFILE), "{e}"),
+            }
+        }
+        assert_all(all, N);
+        n_failed
+    };
+    let _guard = hang_guard();
+    assert_eq!(check(), 3, "on a thread nothing is accepted ahead");
+    runtime(2).run(check);
+}
+
+/// Several goroutines with a stream each, and some that accept one by one.
+#[test]
+fn several_at_one_listener_get_each_connection_once() {
+    const N: u32 = 300;
+    run(3, || {
+        let (listener, addr) = listener();
+        let listener = Arc::new(listener);
+        let (numbers, got) = windlass::channel::unbounded();
+        let servers: Vec<_> = (0..6)
+            .map(|i| {
+                let (listener, numbers) = (Arc::clone(&listener), numbers.clone());
+                spawn(move || {
+                    let mut connections = listener.accept_stream();
+                    loop {
+                        let next = match i % 3 {
+                            0 => listener.accept().map(|(stream, _)| stream),
+                            _ => connections.accept(),
+                        };
+                        match next {
+                            Ok(stream) => numbers.send(number_of(stream)).unwrap(),
+                            Err(e) => {
+                                assert_eq!(e.kind(), ErrorKind::InvalidInput);
+                                for stream in connections.finish() {
+                                    numbers.send(number_of(stream)).unwrap();
+                                }
+                                return;
+                            }
+                        }
+                    }
+                })
+            })
+            .collect();
+        let callers: Vec<_> = (0..N).map(|i| call(addr, i)).collect();
+        let all: Vec<_> = (0..N).map(|_| got.recv().unwrap()).collect();
+        assert_all(all, N);
+        listener.shutdown().unwrap();
+        servers
+            .into_iter()
+            .for_each(|server| server.join().unwrap());
+        drop(callers);
+    });
+}
+
+/// A P loses its thread to a goroutine that blocks, and its number changes: what is armed is
+/// armed again elsewhere.
+#[test]
+fn accepts_survive_what_happens_to_their_p() {
+    const N: u32 = 60;
+    let _guard = hang_guard();
+    let rt = runtime(3);
+    let over = AtomicBool::new(false);
+    rt.run(|| {
+        windlass::scope(|s| {
+            let servers: Vec<_> = (0..8)
+                .map(|i| {
+                    let (listener, addr) = listener();
+                    s.spawn(move || {
+                        for n in 0..N {
+                            // Its number is read before it is dropped: accepted by then.
+                            let mut stream = call(addr, n);
+                            let mut echo = [0; 4];
+                            stream.read_exact(&mut echo).unwrap();
+                            windlass::sleep(Duration::from_millis(1));
+                        }
+                    });
+                    s.spawn(move || {
+                        let mut all = Vec::new();
+                        for stream in listener.accept_stream().take(N as usize) {
+                            let mut stream = stream.unwrap();
+                            let mut number = [0; 4];
+                            stream.read_exact(&mut number).unwrap();
+                            stream.write_all(&number).unwrap();
+                            all.push(u32::from_ne_bytes(number));
+                            if (all.len() + i).is_multiple_of(10) {
+                                // Undeclared: longer than a P is left to it.
+                                std::thread::sleep(Duration::from_millis(12));
+                            }
+                        }
+                        assert_all(all, N);
+                    })
+                })
+                .collect();
+            let resizes = s.spawn(|| {
+                for n in [1, 3, 2, 1, 3].into_iter().cycle() {
+                    if over.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    util::set_processors(&rt, n);
+                    windlass::sleep(Duration::from_millis(3));
+                }
+            });
+            servers
+                .into_iter()
+                .for_each(|server| server.join().unwrap());
+            over.store(true, Ordering::SeqCst);
+            resizes.join().unwrap();
+        });
+    });
+}
+
+/// Nothing of an accept that is armed when its run ends stays, and what it has accepted is there
+/// for the next. In a process of its own, where nobody else opens anything.
+#[test]
+fn the_end_of_a_run_leaves_nothing_armed() {
+    if util::child_case().is_none() {
+        util::child_passes("the_end_of_a_run_leaves_nothing_armed", "");
+        return;
+    }
+    let round = || {
+        let (kept, addr) = listener();
+        let rt = runtime(2);
+        let mut connections = kept.accept_stream();
+        for _ in 0..2 {
+            let mut callers = Vec::new();
+            rt.run(|| {
+                for i in 0..10 {
+                    let (listener, addr) = listener();
+                    spawn(move || {
+                        let first = listener.accept_stream().accept();
+                        // The stream is gone; and one that stays until the end of the run.
+                        let _second = listener.accept_stream().accept();
+                        drop(first);
+                    });
+                    if i % 2 == 0 {
+                        drop(call(addr, i));
+                    }
+                }
+                callers.push(call(addr, 1));
+                assert_eq!(number_of(connections.accept().unwrap()), 1);
+                kept.set_deadline(Some(Instant::now() + Duration::from_millis(1)));
+                connections.accept().unwrap_err();
+                kept.set_deadline(None);
+                callers.extend((2..5).map(|i| call(addr, i)));
+                settle();
+            });
+            // Armed, and perhaps accepted, by a run that is over.
+            callers.push(call(addr, 5));
+            for i in 2..6 {
+                assert_eq!(number_of(connections.accept().unwrap()), i);
+            }
+        }
+        drop(connections);
+        drop(kept);
+        drop(rt);
+        util::open_fds().len()
+    };
+    let _guard = hang_guard();
+    let n_fds = round();
+    for _ in 0..20 {
+        assert_eq!(round(), n_fds);
+    }
+}
+
+/// Connections come and go by the thousand, and no descriptor stays. In a process of its own.
+#[test]
+fn no_descriptor_is_leaked() {
+    if util::child_case().is_none() {
+        util::child_passes("no_descriptor_is_leaked", "");
+        return;
+    }
+    const N_CLIENTS: usize = 20;
+    let per_client = if cfg!(debug_assertions) { 50 } else { 500 };
+    run(3, || {
+        let before = util::open_fds();
+        // Clients reset what the server has ended, so that no port is kept waiting.
+        let mut options = TcpOptions::new();
+        options.linger(Duration::ZERO);
+        let (listener, addr) = listener();
+        let listener = Arc::new(listener);
+        let same = Arc::clone(&listener);
+        let server = spawn(move || {
+            let mut connections = same.accept_stream();
+            for round in 0_usize.. {
+                match connections.accept() {
+                    Ok(stream) => drop(stream),
+                    Err(e) if e.kind() == ErrorKind::InvalidInput => return,
+                    Err(e) => panic!("{e}"),
+                }
+                if round % 50 == 49 {
+                    // Dropped, with some ahead.
+                    windlass::sleep(Duration::from_micros(100));
+                    connections = same.accept_stream();
+                }
+            }
+        });
+        let clients: Vec<_> = (0..N_CLIENTS)
+            .map(|_| {
+                let options = options.clone();
+                spawn(move || {
+                    for _ in 0..per_client {
+                        let mut stream = options.connect(addr).unwrap();
+                        // Closed by the other side, or reset.
+                        let _ = stream.read(&mut [0]);
+                    }
+                })
+            })
+            .collect();
+        clients
+            .into_iter()
+            .for_each(|client| client.join().unwrap());
+        listener.shutdown().unwrap();
+        server.join().unwrap();
+        drop(listener);
+        wait_until(|| util::open_fds().len() <= before.len());
+        assert_eq!(util::open_fds(), before);
+    });
+}
+
+/// What is accepted is closed when another program begins, as every descriptor is.
+#[test]
+fn connections_are_close_on_exec() {
+    run(1, || {
+        let (listener, addr) = listener();
+        let mut connections = listener.accept_stream();
+        let _callers: Vec<_> = (0..3).map(|i| call(addr, i)).collect();
+        for _ in 0..3 {
+            let stream = connections.accept().unwrap();
+            let info = format!(
+                "/proc/self/fdinfo/{}",
+                std::os::fd::AsRawFd::as_raw_fd(&stream)
+            );
+            let info = std::fs::read_to_string(info).unwrap();
+            let flags = info
+                .lines()
+                .find_map(|line| line.strip_prefix("flags:"))
+                .unwrap();
+            let flags = i32::from_str_radix(flags.trim(), 8).unwrap();
+            assert_ne!(flags & libc::O_CLOEXEC, 0);
+        }
+    });
+}
+
+/// The kernel wakes one of those that wait at a listener. If that one is just being cancelled,
+/// another gets the connection, and at once: nobody else calls.
+#[test]
+fn a_wait_that_is_cut_takes_no_connection_along() {
+    run(3, || {
+        let (listener, addr) = listener();
+        let listener = Arc::new(listener);
+        let same = Arc::clone(&listener);
+        let server = spawn(move || {
+            for connection in same.incoming() {
+                match connection {
+                    Ok(mut stream) => stream.write_all(b"!").unwrap(),
+                    Err(e) => return assert_eq!(e.kind(), ErrorKind::InvalidInput),
+                }
+            }
+        });
+        let mut n_taken = 0;
+        for round in 0..1500_u32 {
+            let same = Arc::clone(&listener);
+            let span = Duration::from_micros(u64::from(round % 80));
+            let cut = spawn(move || {
+                let context = Context::background().with_timeout(span);
+                // By one-shot accepts, and by one that stays armed and is ended.
+                match round % 2 {
+                    0 => context.run(|| same.accept().map(|(stream, _)| stream).ok()),
+                    _ => {
+                        let mut connections = same.accept_stream();
+                        let first = context.run(|| connections.accept().ok());
+                        first.or_else(|| connections.finish().pop())
+                    }
+                }
+            });
+            let mut caller = TcpStream::connect(addr).unwrap();
+            if let Some(mut taken) = cut.join().unwrap() {
+                n_taken += 1;
+                taken.write_all(b"!").unwrap();
+            }
+            caller.read_exact(&mut [0]).unwrap();
+        }
+        listener.shutdown().unwrap();
+        server.join().unwrap();
+        assert!(n_taken < 1500);
+    });
+}

@@ -1,0 +1,359 @@
+//! UDP, on goroutines and on plain threads, over loopback.
+#![allow(clippy::disallowed_methods, reason = "plain threads take part")]
+
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::util::{hang_guard, run, runtime, wait_until};
+use windlass::net::UdpSocket;
+use windlass::{blocking, spawn};
+
+fn socket() -> UdpSocket {
+    UdpSocket::bind("127.0.0.1:0").unwrap()
+}
+
+/// Two sockets that talk to one another.
+fn pair() -> (UdpSocket, UdpSocket) {
+    let (a, b) = (socket(), socket());
+    a.connect(b.local_addr().unwrap()).unwrap();
+    b.connect(a.local_addr().unwrap()).unwrap();
+    (a, b)
+}
+
+#[test]
+fn packets_there_and_back() {
+    fn check() {
+        let (a, b) = (socket(), socket());
+        let (to_a, to_b) = (a.local_addr().unwrap(), b.local_addr().unwrap());
+        let echo = move || {
+            let mut buf = [0; 2000];
+            for _ in 0..500 {
+                let (n, from) = b.recv_from(&mut buf).unwrap();
+                assert_eq!(from, to_a);
+                assert_eq!(b.send_to(&buf[..n], from).unwrap(), n);
+            }
+        };
+        let ask = move || {
+            let mut buf = [0; 2000];
+            for i in 0..500_u16 {
+                let sent = vec![i as u8; usize::from(i) + 1];
+                assert_eq!(a.send_to(&sent, to_b).unwrap(), sent.len());
+                let (n, from) = a.recv_from(&mut buf).unwrap();
+                assert_eq!((&buf[..n], from), (&sent[..], to_b));
+            }
+        };
+        std::thread::scope(|s| {
+            // One of them on a plain thread.
+            s.spawn(echo);
+            ask();
+        });
+    }
+    let _guard = hang_guard();
+    check();
+    runtime(2).run(|| blocking(check));
+    // Both on goroutines.
+    runtime(2).run(|| {
+        let (a, b) = pair();
+        let echo = spawn(move || {
+            let mut buf = [0; 100];
+            for _ in 0..2000 {
+                let n = b.recv(&mut buf).unwrap();
+                b.send(&buf[..n]).unwrap();
+            }
+        });
+        for i in 0..2000_u32 {
+            let mut buf = [0; 100];
+            a.send(&i.to_le_bytes()).unwrap();
+            assert_eq!(a.recv(&mut buf).unwrap(), 4);
+            assert_eq!(buf[..4], i.to_le_bytes());
+        }
+        echo.join().unwrap();
+    });
+}
+
+/// An empty packet is a packet, and an empty buffer takes one, as `std` has it.
+#[test]
+fn empty_packets_and_empty_buffers() {
+    let _guard = hang_guard();
+    let check = || {
+        let (a, b) = pair();
+        let mut buf = [0; 10];
+        assert_eq!(a.send(&[]).unwrap(), 0);
+        assert_eq!(b.recv(&mut buf).unwrap(), 0);
+        assert_eq!(a.send(&[]).unwrap(), 0);
+        assert_eq!(b.recv_from(&mut buf).unwrap(), (0, a.local_addr().unwrap()));
+        a.send(b"gone").unwrap();
+        a.send(b"there").unwrap();
+        assert_eq!(b.recv(&mut []).unwrap(), 0);
+        assert_eq!(b.recv(&mut buf).unwrap(), 5);
+        // The buffer is empty, but there is nothing to take.
+        b.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+        assert_eq!(b.recv(&mut []).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert_eq!(
+            b.recv_from(&mut []).unwrap_err().kind(),
+            ErrorKind::WouldBlock
+        );
+    };
+    check();
+    runtime(1).run(check);
+}
+
+#[test]
+fn a_parked_receive_takes_an_empty_packet() {
+    run(2, || {
+        let (a, b) = pair();
+        for len in [0, 3] {
+            let (begun, b) = (Arc::new(AtomicBool::new(false)), b.try_clone().unwrap());
+            let flag = Arc::clone(&begun);
+            let receives = spawn(move || {
+                flag.store(true, Ordering::SeqCst);
+                b.recv(&mut [0; 8][..len]).unwrap()
+            });
+            wait_until(|| begun.load(Ordering::SeqCst));
+            windlass::sleep(Duration::from_millis(1));
+            a.send(&[]).unwrap();
+            assert_eq!(receives.join().unwrap(), 0);
+        }
+    });
+}
+
+#[test]
+fn what_does_not_fit_is_cut_off() {
+    run(1, || {
+        let (a, b) = pair();
+        let mut buf = [0; 3];
+        a.send(b"abcdef").unwrap();
+        a.send(b"xyz").unwrap();
+        assert_eq!(b.recv(&mut buf).unwrap(), 3);
+        assert_eq!(buf, *b"abc");
+        assert_eq!(b.recv_from(&mut buf).unwrap().0, 3);
+        assert_eq!(buf, *b"xyz");
+        let e = a.send(&vec![0; 70_000]).unwrap_err();
+        assert_eq!(e.raw_os_error(), Some(libc::EMSGSIZE));
+    });
+}
+
+#[test]
+fn peek_takes_nothing_out() {
+    run(2, || {
+        let (a, b) = pair();
+        let begun = Arc::new(AtomicBool::new(false));
+        let said = Arc::clone(&begun);
+        let peeks = spawn(move || {
+            let mut buf = [0; 8];
+            said.store(true, Ordering::SeqCst);
+            assert_eq!(b.peek(&mut buf).unwrap(), 4);
+            assert_eq!(b.peek_from(&mut buf).unwrap().0, 4);
+            assert_eq!(b.recv(&mut buf).unwrap(), 4);
+            assert_eq!(buf[..4], *b"ahoy");
+            b.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+            b.peek(&mut buf).unwrap_err().kind()
+        });
+        wait_until(|| begun.load(Ordering::SeqCst));
+        a.send(b"ahoy").unwrap();
+        assert_eq!(peeks.join().unwrap(), ErrorKind::WouldBlock);
+    });
+}
+
+#[test]
+fn nobody_there_is_told() {
+    let _guard = hang_guard();
+    let check = || {
+        let a = socket();
+        let gone = socket().local_addr().unwrap();
+        a.connect(gone).unwrap();
+        a.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        a.send(b"anybody?").unwrap();
+        let e = a.recv(&mut [0; 8]).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::ConnectionRefused);
+        assert!(a.take_error().unwrap().is_none());
+    };
+    check();
+    runtime(1).run(check);
+}
+
+#[test]
+fn timeouts_and_deadlines() {
+    let _guard = hang_guard();
+    let check = || {
+        let (a, b) = pair();
+        b.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+        assert_eq!(b.read_timeout().unwrap(), Some(Duration::from_millis(10)));
+        let start = Instant::now();
+        let mut buf = [0; 8];
+        assert_eq!(b.recv(&mut buf).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert_eq!(
+            b.recv_from(&mut buf).unwrap_err().kind(),
+            ErrorKind::WouldBlock
+        );
+        assert!(start.elapsed() >= Duration::from_millis(20));
+        assert_eq!(
+            b.set_write_timeout(Some(Duration::ZERO))
+                .unwrap_err()
+                .kind(),
+            ErrorKind::InvalidInput
+        );
+        b.set_read_timeout(None).unwrap();
+        a.send(b"kept").unwrap();
+        b.set_read_deadline(Some(Instant::now()));
+        assert_eq!(b.recv(&mut buf).unwrap_err().kind(), ErrorKind::WouldBlock);
+        b.set_read_deadline(None);
+        assert_eq!(b.recv(&mut buf).unwrap(), 4);
+        a.set_write_deadline(Some(Instant::now()));
+        assert_eq!(a.send(b"x").unwrap_err().kind(), ErrorKind::WouldBlock);
+    };
+    check();
+    runtime(2).run(check);
+}
+
+/// Every packet comes through, and once, however the receives are cut short.
+#[test]
+fn timeouts_lose_no_packet() {
+    const N: u32 = 3000;
+    run(2, || {
+        let (a, b) = pair();
+        b.set_read_timeout(Some(Duration::from_micros(80))).unwrap();
+        let n_received = Arc::new(AtomicU32::new(0));
+        let received = Arc::clone(&n_received);
+        let sends = spawn(move || {
+            for i in 0..N {
+                // The kernel drops what the receive buffer has no room for.
+                wait_until(|| i < received.load(Ordering::SeqCst) + 50);
+                a.send(&i.to_le_bytes()).unwrap();
+                if i % 4 == 0 {
+                    windlass::sleep(Duration::from_micros(u64::from(i % 3) * 50));
+                }
+            }
+            a
+        });
+        let mut next = 0;
+        let mut buf = [0; 8];
+        while next < N {
+            match b.recv(&mut buf) {
+                Ok(n) => {
+                    assert_eq!(buf[..n], next.to_le_bytes());
+                    next += 1;
+                    n_received.store(next, Ordering::SeqCst);
+                }
+                Err(e) => assert_eq!(e.kind(), ErrorKind::WouldBlock),
+            }
+        }
+        sends.join().unwrap();
+    });
+}
+
+#[test]
+fn options() {
+    run(1, || {
+        let a = socket();
+        assert!(!a.broadcast().unwrap());
+        a.set_broadcast(true).unwrap();
+        assert!(a.broadcast().unwrap());
+        a.set_ttl(33).unwrap();
+        assert_eq!(a.ttl().unwrap(), 33);
+        a.set_multicast_ttl_v4(7).unwrap();
+        assert_eq!(a.multicast_ttl_v4().unwrap(), 7);
+        a.set_multicast_loop_v4(false).unwrap();
+        assert!(!a.multicast_loop_v4().unwrap());
+        assert_eq!(a.peer_addr().unwrap_err().kind(), ErrorKind::NotConnected);
+        let (a, b) = pair();
+        assert_eq!(a.peer_addr().unwrap(), b.local_addr().unwrap());
+        // No group.
+        let nobody = Ipv4Addr::new(10, 0, 0, 1);
+        a.join_multicast_v4(&nobody, &Ipv4Addr::LOCALHOST)
+            .unwrap_err();
+        let group = Ipv4Addr::new(239, 1, 2, 3);
+        a.leave_multicast_v4(&group, &Ipv4Addr::LOCALHOST)
+            .unwrap_err();
+        if let Ok(six) = UdpSocket::bind("[::1]:0") {
+            six.set_multicast_loop_v6(false).unwrap();
+            assert!(!six.multicast_loop_v6().unwrap());
+            six.join_multicast_v6(&Ipv6Addr::LOCALHOST, 0).unwrap_err();
+            six.leave_multicast_v6(&Ipv6Addr::LOCALHOST, 0).unwrap_err();
+        }
+    });
+}
+
+#[test]
+fn multicast_where_there_is_one() {
+    run(1, || {
+        let group = Ipv4Addr::new(239, 77, 1, 9);
+        let b = UdpSocket::bind("0.0.0.0:0").unwrap();
+        if let Err(e) = b.join_multicast_v4(&group, &Ipv4Addr::LOCALHOST) {
+            return eprintln!("skipped: no multicast here ({e})");
+        }
+        let a = socket();
+        socket2::SockRef::from(&a)
+            .set_multicast_if_v4(&Ipv4Addr::LOCALHOST)
+            .unwrap();
+        a.set_multicast_loop_v4(true).unwrap();
+        let port = b.local_addr().unwrap().port();
+        if let Err(e) = a.send_to(b"all of you", (group, port)) {
+            return eprintln!("skipped: no route for multicast ({e})");
+        }
+        b.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        let mut buf = [0; 20];
+        match b.recv(&mut buf) {
+            Ok(n) => assert_eq!(buf[..n], *b"all of you"),
+            Err(e) => return eprintln!("skipped: loopback carries no multicast ({e})"),
+        }
+        b.leave_multicast_v4(&group, &Ipv4Addr::LOCALHOST).unwrap();
+    });
+}
+
+#[test]
+fn conversions_and_clones() {
+    run(1, || {
+        let (a, b) = pair();
+        let addr = b.local_addr().unwrap();
+        let std: std::net::UdpSocket = b.into();
+        assert_eq!(std.local_addr().unwrap(), addr);
+        let b = UdpSocket::from(OwnedFd::from(std));
+        let raw = b.into_raw_fd();
+        // SAFETY: the descriptor was given up just now.
+        #[allow(unsafe_code)]
+        let b = unsafe { UdpSocket::from_raw_fd(raw) };
+        assert_eq!(b.as_raw_fd(), raw);
+        let clone = b.try_clone().unwrap();
+        clone
+            .set_read_timeout(Some(Duration::from_millis(7)))
+            .unwrap();
+        assert_eq!(b.read_timeout().unwrap(), Some(Duration::from_millis(7)));
+        a.send(b"1").unwrap();
+        assert_eq!(clone.recv(&mut [0; 4]).unwrap(), 1);
+        assert_eq!(
+            format!("{b:?}"),
+            format!("UdpSocket {{ addr: {addr:?}, fd: {raw} }}")
+        );
+        b.set_nonblocking(true).unwrap();
+        assert_eq!(
+            b.recv(&mut [0; 4]).unwrap_err().kind(),
+            ErrorKind::WouldBlock
+        );
+        b.set_nonblocking(false).unwrap();
+    });
+}
+
+#[test]
+fn addresses_that_are_none() {
+    run(1, || {
+        let a = socket();
+        let none: &[std::net::SocketAddr] = &[];
+        let e = a.send_to(b"x", none).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidInput);
+        assert_eq!(e.to_string(), "no addresses to send data to");
+        let e: io::Error = UdpSocket::bind(none).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidInput);
+        assert_eq!(e.to_string(), "could not resolve to any addresses");
+        a.send_to(b"x", "127.0.0.1").unwrap_err();
+        let e = UdpSocket::bind(a.local_addr().unwrap()).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::AddrInUse);
+        let port = a.local_addr().unwrap().port();
+        a.send_to(b"y", ("localhost", port)).unwrap();
+        a.send_to(b"y", format!("127.0.0.1:{port}")).unwrap();
+    });
+}

@@ -1,0 +1,454 @@
+//! Unix streams, listeners and datagrams, and descriptors sent through them.
+#![allow(clippy::disallowed_methods, reason = "plain threads take part")]
+
+use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::util::{Pattern, hang_guard, run, runtime};
+use windlass::io::{PipeReader, PipeWriter, pipe};
+use windlass::net::{UnixDatagram, UnixListener, UnixStream};
+use windlass::{blocking, spawn};
+
+/// A path for a socket that is removed when this is dropped.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Place {
+        static N: AtomicU32 = AtomicU32::new(0);
+        let n = N.fetch_add(1, Ordering::SeqCst);
+        let name = format!("windlass-{}-{n}.sock", std::process::id());
+        Place(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn abstract_addr(what: &str) -> SocketAddr {
+    let name = format!("windlass-{}-{what}", std::process::id());
+    SocketAddr::from_abstract_name(name).unwrap()
+}
+
+#[test]
+fn a_listener_on_a_path() {
+    let _guard = hang_guard();
+    let check = || {
+        let place = Place::new();
+        let listener = UnixListener::bind(&place.0).unwrap();
+        assert_eq!(
+            listener.local_addr().unwrap().as_pathname(),
+            Some(place.0.as_path())
+        );
+        let path = place.0.clone();
+        let client = std::thread::spawn(move || {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            assert_eq!(
+                stream.peer_addr().unwrap().as_pathname(),
+                Some(path.as_path())
+            );
+            assert!(stream.local_addr().unwrap().is_unnamed());
+            stream.write_all(b"ahoy").unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            let mut all = String::new();
+            stream.read_to_string(&mut all).unwrap();
+            all
+        });
+        let (mut stream, from) = listener.accept().unwrap();
+        assert!(from.is_unnamed());
+        let mut all = String::new();
+        stream.read_to_string(&mut all).unwrap();
+        assert_eq!(all, "ahoy");
+        stream.write_all(b"aye").unwrap();
+        drop(stream);
+        assert_eq!(blocking(|| client.join()).unwrap(), "aye");
+        let e = UnixListener::bind(&place.0).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::AddrInUse);
+    };
+    check();
+    runtime(2).run(check);
+}
+
+#[test]
+fn abstract_names() {
+    run(2, || {
+        let addr = abstract_addr("abstract_names");
+        let listener = UnixListener::bind_addr(&addr).unwrap();
+        assert_eq!(
+            listener.local_addr().unwrap().as_abstract_name(),
+            addr.as_abstract_name()
+        );
+        let echo = spawn(move || {
+            for stream in listener.incoming().take(20) {
+                let mut stream = stream.unwrap();
+                spawn(move || {
+                    std::io::copy(&mut stream.try_clone().unwrap(), &mut stream).unwrap()
+                });
+            }
+            assert_eq!((&listener).into_iter().flatten().take(1).count(), 1);
+        });
+        let clients: Vec<_> = (0..20_u32)
+            .map(|i| {
+                let addr = addr.clone();
+                spawn(move || {
+                    let mut stream = UnixStream::connect_addr(&addr).unwrap();
+                    assert_eq!(
+                        stream.peer_addr().unwrap().as_abstract_name(),
+                        addr.as_abstract_name()
+                    );
+                    for j in 0..50 {
+                        let sent = (i * 100 + j).to_le_bytes();
+                        let mut got = [0; 4];
+                        stream.write_all(&sent).unwrap();
+                        stream.read_exact(&mut got).unwrap();
+                        assert_eq!(got, sent);
+                    }
+                })
+            })
+            .collect();
+        clients.into_iter().for_each(|c| c.join().unwrap());
+        drop(UnixStream::connect_addr(&addr).unwrap());
+        echo.join().unwrap();
+        let e = UnixStream::connect_addr(&addr).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::ConnectionRefused);
+        // A name may have any bytes, also zeros.
+        let odd = SocketAddr::from_abstract_name(b"a\0b\xff").unwrap();
+        let socket = UnixDatagram::bind_addr(&odd).unwrap();
+        assert_eq!(
+            socket.local_addr().unwrap().as_abstract_name(),
+            Some(&b"a\0b\xff"[..])
+        );
+    });
+}
+
+#[test]
+fn bad_paths() {
+    run(1, || {
+        let long = "x".repeat(200);
+        for path in ["a\0b", long.as_str()] {
+            for e in [
+                UnixListener::bind(path).unwrap_err(),
+                UnixStream::connect(path).unwrap_err(),
+                UnixDatagram::bind(path).unwrap_err(),
+            ] {
+                assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e}");
+            }
+        }
+        let e = UnixStream::connect("no/such/socket").unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::NotFound);
+        // The longest path that fits.
+        let place = Place::new();
+        let dir = place.0.parent().unwrap().to_owned();
+        let room = 107 - dir.as_os_str().len() - 1;
+        let longest = Place(dir.join("l".repeat(room)));
+        let listener = UnixListener::bind(&longest.0).unwrap();
+        assert_eq!(
+            listener.local_addr().unwrap().as_pathname(),
+            Some(longest.0.as_path())
+        );
+    });
+}
+
+#[test]
+fn much_data_through_a_pair() {
+    const N: usize = 16 << 20;
+    run(2, || {
+        let pattern = Pattern::new();
+        let (mut a, mut b) = UnixStream::pair().unwrap();
+        windlass::scope(|s| {
+            s.spawn(|| {
+                pattern.write(&mut a, 0, N, 300_000).unwrap();
+                a.shutdown(Shutdown::Write).unwrap();
+            });
+            assert_eq!(pattern.check(&mut b, 70_000).unwrap(), N);
+        });
+        b.write_all(b"ab").unwrap();
+        let (mut x, mut y) = ([0], [0]);
+        let n = a
+            .read_vectored(&mut [IoSliceMut::new(&mut x), IoSliceMut::new(&mut y)])
+            .unwrap();
+        assert_eq!((n, x, y), (2, *b"a", *b"b"));
+        assert_eq!(
+            b.write_vectored(&[IoSlice::new(b"c"), IoSlice::new(b"de")])
+                .unwrap(),
+            3
+        );
+        let mut got = [0; 3];
+        a.read_exact(&mut got).unwrap();
+        assert_eq!(got, *b"cde");
+    });
+}
+
+#[test]
+fn a_full_listener_queue_is_waited_for() {
+    let _guard = hang_guard();
+    let check = || {
+        let addr = abstract_addr("full");
+        let listener = UnixListener::bind_addr(&addr).unwrap();
+        socket2::SockRef::from(&listener).listen(1).unwrap();
+        let clients: Vec<_> = (0..8)
+            .map(|_| {
+                let addr = addr.clone();
+                std::thread::spawn(move || {
+                    let mut all = Vec::new();
+                    UnixStream::connect_addr(&addr)
+                        .unwrap()
+                        .read_to_end(&mut all)
+                        .unwrap();
+                    all
+                })
+            })
+            .collect();
+        for _ in 0..8 {
+            std::thread::sleep(Duration::from_millis(1));
+            listener.accept().unwrap().0.write_all(&[5]).unwrap();
+        }
+        for client in clients {
+            assert_eq!(blocking(|| client.join()).unwrap(), [5]);
+        }
+    };
+    check();
+    runtime(2).run(check);
+    // And with clients on goroutines.
+    runtime(2).run(|| {
+        let addr = abstract_addr("full-too");
+        let listener = UnixListener::bind_addr(&addr).unwrap();
+        socket2::SockRef::from(&listener).listen(1).unwrap();
+        let clients: Vec<_> = (0..8)
+            .map(|_| {
+                let addr = addr.clone();
+                spawn(move || {
+                    UnixStream::connect_addr(&addr)
+                        .unwrap()
+                        .read(&mut [0])
+                        .unwrap()
+                })
+            })
+            .collect();
+        for _ in 0..8 {
+            windlass::sleep(Duration::from_millis(1));
+            listener.accept().unwrap().0.write_all(&[5]).unwrap();
+        }
+        for client in clients {
+            assert_eq!(client.join().unwrap(), 1);
+        }
+    });
+}
+
+#[test]
+fn datagrams() {
+    let _guard = hang_guard();
+    let check = || {
+        let (here, there) = (Place::new(), Place::new());
+        let a = UnixDatagram::bind(&here.0).unwrap();
+        let b = UnixDatagram::bind(&there.0).unwrap();
+        a.send_to(b"by path", &there.0).unwrap();
+        let mut buf = [0; 20];
+        let (n, from) = b.recv_from(&mut buf).unwrap();
+        assert_eq!(
+            (&buf[..n], from.as_pathname()),
+            (&b"by path"[..], Some(here.0.as_path()))
+        );
+        a.send_to_addr(b"by address", &b.local_addr().unwrap())
+            .unwrap();
+        assert_eq!(b.recv(&mut buf).unwrap(), 10);
+        let c = UnixDatagram::unbound().unwrap();
+        assert_eq!(
+            c.send(b"to whom?").unwrap_err().kind(),
+            ErrorKind::NotConnected
+        );
+        c.connect(&there.0).unwrap();
+        c.send(b"").unwrap();
+        let (n, from) = b.recv_from(&mut buf).unwrap();
+        assert!(n == 0 && from.is_unnamed());
+        c.connect_addr(&a.local_addr().unwrap()).unwrap();
+        assert_eq!(c.peer_addr().unwrap().as_pathname(), Some(here.0.as_path()));
+        c.send(b"hello").unwrap();
+        assert_eq!(a.recv(&mut [0; 2]).unwrap(), 2);
+        drop(b);
+        let e = a.send_to(b"x", &there.0).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::ConnectionRefused);
+        a.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+        assert_eq!(a.recv(&mut buf).unwrap_err().kind(), ErrorKind::WouldBlock);
+    };
+    check();
+    runtime(2).run(check);
+}
+
+#[test]
+fn a_datagram_sender_waits_for_room() {
+    run(2, || {
+        let (a, b) = UnixDatagram::pair().unwrap();
+        let sends = spawn(move || {
+            for i in 0..2000_u32 {
+                a.send(&i.to_le_bytes()).unwrap();
+            }
+            a.set_write_timeout(Some(Duration::from_millis(10)))
+                .unwrap();
+            // Nobody receives any more.
+            loop {
+                if let Err(e) = a.send(&[0; 1000]) {
+                    return e.kind();
+                }
+            }
+        });
+        for i in 0..2000_u32 {
+            let mut buf = [0; 8];
+            assert_eq!(b.recv(&mut buf).unwrap(), 4);
+            assert_eq!(buf[..4], i.to_le_bytes());
+        }
+        assert_eq!(sends.join().unwrap(), ErrorKind::WouldBlock);
+        b.shutdown(Shutdown::Both).unwrap();
+    });
+}
+
+fn is_cloexec(fd: BorrowedFd<'_>) -> bool {
+    // SAFETY: takes plain numbers.
+    #[allow(unsafe_code)]
+    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) };
+    flags & libc::FD_CLOEXEC != 0
+}
+
+#[test]
+fn descriptors_travel() {
+    let _guard = hang_guard();
+    let check = || {
+        let (a, b) = UnixStream::pair().unwrap();
+        let (reader, mut writer) = pipe().unwrap();
+        let n = a
+            .send_with_fds(b"xyz", &[reader.as_fd(), writer.as_fd()])
+            .unwrap();
+        assert_eq!(n, 3);
+        a.send_with_fds(b"none", &[]).unwrap();
+        drop(reader);
+        writer.write_all(b"kept open").unwrap();
+        drop(writer);
+        let mut buf = [0; 3];
+        let (n, fds) = b.recv_with_fds(&mut buf).unwrap();
+        assert_eq!((n, buf, fds.len()), (3, *b"xyz", 2));
+        assert!(fds.iter().all(|fd| is_cloexec(fd.as_fd())));
+        let mut fds = fds.into_iter();
+        let mut reader = PipeReader::from(fds.next().unwrap());
+        drop(PipeWriter::from(fds.next().unwrap()));
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "kept open");
+        let (n, fds) = b.recv_with_fds(&mut [0; 10]).unwrap();
+        assert_eq!((n, fds.len()), (4, 0));
+        drop(a);
+        let (n, fds) = b.recv_with_fds(&mut [0; 10]).unwrap();
+        assert_eq!((n, fds.len()), (0, 0));
+    };
+    check();
+    runtime(2).run(check);
+}
+
+#[test]
+fn descriptors_wait_with_the_receiver() {
+    run(2, || {
+        let (a, b) = UnixStream::pair().unwrap();
+        let receives = spawn(move || b.recv_with_fds(&mut [0; 4]).unwrap());
+        windlass::sleep(Duration::from_millis(2));
+        let (reader, _writer) = pipe().unwrap();
+        a.send_with_fds(b"!", &[reader.as_fd()]).unwrap();
+        let (n, fds) = receives.join().unwrap();
+        assert_eq!((n, fds.len()), (1, 1));
+        // In packets, one of them empty.
+        let (a, b) = UnixDatagram::pair().unwrap();
+        a.send_with_fds(&[], &[reader.as_fd(), reader.as_fd()])
+            .unwrap();
+        a.send_with_fds(b"plain", &[]).unwrap();
+        let (n, fds) = b.recv_with_fds(&mut [0; 4]).unwrap();
+        assert_eq!((n, fds.len()), (0, 2));
+        let (n, fds) = b.recv_with_fds(&mut [0; 4]).unwrap();
+        assert_eq!((n, fds.len()), (4, 0));
+    });
+}
+
+#[test]
+fn too_many_descriptors_and_none_to_go_with() {
+    run(1, || {
+        let (a, b) = UnixStream::pair().unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let most = vec![file.as_fd(); 253];
+        assert_eq!(a.send_with_fds(b"1", &most).unwrap(), 1);
+        let (n, fds) = b.recv_with_fds(&mut [0; 4]).unwrap();
+        assert_eq!((n, fds.len()), (1, 253));
+        let e = a.send_with_fds(b"1", &vec![file.as_fd(); 254]).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidInput);
+        let e = a.send_with_fds(b"", &[file.as_fd()]).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidInput);
+        assert_eq!(a.send_with_fds(b"", &[]).unwrap(), 0);
+        assert_eq!(b.recv_with_fds(&mut []).unwrap().0, 0);
+    });
+}
+
+#[test]
+fn a_listener_is_shut_down_under_an_accept() {
+    run(2, || {
+        let listener = UnixListener::bind_addr(&abstract_addr("shutdown")).unwrap();
+        let clone = listener.try_clone().unwrap();
+        let accepts = spawn(move || clone.accept().unwrap_err().kind());
+        windlass::sleep(Duration::from_millis(2));
+        listener.shutdown().unwrap();
+        assert_eq!(accepts.join().unwrap(), ErrorKind::InvalidInput);
+        assert_eq!(
+            listener.accept().unwrap_err().kind(),
+            ErrorKind::InvalidInput
+        );
+    });
+}
+
+#[test]
+fn settings_and_conversions() {
+    run(1, || {
+        let (a, b) = UnixStream::pair().unwrap();
+        a.set_read_timeout(Some(Duration::from_millis(3))).unwrap();
+        assert_eq!(a.read_timeout().unwrap(), Some(Duration::from_millis(3)));
+        let mut clone = a.try_clone().unwrap();
+        assert_eq!(
+            clone.read(&mut [0]).unwrap_err().kind(),
+            ErrorKind::WouldBlock
+        );
+        a.set_read_timeout(None).unwrap();
+        a.set_read_deadline(Some(Instant::now()));
+        assert_eq!(
+            clone.read(&mut [0]).unwrap_err().kind(),
+            ErrorKind::WouldBlock
+        );
+        assert!(a.take_error().unwrap().is_none());
+        assert!(a.peer_addr().unwrap().is_unnamed());
+        let fd = b.as_raw_fd();
+        assert_eq!(
+            format!("{b:?}"),
+            format!("UnixStream {{ fd: {fd}, local: (unnamed), peer: (unnamed) }}")
+        );
+        let std: std::os::unix::net::UnixStream = b.into();
+        let mut b = UnixStream::from(OwnedFd::from(std));
+        b.set_nonblocking(true).unwrap();
+        assert_eq!(b.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        let (c, d) = UnixDatagram::pair().unwrap();
+        let c: std::os::unix::net::UnixDatagram = c.into();
+        let c = UnixDatagram::from(c);
+        c.set_nonblocking(true).unwrap();
+        assert_eq!(c.recv(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        drop(d);
+        let place = Place::new();
+        let listener = UnixListener::bind(&place.0).unwrap();
+        let text = format!("{listener:?}");
+        assert!(
+            text.starts_with("UnixListener { fd: ") && text.contains("local"),
+            "{text}"
+        );
+        listener.set_deadline(Some(Instant::now()));
+        assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    });
+}

@@ -1,0 +1,9 @@
+//! What only a kernel of several NUMA nodes can show: scripts/numa-vm.sh.
+
+#[path = "../util/load.rs"]
+mod load;
+#[path = "../util/mod.rs"]
+mod util;
+
+mod numa_vm;
+mod numa_vm_cpus;

@@ -1,0 +1,536 @@
+//! Code that blocks or hogs its thread: declared, undeclared, offloaded.
+#![allow(unsafe_code)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "blocking threads is what is tested"
+)]
+
+use std::io::{Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::util;
+use crate::util::{
+    Census, Gate, build, hang_guard, panic_text, run, runtime, thread_cpu, wait_until,
+};
+use windlass::net::{TcpListener, TcpStream};
+use windlass::{Builder, blocking, offload, sleep, spawn, task, yield_now};
+
+/// One byte there and back.
+fn echo() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let server = spawn(move || {
+        let (mut peer, _) = listener.accept().unwrap();
+        let mut byte = [0];
+        while peer.read(&mut byte).unwrap() == 1 {
+            peer.write_all(&byte).unwrap();
+        }
+    });
+    let mut stream = TcpStream::connect(addr).unwrap();
+    for i in 0..10 {
+        let mut answer = [0];
+        stream.write_all(&[i]).unwrap();
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, [i]);
+    }
+    drop(stream);
+    server.join().unwrap();
+}
+
+#[test]
+fn hogs_on_every_p_stop_nobody() {
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    rt.run(|| {
+        let stop = Arc::new(AtomicBool::new(false));
+        let n_running = Arc::new(AtomicUsize::new(0));
+        let hogs: Vec<_> = (0..3)
+            .map(|_| {
+                let (stop, n_running) = (Arc::clone(&stop), Arc::clone(&n_running));
+                spawn(move || {
+                    n_running.fetch_add(1, Ordering::SeqCst);
+                    while !stop.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                })
+            })
+            .collect();
+        // More hogs than Ps: that all run shows that Ps were taken.
+        wait_until(|| n_running.load(Ordering::SeqCst) == 3);
+        for _ in 0..5 {
+            sleep(Duration::from_millis(1));
+        }
+        echo();
+        assert_eq!(spawn(|| 5).join().unwrap(), 5);
+        assert!(rt.metrics().retakes > 0);
+        stop.store(true, Ordering::Relaxed);
+        hogs.into_iter().for_each(|j| j.join().unwrap());
+    });
+}
+
+#[test]
+fn a_hog_that_calls_windlass_now_and_then_goes_on() {
+    run(1, || {
+        let done = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&done);
+        let hog = spawn(move || {
+            let mut n = 0_u64;
+            while !seen.load(Ordering::Relaxed) {
+                for _ in 0..100_000 {
+                    std::hint::spin_loop();
+                }
+                n += 1;
+                if n.is_multiple_of(50) {
+                    drop(spawn(|| ()));
+                }
+            }
+            n
+        });
+        for _ in 0..5 {
+            sleep(Duration::from_millis(1));
+            spawn(yield_now).join().unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(hog.join().unwrap() > 0);
+    });
+}
+
+/// Tries of a channel whose lock is always taken: sysmon finds these goroutines inside the
+/// runtime whenever it looks.
+#[test]
+fn goroutines_that_only_try_give_way() {
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    rt.run(|| {
+        let (sender, receiver) = windlass::channel::bounded::<u64>(1);
+        let stop = Arc::new(AtomicBool::new(false));
+        let triers: Vec<_> = (0..2)
+            .map(|_| {
+                let (stop, sender, receiver) =
+                    (Arc::clone(&stop), sender.clone(), receiver.clone());
+                spawn(move || {
+                    let mut sum = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        let _ = sender.try_send(1);
+                        sum += receiver.try_recv().unwrap_or(0);
+                    }
+                    sum
+                })
+            })
+            .collect();
+        // The last one runs after at least one of them gave way, and so does whoever wakes it.
+        for _ in 0..5 {
+            spawn(yield_now).join().unwrap();
+            sleep(Duration::from_millis(1));
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(triers.into_iter().map(|j| j.join().unwrap()).sum::<u64>() > 0);
+    });
+    // With disorder they give way before anybody asks.
+    assert!(rt.metrics().total().preemptions > 0 || util::is_chaotic());
+}
+
+#[test]
+fn a_thousand_sections_stop_nobody() {
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    rt.run(|| {
+        let gate = Gate::default();
+        let n_inside = Arc::new(AtomicUsize::new(0));
+        let all: Vec<_> = (0..1000)
+            .map(|i| {
+                let (gate, n_inside) = (gate.clone(), Arc::clone(&n_inside));
+                spawn(move || {
+                    blocking(|| {
+                        n_inside.fetch_add(1, Ordering::SeqCst);
+                        gate.wait();
+                        i
+                    })
+                })
+            })
+            .collect();
+        // All of them are inside at once, each on a thread of its own.
+        wait_until(|| n_inside.load(Ordering::SeqCst) == 1000);
+        sleep(Duration::from_millis(1));
+        echo();
+        assert!(rt.metrics().threads >= 1000);
+        gate.open();
+        let sum: usize = all.into_iter().map(|j| j.join().unwrap()).sum();
+        assert_eq!(sum, 499_500);
+    });
+}
+
+#[test]
+fn short_sections_in_great_number() {
+    run(4, || {
+        let all: Vec<_> = (0..100)
+            .map(|i| {
+                spawn(move || {
+                    for j in 0..100 {
+                        assert_eq!(blocking(|| i * j), i * j);
+                        if j % 10 == 0 {
+                            blocking(|| std::thread::sleep(Duration::from_micros(100)));
+                        }
+                        if j % 7 == 0 {
+                            yield_now();
+                        }
+                    }
+                })
+            })
+            .collect();
+        all.into_iter().for_each(|j| j.join().unwrap());
+    });
+}
+
+#[test]
+fn an_undeclared_block_loses_its_p() {
+    run(1, || {
+        let gate = Gate::default();
+        let opener = gate.clone();
+        let other = spawn(move || {
+            yield_now();
+            opener.open();
+        });
+        // Only the other goroutine can end this wait, and there is one P.
+        gate.wait();
+        other.join().unwrap();
+        // Ten of them at once.
+        let gates: Vec<_> = (0..10)
+            .map(|i| {
+                let gate = Gate::default();
+                let waits = gate.clone();
+                let join = spawn(move || {
+                    waits.wait();
+                    sleep(Duration::from_millis(1));
+                    i
+                });
+                (gate, join)
+            })
+            .collect();
+        sleep(Duration::from_millis(1));
+        echo();
+        gates.iter().for_each(|(gate, _)| gate.open());
+        let sum: i32 = gates
+            .into_iter()
+            .map(|(_, join)| join.join().unwrap())
+            .sum();
+        assert_eq!(sum, 45);
+    });
+}
+
+#[test]
+fn undeclared_sleeps_stop_nobody() {
+    run(2, || {
+        let sleepers: Vec<_> = (0..4)
+            .map(|_| spawn(|| std::thread::sleep(Duration::from_millis(60))))
+            .collect();
+        echo();
+        sleep(Duration::from_millis(1));
+        sleepers.into_iter().for_each(|j| j.join().unwrap());
+    });
+}
+
+#[test]
+fn windlass_works_inside_a_section() {
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    let handle = rt.handle();
+    rt.run(|| {
+        let n = blocking(|| {
+            let me = task::current();
+            assert_ne!(me.id(), 0, "a section is the goroutine's own");
+            sleep(Duration::from_micros(100));
+            yield_now();
+            let joined = spawn(|| 1).join().unwrap() + handle.spawn(|| 2).join().unwrap();
+            let scoped = task::scope(|s| s.spawn(|| 3).join().unwrap());
+            let inner = blocking(|| blocking(|| spawn(|| 4).join().unwrap()));
+            let there = offload(|| 5);
+            me.unpark();
+            task::park();
+            let waker = me.clone();
+            let other = spawn(move || waker.unpark());
+            task::park();
+            other.join().unwrap();
+            task::park_timeout(Duration::from_millis(1));
+            echo();
+            joined + scoped + inner + there
+        });
+        assert_eq!(n, 15);
+        // The goroutine is as it was.
+        yield_now();
+        assert_eq!(spawn(|| 6).join().unwrap(), 6);
+    });
+}
+
+#[test]
+fn a_section_waits_for_goroutines_on_its_own_p() {
+    // The section gives up the only P, or the goroutine that it waits for never runs.
+    run(1, || {
+        for i in 0..50 {
+            let join = spawn(move || {
+                yield_now();
+                i
+            });
+            assert_eq!(blocking(|| join.join().unwrap()), i);
+        }
+    });
+}
+
+#[test]
+fn a_panic_leaves_a_section() {
+    run(1, || {
+        let census = Census::default();
+        for i in 0..20 {
+            let member = census.member();
+            let join = spawn(move || {
+                blocking(|| -> () {
+                    let _member = member;
+                    if i % 2 == 0 {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    panic!("inside, on purpose");
+                })
+            });
+            let other = spawn(yield_now);
+            assert_eq!(panic_text(&*join.join().unwrap_err()), "inside, on purpose");
+            other.join().unwrap();
+        }
+        census.assert_all_dropped(20);
+        let caught =
+            catch_unwind(|| blocking(|| -> () { panic!("caught, on purpose") })).unwrap_err();
+        assert_eq!(panic_text(&*caught), "caught, on purpose");
+        sleep(Duration::from_millis(1));
+        assert_eq!(blocking(|| 7), 7);
+    });
+}
+
+#[test]
+fn a_panic_leaves_a_section_that_lost_its_p() {
+    run(1, || {
+        for _ in 0..10 {
+            let lost = Arc::new(AtomicBool::new(false));
+            let seen = Arc::clone(&lost);
+            let other = spawn(move || seen.store(true, Ordering::SeqCst));
+            let caught = catch_unwind(AssertUnwindSafe(|| {
+                blocking(|| -> () {
+                    while !lost.load(Ordering::SeqCst) {
+                        std::thread::yield_now();
+                    }
+                    panic!("without a P, on purpose");
+                })
+            }));
+            caught.unwrap_err();
+            assert!(!std::thread::panicking());
+            other.join().unwrap();
+            yield_now();
+        }
+    });
+}
+
+#[test]
+fn sections_off_the_runtime() {
+    assert_eq!(blocking(|| 3), 3);
+    assert_eq!(offload(|| 4), 4);
+    catch_unwind(|| blocking(|| -> () { panic!("plain") })).unwrap_err();
+    catch_unwind(|| offload(|| -> () { panic!("plain") })).unwrap_err();
+}
+
+#[test]
+fn offload_gives_value_and_panic_and_may_borrow() {
+    run(1, || {
+        let text = "borrowed".to_owned();
+        let mut n = 0;
+        let len = offload(|| {
+            n += 1;
+            assert_eq!(task::current().id(), 0, "a spare thread is a plain one");
+            text.len()
+        });
+        assert_eq!((len, n), (8, 1));
+        let caught =
+            catch_unwind(|| offload(|| -> () { std::panic::panic_any(12_u8) })).unwrap_err();
+        assert_eq!(caught.downcast_ref::<u8>(), Some(&12));
+        assert_eq!(offload(|| [5_u8; 4000])[3999], 5);
+        assert_eq!(offload(|| offload(|| 9)), 9);
+    });
+}
+
+#[test]
+fn spare_threads_are_not_pinned() {
+    let _guard = hang_guard();
+    let before = util::affinity();
+    let rt = runtime(2);
+    rt.run(|| {
+        let all: Vec<_> = (0..20).map(|_| spawn(|| offload(util::affinity))).collect();
+        for join in all {
+            assert_eq!(join.join().unwrap(), before);
+        }
+    });
+}
+
+#[test]
+fn offload_parks_only_its_goroutine() {
+    run(1, || {
+        let gate = Gate::default();
+        let waits = gate.clone();
+        let away = spawn(move || offload(|| waits.wait()));
+        echo();
+        sleep(Duration::from_millis(1));
+        assert!(!away.is_finished());
+        gate.open();
+        away.join().unwrap();
+    });
+}
+
+#[test]
+fn a_thousand_offloads() {
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    let handle = rt.handle();
+    rt.run(|| {
+        let census = Census::default();
+        let all: Vec<_> = (0..1000_usize)
+            .map(|i| {
+                let (member, handle) = (census.member(), handle.clone());
+                spawn(move || {
+                    offload(move || {
+                        let _member = member;
+                        if i % 10 == 0 {
+                            // Waiting there blocks the spare thread and nothing else.
+                            handle.spawn(move || i).join().unwrap()
+                        } else {
+                            i
+                        }
+                    })
+                })
+            })
+            .collect();
+        let sum: usize = all.into_iter().map(|j| j.join().unwrap()).sum();
+        assert_eq!(sum, 499_500);
+        census.assert_all_dropped(1000);
+    });
+    assert_eq!(rt.run(|| offload(|| 3)), 3, "and again in a second run");
+}
+
+#[test]
+fn few_threads_are_enough_for_what_does_not_block() {
+    let _guard = hang_guard();
+    for (n_ps, max) in [(1, 1), (2, 1), (4, 2), (4, 4)] {
+        let rt = build(Builder::new().processors(n_ps).max_threads(max)).unwrap();
+        let n: usize = rt.run(|| {
+            assert!(rt.metrics().threads <= max);
+            let all: Vec<_> = (0..300)
+                .map(|i| {
+                    spawn(move || {
+                        yield_now();
+                        sleep(Duration::from_micros(10));
+                        i
+                    })
+                })
+                .collect();
+            echo();
+            all.into_iter().map(|j| j.join().unwrap()).sum()
+        });
+        assert_eq!(n, 44_850);
+    }
+}
+
+/// In a process of its own, to see what it says.
+#[test]
+fn without_threads_others_wait_and_one_line_says_why() {
+    let name = "without_threads_others_wait_and_one_line_says_why";
+    let Some(case) = util::child_case() else {
+        for case in ["1 1", "2 2"] {
+            let said = util::child_passes(name, case);
+            let lines: Vec<_> = said
+                .lines()
+                .filter(|l| l.starts_with("windlass:") && !l.contains("cannot use io_uring"))
+                .collect();
+            assert!(lines.len() <= 1, "{lines:?}");
+            if let Some(line) = lines.first() {
+                assert!(line.contains("max_threads"), "{line}");
+            }
+        }
+        return;
+    };
+    let (n_ps, max) = case.split_once(' ').unwrap();
+    let (n_ps, max): (usize, usize) = (n_ps.parse().unwrap(), max.parse().unwrap());
+    let rt = build(Builder::new().processors(n_ps).max_threads(max)).unwrap();
+    rt.run(|| {
+        let all: Vec<_> = (0..20)
+            .map(|i| {
+                spawn(move || {
+                    match i % 3 {
+                        0 => blocking(|| std::thread::sleep(Duration::from_millis(15))),
+                        1 => std::thread::sleep(Duration::from_millis(15)),
+                        _ => sleep(Duration::from_millis(1)),
+                    }
+                    i
+                })
+            })
+            .collect();
+        assert!(rt.metrics().threads <= max);
+        let sum: i32 = all.into_iter().map(|j| j.join().unwrap()).sum();
+        assert_eq!(sum, 190);
+        assert!(rt.metrics().threads <= max);
+        assert_eq!(offload(|| 5), 5);
+    });
+}
+
+/// What sysmon may use of the CPU in a second in which nothing is to be done.
+const SYSMON_AT_MOST: Duration = Duration::from_millis(50);
+
+#[test]
+fn an_idle_blocking_section_costs_no_cpu_time() {
+    let _guard = hang_guard();
+    let rt = build(Builder::new().processors(2).name("calm")).unwrap();
+    rt.run(|| {
+        let before = thread_cpu("calm-sysmon");
+        blocking(|| std::thread::sleep(Duration::from_secs(1)));
+        let used = thread_cpu("calm-sysmon") - before;
+        assert!(used < SYSMON_AT_MOST, "{used:?}");
+        assert!(rt.metrics().retakes >= 1, "its P became idle");
+    });
+}
+
+/// One after the other, each too short to be taken.
+#[test]
+fn short_blocking_sections_cost_little_cpu_time() {
+    let _guard = hang_guard();
+    let rt = build(Builder::new().processors(2).name("short")).unwrap();
+    rt.run(|| {
+        let before = thread_cpu("short-sysmon");
+        for _ in 0..500 {
+            blocking(|| std::thread::sleep(Duration::from_millis(2)));
+        }
+        let used = thread_cpu("short-sysmon") - before;
+        assert!(used < SYSMON_AT_MOST, "{used:?}");
+    });
+}
+
+/// The only P is in a section, and sysmon naps for long: what comes from outside wakes it.
+#[test]
+fn work_from_outside_finds_a_p_in_a_blocking_section() {
+    let _guard = hang_guard();
+    let rt = build(Builder::new().processors(1)).unwrap();
+    rt.run(|| {
+        for _ in 0..20 {
+            let (told, tell) = std::sync::mpsc::channel();
+            let other = spawn(move || {
+                task::park();
+                told.send(()).unwrap();
+            });
+            yield_now();
+            let waker = other.task().clone();
+            blocking(move || {
+                std::thread::sleep(Duration::from_millis(5));
+                std::thread::spawn(move || waker.unpark());
+                // Blocks for ever if nobody takes the P.
+                tell.recv().unwrap();
+            });
+            other.join().unwrap();
+        }
+    });
+}
