@@ -1,4 +1,4 @@
-//! A place where several meet.
+//! A barrier.
 
 use std::cell::Cell;
 use std::fmt;
@@ -11,8 +11,7 @@ use crate::loom::native::atomic::AtomicUsize;
 use crate::loom::{Ordering, const_fn};
 use crate::sched::park;
 
-/// Lets `n` goroutines or threads wait for each other, again and again, as
-/// `std::sync::Barrier`.
+/// Lets `n` goroutines or threads wait for each other, repeatedly, as `std::sync::Barrier` does.
 ///
 /// # Blocking
 ///
@@ -41,8 +40,8 @@ use crate::sched::park;
 pub struct Barrier {
     n: usize,
     list: WaitList,
-    /// How many have arrived of this generation, and how many generations have passed.
-    /// Ordering: relaxed, both change under the list's lock.
+    /// Number of arrivals in this generation, and number of completed generations. Ordering:
+    /// relaxed; both change only under the list's lock.
     arrived: AtomicUsize,
     generation: AtomicUsize,
 }
@@ -50,12 +49,12 @@ pub struct Barrier {
 impl UnwindSafe for Barrier {}
 impl RefUnwindSafe for Barrier {}
 
-/// What [`Barrier::wait`] gives: whether the caller is the one leader of its generation.
+/// Result of [`Barrier::wait`]: whether the caller is the leader of its generation.
 pub struct BarrierWaitResult(bool);
 
 impl Barrier {
     const_fn! {
-        /// Makes a barrier for `n`; for 0 as for 1.
+        /// Creates a barrier for `n` goroutines or threads. With 0 it behaves as with 1.
         #[inline]
         #[must_use]
         pub const fn new(n: usize) -> Barrier {
@@ -68,26 +67,40 @@ impl Barrier {
         }
     }
 
-    /// Waits until all `n` are here. The one that came last is the leader.
+    /// Waits until `n` callers have arrived. The last one to arrive is the leader.
+    ///
+    /// The barrier can be used again at once for the next `n` callers.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine; blocks a plain thread. On a goroutine whose runtime ends it
-    /// unwinds, and has not arrived. In a destructor that runs while it unwinds the call
-    /// returns at once, not as the leader.
+    /// Parks the goroutine; blocks a plain thread. If the runtime shuts down, a waiting goroutine
+    /// unwinds and does not count as arrived. In a destructor that runs during this unwinding, the
+    /// call returns at once, not as the leader.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::{Arc, Barrier};
+    ///
+    /// let barrier = Arc::new(Barrier::new(2));
+    /// let other = Arc::clone(&barrier);
+    /// let thread = std::thread::spawn(move || other.wait().is_leader());
+    /// let is_leader = barrier.wait().is_leader();
+    /// assert_ne!(is_leader, thread.join().unwrap());
+    /// ```
     pub fn wait(&self) -> BarrierWaitResult {
         self.meet(false).unwrap_or_else(|_| {
-            // Unwinds; in a destructor the call is over.
+            // Unwinds the goroutine. In a destructor it returns, and so does this call.
             let _ = park::cancel_point();
             BarrierWaitResult(false)
         })
     }
 
-    /// Waits until all are here, or until the ambient context is done if `by_context`.
+    /// Waits until all have arrived, or, if `by_context`, until the ambient context is done.
     ///
     /// # Errors
     ///
-    /// Why they have not met. Then the caller has not arrived.
+    /// The reason why the wait ended early. The caller then does not count as arrived.
     pub(crate) fn meet(&self, by_context: bool) -> Result<BarrierWaitResult, GaveUp> {
         let here = Here::enter();
         let queue = self.list.lock(&here);
@@ -105,7 +118,7 @@ impl Barrier {
         self.arrived.store(arrived, Ordering::Relaxed);
         let have_met = Cell::new(false);
         let leave = |_: &Queue<'_>| {
-            // The others may have met all the same, and counted this one.
+            // The generation may have completed meanwhile. It then counted this caller.
             have_met.set(self.generation.load(Ordering::Relaxed) != generation);
             if !have_met.get() {
                 let arrived = self.arrived.load(Ordering::Relaxed);
@@ -122,7 +135,7 @@ impl Barrier {
 }
 
 impl BarrierWaitResult {
-    /// Whether the caller is the leader.
+    /// Whether the caller is the leader: the last one that arrived.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.0

@@ -1,17 +1,18 @@
 //! A condition variable.
 //!
-//! | waiter                                | notifier                            |
-//! |---------------------------------------|-------------------------------------|
-//! | 1. lock the list                      | 1. (change the condition, unlock    |
-//! | 2. unlock the mutex                   |    the mutex)                       |
-//! | 3. push, and wait; the list's lock is | 2. lock the list                    |
-//! |    free once the wait is visible      | 3. take one waiter, or all          |
-//! | 4. lock the mutex, as everybody does  | 4. unlock the list, ready them      |
+//! | waiter                                 | notifier                              |
+//! |----------------------------------------|---------------------------------------|
+//! | 1. lock the list                       | 1. (change the condition, unlock      |
+//! | 2. unlock the mutex                    |    the mutex)                         |
+//! | 3. push a link and wait; the list's    | 2. lock the list                      |
+//! |    lock is released once the wait is   | 3. take one waiter, or all            |
+//! |    visible                             | 4. unlock the list, ready the waiters |
+//! | 4. lock the mutex                      |                                       |
 //!
-//! Whoever changes the condition under the mutex, after the waiter's 2, comes to its own
-//! 2 after the waiter's 3: no notification is lost. Waiters are woken, not moved to the
-//! queue of the mutex: readying a goroutine wakes no thread as long as this one is busy,
-//! and by the time it runs the mutex is mostly free.
+//! No notification is lost: if a notifier changes the condition under the mutex after the waiter's
+//! step 2, its step 2 comes after the waiter's step 3. Waiters are woken, not moved to the mutex's
+//! queue: readying a goroutine wakes no thread while the current thread is busy, and by the time
+//! the goroutine runs the mutex is mostly free.
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -26,15 +27,17 @@ use crate::g::status::Reason;
 use crate::loom::const_fn;
 use crate::sys::clock::{self, NEVER, deadline_ns};
 
-/// A place to wait for a condition, as `std::sync::Condvar`, with the mutexes of this
-/// crate. Waiters are notified first in, first out.
+/// A condition variable, as `std::sync::Condvar`, for the [`Mutex`](super::Mutex) of this crate.
+///
+/// Waiters are notified first in, first out.
 ///
 /// # Blocking
 ///
-/// The waits park a goroutine and block a plain thread. On a goroutine whose runtime ends
-/// they unwind, without the lock. In a destructor that runs while it unwinds they fail at
-/// once: [`wait`](Condvar::wait) returns without a cause, `wait_timeout` says that it timed
-/// out, and only [`wait_while`](Condvar::wait_while), which could not return, waits.
+/// A wait parks a goroutine and blocks a plain thread. If the runtime shuts down, a waiting
+/// goroutine unwinds without holding the lock. In a destructor that runs during this unwinding,
+/// waits fail at once: [`wait`](Condvar::wait) returns without a notification and `wait_timeout`
+/// reports a timeout. Only [`wait_while`](Condvar::wait_while) still waits, because its contract
+/// leaves it no other way to return.
 ///
 /// # Examples
 ///
@@ -63,12 +66,13 @@ pub struct Condvar {
 impl UnwindSafe for Condvar {}
 impl RefUnwindSafe for Condvar {}
 
-/// Whether a wait of a [`Condvar`] ended because the time was over.
+/// Whether a wait of a [`Condvar`] ended because its time limit passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// `true` if it did, and not by a notification.
+    /// Whether the time limit passed without a notification. See [`Condvar::wait_timeout`] for an
+    /// example.
     #[must_use]
     pub fn timed_out(&self) -> bool {
         self.0
@@ -77,7 +81,7 @@ impl WaitTimeoutResult {
 
 impl Condvar {
     const_fn! {
-        /// Makes a condition variable.
+        /// Creates a condition variable.
         #[must_use]
         pub const fn new() -> Condvar {
             Condvar {
@@ -86,8 +90,10 @@ impl Condvar {
         }
     }
 
-    /// Unlocks the mutex, waits for a notification, and locks it again. May return
-    /// without cause, as in `std`.
+    /// Unlocks the mutex, waits for a notification, and locks the mutex again.
+    ///
+    /// May return without a notification, as in `std`: call it in a loop, or use
+    /// [`Condvar::wait_while`].
     ///
     /// # Blocking
     ///
@@ -95,12 +101,33 @@ impl Condvar {
     ///
     /// # Errors
     ///
-    /// With the guard, if the mutex is poisoned when it is locked again.
+    /// If the mutex is poisoned when it is locked again. The error holds the guard.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::{Arc, Condvar, Mutex};
+    ///
+    /// let pair = Arc::new((Mutex::new(0), Condvar::new()));
+    /// let other = Arc::clone(&pair);
+    /// std::thread::spawn(move || {
+    ///     *other.0.lock().unwrap() = 7;
+    ///     other.1.notify_one();
+    /// });
+    /// let mut value = pair.0.lock().unwrap();
+    /// while *value == 0 {
+    ///     value = pair.1.wait(value).unwrap();
+    /// }
+    /// assert_eq!(*value, 7);
+    /// ```
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         self.wait_on(guard, Terms::new(Reason::Condvar)).0
     }
 
-    /// Waits until `condition` is false.
+    /// Waits until `condition` returns false. Checks it before the first wait and after each
+    /// notification.
+    ///
+    /// See [`Condvar`] for an example.
     ///
     /// # Blocking
     ///
@@ -118,7 +145,8 @@ impl Condvar {
         F: FnMut(&mut T) -> bool,
     {
         while condition(&mut *guard) {
-            // As a lock: not cut short in a destructor, which could only ask again.
+            // While unwinding, wait as for a lock, which shutdown does not cut short: a wait that
+            // is cut short could only be repeated.
             let reason = if std::thread::panicking() {
                 Reason::Mutex
             } else {
@@ -129,16 +157,28 @@ impl Condvar {
         Ok(guard)
     }
 
-    /// As [`Condvar::wait`], for at most `duration`.
+    /// As [`Condvar::wait`], but waits for at most `duration`.
     ///
     /// # Blocking
     ///
-    /// See [`Condvar`]. The time to lock the mutex again comes on top. Ends early, as timed
-    /// out, when the ambient context ([`context`](crate::context)) is done.
+    /// See [`Condvar`]. The time to lock the mutex again is not limited by `duration`. The wait
+    /// ends early, reported as a timeout, when the ambient [`context`](crate::context) is done.
     ///
     /// # Errors
     ///
     /// As [`Condvar::wait`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::sync::{Condvar, Mutex};
+    ///
+    /// let (mutex, condvar) = (Mutex::new(0), Condvar::new());
+    /// let value = mutex.lock().unwrap();
+    /// let (_value, result) = condvar.wait_timeout(value, Duration::from_millis(1)).unwrap();
+    /// assert!(result.timed_out());
+    /// ```
     pub fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -147,7 +187,8 @@ impl Condvar {
         self.wait_deadline(guard, deadline_ns(duration))
     }
 
-    /// As [`Condvar::wait_timeout`], in milliseconds; `false` if the time was over.
+    /// As [`Condvar::wait_timeout`], with a limit in milliseconds. The result is `false` if it
+    /// passed.
     ///
     /// # Blocking
     ///
@@ -166,17 +207,30 @@ impl Condvar {
         map(outcome, |(guard, timeout)| (guard, !timeout.timed_out()))
     }
 
-    /// Waits until `condition` is false, for at most `duration`. The result says whether it
-    /// is still true.
+    /// Waits until `condition` returns false, for at most `duration`. If the result reports a
+    /// timeout, the condition was still true.
     ///
     /// # Blocking
     ///
-    /// See [`Condvar`]. Ends early, as timed out, when the ambient context
-    /// ([`context`](crate::context)) is done.
+    /// See [`Condvar`]. The wait ends early, reported as a timeout, when the ambient
+    /// [`context`](crate::context) is done.
     ///
     /// # Errors
     ///
     /// As [`Condvar::wait`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::sync::{Condvar, Mutex};
+    ///
+    /// let (mutex, condvar) = (Mutex::new(false), Condvar::new());
+    /// let limit = Duration::from_millis(1);
+    /// let guard = mutex.lock().unwrap();
+    /// let (ready, result) = condvar.wait_timeout_while(guard, limit, |ready| !*ready).unwrap();
+    /// assert!(result.timed_out() && !*ready);
+    /// ```
     pub fn wait_timeout_while<'a, T, F>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -214,8 +268,8 @@ impl Condvar {
         map(guard, |guard| (guard, WaitTimeoutResult(notified.is_err())))
     }
 
-    /// As [`Condvar::wait`], but the wait ends when the ambient context does: then the
-    /// second result is an error.
+    /// As [`Condvar::wait`], but the wait also ends when the ambient context is done: the second
+    /// result is an error then.
     pub(crate) fn wait_in_context<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -235,11 +289,12 @@ impl Condvar {
         (mutex.guard_again(poison), notified)
     }
 
-    /// Unlocks, waits, locks. The inner error says why nobody notified this waiter.
+    /// Unlocks the mutex, waits, and locks it again. The inner error says why the wait ended
+    /// without a notification.
     ///
     /// # Errors
     ///
-    /// If a wait was cut short, and the caller is to unwind; the mutex is not locked then.
+    /// If a wait was cut short and the caller has to unwind. The mutex is not locked then.
     fn wait_raw(&self, mutex: &RawMutex, terms: Terms) -> Result<Result<(), GaveUp>, GaveUp> {
         let here = Here::enter();
         let queue = self.list.lock(&here);
@@ -251,13 +306,13 @@ impl Condvar {
         }
         let locked = mutex.lock();
         if locked.is_err() && told.is_ok() {
-            // The notification was for somebody who would go on.
+            // This waiter will unwind, so pass its notification on.
             self.notify_one();
         }
         locked.map(|()| told.map(drop))
     }
 
-    /// Lets the one go on that waits longest, if any.
+    /// Wakes the longest waiting waiter, if there is one. See [`Condvar::wait`] for an example.
     ///
     /// # Blocking
     ///
@@ -266,11 +321,31 @@ impl Condvar {
         self.list.wake_one();
     }
 
-    /// Lets all go on that wait now.
+    /// Wakes all current waiters.
     ///
     /// # Blocking
     ///
     /// Never.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::{Arc, Condvar, Mutex};
+    ///
+    /// let pair = Arc::new((Mutex::new(false), Condvar::new()));
+    /// let waiters = [(); 3].map(|()| {
+    ///     let pair = Arc::clone(&pair);
+    ///     std::thread::spawn(move || {
+    ///         let open = pair.0.lock().unwrap();
+    ///         *pair.1.wait_while(open, |open| !*open).unwrap()
+    ///     })
+    /// });
+    /// *pair.0.lock().unwrap() = true;
+    /// pair.1.notify_all();
+    /// for waiter in waiters {
+    ///     assert!(waiter.join().unwrap());
+    /// }
+    /// ```
     pub fn notify_all(&self) {
         self.list.wake_all();
     }

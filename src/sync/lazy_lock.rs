@@ -1,4 +1,4 @@
-//! A value that is made when it is first needed.
+//! A lazily initialized value.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -11,18 +11,16 @@ use super::waitlist::GaveUp;
 use crate::loom::const_fn;
 use crate::sched::park;
 
-/// A value that its initializer makes when it is first asked for, as
-/// `std::sync::LazyLock`.
+/// A value that is initialized on its first access, as `std::sync::LazyLock`.
 ///
 /// # Poisoning
 ///
-/// As in `std`: once the initializer has panicked, every access panics. The same is true
-/// if it was cut short because the runtime of its goroutine ended, as there is only one
-/// initializer.
+/// As in `std`: once the initializer has panicked, every access panics. The same is true if the
+/// initializer was unwound because the runtime of its goroutine shut down, as it can run only once.
 ///
 /// # Blocking
 ///
-/// As [`OnceLock`]: the initializer may wait for anything but this value itself.
+/// As [`OnceLock`]: the initializer may wait for anything except this value itself.
 ///
 /// # Examples
 ///
@@ -39,8 +37,8 @@ use crate::sched::park;
 /// ```
 pub struct LazyLock<T, F = fn() -> T> {
     cell: OnceLock<T>,
-    /// Gone once it runs. Locked for as long as it takes to take it, by the one run of the
-    /// cell.
+    /// Taken out when the initializer starts. The one run of the cell holds the lock only while it
+    /// takes the initializer out.
     init: Mutex<Option<F>>,
 }
 
@@ -49,7 +47,18 @@ impl<T: UnwindSafe, F: UnwindSafe> UnwindSafe for LazyLock<T, F> {}
 
 impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     const_fn! {
-        /// Makes a value that `f` will make.
+        /// Creates a value that `f` will initialize on the first access.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// use windlass::sync::LazyLock;
+        ///
+        /// let answer = LazyLock::new(|| 6 * 7);
+        /// assert_eq!(LazyLock::get(&answer), None);
+        /// assert_eq!(*answer, 42);
+        /// assert_eq!(LazyLock::get(&answer), Some(&42));
+        /// ```
         #[inline]
         pub const fn new(f: F) -> LazyLock<T, F> {
             LazyLock {
@@ -59,7 +68,8 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
         }
     }
 
-    /// The value, made now if it was not.
+    /// Returns the value, initializing it if that has not happened yet. Dereferencing does the
+    /// same.
     ///
     /// # Blocking
     ///
@@ -67,31 +77,50 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     ///
     /// # Panics
     ///
-    /// If the initializer does or did.
+    /// If the initializer panics or has panicked.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::LazyLock;
+    ///
+    /// let answer = LazyLock::new(|| 6 * 7);
+    /// assert_eq!(LazyLock::force(&answer), &42);
+    /// ```
     #[inline]
     pub fn force(this: &LazyLock<T, F>) -> &T {
         this.cell.get_or_init(|| this.take_init()())
     }
 
-    /// As [`LazyLock::force`], to be changed.
+    /// As [`LazyLock::force`], but returns a mutable reference.
     ///
     /// # Blocking
     ///
-    /// Never, but for what the initializer does.
+    /// Only if the initializer waits.
     ///
     /// # Panics
     ///
     /// As [`LazyLock::force`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::LazyLock;
+    ///
+    /// let mut words = LazyLock::new(|| vec!["one", "two"]);
+    /// LazyLock::force_mut(&mut words).push("three");
+    /// assert_eq!(words.len(), 3);
+    /// ```
     pub fn force_mut(this: &mut LazyLock<T, F>) -> &mut T {
         LazyLock::force(this);
         this.cell.get_mut().expect("a forced value is there")
     }
 
-    /// As [`LazyLock::force`], but `wait`s while another call makes the value.
+    /// As [`LazyLock::force`], but calls `wait` while another call runs the initializer.
     ///
     /// # Errors
     ///
-    /// `wait`'s. The initializer has not run here then.
+    /// The error of `wait`. This call has not run the initializer then.
     pub(crate) fn force_or(
         this: &LazyLock<T, F>,
         wait: impl FnMut(&Once) -> Result<(), GaveUp>,
@@ -101,10 +130,11 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
 
     #[cold]
     fn take_init(&self) -> F {
-        // Not held while the initializer runs, so not poisoned by it.
+        // The lock is not held while the initializer runs, so its panic does not poison the lock.
         let init = self.init.lock().map(|mut init| init.take());
         init.ok().flatten().unwrap_or_else(|| {
-            // While a run ends, the initializer may have been unwound for that reason.
+            // During a shutdown the initializer may have been unwound for that reason; then this
+            // caller unwinds, too.
             let _ = park::cancel_point();
             panic!("LazyLock instance has previously been poisoned")
         })
@@ -112,14 +142,30 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
 }
 
 impl<T, F> LazyLock<T, F> {
-    /// The value, if it was made.
+    /// Returns the value, if it is initialized. Does not run the initializer.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
     #[inline]
     #[must_use]
     pub fn get(this: &LazyLock<T, F>) -> Option<&T> {
         this.cell.get()
     }
 
-    /// The value, if it was made, to be changed.
+    /// Returns a mutable reference to the value, if it is initialized. Does not run the
+    /// initializer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::LazyLock;
+    ///
+    /// let mut answer = LazyLock::new(|| 6 * 7);
+    /// assert_eq!(LazyLock::get_mut(&mut answer), None);
+    /// *LazyLock::force_mut(&mut answer) += 1;
+    /// assert_eq!(LazyLock::get_mut(&mut answer), Some(&mut 43));
+    /// ```
     #[inline]
     #[must_use]
     pub fn get_mut(this: &mut LazyLock<T, F>) -> Option<&mut T> {

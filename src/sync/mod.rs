@@ -1,23 +1,23 @@
-//! Locks and other things to wait for, with the names of `std::sync`; and a semaphore, and
-//! Go's wait group.
+//! Synchronization for goroutines and plain threads: the types of `std::sync`, a [`Semaphore`] and
+//! Go's [`WaitGroup`].
 //!
-//! They work between goroutines, between plain threads, and across the two, so that
-//! `use std::sync::X` may become `use windlass::sync::X`. What waits for nothing is
-//! `std`'s own, and re-exported here.
+//! They work between goroutines, between plain threads, and between both, so `use std::sync::X` can
+//! be replaced by `use windlass::sync::X`. The items of `std::sync` that never wait ([`Arc`],
+//! [`atomic`]) are re-exported.
 //!
-//! Waiters are served first in, first out; but a [`Mutex`] may be taken by who comes later,
-//! as long as nobody has waited for 1 ms.
+//! Waiters are served first in, first out, with one exception: a running goroutine or thread may
+//! take a [`Mutex`] before its waiters, as long as no waiter has waited for 1 ms.
 //!
 //! # Contexts
 //!
-//! An ambient [`context`](crate::context) ends waits for the permits of a [`Semaphore`] and
-//! those of a [`Condvar`] that have a timeout. The others have a form that is handed one:
-//! [`Mutex::lock_context`], [`Condvar::wait_context`], [`WaitGroup::wait_context`], ..
+//! An ambient [`context`](crate::context) ends waits for the permits of a [`Semaphore`], and waits
+//! of a [`Condvar`] that have a timeout. The other waits have a variant with a context argument:
+//! [`Mutex::lock_context`], [`Condvar::wait_context`], [`WaitGroup::wait_context`] and so on.
 //!
-//! # The end of a run
+//! # Runtime shutdown
 //!
-//! A goroutine that waits here when its runtime ends unwinds. docs/SAFETY.md tells what
-//! becomes of guards and waiters then.
+//! A goroutine that waits here when its runtime shuts down unwinds. docs/SAFETY.md says what
+//! happens to guards and waiters then.
 
 pub(crate) mod waitq;
 pub(crate) mod waitlist;

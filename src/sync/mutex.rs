@@ -12,22 +12,22 @@ use super::raw_mutex::RawMutex;
 use super::waitlist::{self, GaveUp};
 use crate::loom::const_fn;
 
-/// A lock around a value, as `std::sync::Mutex`, for goroutines and threads alike.
+/// A mutual exclusion lock around a value, as `std::sync::Mutex`, for goroutines and plain threads.
 ///
-/// Where nobody contends it is one atomic instruction to take and one to give back. Who
-/// runs may overtake who waits, so that a hot lock is not idle for the time of a wake;
-/// but a waiter that has waited for 1 ms gets the lock handed over, and so do those
-/// behind it (see docs/decisions/waiting.md).
+/// Without contention, locking and unlocking take one atomic instruction each. A running goroutine
+/// or thread may take the lock before its waiters, so that a contended lock does not stay free
+/// while a waiter wakes up. A waiter that has waited for 1 ms is handed the lock, and so are the
+/// waiters behind it (see docs/decisions/waiting.md).
 ///
 /// # Poisoning
 ///
-/// As in `std`: a guard dropped by a panic poisons the mutex. A goroutine that unwinds
-/// because its runtime ends has not panicked, and does not.
+/// As in `std`: a guard dropped by a panic poisons the mutex. A goroutine that unwinds because its
+/// runtime shuts down has not panicked and does not poison it.
 ///
 /// # Blocking
 ///
-/// [`lock`](Mutex::lock) parks a goroutine and blocks a plain thread. A guard may be held
-/// across a park.
+/// [`lock`](Mutex::lock) parks a goroutine and blocks a plain thread. A guard may be held while the
+/// goroutine parks.
 ///
 /// # Examples
 ///
@@ -55,7 +55,7 @@ pub struct Mutex<T: ?Sized> {
     data: UnsafeCell<T>,
 }
 
-// SAFETY: the lock gives the value to one at a time, on whatever thread.
+// SAFETY: the lock gives one thread at a time access to the value, so T is Send.
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 // SAFETY: as above.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
@@ -63,24 +63,48 @@ unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 impl<T: ?Sized> UnwindSafe for Mutex<T> {}
 impl<T: ?Sized> RefUnwindSafe for Mutex<T> {}
 
-/// The right to the value of a [`Mutex`]; dropping it unlocks.
+/// Exclusive access to the value of a [`Mutex`]. Dropping it unlocks the mutex.
 ///
-/// Unlike `std`'s it is [`Send`]: the lock does not know its owner, and a goroutine that
-/// holds it changes threads anyway. Another goroutine or thread may drop it.
+/// Unlike `std`'s guard it is [`Send`]: the lock has no owner, and a goroutine that holds it moves
+/// between threads. Another goroutine or thread may drop the guard.
+///
+/// # Examples
+///
+/// ```
+/// use windlass::sync::Mutex;
+///
+/// let mutex = Mutex::new(1);
+/// std::thread::scope(|scope| {
+///     let mut guard = mutex.lock().unwrap();
+///     *guard += 1;
+///     scope.spawn(move || drop(guard));
+/// });
+/// assert_eq!(*mutex.lock().unwrap(), 2);
+/// ```
 #[must_use = "if unused the Mutex will immediately unlock"]
 pub struct MutexGuard<'a, T: ?Sized> {
     lock: &'a Mutex<T>,
     poison: poison::Guard,
 }
 
-// SAFETY: a guard is the value on loan, and unlocking is the same on every thread.
+// SAFETY: a guard is a mutable reference to the value, and any thread may unlock.
 unsafe impl<T: ?Sized + Send> Send for MutexGuard<'_, T> {}
-// SAFETY: through a shared guard only a shared value can be reached.
+// SAFETY: a shared guard gives only shared access to the value.
 unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
 
 impl<T> Mutex<T> {
     const_fn! {
-        /// Makes an unlocked mutex.
+        /// Creates an unlocked mutex.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// use windlass::sync::Mutex;
+        ///
+        /// static NAMES: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+        /// NAMES.lock().unwrap().push("sheave");
+        /// assert_eq!(NAMES.lock().unwrap().len(), 1);
+        /// ```
         #[inline]
         pub const fn new(value: T) -> Mutex<T> {
             Mutex {
@@ -91,11 +115,20 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// Gives the value back.
+    /// Consumes the mutex and returns the value.
     ///
     /// # Errors
     ///
-    /// With the value, if the mutex is poisoned.
+    /// If the mutex is poisoned. The error holds the value.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::Mutex;
+    ///
+    /// let mutex = Mutex::new(String::from("sheave"));
+    /// assert_eq!(mutex.into_inner().unwrap(), "sheave");
+    /// ```
     pub fn into_inner(self) -> LockResult<T> {
         let value = self.data.into_inner();
         self.poison.wrap(value)
@@ -103,19 +136,29 @@ impl<T> Mutex<T> {
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Waits for the lock, and takes it.
+    /// Locks the mutex, waiting until it is free.
+    ///
+    /// Locking a mutex that the caller already holds waits forever.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine; blocks a plain thread. On a goroutine whose runtime ends a wait
-    /// unwinds. In a destructor that runs while it unwinds, the call waits all the same, as
-    /// it has no other answer to give.
-    ///
-    /// Whoever locks a mutex that it holds already waits for ever.
+    /// Parks the goroutine; blocks a plain thread. If the runtime shuts down, a waiting goroutine
+    /// unwinds. In a destructor that runs during this unwinding, the call waits nevertheless,
+    /// because it has no way to report failure.
     ///
     /// # Errors
     ///
-    /// With the guard, if the mutex is poisoned.
+    /// If the mutex is poisoned. The error holds the guard.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::Mutex;
+    ///
+    /// let mutex = Mutex::new(0);
+    /// *mutex.lock().unwrap() += 1;
+    /// assert_eq!(*mutex.lock().unwrap(), 1);
+    /// ```
     #[inline]
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         if self.raw.lock().is_err() {
@@ -124,17 +167,17 @@ impl<T: ?Sized> Mutex<T> {
         self.poison.wrap(self.guard())
     }
 
-    /// As [`Mutex::lock`], but the wait ends when the ambient context does.
+    /// As [`Mutex::lock`], but the wait also ends when the ambient context is done.
     ///
     /// # Errors
     ///
-    /// Why it has not got the lock.
+    /// The reason why the lock was not taken.
     pub(crate) fn lock_in_context(&self) -> Result<LockResult<MutexGuard<'_, T>>, GaveUp> {
         self.raw.lock_in_context()?;
         Ok(self.poison.wrap(self.guard()))
     }
 
-    /// Takes the lock if it is free.
+    /// Locks the mutex if that is possible without waiting.
     ///
     /// # Blocking
     ///
@@ -142,15 +185,27 @@ impl<T: ?Sized> Mutex<T> {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if it is held, or others have waited for it for so long that it is
-    /// handed to them; `Poisoned` with the guard.
+    /// `WouldBlock` if the mutex is locked, or if it is about to be handed to waiters that have
+    /// waited for more than 1 ms. `Poisoned` with the guard if the mutex is poisoned.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::Mutex;
+    ///
+    /// let mutex = Mutex::new(0);
+    /// let guard = mutex.try_lock().unwrap();
+    /// assert!(mutex.try_lock().is_err());
+    /// drop(guard);
+    /// assert!(mutex.try_lock().is_ok());
+    /// ```
     #[inline]
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         let guard = self.raw.try_lock().then(|| self.guard());
         self.poison.wrap_try(guard)
     }
 
-    /// The lock is held, and the guard is to give it back.
+    /// Makes the guard of a lock that the caller holds.
     #[inline]
     fn guard(&self) -> MutexGuard<'_, T> {
         MutexGuard {
@@ -159,24 +214,53 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// Whether the mutex is poisoned.
+    /// Whether the mutex is poisoned. See [`Mutex::clear_poison`] for an example.
     #[inline]
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.poison.get()
     }
 
-    /// Makes the mutex sound again after a panic.
+    /// Clears the poison of the mutex, when its value is consistent again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::Mutex;
+    ///
+    /// let mutex = Mutex::new(0);
+    /// std::thread::scope(|scope| {
+    ///     let panicked = scope.spawn(|| {
+    ///         let _guard = mutex.lock().unwrap();
+    ///         panic!("poisons the mutex");
+    ///     });
+    ///     assert!(panicked.join().is_err());
+    /// });
+    /// assert!(mutex.is_poisoned());
+    /// mutex.clear_poison();
+    /// assert_eq!(*mutex.lock().unwrap(), 0);
+    /// ```
     #[inline]
     pub fn clear_poison(&self) {
         self.poison.clear();
     }
 
-    /// The value, which nobody else can reach.
+    /// Returns a mutable reference to the value. No locking is needed: `&mut self` excludes other
+    /// users.
     ///
     /// # Errors
     ///
-    /// With the value, if the mutex is poisoned.
+    /// If the mutex is poisoned. The error holds the reference.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::Mutex;
+    ///
+    /// let mut mutex = Mutex::new(0);
+    /// *mutex.get_mut().unwrap() = 7;
+    /// assert_eq!(*mutex.lock().unwrap(), 7);
+    /// ```
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
         self.poison.wrap(self.data.get_mut())
     }
@@ -208,8 +292,8 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
 }
 
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
-    /// For a condition variable, which unlocks and locks again: the guard is gone, and the
-    /// lock still held.
+    /// Takes the guard apart and leaves the lock held: for a condition variable, which unlocks and
+    /// locks again.
     pub(super) fn into_lock(self) -> (&'a Mutex<T>, poison::Guard) {
         let poison = poison::Guard::clone(&self.poison);
         let lock = self.lock;
@@ -219,12 +303,12 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// The lock itself, without poison and value.
+    /// The raw lock, without poison flag and value.
     pub(super) fn raw(&self) -> &RawMutex {
         &self.raw
     }
 
-    /// The guard of a lock that is held, again.
+    /// Makes a guard again, of a lock that the caller holds.
     pub(super) fn guard_again(&self, poison: poison::Guard) -> LockResult<MutexGuard<'_, T>> {
         self.poison.wrap(MutexGuard { lock: self, poison })
     }
@@ -235,7 +319,7 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the guard is the right to the value.
+        // SAFETY: the guard holds the lock.
         unsafe { &*self.lock.data.get() }
     }
 }
@@ -243,7 +327,7 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
 impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the guard is the only right to the value, and borrowed exclusively.
+        // SAFETY: the guard holds the lock and is borrowed exclusively.
         unsafe { &mut *self.lock.data.get() }
     }
 }
