@@ -1,8 +1,9 @@
-//! Running something once.
+//! One-time initialization.
 //!
-//! The state says who is at it; those who find RUNNING wait in the list, and whoever ends
-//! the run wakes them all, to look at the state again. A waiter looks at it under the
-//! list's lock, the ender changes it before it takes that lock: none is forgotten.
+//! Callers that find the state RUNNING wait in the list. The caller whose run ends changes the
+//! state and wakes all waiters, which check the state again. No wake-up is lost: a waiter checks
+//! the state under the list's lock, and the end of a run changes the state before it takes that
+//! lock.
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -18,18 +19,18 @@ const POISONED: u32 = 1;
 const RUNNING: u32 = 2;
 const COMPLETE: u32 = 3;
 
-/// For an initialization that is to run once, as `std::sync::Once`.
+/// Runs an initialization once, as `std::sync::Once`.
 ///
 /// # Poisoning
 ///
-/// As in `std`: a panic in the closure poisons it. If the closure's goroutine unwinds
-/// because its runtime ends, it counts as not run, and another call may run it.
+/// As in `std`: a panic in the closure poisons it. If the closure's goroutine unwinds because its
+/// runtime shuts down, the closure counts as not run, and another call may run its own.
 ///
 /// # Blocking
 ///
-/// The closure may wait for anything but this `Once` itself: calling it from within waits
-/// for ever. Who comes meanwhile waits for it: a goroutine parks, a plain thread blocks;
-/// a goroutine whose runtime ends unwinds.
+/// The closure may wait for anything except this `Once` itself: calling it from its own closure
+/// waits forever. Other callers wait while the closure runs: a goroutine parks, a plain thread
+/// blocks. If the runtime shuts down, a waiting goroutine unwinds.
 ///
 /// # Examples
 ///
@@ -49,7 +50,7 @@ const COMPLETE: u32 = 3;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Once {
-    /// Ordering: the ender releases what the closure did, everybody else acquires.
+    /// Ordering: the end of a run releases the writes of the closure; all other accesses acquire.
     state: AtomicU32,
     list: WaitList,
 }
@@ -57,12 +58,12 @@ pub struct Once {
 impl UnwindSafe for Once {}
 impl RefUnwindSafe for Once {}
 
-/// What the closure of [`Once::call_once_force`] is told.
+/// State that the closure of [`Once::call_once_force`] receives.
 pub struct OnceState {
     poisoned: bool,
 }
 
-/// Ends a run: by its drop, as the closure may panic.
+/// Ends a run when it is dropped, because the closure may panic.
 struct Run<'a> {
     once: &'a Once,
     end: u32,
@@ -70,7 +71,7 @@ struct Run<'a> {
 
 impl Once {
     const_fn! {
-        /// Makes one that has not run.
+        /// Creates a `Once` that has not run.
         #[inline]
         #[must_use]
         #[allow(clippy::new_without_default, reason = "std's has none either")]
@@ -82,7 +83,8 @@ impl Once {
         }
     }
 
-    /// Runs `f`, unless a call has done so; if one is at it, waits for it.
+    /// Runs `f` unless a closure has completed before. If another call is running its closure,
+    /// waits for it.
     ///
     /// # Blocking
     ///
@@ -90,7 +92,21 @@ impl Once {
     ///
     /// # Panics
     ///
-    /// If the closure of an earlier call panicked, and if `f` does.
+    /// If the closure of an earlier call panicked, or if `f` panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::Once;
+    /// use windlass::sync::atomic::{AtomicU32, Ordering};
+    ///
+    /// static RUNS: AtomicU32 = AtomicU32::new(0);
+    /// static ONCE: Once = Once::new();
+    /// for _ in 0..2 {
+    ///     ONCE.call_once(|| _ = RUNS.fetch_add(1, Ordering::Relaxed));
+    /// }
+    /// assert_eq!(RUNS.load(Ordering::Relaxed), 1);
+    /// ```
     #[inline]
     #[track_caller]
     pub fn call_once<F: FnOnce()>(&self, f: F) {
@@ -101,7 +117,7 @@ impl Once {
         self.call(false, &mut |_| f.take().expect("a run happens once")());
     }
 
-    /// As [`Once::call_once`], but does not mind an earlier panic.
+    /// As [`Once::call_once`], but also runs `f` if an earlier closure panicked.
     ///
     /// # Blocking
     ///
@@ -109,7 +125,19 @@ impl Once {
     ///
     /// # Panics
     ///
-    /// If `f` does.
+    /// If `f` panics.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::Once;
+    ///
+    /// static ONCE: Once = Once::new();
+    /// let panicked = std::thread::spawn(|| ONCE.call_once(|| panic!("poisons it"))).join();
+    /// assert!(panicked.is_err());
+    /// ONCE.call_once_force(|state| assert!(state.is_poisoned()));
+    /// assert!(ONCE.is_completed());
+    /// ```
     #[inline]
     pub fn call_once_force<F: FnOnce(&OnceState)>(&self, f: F) {
         if self.is_completed() {
@@ -121,14 +149,29 @@ impl Once {
         });
     }
 
-    /// Whether a run has come to its end.
+    /// Whether a closure has completed.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::Once;
+    ///
+    /// let once = Once::new();
+    /// assert!(!once.is_completed());
+    /// once.call_once(|| ());
+    /// assert!(once.is_completed());
+    /// ```
     #[inline]
     #[must_use]
     pub fn is_completed(&self) -> bool {
         self.state.load(Ordering::Acquire) == COMPLETE
     }
 
-    /// Waits until a run has come to its end, without beginning one.
+    /// Waits until a closure has completed, without running one.
     ///
     /// # Blocking
     ///
@@ -137,6 +180,17 @@ impl Once {
     /// # Panics
     ///
     /// If a closure panicked.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::Once;
+    ///
+    /// static ONCE: Once = Once::new();
+    /// std::thread::spawn(|| ONCE.call_once(|| println!("initialized")));
+    /// ONCE.wait();
+    /// assert!(ONCE.is_completed());
+    /// ```
     #[track_caller]
     pub fn wait(&self) {
         self.wait_while(|state| state == INCOMPLETE || state == RUNNING);
@@ -145,11 +199,22 @@ impl Once {
         }
     }
 
-    /// As [`Once::wait`], but does not mind a panic: waits until a later run has ended well.
+    /// As [`Once::wait`], but if a closure panicked, waits until a later one has completed.
     ///
     /// # Blocking
     ///
     /// See [`Once`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::Once;
+    ///
+    /// static ONCE: Once = Once::new();
+    /// std::thread::spawn(|| ONCE.call_once_force(|_| println!("initialized")));
+    /// ONCE.wait_force();
+    /// assert!(ONCE.is_completed());
+    /// ```
     pub fn wait_force(&self) {
         self.wait_while(|state| state != COMPLETE);
     }
@@ -164,11 +229,11 @@ impl Once {
         called.unwrap_or_else(|_| waitlist::unwind());
     }
 
-    /// Runs `f` unless that was done; while another call is at it, `wait`s.
+    /// Runs `f` unless a closure has completed. While another call runs its closure, calls `wait`.
     ///
     /// # Errors
     ///
-    /// `wait`'s. `f` has not run then, nor will it.
+    /// The error of `wait`. `f` has not run then and will not run.
     #[track_caller]
     pub(crate) fn call_or(
         &self,
@@ -206,23 +271,23 @@ impl Once {
         run.end = COMPLETE;
     }
 
-    /// Waits until nobody is in a run, or the ambient context is done.
+    /// Waits until no call runs its closure, or the ambient context is done.
     ///
     /// # Errors
     ///
-    /// Why it has not waited so long.
+    /// The reason why the wait ended early.
     pub(crate) fn wait_run_in_context(&self) -> Result<(), GaveUp> {
         self.wait_while_on(Terms::new(Reason::Once).by_context(true), |state| {
             state == RUNNING
         })
     }
 
-    /// As [`Once::wait`], or [`Once::wait_force`], but the wait ends when the ambient
-    /// context does.
+    /// As [`Once::wait`] or [`Once::wait_force`], but the wait also ends when the ambient context
+    /// is done.
     ///
     /// # Errors
     ///
-    /// Why no run has come to its end.
+    /// The reason why the wait ended early.
     #[track_caller]
     pub(crate) fn wait_in_context(&self, force: bool) -> Result<(), GaveUp> {
         let terms = Terms::new(Reason::Once).by_context(true);
@@ -235,7 +300,7 @@ impl Once {
         Ok(())
     }
 
-    /// Waits as long as the state is so.
+    /// Waits while the state is `unwanted`.
     fn wait_while(&self, unwanted: impl Fn(u32) -> bool) {
         let waited = self.wait_while_on(Terms::new(Reason::Once), unwanted);
         waited.unwrap_or_else(|_| waitlist::unwind());
@@ -245,7 +310,7 @@ impl Once {
         while unwanted(self.state.load(Ordering::Acquire)) {
             let here = Here::enter();
             let queue = self.list.lock(&here);
-            // ORDERING: the ender's store comes before it takes the list's lock.
+            // ORDERING: the end of a run stores the state before it takes the list's lock.
             if !unwanted(self.state.load(Ordering::Acquire)) {
                 break;
             }
@@ -258,7 +323,7 @@ impl Once {
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        // Not run to the end, and nobody panicked: another call may.
+        // The closure was unwound by a shutdown and did not panic: another call may run its own.
         if self.end == POISONED && park::unwinds_cancelled() {
             self.end = INCOMPLETE;
         }
@@ -270,13 +335,14 @@ impl Drop for Run<'_> {
 #[cold]
 #[track_caller]
 fn poisoned() -> ! {
-    // While a run ends, the run of this may have been unwound for that reason.
+    // During a shutdown the closure may have been unwound for that reason; then this caller
+    // unwinds, too.
     let _ = park::cancel_point();
     panic!("Once instance has previously been poisoned");
 }
 
 impl OnceState {
-    /// Whether an earlier closure panicked.
+    /// Whether an earlier closure panicked. See [`Once::call_once_force`] for an example.
     #[inline]
     #[must_use]
     pub fn is_poisoned(&self) -> bool {

@@ -1,4 +1,4 @@
-//! A value that is written once.
+//! A cell that is written once.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -14,9 +14,9 @@ use crate::loom::const_fn;
 ///
 /// # Blocking
 ///
-/// An initializer may wait for anything but this cell itself: initializing it from within
-/// waits for ever. Who comes meanwhile waits for it: a goroutine parks, a plain thread
-/// blocks; a goroutine whose runtime ends unwinds.
+/// An initializer may wait for anything except this cell itself: accessing the cell from its own
+/// initializer waits forever. Other callers wait while the initializer runs: a goroutine parks, a
+/// plain thread blocks. If the runtime shuts down, a waiting goroutine unwinds.
 ///
 /// # Examples
 ///
@@ -37,15 +37,15 @@ use crate::loom::const_fn;
 /// ```
 pub struct OnceLock<T> {
     once: Once,
-    /// Written by the one run of `once`; initialized once that is completed.
+    /// Written by the one run of `once`; initialized if `once` is completed.
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
 // SAFETY:
-// - shared, it gives out shared references: T is Sync;
-// - a value that one thread sets, another may drop or take: T is Send.
+// - a shared cell gives out shared references: T is Sync;
+// - one thread may set the value and another drop or take it: T is Send.
 unsafe impl<T: Sync + Send> Sync for OnceLock<T> {}
-// SAFETY: the value goes with the cell.
+// SAFETY: sending the cell sends the value.
 unsafe impl<T: Send> Send for OnceLock<T> {}
 
 impl<T: RefUnwindSafe + UnwindSafe> RefUnwindSafe for OnceLock<T> {}
@@ -53,7 +53,7 @@ impl<T: UnwindSafe> UnwindSafe for OnceLock<T> {}
 
 impl<T> OnceLock<T> {
     const_fn! {
-        /// Makes an empty cell.
+        /// Creates an empty cell.
         #[inline]
         #[must_use]
         pub const fn new() -> OnceLock<T> {
@@ -64,20 +64,45 @@ impl<T> OnceLock<T> {
         }
     }
 
-    /// The value, if it is there. Does not wait for an initializer.
+    /// Returns the value, if it is set. Does not wait for an initializer.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::OnceLock;
+    ///
+    /// let cell = OnceLock::new();
+    /// assert_eq!(cell.get(), None);
+    /// cell.set(7).unwrap();
+    /// assert_eq!(cell.get(), Some(&7));
+    /// ```
     #[inline]
     #[must_use]
     pub fn get(&self) -> Option<&T> {
         if self.once.is_completed() {
-            // SAFETY: the run of `once` has written the value, and nobody changes it while the cell
-            // is borrowed.
+            // SAFETY: the run of `once` has written the value, and it does not change while the
+            // cell is borrowed.
             Some(unsafe { (*self.value.get()).assume_init_ref() })
         } else {
             None
         }
     }
 
-    /// The value, if it is there, to be changed.
+    /// Returns a mutable reference to the value, if it is set.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::OnceLock;
+    ///
+    /// let mut cell = OnceLock::from(6);
+    /// *cell.get_mut().unwrap() += 1;
+    /// assert_eq!(cell.get(), Some(&7));
+    /// ```
     #[inline]
     #[must_use]
     pub fn get_mut(&mut self) -> Option<&mut T> {
@@ -89,11 +114,21 @@ impl<T> OnceLock<T> {
         }
     }
 
-    /// Waits until the value is there.
+    /// Waits until the value is set and returns it.
     ///
     /// # Blocking
     ///
     /// See [`OnceLock`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::OnceLock;
+    ///
+    /// static CELL: OnceLock<u32> = OnceLock::new();
+    /// std::thread::spawn(|| CELL.set(7).unwrap());
+    /// assert_eq!(CELL.wait(), &7);
+    /// ```
     #[must_use]
     #[allow(clippy::missing_panics_doc, reason = "a completed cell has a value")]
     pub fn wait(&self) -> &T {
@@ -101,15 +136,25 @@ impl<T> OnceLock<T> {
         self.get().expect("a completed cell has a value")
     }
 
-    /// Writes the value, unless there is one.
+    /// Sets the value, unless it is set already.
     ///
     /// # Blocking
     ///
-    /// If an initializer is at work, waits for it.
+    /// As [`OnceLock::get_or_init`]: waits while an initializer runs.
     ///
     /// # Errors
     ///
-    /// With `value`, if there was one already.
+    /// `value`, if the cell already had a value.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::OnceLock;
+    ///
+    /// let cell = OnceLock::new();
+    /// assert_eq!(cell.set("first"), Ok(()));
+    /// assert_eq!(cell.set("second"), Err("second"));
+    /// ```
     #[allow(clippy::missing_panics_doc, reason = "an initializer runs once")]
     pub fn set(&self, value: T) -> Result<(), T> {
         let mut value = Some(value);
@@ -120,7 +165,8 @@ impl<T> OnceLock<T> {
         }
     }
 
-    /// The value; `f` makes it if it is not there.
+    /// Returns the value. If it is not set, runs `f` and sets its result. Of several concurrent
+    /// calls, one runs its `f`, and the others wait for it.
     ///
     /// # Blocking
     ///
@@ -128,7 +174,17 @@ impl<T> OnceLock<T> {
     ///
     /// # Panics
     ///
-    /// If `f` does; the cell stays empty, and another call may fill it.
+    /// If `f` panics. The cell stays empty then, and another call may set it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::OnceLock;
+    ///
+    /// let cell = OnceLock::new();
+    /// assert_eq!(cell.get_or_init(|| 7), &7);
+    /// assert_eq!(cell.get_or_init(|| unreachable!("it is set")), &7);
+    /// ```
     #[inline]
     pub fn get_or_init<F: FnOnce() -> T>(&self, f: F) -> &T {
         if let Some(value) = self.get() {
@@ -136,17 +192,18 @@ impl<T> OnceLock<T> {
         }
         self.once.call_once_force(|_| {
             let value = f();
-            // SAFETY: nobody else is in a run of `once`, and nobody reads before it is completed.
+            // SAFETY: this is the only run of `once`, and the value is not read before `once` is
+            // completed.
             unsafe { (*self.value.get()).write(value) };
         });
         self.get().expect("a completed cell has a value")
     }
 
-    /// As [`OnceLock::get_or_init`], but `wait`s while another call makes the value.
+    /// As [`OnceLock::get_or_init`], but calls `wait` while another call runs its initializer.
     ///
     /// # Errors
     ///
-    /// `wait`'s. `f` has not run then, nor will it.
+    /// The error of `wait`. `f` has not run then and will not run.
     pub(crate) fn get_or_init_or<F: FnOnce() -> T>(
         &self,
         f: F,
@@ -155,7 +212,8 @@ impl<T> OnceLock<T> {
         let mut f = Some(f);
         let mut run = |_: &OnceState| {
             let value = f.take().expect("a run happens once")();
-            // SAFETY: nobody else is in a run of `once`, and nobody reads before it is completed.
+            // SAFETY: this is the only run of `once`, and the value is not read before `once` is
+            // completed.
             unsafe { (*self.value.get()).write(value) };
         };
         self.once
@@ -163,25 +221,44 @@ impl<T> OnceLock<T> {
         Ok(self.get().expect("a completed cell has a value"))
     }
 
-    /// What says whether the value is there.
+    /// The `Once` whose completion means that the value is set.
     pub(crate) fn once(&self) -> &Once {
         &self.once
     }
 
-    /// Gives the value back.
+    /// Consumes the cell and returns the value, if it is set.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::OnceLock;
+    ///
+    /// assert_eq!(OnceLock::from(7).into_inner(), Some(7));
+    /// assert_eq!(OnceLock::<u32>::new().into_inner(), None);
+    /// ```
     #[must_use]
     pub fn into_inner(mut self) -> Option<T> {
         self.take()
     }
 
-    /// Takes the value out; the cell is empty then.
+    /// Takes the value out of the cell, if it is set. The cell is then empty and can be set again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::OnceLock;
+    ///
+    /// let mut cell = OnceLock::from(7);
+    /// assert_eq!(cell.take(), Some(7));
+    /// assert_eq!(cell.set(8), Ok(()));
+    /// ```
     #[must_use]
     pub fn take(&mut self) -> Option<T> {
         if !self.once.is_completed() {
             return None;
         }
         self.once = Once::new();
-        // SAFETY: the value was there, and the new `once` says that it is no more.
+        // SAFETY: the value was set, and the new `once` marks it as moved out.
         Some(unsafe { self.value.get_mut().assume_init_read() })
     }
 }

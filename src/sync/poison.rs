@@ -1,9 +1,9 @@
-//! Poisoning, as `std` has it: a lock whose guard was dropped by a panic says so.
+//! Lock poisoning, as in `std`: dropping a guard during a panic poisons its lock.
 //!
-//! One rule is ours: a goroutine that unwinds because its runtime ends has not panicked.
-//! What it guarded is left as at the wait that was cut short, much as a future leaves it
-//! that is dropped at an `.await`, and the lock is not poisoned. Otherwise the end of a
-//! run would make destructors of other goroutines panic, which lock and `unwrap`.
+//! One rule differs: a goroutine that unwinds because its runtime shuts down has not panicked. The
+//! value it guarded is left as it was at the wait that was cut short, much as a future that is
+//! dropped at an `.await` leaves its data, and the lock is not poisoned. Otherwise a shutdown would
+//! make the destructors of other goroutines panic when they lock and `unwrap`.
 
 use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 
@@ -12,11 +12,11 @@ use crate::sched::park;
 
 /// Whether a lock is poisoned.
 ///
-/// Ordering: relaxed; it is read and written by holders of the lock, which orders them.
+/// Ordering: relaxed; only holders of the lock read and write it, and the lock orders them.
 #[derive(Debug, Default)]
 pub(crate) struct Flag(AtomicBool);
 
-/// What a guard remembers: whether the panic is older than itself.
+/// Part of a guard: whether its thread was already panicking when the guard was made.
 #[derive(Clone, Debug)]
 pub(crate) struct Guard {
     panicking: bool,
@@ -27,7 +27,7 @@ impl Flag {
         Flag(AtomicBool::new(false))
     }
 
-    /// For a guard that begins now.
+    /// Called when a guard is made.
     #[inline]
     pub(crate) fn guard() -> Guard {
         Guard {
@@ -35,7 +35,7 @@ impl Flag {
         }
     }
 
-    /// A guard ends.
+    /// Called when a guard is dropped: poisons the lock if a panic began in between.
     #[inline]
     pub(crate) fn done(&self, guard: &Guard) {
         if !guard.panicking && std::thread::panicking() {
@@ -59,7 +59,7 @@ impl Flag {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// What a lock gives with the value: an error that holds it, if it is poisoned.
+    /// Wraps `value` in an error if the lock is poisoned.
     #[inline]
     pub(crate) fn wrap<T>(&self, value: T) -> LockResult<T> {
         if self.get() {
@@ -69,7 +69,7 @@ impl Flag {
         }
     }
 
-    /// As [`Flag::wrap`], for an attempt that may have given nothing.
+    /// As [`Flag::wrap`]; `None` becomes `WouldBlock`.
     #[inline]
     pub(crate) fn wrap_try<T>(&self, value: Option<T>) -> TryLockResult<T> {
         match value {

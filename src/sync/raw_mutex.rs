@@ -1,41 +1,45 @@
-//! The lock of a mutex: Go's algorithm (`internal/sync/mutex.go`).
+//! The raw lock of a mutex, with Go's algorithm (`internal/sync/mutex.go`).
 //!
-//! One compare-and-swap where nobody contends. Else a while of spinning, if the holder may
-//! be running on another P, then the queue. Two modes:
+//! Without contention, locking is one compare-and-swap. Otherwise the caller first spins for a
+//! while, if the holder may be running on another P, and then queues. There are two modes:
 //!
-//! - *normal*: unlocking frees the lock and wakes the first waiter, who must compete with
-//!   whoever runs already (*barging*). That is fast, as the lock is never free for the time
-//!   of a wake; a waiter that loses goes back to the front.
-//!   Every 1024th time it is handed over to the first waiter all the same (below).
-//! - *starving*: begins when a waiter has waited for more than 1 ms. Unlocking hands the
-//!   lock over to the first waiter; others queue at the tail, even if it looks free. Ends
-//!   with the first holder that came after it began and waited for less, or with the queue.
+//! - *normal*: unlocking frees the lock and wakes the first waiter, which must compete with callers
+//!   that are already running (*barging*). That is fast, because the lock does not stay free while
+//!   a waiter wakes up. A waiter that loses goes back to the front of the queue. After 1024
+//!   acquisitions past the waiters the lock is handed over to the first waiter nevertheless
+//!   (below).
+//! - *starving*: begins when a waiter has waited for more than 1 ms. Unlocking hands the lock over
+//!   to the first waiter. New callers queue at the tail, even if the lock looks free. The mode ends
+//!   with the first new holder that queued after the mode began and waited for less than 1 ms, or
+//!   when the queue is empty.
 //!
-//! Two things are not Go's, so that each of many at a lock has its share of it, and not
+//! Two things differ from Go, so that each of many contenders gets its share of the lock, and not
 //! only its turn:
 //!
-//! - The holder with whom the starving ends hands the lock over once more. It is mostly the
-//!   one that barged before: it queued when the starving began, so it has waited for less
-//!   than all others. In Go it goes on barging, and gets nearly all there is, between
-//!   rounds in which each of the others has the lock once. Here its successor does.
-//! - One barges at most 1024 times. That the first waiter starves only itself can tell, and
-//!   it cannot if it was woken on a P whose thread the kernel does not run.
+//! - The holder that ends starving mode hands the lock over once more. This holder is usually the
+//!   one that barged before: it queued when starving mode began, so it has waited for less time
+//!   than all others. In Go it goes on barging and gets nearly all acquisitions between rounds in
+//!   which each other contender has the lock once. Here its successor barges next.
+//! - The lock is taken past its waiters at most 1024 times in a row. Only the first waiter can
+//!   detect its own starvation, and it cannot if it was woken on a P whose thread the kernel does
+//!   not run.
 //!
 //! | bit      | meaning                                       | set and cleared by            |
 //! |----------|-----------------------------------------------|-------------------------------|
-//! | LOCKED   | held                                          | holders; by who hands it over |
-//! | QUEUED   | somebody is in the queue                      | under the list's lock         |
-//! | WOKEN    | one who was woken, or spins, is on its way:   | set by its waker or spinner,  |
-//! |          | no other need be woken                        | cleared by itself             |
-//! | STARVING | the mode; a lock that is free in it is about  | set by the starving waiter;   |
-//! |          | to be handed over                             | cleared by a holder, or with  |
-//! |          |                                               | the queue                     |
+//! | LOCKED   | held                                          | holders; a holder that hands  |
+//! |          |                                               | the lock over sets it         |
+//! | QUEUED   | the queue is not empty                        | under the list's lock         |
+//! | WOKEN    | a woken waiter or a spinner is about to take  | set by its waker, or by the   |
+//! |          | the lock: no other waiter need be woken       | spinner; cleared by itself    |
+//! | STARVING | starving mode; a lock that is free in it is   | set by the starving waiter;   |
+//! |          | about to be handed over                       | cleared by a holder, or when  |
+//! |          |                                               | the queue becomes empty       |
 //!
-//! Who loses no wake-up: a waiter sets QUEUED only while the lock is held or being handed
-//! over, under the list's lock, which it keeps until it waits. The holder's unlock then
-//! sees QUEUED, and takes that lock. WOKEN is the duty to go on: whoever has it ends up
-//! with the lock, or sets QUEUED as above and clears it in the same step. A woken waiter
-//! is never cut short before that.
+//! No wake-up is lost: a waiter sets QUEUED only while the lock is held or is being handed over,
+//! and under the list's lock, which it holds until its wait is visible. The holder's unlock then
+//! sees QUEUED and takes the list's lock. WOKEN is a duty to continue: its owner either gets the
+//! lock, or sets QUEUED as above and clears WOKEN in the same step. A woken waiter is never cut
+//! short before that.
 
 use super::waitlist::{GaveUp, Place, Queue, TAKEN, WaitList};
 use super::waitq::{Here, Taken, TakenList, Terms};
@@ -49,41 +53,42 @@ const QUEUED: u32 = 2;
 const WOKEN: u32 = 4;
 const STARVING: u32 = 8;
 
-/// What a waiter is told that has the lock, and need not compete for it.
+/// Result reported to a waiter that was given the lock and need not compete for it.
 const HANDED_OVER: usize = TAKEN + 1;
 
-/// So often a lock that others wait for is taken by whoever comes, before it is handed over.
+/// Number of acquisitions past the waiters before the lock is handed over.
 const TURNS: u32 = if cfg!(loom) { 2 } else { 1024 };
 
-/// A waiter that has waited longer starves. Not in models, where no clock may decide.
+/// A waiter that has waited for longer starves. Disabled in loom models, which must not depend on a
+/// clock.
 const STARVES_AFTER_NS: u64 = if cfg!(loom) { NEVER } else { 1_000_000 };
 
-/// How often a spinner looks, and how long it pauses between looks: Go's numbers.
+/// Number of checks of a spinner, and number of pauses between two checks: Go's numbers.
 const SPINS: u32 = if cfg!(loom) { 1 } else { 4 };
 const PAUSES: u32 = if cfg!(loom) { 1 } else { 30 };
 
-/// See the table above.
+/// The raw lock. See the table above.
 ///
-/// Ordering: taking the lock acquires, giving it releases; the other bits publish nothing.
+/// Ordering: locking acquires, unlocking releases; the other bits publish nothing.
 #[derive(Debug)]
 pub(crate) struct RawMutex {
     state: AtomicU32,
-    /// How often it was taken past the fast path since it was handed over. Written by who
-    /// has the lock.
+    /// Number of acquisitions past the fast path since the last hand-over. Written by the holder of
+    /// the lock.
     turns: AtomicU32,
-    /// When the starving began. Ordering: relaxed; written under the list's lock, read by
-    /// who got the lock from one who had that.
+    /// When starving mode began. Ordering: relaxed; written under the list's lock, and read by a
+    /// holder that was given the lock by a holder of the list's lock.
     starving_since_ns: AtomicU64,
     list: WaitList,
 }
 
-/// What a caller of the slow path is to the lock.
+/// State of a caller of the slow path.
 struct Contender {
-    /// WOKEN is set for it.
+    /// Whether WOKEN is set on behalf of this caller.
     woken: bool,
-    /// It was in the queue before: since when.
+    /// When it first queued, if it did.
     since_ns: Option<u64>,
-    /// It waits for more than 1 ms: when that was found.
+    /// When it was found to have waited for more than 1 ms, if it was.
     starves_at_ns: Option<u64>,
 }
 
@@ -103,7 +108,8 @@ impl RawMutex {
     ///
     /// # Errors
     ///
-    /// If the wait was cut short: the caller then unwinds. Never while unwinding.
+    /// If the wait was cut short, and the caller has to unwind. Never while the caller is
+    /// unwinding.
     #[inline]
     pub(crate) fn lock(&self) -> Result<(), GaveUp> {
         park::perturb();
@@ -114,17 +120,17 @@ impl RawMutex {
         }
     }
 
-    /// As [`RawMutex::lock`], but the wait ends when the ambient context does.
+    /// As [`RawMutex::lock`], but the wait also ends when the ambient context is done.
     ///
     /// # Errors
     ///
-    /// Why it has not got the lock.
+    /// The reason why the lock was not taken.
     #[cold]
     pub(crate) fn lock_in_context(&self) -> Result<(), GaveUp> {
         self.lock_contended(Terms::new(Reason::Mutex).by_context(true))
     }
 
-    /// Takes the lock if it is free, and nobody starves for it.
+    /// Takes the lock if it is free and not in starving mode.
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
         self.swap(0, LOCKED) || self.take(false)
@@ -137,7 +143,7 @@ impl RawMutex {
             .is_ok()
     }
 
-    /// Takes the lock if it is free; whoever was woken is there then.
+    /// Takes the lock if it is free and not in starving mode. Clears WOKEN too, if `woken`.
     fn take(&self, woken: bool) -> bool {
         let mut now = self.state.load(Ordering::Relaxed);
         while now & (LOCKED | STARVING) == 0 {
@@ -194,7 +200,7 @@ impl RawMutex {
         }
     }
 
-    /// Looks at a held lock for a while, and keeps its holder from waking another waiter
+    /// Spins while the lock is held, and sets WOKEN so that the holder does not wake a waiter
     /// meanwhile.
     fn spin(&self, me: &mut Contender) {
         for _ in 0..SPINS {
@@ -209,7 +215,7 @@ impl RawMutex {
         }
     }
 
-    /// Takes the lock, or says in the state that one more waits. Under the list's lock.
+    /// Takes the lock, or sets QUEUED. The caller holds the list's lock.
     fn take_or_queue(&self, me: &Contender) -> bool {
         let mut now = self.state.load(Ordering::Relaxed);
         loop {
@@ -236,7 +242,7 @@ impl RawMutex {
         }
     }
 
-    /// A waiter whose wait was cut short has left the queue.
+    /// Called when a waiter whose wait was cut short has left the queue.
     fn leave(&self, queue: &Queue<'_>) -> TakenList {
         if queue.is_empty() {
             self.state
@@ -245,8 +251,8 @@ impl RawMutex {
         TakenList::new()
     }
 
-    /// By the one to whom the lock was handed over: ends the starving if it did not starve,
-    /// and came when that had begun. Then it is the next one's turn to barge.
+    /// Called by a new holder that was given the lock. Ends starving mode if this holder did not
+    /// starve and queued after the mode began. Then the next holder may barge.
     fn note_holder(&self, me: &Contender) {
         let began_ns = self.starving_since_ns.load(Ordering::Relaxed);
         if me.starves_at_ns.is_none() && me.since_ns > Some(began_ns) {
@@ -255,8 +261,8 @@ impl RawMutex {
         }
     }
 
-    /// Gives the lock back, which the caller holds. A goroutine that hands it over lets the
-    /// new holder run first.
+    /// Unlocks. The caller holds the lock. A goroutine that hands the lock over lets the new holder
+    /// run first.
     #[inline]
     pub(crate) fn unlock(&self) {
         let before = self.state.fetch_sub(LOCKED, Ordering::Release);
@@ -281,7 +287,7 @@ impl RawMutex {
         }
     }
 
-    /// As [`RawMutex::unlock`], by one who is in the scheduler already.
+    /// As [`RawMutex::unlock`], for a caller that is already inside the scheduler.
     pub(crate) fn unlock_in(&self, here: &Here<'_>) {
         let before = self.state.fetch_sub(LOCKED, Ordering::Release);
         if self.is_for_unlocker(before - LOCKED)
@@ -291,22 +297,22 @@ impl RawMutex {
         }
     }
 
-    /// Whether a lock that was given back needs its unlocker to look for a waiter.
+    /// Whether the unlocker has to take a waiter from the queue.
     fn is_for_unlocker(&self, now: u32) -> bool {
         now & (QUEUED | LOCKED) == QUEUED && (now & WOKEN == 0 || self.hands_over(now))
     }
 
-    /// Whether the first waiter gets the lock itself, and not a chance of it.
+    /// Whether the lock is handed over to the first waiter, instead of waking it to compete.
     fn hands_over(&self, now: u32) -> bool {
         now & STARVING != 0 || self.turns.load(Ordering::Relaxed) >= TURNS
     }
 
-    /// Takes who is to have the lock, or to try for it; `true` if it has it.
+    /// Takes the waiter to wake; `true` if it was given the lock.
     fn pick(&self, here: &Here<'_>) -> Option<(Taken, bool)> {
         let queue = self.list.lock(here);
         let mut now = self.state.load(Ordering::Relaxed);
         let mine = loop {
-            // Whoever has it now sees to the queue when it unlocks.
+            // The current holder will serve the queue when it unlocks.
             if !self.is_for_unlocker(now) {
                 return None;
             }
@@ -326,7 +332,7 @@ impl RawMutex {
             self.turns.store(0, Ordering::Relaxed);
         }
         if queue.is_empty() {
-            // All may have given up: then it is free.
+            // If all waiters gave up, the bit set above is unused: the lock is free.
             let unused = if taken.is_none() { mine } else { 0 };
             self.state
                 .fetch_and(!(QUEUED | STARVING | unused), Ordering::Release);

@@ -1,17 +1,18 @@
-//! The lock of a reader-writer lock: first in, first out.
+//! The raw lock of a reader-writer lock. Waiters are served first in, first out.
 //!
-//! While somebody waits nobody overtakes: a reader that comes behind a waiting writer waits
-//! behind it, so neither side starves the other. Whoever leaves the lock hands it over, to
-//! the first writer in the queue or to all readers before it.
+//! While a waiter is queued, no caller takes the lock before it: a reader that arrives after a
+//! waiting writer is queued behind it, so neither side starves the other. The holder that frees the
+//! lock hands it over: to the first waiter, if it is a writer, or to all readers before the first
+//! writer.
 //!
 //! ```text
 //!  bit   31 .. 2   1        0
 //!       readers    QUEUED   WRITER
 //! ```
 //!
-//! QUEUED is set, and cleared, under the list's lock, and while it is set only who has that
-//! lock adds readers or a writer. The last one out sees QUEUED and takes that lock; a waiter
-//! sets it in the same step in which it sees the lock held.
+//! QUEUED is set and cleared under the list's lock. While it is set, readers and a writer are added
+//! to the state only under that lock. The last holder that leaves sees QUEUED and takes that lock.
+//! A waiter sets QUEUED in the same atomic step in which it finds the lock held.
 
 use super::waitlist::{GaveUp, Place, Queue, WaitList};
 use super::waitq::{Here, TakenList, Terms};
@@ -24,7 +25,7 @@ const QUEUED: u32 = 2;
 const READER: u32 = 4;
 const MOST: u32 = u32::MAX - READER + 1;
 
-/// How to have the lock; what a waiter asks for.
+/// How the lock is taken. A waiter stores its mode in the slot of its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Mode {
@@ -33,7 +34,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// The state once this, too, has the lock, if it may have it in the state `now`.
+    /// The state after this mode has taken the lock in the state `now`; `None` if it must wait.
     fn on_top_of(self, now: u32) -> Option<u32> {
         match self {
             Mode::Read if now & WRITER == 0 && now < MOST => Some(now + READER),
@@ -43,9 +44,9 @@ impl Mode {
     }
 }
 
-/// See above.
+/// The raw lock. See the module documentation.
 ///
-/// Ordering: taking the lock acquires, giving it releases; QUEUED publishes nothing.
+/// Ordering: locking acquires, unlocking releases; QUEUED publishes nothing.
 #[derive(Debug)]
 pub(crate) struct RawRwLock {
     state: AtomicU32,
@@ -66,7 +67,8 @@ impl RawRwLock {
     ///
     /// # Errors
     ///
-    /// If the wait was cut short: the caller then unwinds. Never while unwinding.
+    /// If the wait was cut short, and the caller has to unwind. Never while the caller is
+    /// unwinding.
     #[inline]
     pub(crate) fn lock(&self, mode: Mode) -> Result<(), GaveUp> {
         park::perturb();
@@ -77,16 +79,16 @@ impl RawRwLock {
         }
     }
 
-    /// As [`RawRwLock::lock`], but the wait ends when the ambient context does.
+    /// As [`RawRwLock::lock`], but the wait also ends when the ambient context is done.
     ///
     /// # Errors
     ///
-    /// Why it has not got the lock.
+    /// The reason why the lock was not taken.
     pub(crate) fn lock_in_context(&self, mode: Mode) -> Result<(), GaveUp> {
         self.lock_contended(mode, Terms::new(Reason::RwLock).by_context(true))
     }
 
-    /// Takes the lock if it can be had, and nobody waits for it.
+    /// Takes the lock if its mode permits that and no waiter is queued.
     #[inline]
     pub(crate) fn try_lock(&self, mode: Mode) -> bool {
         let mut now = self.state.load(Ordering::Relaxed);
@@ -118,7 +120,7 @@ impl RawRwLock {
         Ok(())
     }
 
-    /// Takes the lock, or says in the state that somebody waits. Under the list's lock.
+    /// Takes the lock, or sets QUEUED. The caller holds the list's lock.
     fn take_or_queue(&self, mode: Mode) -> bool {
         let mut now = self.state.load(Ordering::Relaxed);
         loop {
@@ -134,7 +136,7 @@ impl RawRwLock {
         }
     }
 
-    /// Gives the lock back, which the caller holds in this way.
+    /// Unlocks. The caller holds the lock in this mode.
     #[inline]
     pub(crate) fn unlock(&self, mode: Mode) {
         let own = match mode {
@@ -147,7 +149,7 @@ impl RawRwLock {
         }
     }
 
-    /// Makes the writer a reader; readers that wait behind it come in, too.
+    /// Turns the write lock into a read lock. Readers at the head of the queue get the lock, too.
     pub(crate) fn downgrade(&self) {
         let before = self.state.fetch_add(READER - WRITER, Ordering::Release);
         if before & QUEUED != 0 {
@@ -164,7 +166,8 @@ impl RawRwLock {
         next.ready(&here);
     }
 
-    /// Gives the lock to all at the head of the queue that can have it together.
+    /// Takes the waiters at the head of the queue that can hold the lock together, and gives it to
+    /// them.
     fn hand_over(&self, queue: &Queue<'_>) -> TakenList {
         let mut next = TakenList::new();
         for mode in [Mode::Read, Mode::Write] {
@@ -172,12 +175,13 @@ impl RawRwLock {
                 let now = self.state.load(Ordering::Relaxed);
                 asks == mode as usize && mode.on_top_of(now).is_some()
             }) {
-                // Others only leave meanwhile, or come to the list's lock.
+                // Meanwhile others can only unlock, or wait for the list's lock.
                 let own = match mode {
                     Mode::Read => READER,
                     Mode::Write => WRITER,
                 };
-                // ORDERING: acquires what the last holders released; the waiter gets it by its wake.
+                // ORDERING: acquires the writes of the last holders; the wake passes them to the
+                // waiter.
                 self.state.fetch_add(own, Ordering::Acquire);
                 next.push(taken);
             }
@@ -197,7 +201,7 @@ mod loom_tests;
 mod tests {
     use super::*;
 
-    /// Guards can be forgotten: the count of readers must not run into what is beside it.
+    /// Guards can be leaked: the count of readers must not overflow.
     #[test]
     fn too_many_readers_are_refused() {
         let lock = RawRwLock::new();

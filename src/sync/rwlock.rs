@@ -12,22 +12,21 @@ use super::raw_rwlock::{Mode, RawRwLock};
 use super::waitlist::{self, GaveUp};
 use crate::loom::const_fn;
 
-/// A lock for many readers or one writer, as `std::sync::RwLock`, for goroutines and
-/// threads alike.
+/// A reader-writer lock around a value, as `std::sync::RwLock`, for goroutines and plain threads.
 ///
-/// First in, first out: a reader that comes while a writer waits waits behind it. So
-/// neither readers nor writers starve, and whoever takes a second read lock while it
-/// holds one may wait for ever, as in `std`.
+/// Waiters are served first in, first out: a reader that arrives while a writer waits is queued
+/// behind that writer. So neither readers nor writers starve. A goroutine or thread that takes a
+/// second read lock while it holds one may wait forever, as in `std`.
 ///
 /// # Poisoning
 ///
-/// As in `std`: a write guard dropped by a panic poisons the lock, a read guard does not.
-/// A goroutine that unwinds because its runtime ends has not panicked.
+/// As in `std`: a write guard dropped by a panic poisons the lock, a read guard does not. A
+/// goroutine that unwinds because its runtime shuts down has not panicked and does not poison it.
 ///
 /// # Blocking
 ///
-/// [`read`](RwLock::read) and [`write`](RwLock::write) park a goroutine and block a plain
-/// thread. Guards may be held across a park.
+/// [`read`](RwLock::read) and [`write`](RwLock::write) park a goroutine and block a plain thread.
+/// Guards may be held while the goroutine parks.
 ///
 /// # Examples
 ///
@@ -51,15 +50,16 @@ pub struct RwLock<T: ?Sized> {
     data: UnsafeCell<T>,
 }
 
-// SAFETY: the value goes with the lock.
+// SAFETY: sending the lock sends the value.
 unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
-// SAFETY: the lock gives the value to one writer at a time, or to many readers.
+// SAFETY: the lock gives access to one writer at a time (T is Send), or to many readers (T is
+// Sync).
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 
 impl<T: ?Sized> UnwindSafe for RwLock<T> {}
 impl<T: ?Sized> RefUnwindSafe for RwLock<T> {}
 
-/// The right to read the value of a [`RwLock`]; dropping it unlocks.
+/// Shared access to the value of a [`RwLock`]. Dropping it releases the read lock.
 ///
 /// It is [`Send`], as [`MutexGuard`](super::MutexGuard) is.
 #[must_use = "if unused the RwLock will immediately unlock"]
@@ -67,7 +67,7 @@ pub struct RwLockReadGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
 }
 
-/// The right to the value of a [`RwLock`]; dropping it unlocks.
+/// Exclusive access to the value of a [`RwLock`]. Dropping it unlocks the lock.
 ///
 /// It is [`Send`], as [`MutexGuard`](super::MutexGuard) is.
 #[must_use = "if unused the RwLock will immediately unlock"]
@@ -76,20 +76,20 @@ pub struct RwLockWriteGuard<'a, T: ?Sized> {
     poison: poison::Guard,
 }
 
-// SAFETY: a read guard is a shared reference, and unlocking is the same on every thread.
+// SAFETY: a read guard is a shared reference, and any thread may unlock.
 unsafe impl<T: ?Sized + Sync> Send for RwLockReadGuard<'_, T> {}
-// SAFETY: through a shared guard only a shared value can be reached.
+// SAFETY: a shared guard gives only shared access to the value.
 unsafe impl<T: ?Sized + Sync> Sync for RwLockReadGuard<'_, T> {}
 // SAFETY:
-// - a write guard is the value on loan, and unlocking is the same on every thread;
-// - it can be made a read guard, which is sent only if the value is Sync.
+// - a write guard is a mutable reference to the value, and any thread may unlock;
+// - it can be downgraded to a read guard, which is sent only if the value is Sync.
 unsafe impl<T: ?Sized + Send + Sync> Send for RwLockWriteGuard<'_, T> {}
-// SAFETY: through a shared guard only a shared value can be reached.
+// SAFETY: a shared guard gives only shared access to the value.
 unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
 
 impl<T> RwLock<T> {
     const_fn! {
-        /// Makes an unlocked lock.
+        /// Creates an unlocked lock.
         #[inline]
         pub const fn new(value: T) -> RwLock<T> {
             RwLock {
@@ -100,11 +100,20 @@ impl<T> RwLock<T> {
         }
     }
 
-    /// Gives the value back.
+    /// Consumes the lock and returns the value.
     ///
     /// # Errors
     ///
-    /// With the value, if the lock is poisoned.
+    /// If the lock is poisoned. The error holds the value.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::RwLock;
+    ///
+    /// let lock = RwLock::new(String::from("sheave"));
+    /// assert_eq!(lock.into_inner().unwrap(), "sheave");
+    /// ```
     pub fn into_inner(self) -> LockResult<T> {
         let value = self.data.into_inner();
         self.poison.wrap(value)
@@ -112,7 +121,8 @@ impl<T> RwLock<T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Waits until no writer is there or waits before, and takes the lock for reading.
+    /// Takes the lock for reading, waiting until no writer holds it and no earlier waiter is
+    /// queued.
     ///
     /// # Blocking
     ///
@@ -120,11 +130,21 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Errors
     ///
-    /// With the guard, if the lock is poisoned.
+    /// If the lock is poisoned. The error holds the guard.
     ///
     /// # Panics
     ///
-    /// With more than a billion readers.
+    /// If more than a billion readers hold the lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::RwLock;
+    ///
+    /// let lock = RwLock::new(7);
+    /// let (one, two) = (lock.try_read().unwrap(), lock.read().unwrap());
+    /// assert_eq!(*one, *two);
+    /// ```
     #[inline]
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
         if self.raw.lock(Mode::Read).is_err() {
@@ -133,27 +153,27 @@ impl<T: ?Sized> RwLock<T> {
         self.poison.wrap(RwLockReadGuard { lock: self })
     }
 
-    /// As [`RwLock::read`], but the wait ends when the ambient context does.
+    /// As [`RwLock::read`], but the wait also ends when the ambient context is done.
     ///
     /// # Errors
     ///
-    /// Why it has not got the lock.
+    /// The reason why the lock was not taken.
     pub(crate) fn read_in_context(&self) -> Result<LockResult<RwLockReadGuard<'_, T>>, GaveUp> {
         self.raw.lock_in_context(Mode::Read)?;
         Ok(self.poison.wrap(RwLockReadGuard { lock: self }))
     }
 
-    /// As [`RwLock::write`], but the wait ends when the ambient context does.
+    /// As [`RwLock::write`], but the wait also ends when the ambient context is done.
     ///
     /// # Errors
     ///
-    /// Why it has not got the lock.
+    /// The reason why the lock was not taken.
     pub(crate) fn write_in_context(&self) -> Result<LockResult<RwLockWriteGuard<'_, T>>, GaveUp> {
         self.raw.lock_in_context(Mode::Write)?;
         Ok(self.poison.wrap(self.write_guard()))
     }
 
-    /// Takes the lock for reading, if it can be had at once.
+    /// Takes the lock for reading if that is possible without waiting.
     ///
     /// # Blocking
     ///
@@ -161,7 +181,20 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if a writer has the lock or waits for it; `Poisoned` with the guard.
+    /// `WouldBlock` if a writer holds the lock or a waiter is queued. `Poisoned` with the guard if
+    /// the lock is poisoned.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::RwLock;
+    ///
+    /// let lock = RwLock::new(7);
+    /// assert_eq!(*lock.try_read().unwrap(), 7);
+    /// let writer = lock.write().unwrap();
+    /// assert!(lock.try_read().is_err());
+    /// # drop(writer);
+    /// ```
     #[inline]
     pub fn try_read(&self) -> TryLockResult<RwLockReadGuard<'_, T>> {
         let taken = self.raw.try_lock(Mode::Read);
@@ -169,7 +202,7 @@ impl<T: ?Sized> RwLock<T> {
             .wrap_try(taken.then(|| RwLockReadGuard { lock: self }))
     }
 
-    /// Waits until nobody has the lock, and takes it for writing.
+    /// Takes the lock for writing, waiting until no reader and no writer holds it.
     ///
     /// # Blocking
     ///
@@ -177,7 +210,17 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Errors
     ///
-    /// With the guard, if the lock is poisoned.
+    /// If the lock is poisoned. The error holds the guard.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::RwLock;
+    ///
+    /// let lock = RwLock::new(6);
+    /// *lock.write().unwrap() += 1;
+    /// assert_eq!(*lock.read().unwrap(), 7);
+    /// ```
     #[inline]
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
         if self.raw.lock(Mode::Write).is_err() {
@@ -186,7 +229,7 @@ impl<T: ?Sized> RwLock<T> {
         self.poison.wrap(self.write_guard())
     }
 
-    /// Takes the lock for writing, if it can be had at once.
+    /// Takes the lock for writing if that is possible without waiting.
     ///
     /// # Blocking
     ///
@@ -194,7 +237,20 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if somebody has the lock; `Poisoned` with the guard.
+    /// `WouldBlock` if the lock is held, or a waiter is queued. `Poisoned` with the guard if the
+    /// lock is poisoned.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::RwLock;
+    ///
+    /// let lock = RwLock::new(6);
+    /// *lock.try_write().unwrap() += 1;
+    /// let reader = lock.read().unwrap();
+    /// assert!(lock.try_write().is_err());
+    /// assert_eq!(*reader, 7);
+    /// ```
     #[inline]
     pub fn try_write(&self) -> TryLockResult<RwLockWriteGuard<'_, T>> {
         let taken = self.raw.try_lock(Mode::Write);
@@ -209,35 +265,78 @@ impl<T: ?Sized> RwLock<T> {
         }
     }
 
-    /// Whether the lock is poisoned.
+    /// Whether the lock is poisoned. See [`RwLock::clear_poison`] for an example.
     #[inline]
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.poison.get()
     }
 
-    /// Makes the lock sound again after a panic.
+    /// Clears the poison of the lock, when its value is consistent again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::RwLock;
+    ///
+    /// let lock = RwLock::new(0);
+    /// std::thread::scope(|scope| {
+    ///     let panicked = scope.spawn(|| {
+    ///         let _guard = lock.write().unwrap();
+    ///         panic!("poisons the lock");
+    ///     });
+    ///     assert!(panicked.join().is_err());
+    /// });
+    /// assert!(lock.is_poisoned());
+    /// lock.clear_poison();
+    /// assert_eq!(*lock.read().unwrap(), 0);
+    /// ```
     #[inline]
     pub fn clear_poison(&self) {
         self.poison.clear();
     }
 
-    /// The value, which nobody else can reach.
+    /// Returns a mutable reference to the value. No locking is needed: `&mut self` excludes other
+    /// users.
     ///
     /// # Errors
     ///
-    /// With the value, if the lock is poisoned.
+    /// If the lock is poisoned. The error holds the reference.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::RwLock;
+    ///
+    /// let mut lock = RwLock::new(0);
+    /// *lock.get_mut().unwrap() = 7;
+    /// assert_eq!(*lock.read().unwrap(), 7);
+    /// ```
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
         self.poison.wrap(self.data.get_mut())
     }
 }
 
 impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
-    /// Goes on reading: no other writer comes between, and readers that wait come in.
+    /// Atomically downgrades to a read lock: no other writer gets the lock in between. Readers at
+    /// the head of the queue get the lock, too.
     ///
     /// # Blocking
     ///
     /// Never.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::{RwLock, RwLockWriteGuard};
+    ///
+    /// let lock = RwLock::new(6);
+    /// let mut writer = lock.write().unwrap();
+    /// *writer += 1;
+    /// let reader = RwLockWriteGuard::downgrade(writer);
+    /// assert_eq!(*reader, 7);
+    /// assert!(lock.try_read().is_ok());
+    /// ```
     pub fn downgrade(guard: RwLockWriteGuard<'a, T>) -> RwLockReadGuard<'a, T> {
         let lock = guard.lock;
         lock.poison.done(&guard.poison);
@@ -277,7 +376,7 @@ impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the guard is the right to read the value.
+        // SAFETY: the guard holds the lock for reading.
         unsafe { &*self.lock.data.get() }
     }
 }
@@ -287,7 +386,7 @@ impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the guard is the right to the value.
+        // SAFETY: the guard holds the lock.
         unsafe { &*self.lock.data.get() }
     }
 }
@@ -295,7 +394,7 @@ impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
 impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the guard is the only right to the value, and borrowed exclusively.
+        // SAFETY: the guard holds the lock for writing and is borrowed exclusively.
         unsafe { &mut *self.lock.data.get() }
     }
 }

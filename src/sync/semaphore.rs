@@ -1,13 +1,14 @@
-//! A counting semaphore: weighted, first in, first out.
+//! A weighted counting semaphore. Waiters are served first in, first out.
 //!
 //! ```text
 //!  bit   63 .. 2   1        0
 //!       permits    CLOSED   QUEUED
 //! ```
 //!
-//! While somebody waits, nobody overtakes: permits that come back go to the first in the
-//! queue, and stay in the state until they are enough for it. QUEUED is set and cleared
-//! under the list's lock; whoever adds permits and sees it takes that lock to hand them out.
+//! While a waiter is queued, no caller takes permits before it: added permits go to the first
+//! waiter, and stay in the state until they are enough for it. QUEUED is set and cleared under the
+//! list's lock. A caller that adds permits and finds QUEUED set takes that lock to hand the permits
+//! out.
 
 use std::error::Error;
 use std::fmt;
@@ -25,13 +26,14 @@ const QUEUED: u64 = 1;
 const CLOSED: u64 = 2;
 const PERMIT: u64 = 4;
 
-/// What waiters are told when the semaphore is closed.
+/// Result reported to waiters when the semaphore is closed.
 const TOLD_CLOSED: usize = TAKEN + 1;
 
-/// A number of permits, to be acquired in any amount and given back.
+/// A weighted counting semaphore: a number of permits, of which each caller acquires as many as it
+/// needs.
 ///
-/// Fair: waiters are served in order of arrival, and one that asks for much is not
-/// overtaken by others that ask for little.
+/// It is fair: waiters are served in order of arrival, so a waiter that needs many permits is not
+/// overtaken by later ones that need few.
 ///
 /// # Blocking
 ///
@@ -39,7 +41,7 @@ const TOLD_CLOSED: usize = TAKEN + 1;
 ///
 /// # Examples
 ///
-/// At most four goroutines at a time do something dear:
+/// At most four goroutines at a time run an expensive section:
 ///
 /// ```
 /// use windlass::sync::{Arc, Semaphore};
@@ -63,8 +65,7 @@ const TOLD_CLOSED: usize = TAKEN + 1;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Semaphore {
-    /// Ordering: acquiring permits acquires, giving them back releases; the two bits
-    /// publish nothing.
+    /// Ordering: acquiring permits acquires, adding permits releases; the two bits publish nothing.
     state: AtomicU64,
     list: WaitList,
 }
@@ -72,60 +73,62 @@ pub struct Semaphore {
 impl UnwindSafe for Semaphore {}
 impl RefUnwindSafe for Semaphore {}
 
-/// Permits of a [`Semaphore`]; dropping it gives them back.
+/// Acquired permits of a [`Semaphore`]. Dropping it returns them to the semaphore.
 #[must_use = "if unused the permits are given back at once"]
 pub struct SemaphorePermit<'a> {
     semaphore: &'a Semaphore,
     n: usize,
 }
 
-/// Why permits could not be waited for.
+/// Error of [`Semaphore::acquire`].
 ///
-/// The semaphore was closed; or the ambient context was done, which then is the
-/// [`source`](Error::source); or, in a destructor of a goroutine whose runtime ends,
-/// nothing is waited for any more.
+/// There are three causes:
+///
+/// - the semaphore was closed: see [`AcquireError::is_closed`];
+/// - the ambient context was done: it is the [`source`](Error::source) of this error;
+/// - the runtime shuts down, and the call was made in a destructor of an unwinding goroutine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AcquireError(Refused);
 
-/// Why a wait for permits has ended without.
+/// Why a wait for permits failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refused {
     Closed,
     TimedOut,
     /// The ambient context is done.
     Over(ambient::Error),
-    /// The runtime ends, and the caller unwinds already.
+    /// The runtime shuts down, and the caller is already unwinding.
     RunEnds,
 }
 
-/// Why permits could not be had at once.
+/// Error of [`Semaphore::try_acquire`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TryAcquireError {
     /// The semaphore was closed.
     Closed,
-    /// There are not enough permits, or others wait for them.
+    /// There are not enough permits, or a waiter is queued for them.
     NoPermits,
 }
 
-/// Why permits could not be had in time.
+/// Error of [`Semaphore::acquire_timeout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcquireTimeoutError {
     /// The semaphore was closed.
     Closed,
-    /// The time was over, or the ambient context was done.
+    /// The time limit passed, or the ambient context was done.
     Timeout,
 }
 
 impl Semaphore {
-    /// A semaphore has at most so many permits.
+    /// Maximum number of permits of a semaphore.
     pub const MAX_PERMITS: usize = usize::MAX >> 3;
 
     const_fn! {
-        /// Makes a semaphore with this many permits.
+        /// Creates a semaphore with `permits` permits.
         ///
         /// # Panics
         ///
-        /// If they are more than [`Semaphore::MAX_PERMITS`].
+        /// If `permits` is more than [`Semaphore::MAX_PERMITS`].
         #[must_use]
         pub const fn new(permits: usize) -> Semaphore {
             assert!(
@@ -139,22 +142,37 @@ impl Semaphore {
         }
     }
 
-    /// Waits for `n` permits, and takes them.
+    /// Acquires `n` permits, waiting until they are available.
+    ///
+    /// If `n` is more than the semaphore has, the call waits until enough permits are added.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine; blocks a plain thread. On a goroutine whose runtime ends a wait
-    /// unwinds. A wait ends when the ambient context ([`context`](crate::context)) is done.
-    /// More permits than there are is no error: they may be added.
+    /// Parks the goroutine; blocks a plain thread. The wait ends when the ambient
+    /// [`context`](crate::context) is done. If the runtime shuts down, a waiting goroutine unwinds.
+    /// In a destructor that runs during this unwinding, a call that would wait fails at once.
     ///
     /// # Errors
     ///
-    /// If the semaphore is or gets closed, or the ambient context ended the wait.
+    /// If the semaphore was closed before or during the wait, or the ambient context ended the
+    /// wait.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::Semaphore;
+    ///
+    /// let semaphore = Semaphore::new(3);
+    /// let two = semaphore.acquire(2).unwrap();
+    /// assert_eq!(semaphore.available_permits(), 1);
+    /// drop(two);
+    /// assert_eq!(semaphore.available_permits(), 3);
+    /// ```
     pub fn acquire(&self, n: usize) -> Result<SemaphorePermit<'_>, AcquireError> {
         self.acquire_until(n, NEVER).map_err(AcquireError)
     }
 
-    /// Takes `n` permits, if they can be had at once.
+    /// Acquires `n` permits if that is possible without waiting.
     ///
     /// # Blocking
     ///
@@ -162,7 +180,18 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// If they cannot.
+    /// [`TryAcquireError::Closed`] if the semaphore is closed, [`TryAcquireError::NoPermits`] if
+    /// there are not enough permits or a waiter is queued.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::{Semaphore, TryAcquireError};
+    ///
+    /// let semaphore = Semaphore::new(1);
+    /// let _permit = semaphore.try_acquire(1).unwrap();
+    /// assert_eq!(semaphore.try_acquire(1).unwrap_err(), TryAcquireError::NoPermits);
+    /// ```
     pub fn try_acquire(&self, n: usize) -> Result<SemaphorePermit<'_>, TryAcquireError> {
         match self.take(n, false) {
             Step::Taken => Ok(self.permit(n)),
@@ -174,7 +203,7 @@ impl Semaphore {
         }
     }
 
-    /// As [`Semaphore::acquire`], for at most `timeout`.
+    /// As [`Semaphore::acquire`], but waits for at most `timeout`.
     ///
     /// # Blocking
     ///
@@ -182,8 +211,19 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// If the semaphore is or gets closed, or the time is over. That it is, too, when the
-    /// ambient context is done.
+    /// [`AcquireTimeoutError::Closed`] if the semaphore was closed before or during the wait.
+    /// [`AcquireTimeoutError::Timeout`] if the time limit passed or the ambient context was done.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::sync::{AcquireTimeoutError, Semaphore};
+    ///
+    /// let semaphore = Semaphore::new(0);
+    /// let acquired = semaphore.acquire_timeout(1, Duration::from_millis(1));
+    /// assert_eq!(acquired.unwrap_err(), AcquireTimeoutError::Timeout);
+    /// ```
     pub fn acquire_timeout(
         &self,
         n: usize,
@@ -227,7 +267,7 @@ impl Semaphore {
             Err(GaveUp::TimedOut) => Err(Refused::TimedOut),
             Err(GaveUp::Over(over)) => Err(Refused::Over(over)),
             Err(GaveUp::CutShort) => {
-                // Unwinds; in a destructor the call fails instead.
+                // Unwinds the goroutine. In a destructor it returns, and this call fails.
                 let _ = park::cancel_point();
                 Err(Refused::RunEnds)
             }
@@ -238,15 +278,15 @@ impl Semaphore {
         SemaphorePermit { semaphore: self, n }
     }
 
-    /// Takes permits if they are there and nobody waits. If not, and the caller is to wait
-    /// (it holds the list's lock), the state says so in the same step.
+    /// Takes permits if there are enough and no waiter is queued. Otherwise, if `waits`, sets
+    /// QUEUED in the same atomic step. A caller that passes `waits` holds the list's lock.
     fn take(&self, n: usize, waits: bool) -> Step {
         let mut now = self.state.load(Ordering::Relaxed);
         loop {
             let there = now & QUEUED == 0 && now / PERMIT >= n as u64;
             let new = match (now & CLOSED != 0, there, waits) {
                 (true, ..) => return Step::Closed,
-                // Nothing is nothing.
+                // Zero permits are always available.
                 _ if n == 0 => return Step::Taken,
                 (_, true, _) => now - n as u64 * PERMIT,
                 (_, false, true) => now | QUEUED,
@@ -263,7 +303,7 @@ impl Semaphore {
         }
     }
 
-    /// Adds `n` permits.
+    /// Adds `n` permits to the semaphore and serves waiters that can now proceed.
     ///
     /// # Blocking
     ///
@@ -271,7 +311,18 @@ impl Semaphore {
     ///
     /// # Panics
     ///
-    /// If there were more than [`Semaphore::MAX_PERMITS`] then; none is added.
+    /// If the semaphore would have more than [`Semaphore::MAX_PERMITS`] permits. None is added
+    /// then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::Semaphore;
+    ///
+    /// let semaphore = Semaphore::new(1);
+    /// semaphore.add_permits(2);
+    /// assert_eq!(semaphore.available_permits(), 3);
+    /// ```
     pub fn add_permits(&self, n: usize) {
         if n == 0 {
             return;
@@ -304,13 +355,14 @@ impl Semaphore {
         next.ready(&here);
     }
 
-    /// Gives the permits that are there to the first waiters they are enough for.
+    /// Takes the first waiters, as long as the available permits are enough for them.
     fn hand_out(&self, queue: &Queue<'_>) -> TakenList {
         let mut next = TakenList::new();
         let permits = || self.state.load(Ordering::Relaxed) / PERMIT;
         while let Some(taken) = queue.take_front_if(|asks| asks as u64 <= permits()) {
-            // Nobody else takes any while QUEUED is set.
-            // ORDERING: acquires what was released with them; the waiter gets it by its wake.
+            // No other caller takes permits while QUEUED is set.
+            // ORDERING: acquires the writes released with these permits; the wake passes them to
+            // the waiter.
             self.state
                 .fetch_sub(taken.slot().addr() as u64 * PERMIT, Ordering::Acquire);
             next.push(taken);
@@ -321,18 +373,30 @@ impl Semaphore {
         next
     }
 
-    /// How many permits can be had now.
+    /// Number of permits available now.
     #[must_use]
     pub fn available_permits(&self) -> usize {
         (self.state.load(Ordering::Relaxed) / PERMIT) as usize
     }
 
-    /// Refuses all who wait for permits and all who come later. Those that were acquired
-    /// stay valid.
+    /// Closes the semaphore: current waiters and later calls fail. Permits already acquired stay
+    /// valid.
     ///
     /// # Blocking
     ///
     /// Never.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::Semaphore;
+    ///
+    /// let semaphore = Semaphore::new(1);
+    /// let permit = semaphore.acquire(1).unwrap();
+    /// semaphore.close();
+    /// assert!(semaphore.acquire(1).unwrap_err().is_closed());
+    /// assert_eq!(permit.num_permits(), 1);
+    /// ```
     pub fn close(&self) {
         let here = Here::enter();
         let queue = self.list.lock(&here);
@@ -354,14 +418,14 @@ impl Semaphore {
     }
 }
 
-/// A caller is about to learn that the semaphore is closed. While a run ends, that may be
-/// the work of a goroutine that was unwound: then the caller unwinds, too, as in a wait.
+/// Called before a caller is informed that the semaphore is closed. During a shutdown, a goroutine
+/// that was unwound may have closed it; then the caller unwinds too, as in a wait.
 #[cold]
 fn note_closed() {
     let _ = park::cancel_point();
 }
 
-/// What an attempt came to.
+/// Result of an attempt to take permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Taken,
@@ -370,31 +434,56 @@ enum Step {
 }
 
 impl SemaphorePermit<'_> {
-    /// How many permits these are.
+    /// Number of permits held. See [`SemaphorePermit::split`] for an example.
     #[must_use]
     pub fn num_permits(&self) -> usize {
         self.n
     }
 
-    /// Keeps them for good: the semaphore has so many less.
+    /// Forgets the permits: they are never returned to the semaphore.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::Semaphore;
+    ///
+    /// let semaphore = Semaphore::new(3);
+    /// semaphore.acquire(1).unwrap().forget();
+    /// assert_eq!(semaphore.available_permits(), 2);
+    /// ```
     pub fn forget(mut self) {
         self.n = 0;
     }
 }
 
 impl<'a> SemaphorePermit<'a> {
-    /// Takes `n` of the permits out; `None` if they are not so many.
+    /// Splits off `n` of the permits; `None` if there are fewer than `n`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::Semaphore;
+    ///
+    /// let semaphore = Semaphore::new(3);
+    /// let mut permits = semaphore.acquire(3).unwrap();
+    /// let one = permits.split(1).unwrap();
+    /// assert_eq!((permits.num_permits(), one.num_permits()), (2, 1));
+    /// permits.merge(one);
+    /// assert_eq!(permits.num_permits(), 3);
+    /// assert!(permits.split(4).is_none());
+    /// ```
     #[must_use]
     pub fn split(&mut self, n: usize) -> Option<SemaphorePermit<'a>> {
         self.n = self.n.checked_sub(n)?;
         Some(self.semaphore.permit(n))
     }
 
-    /// Adds permits of the same semaphore to these.
+    /// Merges permits of the same semaphore into these. See [`SemaphorePermit::split`] for an
+    /// example.
     ///
     /// # Panics
     ///
-    /// If they are another semaphore's; if together they would be more than `usize::MAX`.
+    /// If `other` belongs to another semaphore, or if the sum exceeds `usize::MAX`.
     pub fn merge(&mut self, mut other: SemaphorePermit<'a>) {
         assert!(
             std::ptr::eq(self.semaphore, other.semaphore),
@@ -430,13 +519,14 @@ impl fmt::Debug for SemaphorePermit<'_> {
 }
 
 impl AcquireError {
-    /// Whether the semaphore was closed. If not, the wait was cut short.
+    /// Whether the semaphore was closed. If not, the wait was cut short by a context or by the
+    /// shutdown of the runtime.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.0 == Refused::Closed
     }
 
-    /// Why the ambient context was done, if it ended the wait.
+    /// The error of the ambient context, if it ended the wait.
     pub(crate) fn over(&self) -> Option<ambient::Error> {
         match self.0 {
             Refused::Over(over) => Some(over),

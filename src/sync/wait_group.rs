@@ -1,8 +1,8 @@
-//! Waiting for a number of things to be done.
+//! A wait group: waits for a number of tasks.
 //!
-//! The state is the count and a bit that says that somebody waits. Whoever brings the
-//! count to 0 and sees that bit does so under the list's lock: so whoever is in the queue
-//! then waits for just this 0, and whoever comes later finds the new count.
+//! The state is the count and the bit WAITED_FOR, which is set while waiters are queued. A caller
+//! that brings the count to 0 while that bit is set does so under the list's lock. So every waiter
+//! queued then waits for exactly this 0, and later waiters see the new count.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ const WAITED_FOR: u64 = 1;
 const ONE: u64 = 2;
 const MOST: u64 = u64::MAX / ONE / 2;
 
-/// Counts what is to be done, and lets others wait until it is: Go's `sync.WaitGroup`.
+/// Counts unfinished tasks and lets callers wait until there are none, as Go's `sync.WaitGroup`.
 ///
-/// Cloning gives another handle of the same group.
+/// A clone is another handle of the same group.
 ///
 /// # Blocking
 ///
@@ -50,8 +50,8 @@ const MOST: u64 = u64::MAX / ONE / 2;
 pub struct WaitGroup(Arc<Group>);
 
 struct Group {
-    /// Ordering: whoever counts down releases what it did and acquires what others did
-    /// before; whoever sees 0 acquires it all.
+    /// Ordering: a countdown releases the caller's writes and acquires those of earlier countdowns;
+    /// a load that sees 0 acquires the writes of all.
     state: AtomicU64,
     list: WaitList,
 }
@@ -66,14 +66,15 @@ impl Default for Group {
 }
 
 impl WaitGroup {
-    /// Makes a group in which nothing is to be done.
+    /// Creates a group with a count of 0.
     #[must_use]
     pub fn new() -> WaitGroup {
         WaitGroup::default()
     }
 
-    /// Adds `n`, which may be negative, to what is to be done. What is waited for is added
-    /// before the wait begins.
+    /// Adds `n`, which may be negative, to the count. If it becomes 0, all waiters are woken.
+    ///
+    /// Tasks must be added before the wait for them begins.
     ///
     /// # Blocking
     ///
@@ -81,7 +82,21 @@ impl WaitGroup {
     ///
     /// # Panics
     ///
-    /// If the count would be negative; it stays what it was.
+    /// If the count would become negative or overflow. It does not change then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::WaitGroup;
+    ///
+    /// let group = WaitGroup::new();
+    /// group.add(3);
+    /// for _ in 0..3 {
+    ///     let group = group.clone();
+    ///     std::thread::spawn(move || group.done());
+    /// }
+    /// group.wait();
+    /// ```
     #[track_caller]
     pub fn add(&self, n: isize) {
         let n = n as i64;
@@ -93,7 +108,7 @@ impl WaitGroup {
         assert!(added != Added::TooMuch, "too large WaitGroup counter");
     }
 
-    /// One of the things is done.
+    /// Subtracts 1 from the count: one task is done. See [`WaitGroup::add`] for an example.
     ///
     /// # Blocking
     ///
@@ -101,18 +116,20 @@ impl WaitGroup {
     ///
     /// # Panics
     ///
-    /// If there was none.
+    /// If the count is 0.
     #[track_caller]
     pub fn done(&self) {
         self.add(-1);
     }
 
-    /// Waits until nothing is to be done.
+    /// Waits until the count is 0.
+    ///
+    /// See [`WaitGroup`] for an example.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine; blocks a plain thread. On a goroutine whose runtime ends it
-    /// unwinds. In a destructor that runs while it unwinds the call returns at once.
+    /// Parks the goroutine; blocks a plain thread. If the runtime shuts down, a waiting goroutine
+    /// unwinds. In a destructor that runs during this unwinding, the call returns at once.
     pub fn wait(&self) {
         if !self.0.is_zero() {
             let _ = self.0.wait(false);
@@ -120,11 +137,11 @@ impl WaitGroup {
         end_of_wait();
     }
 
-    /// As [`WaitGroup::wait`], but the wait ends when the ambient context does.
+    /// As [`WaitGroup::wait`], but the wait also ends when the ambient context is done.
     ///
     /// # Errors
     ///
-    /// Why not everything is done.
+    /// The reason why the wait ended early.
     pub(crate) fn wait_in_context(&self) -> Result<(), GaveUp> {
         if !self.0.is_zero() {
             self.0.wait(true)?;
@@ -133,8 +150,10 @@ impl WaitGroup {
         Ok(())
     }
 
-    /// Spawns a goroutine that is one of the things to be done: added now, done when `f`
-    /// has returned or panicked.
+    /// Spawns a goroutine and counts it as one task: adds 1 now, and subtracts 1 when `f` has
+    /// returned or panicked.
+    ///
+    /// See [`WaitGroup`] for an example.
     ///
     /// # Blocking
     ///
@@ -142,7 +161,7 @@ impl WaitGroup {
     ///
     /// # Panics
     ///
-    /// Off the runtime.
+    /// If the caller is not a goroutine.
     #[track_caller]
     pub fn go<F: FnOnce() + Send + 'static>(&self, f: F) {
         self.add(1);
@@ -154,14 +173,14 @@ impl WaitGroup {
     }
 }
 
-/// The wait is over. If the run ends it may be so because goroutines that count down in a
-/// destructor were unwound: then what they were to do is not done, and the caller unwinds,
-/// too. In a destructor the call is just over.
+/// Called after a wait. During a shutdown the count may be 0 only because goroutines that count
+/// down in a destructor were unwound: their tasks are not done, so the caller unwinds, too. In a
+/// destructor it returns.
 fn end_of_wait() {
     let _ = park::cancel_point();
 }
 
-/// Counts down when it is dropped, also if its goroutine never ran.
+/// Counts down when it is dropped, even if its goroutine never ran.
 struct Done(WaitGroup);
 
 impl Drop for Done {
@@ -170,11 +189,11 @@ impl Drop for Done {
     }
 }
 
-/// What an addition came to.
+/// Result of an addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Added {
     Yes,
-    /// It is 0 now, and all in the queue are to be woken.
+    /// The count is 0 now, and the caller has to wake all waiters.
     WakesAll,
     NeedsLock,
     Negative,
@@ -186,8 +205,8 @@ impl Group {
         self.state.load(Ordering::Acquire) / ONE == 0
     }
 
-    /// Adds, but does not go to 0 while somebody waits, unless the caller holds the list's
-    /// lock.
+    /// Adds `n`. If that makes the count 0 while waiters are queued, the caller must hold the
+    /// list's lock (`locked`); otherwise it changes nothing and returns `NeedsLock`.
     fn add(&self, n: i64, locked: bool) -> Added {
         let mut now = self.state.load(Ordering::Relaxed);
         loop {

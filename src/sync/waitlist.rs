@@ -1,7 +1,8 @@
-//! A wait queue with its lock, and a whole wait in it: what the locks here share.
+//! A wait queue with its lock, and a complete wait in it: the common part of the locks in this
+//! module.
 //!
-//! Their state is an atomic word for the fast paths; the word's bit "somebody waits" and
-//! all that depends on it change under the lock of the list only.
+//! Each lock has an atomic word for its fast paths. The word's bit for a non-empty queue, and all
+//! that depends on it, change only under the list's lock.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -13,30 +14,30 @@ use crate::sched::ambient::{self, Error};
 use crate::sched::park;
 use crate::sys::clock::{self, NEVER};
 
-/// What a waiter is told that was taken, unless its taker says something else.
+/// Result of a wait that a taker ended, unless the taker reports another one.
 pub(crate) const TAKEN: usize = 0;
 
-/// A wait that ended without a taker.
+/// Why a wait ended without a taker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GaveUp {
     /// The deadline has passed.
     TimedOut,
-    /// The ambient context is done. Only for who waits by it.
+    /// The ambient context is done. Only for waits with `by_context`.
     Over(Error),
-    /// The runtime of the calling goroutine ends. It unwinds ([`park::cancel_point`]), or
-    /// does so already, and then the call fails at once.
+    /// The runtime of the calling goroutine shuts down. The goroutine unwinds
+    /// ([`park::cancel_point`]); if it is unwinding already, the call fails at once.
     CutShort,
 }
 
-/// What becomes of a goroutine whose wait for a lock was cut short: it has no other way
-/// out, and no lock is waited for so while it unwinds already.
+/// Unwinds a goroutine whose wait for a lock was cut short: the lock's API has no other result.
+/// While a goroutine is unwinding already, such waits are not cut short.
 #[cold]
 pub(crate) fn unwind() -> ! {
     let unwinding = park::cancel_point();
     unreachable!("a lock's wait was cut short, though nothing ended: {unwinding:?}")
 }
 
-/// At which end of the queue a waiter begins.
+/// The end of the queue at which a waiter is inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     First,
@@ -63,14 +64,14 @@ impl WaitList {
         }
     }
 
-    /// Takes the lock, until the queue given is dropped or waited in.
+    /// Takes the lock, until the returned queue is dropped or waited in.
     #[inline]
     pub(crate) fn lock(&self, _here: &Here<'_>) -> Queue<'_> {
         self.lock.lock();
         Queue(self)
     }
 
-    /// Lets the one go on that waits longest. `false` if nobody waits.
+    /// Wakes the longest waiting waiter; `false` if there is none.
     pub(crate) fn wake_one(&self) -> bool {
         let here = Here::enter();
         let taken = self.lock(&here).take();
@@ -81,7 +82,7 @@ impl WaitList {
         found
     }
 
-    /// Lets all go on that wait now.
+    /// Wakes all current waiters.
     pub(crate) fn wake_all(&self) {
         let here = Here::enter();
         let all = self.lock(&here).take_all();
@@ -106,19 +107,19 @@ impl Queue<'_> {
         self.0.queue.take_all()
     }
 
-    /// As [`WaitQueue::take_front_if`], by what the waiters asked for.
+    /// As [`WaitQueue::take_front_if`], with the number that the waiter passed as `asks`.
     pub(crate) fn take_front_if(&self, can_be_given: impl Fn(usize) -> bool) -> Option<Taken> {
         self.0.queue.take_front_if(|slot| can_be_given(slot.addr()))
     }
 
-    /// Waits, and gives what the taker told. The lock is free while it waits.
+    /// Waits, and returns the result that the taker reported. The lock is released during the wait.
     ///
-    /// If nobody takes the waiter, `leave` is called under the lock once more, without the
-    /// waiter in the queue: those behind it may be served now.
+    /// If no taker ends the wait, `leave` is called under the lock again, after the waiter was
+    /// removed from the queue: the waiters behind it may be served now.
     ///
     /// # Errors
     ///
-    /// Why nobody took it.
+    /// The reason why the wait ended without a taker.
     pub(crate) fn wait(
         self,
         here: Here<'_>,

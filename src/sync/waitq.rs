@@ -1,35 +1,38 @@
-//! The one waiting list: goroutines and plain threads, first in, first out, under
-//! channels, select, locks, condition variables and semaphores.
+//! The wait queue of channels, select, locks, condition variables and semaphores. Its waiters are
+//! goroutines and plain threads, in first-in, first-out order.
 //!
 //! ```text
-//!  queue (in a channel, under its lock)       frames of those who wait
+//!  queue (in a channel, under its lock)       stack frames of the waiters
 //!  head --> Link{tag, slot} ---------------->  Waiter{who, wait, chosen}
 //!            |                                   ^
 //!  tail --> Link{tag, slot} ---------------------|   a select: one waiter,
 //!                                                    a link in each queue
 //! ```
 //!
-//! Links and waiters lie on the waiting frame: nothing is allocated. A frame stays
-//! because its owner removes its links, under the lock of each queue, before it goes on.
+//! Links and waiters lie on the stack frame of the waiting function, so nothing is allocated. The
+//! frame stays valid, because its owner removes its links under the lock of each queue before it
+//! returns.
 //!
 //! | waiter                                 | taker                                 |
 //! |----------------------------------------|---------------------------------------|
-//! | 1. inside the scheduler ([`Here`]), so | 1. lock                               |
-//! |    no one takes its P from here on     | 2. unlink the first                   |
-//! | 2. lock (a select: all, by address)    | 3. take its wake token; if that       |
-//! | 3. nothing to be had: push links       |    fails, somebody else woke it: 2.   |
-//! | 4. switch; the M makes the wait        | 4. move the value from or to `slot`,  |
-//! |    visible, arms the timer, unlocks    |    say which `tag` it was             |
-//! | 5. resumed: `chosen` says by whom; by  | 5. unlock                             |
-//! |    nobody (timer, shutdown) or one of  | 6. ready it                           |
-//! |    several: lock, remove the links     |                                       |
+//! | 1. enter the scheduler ([`Here`]), so  | 1. lock                               |
+//! |    that its P is not taken from here   | 2. unlink the first link              |
+//! |    on                                  | 3. take the wake token of its waiter; |
+//! | 2. lock (a select: all, by address)    |    if another waker has it: go to 2   |
+//! | 3. not possible yet: push links        | 4. move the value from or to `slot`,  |
+//! | 4. switch; the M makes the wait        |    store the link's `tag` in `chosen` |
+//! |    visible, arms the timer, unlocks    | 5. unlock                             |
+//! | 5. resumed: `chosen` is the tag. If no | 6. ready the waiter                   |
+//! |    taker set it (timer, shutdown), or  |                                       |
+//! |    there are several links: lock and   |                                       |
+//! |    remove the links                    |                                       |
 //!
-//! The wake token (`g::status`) is the one winner of a select and of a race between
-//! a value and a timer: who has it has the waiter to itself until it readies it. For a
-//! thread a word on its frame does the same.
+//! The wake token (`g::status`) decides a select, and a race between a value and a timer: the taker
+//! that gets the token has exclusive access to the waiter until it readies it. For a thread, a word
+//! in the waiter is the token.
 //!
-//! The unlocking in step 4 is the last access to the frame: of several locks the
-//! goroutine needs all in step 5, so it cannot leave before the last one is free.
+//! The unlock in step 4 is the M's last access to the frame. With several locks, the goroutine
+//! needs all of them in step 5, so it cannot leave the frame before the last one is released.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -49,17 +52,18 @@ use crate::sys::clock::{self, NEVER};
 use crate::util::chaos::{self, Point};
 use crate::util::random;
 
-/// What a wait is for, and what ends it if no taker does.
+/// Reason of a wait, and the events that end it besides a taker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) reason: Reason,
     pub(crate) deadline_ns: u64,
-    /// The ambient context ends it. Not a wait whose caller could not tell the difference.
+    /// Whether the ambient context ends the wait. Only for waits that can report that to their
+    /// caller.
     pub(crate) by_context: bool,
 }
 
 impl Terms {
-    /// Only a taker ends it, or the end of the run.
+    /// Only a taker or a shutdown ends the wait.
     #[inline]
     pub(crate) fn new(reason: Reason) -> Terms {
         Terms {
@@ -69,7 +73,7 @@ impl Terms {
         }
     }
 
-    /// So does the deadline.
+    /// The deadline ends the wait, too.
     #[inline]
     pub(crate) fn until(self, deadline_ns: u64) -> Terms {
         Terms {
@@ -78,7 +82,7 @@ impl Terms {
         }
     }
 
-    /// So does the ambient context, if `yes`.
+    /// The ambient context ends the wait, too, if `yes`.
     #[inline]
     pub(crate) fn by_context(self, yes: bool) -> Terms {
         Terms {
@@ -88,11 +92,11 @@ impl Terms {
     }
 }
 
-/// Where the code runs that holds a queue's lock: a goroutine, which then is inside the
-/// scheduler (nobody takes its P, so a lock's holder is never without one), or a plain
-/// thread. Made before the lock is taken and dropped after it is free.
+/// The caller of code that holds a queue's lock: a goroutine inside the scheduler, or a plain
+/// thread. While a goroutine is inside, its P is not taken, so the holder of a lock always has a P.
+/// Created before the lock is taken, and dropped after it is released.
 ///
-/// In it nothing parks but by [`Here::wait`], and no user code is called.
+/// While it exists, the caller parks only by [`Here::wait`] and runs no user code.
 #[derive(Debug)]
 pub(crate) struct Here<'a> {
     section: Option<Section<'a>>,
@@ -100,27 +104,27 @@ pub(crate) struct Here<'a> {
 }
 
 impl Here<'_> {
-    /// Enters. May first move a goroutine to another thread, if its P was taken.
+    /// Enters the scheduler. If the goroutine's P was taken, it may first move to another thread.
     #[inline]
     pub(crate) fn enter<'a>() -> Here<'a> {
         let section = Section::enter();
         let g = match &section {
-            // While it unwinds, a goroutine waits as a thread does: no switch then.
+            // An unwinding goroutine waits as a thread does: it must not switch stacks.
             Some(section) if !std::thread::panicking() => section.m().curg.get(),
             _ => None,
         };
         Here { section, g }
     }
 
-    /// Waits until a taker chooses one of the waiter's links, or the deadline.
-    /// Gives the tag of the link, or `None`.
+    /// Waits until a taker chooses one of the waiter's links, or until the deadline. Returns the
+    /// tag of the chosen link, or `None`.
     ///
-    /// The caller has pushed the links under their queues' locks, which are still held;
-    /// `unlock` gives them back. After `None`, and after a choice among several, the
-    /// caller locks again and removes the links before it leaves the frame.
+    /// The caller has pushed the links under the locks of their queues, which are still held;
+    /// `unlock` releases them. After `None`, or after a choice among several links, the caller
+    /// locks again and removes its links before it leaves the frame.
     ///
-    /// A `None` before the deadline means that the wait was cut short: see
-    /// [`park::cancel_point`], and `sched::ambient::check` for waits that a context ends.
+    /// `None` before the deadline means that the wait was cut short: see [`park::cancel_point`],
+    /// and `sched::ambient::check` for waits that a context ends.
     #[inline]
     pub(crate) fn wait(
         self,
@@ -155,7 +159,7 @@ impl Here<'_> {
                 chosen
             }
             (_, section) => {
-                // A thread that sleeps has left the scheduler: its P may be taken.
+                // A sleeping thread is outside the scheduler: its P may be taken.
                 unlock();
                 drop(section);
                 waiter.wait_on_thread(terms);
@@ -164,16 +168,16 @@ impl Here<'_> {
         }
     }
 
-    /// Leaves, and lets the goroutine that was readied last run before the caller goes
-    /// on. Does no more than leave where the caller is no goroutine.
+    /// Leaves the scheduler, and lets the goroutine that was readied last run before the caller
+    /// continues. Only leaves if the caller is not a goroutine.
     pub(crate) fn give_way(self) {
         if let (Some(_), Some(section)) = (self.g, self.section) {
             section.switch_out(Switch::YIELD);
         }
     }
 
-    /// Whether the runtime of the goroutine here ends, so that a wait would be cut short:
-    /// [`park::cancel_point`] then unwinds it, once this is dropped.
+    /// Whether the runtime of the calling goroutine shuts down, so that a wait would be cut short.
+    /// Then [`park::cancel_point`] unwinds the goroutine, once this `Here` is dropped.
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
         match &self.section {
@@ -185,7 +189,7 @@ impl Here<'_> {
         }
     }
 
-    /// A random number below `n`, which is not 0.
+    /// A random number below `n`, which must not be 0.
     #[inline]
     pub(crate) fn random_below(&self, n: usize) -> usize {
         match &self.section {
@@ -203,38 +207,38 @@ enum Who {
 
 const NOTHING_CHOSEN: u64 = u64::MAX;
 
-/// A thread's word: it waits, and looks at the word; it sleeps on the word.
+/// States of a thread's word. WAITING: the thread polls the word. SLEEPING: it sleeps on the word.
 const WAITING: u32 = 0;
 const SLEEPING: u32 = WAITING | ASLEEP;
-/// A taker has it, and will say READY soon, unless the kernel interrupts it.
+/// A taker has claimed the waiter and will store READY soon, unless the kernel preempts the taker.
 const TAKEN_WAITING: u32 = 2;
 const TAKEN_SLEEPING: u32 = TAKEN_WAITING | ASLEEP;
-/// Whoever says READY has to wake it.
+/// The taker that stores READY has to wake the thread.
 const ASLEEP: u32 = 1;
-/// It may go on.
+/// The thread may continue.
 const READY: u32 = 4;
-/// It gave up: too late for takers.
+/// The thread gave up: takers can no longer claim it.
 const GONE: u32 = 5;
 
-/// Looks at the word before sleeping on it.
+/// Number of checks of the word before the thread sleeps on it.
 const SPINS: u32 = if cfg!(loom) { 1 } else { 64 };
 
-/// Who waits, once per wait: on the waiting frame.
+/// A waiting goroutine or thread, one per wait, on its stack frame.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     who: Who,
-    /// Set by the commit under all locks, read by takers under one of them.
+    /// Written by the park commit under all locks, read by takers under one of them.
     wait: Cell<WaitId>,
-    /// The tag of the link that was taken. Written by the taker, who has the waiter to
-    /// itself; read after the wake. Ordering: relaxed, the wake publishes it.
+    /// Tag of the link that was taken. Written by the taker, which has exclusive access to the
+    /// waiter; read after the wake. Ordering: relaxed, the wake publishes it.
     chosen: AtomicU64,
-    /// For a thread. Ordering: the taker's claim is a relaxed CAS under the queue's
-    /// lock; READY releases the taker's writes, and the thread acquires them.
+    /// Used for threads. Ordering: the taker claims it by a CAS under the queue's lock; READY
+    /// releases the taker's writes, and the thread acquires them.
     word: AtomicU32,
 }
 
 impl Waiter {
-    /// For whoever is `here`.
+    /// A waiter for the goroutine or thread of `here`.
     #[inline]
     pub(crate) fn new(here: &Here<'_>) -> Waiter {
         Waiter {
@@ -251,7 +255,7 @@ impl Waiter {
         (tag != NOTHING_CHOSEN).then_some(tag as usize)
     }
 
-    /// The taker's claim, under the lock of a queue that the waiter is in.
+    /// The taker's claim. The caller holds the lock of a queue that the waiter is in.
     #[inline]
     fn claim(&self) -> bool {
         match self.who {
@@ -266,9 +270,10 @@ impl Waiter {
         }
     }
 
-    /// Blocks the thread until a taker is done with this waiter, or it gave up.
+    /// Blocks the thread until a taker has served this waiter, or the thread has given up.
     fn wait_on_thread(&self, terms: Terms) {
-        // The end of a run wakes no thread, nor does a context: whoever has to look for them does.
+        // Neither a shutdown nor a context wakes a thread. So a thread that they concern polls for
+        // them.
         let chain = if terms.by_context {
             park::current_chain()
         } else {
@@ -303,7 +308,7 @@ impl Waiter {
         }
     }
 
-    /// The thread's own steps; they publish nothing.
+    /// A step of the waiting thread itself. It publishes nothing.
     fn swap_word(&self, from: u32, to: u32) -> bool {
         self.word
             .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed)
@@ -318,21 +323,21 @@ fn left_ns(deadline_ns: u64) -> u64 {
     }
 }
 
-/// Whether a goroutine that waits as a thread stops waiting because its runtime ends.
-/// A lock in a destructor cannot: it has nothing to give back instead.
+/// Whether a goroutine that waits as a thread stops waiting because its runtime shuts down. A wait
+/// for a lock in a destructor goes on, because it has no other result to return.
 fn is_cut_short(reason: Reason) -> bool {
     park::is_cancelled() && !(reason.is_lock() && std::thread::panicking())
 }
 
-/// A waiter's place in one queue: on the waiting frame.
+/// A waiter's entry in one queue, on the waiter's stack frame.
 #[derive(Debug)]
 pub(crate) struct Link {
     waiter: *const Waiter,
-    /// What the waiter calls this place.
+    /// Identifies this entry to the waiter.
     tag: usize,
-    /// What the owner of the queue wants of it: where the value is, or what is asked for.
+    /// Defined by the owner of the queue: the address of the value, or the amount requested.
     slot: Cell<*mut ()>,
-    /// Ordering: this and the links are guarded by the queue's lock.
+    /// Ordering: this flag and the two pointers are guarded by the queue's lock.
     queued: Cell<bool>,
     prev: Cell<*const Link>,
     next: Cell<*const Link>,
@@ -352,16 +357,16 @@ impl Link {
     }
 }
 
-/// Who waits for one thing, in order of arrival. Guarded by its owner's lock, which every
-/// method needs held.
+/// Waiters in order of arrival. Guarded by the lock of its owner, which the caller of every method
+/// must hold.
 #[derive(Debug)]
 pub(crate) struct WaitQueue {
     head: Cell<*const Link>,
     tail: Cell<*const Link>,
 }
 
-// SAFETY: the links are followed only under the owner's lock, and frames stay until theirs are
-// out of the queue.
+// SAFETY: the links are followed only under the owner's lock, and a frame stays valid until its
+// links are out of the queue.
 unsafe impl Send for WaitQueue {}
 
 impl WaitQueue {
@@ -382,8 +387,8 @@ impl WaitQueue {
     /// # Safety
     ///
     /// - The owner's lock is held, and the link is in no queue.
-    /// - The link and its waiter stay where they are until the link was taken by
-    ///   [`WaitQueue::take`] and its waiter readied, or it was removed.
+    /// - The link and its waiter are not moved or dropped until the link was taken by
+    ///   [`WaitQueue::take`] and its waiter readied, or until the link was removed.
     #[inline]
     pub(crate) unsafe fn push_back(&self, link: &Link) {
         debug_assert!(!link.queued.get(), "a link is in one queue");
@@ -398,7 +403,7 @@ impl WaitQueue {
         self.tail.set(link);
     }
 
-    /// Puts a link before all others.
+    /// Prepends a link.
     ///
     /// # Safety
     ///
@@ -416,7 +421,7 @@ impl WaitQueue {
         self.head.set(link);
     }
 
-    /// Removes a link, if it is still there.
+    /// Removes a link, if it is still in the queue.
     #[inline]
     pub(crate) fn remove(&self, link: &Link) {
         if !link.queued.replace(false) {
@@ -434,15 +439,14 @@ impl WaitQueue {
         }
     }
 
-    /// Takes the first waiter that can still be had. The caller then has it to itself,
-    /// may read and write what its slot names, gives the lock back, and readies it.
+    /// Takes the first waiter that can still be claimed. The caller then has exclusive access to
+    /// it, may read and write the value that its slot points to, unlocks, and readies the waiter.
     #[inline]
     pub(crate) fn take(&self) -> Option<Taken> {
         self.take_if(|_| true)
     }
 
-    /// As [`WaitQueue::take`], but only waiters that are wanted: a select does not meet
-    /// itself.
+    /// As [`WaitQueue::take`], but only of waiters that are wanted: a select does not meet itself.
     #[inline]
     pub(crate) fn take_if(&self, is_wanted: impl Fn(&Waiter) -> bool) -> Option<Taken> {
         let mut at = self.head.get();
@@ -461,9 +465,9 @@ impl WaitQueue {
         None
     }
 
-    /// Takes the first waiter, if what its slot asks for can be given. One that cannot be
-    /// served is in the way of all behind it, also when it is about to give up: then it
-    /// looks itself whether the next can be served.
+    /// Takes the first waiter, if its request (the slot) can be served. A waiter that cannot be
+    /// served blocks all waiters behind it, even while it is giving up; when it has left the queue,
+    /// it checks itself whether the next one can be served.
     pub(crate) fn take_front_if(&self, can_be_given: impl Fn(*mut ()) -> bool) -> Option<Taken> {
         // SAFETY: as in `remove`.
         while let Some(link) = unsafe { self.head.get().as_ref() } {
@@ -479,7 +483,7 @@ impl WaitQueue {
         None
     }
 
-    /// Takes all waiters that can still be had.
+    /// Takes all waiters that can still be claimed.
     pub(crate) fn take_all(&self) -> TakenList {
         let mut all = TakenList::new();
         while let Some(taken) = self.take() {
@@ -488,8 +492,8 @@ impl WaitQueue {
         all
     }
 
-    /// Removes a link, and gives its waiter if it can be had. Without the token it was
-    /// woken by somebody else, who is no taker of this link: it will find it removed.
+    /// Removes a link, and returns its waiter if it can be claimed. If the claim fails, another
+    /// waker has woken the waiter, which will find this link removed.
     #[inline]
     fn claim(&self, link: &Link, waiter: &Waiter) -> Option<Taken> {
         self.remove(link);
@@ -511,7 +515,7 @@ impl Drop for WaitQueue {
     }
 }
 
-/// A waiter whose wake token the caller has. Its frame stays until it is readied.
+/// A waiter whose wake token the caller owns. Its frame stays valid until it is readied.
 #[must_use = "it sleeps for ever unless it is readied"]
 #[derive(Debug)]
 pub(crate) struct Taken {
@@ -520,14 +524,14 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// What the waiter said in its link.
+    /// The slot of the waiter's link.
     #[inline]
     pub(crate) fn slot(&self) -> *mut () {
-        // SAFETY: the frame with the link stays until the waiter is readied.
+        // SAFETY: the frame with the link stays valid until the waiter is readied.
         unsafe { self.link.as_ref() }.slot.get()
     }
 
-    /// Lets the waiter be told another tag than its link's: what became of it.
+    /// Replaces the tag that the waiter receives: a result instead of the link's tag.
     #[inline]
     pub(crate) fn tell(&self, tag: usize) {
         // SAFETY: as for the link.
@@ -535,13 +539,14 @@ impl Taken {
         waiter.chosen.store(tag as u64, Ordering::Relaxed);
     }
 
-    /// Whether it is a goroutine, and no thread.
+    /// Whether the waiter is a goroutine, not a thread.
     pub(crate) fn is_goroutine(&self) -> bool {
         // SAFETY: as for the link.
         matches!(unsafe { self.waiter.as_ref() }.who, Who::Goroutine(_))
     }
 
-    /// Lets it go on. No lock that it may need is held: a thread would meet it at once.
+    /// Readies the waiter. The caller must not hold a lock that the waiter needs: a woken thread
+    /// would contend for it at once.
     #[inline]
     pub(crate) fn ready(self, here: &Here<'_>) {
         let Some(g) = self.wake_thread() else {
@@ -553,17 +558,17 @@ impl Taken {
         }
     }
 
-    /// Readies a thread; gives a goroutine back, which is still to be queued.
+    /// Wakes a thread. Returns a goroutine, which the caller has to queue.
     fn wake_thread(self) -> Option<GRef> {
         chaos::pause(Point::Claim);
-        // SAFETY: whoever was taken stays on its frame until it is readied: a thread here, a
+        // SAFETY: the frame of a taken waiter stays valid until it is readied: a thread below, a
         // goroutine by the caller.
         let waiter = unsafe { self.waiter.as_ref() };
         if let Who::Goroutine(g) = waiter.who {
             return Some(g);
         }
         let word = &raw const waiter.word;
-        // The frame may be gone after this.
+        // The frame may be invalid after this swap.
         if waiter.word.swap(READY, Ordering::AcqRel) == TAKEN_SLEEPING {
             loom::futex_wake_one(word);
         }
@@ -572,7 +577,7 @@ impl Taken {
 }
 
 impl<'a> Here<'a> {
-    /// The caller's place in the scheduler that `g` belongs to.
+    /// The caller's section, if it is in the scheduler that `g` belongs to.
     #[inline]
     fn section_of(&self, g: GRef) -> Option<&Section<'a>> {
         self.section
@@ -581,8 +586,8 @@ impl<'a> Here<'a> {
     }
 }
 
-/// Waiters that were taken together, in order, chained through their links: taken under
-/// a lock, to be readied when it is free.
+/// Waiters that were taken together, in order, chained through their links. They are taken under a
+/// lock and readied after it is released.
 #[must_use = "they sleep for ever unless they are readied"]
 #[derive(Debug)]
 pub(crate) struct TakenList {
@@ -601,8 +606,8 @@ impl TakenList {
     #[inline]
     pub(crate) fn push(&mut self, taken: Taken) {
         let link = taken.link;
-        // SAFETY: frames of taken waiters stay until they are readied, and the links of this list
-        // are nobody else's: they are in no queue, and their waiters do not run.
+        // SAFETY: frames of taken waiters stay valid until they are readied, and only this list
+        // uses their links: they are in no queue, and their waiters do not run.
         unsafe { link.as_ref() }.next.set(ptr::null());
         // SAFETY: as above.
         match unsafe { self.tail.as_ref() } {
@@ -630,7 +635,7 @@ impl TakenList {
         })
     }
 
-    /// Lets all of them go on, as [`Taken::ready`].
+    /// Readies all waiters, as [`Taken::ready`].
     #[inline]
     pub(crate) fn ready(mut self, here: &Here<'_>) {
         if !self.is_empty() {
