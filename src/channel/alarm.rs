@@ -1,12 +1,12 @@
-//! A channel that time fills or closes, and whose plan can change: under
-//! [`time::Timer`](crate::time::Timer), [`time::Ticker`](crate::time::Ticker) and
-//! [`Context::done`](crate::context::Context::done).
+//! A channel whose messages, or whose disconnection, come from the clock, according to a plan that
+//! can change. It implements [`time::Timer`](crate::time::Timer),
+//! [`time::Ticker`](crate::time::Ticker) and [`Context::done`](crate::context::Context::done).
 //!
-//! Nobody sends. What there is is a plan, under a short lock: when the next message is
-//! due, and what comes after it. A receiver that waits is in a queue, with that instant
-//! as its deadline; so a channel that nobody waits for costs nothing. Whoever changes the
-//! plan takes all who wait, and they look again. A message is made from the plan when it
-//! is received, so none of an old plan is ever seen.
+//! There is no sender. The plan, under a short lock, says when the next message is due and what
+//! follows it. A waiting receiver is in a queue, with that instant as its deadline, so a channel
+//! without waiters costs nothing. A caller that changes the plan takes all waiters, which then
+//! check the new plan. A message is made from the plan when it is received, so no message of an old
+//! plan is ever delivered.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -20,15 +20,15 @@ use crate::sched::{ambient, park};
 use crate::sync::waitq::{Here, Link, Taken, Terms, WaitQueue, Waiter};
 use crate::sys::clock::{self, NEVER};
 
-/// What comes at the instant of a plan, and after it.
+/// What happens at the instant of a plan, and afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     /// One message.
     Once,
-    /// A message then, and one every so often. Those that nobody takes in time are left
-    /// out, but for the first.
+    /// A message, and another one each period. Of messages that are not received in time only the
+    /// first is delivered.
     Repeat(Duration),
-    /// Nothing: the channel is disconnected.
+    /// No message: the channel is disconnected.
     Close,
 }
 
@@ -48,7 +48,7 @@ impl Plan {
         }
     }
 
-    /// After the message of `when` was taken at `now`.
+    /// The plan after the message of `when` was received at `now`.
     fn next(self, when: Instant, now: Instant) -> Plan {
         let Then::Repeat(period) = self.then else {
             return Plan::new(None, self.then);
@@ -59,23 +59,23 @@ impl Plan {
     }
 }
 
-/// See above.
+/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     lock: RawLock,
-    /// Guarded by the lock, as the queue is.
+    /// Guarded by the lock, as is the queue.
     plan: Cell<Plan>,
     waiting: WaitQueue,
 }
 
-// SAFETY: plan and queue are used under the lock.
+// SAFETY: plan and queue are accessed only under the lock.
 unsafe impl Sync for Alarm {}
 
-/// How many are readied after each time that the lock is held.
+/// Number of waiters taken per critical section.
 const BATCH: usize = 16;
 
 impl Alarm {
-    /// With a plan for `when`; `None` is never.
+    /// Creates an alarm with a plan for `when`; `None` is never.
     pub(crate) fn new(when: Option<Instant>, then: Then) -> Alarm {
         Alarm {
             lock: RawLock::new(),
@@ -84,8 +84,8 @@ impl Alarm {
         }
     }
 
-    /// Gives it another plan. Whether the old one still had something to come, or to be
-    /// received.
+    /// Replaces the plan. Returns whether the old plan still had an event to come or a message to
+    /// receive.
     pub(crate) fn set(&self, when: Option<Instant>, then: Then) -> bool {
         let here = Here::enter();
         let plan = Plan::new(when, then);
@@ -110,7 +110,7 @@ impl Alarm {
         self.set(Some(clock::now()), Then::Close);
     }
 
-    /// The lock is held.
+    /// Takes waiters, which will check the plan again. The lock is held.
     fn take_waiting(&self, batch: &mut [Option<Taken>]) -> usize {
         let mut n = 0;
         for place in batch {
@@ -128,7 +128,7 @@ impl Alarm {
         &self.lock
     }
 
-    /// What is there now. The lock is held.
+    /// Takes the message that is due now. The lock is held.
     pub(super) fn take(&self) -> Result<Instant, Refused> {
         let plan = self.plan.get();
         let now = clock::now();
@@ -144,7 +144,7 @@ impl Alarm {
         }
     }
 
-    /// Whether a receiver need not wait. The lock is held.
+    /// Whether a receive would return without waiting. The lock is held.
     pub(super) fn is_ready(&self) -> bool {
         self.plan
             .get()
@@ -152,12 +152,12 @@ impl Alarm {
             .is_some_and(|when| when <= clock::now())
     }
 
-    /// When there may be something. The lock is held.
+    /// When a receive may next return without waiting. The lock is held.
     pub(super) fn next_ns(&self) -> u64 {
         self.plan.get().when_ns
     }
 
-    /// Who waits. The lock is held.
+    /// The waiters. The lock is held.
     pub(super) fn waiting(&self) -> &WaitQueue {
         &self.waiting
     }
@@ -174,7 +174,7 @@ impl Alarm {
         self.locked(|| self.take())
     }
 
-    /// Whether there is a message.
+    /// Whether a message is due.
     pub(super) fn has_message(&self) -> bool {
         self.locked(|| self.is_ready() && self.plan.get().then != Then::Close)
     }
@@ -203,13 +203,13 @@ impl Alarm {
         }
     }
 
-    /// Waits in the queue, whose lock is held, until there may be something.
+    /// Waits in the queue, until a message may be due. The lock is held.
     fn wait(&self, here: Here<'_>, deadline_ns: u64) {
         let head = Head::select();
         let waiter = Waiter::new(&here);
         let link = Link::new(&waiter, 0, std::ptr::from_ref(&head).cast_mut().cast());
         let until_ns = self.next_ns().min(deadline_ns);
-        // SAFETY: the lock is held, and the frame stays until the link is out of the queue.
+        // SAFETY: the lock is held, and this frame stays valid until the link is out of the queue.
         unsafe { self.waiting.push_back(&link) };
         let terms = Terms::new(Reason::ChanRecv)
             .until(until_ns)

@@ -1,13 +1,13 @@
 //! The messages of a channel, first in, first out.
 //!
-//! A bounded channel's lie in one ring that is allocated with the channel. An unbounded
-//! one's lie in rings of a limited size, so that growing never moves more than one of
-//! them while the channel's lock is held, and memory goes back as a backlog drains.
+//! A bounded channel has one ring, which is allocated with the channel. An unbounded channel has a
+//! list of rings of a limited size. So growing moves at most one ring's messages while the
+//! channel's lock is held, and memory is freed as a backlog drains.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// How large a ring of an unbounded channel gets.
+/// Maximum size of a ring of an unbounded channel.
 const CHUNK_BYTES: usize = 16 << 10;
 const CHUNK_MIN: usize = 32;
 
@@ -15,10 +15,10 @@ const CHUNK_MIN: usize = 32;
 pub(super) struct Buffer<T> {
     /// The oldest messages.
     front: VecDeque<T>,
-    /// Later ones: each ring but the last is full.
+    /// Later messages. Each ring except the last is full.
     rest: VecDeque<VecDeque<T>>,
     n_in_rest: usize,
-    /// How many messages a ring takes.
+    /// Maximum number of messages in a ring.
     chunk: usize,
 }
 
@@ -85,14 +85,14 @@ impl<T> Buffer<T> {
         self.n_in_rest -= self.front.len();
     }
 
-    /// Takes out everything, for the caller to drop where nothing is locked.
+    /// Takes all messages out, for the caller to drop without holding a lock.
     pub(super) fn take(&mut self) -> Buffer<T> {
         let empty = Buffer::with_chunk(VecDeque::new(), self.chunk);
         std::mem::replace(self, empty)
     }
 
-    /// Drops all messages. After one that panics the rest are leaked: another panic would
-    /// end the process.
+    /// Drops all messages. If the drop of one panics, the rest are leaked: a second panic would
+    /// abort the process.
     pub(super) fn clear(mut self) {
         while let Some(msg) = self.pop() {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(msg))) {
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::util::random::Random;
 
-    /// The same random steps on a buffer and on a plain queue.
+    /// Performs the same random steps on a buffer and on a plain queue.
     fn agrees(mut buffer: Buffer<Box<u32>>, limit: usize) {
         let random = Random::new(5);
         let mut oracle = VecDeque::new();

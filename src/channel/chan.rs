@@ -1,5 +1,5 @@
-//! A channel as its handles use it: each operation takes the lock, asks the core, and
-//! readies whoever can go on, or waits.
+//! The operations of a channel: each takes the lock, calls the core, and readies the waiter that
+//! can proceed, or waits itself.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -15,31 +15,32 @@ use crate::sched::{ambient, park};
 use crate::sync::waitq::{Here, Link, Taken, Terms, Waiter};
 use crate::sys::clock::{self, NEVER};
 
-/// A channel. Its two kinds of handle count themselves; the last of a kind disconnects
-/// its side, and the last of all frees the channel.
+/// A channel. Senders and receivers are counted. The last handle of a side disconnects that side,
+/// and the last handle of both frees the channel.
 #[derive(Debug)]
 pub(super) struct Chan<T> {
     lock: RawLock,
     core: UnsafeCell<Core<T>>,
     cap: Option<usize>,
-    /// Handles. Ordering: relaxed up; down with release and acquire, so that the last one
-    /// sees what the others did.
+    /// Numbers of handles. Ordering: increments are relaxed; decrements release and acquire, so
+    /// that the last handle sees the writes of all others.
     n_senders: AtomicUsize,
     n_receivers: AtomicUsize,
-    /// Sides that have handles. Ordering: as above.
+    /// Number of sides that have handles. Ordering: as above.
     n_sides: AtomicUsize,
 }
 
-// SAFETY: the core is reached only under the lock, and messages go from one thread to another.
+// SAFETY: the core is accessed only under the lock; messages are sent between threads, so T is
+// Send.
 unsafe impl<T: Send> Sync for Chan<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for Chan<T> {}
 
-/// How many are taken at once of those who wait in a channel that is disconnected, so that
-/// a long queue does not keep the lock for long.
+/// Number of waiters of a disconnected channel that are taken at a time, so that the lock is not
+/// held for long if the queue is long.
 const DISCONNECT_BATCH: usize = 64;
 
-/// The right to a channel's core.
+/// Access to a channel's core, with the lock held.
 pub(super) struct Locked<'a, T>(&'a Chan<T>);
 
 impl<T> Deref for Locked<'_, T> {
@@ -66,12 +67,12 @@ impl<T> Drop for Locked<'_, T> {
     }
 }
 
-/// Whether the ambient context is what ended a wait before the deadline.
+/// Whether the ambient context ended a wait before its deadline.
 fn is_cut(deadline_ns: u64) -> bool {
     clock::now_ns() < deadline_ns && ambient::check().is_err()
 }
 
-/// What an operation says whose wait the ambient context has ended.
+/// Error of an operation whose wait the ambient context ended.
 pub(super) fn cut_short(deadline_ns: u64) -> Refused {
     match deadline_ns {
         NEVER => Refused::Disconnected,
@@ -79,17 +80,17 @@ pub(super) fn cut_short(deadline_ns: u64) -> Refused {
     }
 }
 
-/// A caller is about to learn that its channel is disconnected. While a run ends its
-/// goroutines are unwound in no order, so the other side may be gone for no other reason:
-/// then the caller unwinds, too, as in a wait. In a destructor the operation fails, and so
-/// it does on a plain thread.
+/// Called before a caller is informed that its channel is disconnected. During a shutdown,
+/// goroutines are unwound in no particular order, so that may be the only reason why the other side
+/// is gone. Then the caller unwinds too, as in a wait. In a destructor and on a plain thread it
+/// returns, and the operation fails.
 #[cold]
 pub(super) fn note_disconnect() {
     let _ = park::cancel_point();
 }
 
 impl<T> Chan<T> {
-    /// A channel of a capacity, or unbounded.
+    /// A channel of capacity `cap`; `None` is unbounded.
     pub(super) fn new(cap: Option<usize>) -> Chan<T> {
         Chan {
             lock: RawLock::new(),
@@ -101,14 +102,14 @@ impl<T> Chan<T> {
         }
     }
 
-    /// The caller is `Here`, and stays until the lock is free.
+    /// Takes the lock. The `Here` of the caller must exist until the lock is released.
     #[inline]
     fn lock(&self, _: &Here<'_>) -> Locked<'_, T> {
         self.lock.lock();
         Locked(self)
     }
 
-    /// For a select, which takes it by itself.
+    /// The lock, for a select, which locks it directly.
     pub(super) fn raw_lock(&self) -> &RawLock {
         &self.lock
     }
@@ -124,7 +125,7 @@ impl<T> Chan<T> {
         unsafe { &mut *self.core.get() }
     }
 
-    /// Sends if that is possible at once.
+    /// Sends if that is possible without waiting.
     #[inline]
     pub(super) fn try_send(&self, msg: T) -> Result<(), (T, Refused)> {
         let here = Here::enter();
@@ -153,7 +154,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Waits in the queue of senders, whose lock is held.
+    /// Waits in the queue of senders. The lock is held.
     #[inline(never)]
     fn send_waiting(
         &self,
@@ -178,7 +179,7 @@ impl<T> Chan<T> {
         if chosen && packet.head.told.get() == Told::Done {
             return Ok(());
         }
-        // SAFETY: nobody took it, and nobody can any more: the link is out of the queue.
+        // SAFETY: no taker took the message, and none can any more: the link is out of the queue.
         let msg = unsafe { packet.take() };
         if chosen || park::cancel_point().is_err() {
             return Err((msg, Refused::Disconnected));
@@ -194,8 +195,8 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Receives if that is possible at once, or as soon as a select that chose to send
-    /// has sent.
+    /// Receives if that is possible without waiting. If a select has promised the message, waits
+    /// for it.
     #[inline]
     pub(super) fn try_recv(&self) -> Result<T, Refused> {
         let here = Here::enter();
@@ -241,7 +242,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Waits in the queue of receivers, whose lock is held.
+    /// Waits in the queue of receivers. The lock is held.
     #[inline(never)]
     fn recv_waiting(
         &self,
@@ -279,8 +280,8 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Waits in the queue of a side, whose lock is held. `false` if nobody took the link,
-    /// which is out of the queue then.
+    /// Waits in the queue of a side. The lock is held. `false` if no taker took the link, which is
+    /// then out of the queue.
     #[inline]
     fn wait(
         &self,
@@ -307,7 +308,7 @@ impl<T> Chan<T> {
         false
     }
 
-    /// Gives the message of a promise.
+    /// Completes a promise with its message.
     pub(super) fn complete_send(&self, msg: T) -> Result<(), T> {
         let here = Here::enter();
         let mut core = self.lock(&here);
@@ -316,7 +317,7 @@ impl<T> Chan<T> {
         outcome.map(|taken| ready(taken, &here))
     }
 
-    /// Takes the message of a claim. It may still have to be sent, by a select.
+    /// Completes a claim: takes its message, or waits for the select that promised it.
     pub(super) fn complete_recv(&self) -> Result<T, Refused> {
         let here = Here::enter();
         let mut core = self.lock(&here);
@@ -347,7 +348,7 @@ impl<T> Chan<T> {
             _ if chosen => return self.recv(NEVER),
             _ => {}
         }
-        // The run ends, or the ambient context is done: the claim is given back.
+        // The runtime shuts down, or the ambient context is done: give the claim back.
         let here = Here::enter();
         self.lock(&here).claimants.remove(&link);
         drop(here);
@@ -358,7 +359,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// A choice is not completed.
+    /// Gives back a choice that is not completed.
     pub(super) fn abandon(&self, side: Side) {
         let here = Here::enter();
         let mut core = self.lock(&here);
@@ -370,7 +371,7 @@ impl<T> Chan<T> {
         ready(taken, &here);
     }
 
-    /// Messages that can be received.
+    /// Number of messages that can be received.
     pub(super) fn len(&self) -> usize {
         let here = Here::enter();
         self.lock(&here).n_free()
@@ -392,7 +393,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// One more handle.
+    /// Counts one more handle.
     #[inline]
     pub(super) fn acquire(&self, side: Side) {
         let n = self.handles(side).fetch_add(1, Ordering::Relaxed);
@@ -401,15 +402,15 @@ impl<T> Chan<T> {
         }
     }
 
-    /// One handle less.
+    /// Counts one handle less. The last one frees the channel.
     ///
     /// # Safety
     ///
-    /// `this` was boxed and leaked, and the caller has a handle of this side, which it
+    /// `this` was boxed and leaked, and the caller owns a counted handle of this side, which it
     /// does not use again.
     #[inline]
     pub(super) unsafe fn release(this: NonNull<Chan<T>>, side: Side) {
-        // SAFETY: alive while there are handles.
+        // SAFETY: the channel is alive while it has handles.
         let chan = unsafe { this.as_ref() };
         if chan.handles(side).fetch_sub(1, Ordering::AcqRel) == 1 {
             chan.disconnect(side);
@@ -420,14 +421,14 @@ impl<T> Chan<T> {
         }
     }
 
-    /// A side has no handles any more: whoever waits at the other one goes on.
+    /// Called when a side has lost its last handle: readies all waiters of the other side.
     #[cold]
     fn disconnect(&self, side: Side) {
         let other = match side {
             Side::Send => Side::Recv,
             Side::Recv => Side::Send,
         };
-        // Nobody can receive the messages of a channel without receivers.
+        // Messages of a channel without receivers, to be dropped after the lock is released.
         let mut unread = None;
         let mut is_first = true;
         loop {
@@ -465,7 +466,7 @@ mod tests {
     use super::*;
     use crate::util::test_child;
 
-    /// Handles can be forgotten: a count that wraps would free a channel in use.
+    /// Handles can be leaked: a count that wraps would free a channel in use.
     #[test]
     fn too_many_handles_end_the_process() {
         const NAME: &str = "channel::chan::tests::too_many_handles_end_the_process";

@@ -1,5 +1,5 @@
-//! Channels under every interleaving, between threads: no message is lost or comes twice,
-//! and nobody sleeps for ever. Selects are biased here: chance would not repeat.
+//! Loom models of channels between threads: no message is lost or duplicated, and no thread waits
+//! forever. Selects are biased here, because a random choice would make a model irreproducible.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ fn chan(ends: &Sender<u32>) -> &Chan<u32> {
     ends.chan()
 }
 
-/// Chooses between two receivers, and receives.
+/// Selects between two receivers, and receives.
 fn select_recv(one: &Receiver<u32>, two: &Receiver<u32>) -> u32 {
     let mut select = Select::new_biased();
     select.recv(one);
@@ -54,7 +54,7 @@ fn loom_channel_two_senders_one_place() {
     });
 }
 
-/// Who gives up has its message back, or it was received.
+/// A sender that gives up gets its message back, or the message was received.
 #[test]
 fn loom_channel_deadline() {
     ::loom::model(|| {
@@ -80,7 +80,7 @@ fn loom_channel_disconnect_ends_waits() {
     });
 }
 
-/// Both channels get a message: one is chosen, the other one stays.
+/// Both channels get a message: one is received by the select, the other stays in its channel.
 #[test]
 fn loom_channel_select_chooses_one() {
     ::loom::model(|| {
@@ -113,7 +113,7 @@ fn loom_channel_two_selects_meet() {
     });
 }
 
-/// A select that leaves takes no message with it.
+/// A select that times out takes no message with it.
 #[test]
 fn loom_channel_select_deadline() {
     ::loom::model(|| {

@@ -1,13 +1,13 @@
-//! Choosing among operations, as Go's `select`: look at all in random order, wait in all
-//! queues if none is possible, be taken in one of them, leave the others.
+//! Choosing among operations, as Go's `select`: check all in random order; if none is possible,
+//! wait in the queues of all; be taken from one queue; leave the others.
 //!
-//! To wait, the locks of all channels are held at once, taken in the order of their
-//! addresses, so that nothing becomes possible between looking and waiting. Whoever
-//! takes the waiter's wake token has chosen; what it did is in the [`Head`].
+//! Before it waits, a select holds the locks of all its channels at once, taken in the order of
+//! their addresses, so that no operation becomes possible between the check and the wait. The taker
+//! that gets the waiter's wake token has chosen; it reports its result in the [`Head`].
 //!
-//! The M gives the locks back once the goroutine has switched out. Somebody may wake it
-//! as soon as the first of them is free; then it needs the others, to leave their
-//! queues, and so it stays on its frame, with the list of locks, until the M is done.
+//! The M releases the locks once the goroutine has switched out. As soon as the first lock is free,
+//! another thread may wake the goroutine. It then needs the other locks to leave their queues, so
+//! it cannot leave its frame, which contains the list of locks, before the M has released them all.
 #![allow(unsafe_code)]
 
 use std::time::Instant;
@@ -23,61 +23,61 @@ use crate::sched::{ambient, park};
 use crate::sync::waitq::{Here, Link, Taken, Terms, Waiter};
 use crate::sys::clock::{self, NEVER};
 
-/// One operation of a select: an end of a channel.
+/// One operation of a select: a sender or a receiver.
 pub(super) trait Handle {
     /// The channel's lock, if it has one.
     fn lock(&self) -> Option<&RawLock>;
 
-    /// Chooses the operation if it is possible. Gives who can go on by that.
+    /// Chooses the operation if it is possible. Returns the choice and the waiter to ready.
     ///
     /// # Safety
     ///
     /// The lock is held.
     unsafe fn choose(&self, here: &Here<'_>) -> Option<(Token, Option<Taken>)>;
 
-    /// Whether it is possible.
+    /// Whether the operation is possible.
     ///
     /// # Safety
     ///
     /// The lock is held.
     unsafe fn is_ready(&self) -> bool;
 
-    /// Waits for it.
+    /// Adds the link to the channel's queue.
     ///
     /// # Safety
     ///
-    /// The lock is held, the slot of the link names a [`Head`], and the link, its waiter
-    /// and the head stay until the link was taken or removed.
+    /// The lock is held, the slot of the link points to a [`Head`], and the link, its waiter and
+    /// the head stay valid until the link was taken or removed.
     unsafe fn enqueue(&self, link: &Link, wait: Wait, here: &Here<'_>);
 
-    /// Waits for it no longer.
+    /// Removes the link from the channel's queue.
     ///
     /// # Safety
     ///
     /// The lock is held, and the link was enqueued for the same `wait`.
     unsafe fn dequeue(&self, link: &Link, wait: Wait);
 
-    /// When it may become possible by itself.
+    /// When the operation may become possible by the clock alone.
     fn next_ns(&self) -> u64 {
         NEVER
     }
 
-    /// Gives back what was chosen.
+    /// Gives back a choice that is not completed.
     fn abandon(&self);
 }
 
-/// What was chosen.
+/// A choice.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Token {
     /// A claim to a message or a promise of one: see [`super::core`].
     Chosen,
-    /// The message of a channel that time fills.
+    /// The message of a time channel.
     Instant(Instant),
-    /// The operation fails: the other side is gone.
+    /// The operation fails: the other side has no handles any more.
     Disconnected,
 }
 
-/// An operation and what its select calls it.
+/// An operation and its index in the select.
 #[doc(hidden)]
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "for the macros only")]
@@ -86,7 +86,7 @@ pub struct Arm<'a> {
     pub(super) index: usize,
 }
 
-/// What was found: the place of an arm, what was chosen there, who goes on by it.
+/// Result of a search: the position of the arm, its choice, and the waiter to ready.
 type Found = (usize, Token, Option<Taken>);
 
 impl Arm<'_> {
@@ -106,7 +106,7 @@ impl Arm<'_> {
     }
 }
 
-/// Gives the place of an arm that is possible now.
+/// Returns the position of an arm that is possible now.
 pub(super) fn try_once(arms: &mut [Arm<'_>], wait: Wait, biased: bool) -> Option<(usize, Token)> {
     let mut locks = Few::new(arms.len());
     let locks = sorted_locks(arms, locks.places());
@@ -114,8 +114,8 @@ pub(super) fn try_once(arms: &mut [Arm<'_>], wait: Wait, biased: bool) -> Option
     shuffle(arms, biased, &here);
     let mut found = look_at_each(arms, wait, &here);
     if found.is_none() && locks.len() > 1 {
-        // Perhaps one became possible behind this look and another stopped being so before
-        // it. Only a look at all of them together can say that there is none.
+        // One operation may have become possible after its check, and another impossible before its
+        // check. Only a check of all under all locks can find that none is possible.
         lock_all(locks);
         found = look_at_all(arms, wait, &here);
         unlock_all(locks);
@@ -123,7 +123,7 @@ pub(super) fn try_once(arms: &mut [Arm<'_>], wait: Wait, biased: bool) -> Option
     found.map(|found| settle(found, &here))
 }
 
-/// Takes the locks one after another.
+/// Checks each arm under its own lock.
 fn look_at_each(arms: &[Arm<'_>], wait: Wait, here: &Here<'_>) -> Option<Found> {
     arms.iter().enumerate().find_map(|(at, arm)| {
         let lock = arm.handle.lock();
@@ -135,7 +135,7 @@ fn look_at_each(arms: &[Arm<'_>], wait: Wait, here: &Here<'_>) -> Option<Found> 
     })
 }
 
-/// All locks are held.
+/// Checks all arms. All locks are held.
 fn look_at_all(arms: &[Arm<'_>], wait: Wait, here: &Here<'_>) -> Option<Found> {
     arms.iter().enumerate().find_map(|(at, arm)| {
         // SAFETY: the lock is held.
@@ -144,7 +144,7 @@ fn look_at_all(arms: &[Arm<'_>], wait: Wait, here: &Here<'_>) -> Option<Found> {
     })
 }
 
-/// Waits until an arm is possible, or the deadline. Gives its place.
+/// Waits until an arm is possible, or until the deadline. Returns its position.
 pub(super) fn wait(
     arms: &mut [Arm<'_>],
     wait: Wait,
@@ -192,7 +192,7 @@ pub(super) fn wait(
     }
 }
 
-/// Waits in the queues of all arms, whose locks are held. `None` if nobody chose.
+/// Waits in the queues of all arms, whose locks are held. `None` if no taker chose.
 fn wait_once(
     arms: &[Arm<'_>],
     locks: &[Option<&RawLock>],
@@ -216,7 +216,7 @@ fn wait_once(
     let chosen = here.wait(&waiter, terms, || unlock_all(locks));
     let here = Here::enter();
     for (at, (arm, link)) in arms.iter().zip(links).enumerate() {
-        // The taker has removed its link, and had the lock for that after the M.
+        // The taker has removed the chosen link; it got the lock after the M released it.
         if chosen != Some(at)
             && let (Some(lock), Some(link)) = (arm.handle.lock(), link)
         {
@@ -229,7 +229,7 @@ fn wait_once(
     drop(here);
     let token = match head.told.get() {
         Told::Disconnected => Token::Disconnected,
-        // An alarm has another plan.
+        // The plan of an alarm was changed.
         Told::Again => return None,
         _ => Token::Chosen,
     };
@@ -251,7 +251,7 @@ fn shuffle(arms: &mut [Arm<'_>], biased: bool, here: &Here<'_>) {
     }
 }
 
-/// The locks of the channels in the order of their addresses, each once.
+/// The locks of the channels, in the order of their addresses, without duplicates.
 fn sorted_locks<'a, 's>(
     arms: &[Arm<'a>],
     places: &'s mut [Option<&'a RawLock>],
@@ -273,12 +273,12 @@ fn lock_all(locks: &[Option<&RawLock>]) {
     locks.iter().flatten().for_each(|lock| lock.lock());
 }
 
-/// The last access to the list is before the last lock is free.
+/// The last access to the list comes before the last lock is released.
 fn unlock_all(locks: &[Option<&RawLock>]) {
     locks.iter().flatten().for_each(|lock| lock.unlock());
 }
 
-/// Places for as many things as there are arms: on the stack, if they are few.
+/// One place per arm: on the stack if there are at most `FEW` arms.
 struct Few<T> {
     few: [Option<T>; FEW],
     many: Vec<Option<T>>,

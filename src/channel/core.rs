@@ -1,40 +1,40 @@
-//! One channel: a buffer, who waits at either side, and a short lock around both.
+//! The state of a channel: a buffer and the waiters of either side, guarded by one short lock.
 //!
-//! The algorithm is Go's (`chan.go`). A sender that finds a receiver waiting puts the
-//! message into the receiver's frame; a receiver that finds a sender waiting takes it
-//! from there; otherwise the message goes through the buffer. Who must wait is first in,
-//! first out. Readying happens after the lock is free.
+//! The algorithm is Go's (`chan.go`). A sender that finds a waiting receiver moves the message into
+//! the receiver's frame; a receiver that finds a waiting sender moves it from there; otherwise the
+//! message goes through the buffer. Waiters are served first in, first out. They are readied after
+//! the lock is released.
 //!
-//! **Select.** A select first *chooses* an operation and later *completes* it: the
-//! message is made in between. What it has chosen must still be possible then, so
-//! choosing changes two numbers, under the lock:
+//! **Select.** A select first *chooses* an operation and later *completes* it; the message is
+//! evaluated in between. The chosen operation must still be possible then, so a choice changes one
+//! of two numbers under the lock:
 //!
 //! | number     | chosen                                       | completed                      |
 //! |------------|----------------------------------------------|--------------------------------|
-//! | `claims`   | to receive: one message, here or on its way, | takes it from the buffer, or   |
-//! |            | is nobody else's                             | waits in `claimants` for it    |
-//! | `promises` | to send: one message will come, its place is | hands it to a claimant, or a   |
-//! |            | taken                                        | receiver, or to the buffer     |
+//! | `claims`   | a receive: one message, in the buffer or     | takes it from the buffer, or   |
+//! |            | promised, is reserved for this receiver      | waits in `claimants` for it    |
+//! | `promises` | a send: one message will come, and its place | hands it to a claimant, or to  |
+//! |            | is reserved                                  | a receiver, or to the buffer   |
 //!
-//! A choice that meets somebody who waits also chooses for that one: a select that
-//! would send finds a receiver waiting in a channel of capacity 0, and then the receiver
-//! has a claim and the select a promise. So neither holds the other up, nobody refers to
-//! another's frame without the lock, and whichever completes first does not matter. What
-//! was chosen and never completed (a panic in between) is given back: `abandon_*`.
+//! A choice that meets a waiter also chooses for that waiter. For example, a select that would send
+//! finds a receiver waiting in a channel of capacity 0: the receiver then has a claim, and the
+//! select a promise. So neither delays the other, no code accesses another waiter's frame without
+//! the lock, and either may complete first. A choice that is never completed (a panic in between)
+//! is given back: `abandon_*`.
 //!
-//! A message that is claimed has left the channel as far as others can see: `len` does not
-//! count it, and its place is free. So a goroutine that was woken with a claim and has not
-//! run yet holds up no sender, as in Go, where the message lies in its frame by then. The
-//! buffer may hold as many messages beyond the capacity as there are claims.
+//! To other users, a claimed message has left the channel: `len` does not count it, and its place
+//! is free. So a goroutine that was woken with a claim and has not run yet delays no sender; in Go
+//! the message is already in that goroutine's frame. The buffer may hold as many messages beyond
+//! the capacity as there are claims.
 //!
 //! Invariants, under the lock:
-//! - somebody can be taken from `receivers` only while no message is free (`n_free`);
-//! - somebody can be taken from `senders` only while there is no place (`has_place`);
-//! - without panics, claims ≤ messages + promises;
-//! - in a channel of capacity 0 the buffer holds claimed messages only, again without
-//!   panics.
 //!
-//! No message is dropped, and nothing of the user's runs, under the lock.
+//! - a waiter can be taken from `receivers` only while no message is free (`n_free`);
+//! - a waiter can be taken from `senders` only while there is no place (`has_place`);
+//! - without panics, claims ≤ messages + promises;
+//! - without panics, the buffer of a channel of capacity 0 holds only claimed messages.
+//!
+//! No message is dropped and no user code runs under the lock.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, UnsafeCell};
@@ -43,26 +43,26 @@ use std::mem::MaybeUninit;
 use super::buffer::Buffer;
 use crate::sync::waitq::{Here, Link, Taken, TakenList, WaitQueue};
 
-/// What a waiter was told by whoever took it.
+/// What the taker of a waiter reports to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     /// Nothing yet.
     Nothing,
-    /// The message was moved from or to its frame.
+    /// The message was moved from or to the waiter's frame.
     Done,
-    /// An operation was chosen for it: it has a claim or a promise.
+    /// An operation was chosen for the waiter: it has a claim or a promise.
     Chosen,
-    /// The other side is gone.
+    /// The other side has no handles any more.
     Disconnected,
-    /// What it waited for will not come: it begins again.
+    /// The event that the waiter expected will not come: it starts again.
     Again,
 }
 
-/// The part of a waiting frame that does not depend on the message.
+/// The part of a waiter's frame that does not depend on the message type.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Head {
-    /// A select has no message to give, and no place for one.
+    /// Whether the waiter is a select, which has no message to give and no place for one.
     pub(super) is_select: bool,
     pub(super) told: Cell<Told>,
 }
@@ -76,7 +76,7 @@ impl Head {
     }
 }
 
-/// On the frame of a sender or receiver that waits; links name it in their slots.
+/// Lies on the frame of a waiting sender or receiver. The slots of its links point to it.
 #[repr(C)]
 pub(super) struct Packet<T> {
     pub(super) head: Head,
@@ -104,7 +104,7 @@ impl<T> Packet<T> {
     ///
     /// # Safety
     ///
-    /// It is there, nobody else has access, and it is not taken again.
+    /// The message is initialized, no other code accesses it, and it is not taken again.
     #[inline]
     pub(super) unsafe fn take(&self) -> T {
         // SAFETY: by the contract of this function.
@@ -112,19 +112,19 @@ impl<T> Packet<T> {
     }
 }
 
-/// Why an operation did not go ahead.
+/// Why an operation was not performed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// Full or empty: at once, or still at the deadline.
+    /// The channel is full or empty, now or still at the deadline.
     Blocked,
     Disconnected,
 }
 
-/// What a receiver found.
+/// Result of an attempt to receive.
 pub(super) enum Found<T> {
-    /// A message, and who can go on because of that.
+    /// A message, and the waiter to ready.
     Message(T, Option<Taken>),
-    /// A select that will send: the receiver has a claim now.
+    /// A select that will send. The receiver now has a claim.
     Promise(Taken),
     Nothing(Refused),
 }
@@ -139,13 +139,13 @@ pub(super) enum Side {
 /// What a select waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// To choose.
+    /// For a choice.
     Choice,
-    /// To learn that an operation is possible.
+    /// For the information that an operation is possible.
     Readiness,
 }
 
-/// What the lock guards.
+/// The state that the lock guards.
 #[derive(Debug)]
 pub(super) struct Core<T> {
     buffer: Buffer<T>,
@@ -156,20 +156,20 @@ pub(super) struct Core<T> {
     no_receivers: bool,
     receivers: WaitQueue,
     senders: WaitQueue,
-    /// Receivers that have a claim, and whose message is not there yet.
+    /// Receivers with a claim whose message has not come yet.
     pub(super) claimants: WaitQueue,
-    /// `Select::ready`: taken, all of them, when an operation becomes possible.
+    /// Waiters of `Select::ready`. All are taken when an operation becomes possible.
     recv_watchers: WaitQueue,
     send_watchers: WaitQueue,
 }
 
-/// What became of a claim.
+/// State of a claim.
 pub(super) enum Claim<T> {
     /// Its message.
     Message(T),
-    /// The message is still to come.
+    /// The message has not come yet.
     Wait,
-    /// Whoever chose to send it did not: the claim is gone.
+    /// The select that had promised the message abandoned its promise: the claim is void.
     Broken,
 }
 
@@ -190,7 +190,7 @@ impl<T> Core<T> {
         }
     }
 
-    /// Messages that are nobody's yet.
+    /// Number of messages that are not claimed.
     #[inline]
     pub(super) fn n_free(&self) -> usize {
         self.buffer.len().saturating_sub(self.claims)
@@ -226,14 +226,14 @@ impl<T> Core<T> {
     ///
     /// # Safety
     ///
-    /// As [`WaitQueue::push_back`]; the slot of the link names a head or a packet, which
-    /// stays as the link does.
+    /// As [`WaitQueue::push_back`]; the slot of the link points to a head or a packet, which stays
+    /// valid as long as the link does.
     #[inline]
     pub(super) unsafe fn enqueue(&self, side: Side, link: &Link, wait: Wait, here: &Here<'_>) {
         // SAFETY: by the contract of this function.
         unsafe { self.waiters(side, wait).push_back(link) };
         if wait == Wait::Choice {
-            // Somebody could meet whoever waits.
+            // A watcher of the other side could meet this waiter.
             let other = match side {
                 Side::Send => Side::Recv,
                 Side::Recv => Side::Send,
@@ -242,7 +242,7 @@ impl<T> Core<T> {
         }
     }
 
-    /// Whether an operation of a side is possible, if only to fail.
+    /// Whether an operation of a side is possible: it would succeed or fail at once.
     pub(super) fn is_ready(&self, side: Side) -> bool {
         match side {
             Side::Send => self.no_receivers || self.has_place() || !self.receivers.is_empty(),
@@ -250,7 +250,7 @@ impl<T> Core<T> {
         }
     }
 
-    /// An operation of this side became possible.
+    /// Readies the watchers of a side, after an operation of this side became possible.
     #[inline]
     pub(super) fn notify(&self, side: Side, here: &Here<'_>) {
         if !self.watchers(side).is_empty() {
@@ -271,7 +271,7 @@ impl<T> Core<T> {
         self.notify(Side::Recv, here);
     }
 
-    /// Gives the message to a receiver that was taken.
+    /// Hands the message to a receiver that was taken.
     #[inline]
     fn hand_over(&mut self, taken: &Taken, msg: T) {
         let head = head_of(taken);
@@ -281,13 +281,13 @@ impl<T> Core<T> {
             head.told.set(Told::Chosen);
         } else {
             let packet = taken.slot().cast::<Packet<T>>();
-            // SAFETY: as in `head_of`, and a head that is no select's is a packet's of T.
+            // SAFETY: as in `head_of`; a head that is not a select's begins a packet of T.
             unsafe { (*(*packet).msg.get()).write(msg) };
             head.told.set(Told::Done);
         }
     }
 
-    /// Takes the message of a sender that was taken; from a select, its promise.
+    /// Takes the message of a sender that was taken. A select gets a promise instead: `None`.
     #[inline]
     fn take_over(&mut self, taken: &Taken) -> Option<T> {
         let head = head_of(taken);
@@ -297,13 +297,13 @@ impl<T> Core<T> {
             return None;
         }
         let packet = taken.slot().cast::<Packet<T>>();
-        // SAFETY: as in `hand_over`; the sender learns that its message is gone.
+        // SAFETY: as in `hand_over`; `Told::Done` informs the sender that its message was taken.
         let msg = unsafe { (*packet).take() };
         head.told.set(Told::Done);
         Some(msg)
     }
 
-    /// A sender's attempt. Gives who can go on because of it.
+    /// A sender's attempt. Returns the waiter to ready.
     #[inline]
     pub(super) fn offer(&mut self, msg: T, here: &Here<'_>) -> Result<Option<Taken>, (T, Refused)> {
         if self.no_receivers {
@@ -343,7 +343,7 @@ impl<T> Core<T> {
         })
     }
 
-    /// A place may have become free: gives it to the first who waits for one.
+    /// Called when a place may have become free. Gives it to the first waiting sender.
     #[inline]
     fn refill(&mut self, here: &Here<'_>) -> Option<Taken> {
         if !self.has_place() {
@@ -359,7 +359,8 @@ impl<T> Core<T> {
         Some(taken)
     }
 
-    /// Lets a select choose. Gives whether it can, and who goes on by that.
+    /// Lets a select choose. Returns `None` if the operation is not possible; otherwise the choice
+    /// and the waiter to ready.
     pub(super) fn choose(&mut self, side: Side, here: &Here<'_>) -> Option<(Told, Option<Taken>)> {
         match side {
             Side::Send => self.choose_send(),
@@ -397,10 +398,10 @@ impl<T> Core<T> {
         Some((Told::Chosen, Some(taken)))
     }
 
-    /// Somebody comes for the message of its claim.
+    /// Called by a receiver with a claim: takes its message.
     pub(super) fn redeem(&mut self) -> Claim<T> {
         if let Some(msg) = self.buffer.pop() {
-            // Its place was given on when it was claimed.
+            // Its place was freed when it was claimed.
             self.claims -= 1;
             return Claim::Message(msg);
         }
@@ -411,8 +412,8 @@ impl<T> Core<T> {
         Claim::Wait
     }
 
-    /// A choice to receive is not completed. A message that was meant for it goes to
-    /// others, even if that is one more than the capacity. Gives who can go on by that.
+    /// Gives back a claim that is not completed. Its message goes to other receivers, even if the
+    /// channel then holds one more than its capacity. Returns the waiter to ready.
     pub(super) fn abandon_claim(&mut self, here: &Here<'_>) -> Option<Taken> {
         self.claims -= 1;
         if self.n_free() == 0 {
@@ -428,8 +429,8 @@ impl<T> Core<T> {
         Some(taken)
     }
 
-    /// A choice to send is not completed. Its place goes to others, and a receiver that
-    /// has a claim to the message begins again. Gives who can go on by that.
+    /// Gives back a promise that is not completed. Its place goes to other senders, and a receiver
+    /// that has a claim to the message starts again. Returns the waiter to ready.
     pub(super) fn abandon_promise(&mut self, here: &Here<'_>) -> Option<Taken> {
         self.promises -= 1;
         if self.no_receivers {
@@ -445,8 +446,8 @@ impl<T> Core<T> {
         self.refill(here)
     }
 
-    /// Notes that a side has no handles any more. Gives the messages that nobody can
-    /// receive then, for the caller to drop.
+    /// Notes that a side has no handles any more. Returns the messages that can no longer be
+    /// received, for the caller to drop.
     pub(super) fn close(&mut self, side: Side) -> Option<Buffer<T>> {
         match side {
             Side::Send => {
@@ -460,7 +461,7 @@ impl<T> Core<T> {
         }
     }
 
-    /// The message of a promise has come.
+    /// Sends the message of a promise.
     pub(super) fn fulfil(&mut self, msg: T, here: &Here<'_>) -> Result<Option<Taken>, T> {
         self.promises -= 1;
         if self.no_receivers {
@@ -472,7 +473,7 @@ impl<T> Core<T> {
             return Ok(Some(taken));
         }
         if self.buffer.len() < self.claims {
-            // Of somebody who has not come for it yet.
+            // It is claimed by a receiver that has not asked for it yet.
             self.buffer.push(msg);
             return Ok(None);
         }
@@ -484,7 +485,7 @@ impl<T> Core<T> {
         Ok(None)
     }
 
-    /// Takes at most `most` of those who wait at a side that has lost the other one. Gives
+    /// Takes at most `most` waiters of a side whose other side has no handles any more. Returns
     /// whether these were all.
     pub(super) fn take_for_disconnect(&mut self, side: Side, most: usize) -> (TakenList, bool) {
         let mut list = TakenList::new();
@@ -512,11 +513,11 @@ impl<T> Core<T> {
     }
 }
 
-/// What whoever was taken learns from its taker. In all queues but the watchers'.
+/// The head of a waiter that was taken, from any queue except those of watchers.
 #[inline]
 pub(super) fn head_of(taken: &Taken) -> &Head {
     // SAFETY:
-    // - the slot of a link names the head of a select, or a packet, which begins with one;
-    // - whoever was taken leaves its frame to the taker until it is readied.
+    // - the slot of a link points to the head of a select, or to a packet, which begins with one;
+    // - the frame of a taken waiter belongs to the taker until the waiter is readied.
     unsafe { &*taken.slot().cast::<Head>() }
 }

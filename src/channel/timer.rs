@@ -1,6 +1,6 @@
-//! Channels that time fills: [`after`](super::after), [`at`](super::at),
-//! [`tick`](super::tick). Nobody sends: a receiver that waits has the time as its
-//! deadline, so that a channel nobody waits for costs nothing.
+//! Channels whose messages come from the clock: [`after`](super::after), [`at`](super::at),
+//! [`tick`](super::tick). There is no sender: a waiting receiver uses the instant of the message as
+//! its deadline, so a channel without waiters costs nothing.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ impl At {
             if let Ok(msg) = self.try_recv() {
                 return Ok(msg);
             }
-            // Once the message is gone, only the deadline is left.
+            // If the message was taken, only the deadline can end the wait.
             let wait_ns = self.next_ns().min(deadline_ns);
             if let Refused::Disconnected = recv_never(wait_ns) {
                 return Err(Refused::Disconnected);
@@ -64,15 +64,15 @@ impl At {
     }
 }
 
-/// A message every so often. One that nobody has taken when the next is due is the only
-/// one: a late receiver gets it, and the next one a period later.
+/// A message each period. At most one message is pending: a late receiver gets it, and the next one
+/// a period later.
 #[derive(Debug)]
 pub(super) struct Tick {
     start: Instant,
     start_ns: u64,
     period_ns: u64,
-    /// When the next message is due, in nanoseconds from the start. Ordering: relaxed; a
-    /// message is the number that its receiver replaced.
+    /// When the next message is due, in nanoseconds from the start. Ordering: relaxed; a message is
+    /// the number that its receiver replaced, and no other data depends on it.
     due_ns: AtomicU64,
 }
 
@@ -110,8 +110,8 @@ impl Tick {
         }
     }
 
-    /// Takes the next message before it is due, and waits for it: so several receivers
-    /// get one each, and waking late does not move those that follow.
+    /// Takes the next message before it is due, and waits until it is. So several receivers get one
+    /// message each, and a late wake-up does not delay the following messages.
     pub(super) fn recv(&self, deadline_ns: u64) -> Result<Instant, Refused> {
         loop {
             let due_ns = self.due_ns.load(Ordering::Relaxed);
@@ -147,7 +147,7 @@ impl Tick {
 /// Receives from a channel that stays empty: `Blocked` at the deadline.
 pub(super) fn recv_never(deadline_ns: u64) -> Refused {
     while deadline_ns == NEVER || clock::now_ns() < deadline_ns {
-        // The ambient context ends the wait, or the run, in a destructor.
+        // Ended by the ambient context or, in a destructor, by the shutdown.
         if park::sleep_until(deadline_ns).is_err() || ambient::check().is_err() {
             return Refused::Disconnected;
         }

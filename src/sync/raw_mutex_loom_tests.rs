@@ -1,5 +1,5 @@
-//! The mutex under every interleaving: exclusion, no lost wake-up, hand-over; and the
-//! condition variable on top of it.
+//! Loom models of the mutex: exclusion, no lost wake-up, hand-over; and of a condition variable on
+//! top of it.
 #![allow(unsafe_code)]
 
 use ::loom::cell::UnsafeCell;
@@ -11,12 +11,12 @@ use super::*;
 
 struct Guarded {
     mutex: RawMutex,
-    /// Loom reports two at a time.
+    /// Loom reports concurrent accesses.
     value: UnsafeCell<u32>,
     list: WaitList,
 }
 
-// SAFETY: the value is touched under the mutex only, which loom checks.
+// SAFETY: the value is accessed only under the mutex, which loom checks.
 unsafe impl Sync for Guarded {}
 // SAFETY: as above.
 unsafe impl Send for Guarded {}
@@ -30,7 +30,7 @@ impl Guarded {
         })
     }
 
-    /// The holder adds one, and gives the sum.
+    /// Adds one and returns the sum. The caller holds the mutex.
     fn add(&self) -> u32 {
         // SAFETY: the mutex is held.
         self.value.with_mut(|n| unsafe {
@@ -92,7 +92,7 @@ fn loom_mutex_locked_again_while_one_wakes() {
     });
 }
 
-/// As if a waiter had starved: the lock goes from hand to hand, and the mode ends.
+/// Sets STARVING as a starving waiter does: the lock is handed over, and the mode ends.
 #[test]
 fn loom_mutex_hands_over() {
     ::loom::model(|| {
@@ -117,8 +117,8 @@ fn loom_mutex_hands_over() {
     });
 }
 
-/// Waits until the condition holds, as `Condvar::wait_while` does. A deadline that is over
-/// makes the waits end by themselves.
+/// Waits until the condition holds, as `Condvar::wait_while` does. A deadline in the past ends the
+/// wait at once.
 fn wait_for(guarded: &Guarded, n: u32, deadline_ns: u64) {
     assert!(guarded.mutex.lock().is_ok());
     while guarded.get() < n {
@@ -163,7 +163,7 @@ fn loom_condvar_notifies_all() {
     });
 }
 
-/// A waiter whose time is over takes no notification from one that waits on.
+/// A waiter that times out consumes no notification of another waiter.
 #[test]
 fn loom_condvar_timeout_and_notification() {
     ::loom::model(|| {
@@ -176,7 +176,7 @@ fn loom_condvar_timeout_and_notification() {
     });
 }
 
-/// Takes the lock if it comes at once.
+/// Takes the lock, or gives up at once.
 fn add_or_give_up(guarded: &Guarded) {
     let terms = Terms::new(Reason::Mutex).until(0);
     if guarded.mutex.lock_contended(terms).is_ok() {
@@ -185,7 +185,7 @@ fn add_or_give_up(guarded: &Guarded) {
     }
 }
 
-/// One gives up while the lock is given back: it has it, or who waits behind it.
+/// A waiter gives up during an unlock: it gets the lock, or the waiter behind it does.
 #[test]
 fn loom_mutex_meets_one_that_gives_up() {
     ::loom::model(|| {
@@ -201,7 +201,7 @@ fn loom_mutex_meets_one_that_gives_up() {
     });
 }
 
-/// The same while the lock goes from hand to hand.
+/// The same in starving mode.
 #[test]
 fn loom_mutex_hands_over_past_one_that_gives_up() {
     ::loom::model(|| {

@@ -1,4 +1,4 @@
-//! The reader-writer lock under every interleaving.
+//! Loom models of the reader-writer lock.
 #![allow(unsafe_code)]
 
 use ::loom::cell::UnsafeCell;
@@ -9,11 +9,11 @@ use super::*;
 
 struct Guarded {
     lock: RawRwLock,
-    /// Loom reports a reader beside a writer.
+    /// Loom reports a read that is concurrent with a write.
     value: UnsafeCell<u32>,
 }
 
-// SAFETY: the value is touched under the lock only, which loom checks.
+// SAFETY: the value is accessed only under the lock, which loom checks.
 unsafe impl Sync for Guarded {}
 // SAFETY: as above.
 unsafe impl Send for Guarded {}
@@ -102,7 +102,7 @@ fn loom_rwlock_downgrade() {
     });
 }
 
-/// A writer gives up while the lock is handed over: it has it, or who waits behind it.
+/// A writer gives up during a hand-over: it gets the lock, or the waiter behind it does.
 #[test]
 fn loom_rwlock_meets_one_that_gives_up() {
     ::loom::model(|| {

@@ -1,4 +1,4 @@
-//! The semaphore under every interleaving.
+//! Loom models of the semaphore.
 
 use ::loom::sync::Arc;
 use ::loom::thread;
@@ -37,7 +37,7 @@ fn loom_semaphore_weights() {
     });
 }
 
-/// One that asks for much gives up: whoever waits behind it is served.
+/// A waiter that needs many permits gives up: the waiter behind it is served.
 #[test]
 fn loom_semaphore_deadline() {
     ::loom::model(|| {
@@ -64,7 +64,7 @@ fn loom_semaphore_close() {
     });
 }
 
-/// The permit that comes just when one gives up is its own, or goes to the next.
+/// A permit that is added while a waiter gives up goes to that waiter or to the next one.
 #[test]
 fn loom_semaphore_permit_meets_one_that_gives_up() {
     ::loom::model(|| {

@@ -1,5 +1,5 @@
-//! The wait queue under every interleaving, with threads as waiters. A goroutine's part
-//! differs in the wake token, which `g::status` has models of.
+//! Loom models of the wait queue, with threads as waiters. Goroutines differ only in the wake
+//! token, which has models of its own in `g::status`.
 #![allow(unsafe_code)]
 
 use ::loom::cell::UnsafeCell;
@@ -10,16 +10,16 @@ use ::loom::thread;
 use super::*;
 use crate::lock::RawLock;
 
-/// A counter of things to be had, and who waits for them.
+/// A counter of available things, and the queue of waiters for them.
 struct Shop {
     lock: RawLock,
     queue: WaitQueue,
-    /// Guarded by the lock; loom reports it if not.
+    /// Guarded by the lock; loom reports unguarded accesses.
     things: UnsafeCell<u32>,
     handed_over: AtomicU32,
 }
 
-// SAFETY: queue and things are touched under the lock only, which loom checks.
+// SAFETY: queue and things are accessed only under the lock, which loom checks.
 unsafe impl Sync for Shop {}
 // SAFETY: as above.
 unsafe impl Send for Shop {}
@@ -34,7 +34,7 @@ impl Shop {
         })
     }
 
-    /// Gets a thing, or waits for one until the deadline. What was handed over lies in
+    /// Gets a thing, or waits for one until the deadline. A thing that is handed over is stored in
     /// the slot.
     fn get(&self, deadline_ns: u64) -> bool {
         let here = Here::enter();
@@ -58,7 +58,7 @@ impl Shop {
         let chosen = here.wait(&waiter, terms, || self.lock.unlock());
         if let Some(tag) = chosen {
             assert_eq!(tag, 3);
-            // SAFETY: the taker is done with the slot.
+            // SAFETY: the taker no longer accesses the slot.
             assert_eq!(
                 slot.with(|n| unsafe { *n }),
                 1,
@@ -79,7 +79,7 @@ impl Shop {
         match &taken {
             Some(taken) => {
                 let slot = taken.slot().cast::<UnsafeCell<u32>>();
-                // SAFETY: a taken waiter's frame stays, and the taker has it to itself.
+                // SAFETY: a taken waiter's frame stays valid, and only the taker accesses it.
                 unsafe { (*slot).with_mut(|n| *n = 1) };
                 self.handed_over.fetch_add(1, Ordering::Relaxed);
             }
@@ -94,12 +94,12 @@ impl Shop {
 
     fn left(&self) -> u32 {
         assert!(self.queue.is_empty());
-        // SAFETY: nobody else is left.
+        // SAFETY: all other threads have ended.
         self.things.with(|n| unsafe { *n })
     }
 }
 
-/// Two wait, two put: both are served, whatever the order.
+/// Two threads wait and two things are put: both waiters are served in every order.
 #[test]
 fn loom_waitq_loses_no_wake() {
     ::loom::model(|| {
@@ -122,7 +122,8 @@ fn loom_waitq_loses_no_wake() {
     });
 }
 
-/// A deadline that is over against a taker: the thing is had, or still there.
+/// An expired deadline races with a taker: the waiter gets the thing, or the thing stays in the
+/// shop.
 #[test]
 fn loom_waitq_deadline_and_taker() {
     ::loom::model(|| {
@@ -137,7 +138,7 @@ fn loom_waitq_deadline_and_taker() {
     });
 }
 
-/// One gives up, one waits on: the thing goes to whoever can still be had.
+/// One waiter gives up, another waits on: the thing goes to a waiter that can still be claimed.
 #[test]
 fn loom_waitq_passes_over_who_gave_up() {
     ::loom::model(|| {
@@ -161,7 +162,7 @@ fn loom_waitq_passes_over_who_gave_up() {
     });
 }
 
-/// All are taken at once, while one gives up.
+/// All waiters are taken at once, while one gives up.
 #[test]
 fn loom_waitq_take_all() {
     ::loom::model(|| {
@@ -174,7 +175,7 @@ fn loom_waitq_take_all() {
             let shop = Arc::clone(&shop);
             thread::spawn(move || wait_once(&shop, NEVER))
         };
-        // Ends when the patient one was woken.
+        // Ends when the patient waiter was woken.
         while shop.handed_over.load(Ordering::Acquire) == 0 {
             let here = Here::enter();
             shop.lock.lock();

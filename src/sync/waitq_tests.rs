@@ -8,13 +8,13 @@ use super::*;
 use crate::lock::RawLock;
 use crate::sys::clock::deadline_ns;
 
-/// A queue as its owners have it: behind a lock.
+/// A queue behind a lock, as its owners use it.
 struct Owner {
     lock: RawLock,
     queue: WaitQueue,
 }
 
-// SAFETY: the queue is touched under the lock only.
+// SAFETY: the queue is accessed only under the lock.
 unsafe impl Sync for Owner {}
 
 impl Owner {
@@ -32,13 +32,14 @@ impl Owner {
         result
     }
 
-    /// Waits with a link whose tag is its slot.
+    /// Waits with a link whose tag and slot are the same number.
     fn wait(&self, tag: usize, deadline_ns: u64) -> Option<usize> {
         let here = Here::enter();
         let waiter = Waiter::new(&here);
         let link = Link::new(&waiter, tag, ptr::without_provenance_mut(tag));
         self.lock.lock();
-        // SAFETY: the lock is held; the link stays until it was taken and readied, or removed below.
+        // SAFETY: the lock is held; the link stays valid until it was taken and readied, or removed
+        // below.
         unsafe { self.queue.push_back(&link) };
         let terms = Terms::new(Reason::Mutex).until(deadline_ns);
         let chosen = here.wait(&waiter, terms, || self.lock.unlock());
@@ -102,7 +103,7 @@ fn links_leave_from_anywhere() {
         .collect();
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]] {
         let queue = WaitQueue::new();
-        // SAFETY: nobody else knows the queue, and the links outlive it.
+        // SAFETY: no other code accesses the queue, and the links outlive it.
         links
             .iter()
             .rev()
@@ -194,8 +195,8 @@ fn all_are_taken_in_order_and_readied_together() {
     });
 }
 
-/// Deadlines against takers: each waiter either was taken or gave up, never both, and none
-/// is left.
+/// Deadlines race with takers: each waiter is taken or gives up, never both, and no waiter is left
+/// in the queue.
 #[test]
 fn takers_and_deadlines_agree() {
     const WAITS: usize = if cfg!(miri) { 20 } else { 3_000 };
