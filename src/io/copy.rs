@@ -1,4 +1,4 @@
-//! `copy`, inside the kernel where it can be.
+//! `copy`, inside the kernel where that is possible.
 #![allow(unsafe_code)]
 
 use std::io::{self, Read, Write};
@@ -8,27 +8,29 @@ use super::pipe::{PipeReader, PipeWriter};
 use super::splice::{self, End, Outcome};
 use crate::net::{TcpStream, UnixStream};
 
-/// What is read at a time before bytes are worth splicing.
+/// Size of the buffer used before splicing. A read that fills it makes splicing worthwhile.
 const BUFFER_BYTES: usize = 16 << 10;
 
-/// Copies all that comes from a reader to a writer, and gives the number of bytes, as
-/// [`std::io::copy`].
+/// Copies all bytes from a reader to a writer until the reader ends. Returns the number of bytes,
+/// as [`std::io::copy`] does.
 ///
-/// Between two of windlass's TCP and Unix streams and ends of pipes (also by reference)
-/// the bytes stay in the kernel, once a read has filled 16 KiB: `splice(2)`. Between two
-/// sockets that takes a pipe, which the copy holds only while bytes are in it. All such pipes
-/// together take at most an eighth of the descriptors that the process may have
+/// If the reader and the writer are TCP streams, Unix streams or pipe ends of windlass, by value or
+/// by reference, the bytes stay in the kernel (`splice(2)`), once a read has filled 16 KiB.
+///
+/// Between two sockets `splice(2)` needs a pipe. The copy holds one only while bytes are in it. All
+/// such pipes together take at most an eighth of the descriptors that the process may have
 /// (`RLIMIT_NOFILE`), and at most 512. A copy that gets no pipe moves its bytes through a buffer.
-/// Timeouts and deadlines of the streams hold. While that goes on the sockets are in
-/// non-blocking mode, which shows on descriptors of `std` for the same sockets.
+///
+/// Timeouts and deadlines of the streams apply. While the copy splices, the sockets are in
+/// non-blocking mode, which is visible through `std` descriptors of the same sockets.
 ///
 /// # Blocking
 ///
-/// As reading and writing.
+/// As reading and writing: parks the goroutine; blocks a plain thread.
 ///
 /// # Errors
 ///
-/// As [`std::io::copy`]. What was read and not written at an error is lost.
+/// As [`std::io::copy`]. Bytes that were read but not written when an error occurs are lost.
 ///
 /// # Examples
 ///
@@ -68,8 +70,8 @@ where
     }
 }
 
-/// Copies until a read fills the buffer (`true`: there is much) or the end. A stream of
-/// small messages is best served so.
+/// Copies through a buffer until a read fills it (`true`: splicing is worthwhile) or the reader
+/// ends (`false`). For a stream of small messages this is faster than splicing.
 fn copy_until_full<R, W>(reader: &mut R, writer: &mut W, n_copied: &mut u64) -> io::Result<bool>
 where
     R: Read + ?Sized,
@@ -91,17 +93,19 @@ where
     }
 }
 
-/// The value as a `T`, if that is its type, lifetimes aside.
+/// Returns the value as a `T` if that is its type, except for lifetimes.
 fn cast<V: ?Sized, T>(value: &V) -> Option<&T> {
     if typeid::of::<V>() != typeid::of::<T>() {
         return None;
     }
-    // SAFETY: the types are the same but for lifetimes; `T` is one without, or a shared reference
-    // to one, which as `&'_ T` lives no longer than the borrow of `value`.
+    // SAFETY:
+    // - the types are the same except for lifetimes.
+    // - `T` is a type without lifetimes, or a shared reference to such a type. The result is
+    //   `&'_ T`, which lives no longer than the borrow of `value`.
     Some(unsafe { &*std::ptr::from_ref(value).cast::<T>() })
 }
 
-/// The value as a `T`, by value or by reference.
+/// Returns the value as a `T` if it is a `T` or a reference to one.
 fn cast_either<'a, V: ?Sized, T: 'a>(value: &'a V) -> Option<&'a T> {
     cast::<V, T>(value).or_else(|| cast::<V, &'a T>(value).copied())
 }

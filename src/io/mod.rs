@@ -1,9 +1,36 @@
-//! Input and output: `std::io`, with what blocks a thread there parking a goroutine.
+//! Input and output with the names of `std::io`. A call that blocks the thread there parks the
+//! goroutine here.
 //!
-//! Everything of `std::io` is here under its name, so that `use windlass::io` can stand
-//! in for `use std::io`. In place of `std`'s are [`copy`], [`pipe`] and the standard
-//! streams ([`stdin`], [`stdout`], [`stderr`]). Besides there are waits for the readiness
-//! of any descriptor ([`wait_readable`], ..) and [`Async`] for foreign ones.
+//! This module exports everything in `std::io`, so `use windlass::io` can replace `use std::io`. It
+//! replaces:
+//!
+//! - [`copy`], which splices inside the kernel where that is possible;
+//! - [`pipe`], [`PipeReader`] and [`PipeWriter`];
+//! - the standard streams ([`stdin`], [`stdout`], [`stderr`]), which are not buffered.
+//!
+//! It adds:
+//!
+//! - waits for the readiness of any descriptor ([`wait_readable`], [`wait_writable`] and their
+//!   forms with a timeout or a deadline);
+//! - [`Async`], which makes a foreign type with a descriptor park;
+//! - the results of streams' own methods: [`RecvBuf`], [`RecvStream`], [`FinishError`].
+//!
+//! # Examples
+//!
+//! ```
+//! use windlass::io::{self, Read, Write};
+//! # // SAFETY: nothing here keeps a thread-local across a call that parks.
+//! # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+//! rt.run(|| {
+//!     let (mut reader, mut writer) = io::pipe()?;
+//!     windlass::spawn(move || writer.write_all(b"hello"));
+//!     let mut text = String::new();
+//!     reader.read_to_string(&mut text)?;
+//!     assert_eq!(text, "hello");
+//!     Ok::<(), io::Error>(())
+//! })?;
+//! # Ok::<(), io::Error>(())
+//! ```
 
 pub(crate) mod limit;
 pub(crate) mod op;

@@ -1,4 +1,4 @@
-//! `Async`: a foreign descriptor in non-blocking mode, made to park.
+//! `Async`: makes a foreign descriptor park the goroutine.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -7,13 +7,14 @@ use super::fd::is_would_block;
 use super::ready::{wait_readable, wait_writable};
 use crate::sys::file;
 
-/// Makes something that is not windlass's own, and that has a descriptor which `poll(2)`
-/// knows, park the goroutine instead of blocking its thread: a TUN device, an inotify
-/// or netlink socket, a timerfd, the socket of a database's client library.
+/// Makes a foreign type with a descriptor park the goroutine instead of blocking its thread.
 ///
-/// The descriptor is put into non-blocking mode. Calls are made through
-/// [`Async::read_with`] and [`Async::write_with`], which wait and repeat them while they
-/// give `WouldBlock`; `Read` and `Write` come through if the value has them.
+/// It works with any descriptor that `poll(2)` supports: a TUN device, an inotify or netlink
+/// socket, a timerfd, the socket of a database client library.
+///
+/// The descriptor is put into non-blocking mode. [`Async::read_with`] and [`Async::write_with`]
+/// make a call on the value, and wait and repeat it while it fails with `WouldBlock`. `Async`
+/// implements `Read` and `Write` if the value does.
 ///
 /// # Examples
 ///
@@ -40,35 +41,69 @@ pub struct Async<T> {
 }
 
 impl<T: AsFd> Async<T> {
-    /// Puts the descriptor of `inner` into non-blocking mode.
+    /// Wraps a value, and puts its descriptor into non-blocking mode.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Those of `fcntl(2)`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::{PipeReader, Read, Write};
+    /// use windlass::io::Async;
+    ///
+    /// let (reader, mut writer) = std::io::pipe()?;
+    /// let mut reader: Async<PipeReader> = Async::new(reader)?;
+    /// writer.write_all(b"!")?;
+    /// reader.read_exact(&mut [0])?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn new(inner: T) -> io::Result<Async<T>> {
         file::set_nonblocking(inner.as_fd(), true)?;
         Ok(Async { inner })
     }
 
-    /// What it was made from.
+    /// Returns a reference to the wrapped value.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::os::unix::net::UnixStream;
+    /// use windlass::io::Async;
+    ///
+    /// let (a, _b) = UnixStream::pair()?;
+    /// let mut a = Async::new(a)?;
+    /// assert!(a.get_ref().peer_addr()?.is_unnamed());
+    /// assert!(a.get_mut().take_error()?.is_none());
+    /// let a: UnixStream = a.into_inner();
+    /// a.set_nonblocking(false)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn get_ref(&self) -> &T {
         &self.inner
     }
 
-    /// What it was made from. Its descriptor has to stay in non-blocking mode.
+    /// Returns a mutable reference to the wrapped value. Its descriptor must stay in non-blocking
+    /// mode. For an example see [`Async::get_ref`].
     #[must_use]
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.inner
     }
 
-    /// Gives back what it was made from, in non-blocking mode still.
+    /// Returns the wrapped value. Its descriptor is still in non-blocking mode. For an example see
+    /// [`Async::get_ref`].
     #[must_use]
     pub fn into_inner(self) -> T {
         self.inner
     }
 
-    /// Waits until there is something to read.
+    /// Waits until the descriptor is readable.
     ///
     /// # Blocking
     ///
@@ -76,12 +111,25 @@ impl<T: AsFd> Async<T> {
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Those of `poll(2)`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::{PipeReader, Write};
+    /// use windlass::io::Async;
+    ///
+    /// let (reader, mut writer) = std::io::pipe()?;
+    /// let reader: Async<PipeReader> = Async::new(reader)?;
+    /// writer.write_all(b"!")?;
+    /// reader.readable()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn readable(&self) -> io::Result<()> {
         wait_readable(self)
     }
 
-    /// Waits until there is room to write.
+    /// Waits until the descriptor is writable.
     ///
     /// # Blocking
     ///
@@ -89,35 +137,71 @@ impl<T: AsFd> Async<T> {
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Those of `poll(2)`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::io::Async;
+    ///
+    /// let (_reader, writer) = std::io::pipe()?;
+    /// Async::new(writer)?.writable()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn writable(&self) -> io::Result<()> {
         wait_writable(self)
     }
 
-    /// Calls `f` until it gives something else than `WouldBlock`, and waits for something
-    /// to read in between.
+    /// Calls `f` until it returns anything other than `WouldBlock`. Between two calls it waits
+    /// until the descriptor is readable.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine; blocks a plain thread.
+    /// Parks the goroutine; blocks a plain thread. `f` itself must not block.
     ///
     /// # Errors
     ///
-    /// Those of `f`, and of the waiting.
+    /// Those of `f`, and those of [`Async::readable`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::os::unix::net::UnixDatagram;
+    /// use windlass::io::Async;
+    ///
+    /// let (a, b) = UnixDatagram::pair()?;
+    /// let b = Async::new(b)?;
+    /// a.send(b"hello")?;
+    /// let mut buf = [0; 16];
+    /// assert_eq!(b.read_with(|b| b.recv(&mut buf))?, 5);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn read_with<R>(&self, mut f: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
         repeat(|| f(&self.inner), || self.readable())
     }
 
-    /// Calls `f` until it gives something else than `WouldBlock`, and waits for room to
-    /// write in between.
+    /// Calls `f` until it returns anything other than `WouldBlock`. Between two calls it waits
+    /// until the descriptor is writable.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine; blocks a plain thread.
+    /// Parks the goroutine; blocks a plain thread. `f` itself must not block.
     ///
     /// # Errors
     ///
-    /// Those of `f`, and of the waiting.
+    /// Those of `f`, and those of [`Async::writable`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::os::unix::net::UnixDatagram;
+    /// use windlass::io::Async;
+    ///
+    /// let (a, _b) = UnixDatagram::pair()?;
+    /// let a = Async::new(a)?;
+    /// assert_eq!(a.write_with(|a| a.send(b"hello"))?, 5);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn write_with<R>(&self, mut f: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
         repeat(|| f(&self.inner), || self.writable())
     }

@@ -1,4 +1,4 @@
-//! Pipes whose ends park.
+//! Pipes whose ends park the goroutine.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use super::bytes;
 
-/// Makes a pipe, both ends close-on-exec. See [`std::io::pipe`].
+/// Makes a pipe. Both ends are close-on-exec. See [`std::io::pipe`].
 ///
 /// # Blocking
 ///
@@ -15,7 +15,7 @@ use super::bytes;
 ///
 /// # Errors
 ///
-/// The kernel's, when descriptors are short.
+/// Those of `pipe(2)`, if no descriptor is free.
 ///
 /// # Examples
 ///
@@ -38,38 +38,82 @@ pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
     Ok((reader.into(), writer.into()))
 }
 
-/// The end of a pipe to read from. See [`std::io::PipeReader`].
+/// The reading end of a pipe. See [`std::io::PipeReader`].
+///
+/// It converts from and to `std`'s type and [`OwnedFd`], and into [`Stdio`] for a child process.
+/// For an example of reading see [`pipe`].
 ///
 /// # Blocking
 ///
-/// Reading parks the goroutine until there is something or all writers are gone; it
-/// blocks a plain thread.
+/// Reading parks the goroutine until bytes arrive or all writers are closed; it blocks a plain
+/// thread.
+///
+/// # Examples
+///
+/// ```
+/// use std::process::Stdio;
+/// use windlass::io;
+///
+/// let (reader, writer) = io::pipe()?;
+/// let reader: std::io::PipeReader = reader.into();
+/// let stdin = Stdio::from(io::PipeReader::from(reader));
+/// # drop((stdin, writer));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct PipeReader(OwnedFd);
 
-/// The end of a pipe to write to. See [`std::io::PipeWriter`].
+/// The writing end of a pipe. See [`std::io::PipeWriter`].
+///
+/// It converts from and to `std`'s type and [`OwnedFd`], and into [`Stdio`] for a child process.
+/// For an example of writing see [`pipe`].
 ///
 /// # Blocking
 ///
-/// Writing parks the goroutine until there is room; it blocks a plain thread.
+/// Writing parks the goroutine while the pipe is full; it blocks a plain thread.
 pub struct PipeWriter(OwnedFd);
 
 impl PipeReader {
-    /// Another handle to the same end.
+    /// Returns another handle to the same end.
     ///
     /// # Errors
     ///
-    /// The kernel's, when no descriptor is left.
+    /// Those of `fcntl(2)`, if no descriptor is free.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::io::{self, Read, Write};
+    ///
+    /// let (reader, mut writer) = io::pipe()?;
+    /// let mut other = reader.try_clone()?;
+    /// writer.write_all(b"!")?;
+    /// other.read_exact(&mut [0])?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn try_clone(&self) -> io::Result<PipeReader> {
         self.0.try_clone().map(PipeReader)
     }
 }
 
 impl PipeWriter {
-    /// Another handle to the same end.
+    /// Returns another handle to the same end. Readers see the end of the stream when all handles
+    /// are dropped.
     ///
     /// # Errors
     ///
-    /// The kernel's, when no descriptor is left.
+    /// Those of `fcntl(2)`, if no descriptor is free.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::io::{self, Read, Write};
+    ///
+    /// let (mut reader, writer) = io::pipe()?;
+    /// let mut other = writer.try_clone()?;
+    /// other.write_all(b"!")?;
+    /// reader.read_exact(&mut [0])?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn try_clone(&self) -> io::Result<PipeWriter> {
         self.0.try_clone().map(PipeWriter)
     }
@@ -123,7 +167,7 @@ impl Write for PipeWriter {
     }
 }
 
-/// What both ends have.
+/// Traits of both ends.
 macro_rules! end {
     ($type:ident) => {
         impl fmt::Debug for $type {
@@ -153,7 +197,7 @@ macro_rules! end {
         #[allow(unsafe_code)]
         impl FromRawFd for $type {
             unsafe fn from_raw_fd(fd: RawFd) -> $type {
-                // SAFETY: by the caller's contract the descriptor is open and its own.
+                // SAFETY: by the caller's contract the descriptor is open and owned.
                 $type(unsafe { OwnedFd::from_raw_fd(fd) })
             }
         }

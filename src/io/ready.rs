@@ -1,4 +1,4 @@
-//! Waiting until a descriptor is ready.
+//! Waits until a descriptor is ready.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -12,19 +12,20 @@ use crate::sched::park::{self, Caller};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::socket;
 
-/// Waits until reading from a descriptor would not wait: there is something to read,
-/// the other side has ended, or there is an error to fetch.
+/// Waits until a read from the descriptor would not block: bytes are there, the other end is
+/// closed, or an error is pending.
 ///
-/// Any descriptor that `poll(2)` knows: sockets, pipes, terminals, eventfd, timerfd,
-/// inotify, pidfd. Another reader may be quicker, so read in non-blocking mode.
+/// The descriptor may be anything that `poll(2)` supports: a socket, a pipe, a terminal, an
+/// eventfd, a timerfd, an inotify descriptor, a pidfd. Another reader may take the bytes first, so
+/// read in non-blocking mode ([`Async`](super::Async) does that).
 ///
 /// # Blocking
 ///
-/// Parks the goroutine; blocks a plain thread.
+/// Parks the goroutine until the descriptor is readable; blocks a plain thread.
 ///
 /// # Errors
 ///
-/// The kernel's.
+/// Those of `poll(2)`.
 ///
 /// # Examples
 ///
@@ -43,7 +44,7 @@ pub fn wait_readable(fd: impl AsFd) -> io::Result<()> {
     wait(fd.as_fd(), libc::POLLIN, NEVER)
 }
 
-/// As [`wait_readable`], for some time.
+/// Waits as [`wait_readable`] does, at most for `timeout`.
 ///
 /// # Blocking
 ///
@@ -51,12 +52,25 @@ pub fn wait_readable(fd: impl AsFd) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// `TimedOut`, or the kernel's.
+/// `TimedOut` after `timeout`; those of `poll(2)`.
+///
+/// # Examples
+///
+/// ```
+/// use std::io::{self, ErrorKind};
+/// use std::time::Duration;
+///
+/// let (reader, _writer) = io::pipe()?;
+/// let error = windlass::io::wait_readable_timeout(&reader, Duration::from_millis(1)).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::TimedOut);
+/// # Ok::<(), io::Error>(())
+/// ```
 pub fn wait_readable_timeout(fd: impl AsFd, timeout: Duration) -> io::Result<()> {
     wait(fd.as_fd(), libc::POLLIN, clock::deadline_ns(timeout))
 }
 
-/// As [`wait_readable`], until a moment. One that has passed: is it ready now?
+/// Waits as [`wait_readable`] does, until `deadline`. If `deadline` has passed, the call checks
+/// readiness without waiting.
 ///
 /// # Blocking
 ///
@@ -64,47 +78,90 @@ pub fn wait_readable_timeout(fd: impl AsFd, timeout: Duration) -> io::Result<()>
 ///
 /// # Errors
 ///
-/// `TimedOut`, or the kernel's.
+/// `TimedOut` at `deadline`; those of `poll(2)`.
+///
+/// # Examples
+///
+/// ```
+/// use std::io::{self, ErrorKind, Write};
+/// use std::time::Instant;
+/// use windlass::io::wait_readable_deadline;
+///
+/// let (reader, mut writer) = io::pipe()?;
+/// let now = Instant::now();
+/// assert_eq!(wait_readable_deadline(&reader, now).unwrap_err().kind(), ErrorKind::TimedOut);
+/// writer.write_all(b"!")?;
+/// wait_readable_deadline(&reader, now)?;
+/// # Ok::<(), io::Error>(())
+/// ```
 pub fn wait_readable_deadline(fd: impl AsFd, deadline: Instant) -> io::Result<()> {
     wait(fd.as_fd(), libc::POLLIN, clock::instant_ns(deadline))
 }
 
-/// Waits until writing to a descriptor would not wait: there is room, or an error to
-/// fetch.
+/// Waits until a write to the descriptor would not block: there is room, or an error is pending.
 ///
 /// # Blocking
 ///
-/// As [`wait_readable`].
+/// Parks the goroutine until the descriptor is writable; blocks a plain thread.
 ///
 /// # Errors
 ///
-/// The kernel's.
+/// Those of `poll(2)`.
+///
+/// # Examples
+///
+/// ```
+/// let (_reader, writer) = std::io::pipe()?;
+/// windlass::io::wait_writable(&writer)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn wait_writable(fd: impl AsFd) -> io::Result<()> {
     wait(fd.as_fd(), libc::POLLOUT, NEVER)
 }
 
-/// As [`wait_writable`], for some time.
+/// Waits as [`wait_writable`] does, at most for `timeout`.
 ///
 /// # Blocking
 ///
-/// As [`wait_readable`].
+/// As [`wait_writable`].
 ///
 /// # Errors
 ///
-/// `TimedOut`, or the kernel's.
+/// `TimedOut` after `timeout`; those of `poll(2)`.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let (_reader, writer) = std::io::pipe()?;
+/// windlass::io::wait_writable_timeout(&writer, Duration::from_secs(1))?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn wait_writable_timeout(fd: impl AsFd, timeout: Duration) -> io::Result<()> {
     wait(fd.as_fd(), libc::POLLOUT, clock::deadline_ns(timeout))
 }
 
-/// As [`wait_writable`], until a moment. One that has passed: is it ready now?
+/// Waits as [`wait_writable`] does, until `deadline`. If `deadline` has passed, the call checks
+/// readiness without waiting.
 ///
 /// # Blocking
 ///
-/// As [`wait_readable`].
+/// As [`wait_writable`].
 ///
 /// # Errors
 ///
-/// `TimedOut`, or the kernel's.
+/// `TimedOut` at `deadline`; those of `poll(2)`.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Instant;
+///
+/// let (_reader, writer) = std::io::pipe()?;
+/// windlass::io::wait_writable_deadline(&writer, Instant::now())?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn wait_writable_deadline(fd: impl AsFd, deadline: Instant) -> io::Result<()> {
     wait(fd.as_fd(), libc::POLLOUT, clock::instant_ns(deadline))
 }
@@ -119,7 +176,7 @@ fn wait(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Result<()> {
     })
 }
 
-/// Waits for one of `events`; `WouldBlock` at the deadline.
+/// Waits for one of `events`. Fails with `WouldBlock` at the deadline.
 pub(crate) fn wait_until(
     fd: BorrowedFd<'_>,
     events: i16,
@@ -131,10 +188,10 @@ pub(crate) fn wait_until(
                 fd: fd.as_raw_fd(),
                 events: events as u32,
             };
-            // SAFETY: the request points at nothing; the descriptor is borrowed until this returns.
+            // SAFETY: the request holds no pointer; the descriptor is borrowed until this returns.
             unsafe { op::run_until(g, request, deadline) }.map(drop)
         }
-        // Only looks, if the deadline has passed.
+        // On a goroutine whose deadline has passed, the poll does not wait.
         _ => {
             park::cancel_point()?;
             match poll(fd, events, deadline.ns())? {
@@ -145,9 +202,9 @@ pub(crate) fn wait_until(
     }
 }
 
-/// Waits on a plain thread until the descriptor shows one of `events`, or the deadline
-/// (`false`), or until the ambient context is done: its cancellation wakes no thread, so
-/// that is looked for.
+/// Waits on a plain thread until the descriptor shows one of `events` (`true`) or the deadline
+/// passes (`false`). Fails when the ambient context is done. Cancellation wakes no thread, so the
+/// thread checks the context every [`park::LOOK_UP_NS`].
 pub(crate) fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Result<bool> {
     loop {
         ambient::check()?;

@@ -1,4 +1,4 @@
-//! The standard streams, parking.
+//! The standard streams, which park the goroutine.
 #![allow(unsafe_code)]
 
 use std::io::{self, IoSlice, IoSliceMut, IsTerminal, Read, Write};
@@ -6,33 +6,46 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use super::bytes;
 
-/// The standard input of the process. See [`Stdin`].
+/// Returns the standard input of the process. For an example see [`Stdin`].
+///
+/// # Blocking
+///
+/// Never. Reading from it waits.
 #[must_use]
 pub fn stdin() -> Stdin {
     Stdin(())
 }
 
-/// The standard output of the process. See [`Stdout`].
+/// Returns the standard output of the process. For an example see [`Stdout`].
+///
+/// # Blocking
+///
+/// Never. Writing to it waits.
 #[must_use]
 pub fn stdout() -> Stdout {
     Stdout(())
 }
 
-/// The standard error of the process. See [`Stderr`].
+/// Returns the standard error of the process. For an example see [`Stderr`].
+///
+/// # Blocking
+///
+/// Never. Writing to it waits.
 #[must_use]
 pub fn stderr() -> Stderr {
     Stderr(())
 }
 
-/// The standard input: a pipe, a terminal, or a file at its own position.
+/// The standard input: a pipe, a terminal, or a file read at its own position.
 ///
-/// Not buffered, unlike `std`'s, and apart from its buffer: use one of the two. Wrap it
-/// in a [`BufReader`](std::io::BufReader) for lines. All handles read the same stream.
+/// It is not buffered, unlike `std`'s, and does not see the bytes in the buffer of `std`'s: use
+/// only one of the two. To read lines, wrap it in a [`BufReader`](std::io::BufReader). All handles
+/// read the same stream. If the stream was closed before the program began, it is empty.
 ///
 /// # Blocking
 ///
-/// Reading parks the goroutine until something comes; it blocks a plain thread. The
-/// process's end does not wait for a read of a goroutine.
+/// Reading parks the goroutine until bytes arrive; it blocks a plain thread. The process exits
+/// without waiting for a goroutine that reads.
 ///
 /// # Examples
 ///
@@ -47,33 +60,57 @@ pub fn stderr() -> Stderr {
 #[derive(Debug)]
 pub struct Stdin(());
 
-/// The standard output: a pipe, a terminal, or a file at its own position.
+/// The standard output: a pipe, a terminal, or a file written at its own position.
 ///
-/// Not buffered, unlike `std`'s: each write is an operation. Wrap it in a
-/// [`LineWriter`](std::io::LineWriter) or a [`BufWriter`](std::io::BufWriter) for many
-/// small ones.
+/// It is not buffered, unlike `std`'s: each write is one operation. For many small writes, wrap it
+/// in a [`LineWriter`](std::io::LineWriter) or a [`BufWriter`](std::io::BufWriter). If the stream
+/// was closed before the program began, writes succeed and the bytes are discarded.
 ///
 /// # Blocking
 ///
-/// Writing parks the goroutine until there is room; it blocks a plain thread.
+/// Writing parks the goroutine while a pipe or a terminal has no room; it blocks a plain thread.
+///
+/// # Examples
+///
+/// ```no_run
+/// use windlass::io::{self, Write};
+///
+/// let mut out = io::BufWriter::new(io::stdout());
+/// for i in 0..1000 {
+///     writeln!(out, "{i}")?;
+/// }
+/// out.flush()?;
+/// # Ok::<(), io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Stdout(());
 
-/// The standard error: a pipe, a terminal, or a file at its own position. Not buffered,
-/// as `std`'s.
+/// The standard error: a pipe, a terminal, or a file written at its own position. It is not
+/// buffered, as `std`'s. If the stream was closed before the program began, writes succeed and the
+/// bytes are discarded.
 ///
 /// # Blocking
 ///
 /// As [`Stdout`].
+///
+/// # Examples
+///
+/// ```no_run
+/// use windlass::io::{self, Write};
+///
+/// writeln!(io::stderr(), "cannot open the log")?;
+/// # Ok::<(), io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Stderr(());
 
-/// What all three have.
+/// Methods and traits of all three.
 macro_rules! standard {
     ($type:ident, $fd:expr) => {
         impl AsFd for $type {
             fn as_fd(&self) -> BorrowedFd<'_> {
-                // SAFETY: the standard streams are open as long as the process, as `std` has it.
+                // SAFETY: as in `std`, the standard streams are taken to be open for the whole
+                // life of the process.
                 unsafe { BorrowedFd::borrow_raw($fd) }
             }
         }
@@ -85,7 +122,14 @@ macro_rules! standard {
         }
 
         impl $type {
-            /// Whether it is a terminal.
+            /// Returns whether the stream is a terminal.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// let has_colors = windlass::io::stdout().is_terminal();
+            /// # let _ = has_colors;
+            /// ```
             #[must_use]
             pub fn is_terminal(&self) -> bool {
                 self.as_fd().is_terminal()
@@ -98,8 +142,8 @@ standard!(Stdin, 0);
 standard!(Stdout, 1);
 standard!(Stderr, 2);
 
-/// A stream that was closed before the program began is empty, and swallows what is
-/// written to it, as `std` has it.
+/// Returns `closed` if the stream was closed before the program began (`EBADF`). As in `std`, such
+/// a stream is empty, and writes to it succeed.
 fn unless_closed<T>(r: io::Result<T>, closed: T) -> io::Result<T> {
     match r {
         Err(e) if e.raw_os_error() == Some(libc::EBADF) => Ok(closed),
@@ -127,7 +171,7 @@ impl Read for Stdin {
     }
 }
 
-/// Writing, for the two outputs.
+/// `Write` for the two outputs.
 macro_rules! output {
     ($type:ident) => {
         impl Write for &$type {

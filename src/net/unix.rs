@@ -17,25 +17,73 @@ use crate::io::socket::MAX_FDS;
 use crate::sys::clock::NEVER;
 
 /// A Unix socket that listens for connections. See [`std::os::unix::net::UnixListener`].
+///
+/// # Examples
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use windlass::net::{UnixListener, UnixStream};
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     let path = std::env::temp_dir().join(format!("windlass-listener-{}", std::process::id()));
+///     let listener = UnixListener::bind(&path)?;
+///     windlass::spawn(move || {
+///         let (mut stream, _) = listener.accept()?;
+///         stream.write_all(b"good day")
+///     });
+///     let mut text = String::new();
+///     UnixStream::connect(&path)?.read_to_string(&mut text)?;
+///     assert_eq!(text, "good day");
+///     std::fs::remove_file(&path)
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct UnixListener(Fd);
 
 impl UnixListener {
-    /// Listens on a path, which must not exist.
+    /// Binds a socket to a path and listens. The path must not exist.
     ///
     /// # Errors
     ///
-    /// As `std`'s: `AddrInUse`, `NotFound`, `InvalidInput` for a path with a zero byte or
-    /// of more than 107 bytes, ..
+    /// As [`std::os::unix::net::UnixListener::bind`]: `AddrInUse` if the path exists, `NotFound`,
+    /// and others; `InvalidInput` for a path that holds a zero byte or is longer than 107 bytes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::UnixListener;
+    ///
+    /// let path = std::env::temp_dir().join(format!("windlass-bind-{}", std::process::id()));
+    /// let listener = UnixListener::bind(&path)?;
+    /// assert_eq!(listener.local_addr()?.as_pathname(), Some(&path[..]));
+    /// std::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixListener> {
         UnixListener::listen(&addr::path(path.as_ref())?)
     }
 
-    /// Listens on an address, which may be an abstract one
+    /// Binds a socket to an address and listens. The address may be abstract
     /// ([`SocketAddrExt`](std::os::linux::net::SocketAddrExt)).
     ///
     /// # Errors
     ///
     /// As [`UnixListener::bind`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::os::linux::net::SocketAddrExt;
+    /// use windlass::net::{UnixListener, UnixSocketAddr, UnixStream};
+    ///
+    /// let name = format!("windlass-bind-addr-{}", std::process::id());
+    /// let addr = UnixSocketAddr::from_abstract_name(name)?;
+    /// let listener = UnixListener::bind_addr(&addr)?;
+    /// let stream = UnixStream::connect_addr(&addr)?;
+    /// # drop((listener, stream));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn bind_addr(socket_addr: &SocketAddr) -> io::Result<UnixListener> {
         UnixListener::listen(&addr::from_unix(socket_addr)?)
     }
@@ -47,37 +95,74 @@ impl UnixListener {
         Ok(UnixListener(Fd::from(OwnedFd::from(socket))))
     }
 
-    /// Accepts a connection.
+    /// Accepts a connection. Returns the stream and the peer's address, which is usually unnamed.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine until there is one; blocks a plain thread.
+    /// Parks the goroutine until a connection arrives; blocks a plain thread.
     ///
     /// # Errors
     ///
     /// As [`TcpListener::accept`](super::TcpListener::accept).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::os::linux::net::SocketAddrExt;
+    /// use windlass::net::{UnixListener, UnixSocketAddr, UnixStream};
+    ///
+    /// let name = format!("windlass-unix-accept-{}", std::process::id());
+    /// let addr = UnixSocketAddr::from_abstract_name(name)?;
+    /// let listener = UnixListener::bind_addr(&addr)?;
+    /// let client = UnixStream::connect_addr(&addr)?;
+    /// let (stream, peer) = listener.accept()?;
+    /// assert!(peer.is_unnamed());
+    /// # drop((client, stream));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         let (fd, addr) = self.0.accept()?;
         Ok((UnixStream(fd), to_unix(&addr)?))
     }
 
-    /// The connections to this listener, without end.
+    /// Returns an iterator over the connections to this listener. It never ends; each item is the
+    /// result of one [`accept`](UnixListener::accept).
+    ///
+    /// # Blocking
+    ///
+    /// `next` blocks as [`UnixListener::accept`] does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::os::linux::net::SocketAddrExt;
+    /// use windlass::net::{UnixListener, UnixSocketAddr, UnixStream};
+    ///
+    /// let name = format!("windlass-incoming-{}", std::process::id());
+    /// let addr = UnixSocketAddr::from_abstract_name(name)?;
+    /// let listener = UnixListener::bind_addr(&addr)?;
+    /// let client = UnixStream::connect_addr(&addr)?;
+    /// let stream = listener.incoming().next().expect("it never ends")?;
+    /// # drop((client, stream));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn incoming(&self) -> UnixIncoming<'_> {
         UnixIncoming { listener: self }
     }
 
-    /// The address it listens on.
+    /// Returns the address that the listener is bound to. For an example see
+    /// [`UnixListener::bind`].
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Those of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         to_unix(&SockRef::from(&self.0).local_addr()?)
     }
 }
 
-/// The connections to a listener. See [`UnixListener::incoming`].
+/// An iterator over the connections to a listener. See [`UnixListener::incoming`].
 #[derive(Debug)]
 pub struct UnixIncoming<'a> {
     listener: &'a UnixListener,
@@ -104,10 +189,28 @@ impl<'a> IntoIterator for &'a UnixListener {
     }
 }
 
-/// A connection of a Unix socket. See [`std::os::unix::net::UnixStream`].
+/// A connection of Unix sockets. See [`std::os::unix::net::UnixStream`].
 ///
-/// Reading and writing work through a shared reference, so one goroutine may read
-/// while another writes.
+/// `&UnixStream` implements [`Read`](std::io::Read) and [`Write`](std::io::Write), so one goroutine
+/// may read while another writes.
+///
+/// # Examples
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use windlass::net::UnixStream;
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+/// rt.run(|| {
+///     let (mut a, mut b) = UnixStream::pair()?;
+///     windlass::spawn(move || a.write_all(b"good day"));
+///     let mut text = String::new();
+///     b.read_to_string(&mut text)?;
+///     assert_eq!(text, "good day");
+///     Ok::<(), std::io::Error>(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct UnixStream(Fd);
 
 impl UnixStream {
@@ -115,17 +218,30 @@ impl UnixStream {
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine until the listener has room; blocks a plain thread.
+    /// Parks the goroutine until the listener's queue has room; blocks a plain thread.
     ///
     /// # Errors
     ///
-    /// As `std`'s: `NotFound`, `ConnectionRefused`, `InvalidInput` for a path with a zero
-    /// byte or of more than 107 bytes, ..
+    /// As [`std::os::unix::net::UnixStream::connect`]: `NotFound`, `ConnectionRefused` and others;
+    /// `InvalidInput` for a path that holds a zero byte or is longer than 107 bytes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::{UnixListener, UnixStream};
+    ///
+    /// let path = std::env::temp_dir().join(format!("windlass-connect-{}", std::process::id()));
+    /// let listener = UnixListener::bind(&path)?;
+    /// let stream = UnixStream::connect(&path)?;
+    /// assert_eq!(stream.peer_addr()?.as_pathname(), Some(&path[..]));
+    /// std::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn connect(path: impl AsRef<Path>) -> io::Result<UnixStream> {
         UnixStream::connect_to(&addr::path(path.as_ref())?)
     }
 
-    /// Connects to a listener on an address, which may be an abstract one
+    /// Connects to a listener on an address, which may be abstract
     /// ([`SocketAddrExt`](std::os::linux::net::SocketAddrExt)).
     ///
     /// # Blocking
@@ -135,6 +251,20 @@ impl UnixStream {
     /// # Errors
     ///
     /// As [`UnixStream::connect`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::os::linux::net::SocketAddrExt;
+    /// use windlass::net::{UnixListener, UnixSocketAddr, UnixStream};
+    ///
+    /// let name = format!("windlass-connect-addr-{}", std::process::id());
+    /// let addr = UnixSocketAddr::from_abstract_name(name)?;
+    /// let listener = UnixListener::bind_addr(&addr)?;
+    /// let stream = UnixStream::connect_addr(&addr)?;
+    /// assert_eq!(stream.peer_addr()?.as_abstract_name(), addr.as_abstract_name());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn connect_addr(socket_addr: &SocketAddr) -> io::Result<UnixStream> {
         UnixStream::connect_to(&addr::from_unix(socket_addr)?)
     }
@@ -146,57 +276,111 @@ impl UnixStream {
         Ok(UnixStream(fd))
     }
 
-    /// Two connected streams without names.
+    /// Returns two connected streams without addresses.
     ///
     /// # Errors
     ///
-    /// The kernel's, when descriptors are short.
+    /// Those of `socketpair(2)`, if no descriptor is free.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    /// use windlass::net::UnixStream;
+    ///
+    /// let (mut a, mut b) = UnixStream::pair()?;
+    /// a.write_all(b"!")?;
+    /// b.read_exact(&mut [0])?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
         let (a, b) = Socket::pair(Domain::UNIX, Type::STREAM, None)?;
         let stream = |socket| UnixStream(Fd::from(OwnedFd::from(socket)));
         Ok((stream(a), stream(b)))
     }
 
-    /// The address of this end.
+    /// Returns the address of this end of the connection. For an example see
+    /// [`UnixStream::peer_addr`].
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Those of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         to_unix(&SockRef::from(&self.0).local_addr()?)
     }
 
-    /// The address of the other end.
+    /// Returns the address of the peer.
     ///
     /// # Errors
     ///
-    /// `NotConnected`, or the kernel's.
+    /// Those of `getpeername(2)`: `NotConnected` and others.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::UnixStream;
+    ///
+    /// let (a, _b) = UnixStream::pair()?;
+    /// assert!(a.local_addr()?.is_unnamed());
+    /// assert!(a.peer_addr()?.is_unnamed());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         to_unix(&SockRef::from(&self.0).peer_addr()?)
     }
 
-    /// Shuts down reading, writing or both; a goroutine that waits on the stream wakes.
+    /// Shuts down the reading half, the writing half or both. It wakes goroutines that wait in the
+    /// half that is shut down: their reads return 0, their writes fail.
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Those of `shutdown(2)`: `NotConnected` and others.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    /// use windlass::net::{Shutdown, UnixStream};
+    ///
+    /// let (mut a, mut b) = UnixStream::pair()?;
+    /// a.write_all(b"all of the request")?;
+    /// a.shutdown(Shutdown::Write)?;
+    /// let mut request = String::new();
+    /// b.read_to_string(&mut request)?;
+    /// assert_eq!(request, "all of the request");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         SockRef::from(&self.0).shutdown(how)
     }
 
-    /// Sends bytes, at least one, and descriptors with the first of them. The receiver
-    /// gets descriptors of its own for the same files.
+    /// Sends bytes, at least one, and descriptors along with the first byte (`SCM_RIGHTS`). The
+    /// receiver gets its own descriptors of the same open files.
     ///
-    /// Gives how many bytes were sent; the descriptors are sent if one was.
+    /// Returns the number of bytes sent. If it is 1 or more, the descriptors were sent as well.
     ///
     /// # Blocking
     ///
-    /// As writing.
+    /// As writing: parks the goroutine while the send buffer is full; blocks a plain thread.
     ///
     /// # Errors
     ///
-    /// As writing; `InvalidInput` for descriptors without a byte to go with, or more than
-    /// 253 of them.
+    /// As writing; `InvalidInput` for descriptors with an empty buffer, or for more than 253
+    /// descriptors.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::os::fd::AsFd;
+    /// use windlass::net::UnixStream;
+    ///
+    /// let (a, b) = UnixStream::pair()?;
+    /// let (reader, _writer) = std::io::pipe()?;
+    /// assert_eq!(a.send_with_fds(b"!", &[reader.as_fd()])?, 1);
+    /// let (n, fds) = b.recv_with_fds(&mut [0; 8])?;
+    /// assert_eq!((n, fds.len()), (1, 1));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn send_with_fds(&self, buf: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
         if buf.is_empty() && !fds.is_empty() {
             return Err(addr::invalid(
@@ -209,19 +393,19 @@ impl UnixStream {
         }
     }
 
-    /// Receives bytes and the descriptors that came with them, close-on-exec. 0 bytes: the
-    /// end of the stream.
+    /// Receives bytes and the descriptors that were sent with them, which are close-on-exec. 0
+    /// bytes mean the end of the stream.
     ///
-    /// A plain read closes descriptors that come with what it reads.
+    /// A plain read closes the descriptors that arrive with the bytes it reads.
     ///
     /// # Blocking
     ///
-    /// As reading.
+    /// As reading: parks the goroutine until bytes arrive; blocks a plain thread.
     ///
     /// # Errors
     ///
-    /// As reading; `InvalidData` if descriptors were lost, because this process has no
-    /// room for them: those that came are closed, and the bytes are gone.
+    /// As reading. `InvalidData` if descriptors were lost because this process has no room for
+    /// them: those that arrived are closed, and the bytes are lost.
     ///
     /// # Examples
     ///
@@ -257,7 +441,7 @@ impl UnixStream {
     }
 }
 
-/// The numbers of descriptors to send.
+/// Returns the numbers of descriptors that are to be sent.
 pub(super) fn raw_fds(fds: &[BorrowedFd<'_>]) -> io::Result<Vec<i32>> {
     if fds.len() > MAX_FDS {
         return Err(addr::invalid("a message carries at most 253 descriptors"));

@@ -1,4 +1,4 @@
-//! Unix sockets for packets.
+//! Unix datagram sockets.
 
 use std::fmt;
 use std::io;
@@ -15,24 +15,66 @@ use super::unix::raw_fds;
 use crate::io::fd::{Fd, retry};
 
 /// A Unix socket for packets. See [`std::os::unix::net::UnixDatagram`].
+///
+/// # Examples
+///
+/// ```
+/// use windlass::net::UnixDatagram;
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+/// rt.run(|| {
+///     let (a, b) = UnixDatagram::pair()?;
+///     windlass::spawn(move || a.send(b"hello"));
+///     let mut buf = [0; 16];
+///     let n = b.recv(&mut buf)?;
+///     assert_eq!(&buf[..n], b"hello");
+///     Ok::<(), std::io::Error>(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct UnixDatagram(Fd);
 
 impl UnixDatagram {
-    /// Makes a socket with a path, which must not exist.
+    /// Makes a socket and binds it to a path, which must not exist.
     ///
     /// # Errors
     ///
     /// As [`UnixListener::bind`](super::UnixListener::bind).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::UnixDatagram;
+    ///
+    /// let path = std::env::temp_dir().join(format!("windlass-datagram-{}", std::process::id()));
+    /// let server = UnixDatagram::bind(&path)?;
+    /// assert_eq!(server.local_addr()?.as_pathname(), Some(&path[..]));
+    /// std::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn bind(path: impl AsRef<Path>) -> io::Result<UnixDatagram> {
         UnixDatagram::bind_to(&addr::path(path.as_ref())?)
     }
 
-    /// Makes a socket with an address, which may be an abstract one
+    /// Makes a socket and binds it to an address, which may be abstract
     /// ([`SocketAddrExt`](std::os::linux::net::SocketAddrExt)).
     ///
     /// # Errors
     ///
     /// As [`UnixDatagram::bind`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::os::linux::net::SocketAddrExt;
+    /// use windlass::net::{UnixDatagram, UnixSocketAddr};
+    ///
+    /// let name = format!("windlass-datagram-addr-{}", std::process::id());
+    /// let addr = UnixSocketAddr::from_abstract_name(name)?;
+    /// let server = UnixDatagram::bind_addr(&addr)?;
+    /// assert_eq!(server.local_addr()?.as_abstract_name(), addr.as_abstract_name());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn bind_addr(socket_addr: &SocketAddr) -> io::Result<UnixDatagram> {
         UnixDatagram::bind_to(&addr::from_unix(socket_addr)?)
     }
@@ -43,41 +85,101 @@ impl UnixDatagram {
         Ok(socket)
     }
 
-    /// Makes a socket without an address.
+    /// Makes a socket without an address. It can send, but no other socket can address it.
     ///
     /// # Errors
     ///
-    /// The kernel's, when descriptors are short.
+    /// Those of `socket(2)`, if no descriptor is free.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::UnixDatagram;
+    ///
+    /// let socket = UnixDatagram::unbound()?;
+    /// assert!(socket.local_addr()?.is_unnamed());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn unbound() -> io::Result<UnixDatagram> {
         let socket = Socket::new(Domain::UNIX, Type::DGRAM, None)?;
         Ok(UnixDatagram(Fd::from(OwnedFd::from(socket))))
     }
 
-    /// Two connected sockets without names.
+    /// Returns two connected sockets without addresses.
     ///
     /// # Errors
     ///
-    /// The kernel's, when descriptors are short.
+    /// Those of `socketpair(2)`, if no descriptor is free.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::UnixDatagram;
+    ///
+    /// let (a, b) = UnixDatagram::pair()?;
+    /// a.send(b"!")?;
+    /// assert_eq!(b.recv(&mut [0])?, 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
         let (a, b) = Socket::pair(Domain::UNIX, Type::DGRAM, None)?;
         let of = |socket| UnixDatagram(Fd::from(OwnedFd::from(socket)));
         Ok((of(a), of(b)))
     }
 
-    /// Chooses the path that [`UnixDatagram::send`] sends to. Does not block.
+    /// Sets the peer to the socket on a path: [`UnixDatagram::send`] sends to it.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
     ///
     /// # Errors
     ///
     /// As [`UnixStream::connect`](super::UnixStream::connect).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::UnixDatagram;
+    ///
+    /// let path = std::env::temp_dir().join(format!("windlass-peer-{}", std::process::id()));
+    /// let server = UnixDatagram::bind(&path)?;
+    /// let client = UnixDatagram::unbound()?;
+    /// client.connect(&path)?;
+    /// client.send(b"hello")?;
+    /// assert_eq!(server.recv(&mut [0; 16])?, 5);
+    /// std::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
         self.connect_to(&addr::path(path.as_ref())?)
     }
 
-    /// Chooses the address that [`UnixDatagram::send`] sends to. Does not block.
+    /// Sets the peer to the socket on an address, which may be abstract.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
     ///
     /// # Errors
     ///
     /// As [`UnixDatagram::connect`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::os::linux::net::SocketAddrExt;
+    /// use windlass::net::{UnixDatagram, UnixSocketAddr};
+    ///
+    /// let name = format!("windlass-peer-addr-{}", std::process::id());
+    /// let addr = UnixSocketAddr::from_abstract_name(name)?;
+    /// let server = UnixDatagram::bind_addr(&addr)?;
+    /// let client = UnixDatagram::unbound()?;
+    /// client.connect_addr(&addr)?;
+    /// client.send(b"hello")?;
+    /// assert_eq!(server.recv(&mut [0; 16])?, 5);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn connect_addr(&self, socket_addr: &SocketAddr) -> io::Result<()> {
         self.connect_to(&addr::from_unix(socket_addr)?)
     }
@@ -86,39 +188,70 @@ impl UnixDatagram {
         retry(|| SockRef::from(&self.0).connect(addr))
     }
 
-    /// The address of this end.
+    /// Returns the address that the socket is bound to. For an example see [`UnixDatagram::bind`].
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Those of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         to_unix(&SockRef::from(&self.0).local_addr()?)
     }
 
-    /// The address of the other end.
+    /// Returns the peer's address.
     ///
     /// # Errors
     ///
-    /// `NotConnected`, or the kernel's.
+    /// Those of `getpeername(2)`: `NotConnected` before [`UnixDatagram::connect`], and others.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::ErrorKind;
+    /// use windlass::net::UnixDatagram;
+    ///
+    /// let socket = UnixDatagram::unbound()?;
+    /// assert_eq!(socket.peer_addr().unwrap_err().kind(), ErrorKind::NotConnected);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         to_unix(&SockRef::from(&self.0).peer_addr()?)
     }
 
-    /// Receives a packet and the address of its sender. What does not fit is cut off.
+    /// Receives a packet. Returns its length and the sender's address. Bytes of the packet that do
+    /// not fit into the buffer are discarded.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine until there is one; blocks a plain thread.
+    /// Parks the goroutine until a packet arrives; blocks a plain thread.
     ///
     /// # Errors
     ///
-    /// As `std`'s; `WouldBlock` after a timeout or deadline.
+    /// As [`std::os::unix::net::UnixDatagram::recv_from`]; `WouldBlock` after the read timeout or
+    /// at the read deadline.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::UnixDatagram;
+    ///
+    /// let path = std::env::temp_dir().join(format!("windlass-recv-from-{}", std::process::id()));
+    /// let server = UnixDatagram::bind(&path)?;
+    /// let client = UnixDatagram::unbound()?;
+    /// client.send_to(b"hello", &path)?;
+    /// let mut buf = [0; 16];
+    /// let (n, from) = server.recv_from(&mut buf)?;
+    /// assert_eq!(&buf[..n], b"hello");
+    /// assert!(from.is_unnamed());
+    /// std::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let (n, addr) = self.0.recv_from(buf, 0)?;
         Ok((n, to_unix(&addr)?))
     }
 
-    /// Receives a packet. What does not fit is cut off.
+    /// Receives a packet. Returns its length. Bytes of the packet that do not fit into the buffer
+    /// are discarded.
     ///
     /// # Blocking
     ///
@@ -127,25 +260,52 @@ impl UnixDatagram {
     /// # Errors
     ///
     /// As [`UnixDatagram::recv_from`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::UnixDatagram;
+    ///
+    /// let (a, b) = UnixDatagram::pair()?;
+    /// a.send(b"hello")?;
+    /// let mut buf = [0; 16];
+    /// let n = b.recv(&mut buf)?;
+    /// assert_eq!(&buf[..n], b"hello");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.0.recv(buf, 0)
     }
 
-    /// Sends a packet to a path.
+    /// Sends a packet to the socket on a path. Returns the number of bytes sent.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine while the receiver has no room; blocks a plain thread.
+    /// Parks the goroutine while the receiver's queue is full; blocks a plain thread.
     ///
     /// # Errors
     ///
-    /// As `std`'s: `NotFound`, `ConnectionRefused`, ..; `WouldBlock` after a timeout or
-    /// deadline.
+    /// As [`std::os::unix::net::UnixDatagram::send_to`]: `NotFound`, `ConnectionRefused` and
+    /// others; `WouldBlock` after the write timeout or at the write deadline.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::UnixDatagram;
+    ///
+    /// let path = std::env::temp_dir().join(format!("windlass-send-to-{}", std::process::id()));
+    /// let server = UnixDatagram::bind(&path)?;
+    /// assert_eq!(UnixDatagram::unbound()?.send_to(b"hello", &path)?, 5);
+    /// assert_eq!(server.recv(&mut [0; 16])?, 5);
+    /// std::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn send_to(&self, buf: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
         self.0.send_to(buf, &addr::path(path.as_ref())?)
     }
 
-    /// Sends a packet to an address.
+    /// Sends a packet to the socket on an address, which may be abstract. Returns the number of
+    /// bytes sent.
     ///
     /// # Blocking
     ///
@@ -154,11 +314,26 @@ impl UnixDatagram {
     /// # Errors
     ///
     /// As [`UnixDatagram::send_to`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::os::linux::net::SocketAddrExt;
+    /// use windlass::net::{UnixDatagram, UnixSocketAddr};
+    ///
+    /// let name = format!("windlass-send-to-addr-{}", std::process::id());
+    /// let addr = UnixSocketAddr::from_abstract_name(name)?;
+    /// let server = UnixDatagram::bind_addr(&addr)?;
+    /// assert_eq!(UnixDatagram::unbound()?.send_to_addr(b"hello", &addr)?, 5);
+    /// assert_eq!(server.recv(&mut [0; 16])?, 5);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn send_to_addr(&self, buf: &[u8], socket_addr: &SocketAddr) -> io::Result<usize> {
         self.0.send_to(buf, &addr::from_unix(socket_addr)?)
     }
 
-    /// Sends a packet to the chosen address.
+    /// Sends a packet to the peer set by [`UnixDatagram::connect`]. Returns the number of bytes
+    /// sent. For an example see [`UnixDatagram::recv`].
     ///
     /// # Blocking
     ///
@@ -171,7 +346,8 @@ impl UnixDatagram {
         self.0.send(buf)
     }
 
-    /// Sends a packet, which may be empty, and descriptors with it, to the chosen address.
+    /// Sends a packet, which may be empty, and descriptors along with it to the peer
+    /// (`SCM_RIGHTS`). Returns the number of bytes sent.
     ///
     /// # Blocking
     ///
@@ -180,6 +356,20 @@ impl UnixDatagram {
     /// # Errors
     ///
     /// As [`UnixDatagram::send`]; `InvalidInput` for more than 253 descriptors.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::os::fd::AsFd;
+    /// use windlass::net::UnixDatagram;
+    ///
+    /// let (a, b) = UnixDatagram::pair()?;
+    /// let (reader, _writer) = std::io::pipe()?;
+    /// a.send_with_fds(b"a pipe", &[reader.as_fd()])?;
+    /// let (n, fds) = b.recv_with_fds(&mut [0; 16])?;
+    /// assert_eq!((n, fds.len()), (6, 1));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn send_with_fds(&self, buf: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
         match raw_fds(fds)? {
             fds if fds.is_empty() => self.0.send(buf),
@@ -187,7 +377,8 @@ impl UnixDatagram {
         }
     }
 
-    /// Receives a packet and the descriptors that came with it, close-on-exec.
+    /// Receives a packet and the descriptors that were sent with it, which are close-on-exec. For
+    /// an example see [`UnixDatagram::send_with_fds`].
     ///
     /// # Blocking
     ///
@@ -195,17 +386,29 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// As [`UnixDatagram::recv`]; `InvalidData` if descriptors were lost, because this
-    /// process has no room for them: those that came are closed, and the packet is gone.
+    /// As [`UnixDatagram::recv`]. `InvalidData` if descriptors were lost because this process has
+    /// no room for them: those that arrived are closed, and the packet is lost.
     pub fn recv_with_fds(&self, buf: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
         self.0.recv_fds(buf)
     }
 
-    /// Shuts down receiving, sending or both; a goroutine that waits on the socket wakes.
+    /// Shuts down receiving, sending or both. It wakes goroutines that wait in the half that is
+    /// shut down.
     ///
     /// # Errors
     ///
-    /// `NotConnected`, or the kernel's.
+    /// Those of `shutdown(2)`: `NotConnected` and others.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::{Shutdown, UnixDatagram};
+    ///
+    /// let (a, _b) = UnixDatagram::pair()?;
+    /// a.shutdown(Shutdown::Read)?;
+    /// assert_eq!(a.recv(&mut [0; 16])?, 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         SockRef::from(&self.0).shutdown(how)
     }
