@@ -1,9 +1,26 @@
-//! Goroutines as the user sees them: the names of `std::thread`.
+//! Goroutines, with the names of `std::thread`: spawn, join, scope, park, sleep.
 //!
 //! # Off the runtime
 //!
-//! Everything here that waits works on a plain thread too and blocks it; only
-//! [`spawn`] needs a runtime around it (there is [`Handle::spawn`](crate::Handle::spawn)).
+//! Every function here that waits also works on a plain thread, which it blocks. Only spawning
+//! needs a goroutine of a runtime as the caller; [`Handle::spawn`](crate::Handle::spawn) spawns
+//! from any thread.
+//!
+//! # Examples
+//!
+//! ```
+//! use windlass::task;
+//!
+//! // SAFETY: the program keeps no thread-local borrow across a call that parks.
+//! let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+//! rt.run(|| {
+//!     let adder = task::Builder::new().name("adder").spawn(|| 1 + 1)?;
+//!     assert_eq!(adder.task().name(), Some("adder"));
+//!     assert_eq!(adder.join().unwrap(), 2);
+//!     Ok::<(), std::io::Error>(())
+//! })?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -29,14 +46,12 @@ mod local;
 pub use crate::sched::park::Cancelled;
 pub use local::{AccessError, LocalKey, task_local};
 
-/// What joining gives: the goroutine's value, or the payload of its panic.
+/// The result of a join: the goroutine's value, or the payload of its panic.
 ///
-/// A goroutine that was still parked when its runtime ended gives [`Cancelled`] as
-/// the payload.
+/// The payload is [`Cancelled`] if the goroutine was cancelled by the end of the run.
 pub type Result<T> = std::thread::Result<T>;
 
-/// Spawns a goroutine and gives a handle to join it. Dropping the handle detaches
-/// the goroutine.
+/// Spawns a goroutine and returns a handle to join it. Dropping the handle detaches the goroutine.
 ///
 /// # Blocking
 ///
@@ -44,7 +59,7 @@ pub type Result<T> = std::thread::Result<T>;
 ///
 /// # Panics
 ///
-/// Off the runtime; use [`Handle::spawn`](crate::Handle::spawn) there.
+/// If the caller is not a goroutine; use [`Handle::spawn`](crate::Handle::spawn) on plain threads.
 ///
 /// # Examples
 ///
@@ -78,8 +93,22 @@ where
     JoinHandle::new(task, header::take_fn::<F, T>())
 }
 
-/// Chooses the properties of a new goroutine, as `std::thread::Builder` does for
-/// threads.
+/// Configures a new goroutine, as `std::thread::Builder` does a thread.
+///
+/// # Examples
+///
+/// ```
+/// use windlass::task;
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     let parser = task::Builder::new().name("parser").stack_size(1 << 20);
+///     let parser = parser.spawn(|| "a b c".split(' ').count())?;
+///     assert_eq!(parser.join().unwrap(), 3);
+///     Ok::<(), std::io::Error>(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug, Default)]
 #[must_use = "a builder does nothing until it spawns"]
 pub struct Builder {
@@ -90,31 +119,33 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A builder with the runtime's defaults.
+    /// Creates a builder with the runtime's defaults.
     pub fn new() -> Builder {
         Builder::default()
     }
 
-    /// Names the goroutine, for reports.
+    /// Names the goroutine. The name appears in dumps, traces and reports.
     pub fn name(mut self, name: impl Into<String>) -> Builder {
         self.name = Some(name.into());
         self
     }
 
-    /// Sets the virtual size of the stack in bytes, between 16 KiB and 4 GiB. It is
-    /// rounded up to a size class (64 KiB, 256 KiB, 1 MiB) or whole pages; memory is
-    /// used only as far as it is touched.
+    /// Sets the virtual size of the stack in bytes, between 16 KiB and 4 GiB. The size is rounded
+    /// up to a size class (64 KiB, 256 KiB, 1 MiB), or to whole pages above these. Only touched
+    /// pages use memory.
     pub fn stack_size(mut self, bytes: usize) -> Builder {
         self.stack_bytes = Some(bytes);
         self
     }
 
-    /// Chooses the NUMA node, by the kernel's number, where the goroutine begins. Its stack
-    /// is made there, and when it is woken it goes there if a P is idle there; if the node
-    /// has too much to do, others help it out ([`bound`](Builder::bound) forbids that). If not
-    /// set: the node of the caller.
+    /// Sets the home NUMA node of the goroutine, by the kernel's number. If it is not set, the
+    /// goroutine is queued on the node of the caller.
     ///
-    /// [`Runtime::topology`](crate::Runtime::topology) tells which nodes there are.
+    /// The goroutine starts there, and its stack is allocated there. When it is woken elsewhere it
+    /// returns there if a P of that node is idle. If the node has too much work, other nodes may
+    /// run the goroutine, unless it is [bound](Builder::bound).
+    ///
+    /// [`Runtime::topology`](crate::Runtime::topology) lists the nodes.
     ///
     /// # Examples
     ///
@@ -137,12 +168,14 @@ impl Builder {
         self
     }
 
-    /// Whether the goroutine runs on its node only (default: no): the one chosen with
-    /// [`node`](Builder::node), or else that of the caller. It may wait there while other nodes
-    /// are idle; worth it for what mostly reads or writes memory of that node.
+    /// Sets whether the goroutine runs only on its home node (default: no). That is the node set by
+    /// [`node`](Builder::node), or the node of the caller.
     ///
-    /// If [`set_processors`](crate::Runtime::set_processors) leaves its node without a P, the
-    /// next node that has one runs it, until its own node has a P again.
+    /// A bound goroutine may wait while other nodes are idle. Binding pays for goroutines that
+    /// mostly read or write memory of their node.
+    ///
+    /// If [`set_processors`](crate::Runtime::set_processors) leaves the node without a P, the
+    /// next node, by position, that has a P runs the goroutine until its own node has a P again.
     pub fn bound(mut self, yes: bool) -> Builder {
         self.is_bound = yes;
         self
@@ -150,15 +183,18 @@ impl Builder {
 
     /// Spawns the goroutine.
     ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
     /// # Errors
     ///
-    /// `InvalidInput` for a stack size out of range, and for a node that the runtime does
-    /// not have. A stack that cannot be had when
-    /// the goroutine first runs is reported by its join.
+    /// `InvalidInput` for a stack size out of range, or for a node that the runtime does not have.
+    /// A failure to allocate the stack when the goroutine first runs is reported by its join.
     ///
     /// # Panics
     ///
-    /// Off the runtime.
+    /// If the caller is not a goroutine.
     #[track_caller]
     pub fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
     where
@@ -173,13 +209,34 @@ impl Builder {
 
     /// Spawns the goroutine in a scope.
     ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
     /// # Errors
     ///
     /// As [`Builder::spawn`].
     ///
     /// # Panics
     ///
-    /// Off the runtime.
+    /// If the caller is not a goroutine.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::task;
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let text = String::from("borrowed");
+    ///     task::scope(|s| {
+    ///         let counter = task::Builder::new().name("counter").spawn_scoped(s, || text.len())?;
+    ///         assert_eq!(counter.join().unwrap(), 8);
+    ///         Ok::<(), std::io::Error>(())
+    ///     })
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[track_caller]
     pub fn spawn_scoped<'scope, F, T>(
         self,
@@ -195,7 +252,7 @@ impl Builder {
         Ok(scope.spawn_with(place, f, self.options()?, site))
     }
 
-    /// Where the goroutine is to run, if that was said.
+    /// The placement that the caller asked for, if any.
     fn place(&self) -> io::Result<Option<Place>> {
         let place = Place {
             node: self.node.map(node_index).transpose()?,
@@ -234,7 +291,7 @@ fn make_at<F: FnOnce() -> T, T>(
     }
 }
 
-/// The runtime's own number of a node.
+/// The runtime's index of a node.
 fn node_index(os_id: u32) -> io::Result<usize> {
     make::find_node(os_id).map_err(|known| {
         let known: Vec<_> = known.iter().map(u32::to_string).collect();
@@ -248,11 +305,11 @@ fn node_index(os_id: u32) -> io::Result<usize> {
     })
 }
 
-/// Spawns a goroutine on every NUMA node that has a P in use, each bound to its node
-/// ([`Builder::bound`]) and called with the kernel's number of it. The handles come in the
+/// Spawns a goroutine on every NUMA node that has a P in use. Each is bound to its node
+/// ([`Builder::bound`]) and gets the kernel's number of it as the argument. The handles are in the
 /// order of the nodes.
 ///
-/// For state that every node has a copy of, and for services that run once per node.
+/// It serves to build a copy of some state for every node, and to run a service once per node.
 ///
 /// # Blocking
 ///
@@ -260,7 +317,7 @@ fn node_index(os_id: u32) -> io::Result<usize> {
 ///
 /// # Panics
 ///
-/// Off the runtime.
+/// If the caller is not a goroutine.
 ///
 /// # Examples
 ///
@@ -269,7 +326,7 @@ fn node_index(os_id: u32) -> io::Result<usize> {
 /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
 /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
 /// rt.run(|| {
-///     // Each counts in memory that it touches first: that of its own node.
+///     // Memory is allocated on the node that touches it first.
 ///     let tables = task::spawn_on_each_node(|node| (node, vec![0_u64; 1024]));
 ///     for table in tables {
 ///         let (_node, counts) = table.join().unwrap();
@@ -300,10 +357,14 @@ where
     make::live_nodes().into_iter().map(spawn_on).collect()
 }
 
-/// The NUMA node that the calling goroutine runs on, by the kernel's number. `None` on a
-/// plain thread, and in a [`blocking`] section, where nothing keeps the node's P.
+/// Returns the NUMA node that the calling goroutine runs on, by the kernel's number. `None` on a
+/// plain thread, and in a [`blocking`] section, where the goroutine holds no P.
 ///
 /// A goroutine that is not bound may be on another node after any call that parks.
+///
+/// # Blocking
+///
+/// Never.
 ///
 /// # Examples
 ///
@@ -319,12 +380,25 @@ pub fn current_node() -> Option<u32> {
     make::current_node()
 }
 
-/// The right to join a goroutine. Dropping it detaches the goroutine.
+/// A handle to join a goroutine. Dropping it detaches the goroutine, which then runs on by itself.
+///
+/// # Examples
+///
+/// ```
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     let task = windlass::spawn(|| "done");
+///     println!("goroutine {} has ended: {}", task.task().id(), task.is_finished());
+///     assert_eq!(task.join().unwrap(), "done");
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct JoinHandle<T> {
     inner: Handle<T>,
 }
 
-/// What the handles of plain and scoped goroutines share.
+/// The part that the handles of plain and scoped goroutines share.
 struct Handle<T> {
     task: Option<TaskRef>,
     take: TakeFn<T>,
@@ -359,16 +433,16 @@ impl<T> Handle<T> {
             .as_ref()
             .is_err_and(|payload| payload.is::<Cancelled>())
         {
-            // If that was the end of this goroutine's runtime, it ends here, too.
+            // If the run of this goroutine ends as well, it unwinds here.
             let _ = park::cancel_point();
         }
         outcome
     }
 
-    /// Whether the goroutine has ended by then.
+    /// Waits until the goroutine has ended or the deadline has passed. `true` if it has ended.
     fn wait_until(&self, deadline_ns: u64) -> bool {
         let g = self.task().g();
-        // A destructor of a goroutine that is being cancelled does not wait.
+        // Destructors of a cancelled goroutine do not wait.
         completion::wait_until(&g.join, deadline_ns).unwrap_or(false)
     }
 
@@ -398,36 +472,49 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// Waits for the goroutine to end and gives its value.
+    /// Waits for the goroutine to end and returns its value.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine; blocks a plain thread. On a goroutine whose runtime ends
-    /// it unwinds.
+    /// Parks the goroutine; blocks a plain thread. If the run of the calling goroutine ends
+    /// meanwhile, the call unwinds.
     ///
     /// # Errors
     ///
-    /// The payload, if the goroutine panicked; [`Cancelled`] if its runtime ended.
+    /// The panic's payload if the goroutine panicked. [`Cancelled`] if its run ended.
     ///
     /// # Panics
     ///
-    /// If a goroutine joins itself, as `std`'s does.
+    /// If a goroutine joins itself, as in `std`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     assert_eq!(windlass::spawn(|| 7).join().unwrap(), 7);
+    ///     let payload = windlass::spawn(|| panic!("oops")).join().unwrap_err();
+    ///     assert_eq!(payload.downcast_ref(), Some(&"oops"));
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[track_caller]
     pub fn join(self) -> Result<T> {
         self.inner.join()
     }
 
-    /// As [`join`](JoinHandle::join), for at most `timeout`: then it gives the handle back.
+    /// As [`join`](JoinHandle::join), but for at most `timeout`. After that it returns the handle.
     ///
     /// # Blocking
     ///
-    /// As [`join`](JoinHandle::join). Ends early, with the handle, when the ambient context
+    /// As [`join`](JoinHandle::join). It returns the handle early when the current context
     /// ([`context`](crate::context)) is done.
     ///
     /// # Errors
     ///
-    /// The handle, if the goroutine has not ended in time. What the goroutine came to,
-    /// which may be an error, too, is inside the `Ok`.
+    /// The handle, if the goroutine has not ended in time. The goroutine's own result, which may be
+    /// an error, is inside the `Ok`.
     ///
     /// # Examples
     ///
@@ -454,13 +541,13 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// Whether the goroutine has ended. Does not block.
+    /// Whether the goroutine has ended. Never blocks.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.inner.is_finished()
     }
 
-    /// The goroutine behind this handle.
+    /// The goroutine that this handle joins.
     #[must_use]
     pub fn task(&self) -> Task {
         Task(Who::Goroutine(self.inner.task().clone()))
@@ -475,7 +562,23 @@ impl<T> fmt::Debug for JoinHandle<T> {
     }
 }
 
-/// A goroutine, or a plain thread, seen from outside: to name it and to unpark it.
+/// A reference to a goroutine or a plain thread, to identify and to unpark it. Made by [`current`]
+/// and [`JoinHandle::task`]. The counterpart of `std::thread::Thread`.
+///
+/// # Examples
+///
+/// ```
+/// use windlass::task;
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     let me = task::current();
+///     println!("goroutine {}, {:?}", me.id(), me.name());
+///     windlass::spawn(move || me.unpark());
+///     task::park();
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Task(Who);
 
@@ -485,8 +588,8 @@ enum Who {
     Thread(crate::loom::thread::Thread),
 }
 
-// SAFETY: a task reference is a count and an address; all that can be done through it is atomic
-// or immutable.
+// SAFETY: a task reference is a count and an address. All operations through it are atomic or read
+// immutable data.
 unsafe impl Send for TaskRef {}
 // SAFETY: as for Send.
 unsafe impl Sync for TaskRef {}
@@ -505,7 +608,6 @@ impl Task {
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match &self.0 {
-            // The name lives as long as a reference, which `self` holds.
             Who::Goroutine(task) => {
                 let name = task.g().name().map(std::ptr::from_ref)?;
                 // SAFETY: the name is freed with the last reference, and `self` keeps one.
@@ -515,12 +617,14 @@ impl Task {
         }
     }
 
-    /// Gives the goroutine its token: its current or next [`park`] returns.
+    /// Sets the token of the goroutine or thread, so that its current or next [`park`] returns.
+    ///
+    /// It may be called from any thread. After the goroutine or its runtime has ended it has no
+    /// effect.
     ///
     /// # Blocking
     ///
-    /// Never. Works from any thread, and after the goroutine or its runtime has
-    /// ended (then it does nothing).
+    /// Never.
     pub fn unpark(&self) {
         match &self.0 {
             Who::Goroutine(task) => park::unpark(task.g()),
@@ -538,7 +642,19 @@ impl fmt::Debug for Task {
     }
 }
 
-/// The calling goroutine; on a plain thread, that thread.
+/// Returns the calling goroutine, or on a plain thread that thread.
+///
+/// # Examples
+///
+/// ```
+/// use windlass::task;
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| assert_eq!(task::current().name(), Some("main")));
+/// // A plain thread has no number.
+/// assert_eq!(task::current().id(), 0);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[must_use]
 pub fn current() -> Task {
     Task(match park::current_g() {
@@ -547,30 +663,64 @@ pub fn current() -> Task {
     })
 }
 
-/// Waits until somebody calls [`Task::unpark`] for the caller; returns at once if
-/// that has happened since the last park. May return without cause, as in `std`.
+/// Waits until [`Task::unpark`] is called for the caller. Returns at once if that has happened
+/// since the last `park`. May return spuriously, as in `std`.
 ///
 /// # Blocking
 ///
-/// Parks the goroutine; blocks a plain thread. On a goroutine whose runtime ends it
-/// unwinds.
+/// Parks the goroutine; blocks a plain thread. If the run ends meanwhile, the call unwinds. It
+/// returns early when the current context ([`context`](crate::context)) is done.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicBool, Ordering};
+/// use windlass::task;
+///
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     let is_ready = Arc::new(AtomicBool::new(false));
+///     let (me, flag) = (task::current(), Arc::clone(&is_ready));
+///     windlass::spawn(move || {
+///         flag.store(true, Ordering::Release);
+///         me.unpark();
+///     });
+///     while !is_ready.load(Ordering::Acquire) {
+///         task::park();
+///     }
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[inline]
 pub fn park() {
     park_until(NEVER);
 }
 
-/// As [`park`], for at most `timeout`.
+/// As [`park`], but for at most `timeout`.
 ///
 /// # Blocking
 ///
 /// As [`park`].
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// // No unpark comes, so this waits for a millisecond.
+/// rt.run(|| windlass::task::park_timeout(Duration::from_millis(1)));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn park_timeout(timeout: Duration) {
     park_until(deadline_ns(timeout));
 }
 
 fn park_until(deadline: u64) {
     match park::caller() {
-        // A destructor of a goroutine that is being cancelled does not wait.
+        // Destructors of a cancelled goroutine do not wait.
         Caller::Goroutine(g) => {
             let _ = park::park_token(g, deadline);
         }
@@ -578,8 +728,8 @@ fn park_until(deadline: u64) {
     }
 }
 
-/// Blocks the thread. A goroutine may be here too (unwinding, or in a blocking
-/// section): its token is looked at now and then, and so is the ambient context.
+/// Blocks the thread. Goroutines that cannot park come here as well: they unwind, or are in a
+/// blocking section. Their token and the current context are then polled.
 #[allow(
     clippy::disallowed_methods,
     reason = "this is the case that blocks the thread"
@@ -606,31 +756,45 @@ fn park_thread(deadline: u64) {
     }
 }
 
-/// Lets others run: sends the goroutine to the end of its P's queue.
+/// Lets other goroutines run: puts the caller at the end of its P's queue.
 ///
 /// # Blocking
 ///
-/// Returns when its turn comes again. On a plain thread it yields the thread; on a
-/// goroutine whose runtime ends it unwinds.
+/// Returns when the goroutine's turn comes again. On a plain thread it yields the thread. If the
+/// run ends meanwhile, the call unwinds.
+///
+/// # Examples
+///
+/// ```
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+/// rt.run(|| {
+///     let task = windlass::spawn(|| ());
+///     while !task.is_finished() {
+///         windlass::yield_now();
+///     }
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[inline]
 pub fn yield_now() {
-    // A destructor of a goroutine that is being cancelled does not wait.
+    // Destructors of a cancelled goroutine do not wait.
     let _ = park::yield_now();
 }
 
-/// For loops that compute for long: gives way if the goroutine has had its share of time
-/// and others wait for its P, or if the P was taken from it meanwhile. Nearly free
-/// otherwise, so it may be called often: some fifteen instructions, and a look at the clock
-/// every 20 µs.
+/// A preemption point for loops that compute for long. The goroutine yields if its time slice is
+/// used up and others wait for its P, or if its P was retaken.
 ///
-/// A goroutine that computes without it is not stopped: its P goes to another thread after
-/// 10 ms, and the two share the core. With it, others wait 200 µs and nothing is taken.
+/// Otherwise the call costs some fifteen instructions, and a reading of the clock every 20 µs, so it
+/// may be called often.
+///
+/// A goroutine that computes without it is not stopped. After 10 ms its P is handed to another
+/// thread, and the two threads share the core. With it, others wait 200 µs and the P is not retaken.
 ///
 /// # Blocking
 ///
-/// As [`yield_now`], if the goroutine gives way; else never. Does nothing on a plain
-/// thread. On a goroutine whose runtime ends it unwinds, at the latest when it looks at
-/// the clock.
+/// As [`yield_now`] if the goroutine yields; otherwise never. It has no effect on a plain thread.
+/// If the run ends meanwhile, the call unwinds, at the latest when it next reads the clock.
 ///
 /// # Examples
 ///
@@ -648,34 +812,36 @@ pub fn yield_now() {
 /// ```
 #[inline]
 pub fn checkpoint() {
-    // A destructor of a goroutine that is being cancelled does not wait.
+    // Destructors of a cancelled goroutine do not wait.
     let _ = check::checkpoint();
 }
 
-/// Ties the calling goroutine to the thread it runs on, until what this gives is dropped:
-/// Go's `runtime.LockOSThread`. Meanwhile the goroutine runs on no other thread, and the
-/// thread runs no other goroutine. For foreign code that remembers its thread (graphics
-/// contexts, thread-locals, a thread's priority, name space or credentials).
+/// Locks the calling goroutine to its thread until the returned guard is dropped, as Go's
+/// `runtime.LockOSThread` does. Meanwhile the goroutine runs on no other thread, and the thread
+/// runs no other goroutine.
 ///
-/// It nests: the thread is free again when as many guards were dropped as were made. What
-/// the goroutine spawns is not tied to anything.
+/// It is meant for foreign code that depends on its thread: graphics contexts, thread-locals, a
+/// thread's priority, name space or credentials.
 ///
-/// The thread still moves with the P that it is given, so it is pinned to one core and
-/// then another; with [`Builder::pin(false)`](crate::Builder::pin) it is left alone.
+/// Locks nest: the thread is unlocked when all guards are dropped. Goroutines that the caller
+/// spawns are not locked.
 ///
-/// A goroutine that ends with the guard forgotten (`std::mem::forget`) takes its thread
-/// along: what it has done to the thread is never seen by others. The thread that called
-/// [`run`](crate::Runtime::run) does not end; it waits there for the end of the run.
+/// The thread takes over the pin of each P that it gets, so its CPU may change; with
+/// [`Builder::pin(false)`](crate::Builder::pin) it is never pinned.
+///
+/// If a goroutine ends with the guard forgotten (`std::mem::forget`), its thread ends as well, so no
+/// other goroutine sees what was changed in the thread. The thread that called
+/// [`run`](crate::Runtime::run) does not end; it waits for the end of the run.
 ///
 /// # Blocking
 ///
-/// Never. While it holds, each change between this goroutine and others on its P is a
-/// change of threads: some microseconds instead of some nanoseconds.
+/// Never. While the lock is held, each switch between this goroutine and others on its P is a
+/// switch of threads, which takes microseconds instead of nanoseconds.
 ///
 /// # Panics
 ///
-/// If all threads that the runtime may have but one for each P are tied already
-/// ([`Builder::max_threads`](crate::Builder::max_threads)).
+/// If the locked threads and one thread for each P would be more than
+/// [`Builder::max_threads`](crate::Builder::max_threads).
 ///
 /// # Examples
 ///
@@ -698,8 +864,7 @@ pub fn lock_thread() -> LockedThread {
     }
 }
 
-/// Keeps a goroutine on its thread; see [`lock_thread`]. On a plain thread it means
-/// nothing.
+/// The guard of [`lock_thread`]. On a plain thread it has no effect.
 #[derive(Debug)]
 #[must_use = "the thread is free again when this is dropped"]
 pub struct LockedThread {
@@ -715,49 +880,89 @@ impl Drop for LockedThread {
     }
 }
 
-/// Waits for `duration`.
+/// Sleeps for `duration`.
 ///
 /// # Blocking
 ///
-/// Parks the goroutine; blocks a plain thread. On a goroutine whose runtime ends it
-/// unwinds.
+/// Parks the goroutine; blocks a plain thread. If the run ends meanwhile, the call unwinds. It
+/// returns early when the current context ([`context`](crate::context)) is done.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     let begin = Instant::now();
+///     windlass::sleep(Duration::from_millis(2));
+///     assert!(begin.elapsed() >= Duration::from_millis(2));
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn sleep(duration: Duration) {
     if !duration.is_zero() {
-        // A destructor of a goroutine that is being cancelled does not wait.
+        // Destructors of a cancelled goroutine do not wait.
         let _ = park::sleep_until(deadline_ns(duration));
     }
 }
 
-/// Runs `f`, which may block its thread (a system call without an asynchronous
-/// form, a foreign library, a long computation): the P goes to another thread after
-/// 20 µs if it has work, and after 10 ms if not. Inside `f`, waiting blocks the thread.
+/// Runs `f`, which may block its thread: a system call without an asynchronous form, a foreign
+/// library, a long computation. The P is handed to another thread after 20 µs if it has work, and
+/// after 10 ms if not.
 ///
-/// `f` runs on the same thread, in which earlier ring operations may complete: some
-/// blocking calls then give EINTR or a short result (docs/SAFETY.md lists them).
-/// [`offload`] keeps a call from that.
+/// `f` runs on the same thread. Calls of windlass in `f` that wait block the thread. Ring
+/// operations that the thread submitted earlier may complete meanwhile and interrupt a blocking
+/// call, which then returns `EINTR` or a short result (docs/SAFETY.md lists the calls). [`offload`]
+/// avoids that.
 ///
 /// # Blocking
 ///
-/// Blocks the thread for as long as `f` does. Off the runtime it just runs `f`.
+/// Blocks the thread as long as `f` does. On a plain thread it only calls `f`.
 ///
 /// # Panics
 ///
 /// With `f`'s panic.
+///
+/// # Examples
+///
+/// ```
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     let status = windlass::blocking(|| std::fs::read_to_string("/proc/self/status"));
+///     assert!(status.unwrap().starts_with("Name:"));
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
     crate::sched::handoff::blocking(f)
 }
 
-/// Runs `f` on a spare thread that no ring operation can disturb, while the
-/// goroutine parks.
+/// Runs `f` on a spare thread while the goroutine parks. The spare thread submits no ring
+/// operations, so none can interrupt `f`.
 ///
 /// # Blocking
 ///
-/// Parks the goroutine until `f` has ended, also when the runtime ends. Off the
-/// runtime it just runs `f`.
+/// Parks the goroutine until `f` has returned, also when the run ends. On a plain thread it only
+/// calls `f`.
 ///
 /// # Panics
 ///
 /// With `f`'s panic.
+///
+/// # Examples
+///
+/// ```
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     let numbers = vec![3, 1, 2];
+///     let largest = windlass::offload(|| numbers.iter().max());
+///     assert_eq!(largest, Some(&3));
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn offload<F, T>(f: F) -> T
 where
     F: FnOnce() -> T + Send,
@@ -766,7 +971,7 @@ where
     crate::sched::offload::offload(f)
 }
 
-/// A scope to spawn goroutines in that borrow from outside it. Made by [`scope`].
+/// A scope whose goroutines may borrow from the caller. Made by [`scope`].
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
     shared: ScopeShared,
@@ -774,20 +979,20 @@ pub struct Scope<'scope, 'env: 'scope> {
     env: PhantomData<&'env mut &'env ()>,
 }
 
-/// Ordering: the count falls with release, and its last fall sets `done`, which the
-/// waiting owner acquires.
+/// Ordering: decrements of the count release. The last decrement sets `done`, which the waiting
+/// owner acquires.
 #[derive(Debug)]
 struct ScopeShared {
-    /// Goroutines that run, and one for the scope itself.
+    /// Goroutines that have not ended, plus one for the scope itself.
     n_running: AtomicUsize,
     a_goroutine_panicked: AtomicBool,
-    /// One was dropped before it ran, because the runtime ends.
+    /// A goroutine was dropped before it ran, because the run ends.
     a_goroutine_was_refused: AtomicBool,
     done: AtomicPtr<()>,
 }
 
 impl ScopeShared {
-    /// One less runs. The last one sets `done`, after which this may be gone.
+    /// Decrements the count. The last call sets `done`, after which `self` may be freed.
     fn leave(&self, panicked: bool) {
         if panicked {
             self.a_goroutine_panicked.store(true, Ordering::Relaxed);
@@ -801,17 +1006,17 @@ impl ScopeShared {
     }
 }
 
-/// Runs `f` with a scope in which goroutines may borrow local variables, and waits
-/// for all of them, as `std::thread::scope` does.
+/// Runs `f` with a scope whose goroutines may borrow local variables, and waits for all of them, as
+/// `std::thread::scope` does.
 ///
 /// # Blocking
 ///
-/// Parks the goroutine until every goroutine of the scope has ended, also when the
-/// runtime ends (they are cancelled then, too). Spawning in it needs a runtime.
+/// Parks the goroutine until every goroutine of the scope has ended. It also waits for them when
+/// the run ends, which cancels them. Spawning in a scope needs a runtime.
 ///
 /// # Panics
 ///
-/// If `f` panics, or a goroutine of the scope that was not joined did.
+/// If `f` panics, or if a goroutine of the scope panics that is not joined.
 ///
 /// # Examples
 ///
@@ -847,13 +1052,13 @@ where
     scope.shared.leave(false);
     completion::wait(&scope.shared.done, Reason::Scope).expect("this wait is never cut short");
     if scope.shared.a_goroutine_was_refused.load(Ordering::Relaxed) {
-        // What the caller borrowed out was not worked on: it must not go on as if it was.
+        // Some goroutine did not run, so the caller must not continue as if its work was done.
         let _ = park::cancel_point();
     }
     match result {
         Err(payload) => resume_unwind(payload),
         Ok(_) if scope.shared.a_goroutine_panicked.load(Ordering::Relaxed) => {
-            // The scope's goroutines end early when the runtime does: that is no panic of theirs.
+            // At the end of a run the scope's goroutines are cancelled, which is not a panic.
             let _ = park::cancel_point();
             panic!("a scoped goroutine panicked")
         }
@@ -862,7 +1067,7 @@ where
 }
 
 impl<'scope> Scope<'scope, '_> {
-    /// Spawns a goroutine in the scope.
+    /// Spawns a goroutine in the scope. [`scope`] has an example.
     ///
     /// # Blocking
     ///
@@ -870,7 +1075,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Panics
     ///
-    /// Off the runtime.
+    /// If the caller is not a goroutine.
     #[track_caller]
     pub fn spawn<F, T>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
     where
@@ -917,19 +1122,20 @@ impl<'scope> Scope<'scope, '_> {
     }
 }
 
-/// Names the type of a closure that has no name.
+/// [`header::take_fn`] for a closure, whose type has no name.
 fn take_fn_of<F: FnOnce() -> T, T>(_: &F) -> TakeFn<T> {
     header::take_fn::<F, T>()
 }
 
-/// Where a scoped goroutine leaves its result. Held by the goroutine, which lets go
-/// before it leaves the scope, and by the handle, which cannot outlive the scope: so
-/// the result is gone before what it may borrow.
+/// The result of a scoped goroutine. The goroutine drops its reference before it leaves the scope,
+/// and the handle cannot outlive the scope. So the result is dropped before the data that it may
+/// borrow.
 #[derive(Debug)]
 struct Packet<T>(Mutex<Option<Result<T>>>);
 
-/// What a scoped goroutine runs. Dropped in this order, also when it is cancelled
-/// before it ran: what borrows, then the result, and only then the scope hears of it.
+/// The body of a scoped goroutine. Its fields are dropped in this order, also when it is cancelled
+/// before it ran: first the closure, which borrows, then the result, then the guard that notifies
+/// the scope.
 struct ScopedBody<'scope, F, T> {
     f: F,
     packet: Arc<Packet<T>>,
@@ -946,8 +1152,8 @@ impl<F: FnOnce() -> T, T> ScopedBody<'_, F, T> {
         leave.ran = true;
         let result = catch_unwind(AssertUnwindSafe(f));
         *packet.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        // As in std: a panic that nobody will join is the scope's, and that is known when this is
-        // the last owner. A destructor of the result then runs here, inside the scope.
+        // As in std, a panic that will not be joined becomes the scope's panic. It will not be joined
+        // if this is the last reference. The result's destructor then runs here, inside the scope.
         leave.panicked = Arc::strong_count(&packet) == 1
             && packet
                 .0
@@ -962,7 +1168,7 @@ impl<F: FnOnce() -> T, T> ScopedBody<'_, F, T> {
     }
 }
 
-/// Tells a scope that one of its goroutines has ended.
+/// Notifies the scope, when dropped, that one of its goroutines has ended.
 struct Leave<'scope> {
     shared: &'scope ScopeShared,
     panicked: bool,
@@ -980,7 +1186,7 @@ impl Drop for Leave<'_> {
     }
 }
 
-/// The right to join a scoped goroutine.
+/// A handle to join a scoped goroutine. Made by [`Scope::spawn`] and [`Builder::spawn_scoped`].
 pub struct ScopedJoinHandle<'scope, T> {
     inner: Handle<()>,
     packet: Arc<Packet<T>>,
@@ -988,7 +1194,7 @@ pub struct ScopedJoinHandle<'scope, T> {
 }
 
 impl<T> ScopedJoinHandle<'_, T> {
-    /// Waits for the goroutine to end and gives its value.
+    /// Waits for the goroutine to end and returns its value.
     ///
     /// # Blocking
     ///
@@ -996,7 +1202,7 @@ impl<T> ScopedJoinHandle<'_, T> {
     ///
     /// # Errors
     ///
-    /// The payload, if the goroutine panicked; [`Cancelled`] if its runtime ended.
+    /// The panic's payload if the goroutine panicked. [`Cancelled`] if its run ended.
     ///
     /// # Panics
     ///
@@ -1033,13 +1239,13 @@ impl<T> ScopedJoinHandle<'_, T> {
         }
     }
 
-    /// Whether the goroutine has ended. Does not block.
+    /// Whether the goroutine has ended. Never blocks.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.inner.is_finished()
     }
 
-    /// The goroutine behind this handle.
+    /// The goroutine that this handle joins.
     #[must_use]
     pub fn task(&self) -> Task {
         Task(Who::Goroutine(self.inner.task().clone()))

@@ -1,4 +1,5 @@
-//! Task-locals: what `std::thread`'s thread-locals are to threads, to goroutines.
+//! Task-locals: variables of which each goroutine has its own value, as each thread has of a
+//! thread-local.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
@@ -8,8 +9,8 @@ use std::marker::PhantomData;
 use crate::g::own::{Found, Own};
 use crate::sched::park;
 
-/// Declares task-locals: each goroutine has values of its own, as each thread has of
-/// [`std::thread_local!`]'s, whose form this has. See [`LocalKey`](crate::task::LocalKey).
+/// Declares task-locals: variables of which each goroutine has its own value. The syntax is that of
+/// [`std::thread_local!`]. See [`LocalKey`](crate::task::LocalKey).
 ///
 /// # Examples
 ///
@@ -71,26 +72,51 @@ macro_rules! task_local {
 
 pub use task_local;
 
-/// A variable of which each goroutine has a value of its own, made when it first asks
-/// for it. Declared by [`task_local!`].
+/// A variable of which each goroutine has its own value. Declared by [`task_local!`].
 ///
-/// On a plain thread it is the thread's; so it is in [`offload`](crate::offload)'s
-/// closure, which runs on another thread.
+/// The value is initialised when the goroutine first accesses it. It belongs to the goroutine and
+/// moves with it from thread to thread. So, unlike the value of a thread-local, it may be borrowed
+/// while the goroutine waits.
 ///
-/// The value belongs to the goroutine and moves with it from thread to thread, so unlike
-/// a thread-local's it may be borrowed while the goroutine waits. It is dropped when the
-/// goroutine ends, on its own stack, where it still may wait; the one made last is
-/// dropped first. A goroutine that uses none pays nothing for it.
+/// Values are dropped when the goroutine ends, the latest first. Their destructors run on the
+/// goroutine's stack and may wait.
 ///
-/// Looking for a value takes a few steps for each that the goroutine has: a handful is
-/// meant, not hundreds.
+/// On a plain thread the value is the thread's. That includes the closure of
+/// [`offload`](crate::offload), which runs on another thread.
+///
+/// An access searches the list of the goroutine's values, so it is meant for a handful of
+/// variables, not for hundreds. A goroutine that uses none pays nothing.
+///
+/// # Examples
+///
+/// A goroutine keeps its borrow while it sleeps:
+///
+/// ```
+/// use std::cell::RefCell;
+/// use std::time::Duration;
+///
+/// windlass::task_local!(static LOG: RefCell<Vec<u32>> = RefCell::default());
+///
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     LOG.with_borrow_mut(|log| {
+///         log.push(1);
+///         windlass::sleep(Duration::from_millis(1));
+///         log.push(2);
+///     });
+///     assert_eq!(LOG.take(), [1, 2]);
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct LocalKey<T: 'static> {
     init: fn() -> T,
-    /// A key of one type is not one of another, which would have other values.
+    /// Invariant: keys of different types have different values.
     invariant: PhantomData<fn(T) -> T>,
 }
 
-/// The value was dropped already, because the goroutine or thread ends.
+/// The error of [`LocalKey::try_with`]: the value has been dropped, because the goroutine or thread
+/// is ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AccessError;
@@ -110,7 +136,7 @@ impl<T> fmt::Debug for LocalKey<T> {
 }
 
 impl<T: 'static> LocalKey<T> {
-    /// For the macro. Safe with any key: see [`LocalKey::key`].
+    /// Called by the macro. Sound for any static: see [`LocalKey::key`].
     #[doc(hidden)]
     pub const fn new(init: fn() -> T) -> LocalKey<T> {
         LocalKey {
@@ -119,21 +145,30 @@ impl<T: 'static> LocalKey<T> {
         }
     }
 
-    /// Runs `f` with the value, which is made first if need be.
+    /// Runs `f` with the value, which is initialised first if needed.
     ///
     /// # Blocking
     ///
-    /// As `f` does, which may.
+    /// Never by itself; `f` and the initialiser may wait.
     ///
     /// # Panics
     ///
-    /// If the value was dropped already, because the goroutine or thread ends; with the
-    /// panic of `f` or of the making.
+    /// If the value has been dropped, because the goroutine or thread is ending. With the panic of
+    /// `f` or of the initialiser.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// windlass::task_local!(static NAME: String = String::from("unnamed"));
+    /// // Off the runtime the value is the thread's.
+    /// assert_eq!(NAME.with(|name| name.len()), 7);
+    /// ```
     pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
         self.try_with(f).unwrap_or_else(|e| destroyed(e))
     }
 
-    /// As [`with`](LocalKey::with).
+    /// As [`with`](LocalKey::with), but returns an error if the value has been dropped. For code
+    /// that destructors call.
     ///
     /// # Blocking
     ///
@@ -141,19 +176,26 @@ impl<T: 'static> LocalKey<T> {
     ///
     /// # Errors
     ///
-    /// If the value was dropped already, because the goroutine or thread ends.
+    /// If the value has been dropped, because the goroutine or thread is ending.
     ///
     /// # Panics
     ///
-    /// With the panic of `f` or of the making.
+    /// With the panic of `f` or of the initialiser.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// windlass::task_local!(static ID: u32 = 7);
+    /// assert_eq!(ID.try_with(|id| *id), Ok(7));
+    /// ```
     pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Result<R, AccessError> {
         let value = self.place(&mut None)?;
-        // SAFETY: the value stays where it is until the goroutine or thread has run all its code,
-        // of which this call is a part.
+        // SAFETY: the value is not moved or dropped before the goroutine or thread has run all its
+        // code, which includes this call.
         Ok(f(unsafe { &*value }))
     }
 
-    /// As [`with`](LocalKey::with); a value that does not exist yet is made from `first`.
+    /// As [`with`](LocalKey::with), but a value that does not exist yet becomes `first`.
     fn with_first<R>(&'static self, first: T, f: impl FnOnce(&T, Option<T>) -> R) -> R {
         let mut first = Some(first);
         let value = self.place(&mut first).unwrap_or_else(|e| destroyed(e));
@@ -161,14 +203,14 @@ impl<T: 'static> LocalKey<T> {
         f(unsafe { &*value }, first)
     }
 
-    /// Where the value is. If there is none yet it is made: from what is in `first`, or
-    /// else by the declared initialiser.
+    /// The address of the value. A value that does not exist yet is taken from `first`, or made by
+    /// the declared initialiser.
     fn place(&'static self, first: &mut Option<T>) -> Result<*const T, AccessError> {
         if let Some(value) = self.find(owner()?)? {
             return Ok(value);
         }
         let value = first.take().unwrap_or_else(self.init);
-        // The making may have waited, and may have asked for the value itself: the first counts.
+        // The initialiser may itself have accessed the value, which made one: that one is used.
         match self.find(owner()?)? {
             Some(value) => Ok(value),
             None => Ok(owner()?.insert(self.key(), value)),
@@ -183,8 +225,8 @@ impl<T: 'static> LocalKey<T> {
         }
     }
 
-    /// Unique among statics, which is what the macro makes. Keys that are constants may share
-    /// an address, so a value is found by its type, too (`g::own`).
+    /// The key's address. It is unique among statics, which the macro declares. Constants may share
+    /// an address, so a lookup compares the type as well (`g::own`).
     fn key(&'static self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -205,7 +247,23 @@ impl<T: 'static> LocalKey<Cell<T>> {
     ///
     /// # Panics
     ///
-    /// If the value was dropped already.
+    /// If the value has been dropped.
+    ///
+    /// # Examples
+    ///
+    /// The methods of a `Cell`:
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    ///
+    /// windlass::task_local!(static DEPTH: Cell<u32> = const { Cell::new(0) });
+    ///
+    /// DEPTH.set(7);
+    /// assert_eq!(DEPTH.get(), 7);
+    /// assert_eq!(DEPTH.replace(8), 7);
+    /// assert_eq!(DEPTH.take(), 8);
+    /// assert_eq!(DEPTH.get(), 0);
+    /// ```
     pub fn set(&'static self, value: T) {
         self.with_first(Cell::new(value), |cell, value| {
             if let Some(value) = value {
@@ -214,11 +272,11 @@ impl<T: 'static> LocalKey<Cell<T>> {
         });
     }
 
-    /// A copy of the value.
+    /// Returns a copy of the value.
     ///
     /// # Panics
     ///
-    /// If the value was dropped already.
+    /// If the value has been dropped.
     pub fn get(&'static self) -> T
     where
         T: Copy,
@@ -230,7 +288,7 @@ impl<T: 'static> LocalKey<Cell<T>> {
     ///
     /// # Panics
     ///
-    /// If the value was dropped already.
+    /// If the value has been dropped.
     pub fn take(&'static self) -> T
     where
         T: Default,
@@ -238,11 +296,11 @@ impl<T: 'static> LocalKey<Cell<T>> {
         self.with(Cell::take)
     }
 
-    /// Puts `value` in the old one's place, and gives that.
+    /// Replaces the value and returns the old one.
     ///
     /// # Panics
     ///
-    /// If the value was dropped already.
+    /// If the value has been dropped.
     pub fn replace(&'static self, value: T) -> T {
         self.with(|cell| cell.replace(value))
     }
@@ -253,7 +311,23 @@ impl<T: 'static> LocalKey<RefCell<T>> {
     ///
     /// # Panics
     ///
-    /// If it is mutably borrowed, or was dropped already; with `f`'s panic.
+    /// If the value is mutably borrowed or has been dropped. With `f`'s panic.
+    ///
+    /// # Examples
+    ///
+    /// The methods of a `RefCell`:
+    ///
+    /// ```
+    /// use std::cell::RefCell;
+    ///
+    /// windlass::task_local!(static PATH: RefCell<Vec<&'static str>> = RefCell::default());
+    ///
+    /// PATH.set(vec!["usr"]);
+    /// PATH.with_borrow_mut(|path| path.push("bin"));
+    /// PATH.with_borrow(|path| assert_eq!(path.len(), 2));
+    /// assert_eq!(PATH.replace(Vec::new()), ["usr", "bin"]);
+    /// assert!(PATH.take().is_empty());
+    /// ```
     pub fn with_borrow<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
         self.with(|cell| f(&cell.borrow()))
     }
@@ -262,7 +336,7 @@ impl<T: 'static> LocalKey<RefCell<T>> {
     ///
     /// # Panics
     ///
-    /// If it is borrowed, or was dropped already; with `f`'s panic.
+    /// If the value is borrowed or has been dropped. With `f`'s panic.
     pub fn with_borrow_mut<R>(&'static self, f: impl FnOnce(&mut T) -> R) -> R {
         self.with(|cell| f(&mut cell.borrow_mut()))
     }
@@ -271,7 +345,7 @@ impl<T: 'static> LocalKey<RefCell<T>> {
     ///
     /// # Panics
     ///
-    /// If it is borrowed, or was dropped already.
+    /// If the value is borrowed or has been dropped.
     pub fn set(&'static self, value: T) {
         self.with_first(RefCell::new(value), |cell, value| {
             if let Some(value) = value {
@@ -284,7 +358,7 @@ impl<T: 'static> LocalKey<RefCell<T>> {
     ///
     /// # Panics
     ///
-    /// If it is borrowed, or was dropped already.
+    /// If the value is borrowed or has been dropped.
     pub fn take(&'static self) -> T
     where
         T: Default,
@@ -292,11 +366,11 @@ impl<T: 'static> LocalKey<RefCell<T>> {
         self.with(RefCell::take)
     }
 
-    /// Puts `value` in the old one's place, and gives that.
+    /// Replaces the value and returns the old one.
     ///
     /// # Panics
     ///
-    /// If it is borrowed, or was dropped already.
+    /// If the value is borrowed or has been dropped.
     pub fn replace(&'static self, value: T) -> T {
         self.with(|cell| cell.replace(value))
     }
