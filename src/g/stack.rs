@@ -290,7 +290,7 @@ impl StackPool {
     /// Gives the pages of up to `max` old stacks back to the kernel; says of how many it did.
     pub(crate) fn return_old(&self, max: usize) -> usize {
         let mut n_done = 0;
-        for class in 0..CLASSES.len() {
+        for (class, &slot_bytes) in CLASSES.iter().enumerate() {
             while n_done < max {
                 let n = RETURNED_AT_ONCE.min(max - n_done);
                 // In this statement, as the lock must not be held while the kernel works.
@@ -300,8 +300,8 @@ impl StackPool {
                 }
                 n_done += old.len();
                 old.sort_unstable_by_key(Stack::bottom);
-                old.chunk_by(|a, b| a.bottom().get() + CLASSES[class] == b.bottom().get())
-                    .for_each(|run| return_pages(run, CLASSES[class]));
+                old.chunk_by(|a, b| a.bottom().get() + slot_bytes == b.bottom().get())
+                    .for_each(|run| return_pages(run, slot_bytes));
                 let mut inner = self.inner.lock();
                 let pool = &mut inner.classes[class];
                 pool.n_away -= old.len();

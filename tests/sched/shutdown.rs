@@ -749,8 +749,11 @@ struct Uses {
     group: WaitGroup,
 }
 
+/// A call by its name.
+type Call = (&'static str, fn(&Uses));
+
 /// Calls that say that the other side is gone, or has done its part.
-const CALLS: &[(&str, fn(&Uses))] = &[
+const CALLS: &[Call] = &[
     ("recv", |u| _ = u.r.recv().unwrap()),
     ("try_recv", |u| _ = u.r.try_recv().unwrap()),
     ("recv_timeout", |u| _ = u.r.recv_timeout(FOREVER).unwrap()),
@@ -786,7 +789,7 @@ fn who_finds_the_others_gone_unwinds_too() {
     let (began, went_on) = (Arc::new(began), Arc::new(went_on));
     let rt = runtime(2);
     let handles: Vec<JoinHandle<()>> = rt.run(|| {
-        let start = |&(name, call): &(&'static str, fn(&Uses))| {
+        let start = |&(name, call): &Call| {
             let (s, r) = bounded(0);
             let (other_s, other_r) = bounded(0);
             let (semaphore, group, gate) = (
@@ -848,7 +851,7 @@ fn the_end_of_a_sieve_is_silent() {
     for _ in 0..20 {
         runtime(2).run(|| {
             let (s, mut numbers) = bounded(0);
-            spawn(move || (2_u32..).for_each(|n| s.send(n).unwrap()));
+            spawn(move || (2..u32::MAX).for_each(|n| s.send(n).unwrap()));
             for _ in 0..80 {
                 let prime = numbers.recv().unwrap();
                 let (s, r) = bounded(0);
