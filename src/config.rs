@@ -1,4 +1,4 @@
-//! What the builder's words mean, as plain data, checked once.
+//! The settings of a runtime, as plain data, and the check of their values.
 
 use std::io;
 use std::time::Duration;
@@ -13,16 +13,16 @@ pub(crate) const DEFAULT_STACK_BYTES: usize = 256 * 1024;
 /// Go's limit on threads.
 pub(crate) const DEFAULT_MAX_THREADS: usize = 10_000;
 
-/// The log of a P, for an execution trace: 170,000 events. Memory that is not written is
-/// not used.
+/// The default size of a P's event log: 170,000 events. Pages that are never written use no memory.
 pub(crate) const DEFAULT_TRACE_BYTES: usize = 4 * 1024 * 1024;
 
 const MAX_TRACE_BYTES: usize = 1 << 30;
 
-/// How a runtime spreads work over NUMA nodes. On a machine with one node all of them do
-/// the same, but that [`Flat`](NumaPolicy::Flat) also forgets the caches.
+/// How a runtime spreads work over NUMA nodes. Set with [`Builder::numa`](crate::Builder::numa).
 ///
-/// docs/NUMA.md tells what they do and why; `cargo bench --bench numa` compares them.
+/// On a machine with one node all policies do the same, except that [`Flat`](NumaPolicy::Flat) also
+/// ignores which caches Ps share. docs/NUMA.md explains the policies; `cargo bench --bench numa`
+/// compares them.
 ///
 /// # Examples
 ///
@@ -37,20 +37,21 @@ const MAX_TRACE_BYTES: usize = 1 << 30;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NumaPolicy {
-    /// Nearest first, a gate before other nodes, and goroutines wake at home.
+    /// A P steals from the nearest victims first, and from another node only if that node has a
+    /// surplus. A goroutine gets its stack when it first runs, and is woken on its home node.
     #[default]
     Levels,
-    /// All Ps are alike, as in Go: victims at random, whatever they share with the thief.
-    /// To compare with.
+    /// All Ps are equal, as in Go: victims are chosen at random. For comparison.
     Flat,
-    /// Of [`Levels`](NumaPolicy::Levels) only the order of victims. To compare with.
+    /// Only the order of victims of [`Levels`](NumaPolicy::Levels). For comparison.
     OrderOnly,
-    /// Of [`Levels`](NumaPolicy::Levels) the order and the gate. To compare with.
+    /// The order of victims of [`Levels`](NumaPolicy::Levels), and its condition for stealing from
+    /// other nodes. For comparison.
     OrderAndGate,
-    /// As [`OrderAndGate`](NumaPolicy::OrderAndGate), and a goroutine gets its stack when it
-    /// first runs, on the node where that is; under the policies before, when it is spawned, on
-    /// the node of the spawner. To compare with: what [`Levels`](NumaPolicy::Levels) adds is that
-    /// goroutines wake at home.
+    /// As [`OrderAndGate`](NumaPolicy::OrderAndGate), but a goroutine gets its stack when it first
+    /// runs, on the node where it runs, and not when it is spawned, on the node of the spawner.
+    /// [`Levels`](NumaPolicy::Levels) adds to this that goroutines are woken on their home node. For
+    /// comparison.
     LateStacks,
 }
 
@@ -59,7 +60,7 @@ impl NumaPolicy {
         self == NumaPolicy::Flat
     }
 
-    /// Whether there is a gate before other nodes.
+    /// Whether stealing from another node has to pass the gate.
     pub(crate) fn has_gate(self) -> bool {
         self == NumaPolicy::OrderAndGate || self.binds_stacks_late()
     }
@@ -69,13 +70,13 @@ impl NumaPolicy {
         matches!(self, NumaPolicy::Levels | NumaPolicy::LateStacks)
     }
 
-    /// Whether goroutines go home when they are woken elsewhere.
+    /// Whether goroutines that are woken elsewhere return to their home node.
     pub(crate) fn wakes_at_home(self) -> bool {
         self == NumaPolicy::Levels
     }
 }
 
-/// Everything a runtime is built from.
+/// All settings of a runtime.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) processors: Option<usize>,
@@ -88,19 +89,19 @@ pub(crate) struct Config {
     pub(crate) require_io_uring: bool,
     pub(crate) name: String,
     pub(crate) topology: Option<Topology>,
-    /// How often to print a line about the scheduler, and whether with all details.
+    /// The interval of lines about the scheduler, and whether they have all details.
     pub(crate) schedtrace: Option<Duration>,
     pub(crate) scheddetail: bool,
     pub(crate) deadlock_detection: bool,
-    /// After what time a goroutine that keeps its P is reported.
+    /// The time after which a goroutine that holds its P is reported.
     pub(crate) stall_reports: Option<Duration>,
     pub(crate) dump_on_sigquit: bool,
-    /// Whether a line names the goroutine that panics.
+    /// Whether a line on stderr names the goroutine that panics.
     pub(crate) name_panics: bool,
-    /// How long goroutines have to end when the main goroutine has.
+    /// The time that goroutines have to end after the main goroutine has ended.
     pub(crate) shutdown_timeout: Option<Duration>,
     pub(crate) live_metrics: bool,
-    /// How large the log of a P is, and whether it is written all the time.
+    /// The size of a P's event log, and whether events are recorded all the time.
     pub(crate) trace_bytes: usize,
     pub(crate) flight_recorder: bool,
 }
@@ -133,7 +134,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Says what is wrong with the numbers, before anything is made of them.
+    /// Checks the values, before anything is built from them.
     pub(crate) fn check(&self) -> io::Result<()> {
         if self.processors == Some(0) {
             return Err(invalid("processors(0): a runtime needs at least one P"));
@@ -171,22 +172,22 @@ impl Config {
     }
 }
 
-/// More Ps than any machine has CPUs; a bound for the tables sized by it.
+/// The maximum number of Ps. It exceeds the CPUs of any machine, and bounds tables sized by it.
 pub(crate) const MAX_PROCESSORS: usize = 4096;
 
-/// How long a chain of hand-overs through runnext may keep a P to itself.
+/// How long a chain of goroutines that hand over through runnext may occupy a P.
 pub(crate) const RUNNEXT_SLICE_NS: u64 = 200_000;
 
-/// A queued ring entry is flushed at the latest this long after it was queued.
+/// A queued ring entry is submitted at most this long after it was queued.
 pub(crate) const FLUSH_AFTER_NS: u64 = 20_000;
 
-/// Queued ring entries are flushed when this many wait.
+/// Queued ring entries are submitted when there are this many.
 pub(crate) const FLUSH_AT: u32 = 32;
 
-/// Operations in flight from which a P sends and receives in batches, through its ring.
+/// With at least this many operations in flight, a P sends and receives in batches through its ring.
 pub(crate) const BATCHES_FROM: u32 = 8;
 
-/// A goroutine that computes or blocks this long loses its P.
+/// A P is retaken from a goroutine that computes or blocks this long.
 pub(crate) const HOG_AFTER: Duration = Duration::from_millis(10);
 
 fn invalid(what: &str) -> io::Error {

@@ -1,16 +1,16 @@
-//! hyper on goroutines: its transports, executor and timer (feature `hyper`).
+//! hyper on goroutines: its transport, executor and timer (feature `hyper`).
 //!
-//! hyper's connections are futures. A goroutine waits for one with
-//! [`future::block_on`], and what it waits for comes from here:
+//! hyper's connections are futures. A goroutine waits for one with [`future::block_on`]. This module
+//! implements the traits of hyper's runtime:
 //!
-//! - [`Io`] makes a stream socket something that hyper reads and writes. It never waits
-//!   itself: a connection does several things at once. Where there is nothing to read, a
-//!   goroutine is spawned that waits for readiness and wakes the future;
-//! - [`Executor`] spawns a goroutine for each future that HTTP/2 wants to be run;
-//! - [`Timer`] is for hyper's timeouts.
+//! - [`Io`] is a stream socket for hyper. It never parks the goroutine that polls it, because a
+//!   connection reads and writes at the same time. If the socket is not ready, a goroutine is
+//!   spawned that waits for readiness and wakes the future.
+//! - [`Executor`] spawns a goroutine for each future that HTTP/2 needs to run.
+//! - [`Timer`] implements hyper's timeouts.
 //!
-//! A service may answer with a future that is ready at once and call blocking code of
-//! windlass before: on HTTP/1 that holds up its own connection only.
+//! A service may call functions of windlass that wait, and return a future that is ready. With
+//! HTTP/1 that delays only its own connection.
 //!
 //! # Examples
 //!
@@ -66,40 +66,60 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::sys::clock;
 use crate::task::{self, Task};
 
-/// The stack of a goroutine that only waits and wakes.
+/// The stack size of goroutines that only wait and wake a future.
 const STACK_BYTES: usize = 64 << 10;
 
-/// A stream socket as hyper wants it.
+/// A stream socket that implements hyper's `Read` and `Write`.
 ///
-/// Made from windlass's or `std`'s `TcpStream` or `UnixStream`. Their timeouts do not
-/// apply: hyper has its own.
+/// Made from a `TcpStream` or `UnixStream` of windlass or `std`. The socket's timeouts do not apply;
+/// hyper has its own.
+///
+/// # Blocking
+///
+/// Never. Goroutines spawned by it wait for readiness.
 pub struct Io {
     shared: Arc<Shared>,
-    /// Ends the goroutines that wait for the socket. Dropping it cancels, too.
+    /// Cancels the goroutines that wait for the socket when it is dropped.
     _waits: Canceller,
 }
 
 struct Shared {
     fd: OwnedFd,
-    /// In which the goroutines wait.
+    /// The context in which the goroutines wait.
     waits: context::Context,
     read: Side,
     write: Side,
 }
 
-/// One direction: who is to be woken when it is ready.
+/// One direction of the socket.
 #[derive(Default)]
 struct Side(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
     waker: Option<Waker>,
-    /// A goroutine waits for readiness, and will wake.
+    /// Whether a goroutine waits for readiness, and will wake `waker`.
     has_goroutine: bool,
 }
 
 impl Io {
-    /// Takes the socket, in whichever mode it is.
+    /// Wraps a socket, which may be in blocking or non-blocking mode.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::hyper::Io;
+    /// use windlass::net::UnixStream;
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let (server, client) = UnixStream::pair()?;
+    ///     let (_server, _client) = (Io::new(server), Io::new(client));
+    ///     Ok::<(), std::io::Error>(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn new(socket: impl Into<OwnedFd>) -> Io {
         let (waits, canceller) = context::Context::background().with_cancel();
@@ -115,7 +135,7 @@ impl Io {
         }
     }
 
-    /// Calls `attempt`; if it would have to wait, sees to it that the future is woken.
+    /// Calls `attempt`. If it would block, arranges for the future to be woken.
     fn poll<T>(
         &self,
         cx: &Context<'_>,
@@ -146,7 +166,7 @@ impl Io {
         }
         let shared = Arc::clone(&self.shared);
         let spawned = spawn(move || {
-            // If it fails, the next attempt says why.
+            // If it fails, the next attempt returns the error.
             let _ = shared.waits.run(|| wait(shared.fd.as_fd()));
             side(&shared).wake();
         });
@@ -162,10 +182,10 @@ impl Side {
         lock(&self.0)
     }
 
-    /// Notes whom to wake. `true` if no goroutine waits for readiness yet: the caller has
-    /// to spawn it.
+    /// Stores the waker. `true` if no goroutine waits for readiness yet, so the caller has to spawn
+    /// one.
     fn wants_goroutine(&self, waker: Waker) -> bool {
-        // A waker may be anybody's code, so the old one is dropped behind the lock.
+        // Dropping a waker may run foreign code, so the old one is dropped after the unlock.
         let _old;
         let mut waiting = self.lock();
         _old = waiting.waker.replace(waker);
@@ -221,7 +241,7 @@ impl rt::Read for Io {
             |shared| &shared.read,
             wait_read,
             |socket| {
-                // SAFETY: the kernel writes initialised bytes only, and nothing else is written.
+                // SAFETY: only the kernel writes to it, and it writes initialised bytes.
                 let place = unsafe { buf.as_mut() };
                 match place.is_empty() {
                     true => Ok(0),
@@ -230,7 +250,7 @@ impl rt::Read for Io {
             },
         );
         received.map_ok(|n| {
-            // SAFETY: the kernel wrote so many bytes into the buffer.
+            // SAFETY: the kernel wrote `n` bytes into the buffer.
             unsafe { buf.advance(n) };
         })
     }
@@ -274,24 +294,49 @@ impl rt::Write for Io {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         match SockRef::from(&self.shared.fd).shutdown(Shutdown::Write) {
-            // The peer was quicker.
+            // The peer has closed the connection first.
             Err(e) if e.kind() == ErrorKind::NotConnected => Poll::Ready(Ok(())),
             r => Poll::Ready(r),
         }
     }
 }
 
-/// Runs each future in a goroutine of its own.
+/// Runs each future in a goroutine of its own. For connections of HTTP/2.
 ///
 /// # Panics
 ///
-/// `execute` panics off the runtime, as [`spawn`](crate::spawn) does.
+/// `execute` panics if the caller is not a goroutine, as [`spawn`](crate::spawn) does.
+///
+/// # Examples
+///
+/// ```
+/// use hyper::{Request, Response, body::Incoming, server::conn::http2, service::service_fn};
+/// use windlass::hyper::{Executor, Io, Timer};
+/// use windlass::net::UnixStream;
+///
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     let (server, client) = UnixStream::pair()?;
+///     let hello = service_fn(|_: Request<Incoming>| async {
+///         Ok::<_, std::io::Error>(Response::new("hello".to_owned()))
+///     });
+///     let connection = http2::Builder::new(Executor::new())
+///         .timer(Timer::new())
+///         .serve_connection(Io::new(server), hello);
+///     // The client hangs up without a request.
+///     drop(client);
+///     let _ = windlass::future::block_on(connection);
+///     Ok::<(), std::io::Error>(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Executor;
 
 impl Executor {
-    /// There is nothing to set.
+    /// Creates an executor. It has no settings.
     #[must_use]
     pub const fn new() -> Executor {
         Executor
@@ -309,13 +354,13 @@ where
     }
 }
 
-/// Time for hyper: each sleep that is waited for has a goroutine.
+/// hyper's timer. Each sleep that is polled has a goroutine that sleeps. [`Executor`] has an example.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Timer;
 
 impl Timer {
-    /// There is nothing to set.
+    /// Creates a timer. It has no settings.
     #[must_use]
     pub const fn new() -> Timer {
         Timer
@@ -324,7 +369,7 @@ impl Timer {
 
 impl rt::Timer for Timer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
-        // A year is as good as for ever: an instant so far off may not exist.
+        // Limit the duration, since the sum with the current instant may overflow.
         let year = Duration::from_secs(365 * 24 * 3600);
         self.sleep_until(clock::now() + duration.min(year))
     }
@@ -337,14 +382,14 @@ impl rt::Timer for Timer {
     }
 }
 
-/// Done at an instant.
+/// A future that is ready at the deadline.
 struct Sleep {
     deadline: Instant,
-    /// Made when it is first waited for.
+    /// Created by the first poll.
     waited: Option<Waited>,
 }
 
-/// A goroutine that sleeps until the deadline, and wakes.
+/// A goroutine that sleeps until the deadline and then wakes the future.
 struct Waited {
     waker: Arc<Mutex<Option<Waker>>>,
     sleeper: Task,
@@ -363,7 +408,7 @@ impl Future for Sleep {
         if let Some(waited) = &self.waited {
             let new = cx.waker().clone();
             let _old = lock(&waited.waker).replace(new);
-            // The sleeper may have taken the old one before, as it was time.
+            // The deadline may have passed meanwhile, and the sleeper may have taken the old waker.
             return match deadline <= clock::now() {
                 true => Poll::Ready(()),
                 false => Poll::Pending,
@@ -376,15 +421,15 @@ impl Future for Sleep {
                 self.waited = Some(Waited { waker, sleeper });
                 Poll::Pending
             }
-            // As many goroutines as there may be: then it comes too early.
+            // A goroutine cannot be spawned: be ready too early rather than never.
             Err(_) => Poll::Ready(()),
         }
     }
 }
 
-/// Sleeps until the deadline, or until nobody waits for it any more.
+/// Sleeps until the deadline, or until the `Sleep` is dropped.
 fn sleep_and_wake(deadline: Instant, waker: &Arc<Mutex<Option<Waker>>>) {
-    // The other one is the sleep's own.
+    // The second reference is the `Sleep`'s.
     while Arc::strong_count(waker) > 1 {
         let left = deadline.saturating_duration_since(clock::now());
         if left.is_zero() {
@@ -398,7 +443,7 @@ fn sleep_and_wake(deadline: Instant, waker: &Arc<Mutex<Option<Waker>>>) {
     }
 }
 
-/// Nobody panics with such a lock held.
+/// Locks. Poisoning is ignored: no code panics while it holds such a lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }

@@ -1,17 +1,15 @@
-//! Locks of the runtime itself: they block the M, so they guard short sections
-//! in which nothing parks, allocates at length or calls user code.
+//! The runtime's own locks. They block the M, so they guard short sections that do not park,
+//! do not allocate much and do not call user code.
 //!
-//! The lock is `std`'s (a futex with a short spin). What is ours is the order:
-//! every lock has a [`Rank`], a thread takes locks only in rising rank, and
-//! debug builds check it.
+//! The lock itself is `std`'s: a futex with a short spin. [`Lock`] adds an order: every lock has a
+//! [`Rank`], and a thread takes locks only in rising rank. Debug builds check that.
 
 use std::ops::{Deref, DerefMut};
 
 use crate::loom::native::PoisonError;
 use crate::loom::{AtomicU32, Mutex, MutexGuard, Ordering, const_fn};
 
-/// The order in which locks may be taken: a thread that holds one takes only
-/// later ones.
+/// The lock order: a thread that holds a lock takes only locks of later ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     /// The list of all Ms and the spare ones (`sched::state`).
@@ -24,17 +22,17 @@ pub(crate) enum Rank {
     Stacks,
     /// The free G slots of a node.
     Slab,
-    /// Several goroutines that wait on one descriptor (`io::limit`).
+    /// The goroutines that wait on one descriptor (`io::limit`).
     Waiters,
-    /// How a socket's description is set up (`io::fd`).
+    /// The mode of a socket's open file description (`io::fd`).
     Mode,
-    /// Who waits in an epoll poller (`netpoll::waiters`).
+    /// The waiters of an epoll poller (`netpoll::waiters`).
     Poller,
-    /// What has come for a stream (`netpoll::multi`).
+    /// Completions buffered for a stream (`netpoll::multi`).
     Multi,
-    /// The poll of a stream (`netpoll::watch`).
+    /// The multishot poll of a stream (`netpoll::watch`).
     Watch,
-    /// Which buffers of a P's pool are free (`netpoll::pool`).
+    /// The free buffers of a P's pool (`netpoll::pool`).
     Buffers,
 }
 
@@ -55,8 +53,8 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Takes the lock. A panic in a holder is a bug of the runtime, which
-    /// aborts elsewhere; poisoning adds nothing and is ignored.
+    /// Takes the lock. Poisoning is ignored: a panic while a lock is held is a bug of the runtime,
+    /// which aborts.
     #[inline]
     #[cfg_attr(explore, track_caller)]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
@@ -68,7 +66,7 @@ impl<T> Lock<T> {
     }
 }
 
-/// The right to the value of a [`Lock`].
+/// The guard of a [`Lock`].
 #[derive(Debug)]
 pub(crate) struct Guard<'a, T> {
     inner: MutexGuard<'a, T>,
@@ -90,14 +88,14 @@ impl<T> DerefMut for Guard<'_, T> {
     }
 }
 
-/// A lock without a value, for wait queues: whoever parks keeps it locked over the
-/// switch, and the M unlocks it on its own stack once the wait is visible.
+/// A lock without a value, for wait queues. A goroutine that parks keeps it locked across the
+/// switch; the M unlocks it on its own stack when the wait is visible.
 ///
-/// Outside the ranks: a thread may hold several (a select takes them by address),
-/// and takes ranked locks only while it holds them, not the other way round.
+/// It has no rank. A thread may hold several (a select takes them in the order of their addresses).
+/// Ranked locks may be taken while one is held, but not the other way round.
 ///
-/// 0 free, 1 locked, 2 locked and perhaps slept on. Ordering: taking acquires,
-/// giving releases.
+/// 0: free. 1: locked. 2: locked, and threads may sleep on it. Ordering: locking acquires,
+/// unlocking releases.
 #[derive(Debug)]
 pub(crate) struct RawLock(AtomicU32);
 
@@ -105,13 +103,13 @@ const FREE: u32 = 0;
 const LOCKED: u32 = 1;
 const CONTENDED: u32 = 2;
 
-/// Looks at a locked lock before sleeping on it, some 20 µs together: the sections are far
-/// shorter than a system call.
+/// How often a thread polls a locked lock before it sleeps on it. All polls together take some
+/// 20 µs; the critical sections are far shorter than a system call.
 const LOOKS: u32 = if cfg!(loom) { 0 } else { 7 };
-/// Pauses (some 10 to 40 ns each) after the first look. Each later look comes after four
-/// times as many, up to the most: who looks often takes the lock's cache line from its
-/// holder, and where threads take turns at the lock each begins with a line that is
-/// elsewhere. So whoever has the line goes on for a while.
+/// PAUSE instructions (some 10 to 40 ns each) after the first poll. Each later wait is four times
+/// as long, up to the maximum. A thread that polls often takes the lock's cache line from the
+/// holder, and threads that alternate at the lock each begin with a cache miss. Backing off lets
+/// the thread that has the line use it for a while.
 const FIRST_PAUSES: u32 = 4;
 const MOST_PAUSES: u32 = 256;
 
@@ -153,8 +151,8 @@ impl RawLock {
         }
     }
 
-    /// Gives the lock back, which the caller holds. The lock may be gone as soon as it is
-    /// free: nothing of it is read after that.
+    /// Releases the lock, which the caller holds. Its memory may be freed as soon as it is unlocked,
+    /// so nothing of it is read after that.
     #[inline]
     pub(crate) fn unlock(&self) {
         let word = &raw const self.0;
@@ -166,8 +164,8 @@ impl RawLock {
 
 #[cfg(debug_assertions)]
 mod held {
-    //! Which ranks this thread holds. A runtime lock is never held across a
-    //! stack switch, so a thread-local is right here.
+    //! The ranks that this thread holds. Ranked locks are never held across a stack switch, so a
+    //! thread-local is correct here.
     use std::cell::Cell;
 
     use super::Rank;

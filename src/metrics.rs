@@ -1,8 +1,24 @@
-//! What the runtime counts, read out as plain values.
+//! The counters of a runtime, as plain values.
 //!
-//! Counting costs a P a few plain stores on lines of its own; there is no switch to
-//! turn it off. Reading stops nobody. Where tokio-metrics or Go's `runtime/metrics`
-//! count the same thing, the documentation of a field gives their name for it.
+//! Counting is always on. It costs a P a few plain stores on its own cache lines. Reading does not
+//! stop the runtime. Counters only rise while the runtime exists: take the difference of two
+//! readings. Where tokio-metrics or Go's `runtime/metrics` have the same counter, the documentation
+//! of a field gives their name.
+//!
+//! # Examples
+//!
+//! ```
+//! # // SAFETY: nothing here keeps a thread-local across a call that parks.
+//! # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+//! rt.run(|| {
+//!     let before = rt.metrics().total();
+//!     let tasks: Vec<_> = (0..10).map(|_| windlass::spawn(|| ())).collect();
+//!     tasks.into_iter().for_each(|task| task.join().unwrap());
+//!     let after = rt.metrics().total();
+//!     assert_eq!(after.spawned - before.spawned, 10);
+//! });
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 mod placement;
 
@@ -18,7 +34,7 @@ use crate::util::histogram;
 
 pub use placement::{MemoryPages, MemoryPlacement, NodeMemory, Pages};
 
-/// Distances at which a P steals, nearest first.
+/// A count for each distance at which a P steals, nearest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByLevel {
     /// From the sibling hardware thread of the same core.
@@ -34,7 +50,7 @@ pub struct ByLevel {
 }
 
 impl ByLevel {
-    /// All levels together.
+    /// The sum of all levels.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.smt + self.l2 + self.l3 + self.node + self.remote
@@ -60,22 +76,22 @@ impl ByLevel {
     }
 }
 
-/// Why a P that looked for work was turned away by another NUMA node.
+/// How often another NUMA node denied a steal, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GateDenials {
-    /// As many Ps were idle there as goroutines waited: they will fetch them.
+    /// The node had an idle P for each waiting goroutine.
     pub no_surplus: u64,
-    /// As before, and what waited there had not waited long enough for the distance.
+    /// The waiting goroutines had not waited long enough for the distance.
     pub too_young: u64,
-    /// Another P of the same node was stealing there.
+    /// Another P of the thief's node was stealing there.
     pub pair_busy: u64,
-    /// All that waited there is bound to its node.
+    /// All waiting goroutines are bound to the node.
     pub bound: u64,
 }
 
 impl GateDenials {
-    /// All reasons together.
+    /// The sum of all reasons.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.no_surplus + self.too_young + self.pair_busy + self.bound
@@ -99,14 +115,23 @@ impl GateDenials {
     }
 }
 
-/// What tells a runtime that its sockets are ready.
+/// The kernel interface by which a runtime waits for I/O.
+///
+/// # Examples
+///
+/// ```
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+/// println!("waiting by {}", rt.metrics().poller); // "io_uring" or "epoll"
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Poller {
     /// An io_uring ring per P.
     #[default]
     IoUring,
-    /// An epoll instance per P: io_uring cannot be used here, or `WINDLASS_IO` says so.
+    /// An epoll instance per P, because io_uring cannot be used or `WINDLASS_IO` is `epoll`.
     Epoll,
 }
 
@@ -119,7 +144,7 @@ impl std::fmt::Display for Poller {
     }
 }
 
-/// How often values of which size were seen, in steps of powers of two.
+/// A histogram whose buckets are powers of two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     shift: u32,
@@ -134,8 +159,22 @@ impl Histogram {
         }
     }
 
-    /// The buckets, the smallest values' first: which values, and how many were seen.
-    /// The last bucket has no upper bound ([`u64::MAX`] stands for it).
+    /// The buckets in rising order: the range of values, and the number of values in it. The last
+    /// bucket has no upper bound, which is written as [`u64::MAX`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| windlass::spawn(|| ()).join().unwrap());
+    /// let delays = rt.metrics().total().queue_delays;
+    /// for (range, n) in delays.buckets().filter(|(_, n)| *n > 0) {
+    ///     println!("{} to {} ns: {n} goroutines", range.start, range.end);
+    /// }
+    /// assert_eq!(delays.buckets().map(|(_, n)| n).sum::<u64>(), delays.count());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn buckets(&self) -> impl Iterator<Item = (Range<u64>, u64)> + '_ {
         let bound = |i: usize| 1u64 << (self.shift as usize + i);
         let last = self.counts.len().saturating_sub(1);
@@ -146,15 +185,14 @@ impl Histogram {
         })
     }
 
-    /// How many values were seen.
+    /// The number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// A bound that a share `q` of the values lies below (0.5: the median), at most
-    /// twice what it would be exactly; 0 if no value was seen, [`u64::MAX`] if it lies in
-    /// the bucket without a bound.
+    /// An upper bound of the quantile `q` (0.5 is the median), at most twice the exact value. It is
+    /// 0 if there are no values, and [`u64::MAX`] if the quantile is in the last bucket.
     ///
     /// # Examples
     ///
@@ -189,117 +227,118 @@ impl Histogram {
     }
 }
 
-/// What happened on a P since the runtime was built. Each is read by itself: together
-/// they are no snapshot of one moment.
+/// The counters of a P since the runtime was built.
+///
+/// Each counter is read by itself; together they are not a snapshot of one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PMetrics {
     /// Goroutines switched to. (tokio: `polls_count`; Go: schedtick counts the slices)
     pub dispatches: u64,
-    /// Of those, from runnext: hand-overs that share a time slice.
+    /// Of those, the ones from runnext, which inherit the time slice.
     pub runnext_dispatches: u64,
     /// Goroutines spawned here. (Go: `/sched/goroutines-created`)
     pub spawned: u64,
-    /// Goroutines that ran for the first time here, and got a stack for it.
+    /// Goroutines that ran for the first time here, and got their stack.
     pub started: u64,
     /// Goroutines that ended here.
     pub finished: u64,
-    /// Times a goroutine began to wait.
+    /// Times that a goroutine parked.
     pub parks: u64,
-    /// Times the P's thread went to sleep. (tokio: `park_count`)
+    /// Times that the P's thread went to sleep. (tokio: `park_count`)
     pub idles: u64,
-    /// For how long it has slept in all. (Go: `/cpu/classes/idle`; tokio has its complement,
+    /// How long it has slept in all. (Go: `/cpu/classes/idle`; tokio has its complement,
     /// `busy_duration`)
     pub idle_time: Duration,
-    /// Times this P woke another.
+    /// Times that this P woke another P.
     pub wakes: u64,
-    /// Times another thread woke this one's.
+    /// Times that another thread woke this P's thread.
     pub wakes_received: u64,
-    /// Of those, the times that it went back to sleep without having run anything.
-    /// (tokio: `noop_count`)
+    /// Of those, the times that it went back to sleep without having run a goroutine. (tokio:
+    /// `noop_count`)
     pub wakes_useless: u64,
-    /// Times the local queue was full and half of it went to the node's. (tokio:
+    /// Times that the local queue was full and half of it moved to the node's queue. (tokio:
     /// `overflow_count`)
     pub overflows: u64,
     /// Successful steals by distance. (tokio: `steal_operations`)
     pub steals: ByLevel,
-    /// Goroutines they brought. (tokio: `steal_count`)
+    /// Goroutines stolen, by distance. (tokio: `steal_count`)
     pub stolen: ByLevel,
     /// Searches of all victims that found nothing.
     pub steal_failures: u64,
-    /// Searches of other NUMA nodes, after the own one was dry twice.
+    /// Searches of other NUMA nodes, made after two searches of the P's own node found nothing.
     pub remote_searches: u64,
-    /// Cache lines of other nodes that they read: one for each node that they asked, and where they
-    /// were let in, one for each P that they looked at there.
+    /// Cache lines of other nodes that these searches read: one for each node, and one for each P of
+    /// a node that allowed the steal.
     pub remote_probes: u64,
-    /// Times such a node had something and did not give it.
+    /// Times that another node had waiting goroutines and denied the steal.
     pub gate_denials: GateDenials,
     /// Goroutines stolen from another node for the other Ps of this one.
     pub surplus_pushes: u64,
-    /// Goroutines stolen from another node that had run there: their stacks stay.
+    /// Goroutines stolen from another node that had already run there. Their stacks stay there.
     pub stolen_started: u64,
-    /// Goroutines woken here that went home to another node.
+    /// Goroutines woken here that returned to their home node.
     pub home_wakes: u64,
-    /// Goroutines of another node woken here that stayed: their home had no idle P.
+    /// Goroutines of another node woken here that ran here, because their home had no idle P.
     pub pulled: u64,
-    /// Goroutines of another node that belong to this one from then on.
+    /// Goroutines whose home changed to this P's node.
     pub rehomes: u64,
-    /// On a machine with several nodes: dispatches of goroutines at home, and of those away.
+    /// Dispatches of goroutines on their home node. Counted on machines with several nodes.
     pub runs_home: u64,
-    /// See [`runs_home`](PMetrics::runs_home).
+    /// Dispatches of goroutines away from their home node. Counted on machines with several nodes.
     pub runs_away: u64,
     /// Of [`wakes`](PMetrics::wakes), those of a P of another node.
     pub wakes_remote: u64,
     /// Blocking sections entered ([`blocking`](crate::blocking)).
     pub blocking_sections: u64,
-    /// Times the P was taken from a blocking section that lasted.
+    /// Times that the P was retaken from a long blocking section.
     pub retakes_blocking: u64,
-    /// Times it was taken from a goroutine that computed, or blocked without telling.
+    /// Times that the P was retaken from a goroutine that computed, or blocked its thread outside a
+    /// blocking section.
     pub retakes_hogs: u64,
-    /// Goroutines that gave way because they had gone from one call into the runtime to the
-    /// next for 10 ms while others waited.
+    /// Times that a goroutine yielded in a call into the runtime, because it had run for 10 ms
+    /// without parking while others waited.
     pub preemptions: u64,
-    /// Times it was given to another thread.
+    /// Times that the P was handed to another thread.
     pub handoffs: u64,
     /// Operations cancelled because their deadline passed.
     pub io_timeouts: u64,
     /// `io_uring_enter` calls; with epoll, calls of `epoll_wait`.
     pub ring_enters: u64,
-    /// Operations submitted; with epoll, all that were not done before a goroutine
-    /// parked.
+    /// Operations submitted; with epoll, operations for which a goroutine had to park.
     pub ring_submitted: u64,
     /// Operations completed. (tokio: `io_driver_ready_count`)
     pub ring_completed: u64,
-    /// Times the completion queue was read and held something; with epoll, times that
+    /// Times that the completion queue was read and was not empty; with epoll, times that
     /// descriptors were ready and operations completed.
     pub ring_batches: u64,
-    /// How many completions each of those brought.
+    /// The number of completions in each such batch.
     pub ring_batch_sizes: Histogram,
-    /// How many operations each `io_uring_enter` that submitted any did.
+    /// The number of operations submitted by each `io_uring_enter` that submitted any.
     pub ring_submit_sizes: Histogram,
-    /// For how long a completed operation may have lain unseen: nanoseconds between two
-    /// looks at the ring while the P was busy and operations were in flight. A sample.
+    /// Nanoseconds between two checks of the ring while the P was busy and operations were in
+    /// flight: how long a completion may have waited. A sample.
     pub poll_gaps: Histogram,
-    /// For how long goroutines that could run waited for it, in nanoseconds. A sample.
-    /// (Go: `/sched/latencies`)
+    /// Nanoseconds that goroutines spent runnable before they ran. A sample. (Go:
+    /// `/sched/latencies`)
     pub queue_delays: Histogram,
 
-    /// Now in the local queue, runnext included. (tokio: `local_queue_depth`)
+    /// Goroutines now in the local queue, including runnext. (tokio: `local_queue_depth`)
     pub queue_depth: u64,
     /// Operations now in flight.
     pub ring_inflight: u64,
-    /// Those of them that stay whether somebody waits or not: polls of connections that are read
-    /// again and again, and what `recv_stream` and `accept_stream` ask for.
+    /// Of those, the ones that stay armed without a waiting goroutine: multishot polls of
+    /// connections that are read often, and the requests of `recv_stream` and `accept_stream`.
     pub ring_standing: u64,
-    /// Timers now armed, those included whose goroutine has gone on already.
+    /// Timers now armed, including stale ones, whose goroutine was woken before they expired.
     pub timers: u64,
-    /// Free stacks in the P's cache.
+    /// Free stacks now in the P's cache.
     pub stacks_cached: u64,
 }
 
 impl PMetrics {
-    /// Of the goroutines that were stolen, the share that came from another NUMA node; 0 if
-    /// none were stolen.
+    /// The share of the stolen goroutines, 0 to 1, that came from another NUMA node; 0 if none were
+    /// stolen.
     ///
     /// # Examples
     ///
@@ -468,7 +507,20 @@ impl PMetrics {
     }
 }
 
-/// A NUMA node of a runtime.
+/// The counters of a NUMA node of a runtime.
+///
+/// # Examples
+///
+/// ```
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     for node in rt.metrics().nodes {
+///         println!("node {}: {} idle Ps, {} stacks in use", node.os_id, node.idle_ps, node.stacks_live());
+///     }
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeMetrics {
@@ -476,34 +528,34 @@ pub struct NodeMetrics {
     pub os_id: u32,
     /// Its Ps: positions in [`RuntimeMetrics::ps`].
     pub ps: Range<usize>,
-    /// What its Ps count, together.
+    /// The sum of its Ps' counters.
     pub total: PMetrics,
     /// Ps that are idle now.
     pub idle_ps: usize,
-    /// Threads that look for work now.
+    /// Threads that search for work now.
     pub spinning: usize,
     /// Goroutines in the node's queue now. (tokio: `global_queue_depth`)
     pub queue_depth: usize,
-    /// Times it was found idle for a millisecond while another node had more than it could
-    /// do, and was let past that one's gate.
+    /// Times that the node was idle for a millisecond while another node had a surplus, and was
+    /// therefore allowed to steal from it.
     pub starvations: u64,
-    /// For how long it was idle while another node had more than it could do, as far as the
-    /// runtime's monitor saw.
+    /// How long the node was idle while another node had a surplus, as sampled by the runtime's
+    /// monitor.
     pub idle_while_needed: Duration,
-    /// Stacks that exist: those of goroutines, and free ones.
+    /// Stacks that exist, in use or free.
     pub stacks: usize,
-    /// Of those, the free ones, with the node or its Ps.
+    /// Of those, the free ones, in the caches of the node and its Ps.
     pub stacks_free: usize,
-    /// Of the free ones, those whose pages went back to the kernel, as nobody had used them for
-    /// more than five seconds. (Of locked memory the kernel keeps them.)
+    /// Of the free ones, those whose pages were returned to the kernel because they had not been
+    /// used for more than five seconds. (The kernel keeps pages of locked memory.)
     pub stacks_returned: usize,
-    /// The most stacks that there ever were.
+    /// The maximum number of stacks so far.
     pub stacks_peak: usize,
 }
 
 impl NodeMetrics {
     fn of(node: &Node, range: Range<usize>, ps: &[PMetrics]) -> NodeMetrics {
-        // Should the number of Ps be changed just now, some of them are missing.
+        // If the number of Ps changes at this moment, some of them may be missing.
         let own = ps.get(range.clone()).unwrap_or_default();
         let total = sum(own.iter().cloned());
         NodeMetrics {
@@ -522,25 +574,40 @@ impl NodeMetrics {
         }
     }
 
-    /// Stacks that goroutines have now.
+    /// Stacks that are in use now.
     #[must_use]
     pub fn stacks_live(&self) -> usize {
-        // The three were read one after the other.
+        // The counters were read one after the other, so the difference could be negative.
         self.stacks.saturating_sub(self.stacks_free)
     }
 }
 
-/// The counters of a runtime.
+/// The counters of a runtime. Made by [`Runtime::metrics`](crate::Runtime::metrics) and
+/// [`Handle::metrics`](crate::Handle::metrics).
+///
+/// # Examples
+///
+/// ```
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     let metrics = rt.metrics();
+///     assert_eq!(metrics.ps.len(), 2);
+///     assert_eq!(metrics.live_goroutines, 1);
+///     assert!(metrics.total().dispatches >= 1);
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RuntimeMetrics {
-    /// Which poller the Ps have.
+    /// The poller of the Ps.
     pub poller: Poller,
     /// One entry per P in use. (Go: `/sched/gomaxprocs`, tokio: `num_workers`)
     pub ps: Vec<PMetrics>,
-    /// What Ps counted that are in use no more.
+    /// The sum of the counters of Ps that are no longer in use.
     pub retired: PMetrics,
-    /// One entry per NUMA node that Ps may be on.
+    /// One entry per NUMA node on which Ps may be.
     pub nodes: Vec<NodeMetrics>,
     /// Goroutines spawned from outside the runtime.
     pub spawned_outside: u64,
@@ -548,25 +615,25 @@ pub struct RuntimeMetrics {
     pub live_goroutines: u64,
     /// Threads that run goroutines. (Go: `/sched/threads/total`)
     pub threads: usize,
-    /// Of those, the ones that sleep: spare ones, and those of idle Ps.
+    /// Of those, the sleeping ones: spare threads, and threads of idle Ps.
     pub threads_idle: usize,
-    /// Goroutine stacks that exist, in use or kept for reuse.
+    /// Goroutine stacks that exist, in use or free.
     pub stacks: usize,
-    /// Times the Ps were placed anew because the process may use other CPUs than before: its
-    /// affinity or its cpuset was changed, or a CPU went offline or came back.
+    /// Times that the Ps were placed again because the CPUs that the process may use had changed:
+    /// its affinity or cpuset was changed, or a CPU went offline or online.
     pub replans: u64,
-    /// Ps in use whose threads run on a CPU of another NUMA node than the Ps, and their memory,
-    /// belong to: there are more Ps than CPUs that may be used, or other CPUs than when the
-    /// runtime was built.
+    /// Ps in use whose threads run on a CPU of another NUMA node than the one that the P and its
+    /// memory belong to. This happens if there are more Ps than usable CPUs, or if the CPUs have
+    /// changed since the runtime was built.
     pub ps_away: usize,
-    /// Times a P was taken from a goroutine that blocked or computed for too long.
+    /// Times that a P was retaken from a goroutine that blocked or computed for too long.
     pub retakes: u64,
-    /// Times a P was given to another thread.
+    /// Times that a P was handed to another thread.
     pub handoffs: u64,
-    /// Times the kernel refused, in this process, to place memory on a NUMA node (`mbind`,
-    /// `set_mempolicy`), as under the seccomp filters of containers. That memory then lies
-    /// where it was touched first, mostly by a thread of that node;
-    /// [`Runtime::memory_placement`](crate::Runtime::memory_placement) tells.
+    /// Times that the kernel refused, in this process, to place memory on a NUMA node (`mbind`,
+    /// `set_mempolicy`), as under the seccomp filters of containers. The memory is then on the node
+    /// that touched it first, which is mostly the right one;
+    /// [`Runtime::memory_placement`](crate::Runtime::memory_placement) shows where.
     pub placement_refusals: u64,
 }
 
@@ -603,14 +670,14 @@ impl RuntimeMetrics {
         }
     }
 
-    /// All Ps together, also those that are in use no more.
+    /// The sum of all Ps' counters, including Ps that are no longer in use.
     #[must_use]
     pub fn total(&self) -> PMetrics {
         sum(self.ps.iter().chain([&self.retired]).cloned())
     }
 }
 
-/// The Ps in use of a node, by their position among all in use.
+/// The Ps in use of a node, as positions among all Ps in use.
 fn in_use(sched: &Sched, node: &Node) -> Range<usize> {
     let n_before = |end: usize| {
         let before = sched.ps.range(0..end);

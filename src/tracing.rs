@@ -1,19 +1,21 @@
-//! Spans of tracing that belong to a goroutine and not to its thread (feature `tracing`).
+//! Spans of the crate tracing that belong to goroutines and not to threads (feature `tracing`).
 //!
-//! Subscribers keep the spans that are entered per thread. A goroutine that enters a span,
-//! waits and goes on elsewhere would leave it to whoever runs next on that thread, and be
-//! without it itself. [`Goroutines`] stands between: it knows the spans that each goroutine
-//! is in, and before the subscriber behind it hears of anything, it exits there what other
-//! goroutines have left on the thread, and enters what the caller is in. So the subscriber
-//! sees spans entered and exited in pairs on each thread, as it does with futures; the
-//! scheduler knows nothing of it, and a goroutine that does not trace pays nothing.
+//! A subscriber records entered spans per thread. A goroutine that enters a span, waits, and
+//! continues on another thread would lose the span, and the next goroutine on the old thread would
+//! be inside it.
 //!
-//! That happens at the next span or event of a thread, not at the switch. Hence two limits:
-//! the time that a subscriber takes a span for busy is too long, and a span whose goroutine
-//! has moved is closed only when its old thread traces again.
+//! [`Goroutines`] is a subscriber that wraps another one. It records the entered spans of each
+//! goroutine. Before it forwards a span or event, it exits the spans that other goroutines have left
+//! entered on this thread, and enters those of the caller. So the inner subscriber sees spans
+//! entered and exited in pairs on each thread, as it does with futures. The scheduler is not
+//! involved, and a goroutine that does not trace pays nothing.
 //!
-//! Whatever the subscriber writes to must not make the goroutine wait: standard error or a
-//! file of `std`, not a socket of windlass.
+//! This happens at the next span or event of a thread, not at the switch. It has two consequences:
+//! the busy time that a subscriber measures for a span is too long, and a span whose goroutine has
+//! moved is closed only when its old thread traces again.
+//!
+//! The inner subscriber must not park the goroutine: it may write to standard error or a file of
+//! `std`, but not to a socket of windlass.
 //!
 //! # Examples
 //!
@@ -27,7 +29,7 @@
 //! # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
 //! rt.run(|| {
 //!     let span = tracing::info_span!("request", id = 7);
-//!     // A goroutine inherits no span: hand it one.
+//!     // A goroutine does not inherit the span of its spawner. Pass it.
 //!     let task = windlass::spawn(move || {
 //!         let _entered = span.enter();
 //!         windlass::sleep(std::time::Duration::from_millis(1));
@@ -51,25 +53,25 @@ use tracing_core::{Dispatch, Event, Metadata, Subscriber};
 use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::task::task_local;
 
-/// A span that is entered, and the number of its subscriber. Each is a reference that the
-/// subscriber has counted, so that the span is not closed as long as it is listed.
+/// The number of a subscriber, and a span that is entered there. Each entry is a counted reference
+/// of the subscriber, so that the span is not closed while it is listed.
 type Entered = (u64, Id);
 
 task_local! {
-    /// What the goroutine is in, the innermost last.
+    /// The spans that the goroutine has entered, the innermost last.
     static OWN: RefCell<Vec<Entered>> = RefCell::new(Vec::new());
 }
 
 thread_local! {
-    /// What the subscribers take this thread to be in; `None` while one is told of a change.
+    /// The spans that are entered on this thread in the inner subscribers; `None` during a change.
     static HERE: RefCell<Option<Vec<Entered>>> = const { RefCell::new(Some(Vec::new())) };
 }
 
-/// The thread's list, taken out. Put back on the same thread: subscribers do not wait.
+/// The thread's list, taken out. It is put back on the same thread, because subscribers do not park.
 struct Here(Vec<Entered>);
 
 impl Here {
-    /// `None` if the subscriber that calls is being told of a change.
+    /// `None` if an inner subscriber calls this during a change.
     #[inline(never)]
     fn take() -> Option<Here> {
         HERE.try_with(RefCell::take).ok().flatten().map(Here)
@@ -87,7 +89,8 @@ impl Drop for Here {
     }
 }
 
-/// A subscriber that shows the one inside it the spans of the calling goroutine.
+/// A subscriber that enters the spans of the calling goroutine in the subscriber that it wraps. The
+/// [module](self) has an example.
 ///
 /// On plain threads it changes nothing.
 #[derive(Debug)]
@@ -97,9 +100,9 @@ pub struct Goroutines<S> {
 }
 
 impl<S: Subscriber> Goroutines<S> {
-    /// Stands in front of `inner`; layers go there.
+    /// Wraps `inner`. Add layers to `inner`, not to the result.
     pub fn new(inner: S) -> Goroutines<S> {
-        /// Ordering: relaxed, only unique.
+        /// Ordering: relaxed; the numbers only have to be unique.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Goroutines {
             inner,
@@ -107,10 +110,10 @@ impl<S: Subscriber> Goroutines<S> {
         }
     }
 
-    /// Makes the thread's spans those of the caller.
+    /// Makes the thread's entered spans those of the caller.
     fn sync(&self) {
         let Some(mut here) = Here::take() else {
-            // What a subscriber traces while it is told of spans is in none of ours.
+            // Traces that a subscriber itself makes during a change belong to no span.
             return;
         };
         let changed = with_own(|own| {
@@ -122,7 +125,7 @@ impl<S: Subscriber> Goroutines<S> {
         }
     }
 
-    /// Exits what is not the caller's, and enters what is.
+    /// Exits the spans that are not the caller's, and enters those that are.
     fn change(&self, here: &mut Vec<Entered>, own: &[Id]) {
         let mine: Vec<_> = self.of(here).cloned().collect();
         here.retain(|(number, _)| *number != self.number);
@@ -140,7 +143,7 @@ impl<S: Subscriber> Goroutines<S> {
         here.extend(kept.chain(new).map(|id| (self.number, id)));
     }
 
-    /// Those of this subscriber.
+    /// The spans of this subscriber in a list.
     fn of<'a>(&self, list: &'a [Entered]) -> impl Iterator<Item = &'a Id> {
         let own = self.number;
         list.iter()
@@ -149,8 +152,8 @@ impl<S: Subscriber> Goroutines<S> {
     }
 }
 
-/// Calls `f` with what the caller is in: nothing, in a destructor that runs when its
-/// task-locals are gone.
+/// Calls `f` with the caller's spans. The list is empty in a destructor that runs after the
+/// task-locals were dropped.
 fn with_own<T>(f: impl Fn(&mut Vec<Entered>) -> T) -> T {
     OWN.try_with(|own| f(&mut own.borrow_mut()))
         .unwrap_or_else(|_| f(&mut Vec::new()))
@@ -176,7 +179,7 @@ impl<S: Subscriber> Subscriber for Goroutines<S> {
     }
 
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // Filters go by spans, too.
+        // Filters may depend on the current spans.
         self.sync();
         self.inner.enabled(metadata)
     }
@@ -233,7 +236,7 @@ impl<S: Subscriber> Subscriber for Goroutines<S> {
         if id == TypeId::of::<Self>() {
             return Some(std::ptr::from_ref(self).cast());
         }
-        // SAFETY: what the inner one gives lives as long as it, and so as long as this.
+        // SAFETY: the pointer is valid as long as the inner subscriber, which `self` owns.
         unsafe { self.inner.downcast_raw(id) }
     }
 }

@@ -1,18 +1,18 @@
-//! Finding that nothing will ever happen again.
+//! Deadlock detection.
 //!
-//! All goroutines wait, and whoever could wake one of them waits himself. Sysmon asks
+//! In a deadlock all goroutines wait, and nothing is left that could wake one. Sysmon checks for it
 //! when every P is idle. There is a deadlock if
 //!
-//! - no queue holds a goroutine, and no M looks for one;
+//! - no queue holds a goroutine, and no M searches for one;
 //! - no timer is armed, and no operation is in flight;
-//! - every goroutine that lives is parked, and not for an offloaded job;
-//! - the process has no thread but the runtime's own. Any other may have a handle, a
-//!   channel or a file that leads to a goroutine: what it holds cannot be known, so its
-//!   being there is enough.
+//! - every live goroutine is parked, and not for an offloaded job;
+//! - the process has no thread besides the runtime's own. Any other thread may hold a handle, a
+//!   channel or a file by which it can wake a goroutine. That cannot be known, so its existence
+//!   rules a deadlock out.
 //!
-//! From there only the threads named could change anything, and all of them sleep: what
-//! was true is true for ever. The conditions are not read at one moment, so they are read
-//! twice, and no goroutine may have run in between.
+//! In this state only the runtime's threads could change anything, and all of them sleep, so the
+//! state is permanent. The conditions are not read at one moment. Therefore they are checked twice,
+//! and no goroutine may have run in between.
 
 use std::time::Duration;
 
@@ -26,10 +26,10 @@ use crate::sched::state::{Phase, Sched};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::{sched as threads, signal};
 
-/// Between the two looks.
+/// The time between the two checks.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Ends the process with a dump if nothing can ever happen. Called by sysmon.
+/// Ends the process with a dump if there is a deadlock. Called by sysmon.
 pub(crate) fn check(sched: &Sched) {
     if !is_stuck(sched) {
         return;
@@ -44,7 +44,7 @@ pub(crate) fn check(sched: &Sched) {
         sched.config.name,
         Dump::take(sched)
     );
-    // Not by way of std: a thread may hold its lock for ever.
+    // Not through std: a goroutine may hold the lock of std's stderr forever.
     signal::write_stderr(text.as_bytes());
     signal::exit_now(2);
 }
@@ -53,7 +53,7 @@ fn dispatches(sched: &Sched) -> u64 {
     sched.ps.iter().map(|p| p.stats.dispatches.get()).sum()
 }
 
-/// Whether all of the conditions hold, as of now.
+/// Whether all conditions hold now.
 fn is_stuck(sched: &Sched) -> bool {
     sched.phase() == Phase::Running
         && no_work(sched)
@@ -75,12 +75,12 @@ fn no_work(sched: &Sched) -> bool {
 fn nothing_under_way(sched: &Sched) -> bool {
     sched.ps.iter().all(|p| {
         p.timers.drop_stale();
-        // A poll that stays on a stream that nobody reads brings nothing about.
+        // An armed multishot poll of a stream without a reader wakes no goroutine.
         p.timers.next_ns() == NEVER && p.poller.counts.standing() == p.poller.inflight()
     })
 }
 
-/// Whether there are goroutines, and all of them wait for one another.
+/// Whether there are goroutines, and all are parked for something that only a goroutine can do.
 fn all_parked(sched: &Sched) -> bool {
     let mut n = 0;
     let mut parked = true;
@@ -98,13 +98,13 @@ fn all_parked(sched: &Sched) -> bool {
     parked && n > 0
 }
 
-/// Whether all threads of the process are this runtime's, or the kernel's for its rings.
+/// Whether all threads of the process are this runtime's own or io_uring workers of the kernel.
 fn no_other_thread(sched: &Sched) -> bool {
     let mut own = sched.thread_ids();
     own.push(threads::gettid());
     own.extend(sigquit::thread_id());
     own.extend(live::thread_id());
-    // Where the list cannot be had, nothing is known.
+    // Without the list there may be other threads.
     let Ok(entries) = std::fs::read_dir("/proc/self/task") else {
         return false;
     };
@@ -115,13 +115,14 @@ fn no_other_thread(sched: &Sched) -> bool {
     })
 }
 
-/// Whether a thread is one that the kernel made for a ring: it runs no code of the process.
+/// Whether a thread is an io_uring worker, which the kernel created and which runs no code of the
+/// process.
 fn is_ring_worker(task: &std::path::Path) -> bool {
-    // A thread that is gone by now is none.
+    // The thread has ended meanwhile.
     let Ok(stat) = std::fs::read_to_string(task.join("stat")) else {
         return true;
     };
-    // PF_IO_WORKER (include/linux/sched.h) in the flags, the seventh field behind the name.
+    // PF_IO_WORKER (include/linux/sched.h) in the flags, which are the seventh field after the name.
     const PF_IO_WORKER: u64 = 0x10;
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let flags = fields

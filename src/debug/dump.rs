@@ -7,10 +7,11 @@ use super::stack;
 use crate::g::snapshot::StackCopy;
 use crate::sched::state::Sched;
 
-/// The goroutines of a runtime, each as it was at a moment of its own: nothing was
-/// stopped for it. Made by [`Runtime::dump`](crate::Runtime::dump).
+/// The goroutines of a runtime. Made by [`Runtime::dump`](crate::Runtime::dump).
 ///
-/// Shown, it looks like Go's dumps: the tools that read those read it, too.
+/// The runtime is not stopped for a dump, so each goroutine is described as of a different moment.
+///
+/// `Display` prints the form of Go's dumps, which tools for those can read.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Dump {
@@ -21,7 +22,7 @@ pub struct Dump {
 }
 
 impl Dump {
-    /// Takes a dump. The goroutines that a stack is copied of are held still for that.
+    /// Takes a dump. A goroutine cannot resume while its stack is copied.
     pub(crate) fn take(sched: &Sched) -> Dump {
         let mut copy = StackCopy::new();
         let mut walker = Walker::new();
@@ -52,7 +53,7 @@ pub(crate) fn frames_of(copy: &StackCopy) -> Vec<stack::Frame> {
     Walker::new().frames(copy)
 }
 
-/// Where stacks cannot be walked.
+/// Stands in for the walker in builds without the feature.
 #[cfg(not(feature = "backtrace"))]
 struct Walker;
 
@@ -103,7 +104,7 @@ fn entry(f: &mut fmt::Formatter<'_>, g: &Goroutine) -> fmt::Result {
     origin(f, g)
 }
 
-/// Where a goroutine comes from.
+/// Prints where a goroutine was spawned.
 pub(crate) fn origin(f: &mut fmt::Formatter<'_>, g: &Goroutine) -> fmt::Result {
     match g.parent {
         0 => writeln!(f, "created outside the runtime")?,

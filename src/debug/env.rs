@@ -1,4 +1,4 @@
-//! What `WINDLASS_DEBUG` asks for.
+//! The settings in the environment variable `WINDLASS_DEBUG`.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -10,17 +10,16 @@ use crate::loom::native::atomic::{AtomicBool, Ordering};
 /// The variable's name.
 const NAME: &str = "WINDLASS_DEBUG";
 
-/// The settings in the variable: `None` where it does not say.
+/// The settings in the variable. `None`: not set there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// How often to print a line, zero for never.
+    /// The interval of scheduler lines; zero means never.
     pub(crate) schedtrace: Option<Duration>,
     pub(crate) scheddetail: Option<bool>,
     pub(crate) live: Option<bool>,
 }
 
-/// Reads the variable. What it cannot understand it leaves out, and says so on stderr,
-/// once per process.
+/// Reads the variable. Invalid parts are ignored and reported on stderr, once per process.
 pub(crate) fn settings() -> Settings {
     let Some(value) = std::env::var_os(NAME) else {
         return Settings::default();
@@ -32,13 +31,13 @@ pub(crate) fn settings() -> Settings {
             "windlass: {NAME}: {complaint}; it takes schedtrace=milliseconds, scheddetail=0 or 1 \
              and live=0 or 1, with commas between them\n"
         );
-        // There is nobody else to tell.
+        // If stderr is closed, the report is lost.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
     settings
 }
 
-/// The settings in a value, and what is wrong with it.
+/// Parses a value into settings and a complaint, which is empty if all parts are valid.
 fn parse(value: OsString) -> (Settings, String) {
     let mut settings = Settings::default();
     let mut complaint = String::new();

@@ -1,15 +1,15 @@
 //! The goroutines of a runtime, as plain values.
 //!
-//! The slots that goroutines live in are walked, not a list: spawning pays nothing for
-//! it. A slot may be given to another goroutine at any moment, so what is read of one
-//! is read under a reference to it:
+//! The walk goes over the slots that hold goroutines, not over a list, so spawning pays nothing for
+//! it. A slot may be reused for another goroutine at any moment. Therefore a goroutine is read under
+//! a reference to it, taken in three steps:
 //!
-//! 1. its status says that it holds a goroutine of this runtime;
-//! 2. its count of references is raised, unless it is 0;
-//! 3. its status still says so. From here on it cannot be given away.
+//! 1. Check that the slot's status says that it holds a goroutine of this runtime.
+//! 2. Increment its reference count, unless that is 0.
+//! 3. Check the status again. From here on the slot cannot be reused.
 //!
-//! A slot that was given away between 1 and 2 shows at 3 as the next goroutine, whole,
-//! or as free, because whoever fills it in publishes it by its status.
+//! A slot that was reused between 1 and 2 is seen at 3 as free, or as the next goroutine, complete:
+//! a new goroutine is published by its status.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,36 +22,57 @@ use crate::sched::spawn::TaskRef;
 use crate::sched::state::Sched;
 use crate::sys::clock;
 
-/// What a goroutine is doing.
+/// The state of a goroutine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
-    /// In a queue: it runs when its turn comes.
+    /// In a run queue.
     Runnable,
-    /// On a thread.
+    /// Running on a thread.
     Running,
-    /// On a thread, without a claim to a P: in a blocking section, or computing for so
-    /// long that its P was taken.
+    /// On a thread without a P: in a blocking section, or computing for so long that its P was
+    /// retaken.
     Blocked,
-    /// Parked. [`Goroutine::wait_reason`] says what for.
+    /// Parked. [`Goroutine::wait_reason`] has the reason.
     Waiting,
 }
 
-/// A goroutine, as it was at some moment.
+/// The description of a goroutine at some moment. Part of a [`Dump`](super::Dump).
+///
+/// # Examples
+///
+/// ```
+/// use windlass::task;
+///
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+/// rt.run(|| {
+///     let waiter = task::Builder::new().name("waiter").spawn(task::park).unwrap();
+///     windlass::sleep(std::time::Duration::from_millis(1));
+///     let dump = windlass::blocking(|| rt.dump());
+///     let found = dump.goroutines.iter().find(|g| g.id == waiter.task().id()).unwrap();
+///     println!("{found}: {}", found.status()); // goroutine 2 [park, ..]: park
+///     for frame in found.frames() {
+///         println!("{frame}");
+///     }
+///     waiter.task().unpark();
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Goroutine {
     /// Its number, unique in the process.
     pub id: u64,
-    /// The goroutine that spawned it, 0 if that was no goroutine.
+    /// The number of the goroutine that spawned it; 0 if it was spawned from outside.
     pub parent: u64,
-    /// The name given to it.
+    /// Its name, if it has one.
     pub name: Option<String>,
-    /// What it is doing.
+    /// Its state.
     pub state: State,
-    /// What it waits for, in the words of Go's dumps where there are such.
+    /// The reason of its wait, in the words of Go's dumps where Go has the same reason.
     pub wait_reason: Option<&'static str>,
-    /// For how long it has waited, to about a second.
+    /// How long it has waited, with a precision of about a second.
     pub waiting: Duration,
     /// Where it was spawned.
     pub spawned_at: &'static std::panic::Location<'static>,
@@ -59,16 +80,15 @@ pub struct Goroutine {
     pub p: Option<usize>,
     /// The thread (M) that it runs on.
     pub m: Option<u64>,
-    /// The NUMA node that its stack lies on, by the kernel's number. In a dump, of a
-    /// parked goroutine.
+    /// The NUMA node of its stack, by the kernel's number. Present in dumps, for parked goroutines.
     pub node: Option<u32>,
-    /// What is on its stack, the innermost call first, with the runtime's own functions.
-    /// In a dump, of a parked goroutine, with the feature `backtrace`.
+    /// Its stack, the innermost call first, including the runtime's own functions. Present in
+    /// dumps, for parked goroutines, with the feature `backtrace`.
     pub stack: Vec<Frame>,
 }
 
 impl Goroutine {
-    /// State and reason in a word or two, as a dump has it in brackets.
+    /// The state or the wait reason, as a dump prints it in brackets.
     #[must_use]
     pub fn status(&self) -> &'static str {
         match (self.state, self.wait_reason) {
@@ -80,8 +100,8 @@ impl Goroutine {
         }
     }
 
-    /// The part of [`Goroutine::stack`] that is not the runtime's: from the call that the
-    /// goroutine waits in to the function that it was spawned with.
+    /// [`Goroutine::stack`] without the runtime's own frames: from the call in which the goroutine
+    /// waits to the function that it was spawned with.
     #[must_use]
     pub fn frames(&self) -> &[Frame] {
         stack::own_frames(&self.stack)
@@ -114,7 +134,7 @@ impl fmt::Display for Goroutine {
     }
 }
 
-/// What a wait is called: Go's words for what Go has.
+/// The name of a wait reason: Go's, where Go has the same reason.
 pub(crate) fn reason_text(reason: Reason) -> Option<&'static str> {
     Some(match reason {
         Reason::None => return None,
@@ -150,7 +170,7 @@ pub(crate) fn for_each(sched: &Sched, mut f: impl FnMut(Goroutine, &TaskRef)) {
     });
 }
 
-/// A reference to the goroutine in a slot, and its status, if it is one of `sched`.
+/// Takes a reference to the goroutine in a slot, and reads its status, if it is one of `sched`.
 fn claim(sched: &Sched, g: GRef) -> Option<(TaskRef, Snapshot)> {
     let mine = |status: Snapshot| {
         !matches!(status.kind(), Kind::Free | Kind::Dead)
@@ -175,14 +195,14 @@ pub(crate) fn one(sched: &Sched, g: GRef) -> Option<Goroutine> {
     describe(g, status, &running(sched))
 }
 
-/// A goroutine on a thread, and where that is.
+/// A goroutine that is on a thread, with its M and P.
 struct Running {
     g: GRef,
     m: u64,
     p: Option<usize>,
 }
 
-/// Which goroutines are on threads now.
+/// The goroutines that are on threads now.
 fn running(sched: &Sched) -> Vec<Running> {
     let ms = sched.ms.lock();
     ms.all
@@ -199,7 +219,7 @@ fn running(sched: &Sched) -> Vec<Running> {
 fn describe(g: GRef, status: Snapshot, running: &[Running]) -> Option<Goroutine> {
     let on = running.iter().find(|r| r.g == g);
     let state = match status.kind() {
-        // Its P was taken, as it did not come to the runtime for long.
+        // Its P was retaken, because it did not enter the runtime for long.
         Kind::Running if on.is_some_and(|r| r.p.is_none()) => State::Blocked,
         Kind::New | Kind::Runnable => State::Runnable,
         Kind::Running => State::Running,
@@ -208,7 +228,7 @@ fn describe(g: GRef, status: Snapshot, running: &[Running]) -> Option<Goroutine>
         Kind::Free | Kind::Dead => return None,
     };
     let waits = state == State::Waiting;
-    // Read a moment before the status: it may have gone on.
+    // `running` was read before the status, so the goroutine may have left its thread since.
     let on = on.filter(|_| matches!(state, State::Running | State::Blocked));
     Some(Goroutine {
         id: g.id(),

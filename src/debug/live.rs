@@ -1,8 +1,8 @@
-//! Metrics for whoever asks from outside: `windlass-topology top`.
+//! Live metrics for other processes: `windlass-topology top`.
 //!
-//! One thread for the process listens on a Unix socket with an abstract name, which needs no
-//! file and is gone with the process, and answers each connection with the counters of all
-//! runtimes that asked for it. It sleeps in `accept` while nobody asks.
+//! One thread for the process listens on a Unix socket. It answers each connection with the
+//! counters of all runtimes that were built with `live_metrics`. The socket has an abstract name,
+//! which needs no file and ends with the process. The thread sleeps in `accept`.
 
 use std::io::{self, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -19,20 +19,20 @@ use crate::sched::state::Sched;
 use crate::sys::sched as threads;
 use crate::sys::{clock, socket};
 
-/// Who is told of.
+/// The runtimes whose counters are served.
 static REGISTRY: Registry = Registry::new();
 
-/// Who does not read for so long gets no more.
+/// The write timeout for clients that do not read.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// After an accept that failed: there are no descriptors, say.
+/// The pause after an accept that failed, for example for lack of descriptors.
 const PAUSE_NS: u64 = 100_000_000;
 
-/// Tells of `sched`, too, from now on until it goes.
+/// Serves the counters of `sched` until it is dropped.
 ///
 /// # Errors
 ///
-/// The kernel's, if it gives no thread or no socket.
+/// The kernel's, if the thread or the socket cannot be created.
 pub(crate) fn register(sched: &Arc<Sched>) -> io::Result<()> {
     REGISTRY.add(sched, || {
         let address = Live::address(std::process::id())?;
@@ -47,26 +47,26 @@ pub(crate) fn register(sched: &Arc<Sched>) -> io::Result<()> {
     })
 }
 
-/// The kernel's number of the thread that answers, if there is one.
+/// The thread id of the serving thread, if it runs.
 pub(crate) fn thread_id() -> Option<i32> {
     Some(THREAD.load(Ordering::Acquire)).filter(|&tid| tid != 0)
 }
 
-/// Ordering: release by the thread when it begins.
+/// Ordering: stored with release by the thread when it begins.
 static THREAD: AtomicI32 = AtomicI32::new(0);
 
 fn serve(listener: &UnixListener) {
     THREAD.store(threads::gettid(), Ordering::Release);
     loop {
         match listener.accept() {
-            // Who has gone, or is too slow, gets nothing.
+            // Errors concern only this client: it has gone or is too slow.
             Ok((stream, _)) => drop(answer(stream)),
             Err(_) => clock::nap(PAUSE_NS),
         }
     }
 }
 
-/// Names and counters are nobody else's business: another user gets an empty answer.
+/// Names and counters are private: clients of other users, except root, get an empty answer.
 fn answer(mut stream: UnixStream) -> io::Result<()> {
     let uid = socket::peer_uid(&stream)?;
     if uid != 0 && uid != threads::effective_uid() {
@@ -76,7 +76,7 @@ fn answer(mut stream: UnixStream) -> io::Result<()> {
     stream.write_all(now().to_json().as_bytes())
 }
 
-/// How things stand.
+/// The current counters of all registered runtimes.
 fn now() -> Live {
     Live {
         schema: LIVE_SCHEMA,

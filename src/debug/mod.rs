@@ -1,5 +1,21 @@
-//! Looking into a running runtime: lines about its scheduler, and a list of its
-//! goroutines with their stacks. docs/OBSERVABILITY.md is the guide.
+//! Observing a running runtime: dumps of its goroutines with their stacks, and execution traces.
+//! docs/OBSERVABILITY.md is the guide.
+//!
+//! # Examples
+//!
+//! ```
+//! use windlass::debug::State;
+//!
+//! # // SAFETY: nothing here keeps a thread-local across a call that parks.
+//! # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+//! rt.run(|| {
+//!     let dump = windlass::blocking(|| rt.dump());
+//!     let n_waiting = dump.goroutines.iter().filter(|g| g.state == State::Waiting).count();
+//!     println!("{n_waiting} of {} goroutines wait", dump.goroutines.len());
+//!     println!("{dump}"); // as Go prints it
+//! });
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 pub(crate) mod env;
 pub(crate) mod stack;

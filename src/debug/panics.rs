@@ -1,10 +1,10 @@
-//! Which goroutine panics: a line on stderr before the panic's message, which names a
-//! thread, and that says nothing here.
+//! Names the goroutine that panics in a line on stderr. std's message, which follows, names only a
+//! thread.
 //!
-//! The hook is the process's. It is set once, when a runtime is first built, around the one
-//! that is there, so a program's own hook is called as before. A hook that is set later
-//! replaces this one, or calls it if it calls its predecessor, as hooks do. The line
-//! is written by one system call and without std's lock, which the goroutine may hold.
+//! The panic hook belongs to the process. The first runtime that is built sets it; the hook then
+//! calls its predecessor, so a program's own hook is called as before. A hook that the program sets
+//! later replaces this one, unless it calls its predecessor. The line is written by one system
+//! call, without std's lock, which the goroutine may hold.
 
 use std::fmt::Write;
 use std::panic;
@@ -14,10 +14,10 @@ use crate::loom::native::Once;
 use crate::sched::current;
 use crate::sys::signal;
 
-/// Sets the hook, if that has not happened yet.
+/// Sets the hook, once per process.
 pub(crate) fn install() {
     static INSTALLED: Once = Once::new();
-    // A thread that panics may not set a hook; the next runtime will.
+    // std does not let a panicking thread set a hook. The next runtime will set it.
     if std::thread::panicking() {
         return;
     }
@@ -32,7 +32,7 @@ pub(crate) fn install() {
     });
 }
 
-/// The goroutine that panics here, if its runtime names it.
+/// The goroutine that panics, if its runtime was built with `name_panics`.
 fn wanted() -> Option<GRef> {
     let m = current::m()?;
     m.curg.get().filter(|_| m.sched().config.name_panics)

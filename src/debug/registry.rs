@@ -1,11 +1,11 @@
-//! Runtimes that a thread of the process's own looks after, which is started for the first.
+//! A list of runtimes that one thread of the process serves. The first runtime starts the thread.
 
 use std::io;
 
 use crate::loom::native::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::sched::state::Sched;
 
-/// What is looked after, in the order in which they were built.
+/// The runtimes, in the order in which they were built.
 #[derive(Debug)]
 pub(crate) struct Registry(Mutex<Known>);
 
@@ -24,11 +24,11 @@ impl Registry {
         }))
     }
 
-    /// Adds a runtime, until it goes; for the first one `start` starts the thread.
+    /// Adds a runtime until it is dropped. For the first one, calls `start` to start the thread.
     ///
     /// # Errors
     ///
-    /// Those of `start`: then nothing has changed.
+    /// Those of `start`. Then nothing has changed.
     pub(crate) fn add(
         &self,
         sched: &Arc<Sched>,
@@ -44,7 +44,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Those that there are.
+    /// The runtimes that still exist.
     pub(crate) fn runtimes(&self) -> Vec<Arc<Sched>> {
         let known = self.lock().runtimes.clone();
         known.iter().filter_map(Weak::upgrade).collect()

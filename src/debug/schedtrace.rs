@@ -1,16 +1,17 @@
-//! The lines of `WINDLASS_DEBUG=schedtrace=1000`: Go's, with a group for each node.
+//! The lines of `WINDLASS_DEBUG=schedtrace=1000`: Go's format, with the Ps grouped by node.
 //!
 //! ```text
 //! SCHED 1011ms: windlass procs=8 idleprocs=3 threads=14 spinningthreads=0 idlethreads=4
 //!   runqueue=[2 0] [0 0 1 0 | 0 5 0 0] schedticks=[..] steals=12 stolen=40 inflight=7 ..
 //! ```
 //!
-//! (one line). The first pair of brackets are the queues of the nodes, the second those of
-//! their Ps without runnext, as in Go.
+//! (one line). The first brackets have the lengths of the nodes' queues. The second have those of
+//! the Ps' queues, without runnext, as in Go.
 //!
-//! On a machine with several nodes there is more about what goes on between them, all counted
-//! since the runtime was built: `denied=[..]` are thieves turned away by another node, because
-//! it had no surplus, what waited was too young, another P was there already, or all was bound.
+//! On a machine with several nodes there are more counters about stealing between nodes, counted
+//! since the runtime was built. `denied=[..]` has the attempts that another node denied, by reason:
+//! it had no surplus, its goroutines had not waited long enough, another P of the same node was
+//! stealing there, or all its goroutines are bound.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -50,13 +51,13 @@ pub(crate) fn print_detail(sched: &Sched, since: Duration) {
     write_out(&out);
 }
 
-/// In one piece, so that lines of several runtimes do not mix.
+/// Writes in one piece, so that lines of several runtimes do not mix.
 fn write_out(out: &str) {
-    // A closed stderr is no reason to stop.
+    // If stderr is closed, the lines are lost.
     let _ = std::io::stderr().write_all(out.as_bytes());
 }
 
-/// Writing to a string cannot fail.
+/// Appends to `out`. Writing to a string cannot fail.
 fn put(out: &mut String, args: fmt::Arguments<'_>) {
     let _ = out.write_fmt(args);
 }
@@ -81,7 +82,7 @@ fn line(out: &mut String, sched: &Sched, since: Duration) {
     list(out, m.nodes.iter().map(|n| n.queue_depth as u64));
     out.push_str("] [");
     let queues: Vec<_> = sched.ps_in_use().map(|p| p.runq.len() as u64).collect();
-    // Should the number of Ps be changed just now, they may differ.
+    // If the number of Ps changes at this moment, the two lists may differ in length.
     groups(out, &m, |idx| queues.get(idx).copied().unwrap_or(0));
     out.push_str("] schedticks=[");
     groups(out, &m, |idx| m.ps.get(idx).map_or(0, |p| p.dispatches));
@@ -105,7 +106,7 @@ fn line(out: &mut String, sched: &Sched, since: Duration) {
     out.push('\n');
 }
 
-/// What went on between nodes.
+/// The counters of steals and wakes between nodes.
 fn nodes(out: &mut String, total: &PMetrics) {
     let denied = &total.gate_denials;
     put(

@@ -1,7 +1,7 @@
-//! Dumps on SIGQUIT, for runtimes that asked for it.
+//! Dumps on SIGQUIT, for runtimes built with `dump_on_sigquit`.
 //!
-//! The handler only counts and wakes a thread of the process's own, which takes the
-//! dumps: a handler may interrupt anything, an allocation or a holder of a lock.
+//! The handler only increments a counter and wakes a thread, which takes the dumps. The handler
+//! itself may have interrupted an allocation or a holder of a lock.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::sched::state::Sched;
 use crate::sys::sched as threads;
 use crate::sys::signal::{self, AfterQuit};
 
-/// Whom to dump.
+/// The runtimes to dump.
 static REGISTRY: Registry = Registry::new();
 
-/// Dumps `sched`, too, from now on until it goes.
+/// Includes `sched` in the dumps until it is dropped.
 ///
 /// # Errors
 ///
-/// The kernel's, if it gives no thread.
+/// The kernel's, if the thread cannot be created.
 pub(crate) fn register(sched: &Arc<Sched>) -> io::Result<()> {
     REGISTRY.add(sched, || {
         crate::loom::thread::Builder::new()
@@ -31,12 +31,12 @@ pub(crate) fn register(sched: &Arc<Sched>) -> io::Result<()> {
     })
 }
 
-/// The kernel's number of the thread that waits for the signal, if there is one.
+/// The thread id of the thread that waits for the signal, if it runs.
 pub(crate) fn thread_id() -> Option<i32> {
     Some(THREAD.load(Ordering::Acquire)).filter(|&tid| tid != 0)
 }
 
-/// Ordering: release by the thread when it begins.
+/// Ordering: stored with release by the thread when it begins.
 static THREAD: AtomicI32 = AtomicI32::new(0);
 
 fn watch() {
@@ -49,12 +49,12 @@ fn watch() {
             out.push_str(&format!("\n{}", Dump::take(&sched)));
         }
         let mut stderr = io::stderr().lock();
-        // There is nobody else to tell.
+        // If stderr is closed, the dump is lost.
         let _ = stderr.write_all(out.as_bytes());
         let _ = stderr.flush();
         drop(stderr);
         if signal::after_quit() == AfterQuit::Exit {
-            // As Go does. No destructors: whoever sends this signal wants an end.
+            // As Go does. Destructors do not run: this signal asks for an immediate end.
             signal::exit_now(2);
         }
     }

@@ -1,30 +1,29 @@
-//! From the copy of a stack to the functions on it.
+//! Finds the functions on the copy of a stack.
 //!
-//! framehop walks it by the unwind tables of the program, which lie in its memory anyway;
-//! the backtrace crate reads the names from the debug information. Both are there only
-//! with the feature `backtrace`: they and what they need are most of what a small program
-//! would otherwise build.
+//! framehop walks the stack by the program's unwind tables, which are mapped anyway. The backtrace
+//! crate reads the names from the debug information. Both are used only with the feature
+//! `backtrace`, because they and their dependencies would be most of what a small program builds.
 #![allow(unsafe_code)]
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A function on a stack. Where the compiler put one into another, both have an entry.
+/// A function on a stack. A function that was inlined into another has an entry of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Frame {
-    /// The address to which control returns there.
+    /// The return address in the function.
     pub address: usize,
-    /// The function's name, if the program has it.
+    /// The function's name, if the debug information has it.
     pub function: Option<Arc<str>>,
-    /// The source file and the line, if the program has them.
+    /// The source file, if the debug information has it.
     pub file: Option<Arc<str>>,
-    /// See `file`.
+    /// The line in that file, if the debug information has it.
     pub line: Option<u32>,
 }
 
 impl fmt::Display for Frame {
-    /// Two lines, as in Go's dumps: the function, and where.
+    /// Two lines, as in Go's dumps: the function, then file and line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.function {
             Some(name) => f.write_str(without_types(name))?,
@@ -37,8 +36,8 @@ impl fmt::Display for Frame {
     }
 }
 
-/// Where this crate's sources were when it was built. Of an inlined function there is no
-/// more than the last part of its name, so files tell better whose it is.
+/// The source directory at build time. The debug information of an inlined function has only the
+/// last part of its name, so its file identifies the crate better.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
 
 impl Frame {
@@ -49,13 +48,13 @@ impl Frame {
         functions.iter().any(|f| name.starts_with(f)) || files.iter().any(|f| file.contains(f))
     }
 
-    /// A file of this crate.
+    /// Whether the function is in one of these files of this crate.
     fn is_in(&self, files: &[&str]) -> bool {
         let file = self.file.as_deref().and_then(|f| f.strip_prefix(SOURCES));
         file.is_some_and(|file| files.iter().any(|f| file.starts_with(f)))
     }
 
-    /// Of the runtime's own, above what the goroutine called.
+    /// Whether it is one of the runtime's functions above the call that the goroutine made.
     fn is_above(&self) -> bool {
         self.is_of(
             &[
@@ -68,12 +67,12 @@ impl Frame {
         ) || self.is_in(&["sched/", "g/", "io/op.rs"])
     }
 
-    /// Below what it was spawned with.
+    /// Whether it is one of the runtime's functions below the goroutine's own closure.
     fn is_root(&self) -> bool {
         self.is_of(&["windlass::g::header::"], &[]) || self.is_in(&["g/header.rs"])
     }
 
-    /// Catches panics, or calls a closure: of no interest wherever it stands.
+    /// Whether it only catches panics or calls a closure. Such frames are never shown.
     fn is_plumbing(&self) -> bool {
         self.is_of(
             &[
@@ -91,7 +90,8 @@ impl Frame {
     }
 }
 
-/// The frames between the runtime's: what the goroutine called, down to its own function.
+/// The frames without the runtime's at both ends: from the goroutine's last call down to its
+/// closure.
 pub(crate) fn own_frames(frames: &[Frame]) -> &[Frame] {
     let begin = frames
         .iter()
@@ -108,12 +108,12 @@ pub(crate) fn own_frames(frames: &[Frame]) -> &[Frame] {
     &frames[..end]
 }
 
-/// Those of [`own_frames`] that a reader wants to see.
+/// [`own_frames`] without plumbing.
 pub(crate) fn shown_frames(frames: &[Frame]) -> impl Iterator<Item = &Frame> {
     own_frames(frames).iter().filter(|f| !f.is_plumbing())
 }
 
-/// A function's name without the types that it was made for.
+/// A function's name without its generic arguments.
 fn without_types(name: &str) -> &str {
     if !name.ends_with('>') {
         return name;
@@ -121,7 +121,7 @@ fn without_types(name: &str) -> &str {
     let mut depth = 0;
     for (at, c) in name.char_indices().rev() {
         match c {
-            // Not the arrow of a function's type.
+            // The `>` of an arrow `->` closes nothing.
             '>' if !name[..at].ends_with('-') => depth += 1,
             '<' => depth -= 1,
             _ => {}
@@ -152,10 +152,10 @@ mod walk {
     use crate::g::snapshot::StackCopy;
     use crate::sys::modules::Modules;
 
-    /// The most frames that are shown of one stack.
+    /// The maximum number of frames of one stack.
     const MAX_FRAMES: usize = 100;
 
-    /// Walks stacks, and remembers the names it has looked up.
+    /// Walks stacks, and caches the names of their functions.
     pub(crate) struct Walker {
         unwinder: Native<&'static [u8]>,
         cache: Cache,
@@ -179,7 +179,8 @@ mod walk {
             for m in &modules.all {
                 let bytes = |range: &Range<usize>| {
                     let bytes: *const [u8] = modules.bytes(range);
-                    // SAFETY: the bytes stay while `modules` lives, and that is dropped after the unwinder.
+                    // SAFETY: the bytes are valid while `modules` lives, which is dropped after
+                    // the unwinder.
                     unsafe { &*bytes }
                 };
                 let svma = |range: &Range<usize>| {
@@ -236,12 +237,12 @@ mod walk {
                 self.unwinder
                     .iter_frames(r.ip as u64, registers, &mut self.cache, &mut read);
             let mut addresses = Vec::new();
-            // At the root the walk goes on to the stack of an M, which the copy does not hold.
+            // Below the root is the stack of an M, which the copy does not include, so the walk ends.
             while let Ok(Some(frame)) = walk.next()
                 && addresses.len() < MAX_FRAMES
             {
                 addresses.push(match frame {
-                    // Where it will go on: inside the function, just behind the switch.
+                    // Where the goroutine resumes: in the function, just after the switch.
                     FrameAddress::InstructionPointer(at) => at as usize,
                     FrameAddress::ReturnAddress(at) => at.get() as usize,
                 });
@@ -256,7 +257,7 @@ mod walk {
         backtrace::resolve(std::ptr::without_provenance_mut(address), |symbol| {
             frames.push(Frame {
                 address,
-                // `{:#}` leaves the hash out.
+                // `{:#}` omits the hash.
                 function: symbol.name().map(|name| format!("{name:#}").into()),
                 file: symbol
                     .filename()

@@ -1,8 +1,8 @@
-//! Stall reports: which goroutine has not come to the runtime for long, and where it is.
+//! Stall reports: which goroutine has not entered the runtime for long, and where it is.
 //!
-//! Sysmon finds it (`sched::stall`) and calls here. Its stack is copied by its own thread,
-//! in a signal handler (`sys::sample`), and is walked and written out on a thread of its
-//! own: reading the debug information takes long, and sysmon has others to look after.
+//! Sysmon finds the goroutine (`sched::stall`) and calls this module. A signal handler on the
+//! goroutine's thread copies its stack (`sys::sample`). A separate thread walks the stack and writes
+//! the report, because reading the debug information would delay sysmon for too long.
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
@@ -17,7 +17,7 @@ use crate::sched::stall::{OnStall, Stall};
 use crate::sched::state::Sched;
 use crate::sys::clock;
 
-/// From one report to the next: what stalls in between is counted only.
+/// The minimum time between two reports. Stalls in between are only counted.
 const BETWEEN_NS: u64 = 100_000_000;
 
 /// Writes reports of stalls on stderr.
@@ -26,14 +26,14 @@ pub(crate) struct Reporter(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Writes the last report.
+    /// The thread that writes the latest report.
     thread: Option<JoinHandle<()>>,
     begun_ns: u64,
-    /// Stalls that were not reported since then.
+    /// The number of stalls since then that were not reported.
     n_left_out: u64,
 }
 
-/// What is told of a stall.
+/// The contents of a report.
 struct Report {
     runtime: String,
     goroutine: Goroutine,
@@ -82,7 +82,7 @@ impl OnStall for Reporter {
 
 fn join(state: &mut State) {
     if let Some(thread) = state.thread.take() {
-        // Should it have panicked, its report is lost, and it has said so.
+        // If it has panicked, the report is lost, and the panic's message is on stderr.
         let _ = thread.join();
     }
 }
@@ -92,7 +92,7 @@ fn write(mut report: Report, copy: Option<StackCopy>) {
         report.goroutine.stack = super::dump::frames_of(&copy);
     }
     let mut out = String::new();
-    // Writing to a string cannot fail, and a closed stderr is no reason to stop.
+    // Writing to a string cannot fail. If stderr is closed, the report is lost.
     let _ = write!(out, "{report}");
     let _ = std::io::stderr().write_all(out.as_bytes());
 }
@@ -130,19 +130,19 @@ mod sample {
     use crate::sched::stall::Stall;
     use crate::sys::sample;
 
-    /// How long sysmon waits for the goroutine's thread: it answers in microseconds if it
-    /// is on a CPU.
+    /// How long sysmon waits for the goroutine's thread, which answers in microseconds if it is on a
+    /// CPU.
     const PATIENCE_NS: u64 = 2_000_000;
-    /// How often it is asked before a report has to do without a stack.
+    /// The number of attempts before a report is made without a stack.
     const TRIES: u32 = 50;
 
     pub(crate) struct TryAgain;
 
-    /// The stack of the goroutine where it is now. `None` if it cannot be had.
+    /// Copies the goroutine's current stack. `None` if that fails.
     pub(crate) fn copy_stack(stall: &Stall<'_>) -> Result<Option<StackCopy>, TryAgain> {
         let tid = stall.m.tid.load(crate::loom::Ordering::Relaxed);
         let taken = sample::take(tid, PATIENCE_NS);
-        // It was there before and after, so also when the sample was taken.
+        // It runs on this thread before and after the sample, so it did when the sample was taken.
         if !stall.is_still() {
             return Ok(None);
         }
@@ -169,7 +169,7 @@ mod sample {
 
     pub(crate) struct TryAgain;
 
-    /// Nobody could walk it.
+    /// Without the feature no stack is copied, since it could not be walked.
     #[expect(clippy::unnecessary_wraps, reason = "as its twin")]
     pub(crate) fn copy_stack(_: &Stall<'_>) -> Result<Option<StackCopy>, TryAgain> {
         Ok(None)

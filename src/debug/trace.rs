@@ -1,14 +1,14 @@
-//! Execution traces: the events of `sched::trace` as a file in the Chrome trace-event
-//! format, which ui.perfetto.dev and chrome://tracing open.
+//! Execution traces: writes the events of `sched::trace` in the Chrome trace-event format, which
+//! ui.perfetto.dev and chrome://tracing open.
 //!
-//! - A track for every P, with a slice for each time a goroutine ran, a blocking section
-//!   inside it, and the time that the P's thread slept.
-//! - An arrow from where a goroutine was woken or spawned to where it ran next.
-//! - Marks for steals, batches of completions, and Ps that were taken or handed on.
-//! - One more track for what happened outside: threads that are no Ms, and sysmon.
+//! - Every P has a track, with a slice for each time that a goroutine ran, for each blocking section
+//!   inside it, and for each time that the P's thread slept.
+//! - An arrow leads from where a goroutine was woken or spawned to where it ran next.
+//! - Marks show steals, batches of completions, and Ps that were retaken or handed off.
+//! - One more track has the events outside Ps: of threads that are no Ms, and of sysmon.
 //!
-//! A log keeps the newest events only, and Ps begin to keep them at different moments. So
-//! what has lost its beginning or its end is left out: a slice, or an arrow.
+//! A log holds only the newest events, and the logs of different Ps begin at different moments.
+//! Slices and arrows whose beginning or end is lost are left out.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -22,11 +22,30 @@ use crate::sched::state::Sched;
 use crate::sched::trace::{Event, FROM_NODE, Kind, NO_P};
 use crate::sys::clock;
 
-/// How long something is shown that took no time.
+/// The length with which an instant is drawn as a slice.
 const MOMENT_NS: u64 = 200;
 
-/// A trace that is being taken: from [`Runtime::start_trace`](crate::Runtime::start_trace)
-/// on until this is dropped.
+/// An execution trace that is being recorded, from [`Runtime::start_trace`](crate::Runtime::start_trace)
+/// until this is dropped.
+///
+/// The output is Chrome's trace-event format (JSON), which ui.perfetto.dev and chrome://tracing
+/// open. It has a track for every P that shows which goroutines ran, blocking sections, sleeps,
+/// steals, batches of completions and wake-ups. docs/OBSERVABILITY.md describes it.
+///
+/// # Examples
+///
+/// ```
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// let json = rt.run(|| {
+///     let trace = rt.start_trace();
+///     windlass::spawn(|| ()).join().unwrap();
+///     let mut json = Vec::new();
+///     trace.finish(&mut json).map(|()| json)
+/// })?;
+/// assert!(json.starts_with(b"{"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "a trace ends when this is dropped"]
 pub struct Trace {
@@ -43,17 +62,31 @@ impl Trace {
         }
     }
 
-    /// Writes what has happened so far, and goes on. The format is Chrome's trace events
-    /// (JSON).
+    /// Writes the events so far. Recording continues.
     ///
     /// # Blocking
     ///
-    /// As `writer` does: to a file it blocks the thread, so in a goroutine this belongs
-    /// inside [`blocking`](crate::blocking).
+    /// As `writer` does. A file of `std` blocks the thread: call this inside
+    /// [`blocking`](crate::blocking) in a goroutine.
     ///
     /// # Errors
     ///
     /// The writer's.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// # let path = std::env::temp_dir().join(format!("windlass-trace-{}.json", std::process::id()));
+    /// rt.run(|| {
+    ///     let trace = rt.start_trace();
+    ///     windlass::spawn(|| ()).join().unwrap();
+    ///     windlass::blocking(|| trace.write(std::fs::File::create(&path)?))
+    /// })?;
+    /// # std::fs::remove_file(path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn write(&self, writer: impl Write) -> io::Result<()> {
         write(&self.sched, self.from_ns, writer)
     }
@@ -78,7 +111,7 @@ impl Drop for Trace {
     }
 }
 
-/// Writes the events since `from_ns` that are still there.
+/// Writes the events since `from_ns` that have not been overwritten.
 pub(crate) fn write(sched: &Sched, from_ns: u64, writer: impl Write) -> io::Result<()> {
     let until_ns = clock::now_ns();
     let events = sched.events(from_ns);
@@ -101,7 +134,7 @@ pub(crate) fn write(sched: &Sched, from_ns: u64, writer: impl Write) -> io::Resu
     out.writer.flush()
 }
 
-/// What the goroutines that still live are called.
+/// The names of the goroutines that still live.
 fn names(sched: &Sched) -> HashMap<u64, String> {
     let mut names = HashMap::new();
     goroutines::for_each(sched, |g, _| {
@@ -112,7 +145,7 @@ fn names(sched: &Sched) -> HashMap<u64, String> {
     names
 }
 
-/// A time in which one thing happened on a track.
+/// An interval of one activity on a track.
 #[derive(Debug, PartialEq)]
 struct Slice {
     from_ns: u64,
@@ -122,15 +155,15 @@ struct Slice {
 
 #[derive(Debug, PartialEq)]
 enum What {
-    /// A goroutine ran; why it stopped.
+    /// A goroutine ran: its number, and why it stopped.
     Goroutine(u64, &'static str),
     Blocking,
     Asleep,
-    /// Goroutines were made runnable by nobody's goroutine.
+    /// Goroutines were made runnable while no goroutine ran on this track.
     Wakes,
 }
 
-/// Something that took no time.
+/// An instant event.
 #[derive(Debug)]
 struct Mark {
     at_ns: u64,
@@ -138,14 +171,14 @@ struct Mark {
     args: String,
 }
 
-/// What is shown of a P, or of what is outside.
+/// The track of a P, or of the events outside Ps.
 #[derive(Debug, Default)]
 struct Track {
-    /// 0 for what is outside, then the Ps.
+    /// 0 for events outside Ps, then the Ps.
     tid: usize,
     slices: Vec<Slice>,
     marks: Vec<Mark>,
-    /// What is being built.
+    /// The open slices: a goroutine with its start, a blocking section, a sleep.
     running: Option<(u64, u64)>,
     blocking: Option<u64>,
     asleep: Option<u64>,
@@ -171,7 +204,8 @@ fn tracks(n_ps: usize, events: &[Event], until_ns: u64) -> Vec<Track> {
     for track in &mut tracks {
         track.close(until_ns, "still running");
         track.wake_up(until_ns);
-        // Slices are made as they end, and shown by when they begin; the longer one is outside.
+        // Slices were pushed as they ended. Sort them by their start; of two with the same start the
+        // longer one is the outer one.
         track
             .slices
             .sort_by_key(|s| (s.from_ns, u64::MAX - s.to_ns));
@@ -227,7 +261,7 @@ impl Track {
                 self.mark(at_ns, "surplus shared", format!("\"goroutines\":{}", e.n));
             }
             Kind::Ring => self.mark(at_ns, "ring batch", format!("\"completions\":{}", e.n)),
-            // An arrow begins in a slice: where there is none, a moment is made one.
+            // An arrow has to begin in a slice. If none is open, draw the instant as one.
             Kind::Ready if self.running.is_none() && self.asleep.is_none() => {
                 self.slices.push(Slice {
                     from_ns: at_ns,
@@ -253,7 +287,7 @@ impl Track {
         }
     }
 
-    /// The goroutine that ran here, if its beginning is known, does so no more.
+    /// Closes the slice of the goroutine that ran here, if its start is known.
     fn close(&mut self, at_ns: u64, why: &'static str) {
         self.unblock(at_ns);
         if let Some((g, from_ns)) = self.running.take() {
@@ -275,7 +309,7 @@ impl Track {
         }
     }
 
-    /// A moment lasts until the next slice at most.
+    /// Cuts instants that are drawn as slices at the start of the next slice.
     fn keep_moments_apart(&mut self) {
         let starts: Vec<u64> = self.slices.iter().skip(1).map(|s| s.from_ns).collect();
         for (slice, next_ns) in self.slices.iter_mut().zip(starts) {
@@ -305,7 +339,7 @@ impl Track {
     }
 }
 
-/// From whom was stolen.
+/// The victim of a steal: a P, or the queue of a node.
 fn victim(number: u64) -> String {
     match number {
         FROM_NODE.. => format!("node {}", number - FROM_NODE),
@@ -320,7 +354,7 @@ fn goroutine_name(g: u64, names: &HashMap<u64, String>) -> String {
     }
 }
 
-/// From where a goroutine was made runnable to where it ran.
+/// An arrow from where a goroutine was made runnable to where it ran.
 #[derive(Debug)]
 struct Flow {
     from: (usize, u64),
@@ -349,7 +383,7 @@ fn flows(n_ps: usize, events: &[Event]) -> Vec<Flow> {
     flows
 }
 
-/// The file, written event by event.
+/// Writes the JSON, event by event.
 struct Output<W: Write> {
     writer: io::BufWriter<W>,
     from_ns: u64,
@@ -357,14 +391,14 @@ struct Output<W: Write> {
 }
 
 impl<W: Write> Output<W> {
-    /// Names the process and its tracks.
+    /// Writes the names of the process and its tracks.
     fn describe(&mut self, sched: &Sched) -> io::Result<()> {
         let name = quoted(&sched.config.name);
         self.event(&format!(
             "\"ph\":\"M\",\"name\":\"process_name\",\"args\":{{\"name\":{name}}}"
         ))?;
         self.thread(0, "outside")?;
-        // A P that has left may have been at work earlier.
+        // A P that is no longer in use may have events.
         let has_run = |p: &&P| p.fate.is_in_use() || p.stats.dispatches.get() > 0;
         for p in sched.ps.iter().filter(has_run) {
             let node = sched.node_of(p).os_id;
@@ -430,12 +464,12 @@ impl<W: Write> Output<W> {
     }
 }
 
-/// Microseconds, exactly.
+/// Formats nanoseconds as microseconds, exactly.
 fn us(ns: u64) -> String {
     format!("{}.{:03}", ns / 1000, ns % 1000)
 }
 
-/// A string of JSON.
+/// Quotes a string for JSON.
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -456,7 +490,7 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// Why there is nothing to write.
+/// The error for a runtime without a flight recorder.
 pub(crate) fn no_recorder() -> io::Error {
     io::Error::new(
         io::ErrorKind::Unsupported,

@@ -1,5 +1,4 @@
-//! Where the runtime's memory lies: asked of the kernel, page by page, when somebody wants
-//! to know.
+//! On which NUMA nodes the runtime's memory is. The kernel is queried, page by page, on demand.
 
 use std::ops::Range;
 
@@ -10,25 +9,25 @@ use crate::sched::state::{Node, Sched};
 use crate::sys::mmap;
 use crate::sys::numa::{self, PageAt};
 
-/// The most pages of a kind that are looked at on each node.
+/// The maximum number of pages of a kind that are queried on each node.
 const SAMPLE: usize = 2048;
 
-/// How many of the pages that were looked at lie where they belong.
+/// The number of sampled pages on the node that they belong to, and elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pages {
-    /// On the node that they belong to, or where any node will do.
+    /// Pages on the node that they belong to, and pages that may be on any node.
     pub home: u64,
-    /// On another one.
+    /// Pages on another node.
     pub away: u64,
-    /// The kernel did not say: `move_pages(2)` is denied (seccomp in a container), or it
-    /// does not tell of such pages.
+    /// Pages whose node is unknown, because `move_pages(2)` is denied (seccomp in a container) or
+    /// does not report such pages.
     pub unknown: u64,
 }
 
 impl Pages {
-    /// The share of pages at home, 0 to 1, among those of which the kernel told; `None`
-    /// if it told of none.
+    /// The share of pages at home, 0 to 1, among the pages whose node is known. `None` if no page's
+    /// node is known.
     ///
     /// # Examples
     ///
@@ -52,13 +51,13 @@ impl Pages {
     }
 }
 
-/// Pages by what lies on them.
+/// Pages by what they hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryPages {
-    /// Ps: their run queues, timers, counters and caches; and what is the node's own.
+    /// Ps (run queues, timers, counters and caches) and the state of the node.
     pub processors: Pages,
-    /// Headers of goroutines. All runtimes of the process share them.
+    /// Goroutine slots. All runtimes of the process share them.
     pub goroutines: Pages,
     /// Goroutine stacks up to 1 MiB, in use or free.
     pub stacks: Pages,
@@ -69,7 +68,7 @@ pub struct MemoryPages {
 }
 
 impl MemoryPages {
-    /// All kinds together.
+    /// The sum of all kinds.
     #[must_use]
     pub fn all(&self) -> Pages {
         let mut all = Pages::default();
@@ -100,21 +99,21 @@ impl MemoryPages {
 pub struct NodeMemory {
     /// The kernel's number of the node.
     pub os_id: u32,
-    /// The node that its memory shall come from: itself, or for a node without memory the
-    /// nearest with some. `None` if any will do: on a machine of one node, where threads are
-    /// not pinned, and for a machine that is not this one
+    /// The node from which its memory is allocated: the node itself, or the nearest node with memory
+    /// if it has none. `None` if memory may come from any node: on a machine with one node, without
+    /// pinning, and for the description of another machine
     /// ([`Builder::topology`](crate::Builder::topology)).
     pub memory_os_id: Option<u32>,
-    /// Where its pages are.
+    /// The number of pages at home and elsewhere.
     pub pages: MemoryPages,
 }
 
-/// Where a runtime's memory lies: see
+/// On which NUMA nodes a runtime's memory is. Made by
 /// [`Runtime::memory_placement`](crate::Runtime::memory_placement).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryPlacement {
-    /// One entry per NUMA node that Ps may be on.
+    /// One entry per NUMA node on which Ps may be.
     pub nodes: Vec<NodeMemory>,
 }
 
@@ -130,7 +129,7 @@ impl MemoryPlacement {
         }
     }
 
-    /// All nodes together.
+    /// The sum of all nodes.
     #[must_use]
     pub fn total(&self) -> MemoryPages {
         let mut total = MemoryPages::default();
@@ -160,7 +159,7 @@ fn pages_of(sched: &Sched, idx: usize, node: &Node) -> MemoryPages {
     }
 }
 
-/// Some of the pages of these ranges, evenly spread.
+/// An evenly spread sample of the pages of these ranges.
 fn sample(ranges: &[Range<usize>]) -> Vec<usize> {
     let page_bytes = mmap::page_bytes();
     let pages = ranges.iter().filter(|range| !range.is_empty());
@@ -174,7 +173,7 @@ fn sample(ranges: &[Range<usize>]) -> Vec<usize> {
     pages.into_iter().step_by(step).collect()
 }
 
-/// Where these pages are; those that were never written count for nothing.
+/// Counts these pages by node. Pages that were never written are not counted.
 fn look(home: Option<u32>, pages: &[usize]) -> Pages {
     let mut found = Pages::default();
     match numa::where_are(pages) {
@@ -188,8 +187,8 @@ fn look(home: Option<u32>, pages: &[usize]) -> Pages {
     found
 }
 
-/// Where the queues of rings are. They are always there, so a page nowhere is one of which
-/// the kernel does not tell.
+/// Counts the pages of the rings' queues. They always exist, so a page that is reported as absent is
+/// one that the kernel does not report.
 fn rings<'a>(home: Option<u32>, ps: impl Iterator<Item = &'a P>) -> Pages {
     let mut all = Pages::default();
     let fds = ps.filter_map(|p| p.poller.ring_fd());
