@@ -10,7 +10,7 @@ pub(crate) use silent::{commit_is_over, commits, committed, holds, ran, runs};
 
 #[cfg(not(explore))]
 mod silent {
-    use crate::loom::native::atomic::AtomicU32;
+    use crate::loom::AtomicU32;
 
     #[inline(always)]
     pub(crate) fn holds<M, P>(_: *const M, _: &AtomicU32, _: *const P) {}
