@@ -1,5 +1,4 @@
-//! Accepting all connections to a listener, with one request that stays armed
-//! (`netpoll::multi`).
+//! Accepting all connections to a listener, with one multishot request (`netpoll::multi`).
 
 use std::fmt;
 use std::io;
@@ -11,28 +10,57 @@ use super::op::is_denial;
 use super::subscription::{Kind, Subscription};
 use crate::netpoll::multi::Came;
 
-/// The connections to a listener, one after the other: what `accept_stream` of a listener gives.
+/// The connections to a listener, one after the other. Made by `accept_stream` of a listener, for
+/// example [`TcpListener::accept_stream`](crate::net::TcpListener::accept_stream).
 ///
-/// One request to the kernel stays armed, instead of one for each connection, and the kernel
-/// accepts ahead of the goroutine that asks. With 16 connections that nobody has asked for it is
-/// told to stop until they have been taken; those that it has accepted by then, at most as many as
-/// had queued up, are kept. [`AcceptStream::finish`] gives what was accepted ahead, so
-/// that no connection is lost; dropping the value closes it. Both wait until the kernel has
-/// stopped, which takes some microseconds.
+/// One request to the kernel stays armed, instead of one request for each connection, and the
+/// kernel accepts ahead of the goroutine. When 16 accepted connections wait, the kernel is made to
+/// stop until they have been taken. Connections that it accepts before it stops are stored as well,
+/// at most as many as the listener's queue held.
 ///
-/// What the kernel accepts for one of these is that one's: several at a listener do not share the
-/// work as several goroutines do that call `accept`. The address of the peer is what the connection
-/// says (`peer_addr`). On a plain thread, and over epoll, it is the same as accepting one by one.
+/// [`AcceptStream::finish`] returns the connections that were accepted ahead, so that none is lost.
+/// Dropping the value closes them. Both wait until the kernel has stopped accepting, which takes
+/// some microseconds.
 ///
-/// As an iterator it never ends; after an error it may be asked again.
+/// A connection that the kernel accepts for one `AcceptStream` belongs to it. So several of them on
+/// one listener do not share the work as several goroutines that call `accept` do. The connection's
+/// `peer_addr` returns the address of the peer. On a plain thread and with the epoll fallback,
+/// connections are accepted one by one.
+///
+/// As an iterator it never ends. After an error it may be called again.
+///
+/// # Examples
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use windlass::net::{TcpListener, TcpStream};
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     let listener = TcpListener::bind("127.0.0.1:0")?;
+///     let addr = listener.local_addr()?;
+///     windlass::spawn(move || {
+///         for stream in listener.accept_stream() {
+///             let mut stream = stream?;
+///             windlass::spawn(move || stream.write_all(b"hello"));
+///         }
+///         Ok::<(), std::io::Error>(())
+///     });
+///     let mut text = String::new();
+///     TcpStream::connect(addr)?.read_to_string(&mut text)?;
+///     assert_eq!(text, "hello");
+///     Ok::<(), std::io::Error>(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct AcceptStream<'a, T> {
     connections: Subscription<'a>,
-    /// Makes a stream of a socket that was accepted just now.
+    /// Makes a stream from an accepted socket.
     stream_of: fn(OwnedFd) -> T,
 }
 
 impl Fd {
-    /// Accepts all that come, as streams of some type.
+    /// Accepts all connections, as streams of type `T`.
     pub(crate) fn accept_stream<T>(&self, stream_of: fn(OwnedFd) -> T) -> AcceptStream<'_, T> {
         AcceptStream {
             connections: Subscription::new(self, Kind::Connections),
@@ -42,22 +70,36 @@ impl Fd {
 }
 
 impl<T: From<OwnedFd>> AcceptStream<'_, T> {
-    /// Gives the next connection.
+    /// Returns the next connection.
     ///
     /// # Blocking
     ///
-    /// As accepting.
+    /// Parks the goroutine until a connection arrives; blocks a plain thread.
     ///
     /// # Errors
     ///
-    /// As accepting. A timeout, a deadline or a context that ends the wait takes nothing: a
-    /// connection that comes later is given by the next call.
+    /// As [`TcpListener::accept`](crate::net::TcpListener::accept). If a deadline or a context ends
+    /// the wait, no connection is lost: the next call returns one that arrives later.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let client = TcpStream::connect(listener.local_addr()?)?;
+    /// let mut connections = listener.accept_stream();
+    /// let stream = connections.accept()?;
+    /// assert_eq!(stream.peer_addr()?, client.local_addr()?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn accept(&mut self) -> io::Result<T> {
         let fd = self.connections.fd;
         let deadline = fd.deadline(Direction::Read)?;
         match self.connections.next(deadline)? {
             Some(Came::Accepted(connection)) => Ok((self.stream_of)(connection)),
-            // The ring may be denied such requests; if it is a firewall's error this fails, too.
+            // The ring may be forbidden such requests. If the error is a firewall's, an ordinary
+            // accept fails with it as well.
             Some(Came::Failed(errno)) if is_denial(errno) => {
                 fd.accept().map(|(fd, _)| (self.stream_of)(fd.into()))
             }
@@ -75,16 +117,38 @@ impl<T: From<OwnedFd>> AcceptStream<'_, T> {
         }
     }
 
-    /// Ends accepting: gives the connections that were accepted and not asked for. Those that come
-    /// later stay in the listener's queue.
+    /// Ends accepting, and returns the connections that were accepted but not taken. Connections
+    /// that arrive later stay in the listener's queue.
     ///
-    /// An error that nobody has asked for is not told: none of those that there are takes a
-    /// connection along, and they are met again by whoever accepts next.
+    /// An error that was not taken is dropped. Such errors lose no connection, and the next accept
+    /// fails with them again.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine, or blocks the thread, until the kernel has stopped, which takes
-    /// some microseconds.
+    /// Parks the goroutine, or blocks the thread, until the kernel has stopped accepting, which
+    /// takes some microseconds.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::{TcpListener, TcpStream};
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+    /// rt.run(|| {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let addr = listener.local_addr()?;
+    ///     let clients = [TcpStream::connect(addr)?, TcpStream::connect(addr)?];
+    ///     let mut connections = listener.accept_stream();
+    ///     let first = connections.accept()?;
+    ///     for stream in connections.finish() {
+    ///         // Was accepted ahead.
+    ///         assert_eq!(stream.local_addr()?, first.local_addr()?);
+    ///     }
+    ///     # drop(clients);
+    ///     Ok::<(), std::io::Error>(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use = "connections that are dropped are closed"]
     pub fn finish(self) -> Vec<T> {
         self.stop();
@@ -98,7 +162,7 @@ impl<T: From<OwnedFd>> AcceptStream<'_, T> {
 }
 
 impl<T> AcceptStream<'_, T> {
-    /// Waits until the kernel has stopped, if it has not.
+    /// Waits until the kernel has stopped accepting, if the request is armed.
     fn stop(&self) {
         if self.connections.is_armed() {
             self.connections.stop();
@@ -107,8 +171,8 @@ impl<T> AcceptStream<'_, T> {
     }
 }
 
-/// Waits for the kernel, as [`AcceptStream::finish`] does, but for a goroutine that unwinds: the
-/// listener is not accepted from behind the back of who drops this.
+/// Waits until the kernel has stopped accepting, as [`AcceptStream::finish`] does: after the drop
+/// the kernel accepts no connection for this value. A goroutine that unwinds does not wait.
 impl<T> Drop for AcceptStream<'_, T> {
     fn drop(&mut self) {
         if !std::thread::panicking() {

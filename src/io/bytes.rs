@@ -1,8 +1,8 @@
-//! Reading and writing streams of bytes that are no sockets: pipes, terminals, and
-//! files at their own position.
+//! Reading and writing byte streams that are not sockets: pipes, terminals, and files at their own
+//! position.
 //!
-//! The ring reads and writes them; a descriptor in non-blocking mode, which it would
-//! not wait for, is waited for with a poll. On a plain thread the system calls block.
+//! The ring reads and writes them. It does not wait for a descriptor in non-blocking mode, so the
+//! goroutine waits for that with a poll. On a plain thread the system calls block.
 #![allow(unsafe_code)]
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -17,7 +17,7 @@ use crate::sched::park::{self, Caller};
 use crate::sys::clock::NEVER;
 use crate::sys::file;
 
-/// Reads what is there, at least a byte, or 0 at the end.
+/// Reads at least one byte; returns 0 at the end.
 pub(crate) fn read(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
     if buf.is_empty() {
         return Ok(0);
@@ -34,7 +34,7 @@ pub(crate) fn read(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
     unsafe { transfer(fd, libc::POLLIN, request, || file::read(fd, ptr, len)) }
 }
 
-/// Reads into several buffers.
+/// Reads into several buffers. For the end and empty buffers as [`read`].
 pub(crate) fn read_vectored(fd: BorrowedFd<'_>, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
     if bufs.iter().all(|b| b.is_empty()) {
         return Ok(0);
@@ -50,7 +50,7 @@ pub(crate) fn read_vectored(fd: BorrowedFd<'_>, bufs: &mut [IoSliceMut<'_>]) -> 
     unsafe { transfer(fd, libc::POLLIN, request, || file::readv(fd, iovec, len)) }
 }
 
-/// Writes what there is room for, at least a byte.
+/// Writes at least one byte, unless the buffer is empty.
 pub(crate) fn write(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
     if buf.is_empty() {
         return Ok(0);

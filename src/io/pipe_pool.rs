@@ -1,9 +1,9 @@
 //! Empty pipes for copies inside the kernel.
 //!
 //! `splice(2)` between two sockets needs a pipe in the middle. A copy holds one only while bytes
-//! are in it, so a copy that waits for its source costs no descriptor. Pipes are two descriptors
-//! each, and the kernel bounds the memory of all pipes of a user, so there are never more than
-//! [`limit`] of them in the process. A copy that gets none moves its bytes through a buffer.
+//! are in it, so a copy that waits for its source costs no descriptor. A pipe has two descriptors,
+//! and the kernel limits the memory of all pipes of a user. So the process never has more than
+//! [`limit`] of these pipes. A copy that gets none moves its bytes through a buffer.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,23 +13,24 @@ use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::loom::native::{Mutex, PoisonError};
 use crate::sys::{file, process, sched as threads};
 
-/// The capacity of a pipe. It bounds the bytes of one round.
+/// The capacity of a pipe. It limits the bytes of one round.
 pub(super) const PIPE_BYTES: usize = 256 << 10;
 
-/// A pipe with less room than this is slower than a buffer. The kernel gives pipes of two pages to
-/// users who have too much memory in pipes (`pipe-user-pages-soft`).
+/// A pipe with less capacity than this is slower than a buffer. A user with too much memory in
+/// pipes (`pipe-user-pages-soft`) gets pipes of two pages.
 const LEAST_BYTES: usize = 64 << 10;
 
-/// So many pipes of [`PIPE_BYTES`] are what an unprivileged user gets by default.
+/// The number of pipes of [`PIPE_BYTES`] that an unprivileged user gets by default.
 const MAX_PIPES: usize = 256;
 
-/// Pipes take at most one of so many descriptors that the process may have.
+/// There is at most one pipe for each this many descriptors that the process may have.
 const DESCRIPTORS_PER_PIPE: usize = 16;
 
-/// Pools of empty pipes, chosen by CPU: copies on different CPUs do not meet at one lock.
+/// Number of pools of empty pipes. The CPU chooses the pool, so that copies on different CPUs do
+/// not contend for one lock.
 const N_SHARDS: usize = 8;
 
-/// Empty pipes that a shard keeps.
+/// The most empty pipes that one shard stores.
 const MAX_KEPT: usize = 4;
 
 #[repr(align(128))]
@@ -37,8 +38,8 @@ struct Shard(Mutex<Vec<Ends>>);
 
 static SHARDS: [Shard; N_SHARDS] = [const { Shard(Mutex::new(Vec::new())) }; N_SHARDS];
 
-/// Pipes that there are, kept and in use. Ordering: relaxed, a bound on a number; the pipes
-/// themselves are handed on under a shard's lock.
+/// Number of existing pipes, stored and in use. Ordering: relaxed, only a limit on a number; the
+/// pipes themselves change hands under a shard's lock.
 static N_PIPES: AtomicUsize = AtomicUsize::new(0);
 
 /// Both ends of a pipe, counted in [`N_PIPES`].
@@ -49,7 +50,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// Makes a pipe; `None` if there are enough of them, or the kernel gives none that is of use.
+    /// Makes a pipe. `None` if the limit is reached, or the kernel gives none or too small a one.
     fn make() -> Option<Ends> {
         if N_PIPES.fetch_add(1, Ordering::Relaxed) >= limit() {
             N_PIPES.fetch_sub(1, Ordering::Relaxed);
@@ -59,7 +60,7 @@ impl Ends {
             N_PIPES.fetch_sub(1, Ordering::Relaxed);
             return None;
         };
-        // From here on the drop counts it out.
+        // From here on the drop reduces the count.
         let ends = Ends {
             reader: reader.into(),
             writer: writer.into(),
@@ -75,14 +76,14 @@ impl Drop for Ends {
     }
 }
 
-/// How many pipes there may be.
+/// The most pipes that may exist.
 fn limit() -> usize {
     let n = process::max_descriptors() / DESCRIPTORS_PER_PIPE;
     n.clamp(1, MAX_PIPES)
 }
 
-/// The pipe between two sockets. Dropped empty, it goes back to the pool; with bytes in it, it is
-/// closed.
+/// The pipe between two sockets. The drop returns an empty pipe to the pool, and closes one with
+/// bytes in it.
 #[derive(Debug)]
 pub(super) struct Middle {
     /// `None` only in the drop.
@@ -91,7 +92,7 @@ pub(super) struct Middle {
 }
 
 impl Middle {
-    /// Takes an empty pipe, or makes one; `None` if there is none to be had now.
+    /// Takes an empty pipe, or makes one. `None` if neither is possible now.
     pub(super) fn take() -> Option<Middle> {
         let first = threads::current_cpu();
         let kept = (0..N_SHARDS).find_map(|i| pop(&SHARDS[(first + i) % N_SHARDS]));
@@ -113,17 +114,17 @@ impl Middle {
         self.ends().writer.as_fd()
     }
 
-    /// Notes that so many bytes have gone in.
+    /// Records that `n` bytes were moved into the pipe.
     pub(super) fn add(&mut self, n: usize) {
         self.n_inside += n;
     }
 
-    /// Notes that so many bytes have come out.
+    /// Records that `n` bytes were moved out of the pipe.
     pub(super) fn remove(&mut self, n: usize) {
         self.n_inside -= n;
     }
 
-    /// Bytes in the pipe.
+    /// Number of bytes in the pipe.
     pub(super) fn n_inside(&self) -> usize {
         self.n_inside
     }
@@ -145,7 +146,7 @@ impl Drop for Middle {
     }
 }
 
-/// A pipe of this shard; `None` if it has none, or somebody is at it.
+/// Takes a pipe from a shard. `None` if it has none, or its lock is taken.
 fn pop(shard: &Shard) -> Option<Ends> {
     match shard.0.try_lock() {
         Ok(mut kept) => kept.pop(),

@@ -1,12 +1,11 @@
 //! Receiving into buffers of the runtime.
 //!
-//! A receive that waits holds no memory: on a ring the kernel takes a slot of the P's
-//! pool when data has come (`netpoll::pool`). Where there is no slot (all are out, no
-//! ring, an old kernel, a plain thread) the wait is for readiness, and the buffer comes
-//! from the allocator afterwards.
+//! A receive that waits holds no memory. With a ring, the kernel takes a slot of the P's pool when
+//! data arrives (`netpoll::pool`). If there is no slot (all are in use, no ring, an old kernel, a
+//! plain thread), the receive waits for readiness, and then allocates the buffer.
 //!
-//! The receives are one-shot, so any goroutine may ask at any time, and nothing is taken
-//! for one that does not. For streams of much data there is `io::recv_stream`.
+//! The receives are one-shot: any goroutine may receive at any time, and the kernel takes no data
+//! without a receive. For streams with much data there is `io::recv_stream`.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -24,12 +23,27 @@ use crate::netpoll::sqe::{Request, left_something};
 use crate::sched::park::{self, Caller};
 use crate::sys::socket;
 
-/// Bytes that were received, in a buffer that the runtime gave: what `recv_owned` of a
-/// stream gives.
+/// Received bytes in a buffer that the runtime provides. Returned by `recv_owned` of a stream, for
+/// example [`TcpStream::recv_owned`](crate::net::TcpStream::recv_owned), and by
+/// [`RecvStream`](super::RecvStream).
 ///
-/// Dereferences to the bytes. Dropping it, on any thread and also after the runtime has
-/// ended, gives the memory back. Each P has a limited number of buffers; who keeps many
-/// for long makes later receives allocate, and nothing else.
+/// It dereferences to the bytes. Dropping it returns the memory, on any thread, also after the
+/// runtime has ended. Each P has a limited number of buffers. A program that holds many of them for
+/// long makes later receives allocate, and has no other disadvantage.
+///
+/// # Examples
+///
+/// ```
+/// use std::io::Write;
+/// use windlass::net::UnixStream;
+///
+/// let (mut here, there) = UnixStream::pair()?;
+/// here.write_all(b"hello")?;
+/// let mut bytes = there.recv_owned()?;
+/// bytes.make_ascii_uppercase();
+/// assert_eq!(&bytes[..], b"HELLO");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct RecvBuf {
     memory: Memory,
     len: usize,
@@ -41,13 +55,26 @@ enum Memory {
 }
 
 impl RecvBuf {
-    /// Whether the memory is from the pool of a P, not from the allocator.
+    /// Returns whether the memory is from the pool of a P (`true`) or from the allocator.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::Write;
+    /// use windlass::net::UnixStream;
+    ///
+    /// // A plain thread has no P.
+    /// let (mut here, there) = UnixStream::pair()?;
+    /// here.write_all(b"hello")?;
+    /// assert!(!there.recv_owned()?.is_pooled());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     #[must_use]
     pub fn is_pooled(&self) -> bool {
         matches!(self.memory, Memory::Slot { .. })
     }
 
-    /// The first bytes of a slot, which becomes this value's.
+    /// Wraps the first `len` bytes of a slot. The value owns the slot from now on.
     pub(super) fn in_slot(pool: Arc<Pool>, slot: u16, len: usize) -> RecvBuf {
         RecvBuf {
             memory: Memory::Slot { pool, slot },
@@ -68,7 +95,7 @@ impl Deref for RecvBuf {
 
     fn deref(&self) -> &[u8] {
         match &self.memory {
-            // SAFETY: the kernel has written so many bytes, and the slot is this value's alone.
+            // SAFETY: the kernel has written `len` bytes, and only this value owns the slot.
             Memory::Slot { pool, slot } => unsafe {
                 std::slice::from_raw_parts(pool.slot(*slot), self.len)
             },
@@ -113,7 +140,7 @@ impl fmt::Debug for RecvBuf {
 }
 
 impl Fd {
-    /// Receives what has come, at most [`SLOT_BYTES`].
+    /// Receives what is in the socket, at most [`SLOT_BYTES`]. Waits if that is nothing.
     pub(crate) fn recv_owned(&self) -> io::Result<RecvBuf> {
         if self.is_nonblocking() {
             return self.recv_to_heap();
@@ -123,8 +150,8 @@ impl Fd {
             && let Some(pool) = op::pool_here()
         {
             match self.recv_pooled(g, pool, deadline) {
-                // No slot is free, or the goroutine was on another P. Nothing was taken out of the
-                // socket, which has something.
+                // No slot is free, or the goroutine has moved to another P. The socket has
+                // bytes, and they are still there.
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
                     self.set_maybe_readable(true);
                 }
@@ -141,17 +168,17 @@ impl Fd {
             group: pool.group(),
             poll_first: !self.maybe_readable(),
         };
-        // SAFETY: the request points at the pool, which is kept until this returns.
+        // SAFETY: the request points at the pool, which `pool` keeps alive until this returns.
         let done = unsafe { op::run_until(g, request, deadline) }?;
         self.set_maybe_readable(left_something(done.flags));
-        // At the end of the stream there may be none.
+        // At the end of the stream the kernel may take no slot.
         Ok(match pool::slot_of(done.flags) {
             Some(slot) => RecvBuf::in_slot(pool, slot, done.n),
             None => RecvBuf::empty(),
         })
     }
 
-    /// Waits until something has come before it allocates.
+    /// Receives into a heap buffer, which is allocated only after bytes have arrived.
     pub(super) fn recv_when_ready(&self, deadline: Deadline<'_>) -> io::Result<RecvBuf> {
         if !self.maybe_readable() {
             ready::wait_until(self.as_fd(), libc::POLLIN, deadline)?;
@@ -165,16 +192,16 @@ impl Fd {
         }
     }
 
-    /// An attempt.
+    /// Attempts once, without waiting, to receive into a heap buffer.
     fn recv_to_heap(&self) -> io::Result<RecvBuf> {
         let mut bytes = Vec::with_capacity(SLOT_BYTES);
         let ptr = bytes.as_mut_ptr();
         let r = retry(|| socket::recv_now(self.as_fd(), ptr, SLOT_BYTES, 0));
         let n = *r.as_ref().unwrap_or(&0);
-        // A full buffer has hardly emptied the socket.
+        // If the buffer is full, the socket most likely has more.
         self.set_maybe_readable(n == SLOT_BYTES);
         r?;
-        // SAFETY: the kernel has written so many bytes, and there is room for them.
+        // SAFETY: the kernel has written `n` bytes, which is at most the capacity.
         unsafe { bytes.set_len(n) };
         if n <= SLOT_BYTES / 4 {
             bytes.shrink_to_fit();

@@ -1,13 +1,15 @@
-//! Sending without copying (`IORING_OP_SEND_ZC`, Linux 6.0).
+//! Zero-copy sends (`IORING_OP_SEND_ZC`, Linux 6.0).
 //!
-//! The kernel reads the caller's buffer until the peer has acknowledged it, and the
-//! caller waits that long: it has the buffer back when the call returns, as with every
-//! other send. If a deadline (also one that is set or moved meanwhile), a context or the end
-//! of the run cuts that wait, the connection is reset: nothing else makes the kernel let go. The
-//! call then waits for the notice of that, which does not depend on the peer, and returns.
+//! The kernel reads the caller's buffer until the peer has acknowledged the bytes. The caller waits
+//! for that, so the buffer is free when the call returns, as with every other send.
 //!
-//! Where a notice says that the bytes were copied after all (loopback, devices that
-//! cannot gather), or the kernel refuses, later sends on the socket are ordinary ones.
+//! A deadline (also one that is set or moved meanwhile), a context or the end of the run may cut
+//! the wait short. The connection is then reset, because nothing else makes the kernel release the
+//! buffer. The call waits for the notice that follows the reset, which does not depend on the peer,
+//! and returns.
+//!
+//! If a notice says that the kernel copied the bytes after all (loopback, devices that cannot
+//! gather), or if the kernel refuses, later sends on the socket are ordinary ones.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -27,13 +29,12 @@ use crate::sched::{ambient, wake};
 use crate::sys::clock::NEVER;
 use crate::sys::socket;
 
-/// Below this an ordinary send is cheaper: pinning pages and a second completion cost
-/// more than copying. The figure that others have measured on network cards is 8 to
-/// 16 KiB.
+/// A smaller send is an ordinary one: pinning pages and a second completion cost more than copying.
+/// Published measurements on network cards put the limit at 8 to 16 KiB.
 const FROM_BYTES: usize = 16 << 10;
 
 impl Fd {
-    /// Sends without copying where that may pay; as [`Fd::write`] elsewhere.
+    /// Sends without copying if that may pay; otherwise as [`Fd::write`].
     pub(crate) fn send_zc(&self, buf: &[u8]) -> io::Result<usize> {
         let may_pay = buf.len() >= FROM_BYTES && !self.is_nonblocking() && !self.copies_anyway();
         match park::caller() {
@@ -66,11 +67,11 @@ impl Fd {
             if let Ok(n) = usize::try_from(result) {
                 return self.get_back(g, &twice, deadline).map(|()| n);
             }
-            // Nothing was sent, so nothing holds the notice up.
+            // Nothing was sent, so the notice comes at once.
             drop(frame);
             match -result {
-                // Asked for by a deadline, a context or the end of the run: the loop's first lines
-                // know; or by nobody.
+                // If a deadline, a context or the end of the run cancelled the send, the first
+                // lines of the loop return. Otherwise the send is repeated.
                 libc::ECANCELED | libc::EINTR | ERESTARTSYS => {}
                 errno => return Err(io::Error::from_raw_os_error(errno)),
             }
@@ -94,13 +95,13 @@ impl Fd {
             let deadline_ns = deadline.ns().min(chain.deadline_ns());
             if chain.is_set() {
                 twice.op.bind(wait);
-                // Nothing is queued, so it is the only completion.
+                // No operation is queued, so this is the only completion.
                 twice.complete(-libc::ECANCELED, 0, &mut ready);
             } else {
                 // SAFETY:
-                // - the M in a commit holds the P.
-                // - the caller leaves its frame, and gives the buffer back, when the operation has
-                //   completed for the second time (`LastsUntilOver`).
+                // - an M in a commit holds its P.
+                // - the caller leaves its frame, and releases the buffer, only after the second
+                //   completion of the operation (`LastsUntilOver`).
                 unsafe {
                     let now_ns = p.local.now_ns.get();
                     p.poller
@@ -119,8 +120,8 @@ impl Fd {
         twice.op.result()
     }
 
-    /// Waits until the kernel has let go of what was sent; resets the connection if that
-    /// takes too long.
+    /// Waits until the kernel has released the buffer. Resets the connection if a deadline, a
+    /// context or the end of the run ends the wait.
     fn get_back(&self, g: GRef, twice: &Twice, deadline: Deadline<'_>) -> io::Result<()> {
         let chain = park::chain_of(g);
         while !twice.is_over() {
@@ -143,7 +144,7 @@ impl Fd {
     }
 }
 
-/// Keeps an operation in place until it has completed for the second time.
+/// Keeps an operation in place until its second completion.
 struct LastsUntilOver<'a>(GRef, &'a Twice);
 
 impl Drop for LastsUntilOver<'_> {
@@ -152,8 +153,8 @@ impl Drop for LastsUntilOver<'_> {
     }
 }
 
-/// Waits for the notice, whatever happens: nobody cuts an `Offload`. Either nothing was sent, or
-/// the connection was reset, so the notice comes at once.
+/// Waits for the notice. Nothing cuts a wait with `Reason::Offload` short. Either nothing was sent,
+/// or the connection was reset, so the notice comes at once.
 fn wait_out(g: GRef, twice: &Twice) {
     while !twice.is_over() {
         let op = Op::new(g);
@@ -165,9 +166,9 @@ fn wait_out(g: GRef, twice: &Twice) {
     }
 }
 
-/// Whether the error says that this kernel or this socket does not send without copying,
-/// that the ring is not allowed to, or that pages cannot be pinned. Nothing was sent, and an
-/// ordinary send meets the error again if it is the socket's.
+/// Whether the error means that the kernel or the socket does not support zero-copy sends, that the
+/// ring may not do them, or that the pages cannot be pinned. In these cases nothing was sent. If
+/// the error is the socket's own, an ordinary send fails with it as well.
 fn is_refusal(e: &io::Error) -> bool {
     matches!(
         e.raw_os_error(),

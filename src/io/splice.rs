@@ -1,9 +1,9 @@
-//! Moving bytes from one descriptor to another inside the kernel, by way of a pipe.
+//! Moving bytes from one descriptor to another inside the kernel.
 //!
-//! `splice(2)` needs a pipe at one end. Between two sockets a pipe lies in the middle, for as long
-//! as bytes are in it (`pipe_pool`). Where no pipe is to be had, for want of descriptors or of
-//! memory, a buffer takes its place for that round. Waiting is done by polls of the ring: with the
-//! sockets in non-blocking mode (`Fd::splicing`) no splice waits.
+//! `splice(2)` needs a pipe at one end. Between two sockets a pipe is in the middle as long as
+//! bytes are in it (`pipe_pool`). If no pipe is available, because descriptors or memory are short,
+//! a buffer replaces it for that round. The ring's polls do the waiting: the sockets are in
+//! non-blocking mode (`Fd::splicing`), so no splice waits.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,10 +17,10 @@ use crate::sched::park;
 use crate::sys::clock::NEVER;
 use crate::sys::{file, signal, socket};
 
-/// What is moved at a time where no pipe is to be had.
+/// Bytes moved at a time if no pipe is available.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// After how many bytes without a wait others get their turn: some 100 µs.
+/// A copy that does not wait yields after this many bytes, which is after about 100 µs.
 const TURN_BYTES: usize = 1 << 20;
 
 /// One end of a copy.
@@ -67,7 +67,7 @@ impl<'a> End<'a> {
     }
 }
 
-/// Whether the kernel refuses to splice these descriptors at all.
+/// Whether the error means that the kernel does not splice these descriptors at all.
 fn is_refused(e: &io::Error) -> bool {
     matches!(
         e.raw_os_error(),
@@ -75,7 +75,7 @@ fn is_refused(e: &io::Error) -> bool {
     )
 }
 
-/// Whether the kernel has no memory to splice with now.
+/// Whether the error means that the kernel has no memory for splicing now.
 fn is_short(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::ENOMEM | libc::ENOBUFS))
 }
@@ -85,24 +85,24 @@ fn is_short(e: &io::Error) -> bool {
 pub(crate) enum Outcome {
     /// The source has ended.
     End,
-    /// The kernel does not splice these descriptors: nothing is lost, the rest is to be
-    /// copied otherwise.
+    /// The kernel does not splice these descriptors. No byte is lost; the caller copies the rest
+    /// through a buffer.
     Refused,
 }
 
-/// Moves all that comes from `from` to `to`, and counts it in `n_copied`.
+/// Moves all bytes from `from` to `to`, and adds their number to `n_copied`.
 pub(crate) fn splice_all(from: End<'_>, to: End<'_>, n_copied: &mut u64) -> io::Result<Outcome> {
     if let End::Socket(_) = to
         && !signal::is_ignored(libc::SIGPIPE)
     {
-        // A splice cannot say MSG_NOSIGNAL: if the peer is gone it would be raised.
+        // `splice(2)` has no MSG_NOSIGNAL: it would raise SIGPIPE if the peer is gone.
         return Ok(Outcome::Refused);
     }
     let _modes = (from.non_blocking()?, to.non_blocking()?);
     if let (End::Socket(from), End::Socket(to)) = (from, to) {
         return through_a_pipe(from, to, n_copied);
     }
-    // One end is a pipe: no other is needed.
+    // One end is a pipe already.
     let mut turn = Turn::default();
     loop {
         match step(from, to, PIPE_BYTES) {
@@ -113,7 +113,7 @@ pub(crate) fn splice_all(from: End<'_>, to: End<'_>, n_copied: &mut u64) -> io::
             }
             Err(e) if is_refused(&e) => return Ok(Outcome::Refused),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                // Whichever end it was: both are waited for.
+                // The error does not say which end was not ready: wait for both.
                 from.wait(Direction::Read)?;
                 to.wait(Direction::Write)?;
             }
@@ -122,7 +122,7 @@ pub(crate) fn splice_all(from: End<'_>, to: End<'_>, n_copied: &mut u64) -> io::
     }
 }
 
-/// What a copy that never waits has moved since it let others run.
+/// Bytes that a copy has moved since it last yielded.
 #[derive(Debug, Default)]
 struct Turn {
     bytes: usize,
@@ -139,7 +139,7 @@ impl Turn {
     }
 }
 
-/// Whether an attempt may be made: the goroutine is not cancelled, and no deadline has passed.
+/// Fails if the goroutine is cancelled, the ambient context is done, or a deadline has passed.
 fn attempt(from: End<'_>, to: End<'_>) -> io::Result<()> {
     park::cancel_point()?;
     from.deadline(Direction::Read)?;
@@ -152,23 +152,23 @@ fn step(from: End<'_>, to: End<'_>, len: usize) -> io::Result<usize> {
     retry(|| file::splice(from.fd(), to.fd(), len))
 }
 
-/// What a round between two sockets came to. No byte is under way after it.
+/// The result of one round between two sockets. No byte is in the pipe after it.
 enum Round {
-    /// So many bytes were moved; 0: the source has ended.
+    /// The number of bytes moved; 0 at the end of the source.
     Moved(usize),
-    /// The source has nothing now.
+    /// The source has no bytes now.
     Empty,
     /// The kernel does not splice these sockets.
     Refused,
-    /// The kernel has no memory for the pipe now, and nothing was moved.
+    /// The kernel has no memory for the pipe now. Nothing was moved.
     Short,
 }
 
-/// Between two sockets. A pipe is held only while bytes are in it: whoever waits for the source
-/// holds none.
+/// Moves all bytes between two sockets. The copy holds a pipe only while bytes are in it, and none
+/// while it waits for the source.
 fn through_a_pipe(from: &Fd, to: &Fd, n_copied: &mut u64) -> io::Result<Outcome> {
     let mut turn = Turn::default();
-    // Where no pipe is to be had.
+    // Used if no pipe is available.
     let mut buf = Vec::new();
     loop {
         let by_pipe = match Middle::take() {
@@ -191,13 +191,13 @@ fn through_a_pipe(from: &Fd, to: &Fd, n_copied: &mut u64) -> io::Result<Outcome>
     }
 }
 
-/// Moves what the source has, up to the size of the pipe.
+/// Moves the bytes that the source has, at most a full pipe.
 fn round_by_pipe(from: &Fd, to: &Fd, mut middle: Middle, n_copied: &mut u64) -> io::Result<Round> {
     match step(End::Socket(from), End::Pipe(middle.writer()), PIPE_BYTES) {
         Ok(n) => middle.add(n),
         Err(e) if is_refused(&e) => return Ok(Round::Refused),
         Err(e) if is_short(&e) => return Ok(Round::Short),
-        // The pipe is empty, so it was the source.
+        // The pipe is empty, so the source is the end that was not ready.
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Round::Empty),
         Err(e) => return Err(e),
     }
@@ -221,7 +221,7 @@ fn round_by_pipe(from: &Fd, to: &Fd, mut middle: Middle, n_copied: &mut u64) -> 
     Ok(Round::Moved(n))
 }
 
-/// As [`round_by_pipe`], through a buffer.
+/// Does the same as [`round_by_pipe`] through a buffer.
 fn round_by_buffer(from: &Fd, to: &Fd, buf: &mut Vec<u8>, n_copied: &mut u64) -> io::Result<Round> {
     attempt(End::Socket(from), End::Socket(to))?;
     buf.resize(BUFFER_BYTES, 0);
@@ -234,7 +234,7 @@ fn round_by_buffer(from: &Fd, to: &Fd, buf: &mut Vec<u8>, n_copied: &mut u64) ->
     Ok(Round::Moved(n))
 }
 
-/// Writes what lies in the pipe to a socket that does not splice now.
+/// Writes the bytes in the pipe to a socket that cannot be spliced to now.
 fn write_out(middle: &mut Middle, to: &Fd, n_copied: &mut u64) -> io::Result<()> {
     let mut buf = vec![0; middle.n_inside().min(BUFFER_BYTES)];
     while middle.n_inside() > 0 {

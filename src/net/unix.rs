@@ -56,7 +56,7 @@ impl UnixListener {
     ///
     /// let path = std::env::temp_dir().join(format!("windlass-bind-{}", std::process::id()));
     /// let listener = UnixListener::bind(&path)?;
-    /// assert_eq!(listener.local_addr()?.as_pathname(), Some(&path[..]));
+    /// assert_eq!(listener.local_addr()?.as_pathname(), Some(path.as_path()));
     /// std::fs::remove_file(&path)?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
@@ -233,7 +233,7 @@ impl UnixStream {
     /// let path = std::env::temp_dir().join(format!("windlass-connect-{}", std::process::id()));
     /// let listener = UnixListener::bind(&path)?;
     /// let stream = UnixStream::connect(&path)?;
-    /// assert_eq!(stream.peer_addr()?.as_pathname(), Some(&path[..]));
+    /// assert_eq!(stream.peer_addr()?.as_pathname(), Some(path.as_path()));
     /// std::fs::remove_file(&path)?;
     /// # Ok::<(), std::io::Error>(())
     /// ```

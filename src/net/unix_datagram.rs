@@ -48,7 +48,7 @@ impl UnixDatagram {
     ///
     /// let path = std::env::temp_dir().join(format!("windlass-datagram-{}", std::process::id()));
     /// let server = UnixDatagram::bind(&path)?;
-    /// assert_eq!(server.local_addr()?.as_pathname(), Some(&path[..]));
+    /// assert_eq!(server.local_addr()?.as_pathname(), Some(path.as_path()));
     /// std::fs::remove_file(&path)?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
