@@ -4,15 +4,17 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// What devices ask for at most: their logical block, and with it a page.
+/// One page: at least as large as the logical block of any device.
 const ALIGNMENT: usize = 4096;
 
 #[derive(Clone)]
 #[repr(C, align(4096))]
 struct Page([u8; ALIGNMENT]);
 
-/// A buffer whose address is a multiple of 4096, as `O_DIRECT` wants it on any device. The
-/// lengths and offsets of the transfers must be multiples of the device's block, too.
+/// A buffer aligned to 4096 bytes, as `O_DIRECT` requires.
+///
+/// The alignment suffices for every device. The length and the file offset of each transfer must
+/// also be multiples of the device's logical block size. The buffer dereferences to `[u8]`.
 ///
 /// # Examples
 ///
@@ -21,7 +23,7 @@ struct Page([u8; ALIGNMENT]);
 /// use windlass::fs::{AlignedBuf, OpenOptions};
 ///
 /// # fn main() -> std::io::Result<()> {
-/// let file = OpenOptions::new().read(true).custom_flags(0x4000 /* O_DIRECT */).open("data")?;
+/// let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open("data")?;
 /// let mut block = AlignedBuf::zeroed(4096);
 /// file.read_exact_at(&mut block, 8192)?;
 /// # Ok(())
@@ -34,10 +36,22 @@ pub struct AlignedBuf {
 }
 
 impl AlignedBuf {
-    /// The alignment of every buffer.
+    /// The alignment of every buffer, in bytes.
     pub const ALIGNMENT: usize = ALIGNMENT;
 
-    /// A buffer of `len` zero bytes. Its memory is rounded up to whole pages.
+    /// Creates a buffer of `len` zero bytes.
+    ///
+    /// The allocation is rounded up to whole pages.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::fs::AlignedBuf;
+    ///
+    /// let buf = AlignedBuf::zeroed(512);
+    /// assert_eq!(buf.len(), 512);
+    /// assert_eq!(buf.as_ptr().addr() % AlignedBuf::ALIGNMENT, 0);
+    /// ```
     #[must_use]
     pub fn zeroed(len: usize) -> AlignedBuf {
         AlignedBuf {
@@ -46,11 +60,26 @@ impl AlignedBuf {
         }
     }
 
-    /// Shortens or lengthens the buffer; new bytes are what was there before, at first zero.
+    /// Changes the length of the buffer within its pages.
+    ///
+    /// Bytes past the old length have the value that was last written there, or zero.
     ///
     /// # Panics
     ///
     /// If `len` needs more pages than the buffer has.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::fs::AlignedBuf;
+    ///
+    /// let mut buf = AlignedBuf::zeroed(4096);
+    /// buf.fill(1);
+    /// buf.set_len(512);
+    /// assert_eq!(buf.len(), 512);
+    /// buf.set_len(4096);
+    /// assert_eq!(buf[4095], 1);
+    /// ```
     pub fn set_len(&mut self, len: usize) {
         assert!(
             len <= self.pages.len() * ALIGNMENT,
@@ -65,14 +94,14 @@ impl Deref for AlignedBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: a page is its bytes and nothing else, and `len` bytes lie in the pages.
+        // SAFETY: a page consists of its bytes only, and `len` never exceeds the pages' bytes.
         unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.len) }
     }
 }
 
 impl DerefMut for AlignedBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above; the pages are borrowed for as long as the slice.
+        // SAFETY: as above, and the slice borrows the pages exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.len) }
     }
 }

@@ -10,11 +10,11 @@ use super::mounts;
 use super::section::{at_path, choose};
 use crate::sched::offload::offload;
 
-/// The entries of a directory, without `.` and `..`. Made by [`read_dir`].
+/// Iterator over the entries of a directory, without `.` and `..`. Created by [`read_dir`].
 ///
 /// # Blocking
 ///
-/// Most steps make no system call; the others block the thread in a
+/// Most steps make no system call. The others block the thread in a
 /// [`blocking`](crate::blocking) section.
 #[derive(Debug)]
 pub struct ReadDir {
@@ -33,7 +33,27 @@ impl Iterator for ReadDir {
     }
 }
 
-/// An entry of a directory.
+/// An entry of a directory, yielded by [`ReadDir`].
+///
+/// # Examples
+///
+/// ```
+/// use windlass::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("windlass-doc-entry-{}", std::process::id()));
+/// # fs::create_dir_all(&dir)?;
+/// fs::write(dir.join("a"), "12345")?;
+/// for entry in fs::read_dir(&dir)? {
+///     let entry = entry?;
+///     assert_eq!(entry.file_name(), "a");
+///     assert_eq!(entry.path(), dir.join("a"));
+///     assert!(entry.file_type()?.is_file());
+///     assert_eq!(entry.metadata()?.len(), 5);
+///     assert_ne!(entry.ino(), 0);
+/// }
+/// # fs::remove_dir_all(&dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct DirEntry {
     entry: fs::DirEntry,
@@ -41,19 +61,23 @@ pub struct DirEntry {
 }
 
 impl DirEntry {
-    /// The directory's path with the entry's name.
+    /// Returns the path of the entry: the directory's path joined with the entry's name.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.entry.path()
     }
 
-    /// The entry's name.
+    /// Returns the name of the entry.
     #[must_use]
     pub fn file_name(&self) -> OsString {
         self.entry.file_name()
     }
 
-    /// What the file system knows about the entry, a symbolic link itself.
+    /// Returns the metadata of the entry, without following symbolic links.
+    ///
+    /// # Blocking
+    ///
+    /// Blocks the thread, in a [`blocking`](crate::blocking) section.
     ///
     /// # Errors
     ///
@@ -62,7 +86,12 @@ impl DirEntry {
         choose(self.is_remote, || self.entry.metadata())
     }
 
-    /// What the entry is, a symbolic link itself. Most file systems told with the name.
+    /// Returns the type of the entry, without following symbolic links.
+    ///
+    /// # Blocking
+    ///
+    /// Never on most file systems: they report the type with the name. Otherwise as
+    /// [`metadata`](DirEntry::metadata).
     ///
     /// # Errors
     ///
@@ -71,18 +100,26 @@ impl DirEntry {
         choose(self.is_remote, || self.entry.file_type())
     }
 
-    /// The number of the entry's inode.
+    /// Returns the inode number of the entry.
     #[must_use]
     pub fn ino(&self) -> u64 {
         self.entry.ino()
     }
 }
 
-/// The entries of a directory.
+/// Returns an iterator over the entries of a directory.
+///
+/// # Blocking
+///
+/// Blocks the thread, in a [`blocking`](crate::blocking) section.
 ///
 /// # Errors
 ///
 /// As `std::fs::read_dir`.
+///
+/// # Examples
+///
+/// See [`DirEntry`].
 pub fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
     let path = path.as_ref();
     let is_remote = mounts::is_remote(path);
@@ -90,21 +127,55 @@ pub fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
     Ok(ReadDir { entries, is_remote })
 }
 
-/// Makes a directory.
+/// Creates a directory.
+///
+/// # Blocking
+///
+/// Blocks the thread, in a [`blocking`](crate::blocking) section.
 ///
 /// # Errors
 ///
 /// As `std::fs::create_dir`.
+///
+/// # Examples
+///
+/// ```
+/// use windlass::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("windlass-doc-mkdir-{}", std::process::id()));
+/// fs::create_dir(&dir)?;
+/// assert!(fs::metadata(&dir)?.is_dir());
+/// fs::remove_dir(&dir)?;
+/// assert!(!fs::exists(&dir)?);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn create_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
     let path = path.as_ref();
     at_path(path, || fs::create_dir(path))
 }
 
-/// Makes a directory and those above it that are missing.
+/// Creates a directory and its missing parents. An existing directory is no error.
+///
+/// # Blocking
+///
+/// Blocks the thread, in a [`blocking`](crate::blocking) section.
 ///
 /// # Errors
 ///
 /// As `std::fs::create_dir_all`.
+///
+/// # Examples
+///
+/// ```
+/// use windlass::fs;
+///
+/// # let dir = std::env::temp_dir().join(format!("windlass-doc-mkdirs-{}", std::process::id()));
+/// fs::create_dir_all(dir.join("a/b"))?;
+/// fs::create_dir_all(dir.join("a/b"))?;
+/// fs::remove_dir_all(&dir)?;
+/// assert!(!fs::exists(&dir)?);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
     let path = path.as_ref();
     at_path(path, || fs::create_dir_all(path))
@@ -112,25 +183,56 @@ pub fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
 
 /// Removes an empty directory.
 ///
+/// # Blocking
+///
+/// Blocks the thread, in a [`blocking`](crate::blocking) section.
+///
 /// # Errors
 ///
 /// As `std::fs::remove_dir`.
+///
+/// # Examples
+///
+/// See [`create_dir`].
 pub fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
     let path = path.as_ref();
     at_path(path, || fs::remove_dir(path))
 }
 
-/// Removes a directory with all that is in it, on a spare thread.
+/// Removes a directory and its contents. Symbolic links are removed, not followed.
+///
+/// # Blocking
+///
+/// Parks the goroutine while a spare thread ([`offload`](crate::offload)) does the work; blocks a
+/// plain thread.
 ///
 /// # Errors
 ///
 /// As `std::fs::remove_dir_all`.
+///
+/// # Examples
+///
+/// See [`create_dir_all`].
 pub fn remove_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
     let path = path.as_ref();
     offload(|| fs::remove_dir_all(path))
 }
 
-/// How to make a directory.
+/// Options for creating a directory: `std::fs::DirBuilder`.
+///
+/// # Examples
+///
+/// ```
+/// use std::os::unix::fs::PermissionsExt;
+/// use windlass::fs::{self, DirBuilder};
+///
+/// # let dir = std::env::temp_dir().join(format!("windlass-doc-builder-{}", std::process::id()));
+/// let private = dir.join("cache/private");
+/// DirBuilder::new().recursive(true).mode(0o700).create(&private)?;
+/// assert_eq!(fs::metadata(&private)?.permissions().mode() & 0o777, 0o700);
+/// # fs::remove_dir_all(&dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct DirBuilder(fs::DirBuilder);
 
@@ -141,25 +243,29 @@ impl Default for DirBuilder {
 }
 
 impl DirBuilder {
-    /// Mode 0777 before the umask, not recursive.
+    /// Creates the default options: mode 0777 before the umask, not recursive.
     #[must_use]
     pub fn new() -> DirBuilder {
         DirBuilder(fs::DirBuilder::new())
     }
 
-    /// Also makes those above that are missing; one that is there is no error then.
+    /// Creates missing parents, too. An existing directory is then no error.
     pub fn recursive(&mut self, recursive: bool) -> &mut DirBuilder {
         self.0.recursive(recursive);
         self
     }
 
-    /// The mode, before the umask.
+    /// Sets the mode of new directories, before the umask.
     pub fn mode(&mut self, mode: u32) -> &mut DirBuilder {
         self.0.mode(mode);
         self
     }
 
-    /// Makes the directory.
+    /// Creates the directory.
+    ///
+    /// # Blocking
+    ///
+    /// Blocks the thread, in a [`blocking`](crate::blocking) section.
     ///
     /// # Errors
     ///

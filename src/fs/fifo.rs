@@ -1,11 +1,11 @@
-//! Opening a FIFO without a thread that waits for the other side.
+//! Opening a FIFO without a thread blocked in `open(2)`.
 //!
-//! `open(2)` would have to block a thread: one of the ring's, which belong to the kernel and are
-//! few, or one of the runtime's, and nothing could end that: not the end of a run, and not a signal
-//! that others do not notice. So the FIFO is opened with `O_NONBLOCK`, which
-//! announces this side as the blocking call does, and the other side is looked for every so often.
-//! A writer cannot announce itself: its `open` fails until there is a reader. A reader is told by
-//! its descriptor whether there is, or was, a writer.
+//! A blocking `open(2)` would hold a thread until the other side opens the FIFO: either one of the
+//! ring's kernel workers, which are few, or a thread of the runtime. The wait could not be ended:
+//! neither by the end of a run, nor by a signal without effects on other threads. So the FIFO is
+//! opened with `O_NONBLOCK`, which announces this side as the blocking call does, and the other
+//! side is polled for. A writer cannot announce itself: its `open` fails with ENXIO until there is
+//! a reader. A reader's descriptor shows whether a writer is, or was, connected.
 
 use std::fs::File;
 use std::io;
@@ -17,13 +17,13 @@ use crate::sched::{ambient, park};
 use crate::sys::{clock, file, socket};
 use crate::task::sleep;
 
-/// The shortest and the longest pause between two looks. Between these a pause is a part of the
-/// time waited so far, [`PART`], so the other side is noticed that much later at most.
+/// The shortest and the longest pause between two polls. Between these limits, a pause is
+/// 1/[`PART`] of the time waited so far, which bounds the relative delay of the open.
 const FIRST_PAUSE: Duration = Duration::from_micros(500);
 const LAST_PAUSE: Duration = Duration::from_millis(50);
 const PART: u32 = 8;
 
-/// Opens a FIFO for one side and waits for the other. `open` opens it with `O_NONBLOCK`.
+/// Opens one side of a FIFO and waits for the other. `open` must pass `O_NONBLOCK`.
 pub(super) fn open(write: bool, open: impl Fn() -> io::Result<File>) -> io::Result<File> {
     let fifo = if write {
         look_for(|| match in_place(&open) {
@@ -39,9 +39,9 @@ pub(super) fn open(write: bool, open: impl Fn() -> io::Result<File>) -> io::Resu
     Ok(fifo)
 }
 
-/// Whether a writer has come since the FIFO was opened, gone again or not.
+/// Whether a writer has connected since the FIFO was opened, even if it has closed it again.
 fn has_had_writer(fifo: &File) -> io::Result<bool> {
-    // A hang-up tells of one that has gone, bytes of one that has written.
+    // POLLHUP shows a writer that has closed the FIFO, POLLIN one that has written.
     Ok(socket::poll_now(fifo.as_fd(), libc::POLLIN)? != 0 || file::has_writer(fifo.as_fd())?)
 }
 
@@ -52,7 +52,7 @@ fn look_for<T>(mut look: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T>
             return Ok(found);
         }
         park::cancel_point()?;
-        // It cuts sleeps short, and they do not say so.
+        // An ended context cuts `sleep` short without an error, so check here.
         ambient::check()?;
         sleep((begun.elapsed() / PART).clamp(FIRST_PAUSE, LAST_PAUSE));
     }

@@ -1,4 +1,4 @@
-//! `File`: the public face of an open file.
+//! `File`, the public type of an open file.
 
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
@@ -18,14 +18,16 @@ use crate::sys::clock::{self, NEVER};
 /// An open file: `std::fs::File`, whose calls wait by parking the goroutine.
 ///
 /// The methods, the traits ([`Read`], [`Write`], [`Seek`], [`FileExt`]) and their errors are
-/// `std`'s. A read or write of a pipe, FIFO, terminal or other stream parks the goroutine for as
-/// long as it takes; [deadlines](File::set_read_deadline) end such a wait. The module's page
-/// tells what the other calls do.
+/// `std`'s. A read or write of a pipe, FIFO, terminal or other stream parks the goroutine until
+/// the stream is ready; a [deadline](File::set_read_deadline) ends such a wait. The
+/// [module](crate::fs#what-waits-where) lists how every other call waits.
 ///
 /// # Blocking
 ///
 /// Every method that makes a system call may park the goroutine, or block its thread in a
-/// [`blocking`](crate::blocking) section; on a plain thread all block it, as in `std`.
+/// [`blocking`](crate::blocking) section. On a plain thread every call blocks the thread, as in
+/// `std`. Calls on a file of a network or FUSE file system park the goroutine while a spare thread
+/// makes them.
 ///
 /// # Examples
 ///
@@ -54,25 +56,58 @@ use crate::sys::clock::{self, NEVER};
 pub struct File(Raw);
 
 impl File {
-    /// A file of a kind that is known.
+    /// Wraps a file of known kind, without a system call.
     pub(crate) fn with_kind(file: impl Into<fs::File>, kind: Kind) -> File {
         File(Raw::new(file.into(), kind, false))
     }
 
     /// Opens a file for reading.
     ///
+    /// # Blocking
+    ///
+    /// As [`OpenOptions::open`].
+    ///
     /// # Errors
     ///
     /// As `std::fs::File::open`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::Read;
+    /// use windlass::fs::File;
+    ///
+    /// let mut start = [0; 5];
+    /// File::open("/proc/version")?.read_exact(&mut start)?;
+    /// assert_eq!(&start, b"Linux");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn open<P: AsRef<Path>>(path: P) -> io::Result<File> {
         OpenOptions::new().read(true).open(path)
     }
 
-    /// Opens a file for writing: makes it, or empties it.
+    /// Opens a file for writing. Creates it if it does not exist, and truncates it if it does.
+    ///
+    /// # Blocking
+    ///
+    /// As [`OpenOptions::open`].
     ///
     /// # Errors
     ///
     /// As `std::fs::File::create`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::Write;
+    /// use windlass::fs::{self, File};
+    ///
+    /// # let path = std::env::temp_dir().join(format!("windlass-create-{}", std::process::id()));
+    /// File::create(&path)?.write_all(b"text")?;
+    /// assert_eq!(fs::read(&path)?, b"text");
+    /// # fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn create<P: AsRef<Path>>(path: P) -> io::Result<File> {
         OpenOptions::new()
             .write(true)
@@ -81,11 +116,28 @@ impl File {
             .open(path)
     }
 
-    /// Makes a file for reading and writing.
+    /// Creates a new file, opened for reading and writing.
+    ///
+    /// # Blocking
+    ///
+    /// As [`OpenOptions::open`].
     ///
     /// # Errors
     ///
-    /// As `std::fs::File::create_new`; `AlreadyExists` if there is one.
+    /// As `std::fs::File::create_new`; `AlreadyExists` if the file exists.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::ErrorKind;
+    /// use windlass::fs::File;
+    ///
+    /// # let path = std::env::temp_dir().join(format!("windlass-new-{}", std::process::id()));
+    /// let lock_file = File::create_new(&path)?;
+    /// assert_eq!(File::create_new(&path).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    /// # windlass::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn create_new<P: AsRef<Path>>(path: P) -> io::Result<File> {
         OpenOptions::new()
             .read(true)
@@ -94,64 +146,155 @@ impl File {
             .open(path)
     }
 
-    /// What a file can be opened with.
+    /// Returns new [`OpenOptions`], as [`OpenOptions::new`] does.
     #[must_use]
     pub fn options() -> OpenOptions {
         OpenOptions::new()
     }
 
-    /// Waits until data and metadata are on the disk.
+    /// Writes the file's data and metadata to the disk, with `fsync(2)`.
+    ///
+    /// # Blocking
+    ///
+    /// Parks the goroutine; blocks a plain thread.
     ///
     /// # Errors
     ///
-    /// The disk's.
+    /// The errors of `fsync(2)`, such as a failed write to the disk.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::Write;
+    /// use windlass::fs::File;
+    ///
+    /// # let path = std::env::temp_dir().join(format!("windlass-sync-{}", std::process::id()));
+    /// let mut file = File::create(&path)?;
+    /// file.write_all(b"committed")?;
+    /// file.sync_all()?;
+    /// # windlass::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn sync_all(&self) -> io::Result<()> {
         self.0.sync(false)
     }
 
-    /// Waits until the data is on the disk, and of the metadata what it takes to read it.
+    /// Writes the file's data to the disk, with the metadata that is needed to read it back
+    /// (`fdatasync(2)`).
+    ///
+    /// # Blocking
+    ///
+    /// As [`File::sync_all`].
     ///
     /// # Errors
     ///
-    /// The disk's.
+    /// As [`File::sync_all`].
+    ///
+    /// # Examples
+    ///
+    /// See [`File`].
     pub fn sync_data(&self) -> io::Result<()> {
         self.0.sync(true)
     }
 
-    /// Cuts the file, or extends it with zeros.
+    /// Truncates the file to `size` bytes, or extends it with zeros.
+    ///
+    /// # Blocking
+    ///
+    /// Blocks the thread, in a [`blocking`](crate::blocking) section.
     ///
     /// # Errors
     ///
     /// As `std::fs::File::set_len`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::fs::File;
+    ///
+    /// # let path = std::env::temp_dir().join(format!("windlass-len-{}", std::process::id()));
+    /// let file = File::create(&path)?;
+    /// file.set_len(100)?;
+    /// assert_eq!(file.metadata()?.len(), 100);
+    /// # windlass::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_len(&self, size: u64) -> io::Result<()> {
         self.0.call(|| self.0.file.set_len(size))
     }
 
-    /// Makes sure that there is room for `len` bytes from `offset` on, with `fallocate(2)`.
-    /// A file that ends before them is extended with zeros.
+    /// Allocates disk space for `len` bytes from `offset` on, with `fallocate(2)`.
+    ///
+    /// A file that ends before `offset + len` is extended with zeros.
+    ///
+    /// # Blocking
+    ///
+    /// Parks the goroutine; blocks a plain thread.
     ///
     /// # Errors
     ///
-    /// `StorageFull`; `Unsupported` where the file system cannot; `InvalidInput` if `len` is 0.
+    /// `StorageFull`; `Unsupported` if the file system does not implement `fallocate(2)`;
+    /// `InvalidInput` if `len` is 0.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::fs::File;
+    ///
+    /// # let path = std::env::temp_dir().join(format!("windlass-alloc-{}", std::process::id()));
+    /// let log = File::create(&path)?;
+    /// log.allocate(0, 1 << 16)?; // no write to the first 64 KiB fails with StorageFull
+    /// assert_eq!(log.metadata()?.len(), 1 << 16);
+    /// # windlass::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         self.0.allocate(offset, len)
     }
 
-    /// What the file system knows about the file.
+    /// Returns the metadata of the file.
+    ///
+    /// # Blocking
+    ///
+    /// Blocks the thread, in a [`blocking`](crate::blocking) section.
     ///
     /// # Errors
     ///
     /// As `std::fs::File::metadata`.
+    ///
+    /// # Examples
+    ///
+    /// See [`File::set_len`].
     pub fn metadata(&self) -> io::Result<fs::Metadata> {
         self.0.call(|| self.0.file.metadata())
     }
 
-    /// A second handle to the same open file, which shares its position. The deadlines
-    /// are copied, and from then on each handle has its own.
+    /// Creates a second handle to the same open file. Both share the file position and locks.
+    ///
+    /// The deadlines are copied. After that, each handle has its own.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
     ///
     /// # Errors
     ///
-    /// When no descriptor is left.
+    /// If the process has no free descriptor.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::{Read, Seek, Write};
+    /// use windlass::fs::File;
+    ///
+    /// # let path = std::env::temp_dir().join(format!("windlass-clone-{}", std::process::id()));
+    /// let mut file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    /// let mut second = file.try_clone()?;
+    /// file.write_all(b"abc")?;
+    /// assert_eq!(second.stream_position()?, 3);
+    /// # windlass::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn try_clone(&self) -> io::Result<File> {
         let clone = self.0.file.try_clone()?;
         let clone = File(Raw::new(clone, self.0.kind, self.0.file.is_remote()));
@@ -163,43 +306,106 @@ impl File {
         Ok(clone)
     }
 
-    /// Changes who may read and write the file.
+    /// Changes the permissions of the file.
+    ///
+    /// # Blocking
+    ///
+    /// Blocks the thread, in a [`blocking`](crate::blocking) section.
     ///
     /// # Errors
     ///
     /// As `std::fs::File::set_permissions`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::os::unix::fs::PermissionsExt;
+    /// use windlass::fs::{File, Permissions};
+    ///
+    /// # let path = std::env::temp_dir().join(format!("windlass-fperm-{}", std::process::id()));
+    /// let file = File::create(&path)?;
+    /// file.set_permissions(Permissions::from_mode(0o600))?;
+    /// assert_eq!(file.metadata()?.permissions().mode() & 0o777, 0o600);
+    /// # windlass::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_permissions(&self, perm: fs::Permissions) -> io::Result<()> {
         self.0.call(|| self.0.file.set_permissions(perm.clone()))
     }
 
-    /// Changes the file's times.
+    /// Changes the access and modification times of the file.
+    ///
+    /// # Blocking
+    ///
+    /// Blocks the thread, in a [`blocking`](crate::blocking) section.
     ///
     /// # Errors
     ///
     /// As `std::fs::File::set_times`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, UNIX_EPOCH};
+    /// use windlass::fs::{File, FileTimes};
+    ///
+    /// # let path = std::env::temp_dir().join(format!("windlass-times-{}", std::process::id()));
+    /// let file = File::create(&path)?;
+    /// let time = UNIX_EPOCH + Duration::from_secs(1_000_000);
+    /// file.set_times(FileTimes::new().set_accessed(time))?;
+    /// file.set_modified(time)?;
+    /// assert_eq!(file.metadata()?.accessed()?, time);
+    /// assert_eq!(file.metadata()?.modified()?, time);
+    /// # windlass::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_times(&self, times: fs::FileTimes) -> io::Result<()> {
         self.0.call(|| self.0.file.set_times(times))
     }
 
-    /// Changes the time of the last modification.
+    /// Changes the modification time of the file.
+    ///
+    /// # Blocking
+    ///
+    /// Blocks the thread, in a [`blocking`](crate::blocking) section.
     ///
     /// # Errors
     ///
     /// As `std::fs::File::set_modified`.
+    ///
+    /// # Examples
+    ///
+    /// See [`File::set_times`].
     pub fn set_modified(&self, time: SystemTime) -> io::Result<()> {
         self.0.call(|| self.0.file.set_modified(time))
     }
 
-    /// Locks the file for this handle alone, against all that lock it too.
+    /// Acquires an exclusive advisory lock on the file, with `flock(2)`.
     ///
     /// # Blocking
     ///
-    /// Parks until the lock is free, with a spare thread that waits in `flock(2)`; the end of a
-    /// run does not cut that short.
+    /// Parks the goroutine until the lock is free, while a spare thread waits in `flock(2)`. The
+    /// end of a run does not end this wait, and neither does a context. Blocks a plain thread.
     ///
     /// # Errors
     ///
     /// As `std::fs::File::lock`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::fs::{File, TryLockError};
+    ///
+    /// # let path = std::env::temp_dir().join(format!("windlass-lock-{}", std::process::id()));
+    /// let first = File::create(&path)?;
+    /// let second = File::open(&path)?;
+    /// first.lock()?;
+    /// assert!(matches!(second.try_lock_shared(), Err(TryLockError::WouldBlock)));
+    /// first.unlock()?;
+    /// second.try_lock()?;
+    /// # windlass::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn lock(&self) -> io::Result<()> {
         match self.try_lock() {
             Err(fs::TryLockError::WouldBlock) => offload(|| self.0.file.lock()),
@@ -208,7 +414,7 @@ impl File {
         }
     }
 
-    /// Locks the file beside others that only share it.
+    /// Acquires a shared advisory lock on the file. Several handles can hold one at a time.
     ///
     /// # Blocking
     ///
@@ -217,6 +423,18 @@ impl File {
     /// # Errors
     ///
     /// As `std::fs::File::lock_shared`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::fs::{File, TryLockError};
+    ///
+    /// let (first, second) = (File::open("Cargo.toml")?, File::open("Cargo.toml")?);
+    /// first.lock_shared()?;
+    /// second.lock_shared()?;
+    /// assert!(matches!(first.try_lock(), Err(TryLockError::WouldBlock)));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn lock_shared(&self) -> io::Result<()> {
         match self.try_lock_shared() {
             Err(fs::TryLockError::WouldBlock) => offload(|| self.0.file.lock_shared()),
@@ -225,51 +443,107 @@ impl File {
         }
     }
 
-    /// Locks the file for this handle alone, if nobody has it.
+    /// Acquires an exclusive lock if no other handle holds a lock.
+    ///
+    /// # Blocking
+    ///
+    /// Never. Parks the goroutine for a call to a server if the file is on one.
     ///
     /// # Errors
     ///
-    /// `TryLockError::WouldBlock` if somebody has.
+    /// `TryLockError::WouldBlock` if another handle holds a lock.
+    ///
+    /// # Examples
+    ///
+    /// See [`File::lock`].
     pub fn try_lock(&self) -> Result<(), fs::TryLockError> {
         self.0.lock_call(|| self.0.file.try_lock())
     }
 
-    /// Locks the file beside others that only share it, if nobody has it alone.
+    /// Acquires a shared lock if no other handle holds an exclusive lock.
+    ///
+    /// # Blocking
+    ///
+    /// As [`File::try_lock`].
     ///
     /// # Errors
     ///
-    /// `TryLockError::WouldBlock` if somebody has.
+    /// `TryLockError::WouldBlock` if another handle holds an exclusive lock.
+    ///
+    /// # Examples
+    ///
+    /// See [`File::lock`].
     pub fn try_lock_shared(&self) -> Result<(), fs::TryLockError> {
         self.0.lock_call(|| self.0.file.try_lock_shared())
     }
 
-    /// Gives all locks of this handle back.
+    /// Releases the lock of this handle. Closing the last handle releases it, too.
+    ///
+    /// # Blocking
+    ///
+    /// As [`File::try_lock`].
     ///
     /// # Errors
     ///
     /// As `std::fs::File::unlock`.
+    ///
+    /// # Examples
+    ///
+    /// See [`File::lock`].
     pub fn unlock(&self) -> io::Result<()> {
         self.0.lock_call(|| self.0.file.unlock())
     }
 
-    /// Sets the time at which reads through this handle end with `WouldBlock`; `None`
-    /// for never. Reads that begin after this follow it.
+    /// Sets the time at which reads through this handle fail with `WouldBlock`; `None` for never.
     ///
-    /// A wait for a pipe, FIFO or terminal ends at that time, and no byte is lost: what comes
-    /// later is there for the next read. A read from a disk that the disk has begun is waited for.
+    /// The deadline applies to reads that begin after this call. A wait for a pipe, FIFO or
+    /// terminal ends at the deadline, and no byte is lost: later bytes are returned by the next
+    /// read. A read that a disk has already begun is not cut short.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::{ErrorKind, Read};
+    /// use std::os::fd::OwnedFd;
+    /// use std::time::{Duration, Instant};
+    /// use windlass::fs::File;
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+    /// let (reader, _writer) = std::io::pipe()?;
+    /// let mut pipe = File::from(OwnedFd::from(reader));
+    /// rt.run(|| {
+    ///     pipe.set_read_deadline(Some(Instant::now() + Duration::from_millis(2)));
+    ///     assert_eq!(pipe.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_read_deadline(&self, deadline: Option<Instant>) {
         let ns = deadline.map_or(NEVER, ns_of);
         self.0.read_deadline_ns.store(ns, Ordering::Relaxed);
     }
 
-    /// Sets the time at which writes through this handle end with `WouldBlock`; see
-    /// [`File::set_read_deadline`].
+    /// Sets the time at which writes through this handle fail with `WouldBlock`; `None` for never.
+    ///
+    /// As [`File::set_read_deadline`], for writes.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Examples
+    ///
+    /// See [`File::set_read_deadline`].
     pub fn set_write_deadline(&self, deadline: Option<Instant>) {
         let ns = deadline.map_or(NEVER, ns_of);
         self.0.write_deadline_ns.store(ns, Ordering::Relaxed);
     }
 
-    /// The file for `std`'s own calls.
+    /// Returns the file for calls of `std`.
     pub(super) fn std(&self) -> &fs::File {
         &self.0.file
     }
@@ -279,7 +553,7 @@ impl File {
     }
 }
 
-/// The time on the runtime's clock.
+/// Converts an instant to the runtime's clock.
 fn ns_of(at: Instant) -> u64 {
     clock::deadline_ns(at.saturating_duration_since(clock::now()))
 }
@@ -295,7 +569,7 @@ impl Read for &File {
 
     fn read_to_end(&mut self, buf: &mut Vec<u8>) -> io::Result<usize> {
         if self.kind() == Kind::Cached && self.0.read_deadline_ns.load(Ordering::Relaxed) == NEVER {
-            // `std` knows the size and asks for all at once.
+            // `std` knows the size and reads the whole file at once.
             return self.0.call(|| (&*self.0.file).read_to_end(buf));
         }
         ByRead(self).read_to_end(buf)
@@ -309,7 +583,7 @@ impl Read for &File {
     }
 }
 
-/// The trait's own `read_to_end`, which reads in steps.
+/// Reads by [`File`]'s `read` only, so that the trait's default `read_to_end` applies.
 struct ByRead<'a>(&'a File);
 
 impl Read for ByRead<'_> {
@@ -327,7 +601,7 @@ impl Write for &File {
         self.0.write_vectored(bufs)
     }
 
-    /// Does nothing: a file has no buffer of its own.
+    /// Does nothing, because a `File` has no buffer.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -336,7 +610,7 @@ impl Write for &File {
 impl Seek for &File {
     fn seek(&mut self, pos: SeekFrom) -> io::Result<u64> {
         match pos {
-            // It asks how long the file is.
+            // Seeking from the end needs the file's length, which the server has.
             SeekFrom::End(_) if self.0.file.is_remote() => {
                 self.0.call(|| (&*self.0.file).seek(pos))
             }
@@ -438,7 +712,7 @@ impl AsRawFd for File {
 
 impl std::fmt::Debug for File {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // As `std`: descriptor, path, access.
+        // As `std`: descriptor, path, access mode.
         self.0.file.fmt(f)
     }
 }

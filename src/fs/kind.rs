@@ -1,4 +1,4 @@
-//! What an open file is, as far as waiting goes.
+//! Classifies open files by how their calls wait.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -10,19 +10,20 @@ use crate::sys::file;
 /// How calls on a file wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A file, directory or disk behind the page cache: calls end by themselves.
+    /// A file, directory or block device behind the page cache: calls end in bounded time.
     Cached,
-    /// The same with `O_DIRECT`: every transfer waits for the disk.
+    /// As `Cached`, opened with `O_DIRECT`: every transfer waits for the disk.
     Direct,
-    /// A pipe, FIFO, terminal, socket or other device: a call may wait for ever.
+    /// A pipe, FIFO, terminal, socket or other device: a call may wait forever.
     Stream,
-    /// The same, opened with `O_NONBLOCK`: no call waits. The ring would.
+    /// As `Stream`, opened with `O_NONBLOCK`: no call waits. A request to the ring would wait.
     Nonblocking,
 }
 
 impl Kind {
-    /// Asks the kernel, by two system calls, and says whether calls on the file may wait for a
-    /// server. Only on such files these two may, too.
+    /// Returns the kind of the file, and whether calls on the file may wait for a server.
+    ///
+    /// Makes two system calls. They may wait for a server only if the file is on one.
     pub(super) fn of(file: &fs::File) -> (Kind, bool) {
         let (Ok(metadata), Ok(flags)) = (file.metadata(), file::flags(file.as_fd())) else {
             return (Kind::Stream, false);
@@ -32,12 +33,12 @@ impl Kind {
         (kind, is_remote)
     }
 
-    /// Whether its calls end by themselves because of what it is.
+    /// Whether the file is on a disk, so that its calls end in bounded time.
     fn is_on_disk(self) -> bool {
         matches!(self, Kind::Cached | Kind::Direct)
     }
 
-    /// The kind of a file of this type with these status flags.
+    /// Returns the kind of a file from its type and its status flags.
     pub(super) fn new(file_type: fs::FileType, flags: i32) -> Kind {
         let t = file_type;
         if !(t.is_file() || t.is_dir() || t.is_block_device() || t.is_symlink()) {

@@ -1,45 +1,60 @@
-//! Files: `std::fs`, with goroutines that wait instead of threads that block.
+//! Files: `std::fs` for goroutines.
 //!
-//! Names, semantics and errors are those of `std::fs`, and its types are used where they
-//! hold plain values ([`Metadata`], [`Permissions`], [`FileType`], [`FileTimes`]). What is
-//! more: deadlines ([`File::set_read_deadline`]), [`File::allocate`] and [`AlignedBuf`] for
-//! `O_DIRECT`.
+//! Names, semantics and errors are those of `std::fs`. Its types for plain values are reexported
+//! ([`Metadata`], [`Permissions`], [`FileType`], [`FileTimes`]). Additions are deadlines
+//! ([`File::set_read_deadline`]), [`File::allocate`], and [`AlignedBuf`] for `O_DIRECT`.
+//!
+//! # Examples
+//!
+//! ```
+//! use windlass::fs;
+//!
+//! # // SAFETY: nothing here keeps a thread-local across a call that parks.
+//! # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+//! # let path = std::env::temp_dir().join(format!("windlass-doc-fs-{}", std::process::id()));
+//! rt.run(|| {
+//!     fs::write(&path, "one line")?;
+//!     assert_eq!(fs::read_to_string(&path)?, "one line");
+//!     fs::remove_file(&path)
+//! })?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
 //!
 //! # What waits where
 //!
-//! | call | how |
+//! | call | how it waits |
 //! |---|---|
-//! | reads that find their data in the page cache | in place, by one system call that does not wait |
-//! | reads that do not, reads and writes with `O_DIRECT` | through the P's ring |
-//! | reads and writes of pipes, FIFOs, terminals, sockets | through the ring, for as long as it takes |
-//! | `sync_all`, `sync_data`, `allocate`, opening a device | through the ring, on a thread of the kernel |
-//! | opening a FIFO for reading or for writing | without a thread; the other side is looked for, at first every 0.5 ms, later every 50 ms |
+//! | a read of data in the page cache | in place, by one system call that does not wait |
+//! | any other read of a file; reads and writes with `O_DIRECT` | parked, through the P's ring |
+//! | reads and writes of pipes, FIFOs, terminals, sockets | parked, through the ring, until ready |
+//! | `sync_all`, `sync_data`, `allocate`, opening a device | parked, through the ring, on a kernel worker |
+//! | opening a FIFO for reading or for writing | parked; polls for the other side, at first every 0.5 ms, later every 50 ms |
 //! | buffered writes, names, metadata, directories | in place, in a [`blocking`](crate::blocking) section |
-//! | `copy`, `remove_dir_all`, `lock` | on a spare thread ([`offload`](crate::offload)) |
-//! | all calls on files of NFS, SMB, Ceph, FUSE and the like, but `O_DIRECT` transfers and `sync` | on a spare thread |
+//! | `copy`, `remove_dir_all`, `lock` | parked, on a spare thread ([`offload`](crate::offload)) |
+//! | all calls on files of NFS, SMB, Ceph, FUSE and the like, except `O_DIRECT` transfers and `sync` | parked, on a spare thread |
 //!
-//! In place, because that is cheaper and never worse: the kernel has no asynchronous form of
-//! these calls, the ring gives each to a thread of its own. `statx` on the ring costs 1.4 µs of
-//! CPU and a park, in place 0.2 µs; opening with `O_CREAT` 1.6 against 0.4 µs; a buffered write
-//! on ext4 8.2 against 7.0 µs. If a call does take long, the P goes to another thread after 20 µs. A
-//! goroutine that makes one such call after the other gives way before one, as by
-//! [`checkpoint`](crate::task::checkpoint), if it has run for 200 µs and others wait.
+//! A call runs in place where the kernel has no asynchronous form of it: the ring would pass it to
+//! a kernel worker, which costs more. `statx` takes 1.4 µs of CPU and a park on the ring, and
+//! 0.2 µs in place. Opening with `O_CREAT` takes 1.6 µs and 0.4 µs, a buffered write on ext4 8.2 µs
+//! and 7.0 µs. If a call in place takes longer than 20 µs, another thread takes over the P. A
+//! goroutine that makes many such calls yields before the next one, as by
+//! [`checkpoint`](crate::task::checkpoint), if it has run for 200 µs and other goroutines wait.
 //!
-//! A server that does not answer puts a thread to a sleep from which nothing wakes it, so calls
-//! on its files are made on spare threads, at the cost of two hand-overs. docs/SAFETY.md tells how
-//! such files are known, and what is not covered.
+//! A file server that does not answer puts the calling thread into uninterruptible sleep. Calls on
+//! its files therefore run on spare threads, at the cost of two thread hand-overs. docs/SAFETY.md
+//! describes how such files are recognized and which cases are not covered.
 //!
-//! A file in `/proc` or `/sys` counts as one on a disk, although reading a few of them waits for
-//! events: read those in [`offload`](crate::offload).
+//! A file in `/proc` or `/sys` is treated as a file on a disk. A few of these files wait for events
+//! when they are read: read them in [`offload`](crate::offload).
 //!
-//! Over epoll, where io_uring is denied, "through the ring" means: on a spare thread for what a
-//! file's disk has to give or take, and for the rest when the descriptor is ready. Deadlines then
-//! do not cut waits for a disk short.
+//! If io_uring is denied, the runtime falls back to epoll. Transfers from and to a disk then run on
+//! a spare thread, and all other operations run when the descriptor is ready. Deadlines do not cut
+//! waits for a disk short in this mode.
 //!
 //! # At the end of a run
 //!
-//! A goroutine that waits for a pipe or FIFO unwinds; calls on files on a disk are waited for.
-//! Destructors may still write to a file on a disk; a wait for a pipe fails there at once.
+//! A goroutine that waits for a pipe or FIFO unwinds. Calls on files on a disk complete first.
+//! Destructors may still write to a file on a disk; in them, a wait for a pipe fails at once.
 
 mod mounts;
 mod section;

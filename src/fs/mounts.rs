@@ -1,15 +1,14 @@
-//! Which files are on another machine, or behind another process.
+//! Detects files that are served by another machine or by another process ("remote" files).
 //!
-//! A call on a file of NFS or FUSE may wait for a server that is gone, in a sleep that no
-//! signal ends. A thread in such a sleep reports no completion of any operation that it has
-//! submitted to a ring, not even of one that is cancelled: the kernel does that work on the
-//! thread that submitted (docs/SAFETY.md). So such calls are made on spare threads, which have
-//! submitted nothing.
+//! A call on a file of NFS or FUSE may wait for a dead server, in an uninterruptible sleep. A
+//! thread in such a sleep completes none of the operations that it has submitted to a ring, not
+//! even cancelled ones, because the kernel runs completion work on the submitting thread
+//! (docs/SAFETY.md). So calls on these files are made on spare threads, which submit nothing.
 //!
-//! The mount table says which mounts these are, by the type of the file system. It is read at
-//! most once in [`FRESH_NS`], and costs nothing more where there is no such mount. An open file
-//! is known by its device, a path by the mount point that it lies below, without looking at
-//! symbolic links: asking the kernel about a path would be a call that may wait.
+//! The mount table lists the mounts with the types of their file systems. It is read at most once
+//! in [`FRESH_NS`]; if it has no remote mount, no further look-up is made. An open file is looked
+//! up by its device. A path is looked up by the mount point above it, without resolving symbolic
+//! links, because a call that resolves them may itself wait for a server.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -19,11 +18,11 @@ use crate::loom::native::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::loom::native::{Mutex, MutexGuard, PoisonError};
 use crate::sys::{clock, file};
 
-/// How long a mount table is believed.
+/// How long a copy of the mount table is used before it is read again.
 const FRESH_NS: u64 = 5_000_000_000;
 
-/// File systems whose calls wait for another machine, or for a process. Not those that a
-/// hypervisor serves (virtiofs): that is as near as a disk.
+/// File systems whose calls wait for another machine or for a user process. A file system served
+/// by the hypervisor (virtiofs) is not listed: it is as reliable as a disk.
 const REMOTE: &[&str] = &[
     "9p",
     "afs",
@@ -53,17 +52,17 @@ const REMOTE: &[&str] = &[
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mount {
     point: PathBuf,
-    /// As `st_dev` of its files.
+    /// The `st_dev` of the mount's files.
     device: u64,
     is_remote: bool,
 }
 
-/// The mounts, in the order of the table; none if none of them is remote.
+/// The mounts, in the order of the mount table. Empty if none of them is remote.
 static TABLE: Mutex<Vec<Mount>> = Mutex::new(Vec::new());
-/// Whether one of them is remote. Ordering: relaxed; a reader that is a little late takes a
-/// file for what it was taken for a moment ago.
+/// Whether any mount is remote. Ordering: relaxed; a late reader uses the previous answer, which
+/// was right a moment ago.
 static ANY_REMOTE: AtomicBool = AtomicBool::new(false);
-/// When the table is to be read again. Ordering: relaxed; the CAS chooses one reader.
+/// When the table must be read again. Ordering: relaxed; the CAS chooses one reader.
 static NEXT_LOOK_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Whether calls on this path may wait for a server.
@@ -72,7 +71,7 @@ pub(super) fn is_remote(path: &Path) -> bool {
     look() && is_remote_in(&table(), path)
 }
 
-/// Whether calls on open files of this device may.
+/// Whether calls on open files of this device may wait for a server.
 #[inline]
 pub(super) fn is_remote_device(device: u64) -> bool {
     look() && table().iter().any(|m| m.is_remote && m.device == device)
@@ -82,7 +81,7 @@ fn table() -> MutexGuard<'static, Vec<Mount>> {
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether anything is remote, by a table that is fresh enough.
+/// Whether any mount is remote. Reads the mount table again if the copy is too old.
 #[inline]
 fn look() -> bool {
     let now_ns = clock::now_ns();
@@ -100,7 +99,7 @@ fn read_again(expected_ns: u64, next_ns: u64) {
     if chosen.is_err() {
         return;
     }
-    // Without /proc nothing is known to be remote.
+    // Without /proc, every file counts as local.
     let text = std::fs::read("/proc/thread-self/mountinfo").unwrap_or_default();
     let mut mounts = parse(&text);
     let any_remote = mounts.iter().any(|m| m.is_remote);
@@ -111,19 +110,19 @@ fn read_again(expected_ns: u64, next_ns: u64) {
     ANY_REMOTE.store(any_remote, Ordering::Relaxed);
 }
 
-/// Whether the mount that a path lies below is remote. Lexical: no symbolic link is followed.
+/// Whether the mount above a path is remote. Lexical: symbolic links are not resolved.
 fn is_remote_in(mounts: &[Mount], path: &Path) -> bool {
     let Ok(path) = std::path::absolute(path) else {
         return false;
     };
     let below = mounts.iter().filter(|m| path.starts_with(&m.point));
-    // Of two on one point the later lies on top.
+    // Of two mounts on one point, the later one is on top; `max_by_key` returns the last maximum.
     let nearest = below.max_by_key(|m| m.point.as_os_str().len());
     nearest.is_some_and(|m| m.is_remote)
 }
 
-/// Reads a mount table (`/proc/PID/mountinfo`, proc(5)): id, parent, device, root, mount point, options,
-/// optional fields, "-", type of the file system, source, options.
+/// Parses a mount table (`/proc/PID/mountinfo`, proc(5)). The fields of a line are: id, parent,
+/// device, root, mount point, options, optional fields, "-", file system type, source, options.
 fn parse(text: &[u8]) -> Vec<Mount> {
     let lines = text.split(|&b| b == b'\n');
     lines.filter_map(parse_line).collect()
@@ -136,7 +135,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let point = fields.nth(1)?;
     let fs_type = fields.skip_while(|field| *field != b"-").nth(1)?;
     let fs_type = std::str::from_utf8(fs_type).ok()?;
-    // "fuse.sshfs" is one of "fuse".
+    // Subtypes follow a dot: "fuse.sshfs" is of type "fuse".
     let family = fs_type.split('.').next()?;
     Some(Mount {
         point: PathBuf::from(OsString::from_vec(unescape(point))),
@@ -145,7 +144,8 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     })
 }
 
-/// Blanks and the like are written as three octal digits behind a backslash.
+/// Decodes the escapes of the mount table: a backslash and three octal digits for blanks and the
+/// like.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

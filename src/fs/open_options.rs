@@ -1,16 +1,17 @@
-//! `OpenOptions`, and what it takes to open a FIFO without blocking a thread.
+//! `OpenOptions`, and opening files without blocking a thread.
 //!
-//! Opening a FIFO waits for the other side, and opening a device may wait, too. So the file's
-//! type is asked for first. `fifo.rs` opens FIFOs, without a thread. The ring opens devices, on a
-//! thread of the kernel, where the wait can be cancelled. All others are opened in place. (A FIFO
-//! that takes a file's place between the two calls blocks the goroutine's thread.)
+//! Opening a FIFO waits for the other side, and opening a device may wait, too. So the type of the
+//! file is queried first. FIFOs are opened by `fifo.rs`, without a blocked thread. Devices are
+//! opened by the ring on a kernel worker, where the wait can be cancelled. All other files are
+//! opened in place. (A FIFO that replaces the file between the two calls blocks the goroutine's
+//! thread.)
 //!
-//! Turned down: opening a FIFO by the ring. Each open holds a thread of the kernel for as long as
-//! the other side stays away, and these threads count against the limit of processes. Where that
-//! is reached, writes of files that the ring has to carry out by such a thread stop, too.
+//! Rejected: opening a FIFO through the ring. Each open holds a kernel worker until the other side
+//! opens the FIFO, and these workers count against the process limit. At the limit, file writes
+//! that need a kernel worker stop, too.
 //!
-//! Turned down: opening with `O_NONBLOCK` to look at what it is, and once more to wait. The
-//! first descriptor is a partner for the other side, which may be gone before the second open.
+//! Rejected: opening with `O_NONBLOCK` to find the type, and again to wait. The first descriptor
+//! connects to the other side, which may have closed the FIFO before the second open.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -30,7 +31,32 @@ use crate::netpoll::sqe::Request;
 use crate::sched::park::{self, Caller};
 use crate::sys::clock::NEVER;
 
-/// How to open a file: `std::fs::OpenOptions`, with the methods of its `OpenOptionsExt`.
+/// Options for opening a file: `std::fs::OpenOptions`, with the methods of its `OpenOptionsExt`.
+///
+/// # Examples
+///
+/// ```
+/// use std::io::Write;
+/// use windlass::fs::{self, OpenOptions};
+///
+/// # let path = std::env::temp_dir().join(format!("windlass-doc-open-{}", std::process::id()));
+/// for line in ["one\n", "two\n"] {
+///     let mut log = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
+///     log.write_all(line.as_bytes())?;
+/// }
+/// assert_eq!(fs::read_to_string(&path)?, "one\ntwo\n");
+///
+/// let mut file = OpenOptions::new()
+///     .read(true)
+///     .write(true)
+///     .truncate(true)
+///     .custom_flags(libc::O_NOFOLLOW)
+///     .open(&path)?;
+/// assert_eq!(file.metadata()?.len(), 0);
+/// assert!(OpenOptions::new().write(true).create_new(true).open(&path).is_err());
+/// # fs::remove_file(&path)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     read: bool,
@@ -50,7 +76,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Nothing is set.
+    /// Creates options with no access mode set, and mode 0666 before the umask.
     #[must_use]
     pub fn new() -> OpenOptions {
         OpenOptions {
@@ -65,49 +91,49 @@ impl OpenOptions {
         }
     }
 
-    /// For reading.
+    /// Opens the file for reading.
     pub fn read(&mut self, read: bool) -> &mut OpenOptions {
         self.read = read;
         self
     }
 
-    /// For writing.
+    /// Opens the file for writing.
     pub fn write(&mut self, write: bool) -> &mut OpenOptions {
         self.write = write;
         self
     }
 
-    /// For writing at the end, wherever that is then.
+    /// Opens the file for writing. Each write goes to the current end of the file.
     pub fn append(&mut self, append: bool) -> &mut OpenOptions {
         self.append = append;
         self
     }
 
-    /// Empties the file.
+    /// Truncates the file to zero bytes. Needs write access.
     pub fn truncate(&mut self, truncate: bool) -> &mut OpenOptions {
         self.truncate = truncate;
         self
     }
 
-    /// Makes the file if there is none.
+    /// Creates the file if it does not exist. Needs write or append access.
     pub fn create(&mut self, create: bool) -> &mut OpenOptions {
         self.create = create;
         self
     }
 
-    /// Makes the file; there must be none.
+    /// Creates a new file. `open` fails with `AlreadyExists` if the file exists.
     pub fn create_new(&mut self, create_new: bool) -> &mut OpenOptions {
         self.create_new = create_new;
         self
     }
 
-    /// The mode of a file that is made, before the umask.
+    /// Sets the mode of a file that `open` creates, before the umask. The default is 0666.
     pub fn mode(&mut self, mode: u32) -> &mut OpenOptions {
         self.mode = mode;
         self
     }
 
-    /// Further flags of `open(2)`, as `O_DIRECT` or `O_NOFOLLOW`.
+    /// Sets further flags of `open(2)`, such as `O_DIRECT` or `O_NOFOLLOW`.
     pub fn custom_flags(&mut self, flags: i32) -> &mut OpenOptions {
         self.custom_flags = flags;
         self
@@ -117,11 +143,17 @@ impl OpenOptions {
     ///
     /// # Blocking
     ///
-    /// As the calls of [`File`]; for a FIFO until the other side is opened.
+    /// Blocks the thread, in a [`blocking`](crate::blocking) section. For a device, parks the
+    /// goroutine. For a FIFO, parks it until the other side is opened. With `O_NONBLOCK` or
+    /// `O_PATH`, the open does not wait.
     ///
     /// # Errors
     ///
     /// As `std::fs::OpenOptions::open`.
+    ///
+    /// # Examples
+    ///
+    /// See [`OpenOptions`].
     pub fn open<P: AsRef<Path>>(&self, path: P) -> io::Result<File> {
         let path = path.as_ref();
         let waits_for_nobody = self.custom_flags & (libc::O_NONBLOCK | libc::O_PATH) != 0;
@@ -131,7 +163,7 @@ impl OpenOptions {
         }
     }
 
-    /// The same for `std`.
+    /// Returns the options for `std`, with the flags `more` added.
     fn with_flags(&self, more: i32) -> fs::OpenOptions {
         let mut options = fs::OpenOptions::new();
         options
@@ -160,10 +192,10 @@ impl OpenOptions {
         }
     }
 
-    /// Opens a FIFO without a thread; a device on a thread of the kernel, or where there is no ring
-    /// on a spare one.
+    /// Opens a FIFO by polling, and a device on a kernel worker or, without a ring, on a spare
+    /// thread.
     fn open_waiting(&self, g: GRef, path: &Path) -> io::Result<OwnedFd> {
-        // Options that do not go together are an error before there is a path.
+        // `std` checks the combination of options before it uses the path.
         if let Err(e) = self.with_flags(0).open("")
             && e.kind() != io::ErrorKind::NotFound
         {
@@ -171,7 +203,7 @@ impl OpenOptions {
         }
         if is_fifo(path) {
             if self.read && (self.write || self.append) {
-                // Being both sides, it waits for nobody.
+                // This descriptor is both sides of the FIFO, so the open does not wait.
                 return at_path(path, || self.with_flags(0).open(path)).map(OwnedFd::from);
             }
             let options = self.with_flags(libc::O_NONBLOCK);
@@ -183,13 +215,13 @@ impl OpenOptions {
             flags: self.flags(),
             mode: self.mode,
         };
-        // SAFETY: the path is on this frame until this returns.
+        // SAFETY: `path` lives in this stack frame until the operation has completed.
         let done = unsafe { op::run(g, request, NEVER) }?;
-        // SAFETY: the kernel gave this descriptor to this call alone.
+        // SAFETY: the kernel returned a new descriptor, which nothing else owns.
         Ok(unsafe { OwnedFd::from_raw_fd(done.n as i32) })
     }
 
-    /// The flags of `open(2)`, for options that `std` has found to go together.
+    /// Returns the flags of `open(2)`. `std` has checked the combination of options.
     fn flags(&self) -> i32 {
         let access = match (self.read, self.write, self.append) {
             (true, false, false) => libc::O_RDONLY,
@@ -214,7 +246,7 @@ fn is_fifo(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo())
 }
 
-/// Whether opening the file may wait for somebody.
+/// Whether opening the file may wait: for the other side of a FIFO, or for a device.
 fn may_wait(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo() || m.file_type().is_char_device())
 }

@@ -1,6 +1,7 @@
-//! System calls that end by themselves and have no asynchronous form: made in place, in a
-//! blocking section, so that the P goes on elsewhere if one takes long. Those that may wait for a
-//! server (`mounts`) are made on a spare thread.
+//! Runs system calls that end in bounded time and have no asynchronous form.
+//!
+//! They run in place, in a blocking section, so that another M takes over the P if a call is slow.
+//! Calls that may wait for a server (`mounts`) run on a spare thread.
 
 use std::io;
 use std::path::Path;
@@ -14,8 +15,8 @@ use crate::sched::m::M;
 use crate::sched::offload::offload;
 use crate::sched::park::{self, Cancelled};
 
-/// Where a goroutine that makes one such call after the other gives way, after 200 µs if others
-/// wait: before the call, so that nothing is lost if it unwinds.
+/// Yields if the goroutine has run for 200 µs and others wait. Called before each such call, so
+/// that no result is lost if the goroutine unwinds here.
 ///
 /// # Errors
 ///
@@ -26,19 +27,18 @@ pub(super) fn give_way() -> Result<(), Cancelled> {
     park::cancel_point()
 }
 
-/// Runs `call` in place. A goroutine whose runtime ends unwinds here, but its destructors
-/// may make such calls: they do not wait for anybody.
+/// Runs `call` in place, and repeats it after EINTR, because completions of the thread's own ring
+/// operations can interrupt a system call (docs/SAFETY.md).
 ///
-/// Completions of the thread's own operations can interrupt a call (docs/SAFETY.md), so
-/// one that says EINTR is repeated.
+/// A goroutine whose runtime ends unwinds here. Its destructors may still make such calls, because
+/// the calls end by themselves.
 pub(super) fn in_place<T>(call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let _ = give_way();
     let mut call = call;
     retry(|| handoff::blocking(&mut call))
 }
 
-/// Makes a call on the file at `path`: in place, or on a spare thread if the call may wait for a
-/// server.
+/// Makes a call on the file at `path`: in place, or on a spare thread if it may wait for a server.
 #[inline]
 pub(super) fn at_path<T: Send>(
     path: &Path,
@@ -47,7 +47,7 @@ pub(super) fn at_path<T: Send>(
     choose(mounts::is_remote(path), call)
 }
 
-/// The same for two paths.
+/// As [`at_path`], for a call on two paths.
 pub(super) fn at_paths<T: Send>(
     paths: [&Path; 2],
     call: impl FnMut() -> io::Result<T> + Send,
@@ -55,7 +55,7 @@ pub(super) fn at_paths<T: Send>(
     choose(paths.into_iter().any(mounts::is_remote), call)
 }
 
-/// The same where that is known.
+/// As [`at_path`], if the caller knows whether the file is remote.
 #[inline]
 pub(super) fn choose<T: Send>(
     is_remote: bool,
@@ -71,8 +71,8 @@ pub(super) fn choose<T: Send>(
 #[cold]
 fn elsewhere<T: Send>(mut call: impl FnMut() -> io::Result<T> + Send) -> io::Result<T> {
     if current::m().is_some_and(M::is_locked) {
-        // The goroutine keeps its thread for what is the thread's own: who it is for the server,
-        // and which mounts it sees.
+        // The goroutine is locked to its thread for the thread's own state, such as credentials and
+        // mount namespace. The call must use that state, so it runs in place.
         return in_place(call);
     }
     let _ = give_way();

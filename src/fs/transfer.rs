@@ -1,25 +1,24 @@
-//! How a file's bytes move: which of in place and ring is taken, and why.
+//! Reads and writes of files: chooses between a call in place and the ring.
 //!
-//! **Reads at a position** (`read_at`) first try in place what the page cache has
-//! (`preadv2` with `RWF_NOWAIT`): that costs what a plain `pread` does, 0.36 µs for 4 KiB,
-//! and saves the park and the ring's 0.05 to 0.1 µs. What is not there goes to the ring. An
-//! attempt that finds nothing costs 0.3 µs, little beside the disk's work, but still: after
-//! one, the next few reads of the file go to the ring at once. With `O_DIRECT` there is
-//! nothing to find.
+//! **Reads at a position** (`read_at`) first try the page cache in place (`preadv2` with
+//! `RWF_NOWAIT`). A hit costs the same as a plain `pread`, 0.36 µs for 4 KiB, and saves the park
+//! and the 0.05 to 0.1 µs of the ring. A miss goes to the ring. A miss costs 0.3 µs, which is small
+//! beside the disk access; still, after a miss the next few reads of the file go to the ring
+//! directly. With `O_DIRECT` the page cache is not tried.
 //!
-//! **Reads at the file's own position** must be the kernel's `read(2)`: it alone holds the
-//! position still, also against other processes that share it; the ring reads the position
-//! and later writes it back, so that two readers get the same bytes, and two writers
-//! overwrite each other. So where the cache has nothing, the ring reads at that position to
-//! bring the data in, and then `read(2)` gets it. Readahead makes that rare.
+//! **Reads at the file's own position** must use `read(2)`, because only `read(2)` locks the
+//! position, also against other processes that share it. The ring reads the position and writes it
+//! back later, so two readers would get the same bytes, and two writers would overwrite each
+//! other. On a cache miss, the ring therefore reads at that position to fill the cache, and
+//! `read(2)` then returns the data. Readahead makes such misses rare.
 //!
-//! **Writes** to a cached file are copies into memory, and ext4 refuses to promise not to
-//! wait, so the ring would send each to a thread: they are made in place.
+//! **Writes** to a cached file are made in place: they copy into memory. ext4 does not support
+//! non-blocking buffered writes, so the ring would pass each one to a kernel worker.
 //!
-//! **Files behind a server** (`mounts`: NFS, FUSE and the like) are read and written on spare
-//! threads, but for `O_DIRECT`, which the ring gives to threads of the kernel.
+//! **Remote files** (`mounts`: NFS, FUSE and the like) are read and written on spare threads,
+//! except with `O_DIRECT`, where the ring uses kernel workers.
 //!
-//! **Streams** go through the ring, which waits by polling.
+//! **Streams** go through the ring, which polls them.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -41,36 +40,37 @@ use crate::sched::park::{self, Caller};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::file::{self as sys_file, read_cached};
 
-/// The most that one read or write moves: the kernel's own limit.
+/// The kernel's limit of bytes for one read or write (`MAX_RW_COUNT`).
 const MAX_LEN: usize = 0x7fff_f000;
 
-/// The most buffers of a vectored call: the kernel's `UIO_MAXIOV`.
+/// The kernel's limit of buffers for one vectored call (`UIO_MAXIOV`).
 const MAX_BUFS: usize = 1024;
 
-/// Copies of at least this many bytes are made in a blocking section: they may take long.
+/// Copies of at least this many bytes are made in a blocking section, because they take long.
 const LONG_COPY: usize = 64 * 1024;
 
-/// How many reads go to the ring at once after one that was not in the cache.
+/// How many reads skip the page cache after a miss.
 const COLD_READS: u32 = 7;
 
-/// An open file and how its calls wait.
+/// An open file, its kind and its deadlines.
 #[derive(Debug)]
 pub(super) struct Raw {
     pub(super) file: Descriptor,
     pub(super) kind: Kind,
-    /// Absolute, `NEVER` for none. Ordering: relaxed, a setting.
+    /// Absolute time in ns, `NEVER` for none. Ordering: relaxed, a setting.
     pub(super) read_deadline_ns: AtomicU64,
+    /// As `read_deadline_ns`.
     pub(super) write_deadline_ns: AtomicU64,
-    /// Reads to come that do not look at the cache first. Ordering: relaxed, a hint.
+    /// How many of the next reads skip the page cache. Ordering: relaxed, a hint.
     cold_reads: AtomicU32,
 }
 
-/// A descriptor that is closed where that may wait.
+/// A descriptor that is closed on a spare thread if the close may wait for a server.
 pub(super) struct Descriptor {
-    /// Here until it is closed or taken out.
+    /// `None` only after `into_std` or in `drop`.
     file: Option<fs::File>,
-    /// Whether calls on it may wait for a server: then they are made on spare threads, also
-    /// where data may be in the page cache, as such file systems cannot be asked not to wait.
+    /// Whether calls may wait for a server. They are then made on spare threads, even for data in
+    /// the page cache, because these file systems do not support `RWF_NOWAIT`.
     is_remote: bool,
 }
 
@@ -101,7 +101,7 @@ impl Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // The last close writes back what is left.
+        // The last close writes back dirty data, so it may wait for the server.
         if self.is_remote
             && let Some(file) = self.file.take()
         {
@@ -128,7 +128,7 @@ impl Raw {
         self.file.as_raw_fd()
     }
 
-    /// Makes a call in place, or on a spare thread if it may wait for a server.
+    /// Makes a call in place, or on a spare thread if the file is remote.
     #[inline]
     pub(super) fn call<T: Send>(
         &self,
@@ -137,8 +137,8 @@ impl Raw {
         choose(self.file.is_remote, call)
     }
 
-    /// Makes a call that does not wait for others, at once, or on a spare thread if it may wait
-    /// for a server.
+    /// Makes a call that does not wait, without a blocking section; on a spare thread if the file
+    /// is remote.
     pub(super) fn lock_call<T: Send>(&self, call: impl FnOnce() -> T + Send) -> T {
         if self.file.is_remote {
             offload(call)
@@ -147,7 +147,7 @@ impl Raw {
         }
     }
 
-    /// The caller, if it is a goroutine that can park for a call on this file.
+    /// Returns the calling goroutine, if the caller is one that can park.
     fn goroutine(&self) -> Option<GRef> {
         match park::caller() {
             Caller::Goroutine(g) => Some(g),
@@ -172,7 +172,7 @@ impl Raw {
         }
     }
 
-    /// Reads at the file's own position.
+    /// Reads at the file's own position, from the page cache or with the ring's help.
     fn read_cursor(&self, g: GRef, buf: &mut [u8], deadline_ns: u64) -> io::Result<usize> {
         match self.look_in_cache(buf, None) {
             Ok(n) => return Ok(n),
@@ -180,7 +180,7 @@ impl Raw {
                 let at = (&*self.file).stream_position()?;
                 match self.read_ring(g, buf, at, deadline_ns) {
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(e),
-                    // The read that counts tells what is wrong.
+                    // The `read` below reports any other error.
                     _ => {}
                 }
             }
@@ -222,14 +222,14 @@ impl Raw {
         let deadline_ns = check(&self.read_deadline_ns)?;
         let len = buf.len().min(MAX_LEN);
         let buf = &mut buf[..len];
-        // The ring would take an offset beyond the largest for the file's own position.
+        // The ring takes an offset above `i64::MAX` for "the file's own position".
         let valid = i64::try_from(offset).is_ok();
         match (self.kind, self.goroutine()) {
             (Kind::Cached, Some(g)) if valid && !self.file.is_remote => {
                 self.read_at_cached(g, buf, offset, deadline_ns)
             }
             (Kind::Direct, Some(g)) if valid => self.read_ring(g, buf, offset, deadline_ns),
-            // A stream that has positions (a device) does not wait, and a pipe has none.
+            // A stream with positions (a device) does not wait; on a pipe the call is an error.
             _ => self.call(|| self.file.read_at(buf, offset)),
         }
     }
@@ -248,7 +248,7 @@ impl Raw {
         }
         match self.look_in_cache(buf, Some(offset)) {
             Ok(n) if n == 0 || n == buf.len() => Ok(n),
-            // The end of the file, or of what is in the cache.
+            // A short read: at the end of the file, or at the end of the cached data.
             Ok(n) => {
                 let rest = self.read_ring(g, &mut buf[n..], offset + n as u64, deadline_ns);
                 Ok(n + rest.unwrap_or(0))
@@ -348,7 +348,7 @@ impl Raw {
             fd: self.fd(),
             data_only,
         };
-        // SAFETY: the request points at nothing.
+        // SAFETY: the request contains no pointer.
         unsafe { op::run(g, request, NEVER) }.map(drop)
     }
 
@@ -364,15 +364,15 @@ impl Raw {
             offset,
             len,
         };
-        // SAFETY: the request points at nothing.
+        // SAFETY: the request contains no pointer.
         unsafe { op::run(g, request, NEVER) }.map(drop)
     }
 
-    /// Reads or writes: parks a goroutine, and blocks a plain thread.
+    /// Runs a read or write: parks the goroutine `g`, or blocks a plain thread.
     ///
     /// # Safety
     ///
-    /// What the request points at stays valid until this returns.
+    /// All memory that the request points at stays valid until this returns.
     unsafe fn run(&self, g: Option<GRef>, request: Request, deadline_ns: u64) -> io::Result<usize> {
         match g {
             // SAFETY: by this function's contract.
@@ -382,9 +382,10 @@ impl Raw {
         }
     }
 
-    /// Blocks the thread, until the deadline or the end of the ambient context. With one of them
-    /// it makes attempts that do not wait: a call on a pipe that shows as ready would wait for room
-    /// for all of its bytes.
+    /// Runs a request by blocking the thread, until the deadline or the end of the ambient context.
+    ///
+    /// With a deadline or a context, it polls and makes non-blocking attempts: a blocking write to
+    /// a pipe that polls as ready waits for room for all of its bytes.
     ///
     /// # Safety
     ///
@@ -417,7 +418,7 @@ impl Raw {
     }
 }
 
-/// The deadline, if it has not passed.
+/// Returns the deadline, or `WouldBlock` if it has passed.
 fn check(deadline_ns: &AtomicU64) -> io::Result<u64> {
     match deadline_ns.load(Ordering::Relaxed) {
         NEVER => Ok(NEVER),

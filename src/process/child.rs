@@ -160,7 +160,7 @@ fn wait_readable(g: GRef, fd: &OwnedFd) -> io::Result<()> {
         fd: fd.as_raw_fd(),
         events: libc::POLLIN as u32,
     };
-    // SAFETY: the request points at nothing.
+    // SAFETY: the request contains no pointer.
     unsafe { op::run(g, request, NEVER) }.map(drop)
 }
 
