@@ -4,6 +4,9 @@
 //! are in it, so a copy that waits for its source costs no descriptor. A pipe has two descriptors,
 //! and the kernel limits the memory of all pipes of a user. So the process never has more than
 //! [`limit`] of these pipes. A copy that gets none moves its bytes through a buffer.
+//!
+//! A process that forks between two runs shares the pipes of the pool with its child, and the
+//! copies of both would meet in one pipe. So a pipe that was made before a fork is not used after it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -47,11 +50,15 @@ static N_PIPES: AtomicUsize = AtomicUsize::new(0);
 struct Ends {
     reader: OwnedFd,
     writer: OwnedFd,
+    /// How many forks there were between the first process and this one when it was made.
+    n_forks: usize,
 }
 
 impl Ends {
     /// Makes a pipe. `None` if the limit is reached, or the kernel gives none or too small a one.
     fn make() -> Option<Ends> {
+        // Before there is a pipe: forks are counted from the first call on.
+        let n_forks = process::n_forks();
         if N_PIPES.fetch_add(1, Ordering::Relaxed) >= limit() {
             N_PIPES.fetch_sub(1, Ordering::Relaxed);
             return None;
@@ -64,6 +71,7 @@ impl Ends {
         let ends = Ends {
             reader: reader.into(),
             writer: writer.into(),
+            n_forks,
         };
         let has_room = file::set_pipe_bytes(ends.writer.as_fd(), PIPE_BYTES) >= LEAST_BYTES;
         has_room.then_some(ends)
@@ -146,11 +154,42 @@ impl Drop for Middle {
     }
 }
 
-/// Takes a pipe from a shard. `None` if it has none, or its lock is taken.
+/// Takes a pipe from a shard. `None` if it has none, or its lock is taken. Pipes that are shared
+/// with another process are closed.
 fn pop(shard: &Shard) -> Option<Ends> {
-    match shard.0.try_lock() {
-        Ok(mut kept) => kept.pop(),
-        Err(TryLockError::Poisoned(kept)) => kept.into_inner().pop(),
-        Err(TryLockError::WouldBlock) => None,
+    let mut kept = match shard.0.try_lock() {
+        Ok(kept) => kept,
+        Err(TryLockError::Poisoned(kept)) => kept.into_inner(),
+        Err(TryLockError::WouldBlock) => return None,
+    };
+    std::iter::from_fn(|| kept.pop()).find(|ends| ends.n_forks == process::n_forks())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::HashSet;
+    use std::fs::File;
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    fn inode(pipe: &Middle) -> u64 {
+        let pipe = File::from(pipe.reader().try_clone_to_owned().unwrap());
+        pipe.metadata().unwrap().ino()
+    }
+
+    #[test]
+    fn a_child_does_not_use_the_pipes_of_its_parent() {
+        let taken = Middle::take().unwrap();
+        let kept = HashSet::from([inode(&taken)]);
+        drop(taken);
+        let ended = process::in_fork(|| {
+            let all: Vec<_> = (0..N_SHARDS * MAX_KEPT)
+                .map_while(|_| Middle::take())
+                .collect();
+            !all.is_empty() && all.iter().all(|pipe| !kept.contains(&inode(pipe)))
+        });
+        assert!(ended.success(), "the child has a pipe of its parent's");
+        assert!(Middle::take().is_some());
     }
 }
