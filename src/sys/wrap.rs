@@ -12,6 +12,8 @@
 //!   still sees the calls. Under a sanitizer that is its interceptor, which lies in the
 //!   executable too.
 //! - Until a runtime is built, and on threads that are not pinned, they only pass the call on.
+//! - Where a program has two versions of this crate, the linker takes the symbols of one of them:
+//!   only the threads of that one's runtimes are widened. The handler for `fork` works for both.
 //! - A program that is linked statically, or against musl, has no next symbol: nothing is wrapped
 //!   there but `fork`.
 //!
@@ -116,12 +118,13 @@ mod symbols {
                     concat!(".size ", stringify!($name), ", . - ", stringify!($name)),
                 )*
                 ".popsection",
-                // Where a sanitizer is linked in, its interceptor; else zero.
+                // Where a sanitizer is linked in, its interceptor; else zero. Weak, as a program may
+                // have two versions of this crate: the linker takes one, and both are the same.
                 ".weak __interceptor_pthread_create",
                 ".pushsection .data.rel.ro.windlass_wrap,\"aw\",%progbits",
                 ".p2align 3",
                 ".hidden windlass_interceptor",
-                ".globl windlass_interceptor",
+                ".weak windlass_interceptor",
                 "windlass_interceptor: .quad __interceptor_pthread_create",
                 ".popsection",
                 $($name = sym $here,)*

@@ -290,8 +290,6 @@ fn a_child_inherits_nothing_of_the_runtime() {
     });
 }
 
-/// A process that forks and does not begin another program: the child has no ring to
-/// disturb, and the parent's goes on.
 /// What a goroutine starts may run wherever the process may, though its own thread is pinned.
 #[test]
 fn threads_and_children_of_std_are_not_pinned() {
@@ -342,6 +340,49 @@ fn threads_and_children_of_std_are_not_pinned() {
     assert_eq!(util::affinity(), all);
 }
 
+/// A program may have two versions of this crate: then each has the symbols that wrap libc's, and
+/// the linker takes one of two only if they are weak.
+#[test]
+fn symbols_of_the_program_are_weak() {
+    const NAMES: [&str; 5] = [
+        "pthread_create",
+        "posix_spawn",
+        "posix_spawnp",
+        "sched_getaffinity",
+        "windlass_interceptor",
+    ];
+    let program = std::env::current_exe().unwrap();
+    let entries = std::fs::read_dir(program.parent().unwrap()).unwrap();
+    let libraries = entries.flatten().filter(|entry| {
+        let name = entry.file_name().into_string().unwrap_or_default();
+        name.starts_with("libwindlass-") && name.ends_with(".rlib")
+    });
+    // Others were built from older sources.
+    let newest = libraries.max_by_key(|entry| entry.metadata().unwrap().modified().unwrap());
+    let Some(library) = newest.map(|entry| entry.path()) else {
+        eprintln!("not tested: the library is elsewhere");
+        return;
+    };
+    let Ok(listed) = std::process::Command::new("nm").arg(&library).output() else {
+        eprintln!("not tested: there is no nm here");
+        return;
+    };
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    let mut n_found = 0;
+    for line in listed.lines() {
+        let mut fields = line.split_whitespace().rev();
+        let (name, kind) = (fields.next().unwrap_or(""), fields.next().unwrap_or(""));
+        if NAMES.contains(&name) && kind != "U" {
+            assert!(["V", "W"].contains(&kind), "{line}");
+            n_found += 1;
+        }
+    }
+    let has_them = cfg!(target_env = "gnu") && !listed.is_empty();
+    assert!(!has_them || n_found == NAMES.len(), "{n_found}");
+}
+
+/// A process that forks and does not begin another program: the child has no ring to
+/// disturb, and the parent's goes on.
 #[test]
 fn a_fork_without_exec_disturbs_nobody() {
     let _guard = util::hang_guard();
