@@ -402,11 +402,12 @@ impl UnixDatagram {
     /// # Examples
     ///
     /// ```
+    /// use std::io::ErrorKind;
     /// use windlass::net::{Shutdown, UnixDatagram};
     ///
     /// let (a, _b) = UnixDatagram::pair()?;
-    /// a.shutdown(Shutdown::Read)?;
-    /// assert_eq!(a.recv(&mut [0; 16])?, 0);
+    /// a.shutdown(Shutdown::Write)?;
+    /// assert_eq!(a.send(b"late").unwrap_err().kind(), ErrorKind::BrokenPipe);
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
