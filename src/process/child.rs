@@ -1,4 +1,4 @@
-//! A running child, and waiting for it.
+//! Running children, and waiting for them.
 #![allow(unsafe_code)]
 
 use std::io::{self, Read};
@@ -16,24 +16,47 @@ use crate::sys::clock::NEVER;
 use crate::sys::process::pidfd_open;
 use crate::task;
 
-/// A child process: `std::process::Child`. As there, dropping it neither ends the child nor
-/// waits for it.
+/// A child process: `std::process::Child`. Created by [`Command::spawn`](super::Command::spawn).
+///
+/// As in `std`, dropping it neither kills the child nor waits for it.
+///
+/// # Examples
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use windlass::process::{Command, Stdio};
+///
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+/// rt.run(|| {
+///     let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+///     let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+///     stdin.write_all(b"hello")?;
+///     drop(stdin); // `cat` reads the end of its input
+///     let mut text = String::new();
+///     stdout.read_to_string(&mut text)?;
+///     assert_eq!(text, "hello");
+///     assert!(child.wait()?.success());
+///     std::io::Result::Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Child {
-    /// The pipe to its standard input, if one was asked for.
+    /// The pipe to the child's standard input, if it was set to a pipe.
     pub stdin: Option<ChildStdin>,
-    /// The pipe from its standard output, if one was asked for.
+    /// The pipe from the child's standard output, if it was set to a pipe.
     pub stdout: Option<ChildStdout>,
-    /// The pipe from its standard error, if one was asked for.
+    /// The pipe from the child's standard error, if it was set to a pipe.
     pub stderr: Option<ChildStderr>,
     child: std_process::Child,
-    /// `None` where there are none to be had: then a spare thread waits.
+    /// `None` if the kernel or a sandbox denies pidfds. A spare thread then waits.
     pidfd: Option<OwnedFd>,
 }
 
 impl Child {
-    /// Takes over a child that `std` has started. Called before anybody can have waited for
-    /// it, so its number is still its own.
+    /// Wraps a child that `std` has started. Called before any wait for the child, so its process
+    /// id is not reused yet.
     pub(super) fn new(mut child: std_process::Child) -> Child {
         Child {
             pidfd: pidfd_open(child.id()).ok(),
@@ -44,32 +67,64 @@ impl Child {
         }
     }
 
-    /// The number of the process.
+    /// Returns the process id of the child.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends the child with SIGKILL. Does not block.
+    /// Kills the child with SIGKILL. Does not wait for its end.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
     ///
     /// # Errors
     ///
     /// As `std::process::Child::kill`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::os::unix::process::ExitStatusExt;
+    /// use windlass::process::Command;
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+    /// rt.run(|| {
+    ///     let mut child = Command::new("sleep").arg("1000").spawn()?;
+    ///     assert_eq!(child.try_wait()?, None);
+    ///     child.kill()?;
+    ///     assert_eq!(child.wait()?.signal(), Some(9));
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn kill(&mut self) -> io::Result<()> {
         self.child.kill()
     }
 
-    /// Waits until the child ends, and gives its status, however often it is asked. Closes the
-    /// child's standard input first, so that it does not wait for more of it.
+    /// Waits until the child ends, and returns its exit status. Later calls return the same status.
+    ///
+    /// Closes the child's standard input first, so that the child does not wait for more input.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine; blocks a plain thread. On a goroutine whose runtime ends it unwinds,
-    /// and the child runs on.
+    /// Parks the goroutine; blocks a plain thread. Unwinds if the goroutine's runtime ends; the
+    /// child continues to run.
     ///
     /// # Errors
     ///
-    /// As `std::process::Child::wait`; `ECHILD` if somebody else has waited for it.
+    /// As `std::process::Child::wait`. `ECHILD` if other code of this process has waited for the
+    /// child. The error of the ambient context ([`context`](crate::context)) if it is done.
+    ///
+    /// # Examples
+    ///
+    /// See [`Child`].
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         drop(self.stdin.take());
         loop {
@@ -87,17 +142,26 @@ impl Child {
         }
     }
 
-    /// The child's status if it has ended. Does not block.
+    /// Returns the exit status of the child, or `None` if it still runs.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
     ///
     /// # Errors
     ///
     /// As `std::process::Child::try_wait`.
+    ///
+    /// # Examples
+    ///
+    /// See [`Child::kill`].
     pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// Reads both outputs to their ends, at the same time, and waits until the child ends.
-    /// Closes its standard input first.
+    /// Reads standard output and standard error to their ends, and waits until the child ends.
+    ///
+    /// Closes the child's standard input first. Reads both outputs concurrently.
     ///
     /// # Blocking
     ///
@@ -106,6 +170,25 @@ impl Child {
     /// # Errors
     ///
     /// As `std::process::Child::wait_with_output`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::process::{Command, Stdio};
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+    /// rt.run(|| {
+    ///     let mut command = Command::new("sh");
+    ///     command.args(["-c", "echo out; echo err >&2; exit 3"]);
+    ///     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    ///     let output = child.wait_with_output()?;
+    ///     assert_eq!(output.status.code(), Some(3));
+    ///     assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn wait_with_output(mut self) -> io::Result<Output> {
         drop(self.stdin.take());
         if matches!(park::caller(), Caller::Thread) {
@@ -116,8 +199,8 @@ impl Child {
                 let err = scope.spawn(move || read_all(&mut err));
                 let out = read_all(&mut out)?;
                 let err = err.join().unwrap_or_else(|panic| {
-                    // A goroutine that only reads does not panic; it was cancelled, and then so
-                    // is this one.
+                    // A goroutine that only reads does not panic. It was cancelled, and so was
+                    // this one.
                     std::panic::resume_unwind(panic)
                 })?;
                 io::Result::Ok((out, err))
@@ -135,7 +218,7 @@ impl Child {
         })
     }
 
-    /// The same by `std`, which polls both pipes.
+    /// As [`Child::wait_with_output`], by `std`, which polls both pipes.
     fn output_on_thread(mut self) -> io::Result<Output> {
         park::cancel_point()?;
         self.child.stdout = self.stdout.take().map(|end| OwnedFd::from(end).into());
@@ -145,7 +228,7 @@ impl Child {
 }
 
 impl From<Child> for std_process::Child {
-    /// The child for `std`'s own calls, with the pipes that were not taken.
+    /// Returns the child for calls of `std`, with the pipes that were not taken.
     fn from(mut child: Child) -> std_process::Child {
         child.child.stdin = child.stdin.take().map(|end| OwnedFd::from(end).into());
         child.child.stdout = child.stdout.take().map(|end| OwnedFd::from(end).into());

@@ -1,4 +1,4 @@
-//! What to start, and how.
+//! `Command`: builds and starts child processes.
 #![allow(unsafe_code)]
 
 use std::ffi::OsStr;
@@ -29,21 +29,47 @@ use crate::sched::park;
 /// })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
+///
+/// The environment, the directory and the streams of the child:
+///
+/// ```
+/// use windlass::process::{Command, Stdio};
+///
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+/// rt.run(|| {
+///     let mut command = Command::new("/bin/sh");
+///     command
+///         .arg0("my-shell")
+///         .args(["-c", "echo $0 $GREETING; pwd"])
+///         .env_clear()
+///         .env("GREETING", "hello")
+///         .current_dir("/proc")
+///         .stdin(Stdio::null())
+///         .process_group(0);
+///     assert_eq!(command.get_program(), "/bin/sh");
+///     assert_eq!(command.output()?.stdout, b"my-shell hello\n/proc\n");
+///     std::io::Result::Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct Command {
     command: std_process::Command,
-    /// Which of stdin, stdout, stderr were set: `output` has its own idea of the others.
+    /// Which of stdin, stdout, stderr were set. `output` has other defaults than `spawn`.
     is_set: [bool; 3],
 }
 
 impl std::fmt::Debug for Command {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // As `std`: the command line.
+        // As `std`: prints the command line.
         self.command.fmt(f)
     }
 }
 
 impl Command {
-    /// The program, without arguments, with this process's environment, directory and streams.
+    /// Creates a command that starts `program` without arguments.
+    ///
+    /// The child inherits the environment, the working directory and the standard streams.
     pub fn new<S: AsRef<OsStr>>(program: S) -> Command {
         Command {
             command: std_process::Command::new(program),
@@ -51,7 +77,7 @@ impl Command {
         }
     }
 
-    /// Adds an argument.
+    /// Adds one argument.
     pub fn arg<S: AsRef<OsStr>>(&mut self, arg: S) -> &mut Command {
         self.command.arg(arg);
         self
@@ -67,7 +93,7 @@ impl Command {
         self
     }
 
-    /// Sets a variable of the environment.
+    /// Sets one environment variable of the child.
     pub fn env<K, V>(&mut self, key: K, val: V) -> &mut Command
     where
         K: AsRef<OsStr>,
@@ -77,7 +103,7 @@ impl Command {
         self
     }
 
-    /// Sets variables of the environment.
+    /// Sets environment variables of the child.
     pub fn envs<I, K, V>(&mut self, vars: I) -> &mut Command
     where
         I: IntoIterator<Item = (K, V)>,
@@ -88,76 +114,99 @@ impl Command {
         self
     }
 
-    /// Takes a variable out of the environment.
+    /// Removes one variable from the child's environment.
     pub fn env_remove<K: AsRef<OsStr>>(&mut self, key: K) -> &mut Command {
         self.command.env_remove(key);
         self
     }
 
-    /// Empties the environment.
+    /// Clears the child's environment.
     pub fn env_clear(&mut self) -> &mut Command {
         self.command.env_clear();
         self
     }
 
-    /// The directory to start in.
+    /// Sets the working directory of the child.
     pub fn current_dir<P: AsRef<Path>>(&mut self, dir: P) -> &mut Command {
         self.command.current_dir(dir);
         self
     }
 
-    /// The child's standard input.
+    /// Sets the child's standard input.
     pub fn stdin<T: Into<Stdio>>(&mut self, cfg: T) -> &mut Command {
         self.command.stdin(cfg);
         self.is_set[0] = true;
         self
     }
 
-    /// The child's standard output.
+    /// Sets the child's standard output.
     pub fn stdout<T: Into<Stdio>>(&mut self, cfg: T) -> &mut Command {
         self.command.stdout(cfg);
         self.is_set[1] = true;
         self
     }
 
-    /// The child's standard error.
+    /// Sets the child's standard error.
     pub fn stderr<T: Into<Stdio>>(&mut self, cfg: T) -> &mut Command {
         self.command.stderr(cfg);
         self.is_set[2] = true;
         self
     }
 
-    /// The child's user.
+    /// Sets the user id of the child.
     pub fn uid(&mut self, id: u32) -> &mut Command {
         self.command.uid(id);
         self
     }
 
-    /// The child's group.
+    /// Sets the group id of the child.
     pub fn gid(&mut self, id: u32) -> &mut Command {
         self.command.gid(id);
         self
     }
 
-    /// What the child sees as its own name.
+    /// Sets `argv[0]` of the child, which is the program's path by default.
     pub fn arg0<S: AsRef<OsStr>>(&mut self, arg: S) -> &mut Command {
         self.command.arg0(arg);
         self
     }
 
-    /// The child's process group; 0 for one of its own.
+    /// Sets the process group of the child. 0 creates a new group.
     pub fn process_group(&mut self, pgroup: i32) -> &mut Command {
         self.command.process_group(pgroup);
         self
     }
 
-    /// Adds a function that runs in the child before it becomes the program.
+    /// Adds a function that the child calls between `fork` and `exec`.
     ///
     /// # Safety
     ///
-    /// As `std::os::unix::process::CommandExt::pre_exec`: the function runs in a copy of a
-    /// process with many threads, of which only its own is there: it must not allocate, lock,
-    /// or call windlass.
+    /// As `std::os::unix::process::CommandExt::pre_exec`. The child is a copy of a multi-threaded
+    /// process with only one thread, so the function must be async-signal-safe. It must not
+    /// allocate, lock, or call windlass.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io;
+    /// use windlass::process::Command;
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+    /// rt.run(|| {
+    ///     let mut command = Command::new("true");
+    ///     // SAFETY: the function calls only `umask`, which is async-signal-safe.
+    ///     unsafe {
+    ///         command.pre_exec(|| {
+    ///             libc::umask(0o077);
+    ///             Ok(())
+    ///         })
+    ///     };
+    ///     assert!(command.status()?.success());
+    ///     io::Result::Ok(())
+    /// })?;
+    /// # Ok::<(), io::Error>(())
+    /// ```
     pub unsafe fn pre_exec<F>(&mut self, f: F) -> &mut Command
     where
         F: FnMut() -> io::Result<()> + Send + Sync + 'static,
@@ -167,33 +216,48 @@ impl Command {
         self
     }
 
-    /// Becomes the program: this process ends, and its number goes on. Gives only errors.
+    /// Replaces this process with the program (`execve(2)`). Returns only on an error.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine until it has failed.
+    /// Parks the goroutine until the call has failed; blocks a plain thread.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::ErrorKind;
+    /// use windlass::process::Command;
+    ///
+    /// let error = Command::new("/no/such/program").exec();
+    /// assert_eq!(error.kind(), ErrorKind::NotFound);
+    /// ```
     #[must_use]
     pub fn exec(&mut self) -> io::Error {
         offload(|| self.command.exec())
     }
 
-    /// Starts the program.
+    /// Starts the program as a child process.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine until the program has been started, or could not be; blocks a
-    /// plain thread.
+    /// Parks the goroutine until the program has started or has failed to start; blocks a plain
+    /// thread.
     ///
     /// # Errors
     ///
     /// As `std::process::Command::spawn`.
+    ///
+    /// # Examples
+    ///
+    /// See [`Child`].
     pub fn spawn(&mut self) -> io::Result<Child> {
         park::cancel_point()?;
         offload(|| self.command.spawn().map(Child::new))
     }
 
-    /// Starts the program, reads all it writes, and waits until it ends. What was not set: its
-    /// outputs are read, its input is empty.
+    /// Starts the program, collects its output, and waits until it ends.
+    ///
+    /// Streams that were not set default to an empty standard input and captured outputs.
     ///
     /// # Blocking
     ///
@@ -202,6 +266,10 @@ impl Command {
     /// # Errors
     ///
     /// As `std::process::Command::output`.
+    ///
+    /// # Examples
+    ///
+    /// See [`Command`].
     pub fn output(&mut self) -> io::Result<Output> {
         self.set_unset(Stdio::null, Stdio::piped);
         let child = self.spawn();
@@ -230,27 +298,42 @@ impl Command {
     /// # Errors
     ///
     /// As `std::process::Command::status`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::process::Command;
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+    /// rt.run(|| {
+    ///     assert!(Command::new("true").status()?.success());
+    ///     assert!(!Command::new("false").status()?.success());
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn status(&mut self) -> io::Result<ExitStatus> {
         self.spawn()?.wait()
     }
 
-    /// The program.
+    /// Returns the program.
     #[must_use]
     pub fn get_program(&self) -> &OsStr {
         self.command.get_program()
     }
 
-    /// The arguments.
+    /// Returns the arguments, without the program.
     pub fn get_args(&self) -> CommandArgs<'_> {
         self.command.get_args()
     }
 
-    /// What is set or taken out in the environment.
+    /// Returns the environment variables that are set, or removed (`None`), for the child.
     pub fn get_envs(&self) -> CommandEnvs<'_> {
         self.command.get_envs()
     }
 
-    /// The directory to start in.
+    /// Returns the working directory, if one was set.
     #[must_use]
     pub fn get_current_dir(&self) -> Option<&Path> {
         self.command.get_current_dir()

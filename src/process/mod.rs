@@ -1,16 +1,16 @@
-//! Processes: `std::process`, with goroutines that wait for children and their pipes.
+//! Child processes: `std::process` for goroutines.
 //!
-//! Names, semantics and errors are those of `std::process`; [`ExitStatus`], [`Output`] and
-//! [`Stdio`] are its own types.
+//! Names, semantics and errors are those of `std::process`. [`ExitStatus`], [`Output`] and
+//! [`Stdio`] are reexported from it.
 //!
-//! - A child is started by `std`'s own code, on a spare thread: it inherits the CPUs and the
-//!   priority that the caller of [`Runtime::run`](crate::Runtime::run) had, not those of a
-//!   pinned thread. Rings and their memory stay out of it: descriptors are close-on-exec, and
-//!   the mappings are not copied by `fork`. `PR_SET_PDEATHSIG` speaks of that thread; it lives
-//!   until the run ends.
-//! - A wait is for one child: the ring polls its pidfd, and then `waitid(2)` is asked for this
-//!   child alone. Other children of the process are left alone, and no SIGCHLD handler is needed.
-//! - Pipes to a child are files that park: [`ChildStdin`], [`ChildStdout`], [`ChildStderr`].
+//! - `std`'s code starts a child, on a spare thread. The child inherits the CPU affinity and the
+//!   priority of the caller of [`Runtime::run`](crate::Runtime::run), not those of a pinned
+//!   thread. It inherits no ring: descriptors are close-on-exec, and `fork` does not copy the
+//!   mappings. `PR_SET_PDEATHSIG` refers to the spare thread, which lives until the run ends.
+//! - A wait is for one child: the ring polls its pidfd, then `waitid(2)` collects the status of
+//!   this child only. Other children of the process are not affected. No SIGCHLD handler is needed.
+//! - A read or write of a pipe to a child parks the goroutine: [`ChildStdin`], [`ChildStdout`],
+//!   [`ChildStderr`].
 
 mod stdio;
 mod child;

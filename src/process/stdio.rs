@@ -1,4 +1,4 @@
-//! The pipes to a child.
+//! The pipes between this process and a child.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -6,11 +6,16 @@ use std::process as std_process;
 
 use crate::fs::{File, Kind};
 
-/// The writing end of a child's standard input. Dropping it is how the child sees the end.
+/// The writing end of a child's standard input. The child reads the end of its input when this is
+/// dropped.
 ///
 /// # Blocking
 ///
-/// Writing parks the goroutine while the pipe is full; blocks a plain thread.
+/// A write parks the goroutine while the pipe is full; it blocks a plain thread.
+///
+/// # Examples
+///
+/// See [`Child`](super::Child).
 #[derive(Debug)]
 pub struct ChildStdin(File);
 
@@ -18,7 +23,11 @@ pub struct ChildStdin(File);
 ///
 /// # Blocking
 ///
-/// Reading parks the goroutine until there is something; blocks a plain thread.
+/// A read parks the goroutine until there are bytes or the end; it blocks a plain thread.
+///
+/// # Examples
+///
+/// See [`Child`](super::Child).
 #[derive(Debug)]
 pub struct ChildStdout(File);
 
@@ -78,7 +87,7 @@ reading_end!(ChildStderr);
 macro_rules! pipe_end {
     ($name:ident) => {
         impl From<OwnedFd> for $name {
-            /// Takes a pipe's end, or any other descriptor.
+            /// Wraps one end of a pipe, or any other descriptor.
             fn from(fd: OwnedFd) -> $name {
                 $name(File::from(fd))
             }
@@ -103,7 +112,7 @@ macro_rules! pipe_end {
         }
 
         impl From<$name> for File {
-            /// The pipe as a file, which has deadlines.
+            /// Converts the pipe to a file, which supports deadlines.
             fn from(end: $name) -> File {
                 end.0
             }
