@@ -1,20 +1,21 @@
-//! Signals, as events that goroutines wait for.
+//! Signals as events that goroutines wait for.
 //!
-//! A handler can do next to nothing, so it notes the signal and writes a byte into a pipe,
-//! which a goroutine reads. Turned down: `signalfd(2)` needs the signal blocked in every thread,
-//! also those that windlass has not started, and every child would inherit that.
+//! The signal handler records the signal and writes a byte to a pipe, which a goroutine reads. Few
+//! other calls are allowed in a handler. Rejected: `signalfd(2)`, which needs the signal blocked in
+//! every thread, also in threads that windlass has not started, and every child would inherit the
+//! blocked signals.
 //!
-//! Handlers are registered through the crate signal-hook, so that they get along with handlers of
-//! others that use it, and with one that was there before: each is called.
+//! Handlers are registered through the crate signal-hook. Other handlers that use this crate, and a
+//! handler that was installed earlier, are called, too.
 //!
 //! # Limits
 //!
-//! - Signals coalesce, as in the kernel: one that comes several times before it is received
-//!   is received once. One that comes after it was received is never lost.
-//! - SIGKILL, SIGSTOP, SIGSEGV, SIGILL and SIGFPE are refused: the first two cannot be caught,
-//!   and the others end their thread's instruction, not an event somewhere else.
-//! - A signal for which there once was a listener does not get its default action back when
-//!   the listener is dropped: it is ignored then.
+//! - Signals coalesce, as in the kernel: a signal that arrives several times before it is received
+//!   is received once. A signal that arrives after the last one was received is never lost.
+//! - SIGKILL, SIGSTOP, SIGSEGV, SIGILL and SIGFPE are refused. The first two cannot be caught. The
+//!   others report a fault of the running thread, not an event.
+//! - The default action of a signal is not restored when its last listener is dropped. The signal
+//!   is then ignored.
 
 #![allow(unsafe_code)]
 
@@ -38,24 +39,25 @@ pub use signal_hook::consts::{
     SIGTTOU, SIGURG, SIGUSR1, SIGUSR2, SIGWINCH,
 };
 
-/// The highest number of a signal on Linux.
+/// The highest signal number on Linux.
 const MAX_SIGNAL: i32 = 64;
 
-/// What a handler touches.
+/// The state that a handler shares with its listener.
 #[derive(Debug)]
 struct Inbox {
-    /// A bit for each signal that came and was not received.
+    /// One bit for each signal that has arrived and was not received.
     /// Ordering: set before the byte is written, and taken after it was read; the pipe publishes.
     pending: AtomicU64,
-    /// Never blocks.
+    /// The writing end of the pipe, with `O_NONBLOCK`.
     wake: PipeWriter,
-    /// A child between fork and exec has the same pipe and handlers, and must not speak for us.
+    /// This process. A child between fork and exec has the same pipe and handlers, and must not
+    /// write to the pipe.
     pid: u32,
 }
 
 impl Inbox {
-    /// The handler's side. One byte for each bit that is set, so that of several receivers as many
-    /// wake as there are signals.
+    /// Records a signal; called by the handler. Writes one byte for each newly set bit, so that one
+    /// receiver wakes for each signal.
     fn put(&self, signal: i32) {
         let bit = 1 << (signal - 1);
         if process::id() == self.pid && self.pending.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
@@ -63,7 +65,7 @@ impl Inbox {
         }
     }
 
-    /// Takes the signal with the lowest number.
+    /// Takes the pending signal with the lowest number.
     fn take(&self) -> Option<i32> {
         loop {
             let pending = self.pending.load(Ordering::Acquire);
@@ -76,26 +78,35 @@ impl Inbox {
     }
 }
 
-/// A listener to some signals. From its making on none is lost; every listener gets every
-/// signal, and of several that receive from one listener each signal goes to one.
+/// A listener for a set of signals.
 ///
-/// It is an endless iterator, too.
+/// No signal is lost after the listener was created. Every listener receives every signal. If
+/// several goroutines receive from one listener, each signal goes to one of them.
+///
+/// The listener is also an endless iterator.
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
+/// use signal_hook::low_level::raise;
 /// use windlass::signal::{SIGHUP, SIGTERM, Signals};
 ///
-/// # fn reload() {}
-/// # fn main() -> std::io::Result<()> {
-/// for signal in Signals::new([SIGHUP, SIGTERM])? {
-///     match signal {
-///         SIGHUP => reload(),
-///         _ => break,
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+/// rt.run(|| {
+///     let signals = Signals::new([SIGHUP, SIGTERM])?;
+///     raise(SIGHUP)?;
+///     raise(SIGTERM)?;
+///     for signal in &signals {
+///         match signal {
+///             SIGHUP => println!("reload"),
+///             _ => break,
+///         }
 ///     }
-/// }
-/// # Ok(())
-/// # }
+///     assert_eq!(signals.try_recv(), None);
+///     std::io::Result::Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Signals {
@@ -105,7 +116,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Listens to `signals`.
+    /// Creates a listener for `signals`.
     ///
     /// # Blocking
     ///
@@ -113,7 +124,17 @@ impl Signals {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for one that cannot be listened to; when no descriptors are left.
+    /// `InvalidInput` for a signal that is refused or does not exist. An OS error if the process
+    /// has no free descriptor.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::signal::{SIGUSR1, Signals};
+    ///
+    /// assert!(Signals::new([SIGUSR1]).is_ok());
+    /// assert!(Signals::new([libc::SIGKILL]).is_err());
+    /// ```
     pub fn new<I, S>(signals: I) -> io::Result<Signals>
     where
         I: IntoIterator<Item = S>,
@@ -137,11 +158,28 @@ impl Signals {
         Ok(listener)
     }
 
-    /// Listens to one more. Listening to one twice is the same as once.
+    /// Adds a signal to the set. Has no effect if the signal is already in the set.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
     ///
     /// # Errors
     ///
     /// As [`Signals::new`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use signal_hook::low_level::raise;
+    /// use windlass::signal::{SIGUSR1, SIGWINCH, Signals};
+    ///
+    /// let signals = Signals::new([SIGUSR1])?;
+    /// signals.add_signal(SIGWINCH)?;
+    /// raise(SIGWINCH)?;
+    /// assert_eq!(signals.recv()?, SIGWINCH);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn add_signal(&self, signal: i32) -> io::Result<()> {
         check(signal)?;
         let mut registered = self
@@ -152,29 +190,34 @@ impl Signals {
             return Ok(());
         }
         let inbox = Arc::clone(&self.inbox);
-        // SAFETY: `put` calls only atomics, getpid and write, which are async-signal-safe, and it
-        // does not panic: `signal` was checked.
+        // SAFETY: `put` uses only atomics, getpid and write, which are async-signal-safe. It does
+        // not panic, because `signal` was checked.
         let id = unsafe { register(signal, move || inbox.put(signal)) }?;
         registered.push((signal, id));
         Ok(())
     }
 
-    /// Waits for one of the signals and gives its number.
+    /// Waits for one of the signals and returns its number.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine; blocks a plain thread. On a goroutine whose runtime ends it unwinds.
+    /// Parks the goroutine; blocks a plain thread. Unwinds if the goroutine's runtime ends.
     ///
     /// # Errors
     ///
-    /// In a destructor of a goroutine that is being cancelled.
+    /// If the ambient context ([`context`](crate::context)) is done, or if a destructor calls this
+    /// while its goroutine unwinds.
+    ///
+    /// # Examples
+    ///
+    /// See [`Signals::add_signal`].
     pub fn recv(&self) -> io::Result<i32> {
         loop {
             if let Some(signal) = self.try_recv() {
                 return Ok(signal);
             }
-            // The byte of a signal that was taken without waiting ends this early, and the loop
-            // goes round.
+            // `try_recv` leaves the byte of its signal in the pipe. Such a byte ends the read
+            // early, and the loop reads again.
             match (&self.pipe).read(&mut [0]) {
                 Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
                 _ => {}
@@ -182,7 +225,15 @@ impl Signals {
         }
     }
 
-    /// One of the signals, if one has come. Does not block.
+    /// Returns one of the signals if one has arrived.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Examples
+    ///
+    /// See [`Signals`].
     #[must_use]
     pub fn try_recv(&self) -> Option<i32> {
         self.inbox.take()
@@ -227,18 +278,18 @@ fn check(signal: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// How many SIGINTs came since the first call of [`ctrl_c`], and how many of them calls have
-/// returned for.
+/// The number of SIGINTs since the first call of [`ctrl_c`].
 ///
-/// Ordering: sequentially consistent; the pipe that wakes a caller publishes the count, which
-/// is registered before every listener and so counted before it hears of the signal.
+/// Ordering: sequentially consistent. The pipe that wakes a caller publishes the count: the
+/// counting handler is registered before the listener of any call, so it runs first.
 static SEEN: AtomicU64 = AtomicU64::new(0);
+/// The value of [`SEEN`] up to which calls have returned. Ordering: as `SEEN`.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
-/// Waits for SIGINT, which ctrl-C sends. All that wait at the time return.
+/// Waits for SIGINT, which Ctrl-C sends. Every waiting call returns.
 ///
-/// From the first call on SIGINT does not end the process any more. One that comes while
-/// nobody waits ends the next call.
+/// From the first call on, SIGINT no longer terminates the process. A SIGINT that arrives while no
+/// call waits ends the next call at once.
 ///
 /// # Blocking
 ///
@@ -247,6 +298,21 @@ static TAKEN: AtomicU64 = AtomicU64::new(0);
 /// # Errors
 ///
 /// As [`Signals::new`] and [`Signals::recv`].
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn serve() {}
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().build()? };
+/// rt.run(|| {
+///     windlass::spawn(serve);
+///     windlass::signal::ctrl_c()?;
+///     println!("shutting down");
+///     std::io::Result::Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn ctrl_c() -> io::Result<()> {
     count_interrupts()?;
     let start = TAKEN.load(Ordering::SeqCst);
@@ -261,7 +327,7 @@ pub fn ctrl_c() -> io::Result<()> {
     }
 }
 
-/// Makes sure that SIGINTs are counted, from the first call on and for ever.
+/// Registers the handler that counts SIGINTs, at the first call. It stays registered forever.
 fn count_interrupts() -> io::Result<()> {
     static COUNTING: Mutex<bool> = Mutex::new(false);
     let mut counting = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -272,7 +338,7 @@ fn count_interrupts() -> io::Result<()> {
                 SEEN.fetch_add(1, Ordering::SeqCst);
             }
         };
-        // SAFETY: the action is getpid and an atomic, which are async-signal-safe.
+        // SAFETY: the action uses only getpid and an atomic, which are async-signal-safe.
         unsafe { register(SIGINT, count) }?;
         *counting = true;
     }

@@ -1,13 +1,12 @@
-//! The timers of one P: a 4-ary heap, earliest first, under a short lock.
+//! The timers of one P: a 4-ary min-heap by time, under a short lock.
 //!
-//! A timer is an entry `(when, G, wait)`, nothing else: it names one wait of one
-//! goroutine, so it needs no memory of its own, no allocation, and no removal. A
-//! goroutine that wakes for another reason just leaves its entry behind; the
-//! entry is stale, because the status word has moved on, and is dropped when its
-//! time comes or when stale ones make up a quarter of the heap. (Go's lazy
-//! deletion; the wait number in the status word replaces its timer states.)
+//! A timer is an entry `(when, G, wait)`. It names one wait of one goroutine, so it needs no
+//! allocation and no removal. If the goroutine wakes for another reason, its entry stays in the
+//! heap and is stale: the status word has another wait number. A stale entry is dropped when its
+//! time comes, or when stale entries make up a quarter of the heap. (This is Go's lazy deletion;
+//! the wait number in the status word replaces Go's timer states.)
 //!
-//! Passive: [`Timers::expire`] takes the wake tokens and gives back the Gs that
+//! This module schedules nothing: [`Timers::expire`] takes the wake tokens and returns the Gs that
 //! are now runnable, and the waits whose operation must be cancelled.
 
 use crate::g::header::GRef;
@@ -31,16 +30,16 @@ impl Entry {
     }
 }
 
-/// What came due.
+/// The result of [`Timers::expire`].
 #[derive(Debug, Default)]
 pub(crate) struct Expired {
-    /// Goroutines whose wake token was taken; to be queued.
+    /// Goroutines whose wake token was taken. The caller queues them.
     pub(crate) ready: GList,
-    /// Waits for an operation past its deadline; to be cancelled.
+    /// Waits for an operation past its deadline. The caller cancels the operation.
     pub(crate) cancel: Vec<(GRef, WaitId)>,
 }
 
-/// Timers on the way from one P to another.
+/// Timers that move from one P to another.
 #[derive(Debug)]
 pub(crate) struct Moved(Vec<Entry>);
 
@@ -48,16 +47,16 @@ pub(crate) struct Moved(Vec<Entry>);
 #[derive(Debug)]
 pub(crate) struct Timers {
     heap: Lock<PageVec<Entry>>,
-    /// When the earliest entry is due, `NEVER` for none: read without the lock.
-    /// Ordering: release and acquire with the idle re-check; a thief that reads an
-    /// old value runs the timers a moment later.
+    /// When the earliest entry is due, `NEVER` for none. Read without the lock.
+    /// Ordering: release and acquire with the re-check before a P goes idle. A stealing P that
+    /// reads an old value runs the timers a moment later.
     next_ns: AtomicU64,
-    /// Entries whose goroutine has woken for another reason. Ordering: relaxed, an estimate.
+    /// The number of stale entries. Ordering: relaxed, an estimate.
     n_stale: AtomicUsize,
 }
 
 impl Timers {
-    /// None yet; their heap will lie on `node`, if that is said.
+    /// Creates an empty heap. Its memory is on `node`, if one is given.
     pub(crate) fn new(node: Option<u32>) -> Timers {
         Timers {
             heap: Lock::new(Rank::Timers, PageVec::new(node)),
@@ -66,7 +65,7 @@ impl Timers {
         }
     }
 
-    /// When the earliest entry is due, or `NEVER`.
+    /// Returns when the earliest entry is due, or `NEVER`.
     #[inline(always)]
     pub(crate) fn next_ns(&self) -> u64 {
         self.next_ns.load(Ordering::Acquire)
@@ -87,12 +86,12 @@ impl Timers {
         self.publish(&heap);
     }
 
-    /// Says that an entry of this heap became stale: its goroutine woke early.
+    /// Counts an entry of this heap as stale: its goroutine woke for another reason.
     pub(crate) fn note_stale(&self) {
         self.n_stale.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes out everything due at `now_ns`.
+    /// Removes all entries that are due at `now_ns`.
     #[cold]
     pub(crate) fn expire(&self, now_ns: u64) -> Expired {
         let mut expired = Expired::default();
@@ -113,7 +112,7 @@ impl Timers {
         expired
     }
 
-    /// Takes out everything, for another P.
+    /// Removes all entries, for another P.
     pub(crate) fn take_all(&self) -> Moved {
         let mut heap = self.heap.lock();
         self.n_stale.store(0, Ordering::Relaxed);
@@ -123,7 +122,7 @@ impl Timers {
         moved
     }
 
-    /// Takes over what another P had.
+    /// Adds the entries of another P.
     pub(crate) fn adopt(&self, moved: Moved) {
         let mut heap = self.heap.lock();
         heap.extend(moved.0.into_iter().filter(|e| !e.is_stale()));
@@ -131,7 +130,7 @@ impl Timers {
         self.publish(&heap);
     }
 
-    /// Forgets the timers that nobody waits for any more.
+    /// Removes the stale entries.
     pub(crate) fn drop_stale(&self) {
         let mut heap = self.heap.lock();
         heap.retain(|e| !e.is_stale());
@@ -140,12 +139,12 @@ impl Timers {
         self.publish(&heap);
     }
 
-    /// Entries, stale ones included.
+    /// Returns the number of entries, including stale ones.
     pub(crate) fn len(&self) -> usize {
         self.heap.lock().len()
     }
 
-    /// The addresses of the heap's pages.
+    /// Returns the address range of the heap's pages.
     pub(crate) fn span(&self) -> std::ops::Range<usize> {
         self.heap.lock().span()
     }

@@ -1,23 +1,41 @@
-//! Something to do again and again.
+//! Ticks at a fixed rate.
 
 use std::time::{Duration, Instant};
 
 use super::sleep::sleep_until;
 use crate::sys::clock;
 
-/// What to do about ticks that nobody waited for in time.
+/// What an [`Interval`] does with missed ticks: those that were due before [`Interval::tick`] was
+/// called for them.
+///
+/// # Examples
+///
+/// ```
+/// use windlass::time::{Duration, Instant, MissedTickBehavior, interval_at};
+///
+/// let period = Duration::from_millis(10);
+/// let start = Instant::now() - Duration::from_millis(35);
+/// let mut ticks = interval_at(start, period);
+/// ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+/// assert_eq!(ticks.missed_tick_behavior(), MissedTickBehavior::Skip);
+/// assert_eq!(ticks.tick(), start);
+/// let next = ticks.tick();
+/// assert!(next >= start + 4 * period); // the ticks at 10, 20 and 30 ms are skipped
+/// assert_eq!((next - start).as_millis() % 10, 0);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissedTickBehavior {
-    /// Gives them one after another, until the interval has caught up.
+    /// Returns all missed ticks one after another, until the interval has caught up.
     #[default]
     Burst,
-    /// Gives one, and counts the period from then on.
+    /// Returns one missed tick. The next tick is one period after that call.
     Delay,
-    /// Gives one, leaves the others out, and goes on in the old rhythm.
+    /// Returns one missed tick and skips the others. Later ticks stay multiples of the period after
+    /// the start.
     Skip,
 }
 
-/// Ticks at a fixed rate: made by [`interval`].
+/// Ticks at a fixed rate. Created by [`interval`] and [`interval_at`].
 #[derive(Debug)]
 pub struct Interval {
     next: Instant,
@@ -25,7 +43,11 @@ pub struct Interval {
     missed: MissedTickBehavior,
 }
 
-/// Ticks every `period`, the first time at once.
+/// Creates an interval that ticks every `period`. The first tick is due at once.
+///
+/// # Blocking
+///
+/// Never; see [`Interval::tick`].
 ///
 /// # Panics
 ///
@@ -45,11 +67,27 @@ pub fn interval(period: Duration) -> Interval {
     interval_at(clock::now(), period)
 }
 
-/// Ticks every `period`, the first time at `start`.
+/// Creates an interval that ticks every `period`. The first tick is due at `start`.
+///
+/// # Blocking
+///
+/// Never; see [`Interval::tick`].
 ///
 /// # Panics
 ///
 /// If `period` is zero.
+///
+/// # Examples
+///
+/// ```
+/// use windlass::time::{Duration, Instant, interval_at};
+///
+/// let start = Instant::now() + Duration::from_millis(2);
+/// let mut ticks = interval_at(start, Duration::from_millis(1));
+/// assert_eq!(ticks.period(), Duration::from_millis(1));
+/// assert_eq!(ticks.tick(), start);
+/// assert!(Instant::now() >= start);
+/// ```
 #[track_caller]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     assert!(!period.is_zero(), "`period` must be non-zero");
@@ -61,13 +99,17 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 }
 
 impl Interval {
-    /// Waits for the next tick and gives the instant that it was due.
+    /// Waits for the next tick and returns the instant at which it was due.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine; blocks a plain thread. On a goroutine whose runtime ends it
-    /// unwinds. Returns early if the ambient context ([`context`](crate::context)) is
-    /// done; the tick is then still to come.
+    /// Parks the goroutine; blocks a plain thread. Unwinds if the goroutine's runtime ends. Returns
+    /// early if the ambient context ([`context`](crate::context)) is done; the next call then
+    /// returns the same tick.
+    ///
+    /// # Examples
+    ///
+    /// See [`interval`].
     pub fn tick(&mut self) -> Instant {
         let due = self.next;
         sleep_until(due);
@@ -78,29 +120,49 @@ impl Interval {
         due
     }
 
-    /// Begins anew: the next tick comes in a period.
+    /// Restarts the interval: the next tick is due one period from now.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::time::{Duration, Instant, interval};
+    ///
+    /// let period = Duration::from_millis(2);
+    /// let mut ticks = interval(period);
+    /// let start = Instant::now();
+    /// ticks.reset();
+    /// assert!(ticks.tick() >= start + period);
+    /// ```
     pub fn reset(&mut self) {
         self.next = later(clock::now(), self.period);
     }
 
-    /// What happens to ticks that nobody waited for in time.
+    /// Returns what the interval does with missed ticks.
     #[must_use]
     pub fn missed_tick_behavior(&self) -> MissedTickBehavior {
         self.missed
     }
 
-    /// Sets what happens to ticks that nobody waited for in time.
+    /// Sets what the interval does with missed ticks.
+    ///
+    /// # Examples
+    ///
+    /// See [`MissedTickBehavior`].
     pub fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
         self.missed = behavior;
     }
 
-    /// The time between two ticks.
+    /// Returns the time between two ticks.
     #[must_use]
     pub fn period(&self) -> Duration {
         self.period
     }
 
-    /// The tick after the one at `due`, which is given at `now`.
+    /// Returns the tick after the one that was due at `due` and is returned at `now`.
     fn after(&self, due: Instant, now: Instant) -> Instant {
         let next = later(due, self.period);
         if next > now {
@@ -118,7 +180,7 @@ impl Interval {
     }
 }
 
-/// `at + d`; where the clock ends, a time that nobody will see.
+/// Returns `at + d`, or a time in the far future if the sum overflows.
 fn later(at: Instant, d: Duration) -> Instant {
     const THIRTY_YEARS: Duration = Duration::from_secs(30 * 365 * 86_400);
     at.checked_add(d).unwrap_or_else(|| at + THIRTY_YEARS)

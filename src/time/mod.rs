@@ -1,7 +1,7 @@
-//! Sleeping, deadlines and repetition.
+//! Sleeps, timeouts, intervals and timers.
 //!
-//! Everything here works on goroutines, which park, and on plain threads, which are
-//! blocked. Time is that of the monotonic clock, in nanoseconds.
+//! All functions work on goroutines, which they park, and on plain threads, which they block.
+//! Times are those of the monotonic clock (`CLOCK_MONOTONIC`), in nanoseconds.
 
 mod sleep;
 mod timeout;

@@ -1,16 +1,16 @@
-//! Sleeping until an instant.
+//! Sleeps until an instant.
 
 use std::time::Instant;
 
 use crate::sched::park;
 use crate::sys::clock;
 
-/// Waits until `deadline`; returns at once if it has passed.
+/// Waits until `deadline`. Returns at once if it has passed.
 ///
 /// # Blocking
 ///
-/// Parks the goroutine; blocks a plain thread. On a goroutine whose runtime ends it
-/// unwinds. Returns early if the ambient context ([`context`](crate::context)) is done.
+/// Parks the goroutine; blocks a plain thread. Unwinds if the goroutine's runtime ends. Returns
+/// early if the ambient context ([`context`](crate::context)) is done.
 ///
 /// # Examples
 ///
@@ -23,7 +23,7 @@ use crate::sys::clock;
 /// ```
 pub fn sleep_until(deadline: Instant) {
     if deadline > clock::now() {
-        // A destructor of a goroutine that is being cancelled does not wait.
+        // An error means that the goroutine already unwinds. Its destructors do not wait.
         let _ = park::sleep_until(clock::instant_ns(deadline));
     }
 }

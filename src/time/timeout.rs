@@ -1,4 +1,4 @@
-//! A deadline for all waits of a call.
+//! `timeout`: a deadline for all waits of a call.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,9 @@ use crate::g::cut::Frame;
 use crate::sched::{ambient, park};
 use crate::sys::clock;
 
-/// A wait was cut short because the time was up.
+/// The error of [`timeout`] and [`timeout_at`]: the time ended a wait.
+///
+/// Converts to an `io::Error` of kind `TimedOut`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Elapsed;
@@ -28,12 +30,13 @@ impl From<Elapsed> for io::Error {
     }
 }
 
-/// Runs `f`, whose waits end after `timeout`: a socket's with an error of kind
-/// `TimedOut`, a sleep's by returning, a channel's as if disconnected
-/// ([`context`](crate::context) has the table).
+/// Runs `f` and ends its waits when `timeout` has passed.
 ///
-/// `f` runs on the caller's own stack and is never stopped from outside: it returns when
-/// it has seen that its waits fail. A computation is not cut short.
+/// A wait of a socket then fails with `TimedOut`, a sleep returns early, and a channel appears
+/// disconnected. The [table of waits](crate::context#what-a-context-ends) is that of a context.
+///
+/// `f` runs on the caller's stack and is never interrupted: it returns after it has handled the
+/// failed waits. A computation is not cut short.
 ///
 /// # Blocking
 ///
@@ -41,8 +44,8 @@ impl From<Elapsed> for io::Error {
 ///
 /// # Errors
 ///
-/// [`Elapsed`] if the timeout kept `f` from a wait; what `f` gave is dropped. A result
-/// that came without, however late, is not lost.
+/// [`Elapsed`] if the timeout has ended or refused a wait of `f`. The value of `f` is then dropped.
+/// If no wait was ended, the value of `f` is returned, even after the timeout.
 ///
 /// # Panics
 ///
@@ -62,7 +65,7 @@ pub fn timeout<T>(timeout: Duration, f: impl FnOnce() -> T) -> Result<T, Elapsed
     within(clock::deadline_ns(timeout), f)
 }
 
-/// As [`timeout`], with the instant at which waits end.
+/// Runs `f` and ends its waits at `deadline`. As [`timeout`], with an instant.
 ///
 /// # Blocking
 ///
@@ -75,6 +78,17 @@ pub fn timeout<T>(timeout: Duration, f: impl FnOnce() -> T) -> Result<T, Elapsed
 /// # Panics
 ///
 /// With `f`'s panic.
+///
+/// # Examples
+///
+/// ```
+/// use windlass::time::{Duration, Elapsed, Instant, sleep, timeout_at};
+///
+/// let deadline = Instant::now() + Duration::from_millis(2);
+/// let slow = timeout_at(deadline, || sleep(Duration::from_secs(1000)));
+/// assert_eq!(slow, Err(Elapsed::default()));
+/// assert!(Instant::now() >= deadline);
+/// ```
 pub fn timeout_at<T>(deadline: Instant, f: impl FnOnce() -> T) -> Result<T, Elapsed> {
     within(clock::instant_ns(deadline), f)
 }

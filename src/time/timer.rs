@@ -1,4 +1,4 @@
-//! Timers and tickers: instants as messages of a channel, to select among.
+//! Timers and tickers: they send instants on a channel, for use in a select.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use crate::channel::{Alarm, Receiver, Then};
 use crate::sys::clock;
 
-/// Sends one instant on its channel, once that has come. Unlike
-/// [`channel::after`](crate::channel::after) it can be stopped and set again.
+/// Sends one instant on its channel when that instant has come: Go's `time.Timer`.
 ///
-/// After [`stop`](Timer::stop) or [`reset`](Timer::reset) nothing of the time before is
-/// ever received, also if the instant had come and nobody had taken the message: so there
-/// is no channel to drain. A timer that nobody waits for costs nothing.
+/// Unlike [`channel::after`](crate::channel::after), it can be stopped and reset. After
+/// [`stop`](Timer::stop) or [`reset`](Timer::reset), a message of the earlier setting is never
+/// received, even if it was due and not yet received. So the channel need not be drained. A timer
+/// without a waiting goroutine uses no CPU.
 ///
 /// # Examples
 ///
@@ -34,35 +34,42 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// A timer for `duration` from now.
+    /// Creates a timer that fires `duration` from now.
+    ///
+    /// # Examples
+    ///
+    /// See [`Timer`].
     #[must_use]
     pub fn new(duration: Duration) -> Timer {
         let (alarm, channel) = Receiver::alarm(clock::now().checked_add(duration), Then::Once);
         Timer { alarm, channel }
     }
 
-    /// The channel of its message. Clones of it stay the timer's.
+    /// Returns the channel of the timer. `stop` and `reset` also act on clones of it.
     #[must_use]
     pub fn channel(&self) -> &Receiver<Instant> {
         &self.channel
     }
 
-    /// Stops it: nothing is received until it is set again. Whether a message was still to
-    /// come, or to be received.
+    /// Stops the timer: no message is received until it is reset.
+    ///
+    /// Returns `true` if this call prevented a message, whether it was already due or not.
     ///
     /// # Blocking
     ///
-    /// Never. Those that wait in the channel go on waiting.
+    /// Never. Goroutines that wait in the channel go on waiting.
     pub fn stop(&self) -> bool {
         self.alarm.set(None, Then::Once)
     }
 
-    /// Sets it to `duration` from now. Whether a message was still to come, or to be
-    /// received; it will not be.
+    /// Resets the timer: it fires `duration` from now.
+    ///
+    /// Returns `true` if this call prevented a message of the earlier setting, whether it was
+    /// already due or not.
     ///
     /// # Blocking
     ///
-    /// Never. Those that wait in the channel wait for the new instant.
+    /// Never. Goroutines that wait in the channel wait for the new instant.
     pub fn reset(&self, duration: Duration) -> bool {
         let when = clock::now().checked_add(duration);
         self.alarm.set(when, Then::Once)
@@ -75,13 +82,14 @@ impl fmt::Debug for Timer {
     }
 }
 
-/// Sends an instant on its channel every period. Unlike
-/// [`channel::tick`](crate::channel::tick) it keeps its rhythm, and can be stopped and
-/// set again.
+/// Sends an instant on its channel every period: Go's `time.Ticker`.
 ///
-/// Who receives late gets the first instant that was missed, and then the next one in the
-/// rhythm. As with a [`Timer`], nothing of the time before `stop` or `reset` is ever
-/// received, and a ticker that nobody waits for costs nothing.
+/// Unlike [`channel::tick`](crate::channel::tick), its instants stay multiples of the period after
+/// the start, and it can be stopped and reset.
+///
+/// A late receiver gets the first missed instant, and then the next one that is still to come. As
+/// with a [`Timer`], a message of the time before `stop` or `reset` is never received, and a ticker
+/// without a waiting goroutine uses no CPU.
 ///
 /// # Examples
 ///
@@ -101,7 +109,7 @@ pub struct Ticker {
 }
 
 impl Ticker {
-    /// A ticker whose first instant is a `period` from now.
+    /// Creates a ticker. Its first instant is one `period` from now.
     ///
     /// # Panics
     ///
@@ -114,30 +122,41 @@ impl Ticker {
         Ticker { alarm, channel }
     }
 
-    /// The channel of its messages. Clones of it stay the ticker's.
+    /// Returns the channel of the ticker. `stop` and `reset` also act on clones of it.
     #[must_use]
     pub fn channel(&self) -> &Receiver<Instant> {
         &self.channel
     }
 
-    /// Stops it: nothing is received until it is set again.
+    /// Stops the ticker: no message is received until it is reset.
     ///
     /// # Blocking
     ///
-    /// Never. Those that wait in the channel go on waiting.
+    /// Never. Goroutines that wait in the channel go on waiting.
     pub fn stop(&self) {
         self.alarm.set(None, Then::Once);
     }
 
-    /// Sets it to `period`; the next instant is that far from now.
+    /// Resets the ticker to `period`. The next instant is one `period` from now.
     ///
     /// # Blocking
     ///
-    /// Never. Those that wait in the channel wait for the new instant.
+    /// Never. Goroutines that wait in the channel wait for the new instant.
     ///
     /// # Panics
     ///
     /// If `period` is zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::time::{Duration, Instant, Ticker};
+    ///
+    /// let ticker = Ticker::new(Duration::from_secs(1000));
+    /// let start = Instant::now();
+    /// ticker.reset(Duration::from_millis(2));
+    /// assert!(ticker.channel().recv().unwrap() >= start + Duration::from_millis(2));
+    /// ```
     #[track_caller]
     pub fn reset(&self, period: Duration) {
         let (when, then) = plan(period);
