@@ -1,9 +1,9 @@
-//! Futures on goroutines: wait for one in plain code, or give one a goroutine of its own.
+//! Futures on goroutines: wait for a future in blocking code, or run one on its own goroutine.
 //!
-//! There is no reactor and no executor here. A goroutine that waits for a future parks,
-//! and the future's waker makes it runnable: so futures of crates that bring their own
-//! wakers (channels, locks, `futures`' combinators) work as they are. Futures that need
-//! tokio's reactor or timers need a tokio runtime around them.
+//! This module has no reactor and no executor. A goroutine that waits for a future parks, and the
+//! future's waker makes it runnable. Futures that do not depend on an executor (channels, locks,
+//! the combinators of `futures`) work unchanged. Futures that use tokio's reactor or timers need a
+//! tokio runtime around them.
 #![allow(unsafe_code)]
 
 use std::mem::ManuallyDrop;
@@ -22,16 +22,15 @@ use crate::sched::park::{self, Caller};
 use crate::sched::spawn::TaskRef;
 use crate::task::{self, JoinHandle};
 
-/// Waits for `future`.
+/// Waits for `future` and returns its output.
+///
+/// May be called inside a future. It then blocks the goroutine that polls this future.
 ///
 /// # Blocking
 ///
-/// Parks the goroutine between two polls; blocks a plain thread. On a goroutine whose
-/// runtime ends it unwinds, and drops the future. The ambient context
-/// ([`context`](crate::context)) does not cut it short, as it has nothing to give instead;
-/// but it does cut short what the future calls.
-///
-/// May be called while a future is polled, which then blocks its own goroutine.
+/// Parks the goroutine between two polls; blocks a plain thread. Unwinds and drops the future if
+/// the goroutine's runtime ends. The ambient context ([`context`](crate::context)) does not end
+/// this wait, because there would be no output to return. It does end waits inside the future.
 ///
 /// # Panics
 ///
@@ -51,7 +50,7 @@ use crate::task::{self, JoinHandle};
 /// ```
 pub fn block_on<F: IntoFuture>(future: F) -> F::Output {
     let mut future = pin!(future.into_future());
-    // What holds the waker outlives the wakers that are made from it: each counts.
+    // Wakers may outlive this call: each clone holds a counted reference.
     match park::caller() {
         Caller::Goroutine(g) => {
             let waker = goroutine_waker(g);
@@ -80,10 +79,10 @@ pub fn block_on<F: IntoFuture>(future: F) -> F::Output {
     }
 }
 
-/// Spawns a goroutine that waits for `future`, and gives a handle to join it.
+/// Spawns a goroutine that waits for `future`, and returns its join handle.
 ///
-/// A goroutine has a stack of its own, so this is dearer than a task of an async
-/// runtime; but what the future calls may block as goroutines do.
+/// A goroutine has its own stack, so it costs more than a task of an async runtime. In exchange,
+/// the future may call functions that park the goroutine.
 ///
 /// # Blocking
 ///
@@ -91,7 +90,7 @@ pub fn block_on<F: IntoFuture>(future: F) -> F::Output {
 ///
 /// # Panics
 ///
-/// Off the runtime.
+/// If called outside the runtime.
 ///
 /// # Examples
 ///
@@ -111,12 +110,12 @@ where
     task::spawn_at(move || block_on(future), Location::caller())
 }
 
-/// A call of `block_on` is on the goroutine's stack.
+/// Counts the calls of `block_on` on the goroutine's stack.
 struct Polling(GRef);
 
 impl Polling {
     fn begin(g: GRef) -> Polling {
-        // SAFETY: the goroutine's own code runs here.
+        // SAFETY: only the running goroutine `g` executes this code.
         let n = unsafe { &g.own().n_polling };
         n.set(n.get() + 1);
         Polling(g)
@@ -129,16 +128,18 @@ impl Drop for Polling {
         let n = unsafe { &self.0.own().n_polling };
         n.set(n.get() - 1);
         if n.get() > 0 {
-            // A wake that was meant for the outer call may have been taken by this one.
+            // This call may have consumed a wake for the outer call, so wake the outer one.
             park::give(self.0, For::Poll);
         }
     }
 }
 
-/// A waker that gives the goroutine its token: an address and a count, nothing of its own.
+/// Creates a waker that gives the goroutine its token. It is the G's address and a counted
+/// reference; it allocates nothing.
 fn goroutine_waker(g: GRef) -> Waker {
     let task = ManuallyDrop::new(TaskRef::retain(g));
-    // SAFETY: the functions below do what a waker's must; the reference counted here is its data.
+    // SAFETY: the functions of the vtable below meet the contract of `RawWaker`; the waker owns the
+    // reference that was counted here.
     unsafe { Waker::from_raw(raw(task.g())) }
 }
 
@@ -149,11 +150,11 @@ fn raw(g: GRef) -> RawWaker {
 
 /// # Safety
 ///
-/// `data` is that of a waker made by [`goroutine_waker`] or cloned from one, which holds a
-/// reference to the goroutine.
+/// `data` is from a waker that was made by [`goroutine_waker`] or cloned from one. The waker holds
+/// a counted reference to the goroutine.
 unsafe fn g_of(data: *const ()) -> GRef {
     let header = data.cast_mut().cast::<Header>();
-    // SAFETY: by this function's contract it is the address of a G.
+    // SAFETY: by this function's contract, `data` is the address of a live G.
     unsafe { GRef::from_raw(NonNull::new_unchecked(header)) }
 }
 
@@ -169,7 +170,7 @@ unsafe fn clone_raw(data: *const ()) -> RawWaker {
 
 /// # Safety
 ///
-/// As [`g_of`]; the waker's reference is used up.
+/// As [`g_of`]. The call consumes the waker's reference.
 unsafe fn wake_raw(data: *const ()) {
     // SAFETY: by this function's contract.
     unsafe {
@@ -188,13 +189,13 @@ unsafe fn wake_by_ref(data: *const ()) {
 
 /// # Safety
 ///
-/// As [`g_of`]; the waker's reference is used up.
+/// As [`g_of`]. The call consumes the waker's reference.
 unsafe fn drop_raw(data: *const ()) {
     // SAFETY: by this function's contract the waker holds a counted reference.
     drop(TaskRef::from_counted(unsafe { g_of(data) }));
 }
 
-/// What wakes a thread.
+/// The waker of a plain thread.
 struct Signal {
     thread: Thread,
     /// Ordering: set with release before the thread is unparked, taken with acquire.
@@ -209,7 +210,7 @@ impl Signal {
         }
     }
 
-    /// Blocks the thread until somebody wakes it.
+    /// Blocks the thread until the waker is called.
     #[allow(
         clippy::disallowed_methods,
         reason = "here a thread waits, not a goroutine"
@@ -219,7 +220,8 @@ impl Signal {
             if park::current_g().is_none() {
                 crate::loom::thread::park();
             } else {
-                // In a blocking section the end of a run wakes nobody: it is looked for.
+                // In a blocking section, the end of a run does not unpark this thread, so poll
+                // for it.
                 crate::loom::thread::park_timeout(Duration::from_nanos(park::LOOK_UP_NS));
                 let _ = park::cancel_point();
             }

@@ -1,9 +1,9 @@
-//! Data of your own, node by node.
+//! Per-node data for programs.
 //!
-//! The runtime keeps what it needs itself on the NUMA node that uses it (docs/NUMA.md). Data that
-//! a program shares between all its goroutines, such as counters, queues and caches, is on the node
-//! that touched it first, and every other node accesses it over the interconnect.
-//! [`NodeLocal`] is one value for each node instead.
+//! The runtime allocates its own data on the NUMA node that uses it (docs/NUMA.md). Data that a
+//! program shares between all its goroutines, such as counters, queues and caches, is on the node
+//! that touched it first. Every other node accesses it over the interconnect. [`NodeLocal`] stores
+//! one value for each node instead.
 
 use std::fmt;
 
@@ -13,19 +13,19 @@ use crate::util::placed::Placed;
 
 /// One value for each NUMA node, on pages of that node.
 ///
-/// Goroutines borrow the nearest with [`get`](Self::get). All values may be reached from
-/// everywhere, so `T` must be `Sync` to be shared, and a goroutine may go on using
-/// the value of a node that it has left: that is slower, but correct.
+/// Goroutines borrow the value of their node with [`get`](Self::get). Every value is accessible
+/// from every node, so `T` must be `Sync` to be shared. A goroutine that moves to another node may
+/// continue to use the value of the first node: this is slower, but correct.
 ///
-/// A value takes whole pages (4 KiB at least), so a `NodeLocal` is for few and busy things. Where
-/// `T` owns memory besides, such as the buffer of a `Vec`, that comes from the allocator as ever:
-/// fixed arrays and atomics in `T` lie on the node for sure.
+/// Each value takes whole pages (at least 4 KiB), so use a `NodeLocal` for few, frequently used
+/// objects. Only `T` itself is placed on the node. Memory that `T` owns, such as the buffer of a
+/// `Vec`, comes from the global allocator; fixed arrays and atomics inside `T` are on the node.
 ///
-/// On a machine with one node, or a kernel without NUMA, there is one value.
+/// On a machine with one node, or on a kernel without NUMA, there is one value.
 ///
 /// # Examples
 ///
-/// A counter that nodes do not fight over:
+/// A counter without cache-line transfers between nodes:
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -46,8 +46,7 @@ use crate::util::placed::Placed;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// Work that stays on its node, with a channel for each node: producers send to the channel of their
-/// node, and the workers of a node receive from it.
+/// A channel for each node: producers send to the channel of their node, so that jobs stay on it.
 ///
 /// ```
 /// use windlass::channel::{self, Receiver, Sender};
@@ -63,27 +62,37 @@ use crate::util::placed::Placed;
 ///         .map(|jobs| windlass::spawn(move || jobs.iter().sum::<u64>()))
 ///         .collect();
 ///     (1..=100).for_each(|job| queues.get().0.send(job).unwrap());
-///     drop(queues); // the channels end, and with them the workers
+///     drop(queues); // disconnects the channels, which ends the workers
 ///     workers.into_iter().map(|worker| worker.join().unwrap()).sum()
 /// });
 /// assert_eq!(sum, 5050);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct NodeLocal<T> {
-    /// The kernel's numbers of the nodes, ascending, as the values.
+    /// The kernel's node numbers, ascending, in the order of `values`.
     nodes: Vec<u32>,
     values: Placed<T>,
 }
 
 impl<T> NodeLocal<T> {
-    /// Makes a value for each node: of the runtime, in a goroutine; else of the machine, as far
-    /// as they have CPUs. `make` is given the kernel's number of the node, and runs on the
-    /// calling thread, for one node after the other.
+    /// Creates one value for each node.
+    ///
+    /// In a goroutine, these are the nodes of the runtime. On a plain thread, these are the nodes of
+    /// the machine that have CPUs. `make` is called with the kernel's node number, on the calling
+    /// thread, for one node after the other.
+    ///
+    /// # Blocking
+    ///
+    /// As `make` does.
     ///
     /// # Panics
     ///
-    /// With `make`'s panic; the values made before are dropped. Aborts, as `Box` does, when there
-    /// is no memory.
+    /// With `make`'s panic; the values created before are dropped. Aborts, as `Box` does, if memory
+    /// allocation fails.
+    ///
+    /// # Examples
+    ///
+    /// See [`NodeLocal`].
     pub fn new(mut make: impl FnMut(u32) -> T) -> NodeLocal<T> {
         let mut nodes = nodes_here();
         nodes.sort_unstable();
@@ -100,41 +109,78 @@ impl<T> NodeLocal<T> {
         }
     }
 
-    /// The value of the node that the caller runs on: the one of its P in a goroutine, else the
-    /// one of the CPU. In a wait a goroutine may come to another node: then what it has borrowed
-    /// stays valid, and another call gives what is nearest by then.
+    /// Returns the value of the node that the caller runs on.
     ///
-    /// Costs some nanoseconds in a goroutine, and on a machine with one node; a system call
-    /// elsewhere.
+    /// In a goroutine, this is the node of its P; on a plain thread, the node of the CPU. A
+    /// goroutine may move to another node while it waits. Its borrowed value stays valid, and a new
+    /// call returns the value of the new node.
+    ///
+    /// Takes some nanoseconds in a goroutine, and on a machine with one node. On other threads it
+    /// makes a system call.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Examples
+    ///
+    /// See [`NodeLocal`].
     #[must_use]
     pub fn get(&self) -> &T {
         if self.nodes.len() == 1 {
             return &self.values[0];
         }
         let node = node_here();
-        // A node that was not there, or not used, when this was made shares with the others.
+        // A node that was offline or unused at creation shares the value of another node.
         let position = self.nodes.binary_search(&node);
         &self.values[position.unwrap_or_else(|_| node as usize % self.nodes.len())]
     }
 
-    /// The value of a node, by the kernel's number; `None` if it has none.
+    /// Returns the value of a node, by the kernel's node number, or `None` if the node has none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::numa::NodeLocal;
+    ///
+    /// let names = NodeLocal::new(|node| format!("node {node}"));
+    /// for (node, name) in names.iter() {
+    ///     assert_eq!(names.on(node), Some(name));
+    /// }
+    /// assert!(names.on(u32::MAX).is_none());
+    /// assert_eq!(names.iter().len(), names.len());
+    /// ```
     #[must_use]
     pub fn on(&self, node: u32) -> Option<&T> {
         let position = self.nodes.binary_search(&node).ok()?;
         self.values.get(position)
     }
 
-    /// All values with the kernel's numbers of their nodes, ascending.
+    /// Returns all values with the kernel's numbers of their nodes, ascending by number.
+    ///
+    /// # Examples
+    ///
+    /// See [`NodeLocal::on`].
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u32, &T)> {
         self.nodes.iter().copied().zip(&self.values)
     }
 
-    /// As [`iter`](Self::iter), to change them.
+    /// Returns all values as [`iter`](Self::iter), by mutable reference.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::numa::NodeLocal;
+    ///
+    /// let mut hits = NodeLocal::new(|_node| 7);
+    /// hits.iter_mut().for_each(|(_node, n)| *n = 0);
+    /// assert_eq!(*hits.get(), 0);
+    /// ```
     pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = (u32, &mut T)> {
         self.nodes.iter().copied().zip(self.values.iter_mut())
     }
 
-    /// How many values there are: one for each node, at least one.
+    /// Returns the number of values: one for each node, at least one.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
@@ -154,7 +200,7 @@ impl<T: Default> Default for NodeLocal<T> {
     }
 }
 
-/// The node that the caller runs on, by the kernel's number.
+/// Returns the kernel's number of the node that the caller runs on.
 fn node_here() -> u32 {
     let p = current::m().and_then(|m| Some((m.sched(), m.last_p()?)));
     match p {
@@ -163,7 +209,7 @@ fn node_here() -> u32 {
     }
 }
 
-/// The nodes, and where their memory shall come from.
+/// Returns the nodes, each with the node to allocate its memory on.
 fn nodes_here() -> Vec<(u32, Option<u32>)> {
     if let Some(m) = current::m() {
         let nodes = m.sched().nodes.iter();

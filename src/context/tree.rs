@@ -1,4 +1,4 @@
-//! The tree of contexts: what makes them done, and who then hears of it.
+//! The tree of contexts: how a context becomes done, and how this reaches its waiters.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -19,10 +19,12 @@ use crate::sched::handoff::Section;
 use crate::sched::{cancel, park};
 use crate::sys::clock::{self, NEVER};
 
-/// What may have made a context done.
+/// The cause that a canceller may pass.
 type Cause = Arc<dyn StdError + Send + Sync>;
 
-/// Says when to stop, and carries values. Cheap to clone; clones are the same context.
+/// Carries a cancellation signal, a deadline and values.
+///
+/// A context is cheap to clone. Clones are the same context.
 ///
 /// # Examples
 ///
@@ -53,32 +55,33 @@ type Cause = Arc<dyn StdError + Send + Sync>;
 /// ```
 #[derive(Clone, Default)]
 pub struct Context {
-    /// `None`: never done.
+    /// `None` for a context that is never done.
     node: Option<Arc<Node>>,
     values: Option<Arc<Value>>,
 }
 
-/// A context that may be done some day.
+/// The state of a context that can become done.
 struct Node {
     /// Its key among the children of its parent.
     id: u64,
     parent: Option<Arc<Node>>,
-    /// The earliest of its own and its ancestors'.
+    /// The earliest of its own deadline and those of its ancestors.
     deadline: Option<Instant>,
     deadline_ns: u64,
     done: OnceLock<Done>,
-    /// What `Context::done` gives, once somebody asked. Whoever sets either this or `done`
-    /// looks at the other one after it, past a fence.
+    /// The channel of `Context::done`, created by its first call. After setting this or `done`, a
+    /// thread passes a fence and then reads the other one, so that one of them closes the channel.
     channel: OnceLock<Receiver<Infallible>>,
-    /// Those that come from it and live.
+    /// The child contexts that are still alive.
     children: Mutex<BTreeMap<u64, Weak<Node>>>,
-    /// Guards `frames`. Taken inside the scheduler, so that its holder has a P.
+    /// Guards `frames`. Taken inside the scheduler, so that the holder has a P.
     lock: RawLock,
-    /// The calls of `run`. Whoever adds one looks at `done` after it, under the lock.
+    /// The active calls of `run`. A call that adds its frame reads `done` afterwards, under the
+    /// lock.
     frames: Frames,
 }
 
-// SAFETY: `frames` is used under `lock` only, everything else may be shared.
+// SAFETY: `frames` is used under `lock` only. All other fields are `Sync`.
 unsafe impl Sync for Node {}
 
 #[derive(Clone)]
@@ -87,14 +90,22 @@ struct Done {
     cause: Option<Cause>,
 }
 
-/// A value, and those of the contexts that this one comes from.
+/// A value, linked to the values of the ancestors.
 struct Value {
     value: Box<dyn Any + Send + Sync>,
     parent: Option<Arc<Value>>,
 }
 
 impl Context {
-    /// The context that everything comes from: never done, without values.
+    /// Returns the root context. It is never done and has no values.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::context::Context;
+    ///
+    /// assert!(!Context::background().is_done());
+    /// ```
     #[must_use]
     pub const fn background() -> Context {
         Context {
@@ -103,21 +114,58 @@ impl Context {
         }
     }
 
-    /// A context that is done when its canceller says so, or is dropped.
+    /// Derives a context that is done when its canceller cancels it or is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::context::{Context, Error};
+    ///
+    /// let (ctx, canceller) = Context::background().with_cancel();
+    /// assert_eq!(ctx.err(), None);
+    /// canceller.cancel();
+    /// assert_eq!(ctx.err(), Some(Error::Cancelled));
+    /// assert!(ctx.is_done());
+    /// ```
     pub fn with_cancel(&self) -> (Context, Canceller) {
         let node = self.child(None);
         let canceller = Canceller(Some(Arc::clone(&node)));
         (self.with_node(node), canceller)
     }
 
-    /// A context that is done at `deadline`. Nothing has to be given back: it costs a
-    /// timer only while somebody waits in it.
+    /// Derives a context that is done at `deadline`.
+    ///
+    /// It needs no canceller, because it uses a timer only during a wait.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use windlass::context::{Context, Error};
+    ///
+    /// let soon = Instant::now() + Duration::from_millis(2);
+    /// let ctx = Context::background().with_deadline(soon);
+    /// assert_eq!(ctx.deadline(), Some(soon));
+    /// ctx.wait();
+    /// assert_eq!(ctx.err(), Some(Error::DeadlineExceeded));
+    /// ```
     #[must_use]
     pub fn with_deadline(&self, deadline: Instant) -> Context {
         self.with_node(self.child(Some(deadline)))
     }
 
-    /// A context that is done after `timeout`.
+    /// Derives a context that is done after `timeout`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::context::Context;
+    ///
+    /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
+    /// ctx.run(|| windlass::sleep(Duration::from_secs(1000))); // returns early
+    /// assert!(ctx.is_done());
+    /// ```
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Context {
         match clock::now().checked_add(timeout) {
@@ -126,8 +174,9 @@ impl Context {
         }
     }
 
-    /// A context with a value, to be found by its type. Use a type of your own, so that
-    /// nobody else's value hides it.
+    /// Derives a context with a value, which [`value`](Context::value) finds by its type.
+    ///
+    /// Use a private type, so that no other code's value hides it.
     ///
     /// # Examples
     ///
@@ -151,7 +200,19 @@ impl Context {
         }
     }
 
-    /// A context with the same values that is never done: for what has to go on.
+    /// Returns a context with the same values that is never done, for work that must complete.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::context::Context;
+    ///
+    /// let (ctx, canceller) = Context::background().with_value("id").with_cancel();
+    /// canceller.cancel();
+    /// let detached = ctx.without_cancel();
+    /// assert_eq!(detached.value(), Some(&"id"));
+    /// assert!(!detached.is_done());
+    /// ```
     #[must_use]
     pub fn without_cancel(&self) -> Context {
         Context {
@@ -160,33 +221,49 @@ impl Context {
         }
     }
 
-    /// The value of type `T` that was added last.
+    /// Returns the value of type `T` that was added last, or `None`.
+    ///
+    /// # Examples
+    ///
+    /// See [`Context::with_value`].
     #[must_use]
     pub fn value<T: Any + Send + Sync>(&self) -> Option<&T> {
         let all = std::iter::successors(self.values.as_deref(), |v| v.parent.as_deref());
         all.filter_map(|v| v.value.downcast_ref()).next()
     }
 
-    /// When the context is done at the latest.
+    /// Returns the deadline of the context, or `None`. Ancestors' deadlines are included.
+    ///
+    /// # Examples
+    ///
+    /// See [`Context::with_deadline`].
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.node.as_ref()?.deadline
     }
 
-    /// Why the context is done; `None` while it is not.
+    /// Returns the reason why the context is done, or `None` while it is not done.
+    ///
+    /// # Examples
+    ///
+    /// See [`Context::with_cancel`].
     #[must_use]
     pub fn err(&self) -> Option<Error> {
         self.node.as_ref()?.done().map(|done| done.error)
     }
 
-    /// Whether the context is done.
+    /// Returns whether the context is done.
+    ///
+    /// # Examples
+    ///
+    /// See [`Context::with_cancel`].
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.err().is_some()
     }
 
-    /// A channel without messages that is disconnected when the context is done: to select
-    /// on, beside what the caller waits for.
+    /// Returns a channel without messages that disconnects when the context is done, for use in a
+    /// select.
     ///
     /// # Examples
     ///
@@ -205,15 +282,21 @@ impl Context {
         self.node.as_ref().map_or(&NEVER, |node| node.channel())
     }
 
-    /// What the canceller gave as the cause, if it did and this is why the context is
-    /// done.
+    /// Returns the cause that was passed to [`Canceller::cancel_because`], if that call ended the
+    /// context.
+    ///
+    /// # Examples
+    ///
+    /// See [`Canceller::cancel_because`].
     #[must_use]
     pub fn cause(&self) -> Option<&(dyn StdError + Send + Sync + 'static)> {
         self.node.as_ref()?.done()?.cause.as_deref()
     }
 
-    /// Runs `f`, whose waits end when the context is done: see the [module](crate::context)'s
-    /// table. `f` itself goes on; it is up to it what it does with the errors.
+    /// Runs `f` and ends its waits when the context is done.
+    ///
+    /// The [module](crate::context#what-a-context-ends) lists the waits. `f` itself is not
+    /// interrupted: it handles the errors of its waits.
     ///
     /// # Blocking
     ///
@@ -222,6 +305,19 @@ impl Context {
     /// # Panics
     ///
     /// With `f`'s panic.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::channel;
+    /// use windlass::context::{Context, Error};
+    ///
+    /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
+    /// let (_sender, receiver) = channel::bounded::<u32>(1);
+    /// assert!(ctx.run(|| receiver.recv()).is_err());
+    /// assert_eq!(ctx.err(), Some(Error::DeadlineExceeded));
+    /// ```
     pub fn run<T>(&self, f: impl FnOnce() -> T) -> T {
         let Some(node) = &self.node else { return f() };
         let frame = Frame::new(park::current_g(), node.deadline_ns);
@@ -230,16 +326,19 @@ impl Context {
         f()
     }
 
-    /// Waits until the context is done, or an ambient one that this is called in.
+    /// Waits until this context or an ambient context is done.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine; blocks a plain thread. On a goroutine whose runtime ends it
-    /// unwinds.
+    /// Parks the goroutine; blocks a plain thread. Unwinds if the goroutine's runtime ends.
+    ///
+    /// # Examples
+    ///
+    /// See [`Context::with_deadline`].
     pub fn wait(&self) {
         self.run(|| {
             while ambient::check().is_ok() {
-                // A destructor of a goroutine that is being cancelled does not wait.
+                // An error means that the goroutine already unwinds: destructors do not wait.
                 if park::sleep_until(NEVER).is_err() {
                     return;
                 }
@@ -247,11 +346,24 @@ impl Context {
         });
     }
 
-    /// As [`wait`](Context::wait), for at most `timeout`. Whether the context is done.
+    /// Waits as [`wait`](Context::wait), for at most `timeout`. Returns whether the context is
+    /// done.
     ///
     /// # Blocking
     ///
     /// As [`wait`](Context::wait).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::context::Context;
+    ///
+    /// let (ctx, canceller) = Context::background().with_cancel();
+    /// assert!(!ctx.wait_timeout(Duration::from_millis(2)));
+    /// drop(canceller);
+    /// assert!(ctx.wait_timeout(Duration::MAX));
+    /// ```
     pub fn wait_timeout(&self, timeout: Duration) -> bool {
         self.with_timeout(timeout).wait();
         self.is_done()
@@ -281,7 +393,7 @@ impl Context {
         });
         if let Some(parent) = &node.parent {
             parent.children().insert(node.id, Arc::downgrade(&node));
-            // After it was added: either this sees it, or the parent's end sees the child.
+            // Read `done` after the insert: either this sees `done`, or the parent sees the child.
             if let Some(done) = parent.done.get() {
                 node.end(done.clone());
             }
@@ -305,8 +417,9 @@ impl fmt::Debug for Context {
     }
 }
 
-/// Runs `f` out of reach of the ambient contexts: its waits are ended by none, but those
-/// that `f` itself calls [`Context::run`] on. To say goodbye to a peer, to put things in order.
+/// Runs `f` without the ambient contexts, for clean-up such as a last message to a peer.
+///
+/// Only contexts on which `f` itself calls [`Context::run`] end its waits.
 ///
 /// # Blocking
 ///
@@ -331,32 +444,58 @@ pub fn shield<T>(f: impl FnOnce() -> T) -> T {
     ambient::shield(f)
 }
 
-/// The right to cancel a context. Dropping it cancels, too, as Go's `defer cancel()` does;
-/// [`Canceller::detach`] drops it without.
+/// Cancels a context. Created by [`Context::with_cancel`].
+///
+/// Dropping it also cancels the context, as Go's `defer cancel()` does.
+/// [`Canceller::detach`] drops it without cancelling.
 #[must_use = "dropping it cancels the context"]
 pub struct Canceller(Option<Arc<Node>>);
 
 impl Canceller {
-    /// Cancels the context and those that come from it. Does nothing if it is done.
+    /// Cancels the context and its descendants. Does nothing if the context is already done.
     ///
     /// # Blocking
     ///
-    /// Does not wait for those that it wakes. A plain thread may wait a moment for
-    /// operations that are on their way to the kernel.
+    /// Does not wait for the goroutines that it wakes. A plain thread may sleep, 50 µs at a time,
+    /// until operations that are being submitted have reached the kernel.
+    ///
+    /// # Examples
+    ///
+    /// See [`Context::with_cancel`].
     pub fn cancel(&self) {
         self.end(None);
     }
 
-    /// As [`cancel`](Canceller::cancel), with a cause, for [`Context::cause`].
+    /// Cancels as [`cancel`](Canceller::cancel), and stores a cause for [`Context::cause`].
     ///
     /// # Blocking
     ///
     /// As [`cancel`](Canceller::cancel).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::context::Context;
+    ///
+    /// let (ctx, canceller) = Context::background().with_cancel();
+    /// canceller.cancel_because("the peer hung up");
+    /// assert_eq!(ctx.cause().unwrap().to_string(), "the peer hung up");
+    /// ```
     pub fn cancel_because(&self, cause: impl Into<Box<dyn StdError + Send + Sync>>) {
         self.end(Some(Arc::from(cause.into())));
     }
 
-    /// Gives the right up without using it.
+    /// Drops the canceller without cancelling the context.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::context::Context;
+    ///
+    /// let (ctx, canceller) = Context::background().with_cancel();
+    /// canceller.detach();
+    /// assert!(!ctx.is_done());
+    /// ```
     pub fn detach(mut self) {
         self.0 = None;
     }
@@ -385,7 +524,7 @@ impl fmt::Debug for Canceller {
     }
 }
 
-/// How long a plain thread that cancels gives an operation to get to the kernel.
+/// How long a canceller naps before it retries an operation that has not reached the kernel.
 const RETRY_NS: u64 = 50_000;
 
 impl Node {
@@ -393,7 +532,7 @@ impl Node {
         self.children.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why it is done. A deadline that has passed is noticed here.
+    /// Returns the outcome if the context is done. Detects a deadline that has passed.
     fn done(&self) -> Option<&Done> {
         if let Some(done) = self.done.get() {
             return Some(done);
@@ -401,7 +540,7 @@ impl Node {
         if self.deadline_ns == NEVER || clock::now_ns() < self.deadline_ns {
             return None;
         }
-        // Nobody has to be woken: waiters have timers of their own.
+        // No waiter has to be woken: each has its own timer.
         let late = Done {
             error: Error::DeadlineExceeded,
             cause: None,
@@ -420,7 +559,7 @@ impl Node {
         channel
     }
 
-    /// Makes it and those that come from it done, each if it is not yet.
+    /// Marks this context and its descendants done, except those that already are.
     fn end(self: &Arc<Node>, done: Done) {
         let mut all = vec![Arc::clone(self)];
         while let Some(node) = all.pop() {
@@ -436,8 +575,8 @@ impl Node {
         }
     }
 
-    /// Ends the waits of all frames. The lock is given back after each, so that those
-    /// that wake can leave.
+    /// Ends the waits of all frames. Releases the lock after each frame, so that woken goroutines
+    /// can remove theirs.
     fn cut_all(&self) {
         loop {
             let mut seen_before = false;
@@ -450,7 +589,8 @@ impl Node {
                     seen_before = frame.word.is_set();
                     frame.word.set();
                     if !cancel::cut(frame, section.as_ref()) {
-                        // SAFETY: it was in the list until just now, and the lock is held.
+                        // SAFETY: the frame was just removed from this list, so it is still
+                        // alive, and the lock is held.
                         unsafe { self.frames.push(frame) };
                     }
                 }
@@ -465,11 +605,11 @@ impl Node {
         }
     }
 
-    /// Adds a frame, which must not move while the guard lives.
+    /// Adds a frame, which must not move until the guard is dropped.
     fn register<'a>(&'a self, frame: &'a Frame) -> Registered<'a> {
         let _section = Section::enter();
         self.lock.lock();
-        // SAFETY: the guard removes the frame, and borrows it until then.
+        // SAFETY: the guard borrows the frame, and removes it when dropped.
         unsafe { self.frames.push(frame) };
         if self.done.get().is_some() {
             frame.word.set();
@@ -481,7 +621,7 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// Without recursion: a chain of contexts may be longer than a stack.
+    /// Iterative, because a long chain of contexts would overflow the stack.
     fn drop(&mut self) {
         let mut id = self.id;
         let mut parent = self.parent.take();
@@ -496,7 +636,7 @@ impl Drop for Node {
 }
 
 impl Drop for Value {
-    /// Without recursion, as a [`Node`]'s.
+    /// Iterative, as a [`Node`]'s drop.
     fn drop(&mut self) {
         let mut parent = self.parent.take();
         while let Some(mut last) = parent.take().and_then(Arc::into_inner) {
@@ -505,7 +645,7 @@ impl Drop for Value {
     }
 }
 
-/// A frame that its context knows of.
+/// Removes a frame from its context's list when dropped.
 struct Registered<'a> {
     node: &'a Node,
     frame: &'a Frame,

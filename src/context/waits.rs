@@ -1,7 +1,7 @@
-//! The waits that are handed a context: of locks, of what else is in `sync`, of joins.
+//! The `_context` methods: waits of locks, of the other types in `sync`, and of joins.
 //!
-//! Each asks for what can be had at once, and else runs the wait inside the context. The
-//! queues see no difference to a wait that a deadline ends.
+//! Each method first tries without waiting, and otherwise runs the wait inside the context. For the
+//! wait queues, this is the same as a wait that a deadline ends.
 
 use std::sync::{LockResult, TryLockError, TryLockResult};
 use std::time::Duration;
@@ -17,17 +17,17 @@ use crate::sync::{
 };
 use crate::task::{self, JoinHandle, ScopedJoinHandle};
 
-/// What a call says whose wait has ended. On a goroutine whose runtime ends it unwinds.
+/// Returns the error of a wait that was given up. Unwinds if the goroutine's runtime ends.
 fn over(gave_up: GaveUp) -> Error {
     if let GaveUp::Over(error) = gave_up {
         return error;
     }
-    // In a destructor the call fails instead.
+    // In a destructor, which must not unwind again, the call fails instead.
     let _ = park::cancel_point();
     Error::Cancelled
 }
 
-/// What was had at once, if it was; else what the wait gives.
+/// Returns the guard if the try succeeded, and otherwise the result of the wait.
 fn or_wait<G>(
     tried: TryLockResult<G>,
     ctx: &Context,
@@ -41,16 +41,16 @@ fn or_wait<G>(
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// As [`Mutex::lock`], but the wait ends when the context is done, or an ambient one
-    /// ([`context`](crate::context)).
+    /// As [`Mutex::lock`], but the wait also ends when `ctx` or an ambient context
+    /// ([`context`](crate::context)) is done.
     ///
     /// # Blocking
     ///
-    /// As [`Mutex::lock`], until then.
+    /// As [`Mutex::lock`], until a context is done.
     ///
     /// # Errors
     ///
-    /// Why the context is done; inside the `Ok`, what [`Mutex::lock`] gives.
+    /// The reason why the context is done. The `Ok` value is the result of [`Mutex::lock`].
     ///
     /// # Examples
     ///
@@ -64,7 +64,7 @@ impl<T: ?Sized> Mutex<T> {
     /// let held = total.lock_context(&ctx)?.unwrap();
     /// assert_eq!(total.lock_context(&ctx).unwrap_err(), Error::DeadlineExceeded);
     /// drop(held);
-    /// // What can be had at once is given all the same.
+    /// // Without a wait, the call succeeds although the context is done.
     /// assert_eq!(*total.lock_context(&ctx)?.unwrap(), 7);
     /// # Ok::<(), Error>(())
     /// ```
@@ -74,16 +74,16 @@ impl<T: ?Sized> Mutex<T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// As [`RwLock::read`], but the wait ends when the context is done, or an ambient one
-    /// ([`context`](crate::context)).
+    /// As [`RwLock::read`], but the wait also ends when `ctx` or an ambient context
+    /// ([`context`](crate::context)) is done.
     ///
     /// # Blocking
     ///
-    /// As [`RwLock::read`], until then.
+    /// As [`RwLock::read`], until a context is done.
     ///
     /// # Errors
     ///
-    /// Why the context is done; inside the `Ok`, what [`RwLock::read`] gives.
+    /// The reason why the context is done. The `Ok` value is the result of [`RwLock::read`].
     ///
     /// # Panics
     ///
@@ -107,16 +107,18 @@ impl<T: ?Sized> RwLock<T> {
         or_wait(self.try_read(), ctx, || self.read_in_context())
     }
 
-    /// As [`RwLock::write`], but the wait ends when the context is done, or an ambient one
-    /// ([`context`](crate::context)). Readers that wait behind it come in then.
+    /// As [`RwLock::write`], but the wait also ends when `ctx` or an ambient context
+    /// ([`context`](crate::context)) is done.
+    ///
+    /// Readers that were queued behind this writer then get the lock.
     ///
     /// # Blocking
     ///
-    /// As [`RwLock::write`], until then.
+    /// As [`RwLock::write`], until a context is done.
     ///
     /// # Errors
     ///
-    /// Why the context is done; inside the `Ok`, what [`RwLock::write`] gives.
+    /// The reason why the context is done. The `Ok` value is the result of [`RwLock::write`].
     ///
     /// # Examples
     ///
@@ -130,10 +132,11 @@ impl<T: ?Sized> RwLock<T> {
 }
 
 impl Condvar {
-    /// As [`Condvar::wait`], but the wait ends when the context is done, or an ambient one
-    /// ([`context`](crate::context)): then the second result is an error, and nobody's
-    /// notification was taken. As with a timeout, the time to lock the mutex again comes on
-    /// top.
+    /// As [`Condvar::wait`], but the wait also ends when `ctx` or an ambient context
+    /// ([`context`](crate::context)) is done.
+    ///
+    /// The second result is then an error, and no notification was consumed. The call still locks
+    /// the mutex again before it returns, as after a timeout.
     ///
     /// # Blocking
     ///
@@ -173,8 +176,9 @@ impl Condvar {
         }
     }
 
-    /// Waits until `condition` is false, or the context is done, or an ambient one: then,
-    /// if the condition is still true, the second result is an error.
+    /// Waits until `condition` is false, or until `ctx` or an ambient context is done.
+    ///
+    /// The second result is an error if the context ended the wait and `condition` is still true.
     ///
     /// # Blocking
     ///
@@ -212,16 +216,17 @@ impl Condvar {
 }
 
 impl Semaphore {
-    /// As [`Semaphore::acquire`], but the wait ends when the context is done, too.
+    /// As [`Semaphore::acquire`], but the wait also ends when `ctx` or an ambient context
+    /// ([`context`](crate::context)) is done.
     ///
     /// # Blocking
     ///
-    /// As [`Semaphore::acquire`], until then.
+    /// As [`Semaphore::acquire`], until a context is done.
     ///
     /// # Errors
     ///
-    /// Why the context is done, or an ambient one; inside the `Ok`, that the semaphore is
-    /// or gets closed.
+    /// The reason why the context is done. The `Ok` value is the result of [`Semaphore::acquire`],
+    /// which is an error if the semaphore is closed.
     ///
     /// # Examples
     ///
@@ -249,17 +254,18 @@ impl Semaphore {
 }
 
 impl Barrier {
-    /// As [`Barrier::wait`], but the wait ends when the context is done, or an ambient one
-    /// ([`context`](crate::context)). Then the caller has not arrived: the others wait for
-    /// one more.
+    /// As [`Barrier::wait`], but the wait also ends when `ctx` or an ambient context
+    /// ([`context`](crate::context)) is done.
+    ///
+    /// The caller then does not count as arrived: the barrier waits for one more.
     ///
     /// # Blocking
     ///
-    /// As [`Barrier::wait`], until then.
+    /// As [`Barrier::wait`], until a context is done.
     ///
     /// # Errors
     ///
-    /// Why the context is done.
+    /// The reason why the context is done.
     ///
     /// # Examples
     ///
@@ -278,16 +284,16 @@ impl Barrier {
 }
 
 impl WaitGroup {
-    /// As [`WaitGroup::wait`], but the wait ends when the context is done, or an ambient
-    /// one ([`context`](crate::context)).
+    /// As [`WaitGroup::wait`], but the wait also ends when `ctx` or an ambient context
+    /// ([`context`](crate::context)) is done.
     ///
     /// # Blocking
     ///
-    /// As [`WaitGroup::wait`], until then.
+    /// As [`WaitGroup::wait`], until a context is done.
     ///
     /// # Errors
     ///
-    /// Why the context is done.
+    /// The reason why the context is done.
     ///
     /// # Examples
     ///
@@ -309,9 +315,10 @@ impl WaitGroup {
 }
 
 impl Once {
-    /// As [`Once::call_once`], but a wait for another call's run ends when the context is
-    /// done, or an ambient one ([`context`](crate::context)). `f` itself does not run in the
-    /// context: it has to come to its end.
+    /// As [`Once::call_once`], but a wait for another caller's closure also ends when `ctx` or an
+    /// ambient context ([`context`](crate::context)) is done.
+    ///
+    /// `f` itself does not run inside `ctx`, because other callers wait until it completes.
     ///
     /// # Blocking
     ///
@@ -319,7 +326,7 @@ impl Once {
     ///
     /// # Errors
     ///
-    /// Why the context is done. `f` has not run then.
+    /// The reason why the context is done. `f` was not called then.
     ///
     /// # Panics
     ///
@@ -346,8 +353,8 @@ impl Once {
         .map_err(over)
     }
 
-    /// As [`Once::wait`], but the wait ends when the context is done, or an ambient one
-    /// ([`context`](crate::context)).
+    /// As [`Once::wait`], but the wait also ends when `ctx` or an ambient context
+    /// ([`context`](crate::context)) is done.
     ///
     /// # Blocking
     ///
@@ -355,11 +362,11 @@ impl Once {
     ///
     /// # Errors
     ///
-    /// Why the context is done.
+    /// The reason why the context is done.
     ///
     /// # Panics
     ///
-    /// If a closure panicked.
+    /// If the closure of the `Once` has panicked.
     ///
     /// # Examples
     ///
@@ -379,8 +386,8 @@ impl Once {
 }
 
 impl<T> OnceLock<T> {
-    /// As [`OnceLock::wait`], but the wait ends when the context is done, or an ambient one
-    /// ([`context`](crate::context)).
+    /// As [`OnceLock::wait`], but the wait also ends when `ctx` or an ambient context
+    /// ([`context`](crate::context)) is done.
     ///
     /// # Blocking
     ///
@@ -388,7 +395,7 @@ impl<T> OnceLock<T> {
     ///
     /// # Errors
     ///
-    /// Why the context is done.
+    /// The reason why the context is done.
     ///
     /// # Examples
     ///
@@ -410,9 +417,10 @@ impl<T> OnceLock<T> {
         Ok(self.get().expect("a completed cell has a value"))
     }
 
-    /// As [`OnceLock::get_or_init`], but a wait for another call's `f` ends when the context
-    /// is done, or an ambient one ([`context`](crate::context)). `f` itself does not run in
-    /// the context: others wait for what it makes.
+    /// As [`OnceLock::get_or_init`], but a wait for another caller's closure also ends when `ctx` or
+    /// an ambient context ([`context`](crate::context)) is done.
+    ///
+    /// `f` itself does not run inside `ctx`, because other callers wait for its value.
     ///
     /// # Blocking
     ///
@@ -420,7 +428,7 @@ impl<T> OnceLock<T> {
     ///
     /// # Errors
     ///
-    /// Why the context is done. `f` has not run then.
+    /// The reason why the context is done. `f` was not called then.
     ///
     /// # Panics
     ///
@@ -442,9 +450,10 @@ impl<T> OnceLock<T> {
 }
 
 impl<T, F: FnOnce() -> T> LazyLock<T, F> {
-    /// As [`LazyLock::force`], but a wait for another call's run of the initializer ends
-    /// when the context is done, or an ambient one ([`context`](crate::context)). The
-    /// initializer itself does not run in the context.
+    /// As [`LazyLock::force`], but a wait for another caller's run of the initializer also ends when
+    /// `ctx` or an ambient context ([`context`](crate::context)) is done.
+    ///
+    /// The initializer itself does not run inside `ctx`.
     ///
     /// # Blocking
     ///
@@ -452,7 +461,7 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     ///
     /// # Errors
     ///
-    /// Why the context is done. The initializer has not run here then.
+    /// The reason why the context is done. This call has not run the initializer then.
     ///
     /// # Panics
     ///
@@ -474,17 +483,18 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
 }
 
 impl<T> JoinHandle<T> {
-    /// As [`JoinHandle::join`], but the wait ends when the context is done, or an ambient
-    /// one ([`context`](crate::context)): then it gives the handle back.
+    /// As [`JoinHandle::join`], but the wait also ends when `ctx` or an ambient context
+    /// ([`context`](crate::context)) is done. The call then
+    /// returns the handle.
     ///
     /// # Blocking
     ///
-    /// As [`JoinHandle::join`], until then.
+    /// As [`JoinHandle::join`], until a context is done.
     ///
     /// # Errors
     ///
-    /// The handle, if the goroutine has not ended. What the goroutine came to, which may be
-    /// an error, too, is inside the `Ok`.
+    /// The handle, if the goroutine has not ended. The `Ok` value is the result of
+    /// [`JoinHandle::join`].
     ///
     /// # Examples
     ///
@@ -509,7 +519,7 @@ impl<T> JoinHandle<T> {
 }
 
 impl<'scope, T> ScopedJoinHandle<'scope, T> {
-    /// As [`JoinHandle::join_context`].
+    /// Waits for the goroutine as [`JoinHandle::join_context`].
     ///
     /// # Blocking
     ///
