@@ -50,8 +50,8 @@ pub enum NumaPolicy {
     OrderAndGate,
     /// As [`OrderAndGate`](NumaPolicy::OrderAndGate), but a goroutine gets its stack when it first
     /// runs, on the node where it runs, and not when it is spawned, on the node of the spawner.
-    /// [`Levels`](NumaPolicy::Levels) adds to this that goroutines are woken on their home node. For
-    /// comparison.
+    /// [`Levels`](NumaPolicy::Levels) adds to this that goroutines are woken on their home node.
+    /// For comparison.
     LateStacks,
 }
 
@@ -184,7 +184,8 @@ pub(crate) const FLUSH_AFTER_NS: u64 = 20_000;
 /// Queued ring entries are submitted when there are this many.
 pub(crate) const FLUSH_AT: u32 = 32;
 
-/// With at least this many operations in flight, a P sends and receives in batches through its ring.
+/// With at least this many operations in flight, a P sends and receives in batches through its
+/// ring.
 pub(crate) const BATCHES_FROM: u32 = 8;
 
 /// A P is retaken from a goroutine that computes or blocks this long.

@@ -1,7 +1,7 @@
 //! hyper on goroutines: its transport, executor and timer (feature `hyper`).
 //!
-//! hyper's connections are futures. A goroutine waits for one with [`future::block_on`]. This module
-//! implements the traits of hyper's runtime:
+//! hyper's connections are futures. A goroutine waits for one with [`future::block_on`]. This
+//! module implements the traits of hyper's runtime:
 //!
 //! - [`Io`] is a stream socket for hyper. It never parks the goroutine that polls it, because a
 //!   connection reads and writes at the same time. If the socket is not ready, a goroutine is
@@ -71,8 +71,8 @@ const STACK_BYTES: usize = 64 << 10;
 
 /// A stream socket that implements hyper's `Read` and `Write`.
 ///
-/// Made from a `TcpStream` or `UnixStream` of windlass or `std`. The socket's timeouts do not apply;
-/// hyper has its own.
+/// Made from a `TcpStream` or `UnixStream` of windlass or `std`. The socket's timeouts do not
+/// apply; hyper has its own.
 ///
 /// # Blocking
 ///
@@ -354,7 +354,8 @@ where
     }
 }
 
-/// hyper's timer. Each sleep that is polled has a goroutine that sleeps. [`Executor`] has an example.
+/// hyper's timer. Each sleep that is polled has a goroutine that sleeps. [`Executor`] has an
+/// example.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Timer;

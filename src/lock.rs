@@ -151,8 +151,8 @@ impl RawLock {
         }
     }
 
-    /// Releases the lock, which the caller holds. Its memory may be freed as soon as it is unlocked,
-    /// so nothing of it is read after that.
+    /// Releases the lock, which the caller holds. Its memory may be freed as soon as it is
+    /// unlocked, so nothing of it is read after that.
     #[inline]
     pub(crate) fn unlock(&self) {
         let word = &raw const self.0;

@@ -268,8 +268,8 @@ pub struct PMetrics {
     pub steal_failures: u64,
     /// Searches of other NUMA nodes, made after two searches of the P's own node found nothing.
     pub remote_searches: u64,
-    /// Cache lines of other nodes that these searches read: one for each node, and one for each P of
-    /// a node that allowed the steal.
+    /// Cache lines of other nodes that these searches read: one for each node, and one for each P
+    /// of a node that allowed the steal.
     pub remote_probes: u64,
     /// Times that another node had waiting goroutines and denied the steal.
     pub gate_denials: GateDenials,

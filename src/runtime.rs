@@ -139,8 +139,8 @@ impl Builder {
 
     /// Sets whether the thread of a P is pinned to the P's CPU (default: yes).
     ///
-    /// With pinning, the runtime checks once a second whether the CPUs that the process may use have
-    /// changed (cpuset, affinity, CPUs offline). If so, it places the Ps again and pins their
+    /// With pinning, the runtime checks once a second whether the CPUs that the process may use
+    /// have changed (cpuset, affinity, CPUs offline). If so, it places the Ps again and pins their
     /// threads again. Without pinning it does not.
     ///
     /// A `std::thread` or a process that a goroutine starts is not pinned; docs/SAFETY.md lists the
@@ -207,16 +207,16 @@ impl Builder {
     /// Go (default: no).
     ///
     /// After the dump the process exits with status 2, as in Go. It does so even if SIGQUIT was
-    /// ignored, as it is in programs that a shell starts in the background. If SIGQUIT had a handler
-    /// when the first such runtime was built, that handler is called after the dump instead, and the process
-    /// continues.
+    /// ignored, as it is in programs that a shell starts in the background. If SIGQUIT had a
+    /// handler when the first such runtime was built, that handler is called after the dump
+    /// instead, and the process continues.
     pub fn dump_on_sigquit(mut self, yes: bool) -> Builder {
         self.config.dump_on_sigquit = yes;
         self
     }
 
-    /// Sets whether a line on stderr names the goroutine that panics (default: yes). It comes before
-    /// the panic's message, which names only a thread:
+    /// Sets whether a line on stderr names the goroutine that panics (default: yes). It comes
+    /// before the panic's message, which names only a thread:
     ///
     /// ```text
     /// goroutine 18 [name "worker"], spawned at src/main.rs:12:9, panicked:
@@ -226,8 +226,8 @@ impl Builder {
     ///
     /// The first such runtime sets the process's panic hook. The hook calls the one that was set
     /// before, which is std's or the program's. A hook that the program sets later replaces both,
-    /// unless it calls its predecessor. Hooks run on the goroutine, so a hook of the program can use
-    /// [`task::current`](crate::task::current) to identify it.
+    /// unless it calls its predecessor. Hooks run on the goroutine, so a hook of the program can
+    /// use [`task::current`](crate::task::current) to identify it.
     pub fn name_panics(mut self, yes: bool) -> Builder {
         self.config.name_panics = yes;
         self
@@ -239,9 +239,9 @@ impl Builder {
     ///
     /// All goroutines are cancelled at the end of a run. Cancellation cannot reach a goroutine that
     /// computes or blocks its thread without calling windlass, or one that catches the unwinding
-    /// ([`Cancelled`]) each time. Only the end of the process helps then: a thread cannot be killed,
-    /// because it may hold any lock, and `run` cannot return while a goroutine uses data that it
-    /// borrows from the caller.
+    /// ([`Cancelled`]) each time. Only the end of the process helps then: a thread cannot be
+    /// killed, because it may hold any lock, and `run` cannot return while a goroutine uses data
+    /// that it borrows from the caller.
     ///
     /// # Examples
     ///
@@ -277,10 +277,11 @@ impl Builder {
     }
 
     /// Records the latest events of every P, in up to `bytes` of memory for each P (at most 1 GiB).
-    /// [`Runtime::write_flight_record`] writes them. An event takes 24 bytes; a wait and its wake-up
-    /// are three events.
+    /// [`Runtime::write_flight_record`] writes them. An event takes 24 bytes; a wait and its
+    /// wake-up are three events.
     ///
-    /// `bytes` is also the size of the logs that [`Runtime::trace`] uses, which is 4 MiB by default.
+    /// `bytes` is also the size of the logs that [`Runtime::trace`] uses, which is 4 MiB by
+    /// default.
     pub fn flight_recorder(mut self, bytes: usize) -> Builder {
         self.config.trace_bytes = bytes;
         self.config.flight_recorder = true;
@@ -313,8 +314,8 @@ impl Builder {
     ///
     /// To copy the stack, the runtime sends SIGURG to the thread, the signal that Go uses for
     /// preemption. A blocking system call that the kernel does not restart (`nanosleep`,
-    /// `epoll_wait`) then returns `EINTR`, which `std` handles. SIGURGs from other sources go to the
-    /// handler that the program had installed before the runtime was built.
+    /// `epoll_wait`) then returns `EINTR`, which `std` handles. SIGURGs from other sources go to
+    /// the handler that the program had installed before the runtime was built.
     pub fn stall_reports(mut self, after: Duration) -> Builder {
         self.config.stall_reports = Some(after);
         self
@@ -596,8 +597,8 @@ impl Runtime {
     /// if the first thing it does is to call [`lock_thread`](crate::task::lock_thread).
     ///
     /// When `f` returns, the goroutines that still live are cancelled: their operations are
-    /// cancelled and awaited, their stacks are unwound, and all threads are joined. A goroutine that
-    /// never calls windlass again cannot be cancelled. `run` waits for it, up to
+    /// cancelled and awaited, their stacks are unwound, and all threads are joined. A goroutine
+    /// that never calls windlass again cannot be cancelled. `run` waits for it, up to
     /// [`Builder::shutdown_timeout`].
     ///
     /// `run` may be called again on the same runtime. Between two runs
@@ -697,9 +698,9 @@ impl Runtime {
     /// Returns all goroutines, with what they wait for, for how long, and their stacks.
     ///
     /// The runtime is not stopped. Stacks are copied one after the other, and a parked goroutine
-    /// cannot resume for the microseconds in which its stack is copied. A goroutine that runs, or is
-    /// in a queue, is listed without its stack. Stacks need the feature `backtrace`, and names need
-    /// debug information (`debug = "line-tables-only"` is enough).
+    /// cannot resume for the microseconds in which its stack is copied. A goroutine that runs, or
+    /// is in a queue, is listed without its stack. Stacks need the feature `backtrace`, and names
+    /// need debug information (`debug = "line-tables-only"` is enough).
     ///
     /// # Blocking
     ///

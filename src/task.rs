@@ -785,11 +785,12 @@ pub fn yield_now() {
 /// A preemption point for loops that compute for long. The goroutine yields if its time slice is
 /// used up and others wait for its P, or if its P was retaken.
 ///
-/// Otherwise the call costs some fifteen instructions, and a reading of the clock every 20 µs, so it
-/// may be called often.
+/// Otherwise the call costs some fifteen instructions, and a reading of the clock every 20 µs, so
+/// it may be called often.
 ///
 /// A goroutine that computes without it is not stopped. After 10 ms its P is handed to another
-/// thread, and the two threads share the core. With it, others wait 200 µs and the P is not retaken.
+/// thread, and the two threads share the core. With it, others wait 200 µs and the P is not
+/// retaken.
 ///
 /// # Blocking
 ///
@@ -829,8 +830,8 @@ pub fn checkpoint() {
 /// The thread takes over the pin of each P that it gets, so its CPU may change; with
 /// [`Builder::pin(false)`](crate::Builder::pin) it is never pinned.
 ///
-/// If a goroutine ends with the guard forgotten (`std::mem::forget`), its thread ends as well, so no
-/// other goroutine sees what was changed in the thread. The thread that called
+/// If a goroutine ends with the guard forgotten (`std::mem::forget`), its thread ends as well, so
+/// no other goroutine sees what was changed in the thread. The thread that called
 /// [`run`](crate::Runtime::run) does not end; it waits for the end of the run.
 ///
 /// # Blocking
@@ -1152,8 +1153,9 @@ impl<F: FnOnce() -> T, T> ScopedBody<'_, F, T> {
         leave.ran = true;
         let result = catch_unwind(AssertUnwindSafe(f));
         *packet.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        // As in std, a panic that will not be joined becomes the scope's panic. It will not be joined
-        // if this is the last reference. The result's destructor then runs here, inside the scope.
+        // As in std, a panic that will not be joined becomes the scope's panic. It will not be
+        // joined if this is the last reference. The result's destructor then runs here, inside the
+        // scope.
         leave.panicked = Arc::strong_count(&packet) == 1
             && packet
                 .0

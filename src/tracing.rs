@@ -5,8 +5,8 @@
 //! be inside it.
 //!
 //! [`Goroutines`] is a subscriber that wraps another one. It records the entered spans of each
-//! goroutine. Before it forwards a span or event, it exits the spans that other goroutines have left
-//! entered on this thread, and enters those of the caller. So the inner subscriber sees spans
+//! goroutine. Before it forwards a span or event, it exits the spans that other goroutines have
+//! left entered on this thread, and enters those of the caller. So the inner subscriber sees spans
 //! entered and exited in pairs on each thread, as it does with futures. The scheduler is not
 //! involved, and a goroutine that does not trace pays nothing.
 //!
@@ -67,7 +67,8 @@ thread_local! {
     static HERE: RefCell<Option<Vec<Entered>>> = const { RefCell::new(Some(Vec::new())) };
 }
 
-/// The thread's list, taken out. It is put back on the same thread, because subscribers do not park.
+/// The thread's list, taken out. It is put back on the same thread, because subscribers do not
+/// park.
 struct Here(Vec<Entered>);
 
 impl Here {

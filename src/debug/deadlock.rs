@@ -122,7 +122,8 @@ fn is_ring_worker(task: &std::path::Path) -> bool {
     let Ok(stat) = std::fs::read_to_string(task.join("stat")) else {
         return true;
     };
-    // PF_IO_WORKER (include/linux/sched.h) in the flags, which are the seventh field after the name.
+    // PF_IO_WORKER (include/linux/sched.h) in the flags, which are the seventh field after the
+    // name.
     const PF_IO_WORKER: u64 = 0x10;
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let flags = fields

@@ -1,8 +1,8 @@
 //! The goroutines of a runtime, as plain values.
 //!
 //! The walk goes over the slots that hold goroutines, not over a list, so spawning pays nothing for
-//! it. A slot may be reused for another goroutine at any moment. Therefore a goroutine is read under
-//! a reference to it, taken in three steps:
+//! it. A slot may be reused for another goroutine at any moment. Therefore a goroutine is read
+//! under a reference to it, taken in three steps:
 //!
 //! 1. Check that the slot's status says that it holds a goroutine of this runtime.
 //! 2. Increment its reference count, unless that is 0.

@@ -237,7 +237,8 @@ mod walk {
                 self.unwinder
                     .iter_frames(r.ip as u64, registers, &mut self.cache, &mut read);
             let mut addresses = Vec::new();
-            // Below the root is the stack of an M, which the copy does not include, so the walk ends.
+            // Below the root is the stack of an M, which the copy does not include, so the walk
+            // ends.
             while let Ok(Some(frame)) = walk.next()
                 && addresses.len() < MAX_FRAMES
             {

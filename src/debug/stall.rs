@@ -1,8 +1,8 @@
 //! Stall reports: which goroutine has not entered the runtime for long, and where it is.
 //!
 //! Sysmon finds the goroutine (`sched::stall`) and calls this module. A signal handler on the
-//! goroutine's thread copies its stack (`sys::sample`). A separate thread walks the stack and writes
-//! the report, because reading the debug information would delay sysmon for too long.
+//! goroutine's thread copies its stack (`sys::sample`). A separate thread walks the stack and
+//! writes the report, because reading the debug information would delay sysmon for too long.
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
@@ -130,8 +130,8 @@ mod sample {
     use crate::sched::stall::Stall;
     use crate::sys::sample;
 
-    /// How long sysmon waits for the goroutine's thread, which answers in microseconds if it is on a
-    /// CPU.
+    /// How long sysmon waits for the goroutine's thread, which answers in microseconds if it is on
+    /// a CPU.
     const PATIENCE_NS: u64 = 2_000_000;
     /// The number of attempts before a report is made without a stack.
     const TRIES: u32 = 50;

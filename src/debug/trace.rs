@@ -1,8 +1,8 @@
 //! Execution traces: writes the events of `sched::trace` in the Chrome trace-event format, which
 //! ui.perfetto.dev and chrome://tracing open.
 //!
-//! - Every P has a track, with a slice for each time that a goroutine ran, for each blocking section
-//!   inside it, and for each time that the P's thread slept.
+//! - Every P has a track, with a slice for each time that a goroutine ran, for each blocking
+//!   section inside it, and for each time that the P's thread slept.
 //! - An arrow leads from where a goroutine was woken or spawned to where it ran next.
 //! - Marks show steals, batches of completions, and Ps that were retaken or handed off.
 //! - One more track has the events outside Ps: of threads that are no Ms, and of sysmon.
@@ -25,8 +25,8 @@ use crate::sys::clock;
 /// The length with which an instant is drawn as a slice.
 const MOMENT_NS: u64 = 200;
 
-/// An execution trace that is being recorded, from [`Runtime::start_trace`](crate::Runtime::start_trace)
-/// until this is dropped.
+/// An execution trace that is being recorded, from
+/// [`Runtime::start_trace`](crate::Runtime::start_trace) until this is dropped.
 ///
 /// The output is Chrome's trace-event format (JSON), which ui.perfetto.dev and chrome://tracing
 /// open. It has a track for every P that shows which goroutines ran, blocking sections, sleeps,
@@ -204,8 +204,8 @@ fn tracks(n_ps: usize, events: &[Event], until_ns: u64) -> Vec<Track> {
     for track in &mut tracks {
         track.close(until_ns, "still running");
         track.wake_up(until_ns);
-        // Slices were pushed as they ended. Sort them by their start; of two with the same start the
-        // longer one is the outer one.
+        // Slices were pushed as they ended. Sort them by their start; of two with the same start
+        // the longer one is the outer one.
         track
             .slices
             .sort_by_key(|s| (s.from_ns, u64::MAX - s.to_ns));

@@ -99,9 +99,9 @@ impl MemoryPages {
 pub struct NodeMemory {
     /// The kernel's number of the node.
     pub os_id: u32,
-    /// The node from which its memory is allocated: the node itself, or the nearest node with memory
-    /// if it has none. `None` if memory may come from any node: on a machine with one node, without
-    /// pinning, and for the description of another machine
+    /// The node from which its memory is allocated: the node itself, or the nearest node with
+    /// memory if it has none. `None` if memory may come from any node: on a machine with one node,
+    /// without pinning, and for the description of another machine
     /// ([`Builder::topology`](crate::Builder::topology)).
     pub memory_os_id: Option<u32>,
     /// The number of pages at home and elsewhere.
@@ -187,8 +187,8 @@ fn look(home: Option<u32>, pages: &[usize]) -> Pages {
     found
 }
 
-/// Counts the pages of the rings' queues. They always exist, so a page that is reported as absent is
-/// one that the kernel does not report.
+/// Counts the pages of the rings' queues. They always exist, so a page that is reported as absent
+/// is one that the kernel does not report.
 fn rings<'a>(home: Option<u32>, ps: impl Iterator<Item = &'a P>) -> Pages {
     let mut all = Pages::default();
     let fds = ps.filter_map(|p| p.poller.ring_fd());

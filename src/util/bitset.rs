@@ -1,5 +1,4 @@
-//! A fixed set of small numbers that several threads change at once: which Ps
-//! of a node are idle.
+//! A concurrent set of small numbers, for the idle Ps of a node.
 
 use crate::loom::{AtomicU64, Ordering};
 
@@ -27,7 +26,7 @@ impl BitSet {
         self.0[i / 64].fetch_or(bit, Ordering::SeqCst) & bit == 0
     }
 
-    /// Takes `i` out; `true` for exactly one of several callers.
+    /// Removes `i`. Of several concurrent callers exactly one gets `true`.
     pub(crate) fn remove(&self, i: usize) -> bool {
         let bit = 1 << (i % 64);
         self.0[i / 64].fetch_and(!bit, Ordering::SeqCst) & bit != 0
@@ -38,7 +37,7 @@ impl BitSet {
         self.0[i / 64].load(Ordering::SeqCst) & (1 << (i % 64)) != 0
     }
 
-    /// How many numbers are in the set, as of now.
+    /// The number of elements now.
     pub(crate) fn len(&self) -> usize {
         self.0
             .iter()
@@ -46,7 +45,7 @@ impl BitSet {
             .sum()
     }
 
-    /// The numbers in the set, ascending, each word as of when it is come to.
+    /// The elements in rising order. Each word is read when the iterator reaches it.
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> {
         self.0.iter().enumerate().flat_map(|(i, word)| {
             let mut left = word.load(Ordering::SeqCst);
@@ -58,7 +57,7 @@ impl BitSet {
         })
     }
 
-    /// Whether any number is in the set.
+    /// Whether the set is not empty.
     pub(crate) fn any(&self) -> bool {
         self.0.iter().any(|w| w.load(Ordering::SeqCst) != 0)
     }

@@ -1,24 +1,23 @@
-//! Disorder on purpose: the feature `chaos`, for tests that must not lean on luck.
+//! Perturbs scheduling for tests: the feature `chaos`.
 //!
-//! A scheduler has places where two ways are equally right (which P a goroutine is queued
-//! on, whether a receive is tried before it is submitted, whether a goroutine goes on or
-//! lets others run), and places where two threads race and nearly always come through in
-//! the same order. With the feature such a place asks here. [`coin`] says whether to take
-//! the unusual way; [`pause`] holds the thread up for a moment, between the two steps of
-//! one side of a race, so that the other side gets through.
+//! A scheduler has choices between equally correct alternatives: on which P a goroutine is queued,
+//! whether a receive is tried before it is submitted, whether a goroutine continues or yields. It
+//! also has races between two threads that nearly always end in the same order. With the feature,
+//! such points call this module. [`coin`] decides whether to take the unusual alternative.
+//! [`pause`] delays the thread between two steps of one side of a race, so that the other side can
+//! overtake it.
 //!
-//! How often which place is touched is drawn from the seed, from never to every fourth
-//! time: many runs with a few kinds of disorder each find more than many with all of them
-//! (Groce and others, "Swarm testing", ISSTA 2012).
+//! The seed determines how often each point is perturbed, from never to every fourth time. Many
+//! runs that perturb a few points each find more bugs than runs that perturb all of them (Groce and
+//! others, "Swarm testing", ISSTA 2012).
 //!
-//! `WINDLASS_CHAOS=seed` turns it on, `WINDLASS_CHAOS=random` chooses a seed; either is said
-//! once on stderr, so that a failure can be repeated as far as the kernel's own choices
-//! permit. Without the feature nothing of this is left in the program, and the variable is
-//! not read.
+//! `WINDLASS_CHAOS=seed` turns it on, `WINDLASS_CHAOS=random` chooses a seed. Either prints the
+//! seed once on stderr, so that a failure can be repeated as far as the kernel's own decisions
+//! permit. Without the feature the code is compiled out, and the variable is not read.
 //!
-//! The state is a counter that is read and written without a locked instruction: one would
-//! be a barrier at each of these places, and hide the barriers that are missing there. So
-//! threads that come at once may draw the same number.
+//! The state is a counter that is read and written without an atomic read-modify-write. Such an
+//! instruction would be a barrier at each point, and hide barriers that are missing there. So
+//! concurrent threads may draw the same number.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -27,27 +26,27 @@ use crate::loom::native::LazyLock;
 use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::sys::clock;
 
-/// Whether the feature is there. Not in models, which try every order anyway.
+/// Whether the feature is enabled. It is off in loom models, which try every order anyway.
 const IS_BUILT_IN: bool = cfg!(all(feature = "chaos", not(loom)));
 
 /// The variable that turns it on.
 const NAME: &str = "WINDLASS_CHAOS";
 
-/// A place that can be perturbed.
+/// A point that can be perturbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Point {
     // Choices.
-    /// A goroutine that enters the scheduler lets others run first.
+    /// A goroutine that enters the scheduler yields first.
     Enter,
     /// A goroutine that became runnable goes to the tail of the queue, not to runnext.
     Tail,
-    /// A thief looks at its victims the other way round.
+    /// A thief visits its victims in the opposite order.
     Victims,
-    /// An M that looks for work gives up early.
+    /// An M that searches for work gives up early.
     Search,
     /// An M that is about to sleep does not.
     Sleep,
-    /// A receive is tried inline against the socket's hint, or not tried in spite of it.
+    /// A receive is tried inline against the socket's hint, or not tried despite the hint.
     Receive,
     /// A send is not tried inline.
     Send,
@@ -59,25 +58,25 @@ pub(crate) enum Point {
     Wake,
     /// Between pushing work and looking for a sleeper.
     Push,
-    /// Between counting as a spinner and taking an idle P, and before its M is told.
+    /// Between counting as a spinner and taking an idle P, and before its M is woken.
     Notify,
-    /// Around an M's becoming idle: before it says so, and before its last look.
+    /// Around an M's becoming idle: before it is published, and before the last check for work.
     Idle,
-    /// Between being a spinner no more and the last look for others' work.
+    /// Between ceasing to spin and the last check for other Ps' work.
     Unspin,
     /// Around the release of a P to a blocking section, and its re-acquisition.
     Blocking,
-    /// Between asking for a hog's P and the verdict.
+    /// Between requesting a hog's P and the decision.
     Retake,
-    /// Between the steps of giving a P to another M, and of that M's taking it.
+    /// Between the steps of giving a P to another M, and those of that M's taking it.
     HandOff,
-    /// Before an M says that it has stopped.
+    /// Before an M reports that it has stopped.
     Stop,
-    /// Between a canceller's word and its look at the waiter.
+    /// Between setting a context to cancelled and inspecting the waiter.
     Cut,
-    /// Between a taker's claim of a waiter and its readying; before a waiter cleans up.
+    /// Between claiming a waiter and readying it; before a waiter cleans up.
     Claim,
-    /// Between the happening of an event and its waiter's hearing of it.
+    /// Between an event and the notification of its waiter.
     Event,
     /// Between a thief's claim and its copying, and after it.
     Steal,
@@ -85,13 +84,13 @@ pub(crate) enum Point {
 
 const N_POINTS: usize = Point::Steal as usize + 1;
 
-/// Whether to take the unusual one of two ways here.
+/// Whether to take the unusual alternative at this point.
 #[inline(always)]
 pub(crate) fn coin(at: Point) -> bool {
     IS_BUILT_IN && roll(at).is_some()
 }
 
-/// Holds the thread up here, now and then: from some PAUSE instructions to a nap.
+/// Sometimes delays the thread at this point, by some PAUSE instructions or up to a short sleep.
 #[inline(always)]
 pub(crate) fn pause(at: Point) {
     if IS_BUILT_IN && let Some(random) = roll(at) {
@@ -99,14 +98,14 @@ pub(crate) fn pause(at: Point) {
     }
 }
 
-/// Reads the variable now, and not in the middle of something.
+/// Reads the variable at a safe time, so that no point has to.
 pub(crate) fn begin() {
     if IS_BUILT_IN {
         LazyLock::force(&PLAN);
     }
 }
 
-/// `None` if the variable does not ask for any.
+/// `None` if the variable is not set or not valid.
 static PLAN: LazyLock<Option<Plan>> = LazyLock::new(|| {
     let value = std::env::var_os(NAME)?;
     let (seed, line) = match seed_of(&value, clock::now_ns()) {
@@ -122,12 +121,12 @@ static PLAN: LazyLock<Option<Plan>> = LazyLock::new(|| {
             ),
         ),
     };
-    // There is nobody else to tell.
+    // If stderr is closed, the line is lost.
     let _ = std::io::stderr().write_all(line.as_bytes());
     seed.map(Plan::new)
 });
 
-/// The seed that the variable's value means, `now_ns` being as good as any.
+/// Parses the variable's value. `now_ns` is the source of a random seed.
 fn seed_of(value: &OsString, now_ns: u64) -> Option<u64> {
     match value.to_str()?.trim() {
         "random" => Some(mix(now_ns) % 1_000_000),
@@ -155,7 +154,7 @@ fn hold_up(random: u64) {
     }
 }
 
-/// What a seed makes of each place.
+/// How often each point is perturbed under a seed.
 #[derive(Debug)]
 struct Plan {
     seed: u64,
@@ -175,7 +174,7 @@ impl Plan {
         }
     }
 
-    /// A random number if the place is to be perturbed this time.
+    /// A random number if the point is to be perturbed this time.
     fn roll(&self, at: Point) -> Option<u64> {
         let odds = self.odds[at as usize];
         if odds == 0 {
@@ -188,7 +187,7 @@ impl Plan {
     }
 }
 
-/// Keeps the draws of one place apart from another's.
+/// Makes the draws of different points independent.
 fn salt(at: usize) -> u64 {
     (at as u64 + 1) << 48
 }
@@ -240,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Of some twenty places a seed leaves a part alone, and some seed touches each.
+    /// A seed perturbs only a part of the points, and every point is perturbed by some seed.
     #[test]
     fn seeds_choose_among_the_places() {
         let plans: Vec<_> = (0..100).map(Plan::new).collect();
@@ -250,10 +249,10 @@ mod tests {
         }
     }
 
-    /// The seeds of `make test-chaos` leave nothing out.
+    /// The seeds of `make test-chaos` perturb every point.
     #[test]
     fn the_seeds_of_the_makefile_touch_every_place() {
-        // Read at build time: in a virtual machine there is no Makefile.
+        // Read at build time: the virtual machine of a test has no Makefile.
         let makefile = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/Makefile"));
         let seeds = makefile
             .lines()

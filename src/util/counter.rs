@@ -2,14 +2,15 @@
 
 use crate::loom::native::atomic::{AtomicU64, Ordering};
 
-/// Ordering: release and acquire, free on x86: whoever sees a count also sees the
-/// counts that came before it. One writer at a time (the M that holds the P);
-/// readers want a recent value.
+/// A counter with one writer at a time, the M that holds the P.
+///
+/// Ordering: release and acquire, which are free on x86. A reader that sees a count also sees the
+/// counts that were written before it.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds without a locked instruction: only the owner writes.
+    /// Adds without an atomic read-modify-write, because only the owner writes.
     #[inline(always)]
     pub(crate) fn add(&self, n: u64) {
         self.0.store(
@@ -18,7 +19,7 @@ impl Counter {
         );
     }
 
-    /// For what goes up and down.
+    /// Stores a value, for quantities that rise and fall.
     #[inline(always)]
     pub(crate) fn set(&self, n: u64) {
         self.0.store(n, Ordering::Release);
@@ -30,8 +31,8 @@ impl Counter {
     }
 }
 
-/// A reading of a clock that its owner renews now and then, and another thread for an
-/// owner that does not get to it. Ordering: relaxed; any recent reading will do.
+/// A cached reading of the clock. Its owner updates it from time to time; another thread does so if
+/// the owner cannot. Ordering: relaxed; any recent reading serves.
 #[derive(Debug, Default)]
 pub(crate) struct CoarseTime(AtomicU64);
 

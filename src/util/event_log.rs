@@ -1,32 +1,32 @@
-//! A bounded log of events that goes on for ever: the newest overwrite the oldest.
-//! One thread writes; any thread copies what is there, at any moment, and stops nobody.
+//! A ring buffer of events: the newest overwrite the oldest. One thread writes. Any thread may copy
+//! the contents at any moment, without blocking the writer.
 //!
 //! | writer                                | reader                                    |
 //! |---------------------------------------|-------------------------------------------|
 //! | 1. begun = i + 1                      | 1. n = written                            |
 //! | 2. release fence                      | 2. copy the slots of the last `cap` of n  |
 //! | 3. the words of slot i                | 3. acquire fence                          |
-//! | 4. written = i + 1 (release)          | 4. b = begun: of slots that events up to  |
-//! |                                       |    b lie in, what was there before is not |
-//! |                                       |    to be trusted: drop n' < b - cap       |
+//! | 4. written = i + 1 (release)          | 4. b = begun: slots of events up to b may |
+//! |                                       |    be overwritten: drop the copies of     |
+//! |                                       |    events n' < b - cap                    |
 //!
-//! If the reader's copy has a word of a later event, it has read a store that stands
-//! behind the writer's fence, so that its own fence makes it see that event in `begun`
-//! (Boehm, "Can seqlocks get along with programming language memory models?", 2012).
+//! If the reader's copy contains a word of a later event, the reader has read a store that follows
+//! the writer's fence. Then the reader's own fence makes it see that event in `begun` (Boehm, "Can
+//! seqlocks get along with programming language memory models?", 2012).
 
 use crate::loom::{AtomicU64, Ordering, fence};
 
 /// Words of an event.
 pub(crate) const WORDS: usize = 3;
 
-/// An event as the log knows it.
+/// An event, as opaque words.
 pub(crate) type Event = [u64; WORDS];
 
-/// The log. Its memory is taken as it is first written, so it lies on the writer's node.
+/// The log. Its pages are allocated when they are first written, so they are on the writer's node.
 #[derive(Debug)]
 pub(crate) struct EventLog {
     words: Box<[AtomicU64]>,
-    /// Ordering: as the table says.
+    /// Ordering: see the table.
     begun: AtomicU64,
     written: AtomicU64,
 }
@@ -51,7 +51,7 @@ impl EventLog {
         &self.words[at..at + WORDS]
     }
 
-    /// Appends an event. By the one writer.
+    /// Appends an event. Called only by the writer.
     pub(crate) fn push(&self, event: Event) {
         let i = self.written.load(Ordering::Relaxed);
         self.begun.store(i + 1, Ordering::Relaxed);
@@ -62,7 +62,7 @@ impl EventLog {
         self.written.store(i + 1, Ordering::Release);
     }
 
-    /// The events that are there, the oldest first.
+    /// Copies the events, the oldest first.
     pub(crate) fn copy(&self) -> Vec<Event> {
         let n = self.written.load(Ordering::Acquire);
         let first = n.saturating_sub(self.cap());
@@ -84,7 +84,7 @@ impl EventLog {
 #[allow(unsafe_code)]
 fn zeroed(n: usize) -> Box<[AtomicU64]> {
     let words = Box::<[AtomicU64]>::new_zeroed_slice(n);
-    // SAFETY: an atomic integer of zero bytes is a zero.
+    // SAFETY: all zero bytes are a valid atomic integer.
     unsafe { words.assume_init() }
 }
 

@@ -1,4 +1,4 @@
-//! A reader of a log that is being written gets whole events, in order.
+//! A reader of a log that is being written gets complete events, in order.
 
 use loom::sync::Arc;
 use loom::thread;

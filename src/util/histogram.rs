@@ -1,10 +1,9 @@
-//! Counts of values by size, in steps of powers of two: one thread writes, any
-//! thread reads.
+//! A histogram whose buckets are powers of two. One thread writes, any thread reads.
 
 use super::counter::Counter;
 
-/// `N` buckets. The first counts values below `2^SHIFT`, each further one those up to
-/// twice as large, the last one all that are larger.
+/// `N` buckets. The first counts values below `2^SHIFT`. The bound of each further bucket is twice
+/// the previous one. The last bucket counts all larger values.
 #[derive(Debug)]
 pub(crate) struct Histogram<const N: usize, const SHIFT: u32>([Counter; N]);
 
@@ -21,13 +20,13 @@ impl<const N: usize, const SHIFT: u32> Default for Histogram<N, SHIFT> {
 }
 
 impl<const N: usize, const SHIFT: u32> Histogram<N, SHIFT> {
-    /// Counts a value. By the one writer.
+    /// Counts a value. Called only by the writer.
     pub(crate) fn record(&self, value: u64) {
         let bits = (u64::BITS - (value >> SHIFT).leading_zeros()) as usize;
         self.0[bits.min(N - 1)].add(1);
     }
 
-    /// The counts, the smallest values' first.
+    /// The counts, in rising order of values.
     pub(crate) fn counts(&self) -> Vec<u64> {
         self.0.iter().map(Counter::get).collect()
     }

@@ -1,4 +1,4 @@
-//! Small tools that know nothing of the runtime.
+//! Small tools that do not depend on the runtime.
 
 pub(crate) mod bitset;
 pub(crate) mod chaos;

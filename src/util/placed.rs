@@ -1,15 +1,15 @@
 //! Values on pages of a NUMA node.
 //!
-//! The global allocator gives memory of whoever touches its page first, and one page to
-//! many owners. What a node reads and writes all day lies on pages of its own instead:
+//! Memory of the global allocator is on the node that touched its page first, and a page is shared
+//! by many owners. So values that a node uses often are on separate pages:
 //!
 //! ```text
 //!  group: one mapping, preferred on its node          the next group, another node
 //!  | value 0 | value 1 | value 2 |  rest of a page |   | value 3 | value 4 |  ..
 //! ```
 //!
-//! Values of a group follow each other at their size, not at a page's: else the same field
-//! of all of them would fall into one set of the caches.
+//! The values of a group are adjacent. If each began at a page, the same field of all of them would
+//! map to the same cache set.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 
 use crate::sys::{mmap, numa};
 
-/// A mapping, given back when dropped.
+/// A mapping, unmapped when dropped.
 struct Pages {
     base: *mut u8,
     bytes: usize,
@@ -39,12 +39,12 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and whoever owns it has dropped what lay there.
+        // SAFETY: this value owns the mapping, and its owner has dropped the values on it.
         unsafe { mmap::release(self.base, self.bytes) };
     }
 }
 
-/// Values in groups, each on pages of a node. They do not move.
+/// Values in groups, each group on pages of one node. The values do not move.
 pub(crate) struct Placed<T> {
     values: Vec<NonNull<T>>,
     groups: Vec<Pages>,
@@ -63,19 +63,19 @@ impl<T> Placed<T> {
         }
     }
 
-    /// Adds values on pages of `node`, by the kernel's number, or of whatever node the
-    /// calling thread is on.
+    /// Adds values on pages of `node`, by the kernel's number. `None` uses the node of the calling
+    /// thread.
     ///
     /// # Errors
     ///
-    /// The kernel's, when it has no memory; then nothing was taken from `values`.
+    /// The kernel's, when it has no memory. Then `values` has not been advanced.
     pub(crate) fn push_group(
         &mut self,
         node: Option<u32>,
         values: impl ExactSizeIterator<Item = T>,
     ) -> io::Result<()> {
         let n = values.len();
-        // A mapping begins at a page; only what asks for more needs room to move up.
+        // A mapping begins at a page. Only a larger alignment needs slack.
         let slack = align_of::<T>().saturating_sub(mmap::page_bytes());
         let pages = Pages::new(n * size_of::<T>() + slack, node)?;
         let base = pages.base;
@@ -85,7 +85,7 @@ impl<T> Placed<T> {
         self.groups.push(pages);
         for (i, value) in values.take(n).enumerate() {
             let place = first.wrapping_add(i);
-            // SAFETY: the place lies in the mapping, is aligned, and nobody else knows it.
+            // SAFETY: the place is inside the mapping, aligned, and not shared yet.
             unsafe { place.write(value) };
             // SAFETY: a mapping's addresses are not 0.
             self.values.push(unsafe { NonNull::new_unchecked(place) });
@@ -100,7 +100,7 @@ impl<T> Placed<T> {
 
     #[inline]
     pub(crate) fn get(&self, idx: usize) -> Option<&T> {
-        // SAFETY: the value lives as long as this.
+        // SAFETY: the value lives as long as `self`.
         self.values.get(idx).map(|p| unsafe { p.as_ref() })
     }
 
@@ -109,14 +109,14 @@ impl<T> Placed<T> {
         self.values.iter().map(|p| unsafe { p.as_ref() })
     }
 
-    /// Those at these positions.
+    /// The values at these positions.
     pub(crate) fn range(&self, range: Range<usize>) -> Iter<'_, T> {
         // SAFETY: as in `get`.
         self.values[range].iter().map(|p| unsafe { p.as_ref() })
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = &mut T> {
-        // SAFETY: as in `get`, and each is given out once.
+        // SAFETY: as in `get`, and each value is yielded once.
         self.values.iter_mut().map(|p| unsafe { p.as_mut() })
     }
 
@@ -155,7 +155,8 @@ impl<T: fmt::Debug> fmt::Debug for Placed<T> {
 
 impl<T> Drop for Placed<T> {
     fn drop(&mut self) {
-        // Off the list before it is dropped: a destructor that panics leaks the rest.
+        // Remove each value from the list before it is dropped: if a destructor panics, the rest
+        // leaks.
         while let Some(value) = self.values.pop() {
             // SAFETY: the value was written by `push_group` and is dropped once.
             unsafe { value.drop_in_place() };
@@ -163,7 +164,7 @@ impl<T> Drop for Placed<T> {
     }
 }
 
-/// A vector on pages of a node: for what a P grows while others look on.
+/// A vector on pages of a node, for growing state of a P that other threads read.
 pub(crate) struct PageVec<T: Copy> {
     base: *mut T,
     len: usize,
@@ -175,7 +176,7 @@ pub(crate) struct PageVec<T: Copy> {
 unsafe impl<T: Copy + Send> Send for PageVec<T> {}
 
 impl<T: Copy> PageVec<T> {
-    /// An empty one, without a page.
+    /// An empty vector, without a page.
     pub(crate) const fn new(node: Option<u32>) -> PageVec<T> {
         PageVec {
             base: std::ptr::dangling_mut(),
@@ -195,7 +196,7 @@ impl<T: Copy> PageVec<T> {
         self.len += 1;
     }
 
-    /// Takes a value out; the last one comes into its place.
+    /// Removes a value and moves the last one into its place.
     pub(crate) fn swap_remove(&mut self, idx: usize) -> T {
         let value = self[idx];
         let last = self.len - 1;
@@ -225,14 +226,14 @@ impl<T: Copy> PageVec<T> {
         self.base.addr()..self.base.addr() + self.bytes
     }
 
-    /// Twice the pages, or the first. Aborts when the kernel has none, as `Vec` would.
+    /// Doubles the pages, or maps the first. Aborts if the kernel has no memory, as `Vec` does.
     #[cold]
     fn grow(&mut self) {
         let bytes = (2 * self.bytes).max(size_of::<T>().next_multiple_of(mmap::page_bytes()));
         let base = if self.bytes == 0 {
             mmap::reserve(bytes)
         } else {
-            // SAFETY: the mapping is this vector's own, and known to nobody else.
+            // SAFETY: this vector owns the mapping, and no reference to it exists.
             unsafe { mmap::resize(self.base.cast(), self.bytes, bytes) }
         };
         let Ok(base) = base else {
@@ -251,7 +252,7 @@ impl<T: Copy> std::ops::Deref for PageVec<T> {
     type Target = [T];
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: so many values were written, and a vector of none has a dangling base.
+        // SAFETY: `len` values were written; an empty vector has a dangling base.
         unsafe { std::slice::from_raw_parts(self.base, self.len) }
     }
 }
@@ -281,7 +282,7 @@ impl<T: Copy> fmt::Debug for PageVec<T> {
 impl<T: Copy> Drop for PageVec<T> {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            // SAFETY: the mapping is this vector's own.
+            // SAFETY: this vector owns the mapping.
             unsafe { mmap::release(self.base.cast(), self.bytes) };
         }
     }

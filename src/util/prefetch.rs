@@ -1,20 +1,21 @@
-//! Asking the CPU for memory ahead of its use.
+//! Prefetching of memory into the CPU's caches.
 #![allow(unsafe_code)]
 
-/// The length of a cache line on the CPUs that windlass is made for.
+/// The length of a cache line on the supported CPUs.
 const LINE_BYTES: usize = 64;
 
-/// Asks for the cache line at an address. Any address will do: it is a hint, which never faults.
+/// Prefetches the cache line at an address. Any address is allowed: a prefetch is a hint and never
+/// faults.
 #[inline(always)]
 pub(crate) fn prefetch<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 CPU has the instruction, which has no effect but on caches.
+    // SAFETY: every x86-64 CPU has the instruction, which affects only caches.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(at.cast());
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: a hint, which has no effect but on caches.
+    // SAFETY: the instruction is a hint, which affects only caches.
     unsafe {
         std::arch::asm!(
             "prfm pldl1keep, [{}]",
@@ -26,7 +27,7 @@ pub(crate) fn prefetch<T>(at: *const T) {
     let _ = at;
 }
 
-/// Asks for the lines of so many bytes from an address on.
+/// Prefetches the cache lines of `bytes` bytes from an address on.
 #[inline(always)]
 pub(crate) fn prefetch_bytes<T>(at: *const T, bytes: usize) {
     let mut line = 0;

@@ -29,10 +29,10 @@ impl Random {
 
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A number below `n`, which is not 0, for threads that have no generator of their own:
-/// splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+/// A number below `n`, which is not 0, for threads without a generator: splitmix64 (Steele, Lea,
+/// Flood, "Fast splittable pseudorandom number generators", 2014).
 pub(crate) fn shared_below(n: usize) -> usize {
-    /// Ordering: relaxed, it guards nothing.
+    /// Ordering: relaxed; it publishes nothing.
     static STATE: AtomicU64 = AtomicU64::new(STEP);
     let mut x = STATE.fetch_add(STEP, Ordering::Relaxed);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

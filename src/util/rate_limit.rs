@@ -1,19 +1,19 @@
-//! At most one report of a kind in a while, with a count of those that were left out.
+//! Limits reports of a kind to one per interval, and counts those that were left out.
 
 use crate::loom::native::atomic::{AtomicU64, Ordering};
 
 /// Decides which events of a kind are reported.
 #[derive(Debug, Default)]
 pub(crate) struct RateLimit {
-    /// When the next report may be made. Ordering: relaxed; the CAS chooses one reporter.
+    /// The time of the next report. Ordering: relaxed; the CAS chooses one reporter.
     next_ns: AtomicU64,
-    /// Events since the last report. Ordering: relaxed, a count that publishes nothing.
+    /// Events since the last report. Ordering: relaxed; the count publishes nothing.
     n_left_out: AtomicU64,
 }
 
 impl RateLimit {
-    /// An event happens at `now_ns`. `Some` if it is to be reported, and then no other one for
-    /// `every_ns`: the number of those that were left out since the last report.
+    /// Decides on an event at `now_ns`. `Some` if it is to be reported: the number of events left
+    /// out since the last report. Then no other event is reported for `every_ns`.
     pub(crate) fn admit(&self, now_ns: u64, every_ns: u64) -> Option<u64> {
         let next_ns = self.next_ns.load(Ordering::Relaxed);
         let is_due = now_ns >= next_ns
@@ -33,7 +33,7 @@ impl RateLimit {
         None
     }
 
-    /// The number of events that were left out since the last report, once.
+    /// Returns the number of events left out since the last report, and resets it.
     pub(crate) fn take_left_out(&self) -> u64 {
         self.n_left_out.swap(0, Ordering::Relaxed)
     }

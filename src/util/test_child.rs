@@ -1,20 +1,20 @@
-//! For unit tests of what ends the process: the test runs once more, in a process of its own.
+//! For unit tests of code that ends the process: the test runs again in a child process.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
 const CHILD: &str = "WINDLASS_UNIT_TEST_CHILD";
 
-/// Which case this process is to run, if it is such a child.
+/// The case to run, if this process is such a child.
 pub(crate) fn case() -> Option<String> {
     std::env::var(CHILD).ok()
 }
 
-/// Runs `case` of the test `name` in a child, which must abort and say `why` on stderr.
+/// Runs `case` of the test `name` in a child, which must abort and print `why` on stderr.
 #[track_caller]
 pub(crate) fn aborts(name: &str, case: &str, why: &str) {
     let program = std::env::current_exe().expect("a test knows its program");
-    // A core file would be large and of no use.
+    // A core file would be large and useless.
     let output = Command::new("sh")
         .args(["-c", "ulimit -c 0; exec \"$0\" \"$@\""])
         .arg(program)
