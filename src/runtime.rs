@@ -76,6 +76,25 @@ const STOP_TRIES: u32 = 7;
 /// assert_eq!(rt.run(|| 6 * 7), 42);
 /// # Ok::<(), std::io::Error>(())
 /// ```
+///
+/// A service that can be observed, and that ends if it hangs:
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// // SAFETY: the program keeps no thread-local borrow across a call that parks.
+/// let rt = unsafe {
+///     windlass::Builder::new()
+///         .dump_on_sigquit(true)
+///         .live_metrics(true)
+///         .flight_recorder(4 << 20)
+///         .schedtrace(Duration::from_secs(60))
+///         .deadlock_detection(true)
+///         .shutdown_timeout(Duration::from_secs(30))
+///         .build()?
+/// };
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until it builds"]
 pub struct Builder {
