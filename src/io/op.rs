@@ -161,22 +161,9 @@ pub(crate) unsafe fn run_until(
     loop {
         park::cancel_point()?;
         check(g)?;
-        let ended = park_for(g, deadline, |op, wait, m| {
-            let p = m.p();
-            let mut ready = GList::new();
-            // SAFETY:
-            // - the M in a commit holds the P.
-            // - the goroutine is parked until the completion, so the operation and what the request
-            //   points at (this function's contract) stay.
-            unsafe {
-                p.poller
-                    .queue(&request, op, wait, p.local.now_ns.get(), &mut ready)
-            };
-            wake::ready_all(m, ready);
-            if p.poller.pending() >= FLUSH_AT {
-                p.visit_ring();
-            }
-            None
+        // SAFETY: by this function's contract.
+        let ended = park_for(g, deadline, |op, wait, m| unsafe {
+            queue(m, &request, op, wait)
         });
         if let Ok(n) = usize::try_from(ended.result) {
             let flags = ended.flags;
@@ -187,6 +174,10 @@ pub(crate) unsafe fn run_until(
             && !is_epoll_here()
             && !matches!(request, Request::Accept { .. })
         {
+            // SAFETY: by this function's contract.
+            if !unsafe { is_denied_to_rings(g, &request) }? {
+                return Err(io::Error::from_raw_os_error(-ended.result));
+            }
             drop(waiting);
             // SAFETY: by this function's contract.
             return unsafe { run_denied(g, request, deadline) };
@@ -200,18 +191,73 @@ pub(crate) unsafe fn run_until(
     }
 }
 
+/// In a commit: queues a request that `op` stands for, and gives what [`park_for`] is to be told.
+///
+/// # Safety
+///
+/// As [`run`], until the operation has completed.
+#[inline(always)]
+unsafe fn queue(m: &M, request: &Request, op: &Op, wait: WaitId) -> Option<i32> {
+    let p = m.p();
+    let mut ready = GList::new();
+    // SAFETY:
+    // - the M in a commit holds the P.
+    // - the goroutine is parked until the completion, so the operation and what the request
+    //   points at (this function's contract) stay.
+    unsafe {
+        p.poller
+            .queue(request, op, wait, p.local.now_ns.get(), &mut ready)
+    };
+    wake::ready_all(m, ready);
+    if p.poller.pending() >= FLUSH_AT {
+        p.visit_ring();
+    }
+    None
+}
+
 /// Whether a ring may have answered so because it is not allowed to carry out an operation of
 /// this kind, as restrictions of the ring and filters by opcode have it. The operation itself may
-/// have come to the same: nothing tells the two apart.
+/// have come to the same: [`is_denied_to_rings`] tells the two apart.
 pub(super) fn is_denial(errno: i32) -> bool {
     matches!(errno, libc::EACCES | libc::EPERM)
+}
+
+/// Whether rings may not carry out operations of this kind. Asked after one of them has failed
+/// with [`is_denial`]: a socket gives an error that lay in wait for it once only (what ICMPv6 tells
+/// of is EACCES), so it is not to be made again if the error was its own. The same without a
+/// descriptor fails with another error where it is allowed.
+///
+/// # Safety
+///
+/// As [`run`].
+///
+/// # Errors
+///
+/// The context's, if that is done.
+#[cold]
+pub(super) unsafe fn is_denied_to_rings(g: GRef, request: &Request) -> io::Result<bool> {
+    let Some(nothing) = request.of_no_descriptor() else {
+        return Ok(true);
+    };
+    loop {
+        park::cancel_point()?;
+        check(g)?;
+        // SAFETY: by this function's contract.
+        let ended = park_for(g, Deadline::at(NEVER), |op, wait, m| unsafe {
+            queue(m, &nothing, op, wait)
+        });
+        match -ended.result {
+            libc::ECANCELED | libc::EINTR | ERESTARTSYS => {}
+            errno => return Ok(is_denial(errno)),
+        }
+    }
 }
 
 /// The first and the longest pause between two attempts that nothing announces.
 const PAUSE_NS: u64 = 50_000;
 const PAUSE_AT_MOST_NS: u64 = 10_000_000;
 
-/// Carries out a request that a ring has refused ([`is_denial`]), by system calls as the epoll
+/// Carries out a request that rings refuse ([`is_denied_to_rings`]), by system calls as the epoll
 /// poller does. What that comes to counts, also if it is the same error: then it was not the ring's.
 /// Nothing of the request was done before.
 ///
@@ -422,8 +468,13 @@ pub(super) unsafe fn wait_watched(
             (TOLD, None) => return Ok(Watched::Told),
             (ELSEWHERE, None) => return Ok(Watched::Elsewhere),
             (error, Some(seen)) if -error == libc::EAGAIN => watch.found_empty(seen),
-            // The caller's own attempt finds out what it is.
-            (error, Some(_)) if is_denial(-error) => return Ok(Watched::Told),
+            // The caller's own attempt is made without the ring.
+            // SAFETY: by this function's contract.
+            (error, Some(_))
+                if is_denial(-error) && unsafe { is_denied_to_rings(g, &receive) }? =>
+            {
+                return Ok(Watched::Told);
+            }
             _ => why_failed(g, deadline, ended)?,
         }
     }

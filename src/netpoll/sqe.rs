@@ -109,6 +109,26 @@ pub(crate) enum Request {
 pub(crate) const HERE: u64 = u64::MAX;
 
 impl Request {
+    /// The same of no descriptor, which fails with EBADF where a ring carries such requests out;
+    /// of those that may be made of a socket.
+    pub(crate) fn of_no_descriptor(&self) -> Option<Request> {
+        let mut request = *self;
+        match &mut request {
+            Request::Recv { fd, .. }
+            | Request::RecvPooled { fd, .. }
+            | Request::RecvMsg { fd, .. }
+            | Request::Send { fd, .. }
+            | Request::SendMsg { fd, .. }
+            | Request::Connect { fd, .. }
+            | Request::Read { fd, .. }
+            | Request::Readv { fd, .. }
+            | Request::Write { fd, .. }
+            | Request::Writev { fd, .. } => *fd = -1,
+            _ => return None,
+        }
+        Some(request)
+    }
+
     /// The ring's entry.
     #[inline]
     pub(crate) fn entry(&self) -> Entry {

@@ -2,13 +2,15 @@
 #![allow(clippy::disallowed_methods, reason = "plain threads take part")]
 
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::util::{hang_guard, run, runtime, wait_until};
+use socket2::{Domain, Protocol, Socket, Type};
+use util::{hang_guard, run, runtime, wait_until};
 use windlass::net::UdpSocket;
 use windlass::{blocking, spawn};
 
@@ -22,6 +24,60 @@ fn pair() -> (UdpSocket, UdpSocket) {
     a.connect(b.local_addr().unwrap()).unwrap();
     b.connect(a.local_addr().unwrap()).unwrap();
     (a, b)
+}
+
+/// Tells the socket at port `from` of the IPv6 loopback, as a router would, that its packets to
+/// port `to` are forbidden. `false` where raw sockets are.
+fn forbid(from: u16, to: u16) -> bool {
+    let raw = Socket::new(Domain::IPV6, Type::RAW, Some(Protocol::ICMPV6));
+    let Ok(raw) = raw else { return false };
+    // Destination unreachable, administratively prohibited; the kernel fills the sum in.
+    let mut told = vec![1, 1, 0, 0, 0, 0, 0, 0];
+    // What was sent: IPv6, 9 bytes of UDP, and these.
+    told.extend([0x60, 0, 0, 0, 0, 9, 17, 64]);
+    told.extend(Ipv6Addr::LOCALHOST.octets());
+    told.extend(Ipv6Addr::LOCALHOST.octets());
+    told.extend([from.to_be_bytes(), to.to_be_bytes()].concat());
+    told.extend([0, 9, 0, 0, 0]);
+    let to = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
+    assert_eq!(raw.send_to(&told, &to.into()).unwrap(), told.len());
+    true
+}
+
+/// EACCES is what a ring says that is denied receives, too: that is no reason to receive once
+/// more, as the socket tells of the error once only.
+#[test]
+fn a_receive_tells_that_packets_are_forbidden() {
+    fn check() {
+        let (Ok(a), Ok(b)) = (UdpSocket::bind("[::1]:0"), UdpSocket::bind("[::1]:0")) else {
+            return eprintln!("skipped: no IPv6 here");
+        };
+        a.connect(b.local_addr().unwrap()).unwrap();
+        a.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let (from, to) = (
+            a.local_addr().unwrap().port(),
+            b.local_addr().unwrap().port(),
+        );
+        let mut buf = [0; 8];
+        for _ in 0..3 {
+            if !forbid(from, to) {
+                return eprintln!("skipped: raw sockets are not permitted here");
+            }
+            let e = a.recv(&mut buf).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{e}");
+            // As it does of one that comes while a receive waits, and of none after that.
+            let tells = spawn(move || {
+                windlass::sleep(Duration::from_millis(20));
+                forbid(from, to)
+            });
+            let e = a.recv(&mut buf).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{e}");
+            assert!(tells.join().unwrap());
+            assert_eq!(a.send(b"packet").unwrap(), 6);
+        }
+    }
+    let _guard = hang_guard();
+    runtime(1).run(check);
 }
 
 #[test]
