@@ -12,7 +12,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use crate::loom::native::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::loom::native::{Mutex, MutexGuard, PoisonError};
@@ -110,11 +110,32 @@ fn read_again(expected_ns: u64, next_ns: u64) {
     ANY_REMOTE.store(any_remote, Ordering::Relaxed);
 }
 
-/// Whether the mount above a path is remote. Lexical: symbolic links are not resolved.
+/// Whether the mount above a path is remote. Lexical: symbolic links are not resolved, and
+/// `..` removes a name. A path whose `..` leaves or crosses a remote mount counts as remote:
+/// the kernel asks the server for each name on the way.
 fn is_remote_in(mounts: &[Mount], path: &Path) -> bool {
     let Ok(path) = std::path::absolute(path) else {
         return false;
     };
+    if !path.components().any(|part| part == Component::ParentDir) {
+        return lies_on_remote(mounts, &path);
+    }
+    let mut at = PathBuf::new();
+    path.components().any(|part| match part {
+        Component::ParentDir => {
+            let leaves_remote = lies_on_remote(mounts, &at);
+            at.pop();
+            leaves_remote
+        }
+        part => {
+            at.push(part);
+            false
+        }
+    }) || lies_on_remote(mounts, &at)
+}
+
+/// The same for a path without `..`.
+fn lies_on_remote(mounts: &[Mount], path: &Path) -> bool {
     let below = mounts.iter().filter(|m| path.starts_with(&m.point));
     // Of two mounts on one point, the later one is on top; `max_by_key` returns the last maximum.
     let nearest = below.max_by_key(|m| m.point.as_os_str().len());
@@ -186,6 +207,10 @@ not a line of this table
             "/mnt/data/x/y",
             "/mnt/with blank/x",
             "/mnt/data/./x",
+            "/mnt/data/local/../x",
+            "/etc/../mnt/data",
+            "/../mnt/data",
+            "/mnt/data/../../etc",
         ] {
             assert!(is_remote(path), "{path}");
         }
@@ -195,6 +220,9 @@ not a line of this table
             "/mnt/data/local/x",
             "/proc/self",
             "/mnt/auto/x",
+            "/mnt/data/local/x/../y",
+            "/mnt/x/../database",
+            "/..",
             "relative",
             "",
         ] {
