@@ -147,9 +147,11 @@ impl From<Fd> for OwnedFd {
         }
         if fd.shared.has_own_timeouts.load(Ordering::Relaxed) {
             let socket = socket2::SockRef::from(&fd);
+            // The kernel counts microseconds, and takes zero for no timeout.
+            let whole = |timeout: Duration| timeout.max(Duration::from_micros(1));
             // No socket refuses a timeout that is not zero.
-            let _ = socket.set_read_timeout(fd.get_timeout(Direction::Read));
-            let _ = socket.set_write_timeout(fd.get_timeout(Direction::Write));
+            let _ = socket.set_read_timeout(fd.get_timeout(Direction::Read).map(whole));
+            let _ = socket.set_write_timeout(fd.get_timeout(Direction::Write).map(whole));
         }
         fd.fd
     }

@@ -775,6 +775,15 @@ fn conversions_keep_the_mode_and_the_timeouts() {
             let socket = <$std>::from(ours);
             assert_eq!(socket.read_timeout().unwrap(), None);
             assert_eq!(socket.write_timeout().unwrap(), read);
+            // A timeout of less than the kernel's unit is not lost.
+            let ours = <$ours>::from(socket);
+            ours.set_read_timeout(Some(Duration::from_nanos(1)))
+                .unwrap();
+            ours.set_write_timeout(Some(Duration::from_nanos(999)))
+                .unwrap();
+            let socket = <$std>::from(ours);
+            assert!(socket.read_timeout().unwrap().is_some());
+            assert!(socket.write_timeout().unwrap().is_some());
 
             socket.set_nonblocking(true).unwrap();
             let ours = <$ours>::from(socket);
