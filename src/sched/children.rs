@@ -11,6 +11,9 @@
 //! Sysmon may look at the M's mask just then, or pin it for a new plan. In the first case it pins
 //! all Ms once more, in the second the M may pin itself where it was before; both is put right
 //! within two seconds (`cpus`).
+//!
+//! Nothing here takes memory from the heap: an allocator may ask for its CPUs in the middle of an
+//! allocation, and handlers of `fork` may run while its locks are held.
 
 use super::current;
 use super::m::M;
@@ -22,7 +25,7 @@ pub(crate) fn install() {
     wrap::install(Hooks {
         widen,
         narrow,
-        process_mask,
+        write_process_mask,
     });
 }
 
@@ -37,12 +40,10 @@ fn widen() -> bool {
     if current::is_widened() {
         return false;
     }
-    let Some(mask) = pinned_m().and_then(|m| m.sched().offload.mask()) else {
-        return false;
-    };
-    affinity::restore(&mask);
-    current::set_widened(true);
-    true
+    let offload = pinned_m().map(|m| &m.sched().offload);
+    let is_wide = offload.and_then(|offload| offload.with_mask(affinity::restore));
+    current::set_widened(is_wide.is_some());
+    is_wide.is_some()
 }
 
 fn narrow() {
@@ -56,9 +57,14 @@ fn narrow() {
     }
 }
 
-fn process_mask() -> Option<Mask> {
-    let m = pinned_m()?;
+fn write_process_mask(bytes: &mut [u8]) -> bool {
+    let Some(m) = pinned_m() else {
+        return false;
+    };
+    let mut write = |mask: &Mask| mask.write_to(bytes);
     // Where CPUs are not followed it is the mask that the caller of `run` had.
-    let followed = m.sched().place.now().map(|now| now.mask);
-    followed.or_else(|| m.sched().offload.mask())
+    let followed = m.sched().place.with_now(|now| write(&now.mask));
+    followed
+        .or_else(|| m.sched().offload.with_mask(write))
+        .is_some()
 }

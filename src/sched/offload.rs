@@ -93,10 +93,11 @@ impl Offload {
         *self.mask.lock().unwrap_or_else(PoisonError::into_inner) = mask;
     }
 
-    /// The CPUs on which threads may run that are not pinned; `None` if that is not known.
-    pub(crate) fn mask(&self) -> Option<affinity::Mask> {
+    /// Calls `f` with the CPUs on which threads may run that are not pinned; `None` if that is not
+    /// known.
+    pub(crate) fn with_mask<T>(&self, f: impl FnOnce(&affinity::Mask) -> T) -> Option<T> {
         let mask = self.mask.lock().unwrap_or_else(PoisonError::into_inner);
-        mask.clone()
+        mask.as_ref().map(f)
     }
 
     /// Ends the threads; all jobs are done by then, because their goroutines are.

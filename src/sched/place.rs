@@ -100,7 +100,12 @@ impl Place {
 
     /// The CPUs that the last plan was made for.
     pub(crate) fn now(&self) -> Option<Now> {
-        self.lock().map(|now| now.clone())
+        self.with_now(Now::clone)
+    }
+
+    /// Calls `f` with what the last plan was made for.
+    pub(crate) fn with_now<T>(&self, f: impl FnOnce(&Now) -> T) -> Option<T> {
+        self.lock().map(|now| f(&now))
     }
 
     /// Plans are made for these CPUs from now on. Gives those before.

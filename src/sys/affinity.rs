@@ -69,9 +69,16 @@ fn read_words(tid: i32, words: &mut [u64; WORDS]) -> bool {
     n > 0
 }
 
-/// Whether the calling thread may run on this CPU and no other.
+/// Whether the calling thread may run on this CPU and no other. Without memory of the heap: see
+/// `children`.
 pub(crate) fn is_just_here(cpu: usize) -> bool {
-    current().is_some_and(|mask| mask.is_just(cpu))
+    let mut words = [0; WORDS];
+    let bits = u64::BITS as usize;
+    read_words(0, &mut words)
+        && words.iter().map(|word| word.count_ones()).sum::<u32>() == 1
+        && words
+            .get(cpu / bits)
+            .is_some_and(|word| word >> (cpu % bits) & 1 == 1)
 }
 
 /// Sets the calling thread's mask. Failure (the cpuset shrank meanwhile) leaves it as it was,

@@ -24,8 +24,6 @@
 
 use std::sync::OnceLock;
 
-use super::affinity::Mask;
-
 /// What is done for a thread that the runtime has pinned.
 #[derive(Debug)]
 pub(crate) struct Hooks {
@@ -34,9 +32,10 @@ pub(crate) struct Hooks {
     pub(crate) widen: fn() -> bool,
     /// Pins the calling thread again, if it was widened.
     pub(crate) narrow: fn(),
-    /// The mask of the process, if the calling thread is pinned.
+    /// Writes the mask of the process, in the kernel's form, if the calling thread is pinned;
+    /// `true` if it was.
     #[allow(dead_code, reason = "only where libc's functions are wrapped")]
-    pub(crate) process_mask: fn() -> Option<Mask>,
+    pub(crate) write_process_mask: fn(&mut [u8]) -> bool,
 }
 
 static HOOKS: OnceLock<Hooks> = OnceLock::new();
@@ -147,6 +146,15 @@ mod symbols {
     /// comes before `std`, nobody has asked for them yet.
     pub(super) fn link() {
         std::hint::black_box(windlass_interceptor);
+        // Looked up now: in a handler of a signal, or in a child of `fork`, that may not be done.
+        for real in [
+            &PTHREAD_CREATE,
+            &POSIX_SPAWN,
+            &POSIX_SPAWNP,
+            &SCHED_GETAFFINITY,
+        ] {
+            real.get();
+        }
     }
 
     /// A function that is wrapped. Ordering: relaxed, an address that never changes; whoever does
@@ -295,10 +303,10 @@ mod symbols {
         if r != 0 || (pid != 0 && pid != unsafe { libc::gettid() }) {
             return r;
         }
-        if let Some(mask) = HOOKS.get().and_then(|hooks| (hooks.process_mask)()) {
+        if let Some(hooks) = HOOKS.get() {
             // SAFETY: the kernel has just written `size` bytes there.
             let bytes = unsafe { std::slice::from_raw_parts_mut(set.cast::<u8>(), size) };
-            mask.write_to(bytes);
+            (hooks.write_process_mask)(bytes);
         }
         r
     }

@@ -1,6 +1,8 @@
 //! `windlass::process`: children, their pipes, and waiting for them.
 #![allow(unsafe_code)]
 
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
@@ -338,6 +340,69 @@ fn threads_and_children_of_std_are_not_pinned() {
         assert_eq!(thread::available_parallelism().unwrap().get(), 1);
     });
     assert_eq!(util::affinity(), all);
+}
+
+/// An allocator that asks on how many CPUs the thread may run, where it is told to.
+struct Asks;
+
+thread_local! {
+    static ASKS: Cell<bool> = const { Cell::new(false) };
+    static IS_ASKING: Cell<bool> = const { Cell::new(false) };
+    static N_ASKED_WHILE_ASKING: Cell<u32> = const { Cell::new(0) };
+}
+
+// SAFETY: it is the system's; on the way it calls a function that allocates nothing.
+unsafe impl GlobalAlloc for Asks {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if ASKS.get() && IS_ASKING.get() {
+            N_ASKED_WHILE_ASKING.set(N_ASKED_WHILE_ASKING.get() + 1);
+        } else if ASKS.get() {
+            IS_ASKING.set(true);
+            // SAFETY: the set is valid for a write of its size.
+            unsafe {
+                let mut set: libc::cpu_set_t = std::mem::zeroed();
+                libc::sched_getaffinity(0, size_of_val(&set), &raw mut set);
+            }
+            IS_ASKING.set(false);
+        }
+        // SAFETY: by the caller's contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: by the caller's contract.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Asks = Asks;
+
+/// An allocator may ask for its CPUs, and must not be asked for memory then.
+#[test]
+fn asking_for_the_cpus_allocates_nothing() {
+    util::run(1, || {
+        ASKS.set(true);
+        let something = std::hint::black_box(Box::new(1_u64));
+        // SAFETY: the child makes one system call only.
+        let child = unsafe {
+            IS_ASKING.set(true);
+            let child = libc::fork();
+            if child == 0 {
+                libc::_exit(0);
+            }
+            child
+        };
+        IS_ASKING.set(false);
+        ASKS.set(false);
+        // Here, on the thread that has counted.
+        let n_asked = N_ASKED_WHILE_ASKING.get();
+        drop(something);
+        // SAFETY: a child of this process that nobody else waits for.
+        let ended = windlass::blocking(|| unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) });
+        assert_eq!(ended, child);
+        assert_eq!(n_asked, 0);
+    });
 }
 
 /// A program may have two versions of this crate: then each has the symbols that wrap libc's, and
