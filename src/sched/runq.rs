@@ -195,27 +195,49 @@ impl RunQueue {
     #[cold]
     fn overflow(&self, g: GRef, steal: u32, real: u32, tail: u32) -> Result<(), Overflow> {
         let mut out = GList::new();
-        let half = CAPACITY / 2;
         // With a thief at work the queue will soon have room: pass on this one G alone.
         if steal == real && tail.wrapping_sub(real) == CAPACITY {
-            let after = real.wrapping_add(half);
-            let claimed = self.head.compare_exchange(
-                pack(steal, real),
-                pack(after, after),
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            );
-            if claimed.is_err() {
-                return self.push(g);
-            }
-            for i in 0..half {
-                let p = self.slot(real.wrapping_add(i)).load(Ordering::Relaxed);
-                // SAFETY: the claimed slots hold Gs, and nobody else takes them.
-                out.extend_one(unsafe { cooked(p) });
+            match self.take_older(real, CAPACITY / 2) {
+                Some(older) => out = older,
+                None => return self.push(g),
             }
         }
         out.push(g);
         Err(out)
+    }
+
+    /// Takes the `n` oldest, the first of which is at `real`; there are so many, and no thief was
+    /// at work. `None` if one has come.
+    fn take_older(&self, real: u32, n: u32) -> Option<GList> {
+        let after = real.wrapping_add(n);
+        self.head
+            .compare_exchange(
+                pack(real, real),
+                pack(after, after),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            )
+            .ok()?;
+        let mut out = GList::new();
+        for i in 0..n {
+            let p = self.slot(real.wrapping_add(i)).load(Ordering::Relaxed);
+            // SAFETY: the claimed slots hold Gs, and nobody else takes them.
+            out.extend_one(unsafe { cooked(p) });
+        }
+        Some(out)
+    }
+
+    /// Takes the older half of the ring, for the node queue, if there is less room than `room`
+    /// and no thief at work.
+    ///
+    /// Owner only.
+    pub(crate) fn make_room(&self, room: usize) -> Overflow {
+        let (steal, real) = unpack(self.head.load(Ordering::Acquire));
+        match steal == real && self.room() < room {
+            true => self.take_older(real, self.len() as u32 / 2),
+            false => None,
+        }
+        .unwrap_or_default()
     }
 
     /// Puts `g` before the oldest G of the ring, and gives it back if the ring is full or a

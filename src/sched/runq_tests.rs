@@ -33,6 +33,21 @@ fn full_queue_overflows_its_older_half_in_order() {
 }
 
 #[test]
+fn room_is_made_by_the_older_half() {
+    let q = RunQueue::new();
+    let gs = gs(CAPACITY as usize - 1);
+    for &g in &gs[1..] {
+        assert!(q.push(g).is_ok());
+    }
+    assert!(q.make_room(2).is_empty());
+    let out = drain(q.make_room(3));
+    assert_eq!(out, gs[1..CAPACITY as usize / 2]);
+    assert_eq!(q.push_first(gs[0]), Ok(()));
+    assert_eq!(q.pop(), Some(gs[0]));
+    assert_eq!(q.pop(), Some(gs[CAPACITY as usize / 2]));
+}
+
+#[test]
 fn a_thief_takes_half_rounded_up() {
     for len in [1, 2, 3, 7, 255, 256] {
         let (victim, thief) = (RunQueue::new(), RunQueue::new());

@@ -173,8 +173,12 @@ pub(crate) fn ready_all(m: &M, mut gs: GList) {
     }
 }
 
+/// Room to be left when goroutines have been put first: others may be pushed before they run.
+const ROOM_BEHIND_FIRST: usize = 4;
+
 /// Queues goroutines whose timers came due. Where few wait the first goes to runnext, as
-/// others do; else they go to the head of the queue, as far as their share permits.
+/// others do; else they go to the head of the queue, as far as their share permits. A queue that
+/// is about to overflow does so before: what overflows is the head.
 pub(crate) fn ready_expired(m: &M, mut gs: GList) {
     let p = m.p();
     if gs.is_empty() || p.runq.len() < OVERTAKES_BELOW && !p.slice_is_over() {
@@ -184,14 +188,20 @@ pub(crate) fn ready_expired(m: &M, mut gs: GList) {
     for place in &mut first[..p.overtakers(gs.len())] {
         *place = gs.pop().filter(|&g| !p.is_watched() || stays(m, g));
     }
-    let overtake = first.iter().any(Option::is_some);
+    ready_all(m, gs);
+    let n_first = first.iter().flatten().count();
+    if n_first > 0 {
+        let over = p.runq.make_room(n_first + ROOM_BEHIND_FIRST);
+        if !over.is_empty() {
+            overflow(m, over);
+        }
+    }
     for g in first.into_iter().rev().flatten() {
         if let Err(g) = p.runq.push_first(g) {
             push_local(m, g);
         }
     }
-    ready_all(m, gs);
-    if overtake {
+    if n_first > 0 {
         m.sched().wake_for_surplus(p);
     }
 }

@@ -264,6 +264,46 @@ fn a_sleeper_that_is_due_overtakes_a_long_queue() {
     });
 }
 
+/// With more that run than a queue holds, most of the time it is full: what is put at its head
+/// must not be what overflows, to wait behind all others in the queue of the node.
+#[test]
+fn a_sleeper_that_is_due_does_not_overflow() {
+    const N: usize = 300;
+    const TURN: Duration = Duration::from_micros(20);
+    let _guard = hang_guard();
+    run(1, || {
+        let epoch = Instant::now();
+        let due_ns = AtomicU64::new(u64::MAX);
+        let (n_late, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let mut n_overflowed = 0;
+        task::scope(|s| {
+            for _ in 0..N {
+                s.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        let now = Instant::now();
+                        if (now - epoch).as_nanos() as u64 >= due_ns.load(Ordering::Relaxed) {
+                            n_late.fetch_add(1, Ordering::Relaxed);
+                        }
+                        spin_until(now + TURN);
+                        yield_now();
+                    }
+                });
+            }
+            for _ in 0..1500 {
+                n_late.store(0, Ordering::Relaxed);
+                let due = epoch.elapsed() + Duration::from_millis(1);
+                due_ns.store(due.as_nanos() as u64, Ordering::Relaxed);
+                sleep(Duration::from_millis(1));
+                due_ns.store(u64::MAX, Ordering::Relaxed);
+                n_overflowed += usize::from(n_late.load(Ordering::Relaxed) > 100);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        // Who is interrupted for 10 ms between two calls loses its P, and waits there, too.
+        assert!(n_overflowed <= 9, "{n_overflowed} times");
+    });
+}
+
 /// Sleepers that are always due, and compute: the queue keeps its share.
 #[test]
 fn sleepers_do_not_starve_the_queue() {
