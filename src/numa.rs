@@ -77,8 +77,8 @@ pub struct NodeLocal<T> {
 impl<T> NodeLocal<T> {
     /// Creates one value for each node.
     ///
-    /// In a goroutine, these are the nodes of the runtime. On a plain thread, these are the nodes of
-    /// the machine that have CPUs. `make` is called with the kernel's node number, on the calling
+    /// In a goroutine, these are the nodes of the runtime. On a plain thread, these are the nodes
+    /// of the machine that have CPUs. `make` is called with the kernel's node number, on the calling
     /// thread, for one node after the other.
     ///
     /// # Blocking
