@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use crate::util::{hang_guard, run, runtime, wait_until};
 use socket2::{Domain, Protocol, Socket, Type};
-use util::{hang_guard, run, runtime, wait_until};
 use windlass::net::UdpSocket;
 use windlass::{blocking, spawn};
 

@@ -466,8 +466,25 @@ pub(crate) fn memory_bytes() -> u64 {
     kib.parse::<u64>().unwrap() << 10
 }
 
-/// Sets the limit on the address space.
+/// A runtime with one P and one thread, and its monitor; for goroutines that run out of memory. Begins with
+/// the work `f`. A thread that starts while there is no memory left, to take over a P, would end
+/// the process in `std` or in the allocator.
+pub(crate) fn run_with_one_thread(f: impl FnOnce() + Send) {
+    let builder = Builder::new().processors(1).max_threads(1);
+    build(builder).unwrap().run(|| {
+        // The monitor starts the thread for this, so it has all that itself needs.
+        windlass::offload(|| ());
+        f();
+    });
+}
+
+/// Sets the limit on the address space. Threads that start later share the allocator's arenas.
 pub(crate) fn set_memory_limit(bytes: u64) {
+    // SAFETY: takes plain integers.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1)
+    };
     let limit = libc::rlimit {
         rlim_cur: bytes,
         rlim_max: libc::RLIM_INFINITY,
