@@ -468,12 +468,13 @@ pub(super) unsafe fn wait_watched(
             (TOLD, None) => return Ok(Watched::Told),
             (ELSEWHERE, None) => return Ok(Watched::Elsewhere),
             (error, Some(seen)) if -error == libc::EAGAIN => watch.found_empty(seen),
-            // The caller's own attempt is made without the ring.
-            // SAFETY: by this function's contract.
-            (error, Some(_))
-                if is_denial(-error) && unsafe { is_denied_to_rings(g, &receive) }? =>
-            {
-                return Ok(Watched::Told);
+            (error, Some(_)) if is_denial(-error) => {
+                // SAFETY: by this function's contract.
+                if unsafe { is_denied_to_rings(g, &receive) }? {
+                    // The caller's own attempt is made without the ring.
+                    return Ok(Watched::Told);
+                }
+                why_failed(g, deadline, ended)?;
             }
             _ => why_failed(g, deadline, ended)?,
         }
