@@ -15,7 +15,8 @@
 //! - Where a program has two versions of this crate, the linker takes the symbols of one of them:
 //!   only the threads of that one's runtimes are widened. The handler for `fork` works for both.
 //! - A program that is linked statically, or against musl, has no next symbol: nothing is wrapped
-//!   there but `fork`.
+//!   there but `fork`. The compiler has to know (`crt-static`): an archive that was built for
+//!   dynamic linking and is linked with `-static` can start no threads, and says why.
 //!
 //! Turned down: widening threads from sysmon afterwards, as a mask of one CPU may be the thread's
 //! own wish; a start routine of our own, which would have to tell such a wish in the attributes
@@ -86,8 +87,9 @@ mod symbols {
     use std::ffi::{CStr, c_char, c_int, c_void};
     use std::mem::transmute;
     use std::ptr;
-    use std::sync::atomic::{AtomicPtr, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+    use crate::sys::signal;
     use crate::sys::wrap::HOOKS;
 
     #[cfg(target_arch = "x86_64")]
@@ -199,6 +201,21 @@ mod symbols {
         }
     }
 
+    /// Says once why there is no next symbol.
+    #[cold]
+    fn tell_of_static_link() {
+        static IS_TOLD: AtomicBool = AtomicBool::new(false);
+        // Ordering: relaxed, it chooses one caller.
+        if !IS_TOLD.swap(true, Ordering::Relaxed) {
+            signal::write_stderr(
+                b"windlass: the program is linked statically, but windlass was compiled for \
+                  dynamic linking, so libc's functions that start threads and processes cannot be \
+                  found: compile with -C target-feature=+crt-static, or without the feature \
+                  `unpinned-children`\n",
+            );
+        }
+    }
+
     /// Makes a call with the mask of the process.
     fn widened(call: impl FnOnce() -> c_int) -> c_int {
         let Some(hooks) = HOOKS.get() else {
@@ -233,6 +250,7 @@ mod symbols {
             address => ptr::with_exposed_provenance_mut(address),
         };
         if real.is_null() {
+            tell_of_static_link();
             return libc::EAGAIN;
         }
         // SAFETY: the symbol of that name has this type.
@@ -265,6 +283,7 @@ mod symbols {
             ) -> c_int {
                 let real = $real.get();
                 if real.is_null() {
+                    tell_of_static_link();
                     return libc::ENOSYS;
                 }
                 // SAFETY: the symbol of that name has this type.
@@ -282,6 +301,22 @@ mod symbols {
 
     static SCHED_GETAFFINITY: Real = Real::new(c"sched_getaffinity");
 
+    /// As libc's function.
+    ///
+    /// # Safety
+    ///
+    /// `set` is valid for writes of `size` bytes.
+    unsafe fn system_call(pid: libc::pid_t, size: usize, set: *mut libc::cpu_set_t) -> c_int {
+        // SAFETY: by this function's contract.
+        let n = unsafe { libc::syscall(libc::SYS_sched_getaffinity, pid, size, set) };
+        let Ok(n) = usize::try_from(n) else {
+            return -1;
+        };
+        // SAFETY: as above; the kernel has written the first `n` bytes.
+        unsafe { ptr::write_bytes(set.cast::<u8>().add(n), 0, size - n) };
+        0
+    }
+
     /// Of a pinned thread's own mask the process's is told: what is asked for is how many CPUs
     /// there are to be used, by threads that the caller is about to start.
     unsafe extern "C" fn sched_getaffinity_here(
@@ -290,15 +325,15 @@ mod symbols {
         set: *mut libc::cpu_set_t,
     ) -> c_int {
         let real = SCHED_GETAFFINITY.get();
-        if real.is_null() {
-            // SAFETY: takes nothing; the place is the thread's own.
-            unsafe { *libc::__errno_location() = libc::ENOSYS };
-            return -1;
-        }
-        // SAFETY: the symbol of that name has this type.
-        let real: GetAffinity = unsafe { transmute(real) };
-        // SAFETY: by the caller's contract, which is that of the same function.
-        let r = unsafe { real(pid, size, set) };
+        let r = if real.is_null() {
+            // SAFETY: by the caller's contract, which is that of the same function.
+            unsafe { system_call(pid, size, set) }
+        } else {
+            // SAFETY: the symbol of that name has this type.
+            let real: GetAffinity = unsafe { transmute(real) };
+            // SAFETY: by the caller's contract, which is that of the same function.
+            unsafe { real(pid, size, set) }
+        };
         // SAFETY: takes nothing.
         if r != 0 || (pid != 0 && pid != unsafe { libc::gettid() }) {
             return r;
