@@ -11,6 +11,7 @@
 //! links, because a call that resolves them may itself wait for a server.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -99,8 +100,15 @@ fn read_again(expected_ns: u64, next_ns: u64) {
     if chosen.is_err() {
         return;
     }
-    // Without /proc, every file counts as local.
-    let text = std::fs::read("/proc/thread-self/mountinfo").unwrap_or_default();
+    renew(std::fs::read("/proc/thread-self/mountinfo"));
+}
+
+/// Takes a new table. If it could not be read, because no descriptor is left, say, the table before
+/// stays valid. Without /proc, every file counts as local.
+fn renew(text: io::Result<Vec<u8>>) {
+    let Ok(text) = text else {
+        return;
+    };
     let mut mounts = parse(&text);
     let any_remote = mounts.iter().any(|m| m.is_remote);
     if !any_remote {
@@ -244,6 +252,25 @@ not a line of this table
         let mounts = parse(&text);
         assert_eq!(mounts.len(), text.split(|&b| b == b'\n').count() - 1);
         assert!(mounts.iter().any(|m| m.point == Path::new("/")));
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_read_leaves_the_one_before() {
+        // The table is the process's: nobody reads it again meanwhile.
+        NEXT_LOOK_NS.store(u64::MAX, Ordering::Relaxed);
+        let path = Path::new("/mnt/data/x");
+        let look = || {
+            renew(Ok(MOUNTS.to_vec()));
+            let before = is_remote(path);
+            renew(Err(io::ErrorKind::Other.into()));
+            let after = is_remote(path);
+            renew(Ok(Vec::new()));
+            (before, after, is_remote(path))
+        };
+        // Another test may have begun to read it before.
+        let is_so = (0..10).any(|_| look() == (true, true, false));
+        NEXT_LOOK_NS.store(0, Ordering::Relaxed);
+        assert!(is_so);
     }
 
     #[test]
