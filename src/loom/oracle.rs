@@ -10,10 +10,8 @@ pub(crate) use silent::{commit_is_over, commits, committed, holds, ran, runs};
 
 #[cfg(not(explore))]
 mod silent {
-    use crate::loom::AtomicU32;
-
     #[inline(always)]
-    pub(crate) fn holds<M, P>(_: *const M, _: &AtomicU32, _: *const P) {}
+    pub(crate) fn holds<M, A, P>(_: *const M, _: &A, _: *const P) {}
 
     #[inline(always)]
     pub(crate) fn runs<M, P, G>(_: *const M, _: *const P, _: *const G, _: bool, _: &[u32]) {}

@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use super::errno::cvt;
-use crate::loom::native::Once;
-use crate::loom::native::atomic::{AtomicUsize, Ordering};
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Ordering: relaxed; it changes where the process has one thread only, and later threads are
 /// started after that.
