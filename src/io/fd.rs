@@ -22,7 +22,7 @@ use super::ready;
 use crate::g::header::GRef;
 use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use crate::loom::native::{Arc, Mutex, OnceLock, PoisonError};
+use crate::loom::native::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::netpoll::multi::Multi;
 use crate::netpoll::watch::Watch;
 use crate::sched::{ambient, cancel, park};
@@ -46,9 +46,9 @@ struct Shared {
     copies_anyway: AtomicBool,
     /// `O_NONBLOCK` was asked for: calls make one attempt. Ordering: relaxed, a setting.
     nonblocking: AtomicBool,
-    /// A listener that the epoll poller has put into non-blocking mode. Ordering:
-    /// relaxed, a setting.
-    made_nonblocking: AtomicBool,
+    /// Set for a listener that the epoll poller has put into non-blocking mode: its cookie, if
+    /// the kernel has such, which is in [`MADE`] too.
+    made_nonblocking: OnceLock<Option<u64>>,
     /// Copies that splice from or to the socket now.
     n_splices: Lock<usize>,
     /// A timeout was set here, so the socket's own may differ. Ordering: relaxed, a setting.
@@ -63,8 +63,22 @@ const WATCHED_FROM: u8 = 4;
 /// The stream is not to be watched.
 const UNWATCHED: u8 = u8::MAX;
 
+/// The cookies of listeners whose mode is windlass's own affair: a descriptor that was duplicated
+/// elsewhere and comes back as a listener is not one that its owner wants to make single attempts.
+static MADE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+fn made() -> MutexGuard<'static, Vec<u64>> {
+    MADE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
+        if let Some(&mut Some(cookie)) = self.made_nonblocking.get_mut() {
+            let mut made = made();
+            if let Some(at) = made.iter().position(|&c| c == cookie) {
+                made.swap_remove(at);
+            }
+        }
         // It would keep the file open.
         if let Some(watch) = self.watch.get() {
             watch.stop();
@@ -126,7 +140,7 @@ impl From<OwnedFd> for Fd {
                 left: AtomicU32::new(0),
                 copies_anyway: AtomicBool::new(false),
                 nonblocking: AtomicBool::new(false),
-                made_nonblocking: AtomicBool::new(false),
+                made_nonblocking: OnceLock::new(),
                 n_splices: Lock::new(Rank::Mode, 0),
                 has_own_timeouts: AtomicBool::new(false),
                 multis: OnceLock::new(),
@@ -141,7 +155,7 @@ impl From<Fd> for OwnedFd {
             // Whoever has it next may not expect what comes with each message.
             let _ = socket::set_says_left(fd.as_fd(), false);
         }
-        if fd.shared.made_nonblocking.load(Ordering::Relaxed) && !fd.is_nonblocking() {
+        if fd.shared.made_nonblocking.get().is_some() && !fd.is_nonblocking() {
             // It worked the other way round, on the same open descriptor.
             let _ = socket2::SockRef::from(&fd).set_nonblocking(false);
         }
@@ -190,9 +204,14 @@ impl Fd {
         if let Ok(Some(timeout)) = socket.write_timeout() {
             fd.store_timeout(Direction::Write, Some(timeout));
         }
-        let is_nonblocking = file::is_nonblocking(fd.as_fd());
-        let nonblocking = &fd.shared.nonblocking;
-        nonblocking.store(is_nonblocking.unwrap_or(false), Ordering::Relaxed);
+        if file::is_nonblocking(fd.as_fd()).unwrap_or(false) {
+            let cookie = socket2::SockRef::from(&fd).cookie();
+            let is_made = cookie.is_ok_and(|cookie| made().contains(&cookie));
+            match is_made {
+                true => fd.note_made_nonblocking(),
+                false => fd.shared.nonblocking.store(true, Ordering::Relaxed),
+            }
+        }
         fd
     }
 
@@ -278,6 +297,13 @@ impl Fd {
         let n_splices = self.shared.n_splices.lock();
         socket2::SockRef::from(self).set_nonblocking(on || *n_splices > 0)?;
         self.shared.nonblocking.store(on, Ordering::Relaxed);
+        if let Some(&Some(cookie)) = self.shared.made_nonblocking.get() {
+            let mut made = made();
+            match on {
+                true => made.retain(|&c| c != cookie),
+                false => made.push(cookie),
+            }
+        }
         Ok(())
     }
 
@@ -288,7 +314,11 @@ impl Fd {
 
     /// Notes that the epoll poller puts the socket into non-blocking mode.
     pub(super) fn note_made_nonblocking(&self) {
-        self.shared.made_nonblocking.store(true, Ordering::Relaxed);
+        self.shared.made_nonblocking.get_or_init(|| {
+            let cookie = socket2::SockRef::from(self).cookie().ok();
+            made().extend(cookie);
+            cookie
+        });
     }
 
     /// Puts the socket into non-blocking mode as long as what this gives lives.

@@ -4,7 +4,7 @@
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -732,6 +732,37 @@ fn conversions_to_and_from_std() {
             text.contains("TcpStream") && text.contains("TcpListener"),
             "{text}"
         );
+    });
+}
+
+/// Over epoll a listener is in non-blocking mode, which is not its owner's wish: a duplicate waits
+/// as the listener does.
+#[test]
+fn a_duplicate_of_a_listener_waits_as_it_does() {
+    run(2, || {
+        let (listener, addr) = listener();
+        let connect = move |n: u64| {
+            spawn(move || {
+                windlass::sleep(Duration::from_millis(20 * n));
+                TcpStream::connect(addr).unwrap();
+            })
+        };
+        let first = connect(0);
+        listener.accept().unwrap();
+        let duplicate = || TcpListener::from(listener.as_fd().try_clone_to_owned().unwrap());
+        let second = connect(1);
+        let one = duplicate();
+        one.accept().unwrap();
+        drop(one);
+        let third = connect(1);
+        duplicate().accept().unwrap();
+        // What was asked for holds.
+        listener.set_nonblocking(true).unwrap();
+        let none = duplicate().accept().unwrap_err();
+        assert_eq!(none.kind(), ErrorKind::WouldBlock);
+        for connected in [first, second, third] {
+            connected.join().unwrap();
+        }
     });
 }
 
