@@ -63,21 +63,26 @@ const WATCHED_FROM: u8 = 4;
 /// The stream is not to be watched.
 const UNWATCHED: u8 = u8::MAX;
 
-/// The cookies of listeners whose mode is windlass's own affair: a descriptor that was duplicated
-/// elsewhere and comes back as a listener is not one that its owner wants to make single attempts.
+/// The cookies of sockets whose mode is windlass's own affair now, listeners over epoll and those
+/// that are spliced: a descriptor that was duplicated elsewhere and comes back is not one that its
+/// owner wants to make single attempts. Once for each `Shared` that says so.
 static MADE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 fn made() -> MutexGuard<'static, Vec<u64>> {
     MADE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn forget_made(cookie: Option<u64>) {
+    let mut made = made();
+    if let Some(at) = made.iter().position(|&c| Some(c) == cookie) {
+        made.swap_remove(at);
+    }
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
-        if let Some(&mut Some(cookie)) = self.made_nonblocking.get_mut() {
-            let mut made = made();
-            if let Some(at) = made.iter().position(|&c| c == cookie) {
-                made.swap_remove(at);
-            }
+        if let Some(&mut cookie) = self.made_nonblocking.get_mut() {
+            forget_made(cookie);
         }
         // It would keep the file open.
         if let Some(watch) = self.watch.get() {
@@ -205,11 +210,13 @@ impl Fd {
             fd.store_timeout(Direction::Write, Some(timeout));
         }
         if file::is_nonblocking(fd.as_fd()).unwrap_or(false) {
-            let cookie = socket2::SockRef::from(&fd).cookie();
+            let socket = socket2::SockRef::from(&fd);
+            let cookie = socket.cookie();
             let is_made = cookie.is_ok_and(|cookie| made().contains(&cookie));
-            match is_made {
-                true => fd.note_made_nonblocking(),
-                false => fd.shared.nonblocking.store(true, Ordering::Relaxed),
+            if !is_made {
+                fd.shared.nonblocking.store(true, Ordering::Relaxed);
+            } else if socket.is_listener().unwrap_or(false) {
+                fd.note_made_nonblocking();
             }
         }
         fd
@@ -325,7 +332,14 @@ impl Fd {
     pub(crate) fn splicing(&self) -> io::Result<Splicing<'_>> {
         let mut n = self.shared.n_splices.lock();
         if *n == 0 {
-            socket2::SockRef::from(self).set_nonblocking(true)?;
+            let socket = socket2::SockRef::from(self);
+            if !self.is_nonblocking() {
+                made().extend(socket.cookie());
+            }
+            if let Err(e) = socket.set_nonblocking(true) {
+                forget_made(socket.cookie().ok());
+                return Err(e);
+            }
         }
         *n += 1;
         Ok(Splicing(self))
@@ -428,9 +442,13 @@ impl Drop for Splicing<'_> {
     fn drop(&mut self) {
         let mut n = self.0.shared.n_splices.lock();
         *n -= 1;
-        if *n == 0 && !self.0.is_nonblocking() {
-            // It worked the other way round, on the same open descriptor.
-            let _ = socket2::SockRef::from(self.0).set_nonblocking(false);
+        if *n == 0 {
+            let socket = socket2::SockRef::from(self.0);
+            if !self.0.is_nonblocking() {
+                // It worked the other way round, on the same open descriptor.
+                let _ = socket.set_nonblocking(false);
+            }
+            forget_made(socket.cookie().ok());
         }
     }
 }

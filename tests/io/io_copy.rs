@@ -215,6 +215,34 @@ fn both_directions_at_once() {
 }
 
 /// What is no stream of ours is copied as `std` does it.
+/// While a socket is copied from it is in non-blocking mode, which is not its owner's wish: a
+/// duplicate waits as the socket does.
+#[test]
+fn a_duplicate_waits_while_its_socket_is_copied() {
+    const BYTES: usize = 2 << 20;
+    let _guard = hang_guard();
+    run(2, || {
+        let (socket, mut peer) = UnixStream::pair().unwrap();
+        let (mut sink, mut out) = UnixStream::pair().unwrap();
+        let copied = socket.try_clone().unwrap();
+        let copy = spawn(move || io::copy(&mut &copied, &mut sink));
+        let read = spawn(move || out.read_to_end(&mut Vec::new()));
+        peer.write_all(&vec![1; 100_000]).unwrap();
+        while !is_nonblocking(&socket) {
+            windlass::sleep(Duration::from_millis(1));
+        }
+        let mut duplicate = UnixStream::from(socket.as_fd().try_clone_to_owned().unwrap());
+        let mut reader = peer.try_clone().unwrap();
+        let received = spawn(move || reader.read_exact(&mut vec![0; BYTES]));
+        duplicate.write_all(&vec![2; BYTES]).unwrap();
+        received.join().unwrap().unwrap();
+        peer.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(copy.join().unwrap().unwrap(), 100_000);
+        assert_eq!(read.join().unwrap().unwrap(), 100_000);
+        assert!(!is_nonblocking(&socket));
+    });
+}
+
 #[test]
 fn anything_else() {
     run(2, || {
