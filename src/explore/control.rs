@@ -1,7 +1,7 @@
-//! The controller: who holds the baton, who waits for what, and what time it is.
+//! The controller: which thread holds the baton, what each thread waits for, and the time.
 //!
-//! Threads are numbered in the order of their birth. All that is here is used by the thread that
-//! holds the baton; the lock around it is never contended, and is there to need no unsafe code.
+//! Threads are numbered in the order in which they start. Only the thread that holds the baton uses
+//! this state. The lock around it is never contended; it avoids unsafe code.
 
 use std::cell::Cell;
 use std::panic::Location;

@@ -1,4 +1,4 @@
-//! `std`'s locks: whoever finds one taken waits in the controller, so that the baton goes on.
+//! `std`'s locks: a thread that finds a lock taken waits in the controller, which passes the baton on.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
