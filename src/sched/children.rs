@@ -8,15 +8,18 @@
 //! A goroutine that has locked its thread may have given it another mask on purpose: that is
 //! inherited, as anywhere.
 //!
-//! Sysmon may look at the M's mask just then, or pin it for a new plan. In the first case it pins
-//! all Ms once more, in the second the M may pin itself where it was before; both is put right
-//! within two seconds (`cpus`).
+//! Meanwhile the M is marked as widened, so sysmon does not take its mask for one that was changed
+//! from outside, and does not pin it for a new plan: it sets the CPU that the M pins itself to. A
+//! few instructions remain: if sysmon reads the mark just before it is set, what is started then
+//! may inherit one CPU; if the M reads its CPU just before that changes, it is pinned to the old
+//! one until sysmon looks again (`cpus`), at most two seconds.
 //!
 //! Nothing here takes memory from the heap: an allocator may ask for its CPUs in the middle of an
 //! allocation, and handlers of `fork` may run while its locks are held.
 
 use super::current;
 use super::m::M;
+use crate::loom::Ordering;
 use crate::sys::affinity::{self, Mask};
 use crate::sys::wrap::{self, Hooks};
 
@@ -37,24 +40,27 @@ fn pinned_m<'a>() -> Option<&'a M> {
 }
 
 fn widen() -> bool {
-    if current::is_widened() {
+    let Some(m) = pinned_m().filter(|m| !m.is_widened.load(Ordering::SeqCst)) else {
         return false;
+    };
+    // Before the mask is changed: whoever sees the new mask sees the mark.
+    m.is_widened.store(true, Ordering::SeqCst);
+    let is_wide = m.sched().offload.with_mask(affinity::restore).is_some();
+    if !is_wide {
+        m.is_widened.store(false, Ordering::SeqCst);
     }
-    let offload = pinned_m().map(|m| &m.sched().offload);
-    let is_wide = offload.and_then(|offload| offload.with_mask(affinity::restore));
-    current::set_widened(is_wide.is_some());
-    is_wide.is_some()
+    is_wide
 }
 
 fn narrow() {
-    if !current::is_widened() {
+    let Some(m) = current::m().filter(|m| m.is_widened.load(Ordering::SeqCst)) else {
         return;
-    }
-    current::set_widened(false);
-    if let Some(cpu) = current::m().and_then(M::cpu) {
+    };
+    if let Some(cpu) = m.cpu() {
         // It fails where the CPU has gone: then sysmon makes another plan.
         affinity::pin(cpu);
     }
+    m.is_widened.store(false, Ordering::SeqCst);
 }
 
 fn write_process_mask(bytes: &mut [u8]) -> bool {

@@ -80,8 +80,12 @@ impl Follower {
             return true;
         };
         let is_just = affinity::of_thread(tid).is_none_or(|mask| mask.is_just(cpu));
-        // It may have taken another P just now, and locked or ended its thread.
-        is_just || m.cpu() != Some(cpu) || m.is_locked() || m.tid.load(Ordering::Relaxed) != tid
+        // It may have taken another P just now, locked or ended its thread, or be starting one.
+        is_just
+            || m.cpu() != Some(cpu)
+            || m.is_locked()
+            || m.is_widened.load(Ordering::SeqCst)
+            || m.tid.load(Ordering::Relaxed) != tid
     }
 }
 

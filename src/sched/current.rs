@@ -39,21 +39,6 @@ pub(crate) fn m<'a>() -> Option<&'a M> {
     unsafe { m_ptr().as_ref() }
 }
 
-thread_local!(static WIDENED: Cell<bool> = const { Cell::new(false) });
-
-/// Whether the calling thread, an M's, has the mask of the process for a moment: see `children`.
-#[inline(never)]
-pub(crate) fn is_widened() -> bool {
-    // SAFETY: as in `m_ptr`.
-    unsafe { std::arch::asm!("", options(nostack, preserves_flags)) };
-    WIDENED.with(Cell::get)
-}
-
-#[inline(never)]
-pub(crate) fn set_widened(is_widened: bool) {
-    WIDENED.with(|w| w.set(is_widened));
-}
-
 thread_local!(static OWN: Own = const { Own::new() });
 
 /// What the calling thread owns when no goroutine runs on it: its values of task-locals,

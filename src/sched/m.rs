@@ -132,6 +132,12 @@ pub(crate) struct M {
     /// Ordering: relaxed; its own thread writes it when it takes a P, and sysmon in a stopped
     /// world, in which nobody does. Others read it as a hint.
     cpu: AtomicUsize,
+    /// Its mask may have been changed from outside: it pins itself again when it takes a P.
+    /// Ordering: relaxed; set in a stopped world, read by its own thread when that has ended.
+    is_pin_in_doubt: AtomicBool,
+    /// It has the mask of the process while its thread starts another: see `children`.
+    /// Ordering: sequentially consistent, as sysmon compares it with what the kernel says.
+    pub(crate) is_widened: AtomicBool,
     /// Sysmon lowered its priority. Ordering: relaxed; a hint to undo it.
     pub(crate) demoted: AtomicBool,
 }
@@ -171,6 +177,8 @@ impl M {
             asked_at: AtomicU64::new(0),
             tid: AtomicI32::new(0),
             cpu: AtomicUsize::new(NO_CPU),
+            is_pin_in_doubt: AtomicBool::new(false),
+            is_widened: AtomicBool::new(false),
             demoted: AtomicBool::new(false),
         }
     }
@@ -221,6 +229,18 @@ impl M {
 
     pub(crate) fn set_cpu(&self, cpu: Option<usize>) {
         self.cpu.store(cpu.unwrap_or(NO_CPU), Ordering::Relaxed);
+        self.is_pin_in_doubt.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether it need not pin itself to run a P of this CPU.
+    pub(crate) fn is_pinned_to(&self, cpu: usize) -> bool {
+        self.cpu() == Some(cpu) && !self.is_pin_in_doubt.load(Ordering::Relaxed)
+    }
+
+    /// Has it pin itself when it next takes a P. Until then it counts as pinned where it was: it
+    /// may be running a goroutine without a P.
+    pub(crate) fn doubt_pin(&self) {
+        self.is_pin_in_doubt.store(true, Ordering::Relaxed);
     }
 
     /// The P it held a moment ago, asked by another thread.

@@ -196,12 +196,15 @@ impl Sched {
             let tid = m.tid.load(Ordering::Relaxed);
             match owners.get(&std::ptr::from_ref(&**m).cast_mut()) {
                 Some(&cpu) if tid != 0 => {
-                    if !(m.is_locked() && m.cpu() == Some(cpu)) {
+                    let is_left_alone = m.is_locked() && m.cpu() == Some(cpu);
+                    if m.is_widened.load(Ordering::SeqCst) {
+                        // It pins itself to this CPU in a moment.
+                        m.set_cpu(Some(cpu));
+                    } else if !is_left_alone {
                         m.set_cpu(affinity::pin_thread(tid, cpu).then_some(cpu));
                     }
                 }
-                // It is pinned when it gets a P.
-                _ => m.set_cpu(None),
+                _ => m.doubt_pin(),
             }
         }
     }

@@ -194,7 +194,7 @@ fn acquire(m: &M) -> bool {
 /// Makes `m` the M of `p`.
 pub(crate) fn take_p(m: &M, p: &P) {
     let cpu = p.cpu();
-    if m.sched().pin && m.cpu() != Some(cpu) && affinity::pin(cpu) {
+    if m.sched().pin && !m.is_pinned_to(cpu) && affinity::pin(cpu) {
         m.set_cpu(Some(cpu));
     }
     chaos::pause(Point::HandOff);

@@ -4,12 +4,14 @@
 //! `taskset -ap` does. Control groups and CPUs that go offline need root, so they are in
 //! `numa_vm_cpus.rs`.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::load::Load;
 use crate::util;
-use crate::util::{affinity, build, child_case, child_passes, hang_guard, set_affinity};
+use crate::util::{
+    affinity, affinity_of, build, child_case, child_passes, hang_guard, set_affinity,
+};
 use windlass::topology::Topology;
 use windlass::{Builder, Runtime, sleep, spawn, task, yield_now};
 
@@ -131,6 +133,44 @@ fn the_same_mask_again_pins_again() {
         }
         assert_eq!(rt.metrics().replans, 0);
         load.end();
+    });
+}
+
+/// A goroutine that computes while the world is stopped loses its P but stays on its thread,
+/// which is still pinned: it is told of the CPUs of the process all the same.
+#[test]
+fn all_cpus_are_seen_while_threads_are_pinned_again() {
+    let Some([a, b]) = two_cpus("all_cpus_are_seen_while_threads_are_pinned_again") else {
+        return;
+    };
+    let _guard = hang_guard();
+    set_all(&[a, b]);
+    let n = || std::thread::available_parallelism().unwrap().get();
+    let rt = build(Builder::new()).unwrap();
+    let (other, is_over) = (AtomicI32::new(0), AtomicBool::new(false));
+    rt.run(|| {
+        task::scope(|s| {
+            s.spawn(|| {
+                while !is_over.load(Ordering::Acquire) {
+                    other.store(util::gettid(), Ordering::Release);
+                    yield_now();
+                }
+            });
+            // This goroutine does not yield, so the other one gets another thread.
+            while [0, util::gettid()].contains(&other.load(Ordering::Acquire)) {
+                std::hint::spin_loop();
+            }
+            // It may run on another thread by now, which nobody pins again: hence the limit.
+            let (tid, began) = (other.load(Ordering::Acquire), Instant::now());
+            let mut least = n();
+            set_affinity(tid, &[a, b]);
+            while affinity_of(tid).len() == 2 && began.elapsed() < Duration::from_secs(4) {
+                least = least.min(n());
+            }
+            least = least.min(n());
+            is_over.store(true, Ordering::Release);
+            assert_eq!(least, 2);
+        });
     });
 }
 

@@ -378,12 +378,18 @@ pub(crate) fn wait_for_n_threads(n: usize) {
 
 /// The CPUs that the calling thread may run on.
 pub(crate) fn affinity() -> Vec<usize> {
+    affinity_of(0)
+}
+
+/// As [`affinity`], of the thread with this number of the kernel's; 0 is the calling one.
+#[inline(never)]
+pub(crate) fn affinity_of(tid: i32) -> Vec<usize> {
     // SAFETY: an all-zero set is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // By the system call: libc's function tells goroutines of the whole process.
     let (place, len) = (&raw mut set, size_of_val(&set));
     // SAFETY: the set is valid and as long as is said.
-    let n = unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, len, place) };
+    let n = unsafe { libc::syscall(libc::SYS_sched_getaffinity, tid, len, place) };
     assert!(n > 0);
     let n_bits = 8 * size_of_val(&set);
     // SAFETY: the position is inside the set.
