@@ -71,6 +71,6 @@
 mod tree;
 mod waits;
 
-pub use crate::sched::ambient::Error;
+pub use crate::sched::current_context::Error;
 
 pub use tree::{Canceller, Context, shield};

@@ -22,24 +22,24 @@ use crate::loom::native::{Arc, Mutex, PoisonError};
 use crate::metrics::{MemoryPlacement, RuntimeMetrics};
 use crate::netpoll::choose;
 use crate::netpoll::poller::Poller;
-use crate::sched::border::Border;
 use crate::sched::children;
 use crate::sched::current;
-use crate::sched::fault;
+use crate::sched::debug_hooks::{Check, Print, Watch};
 use crate::sched::global::NodeQueue;
 use crate::sched::idle::IdleSet;
 use crate::sched::m::M;
-use crate::sched::near;
 use crate::sched::p::{P, StealLevel};
 use crate::sched::park::Cancelled;
 use crate::sched::place::Place;
+use crate::sched::remote_peers::Border;
 use crate::sched::run;
+use crate::sched::run_on_node;
 use crate::sched::spawn::{self, Options};
+use crate::sched::stack_overflow;
 use crate::sched::stall::OnStall;
 use crate::sched::state::{Node, Phase, Sched};
 use crate::sched::sysmon;
 use crate::sched::wake;
-use crate::sched::watch::{Check, Print, Watch};
 use crate::sys::signal::{self, AltStack};
 use crate::sys::{affinity, clock, mmap, sched as threads};
 use crate::task::JoinHandle;
@@ -451,7 +451,7 @@ impl Builder {
         if sched.config.flight_recorder {
             sched.start_tracing();
         }
-        signal::install_fault_handler(fault::report);
+        signal::install_fault_handler(stack_overflow::report);
         if sched.config.name_panics {
             panics::install();
         }
@@ -538,7 +538,7 @@ fn make_sched(config: Config, place: Place, max: usize) -> io::Result<Arc<Sched>
         // Use only a CPU that the process may run on.
         let mut cpus = planned.ps.iter().map(|&idx| plan.ps[idx].cpu);
         let ours = cpus.find(|&cpu| topology.pu(cpu).is_some_and(|pu| pu.allowed));
-        near::on_node(ours, memory, || {
+        run_on_node::on_node(ours, memory, || {
             nodes.push_group(memory, std::iter::once(node))?;
             ps.push_group(memory, planned.ps.iter().map(make))
         })?;

@@ -16,7 +16,7 @@ use super::chan::cut_short;
 use super::core::{Head, Refused, Told, head_of};
 use crate::g::status::Reason;
 use crate::lock::RawLock;
-use crate::sched::{ambient, park};
+use crate::sched::{current_context, park};
 use crate::sync::waitq::{Here, Link, Taken, Terms, WaitQueue, Waiter};
 use crate::sys::clock::{self, NEVER};
 
@@ -197,7 +197,7 @@ impl Alarm {
             if park::cancel_point().is_err() {
                 return Err(Refused::Disconnected);
             }
-            if ambient::check().is_err() {
+            if current_context::check().is_err() {
                 return Err(cut_short(deadline_ns));
             }
         }

@@ -11,7 +11,7 @@ use super::core::{Claim, Core, Found, Packet, Refused, Side, Told, Wait};
 use crate::g::status::Reason;
 use crate::lock::RawLock;
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
-use crate::sched::{ambient, park};
+use crate::sched::{current_context, park};
 use crate::sync::waitq::{Here, Link, Taken, Terms, Waiter};
 use crate::sys::clock::{self, NEVER};
 
@@ -69,7 +69,7 @@ impl<T> Drop for Locked<'_, T> {
 
 /// Whether the ambient context ended a wait before its deadline.
 fn is_cut(deadline_ns: u64) -> bool {
-    clock::now_ns() < deadline_ns && ambient::check().is_err()
+    clock::now_ns() < deadline_ns && current_context::check().is_err()
 }
 
 /// Error of an operation whose wait the ambient context ended.

@@ -19,7 +19,7 @@ use super::sender::Sender;
 use super::timer::recv_never;
 use crate::g::status::Reason;
 use crate::lock::RawLock;
-use crate::sched::{ambient, park};
+use crate::sched::{current_context, park};
 use crate::sync::waitq::{Here, Link, Taken, Terms, Waiter};
 use crate::sys::clock::{self, NEVER};
 
@@ -153,7 +153,7 @@ pub(super) fn wait(
 ) -> Option<(usize, Token)> {
     if arms.is_empty() {
         // A context does not end a select.
-        return match ambient::shield(|| recv_never(deadline_ns)) {
+        return match current_context::shield(|| recv_never(deadline_ns)) {
             Refused::Blocked => None,
             Refused::Disconnected => {
                 panic!("a select without operations cannot wait: its runtime has ended")

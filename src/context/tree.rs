@@ -10,11 +10,11 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use crate::channel::{self, Receiver};
-use crate::g::cut::{Frame, Frames};
+use crate::g::cancel_wait::{Frame, Frames};
 use crate::lock::RawLock;
 use crate::loom::native::atomic::{AtomicU64, Ordering, fence};
 use crate::loom::native::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use crate::sched::ambient::{self, Error};
+use crate::sched::current_context::{self, Error};
 use crate::sched::handoff::Section;
 use crate::sched::{cancel, park};
 use crate::sys::clock::{self, NEVER};
@@ -322,7 +322,7 @@ impl Context {
         let Some(node) = &self.node else { return f() };
         let frame = Frame::new(park::current_g(), node.deadline_ns);
         let _registered = node.register(&frame);
-        let _entered = ambient::enter(&frame);
+        let _entered = current_context::enter(&frame);
         f()
     }
 
@@ -337,7 +337,7 @@ impl Context {
     /// See [`Context::with_deadline`].
     pub fn wait(&self) {
         self.run(|| {
-            while ambient::check().is_ok() {
+            while current_context::check().is_ok() {
                 // An error means that the goroutine already unwinds: destructors do not wait.
                 if park::sleep_until(NEVER).is_err() {
                     return;
@@ -441,7 +441,7 @@ impl fmt::Debug for Context {
 /// assert!(start.elapsed() >= Duration::from_millis(2));
 /// ```
 pub fn shield<T>(f: impl FnOnce() -> T) -> T {
-    ambient::shield(f)
+    current_context::shield(f)
 }
 
 /// Cancels a context. Created by [`Context::with_cancel`].

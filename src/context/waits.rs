@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::tree::Context;
 use crate::loom::native::PoisonError;
-use crate::sched::ambient::Error;
+use crate::sched::current_context::Error;
 use crate::sched::park;
 use crate::sync::waitlist::GaveUp;
 use crate::sync::{

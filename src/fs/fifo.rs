@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::section::in_place;
-use crate::sched::{ambient, park};
+use crate::sched::{current_context, park};
 use crate::sys::{clock, file, socket};
 use crate::task::sleep;
 
@@ -53,7 +53,7 @@ fn look_for<T>(mut look: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T>
         }
         park::cancel_point()?;
         // An ended context cuts `sleep` short without an error, so check here.
-        ambient::check()?;
+        current_context::check()?;
         sleep((begun.elapsed() / PART).clamp(FIRST_PAUSE, LAST_PAUSE));
     }
 }

@@ -23,7 +23,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::NonNull;
 
 use super::coro::{Coro, Out};
-use super::own::Own;
+use super::goroutine_locals::Own;
 use super::slab;
 use super::stack;
 use super::status::{Status, Token};

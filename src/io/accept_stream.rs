@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use super::fd::{Direction, Fd};
 use super::op::is_denial;
 use super::subscription::{Kind, Subscription};
-use crate::netpoll::multi::Came;
+use crate::netpoll::multishot::Came;
 
 /// The connections to a listener, one after the other. Made by `accept_stream` of a listener, for
 /// example [`TcpListener::accept_stream`](crate::net::TcpListener::accept_stream).

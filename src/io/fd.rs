@@ -23,9 +23,9 @@ use crate::g::header::GRef;
 use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::loom::native::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use crate::netpoll::multi::Multi;
-use crate::netpoll::watch::Watch;
-use crate::sched::{ambient, cancel, park};
+use crate::netpoll::multishot::Multi;
+use crate::netpoll::multishot_poll::Watch;
+use crate::sched::{cancel, current_context, park};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::{file, socket};
 
@@ -283,7 +283,7 @@ impl Fd {
     /// the ambient context's error if that is done.
     #[inline]
     pub(crate) fn deadline(&self, direction: Direction) -> io::Result<Deadline<'_>> {
-        ambient::check()?;
+        current_context::check()?;
         let side = self.side(direction);
         let at_ns = match side.timeout_ns.load(Ordering::Relaxed) {
             NEVER => NEVER,

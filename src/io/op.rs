@@ -15,13 +15,13 @@ use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, WaitId, Why};
 use crate::netpoll::call::{Attempt, Blocking, Class, MUST_BLOCK};
-use crate::netpoll::edge::Seen;
+use crate::netpoll::multishot_poll::{Home, Place, Watch};
 use crate::netpoll::op::{ERESTARTSYS, Op};
+use crate::netpoll::poll_desc::Seen;
 use crate::netpoll::pool::{self, Pool};
 use crate::netpoll::sqe::{Request, left_something};
-use crate::netpoll::watch::{Home, Place, Watch};
-use crate::sched::ambient;
 use crate::sched::current;
+use crate::sched::current_context;
 use crate::sched::m::M;
 use crate::sched::offload::offload;
 use crate::sched::park::{self, Caller, Cancelled};
@@ -123,7 +123,7 @@ pub(crate) fn is_epoll_here() -> bool {
 pub(super) fn check(g: GRef) -> io::Result<()> {
     match park::chain_of(g).over() {
         None => Ok(()),
-        Some(over) => Err(ambient::Error::from(over).into()),
+        Some(over) => Err(current_context::Error::from(over).into()),
     }
 }
 
@@ -388,7 +388,7 @@ fn why_failed(g: GRef, deadline: Deadline<'_>, ended: Ended) -> io::Result<()> {
         return Err(io::Error::from_raw_os_error(-ended.result));
     }
     if let Some(over) = park::chain_of(g).over() {
-        return Err(ambient::Error::from(over).into());
+        return Err(current_context::Error::from(over).into());
     }
     // The deadline may have been moved. If nobody here asked for it, the thread that submitted it
     // has gone, or the run ends (then the next look at that unwinds).

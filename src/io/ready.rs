@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::op::{self, Deadline};
 use crate::netpoll::sqe::Request;
-use crate::sched::ambient;
+use crate::sched::current_context;
 use crate::sched::park::{self, Caller};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::socket;
@@ -207,7 +207,7 @@ pub(crate) fn wait_until(
 /// thread checks the context every [`park::LOOK_UP_NS`].
 pub(crate) fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Result<bool> {
     loop {
-        ambient::check()?;
+        current_context::check()?;
         let chain = park::current_chain();
         if !chain.is_some() {
             return socket::poll(fd, events, deadline_ns);

@@ -10,7 +10,7 @@ use super::fd::{Direction, Fd};
 use super::op::is_denial;
 use super::recv_buf::RecvBuf;
 use super::subscription::{Kind, Subscription};
-use crate::netpoll::multi::Came;
+use crate::netpoll::multishot::Came;
 
 /// The bytes that arrive on a stream, piece by piece. Made by `recv_stream` of a stream, for
 /// example [`TcpStream::recv_stream`](crate::net::TcpStream::recv_stream).

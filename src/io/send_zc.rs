@@ -23,9 +23,9 @@ use crate::g::list::GList;
 use crate::g::status::{Reason, Why};
 use crate::netpoll::op::{ERESTARTSYS, Op};
 use crate::netpoll::sqe::Request;
-use crate::netpoll::twice::Twice;
+use crate::netpoll::zero_copy_send::Twice;
 use crate::sched::park::{self, Caller};
-use crate::sched::{ambient, wake};
+use crate::sched::{current_context, wake};
 use crate::sys::clock::NEVER;
 use crate::sys::socket;
 
@@ -57,7 +57,7 @@ impl Fd {
         let _waiting = deadline.enter(g);
         loop {
             park::cancel_point()?;
-            ambient::check()?;
+            current_context::check()?;
             if deadline.has_passed() {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
@@ -129,7 +129,7 @@ impl Fd {
                 socket::disconnect(self.as_fd());
                 wait_out(g, twice);
                 park::cancel_point()?;
-                ambient::check()?;
+                current_context::check()?;
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             op::park_for(g, deadline, |op, _, _| match twice.expect(op) {

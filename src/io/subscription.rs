@@ -16,11 +16,11 @@ use super::fd::Fd;
 use super::op::{self, Deadline};
 use crate::g::header::GRef;
 use crate::g::list::GList;
-use crate::netpoll::multi::{By, Came, Expect, Multi, Source};
+use crate::netpoll::multishot::{By, Came, Expect, Multi, Source};
 use crate::netpoll::op::Op;
 use crate::sched::m::M;
 use crate::sched::park::{self, Caller};
-use crate::sched::{ambient, wake};
+use crate::sched::{current_context, wake};
 use crate::sys::clock;
 
 /// How often a plain thread looks whether the kernel has stopped.
@@ -130,7 +130,7 @@ impl<'a> Subscription<'a> {
         let ended = op::park_for(g, deadline, |op, _, m| expect(m, op, multi, (fd, kind)));
         match park::chain_of(g).over() {
             // Only if nothing came before it was cut.
-            Some(over) if ended.result < 0 => Err(ambient::Error::from(over).into()),
+            Some(over) if ended.result < 0 => Err(current_context::Error::from(over).into()),
             _ => Ok(()),
         }
     }

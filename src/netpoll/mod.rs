@@ -9,14 +9,14 @@
 
 pub(crate) mod pool;
 pub(crate) mod sqe;
-pub(crate) mod edge;
+pub(crate) mod poll_desc;
 pub(crate) mod op;
-pub(crate) mod twice;
-pub(crate) mod multi;
-pub(crate) mod watch;
+pub(crate) mod zero_copy_send;
+pub(crate) mod multishot;
+pub(crate) mod multishot_poll;
 pub(crate) mod counts;
 pub(crate) mod ring;
-mod hear;
+mod dispatch_events;
 pub(crate) mod probe;
 pub(crate) mod call;
 pub(crate) mod waiters;

@@ -36,7 +36,7 @@
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 
-use super::edge::Seen;
+use super::poll_desc::Seen;
 use super::sqe::Request;
 use crate::g::header::GRef;
 use crate::g::status::WaitId;

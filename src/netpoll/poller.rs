@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use super::counts::Counts;
 use super::epoll::Epoll;
-use super::multi::{By, Multi, Source};
+use super::multishot::{By, Multi, Source};
+use super::multishot_poll::{Home, Watch};
 use super::op::Op;
 use super::pool::Pool;
 use super::probe;
 use super::ring::{Ring, TAG_TWICE};
 use super::sqe::Request;
-use super::twice::Twice;
-use super::watch::{Home, Watch};
+use super::zero_copy_send::Twice;
 use crate::config::BATCHES_FROM;
 use crate::g::list::GList;
 use crate::g::status::WaitId;

@@ -29,13 +29,13 @@ use io_uring::squeue::Entry;
 use io_uring::{Builder, IoUring};
 
 use super::counts::Counts;
-use super::multi::{Armed, By, Multi, Source};
+use super::multishot::{Armed, By, Multi, Source};
+use super::multishot_poll::Watch;
 use super::op::Op;
 use super::pool::Pool;
 use super::probe::Features;
 use super::sqe::{self, Request};
-use super::twice::{self, Twice};
-use super::watch::Watch;
+use super::zero_copy_send::{self, Twice};
 #[cfg(explore)]
 use crate::explore::{IoUring, RingBuilder as Builder};
 use crate::g::list::GList;
@@ -535,7 +535,7 @@ impl Ring {
                 // SAFETY: the address was given by `queue_twice`, whose caller keeps the operation in
                 // place until its last completion was delivered.
                 let twice = unsafe { &*twice };
-                if !twice::is_notice(flags) {
+                if !zero_copy_send::is_notice(flags) {
                     return usize::from(twice.complete(result, flags, ready));
                 }
                 // SAFETY: the notice has taken it out, so this alone ends its wait, and its frame

@@ -6,17 +6,17 @@ use super::handoff::Section;
 use super::m::M;
 use super::state::{Phase, Sched};
 use super::wake;
-use crate::g::cut::Frame;
+use crate::g::cancel_wait::Frame;
 use crate::g::header::GRef;
 use crate::g::slab;
 use crate::g::status::{Kind, Reason, Status, WaitId};
 use crate::loom::Ordering;
 use crate::loom::oracle;
-use crate::netpoll::multi::Multi;
+use crate::netpoll::multishot::Multi;
+use crate::netpoll::multishot_poll::Watch;
 use crate::netpoll::op::Op;
 use crate::netpoll::poller::Poller;
-use crate::netpoll::twice::Twice;
-use crate::netpoll::watch::Watch;
+use crate::netpoll::zero_copy_send::Twice;
 use crate::sys::clock;
 
 /// When to ask again for an operation that was not known yet.

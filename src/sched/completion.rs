@@ -18,7 +18,7 @@ use std::cell::Cell;
 
 use super::park::{self, Caller, Cancelled};
 use super::wake;
-use crate::g::cut::Chain;
+use crate::g::cancel_wait::Chain;
 use crate::g::header::GRef;
 use crate::g::status::{Reason, WaitId, Why};
 use crate::loom::native::atomic::{AtomicPtr, AtomicU32, Ordering};

@@ -12,7 +12,7 @@
 use std::cell::Cell;
 
 use super::m::M;
-use crate::g::own::Own;
+use crate::g::goroutine_locals::Own;
 
 thread_local!(static CURRENT: Cell<*const M> = const { Cell::new(std::ptr::null()) });
 

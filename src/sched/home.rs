@@ -13,10 +13,10 @@
 //!
 //! None of this is asked on a machine with one node: see `P::is_watched`.
 
-use super::count;
 use super::m::M;
 use super::p::P;
 use super::policy::{self, Homeless, TIMES_AWAY, Where};
+use super::sampling;
 use super::state::Sched;
 use super::trace::Kind;
 use crate::g::header::GRef;
@@ -71,7 +71,7 @@ pub(crate) fn when_ready(m: &M, g: GRef) -> Option<usize> {
 #[cold]
 #[inline(never)]
 pub(crate) fn when_dispatched(m: &M, g: GRef) -> Option<usize> {
-    count::dispatch(m, g);
+    sampling::dispatch(m, g);
     let (sched, p) = (m.sched(), m.p());
     if !p.is_numa() {
         return None;

@@ -29,9 +29,9 @@
 #![allow(unsafe_code)]
 
 use super::current;
+use super::handed_work::Posted;
 use super::handoff::{LEFT, bump};
 use super::m::M;
-use super::mail::Posted;
 use super::p::P;
 use super::state::Sched;
 use super::trace::Kind;

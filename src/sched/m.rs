@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use super::access::Access;
 pub(crate) use super::access::{ASKED, BLOCKING, HAS_P, IN_QUESTION, LOST};
-use super::mail::Mail;
+use super::handed_work::Mail;
 use super::p::P;
 use super::state::Sched;
 use crate::g::header::{GRef, Header, Wire};

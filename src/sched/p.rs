@@ -8,9 +8,9 @@ use std::cell::{Cell, UnsafeCell};
 
 use windlass_topology::LevelKind;
 
-use super::fate::Fate;
 use super::idle::Word;
 use super::m::M;
+use super::p_status::Fate;
 use super::pace;
 use super::policy::N_DENIALS;
 use super::runq::RunQueue;

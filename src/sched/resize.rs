@@ -20,9 +20,9 @@ use std::io;
 use windlass_topology::Plan;
 
 use super::m::M;
-use super::near;
 use super::p::{NUMA, P};
 use super::place::Now;
+use super::run_on_node;
 use super::state::{Node, Sched};
 use super::wake;
 use crate::g::list::GList;
@@ -215,7 +215,7 @@ impl Sched {
         let Some(&(_, cpu)) = ps.iter().find(|(p, _)| !p.poller.is_open()) else {
             return Ok(());
         };
-        near::on_node(Some(cpu), node.memory, || {
+        run_on_node::on_node(Some(cpu), node.memory, || {
             ps.iter().try_for_each(|(p, _)| p.poller.open())
         })
     }

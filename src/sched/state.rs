@@ -1,16 +1,16 @@
 //! The scheduler's state: nodes, Ps, Ms, and what is behind which lock.
 #![allow(unsafe_code)]
 
-use super::border::Border;
+use super::debug_hooks::Watch;
 use super::global::NodeQueue;
 use super::idle::IdleSet;
 use super::m::{M, Note};
 use super::offload::Offload;
 use super::p::P;
 use super::place::Place;
-use super::survey::Survey;
+use super::rebalance::Survey;
+use super::remote_peers::Border;
 use super::trace::Tracing;
-use super::watch::Watch;
 use super::world::World;
 use crate::config::Config;
 use crate::g::slab::DepotId;

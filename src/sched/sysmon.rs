@@ -19,7 +19,8 @@
 //! A P without work in a section is taken so that it becomes idle: then sysmon may
 //! sleep, and a goroutine that becomes runnable wakes it.
 
-use super::cpus::Follower;
+use super::cpu_mask::Follower;
+use super::debug_hooks::Watch;
 use super::handoff::{LEFT, owner_of};
 use super::m::{LOST, M};
 use super::p::P;
@@ -28,7 +29,6 @@ use super::scavenge::Scavenger;
 use super::stall::Stalls;
 use super::state::{Phase, Sched};
 use super::trace::Kind;
-use super::watch::Watch;
 use super::world::Hands;
 use crate::config::HOG_AFTER;
 use crate::loom::Ordering;

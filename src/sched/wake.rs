@@ -1,7 +1,6 @@
 //! Making goroutines runnable, and waking an M for them.
 #![allow(unsafe_code)]
 
-use super::count;
 use super::current;
 use super::handoff::Section;
 use super::home;
@@ -10,6 +9,7 @@ use super::m::M;
 use super::p::P;
 use super::pace;
 use super::policy::{self, Wake, WakeView};
+use super::sampling;
 use super::state::{Node, Sched};
 use super::trace::Kind;
 use crate::g::header::GRef;
@@ -240,7 +240,7 @@ impl Sched {
     pub(crate) fn send_to(&self, node_idx: usize, g: GRef) {
         debug_assert!(self.owns(g), "a goroutine of another runtime");
         let node = &self.nodes[node_idx];
-        count::stamp_injected(g);
+        sampling::stamp_injected(g);
         node.queue.push(g);
         chaos::pause(Point::Push);
         self.wake_in(node, None);

@@ -19,7 +19,7 @@ use super::waitlist::{GaveUp, Place, Queue, TAKEN, WaitList};
 use super::waitq::{Here, TakenList, Terms};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU64, Ordering, const_fn};
-use crate::sched::{ambient, park};
+use crate::sched::{current_context, park};
 use crate::sys::clock::{NEVER, deadline_ns};
 
 const QUEUED: u64 = 1;
@@ -96,7 +96,7 @@ enum Refused {
     Closed,
     TimedOut,
     /// The ambient context is done.
-    Over(ambient::Error),
+    Over(current_context::Error),
     /// The runtime shuts down, and the caller is already unwinding.
     RunEnds,
 }
@@ -527,7 +527,7 @@ impl AcquireError {
     }
 
     /// The error of the ambient context, if it ended the wait.
-    pub(crate) fn over(&self) -> Option<ambient::Error> {
+    pub(crate) fn over(&self) -> Option<current_context::Error> {
         match self.0 {
             Refused::Over(over) => Some(over),
             _ => None,

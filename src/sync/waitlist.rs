@@ -10,7 +10,7 @@ use std::ptr;
 use super::waitq::{Here, Link, Taken, TakenList, Terms, WaitQueue, Waiter};
 use crate::lock::RawLock;
 use crate::loom::const_fn;
-use crate::sched::ambient::{self, Error};
+use crate::sched::current_context::{self, Error};
 use crate::sched::park;
 use crate::sys::clock::{self, NEVER};
 
@@ -164,7 +164,7 @@ fn why_it_gave_up(terms: Terms) -> GaveUp {
     let is_late = deadline_ns != NEVER && clock::now_ns() >= deadline_ns;
     if terms.by_context
         && !is_late
-        && let Err(over) = ambient::check()
+        && let Err(over) = current_context::check()
     {
         return GaveUp::Over(over);
     }

@@ -38,8 +38,8 @@
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
+use crate::g::cancel_wait::Chain;
 use crate::g::coro::Switch;
-use crate::g::cut::Chain;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, WaitId, Why};

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::g::own::{Found, Own};
+use crate::g::goroutine_locals::{Found, Own};
 use crate::sched::park;
 
 /// Declares task-locals: variables of which each goroutine has its own value. The syntax is that of

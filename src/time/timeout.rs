@@ -4,8 +4,8 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::g::cut::Frame;
-use crate::sched::{ambient, park};
+use crate::g::cancel_wait::Frame;
+use crate::sched::{current_context, park};
 use crate::sys::clock;
 
 /// The error of [`timeout`] and [`timeout_at`]: the time ended a wait.
@@ -95,7 +95,7 @@ pub fn timeout_at<T>(deadline: Instant, f: impl FnOnce() -> T) -> Result<T, Elap
 
 fn within<T>(deadline_ns: u64, f: impl FnOnce() -> T) -> Result<T, Elapsed> {
     let frame = Frame::new(park::current_g(), deadline_ns);
-    let entered = ambient::enter(&frame);
+    let entered = current_context::enter(&frame);
     let value = f();
     drop(entered);
     if frame.was_late() {

@@ -8,10 +8,10 @@ use super::*;
 use crate::g::header::GRef;
 use crate::g::slab;
 use crate::g::status::{Reason, WaitId};
-use crate::netpoll::multi::{By, Came, MAX_AHEAD, Source};
+use crate::netpoll::multishot::{By, Came, MAX_AHEAD, Source};
+use crate::netpoll::multishot_poll::{Home, Place};
 use crate::netpoll::pool::SLOTS;
 use crate::netpoll::probe;
-use crate::netpoll::watch::{Home, Place};
 
 thread_local!(
     /// What the rings of runtimes are denied that a test builds on this thread: a bit for each

@@ -27,8 +27,8 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::edge::{Edge, Seen, Wait};
 use super::op::{ERESTARTSYS, Op};
+use super::poll_desc::{Edge, Seen, Wait};
 use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicBool, AtomicU8};
 use crate::loom::{AtomicU64, Ordering};
@@ -335,7 +335,7 @@ impl Armed {
 }
 
 #[cfg(all(test, loom))]
-#[path = "watch_loom_tests.rs"]
+#[path = "multishot_poll_loom_tests.rs"]
 mod loom_tests;
 
 #[cfg(all(test, not(loom)))]

@@ -4,7 +4,7 @@ use std::io;
 use std::marker::PhantomData;
 
 use super::park;
-use crate::g::cut::{Chain, Frame, Over};
+use crate::g::cancel_wait::{Chain, Frame, Over};
 
 /// Why a context is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -140,5 +140,5 @@ impl Fate {
 }
 
 #[cfg(all(test, loom))]
-#[path = "fate_loom_tests.rs"]
+#[path = "p_status_loom_tests.rs"]
 mod loom_tests;

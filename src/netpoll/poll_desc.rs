@@ -124,5 +124,5 @@ impl Edge {
 }
 
 #[cfg(all(test, loom))]
-#[path = "edge_loom_tests.rs"]
+#[path = "poll_desc_loom_tests.rs"]
 mod loom_tests;

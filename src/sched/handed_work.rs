@@ -120,5 +120,5 @@ fn unmarked(g: *mut Header) -> Option<GRef> {
 }
 
 #[cfg(all(test, loom))]
-#[path = "mail_loom_tests.rs"]
+#[path = "handed_work_loom_tests.rs"]
 mod loom_tests;

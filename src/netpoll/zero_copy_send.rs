@@ -152,5 +152,5 @@ pub(crate) fn is_notice(flags: u32) -> bool {
 }
 
 #[cfg(all(test, loom))]
-#[path = "twice_loom_tests.rs"]
+#[path = "zero_copy_send_loom_tests.rs"]
 mod loom_tests;

@@ -15,10 +15,10 @@ use std::sync::Arc;
 use io_uring::cqueue;
 
 use super::counts::Counts;
+use super::multishot_poll::{self, Home, Told, Watch};
 use super::op::Op;
 use super::ring::{Ring, TAG_WATCH, TAGS};
 use super::sqe;
-use super::watch::{self, Home, Told, Watch};
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::util::prefetch::prefetch_bytes;
@@ -54,7 +54,7 @@ impl Ring {
         }
         // The ring's own reference, until the last completion is heard of.
         std::mem::forget(Arc::clone(watch));
-        let entry = sqe::poll_multi(fd, watch::EVENTS).user_data(name);
+        let entry = sqe::poll_multi(fd, multishot_poll::EVENTS).user_data(name);
         counts.begin_standing();
         // SAFETY: the caller holds the P, and the entry points at nothing.
         unsafe { self.push(counts, &entry, now_ns, ready) };

@@ -320,7 +320,7 @@ impl Frames {
 }
 
 #[cfg(all(test, loom))]
-#[path = "cut_loom_tests.rs"]
+#[path = "cancel_wait_loom_tests.rs"]
 mod loom_tests;
 
 #[cfg(all(test, not(loom)))]
