@@ -15,7 +15,7 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::Duration;
 
 use crate::g::header::{GRef, Header};
-use crate::g::status::For;
+use crate::g::status::WakeKind;
 use crate::loom::native::atomic::{AtomicBool, Ordering};
 use crate::loom::thread::Thread;
 use crate::sched::park::{self, Caller};
@@ -129,7 +129,7 @@ impl Drop for Polling {
         n.set(n.get() - 1);
         if n.get() > 0 {
             // This call may have consumed a wake for the outer call, so wake the outer one.
-            park::give(self.0, For::Poll);
+            park::give(self.0, WakeKind::Poll);
         }
     }
 }
@@ -184,7 +184,7 @@ unsafe fn wake_raw(data: *const ()) {
 /// As [`g_of`].
 unsafe fn wake_by_ref(data: *const ()) {
     // SAFETY: by this function's contract.
-    park::give(unsafe { g_of(data) }, For::Poll);
+    park::give(unsafe { g_of(data) }, WakeKind::Poll);
 }
 
 /// # Safety

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use crate::loom::native::atomic::Ordering::Relaxed;
 use crate::sched::p::{N_LEVELS, P};
-use crate::sched::policy::{Denial, N_DENIALS};
+use crate::sched::policy::{N_DENIALS, StealDenied};
 use crate::sched::state::{Node, Sched};
 use crate::sys::{clock, numa};
 use crate::util::histogram;
@@ -98,12 +98,12 @@ impl GateDenials {
     }
 
     fn of(counts: &[crate::util::counter::Counter; N_DENIALS]) -> GateDenials {
-        let of = |why: Denial| counts[why as usize].get();
+        let of = |why: StealDenied| counts[why as usize].get();
         GateDenials {
-            no_surplus: of(Denial::NoSurplus),
-            too_young: of(Denial::TooYoung),
-            pair_busy: of(Denial::PairBusy),
-            bound: of(Denial::Bound),
+            no_surplus: of(StealDenied::NoSurplus),
+            too_young: of(StealDenied::TooYoung),
+            pair_busy: of(StealDenied::PairBusy),
+            bound: of(StealDenied::Bound),
         }
     }
 

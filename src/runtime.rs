@@ -24,14 +24,14 @@ use crate::netpoll::choose;
 use crate::netpoll::poller::Poller;
 use crate::sched::children;
 use crate::sched::current;
-use crate::sched::debug_hooks::{Check, Print, Watch};
+use crate::sched::debug_hooks::{Check, DebugHooks, Print};
 use crate::sched::global::NodeQueue;
 use crate::sched::idle::IdleSet;
 use crate::sched::m::M;
 use crate::sched::p::{P, StealLevel};
 use crate::sched::park::Cancelled;
 use crate::sched::place::Place;
-use crate::sched::remote_peers::Border;
+use crate::sched::remote_peers::RemotePeers;
 use crate::sched::run;
 use crate::sched::run_on_node;
 use crate::sched::spawn::{self, Options};
@@ -488,7 +488,7 @@ fn processors_from_env() -> Option<usize> {
 }
 
 /// The observers that the settings ask for; sysmon calls them.
-fn watch(config: &Config) -> Watch {
+fn watch(config: &Config) -> DebugHooks {
     let print: Print = if config.scheddetail {
         schedtrace::print_detail
     } else {
@@ -503,7 +503,7 @@ fn watch(config: &Config) -> Watch {
     });
     let shutdown = config.shutdown_timeout;
     let shutdown = shutdown.map(|most| (most, shutdown::give_up as Check));
-    Watch::new(every.map(|every| (every, print)), check, stalls, shutdown)
+    DebugHooks::new(every.map(|every| (every, print)), check, stalls, shutdown)
 }
 
 /// Creates the nodes and up to `max` Ps, none of them in use. The Ps of a node are made on the
@@ -570,11 +570,11 @@ fn make_p(
 }
 
 /// The state with which a node steals from the others.
-fn border(topology: &Topology, plan: &Plan, node_idx: usize) -> Border {
+fn border(topology: &Topology, plan: &Plan, node_idx: usize) -> RemotePeers {
     let own = plan.nodes[node_idx].index;
     let nodes = plan.nodes.iter();
     let distances: Vec<_> = nodes.map(|n| topology.distance(own, n.index)).collect();
-    Border::new(node_idx, &distances)
+    RemotePeers::new(node_idx, &distances)
 }
 
 fn steal_level(plan: &Plan, level: &Level) -> StealLevel {

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use crate::g::header::{self, TakeFn};
 use crate::g::stack::{MAX_STACK_BYTES, MIN_STACK_BYTES};
-use crate::g::status::{For, Reason};
+use crate::g::status::{Reason, WakeKind};
 use crate::loom::native::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use crate::loom::native::{Arc, Mutex, PoisonError};
 use crate::sched::checkpoint as check;
@@ -745,7 +745,7 @@ fn park_thread(deadline: u64) {
         None if deadline == NEVER => crate::loom::thread::park(),
         None => crate::loom::thread::park_timeout(left()),
         Some(g) => {
-            while !g.token.take(For::Park) && !park::is_cancelled() && chain.over().is_none() {
+            while !g.token.take(WakeKind::Park) && !park::is_cancelled() && chain.over().is_none() {
                 let left = left();
                 if left.is_zero() {
                     return;

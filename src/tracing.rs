@@ -69,13 +69,13 @@ thread_local! {
 
 /// The thread's list, taken out. It is put back on the same thread, because subscribers do not
 /// park.
-struct Here(Vec<Entered>);
+struct WaitCtx(Vec<Entered>);
 
-impl Here {
+impl WaitCtx {
     /// `None` if an inner subscriber calls this during a change.
     #[inline(never)]
-    fn take() -> Option<Here> {
-        HERE.try_with(RefCell::take).ok().flatten().map(Here)
+    fn take() -> Option<WaitCtx> {
+        HERE.try_with(RefCell::take).ok().flatten().map(WaitCtx)
     }
 
     #[inline(never)]
@@ -84,9 +84,9 @@ impl Here {
     }
 }
 
-impl Drop for Here {
+impl Drop for WaitCtx {
     fn drop(&mut self) {
-        Here::put(mem::take(&mut self.0));
+        WaitCtx::put(mem::take(&mut self.0));
     }
 }
 
@@ -113,7 +113,7 @@ impl<S: Subscriber> Goroutines<S> {
 
     /// Makes the thread's entered spans those of the caller.
     fn sync(&self) {
-        let Some(mut here) = Here::take() else {
+        let Some(mut here) = WaitCtx::take() else {
             // Traces that a subscriber itself makes during a change belong to no span.
             return;
         };

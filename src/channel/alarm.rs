@@ -13,11 +13,11 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use super::chan::cut_short;
-use super::core::{Head, Refused, Told, head_of};
+use super::core::{Event, Head, Refused, head_of};
 use crate::g::status::Reason;
 use crate::lock::RawLock;
 use crate::sched::{current_context, park};
-use crate::sync::waitq::{Here, Link, Taken, Terms, WaitQueue, Waiter};
+use crate::sync::waitq::{Dequeued, WaitCtx, WaitNode, WaitOptions, WaitQueue, Waiter};
 use crate::sys::clock::{self, NEVER};
 
 /// What happens at the instant of a plan, and afterwards.
@@ -87,7 +87,7 @@ impl Alarm {
     /// Replaces the plan. Returns whether the old plan still had an event to come or a message to
     /// receive.
     pub(crate) fn set(&self, when: Option<Instant>, then: Then) -> bool {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         let plan = Plan::new(when, then);
         self.lock.lock();
         let before = self.plan.replace(plan);
@@ -111,13 +111,13 @@ impl Alarm {
     }
 
     /// Takes waiters, which will check the plan again. The lock is held.
-    fn take_waiting(&self, batch: &mut [Option<Taken>]) -> usize {
+    fn take_waiting(&self, batch: &mut [Option<Dequeued>]) -> usize {
         let mut n = 0;
         for place in batch {
             let Some(taken) = self.waiting.take() else {
                 break;
             };
-            head_of(&taken).told.set(Told::Again);
+            head_of(&taken).told.set(Event::Again);
             *place = Some(taken);
             n += 1;
         }
@@ -163,7 +163,7 @@ impl Alarm {
     }
 
     fn locked<T>(&self, f: impl FnOnce() -> T) -> T {
-        let _here = Here::enter();
+        let _here = WaitCtx::enter();
         self.lock.lock();
         let value = f();
         self.lock.unlock();
@@ -181,7 +181,7 @@ impl Alarm {
 
     pub(super) fn recv(&self, deadline_ns: u64) -> Result<Instant, Refused> {
         loop {
-            let here = Here::enter();
+            let here = WaitCtx::enter();
             self.lock.lock();
             let found = self.take();
             let is_late = deadline_ns != NEVER && clock::now_ns() >= deadline_ns;
@@ -204,14 +204,14 @@ impl Alarm {
     }
 
     /// Waits in the queue, until a message may be due. The lock is held.
-    fn wait(&self, here: Here<'_>, deadline_ns: u64) {
+    fn wait(&self, here: WaitCtx<'_>, deadline_ns: u64) {
         let head = Head::select();
         let waiter = Waiter::new(&here);
-        let link = Link::new(&waiter, 0, std::ptr::from_ref(&head).cast_mut().cast());
+        let link = WaitNode::new(&waiter, 0, std::ptr::from_ref(&head).cast_mut().cast());
         let until_ns = self.next_ns().min(deadline_ns);
         // SAFETY: the lock is held, and this frame stays valid until the link is out of the queue.
         unsafe { self.waiting.push_back(&link) };
-        let terms = Terms::new(Reason::ChanRecv)
+        let terms = WaitOptions::new(Reason::ChanRecv)
             .until(until_ns)
             .by_context(true);
         let unlock = || self.lock.unlock();

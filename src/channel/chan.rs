@@ -7,12 +7,12 @@ use std::mem::{self, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use super::core::{Claim, Core, Found, Packet, Refused, Side, Told, Wait};
+use super::core::{Claim, Core, Event, Found, Packet, Refused, Side, Wait};
 use crate::g::status::Reason;
 use crate::lock::RawLock;
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::sched::{current_context, park};
-use crate::sync::waitq::{Here, Link, Taken, Terms, Waiter};
+use crate::sync::waitq::{Dequeued, WaitCtx, WaitNode, WaitOptions, Waiter};
 use crate::sys::clock::{self, NEVER};
 
 /// A channel. Senders and receivers are counted. The last handle of a side disconnects that side,
@@ -104,7 +104,7 @@ impl<T> Chan<T> {
 
     /// Takes the lock. The `Here` of the caller must exist until the lock is released.
     #[inline]
-    fn lock(&self, _: &Here<'_>) -> Locked<'_, T> {
+    fn lock(&self, _: &WaitCtx<'_>) -> Locked<'_, T> {
         self.lock.lock();
         Locked(self)
     }
@@ -128,7 +128,7 @@ impl<T> Chan<T> {
     /// Sends if that is possible without waiting.
     #[inline]
     pub(super) fn try_send(&self, msg: T) -> Result<(), (T, Refused)> {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         let mut core = self.lock(&here);
         let outcome = core.offer(msg, &here);
         drop(core);
@@ -138,7 +138,7 @@ impl<T> Chan<T> {
     /// Sends, waiting for a place or a receiver until the deadline.
     #[inline]
     pub(super) fn send(&self, msg: T, deadline_ns: u64) -> Result<(), (T, Refused)> {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         let mut core = self.lock(&here);
         match core.offer(msg, &here) {
             Ok(taken) => {
@@ -158,7 +158,7 @@ impl<T> Chan<T> {
     #[inline(never)]
     fn send_waiting(
         &self,
-        here: Here<'_>,
+        here: WaitCtx<'_>,
         core: Locked<'_, T>,
         msg: T,
         deadline_ns: u64,
@@ -173,10 +173,10 @@ impl<T> Chan<T> {
         let packet = Packet::new(MaybeUninit::new(msg));
         let chosen = {
             let waiter = Waiter::new(&here);
-            let link = Link::new(&waiter, 0, packet.slot());
+            let link = WaitNode::new(&waiter, 0, packet.slot());
             self.wait(here, core, &waiter, &link, Side::Send, deadline_ns)
         };
-        if chosen && packet.head.told.get() == Told::Done {
+        if chosen && packet.head.told.get() == Event::Done {
             return Ok(());
         }
         // SAFETY: no taker took the message, and none can any more: the link is out of the queue.
@@ -199,7 +199,7 @@ impl<T> Chan<T> {
     /// for it.
     #[inline]
     pub(super) fn try_recv(&self) -> Result<T, Refused> {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         let mut core = self.lock(&here);
         let found = core.pull(&here);
         drop(core);
@@ -220,7 +220,7 @@ impl<T> Chan<T> {
     /// Receives, waiting for a message until the deadline.
     #[inline]
     pub(super) fn recv(&self, deadline_ns: u64) -> Result<T, Refused> {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         let mut core = self.lock(&here);
         match core.pull(&here) {
             Found::Message(msg, taken) => {
@@ -246,7 +246,7 @@ impl<T> Chan<T> {
     #[inline(never)]
     fn recv_waiting(
         &self,
-        here: Here<'_>,
+        here: WaitCtx<'_>,
         core: Locked<'_, T>,
         deadline_ns: u64,
     ) -> Result<T, Refused> {
@@ -260,15 +260,15 @@ impl<T> Chan<T> {
         let packet = Packet::new(MaybeUninit::uninit());
         let chosen = {
             let waiter = Waiter::new(&here);
-            let link = Link::new(&waiter, 0, packet.slot());
+            let link = WaitNode::new(&waiter, 0, packet.slot());
             self.wait(here, core, &waiter, &link, Side::Recv, deadline_ns)
         };
         match packet.head.told.get() {
             // SAFETY: a sender has written it.
-            Told::Done => return Ok(unsafe { packet.take() }),
-            Told::Chosen => return self.complete_recv(),
-            Told::Disconnected => return Err(Refused::Disconnected),
-            Told::Nothing | Told::Again => debug_assert!(!chosen, "it was told nothing"),
+            Event::Done => return Ok(unsafe { packet.take() }),
+            Event::Chosen => return self.complete_recv(),
+            Event::Disconnected => return Err(Refused::Disconnected),
+            Event::Nothing | Event::Again => debug_assert!(!chosen, "it was told nothing"),
         }
         if park::cancel_point().is_err() {
             return Err(Refused::Disconnected);
@@ -285,10 +285,10 @@ impl<T> Chan<T> {
     #[inline]
     fn wait(
         &self,
-        here: Here<'_>,
+        here: WaitCtx<'_>,
         core: Locked<'_, T>,
         waiter: &Waiter,
-        link: &Link,
+        link: &WaitNode,
         side: Side,
         deadline_ns: u64,
     ) -> bool {
@@ -299,18 +299,18 @@ impl<T> Chan<T> {
         // SAFETY: the lock is held, and the frames stay until the wait is over.
         unsafe { core.enqueue(side, link, Wait::Choice, &here) };
         mem::forget(core);
-        let terms = Terms::new(reason).until(deadline_ns).by_context(true);
+        let terms = WaitOptions::new(reason).until(deadline_ns).by_context(true);
         if here.wait(waiter, terms, || self.lock.unlock()).is_some() {
             return true;
         }
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         self.lock(&here).queue(side).remove(link);
         false
     }
 
     /// Completes a promise with its message.
     pub(super) fn complete_send(&self, msg: T) -> Result<(), T> {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         let mut core = self.lock(&here);
         let outcome = core.fulfil(msg, &here);
         drop(core);
@@ -319,7 +319,7 @@ impl<T> Chan<T> {
 
     /// Completes a claim: takes its message, or waits for the select that promised it.
     pub(super) fn complete_recv(&self) -> Result<T, Refused> {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         let mut core = self.lock(&here);
         match core.redeem() {
             Claim::Message(msg) => Ok(msg),
@@ -332,24 +332,24 @@ impl<T> Chan<T> {
     }
 
     #[inline(never)]
-    fn wait_as_claimant(&self, here: Here<'_>, core: Locked<'_, T>) -> Result<T, Refused> {
+    fn wait_as_claimant(&self, here: WaitCtx<'_>, core: Locked<'_, T>) -> Result<T, Refused> {
         let packet = Packet::new(MaybeUninit::<T>::uninit());
         let waiter = Waiter::new(&here);
-        let link = Link::new(&waiter, 0, packet.slot());
+        let link = WaitNode::new(&waiter, 0, packet.slot());
         // SAFETY: the lock is held, and the frames stay until the wait is over.
         unsafe { core.claimants.push_back(&link) };
         mem::forget(core);
-        let terms = Terms::new(Reason::ChanRecv).by_context(true);
+        let terms = WaitOptions::new(Reason::ChanRecv).by_context(true);
         let chosen = here.wait(&waiter, terms, || self.lock.unlock()).is_some();
         match packet.head.told.get() {
             // SAFETY: a sender has written it.
-            Told::Done => return Ok(unsafe { packet.take() }),
-            Told::Disconnected => return Err(Refused::Disconnected),
+            Event::Done => return Ok(unsafe { packet.take() }),
+            Event::Disconnected => return Err(Refused::Disconnected),
             _ if chosen => return self.recv(NEVER),
             _ => {}
         }
         // The runtime shuts down, or the ambient context is done: give the claim back.
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         self.lock(&here).claimants.remove(&link);
         drop(here);
         self.abandon(Side::Recv);
@@ -361,7 +361,7 @@ impl<T> Chan<T> {
 
     /// Gives back a choice that is not completed.
     pub(super) fn abandon(&self, side: Side) {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         let mut core = self.lock(&here);
         let taken = match side {
             Side::Send => core.abandon_promise(&here),
@@ -373,12 +373,12 @@ impl<T> Chan<T> {
 
     /// Number of messages that can be received.
     pub(super) fn len(&self) -> usize {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         self.lock(&here).n_free()
     }
 
     pub(super) fn is_full(&self) -> bool {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         !self.lock(&here).has_place()
     }
 
@@ -432,7 +432,7 @@ impl<T> Chan<T> {
         let mut unread = None;
         let mut is_first = true;
         loop {
-            let here = Here::enter();
+            let here = WaitCtx::enter();
             let mut core = self.lock(&here);
             if mem::take(&mut is_first) {
                 unread = core.close(side);
@@ -451,7 +451,7 @@ impl<T> Chan<T> {
 }
 
 #[inline]
-fn ready(taken: Option<Taken>, here: &Here<'_>) {
+fn ready(taken: Option<Dequeued>, here: &WaitCtx<'_>) {
     if let Some(taken) = taken {
         taken.ready(here);
     }

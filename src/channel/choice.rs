@@ -13,14 +13,14 @@
 use std::time::Instant;
 
 use super::chan::Chan;
-use super::core::{Head, Refused, Side, Told, Wait};
+use super::core::{Event, Head, Refused, Side, Wait};
 use super::receiver::{Receiver, Source};
 use super::sender::Sender;
 use super::timer::recv_never;
 use crate::g::status::Reason;
 use crate::lock::RawLock;
 use crate::sched::{current_context, park};
-use crate::sync::waitq::{Here, Link, Taken, Terms, Waiter};
+use crate::sync::waitq::{Dequeued, WaitCtx, WaitNode, WaitOptions, Waiter};
 use crate::sys::clock::{self, NEVER};
 
 /// One operation of a select: a sender or a receiver.
@@ -33,7 +33,7 @@ pub(super) trait Handle {
     /// # Safety
     ///
     /// The lock is held.
-    unsafe fn choose(&self, here: &Here<'_>) -> Option<(Token, Option<Taken>)>;
+    unsafe fn choose(&self, here: &WaitCtx<'_>) -> Option<(Token, Option<Dequeued>)>;
 
     /// Whether the operation is possible.
     ///
@@ -48,14 +48,14 @@ pub(super) trait Handle {
     ///
     /// The lock is held, the slot of the link points to a [`Head`], and the link, its waiter and
     /// the head stay valid until the link was taken or removed.
-    unsafe fn enqueue(&self, link: &Link, wait: Wait, here: &Here<'_>);
+    unsafe fn enqueue(&self, link: &WaitNode, wait: Wait, here: &WaitCtx<'_>);
 
     /// Removes the link from the channel's queue.
     ///
     /// # Safety
     ///
     /// The lock is held, and the link was enqueued for the same `wait`.
-    unsafe fn dequeue(&self, link: &Link, wait: Wait);
+    unsafe fn dequeue(&self, link: &WaitNode, wait: Wait);
 
     /// When the operation may become possible by the clock alone.
     fn next_ns(&self) -> u64 {
@@ -87,13 +87,13 @@ pub struct Arm<'a> {
 }
 
 /// Result of a search: the position of the arm, its choice, and the waiter to ready.
-type Found = (usize, Token, Option<Taken>);
+type Found = (usize, Token, Option<Dequeued>);
 
 impl Arm<'_> {
     /// # Safety
     ///
     /// The channel's lock is held.
-    unsafe fn look(&self, wait: Wait, here: &Here<'_>) -> Option<(Token, Option<Taken>)> {
+    unsafe fn look(&self, wait: Wait, here: &WaitCtx<'_>) -> Option<(Token, Option<Dequeued>)> {
         match wait {
             // SAFETY: by the contract of this function.
             Wait::Choice => unsafe { self.handle.choose(here) },
@@ -110,7 +110,7 @@ impl Arm<'_> {
 pub(super) fn try_once(arms: &mut [Arm<'_>], wait: Wait, biased: bool) -> Option<(usize, Token)> {
     let mut locks = Few::new(arms.len());
     let locks = sorted_locks(arms, locks.places());
-    let here = Here::enter();
+    let here = WaitCtx::enter();
     shuffle(arms, biased, &here);
     let mut found = look_at_each(arms, wait, &here);
     if found.is_none() && locks.len() > 1 {
@@ -124,7 +124,7 @@ pub(super) fn try_once(arms: &mut [Arm<'_>], wait: Wait, biased: bool) -> Option
 }
 
 /// Checks each arm under its own lock.
-fn look_at_each(arms: &[Arm<'_>], wait: Wait, here: &Here<'_>) -> Option<Found> {
+fn look_at_each(arms: &[Arm<'_>], wait: Wait, here: &WaitCtx<'_>) -> Option<Found> {
     arms.iter().enumerate().find_map(|(at, arm)| {
         let lock = arm.handle.lock();
         lock.inspect(|lock| lock.lock());
@@ -136,7 +136,7 @@ fn look_at_each(arms: &[Arm<'_>], wait: Wait, here: &Here<'_>) -> Option<Found> 
 }
 
 /// Checks all arms. All locks are held.
-fn look_at_all(arms: &[Arm<'_>], wait: Wait, here: &Here<'_>) -> Option<Found> {
+fn look_at_all(arms: &[Arm<'_>], wait: Wait, here: &WaitCtx<'_>) -> Option<Found> {
     arms.iter().enumerate().find_map(|(at, arm)| {
         // SAFETY: the lock is held.
         let (token, taken) = unsafe { arm.look(wait, here) }?;
@@ -164,7 +164,7 @@ pub(super) fn wait(
     let locks = sorted_locks(arms, locks.places());
     let mut links = Few::new(arms.len());
     loop {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         shuffle(arms, biased, &here);
         lock_all(locks);
         if let Some(found) = look_at_all(arms, wait, &here) {
@@ -196,9 +196,9 @@ pub(super) fn wait(
 fn wait_once(
     arms: &[Arm<'_>],
     locks: &[Option<&RawLock>],
-    links: &mut [Option<Link>],
+    links: &mut [Option<WaitNode>],
     wait: Wait,
-    here: Here<'_>,
+    here: WaitCtx<'_>,
     deadline_ns: u64,
 ) -> Option<(usize, Token)> {
     let head = Head::select();
@@ -207,14 +207,14 @@ fn wait_once(
     let mut until_ns = deadline_ns;
     for (at, (arm, link)) in arms.iter().zip(links.iter_mut()).enumerate() {
         until_ns = until_ns.min(arm.handle.next_ns());
-        let link = link.insert(Link::new(&waiter, at, slot));
+        let link = link.insert(WaitNode::new(&waiter, at, slot));
         // SAFETY: all locks are held, and this function does not return before the link is
         // out of the queue.
         unsafe { arm.handle.enqueue(link, wait, &here) };
     }
-    let terms = Terms::new(Reason::Select).until(until_ns);
+    let terms = WaitOptions::new(Reason::Select).until(until_ns);
     let chosen = here.wait(&waiter, terms, || unlock_all(locks));
-    let here = Here::enter();
+    let here = WaitCtx::enter();
     for (at, (arm, link)) in arms.iter().zip(links).enumerate() {
         // The taker has removed the chosen link; it got the lock after the M released it.
         if chosen != Some(at)
@@ -228,22 +228,22 @@ fn wait_once(
     }
     drop(here);
     let token = match head.told.get() {
-        Told::Disconnected => Token::Disconnected,
+        Event::Disconnected => Token::Disconnected,
         // The plan of an alarm was changed.
-        Told::Again => return None,
+        Event::Again => return None,
         _ => Token::Chosen,
     };
     chosen.map(|at| (at, token))
 }
 
-fn settle((at, token, taken): Found, here: &Here<'_>) -> (usize, Token) {
+fn settle((at, token, taken): Found, here: &WaitCtx<'_>) -> (usize, Token) {
     if let Some(taken) = taken {
         taken.ready(here);
     }
     (at, token)
 }
 
-fn shuffle(arms: &mut [Arm<'_>], biased: bool, here: &Here<'_>) {
+fn shuffle(arms: &mut [Arm<'_>], biased: bool, here: &WaitCtx<'_>) {
     if !biased {
         for i in 1..arms.len() {
             arms.swap(i, here.random_below(i + 1));
@@ -309,9 +309,9 @@ impl<T> Few<T> {
     }
 }
 
-fn told((told, taken): (Told, Option<Taken>)) -> (Token, Option<Taken>) {
+fn told((told, taken): (Event, Option<Dequeued>)) -> (Token, Option<Dequeued>) {
     let token = match told {
-        Told::Disconnected => Token::Disconnected,
+        Event::Disconnected => Token::Disconnected,
         _ => Token::Chosen,
     };
     (token, taken)
@@ -322,7 +322,7 @@ impl<T> Handle for Sender<T> {
         Some(self.chan().raw_lock())
     }
 
-    unsafe fn choose(&self, here: &Here<'_>) -> Option<(Token, Option<Taken>)> {
+    unsafe fn choose(&self, here: &WaitCtx<'_>) -> Option<(Token, Option<Dequeued>)> {
         // SAFETY: by the contract of this function.
         unsafe { self.chan().held() }
             .choose(Side::Send, here)
@@ -334,12 +334,12 @@ impl<T> Handle for Sender<T> {
         unsafe { self.chan().held() }.is_ready(Side::Send)
     }
 
-    unsafe fn enqueue(&self, link: &Link, wait: Wait, here: &Here<'_>) {
+    unsafe fn enqueue(&self, link: &WaitNode, wait: Wait, here: &WaitCtx<'_>) {
         // SAFETY: by the contract of this function.
         unsafe { self.chan().held().enqueue(Side::Send, link, wait, here) };
     }
 
-    unsafe fn dequeue(&self, link: &Link, wait: Wait) {
+    unsafe fn dequeue(&self, link: &WaitNode, wait: Wait) {
         // SAFETY: by the contract of this function.
         unsafe { self.chan().held() }
             .waiters(Side::Send, wait)
@@ -359,7 +359,7 @@ impl<T> Handle for Receiver<T> {
         }
     }
 
-    unsafe fn choose(&self, here: &Here<'_>) -> Option<(Token, Option<Taken>)> {
+    unsafe fn choose(&self, here: &WaitCtx<'_>) -> Option<(Token, Option<Dequeued>)> {
         let received = match &self.source {
             Source::At(at) => at.try_recv(),
             Source::Tick(tick) => tick.try_recv(),
@@ -387,7 +387,7 @@ impl<T> Handle for Receiver<T> {
         }
     }
 
-    unsafe fn enqueue(&self, link: &Link, wait: Wait, here: &Here<'_>) {
+    unsafe fn enqueue(&self, link: &WaitNode, wait: Wait, here: &WaitCtx<'_>) {
         if let Some(chan) = self.chan() {
             // SAFETY: by the contract of this function.
             unsafe { chan.held().enqueue(Side::Recv, link, wait, here) };
@@ -397,7 +397,7 @@ impl<T> Handle for Receiver<T> {
         }
     }
 
-    unsafe fn dequeue(&self, link: &Link, wait: Wait) {
+    unsafe fn dequeue(&self, link: &WaitNode, wait: Wait) {
         if let Some(chan) = self.chan() {
             // SAFETY: by the contract of this function.
             unsafe { chan.held() }

@@ -41,11 +41,11 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 
 use super::buffer::Buffer;
-use crate::sync::waitq::{Here, Link, Taken, TakenList, WaitQueue};
+use crate::sync::waitq::{Dequeued, DequeuedList, WaitCtx, WaitNode, WaitQueue};
 
 /// What the taker of a waiter reports to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Event {
     /// Nothing yet.
     Nothing,
     /// The message was moved from or to the waiter's frame.
@@ -64,14 +64,14 @@ pub(super) enum Told {
 pub(super) struct Head {
     /// Whether the waiter is a select, which has no message to give and no place for one.
     pub(super) is_select: bool,
-    pub(super) told: Cell<Told>,
+    pub(super) told: Cell<Event>,
 }
 
 impl Head {
     pub(super) fn select() -> Head {
         Head {
             is_select: true,
-            told: Cell::new(Told::Nothing),
+            told: Cell::new(Event::Nothing),
         }
     }
 }
@@ -89,7 +89,7 @@ impl<T> Packet<T> {
         Packet {
             head: Head {
                 is_select: false,
-                told: Cell::new(Told::Nothing),
+                told: Cell::new(Event::Nothing),
             },
             msg: UnsafeCell::new(msg),
         }
@@ -123,9 +123,9 @@ pub(super) enum Refused {
 /// Result of an attempt to receive.
 pub(super) enum Found<T> {
     /// A message, and the waiter to ready.
-    Message(T, Option<Taken>),
+    Message(T, Option<Dequeued>),
     /// A select that will send. The receiver now has a claim.
-    Promise(Taken),
+    Promise(Dequeued),
     Nothing(Refused),
 }
 
@@ -229,7 +229,13 @@ impl<T> Core<T> {
     /// As [`WaitQueue::push_back`]; the slot of the link points to a head or a packet, which stays
     /// valid as long as the link does.
     #[inline]
-    pub(super) unsafe fn enqueue(&self, side: Side, link: &Link, wait: Wait, here: &Here<'_>) {
+    pub(super) unsafe fn enqueue(
+        &self,
+        side: Side,
+        link: &WaitNode,
+        wait: Wait,
+        here: &WaitCtx<'_>,
+    ) {
         // SAFETY: by the contract of this function.
         unsafe { self.waiters(side, wait).push_back(link) };
         if wait == Wait::Choice {
@@ -252,60 +258,64 @@ impl<T> Core<T> {
 
     /// Readies the watchers of a side, after an operation of this side became possible.
     #[inline]
-    pub(super) fn notify(&self, side: Side, here: &Here<'_>) {
+    pub(super) fn notify(&self, side: Side, here: &WaitCtx<'_>) {
         if !self.watchers(side).is_empty() {
             self.ready_watchers(side, here);
         }
     }
 
     #[cold]
-    fn ready_watchers(&self, side: Side, here: &Here<'_>) {
+    fn ready_watchers(&self, side: Side, here: &WaitCtx<'_>) {
         while let Some(taken) = self.watchers(side).take() {
             taken.ready(here);
         }
     }
 
     #[inline]
-    fn store(&mut self, msg: T, here: &Here<'_>) {
+    fn store(&mut self, msg: T, here: &WaitCtx<'_>) {
         self.buffer.push(msg);
         self.notify(Side::Recv, here);
     }
 
     /// Hands the message to a receiver that was taken.
     #[inline]
-    fn hand_over(&mut self, taken: &Taken, msg: T) {
+    fn hand_over(&mut self, taken: &Dequeued, msg: T) {
         let head = head_of(taken);
         if head.is_select {
             self.claims += 1;
             self.buffer.push(msg);
-            head.told.set(Told::Chosen);
+            head.told.set(Event::Chosen);
         } else {
             let packet = taken.slot().cast::<Packet<T>>();
             // SAFETY: as in `head_of`; a head that is not a select's begins a packet of T.
             unsafe { (*(*packet).msg.get()).write(msg) };
-            head.told.set(Told::Done);
+            head.told.set(Event::Done);
         }
     }
 
     /// Takes the message of a sender that was taken. A select gets a promise instead: `None`.
     #[inline]
-    fn take_over(&mut self, taken: &Taken) -> Option<T> {
+    fn take_over(&mut self, taken: &Dequeued) -> Option<T> {
         let head = head_of(taken);
         if head.is_select {
             self.promises += 1;
-            head.told.set(Told::Chosen);
+            head.told.set(Event::Chosen);
             return None;
         }
         let packet = taken.slot().cast::<Packet<T>>();
         // SAFETY: as in `hand_over`; `Told::Done` informs the sender that its message was taken.
         let msg = unsafe { (*packet).take() };
-        head.told.set(Told::Done);
+        head.told.set(Event::Done);
         Some(msg)
     }
 
     /// A sender's attempt. Returns the waiter to ready.
     #[inline]
-    pub(super) fn offer(&mut self, msg: T, here: &Here<'_>) -> Result<Option<Taken>, (T, Refused)> {
+    pub(super) fn offer(
+        &mut self,
+        msg: T,
+        here: &WaitCtx<'_>,
+    ) -> Result<Option<Dequeued>, (T, Refused)> {
         if self.no_receivers {
             return Err((msg, Refused::Disconnected));
         }
@@ -322,7 +332,7 @@ impl<T> Core<T> {
 
     /// A receiver's attempt.
     #[inline]
-    pub(super) fn pull(&mut self, here: &Here<'_>) -> Found<T> {
+    pub(super) fn pull(&mut self, here: &WaitCtx<'_>) -> Found<T> {
         if self.n_free() != 0
             && let Some(msg) = self.buffer.pop()
         {
@@ -345,7 +355,7 @@ impl<T> Core<T> {
 
     /// Called when a place may have become free. Gives it to the first waiting sender.
     #[inline]
-    fn refill(&mut self, here: &Here<'_>) -> Option<Taken> {
+    fn refill(&mut self, here: &WaitCtx<'_>) -> Option<Dequeued> {
         if !self.has_place() {
             return None;
         }
@@ -361,41 +371,45 @@ impl<T> Core<T> {
 
     /// Lets a select choose. Returns `None` if the operation is not possible; otherwise the choice
     /// and the waiter to ready.
-    pub(super) fn choose(&mut self, side: Side, here: &Here<'_>) -> Option<(Told, Option<Taken>)> {
+    pub(super) fn choose(
+        &mut self,
+        side: Side,
+        here: &WaitCtx<'_>,
+    ) -> Option<(Event, Option<Dequeued>)> {
         match side {
             Side::Send => self.choose_send(),
             Side::Recv => self.choose_recv(here),
         }
     }
 
-    fn choose_recv(&mut self, here: &Here<'_>) -> Option<(Told, Option<Taken>)> {
+    fn choose_recv(&mut self, here: &WaitCtx<'_>) -> Option<(Event, Option<Dequeued>)> {
         if self.n_free() != 0 {
             self.claims += 1;
-            return Some((Told::Chosen, self.refill(here)));
+            return Some((Event::Chosen, self.refill(here)));
         }
         if let Some(taken) = self.senders.take() {
             if let Some(msg) = self.take_over(&taken) {
                 self.buffer.push(msg);
             }
             self.claims += 1;
-            return Some((Told::Chosen, Some(taken)));
+            return Some((Event::Chosen, Some(taken)));
         }
-        self.no_senders.then_some((Told::Disconnected, None))
+        self.no_senders.then_some((Event::Disconnected, None))
     }
 
-    fn choose_send(&mut self) -> Option<(Told, Option<Taken>)> {
+    fn choose_send(&mut self) -> Option<(Event, Option<Dequeued>)> {
         if self.no_receivers {
-            return Some((Told::Disconnected, None));
+            return Some((Event::Disconnected, None));
         }
         if self.has_place() {
             self.promises += 1;
-            return Some((Told::Chosen, None));
+            return Some((Event::Chosen, None));
         }
         let taken = self.receivers.take()?;
-        head_of(&taken).told.set(Told::Chosen);
+        head_of(&taken).told.set(Event::Chosen);
         self.claims += 1;
         self.promises += 1;
-        Some((Told::Chosen, Some(taken)))
+        Some((Event::Chosen, Some(taken)))
     }
 
     /// Called by a receiver with a claim: takes its message.
@@ -414,7 +428,7 @@ impl<T> Core<T> {
 
     /// Gives back a claim that is not completed. Its message goes to other receivers, even if the
     /// channel then holds one more than its capacity. Returns the waiter to ready.
-    pub(super) fn abandon_claim(&mut self, here: &Here<'_>) -> Option<Taken> {
+    pub(super) fn abandon_claim(&mut self, here: &WaitCtx<'_>) -> Option<Dequeued> {
         self.claims -= 1;
         if self.n_free() == 0 {
             return None;
@@ -431,7 +445,7 @@ impl<T> Core<T> {
 
     /// Gives back a promise that is not completed. Its place goes to other senders, and a receiver
     /// that has a claim to the message starts again. Returns the waiter to ready.
-    pub(super) fn abandon_promise(&mut self, here: &Here<'_>) -> Option<Taken> {
+    pub(super) fn abandon_promise(&mut self, here: &WaitCtx<'_>) -> Option<Dequeued> {
         self.promises -= 1;
         if self.no_receivers {
             return None;
@@ -440,7 +454,7 @@ impl<T> Core<T> {
             && let Some(taken) = self.claimants.take()
         {
             self.claims -= 1;
-            head_of(&taken).told.set(Told::Again);
+            head_of(&taken).told.set(Event::Again);
             return Some(taken);
         }
         self.refill(here)
@@ -462,7 +476,7 @@ impl<T> Core<T> {
     }
 
     /// Sends the message of a promise.
-    pub(super) fn fulfil(&mut self, msg: T, here: &Here<'_>) -> Result<Option<Taken>, T> {
+    pub(super) fn fulfil(&mut self, msg: T, here: &WaitCtx<'_>) -> Result<Option<Dequeued>, T> {
         self.promises -= 1;
         if self.no_receivers {
             return Err(msg);
@@ -487,12 +501,12 @@ impl<T> Core<T> {
 
     /// Takes at most `most` waiters of a side whose other side has no handles any more. Returns
     /// whether these were all.
-    pub(super) fn take_for_disconnect(&mut self, side: Side, most: usize) -> (TakenList, bool) {
-        let mut list = TakenList::new();
+    pub(super) fn take_for_disconnect(&mut self, side: Side, most: usize) -> (DequeuedList, bool) {
+        let mut list = DequeuedList::new();
         for _ in 0..most {
             let taken = self.queue(side).take().or_else(|| self.take_claimant(side));
             if let Some(taken) = taken {
-                head_of(&taken).told.set(Told::Disconnected);
+                head_of(&taken).told.set(Event::Disconnected);
                 list.push(taken);
             } else if let Some(taken) = self.watchers(side).take() {
                 list.push(taken);
@@ -503,7 +517,7 @@ impl<T> Core<T> {
         (list, false)
     }
 
-    fn take_claimant(&mut self, side: Side) -> Option<Taken> {
+    fn take_claimant(&mut self, side: Side) -> Option<Dequeued> {
         let taken = match side {
             Side::Recv => self.claimants.take(),
             Side::Send => None,
@@ -515,7 +529,7 @@ impl<T> Core<T> {
 
 /// The head of a waiter that was taken, from any queue except those of watchers.
 #[inline]
-pub(super) fn head_of(taken: &Taken) -> &Head {
+pub(super) fn head_of(taken: &Dequeued) -> &Head {
     // SAFETY:
     // - the slot of a link points to the head of a select, or to a packet, which begins with one;
     // - the frame of a taken waiter belongs to the taker until the waiter is readied.

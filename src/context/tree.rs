@@ -10,7 +10,7 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use crate::channel::{self, Receiver};
-use crate::g::cancel_wait::{Frame, Frames};
+use crate::g::cancel_wait::{CancelScope, CancelScopes};
 use crate::lock::RawLock;
 use crate::loom::native::atomic::{AtomicU64, Ordering, fence};
 use crate::loom::native::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -78,7 +78,7 @@ struct Node {
     lock: RawLock,
     /// The active calls of `run`. A call that adds its frame reads `done` afterwards, under the
     /// lock.
-    frames: Frames,
+    frames: CancelScopes,
 }
 
 // SAFETY: `frames` is used under `lock` only. All other fields are `Sync`.
@@ -320,7 +320,7 @@ impl Context {
     /// ```
     pub fn run<T>(&self, f: impl FnOnce() -> T) -> T {
         let Some(node) = &self.node else { return f() };
-        let frame = Frame::new(park::current_g(), node.deadline_ns);
+        let frame = CancelScope::new(park::current_g(), node.deadline_ns);
         let _registered = node.register(&frame);
         let _entered = current_context::enter(&frame);
         f()
@@ -389,7 +389,7 @@ impl Context {
             channel: OnceLock::new(),
             children: Mutex::default(),
             lock: RawLock::new(),
-            frames: Frames::new(),
+            frames: CancelScopes::new(),
         });
         if let Some(parent) = &node.parent {
             parent.children().insert(node.id, Arc::downgrade(&node));
@@ -606,7 +606,7 @@ impl Node {
     }
 
     /// Adds a frame, which must not move until the guard is dropped.
-    fn register<'a>(&'a self, frame: &'a Frame) -> Registered<'a> {
+    fn register<'a>(&'a self, frame: &'a CancelScope) -> Registered<'a> {
         let _section = Section::enter();
         self.lock.lock();
         // SAFETY: the guard borrows the frame, and removes it when dropped.
@@ -648,7 +648,7 @@ impl Drop for Value {
 /// Removes a frame from its context's list when dropped.
 struct Registered<'a> {
     node: &'a Node,
-    frame: &'a Frame,
+    frame: &'a CancelScope,
 }
 
 impl Drop for Registered<'_> {

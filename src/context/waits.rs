@@ -10,7 +10,7 @@ use super::tree::Context;
 use crate::loom::native::PoisonError;
 use crate::sched::current_context::Error;
 use crate::sched::park;
-use crate::sync::waitlist::GaveUp;
+use crate::sync::waitlist::WaitError;
 use crate::sync::{
     AcquireError, Barrier, BarrierWaitResult, Condvar, LazyLock, Mutex, MutexGuard, Once, OnceLock,
     RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit, WaitGroup,
@@ -18,8 +18,8 @@ use crate::sync::{
 use crate::task::{self, JoinHandle, ScopedJoinHandle};
 
 /// Returns the error of a wait that was given up. Unwinds if the goroutine's runtime ends.
-fn over(gave_up: GaveUp) -> Error {
-    if let GaveUp::Over(error) = gave_up {
+fn over(gave_up: WaitError) -> Error {
+    if let WaitError::Over(error) = gave_up {
         return error;
     }
     // In a destructor, which must not unwind again, the call fails instead.
@@ -31,7 +31,7 @@ fn over(gave_up: GaveUp) -> Error {
 fn or_wait<G>(
     tried: TryLockResult<G>,
     ctx: &Context,
-    wait: impl FnOnce() -> Result<LockResult<G>, GaveUp>,
+    wait: impl FnOnce() -> Result<LockResult<G>, WaitError>,
 ) -> Result<LockResult<G>, Error> {
     match tried {
         Ok(guard) => Ok(Ok(guard)),

@@ -21,7 +21,7 @@ use std::time::Duration;
 use super::goroutines::{self, Goroutine};
 use crate::loom::native::atomic::Ordering::{Acquire, Relaxed};
 use crate::metrics::{PMetrics, RuntimeMetrics};
-use crate::sched::m::{BLOCKING, LOST, M};
+use crate::sched::m::{BLOCKING, M, RETAKEN};
 use crate::sched::p::P;
 use crate::sched::state::Sched;
 
@@ -197,7 +197,7 @@ fn m_line(out: &mut String, sched: &Sched, m: &M, locked_g: Option<u64>) {
             Id(curg),
             access == BLOCKING,
             Id(locked_g),
-            access == LOST,
+            access == RETAKEN,
             m.demoted.load(Relaxed),
             m.tid.load(Relaxed),
         ),

@@ -69,13 +69,13 @@ static NEXT_LOOK_NS: AtomicU64 = AtomicU64::new(0);
 /// Whether calls on this path may wait for a server.
 #[inline]
 pub(super) fn is_remote(path: &Path) -> bool {
-    look() && is_remote_in(&table(), path)
+    find_runnable() && is_remote_in(&table(), path)
 }
 
 /// Whether calls on open files of this device may wait for a server.
 #[inline]
 pub(super) fn is_remote_device(device: u64) -> bool {
-    look() && table().iter().any(|m| m.is_remote && m.device == device)
+    find_runnable() && table().iter().any(|m| m.is_remote && m.device == device)
 }
 
 fn table() -> MutexGuard<'static, Vec<Mount>> {
@@ -84,7 +84,7 @@ fn table() -> MutexGuard<'static, Vec<Mount>> {
 
 /// Whether any mount is remote. Reads the mount table again if the copy is too old.
 #[inline]
-fn look() -> bool {
+fn find_runnable() -> bool {
     let now_ns = clock::now_ns();
     let next_ns = NEXT_LOOK_NS.load(Ordering::Relaxed);
     if now_ns >= next_ns {

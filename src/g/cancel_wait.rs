@@ -37,11 +37,11 @@ const MASKED: u32 = 2;
 ///
 /// Ordering: sequentially consistent against the status word.
 #[derive(Debug)]
-pub(crate) struct Word(AtomicU32);
+pub(crate) struct IdleWord(AtomicU32);
 
-impl Word {
-    pub(crate) fn new() -> Word {
-        Word(AtomicU32::new(0))
+impl IdleWord {
+    pub(crate) fn new() -> IdleWord {
+        IdleWord(AtomicU32::new(0))
     }
 
     /// The waiter's look.
@@ -85,12 +85,12 @@ impl Word {
 
 /// An ambient context, on the stack of the call that made it so. It does not move.
 #[derive(Debug)]
-pub(crate) struct Frame {
-    outer: Cell<*const Frame>,
+pub(crate) struct CancelScope {
+    outer: Cell<*const CancelScope>,
     /// When its own context ends, and the earliest end on the chain.
     own_ns: u64,
     deadline_ns: Cell<u64>,
-    pub(crate) word: Word,
+    pub(crate) word: IdleWord,
     is_shield: bool,
     /// A wait of the owner ended, or never began, because of this frame's deadline.
     was_late: Cell<bool>,
@@ -98,8 +98,8 @@ pub(crate) struct Frame {
     pub(crate) who: Option<GRef>,
     /// The list of its context. Ordering: guarded by the context's lock.
     queued: Cell<bool>,
-    prev: Cell<*const Frame>,
-    next: Cell<*const Frame>,
+    prev: Cell<*const CancelScope>,
+    next: Cell<*const CancelScope>,
     /// [`ALIVE`] until it is left.
     #[cfg(explore)]
     alive: Cell<u64>,
@@ -109,15 +109,15 @@ pub(crate) struct Frame {
 #[cfg(explore)]
 const ALIVE: u64 = 0x11fe_11fe_f4a3_e001;
 
-impl Frame {
+impl CancelScope {
     /// A frame for the calling goroutine `who` or plain thread, whose waits end at
     /// `deadline_ns` at the latest.
-    pub(crate) fn new(who: Option<GRef>, deadline_ns: u64) -> Frame {
-        Frame {
+    pub(crate) fn new(who: Option<GRef>, deadline_ns: u64) -> CancelScope {
+        CancelScope {
             outer: Cell::new(ptr::null()),
             own_ns: deadline_ns,
             deadline_ns: Cell::new(deadline_ns),
-            word: Word::new(),
+            word: IdleWord::new(),
             is_shield: false,
             was_late: Cell::new(false),
             who,
@@ -130,15 +130,15 @@ impl Frame {
     }
 
     /// A frame that keeps the contexts outside it from the waits inside.
-    pub(crate) fn shield(who: Option<GRef>) -> Frame {
-        Frame {
+    pub(crate) fn shield(who: Option<GRef>) -> CancelScope {
+        CancelScope {
             is_shield: true,
-            ..Frame::new(who, NEVER)
+            ..CancelScope::new(who, NEVER)
         }
     }
 
     /// Puts it inside `outer`, null for none.
-    pub(crate) fn enter(&self, outer: Chain) {
+    pub(crate) fn enter(&self, outer: ScopeChain) {
         self.outer.set(outer.0);
         if self.is_shield {
             for frame in outer.frames() {
@@ -150,8 +150,8 @@ impl Frame {
     }
 
     /// Undoes [`Frame::enter`], and gives what it was put inside of.
-    pub(crate) fn leave(&self) -> Chain {
-        let outer = Chain(self.outer.get());
+    pub(crate) fn leave(&self) -> ScopeChain {
+        let outer = ScopeChain(self.outer.get());
         if self.is_shield {
             outer.frames().for_each(|frame| frame.word.unmask());
         }
@@ -183,18 +183,18 @@ pub(crate) enum Over {
 /// The frames around the waits of a goroutine or thread, innermost first, up to a shield.
 /// Good as long as the call that made the innermost one lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Chain(*const Frame);
+pub(crate) struct ScopeChain(*const CancelScope);
 
-impl Chain {
-    pub(crate) const NONE: Chain = Chain(ptr::null());
+impl ScopeChain {
+    pub(crate) const NONE: ScopeChain = ScopeChain(ptr::null());
 
     #[inline(always)]
-    pub(crate) fn from_raw(frame: *const ()) -> Chain {
-        Chain(frame.cast())
+    pub(crate) fn from_raw(frame: *const ()) -> ScopeChain {
+        ScopeChain(frame.cast())
     }
 
-    pub(crate) fn of(frame: &Frame) -> Chain {
-        Chain(frame)
+    pub(crate) fn of(frame: &CancelScope) -> ScopeChain {
+        ScopeChain(frame)
     }
 
     pub(crate) fn as_raw(self) -> *const () {
@@ -202,9 +202,10 @@ impl Chain {
     }
 
     #[inline(always)]
-    fn frames<'a>(self) -> impl Iterator<Item = &'a Frame> {
+    fn frames<'a>(self) -> impl Iterator<Item = &'a CancelScope> {
         // SAFETY: a frame is named by its owner's `Own` or by one inside it, as long as it lies there.
-        let deref = |frame: *const Frame| unsafe { frame.as_ref() }.filter(|f| f.is_followed());
+        let deref =
+            |frame: *const CancelScope| unsafe { frame.as_ref() }.filter(|f| f.is_followed());
         std::iter::successors(deref(self.0), move |frame| deref(frame.outer.get()))
     }
 
@@ -215,7 +216,7 @@ impl Chain {
     }
 
     /// The one frame, if no other is outside it.
-    pub(crate) fn only<'a>(self) -> Option<&'a Frame> {
+    pub(crate) fn only<'a>(self) -> Option<&'a CancelScope> {
         let mut frames = self.frames();
         frames.next().filter(|_| frames.next().is_none())
     }
@@ -261,17 +262,17 @@ impl Chain {
 /// The frames of a context, as a queue. Guarded by the context's lock, which every method
 /// needs held.
 #[derive(Debug)]
-pub(crate) struct Frames {
-    head: Cell<*const Frame>,
-    tail: Cell<*const Frame>,
+pub(crate) struct CancelScopes {
+    head: Cell<*const CancelScope>,
+    tail: Cell<*const CancelScope>,
 }
 
 // SAFETY: frames are followed only under the owner's lock, and stay until theirs are out.
-unsafe impl Send for Frames {}
+unsafe impl Send for CancelScopes {}
 
-impl Frames {
-    pub(crate) const fn new() -> Frames {
-        Frames {
+impl CancelScopes {
+    pub(crate) const fn new() -> CancelScopes {
+        CancelScopes {
             head: Cell::new(ptr::null()),
             tail: Cell::new(ptr::null()),
         }
@@ -283,7 +284,7 @@ impl Frames {
     ///
     /// The context's lock is held; the frame is in no list, and stays where it is until
     /// it was removed.
-    pub(crate) unsafe fn push(&self, frame: &Frame) {
+    pub(crate) unsafe fn push(&self, frame: &CancelScope) {
         frame.queued.set(true);
         frame.prev.set(self.tail.get());
         frame.next.set(ptr::null());
@@ -296,7 +297,7 @@ impl Frames {
     }
 
     /// Removes a frame, if it is still there.
-    pub(crate) fn remove(&self, frame: &Frame) {
+    pub(crate) fn remove(&self, frame: &CancelScope) {
         if !frame.queued.replace(false) {
             return;
         }
@@ -313,7 +314,7 @@ impl Frames {
     }
 
     /// The first frame, for as long as the lock is held.
-    pub(crate) fn first<'a>(&self) -> Option<&'a Frame> {
+    pub(crate) fn first<'a>(&self) -> Option<&'a CancelScope> {
         // SAFETY: as in `push`.
         unsafe { self.head.get().as_ref() }
     }
@@ -329,23 +330,23 @@ mod tests {
 
     #[test]
     fn the_earliest_deadline_counts_up_to_a_shield() {
-        let outer = Frame::new(None, 50);
-        outer.enter(Chain::NONE);
-        let inner = Frame::new(None, 70);
-        inner.enter(Chain::of(&outer));
-        assert_eq!(Chain::of(&inner).deadline_ns(), 50);
-        let shield = Frame::shield(None);
-        shield.enter(Chain::of(&inner));
-        assert_eq!(Chain::of(&shield).deadline_ns(), NEVER);
-        assert!(!Chain::of(&shield).is_some());
-        let within = Frame::new(None, NEVER);
-        within.enter(Chain::of(&shield));
+        let outer = CancelScope::new(None, 50);
+        outer.enter(ScopeChain::NONE);
+        let inner = CancelScope::new(None, 70);
+        inner.enter(ScopeChain::of(&outer));
+        assert_eq!(ScopeChain::of(&inner).deadline_ns(), 50);
+        let shield = CancelScope::shield(None);
+        shield.enter(ScopeChain::of(&inner));
+        assert_eq!(ScopeChain::of(&shield).deadline_ns(), NEVER);
+        assert!(!ScopeChain::of(&shield).is_some());
+        let within = CancelScope::new(None, NEVER);
+        within.enter(ScopeChain::of(&shield));
         outer.word.set();
-        assert!(!Chain::of(&within).is_set());
+        assert!(!ScopeChain::of(&within).is_set());
         within.leave();
-        assert_eq!(shield.leave(), Chain::of(&inner));
-        assert!(Chain::of(&inner).is_set());
-        assert_eq!(Chain::of(&inner).over(), Some(Over::Late));
+        assert_eq!(shield.leave(), ScopeChain::of(&inner));
+        assert!(ScopeChain::of(&inner).is_set());
+        assert_eq!(ScopeChain::of(&inner).over(), Some(Over::Late));
         assert!(outer.was_late() && inner.was_late());
     }
 
@@ -357,7 +358,7 @@ mod tests {
         status.set_running();
         let why = crate::g::status::Why::may_cut(crate::g::status::Reason::Sleep, true);
         let wait = status.set_waiting(why, 0);
-        let word = Word::new();
+        let word = IdleWord::new();
         word.mask();
         word.set();
         assert!(word.wait_to_cut(&status).is_none());
@@ -368,8 +369,8 @@ mod tests {
 
     #[test]
     fn frames_leave_from_anywhere() {
-        let frames = [0, 1, 2].map(|i| Frame::new(None, i));
-        let list = Frames::new();
+        let frames = [0, 1, 2].map(|i| CancelScope::new(None, i));
+        let list = CancelScopes::new();
         for frame in &frames {
             // SAFETY: nobody else knows the list, and the frames outlive it.
             unsafe { list.push(frame) };

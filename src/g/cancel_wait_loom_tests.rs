@@ -5,12 +5,12 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
-use super::super::status::{For, Reason, Token, Why};
+use super::super::status::{Reason, Token, WakeKind, Why};
 use super::*;
 
 struct Model {
     status: Status,
-    word: Word,
+    word: IdleWord,
     n_queued: AtomicU32,
 }
 
@@ -21,7 +21,7 @@ fn model() -> Arc<Model> {
     status.set_running();
     Arc::new(Model {
         status,
-        word: Word::new(),
+        word: IdleWord::new(),
         n_queued: AtomicU32::new(0),
     })
 }
@@ -111,7 +111,7 @@ fn loom_an_unpark_does_not_pop_a_frame_under_the_commit() {
     struct Parking {
         status: Status,
         token: Token,
-        word: Word,
+        word: IdleWord,
         frame: loom::cell::UnsafeCell<u32>,
     }
     // SAFETY: the accesses to the frame are what the model checks.
@@ -125,13 +125,13 @@ fn loom_an_unpark_does_not_pop_a_frame_under_the_commit() {
         let m = Arc::new(Parking {
             status,
             token: Token::new(),
-            word: Word::new(),
+            word: IdleWord::new(),
             frame: loom::cell::UnsafeCell::new(0),
         });
         let unparker = {
             let m = Arc::clone(&m);
             thread::spawn(move || {
-                let wait = m.token.give(For::Park, &m.status);
+                let wait = m.token.give(WakeKind::Park, &m.status);
                 if wait.is_some_and(|wait| m.status.wake(wait)) {
                     // The goroutine runs on, out of its context.
                     m.frame.with_mut(|_| {});
@@ -144,7 +144,7 @@ fn loom_an_unpark_does_not_pop_a_frame_under_the_commit() {
         };
         let why = Why::may_cut(Reason::Park, true);
         let (wait, is_over) = m.status.set_waiting_held(why, 0, |_| {
-            m.token.is_there(For::Park) || m.frame.with(|_| m.word.is_set())
+            m.token.is_there(WakeKind::Park) || m.frame.with(|_| m.word.is_set())
         });
         if is_over && m.status.wake(wait) {
             m.frame.with_mut(|_| {});

@@ -49,7 +49,7 @@ pub(crate) struct Vtable {
 
 /// Ties a goroutine to the M that it has locked. Lies in the M.
 #[derive(Debug)]
-pub(crate) struct Wire {
+pub(crate) struct LockLink {
     /// What `Header::out` is otherwise.
     out: Cell<*const Out>,
     /// The M, whose type is not known here.
@@ -59,9 +59,9 @@ pub(crate) struct Wire {
 /// The mark in `Header::out`.
 const WIRED: usize = 1;
 
-impl Wire {
-    pub(crate) fn new() -> Wire {
-        Wire {
+impl LockLink {
+    pub(crate) fn new() -> LockLink {
+        LockLink {
             out: Cell::new(std::ptr::null()),
             m: Cell::new(std::ptr::null()),
         }
@@ -270,7 +270,7 @@ impl GRef {
     }
 
     #[inline(always)]
-    fn wire<'a>(self) -> Option<&'a Wire> {
+    fn wire<'a>(self) -> Option<&'a LockLink> {
         wire_in(self.raw_out())
     }
 
@@ -281,7 +281,7 @@ impl GRef {
     }
 
     /// By the goroutine itself: it locks the M `m`, in which `wire` lies.
-    pub(crate) fn lock_to(self, wire: &Wire, m: *const ()) {
+    pub(crate) fn lock_to(self, wire: &LockLink, m: *const ()) {
         wire.out.set(self.out());
         wire.m.set(m);
         let marked = std::ptr::from_ref(wire).cast::<u8>().wrapping_add(WIRED);
@@ -472,11 +472,11 @@ fn too_many_refs() -> ! {
 
 /// The wire that a goroutine's `out` names, if it is marked.
 #[inline(always)]
-fn wire_in<'a>(out: *const Out) -> Option<&'a Wire> {
+fn wire_in<'a>(out: *const Out) -> Option<&'a LockLink> {
     if out.addr() & WIRED == 0 {
         return None;
     }
-    let wire = out.cast::<u8>().wrapping_sub(WIRED).cast::<Wire>();
+    let wire = out.cast::<u8>().wrapping_sub(WIRED).cast::<LockLink>();
     // SAFETY: a marked word holds what `lock_to` put there, an address one less than it, and
     // that M lives until the run ends, after the goroutine.
     Some(unsafe { &*wire })

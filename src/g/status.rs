@@ -456,18 +456,18 @@ fn spin_or_yield() {
 /// Whose token is meant: there is one for each, so that neither takes the other's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum For {
+pub(crate) enum WakeKind {
     /// `task::park` and `Task::unpark`.
     Park = 1,
     /// `future::block_on` and its wakers.
     Poll = 2,
 }
 
-impl For {
+impl WakeKind {
     fn reason(self) -> Reason {
         match self {
-            For::Park => Reason::Park,
-            For::Poll => Reason::Future,
+            WakeKind::Park => Reason::Park,
+            WakeKind::Poll => Reason::Future,
         }
     }
 }
@@ -493,12 +493,12 @@ impl Token {
 
     /// Takes the token, if it is there.
     #[inline]
-    pub(crate) fn take(&self, whose: For) -> bool {
+    pub(crate) fn take(&self, whose: WakeKind) -> bool {
         self.0.fetch_and(!(whose as u32), Ordering::SeqCst) & whose as u32 != 0
     }
 
     /// The parker's step 2.
-    pub(crate) fn is_there(&self, whose: For) -> bool {
+    pub(crate) fn is_there(&self, whose: WakeKind) -> bool {
         self.0.load(Ordering::SeqCst) & whose as u32 != 0
     }
 
@@ -509,7 +509,7 @@ impl Token {
 
     /// The unparker's side: gives the token, and names the wait to wake, if the
     /// goroutine parks for it.
-    pub(crate) fn give(&self, whose: For, status: &Status) -> Option<WaitId> {
+    pub(crate) fn give(&self, whose: WakeKind, status: &Status) -> Option<WaitId> {
         if self.0.fetch_or(whose as u32, Ordering::SeqCst) & whose as u32 != 0 {
             // It was there already: whoever gave it wakes the parker.
             return None;

@@ -25,7 +25,7 @@ fn loom_park_and_unpark() {
             .map(|_| {
                 let g = Arc::clone(&g);
                 thread::spawn(move || {
-                    if let Some(wait) = g.1.give(For::Park, &g.0)
+                    if let Some(wait) = g.1.give(WakeKind::Park, &g.0)
                         && g.0.wake(wait)
                     {
                         g.2.fetch_add(1, Ordering::SeqCst);
@@ -34,7 +34,7 @@ fn loom_park_and_unpark() {
             })
             .collect();
         let wait = g.0.set_waiting(Reason::Park, 0);
-        if g.1.is_there(For::Park) && g.0.wake(wait) {
+        if g.1.is_there(WakeKind::Park) && g.0.wake(wait) {
             g.2.fetch_add(1, Ordering::SeqCst);
         }
         wakers.into_iter().for_each(|w| w.join().unwrap());
@@ -43,7 +43,7 @@ fn loom_park_and_unpark() {
             1,
             "the goroutine must be queued exactly once"
         );
-        assert!(g.1.take(For::Park));
+        assert!(g.1.take(WakeKind::Park));
     });
 }
 

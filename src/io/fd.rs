@@ -16,14 +16,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-use super::limit::Limit;
+use super::limit::MovableDeadline;
 use super::op::{self, Deadline};
 use super::ready;
 use crate::g::header::GRef;
 use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::loom::native::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use crate::netpoll::multishot::Multi;
+use crate::netpoll::multishot::Multishot;
 use crate::netpoll::multishot_poll::Watch;
 use crate::sched::{cancel, current_context, park};
 use crate::sys::clock::{self, NEVER};
@@ -54,7 +54,7 @@ struct Shared {
     /// A timeout was set here, so the socket's own may differ. Ordering: relaxed, a setting.
     has_own_timeouts: AtomicBool,
     /// Requests that may be armed for the socket: see [`Fd::note_multi`].
-    multis: OnceLock<Box<Mutex<Vec<Weak<Multi>>>>>,
+    multis: OnceLock<Box<Mutex<Vec<Weak<Multishot>>>>>,
 }
 
 /// Receives that are waited for one by one, before a poll stays: it takes two system calls
@@ -106,14 +106,14 @@ struct Side {
     /// Of each call, in nanoseconds; `NEVER` for none. Ordering: relaxed, a setting.
     timeout_ns: AtomicU64,
     /// Of all calls.
-    limit: Limit,
+    limit: MovableDeadline,
 }
 
 impl Side {
     fn new() -> Side {
         Side {
             timeout_ns: AtomicU64::new(NEVER),
-            limit: Limit::new(),
+            limit: MovableDeadline::new(),
         }
     }
 }
@@ -224,7 +224,7 @@ impl Fd {
 
     /// Notes a request that may stay armed: it keeps the socket open, so it has to end with the
     /// last handle, also where its owner is forgotten.
-    pub(super) fn note_multi(&self, multi: &Arc<Multi>) {
+    pub(super) fn note_multi(&self, multi: &Arc<Multishot>) {
         let multis = self.shared.multis.get_or_init(Box::default);
         let mut multis = multis.lock().unwrap_or_else(PoisonError::into_inner);
         multis.retain(|multi| multi.strong_count() > 0);

@@ -56,7 +56,7 @@ impl<W> PartialEq for Name<W> {
 unsafe impl<W> Send for Name<W> {}
 
 /// A deadline, and who waits under it.
-pub(crate) struct Limit<W = Header> {
+pub(crate) struct MovableDeadline<W = Header> {
     /// `NEVER` for none. Ordering: sequentially consistent, as the table says.
     at_ns: AtomicU64,
     /// One that waits: most often there are no others. Ordering: as `at_ns`; taking the
@@ -65,7 +65,7 @@ pub(crate) struct Limit<W = Header> {
     others: Lock<Vec<Name<W>>>,
 }
 
-impl<W> std::fmt::Debug for Limit<W> {
+impl<W> std::fmt::Debug for MovableDeadline<W> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Limit")
             .field("at_ns", &self.at_ns)
@@ -73,9 +73,9 @@ impl<W> std::fmt::Debug for Limit<W> {
     }
 }
 
-impl<W: HasStatus> Limit<W> {
-    pub(crate) fn new() -> Limit<W> {
-        Limit {
+impl<W: HasStatus> MovableDeadline<W> {
+    pub(crate) fn new() -> MovableDeadline<W> {
+        MovableDeadline {
             at_ns: AtomicU64::new(NEVER),
             first: AtomicPtr::new(ptr::null_mut()),
             others: Lock::new(Rank::Waiters, Vec::new()),
@@ -152,7 +152,7 @@ impl<W: HasStatus> Limit<W> {
 /// A goroutine is named as waiting.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a, W: HasStatus = Header> {
-    limit: &'a Limit<W>,
+    limit: &'a MovableDeadline<W>,
     who: NonNull<W>,
 }
 
@@ -188,7 +188,7 @@ mod tests {
         g
     }
 
-    fn ended_by(limit: &Limit, at_ns: u64) -> Vec<(NonNull<Header>, WaitId)> {
+    fn ended_by(limit: &MovableDeadline, at_ns: u64) -> Vec<(NonNull<Header>, WaitId)> {
         let mut ended = Vec::new();
         limit.set(at_ns, |who, wait| ended.push((who, wait)));
         ended
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn everyone_who_waits_is_ended_when_the_deadline_comes_forward() {
-        let limit = Limit::new();
+        let limit = MovableDeadline::new();
         let gs: Vec<_> = (0..4).map(|_| running_g()).collect();
         let names: Vec<_> = gs.iter().map(|g| NonNull::from(&**g)).collect();
         // SAFETY: slots stay memory for ever.

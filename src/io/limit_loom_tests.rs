@@ -25,7 +25,7 @@ fn loom_a_moved_deadline_reaches_the_wait() {
         status.set_runnable();
         status.set_running();
         let shared = Arc::new((
-            Limit::<Sleeper>::new(),
+            MovableDeadline::<Sleeper>::new(),
             Sleeper(status),
             AtomicBool::new(false),
         ));

@@ -9,7 +9,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::limit::{Limit, Waiting};
+use super::limit::{MovableDeadline, Waiting};
 use crate::config::FLUSH_AT;
 use crate::g::header::GRef;
 use crate::g::list::GList;
@@ -43,7 +43,7 @@ pub(crate) struct Deadline<'a> {
     /// Of this one call; `NEVER` for none.
     pub(crate) at_ns: u64,
     /// Of the descriptor; it may be moved meanwhile.
-    pub(crate) limit: Option<&'a Limit>,
+    pub(crate) limit: Option<&'a MovableDeadline>,
 }
 
 impl<'a> Deadline<'a> {
@@ -52,7 +52,7 @@ impl<'a> Deadline<'a> {
     #[inline]
     pub(super) fn enter(self, g: GRef) -> Option<Waiting<'a>> {
         // SAFETY: the G is the caller, who leaves when it returns or unwinds, and slots stay.
-        let enter = |limit: &'a Limit| unsafe { limit.enter(NonNull::from(&*g)) };
+        let enter = |limit: &'a MovableDeadline| unsafe { limit.enter(NonNull::from(&*g)) };
         self.limit.map(enter)
     }
 
@@ -210,7 +210,7 @@ unsafe fn queue(m: &M, request: &Request, op: &Op, wait: WaitId) -> Option<i32> 
     };
     wake::ready_all(m, ready);
     if p.poller.pending() >= FLUSH_AT {
-        p.visit_ring();
+        p.submit_and_poll();
     }
     None
 }
@@ -425,12 +425,12 @@ pub(super) enum Watched {
     /// So many bytes.
     Received(usize),
     /// An attempt is worth while.
-    Told,
+    Event,
     /// It has to be waited for in another way: the poll is somebody else's.
     Elsewhere,
 }
 
-const TOLD: i32 = 0;
+const READY: i32 = 0;
 const ELSEWHERE: i32 = 1;
 
 /// Waits until more has come on `fd`, which the caller has found empty since `watch` last
@@ -465,14 +465,14 @@ pub(super) unsafe fn wait_watched(
                 }
                 return Ok(Watched::Received(n as usize));
             }
-            (TOLD, None) => return Ok(Watched::Told),
+            (TOLD, None) => return Ok(Watched::Event),
             (ELSEWHERE, None) => return Ok(Watched::Elsewhere),
             (error, Some(seen)) if -error == libc::EAGAIN => watch.found_empty(seen),
             (error, Some(_)) if is_denial(-error) => {
                 // SAFETY: by this function's contract.
                 if unsafe { is_denied_to_rings(g, &receive) }? {
                     // The caller's own attempt is made without the ring.
-                    return Ok(Watched::Told);
+                    return Ok(Watched::Event);
                 }
                 why_failed(g, deadline, ended)?;
             }
@@ -491,7 +491,7 @@ fn expect(m: &M, op: &Op, fd: i32, watch: &Arc<Watch>) -> Option<i32> {
     loop {
         match watch.wait(op, here) {
             Place::Waits => return None,
-            Place::Told => return Some(TOLD),
+            Place::Told => return Some(READY),
             Place::Elsewhere => return Some(ELSEWHERE),
             Place::ToArm => {
                 let mut ready = GList::new();

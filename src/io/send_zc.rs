@@ -23,7 +23,7 @@ use crate::g::list::GList;
 use crate::g::status::{Reason, Why};
 use crate::netpoll::op::{ERESTARTSYS, Op};
 use crate::netpoll::sqe::Request;
-use crate::netpoll::zero_copy_send::Twice;
+use crate::netpoll::zero_copy_send::ZeroCopySend;
 use crate::sched::park::{self, Caller};
 use crate::sched::{current_context, wake};
 use crate::sys::clock::NEVER;
@@ -61,7 +61,7 @@ impl Fd {
             if deadline.has_passed() {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            let twice = Twice::new(g);
+            let twice = ZeroCopySend::new(g);
             let frame = LastsUntilOver(g, &twice);
             let result = self.send_once(&twice, buf, deadline);
             if let Ok(n) = usize::try_from(result) {
@@ -79,7 +79,7 @@ impl Fd {
     }
 
     /// Queues the send and waits for its result.
-    fn send_once(&self, twice: &Twice, buf: &[u8], deadline: Deadline<'_>) -> i32 {
+    fn send_once(&self, twice: &ZeroCopySend, buf: &[u8], deadline: Deadline<'_>) -> i32 {
         let request = Request::SendZc {
             fd: self.as_fd().as_raw_fd(),
             buf: buf.as_ptr(),
@@ -122,7 +122,7 @@ impl Fd {
 
     /// Waits until the kernel has released the buffer. Resets the connection if a deadline, a
     /// context or the end of the run ends the wait.
-    fn get_back(&self, g: GRef, twice: &Twice, deadline: Deadline<'_>) -> io::Result<()> {
+    fn get_back(&self, g: GRef, twice: &ZeroCopySend, deadline: Deadline<'_>) -> io::Result<()> {
         let chain = park::chain_of(g);
         while !twice.is_over() {
             if park::is_cancelled() || chain.over().is_some() || deadline.has_passed() {
@@ -145,7 +145,7 @@ impl Fd {
 }
 
 /// Keeps an operation in place until its second completion.
-struct LastsUntilOver<'a>(GRef, &'a Twice);
+struct LastsUntilOver<'a>(GRef, &'a ZeroCopySend);
 
 impl Drop for LastsUntilOver<'_> {
     fn drop(&mut self) {
@@ -155,7 +155,7 @@ impl Drop for LastsUntilOver<'_> {
 
 /// Waits for the notice. Nothing cuts a wait with `Reason::Offload` short. Either nothing was sent,
 /// or the connection was reset, so the notice comes at once.
-fn wait_out(g: GRef, twice: &Twice) {
+fn wait_out(g: GRef, twice: &ZeroCopySend) {
     while !twice.is_over() {
         let op = Op::new(g);
         let op = &op;

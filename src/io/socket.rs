@@ -87,11 +87,11 @@ impl Fd {
             // SAFETY: the buffer is borrowed by the caller until this returns.
             match unsafe { op::wait_watched(g, (fd, watch), receive, deadline) }? {
                 Watched::Received(n) => return Ok(n),
-                Watched::Told if watch.is_over() => {
+                Watched::Event if watch.is_over() => {
                     self.set_maybe_readable(true);
                     return self.recv(buf, 0);
                 }
-                Watched::Told => {}
+                Watched::Event => {}
                 // SAFETY: the buffer is borrowed by the caller until this returns.
                 Watched::Elsewhere => unsafe {
                     return self.recv_parked(g, recv_request(fd, ptr, len, 0), deadline);

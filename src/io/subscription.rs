@@ -16,7 +16,7 @@ use super::fd::Fd;
 use super::op::{self, Deadline};
 use crate::g::header::GRef;
 use crate::g::list::GList;
-use crate::netpoll::multishot::{By, Came, Expect, Multi, Source};
+use crate::netpoll::multishot::{By, Came, Expect, Multishot, Source};
 use crate::netpoll::op::Op;
 use crate::sched::m::M;
 use crate::sched::park::{self, Caller};
@@ -41,7 +41,7 @@ pub(super) struct Subscription<'a> {
     pub(super) fd: &'a Fd,
     kind: Kind,
     /// Made when a goroutine asks for the first time.
-    multi: Option<Arc<Multi>>,
+    multi: Option<Arc<Multishot>>,
 }
 
 impl<'a> Subscription<'a> {
@@ -116,7 +116,7 @@ impl<'a> Subscription<'a> {
         let kind = self.kind;
         let fd = self.fd;
         let multi = self.multi.get_or_insert_with(|| {
-            let multi = Arc::new(Multi::new());
+            let multi = Arc::new(Multishot::new());
             fd.note_multi(&multi);
             multi
         });
@@ -137,7 +137,7 @@ impl<'a> Subscription<'a> {
 }
 
 /// In a commit: lets `op` wait for `multi`, unless something is there.
-fn expect(m: &M, op: &Op, multi: &Arc<Multi>, (fd, kind): (i32, Kind)) -> Option<i32> {
+fn expect(m: &M, op: &Op, multi: &Arc<Multishot>, (fd, kind): (i32, Kind)) -> Option<i32> {
     const GO_ON: Option<i32> = Some(0);
 
     let p = m.p();

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use io_uring::cqueue;
 
 use super::counts::Counts;
-use super::multishot_poll::{self, Home, Told, Watch};
+use super::multishot_poll::{self, Event, Home, Watch};
 use super::op::Op;
 use super::ring::{Ring, TAG_WATCH, TAGS};
 use super::sqe;
@@ -63,15 +63,15 @@ impl Ring {
 
     /// Whether there is something to be heard.
     #[inline(always)]
-    pub(crate) fn has_told(&self) -> bool {
-        !self.told.borrow().is_empty()
+    pub(crate) fn has_pending_events(&self) -> bool {
+        !self.pending_events.borrow().is_empty()
     }
 
     /// Hears what polls have told, at most so many times; where it is said when that is, queues the
     /// receives of those who waited for it. Those who are to receive themselves go to `ready`.
     ///
     /// Gives how many times it was. The caller holds the P.
-    pub(crate) fn hear(
+    pub(crate) fn dispatch_events(
         &self,
         counts: &Counts,
         at_most: usize,
@@ -82,7 +82,7 @@ impl Ring {
         while n < at_most
             && let Some(told) = self.next_told()
         {
-            ready.extend_one(self.hear_one(counts, &told, begins_ns));
+            ready.extend_one(self.dispatch_one(counts, &told, begins_ns));
             n += 1;
         }
         if n > 0 {
@@ -94,7 +94,7 @@ impl Ring {
     /// Takes out what was told first, and asks for the memory that hearing of what comes after it
     /// touches.
     fn next_told(&self) -> Option<cqueue::Entry> {
-        let mut told = self.told.borrow_mut();
+        let mut told = self.pending_events.borrow_mut();
         if let Some(later) = told.get(WATCH_AHEAD) {
             prefetch_bytes(watch_of(later), size_of::<Watch>());
         }
@@ -105,7 +105,7 @@ impl Ring {
         told.pop_front()
     }
 
-    fn hear_one(
+    fn dispatch_one(
         &self,
         counts: &Counts,
         told: &cqueue::Entry,
@@ -115,7 +115,7 @@ impl Ring {
         // SAFETY: `arm_watch` gave the address of a reference that is the ring's until the last
         // completion is heard of.
         let watch = unsafe { &*at };
-        let Told {
+        let Event {
             waiter,
             seen,
             is_last,

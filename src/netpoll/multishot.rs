@@ -109,19 +109,19 @@ struct State {
 
 /// The request of one stream or listener.
 #[derive(Debug)]
-pub(crate) struct Multi {
+pub(crate) struct Multishot {
     state: Lock<State>,
 }
 
 // SAFETY: the waiter is used by whoever takes it out under the lock, while its frame waits for
 // that; the addresses of the thread and the runtime are only compared.
-unsafe impl Send for Multi {}
+unsafe impl Send for Multishot {}
 // SAFETY: as for Send.
-unsafe impl Sync for Multi {}
+unsafe impl Sync for Multishot {}
 
-impl Multi {
-    pub(crate) fn new() -> Multi {
-        Multi {
+impl Multishot {
+    pub(crate) fn new() -> Multishot {
+        Multishot {
             state: Lock::new(
                 Rank::Multi,
                 State {
@@ -303,7 +303,7 @@ impl State {
     }
 }
 
-impl Drop for Multi {
+impl Drop for Multishot {
     fn drop(&mut self) {
         self.close();
     }

@@ -28,7 +28,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::op::{ERESTARTSYS, Op};
-use super::poll_desc::{Edge, Seen, Wait};
+use super::poll_desc::{PollDesc, Seen, Wait};
 use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicBool, AtomicU8};
 use crate::loom::{AtomicU64, Ordering};
@@ -108,14 +108,14 @@ struct Armed {
     /// Its name in that ring.
     name: u64,
     /// What had been told of before.
-    n_told: u64,
+    n_events: u64,
     /// The kernel was asked for the last completion.
     is_stopping: bool,
 }
 
 /// What a completion came to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct Event {
     /// Who waited, whose wait is the caller's to end: the operation stays until then.
     pub(super) waiter: Option<NonNull<Op>>,
     /// What the waiter would see. Nothing if a receive could be in vain, or not the last one:
@@ -128,7 +128,7 @@ pub(super) struct Told {
 /// The poll of one stream.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    edge: Edge,
+    edge: PollDesc,
     /// Where `armed` says that it is armed: `Home::ring_and_m`. Ordering: relaxed; written under
     /// the lock. Exact for the M that it names, which wrote it and is the one to clear it, or has
     /// got the P from the M that did; a hint for all others.
@@ -147,7 +147,7 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn new() -> Watch {
         Watch {
-            edge: Edge::new(),
+            edge: PollDesc::new(),
             home: AtomicU64::new(NOT_ARMED),
             is_over: AtomicBool::new(false),
             n_away: AtomicU8::new(0),
@@ -235,7 +235,7 @@ impl Watch {
         if poll.is_stopping {
             return;
         }
-        let has_paid = self.edge.n_told() - poll.n_told >= PAYS_FROM;
+        let has_paid = self.edge.n_events() - poll.n_events >= PAYS_FROM;
         let n_vain = match has_paid {
             true => 0,
             false => self.n_vain.load(Ordering::Relaxed) + 1,
@@ -257,7 +257,7 @@ impl Watch {
         *armed = Some(Armed {
             home,
             name,
-            n_told: self.edge.n_told(),
+            n_events: self.edge.n_events(),
             is_stopping: false,
         });
         self.home.store(home.ring_and_m, Ordering::Relaxed);
@@ -273,17 +273,17 @@ impl Watch {
 
     /// The side of whoever hears of a completion.
     #[inline]
-    pub(super) fn complete(&self, result: i32, flags: u32) -> Told {
+    pub(super) fn complete(&self, result: i32, flags: u32) -> Event {
         let is_last = flags & MORE == 0;
         let is_over = is_lasting(result);
         if is_over {
             self.is_over.store(true, Ordering::Relaxed);
         }
         let (waiter, seen) = match is_last {
-            false => self.edge.tell(),
+            false => self.edge.set_ready(),
             true => self.end(),
         };
-        Told {
+        Event {
             waiter: waiter.and_then(|op| NonNull::new(op.cast::<Op>().cast_mut())),
             seen: (!is_over && !is_last).then_some(seen),
             is_last,
@@ -298,7 +298,7 @@ impl Watch {
         let mut armed = self.armed.lock();
         *armed = None;
         self.home.store(NOT_ARMED, Ordering::Relaxed);
-        self.edge.tell()
+        self.edge.set_ready()
     }
 
     /// Ends the wait of `op`, if nobody else is about to. The caller holds the wait

@@ -17,7 +17,7 @@
 use crate::loom::{AtomicPtr, AtomicU64, Ordering};
 
 /// Set in what the poller says; addresses of waiters are even.
-const TOLD: usize = 1;
+const READY: usize = 1;
 
 /// What a reader saw the poller say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,21 +36,21 @@ pub(crate) enum Wait {
 
 /// The word.
 #[derive(Debug)]
-pub(crate) struct Edge {
+pub(crate) struct PollDesc {
     /// Null for nothing; odd: the poller told of something; else a waiter.
     /// Ordering: release by the waiter, whose frame the poller then uses; release by the
     /// poller, too, and acquire by both. That the attempt comes before the CAS of step 3 is the
     /// matter of the system call.
     word: AtomicPtr<()>,
     /// How often the poller has told of something. Ordering: relaxed; only its own value counts.
-    n_told: AtomicU64,
+    n_events: AtomicU64,
 }
 
-impl Edge {
-    pub(crate) fn new() -> Edge {
-        Edge {
+impl PollDesc {
+    pub(crate) fn new() -> PollDesc {
+        PollDesc {
             word: AtomicPtr::new(std::ptr::null_mut()),
-            n_told: AtomicU64::new(0),
+            n_events: AtomicU64::new(0),
         }
     }
 
@@ -58,7 +58,7 @@ impl Edge {
     #[inline]
     pub(crate) fn look(&self) -> Option<Seen> {
         let word = self.word.load(Ordering::Acquire);
-        (word.addr() & TOLD != 0).then_some(Seen(word))
+        (word.addr() & READY != 0).then_some(Seen(word))
     }
 
     /// The reader's third step.
@@ -76,7 +76,7 @@ impl Edge {
     /// The reader's fourth step. Once this gives [`Wait::Waits`] the waiter may be gone.
     #[inline]
     pub(crate) fn wait(&self, waiter: *const ()) -> Wait {
-        debug_assert!(waiter.addr() & TOLD == 0 && !waiter.is_null());
+        debug_assert!(waiter.addr() & READY == 0 && !waiter.is_null());
         match self.word.compare_exchange(
             std::ptr::null_mut(),
             waiter.cast_mut(),
@@ -84,7 +84,7 @@ impl Edge {
             Ordering::Acquire,
         ) {
             Ok(_) => Wait::Waits,
-            Err(word) if word.addr() & TOLD != 0 => Wait::Told,
+            Err(word) if word.addr() & READY != 0 => Wait::Told,
             Err(_) => Wait::Taken,
         }
     }
@@ -92,11 +92,11 @@ impl Edge {
     /// The poller's side. Gives who waited, whose wait is the caller's to end, and what a
     /// reader would see from here on: the poller may also take the reader's steps for it.
     #[inline]
-    pub(crate) fn tell(&self) -> (Option<*const ()>, Seen) {
-        let n = self.n_told.fetch_add(1, Ordering::Relaxed) as usize;
-        let told = std::ptr::without_provenance_mut(n << 1 | TOLD);
+    pub(crate) fn set_ready(&self) -> (Option<*const ()>, Seen) {
+        let n = self.n_events.fetch_add(1, Ordering::Relaxed) as usize;
+        let told = std::ptr::without_provenance_mut(n << 1 | READY);
         let before = self.word.swap(told, Ordering::AcqRel);
-        let waited = before.addr() & TOLD == 0 && !before.is_null();
+        let waited = before.addr() & READY == 0 && !before.is_null();
         (waited.then_some(before.cast_const()), Seen(told))
     }
 
@@ -106,8 +106,8 @@ impl Edge {
     }
 
     /// How often the poller has told of something, as of now.
-    pub(crate) fn n_told(&self) -> u64 {
-        self.n_told.load(Ordering::Relaxed)
+    pub(crate) fn n_events(&self) -> u64 {
+        self.n_events.load(Ordering::Relaxed)
     }
 
     /// The canceller's side: `true` if `waiter` waited, and its wait is the caller's to end.

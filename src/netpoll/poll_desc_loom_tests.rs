@@ -4,12 +4,12 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-use super::{Edge, Wait};
+use super::{PollDesc, Wait};
 
 /// A socket: what lies in it, and the word about it.
 struct Socket {
     bytes: AtomicUsize,
-    edge: Edge,
+    edge: PollDesc,
     /// How often the only waiter's wait was ended.
     ended: AtomicUsize,
 }
@@ -21,7 +21,7 @@ impl Socket {
     fn new() -> Arc<Socket> {
         Arc::new(Socket {
             bytes: AtomicUsize::new(0),
-            edge: Edge::new(),
+            edge: PollDesc::new(),
             ended: AtomicUsize::new(0),
         })
     }
@@ -29,7 +29,7 @@ impl Socket {
     /// The kernel's side, and then the poller's.
     fn comes(&self) {
         self.bytes.fetch_add(1, Ordering::SeqCst);
-        if let (Some(waiter), _) = self.edge.tell() {
+        if let (Some(waiter), _) = self.edge.set_ready() {
             assert_eq!(waiter, WAITER);
             self.ended.fetch_add(1, Ordering::SeqCst);
         }
@@ -39,7 +39,7 @@ impl Socket {
     /// was.
     fn comes_for_waiter(&self) -> usize {
         self.bytes.fetch_add(1, Ordering::SeqCst);
-        let (waiter, seen) = self.edge.tell();
+        let (waiter, seen) = self.edge.set_ready();
         if waiter.is_none() {
             return 0;
         }

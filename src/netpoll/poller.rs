@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use super::counts::Counts;
 use super::epoll::Epoll;
-use super::multishot::{By, Multi, Source};
+use super::multishot::{By, Multishot, Source};
 use super::multishot_poll::{Home, Watch};
 use super::op::Op;
 use super::pool::Pool;
 use super::probe;
 use super::ring::{Ring, TAG_TWICE};
 use super::sqe::Request;
-use super::zero_copy_send::Twice;
+use super::zero_copy_send::ZeroCopySend;
 use crate::config::BATCHES_FROM;
 use crate::g::list::GList;
 use crate::g::status::WaitId;
@@ -197,7 +197,7 @@ impl Poller {
     pub(crate) unsafe fn queue_twice(
         &self,
         request: &Request,
-        twice: &Twice,
+        twice: &ZeroCopySend,
         wait: WaitId,
         now_ns: u64,
         ready: &mut GList,
@@ -224,7 +224,7 @@ impl Poller {
     pub(crate) unsafe fn arm_multi(
         &self,
         from: (i32, Source<'_>),
-        multi: &Arc<Multi>,
+        multi: &Arc<Multishot>,
         by: (By, u64),
         ready: &mut GList,
     ) {
@@ -312,7 +312,7 @@ impl Poller {
     /// Whether there are completions to look at, from memory alone.
     #[inline]
     pub(crate) fn has_completions(&self) -> bool {
-        self.has_unread() || self.has_told()
+        self.has_unread() || self.has_pending_events()
     }
 
     /// Whether completions can be reaped, from memory alone.
@@ -326,17 +326,22 @@ impl Poller {
 
     /// Whether polls that stay have told of something that nobody has heard yet.
     #[inline(always)]
-    pub(crate) fn has_told(&self) -> bool {
+    pub(crate) fn has_pending_events(&self) -> bool {
         match &self.engine {
-            Engine::Ring(ring) => ring.has_told(),
+            Engine::Ring(ring) => ring.has_pending_events(),
             Engine::Epoll(_) => false,
         }
     }
 
     /// Hears what polls that stay have told: see [`Ring::hear`].
-    pub(crate) fn hear(&self, at_most: usize, begins_ns: Option<u64>, ready: &mut GList) -> usize {
+    pub(crate) fn dispatch_events(
+        &self,
+        at_most: usize,
+        begins_ns: Option<u64>,
+        ready: &mut GList,
+    ) -> usize {
         match &self.engine {
-            Engine::Ring(ring) => ring.hear(&self.counts, at_most, begins_ns, ready),
+            Engine::Ring(ring) => ring.dispatch_events(&self.counts, at_most, begins_ns, ready),
             Engine::Epoll(_) => 0,
         }
     }
@@ -380,7 +385,7 @@ impl Poller {
     /// go to `ready`.
     pub(crate) fn reap(&self, ready: &mut GList) {
         self.reap_some(usize::MAX, ready);
-        self.hear(usize::MAX, None, ready);
+        self.dispatch_events(usize::MAX, None, ready);
     }
 
     /// Reads completions; the Gs whose wait they end go to `ready`. A ring gives at most so

@@ -29,13 +29,13 @@ use io_uring::squeue::Entry;
 use io_uring::{Builder, IoUring};
 
 use super::counts::Counts;
-use super::multishot::{Armed, By, Multi, Source};
+use super::multishot::{Armed, By, Multishot, Source};
 use super::multishot_poll::Watch;
 use super::op::Op;
 use super::pool::Pool;
 use super::probe::Features;
 use super::sqe::{self, Request};
-use super::zero_copy_send::{self, Twice};
+use super::zero_copy_send::{self, ZeroCopySend};
 #[cfg(explore)]
 use crate::explore::{IoUring, RingBuilder as Builder};
 use crate::g::list::GList;
@@ -74,8 +74,9 @@ const TAG_MULTI: u64 = 5;
 /// It tells of what comes on a stream, many times.
 pub(super) const TAG_WATCH: u64 = 6;
 pub(super) const TAGS: u64 = 7;
-const _: () = assert!(align_of::<Op>() > TAGS as usize && align_of::<Twice>() > TAGS as usize);
-const _: () = assert!(align_of::<Multi>() > TAGS as usize);
+const _: () =
+    assert!(align_of::<Op>() > TAGS as usize && align_of::<ZeroCopySend>() > TAGS as usize);
+const _: () = assert!(align_of::<Multishot>() > TAGS as usize);
 const _: () = assert!(align_of::<Watch>() > TAGS as usize);
 
 /// The argument of a timed `io_uring_enter(2)` (`struct io_uring_getevents_arg`).
@@ -192,7 +193,7 @@ pub(crate) struct Ring {
     /// Reads of the eventfd so far.
     n_eventfd_reads: Cell<u64>,
     /// What polls that stay have told, and nobody has heard yet.
-    pub(super) told: RefCell<VecDeque<cqueue::Entry>>,
+    pub(super) pending_events: RefCell<VecDeque<cqueue::Entry>>,
     /// Made at the first receive that asks for it; `None` where the kernel refused.
     pool: OnceLock<Option<Arc<Pool>>>,
 }
@@ -221,7 +222,7 @@ impl Ring {
             eventfd_buf: UnsafeCell::new(0),
             eventfd_read: Cell::new(0),
             n_eventfd_reads: Cell::new(0),
-            told: RefCell::default(),
+            pending_events: RefCell::default(),
             pool: OnceLock::new(),
         }
     }
@@ -349,7 +350,7 @@ impl Ring {
         &self,
         counts: &Counts,
         request: &Request,
-        twice: &Twice,
+        twice: &ZeroCopySend,
         now_ns: u64,
         ready: &mut GList,
     ) {
@@ -371,7 +372,7 @@ impl Ring {
         &self,
         counts: &Counts,
         (fd, source): (i32, Source<'_>),
-        multi: &Arc<Multi>,
+        multi: &Arc<Multishot>,
         (by, now_ns): (By, u64),
         ready: &mut GList,
     ) {
@@ -489,7 +490,7 @@ impl Ring {
         let mut n = 0;
         // SAFETY: the caller holds the P, so no other thread uses this end of the queue.
         let mut cq = unsafe { self.uring().completion_shared() };
-        let mut told = self.told.borrow_mut();
+        let mut told = self.pending_events.borrow_mut();
         while n < at_most && told.len() < TOLD_AT_MOST {
             let Some(cqe) = cq.next() else { break };
             let at = cqe.user_data();
@@ -531,7 +532,8 @@ impl Ring {
                 0
             }
             TAG_TWICE => {
-                let twice = std::ptr::with_exposed_provenance::<Twice>((at & !TAGS) as usize);
+                let twice =
+                    std::ptr::with_exposed_provenance::<ZeroCopySend>((at & !TAGS) as usize);
                 // SAFETY: the address was given by `queue_twice`, whose caller keeps the operation in
                 // place until its last completion was delivered.
                 let twice = unsafe { &*twice };
@@ -546,7 +548,7 @@ impl Ring {
                 1
             }
             TAG_MULTI => {
-                let multi = std::ptr::with_exposed_provenance::<Multi>((at & !TAGS) as usize);
+                let multi = std::ptr::with_exposed_provenance::<Multishot>((at & !TAGS) as usize);
                 // SAFETY: `arm_multi` gave the address of a reference that is the ring's until the last
                 // completion.
                 let is_last = unsafe { &*multi }.complete(result, flags, ready);

@@ -78,7 +78,7 @@ impl Notice {
 /// An operation with a notice, on its goroutine's stack.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Twice {
+pub(crate) struct ZeroCopySend {
     /// First, so that both have one address.
     pub(crate) op: Op,
     notice: Notice,
@@ -86,10 +86,10 @@ pub(crate) struct Twice {
     usage: AtomicU32,
 }
 
-impl Twice {
+impl ZeroCopySend {
     /// An operation that `g` will park for.
-    pub(crate) fn new(g: GRef) -> Twice {
-        Twice {
+    pub(crate) fn new(g: GRef) -> ZeroCopySend {
+        ZeroCopySend {
             op: Op::new(g),
             notice: Notice::new(),
             usage: AtomicU32::new(0),

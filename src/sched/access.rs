@@ -8,14 +8,14 @@ use crate::util::chaos::{self, Point};
 /// The M may use its P.
 pub(crate) const HAS_P: u32 = 0;
 /// Sysmon is deciding whether to take the P: wait for its verdict.
-pub(crate) const IN_QUESTION: u32 = 1;
+pub(crate) const RETAKING: u32 = 1;
 /// The P was taken while user code ran.
-pub(crate) const LOST: u32 = 2;
+pub(crate) const RETAKEN: u32 = 2;
 /// The M is in a declared blocking section.
 pub(crate) const BLOCKING: u32 = 3;
 /// The M may use its P, but its goroutine has had it for long and shall give way when it
 /// enters the scheduler next.
-pub(crate) const ASKED: u32 = 4;
+pub(crate) const PREEMPT: u32 = 4;
 
 /// Scheduler code runs on the M from here on.
 ///
@@ -62,10 +62,10 @@ impl<T> Access<'_, T> {
     pub(crate) fn take(&self, p: *const T, barrier: impl FnOnce() -> bool) -> bool {
         let put_in_question = |from| {
             self.access
-                .compare_exchange(from, IN_QUESTION, Ordering::SeqCst, Ordering::Relaxed)
+                .compare_exchange(from, RETAKING, Ordering::SeqCst, Ordering::Relaxed)
                 .is_ok()
         };
-        if !(put_in_question(HAS_P) || put_in_question(ASKED)) {
+        if !(put_in_question(HAS_P) || put_in_question(PREEMPT)) {
             return false;
         }
         // ORDERING: acquire at least, with the store of `mark_outside`, before `p` is read.
@@ -73,10 +73,10 @@ impl<T> Access<'_, T> {
         chaos::pause(Point::Retake);
         // ORDERING: relaxed; see above.
         let is_taken = is_outside && std::ptr::eq(self.p.load(Ordering::Relaxed), p);
-        let verdict = if is_taken { LOST } else { HAS_P };
+        let verdict = if is_taken { RETAKEN } else { HAS_P };
         let given =
             self.access
-                .compare_exchange(IN_QUESTION, verdict, Ordering::SeqCst, Ordering::Relaxed);
+                .compare_exchange(RETAKING, verdict, Ordering::SeqCst, Ordering::Relaxed);
         is_taken && given.is_ok()
     }
 }

@@ -6,17 +6,17 @@ use super::handoff::Section;
 use super::m::M;
 use super::state::{Phase, Sched};
 use super::wake;
-use crate::g::cancel_wait::Frame;
+use crate::g::cancel_wait::CancelScope;
 use crate::g::header::GRef;
 use crate::g::slab;
 use crate::g::status::{Kind, Reason, Status, WaitId};
 use crate::loom::Ordering;
 use crate::loom::oracle;
-use crate::netpoll::multishot::Multi;
+use crate::netpoll::multishot::Multishot;
 use crate::netpoll::multishot_poll::Watch;
 use crate::netpoll::op::Op;
 use crate::netpoll::poller::Poller;
-use crate::netpoll::zero_copy_send::Twice;
+use crate::netpoll::zero_copy_send::ZeroCopySend;
 use crate::sys::clock;
 
 /// When to ask again for an operation that was not known yet.
@@ -48,11 +48,11 @@ fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> Asked {
         unsafe { &*watch.cast::<Watch>() }.withdraw(op)
     } else if let Some(multi) = op.multi() {
         // SAFETY: as above.
-        unsafe { &*multi.cast::<Multi>() }.withdraw(op);
+        unsafe { &*multi.cast::<Multishot>() }.withdraw(op);
         true
     } else if let Some(twice) = op.notice() {
         // SAFETY: what it waits for lies in a frame of the same goroutine.
-        unsafe { &*twice.cast::<Twice>() }.withdraw(op)
+        unsafe { &*twice.cast::<ZeroCopySend>() }.withdraw(op)
     } else if let Some(poller) = op.poller() {
         // SAFETY: the poller is that of a P of the goroutine's runtime, which stays while it lives.
         unsafe { &*poller.cast::<Poller>() }.cancel(op)
@@ -101,7 +101,7 @@ pub(crate) fn deadlines(m: &M, due: Vec<(GRef, WaitId)>) {
 /// `false` asks to be called again a moment later: an operation is on its way to the
 /// kernel.
 #[must_use]
-pub(crate) fn cut(frame: &Frame, section: Option<&Section<'_>>) -> bool {
+pub(crate) fn cut(frame: &CancelScope, section: Option<&Section<'_>>) -> bool {
     let Some(g) = frame.who else {
         frame.word.wake_thread();
         return true;

@@ -33,12 +33,12 @@ pub(crate) fn checkpoint() -> Result<(), Cancelled> {
         m.checks.left.store(left - 1, Ordering::Relaxed);
         return Ok(());
     }
-    look()
+    find_runnable()
 }
 
 #[cold]
 #[inline(never)]
-fn look() -> Result<(), Cancelled> {
+fn find_runnable() -> Result<(), Cancelled> {
     // In a blocking section, or while it unwinds, a goroutine keeps nobody from anything.
     if let Caller::Goroutine(_) = park::caller()
         && let Some(section) = Section::enter()

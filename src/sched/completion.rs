@@ -18,7 +18,7 @@ use std::cell::Cell;
 
 use super::park::{self, Caller, Cancelled};
 use super::wake;
-use crate::g::cancel_wait::Chain;
+use crate::g::cancel_wait::ScopeChain;
 use crate::g::header::GRef;
 use crate::g::status::{Reason, WaitId, Why};
 use crate::loom::native::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -54,7 +54,7 @@ pub(crate) fn is_done(word: &AtomicPtr<()>) -> bool {
 pub(crate) fn wait(word: &AtomicPtr<()>, reason: Reason) -> Result<(), Cancelled> {
     while !is_done(word) {
         match park::caller() {
-            Caller::Goroutine(g) => wait_parked(word, g, reason, NEVER, Chain::NONE)?,
+            Caller::Goroutine(g) => wait_parked(word, g, reason, NEVER, ScopeChain::NONE)?,
             Caller::Thread => wait_blocked(word, NEVER),
         }
     }
@@ -96,7 +96,7 @@ fn wait_parked(
     g: GRef,
     reason: Reason,
     deadline_ns: u64,
-    chain: Chain,
+    chain: ScopeChain,
 ) -> Result<(), Cancelled> {
     let may_cancel = reason == Reason::Join;
     if may_cancel {

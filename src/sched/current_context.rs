@@ -4,7 +4,7 @@ use std::io;
 use std::marker::PhantomData;
 
 use super::park;
-use crate::g::cancel_wait::{Chain, Frame, Over};
+use crate::g::cancel_wait::{CancelScope, Over, ScopeChain};
 
 /// Why a context is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,15 +62,15 @@ pub(crate) fn check() -> Result<(), Error> {
 /// A frame is around the caller until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Entered<'a> {
-    frame: &'a Frame,
+    frame: &'a CancelScope,
     /// It belongs to the goroutine or thread that entered.
     not_send: PhantomData<*const ()>,
 }
 
 /// Puts a frame around the waits of the caller.
-pub(crate) fn enter(frame: &Frame) -> Entered<'_> {
+pub(crate) fn enter(frame: &CancelScope) -> Entered<'_> {
     frame.enter(park::current_chain());
-    set(Chain::of(frame));
+    set(ScopeChain::of(frame));
     Entered {
         frame,
         not_send: PhantomData,
@@ -79,7 +79,7 @@ pub(crate) fn enter(frame: &Frame) -> Entered<'_> {
 
 /// Runs `f` out of reach of the frames around the caller.
 pub(crate) fn shield<T>(f: impl FnOnce() -> T) -> T {
-    let frame = Frame::shield(park::current_g());
+    let frame = CancelScope::shield(park::current_g());
     let _entered = enter(&frame);
     f()
 }
@@ -90,7 +90,7 @@ impl Drop for Entered<'_> {
     }
 }
 
-fn set(chain: Chain) {
+fn set(chain: ScopeChain) {
     if let Some(own) = park::own() {
         own.set_frame(chain.as_raw());
     }

@@ -24,7 +24,7 @@ pub(crate) type Print = fn(&Sched, since_begin: Duration);
 
 /// What sysmon has been asked for. Made once, when the runtime is built.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct DebugHooks {
     /// How often to print, and how.
     pub(crate) schedtrace: Option<(Duration, Print)>,
     /// What to call when all Ps are idle.
@@ -39,19 +39,19 @@ pub(crate) struct Watch {
     due_ns: AtomicU64,
 }
 
-impl Watch {
+impl DebugHooks {
     pub(crate) fn new(
         schedtrace: Option<(Duration, Print)>,
         deadlock: Option<Check>,
         stalls: Option<(Duration, Box<dyn OnStall>)>,
         shutdown: Option<(Duration, Check)>,
-    ) -> Watch {
-        Watch {
+    ) -> DebugHooks {
+        DebugHooks {
             schedtrace,
             deadlock,
             stalls,
             shutdown,
-            ..Watch::default()
+            ..DebugHooks::default()
         }
     }
 

@@ -38,11 +38,11 @@ const ENTER_EVERY: u32 = 32;
 const RING_WAITS_ABOVE: usize = 128;
 /// How much of what polls have told is heard at once: enough for a batch of receives, and of
 /// the sends that follow, and few enough for the caches to hold all that these touch.
-const HEARD_AT_ONCE: usize = 32;
+const DISPATCH_AT_ONCE: usize = 32;
 /// How long, after a whole batch, the next may wait for what that has begun, if goroutines that
 /// have nothing to do with it keep the P busy: visits to the kernel, and time.
-const PUT_OFF_AT_MOST: u32 = 8;
-const HEAR_AFTER_NS: u64 = 1_000_000;
+const DEFER_AT_MOST: u32 = 8;
+const DISPATCH_AFTER_NS: u64 = 1_000_000;
 /// Go's bound on a batch from the global queue.
 const NODE_BATCH: usize = 128;
 /// How long an M looks for work before it sleeps, while other Ps are busy. A
@@ -53,7 +53,7 @@ const SPIN_NS: u64 = 20_000;
 /// run is over, or the P was asked for something (`world::attend`).
 #[inline]
 pub(crate) fn find(m: &M) -> Option<GRef> {
-    let g = look(m)?;
+    let g = find_runnable(m)?;
     if m.spinning.get() {
         stop_spinning(m);
     }
@@ -61,7 +61,7 @@ pub(crate) fn find(m: &M) -> Option<GRef> {
 }
 
 #[inline]
-fn look(m: &M) -> Option<GRef> {
+fn find_runnable(m: &M) -> Option<GRef> {
     let p = m.p();
     loop {
         let local = &p.local;
@@ -91,11 +91,11 @@ fn look(m: &M) -> Option<GRef> {
             prefetch_next(p);
             return Some(begin_slice(p, g));
         }
-        if p.poller.has_told() {
-            finish_or_hear(m, p);
+        if p.poller.has_pending_events() {
+            finish_or_dispatch(m, p);
             continue;
         }
-        match find_dry(m, p) {
+        match find_runnable_slow(m, p) {
             Dry::Run(g) => return Some(begin_slice(p, g)),
             Dry::LookAgain => {}
             Dry::Stop => return None,
@@ -174,11 +174,13 @@ fn attend_to(m: &M, p: &P) -> bool {
     if poller.inflight() > 0 {
         let waited = now_ns.saturating_sub(poller.pending_since_ns());
         if poller.wants_enter() || (poller.pending() > 0 && waited >= FLUSH_AFTER_NS) {
-            p.visit_ring();
+            p.submit_and_poll();
         }
-        let since_ns = now_ns.saturating_sub(local.heard_ns.get());
-        if poller.has_told() && (!local.heard_many.get() || since_ns >= HEAR_AFTER_NS) {
-            hear(m, p);
+        let since_ns = now_ns.saturating_sub(local.dispatched_ns.get());
+        if poller.has_pending_events()
+            && (!local.dispatched_many.get() || since_ns >= DISPATCH_AFTER_NS)
+        {
+            dispatch_events(m, p);
         }
     }
     now_ns.saturating_sub(local.node_queue_seen_ns.get()) >= NODE_QUEUE_AFTER_NS
@@ -216,7 +218,7 @@ fn look_at_ring(m: &M, p: &P) {
     if is_time {
         p.local.since_enter.set(0);
         if p.poller.pending() > 0 || p.poller.wants_enter() {
-            p.visit_ring();
+            p.submit_and_poll();
         }
     }
     // With much queued already a completion would only overflow to the node queue, behind what came
@@ -224,11 +226,11 @@ fn look_at_ring(m: &M, p: &P) {
     if p.poller.has_unread() && (p.runq.len() <= RING_WAITS_ABOVE || is_time) {
         reap(m, p);
     }
-    if p.poller.has_told() && (is_time || !p.poller.has_batches()) {
-        let n_put_off = p.local.n_put_off.get();
-        p.local.n_put_off.set(n_put_off + 1);
-        if !p.local.heard_many.get() || n_put_off >= PUT_OFF_AT_MOST {
-            hear(m, p);
+    if p.poller.has_pending_events() && (is_time || !p.poller.has_batches()) {
+        let n_put_off = p.local.n_deferred.get();
+        p.local.n_deferred.set(n_put_off + 1);
+        if !p.local.dispatched_many.get() || n_put_off >= DEFER_AT_MOST {
+            dispatch_events(m, p);
         }
     }
 }
@@ -250,36 +252,36 @@ fn reap(m: &M, p: &P) -> usize {
 /// Ends what was begun, if there is any of it, before more is: what it touches is still in the
 /// caches.
 #[inline(never)]
-fn finish_or_hear(m: &M, p: &P) {
+fn finish_or_dispatch(m: &M, p: &P) {
     if p.poller.pending() > 0 {
-        p.visit_ring();
+        p.submit_and_poll();
     }
     // What polls tell may fill all the room that there is, in front of what operations came to.
     if !p.poller.has_unread() || reap(m, p) == 0 {
-        hear(m, p);
+        dispatch_events(m, p);
     }
 }
 
 /// Hears what polls that stay have told, and submits the receives that this begins: they complete
 /// at once. With little in flight those who waited go on, and receive themselves.
 #[inline(never)]
-fn hear(m: &M, p: &P) {
+fn dispatch_events(m: &M, p: &P) {
     // Idle Ps can steal goroutines, and nothing that waits in a ring.
     let at_most = match m.sched().n_idle.load(Ordering::Relaxed) {
-        0 => HEARD_AT_ONCE,
-        _ => p.runq.room().max(HEARD_AT_ONCE),
+        0 => DISPATCH_AT_ONCE,
+        _ => p.runq.room().max(DISPATCH_AT_ONCE),
     };
     let mut ready = GList::new();
     let local = &p.local;
     let now_ns = local.now_ns.get();
     let begins_ns = p.poller.has_batches().then_some(now_ns);
-    let n = p.poller.hear(at_most, begins_ns, &mut ready);
-    local.heard_many.set(n >= HEARD_AT_ONCE);
-    local.n_put_off.set(0);
-    local.heard_ns.set(now_ns);
+    let n = p.poller.dispatch_events(at_most, begins_ns, &mut ready);
+    local.dispatched_many.set(n >= DISPATCH_AT_ONCE);
+    local.n_deferred.set(0);
+    local.dispatched_ns.set(now_ns);
     wake::ready_all(m, ready);
     if p.poller.pending() > 0 {
-        p.visit_ring();
+        p.submit_and_poll();
     }
 }
 
@@ -299,7 +301,7 @@ enum Dry {
 /// Nothing lies at hand.
 #[cold]
 #[inline(never)]
-fn find_dry(m: &M, p: &P) -> Dry {
+fn find_runnable_slow(m: &M, p: &P) -> Dry {
     let sched = m.sched();
     if sched.phase() == Phase::Stopping {
         return Dry::Stop;
@@ -320,7 +322,7 @@ fn find_dry(m: &M, p: &P) -> Dry {
     }
     let alone = sched.n_idle.load(Ordering::Relaxed) + 1 == sched.n_procs();
     if p.poller.pending() > 0 && !alone || p.poller.inflight() > 0 && p.poller.has_task_work() {
-        p.visit_ring();
+        p.submit_and_poll();
         if p.poller.has_completions() {
             return Dry::LookAgain;
         }
@@ -363,7 +365,7 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
         }
         if p.poller.inflight() > 0 {
             if p.poller.wants_enter() {
-                p.visit_ring();
+                p.submit_and_poll();
             }
             if p.poller.has_completions() {
                 return Some(Dry::LookAgain);

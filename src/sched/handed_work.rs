@@ -30,7 +30,7 @@ use crate::loom::{AtomicPtr, Ordering};
 /// Ordering: sequentially consistent, as the idle protocol: a giver puts the G in and then
 /// looks whether the M sleeps; the M says that it sleeps and then looks here.
 #[derive(Debug)]
-pub(crate) struct Mail(AtomicPtr<Header>);
+pub(crate) struct HandedWork(AtomicPtr<Header>);
 
 const WAITING: *mut Header = std::ptr::without_provenance_mut(1);
 
@@ -43,9 +43,9 @@ pub(crate) enum Posted {
     ToWaiter,
 }
 
-impl Mail {
-    pub(crate) fn new() -> Mail {
-        Mail(AtomicPtr::new(std::ptr::null_mut()))
+impl HandedWork {
+    pub(crate) fn new() -> HandedWork {
+        HandedWork(AtomicPtr::new(std::ptr::null_mut()))
     }
 
     /// A G for this M. The caller owns it, and no other is on its way.

@@ -5,7 +5,7 @@ use loom::sync::atomic::{AtomicU32, fence};
 use loom::thread;
 
 use super::*;
-use crate::sched::idle::{IdleSet, ON_FUTEX, Word};
+use crate::sched::idle::{IdleSet, IdleWord, ON_FUTEX};
 
 /// Something that can stand for a G: only its address is used.
 fn g() -> GRef {
@@ -18,7 +18,7 @@ fn g() -> GRef {
 #[test]
 fn loom_mail_against_giving_the_p_away() {
     loom::model(|| {
-        let m = Arc::new((Mail::new(), AtomicU32::new(1)));
+        let m = Arc::new((HandedWork::new(), AtomicU32::new(1)));
         let giver = {
             let m = Arc::clone(&m);
             thread::spawn(move || {
@@ -44,7 +44,7 @@ fn loom_mail_against_giving_the_p_away() {
 #[test]
 fn loom_mail_against_falling_asleep() {
     loom::model(|| {
-        let m = Arc::new((Mail::new(), IdleSet::new(1), Word::new()));
+        let m = Arc::new((HandedWork::new(), IdleSet::new(1), IdleWord::new()));
         let giver = {
             let m = Arc::clone(&m);
             thread::spawn(move || {
@@ -71,7 +71,7 @@ fn loom_mail_against_falling_asleep() {
 #[test]
 fn loom_mail_against_losing_the_p() {
     loom::model(|| {
-        let m = Arc::new((Mail::new(), AtomicU32::new(0)));
+        let m = Arc::new((HandedWork::new(), AtomicU32::new(0)));
         let giver = {
             let m = Arc::clone(&m);
             thread::spawn(move || {
@@ -93,7 +93,7 @@ fn loom_mail_against_losing_the_p() {
 #[test]
 fn loom_mail_whose_p_is_lost_again() {
     loom::model(|| {
-        let mail = Mail::new();
+        let mail = HandedWork::new();
         assert!(mail.wait_on().is_none());
         assert_eq!(mail.post(g()), Posted::ToWaiter);
         mail.end_waiting();

@@ -48,7 +48,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::access;
 use super::current;
-use super::m::{ASKED, BLOCKING, HAS_P, IN_QUESTION, LOST, M};
+use super::m::{BLOCKING, HAS_P, M, PREEMPT, RETAKEN, RETAKING};
 use super::p::P;
 use super::state::Sched;
 use super::trace::Kind;
@@ -179,10 +179,10 @@ fn is_to_give_way(m: &M) -> bool {
     // sees with HAS_P that the M was inside before.
     let noted = m
         .access
-        .compare_exchange(ASKED, HAS_P, Ordering::AcqRel, Ordering::Relaxed)
+        .compare_exchange(PREEMPT, HAS_P, Ordering::AcqRel, Ordering::Relaxed)
         .is_ok();
     noted
-        && m.asked_at.load(Ordering::Relaxed) == m.p().stats.dispatches.get()
+        && m.preempt_at.load(Ordering::Relaxed) == m.p().stats.dispatches.get()
         && !std::thread::panicking()
 }
 
@@ -236,7 +236,7 @@ fn leave_blocking() {
             .set_running();
         return mark_outside(m);
     }
-    m.access.store(LOST, Ordering::Relaxed);
+    m.access.store(RETAKEN, Ordering::Relaxed);
     m.curg
         .get()
         .expect("a goroutine's code left")
@@ -282,7 +282,7 @@ pub(crate) fn owner_of<'a>(sched: &'a Sched, p: &P) -> Option<&'a M> {
 
 impl Sched {
     /// Sysmon's side: takes `p` out of the blocking section of the M numbered `m_id`.
-    pub(crate) fn take_from_section(&self, p: &P, m_id: u64) -> bool {
+    pub(crate) fn retake_syscall(&self, p: &P, m_id: u64) -> bool {
         p.syscall
             .compare_exchange(m_id, 0, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
@@ -291,24 +291,24 @@ impl Sched {
     /// Sysmon's side: takes `p` from `m`, whose goroutine has not come to the
     /// scheduler for long. `false` if it just did, if `m` holds another P by now, or if that
     /// cannot be known here.
-    pub(crate) fn take_from_hog(&self, m: &M, p: &P) -> bool {
+    pub(crate) fn retake_running(&self, m: &M, p: &P) -> bool {
         self.membarrier && m.words().take(p, || membarrier().is_ok())
     }
 
     /// Sysmon's side: if `m` is inside the scheduler, from where its `p` cannot be taken, asks
     /// the goroutine that runs there to give way when it comes in next. `false` if it is not.
-    pub(crate) fn ask_if_inside(&self, m: &M, p: &P) -> bool {
+    pub(crate) fn request_preempt(&self, m: &M, p: &P) -> bool {
         if m.in_runtime.load(Ordering::Relaxed) == 0 {
             return false;
         }
         let dispatches = p.stats.dispatches.get();
         let has_p = m.access.load(Ordering::Relaxed) == HAS_P && m.seems_to_hold(p);
         if m.curg.get().is_some() && has_p {
-            m.asked_at.store(dispatches, Ordering::Relaxed);
+            m.preempt_at.store(dispatches, Ordering::Relaxed);
             // It may have been put in question, or have begun a section: then it needs no asking.
             let _ = m
                 .access
-                .compare_exchange(HAS_P, ASKED, Ordering::Release, Ordering::Relaxed);
+                .compare_exchange(HAS_P, PREEMPT, Ordering::Release, Ordering::Relaxed);
         }
         true
     }

@@ -15,7 +15,7 @@
 
 use super::m::M;
 use super::p::P;
-use super::policy::{self, Homeless, TIMES_AWAY, Where};
+use super::policy::{self, RemoteWake, TIMES_AWAY, WakePlacement};
 use super::sampling;
 use super::state::Sched;
 use super::trace::Kind;
@@ -42,24 +42,24 @@ pub(crate) fn when_ready(m: &M, g: GRef) -> Option<usize> {
     if !sched.config.numa.wakes_at_home() {
         return None;
     }
-    let verdict = policy::where_to_run(Homeless {
+    let verdict = policy::where_to_run(RemoteWake {
         is_bound: false,
         has_run: true,
         home_is_idle: sched.nodes[home].queue.summary.n_idle() > 0,
         times_away: g.times_away(),
     });
     match verdict {
-        Where::Home => {
+        WakePlacement::Home => {
             p.stats.home_wakes.add(1);
             note_away(p, g);
             p.trace_far(Kind::SendHome, sched.nodes[home].os_id, g.id());
             elsewhere(sched, p, home)
         }
-        Where::Here => {
+        WakePlacement::Here => {
             p.stats.pulled.add(1);
             None
         }
-        Where::MovesHere => {
+        WakePlacement::MovesHere => {
             move_here(p, g);
             None
         }

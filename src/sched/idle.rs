@@ -126,7 +126,7 @@ const NOTIFIED: u32 = 3;
 
 /// What a notifier must do to make the sleeper run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rouse {
+pub(crate) enum WakeMethod {
     Nothing,
     Futex,
     Ring,
@@ -136,11 +136,11 @@ pub(crate) enum Rouse {
 ///
 /// Ordering: swaps are acquire-release: what the notifier wrote is seen by the M.
 #[derive(Debug)]
-pub(crate) struct Word(AtomicU32);
+pub(crate) struct IdleWord(AtomicU32);
 
-impl Word {
-    pub(crate) fn new() -> Word {
-        Word(AtomicU32::new(AWAKE))
+impl IdleWord {
+    pub(crate) fn new() -> IdleWord {
+        IdleWord(AtomicU32::new(AWAKE))
     }
 
     /// The sleeper says how it will sleep, before it becomes claimable.
@@ -154,11 +154,11 @@ impl Word {
 
     /// Tells the M of a P that the caller claimed to wake up.
     #[must_use]
-    pub(crate) fn notify(&self) -> Rouse {
+    pub(crate) fn notify(&self) -> WakeMethod {
         match self.0.swap(NOTIFIED, Ordering::AcqRel) {
-            ON_FUTEX => Rouse::Futex,
-            IN_RING => Rouse::Ring,
-            _ => Rouse::Nothing,
+            ON_FUTEX => WakeMethod::Futex,
+            IN_RING => WakeMethod::Ring,
+            _ => WakeMethod::Nothing,
         }
     }
 

@@ -9,7 +9,7 @@ use super::*;
 
 struct Node {
     idle: IdleSet,
-    word: Word,
+    word: IdleWord,
     /// Goroutines in some queue.
     work: AtomicU32,
     /// As `Sched::n_idle`.
@@ -58,7 +58,7 @@ fn model(spinning: bool) {
     loom::model(move || {
         let node = Arc::new(Node {
             idle: IdleSet::new(1),
-            word: Word::new(),
+            word: IdleWord::new(),
             work: AtomicU32::new(0),
             n_idle: AtomicU32::new(0),
         });
@@ -101,7 +101,7 @@ fn loom_waking_alone_against_a_notifier() {
     loom::model(|| {
         let node = Arc::new(Node {
             idle: IdleSet::new(1),
-            word: Word::new(),
+            word: IdleWord::new(),
             work: AtomicU32::new(0),
             n_idle: AtomicU32::new(0),
         });
@@ -133,7 +133,7 @@ fn loom_push_against_the_last_spinner() {
     loom::model(|| {
         let node = Arc::new(Node {
             idle: IdleSet::new(1),
-            word: Word::new(),
+            word: IdleWord::new(),
             work: AtomicU32::new(0),
             n_idle: AtomicU32::new(0),
         });

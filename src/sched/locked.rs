@@ -133,7 +133,7 @@ pub(crate) fn route(m: &M, g: GRef) -> Option<GRef> {
     match to.mail.post(g) {
         Posted::ToWaiter => give(m, to),
         Posted::ToHolder => {
-            rouse(to);
+            wake_sleeper(to);
             if m.is_locked() {
                 make_way(m, None);
             }
@@ -143,7 +143,7 @@ pub(crate) fn route(m: &M, g: GRef) -> Option<GRef> {
 }
 
 /// Wakes `m` if it sleeps with its P: it has mail.
-fn rouse(m: &M) {
+fn wake_sleeper(m: &M) {
     // ORDERING: the sleeper goes idle and then looks for mail.
     fence(Ordering::SeqCst);
     let Some(p) = m.last_p() else { return };

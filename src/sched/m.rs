@@ -5,11 +5,11 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 
 use super::access::Access;
-pub(crate) use super::access::{ASKED, BLOCKING, HAS_P, IN_QUESTION, LOST};
-use super::handed_work::Mail;
+pub(crate) use super::access::{BLOCKING, HAS_P, PREEMPT, RETAKEN, RETAKING};
+use super::handed_work::HandedWork;
 use super::p::P;
 use super::state::Sched;
-use crate::g::header::{GRef, Header, Wire};
+use crate::g::header::{GRef, Header, LockLink};
 use crate::loom;
 use crate::loom::native::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
@@ -110,9 +110,9 @@ pub(crate) struct M {
     /// The goroutine that has locked this thread, how often, and what ties the two.
     pub(crate) locked_g: CurG,
     pub(crate) n_locks: Cell<u32>,
-    pub(crate) wire: Wire,
+    pub(crate) wire: LockLink,
     /// A goroutine that this M shall run, and nobody else.
-    pub(crate) mail: Mail,
+    pub(crate) mail: HandedWork,
     /// Its goroutine has ended without giving the thread free: it ends, too.
     pub(crate) retired: Cell<bool>,
     /// Calls of `checkpoint` until the next look at the clock: see `checkpoint`.
@@ -125,7 +125,7 @@ pub(crate) struct M {
     pub(crate) access: loom::AtomicU32,
     /// What its P had dispatched when it was [`ASKED`]: which goroutine is meant.
     /// Ordering: written before `access` becomes that, with release, and read after it.
-    pub(crate) asked_at: AtomicU64,
+    pub(crate) preempt_at: AtomicU64,
     /// The kernel's thread id, for priorities and CPU clocks. Ordering: relaxed, set at start.
     pub(crate) tid: AtomicI32,
     /// The CPU that it is pinned to, as far as the runtime knows; [`NO_CPU`] for none.
@@ -167,14 +167,14 @@ impl M {
             note: Note::default(),
             locked_g: CurG::default(),
             n_locks: Cell::new(0),
-            wire: Wire::new(),
-            mail: Mail::new(),
+            wire: LockLink::new(),
+            mail: HandedWork::new(),
             retired: Cell::new(false),
             checks: Checks::default(),
             spinning: Cell::new(false),
             in_runtime: loom::AtomicU32::new(1),
             access: loom::AtomicU32::new(HAS_P),
-            asked_at: AtomicU64::new(0),
+            preempt_at: AtomicU64::new(0),
             tid: AtomicI32::new(0),
             cpu: AtomicUsize::new(NO_CPU),
             is_pin_in_doubt: AtomicBool::new(false),

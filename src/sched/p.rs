@@ -8,9 +8,9 @@ use std::cell::{Cell, UnsafeCell};
 
 use windlass_topology::LevelKind;
 
-use super::idle::Word;
+use super::idle::IdleWord;
 use super::m::M;
-use super::p_status::Fate;
+use super::p_status::PStatus;
 use super::pace;
 use super::policy::N_DENIALS;
 use super::runq::RunQueue;
@@ -217,9 +217,9 @@ pub(crate) struct Local {
     pub(crate) since_enter: Cell<u32>,
     /// When what polls had told was heard, whether it was a whole batch, and how often it could
     /// have been heard since.
-    pub(crate) heard_ns: Cell<u64>,
-    pub(crate) heard_many: Cell<bool>,
-    pub(crate) n_put_off: Cell<u32>,
+    pub(crate) dispatched_ns: Cell<u64>,
+    pub(crate) dispatched_many: Cell<bool>,
+    pub(crate) n_deferred: Cell<u32>,
     /// The time of the last look at the clock; sysmon looks for a P whose goroutine
     /// runs for long.
     pub(crate) now_ns: CoarseTime,
@@ -271,7 +271,7 @@ pub(crate) struct P {
 
     pub(crate) runq: Padded<RunQueue>,
     pub(crate) timers: Padded<Timers>,
-    pub(crate) word: Padded<Word>,
+    pub(crate) word: Padded<IdleWord>,
     /// The M that holds it. Ordering: release by whoever passes the P on, acquire by sysmon.
     pub(crate) owner: AtomicPtr<M>,
     /// 0 while an M runs it; the M's number while that M is in a blocking section;
@@ -281,7 +281,7 @@ pub(crate) struct P {
     pub(crate) syscall: AtomicU64,
     /// Counts blocking sections. Ordering: relaxed; sysmon compares two readings.
     pub(crate) syscalltick: AtomicU32,
-    pub(crate) fate: Fate,
+    pub(crate) fate: PStatus,
     pub(crate) taken: Taken,
     pub(crate) log: PLog,
     /// What other nodes know of its queue.
@@ -348,7 +348,7 @@ impl P {
     /// Enters the kernel: submits what the ring has queued, and collects what it has. The time that
     /// takes is nobody's: what is measured in time begins anew. But timers may be due by now, which
     /// the next dispatch sees to.
-    pub(crate) fn visit_ring(&self) {
+    pub(crate) fn submit_and_poll(&self) {
         self.poller.flush();
         let (local, now_ns) = (&self.local, clock::now_ns());
         if self.timers.next_ns() <= now_ns {
@@ -413,11 +413,11 @@ impl P {
             levels: Levels::new(levels),
             runq: Padded(RunQueue::new()),
             timers: Padded(Timers::new(memory)),
-            word: Padded(Word::new()),
+            word: Padded(IdleWord::new()),
             owner: AtomicPtr::new(std::ptr::null_mut()),
             syscall: AtomicU64::new(0),
             syscalltick: AtomicU32::new(0),
-            fate: Fate::new(),
+            fate: PStatus::new(),
             taken: Taken::default(),
             log: PLog::new(),
             published: Padded(Published::default()),
@@ -434,9 +434,9 @@ impl P {
                 since_node_queue: Cell::new(0),
                 node_queue_seen_ns: Cell::new(0),
                 since_enter: Cell::new(0),
-                heard_ns: Cell::new(0),
-                heard_many: Cell::new(false),
-                n_put_off: Cell::new(0),
+                dispatched_ns: Cell::new(0),
+                dispatched_many: Cell::new(false),
+                n_deferred: Cell::new(0),
                 now_ns: CoarseTime::default(),
                 slice_start_ns: Cell::new(0),
                 chain_begins: Cell::new(false),

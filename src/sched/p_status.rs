@@ -41,11 +41,11 @@ const DEAD: u32 = 8;
 /// Ordering: sequentially consistent: against falling asleep as in `idle`, and whoever
 /// stops, lets go on, or leaves a P passes on what it did with it.
 #[derive(Debug)]
-pub(crate) struct Fate(AtomicU32);
+pub(crate) struct PStatus(AtomicU32);
 
-impl Fate {
-    pub(crate) fn new() -> Fate {
-        Fate(AtomicU32::new(DEAD))
+impl PStatus {
+    pub(crate) fn new() -> PStatus {
+        PStatus(AtomicU32::new(DEAD))
     }
 
     #[inline(always)]

@@ -10,7 +10,7 @@ use super::super::idle::IdleSet;
 use super::*;
 
 struct P {
-    fate: Fate,
+    fate: PStatus,
     /// What only the P's holder touches, and sysmon in a stopped world. loom tells of two
     /// that do at once, and of one who does not see what the other did.
     inside: UnsafeCell<u32>,
@@ -19,7 +19,7 @@ struct P {
 
 impl P {
     fn in_use() -> Arc<P> {
-        let fate = Fate::new();
+        let fate = PStatus::new();
         fate.come_into_use();
         Arc::new(P {
             fate,

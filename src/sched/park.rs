@@ -41,11 +41,11 @@ use super::m::{BLOCKING, M};
 use super::state::Phase;
 use super::trace::Kind;
 use super::wake;
-use crate::g::cancel_wait::Chain;
+use crate::g::cancel_wait::ScopeChain;
 use crate::g::coro::Switch;
 use crate::g::goroutine_locals::Own;
 use crate::g::header::GRef;
-use crate::g::status::{For, Reason, WaitId, Why};
+use crate::g::status::{Reason, WaitId, WakeKind, Why};
 use crate::loom::Ordering;
 use crate::sys::clock::{self, NEVER};
 use crate::util::chaos::{self, Point};
@@ -319,7 +319,7 @@ pub(crate) fn sleep_until(deadline_ns: u64) -> Result<(), Cancelled> {
 }
 
 /// Whether a sleep until `deadline_ns` is, or was, cut short by a context.
-fn is_cut(chain: Chain, deadline_ns: u64) -> bool {
+fn is_cut(chain: ScopeChain, deadline_ns: u64) -> bool {
     chain.is_some() && clock::now_ns() < deadline_ns && chain.over().is_some()
 }
 
@@ -354,9 +354,9 @@ fn sleep_thread(deadline_ns: u64) {
 
 /// The frames of the ambient context of `g`, whose code asks.
 #[inline(always)]
-pub(crate) fn chain_of(g: GRef) -> Chain {
+pub(crate) fn chain_of(g: GRef) -> ScopeChain {
     // SAFETY: by what the name says; the chain is copied.
-    Chain::from_raw(unsafe { g.own() }.frame())
+    ScopeChain::from_raw(unsafe { g.own() }.frame())
 }
 
 /// What the calling goroutine, or plain thread, owns; `None` on a thread that is about
@@ -373,8 +373,8 @@ pub(crate) fn own<'a>() -> Option<&'a Own> {
 
 /// The frames around the caller, goroutine or thread.
 #[inline]
-pub(crate) fn current_chain() -> Chain {
-    own().map_or(Chain::NONE, |own| Chain::from_raw(own.frame()))
+pub(crate) fn current_chain() -> ScopeChain {
+    own().map_or(ScopeChain::NONE, |own| ScopeChain::from_raw(own.frame()))
 }
 
 /// Parks until the goroutine's token is there, and takes it; or until the
@@ -387,12 +387,12 @@ pub(crate) fn current_chain() -> Chain {
 pub(crate) fn park_token(g: GRef, deadline_ns: u64) -> Result<(), Cancelled> {
     cancel_point()?;
     let chain = chain_of(g);
-    if !g.token.take(For::Park) && chain.over().is_none() {
+    if !g.token.take(WakeKind::Park) && chain.over().is_none() {
         let deadline_ns = deadline_ns.min(chain.deadline_ns());
         let timer_on = timer_home();
         let commit = move |g: GRef, wait, m: &M| {
             // The frames of the chain lie on the goroutine's stack.
-            if g.token.is_there(For::Park) || chain.is_set() {
+            if g.token.is_there(WakeKind::Park) || chain.is_set() {
                 return false;
             }
             if deadline_ns != NEVER {
@@ -405,7 +405,7 @@ pub(crate) fn park_token(g: GRef, deadline_ns: u64) -> Result<(), Cancelled> {
         } else {
             park(Reason::Park, commit);
         }
-        let woken = g.token.take(For::Park);
+        let woken = g.token.take(WakeKind::Park);
         if woken && deadline_ns != NEVER {
             note_stale_timer(timer_on);
         }
@@ -421,8 +421,10 @@ pub(crate) fn park_token(g: GRef, deadline_ns: u64) -> Result<(), Cancelled> {
 /// [`Cancelled`], only while unwinding.
 pub(crate) fn park_polling(g: GRef) -> Result<(), Cancelled> {
     cancel_point()?;
-    while !g.token.take(For::Poll) {
-        park(Reason::Future, move |g, _, _| !g.token.is_there(For::Poll));
+    while !g.token.take(WakeKind::Poll) {
+        park(Reason::Future, move |g, _, _| {
+            !g.token.is_there(WakeKind::Poll)
+        });
         cancel_point()?;
     }
     Ok(())
@@ -442,11 +444,11 @@ pub(crate) fn note_stale_timer(home: Option<usize>) {
 
 /// Gives `g` its token and wakes it if it parks for one.
 pub(crate) fn unpark(g: GRef) {
-    give(g, For::Park);
+    give(g, WakeKind::Park);
 }
 
 /// Gives `g` one of its tokens and wakes it if it parks for that.
-pub(crate) fn give(g: GRef, whose: For) {
+pub(crate) fn give(g: GRef, whose: WakeKind) {
     if let Some(wait) = g.token.give(whose, &g.status) {
         wake::wake(g, wait);
     }

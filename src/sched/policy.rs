@@ -66,7 +66,7 @@ pub(crate) struct OwnView {
 
 /// Why a thief was turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Denial {
+pub(crate) enum StealDenied {
     /// As many Ps are idle there as goroutines wait, and they have not waited for long.
     NoSurplus = 0,
     /// As before, but something there is known to wait: not long enough for this distance.
@@ -86,7 +86,7 @@ pub(crate) enum Verdict {
     Pass,
     /// Nothing is there to be taken.
     Nothing,
-    Denied(Denial),
+    Denied(StealDenied),
 }
 
 /// Whether a thief has done what comes before looking at other nodes.
@@ -95,7 +95,7 @@ pub(crate) fn may_look_away(own: OwnView) -> bool {
 }
 
 /// Whether a thief may take from a node at this distance.
-pub(crate) fn gate(victim: NodeView, distance: u32, is_starved: bool) -> Verdict {
+pub(crate) fn may_steal_remote(victim: NodeView, distance: u32, is_starved: bool) -> Verdict {
     if is_starved && (victim.runnable > 0 || victim.is_stuck) {
         return Verdict::Pass;
     }
@@ -105,8 +105,8 @@ pub(crate) fn gate(victim: NodeView, distance: u32, is_starved: bool) -> Verdict
     let is_old = u128::from(victim.oldest_wait_ns) >= patience(distance).as_nanos();
     match victim.oldest_wait_ns {
         _ if victim.runnable > victim.idle || is_old => Verdict::Pass,
-        0 => Verdict::Denied(Denial::NoSurplus),
-        _ => Verdict::Denied(Denial::TooYoung),
+        0 => Verdict::Denied(StealDenied::NoSurplus),
+        _ => Verdict::Denied(StealDenied::TooYoung),
     }
 }
 
@@ -174,7 +174,7 @@ pub(crate) fn may_spin(n_spinning: usize, n_busy: usize) -> bool {
 
 /// What a waker knows of a goroutine whose home is another node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Homeless {
+pub(crate) struct RemoteWake {
     pub(crate) is_bound: bool,
     /// It has run: its stack is at home.
     pub(crate) has_run: bool,
@@ -186,7 +186,7 @@ pub(crate) struct Homeless {
 
 /// Where a goroutine is queued that was made runnable away from home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Where {
+pub(crate) enum WakePlacement {
     Home,
     Here,
     /// Here, which is its home from now on.
@@ -194,14 +194,14 @@ pub(crate) enum Where {
 }
 
 /// Where a goroutine whose home is another node runs next.
-pub(crate) fn where_to_run(g: Homeless) -> Where {
+pub(crate) fn where_to_run(g: RemoteWake) -> WakePlacement {
     if g.is_bound || !g.has_run {
-        return Where::Home;
+        return WakePlacement::Home;
     }
     match after_remote(g.times_away) {
-        None => Where::MovesHere,
-        Some(_) if g.home_is_idle => Where::Home,
-        Some(_) => Where::Here,
+        None => WakePlacement::MovesHere,
+        Some(_) if g.home_is_idle => WakePlacement::Home,
+        Some(_) => WakePlacement::Here,
     }
 }
 
@@ -244,8 +244,8 @@ mod tests {
 
     #[test]
     fn the_gate_opens_for_surplus_and_for_age() {
-        use Denial::{NoSurplus, TooYoung};
-        let gate = |view, distance| gate(view, distance, false);
+        use StealDenied::{NoSurplus, TooYoung};
+        let gate = |view, distance| may_steal_remote(view, distance, false);
         assert_eq!(gate(view(0, 0, 0), 10), Verdict::Nothing);
         assert_eq!(gate(view(1, 0, 0), 40), Verdict::Pass);
         assert_eq!(gate(view(3, 3, 0), 16), Verdict::Denied(NoSurplus));
@@ -259,14 +259,14 @@ mod tests {
 
     #[test]
     fn a_starved_node_passes_the_gate() {
-        assert_eq!(gate(view(1, 5, 0), 40, true), Verdict::Pass);
-        assert_eq!(gate(view(0, 0, 0), 16, true), Verdict::Nothing);
+        assert_eq!(may_steal_remote(view(1, 5, 0), 40, true), Verdict::Pass);
+        assert_eq!(may_steal_remote(view(0, 0, 0), 16, true), Verdict::Nothing);
         let stuck = NodeView {
             is_stuck: true,
             ..NodeView::default()
         };
-        assert_eq!(gate(stuck, 16, true), Verdict::Pass);
-        assert_eq!(gate(stuck, 16, false), Verdict::Nothing);
+        assert_eq!(may_steal_remote(stuck, 16, true), Verdict::Pass);
+        assert_eq!(may_steal_remote(stuck, 16, false), Verdict::Nothing);
         assert!(needs_help(stuck));
         assert!(needs_help(view(1, 0, 0)));
         // Its idle Ps wake up one after the other: it has enough for others.
@@ -323,38 +323,38 @@ mod tests {
 
     #[test]
     fn a_goroutine_goes_home_or_is_pulled_and_at_last_moves() {
-        let g = Homeless {
+        let g = RemoteWake {
             is_bound: false,
             has_run: true,
             home_is_idle: true,
             times_away: 0,
         };
-        assert_eq!(where_to_run(g), Where::Home);
-        let pulled = Homeless {
+        assert_eq!(where_to_run(g), WakePlacement::Home);
+        let pulled = RemoteWake {
             home_is_idle: false,
             ..g
         };
-        assert_eq!(where_to_run(pulled), Where::Here);
+        assert_eq!(where_to_run(pulled), WakePlacement::Here);
         let last = TIMES_AWAY - 1;
         assert_eq!(
-            where_to_run(Homeless {
+            where_to_run(RemoteWake {
                 times_away: last,
                 ..g
             }),
-            Where::MovesHere
+            WakePlacement::MovesHere
         );
-        let bound = Homeless {
+        let bound = RemoteWake {
             is_bound: true,
             times_away: last,
             ..pulled
         };
-        assert_eq!(where_to_run(bound), Where::Home);
+        assert_eq!(where_to_run(bound), WakePlacement::Home);
         // One that was spawned for another node has nothing here.
-        let fresh = Homeless {
+        let fresh = RemoteWake {
             has_run: false,
             ..pulled
         };
-        assert_eq!(where_to_run(fresh), Where::Home);
+        assert_eq!(where_to_run(fresh), WakePlacement::Home);
         assert_eq!(after_remote(0), Some(1));
         assert_eq!(after_remote(last), None);
     }

@@ -423,7 +423,7 @@ impl Sim {
         for victim in Sim::neighbours(node) {
             lines[victim] += 1;
             let view = self.view(victim);
-            match gate(view, distance(node, victim), self.nodes[node].starved) {
+            match may_steal_remote(view, distance(node, victim), self.nodes[node].starved) {
                 Verdict::Nothing => continue,
                 Verdict::Denied(_) => {
                     self.counts.denials += 1;
@@ -479,7 +479,7 @@ impl Sim {
         let node = p / PS_PER_NODE;
         let is_starved = self.nodes[node].starved;
         let may_steal = |other: usize| {
-            gate(self.view(other), distance(node, other), is_starved) == Verdict::Pass
+            may_steal_remote(self.view(other), distance(node, other), is_starved) == Verdict::Pass
         };
         let far = !self.ps[p].came_back_empty && (0..NODES).any(|n| n != node && may_steal(n));
         if far || self.has_work_near(p) {

@@ -17,7 +17,7 @@ use crate::sys::clock;
 
 /// What was seen when sysmon last looked.
 #[derive(Debug, Default)]
-pub(crate) struct Survey {
+pub(crate) struct Rebalance {
     at_ns: u64,
     queues: Vec<Waiting>,
     ps: Vec<SeenP>,
@@ -120,7 +120,7 @@ impl Sched {
     }
 }
 
-impl Survey {
+impl Rebalance {
     fn look_at(&mut self, sched: &Sched, node_idx: usize, node: &Node, now_ns: u64) {
         let summary = &node.queue.summary;
         let n_taken = summary.n_taken();

@@ -20,7 +20,7 @@ use windlass_topology::LevelKind;
 
 use super::m::M;
 use super::p::{P, StealLevel, level_idx};
-use super::policy::{self, Denial, OwnView, Verdict};
+use super::policy::{self, OwnView, StealDenied, Verdict};
 use super::state::{Node, Sched};
 use super::steal;
 use super::trace::{FROM_NODE, Kind};
@@ -49,7 +49,7 @@ pub(crate) fn steal(m: &M, dry_sweeps: u32) -> Option<GRef> {
         let start = p.local.random.below(n);
         for i in 0..n {
             let victim = level.nodes[(start + i) % n];
-            let found = knock(m, p, victim, level.distance, now_ns);
+            let found = try_remote_steal(m, p, victim, level.distance, now_ns);
             if found.is_some() {
                 node.border.end_starvation();
                 return found;
@@ -70,7 +70,7 @@ pub(crate) fn may_steal(sched: &Sched, p: &P) -> bool {
     let is_starved = node.border.is_starved(now_ns);
     node.border.neighbours.iter().any(|neighbour| {
         let view = sched.nodes[neighbour.node_idx].queue.summary.view(now_ns);
-        policy::gate(view, neighbour.distance, is_starved) == Verdict::Pass
+        policy::may_steal_remote(view, neighbour.distance, is_starved) == Verdict::Pass
     })
 }
 
@@ -79,18 +79,18 @@ fn remote_levels(p: &P) -> impl Iterator<Item = &StealLevel> {
 }
 
 /// Asks at the gate of one node, and takes what there is.
-fn knock(m: &M, p: &P, victim_idx: usize, distance: u32, now_ns: u64) -> Option<GRef> {
+fn try_remote_steal(m: &M, p: &P, victim_idx: usize, distance: u32, now_ns: u64) -> Option<GRef> {
     let sched = m.sched();
     let (own, victim) = (sched.node_of(p), &sched.nodes[victim_idx]);
     let is_starved = own.border.is_starved(now_ns);
     p.stats.remote_probes.add(1);
-    match policy::gate(victim.queue.summary.view(now_ns), distance, is_starved) {
+    match policy::may_steal_remote(victim.queue.summary.view(now_ns), distance, is_starved) {
         Verdict::Pass => {}
         Verdict::Nothing => return None,
         Verdict::Denied(why) => return deny(p, why),
     }
-    let Some(_theft) = own.border.begin_theft(victim_idx) else {
-        return deny(p, Denial::PairBusy);
+    let Some(_theft) = own.border.begin_remote_steal(victim_idx) else {
+        return deny(p, StealDenied::PairBusy);
     };
     let taken = take(m, p, victim);
     let found = match taken.gs {
@@ -101,13 +101,13 @@ fn knock(m: &M, p: &P, victim_idx: usize, distance: u32, now_ns: u64) -> Option<
     if found.is_none() {
         p.local.came_back_empty.set(true);
         if taken.all_bound {
-            return deny(p, Denial::Bound);
+            return deny(p, StealDenied::Bound);
         }
     }
     found
 }
 
-fn deny(p: &P, why: Denial) -> Option<GRef> {
+fn deny(p: &P, why: StealDenied) -> Option<GRef> {
     p.stats.gate_denials[why as usize].add(1);
     None
 }

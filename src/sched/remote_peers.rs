@@ -17,7 +17,7 @@ pub(crate) struct Neighbour {
 
 /// The border of a node.
 #[derive(Debug)]
-pub(crate) struct Border {
+pub(crate) struct RemotePeers {
     /// The other nodes, nearest first.
     pub(crate) neighbours: Vec<Neighbour>,
     /// For each node of the runtime: a P of this node is stealing there.
@@ -31,9 +31,9 @@ pub(crate) struct Border {
     pub(crate) idle_while_needed_ns: AtomicU64,
 }
 
-impl Border {
+impl RemotePeers {
     /// Of the node `own`, by its distances to all nodes.
-    pub(crate) fn new(own: usize, distances: &[u32]) -> Border {
+    pub(crate) fn new(own: usize, distances: &[u32]) -> RemotePeers {
         let all = distances.iter().enumerate();
         let mut neighbours: Vec<_> = all
             .filter(|&(node_idx, _)| node_idx != own)
@@ -42,7 +42,7 @@ impl Border {
         // From the own number on and round the end: nodes do not all begin with the same one.
         let way = |n: &Neighbour| (n.node_idx + distances.len() - own) % distances.len();
         neighbours.sort_by_key(|n| (n.distance, way(n)));
-        Border {
+        RemotePeers {
             neighbours,
             thieves: distances.iter().map(|_| AtomicBool::new(false)).collect(),
             starved_at_ns: AtomicU64::new(0),
@@ -52,10 +52,10 @@ impl Border {
     }
 
     /// The one right to steal from a node; `None` if another P of this node has it.
-    pub(crate) fn begin_theft(&self, from: usize) -> Option<Theft<'_>> {
+    pub(crate) fn begin_remote_steal(&self, from: usize) -> Option<RemoteStealGuard<'_>> {
         let flag = &self.thieves[from];
         let is_mine = !flag.load(Ordering::Relaxed) && !flag.swap(true, Ordering::Acquire);
-        is_mine.then_some(Theft(flag))
+        is_mine.then_some(RemoteStealGuard(flag))
     }
 
     pub(crate) fn is_starved(&self, now_ns: u64) -> bool {
@@ -81,9 +81,9 @@ impl Border {
 
 /// The right to steal from one node, given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Theft<'a>(&'a AtomicBool);
+pub(crate) struct RemoteStealGuard<'a>(&'a AtomicBool);
 
-impl Drop for Theft<'_> {
+impl Drop for RemoteStealGuard<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
@@ -95,25 +95,25 @@ mod tests {
 
     #[test]
     fn neighbours_come_by_their_distance() {
-        let border = Border::new(1, &[21, 10, 16, 21]);
+        let border = RemotePeers::new(1, &[21, 10, 16, 21]);
         let order: Vec<_> = border.neighbours.iter().map(|n| n.node_idx).collect();
         assert_eq!(order, [2, 3, 0]);
     }
 
     #[test]
     fn one_thief_for_a_pair_of_nodes() {
-        let border = Border::new(0, &[10, 21, 21]);
-        let theft = border.begin_theft(1);
+        let border = RemotePeers::new(0, &[10, 21, 21]);
+        let theft = border.begin_remote_steal(1);
         assert!(theft.is_some());
-        assert!(border.begin_theft(1).is_none());
-        assert!(border.begin_theft(2).is_some());
+        assert!(border.begin_remote_steal(1).is_none());
+        assert!(border.begin_remote_steal(2).is_some());
         drop(theft);
-        assert!(border.begin_theft(1).is_some());
+        assert!(border.begin_remote_steal(1).is_some());
     }
 
     #[test]
     fn starvation_ends_with_help_or_with_time() {
-        let border = Border::new(0, &[10, 21]);
+        let border = RemotePeers::new(0, &[10, 21]);
         assert!(!border.is_starved(PASS_NS));
         border.set_starved(5);
         assert!(border.is_starved(5));

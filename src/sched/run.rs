@@ -5,7 +5,7 @@ use super::current;
 use super::find::{find, stop_spinning};
 use super::handoff::{self, mark_outside};
 use super::locked;
-use super::m::{ASKED, HAS_P, IN_QUESTION, M};
+use super::m::{HAS_P, M, PREEMPT, RETAKING};
 use super::p::P;
 use super::park;
 use super::spawn;
@@ -230,7 +230,7 @@ fn execute(m: &M, mut g: GRef) {
     loop {
         g.status.set_running();
         let is_own = std::ptr::eq(g.sched(), m.sched.cast());
-        oracle::runs(m, m.p(), g.as_ptr(), is_own, &[HAS_P, IN_QUESTION, ASKED]);
+        oracle::runs(m, m.p(), g.as_ptr(), is_own, &[HAS_P, RETAKING, PREEMPT]);
         mark_outside(m);
         // SAFETY: as above, and now it is Running on this M.
         let coro = unsafe { g.coro() }.as_mut().expect("bound above");

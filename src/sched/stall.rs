@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::m::{ASKED, HAS_P, LOST, M};
+use super::m::{HAS_P, M, PREEMPT, RETAKEN};
 use super::p::P;
 use super::state::Sched;
 use crate::g::header::GRef;
@@ -34,7 +34,7 @@ impl Stall<'_> {
             Some((p, dispatches)) => {
                 std::ptr::eq(p.owner(), self.m) && p.stats.dispatches.get() == dispatches
             }
-            None => self.m.access.load(Ordering::Relaxed) == LOST,
+            None => self.m.access.load(Ordering::Relaxed) == RETAKEN,
         }
     }
 
@@ -144,7 +144,7 @@ impl Drop for Stalls<'_> {
 fn stall_on<'a>(p: &'a P, m: &'a M, dispatches: u64, since_ns: u64) -> Option<Stall<'a>> {
     // In the scheduler: it looks for work, or sleeps.
     let is_out = m.in_runtime.load(Ordering::Relaxed) == 0;
-    let has_p = matches!(m.access.load(Ordering::Relaxed), HAS_P | ASKED);
+    let has_p = matches!(m.access.load(Ordering::Relaxed), HAS_P | PREEMPT);
     let stall = Stall {
         g: m.curg.get()?,
         m,

@@ -1,15 +1,15 @@
 //! The scheduler's state: nodes, Ps, Ms, and what is behind which lock.
 #![allow(unsafe_code)]
 
-use super::debug_hooks::Watch;
+use super::debug_hooks::DebugHooks;
 use super::global::NodeQueue;
 use super::idle::IdleSet;
 use super::m::{M, Note};
 use super::offload::Offload;
 use super::p::P;
 use super::place::Place;
-use super::rebalance::Survey;
-use super::remote_peers::Border;
+use super::rebalance::Rebalance;
+use super::remote_peers::RemotePeers;
 use super::trace::Tracing;
 use super::world::World;
 use crate::config::Config;
@@ -36,7 +36,7 @@ pub(crate) struct Node {
     pub(crate) queue: Padded<NodeQueue>,
     pub(crate) idle: Padded<IdleSet>,
     pub(crate) stacks: StackPool,
-    pub(crate) border: Border,
+    pub(crate) border: RemotePeers,
     /// How many of its Ps are in use. Ordering: written in a stopped world; a reader
     /// with an old value queues work where another P will find it a moment later.
     pub(crate) n_live: AtomicUsize,
@@ -148,9 +148,9 @@ pub(crate) struct Sched {
     pub(crate) failed_starts: RateLimit,
     pub(crate) tracing: Tracing,
     /// What sysmon saw of the nodes.
-    survey: Mutex<Survey>,
+    survey: Mutex<Rebalance>,
     /// What sysmon does for those who look on; set when the runtime is built.
-    pub(crate) watch: OnceLock<Watch>,
+    pub(crate) watch: OnceLock<DebugHooks>,
 }
 
 // SAFETY: everything in it is atomic, locked, immutable, or a P (see there).
@@ -277,7 +277,7 @@ impl Sched {
         has_more
     }
 
-    pub(crate) fn survey(&self) -> MutexGuard<'_, Survey> {
+    pub(crate) fn survey(&self) -> MutexGuard<'_, Rebalance> {
         self.survey.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

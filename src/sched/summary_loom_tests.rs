@@ -4,14 +4,14 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::*;
-use crate::sched::idle::{IdleSet, ON_FUTEX, Word};
+use crate::sched::idle::{IdleSet, IdleWord, ON_FUTEX};
 
 /// The P that publishes is the only one of its node, the thief's the only one of another.
 struct Nodes {
     line: Summary,
     p: Published,
     idle: IdleSet,
-    word: Word,
+    word: IdleWord,
 }
 
 fn nodes() -> Arc<Nodes> {
@@ -19,7 +19,7 @@ fn nodes() -> Arc<Nodes> {
         line: Summary::default(),
         p: Published::default(),
         idle: IdleSet::new(1),
-        word: Word::new(),
+        word: IdleWord::new(),
     })
 }
 

@@ -20,16 +20,16 @@
 //! sleep, and a goroutine that becomes runnable wakes it.
 
 use super::cpu_mask::Follower;
-use super::debug_hooks::Watch;
+use super::debug_hooks::DebugHooks;
 use super::handoff::{LEFT, owner_of};
-use super::m::{LOST, M};
+use super::m::{M, RETAKEN};
 use super::p::P;
 use super::run::AbortOnUnwind;
 use super::scavenge::Scavenger;
 use super::stall::Stalls;
 use super::state::{Phase, Sched};
 use super::trace::Kind;
-use super::world::Hands;
+use super::world::UnownedPs;
 use crate::config::HOG_AFTER;
 use crate::loom::Ordering;
 use crate::sys::clock::{self, NEVER};
@@ -64,7 +64,7 @@ struct Sysmon<'a> {
     sched: &'a Sched,
     seen: Vec<Seen>,
     /// Ps that were taken, for a moment, or because no thread can be had for them.
-    hands: Hands<'a>,
+    unowned: UnownedPs<'a>,
     can_renice: bool,
     /// Some P is in a blocking section and has no work: what is queued with its node has to
     /// wake sysmon.
@@ -84,14 +84,14 @@ pub(crate) fn main(sched: &Sched) {
     let mut sysmon = Sysmon {
         sched,
         seen: vec![Seen::default(); sched.ps.len()],
-        hands: Hands::new(sched),
+        unowned: UnownedPs::new(sched),
         can_renice: can_renice(),
         awaits_work: false,
         follower: Follower::default(),
         scavenger: Scavenger::default(),
         stalls: sched.watch.get().and_then(|w| w.stalls(sched)),
     };
-    sysmon.hands.give_all();
+    sysmon.unowned.give_all();
     sysmon.watch();
     sysmon.end_run();
     std::mem::forget(bomb);
@@ -108,7 +108,7 @@ impl<'a> Sysmon<'a> {
     fn watch(&mut self) {
         let mut n_quiet = 0;
         let mut nap_ns = SHORTEST_NS;
-        let watch = self.sched.watch.get_or_init(Watch::default);
+        let watch = self.sched.watch.get_or_init(DebugHooks::default);
         watch.begin();
         while self.sched.phase() == Phase::Running {
             let busy = self.look();
@@ -170,7 +170,7 @@ impl<'a> Sysmon<'a> {
     }
 
     fn all_idle(&self) -> bool {
-        self.hands.is_empty()
+        self.unowned.is_empty()
             && self.stalls.as_ref().is_none_or(Stalls::is_quiet)
             && self.sched.n_idle.load(Ordering::SeqCst) == self.sched.n_procs()
     }
@@ -197,7 +197,7 @@ impl<'a> Sysmon<'a> {
     fn look(&mut self) -> bool {
         let sched = self.sched;
         let now_ns = clock::now_ns();
-        self.hands.give_all();
+        self.unowned.give_all();
         self.join_retired();
         sched.offload.start_wanted();
         if sched.is_numa() {
@@ -209,7 +209,7 @@ impl<'a> Sysmon<'a> {
         let mut busy = self.serve();
         self.follow(now_ns);
         self.scavenger.look(sched, now_ns);
-        busy |= !self.hands.is_empty();
+        busy |= !self.unowned.is_empty();
         self.awaits_work = false;
         for p in sched.ps_in_use() {
             busy |= self.look_at(p, now_ns);
@@ -282,7 +282,7 @@ impl<'a> Sysmon<'a> {
             (false, true) => !is_new || is_hog,
             (false, false) => now_ns - seen.section_since_ns >= LONGEST_NS,
         };
-        if is_due && self.thread_to_be_had() && sched.take_from_section(p, m_id) {
+        if is_due && self.thread_to_be_had() && sched.retake_syscall(p, m_id) {
             p.taken.from_sections.fetch_add(1, Ordering::Relaxed);
             sched.trace_other(Kind::RetakeSection, Some(p), None);
             self.give(p);
@@ -334,12 +334,12 @@ impl<'a> Sysmon<'a> {
             return false;
         };
         let wanted = p.has_work() || sched.nodes.iter().any(|n| n.queue.len() > 0);
-        if !wanted || sched.ask_if_inside(m, p) || !self.thread_to_be_had() {
+        if !wanted || sched.request_preempt(m, p) || !self.thread_to_be_had() {
             return false;
         }
         let tid = m.tid.load(Ordering::Relaxed);
         let cpu_before_ns = clock::thread_cpu_ns(tid);
-        if !sched.take_from_hog(m, p) {
+        if !sched.retake_running(m, p) {
             return false;
         }
         let seen = &mut self.seen[p.idx];
@@ -378,8 +378,8 @@ impl<'a> Sysmon<'a> {
 
     fn give(&mut self, p: &'a P) {
         self.sched.retakes.fetch_add(1, Ordering::Relaxed);
-        self.hands.take(p);
-        self.hands.give_all();
+        self.unowned.take(p);
+        self.unowned.give_all();
     }
 
     /// Does what others asked to be done in a stopped world. `true` if somebody did.
@@ -387,7 +387,7 @@ impl<'a> Sysmon<'a> {
         let jobs = self.sched.world.take_jobs();
         let any = !jobs.is_empty();
         for job in jobs {
-            self.hands.in_stopped_world(job);
+            self.unowned.in_stopped_world(job);
         }
         any
     }
@@ -397,7 +397,7 @@ impl<'a> Sysmon<'a> {
     fn follow(&mut self, now_ns: u64) {
         if let Some(change) = self.follower.look(self.sched, now_ns) {
             // Found again in a second if the world does not stop.
-            self.hands
+            self.unowned
                 .in_stopped_world(|sched, stopped| stopped.map_or((), |()| sched.apply(change)));
         }
     }
@@ -406,7 +406,7 @@ impl<'a> Sysmon<'a> {
     fn end_run(&mut self) {
         let sched = self.sched;
         let mut n_sweeps = 0u32;
-        let watch = sched.watch.get_or_init(Watch::default);
+        let watch = sched.watch.get_or_init(DebugHooks::default);
         let began_ns = clock::now_ns();
         while sched.n_live() > 0 {
             if n_sweeps.is_multiple_of(4) {
@@ -427,7 +427,7 @@ impl<'a> Sysmon<'a> {
         }
         sched.set_phase(Phase::Stopping);
         sched.refuse_jobs();
-        sched.ps_in_use().for_each(|p| sched.rouse(p));
+        sched.ps_in_use().for_each(|p| sched.wake_sleeper(p));
         let ms = sched.ms.lock();
         ms.all.iter().for_each(|m| m.note.wake());
         drop(ms);
@@ -441,7 +441,7 @@ fn demote(m: &M, tid: i32) {
     let lowered = threads::set_nice(tid, HOG_NICE).is_ok();
     // ORDERING: the M says that it is back and then looks at `demoted`: it sees it, and this
     // before it, or is seen here.
-    if !lowered || m.access.load(Ordering::SeqCst) != LOST {
+    if !lowered || m.access.load(Ordering::SeqCst) != RETAKEN {
         let _ = threads::set_nice(tid, 0);
         m.demoted.store(false, Ordering::Relaxed);
     }

@@ -4,7 +4,7 @@
 use super::current;
 use super::handoff::Section;
 use super::home;
-use super::idle::Rouse;
+use super::idle::WakeMethod;
 use super::m::M;
 use super::p::P;
 use super::pace;
@@ -342,9 +342,9 @@ impl Sched {
     pub(crate) fn notify(&self, p: &P) {
         chaos::pause(Point::Notify);
         match p.word.notify() {
-            Rouse::Nothing => {}
-            Rouse::Futex => futex::wake_one(p.word.futex()),
-            Rouse::Ring => p.poller.wake(),
+            WakeMethod::Nothing => {}
+            WakeMethod::Futex => futex::wake_one(p.word.futex()),
+            WakeMethod::Ring => p.poller.wake(),
         }
     }
 }

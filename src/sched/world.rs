@@ -147,7 +147,7 @@ impl Sched {
     }
 
     /// Wakes the M of this very P, if it sleeps.
-    pub(crate) fn rouse(&self, p: &P) {
+    pub(crate) fn wake_sleeper(&self, p: &P) {
         if self.claim(p) {
             self.notify(p);
         }
@@ -155,16 +155,16 @@ impl Sched {
 }
 
 /// The Ps that sysmon holds: taken from an M, or come to life, and not yet given to an M.
-pub(crate) struct Hands<'a> {
+pub(crate) struct UnownedPs<'a> {
     sched: &'a Sched,
     ps: Vec<&'a P>,
 }
 
-impl<'a> Hands<'a> {
+impl<'a> UnownedPs<'a> {
     /// Holds all Ps in use but the first, which is M0's.
-    pub(crate) fn new(sched: &'a Sched) -> Hands<'a> {
+    pub(crate) fn new(sched: &'a Sched) -> UnownedPs<'a> {
         let ps = sched.ps_in_use().skip(1).collect();
-        Hands { sched, ps }
+        UnownedPs { sched, ps }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -264,15 +264,15 @@ fn not_stopped(sched: &Sched) -> io::Error {
 fn take_now(sched: &Sched, p: &P, waited_ns: u64) -> bool {
     let m_id = p.syscall.load(Ordering::Acquire);
     if m_id != 0 {
-        return sched.take_from_section(p, m_id);
+        return sched.retake_syscall(p, m_id);
     }
     let Some(m) = owner_of(sched, p) else {
         return false;
     };
     sched.take_back(m, p)
         || waited_ns >= STOPS_BY_ITSELF_NS
-            && !sched.ask_if_inside(m, p)
-            && sched.take_from_hog(m, p)
+            && !sched.request_preempt(m, p)
+            && sched.retake_running(m, p)
 }
 
 /// An M's part: does what its P was asked to, between two dispatches. Afterwards the M

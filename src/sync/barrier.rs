@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-use super::waitlist::{GaveUp, Place, Queue, WaitList};
-use super::waitq::{Here, TakenList, Terms};
+use super::waitlist::{Place, Queue, WaitError, WaitList};
+use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::native::atomic::AtomicUsize;
 use crate::loom::{Ordering, const_fn};
@@ -101,8 +101,8 @@ impl Barrier {
     /// # Errors
     ///
     /// The reason why the wait ended early. The caller then does not count as arrived.
-    pub(crate) fn meet(&self, by_context: bool) -> Result<BarrierWaitResult, GaveUp> {
-        let here = Here::enter();
+    pub(crate) fn meet(&self, by_context: bool) -> Result<BarrierWaitResult, WaitError> {
+        let here = WaitCtx::enter();
         let queue = self.list.lock(&here);
         let arrived = self.arrived.load(Ordering::Relaxed) + 1;
         let generation = self.generation.load(Ordering::Relaxed);
@@ -124,9 +124,9 @@ impl Barrier {
                 let arrived = self.arrived.load(Ordering::Relaxed);
                 self.arrived.store(arrived - 1, Ordering::Relaxed);
             }
-            TakenList::new()
+            DequeuedList::new()
         };
-        let terms = Terms::new(Reason::Barrier).by_context(by_context);
+        let terms = WaitOptions::new(Reason::Barrier).by_context(by_context);
         match queue.wait(here, Place::Last, 0, terms, leave) {
             Err(gave_up) if !have_met.get() => Err(gave_up),
             _ => Ok(BarrierWaitResult(false)),

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use super::mutex::MutexGuard;
 use super::raw_mutex::RawMutex;
-use super::waitlist::{self, GaveUp, Place, WaitList};
-use super::waitq::{Here, TakenList, Terms};
+use super::waitlist::{self, Place, WaitError, WaitList};
+use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::const_fn;
 use crate::sys::clock::{self, NEVER, deadline_ns};
@@ -121,7 +121,7 @@ impl Condvar {
     /// assert_eq!(*value, 7);
     /// ```
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
-        self.wait_on(guard, Terms::new(Reason::Condvar)).0
+        self.wait_on(guard, WaitOptions::new(Reason::Condvar)).0
     }
 
     /// Waits until `condition` returns false. Checks it before the first wait and after each
@@ -152,7 +152,7 @@ impl Condvar {
             } else {
                 Reason::Condvar
             };
-            guard = self.wait_on(guard, Terms::new(reason)).0?;
+            guard = self.wait_on(guard, WaitOptions::new(reason)).0?;
         }
         Ok(guard)
     }
@@ -261,7 +261,7 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         deadline_ns: u64,
     ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
-        let terms = Terms::new(Reason::Condvar)
+        let terms = WaitOptions::new(Reason::Condvar)
             .until(deadline_ns)
             .by_context(true);
         let (guard, notified) = self.wait_on(guard, terms);
@@ -273,15 +273,15 @@ impl Condvar {
     pub(crate) fn wait_in_context<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
-    ) -> (LockResult<MutexGuard<'a, T>>, Result<(), GaveUp>) {
-        self.wait_on(guard, Terms::new(Reason::Condvar).by_context(true))
+    ) -> (LockResult<MutexGuard<'a, T>>, Result<(), WaitError>) {
+        self.wait_on(guard, WaitOptions::new(Reason::Condvar).by_context(true))
     }
 
     fn wait_on<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
-        terms: Terms,
-    ) -> (LockResult<MutexGuard<'a, T>>, Result<(), GaveUp>) {
+        terms: WaitOptions,
+    ) -> (LockResult<MutexGuard<'a, T>>, Result<(), WaitError>) {
         let (mutex, poison) = guard.into_lock();
         let notified = self
             .wait_raw(mutex.raw(), terms)
@@ -295,14 +295,18 @@ impl Condvar {
     /// # Errors
     ///
     /// If a wait was cut short and the caller has to unwind. The mutex is not locked then.
-    fn wait_raw(&self, mutex: &RawMutex, terms: Terms) -> Result<Result<(), GaveUp>, GaveUp> {
-        let here = Here::enter();
+    fn wait_raw(
+        &self,
+        mutex: &RawMutex,
+        terms: WaitOptions,
+    ) -> Result<Result<(), WaitError>, WaitError> {
+        let here = WaitCtx::enter();
         let queue = self.list.lock(&here);
         mutex.unlock_in(&here);
-        let told = queue.wait(here, Place::Last, 0, terms, |_| TakenList::new());
-        let must_unwind = told == Err(GaveUp::CutShort) && !std::thread::panicking();
+        let told = queue.wait(here, Place::Last, 0, terms, |_| DequeuedList::new());
+        let must_unwind = told == Err(WaitError::CutShort) && !std::thread::panicking();
         if must_unwind {
-            return Err(GaveUp::CutShort);
+            return Err(WaitError::CutShort);
         }
         let locked = mutex.lock();
         if locked.is_err() && told.is_ok() {

@@ -7,7 +7,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use super::mutex::Mutex;
 use super::once::Once;
 use super::once_lock::OnceLock;
-use super::waitlist::GaveUp;
+use super::waitlist::WaitError;
 use crate::loom::const_fn;
 use crate::sched::park;
 
@@ -123,8 +123,8 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     /// The error of `wait`. This call has not run the initializer then.
     pub(crate) fn force_or(
         this: &LazyLock<T, F>,
-        wait: impl FnMut(&Once) -> Result<(), GaveUp>,
-    ) -> Result<&T, GaveUp> {
+        wait: impl FnMut(&Once) -> Result<(), WaitError>,
+    ) -> Result<&T, WaitError> {
         this.cell.get_or_init_or(|| this.take_init()(), wait)
     }
 

@@ -9,7 +9,7 @@ use std::sync::{LockResult, TryLockError, TryLockResult};
 
 use super::poison::{self, Flag};
 use super::raw_mutex::RawMutex;
-use super::waitlist::{self, GaveUp};
+use super::waitlist::{self, WaitError};
 use crate::loom::const_fn;
 
 /// A mutual exclusion lock around a value, as `std::sync::Mutex`, for goroutines and plain threads.
@@ -172,7 +172,7 @@ impl<T: ?Sized> Mutex<T> {
     /// # Errors
     ///
     /// The reason why the lock was not taken.
-    pub(crate) fn lock_in_context(&self) -> Result<LockResult<MutexGuard<'_, T>>, GaveUp> {
+    pub(crate) fn lock_in_context(&self) -> Result<LockResult<MutexGuard<'_, T>>, WaitError> {
         self.raw.lock_in_context()?;
         Ok(self.poison.wrap(self.guard()))
     }

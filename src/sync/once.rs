@@ -8,8 +8,8 @@
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-use super::waitlist::{self, GaveUp, Place, Queue, WaitList};
-use super::waitq::{Here, TakenList, Terms};
+use super::waitlist::{self, Place, Queue, WaitError, WaitList};
+use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU32, Ordering, const_fn};
 use crate::sched::park;
@@ -239,8 +239,8 @@ impl Once {
         &self,
         force: bool,
         f: &mut dyn FnMut(&OnceState),
-        wait: &mut dyn FnMut() -> Result<(), GaveUp>,
-    ) -> Result<(), GaveUp> {
+        wait: &mut dyn FnMut() -> Result<(), WaitError>,
+    ) -> Result<(), WaitError> {
         loop {
             match self.state.load(Ordering::Acquire) {
                 COMPLETE => return Ok(()),
@@ -276,8 +276,8 @@ impl Once {
     /// # Errors
     ///
     /// The reason why the wait ended early.
-    pub(crate) fn wait_run_in_context(&self) -> Result<(), GaveUp> {
-        self.wait_while_on(Terms::new(Reason::Once).by_context(true), |state| {
+    pub(crate) fn wait_run_in_context(&self) -> Result<(), WaitError> {
+        self.wait_while_on(WaitOptions::new(Reason::Once).by_context(true), |state| {
             state == RUNNING
         })
     }
@@ -289,8 +289,8 @@ impl Once {
     ///
     /// The reason why the wait ended early.
     #[track_caller]
-    pub(crate) fn wait_in_context(&self, force: bool) -> Result<(), GaveUp> {
-        let terms = Terms::new(Reason::Once).by_context(true);
+    pub(crate) fn wait_in_context(&self, force: bool) -> Result<(), WaitError> {
+        let terms = WaitOptions::new(Reason::Once).by_context(true);
         self.wait_while_on(terms, |state| {
             state != COMPLETE && (force || state != POISONED)
         })?;
@@ -302,19 +302,23 @@ impl Once {
 
     /// Waits while the state is `unwanted`.
     fn wait_while(&self, unwanted: impl Fn(u32) -> bool) {
-        let waited = self.wait_while_on(Terms::new(Reason::Once), unwanted);
+        let waited = self.wait_while_on(WaitOptions::new(Reason::Once), unwanted);
         waited.unwrap_or_else(|_| waitlist::unwind());
     }
 
-    fn wait_while_on(&self, terms: Terms, unwanted: impl Fn(u32) -> bool) -> Result<(), GaveUp> {
+    fn wait_while_on(
+        &self,
+        terms: WaitOptions,
+        unwanted: impl Fn(u32) -> bool,
+    ) -> Result<(), WaitError> {
         while unwanted(self.state.load(Ordering::Acquire)) {
-            let here = Here::enter();
+            let here = WaitCtx::enter();
             let queue = self.list.lock(&here);
             // ORDERING: the end of a run stores the state before it takes the list's lock.
             if !unwanted(self.state.load(Ordering::Acquire)) {
                 break;
             }
-            let leave = |_: &Queue<'_>| TakenList::new();
+            let leave = |_: &Queue<'_>| DequeuedList::new();
             queue.wait(here, Place::Last, 0, terms, leave)?;
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::once::{Once, OnceState};
-use super::waitlist::GaveUp;
+use super::waitlist::WaitError;
 use crate::loom::const_fn;
 
 /// A cell that is written once, as `std::sync::OnceLock`.
@@ -207,8 +207,8 @@ impl<T> OnceLock<T> {
     pub(crate) fn get_or_init_or<F: FnOnce() -> T>(
         &self,
         f: F,
-        mut wait: impl FnMut(&Once) -> Result<(), GaveUp>,
-    ) -> Result<&T, GaveUp> {
+        mut wait: impl FnMut(&Once) -> Result<(), WaitError>,
+    ) -> Result<&T, WaitError> {
         let mut f = Some(f);
         let mut run = |_: &OnceState| {
             let value = f.take().expect("a run happens once")();

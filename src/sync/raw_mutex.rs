@@ -41,8 +41,8 @@
 //! lock, or sets QUEUED as above and clears WOKEN in the same step. A woken waiter is never cut
 //! short before that.
 
-use super::waitlist::{GaveUp, Place, Queue, TAKEN, WaitList};
-use super::waitq::{Here, Taken, TakenList, Terms};
+use super::waitlist::{Place, Queue, TAKEN, WaitError, WaitList};
+use super::waitq::{Dequeued, DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{self, AtomicU32, AtomicU64, Ordering, const_fn};
 use crate::sched::park;
@@ -111,12 +111,12 @@ impl RawMutex {
     /// If the wait was cut short, and the caller has to unwind. Never while the caller is
     /// unwinding.
     #[inline]
-    pub(crate) fn lock(&self) -> Result<(), GaveUp> {
+    pub(crate) fn lock(&self) -> Result<(), WaitError> {
         park::perturb();
         if self.swap(0, LOCKED) {
             Ok(())
         } else {
-            self.lock_contended(Terms::new(Reason::Mutex))
+            self.lock_contended(WaitOptions::new(Reason::Mutex))
         }
     }
 
@@ -126,8 +126,8 @@ impl RawMutex {
     ///
     /// The reason why the lock was not taken.
     #[cold]
-    pub(crate) fn lock_in_context(&self) -> Result<(), GaveUp> {
-        self.lock_contended(Terms::new(Reason::Mutex).by_context(true))
+    pub(crate) fn lock_in_context(&self) -> Result<(), WaitError> {
+        self.lock_contended(WaitOptions::new(Reason::Mutex).by_context(true))
     }
 
     /// Takes the lock if it is free and not in starving mode.
@@ -166,7 +166,7 @@ impl RawMutex {
     }
 
     #[cold]
-    fn lock_contended(&self, terms: Terms) -> Result<(), GaveUp> {
+    fn lock_contended(&self, terms: WaitOptions) -> Result<(), WaitError> {
         let mut me = Contender {
             woken: false,
             since_ns: None,
@@ -182,7 +182,7 @@ impl RawMutex {
                 Some(_) => Place::First,
             };
             let since_ns = *me.since_ns.get_or_insert_with(clock::now_ns);
-            let here = Here::enter();
+            let here = WaitCtx::enter();
             let queue = self.list.lock(&here);
             if self.take_or_queue(&me) {
                 return Ok(());
@@ -243,12 +243,12 @@ impl RawMutex {
     }
 
     /// Called when a waiter whose wait was cut short has left the queue.
-    fn leave(&self, queue: &Queue<'_>) -> TakenList {
+    fn leave(&self, queue: &Queue<'_>) -> DequeuedList {
         if queue.is_empty() {
             self.state
                 .fetch_and(!(QUEUED | STARVING), Ordering::Relaxed);
         }
-        TakenList::new()
+        DequeuedList::new()
     }
 
     /// Called by a new holder that was given the lock. Ends starving mode if this holder did not
@@ -277,7 +277,7 @@ impl RawMutex {
         if !self.is_for_unlocker(now) {
             return;
         }
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         if let Some((taken, handed_over)) = self.pick(&here) {
             let give_way = handed_over && taken.is_goroutine();
             taken.ready(&here);
@@ -288,7 +288,7 @@ impl RawMutex {
     }
 
     /// As [`RawMutex::unlock`], for a caller that is already inside the scheduler.
-    pub(crate) fn unlock_in(&self, here: &Here<'_>) {
+    pub(crate) fn unlock_in(&self, here: &WaitCtx<'_>) {
         let before = self.state.fetch_sub(LOCKED, Ordering::Release);
         if self.is_for_unlocker(before - LOCKED)
             && let Some((taken, _)) = self.pick(here)
@@ -308,7 +308,7 @@ impl RawMutex {
     }
 
     /// Takes the waiter to wake; `true` if it was given the lock.
-    fn pick(&self, here: &Here<'_>) -> Option<(Taken, bool)> {
+    fn pick(&self, here: &WaitCtx<'_>) -> Option<(Dequeued, bool)> {
         let queue = self.list.lock(here);
         let mut now = self.state.load(Ordering::Relaxed);
         let mine = loop {

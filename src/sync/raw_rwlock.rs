@@ -14,8 +14,8 @@
 //! to the state only under that lock. The last holder that leaves sees QUEUED and takes that lock.
 //! A waiter sets QUEUED in the same atomic step in which it finds the lock held.
 
-use super::waitlist::{GaveUp, Place, Queue, WaitList};
-use super::waitq::{Here, TakenList, Terms};
+use super::waitlist::{Place, Queue, WaitError, WaitList};
+use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU32, Ordering, const_fn};
 use crate::sched::park;
@@ -70,12 +70,12 @@ impl RawRwLock {
     /// If the wait was cut short, and the caller has to unwind. Never while the caller is
     /// unwinding.
     #[inline]
-    pub(crate) fn lock(&self, mode: Mode) -> Result<(), GaveUp> {
+    pub(crate) fn lock(&self, mode: Mode) -> Result<(), WaitError> {
         park::perturb();
         if self.try_lock(mode) {
             Ok(())
         } else {
-            self.lock_contended(mode, Terms::new(Reason::RwLock))
+            self.lock_contended(mode, WaitOptions::new(Reason::RwLock))
         }
     }
 
@@ -84,8 +84,8 @@ impl RawRwLock {
     /// # Errors
     ///
     /// The reason why the lock was not taken.
-    pub(crate) fn lock_in_context(&self, mode: Mode) -> Result<(), GaveUp> {
-        self.lock_contended(mode, Terms::new(Reason::RwLock).by_context(true))
+    pub(crate) fn lock_in_context(&self, mode: Mode) -> Result<(), WaitError> {
+        self.lock_contended(mode, WaitOptions::new(Reason::RwLock).by_context(true))
     }
 
     /// Takes the lock if its mode permits that and no waiter is queued.
@@ -107,10 +107,10 @@ impl RawRwLock {
     }
 
     #[cold]
-    fn lock_contended(&self, mode: Mode, terms: Terms) -> Result<(), GaveUp> {
+    fn lock_contended(&self, mode: Mode, terms: WaitOptions) -> Result<(), WaitError> {
         let now = self.state.load(Ordering::Relaxed);
         assert!(now < MOST, "too many active read locks on RwLock");
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         let queue = self.list.lock(&here);
         if self.take_or_queue(mode) {
             return Ok(());
@@ -159,7 +159,7 @@ impl RawRwLock {
 
     #[cold]
     fn serve(&self) {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         let queue = self.list.lock(&here);
         let next = self.hand_over(&queue);
         drop(queue);
@@ -168,8 +168,8 @@ impl RawRwLock {
 
     /// Takes the waiters at the head of the queue that can hold the lock together, and gives it to
     /// them.
-    fn hand_over(&self, queue: &Queue<'_>) -> TakenList {
-        let mut next = TakenList::new();
+    fn hand_over(&self, queue: &Queue<'_>) -> DequeuedList {
+        let mut next = DequeuedList::new();
         for mode in [Mode::Read, Mode::Write] {
             while let Some(taken) = queue.take_front_if(|asks| {
                 let now = self.state.load(Ordering::Relaxed);

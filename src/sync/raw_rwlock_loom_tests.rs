@@ -109,7 +109,7 @@ fn loom_rwlock_meets_one_that_gives_up() {
         let guarded = Guarded::new();
         assert!(guarded.lock.lock(Mode::Read).is_ok());
         let hasty = spawn(&guarded, |guarded| {
-            let terms = Terms::new(Reason::RwLock).until(0);
+            let terms = WaitOptions::new(Reason::RwLock).until(0);
             if guarded.lock.lock_contended(Mode::Write, terms).is_ok() {
                 // SAFETY: the lock is held.
                 guarded.value.with_mut(|n| unsafe { *n += 1 });

@@ -9,7 +9,7 @@ use std::sync::{LockResult, TryLockError, TryLockResult};
 
 use super::poison::{self, Flag};
 use super::raw_rwlock::{Mode, RawRwLock};
-use super::waitlist::{self, GaveUp};
+use super::waitlist::{self, WaitError};
 use crate::loom::const_fn;
 
 /// A reader-writer lock around a value, as `std::sync::RwLock`, for goroutines and plain threads.
@@ -158,7 +158,7 @@ impl<T: ?Sized> RwLock<T> {
     /// # Errors
     ///
     /// The reason why the lock was not taken.
-    pub(crate) fn read_in_context(&self) -> Result<LockResult<RwLockReadGuard<'_, T>>, GaveUp> {
+    pub(crate) fn read_in_context(&self) -> Result<LockResult<RwLockReadGuard<'_, T>>, WaitError> {
         self.raw.lock_in_context(Mode::Read)?;
         Ok(self.poison.wrap(RwLockReadGuard { lock: self }))
     }
@@ -168,7 +168,9 @@ impl<T: ?Sized> RwLock<T> {
     /// # Errors
     ///
     /// The reason why the lock was not taken.
-    pub(crate) fn write_in_context(&self) -> Result<LockResult<RwLockWriteGuard<'_, T>>, GaveUp> {
+    pub(crate) fn write_in_context(
+        &self,
+    ) -> Result<LockResult<RwLockWriteGuard<'_, T>>, WaitError> {
         self.raw.lock_in_context(Mode::Write)?;
         Ok(self.poison.wrap(self.write_guard()))
     }

@@ -15,8 +15,8 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
-use super::waitlist::{GaveUp, Place, Queue, TAKEN, WaitList};
-use super::waitq::{Here, TakenList, Terms};
+use super::waitlist::{Place, Queue, TAKEN, WaitError, WaitList};
+use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU64, Ordering, const_fn};
 use crate::sched::{current_context, park};
@@ -194,7 +194,7 @@ impl Semaphore {
     /// ```
     pub fn try_acquire(&self, n: usize) -> Result<SemaphorePermit<'_>, TryAcquireError> {
         match self.take(n, false) {
-            Step::Taken => Ok(self.permit(n)),
+            Step::Dequeued => Ok(self.permit(n)),
             Step::Closed => {
                 note_closed();
                 Err(TryAcquireError::Closed)
@@ -238,7 +238,7 @@ impl Semaphore {
 
     fn acquire_until(&self, n: usize, deadline_ns: u64) -> Result<SemaphorePermit<'_>, Refused> {
         let acquired = match self.take(n, false) {
-            Step::Taken => return Ok(self.permit(n)),
+            Step::Dequeued => return Ok(self.permit(n)),
             Step::Closed => Err(Refused::Closed),
             Step::MustWait => self.wait(n, deadline_ns),
         };
@@ -250,23 +250,23 @@ impl Semaphore {
 
     #[cold]
     fn wait(&self, n: usize, deadline_ns: u64) -> Result<SemaphorePermit<'_>, Refused> {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         let queue = self.list.lock(&here);
         match self.take(n, true) {
-            Step::Taken => return Ok(self.permit(n)),
+            Step::Dequeued => return Ok(self.permit(n)),
             Step::Closed => return Err(Refused::Closed),
             Step::MustWait => {}
         }
         let leave = |queue: &Queue<'_>| self.hand_out(queue);
-        let terms = Terms::new(Reason::Semaphore)
+        let terms = WaitOptions::new(Reason::Semaphore)
             .until(deadline_ns)
             .by_context(true);
         match queue.wait(here, Place::Last, n, terms, leave) {
             Ok(TAKEN) => Ok(self.permit(n)),
             Ok(_) => Err(Refused::Closed),
-            Err(GaveUp::TimedOut) => Err(Refused::TimedOut),
-            Err(GaveUp::Over(over)) => Err(Refused::Over(over)),
-            Err(GaveUp::CutShort) => {
+            Err(WaitError::TimedOut) => Err(Refused::TimedOut),
+            Err(WaitError::Over(over)) => Err(Refused::Over(over)),
+            Err(WaitError::CutShort) => {
                 // Unwinds the goroutine. In a destructor it returns, and this call fails.
                 let _ = park::cancel_point();
                 Err(Refused::RunEnds)
@@ -287,7 +287,7 @@ impl Semaphore {
             let new = match (now & CLOSED != 0, there, waits) {
                 (true, ..) => return Step::Closed,
                 // Zero permits are always available.
-                _ if n == 0 => return Step::Taken,
+                _ if n == 0 => return Step::Dequeued,
                 (_, true, _) => now - n as u64 * PERMIT,
                 (_, false, true) => now | QUEUED,
                 (_, false, false) => return Step::MustWait,
@@ -296,7 +296,7 @@ impl Semaphore {
                 .state
                 .compare_exchange_weak(now, new, Ordering::Acquire, Ordering::Relaxed)
             {
-                Ok(_) if there => return Step::Taken,
+                Ok(_) if there => return Step::Dequeued,
                 Ok(_) => return Step::MustWait,
                 Err(other) => now = other,
             }
@@ -348,7 +348,7 @@ impl Semaphore {
 
     #[cold]
     fn serve(&self) {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         let queue = self.list.lock(&here);
         let next = self.hand_out(&queue);
         drop(queue);
@@ -356,8 +356,8 @@ impl Semaphore {
     }
 
     /// Takes the first waiters, as long as the available permits are enough for them.
-    fn hand_out(&self, queue: &Queue<'_>) -> TakenList {
-        let mut next = TakenList::new();
+    fn hand_out(&self, queue: &Queue<'_>) -> DequeuedList {
+        let mut next = DequeuedList::new();
         let permits = || self.state.load(Ordering::Relaxed) / PERMIT;
         while let Some(taken) = queue.take_front_if(|asks| asks as u64 <= permits()) {
             // No other caller takes permits while QUEUED is set.
@@ -398,10 +398,10 @@ impl Semaphore {
     /// assert_eq!(permit.num_permits(), 1);
     /// ```
     pub fn close(&self) {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         let queue = self.list.lock(&here);
         self.state.fetch_or(CLOSED, Ordering::Relaxed);
-        let mut refused = TakenList::new();
+        let mut refused = DequeuedList::new();
         while let Some(taken) = queue.take() {
             taken.tell(TOLD_CLOSED);
             refused.push(taken);
@@ -428,7 +428,7 @@ fn note_closed() {
 /// Result of an attempt to take permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    Taken,
+    Dequeued,
     Closed,
     MustWait,
 }

@@ -7,8 +7,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::waitlist::{GaveUp, Place, Queue, WaitList};
-use super::waitq::{Here, TakenList, Terms};
+use super::waitlist::{Place, Queue, WaitError, WaitList};
+use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU64, Ordering};
 use crate::sched::park;
@@ -142,7 +142,7 @@ impl WaitGroup {
     /// # Errors
     ///
     /// The reason why the wait ended early.
-    pub(crate) fn wait_in_context(&self) -> Result<(), GaveUp> {
+    pub(crate) fn wait_in_context(&self) -> Result<(), WaitError> {
         if !self.0.is_zero() {
             self.0.wait(true)?;
         }
@@ -233,13 +233,13 @@ impl Group {
 
     #[cold]
     fn add_and_wake(&self, n: i64) -> Added {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         let queue = self.list.lock(&here);
         let added = self.add(n, true);
         let waiters = if added == Added::WakesAll {
             queue.take_all()
         } else {
-            TakenList::new()
+            DequeuedList::new()
         };
         drop(queue);
         waiters.ready(&here);
@@ -247,8 +247,8 @@ impl Group {
     }
 
     #[cold]
-    fn wait(&self, by_context: bool) -> Result<(), GaveUp> {
-        let here = Here::enter();
+    fn wait(&self, by_context: bool) -> Result<(), WaitError> {
+        let here = WaitCtx::enter();
         let queue = self.list.lock(&here);
         let waits = self
             .state
@@ -262,9 +262,9 @@ impl Group {
             if queue.is_empty() {
                 self.state.fetch_and(!WAITED_FOR, Ordering::Relaxed);
             }
-            TakenList::new()
+            DequeuedList::new()
         };
-        let terms = Terms::new(Reason::WaitGroup).by_context(by_context);
+        let terms = WaitOptions::new(Reason::WaitGroup).by_context(by_context);
         queue.wait(here, Place::Last, 0, terms, leave).map(drop)
     }
 }

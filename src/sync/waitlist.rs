@@ -7,7 +7,7 @@
 
 use std::ptr;
 
-use super::waitq::{Here, Link, Taken, TakenList, Terms, WaitQueue, Waiter};
+use super::waitq::{Dequeued, DequeuedList, WaitCtx, WaitNode, WaitOptions, WaitQueue, Waiter};
 use crate::lock::RawLock;
 use crate::loom::const_fn;
 use crate::sched::current_context::{self, Error};
@@ -19,7 +19,7 @@ pub(crate) const TAKEN: usize = 0;
 
 /// Why a wait ended without a taker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GaveUp {
+pub(crate) enum WaitError {
     /// The deadline has passed.
     TimedOut,
     /// The ambient context is done. Only for waits with `by_context`.
@@ -66,14 +66,14 @@ impl WaitList {
 
     /// Takes the lock, until the returned queue is dropped or waited in.
     #[inline]
-    pub(crate) fn lock(&self, _here: &Here<'_>) -> Queue<'_> {
+    pub(crate) fn lock(&self, _here: &WaitCtx<'_>) -> Queue<'_> {
         self.lock.lock();
         Queue(self)
     }
 
     /// Wakes the longest waiting waiter; `false` if there is none.
     pub(crate) fn wake_one(&self) -> bool {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         let taken = self.lock(&here).take();
         let found = taken.is_some();
         if let Some(taken) = taken {
@@ -84,7 +84,7 @@ impl WaitList {
 
     /// Wakes all current waiters.
     pub(crate) fn wake_all(&self) {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         let all = self.lock(&here).take_all();
         all.ready(&here);
     }
@@ -99,16 +99,16 @@ impl Queue<'_> {
         self.0.queue.is_empty()
     }
 
-    pub(crate) fn take(&self) -> Option<Taken> {
+    pub(crate) fn take(&self) -> Option<Dequeued> {
         self.0.queue.take()
     }
 
-    pub(crate) fn take_all(&self) -> TakenList {
+    pub(crate) fn take_all(&self) -> DequeuedList {
         self.0.queue.take_all()
     }
 
     /// As [`WaitQueue::take_front_if`], with the number that the waiter passed as `asks`.
-    pub(crate) fn take_front_if(&self, can_be_given: impl Fn(usize) -> bool) -> Option<Taken> {
+    pub(crate) fn take_front_if(&self, can_be_given: impl Fn(usize) -> bool) -> Option<Dequeued> {
         self.0.queue.take_front_if(|slot| can_be_given(slot.addr()))
     }
 
@@ -122,15 +122,15 @@ impl Queue<'_> {
     /// The reason why the wait ended without a taker.
     pub(crate) fn wait(
         self,
-        here: Here<'_>,
+        here: WaitCtx<'_>,
         place: Place,
         asks: usize,
-        terms: Terms,
-        leave: impl FnOnce(&Queue<'_>) -> TakenList,
-    ) -> Result<usize, GaveUp> {
+        terms: WaitOptions,
+        leave: impl FnOnce(&Queue<'_>) -> DequeuedList,
+    ) -> Result<usize, WaitError> {
         let list = self.0;
         let waiter = Waiter::new(&here);
-        let link = Link::new(&waiter, TAKEN, ptr::without_provenance_mut(asks));
+        let link = WaitNode::new(&waiter, TAKEN, ptr::without_provenance_mut(asks));
         // SAFETY:
         // - the lock is held, and the link is new;
         // - link and waiter stay on this frame until the waiter was readied by its taker, or the
@@ -145,7 +145,7 @@ impl Queue<'_> {
         if let Some(told) = here.wait(&waiter, terms, || list.lock.unlock()) {
             return Ok(told);
         }
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         let queue = list.lock(&here);
         list.queue.remove(&link);
         let next = leave(&queue);
@@ -156,21 +156,21 @@ impl Queue<'_> {
     }
 }
 
-fn why_it_gave_up(terms: Terms) -> GaveUp {
+fn why_it_gave_up(terms: WaitOptions) -> WaitError {
     if park::is_cancelled() {
-        return GaveUp::CutShort;
+        return WaitError::CutShort;
     }
-    let Terms { deadline_ns, .. } = terms;
+    let WaitOptions { deadline_ns, .. } = terms;
     let is_late = deadline_ns != NEVER && clock::now_ns() >= deadline_ns;
     if terms.by_context
         && !is_late
         && let Err(over) = current_context::check()
     {
-        return GaveUp::Over(over);
+        return WaitError::Over(over);
     }
     match deadline_ns {
-        NEVER => GaveUp::CutShort,
-        _ => GaveUp::TimedOut,
+        NEVER => WaitError::CutShort,
+        _ => WaitError::TimedOut,
     }
 }
 

@@ -38,7 +38,7 @@
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
-use crate::g::cancel_wait::Chain;
+use crate::g::cancel_wait::ScopeChain;
 use crate::g::coro::Switch;
 use crate::g::header::GRef;
 use crate::g::list::GList;
@@ -54,7 +54,7 @@ use crate::util::random;
 
 /// Reason of a wait, and the events that end it besides a taker.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct WaitOptions {
     pub(crate) reason: Reason,
     pub(crate) deadline_ns: u64,
     /// Whether the ambient context ends the wait. Only for waits that can report that to their
@@ -62,11 +62,11 @@ pub(crate) struct Terms {
     pub(crate) by_context: bool,
 }
 
-impl Terms {
+impl WaitOptions {
     /// Only a taker or a shutdown ends the wait.
     #[inline]
-    pub(crate) fn new(reason: Reason) -> Terms {
-        Terms {
+    pub(crate) fn new(reason: Reason) -> WaitOptions {
+        WaitOptions {
             reason,
             deadline_ns: NEVER,
             by_context: false,
@@ -75,8 +75,8 @@ impl Terms {
 
     /// The deadline ends the wait, too.
     #[inline]
-    pub(crate) fn until(self, deadline_ns: u64) -> Terms {
-        Terms {
+    pub(crate) fn until(self, deadline_ns: u64) -> WaitOptions {
+        WaitOptions {
             deadline_ns,
             ..self
         }
@@ -84,8 +84,8 @@ impl Terms {
 
     /// The ambient context ends the wait, too, if `yes`.
     #[inline]
-    pub(crate) fn by_context(self, yes: bool) -> Terms {
-        Terms {
+    pub(crate) fn by_context(self, yes: bool) -> WaitOptions {
+        WaitOptions {
             by_context: yes,
             ..self
         }
@@ -98,22 +98,22 @@ impl Terms {
 ///
 /// While it exists, the caller parks only by [`Here::wait`] and runs no user code.
 #[derive(Debug)]
-pub(crate) struct Here<'a> {
+pub(crate) struct WaitCtx<'a> {
     section: Option<Section<'a>>,
     g: Option<GRef>,
 }
 
-impl Here<'_> {
+impl WaitCtx<'_> {
     /// Enters the scheduler. If the goroutine's P was taken, it may first move to another thread.
     #[inline]
-    pub(crate) fn enter<'a>() -> Here<'a> {
+    pub(crate) fn enter<'a>() -> WaitCtx<'a> {
         let section = Section::enter();
         let g = match &section {
             // An unwinding goroutine waits as a thread does: it must not switch stacks.
             Some(section) if !std::thread::panicking() => section.m().curg.get(),
             _ => None,
         };
-        Here { section, g }
+        WaitCtx { section, g }
     }
 
     /// Waits until a taker chooses one of the waiter's links, or until the deadline. Returns the
@@ -129,7 +129,7 @@ impl Here<'_> {
     pub(crate) fn wait(
         self,
         waiter: &Waiter,
-        terms: Terms,
+        terms: WaitOptions,
         unlock: impl FnOnce(),
     ) -> Option<usize> {
         match (self.g, self.section) {
@@ -137,7 +137,7 @@ impl Here<'_> {
                 let chain = if terms.by_context {
                     park::chain_of(g)
                 } else {
-                    Chain::NONE
+                    ScopeChain::NONE
                 };
                 let deadline_ns = terms.deadline_ns.min(chain.deadline_ns());
                 let timer_on = section.m().p().idx;
@@ -240,7 +240,7 @@ pub(crate) struct Waiter {
 impl Waiter {
     /// A waiter for the goroutine or thread of `here`.
     #[inline]
-    pub(crate) fn new(here: &Here<'_>) -> Waiter {
+    pub(crate) fn new(here: &WaitCtx<'_>) -> Waiter {
         Waiter {
             who: here.g.map_or(Who::Thread, Who::Goroutine),
             wait: Cell::new(WaitId::default()),
@@ -271,13 +271,13 @@ impl Waiter {
     }
 
     /// Blocks the thread until a taker has served this waiter, or the thread has given up.
-    fn wait_on_thread(&self, terms: Terms) {
+    fn wait_on_thread(&self, terms: WaitOptions) {
         // Neither a shutdown nor a context wakes a thread. So a thread that they concern polls for
         // them.
         let chain = if terms.by_context {
             park::current_chain()
         } else {
-            Chain::NONE
+            ScopeChain::NONE
         };
         let deadline_ns = terms.deadline_ns.min(chain.deadline_ns());
         let looks_up = park::current_g().is_some() || chain.is_some();
@@ -331,7 +331,7 @@ fn is_cut_short(reason: Reason) -> bool {
 
 /// A waiter's entry in one queue, on the waiter's stack frame.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct WaitNode {
     waiter: *const Waiter,
     /// Identifies this entry to the waiter.
     tag: usize,
@@ -339,14 +339,14 @@ pub(crate) struct Link {
     slot: Cell<*mut ()>,
     /// Ordering: this flag and the two pointers are guarded by the queue's lock.
     queued: Cell<bool>,
-    prev: Cell<*const Link>,
-    next: Cell<*const Link>,
+    prev: Cell<*const WaitNode>,
+    next: Cell<*const WaitNode>,
 }
 
-impl Link {
+impl WaitNode {
     #[inline]
-    pub(crate) fn new(waiter: &Waiter, tag: usize, slot: *mut ()) -> Link {
-        Link {
+    pub(crate) fn new(waiter: &Waiter, tag: usize, slot: *mut ()) -> WaitNode {
+        WaitNode {
             waiter,
             tag,
             slot: Cell::new(slot),
@@ -361,8 +361,8 @@ impl Link {
 /// must hold.
 #[derive(Debug)]
 pub(crate) struct WaitQueue {
-    head: Cell<*const Link>,
-    tail: Cell<*const Link>,
+    head: Cell<*const WaitNode>,
+    tail: Cell<*const WaitNode>,
 }
 
 // SAFETY: the links are followed only under the owner's lock, and a frame stays valid until its
@@ -390,7 +390,7 @@ impl WaitQueue {
     /// - The link and its waiter are not moved or dropped until the link was taken by
     ///   [`WaitQueue::take`] and its waiter readied, or until the link was removed.
     #[inline]
-    pub(crate) unsafe fn push_back(&self, link: &Link) {
+    pub(crate) unsafe fn push_back(&self, link: &WaitNode) {
         debug_assert!(!link.queued.get(), "a link is in one queue");
         link.queued.set(true);
         link.next.set(ptr::null());
@@ -408,7 +408,7 @@ impl WaitQueue {
     /// # Safety
     ///
     /// As [`WaitQueue::push_back`].
-    pub(crate) unsafe fn push_front(&self, link: &Link) {
+    pub(crate) unsafe fn push_front(&self, link: &WaitNode) {
         debug_assert!(!link.queued.get(), "a link is in one queue");
         link.queued.set(true);
         link.prev.set(ptr::null());
@@ -423,7 +423,7 @@ impl WaitQueue {
 
     /// Removes a link, if it is still in the queue.
     #[inline]
-    pub(crate) fn remove(&self, link: &Link) {
+    pub(crate) fn remove(&self, link: &WaitNode) {
         if !link.queued.replace(false) {
             return;
         }
@@ -442,13 +442,13 @@ impl WaitQueue {
     /// Takes the first waiter that can still be claimed. The caller then has exclusive access to
     /// it, may read and write the value that its slot points to, unlocks, and readies the waiter.
     #[inline]
-    pub(crate) fn take(&self) -> Option<Taken> {
+    pub(crate) fn take(&self) -> Option<Dequeued> {
         self.take_if(|_| true)
     }
 
     /// As [`WaitQueue::take`], but only of waiters that are wanted: a select does not meet itself.
     #[inline]
-    pub(crate) fn take_if(&self, is_wanted: impl Fn(&Waiter) -> bool) -> Option<Taken> {
+    pub(crate) fn take_if(&self, is_wanted: impl Fn(&Waiter) -> bool) -> Option<Dequeued> {
         let mut at = self.head.get();
         // SAFETY: as in `remove`.
         while let Some(link) = unsafe { at.as_ref() } {
@@ -468,7 +468,7 @@ impl WaitQueue {
     /// Takes the first waiter, if its request (the slot) can be served. A waiter that cannot be
     /// served blocks all waiters behind it, even while it is giving up; when it has left the queue,
     /// it checks itself whether the next one can be served.
-    pub(crate) fn take_front_if(&self, can_be_given: impl Fn(*mut ()) -> bool) -> Option<Taken> {
+    pub(crate) fn take_front_if(&self, can_be_given: impl Fn(*mut ()) -> bool) -> Option<Dequeued> {
         // SAFETY: as in `remove`.
         while let Some(link) = unsafe { self.head.get().as_ref() } {
             if !can_be_given(link.slot.get()) {
@@ -484,8 +484,8 @@ impl WaitQueue {
     }
 
     /// Takes all waiters that can still be claimed.
-    pub(crate) fn take_all(&self) -> TakenList {
-        let mut all = TakenList::new();
+    pub(crate) fn take_all(&self) -> DequeuedList {
+        let mut all = DequeuedList::new();
         while let Some(taken) = self.take() {
             all.push(taken);
         }
@@ -495,14 +495,14 @@ impl WaitQueue {
     /// Removes a link, and returns its waiter if it can be claimed. If the claim fails, another
     /// waker has woken the waiter, which will find this link removed.
     #[inline]
-    fn claim(&self, link: &Link, waiter: &Waiter) -> Option<Taken> {
+    fn claim(&self, link: &WaitNode, waiter: &Waiter) -> Option<Dequeued> {
         self.remove(link);
         chaos::pause(Point::Claim);
         if !waiter.claim() {
             return None;
         }
         waiter.chosen.store(link.tag as u64, Ordering::Relaxed);
-        Some(Taken {
+        Some(Dequeued {
             waiter: NonNull::from(waiter),
             link: NonNull::from(link),
         })
@@ -518,12 +518,12 @@ impl Drop for WaitQueue {
 /// A waiter whose wake token the caller owns. Its frame stays valid until it is readied.
 #[must_use = "it sleeps for ever unless it is readied"]
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct Dequeued {
     waiter: NonNull<Waiter>,
-    link: NonNull<Link>,
+    link: NonNull<WaitNode>,
 }
 
-impl Taken {
+impl Dequeued {
     /// The slot of the waiter's link.
     #[inline]
     pub(crate) fn slot(&self) -> *mut () {
@@ -548,7 +548,7 @@ impl Taken {
     /// Readies the waiter. The caller must not hold a lock that the waiter needs: a woken thread
     /// would contend for it at once.
     #[inline]
-    pub(crate) fn ready(self, here: &Here<'_>) {
+    pub(crate) fn ready(self, here: &WaitCtx<'_>) {
         let Some(g) = self.wake_thread() else {
             return;
         };
@@ -576,7 +576,7 @@ impl Taken {
     }
 }
 
-impl<'a> Here<'a> {
+impl<'a> WaitCtx<'a> {
     /// The caller's section, if it is in the scheduler that `g` belongs to.
     #[inline]
     fn section_of(&self, g: GRef) -> Option<&Section<'a>> {
@@ -590,21 +590,21 @@ impl<'a> Here<'a> {
 /// lock and readied after it is released.
 #[must_use = "they sleep for ever unless they are readied"]
 #[derive(Debug)]
-pub(crate) struct TakenList {
-    head: *const Link,
-    tail: *const Link,
+pub(crate) struct DequeuedList {
+    head: *const WaitNode,
+    tail: *const WaitNode,
 }
 
-impl TakenList {
-    pub(crate) const fn new() -> TakenList {
-        TakenList {
+impl DequeuedList {
+    pub(crate) const fn new() -> DequeuedList {
+        DequeuedList {
             head: ptr::null(),
             tail: ptr::null(),
         }
     }
 
     #[inline]
-    pub(crate) fn push(&mut self, taken: Taken) {
+    pub(crate) fn push(&mut self, taken: Dequeued) {
         let link = taken.link;
         // SAFETY: frames of taken waiters stay valid until they are readied, and only this list
         // uses their links: they are in no queue, and their waiters do not run.
@@ -622,14 +622,14 @@ impl TakenList {
         self.head.is_null()
     }
 
-    fn pop(&mut self) -> Option<Taken> {
+    fn pop(&mut self) -> Option<Dequeued> {
         // SAFETY: as in `push`.
         let link = unsafe { self.head.as_ref() }?;
         self.head = link.next.get();
         if self.head.is_null() {
             self.tail = ptr::null();
         }
-        Some(Taken {
+        Some(Dequeued {
             waiter: NonNull::new(link.waiter.cast_mut())?,
             link: NonNull::from(link),
         })
@@ -637,13 +637,13 @@ impl TakenList {
 
     /// Readies all waiters, as [`Taken::ready`].
     #[inline]
-    pub(crate) fn ready(mut self, here: &Here<'_>) {
+    pub(crate) fn ready(mut self, here: &WaitCtx<'_>) {
         if !self.is_empty() {
             self.ready_all(here);
         }
     }
 
-    fn ready_all(&mut self, here: &Here<'_>) {
+    fn ready_all(&mut self, here: &WaitCtx<'_>) {
         let mut gs = GList::new();
         while let Some(taken) = self.pop() {
             match taken.wake_thread() {

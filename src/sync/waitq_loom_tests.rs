@@ -37,10 +37,10 @@ impl Shop {
     /// Gets a thing, or waits for one until the deadline. A thing that is handed over is stored in
     /// the slot.
     fn get(&self, deadline_ns: u64) -> bool {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         let slot = UnsafeCell::new(0_u32);
         let waiter = Waiter::new(&here);
-        let link = Link::new(&waiter, 3, (&raw const slot).cast_mut().cast());
+        let link = WaitNode::new(&waiter, 3, (&raw const slot).cast_mut().cast());
         self.lock.lock();
         // SAFETY: the lock is held.
         let there = self.things.with_mut(|n| unsafe {
@@ -54,7 +54,7 @@ impl Shop {
         }
         // SAFETY: the lock is held; the link is taken and readied, or removed below.
         unsafe { self.queue.push_back(&link) };
-        let terms = Terms::new(Reason::Semaphore).until(deadline_ns);
+        let terms = WaitOptions::new(Reason::Semaphore).until(deadline_ns);
         let chosen = here.wait(&waiter, terms, || self.lock.unlock());
         if let Some(tag) = chosen {
             assert_eq!(tag, 3);
@@ -73,7 +73,7 @@ impl Shop {
     }
 
     fn put(&self) {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         self.lock.lock();
         let taken = self.queue.take();
         match &taken {
@@ -177,7 +177,7 @@ fn loom_waitq_take_all() {
         };
         // Ends when the patient waiter was woken.
         while shop.handed_over.load(Ordering::Acquire) == 0 {
-            let here = Here::enter();
+            let here = WaitCtx::enter();
             shop.lock.lock();
             let all = shop.queue.take_all();
             shop.lock.unlock();
@@ -191,13 +191,13 @@ fn loom_waitq_take_all() {
 }
 
 fn wait_once(shop: &Shop, deadline_ns: u64) {
-    let here = Here::enter();
+    let here = WaitCtx::enter();
     let waiter = Waiter::new(&here);
-    let link = Link::new(&waiter, 0, ptr::null_mut());
+    let link = WaitNode::new(&waiter, 0, ptr::null_mut());
     shop.lock.lock();
     // SAFETY: the lock is held; the link is taken and readied, or removed below.
     unsafe { shop.queue.push_back(&link) };
-    let terms = Terms::new(Reason::Condvar).until(deadline_ns);
+    let terms = WaitOptions::new(Reason::Condvar).until(deadline_ns);
     let chosen = here.wait(&waiter, terms, || shop.lock.unlock());
     if chosen.is_none() {
         shop.lock.lock();

@@ -34,14 +34,14 @@ impl Owner {
 
     /// Waits with a link whose tag and slot are the same number.
     fn wait(&self, tag: usize, deadline_ns: u64) -> Option<usize> {
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         let waiter = Waiter::new(&here);
-        let link = Link::new(&waiter, tag, ptr::without_provenance_mut(tag));
+        let link = WaitNode::new(&waiter, tag, ptr::without_provenance_mut(tag));
         self.lock.lock();
         // SAFETY: the lock is held; the link stays valid until it was taken and readied, or removed
         // below.
         unsafe { self.queue.push_back(&link) };
-        let terms = Terms::new(Reason::Mutex).until(deadline_ns);
+        let terms = WaitOptions::new(Reason::Mutex).until(deadline_ns);
         let chosen = here.wait(&waiter, terms, || self.lock.unlock());
         self.locked(|queue| queue.remove(&link));
         chosen
@@ -88,7 +88,7 @@ fn the_first_comes_first() {
         for (tag, waiter) in waiters_in_order(&owner, scope, 5).into_iter().enumerate() {
             let taken = owner.locked(WaitQueue::take).expect("it waits");
             assert_eq!(taken.slot().addr(), tag);
-            taken.ready(&Here::enter());
+            taken.ready(&WaitCtx::enter());
             assert_eq!(waiter.join().unwrap(), Some(tag));
         }
     });
@@ -97,9 +97,9 @@ fn the_first_comes_first() {
 
 #[test]
 fn links_leave_from_anywhere() {
-    let waiter = Waiter::new(&Here::enter());
+    let waiter = Waiter::new(&WaitCtx::enter());
     let links: Vec<_> = (0..4)
-        .map(|tag| Link::new(&waiter, tag, ptr::null_mut()))
+        .map(|tag| WaitNode::new(&waiter, tag, ptr::null_mut()))
         .collect();
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]] {
         let queue = WaitQueue::new();
@@ -138,10 +138,10 @@ fn a_deadline_ends_the_wait() {
 #[test]
 fn one_who_gave_up_is_passed_over() {
     let owner = Owner::new();
-    let here = Here::enter();
+    let here = WaitCtx::enter();
     let gone = Waiter::new(&here);
     gone.word.store(GONE, Ordering::Relaxed);
-    let link = Link::new(&gone, 7, ptr::without_provenance_mut(7));
+    let link = WaitNode::new(&gone, 7, ptr::without_provenance_mut(7));
     // SAFETY: the link outlives its stay in the queue.
     owner.locked(|queue| unsafe { queue.push_back(&link) });
     thread::scope(|scope| {
@@ -163,7 +163,7 @@ fn the_front_is_taken_only_if_it_can_be_served() {
         let waiters = waiters_in_order(&owner, scope, 3);
         let take =
             |most: usize| owner.locked(|queue| queue.take_front_if(|slot| slot.addr() <= most));
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         for tag in 0..3 {
             if tag > 0 {
                 assert!(take(tag - 1).is_none());
@@ -184,7 +184,7 @@ fn all_are_taken_in_order_and_readied_together() {
         let waiters = waiters_in_order(&owner, scope, 6);
         let mut all = owner.locked(WaitQueue::take_all);
         assert!(owner.locked(WaitQueue::is_empty));
-        let here = Here::enter();
+        let here = WaitCtx::enter();
         let first = all.pop().expect("six wait");
         assert_eq!(first.slot().addr(), 0);
         first.ready(&here);
@@ -219,7 +219,7 @@ fn takers_and_deadlines_agree() {
         while waiting.load(Ordering::Relaxed) > 0 {
             if let Some(one) = owner.locked(WaitQueue::take) {
                 taken.fetch_add(1, Ordering::Relaxed);
-                one.ready(&Here::enter());
+                one.ready(&WaitCtx::enter());
             }
             std::hint::spin_loop();
         }

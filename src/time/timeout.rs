@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::g::cancel_wait::Frame;
+use crate::g::cancel_wait::CancelScope;
 use crate::sched::{current_context, park};
 use crate::sys::clock;
 
@@ -94,7 +94,7 @@ pub fn timeout_at<T>(deadline: Instant, f: impl FnOnce() -> T) -> Result<T, Elap
 }
 
 fn within<T>(deadline_ns: u64, f: impl FnOnce() -> T) -> Result<T, Elapsed> {
-    let frame = Frame::new(park::current_g(), deadline_ns);
+    let frame = CancelScope::new(park::current_g(), deadline_ns);
     let entered = current_context::enter(&frame);
     let value = f();
     drop(entered);

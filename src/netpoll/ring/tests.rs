@@ -363,8 +363,8 @@ fn closing_gives_the_descriptors_back() {
 }
 
 /// Arms a receive from `from` that completes many times, in the ring's own pool.
-fn arm(ring: &Counted, from: &UnixStream) -> Arc<Multi> {
-    let (multi, mut ready) = (Arc::new(Multi::new()), GList::new());
+fn arm(ring: &Counted, from: &UnixStream) -> Arc<Multishot> {
+    let (multi, mut ready) = (Arc::new(Multishot::new()), GList::new());
     let pool = Arc::clone(ring.pool(0, None).expect("the kernel has pools"));
     let me = By {
         m: std::ptr::from_ref(ring).cast(),
@@ -474,7 +474,7 @@ fn end(ring: &Counted, watch: &Arc<Watch>) {
     while ring.inflight() > 0 {
         ring.wait(clock::now_ns() + 5_000_000_000);
         ring.reap(&mut ready);
-        ring.hear(&ring.counts, usize::MAX, None, &mut ready);
+        ring.dispatch_events(&ring.counts, usize::MAX, None, &mut ready);
     }
     assert_eq!(Arc::strong_count(watch), 1, "the ring's reference");
 }
@@ -489,9 +489,9 @@ fn what_a_poll_tells_begins_the_receive_of_who_waits() {
         b.write_all(b"hello").unwrap();
         ring.wait(clock::now_ns() + 5_000_000_000);
         assert_eq!(ring.reap(&mut ready), 0, "no operation has completed");
-        assert!(ring.has_told() && ready.is_empty());
+        assert!(ring.has_pending_events() && ready.is_empty());
         assert_eq!(
-            ring.hear(&ring.counts, 32, begins.then_some(1), &mut ready),
+            ring.dispatch_events(&ring.counts, 32, begins.then_some(1), &mut ready),
             1,
             "what was told"
         );
@@ -523,7 +523,7 @@ fn what_there_is_no_room_for_stays_in_the_queue() {
         // Room for more messages, that is to say.
         std::io::Read::read_exact(&mut &a, &mut [0]).unwrap();
     }
-    let hear = |ready: &mut GList| ring.hear(&ring.counts, usize::MAX, None, ready);
+    let hear = |ready: &mut GList| ring.dispatch_events(&ring.counts, usize::MAX, None, ready);
     assert_eq!(hear(&mut ready), TOLD_AT_MOST);
     assert_eq!(ready.pop(), Some(g));
     ring.reap(&mut ready);
