@@ -127,7 +127,7 @@ pub(super) struct Event {
 
 /// The poll of one stream.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct MultishotPoll {
     edge: PollDesc,
     /// Where `armed` says that it is armed: `Home::ring_and_m`. Ordering: relaxed; written under
     /// the lock. Exact for the M that it names, which wrote it and is the one to clear it, or has
