@@ -564,8 +564,10 @@ impl NodeMetrics {
             idle_ps: node.idle.n_idle(),
             spinning: node.idle.n_spinning() as usize,
             queue_depth: node.queue.len(),
-            starvations: node.border.starvations.load(Relaxed),
-            idle_while_needed: Duration::from_nanos(node.border.idle_while_needed_ns.load(Relaxed)),
+            starvations: node.remote_peers.starvations.load(Relaxed),
+            idle_while_needed: Duration::from_nanos(
+                node.remote_peers.idle_while_needed_ns.load(Relaxed),
+            ),
             stacks: node.stacks.n_made(),
             stacks_free: node.stacks.n_free() + total.stacks_cached as usize,
             stacks_returned: node.stacks.n_returned(),
@@ -653,7 +655,7 @@ impl RuntimeMetrics {
             retired: sum(sched
                 .ps
                 .iter()
-                .filter(|p| !p.fate.is_in_use())
+                .filter(|p| !p.status.is_in_use())
                 .map(PMetrics::of)),
             spawned_outside: sched.n_foreign.load(Relaxed),
             live_goroutines: sched.n_live(),
@@ -681,7 +683,7 @@ impl RuntimeMetrics {
 fn in_use(sched: &Sched, node: &Node) -> Range<usize> {
     let n_before = |end: usize| {
         let before = sched.ps.range(0..end);
-        before.filter(|p| p.fate.is_in_use()).count()
+        before.filter(|p| p.status.is_in_use()).count()
     };
     n_before(node.ps.start)..n_before(node.ps.end)
 }

@@ -442,7 +442,7 @@ impl Builder {
         let sched = make_sched(self.config, place, max.max(n_ps))?;
         sched.resize(n_ps)?;
         children::install();
-        let first = sched.watch.set(watch);
+        let first = sched.debug_hooks.set(watch);
         debug_assert!(first.is_ok(), "a scheduler is watched from its beginning");
         #[cfg(feature = "backtrace")]
         if sched.config.stall_reports.is_some() {
@@ -529,7 +529,7 @@ fn make_sched(config: Config, place: Place, max: usize) -> io::Result<Arc<Sched>
             queue: Padded(NodeQueue::new()),
             idle: Padded(IdleSet::new(planned.ps.len())),
             stacks: StackPool::new(node_idx, memory, guard, plan.nodes.len()),
-            border: border(topology, &plan, node_idx),
+            remote_peers: border(topology, &plan, node_idx),
             n_live: AtomicUsize::new(0),
         };
         let first = planned.ps[0];
@@ -1128,7 +1128,7 @@ fn spawn_main<F: FnOnce() + Send>(
     p.stats.spawned.add(1);
     spawn::begin_on(m0, g, stack);
     g.status.set_runnable();
-    m0.mail.post(g);
+    m0.handed_work.post(g);
 }
 
 /// State of the calling thread that `run` changes. Restored when this is dropped.

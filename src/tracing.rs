@@ -69,13 +69,16 @@ thread_local! {
 
 /// The thread's list, taken out. It is put back on the same thread, because subscribers do not
 /// park.
-struct WaitCtx(Vec<Entered>);
+struct EnteredSpans(Vec<Entered>);
 
-impl WaitCtx {
+impl EnteredSpans {
     /// `None` if an inner subscriber calls this during a change.
     #[inline(never)]
-    fn take() -> Option<WaitCtx> {
-        HERE.try_with(RefCell::take).ok().flatten().map(WaitCtx)
+    fn take() -> Option<EnteredSpans> {
+        HERE.try_with(RefCell::take)
+            .ok()
+            .flatten()
+            .map(EnteredSpans)
     }
 
     #[inline(never)]
@@ -84,9 +87,9 @@ impl WaitCtx {
     }
 }
 
-impl Drop for WaitCtx {
+impl Drop for EnteredSpans {
     fn drop(&mut self) {
-        WaitCtx::put(mem::take(&mut self.0));
+        EnteredSpans::put(mem::take(&mut self.0));
     }
 }
 
@@ -113,7 +116,7 @@ impl<S: Subscriber> Goroutines<S> {
 
     /// Makes the thread's entered spans those of the caller.
     fn sync(&self) {
-        let Some(mut here) = WaitCtx::take() else {
+        let Some(mut here) = EnteredSpans::take() else {
             // Traces that a subscriber itself makes during a change belong to no span.
             return;
         };

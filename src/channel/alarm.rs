@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use super::chan::cut_short;
-use super::core::{Event, Head, Refused, head_of};
+use super::core::{Head, Outcome, Refused, head_of};
 use crate::g::status::Reason;
 use crate::lock::RawLock;
 use crate::sched::{current_context, park};
@@ -117,7 +117,7 @@ impl Alarm {
             let Some(taken) = self.waiting.take() else {
                 break;
             };
-            head_of(&taken).told.set(Event::Again);
+            head_of(&taken).told.set(Outcome::Again);
             *place = Some(taken);
             n += 1;
         }

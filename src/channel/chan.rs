@@ -7,7 +7,7 @@ use std::mem::{self, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use super::core::{Claim, Core, Event, Found, Packet, Refused, Side, Wait};
+use super::core::{Claim, Core, Found, Outcome, Packet, Refused, Side, Wait};
 use crate::g::status::Reason;
 use crate::lock::RawLock;
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
@@ -176,7 +176,7 @@ impl<T> Chan<T> {
             let link = WaitNode::new(&waiter, 0, packet.slot());
             self.wait(here, core, &waiter, &link, Side::Send, deadline_ns)
         };
-        if chosen && packet.head.told.get() == Event::Done {
+        if chosen && packet.head.told.get() == Outcome::Done {
             return Ok(());
         }
         // SAFETY: no taker took the message, and none can any more: the link is out of the queue.
@@ -265,10 +265,10 @@ impl<T> Chan<T> {
         };
         match packet.head.told.get() {
             // SAFETY: a sender has written it.
-            Event::Done => return Ok(unsafe { packet.take() }),
-            Event::Chosen => return self.complete_recv(),
-            Event::Disconnected => return Err(Refused::Disconnected),
-            Event::Nothing | Event::Again => debug_assert!(!chosen, "it was told nothing"),
+            Outcome::Done => return Ok(unsafe { packet.take() }),
+            Outcome::Chosen => return self.complete_recv(),
+            Outcome::Disconnected => return Err(Refused::Disconnected),
+            Outcome::Nothing | Outcome::Again => debug_assert!(!chosen, "it was told nothing"),
         }
         if park::cancel_point().is_err() {
             return Err(Refused::Disconnected);
@@ -343,8 +343,8 @@ impl<T> Chan<T> {
         let chosen = here.wait(&waiter, terms, || self.lock.unlock()).is_some();
         match packet.head.told.get() {
             // SAFETY: a sender has written it.
-            Event::Done => return Ok(unsafe { packet.take() }),
-            Event::Disconnected => return Err(Refused::Disconnected),
+            Outcome::Done => return Ok(unsafe { packet.take() }),
+            Outcome::Disconnected => return Err(Refused::Disconnected),
             _ if chosen => return self.recv(NEVER),
             _ => {}
         }

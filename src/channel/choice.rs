@@ -13,7 +13,7 @@
 use std::time::Instant;
 
 use super::chan::Chan;
-use super::core::{Event, Head, Refused, Side, Wait};
+use super::core::{Head, Outcome, Refused, Side, Wait};
 use super::receiver::{Receiver, Source};
 use super::sender::Sender;
 use super::timer::recv_never;
@@ -228,9 +228,9 @@ fn wait_once(
     }
     drop(here);
     let token = match head.told.get() {
-        Event::Disconnected => Token::Disconnected,
+        Outcome::Disconnected => Token::Disconnected,
         // The plan of an alarm was changed.
-        Event::Again => return None,
+        Outcome::Again => return None,
         _ => Token::Chosen,
     };
     chosen.map(|at| (at, token))
@@ -309,9 +309,9 @@ impl<T> Few<T> {
     }
 }
 
-fn told((told, taken): (Event, Option<Dequeued>)) -> (Token, Option<Dequeued>) {
+fn told((told, taken): (Outcome, Option<Dequeued>)) -> (Token, Option<Dequeued>) {
     let token = match told {
-        Event::Disconnected => Token::Disconnected,
+        Outcome::Disconnected => Token::Disconnected,
         _ => Token::Chosen,
     };
     (token, taken)

@@ -45,7 +45,7 @@ use crate::sync::waitq::{Dequeued, DequeuedList, WaitCtx, WaitNode, WaitQueue};
 
 /// What the taker of a waiter reports to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum Outcome {
     /// Nothing yet.
     Nothing,
     /// The message was moved from or to the waiter's frame.
@@ -64,14 +64,14 @@ pub(super) enum Event {
 pub(super) struct Head {
     /// Whether the waiter is a select, which has no message to give and no place for one.
     pub(super) is_select: bool,
-    pub(super) told: Cell<Event>,
+    pub(super) told: Cell<Outcome>,
 }
 
 impl Head {
     pub(super) fn select() -> Head {
         Head {
             is_select: true,
-            told: Cell::new(Event::Nothing),
+            told: Cell::new(Outcome::Nothing),
         }
     }
 }
@@ -89,7 +89,7 @@ impl<T> Packet<T> {
         Packet {
             head: Head {
                 is_select: false,
-                told: Cell::new(Event::Nothing),
+                told: Cell::new(Outcome::Nothing),
             },
             msg: UnsafeCell::new(msg),
         }
@@ -284,12 +284,12 @@ impl<T> Core<T> {
         if head.is_select {
             self.claims += 1;
             self.buffer.push(msg);
-            head.told.set(Event::Chosen);
+            head.told.set(Outcome::Chosen);
         } else {
             let packet = taken.slot().cast::<Packet<T>>();
             // SAFETY: as in `head_of`; a head that is not a select's begins a packet of T.
             unsafe { (*(*packet).msg.get()).write(msg) };
-            head.told.set(Event::Done);
+            head.told.set(Outcome::Done);
         }
     }
 
@@ -299,13 +299,13 @@ impl<T> Core<T> {
         let head = head_of(taken);
         if head.is_select {
             self.promises += 1;
-            head.told.set(Event::Chosen);
+            head.told.set(Outcome::Chosen);
             return None;
         }
         let packet = taken.slot().cast::<Packet<T>>();
         // SAFETY: as in `hand_over`; `Told::Done` informs the sender that its message was taken.
         let msg = unsafe { (*packet).take() };
-        head.told.set(Event::Done);
+        head.told.set(Outcome::Done);
         Some(msg)
     }
 
@@ -375,41 +375,41 @@ impl<T> Core<T> {
         &mut self,
         side: Side,
         here: &WaitCtx<'_>,
-    ) -> Option<(Event, Option<Dequeued>)> {
+    ) -> Option<(Outcome, Option<Dequeued>)> {
         match side {
             Side::Send => self.choose_send(),
             Side::Recv => self.choose_recv(here),
         }
     }
 
-    fn choose_recv(&mut self, here: &WaitCtx<'_>) -> Option<(Event, Option<Dequeued>)> {
+    fn choose_recv(&mut self, here: &WaitCtx<'_>) -> Option<(Outcome, Option<Dequeued>)> {
         if self.n_free() != 0 {
             self.claims += 1;
-            return Some((Event::Chosen, self.refill(here)));
+            return Some((Outcome::Chosen, self.refill(here)));
         }
         if let Some(taken) = self.senders.take() {
             if let Some(msg) = self.take_over(&taken) {
                 self.buffer.push(msg);
             }
             self.claims += 1;
-            return Some((Event::Chosen, Some(taken)));
+            return Some((Outcome::Chosen, Some(taken)));
         }
-        self.no_senders.then_some((Event::Disconnected, None))
+        self.no_senders.then_some((Outcome::Disconnected, None))
     }
 
-    fn choose_send(&mut self) -> Option<(Event, Option<Dequeued>)> {
+    fn choose_send(&mut self) -> Option<(Outcome, Option<Dequeued>)> {
         if self.no_receivers {
-            return Some((Event::Disconnected, None));
+            return Some((Outcome::Disconnected, None));
         }
         if self.has_place() {
             self.promises += 1;
-            return Some((Event::Chosen, None));
+            return Some((Outcome::Chosen, None));
         }
         let taken = self.receivers.take()?;
-        head_of(&taken).told.set(Event::Chosen);
+        head_of(&taken).told.set(Outcome::Chosen);
         self.claims += 1;
         self.promises += 1;
-        Some((Event::Chosen, Some(taken)))
+        Some((Outcome::Chosen, Some(taken)))
     }
 
     /// Called by a receiver with a claim: takes its message.
@@ -454,7 +454,7 @@ impl<T> Core<T> {
             && let Some(taken) = self.claimants.take()
         {
             self.claims -= 1;
-            head_of(&taken).told.set(Event::Again);
+            head_of(&taken).told.set(Outcome::Again);
             return Some(taken);
         }
         self.refill(here)
@@ -506,7 +506,7 @@ impl<T> Core<T> {
         for _ in 0..most {
             let taken = self.queue(side).take().or_else(|| self.take_claimant(side));
             if let Some(taken) = taken {
-                head_of(&taken).told.set(Event::Disconnected);
+                head_of(&taken).told.set(Outcome::Disconnected);
                 list.push(taken);
             } else if let Some(taken) = self.watchers(side).take() {
                 list.push(taken);

@@ -399,7 +399,7 @@ impl<W: Write> Output<W> {
         ))?;
         self.thread(0, "outside")?;
         // A P that is no longer in use may have events.
-        let has_run = |p: &&P| p.fate.is_in_use() || p.stats.dispatches.get() > 0;
+        let has_run = |p: &&P| p.status.is_in_use() || p.stats.dispatches.get() > 0;
         for p in sched.ps.iter().filter(has_run) {
             let node = sched.node_of(p).os_id;
             self.thread(

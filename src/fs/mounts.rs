@@ -69,13 +69,13 @@ static NEXT_LOOK_NS: AtomicU64 = AtomicU64::new(0);
 /// Whether calls on this path may wait for a server.
 #[inline]
 pub(super) fn is_remote(path: &Path) -> bool {
-    find_runnable() && is_remote_in(&table(), path)
+    any_remote() && is_remote_in(&table(), path)
 }
 
 /// Whether calls on open files of this device may wait for a server.
 #[inline]
 pub(super) fn is_remote_device(device: u64) -> bool {
-    find_runnable() && table().iter().any(|m| m.is_remote && m.device == device)
+    any_remote() && table().iter().any(|m| m.is_remote && m.device == device)
 }
 
 fn table() -> MutexGuard<'static, Vec<Mount>> {
@@ -84,7 +84,7 @@ fn table() -> MutexGuard<'static, Vec<Mount>> {
 
 /// Whether any mount is remote. Reads the mount table again if the copy is too old.
 #[inline]
-fn find_runnable() -> bool {
+fn any_remote() -> bool {
     let now_ns = clock::now_ns();
     let next_ns = NEXT_LOOK_NS.load(Ordering::Relaxed);
     if now_ns >= next_ns {

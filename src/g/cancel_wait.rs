@@ -37,11 +37,11 @@ const MASKED: u32 = 2;
 ///
 /// Ordering: sequentially consistent against the status word.
 #[derive(Debug)]
-pub(crate) struct IdleWord(AtomicU32);
+pub(crate) struct CancelFlag(AtomicU32);
 
-impl IdleWord {
-    pub(crate) fn new() -> IdleWord {
-        IdleWord(AtomicU32::new(0))
+impl CancelFlag {
+    pub(crate) fn new() -> CancelFlag {
+        CancelFlag(AtomicU32::new(0))
     }
 
     /// The waiter's look.
@@ -90,7 +90,7 @@ pub(crate) struct CancelScope {
     /// When its own context ends, and the earliest end on the chain.
     own_ns: u64,
     deadline_ns: Cell<u64>,
-    pub(crate) word: IdleWord,
+    pub(crate) word: CancelFlag,
     is_shield: bool,
     /// A wait of the owner ended, or never began, because of this frame's deadline.
     was_late: Cell<bool>,
@@ -117,7 +117,7 @@ impl CancelScope {
             outer: Cell::new(ptr::null()),
             own_ns: deadline_ns,
             deadline_ns: Cell::new(deadline_ns),
-            word: IdleWord::new(),
+            word: CancelFlag::new(),
             is_shield: false,
             was_late: Cell::new(false),
             who,
@@ -358,7 +358,7 @@ mod tests {
         status.set_running();
         let why = crate::g::status::Why::may_cut(crate::g::status::Reason::Sleep, true);
         let wait = status.set_waiting(why, 0);
-        let word = IdleWord::new();
+        let word = CancelFlag::new();
         word.mask();
         word.set();
         assert!(word.wait_to_cut(&status).is_none());

@@ -10,7 +10,7 @@ use super::*;
 
 struct Model {
     status: Status,
-    word: IdleWord,
+    word: CancelFlag,
     n_queued: AtomicU32,
 }
 
@@ -21,7 +21,7 @@ fn model() -> Arc<Model> {
     status.set_running();
     Arc::new(Model {
         status,
-        word: IdleWord::new(),
+        word: CancelFlag::new(),
         n_queued: AtomicU32::new(0),
     })
 }
@@ -111,7 +111,7 @@ fn loom_an_unpark_does_not_pop_a_frame_under_the_commit() {
     struct Parking {
         status: Status,
         token: Token,
-        word: IdleWord,
+        word: CancelFlag,
         frame: loom::cell::UnsafeCell<u32>,
     }
     // SAFETY: the accesses to the frame are what the model checks.
@@ -125,7 +125,7 @@ fn loom_an_unpark_does_not_pop_a_frame_under_the_commit() {
         let m = Arc::new(Parking {
             status,
             token: Token::new(),
-            word: IdleWord::new(),
+            word: CancelFlag::new(),
             frame: loom::cell::UnsafeCell::new(0),
         });
         let unparker = {

@@ -24,7 +24,7 @@ use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::loom::native::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::netpoll::multishot::Multishot;
-use crate::netpoll::multishot_poll::Watch;
+use crate::netpoll::multishot_poll::MultishotPoll;
 use crate::sched::{cancel, current_context, park};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::{file, socket};
@@ -39,7 +39,7 @@ struct Shared {
     /// Receives of a stream that were waited for, up to [`WATCHED_FROM`], from where there may
     /// be a watch; or [`UNWATCHED`]. Ordering: relaxed, a hint.
     n_waits: AtomicU8,
-    watch: OnceLock<Arc<Watch>>,
+    watch: OnceLock<Arc<MultishotPoll>>,
     /// What a receive of the watched stream said that it had left. Ordering: relaxed, a hint.
     left: AtomicU32,
     /// What is sent without copying is copied all the same. Ordering: relaxed, a hint.
@@ -357,7 +357,7 @@ impl Fd {
 
     /// The poll that stays, if there is one and it is of use.
     #[inline]
-    pub(super) fn watch(&self) -> Option<&Arc<Watch>> {
+    pub(super) fn watch(&self) -> Option<&Arc<MultishotPoll>> {
         self.shared.watch.get().filter(|watch| !watch.is_over())
     }
 
@@ -399,7 +399,9 @@ impl Fd {
     #[cold]
     fn begin_watch(&self) {
         if socket::set_says_left(self.as_fd(), true).is_ok() {
-            self.shared.watch.get_or_init(|| Arc::new(Watch::new()));
+            self.shared
+                .watch
+                .get_or_init(|| Arc::new(MultishotPoll::new()));
         }
         self.shared.n_waits.store(UNWATCHED, Ordering::Relaxed);
     }

@@ -15,7 +15,7 @@ use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, WaitId, Why};
 use crate::netpoll::call::{Attempt, Blocking, Class, MUST_BLOCK};
-use crate::netpoll::multishot_poll::{Home, Place, Watch};
+use crate::netpoll::multishot_poll::{Home, MultishotPoll, Place};
 use crate::netpoll::op::{ERESTARTSYS, Op};
 use crate::netpoll::poll_desc::Seen;
 use crate::netpoll::pool::{self, Pool};
@@ -446,7 +446,7 @@ const ELSEWHERE: i32 = 1;
 /// As [`run`].
 pub(super) unsafe fn wait_watched(
     g: GRef,
-    (fd, watch): (i32, &Arc<Watch>),
+    (fd, watch): (i32, &Arc<MultishotPoll>),
     receive: Request,
     deadline: Deadline<'_>,
 ) -> io::Result<Watched> {
@@ -482,7 +482,7 @@ pub(super) unsafe fn wait_watched(
 }
 
 /// In a commit: lets `op` wait for what `watch` tells, if there is nothing yet.
-fn expect(m: &M, op: &Op, fd: i32, watch: &Arc<Watch>) -> Option<i32> {
+fn expect(m: &M, op: &Op, fd: i32, watch: &Arc<MultishotPoll>) -> Option<i32> {
     let p = m.p();
     let Some(ring_fd) = p.poller.ring_fd() else {
         return Some(ELSEWHERE);

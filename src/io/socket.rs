@@ -22,7 +22,7 @@ use socket2::{SockAddr, SockAddrStorage};
 use super::fd::{Direction, Fd, is_would_block, retry};
 use super::op::{self, Deadline, Watched};
 use crate::g::header::GRef;
-use crate::netpoll::multishot_poll::Watch;
+use crate::netpoll::multishot_poll::MultishotPoll;
 use crate::netpoll::sqe::{Request, left_something};
 use crate::sched::checkpoint::checkpoint;
 use crate::sched::park::{self, Caller};
@@ -55,7 +55,7 @@ impl Fd {
     }
 
     /// Reads from a stream that a poll watches.
-    fn read_watched(&self, watch: &Arc<Watch>, buf: &mut [u8]) -> io::Result<usize> {
+    fn read_watched(&self, watch: &Arc<MultishotPoll>, buf: &mut [u8]) -> io::Result<usize> {
         let g = match park::caller() {
             Caller::Goroutine(g) if !self.is_nonblocking() && !op::is_epoll_here() => g,
             _ => return self.recv(buf, 0),

@@ -151,11 +151,11 @@ fn pages_of(sched: &Sched, idx: usize, node: &Node) -> MemoryPages {
     let mut stacks = Vec::new();
     node.stacks.sample_pages(SAMPLE, |page| stacks.push(page));
     MemoryPages {
-        processors: find_runnable(node.memory, &sample(&processors)),
-        goroutines: find_runnable(node.memory, &goroutines),
-        stacks: find_runnable(node.memory, &stacks),
+        processors: count_by_node(node.memory, &sample(&processors)),
+        goroutines: count_by_node(node.memory, &goroutines),
+        stacks: count_by_node(node.memory, &stacks),
         rings: rings(node.memory, ps()),
-        buffers: find_runnable(node.memory, &sample(&buffers)),
+        buffers: count_by_node(node.memory, &sample(&buffers)),
     }
 }
 
@@ -174,7 +174,7 @@ fn sample(ranges: &[Range<usize>]) -> Vec<usize> {
 }
 
 /// Counts these pages by node. Pages that were never written are not counted.
-fn find_runnable(home: Option<u32>, pages: &[usize]) -> Pages {
+fn count_by_node(home: Option<u32>, pages: &[usize]) -> Pages {
     let mut found = Pages::default();
     match numa::where_are(pages) {
         Err(_) => found.unknown = pages.len() as u64,
@@ -193,7 +193,7 @@ fn rings<'a>(home: Option<u32>, ps: impl Iterator<Item = &'a P>) -> Pages {
     let mut all = Pages::default();
     let fds = ps.filter_map(|p| p.poller.ring_fd());
     for fd in fds.take(SAMPLE / ring::n_pages()) {
-        let looked = ring::with_pages(fd, |pages| find_runnable(home, pages)).unwrap_or_default();
+        let looked = ring::with_pages(fd, |pages| count_by_node(home, pages)).unwrap_or_default();
         let told = looked.home + looked.away;
         all.add(&Pages {
             unknown: (ring::n_pages() as u64).saturating_sub(told),

@@ -13,7 +13,7 @@ pub(crate) struct Counts {
     inflight: AtomicU32,
     /// Those of them that nobody may wait for: polls, receives and accepts that stay armed.
     /// Ordering: as above.
-    standing: AtomicU32,
+    armed: AtomicU32,
     /// Calls into the kernel: `io_uring_enter`, or `epoll_wait`.
     pub(crate) enters: Counter,
     pub(crate) submitted: Counter,
@@ -47,19 +47,19 @@ impl Counts {
 
     /// Operations that stay armed whether somebody waits or not; they are in flight.
     pub(crate) fn standing(&self) -> u32 {
-        self.standing.load(Ordering::Relaxed)
+        self.armed.load(Ordering::Relaxed)
     }
 
     /// One more that stays, by the only thread that counts.
     pub(crate) fn begin_standing(&self) {
         self.begin();
-        self.standing.store(self.standing() + 1, Ordering::Relaxed);
+        self.armed.store(self.standing() + 1, Ordering::Relaxed);
     }
 
     /// One that stayed is over, by the only thread that counts.
     pub(crate) fn end_standing(&self) {
         self.end(1);
-        self.standing.store(self.standing() - 1, Ordering::Relaxed);
+        self.armed.store(self.standing() - 1, Ordering::Relaxed);
     }
 
     /// One more, where other threads take some out.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use io_uring::cqueue;
 
 use super::counts::Counts;
-use super::multishot_poll::{self, Event, Home, Watch};
+use super::multishot_poll::{self, Event, Home, MultishotPoll};
 use super::op::Op;
 use super::ring::{Ring, TAG_WATCH, TAGS};
 use super::sqe;
@@ -29,7 +29,7 @@ use crate::util::prefetch::prefetch_bytes;
 const WATCH_AHEAD: usize = 8;
 const WAITER_AHEAD: usize = 4;
 
-fn watch_of(told: &cqueue::Entry) -> *const Watch {
+fn watch_of(told: &cqueue::Entry) -> *const MultishotPoll {
     std::ptr::with_exposed_provenance((told.user_data() & !TAGS) as usize)
 }
 
@@ -44,7 +44,7 @@ impl Ring {
         &self,
         counts: &Counts,
         fd: i32,
-        watch: &Arc<Watch>,
+        watch: &Arc<MultishotPoll>,
         (home, now_ns): (Home, u64),
         ready: &mut GList,
     ) {
@@ -96,7 +96,7 @@ impl Ring {
     fn next_told(&self) -> Option<cqueue::Entry> {
         let mut told = self.pending_events.borrow_mut();
         if let Some(later) = told.get(WATCH_AHEAD) {
-            prefetch_bytes(watch_of(later), size_of::<Watch>());
+            prefetch_bytes(watch_of(later), size_of::<MultishotPoll>());
         }
         if let Some(next) = told.get(WAITER_AHEAD) {
             // SAFETY: as in `hear_one`: it is heard of later.

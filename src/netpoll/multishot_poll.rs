@@ -144,9 +144,9 @@ pub(crate) struct MultishotPoll {
     armed: Lock<Option<Armed>>,
 }
 
-impl Watch {
-    pub(crate) fn new() -> Watch {
-        Watch {
+impl MultishotPoll {
+    pub(crate) fn new() -> MultishotPoll {
+        MultishotPoll {
             edge: PollDesc::new(),
             home: AtomicU64::new(NOT_ARMED),
             is_over: AtomicBool::new(false),
@@ -178,14 +178,14 @@ impl Watch {
     /// may wait for it. After [`Place::Waits`] the operation may be gone, and with it the caller's
     /// reference. `here` is the calling M, whose goroutine the operation is.
     #[inline]
-    pub(crate) fn wait(self: &Arc<Watch>, op: &Op, here: Home) -> Place {
+    pub(crate) fn wait(self: &Arc<MultishotPoll>, op: &Op, here: Home) -> Place {
         op.set_watch(Arc::as_ptr(self).cast());
         chaos::pause(Point::Commit);
         self.wait_at(std::ptr::from_ref(op).cast(), here)
     }
 
     #[inline]
-    fn wait_at(self: &Arc<Watch>, waiter: *const (), here: Home) -> Place {
+    fn wait_at(self: &Arc<MultishotPoll>, waiter: *const (), here: Home) -> Place {
         match self.home.load(Ordering::Relaxed) {
             // The last completion is this M's to hear of. So it comes after this, and the ring's
             // reference stays as long.
@@ -210,7 +210,7 @@ impl Watch {
     /// completion comes either before, and then this sees that nothing is armed, or after, and
     /// then it finds the waiter.
     #[cold]
-    fn wait_away(self: &Arc<Watch>, waiter: *const (), here: Home) -> Place {
+    fn wait_away(self: &Arc<MultishotPoll>, waiter: *const (), here: Home) -> Place {
         // The goroutine may go on, and drop its reference, as soon as it is named.
         let watch = Arc::clone(self);
         let mut armed = watch.armed.lock();
@@ -354,8 +354,8 @@ mod tests {
     }
 
     /// A poll on P1 that has just ended, without a trace of that in the edge.
-    fn ended(home: Home) -> Arc<Watch> {
-        let watch = Arc::new(Watch::new());
+    fn ended(home: Home) -> Arc<MultishotPoll> {
+        let watch = Arc::new(MultishotPoll::new());
         assert!(watch.begin(home, 0x1000));
         let told = watch.complete(-libc::ECANCELED, 0);
         assert!(told.waiter.is_none() && told.is_last);
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_poll_of_another_runtime() {
-        let watch = Arc::new(Watch::new());
+        let watch = Arc::new(MultishotPoll::new());
         let theirs = Home::new(-1, 1, std::ptr::without_provenance(0x2000));
         assert!(watch.begin(theirs, 0x1000));
         let ours = Home::new(6, 1, RUNTIME);

@@ -3,7 +3,7 @@
 
 use loom::thread;
 
-use super::{EVENTS, Home, MORE, Place, Watch};
+use super::{EVENTS, Home, MORE, MultishotPoll, Place};
 use crate::loom::{AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn home(m_id: u64, runtime: usize) -> Home {
 #[test]
 fn loom_watch_nobody_waits_for_a_poll_that_has_ended() {
     loom::model(|| {
-        let watch = Arc::new(Watch::new());
+        let watch = Arc::new(MultishotPoll::new());
         let (p1, p2) = (home(1, 16), home(2, 16));
         assert!(watch.begin(p1, 8));
         let n_ended = Arc::new(AtomicU64::new(0));
@@ -71,7 +71,7 @@ fn loom_watch_nobody_waits_for_a_poll_that_has_ended() {
 #[test]
 fn loom_watch_a_poll_serves_its_own_runtime() {
     loom::model(|| {
-        let watch = Arc::new(Watch::new());
+        let watch = Arc::new(MultishotPoll::new());
         let (ours, elsewhere) = (home(1, 16), home(2, 16));
         assert!(watch.begin(ours, 8));
         // The other runtime: as soon as nothing is armed it is to be theirs.

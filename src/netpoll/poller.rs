@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::counts::Counts;
 use super::epoll::Epoll;
 use super::multishot::{By, Multishot, Source};
-use super::multishot_poll::{Home, Watch};
+use super::multishot_poll::{Home, MultishotPoll};
 use super::op::Op;
 use super::pool::Pool;
 use super::probe;
@@ -243,7 +243,7 @@ impl Poller {
     pub(crate) unsafe fn arm_watch(
         &self,
         fd: i32,
-        watch: &Arc<Watch>,
+        watch: &Arc<MultishotPoll>,
         by: (Home, u64),
         ready: &mut GList,
     ) {

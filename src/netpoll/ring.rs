@@ -30,7 +30,7 @@ use io_uring::{Builder, IoUring};
 
 use super::counts::Counts;
 use super::multishot::{Armed, By, Multishot, Source};
-use super::multishot_poll::Watch;
+use super::multishot_poll::MultishotPoll;
 use super::op::Op;
 use super::pool::Pool;
 use super::probe::Features;
@@ -77,7 +77,7 @@ pub(super) const TAGS: u64 = 7;
 const _: () =
     assert!(align_of::<Op>() > TAGS as usize && align_of::<ZeroCopySend>() > TAGS as usize);
 const _: () = assert!(align_of::<Multishot>() > TAGS as usize);
-const _: () = assert!(align_of::<Watch>() > TAGS as usize);
+const _: () = assert!(align_of::<MultishotPoll>() > TAGS as usize);
 
 /// The argument of a timed `io_uring_enter(2)` (`struct io_uring_getevents_arg`).
 #[repr(C)]

@@ -13,7 +13,7 @@ use crate::g::status::{Kind, Reason, Status, WaitId};
 use crate::loom::Ordering;
 use crate::loom::oracle;
 use crate::netpoll::multishot::Multishot;
-use crate::netpoll::multishot_poll::Watch;
+use crate::netpoll::multishot_poll::MultishotPoll;
 use crate::netpoll::op::Op;
 use crate::netpoll::poller::Poller;
 use crate::netpoll::zero_copy_send::ZeroCopySend;
@@ -45,7 +45,7 @@ fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> Asked {
     }
     let known = if let Some(watch) = op.watch() {
         // SAFETY: the frame, which stays, has a reference to what it waits for.
-        unsafe { &*watch.cast::<Watch>() }.withdraw(op)
+        unsafe { &*watch.cast::<MultishotPoll>() }.withdraw(op)
     } else if let Some(multi) = op.multi() {
         // SAFETY: as above.
         unsafe { &*multi.cast::<Multishot>() }.withdraw(op);

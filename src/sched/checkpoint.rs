@@ -33,12 +33,12 @@ pub(crate) fn checkpoint() -> Result<(), Cancelled> {
         m.checks.left.store(left - 1, Ordering::Relaxed);
         return Ok(());
     }
-    find_runnable()
+    check_now()
 }
 
 #[cold]
 #[inline(never)]
-fn find_runnable() -> Result<(), Cancelled> {
+fn check_now() -> Result<(), Cancelled> {
     // In a blocking section, or while it unwinds, a goroutine keeps nobody from anything.
     if let Caller::Goroutine(_) = park::caller()
         && let Some(section) = Section::enter()
@@ -55,7 +55,7 @@ fn find_runnable() -> Result<(), Cancelled> {
 fn others_wait(m: &M, p: &P, now_ns: u64) -> bool {
     let poller = &p.poller;
     !p.runq.is_empty()
-        || p.fate.wants_attention()
+        || p.status.wants_attention()
         || p.timers.next_ns() <= now_ns
         || poller.inflight() > 0
             && (poller.has_completions() || poller.pending() > 0 || poller.wants_enter())

@@ -66,7 +66,7 @@ fn find_runnable(m: &M) -> Option<GRef> {
     loop {
         let local = &p.local;
         match local.budget() {
-            0 if p.fate.wants_attention() => return None,
+            0 if p.status.wants_attention() => return None,
             0 => {
                 if let Some(g) = tick(m, p) {
                     return Some(begin_slice(p, g));
@@ -129,7 +129,7 @@ fn begin_slice(p: &P, g: GRef) -> GRef {
 #[inline(never)]
 fn tick(m: &M, p: &P) -> Option<GRef> {
     // An M that was given a P begins here, with what came along.
-    if let Some(g) = m.mail.take() {
+    if let Some(g) = m.handed_work.take() {
         return Some(g);
     }
     let local = &p.local;
@@ -313,7 +313,7 @@ fn find_runnable_slow(m: &M, p: &P) -> Dry {
     let now_ns = clock::now_ns();
     p.local.set_budget(0);
     p.local.measure_from(now_ns);
-    if let Some(g) = m.mail.take() {
+    if let Some(g) = m.handed_work.take() {
         return Dry::Run(g);
     }
     if p.timers.next_ns() <= now_ns {
@@ -374,10 +374,10 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
         let now = clock::now_ns();
         let others_busy = sched.n_idle.load(Ordering::Relaxed) + 1 < sched.n_procs();
         let is_over = now >= now_ns + SPIN_NS || chaos::coin(Point::Search);
-        if is_over || !others_busy || p.fate.wants_attention() {
+        if is_over || !others_busy || p.status.wants_attention() {
             return None;
         }
-        if p.timers.next_ns() <= now || m.mail.is_there() {
+        if p.timers.next_ns() <= now || m.handed_work.is_there() {
             return Some(Dry::LookAgain);
         }
         for _ in 0..32 {
@@ -427,7 +427,7 @@ fn take_any_batch(m: &M, p: &P) -> Option<GRef> {
     if own.is_some() || m.sched().config.numa.has_gate() {
         return own;
     }
-    let others = &m.sched().node_of(p).border.neighbours;
+    let others = &m.sched().node_of(p).remote_peers.neighbours;
     others.iter().find_map(|other| {
         let batch = |n: usize| n.div_ceil(2).min(NODE_BATCH);
         let queue = &m.sched().nodes[other.node_idx].queue;
@@ -472,7 +472,7 @@ fn sleep(m: &M, p: &P) {
     if sched.is_numa() && !was_spinning {
         node.queue.summary.begin_idle();
     }
-    let is_wanted = m.mail.is_there() || p.fate.wants_attention();
+    let is_wanted = m.handed_work.is_there() || p.status.wants_attention();
     let may_sleep = !sched.has_work_for(p) && !is_wanted && sched.phase() != Phase::Stopping;
     if may_sleep && !chaos::coin(Point::Sleep) {
         p.count_asleep();
@@ -485,7 +485,7 @@ fn sleep(m: &M, p: &P) {
         // Claimed by a notifier, who counted this M as spinning and is about to say so; if it is
         // one that has stopped the world, not before that goes on.
         while !p.word.is_notified() {
-            p.fate.wait_while_stopped();
+            p.status.wait_while_stopped();
             crate::loom::spin_loop();
         }
         p.word.awake();

@@ -344,7 +344,7 @@ impl Sched {
         let m = unsafe { &*ms.spare.swap_remove(at) };
         if let Some(g) = g {
             debug_assert!(self.owns(g), "a goroutine of another runtime");
-            m.mail.post(g);
+            m.handed_work.post(g);
         }
         // The new M's from here on: nobody may give the P away once more.
         p.owner
@@ -361,7 +361,7 @@ impl Sched {
         let mut ms = self.ms.lock();
         // ORDERING: mail is posted before the P is given.
         let is_on_its_way = std::ptr::eq(m.next_p.load(Ordering::Acquire), p);
-        if !is_on_its_way || m.mail.is_there() {
+        if !is_on_its_way || m.handed_work.is_there() {
             return false;
         }
         let taken = m

@@ -115,9 +115,9 @@ pub(crate) fn route(m: &M, g: GRef) -> Option<GRef> {
     if m.locked_g.get() == Some(g) {
         return Some(g);
     }
-    if m.is_locked() && !m.mail.begin_waiting() {
+    if m.is_locked() && !m.handed_work.begin_waiting() {
         // Its own has come meanwhile, and the other may run somewhere else.
-        let own = m.mail.take();
+        let own = m.handed_work.take();
         wake::push_local(m, g);
         m.sched().wake_for_surplus(m.p());
         return own;
@@ -130,7 +130,7 @@ pub(crate) fn route(m: &M, g: GRef) -> Option<GRef> {
         return None;
     };
     debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
-    match to.mail.post(g) {
+    match to.handed_work.post(g) {
         Posted::ToWaiter => give(m, to),
         Posted::ToHolder => {
             wake_sleeper(to);
@@ -201,9 +201,9 @@ fn leave_to_sysmon(m: &M, p: &P) {
 /// finds another way. A spare M gets no mail but with a P.
 pub(crate) fn begin_acquire(m: &M) {
     let g = if m.is_locked() {
-        m.mail.wait_on()
+        m.handed_work.wait_on()
     } else {
-        m.mail.take()
+        m.handed_work.take()
     };
     if let Some(g) = g {
         m.sched().inject(g);
@@ -212,7 +212,7 @@ pub(crate) fn begin_acquire(m: &M) {
 
 /// A locked M has lost its P while its goroutine ran: the goroutine is about to be queued.
 pub(crate) fn lost_p(m: &M) {
-    let waits = m.mail.begin_waiting();
+    let waits = m.handed_work.begin_waiting();
     debug_assert!(waits, "a goroutine that runs is not in the mail");
 }
 

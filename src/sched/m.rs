@@ -112,7 +112,7 @@ pub(crate) struct M {
     pub(crate) n_locks: Cell<u32>,
     pub(crate) wire: LockLink,
     /// A goroutine that this M shall run, and nobody else.
-    pub(crate) mail: HandedWork,
+    pub(crate) handed_work: HandedWork,
     /// Its goroutine has ended without giving the thread free: it ends, too.
     pub(crate) retired: Cell<bool>,
     /// Calls of `checkpoint` until the next look at the clock: see `checkpoint`.
@@ -168,7 +168,7 @@ impl M {
             locked_g: CurG::default(),
             n_locks: Cell::new(0),
             wire: LockLink::new(),
-            mail: HandedWork::new(),
+            handed_work: HandedWork::new(),
             retired: Cell::new(false),
             checks: Checks::default(),
             spinning: Cell::new(false),

@@ -34,7 +34,7 @@ struct Job {
 // frame stays until the job says that it is done.
 unsafe impl Send for Job {}
 
-struct CancelScope<F, T> {
+struct OffloadFrame<F, T> {
     f: Option<F>,
     outcome: Option<std::thread::Result<T>>,
     done: AtomicPtr<()>,
@@ -208,7 +208,7 @@ where
     // SAFETY: the scheduler outlives its goroutines' jobs: threads are joined by `close` before it
     // goes, and this goroutine keeps the run alive until its job is done.
     let pool: &'static Offload = unsafe { &*pool };
-    let mut frame = CancelScope {
+    let mut frame = OffloadFrame {
         f: Some(f),
         outcome: None,
         done: AtomicPtr::default(),
@@ -233,7 +233,7 @@ where
 ///
 /// `data` is a `Frame<F, T>` that stays until `done` is set, and nobody else touches it.
 unsafe fn run_frame<F: FnOnce() -> T, T>(data: *mut ()) {
-    let frame = data.cast::<CancelScope<F, T>>();
+    let frame = data.cast::<OffloadFrame<F, T>>();
     // SAFETY: by this function's contract.
     let f = unsafe { (*frame).f.take() }.expect("a job runs once");
     let outcome = catch_unwind(AssertUnwindSafe(f));

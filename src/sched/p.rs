@@ -281,7 +281,7 @@ pub(crate) struct P {
     pub(crate) syscall: AtomicU64,
     /// Counts blocking sections. Ordering: relaxed; sysmon compares two readings.
     pub(crate) syscalltick: AtomicU32,
-    pub(crate) fate: PStatus,
+    pub(crate) status: PStatus,
     pub(crate) taken: Taken,
     pub(crate) log: PLog,
     /// What other nodes know of its queue.
@@ -417,7 +417,7 @@ impl P {
             owner: AtomicPtr::new(std::ptr::null_mut()),
             syscall: AtomicU64::new(0),
             syscalltick: AtomicU32::new(0),
-            fate: PStatus::new(),
+            status: PStatus::new(),
             taken: Taken::default(),
             log: PLog::new(),
             published: Padded(Published::default()),

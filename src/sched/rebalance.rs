@@ -77,21 +77,21 @@ impl Sched {
     /// those that have been idle for long pass the gate.
     fn find_help(&self, node: &Node, view: NodeView, now_ns: u64, round_ns: u64) {
         let mut wanted = view.runnable.max(1);
-        for neighbour in &node.border.neighbours {
+        for neighbour in &node.remote_peers.neighbours {
             let other = &self.nodes[neighbour.node_idx];
             if wanted == 0 {
                 break;
             }
             let idle_ns = self.idle_ns(other, now_ns);
             other
-                .border
+                .remote_peers
                 .idle_while_needed_ns
                 .fetch_add(idle_ns.min(round_ns), Ordering::Relaxed);
             if other.idle.n_spinning() != 0 || !other.idle.any_idle() {
                 continue;
             }
             if policy::is_starved(idle_ns, true) {
-                other.border.set_starved(now_ns);
+                other.remote_peers.set_starved(now_ns);
             } else if view.runnable == 0 {
                 // It would find nothing that it may take.
                 continue;
@@ -105,7 +105,7 @@ impl Sched {
     fn idle_ns(&self, node: &Node, now_ns: u64) -> u64 {
         let mut latest_ns = 0;
         for p in self.ps.range(node.ps.clone()) {
-            if !p.fate.is_in_use() {
+            if !p.status.is_in_use() {
                 continue;
             }
             match p.stats.asleep_since_ns.get() {

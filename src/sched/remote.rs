@@ -51,7 +51,7 @@ pub(crate) fn steal(m: &M, dry_sweeps: u32) -> Option<GRef> {
             let victim = level.nodes[(start + i) % n];
             let found = try_remote_steal(m, p, victim, level.distance, now_ns);
             if found.is_some() {
-                node.border.end_starvation();
+                node.remote_peers.end_starvation();
                 return found;
             }
         }
@@ -67,8 +67,8 @@ pub(crate) fn may_steal(sched: &Sched, p: &P) -> bool {
     }
     let node = sched.node_of(p);
     let now_ns = clock::now_ns();
-    let is_starved = node.border.is_starved(now_ns);
-    node.border.neighbours.iter().any(|neighbour| {
+    let is_starved = node.remote_peers.is_starved(now_ns);
+    node.remote_peers.neighbours.iter().any(|neighbour| {
         let view = sched.nodes[neighbour.node_idx].queue.summary.view(now_ns);
         policy::may_steal_remote(view, neighbour.distance, is_starved) == Verdict::Pass
     })
@@ -82,14 +82,14 @@ fn remote_levels(p: &P) -> impl Iterator<Item = &StealLevel> {
 fn try_remote_steal(m: &M, p: &P, victim_idx: usize, distance: u32, now_ns: u64) -> Option<GRef> {
     let sched = m.sched();
     let (own, victim) = (sched.node_of(p), &sched.nodes[victim_idx]);
-    let is_starved = own.border.is_starved(now_ns);
+    let is_starved = own.remote_peers.is_starved(now_ns);
     p.stats.remote_probes.add(1);
     match policy::may_steal_remote(victim.queue.summary.view(now_ns), distance, is_starved) {
         Verdict::Pass => {}
         Verdict::Nothing => return None,
         Verdict::Denied(why) => return deny(p, why),
     }
-    let Some(_theft) = own.border.begin_remote_steal(victim_idx) else {
+    let Some(_theft) = own.remote_peers.begin_remote_steal(victim_idx) else {
         return deny(p, StealDenied::PairBusy);
     };
     let taken = take(m, p, victim);

@@ -65,7 +65,7 @@ impl Sched {
             self.open_pollers(node, used.collect())?;
         }
         let leaving: Vec<&P> = all()
-            .filter(|&(p, cpu)| cpu.is_none() && p.fate.is_in_use())
+            .filter(|&(p, cpu)| cpu.is_none() && p.status.is_in_use())
             .map(|(p, _)| p)
             .collect();
         let (mut has_changed, mut has_moved) = (false, false);
@@ -74,11 +74,11 @@ impl Sched {
                 Some(cpu) => {
                     has_moved |= p.cpu() != cpu;
                     p.set_cpu(cpu);
-                    p.fate.come_into_use();
+                    p.status.come_into_use();
                     has_changed |= self.in_use.insert(p.idx);
                 }
                 None => {
-                    p.fate.begin_leaving();
+                    p.status.begin_leaving();
                     has_changed |= self.in_use.remove(p.idx);
                 }
             }
@@ -138,8 +138,8 @@ impl Sched {
             let rank = |&i: &usize| {
                 let p = &self.ps[i];
                 let is_near = self.node_of(p).os_id == os_id;
-                let stays = p.fate.is_in_use() && p.cpu() == planned.cpu;
-                (!is_near, !stays, !p.fate.is_in_use())
+                let stays = p.status.is_in_use() && p.cpu() == planned.cpu;
+                (!is_near, !stays, !p.status.is_in_use())
             };
             let free = (0..self.ps.len()).filter(|&i| cpus[i].is_none());
             let best = free.min_by_key(rank).expect("there are enough");
@@ -174,7 +174,7 @@ impl Sched {
             } else {
                 watched.fetch_and(!NUMA, Ordering::Relaxed);
             }
-            if p.fate.is_in_use() {
+            if p.status.is_in_use() {
                 let is_in_use = |i| self.in_use.contains(i);
                 // SAFETY: the world is stopped, or there is no run: else nobody changes which Ps are
                 // in use.
@@ -242,7 +242,7 @@ impl Sched {
         let near = p.levels.all().iter().flat_map(|l| l.victims.iter());
         near.map(|&i| &self.ps[i])
             .chain(&self.ps)
-            .find(|p| p.fate.is_in_use())
+            .find(|p| p.status.is_in_use())
             .expect("at least one P is in use")
     }
 
@@ -280,7 +280,7 @@ fn take_queue(p: &P, gs: &mut GList) {
 /// The last step of a P that leaves, by its holder: `true` if it is dead now. `false`
 /// if it may not go: something is in flight, it shall stop, or it is in use again.
 pub(crate) fn bury(p: &P) -> bool {
-    p.fate.is_leaving() && p.poller.inflight() == 0 && p.fate.end()
+    p.status.is_leaving() && p.poller.inflight() == 0 && p.status.end()
 }
 
 /// Gets rid of what a leaving P still has, and then of the P. One step, so that a stop of

@@ -171,7 +171,7 @@ fn acquire(m: &M) -> bool {
         if let Some(p) = unsafe { p.as_ref() } {
             take_p(m, p);
             if m.is_locked() {
-                m.mail.end_waiting();
+                m.handed_work.end_waiting();
             }
             return true;
         }

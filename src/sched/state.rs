@@ -36,7 +36,7 @@ pub(crate) struct Node {
     pub(crate) queue: Padded<NodeQueue>,
     pub(crate) idle: Padded<IdleSet>,
     pub(crate) stacks: StackPool,
-    pub(crate) border: RemotePeers,
+    pub(crate) remote_peers: RemotePeers,
     /// How many of its Ps are in use. Ordering: written in a stopped world; a reader
     /// with an old value queues work where another P will find it a moment later.
     pub(crate) n_live: AtomicUsize,
@@ -148,9 +148,9 @@ pub(crate) struct Sched {
     pub(crate) failed_starts: RateLimit,
     pub(crate) tracing: Tracing,
     /// What sysmon saw of the nodes.
-    survey: Mutex<Rebalance>,
+    rebalance: Mutex<Rebalance>,
     /// What sysmon does for those who look on; set when the runtime is built.
-    pub(crate) watch: OnceLock<DebugHooks>,
+    pub(crate) debug_hooks: OnceLock<DebugHooks>,
 }
 
 // SAFETY: everything in it is atomic, locked, immutable, or a P (see there).
@@ -195,8 +195,8 @@ impl Sched {
             warned_threads: AtomicBool::new(false),
             failed_starts: RateLimit::default(),
             tracing,
-            survey: Mutex::default(),
-            watch: OnceLock::new(),
+            rebalance: Mutex::default(),
+            debug_hooks: OnceLock::new(),
         })
     }
 
@@ -278,7 +278,9 @@ impl Sched {
     }
 
     pub(crate) fn survey(&self) -> MutexGuard<'_, Rebalance> {
-        self.survey.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rebalance
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number of the runtime's node that the calling thread runs on now, or of the next

@@ -89,7 +89,7 @@ pub(crate) fn main(sched: &Sched) {
         awaits_work: false,
         follower: Follower::default(),
         scavenger: Scavenger::default(),
-        stalls: sched.watch.get().and_then(|w| w.stalls(sched)),
+        stalls: sched.debug_hooks.get().and_then(|w| w.stalls(sched)),
     };
     sysmon.unowned.give_all();
     sysmon.watch();
@@ -108,7 +108,7 @@ impl<'a> Sysmon<'a> {
     fn watch(&mut self) {
         let mut n_quiet = 0;
         let mut nap_ns = SHORTEST_NS;
-        let watch = self.sched.watch.get_or_init(DebugHooks::default);
+        let watch = self.sched.debug_hooks.get_or_init(DebugHooks::default);
         watch.begin();
         while self.sched.phase() == Phase::Running {
             let busy = self.look();
@@ -406,7 +406,7 @@ impl<'a> Sysmon<'a> {
     fn end_run(&mut self) {
         let sched = self.sched;
         let mut n_sweeps = 0u32;
-        let watch = sched.watch.get_or_init(DebugHooks::default);
+        let watch = sched.debug_hooks.get_or_init(DebugHooks::default);
         let began_ns = clock::now_ns();
         while sched.n_live() > 0 {
             if n_sweeps.is_multiple_of(4) {

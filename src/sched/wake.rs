@@ -288,7 +288,7 @@ impl Sched {
             true => usize::MAX,
             false => node.queue.summary.runnable(),
         };
-        let others = node.border.neighbours.iter();
+        let others = node.remote_peers.neighbours.iter();
         let others = others
             .map(|n| &self.nodes[n.node_idx])
             .filter(|n| n.idle.n_spinning() == 0 && n.idle.any_idle());

@@ -128,8 +128,8 @@ impl Sched {
 
     /// Asks a P to stop. `false` for a dead one.
     fn ask_to_stop(&self, p: &P) -> bool {
-        let asked = p.fate.ask_to_stop();
-        if asked && p.fate.is_leaving() {
+        let asked = p.status.ask_to_stop();
+        if asked && p.status.is_leaving() {
             // It waits for completions.
             p.poller.wake();
         }
@@ -189,12 +189,12 @@ impl<'a> UnownedPs<'a> {
         let sched = self.sched;
         let mut asleep = Vec::new();
         let stopped = self.stop(&mut asleep);
-        let dead: Vec<&P> = sched.ps.iter().filter(|p| p.fate.is_dead()).collect();
+        let dead: Vec<&P> = sched.ps.iter().filter(|p| p.status.is_dead()).collect();
         job(sched, stopped);
-        sched.ps.iter().for_each(|p| p.fate.go_on());
+        sched.ps.iter().for_each(|p| p.status.go_on());
         asleep.into_iter().for_each(|p| sched.notify(p));
         for p in dead {
-            if !p.fate.is_dead() {
+            if !p.status.is_dead() {
                 self.take(p);
             }
         }
@@ -217,7 +217,7 @@ impl<'a> UnownedPs<'a> {
         loop {
             let waited_ns = clock::now_ns() - asked_ns;
             running.retain(|&p| {
-                if p.fate.is_stopped() {
+                if p.status.is_stopped() {
                     return false;
                 }
                 if take_now(sched, p, waited_ns) {
@@ -282,8 +282,8 @@ fn take_now(sched: &Sched, p: &P, waited_ns: u64) -> bool {
 pub(crate) fn attend(m: &M) {
     stop_spinning(m);
     let p = m.p();
-    p.fate.wait_while_stopped();
-    if p.fate.is_leaving() {
+    p.status.wait_while_stopped();
+    if p.status.is_leaving() {
         resize::leave(m, p);
     }
 }

@@ -452,10 +452,14 @@ fn a_closed_receive_gives_its_slots_back_and_lets_go() {
 }
 
 /// A poll that stays on `from`, and what waits for it: a goroutine that receives into `buf`.
-fn watched(ring: &Counted, from: &UnixStream, buf: &mut [u8]) -> (Arc<Watch>, GRef, Box<Op>) {
+fn watched(
+    ring: &Counted,
+    from: &UnixStream,
+    buf: &mut [u8],
+) -> (Arc<MultishotPoll>, GRef, Box<Op>) {
     let (g, op) = waiting_op();
     op.set_receive(recv_into(from, buf, libc::MSG_DONTWAIT));
-    let (watch, mut ready) = (Arc::new(Watch::new()), GList::new());
+    let (watch, mut ready) = (Arc::new(MultishotPoll::new()), GList::new());
     let here = Home::new(ring.fd(), 0, std::ptr::null());
     let home = (here, 1);
     // SAFETY: this thread has the ring.
@@ -468,7 +472,7 @@ fn watched(ring: &Counted, from: &UnixStream, buf: &mut [u8]) -> (Arc<Watch>, GR
 }
 
 /// Ends a poll, and hears of that.
-fn end(ring: &Counted, watch: &Arc<Watch>) {
+fn end(ring: &Counted, watch: &Arc<MultishotPoll>) {
     let mut ready = GList::new();
     watch.stop();
     while ring.inflight() > 0 {
