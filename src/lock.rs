@@ -28,9 +28,9 @@ pub(crate) enum Rank {
     Mode,
     /// The waiters of an epoll poller (`netpoll::waiters`).
     Poller,
-    /// Completions buffered for a stream (`netpoll::multi`).
+    /// Completions buffered for a stream (`netpoll::multishot`).
     Multi,
-    /// The multishot poll of a stream (`netpoll::watch`).
+    /// The multishot poll of a stream (`netpoll::multishot_poll`).
     Watch,
     /// The free buffers of a P's pool (`netpoll::pool`).
     Buffers,

@@ -23,7 +23,7 @@ use std::ptr::NonNull;
 /// See above. Only its owner's code touches it.
 #[derive(Debug)]
 pub(crate) struct Own {
-    /// The innermost frame of the ambient context, null for none: see `g::cut`.
+    /// The innermost frame of the ambient context, null for none: see `g::cancel_wait`.
     frame: Cell<*const ()>,
     /// The youngest value.
     values: Cell<Option<NonNull<Head>>>,

@@ -105,7 +105,7 @@ pub(crate) struct Header {
     home: AtomicU16,
     slot_class: Cell<u8>,
     slab_node: Cell<u8>,
-    /// When it was queued, if its status says so: see `sched::count`.
+    /// When it was queued, if its status says so: see `sched::sampling`.
     /// Ordering: relaxed; the stamp in the status releases it.
     queued_at: AtomicU32,
     /// It unwinds, or has unwound, because its runtime ends.

@@ -1,4 +1,4 @@
-//! Accepting all connections to a listener, with one multishot request (`netpoll::multi`).
+//! Accepting all connections to a listener, with one multishot request (`netpoll::multishot`).
 
 use std::fmt;
 use std::io;

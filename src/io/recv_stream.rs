@@ -1,4 +1,4 @@
-//! Receiving everything that arrives on a stream, with one multishot request (`netpoll::multi`)
+//! Receiving everything that arrives on a stream, with one multishot request (`netpoll::multishot`)
 //! that fills slots of the P's pool.
 
 use std::error::Error;

@@ -3,7 +3,7 @@
 //! **Receiving.** The last completion says whether more was in the socket
 //! (`SOCK_NONEMPTY`). If so, try inline first; else queue a receive that polls
 //! first: an attempt that finds nothing costs a quarter more than it could save. A TCP stream
-//! whose reader has waited several times gets a poll that stays (`netpoll::watch`): what that
+//! whose reader has waited several times gets a poll that stays (`netpoll::multishot_poll`): what that
 //! tells of the ring receives for a reader that waits, without a poll, and one that comes later by
 //! system call.
 //!

@@ -1,4 +1,4 @@
-//! Asking for what a request that stays armed gives (`netpoll::multi`): the goroutine's side of
+//! Asking for what a request that stays armed gives (`netpoll::multishot`): the goroutine's side of
 //! `recv_stream` and `accept_stream`.
 //!
 //! A one-shot request is queued, and its poll armed, for each thing that comes. One that stays

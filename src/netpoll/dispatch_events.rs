@@ -99,7 +99,7 @@ impl Ring {
             prefetch_bytes(watch_of(later), size_of::<MultishotPoll>());
         }
         if let Some(next) = told.get(WAITER_AHEAD) {
-            // SAFETY: as in `hear_one`: it is heard of later.
+            // SAFETY: as in `dispatch_one`: it is heard of later.
             unsafe { &*watch_of(next) }.prefetch_waiter();
         }
         told.pop_front()

@@ -3,10 +3,10 @@
 //! A one-shot receive arms a poll, is woken, receives, and posts its completion, for each
 //! message. Where the reader waits for one message after the other the poll may as well stay:
 //! then the kernel posts a completion when something comes, and whoever hears of it begins the
-//! receive that the reader has left with its wait, in one batch with others (`netpoll::hear`).
+//! receive that the reader has left with its wait, in one batch with others (`netpoll::dispatch_events`).
 //!
 //! The poll is edge-triggered: it tells of what comes, not of what is there. So a stream must
-//! have been found empty before its reader waits ([`super::edge`]).
+//! have been found empty before its reader waits ([`super::poll_desc`]).
 //!
 //! It belongs to the thread that armed it, and to that thread's ring, which has a reference of
 //! its own until the last completion. It also keeps the stream's file open: whoever closes the

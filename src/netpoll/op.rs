@@ -63,7 +63,7 @@ pub(crate) struct Op {
     flags: Cell<u32>,
     timed_out: AtomicBool,
     /// The poller that it was queued on, null before; or with a mark the receive, the poll or the
-    /// notice that it waits for (`netpoll::multi`, `netpoll::watch`, `netpoll::twice`).
+    /// notice that it waits for (`netpoll::multishot`, `netpoll::multishot_poll`, `netpoll::zero_copy_send`).
     /// Ordering: release by the commit that queues it, acquire by a canceller.
     poller: AtomicPtr<()>,
     /// What to begin when the poll that it waits for tells of something.

@@ -333,7 +333,7 @@ impl Poller {
         }
     }
 
-    /// Hears what polls that stay have told: see [`Ring::hear`].
+    /// Hears what polls that stay have told: see [`Ring::dispatch_events`].
     pub(crate) fn dispatch_events(
         &self,
         at_most: usize,

@@ -39,7 +39,7 @@ pub(crate) enum Request {
     /// `send(2)` (5.6); never raises SIGPIPE.
     Send { fd: i32, buf: *const u8, len: u32 },
     /// `send(2)` without copying (6.0), of all that is given unless something is in the way;
-    /// never raises SIGPIPE. Completes twice (`netpoll::twice`).
+    /// never raises SIGPIPE. Completes twice (`netpoll::zero_copy_send`).
     SendZc { fd: i32, buf: *const u8, len: u32 },
     /// `recvmsg(2)` (5.3). Polls first.
     RecvMsg {

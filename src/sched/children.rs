@@ -12,7 +12,7 @@
 //! from outside, and does not pin it for a new plan: it sets the CPU that the M pins itself to. A
 //! few instructions remain: if sysmon reads the mark just before it is set, what is started then
 //! may inherit one CPU; if the M reads its CPU just before that changes, it is pinned to the old
-//! one until sysmon looks again (`cpus`), at most two seconds.
+//! one until sysmon looks again (`cpu_mask`), at most two seconds.
 //!
 //! Nothing here takes memory from the heap: an allocator may ask for its CPUs in the middle of an
 //! allocation, and handlers of `fork` may run while its locks are held.

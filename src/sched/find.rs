@@ -528,7 +528,7 @@ impl super::state::Sched {
     /// more): nobody would look at it.
     ///
     /// Of other nodes the summaries must do, if there is a gate: what comes there just now is
-    /// seen by sysmon (`survey`).
+    /// seen by sysmon (`rebalance`).
     fn has_work_for(&self, p: &P) -> bool {
         let is_gated = self.config.numa.has_gate();
         let near = match is_gated {

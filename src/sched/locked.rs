@@ -22,7 +22,7 @@
 //! futex wake and one sleep, without an interrupt to another core.
 //!
 //! A G may be on its way to an M that just then gives its P away, or falls asleep with it:
-//! `mail` settles both.
+//! `handed_work` settles both.
 //!
 //! Threads are started by sysmon only. A locked thread may have been changed by its
 //! goroutine (priority, namespace, signal mask), and would hand that on.

@@ -34,10 +34,10 @@
 //! | sysmon takes a P whose G calls the runtime | `handoff`  |
 //! | sysmon takes a P that its M gives away     | `access`   |
 //! | the world stops while Ms sleep or compute  | `world`    |
-//! | a P leaves while it is stopped or called back | `fate` |
-//! | a G wakes whose locked M gives its P away  | `mail`     |
+//! | a P leaves while it is stopped or called back | `p_status` |
+//! | a G wakes whose locked M gives its P away  | `handed_work` |
 //! | a deadline cancels what just completed     | `netpoll::op` |
-//! | a context is cancelled while a wait begins | `g::cut`   |
+//! | a context is cancelled while a wait begins | `g::cancel_wait`   |
 //! | `unpark` finds a wait whose commit reads frames | `park` |
 
 pub(crate) mod policy;

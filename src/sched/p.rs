@@ -227,7 +227,7 @@ pub(crate) struct Local {
     pub(crate) slice_start_ns: Cell<u64>,
     /// Nothing has run since through runnext.
     pub(crate) chain_begins: Cell<bool>,
-    /// For the counts of `sched::count`: ticks, the gap being measured, whether the M slept
+    /// For the counts of `sched::sampling`: ticks, the gap being measured, whether the M slept
     /// since the last tick, dispatches when it was last woken.
     pub(crate) ticks: Cell<u8>,
     /// Why more is to be done than to run goroutines: [`TRACED`], [`NUMA`]. One word, so that a

@@ -26,7 +26,7 @@
 //! | a future's waker, `park_polling`  | the commit reads the G's header only           |
 //! | a context's cancel (`cancel::cut`)| waits for the commit (`M::committing`)         |
 //! | the end of a run                  | waits for the commit                           |
-//! | a dump (`hold`)                   | wakes nobody; leaves a G in a commit alone     |
+//! | a dump (`freeze_stack`)           | wakes nobody; leaves a G in a commit alone     |
 //! | cancel of an operation            | wakes only once the operation is complete: the |
 //! |                                   | commit publishes the operation last            |
 #![allow(unsafe_code)]

@@ -494,7 +494,7 @@ impl Sim {
         self.nodes[node].idle_since_ns = self.now_ns;
     }
 
-    /// Sysmon's round: `sched::survey`.
+    /// Sysmon's round: `sched::rebalance`.
     fn survey(&mut self) {
         for p in 0..PS {
             self.publish(p);

@@ -8,14 +8,14 @@
 //! - Cancels what still waits when the main goroutine has ended, and says when
 //!   nothing is left.
 //! - Stops the world for those who ask ([`super::world`]), and follows the CPUs that the process
-//!   may use and its CPU quota ([`super::cpus`]).
+//!   may use and its CPU quota ([`super::cpu_mask`]).
 //! - Returns the pages of long-free stacks ([`super::scavenge`]).
 //! - Starts threads: they inherit from it, not from a goroutine's thread.
 //!
 //! It looks every 20 µs while a P with work is in a blocking section, doubling to
 //! 10 ms when there is none (Go's numbers), and sleeps without limit while every P
 //! is idle: an idle runtime makes no system call, once the pages of its free stacks are
-//! returned, unless lines about it or a look for deadlocks were asked for (`watch`).
+//! returned, unless lines about it or a look for deadlocks were asked for (`debug_hooks`).
 //! A P without work in a section is taken so that it becomes idle: then sysmon may
 //! sleep, and a goroutine that becomes runnable wakes it.
 

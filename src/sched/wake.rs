@@ -61,7 +61,7 @@ pub(crate) fn ready_from_outside(g: GRef) {
 
 /// Queues each of `gs` that belongs to another runtime with that runtime, as a wake from outside
 /// would, and gives back the others. A request that stays armed may serve a goroutine of another
-/// runtime until it has been armed anew there (`netpoll::multi`).
+/// runtime until it has been armed anew there (`netpoll::multishot`).
 pub(crate) fn send_out(sched: &Sched, mut gs: GList) -> GList {
     let mut own = GList::new();
     while let Some(g) = gs.pop() {

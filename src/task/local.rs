@@ -226,7 +226,7 @@ impl<T: 'static> LocalKey<T> {
     }
 
     /// The key's address. It is unique among statics, which the macro declares. Constants may share
-    /// an address, so a lookup compares the type as well (`g::own`).
+    /// an address, so a lookup compares the type as well (`g::goroutine_locals`).
     fn key(&'static self) -> usize {
         std::ptr::from_ref(self).addr()
     }

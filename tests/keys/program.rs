@@ -6,7 +6,7 @@
 
 #[path = "../../src/task/local.rs"]
 mod local;
-#[path = "../../src/g/own.rs"]
+#[path = "../../src/g/goroutine_locals.rs"]
 mod own_file;
 
 mod g {
