@@ -30,7 +30,7 @@ use crate::sched::idle::IdleSet;
 use crate::sched::m::M;
 use crate::sched::p::{P, StealLevel};
 use crate::sched::park::Cancelled;
-use crate::sched::place::Place;
+use crate::sched::place::UsableCpus;
 use crate::sched::remote_peers::RemotePeers;
 use crate::sched::run;
 use crate::sched::run_on_node;
@@ -431,7 +431,7 @@ impl Builder {
         self.read_environment();
         chaos::begin();
         let chosen = self.config.processors.or_else(processors_from_env);
-        let place = Place::new(&self.config, chosen.is_none())?;
+        let place = UsableCpus::new(&self.config, chosen.is_none())?;
         let n_ps = chosen.unwrap_or_else(|| place.default_processors(&place.topology));
         // Fail before anything is created.
         place.check(n_ps)?;
@@ -508,7 +508,7 @@ fn watch(config: &Config) -> DebugHooks {
 
 /// Creates the nodes and up to `max` Ps, none of them in use. The Ps of a node are made on the
 /// node's memory, by a thread on that node, because a page goes to the node that touches it first.
-fn make_sched(config: Config, place: Place, max: usize) -> io::Result<Arc<Sched>> {
+fn make_sched(config: Config, place: UsableCpus, max: usize) -> io::Result<Arc<Sched>> {
     let plan = place.structure(max)?;
     let topology = &place.topology;
     let pin = config.pin && *topology.source() == Source::ThisMachine;

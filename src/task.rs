@@ -38,7 +38,7 @@ use crate::sched::checkpoint as check;
 use crate::sched::completion;
 use crate::sched::locked;
 use crate::sched::park::{self, Caller};
-use crate::sched::spawn::{self as make, Options, Place, TaskRef};
+use crate::sched::spawn::{self as make, Options, SpawnPlace, TaskRef};
 use crate::sys::clock::{NEVER, deadline_ns, now_ns};
 
 mod local;
@@ -253,8 +253,8 @@ impl Builder {
     }
 
     /// The placement that the caller asked for, if any.
-    fn place(&self) -> io::Result<Option<Place>> {
-        let place = Place {
+    fn place(&self) -> io::Result<Option<SpawnPlace>> {
+        let place = SpawnPlace {
             node: self.node.map(node_index).transpose()?,
             is_bound: self.is_bound,
         };
@@ -280,7 +280,7 @@ impl Builder {
 }
 
 fn make_at<F: FnOnce() -> T, T>(
-    place: Option<Place>,
+    place: Option<SpawnPlace>,
     f: F,
     options: Options,
     site: &'static Location<'static>,
@@ -346,7 +346,7 @@ where
     let spawn_on = |os_id: u32| {
         let f = Arc::clone(&f);
         let run = move || f(os_id);
-        let place = Place {
+        let place = SpawnPlace {
             node: make::find_node(os_id).ok(),
             is_bound: true,
         };
@@ -550,7 +550,7 @@ impl<T> JoinHandle<T> {
     /// The goroutine that this handle joins.
     #[must_use]
     pub fn task(&self) -> Task {
-        Task(Who::Goroutine(self.inner.task().clone()))
+        Task(TaskKind::Goroutine(self.inner.task().clone()))
     }
 }
 
@@ -580,10 +580,10 @@ impl<T> fmt::Debug for JoinHandle<T> {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Task(Who);
+pub struct Task(TaskKind);
 
 #[derive(Clone)]
-enum Who {
+enum TaskKind {
     Goroutine(TaskRef),
     Thread(crate::loom::thread::Thread),
 }
@@ -599,8 +599,8 @@ impl Task {
     #[must_use]
     pub fn id(&self) -> u64 {
         match &self.0 {
-            Who::Goroutine(task) => task.g().id(),
-            Who::Thread(_) => 0,
+            TaskKind::Goroutine(task) => task.g().id(),
+            TaskKind::Thread(_) => 0,
         }
     }
 
@@ -608,12 +608,12 @@ impl Task {
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match &self.0 {
-            Who::Goroutine(task) => {
+            TaskKind::Goroutine(task) => {
                 let name = task.g().name().map(std::ptr::from_ref)?;
                 // SAFETY: the name is freed with the last reference, and `self` keeps one.
                 Some(unsafe { &*name })
             }
-            Who::Thread(thread) => thread.name(),
+            TaskKind::Thread(thread) => thread.name(),
         }
     }
 
@@ -627,8 +627,8 @@ impl Task {
     /// Never.
     pub fn unpark(&self) {
         match &self.0 {
-            Who::Goroutine(task) => park::unpark(task.g()),
-            Who::Thread(thread) => thread.unpark(),
+            TaskKind::Goroutine(task) => park::unpark(task.g()),
+            TaskKind::Thread(thread) => thread.unpark(),
         }
     }
 }
@@ -658,8 +658,8 @@ impl fmt::Debug for Task {
 #[must_use]
 pub fn current() -> Task {
     Task(match park::current_g() {
-        Some(g) => Who::Goroutine(TaskRef::retain(g)),
-        None => Who::Thread(crate::loom::thread::current()),
+        Some(g) => TaskKind::Goroutine(TaskRef::retain(g)),
+        None => TaskKind::Thread(crate::loom::thread::current()),
     })
 }
 
@@ -1088,7 +1088,7 @@ impl<'scope> Scope<'scope, '_> {
 
     fn spawn_with<F, T>(
         &'scope self,
-        place: Option<Place>,
+        place: Option<SpawnPlace>,
         f: F,
         options: Options,
         site: &'static Location<'static>,
@@ -1250,7 +1250,7 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// The goroutine that this handle joins.
     #[must_use]
     pub fn task(&self) -> Task {
-        Task(Who::Goroutine(self.inner.task().clone()))
+        Task(TaskKind::Goroutine(self.inner.task().clone()))
     }
 }
 

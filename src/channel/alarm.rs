@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use super::chan::cut_short;
-use super::core::{Head, Outcome, Refused, head_of};
+use super::core::{Head, Refused, WaiterEvent, head_of};
 use crate::g::status::Reason;
 use crate::lock::RawLock;
 use crate::sched::{current_context, park};
@@ -33,15 +33,15 @@ pub(crate) enum Then {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+struct AlarmPlan {
     when: Option<Instant>,
     when_ns: u64,
     then: Then,
 }
 
-impl Plan {
-    fn new(when: Option<Instant>, then: Then) -> Plan {
-        Plan {
+impl AlarmPlan {
+    fn new(when: Option<Instant>, then: Then) -> AlarmPlan {
+        AlarmPlan {
             when,
             when_ns: when.map_or(NEVER, clock::instant_ns),
             then,
@@ -49,13 +49,13 @@ impl Plan {
     }
 
     /// The plan after the message of `when` was received at `now`.
-    fn next(self, when: Instant, now: Instant) -> Plan {
+    fn next(self, when: Instant, now: Instant) -> AlarmPlan {
         let Then::Repeat(period) = self.then else {
-            return Plan::new(None, self.then);
+            return AlarmPlan::new(None, self.then);
         };
         let into_period_ns = (now - when).as_nanos() % period.as_nanos();
         let left_ns = u64::try_from(period.as_nanos() - into_period_ns).unwrap_or(NEVER);
-        Plan::new(now.checked_add(Duration::from_nanos(left_ns)), self.then)
+        AlarmPlan::new(now.checked_add(Duration::from_nanos(left_ns)), self.then)
     }
 }
 
@@ -64,7 +64,7 @@ impl Plan {
 pub(crate) struct Alarm {
     lock: RawLock,
     /// Guarded by the lock, as is the queue.
-    plan: Cell<Plan>,
+    plan: Cell<AlarmPlan>,
     waiting: WaitQueue,
 }
 
@@ -79,7 +79,7 @@ impl Alarm {
     pub(crate) fn new(when: Option<Instant>, then: Then) -> Alarm {
         Alarm {
             lock: RawLock::new(),
-            plan: Cell::new(Plan::new(when, then)),
+            plan: Cell::new(AlarmPlan::new(when, then)),
             waiting: WaitQueue::new(),
         }
     }
@@ -88,7 +88,7 @@ impl Alarm {
     /// receive.
     pub(crate) fn set(&self, when: Option<Instant>, then: Then) -> bool {
         let here = WaitCtx::enter();
-        let plan = Plan::new(when, then);
+        let plan = AlarmPlan::new(when, then);
         self.lock.lock();
         let before = self.plan.replace(plan);
         loop {
@@ -117,7 +117,7 @@ impl Alarm {
             let Some(taken) = self.waiting.take() else {
                 break;
             };
-            head_of(&taken).told.set(Outcome::Again);
+            head_of(&taken).told.set(WaiterEvent::Again);
             *place = Some(taken);
             n += 1;
         }
@@ -229,7 +229,7 @@ mod tests {
     fn ticks_keep_their_rhythm_and_late_ones_are_left_out() {
         let start = Instant::now();
         let period = Duration::from_millis(10);
-        let plan = Plan::new(Some(start), Then::Repeat(period));
+        let plan = AlarmPlan::new(Some(start), Then::Repeat(period));
         let after = |late_ms| {
             let now = start + Duration::from_millis(late_ms);
             plan.next(start, now).when.map(|when| when - start)

@@ -7,7 +7,7 @@ use std::mem::{self, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use super::core::{Claim, Core, Found, Outcome, Packet, Refused, Side, Wait};
+use super::core::{Claim, Core, Packet, Refused, SelectWait, Side, TryReceived, WaiterEvent};
 use crate::g::status::Reason;
 use crate::lock::RawLock;
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
@@ -102,7 +102,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Takes the lock. The `Here` of the caller must exist until the lock is released.
+    /// Takes the lock. The `WaitCtx` of the caller must exist until the lock is released.
     #[inline]
     fn lock(&self, _: &WaitCtx<'_>) -> Locked<'_, T> {
         self.lock.lock();
@@ -176,7 +176,7 @@ impl<T> Chan<T> {
             let link = WaitNode::new(&waiter, 0, packet.slot());
             self.wait(here, core, &waiter, &link, Side::Send, deadline_ns)
         };
-        if chosen && packet.head.told.get() == Outcome::Done {
+        if chosen && packet.head.told.get() == WaiterEvent::Done {
             return Ok(());
         }
         // SAFETY: no taker took the message, and none can any more: the link is out of the queue.
@@ -204,12 +204,12 @@ impl<T> Chan<T> {
         let found = core.pull(&here);
         drop(core);
         match found {
-            Found::Message(msg, taken) => {
+            TryReceived::Message(msg, taken) => {
                 ready(taken, &here);
                 Ok(msg)
             }
-            Found::Nothing(refused) => Err(refused),
-            Found::Promise(taken) => {
+            TryReceived::Nothing(refused) => Err(refused),
+            TryReceived::Promise(taken) => {
                 taken.ready(&here);
                 drop(here);
                 self.complete_recv()
@@ -223,17 +223,17 @@ impl<T> Chan<T> {
         let here = WaitCtx::enter();
         let mut core = self.lock(&here);
         match core.pull(&here) {
-            Found::Message(msg, taken) => {
+            TryReceived::Message(msg, taken) => {
                 drop(core);
                 ready(taken, &here);
                 Ok(msg)
             }
-            Found::Nothing(Refused::Blocked) => self.recv_waiting(here, core, deadline_ns),
-            Found::Nothing(Refused::Disconnected) => {
+            TryReceived::Nothing(Refused::Blocked) => self.recv_waiting(here, core, deadline_ns),
+            TryReceived::Nothing(Refused::Disconnected) => {
                 drop(core);
                 Err(Refused::Disconnected)
             }
-            Found::Promise(taken) => {
+            TryReceived::Promise(taken) => {
                 drop(core);
                 taken.ready(&here);
                 drop(here);
@@ -265,10 +265,12 @@ impl<T> Chan<T> {
         };
         match packet.head.told.get() {
             // SAFETY: a sender has written it.
-            Outcome::Done => return Ok(unsafe { packet.take() }),
-            Outcome::Chosen => return self.complete_recv(),
-            Outcome::Disconnected => return Err(Refused::Disconnected),
-            Outcome::Nothing | Outcome::Again => debug_assert!(!chosen, "it was told nothing"),
+            WaiterEvent::Done => return Ok(unsafe { packet.take() }),
+            WaiterEvent::Chosen => return self.complete_recv(),
+            WaiterEvent::Disconnected => return Err(Refused::Disconnected),
+            WaiterEvent::Nothing | WaiterEvent::Again => {
+                debug_assert!(!chosen, "it was told nothing")
+            }
         }
         if park::cancel_point().is_err() {
             return Err(Refused::Disconnected);
@@ -297,7 +299,7 @@ impl<T> Chan<T> {
             Side::Recv => Reason::ChanRecv,
         };
         // SAFETY: the lock is held, and the frames stay until the wait is over.
-        unsafe { core.enqueue(side, link, Wait::Choice, &here) };
+        unsafe { core.enqueue(side, link, SelectWait::Choice, &here) };
         mem::forget(core);
         let terms = WaitOptions::new(reason).until(deadline_ns).by_context(true);
         if here.wait(waiter, terms, || self.lock.unlock()).is_some() {
@@ -343,8 +345,8 @@ impl<T> Chan<T> {
         let chosen = here.wait(&waiter, terms, || self.lock.unlock()).is_some();
         match packet.head.told.get() {
             // SAFETY: a sender has written it.
-            Outcome::Done => return Ok(unsafe { packet.take() }),
-            Outcome::Disconnected => return Err(Refused::Disconnected),
+            WaiterEvent::Done => return Ok(unsafe { packet.take() }),
+            WaiterEvent::Disconnected => return Err(Refused::Disconnected),
             _ if chosen => return self.recv(NEVER),
             _ => {}
         }

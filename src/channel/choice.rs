@@ -13,7 +13,7 @@
 use std::time::Instant;
 
 use super::chan::Chan;
-use super::core::{Head, Outcome, Refused, Side, Wait};
+use super::core::{Head, Refused, SelectWait, Side, WaiterEvent};
 use super::receiver::{Receiver, Source};
 use super::sender::Sender;
 use super::timer::recv_never;
@@ -24,7 +24,7 @@ use crate::sync::waitq::{Dequeued, WaitCtx, WaitNode, WaitOptions, Waiter};
 use crate::sys::clock::{self, NEVER};
 
 /// One operation of a select: a sender or a receiver.
-pub(super) trait Handle {
+pub(super) trait SelectOp {
     /// The channel's lock, if it has one.
     fn lock(&self) -> Option<&RawLock>;
 
@@ -33,7 +33,7 @@ pub(super) trait Handle {
     /// # Safety
     ///
     /// The lock is held.
-    unsafe fn choose(&self, here: &WaitCtx<'_>) -> Option<(Token, Option<Dequeued>)>;
+    unsafe fn choose(&self, here: &WaitCtx<'_>) -> Option<(Decision, Option<Dequeued>)>;
 
     /// Whether the operation is possible.
     ///
@@ -48,14 +48,14 @@ pub(super) trait Handle {
     ///
     /// The lock is held, the slot of the link points to a [`Head`], and the link, its waiter and
     /// the head stay valid until the link was taken or removed.
-    unsafe fn enqueue(&self, link: &WaitNode, wait: Wait, here: &WaitCtx<'_>);
+    unsafe fn enqueue(&self, link: &WaitNode, wait: SelectWait, here: &WaitCtx<'_>);
 
     /// Removes the link from the channel's queue.
     ///
     /// # Safety
     ///
     /// The lock is held, and the link was enqueued for the same `wait`.
-    unsafe fn dequeue(&self, link: &WaitNode, wait: Wait);
+    unsafe fn dequeue(&self, link: &WaitNode, wait: SelectWait);
 
     /// When the operation may become possible by the clock alone.
     fn next_ns(&self) -> u64 {
@@ -68,7 +68,7 @@ pub(super) trait Handle {
 
 /// A choice.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Token {
+pub(super) enum Decision {
     /// A claim to a message or a promise of one: see [`super::core`].
     Chosen,
     /// The message of a time channel.
@@ -82,32 +82,40 @@ pub(super) enum Token {
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "for the macros only")]
 pub struct Arm<'a> {
-    pub(super) handle: &'a dyn Handle,
+    pub(super) handle: &'a dyn SelectOp,
     pub(super) index: usize,
 }
 
 /// Result of a search: the position of the arm, its choice, and the waiter to ready.
-type Found = (usize, Token, Option<Dequeued>);
+type Choice = (usize, Decision, Option<Dequeued>);
 
 impl Arm<'_> {
     /// # Safety
     ///
     /// The channel's lock is held.
-    unsafe fn look(&self, wait: Wait, here: &WaitCtx<'_>) -> Option<(Token, Option<Dequeued>)> {
+    unsafe fn look(
+        &self,
+        wait: SelectWait,
+        here: &WaitCtx<'_>,
+    ) -> Option<(Decision, Option<Dequeued>)> {
         match wait {
             // SAFETY: by the contract of this function.
-            Wait::Choice => unsafe { self.handle.choose(here) },
-            Wait::Readiness => {
+            SelectWait::Choice => unsafe { self.handle.choose(here) },
+            SelectWait::Readiness => {
                 // SAFETY: by the contract of this function.
                 let is_ready = unsafe { self.handle.is_ready() };
-                is_ready.then_some((Token::Chosen, None))
+                is_ready.then_some((Decision::Chosen, None))
             }
         }
     }
 }
 
 /// Returns the position of an arm that is possible now.
-pub(super) fn try_once(arms: &mut [Arm<'_>], wait: Wait, biased: bool) -> Option<(usize, Token)> {
+pub(super) fn try_once(
+    arms: &mut [Arm<'_>],
+    wait: SelectWait,
+    biased: bool,
+) -> Option<(usize, Decision)> {
     let mut locks = Few::new(arms.len());
     let locks = sorted_locks(arms, locks.places());
     let here = WaitCtx::enter();
@@ -124,7 +132,7 @@ pub(super) fn try_once(arms: &mut [Arm<'_>], wait: Wait, biased: bool) -> Option
 }
 
 /// Checks each arm under its own lock.
-fn look_at_each(arms: &[Arm<'_>], wait: Wait, here: &WaitCtx<'_>) -> Option<Found> {
+fn look_at_each(arms: &[Arm<'_>], wait: SelectWait, here: &WaitCtx<'_>) -> Option<Choice> {
     arms.iter().enumerate().find_map(|(at, arm)| {
         let lock = arm.handle.lock();
         lock.inspect(|lock| lock.lock());
@@ -136,7 +144,7 @@ fn look_at_each(arms: &[Arm<'_>], wait: Wait, here: &WaitCtx<'_>) -> Option<Foun
 }
 
 /// Checks all arms. All locks are held.
-fn look_at_all(arms: &[Arm<'_>], wait: Wait, here: &WaitCtx<'_>) -> Option<Found> {
+fn look_at_all(arms: &[Arm<'_>], wait: SelectWait, here: &WaitCtx<'_>) -> Option<Choice> {
     arms.iter().enumerate().find_map(|(at, arm)| {
         // SAFETY: the lock is held.
         let (token, taken) = unsafe { arm.look(wait, here) }?;
@@ -147,10 +155,10 @@ fn look_at_all(arms: &[Arm<'_>], wait: Wait, here: &WaitCtx<'_>) -> Option<Found
 /// Waits until an arm is possible, or until the deadline. Returns its position.
 pub(super) fn wait(
     arms: &mut [Arm<'_>],
-    wait: Wait,
+    wait: SelectWait,
     biased: bool,
     deadline_ns: u64,
-) -> Option<(usize, Token)> {
+) -> Option<(usize, Decision)> {
     if arms.is_empty() {
         // A context does not end a select.
         return match current_context::shield(|| recv_never(deadline_ns)) {
@@ -176,7 +184,7 @@ pub(super) fn wait(
             unlock_all(locks);
             drop(here);
             if park::cancel_point().is_err() {
-                return Some((0, Token::Disconnected));
+                return Some((0, Decision::Disconnected));
             }
             if is_late {
                 return None;
@@ -187,7 +195,7 @@ pub(super) fn wait(
             return Some(chosen);
         }
         if park::cancel_point().is_err() {
-            return Some((0, Token::Disconnected));
+            return Some((0, Decision::Disconnected));
         }
     }
 }
@@ -197,10 +205,10 @@ fn wait_once(
     arms: &[Arm<'_>],
     locks: &[Option<&RawLock>],
     links: &mut [Option<WaitNode>],
-    wait: Wait,
+    wait: SelectWait,
     here: WaitCtx<'_>,
     deadline_ns: u64,
-) -> Option<(usize, Token)> {
+) -> Option<(usize, Decision)> {
     let head = Head::select();
     let slot = std::ptr::from_ref(&head).cast_mut().cast();
     let waiter = Waiter::new(&here);
@@ -228,15 +236,15 @@ fn wait_once(
     }
     drop(here);
     let token = match head.told.get() {
-        Outcome::Disconnected => Token::Disconnected,
+        WaiterEvent::Disconnected => Decision::Disconnected,
         // The plan of an alarm was changed.
-        Outcome::Again => return None,
-        _ => Token::Chosen,
+        WaiterEvent::Again => return None,
+        _ => Decision::Chosen,
     };
     chosen.map(|at| (at, token))
 }
 
-fn settle((at, token, taken): Found, here: &WaitCtx<'_>) -> (usize, Token) {
+fn settle((at, token, taken): Choice, here: &WaitCtx<'_>) -> (usize, Decision) {
     if let Some(taken) = taken {
         taken.ready(here);
     }
@@ -309,20 +317,20 @@ impl<T> Few<T> {
     }
 }
 
-fn told((told, taken): (Outcome, Option<Dequeued>)) -> (Token, Option<Dequeued>) {
+fn told((told, taken): (WaiterEvent, Option<Dequeued>)) -> (Decision, Option<Dequeued>) {
     let token = match told {
-        Outcome::Disconnected => Token::Disconnected,
-        _ => Token::Chosen,
+        WaiterEvent::Disconnected => Decision::Disconnected,
+        _ => Decision::Chosen,
     };
     (token, taken)
 }
 
-impl<T> Handle for Sender<T> {
+impl<T> SelectOp for Sender<T> {
     fn lock(&self) -> Option<&RawLock> {
         Some(self.chan().raw_lock())
     }
 
-    unsafe fn choose(&self, here: &WaitCtx<'_>) -> Option<(Token, Option<Dequeued>)> {
+    unsafe fn choose(&self, here: &WaitCtx<'_>) -> Option<(Decision, Option<Dequeued>)> {
         // SAFETY: by the contract of this function.
         unsafe { self.chan().held() }
             .choose(Side::Send, here)
@@ -334,12 +342,12 @@ impl<T> Handle for Sender<T> {
         unsafe { self.chan().held() }.is_ready(Side::Send)
     }
 
-    unsafe fn enqueue(&self, link: &WaitNode, wait: Wait, here: &WaitCtx<'_>) {
+    unsafe fn enqueue(&self, link: &WaitNode, wait: SelectWait, here: &WaitCtx<'_>) {
         // SAFETY: by the contract of this function.
         unsafe { self.chan().held().enqueue(Side::Send, link, wait, here) };
     }
 
-    unsafe fn dequeue(&self, link: &WaitNode, wait: Wait) {
+    unsafe fn dequeue(&self, link: &WaitNode, wait: SelectWait) {
         // SAFETY: by the contract of this function.
         unsafe { self.chan().held() }
             .waiters(Side::Send, wait)
@@ -351,7 +359,7 @@ impl<T> Handle for Sender<T> {
     }
 }
 
-impl<T> Handle for Receiver<T> {
+impl<T> SelectOp for Receiver<T> {
     fn lock(&self) -> Option<&RawLock> {
         match &self.source {
             Source::Alarm(alarm) => Some(alarm.raw_lock()),
@@ -359,13 +367,13 @@ impl<T> Handle for Receiver<T> {
         }
     }
 
-    unsafe fn choose(&self, here: &WaitCtx<'_>) -> Option<(Token, Option<Dequeued>)> {
+    unsafe fn choose(&self, here: &WaitCtx<'_>) -> Option<(Decision, Option<Dequeued>)> {
         let received = match &self.source {
             Source::At(at) => at.try_recv(),
             Source::Tick(tick) => tick.try_recv(),
             Source::Never => return None,
             Source::Alarm(alarm) => match alarm.take() {
-                Err(Refused::Disconnected) => return Some((Token::Disconnected, None)),
+                Err(Refused::Disconnected) => return Some((Decision::Disconnected, None)),
                 received => received,
             },
             Source::Senders(_) => {
@@ -375,7 +383,7 @@ impl<T> Handle for Receiver<T> {
             }
         };
         let instant = received.ok()?;
-        Some((Token::Instant(instant), None))
+        Some((Decision::Instant(instant), None))
     }
 
     unsafe fn is_ready(&self) -> bool {
@@ -387,7 +395,7 @@ impl<T> Handle for Receiver<T> {
         }
     }
 
-    unsafe fn enqueue(&self, link: &WaitNode, wait: Wait, here: &WaitCtx<'_>) {
+    unsafe fn enqueue(&self, link: &WaitNode, wait: SelectWait, here: &WaitCtx<'_>) {
         if let Some(chan) = self.chan() {
             // SAFETY: by the contract of this function.
             unsafe { chan.held().enqueue(Side::Recv, link, wait, here) };
@@ -397,7 +405,7 @@ impl<T> Handle for Receiver<T> {
         }
     }
 
-    unsafe fn dequeue(&self, link: &WaitNode, wait: Wait) {
+    unsafe fn dequeue(&self, link: &WaitNode, wait: SelectWait) {
         if let Some(chan) = self.chan() {
             // SAFETY: by the contract of this function.
             unsafe { chan.held() }

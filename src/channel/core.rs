@@ -45,7 +45,7 @@ use crate::sync::waitq::{Dequeued, DequeuedList, WaitCtx, WaitNode, WaitQueue};
 
 /// What the taker of a waiter reports to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum WaiterEvent {
     /// Nothing yet.
     Nothing,
     /// The message was moved from or to the waiter's frame.
@@ -64,14 +64,14 @@ pub(super) enum Outcome {
 pub(super) struct Head {
     /// Whether the waiter is a select, which has no message to give and no place for one.
     pub(super) is_select: bool,
-    pub(super) told: Cell<Outcome>,
+    pub(super) told: Cell<WaiterEvent>,
 }
 
 impl Head {
     pub(super) fn select() -> Head {
         Head {
             is_select: true,
-            told: Cell::new(Outcome::Nothing),
+            told: Cell::new(WaiterEvent::Nothing),
         }
     }
 }
@@ -89,7 +89,7 @@ impl<T> Packet<T> {
         Packet {
             head: Head {
                 is_select: false,
-                told: Cell::new(Outcome::Nothing),
+                told: Cell::new(WaiterEvent::Nothing),
             },
             msg: UnsafeCell::new(msg),
         }
@@ -121,7 +121,7 @@ pub(super) enum Refused {
 }
 
 /// Result of an attempt to receive.
-pub(super) enum Found<T> {
+pub(super) enum TryReceived<T> {
     /// A message, and the waiter to ready.
     Message(T, Option<Dequeued>),
     /// A select that will send. The receiver now has a claim.
@@ -138,7 +138,7 @@ pub(super) enum Side {
 
 /// What a select waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
+pub(super) enum SelectWait {
     /// For a choice.
     Choice,
     /// For the information that an operation is possible.
@@ -215,10 +215,10 @@ impl<T> Core<T> {
         }
     }
 
-    pub(super) fn waiters(&self, side: Side, wait: Wait) -> &WaitQueue {
+    pub(super) fn waiters(&self, side: Side, wait: SelectWait) -> &WaitQueue {
         match wait {
-            Wait::Choice => self.queue(side),
-            Wait::Readiness => self.watchers(side),
+            SelectWait::Choice => self.queue(side),
+            SelectWait::Readiness => self.watchers(side),
         }
     }
 
@@ -233,12 +233,12 @@ impl<T> Core<T> {
         &self,
         side: Side,
         link: &WaitNode,
-        wait: Wait,
+        wait: SelectWait,
         here: &WaitCtx<'_>,
     ) {
         // SAFETY: by the contract of this function.
         unsafe { self.waiters(side, wait).push_back(link) };
-        if wait == Wait::Choice {
+        if wait == SelectWait::Choice {
             // A watcher of the other side could meet this waiter.
             let other = match side {
                 Side::Send => Side::Recv,
@@ -284,12 +284,12 @@ impl<T> Core<T> {
         if head.is_select {
             self.claims += 1;
             self.buffer.push(msg);
-            head.told.set(Outcome::Chosen);
+            head.told.set(WaiterEvent::Chosen);
         } else {
             let packet = taken.slot().cast::<Packet<T>>();
             // SAFETY: as in `head_of`; a head that is not a select's begins a packet of T.
             unsafe { (*(*packet).msg.get()).write(msg) };
-            head.told.set(Outcome::Done);
+            head.told.set(WaiterEvent::Done);
         }
     }
 
@@ -299,13 +299,13 @@ impl<T> Core<T> {
         let head = head_of(taken);
         if head.is_select {
             self.promises += 1;
-            head.told.set(Outcome::Chosen);
+            head.told.set(WaiterEvent::Chosen);
             return None;
         }
         let packet = taken.slot().cast::<Packet<T>>();
-        // SAFETY: as in `hand_over`; `Told::Done` informs the sender that its message was taken.
+        // SAFETY: as in `hand_over`; `WaiterEvent::Done` informs the sender that its message was taken.
         let msg = unsafe { (*packet).take() };
-        head.told.set(Outcome::Done);
+        head.told.set(WaiterEvent::Done);
         Some(msg)
     }
 
@@ -332,22 +332,22 @@ impl<T> Core<T> {
 
     /// A receiver's attempt.
     #[inline]
-    pub(super) fn pull(&mut self, here: &WaitCtx<'_>) -> Found<T> {
+    pub(super) fn pull(&mut self, here: &WaitCtx<'_>) -> TryReceived<T> {
         if self.n_free() != 0
             && let Some(msg) = self.buffer.pop()
         {
-            return Found::Message(msg, self.refill(here));
+            return TryReceived::Message(msg, self.refill(here));
         }
         if let Some(taken) = self.senders.take() {
             return match self.take_over(&taken) {
-                Some(msg) => Found::Message(msg, Some(taken)),
+                Some(msg) => TryReceived::Message(msg, Some(taken)),
                 None => {
                     self.claims += 1;
-                    Found::Promise(taken)
+                    TryReceived::Promise(taken)
                 }
             };
         }
-        Found::Nothing(match self.no_senders {
+        TryReceived::Nothing(match self.no_senders {
             true => Refused::Disconnected,
             false => Refused::Blocked,
         })
@@ -375,41 +375,41 @@ impl<T> Core<T> {
         &mut self,
         side: Side,
         here: &WaitCtx<'_>,
-    ) -> Option<(Outcome, Option<Dequeued>)> {
+    ) -> Option<(WaiterEvent, Option<Dequeued>)> {
         match side {
             Side::Send => self.choose_send(),
             Side::Recv => self.choose_recv(here),
         }
     }
 
-    fn choose_recv(&mut self, here: &WaitCtx<'_>) -> Option<(Outcome, Option<Dequeued>)> {
+    fn choose_recv(&mut self, here: &WaitCtx<'_>) -> Option<(WaiterEvent, Option<Dequeued>)> {
         if self.n_free() != 0 {
             self.claims += 1;
-            return Some((Outcome::Chosen, self.refill(here)));
+            return Some((WaiterEvent::Chosen, self.refill(here)));
         }
         if let Some(taken) = self.senders.take() {
             if let Some(msg) = self.take_over(&taken) {
                 self.buffer.push(msg);
             }
             self.claims += 1;
-            return Some((Outcome::Chosen, Some(taken)));
+            return Some((WaiterEvent::Chosen, Some(taken)));
         }
-        self.no_senders.then_some((Outcome::Disconnected, None))
+        self.no_senders.then_some((WaiterEvent::Disconnected, None))
     }
 
-    fn choose_send(&mut self) -> Option<(Outcome, Option<Dequeued>)> {
+    fn choose_send(&mut self) -> Option<(WaiterEvent, Option<Dequeued>)> {
         if self.no_receivers {
-            return Some((Outcome::Disconnected, None));
+            return Some((WaiterEvent::Disconnected, None));
         }
         if self.has_place() {
             self.promises += 1;
-            return Some((Outcome::Chosen, None));
+            return Some((WaiterEvent::Chosen, None));
         }
         let taken = self.receivers.take()?;
-        head_of(&taken).told.set(Outcome::Chosen);
+        head_of(&taken).told.set(WaiterEvent::Chosen);
         self.claims += 1;
         self.promises += 1;
-        Some((Outcome::Chosen, Some(taken)))
+        Some((WaiterEvent::Chosen, Some(taken)))
     }
 
     /// Called by a receiver with a claim: takes its message.
@@ -454,7 +454,7 @@ impl<T> Core<T> {
             && let Some(taken) = self.claimants.take()
         {
             self.claims -= 1;
-            head_of(&taken).told.set(Outcome::Again);
+            head_of(&taken).told.set(WaiterEvent::Again);
             return Some(taken);
         }
         self.refill(here)
@@ -506,7 +506,7 @@ impl<T> Core<T> {
         for _ in 0..most {
             let taken = self.queue(side).take().or_else(|| self.take_claimant(side));
             if let Some(taken) = taken {
-                head_of(&taken).told.set(Outcome::Disconnected);
+                head_of(&taken).told.set(WaiterEvent::Disconnected);
                 list.push(taken);
             } else if let Some(taken) = self.watchers(side).take() {
                 list.push(taken);

@@ -8,8 +8,8 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use super::chan::note_disconnect;
-use super::choice::{self, Arm, Token};
-use super::core::{Refused, Wait};
+use super::choice::{self, Arm, Decision};
+use super::core::{Refused, SelectWait};
 use super::err::{
     ReadyTimeoutError, RecvError, SelectTimeoutError, SendError, TryReadyError, TrySelectError,
 };
@@ -327,7 +327,7 @@ impl<'a> Select<'a> {
     /// assert_eq!(r.try_recv(), Ok(1));
     /// ```
     pub fn try_ready(&mut self) -> Result<usize, TryReadyError> {
-        choice::try_once(&mut self.arms, Wait::Readiness, self.biased)
+        choice::try_once(&mut self.arms, SelectWait::Readiness, self.biased)
             .map(|(at, _)| self.arms[at].index)
             .ok_or(TryReadyError)
     }
@@ -420,8 +420,13 @@ impl<'a> Select<'a> {
     }
 
     fn ready_until(&mut self, deadline_ns: u64) -> Option<usize> {
-        choice::wait(&mut self.arms, Wait::Readiness, self.biased, deadline_ns)
-            .map(|(at, _)| self.arms[at].index)
+        choice::wait(
+            &mut self.arms,
+            SelectWait::Readiness,
+            self.biased,
+            deadline_ns,
+        )
+        .map(|(at, _)| self.arms[at].index)
     }
 }
 
@@ -449,7 +454,7 @@ impl fmt::Debug for Select<'_> {
 #[must_use = "it must be completed"]
 pub struct SelectedOperation<'a> {
     arm: Arm<'a>,
-    token: Token,
+    token: Decision,
     /// Makes the type `!Send`: the goroutine or thread that selected must complete the operation.
     _marker: PhantomData<*const ()>,
 }
@@ -500,8 +505,8 @@ impl SelectedOperation<'_> {
         let is_same = ptr::addr_eq(s, self.arm.handle);
         assert!(is_same, "passed a sender that wasn't selected");
         let sent = match self.into_token() {
-            Token::Chosen => s.chan().complete_send(msg),
-            Token::Instant(_) | Token::Disconnected => Err(msg),
+            Decision::Chosen => s.chan().complete_send(msg),
+            Decision::Instant(_) | Decision::Disconnected => Err(msg),
         };
         sent.map_err(|msg| {
             note_disconnect();
@@ -538,8 +543,8 @@ impl SelectedOperation<'_> {
         let is_same = ptr::addr_eq(r, self.arm.handle);
         assert!(is_same, "passed a receiver that wasn't selected");
         let received = match (self.into_token(), r.chan()) {
-            (Token::Instant(instant), _) => Ok(receiver::from_instant(instant)),
-            (Token::Chosen, Some(chan)) => chan.complete_recv(),
+            (Decision::Instant(instant), _) => Ok(receiver::from_instant(instant)),
+            (Decision::Chosen, Some(chan)) => chan.complete_recv(),
             _ => Err(Refused::Disconnected),
         };
         received.map_err(|_| {
@@ -548,7 +553,7 @@ impl SelectedOperation<'_> {
         })
     }
 
-    fn into_token(self) -> Token {
+    fn into_token(self) -> Decision {
         let token = self.token;
         std::mem::forget(self);
         token
@@ -557,7 +562,7 @@ impl SelectedOperation<'_> {
 
 impl Drop for SelectedOperation<'_> {
     fn drop(&mut self) {
-        if let Token::Chosen = self.token {
+        if let Decision::Chosen = self.token {
             self.arm.handle.abandon();
         }
         if !std::thread::panicking() {
@@ -597,7 +602,7 @@ impl<'a> Arm<'a> {
     }
 }
 
-fn selected<'a>(arms: &[Arm<'a>], (at, token): (usize, Token)) -> SelectedOperation<'a> {
+fn selected<'a>(arms: &[Arm<'a>], (at, token): (usize, Decision)) -> SelectedOperation<'a> {
     SelectedOperation {
         arm: arms[at],
         token,
@@ -610,7 +615,7 @@ pub fn try_select<'a>(
     arms: &mut [Arm<'a>],
     biased: bool,
 ) -> Result<SelectedOperation<'a>, TrySelectError> {
-    match choice::try_once(arms, Wait::Choice, biased) {
+    match choice::try_once(arms, SelectWait::Choice, biased) {
         Some(chosen) => Ok(selected(arms, chosen)),
         None => Err(TrySelectError),
     }
@@ -635,7 +640,7 @@ fn select_until<'a>(
     deadline_ns: u64,
     biased: bool,
 ) -> Result<SelectedOperation<'a>, SelectTimeoutError> {
-    match choice::wait(arms, Wait::Choice, biased, deadline_ns) {
+    match choice::wait(arms, SelectWait::Choice, biased, deadline_ns) {
         Some(chosen) => Ok(selected(arms, chosen)),
         None => Err(SelectTimeoutError),
     }

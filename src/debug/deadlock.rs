@@ -20,7 +20,7 @@ use super::dump::Dump;
 use super::live;
 use super::sigquit;
 use crate::g::slab;
-use crate::g::status::{Kind, Reason};
+use crate::g::status::{GKind, Reason};
 use crate::loom::Ordering;
 use crate::sched::state::{Phase, Sched};
 use crate::sys::clock::{self, NEVER};
@@ -90,8 +90,8 @@ fn all_parked(sched: &Sched) -> bool {
         }
         let status = g.status.load();
         match status.kind() {
-            Kind::Free | Kind::Dead => {}
-            Kind::Waiting if !matches!(status.reason(), Reason::Io | Reason::Offload) => n += 1,
+            GKind::Free | GKind::Dead => {}
+            GKind::Waiting if !matches!(status.reason(), Reason::Io | Reason::Offload) => n += 1,
             _ => parked = false,
         }
     });

@@ -17,7 +17,7 @@ use std::time::Duration;
 use super::stack::{self, Frame};
 use crate::g::header::GRef;
 use crate::g::slab;
-use crate::g::status::{Kind, Reason, Snapshot};
+use crate::g::status::{GKind, Reason, Snapshot};
 use crate::sched::spawn::TaskRef;
 use crate::sched::state::Sched;
 use crate::sys::clock;
@@ -173,7 +173,7 @@ pub(crate) fn for_each(sched: &Sched, mut f: impl FnMut(Goroutine, &TaskRef)) {
 /// Takes a reference to the goroutine in a slot, and reads its status, if it is one of `sched`.
 fn claim(sched: &Sched, g: GRef) -> Option<(TaskRef, Snapshot)> {
     let mine = |status: Snapshot| {
-        !matches!(status.kind(), Kind::Free | Kind::Dead)
+        !matches!(status.kind(), GKind::Free | GKind::Dead)
             && std::ptr::eq(g.sched(), std::ptr::from_ref(sched).cast())
     };
     if !mine(g.status.load()) || !g.try_retain() {
@@ -220,12 +220,12 @@ fn describe(g: GRef, status: Snapshot, running: &[Running]) -> Option<Goroutine>
     let on = running.iter().find(|r| r.g == g);
     let state = match status.kind() {
         // Its P was retaken, because it did not enter the runtime for long.
-        Kind::Running if on.is_some_and(|r| r.p.is_none()) => State::Blocked,
-        Kind::New | Kind::Runnable => State::Runnable,
-        Kind::Running => State::Running,
-        Kind::Blocked => State::Blocked,
-        Kind::Waiting | Kind::Cancelling => State::Waiting,
-        Kind::Free | Kind::Dead => return None,
+        GKind::Running if on.is_some_and(|r| r.p.is_none()) => State::Blocked,
+        GKind::New | GKind::Runnable => State::Runnable,
+        GKind::Running => State::Running,
+        GKind::Blocked => State::Blocked,
+        GKind::Waiting | GKind::Cancelling => State::Waiting,
+        GKind::Free | GKind::Dead => return None,
     };
     let waits = state == State::Waiting;
     // `running` was read before the status, so the goroutine may have left its thread since.

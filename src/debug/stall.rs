@@ -22,10 +22,10 @@ const BETWEEN_NS: u64 = 100_000_000;
 
 /// Writes reports of stalls on stderr.
 #[derive(Debug, Default)]
-pub(crate) struct Reporter(Mutex<State>);
+pub(crate) struct Reporter(Mutex<ReporterState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ReporterState {
     /// The thread that writes the latest report.
     thread: Option<JoinHandle<()>>,
     begun_ns: u64,
@@ -80,7 +80,7 @@ impl OnStall for Reporter {
     }
 }
 
-fn join(state: &mut State) {
+fn join(state: &mut ReporterState) {
     if let Some(thread) = state.thread.take() {
         // If it has panicked, the report is lost, and the panic's message is on stderr.
         let _ = thread.join();

@@ -19,7 +19,7 @@ use std::time::Duration;
 use super::goroutines;
 use crate::sched::p::P;
 use crate::sched::state::Sched;
-use crate::sched::trace::{Event, FROM_NODE, Kind, NO_P};
+use crate::sched::trace::{Event, EventKind, FROM_NODE, NO_P};
 use crate::sys::clock;
 
 /// The length with which an instant is drawn as a slice.
@@ -218,58 +218,60 @@ impl Track {
     fn take(&mut self, e: &Event) {
         let at_ns = e.at_ns;
         match e.kind {
-            Kind::Start => {
+            EventKind::Start => {
                 self.wake_up(at_ns);
                 self.close(at_ns, "yield");
                 self.running = Some((e.g, at_ns));
             }
-            Kind::Park => self.close(at_ns, goroutines::reason_text(e.reason).unwrap_or("wait")),
-            Kind::End => self.close(at_ns, "end"),
-            Kind::Dry => self.close(at_ns, "yield"),
-            Kind::Sleep => self.asleep = Some(at_ns),
-            Kind::Awake => self.wake_up(at_ns),
-            Kind::Block if self.running.is_some() => self.blocking = Some(at_ns),
-            Kind::Unblock => self.unblock(at_ns),
-            Kind::Block => {}
-            Kind::RetakeSection | Kind::RetakeHog => {
+            EventKind::Park => {
+                self.close(at_ns, goroutines::reason_text(e.reason).unwrap_or("wait"))
+            }
+            EventKind::End => self.close(at_ns, "end"),
+            EventKind::Dry => self.close(at_ns, "yield"),
+            EventKind::Sleep => self.asleep = Some(at_ns),
+            EventKind::Awake => self.wake_up(at_ns),
+            EventKind::Block if self.running.is_some() => self.blocking = Some(at_ns),
+            EventKind::Unblock => self.unblock(at_ns),
+            EventKind::Block => {}
+            EventKind::RetakeSection | EventKind::RetakeHog => {
                 self.close(at_ns, "P taken");
-                let from = if e.kind == Kind::RetakeHog {
+                let from = if e.kind == EventKind::RetakeHog {
                     "hog"
                 } else {
                     "blocking section"
                 };
                 self.mark(at_ns, "P taken", format!("\"from\":\"{from}\""));
             }
-            Kind::HandOff => self.mark(at_ns, "P handed on", String::new()),
-            Kind::Lost => self.mark(
+            EventKind::HandOff => self.mark(at_ns, "P handed on", String::new()),
+            EventKind::Lost => self.mark(
                 at_ns,
                 "goroutine without P",
                 format!("\"goroutine\":{}", e.g),
             ),
-            Kind::Steal => self.mark(
+            EventKind::Steal => self.mark(
                 at_ns,
                 "steal",
                 format!("\"goroutines\":{},\"from\":\"{}\"", e.n, victim(e.g)),
             ),
-            Kind::SendHome => self.mark(
+            EventKind::SendHome => self.mark(
                 at_ns,
                 "sent home",
                 format!("\"goroutine\":{},\"node\":{}", e.g, e.n),
             ),
-            Kind::Rehome => self.mark(at_ns, "moves here", format!("\"goroutine\":{}", e.g)),
-            Kind::Surplus => {
+            EventKind::Rehome => self.mark(at_ns, "moves here", format!("\"goroutine\":{}", e.g)),
+            EventKind::Surplus => {
                 self.mark(at_ns, "surplus shared", format!("\"goroutines\":{}", e.n));
             }
-            Kind::Ring => self.mark(at_ns, "ring batch", format!("\"completions\":{}", e.n)),
+            EventKind::Ring => self.mark(at_ns, "ring batch", format!("\"completions\":{}", e.n)),
             // An arrow has to begin in a slice. If none is open, draw the instant as one.
-            Kind::Ready if self.running.is_none() && self.asleep.is_none() => {
+            EventKind::Ready if self.running.is_none() && self.asleep.is_none() => {
                 self.slices.push(Slice {
                     from_ns: at_ns,
                     to_ns: at_ns + MOMENT_NS,
                     what: What::Wakes,
                 });
             }
-            Kind::Ready => {}
+            EventKind::Ready => {}
         }
     }
 
@@ -366,10 +368,10 @@ fn flows(n_ps: usize, events: &[Event]) -> Vec<Flow> {
     let mut flows = Vec::new();
     for e in events.iter().filter(|e| tid_of(e) <= n_ps) {
         match e.kind {
-            Kind::Ready => {
+            EventKind::Ready => {
                 ready.insert(e.g, (tid_of(e), e.at_ns));
             }
-            Kind::Start => {
+            EventKind::Start => {
                 if let Some(from) = ready.remove(&e.g) {
                     flows.push(Flow {
                         from,
@@ -510,7 +512,7 @@ mod tests {
     use super::*;
     use crate::g::status::Reason;
 
-    fn event(at_ns: u64, kind: Kind, g: u64) -> Event {
+    fn event(at_ns: u64, kind: EventKind, g: u64) -> Event {
         Event {
             at_ns,
             kind,
@@ -533,15 +535,15 @@ mod tests {
     #[test]
     fn a_goroutine_runs_until_the_next_event_that_says_so() {
         let found = slices(&[
-            event(1, Kind::Park, 0),
-            event(10, Kind::Start, 7),
-            event(20, Kind::Park, 0),
-            event(30, Kind::Start, 8),
-            event(40, Kind::Start, 9),
-            event(50, Kind::Dry, 0),
-            event(60, Kind::Sleep, 0),
-            event(70, Kind::Awake, 0),
-            event(80, Kind::Start, 7),
+            event(1, EventKind::Park, 0),
+            event(10, EventKind::Start, 7),
+            event(20, EventKind::Park, 0),
+            event(30, EventKind::Start, 8),
+            event(40, EventKind::Start, 9),
+            event(50, EventKind::Dry, 0),
+            event(60, EventKind::Sleep, 0),
+            event(70, EventKind::Awake, 0),
+            event(80, EventKind::Start, 7),
         ]);
         assert_eq!(
             found,
@@ -558,11 +560,11 @@ mod tests {
     #[test]
     fn a_blocking_section_lies_inside_its_goroutine() {
         let found = slices(&[
-            event(5, Kind::Block, 0),
-            event(10, Kind::Start, 7),
-            event(20, Kind::Block, 0),
-            event(30, Kind::RetakeSection, 0),
-            event(40, Kind::Unblock, 0),
+            event(5, EventKind::Block, 0),
+            event(10, EventKind::Start, 7),
+            event(20, EventKind::Block, 0),
+            event(30, EventKind::RetakeSection, 0),
+            event(40, EventKind::Unblock, 0),
         ]);
         assert_eq!(
             found,
@@ -576,11 +578,11 @@ mod tests {
     #[test]
     fn an_arrow_has_both_ends() {
         let events = [
-            event(10, Kind::Start, 1),
-            event(20, Kind::Ready, 2),
-            event(30, Kind::Ready, 3),
-            event(40, Kind::Start, 2),
-            event(50, Kind::Start, 4),
+            event(10, EventKind::Start, 1),
+            event(20, EventKind::Ready, 2),
+            event(30, EventKind::Ready, 3),
+            event(40, EventKind::Start, 2),
+            event(50, EventKind::Start, 4),
         ];
         let flows = flows(1, &events);
         assert_eq!(flows.len(), 1);

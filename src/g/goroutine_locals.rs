@@ -33,7 +33,7 @@ pub(crate) struct Own {
 
 /// What looking for a value gives.
 #[derive(Debug)]
-pub(crate) enum Found<T> {
+pub(crate) enum Lookup<T> {
     /// The address of the value.
     Value(*const T),
     /// It was dropped, because the owner ends.
@@ -55,18 +55,18 @@ struct Head {
 }
 
 #[repr(C)]
-struct Place<T> {
+struct LocalValue<T> {
     head: Head,
     value: ManuallyDrop<T>,
 }
 
-impl<T> Place<T> {
+impl<T> LocalValue<T> {
     /// # Safety
     ///
     /// `at` is the head of a `Place<T>` whose value was not dropped and will not be used.
     unsafe fn drop_value(at: NonNull<Head>) {
         // SAFETY: by this function's contract.
-        unsafe { ManuallyDrop::drop(&mut (*at.cast::<Place<T>>().as_ptr()).value) };
+        unsafe { ManuallyDrop::drop(&mut (*at.cast::<LocalValue<T>>().as_ptr()).value) };
     }
 
     /// # Safety
@@ -74,7 +74,7 @@ impl<T> Place<T> {
     /// `at` is the head of a `Place<T>` made by [`Own::insert`], to be used no more.
     unsafe fn free(at: NonNull<Head>) {
         // SAFETY: by this function's contract; `ManuallyDrop` leaves the value alone.
-        drop(unsafe { Box::from_raw(at.cast::<Place<T>>().as_ptr()) });
+        drop(unsafe { Box::from_raw(at.cast::<LocalValue<T>>().as_ptr()) });
     }
 }
 
@@ -100,33 +100,33 @@ impl Own {
 
     /// Looks for the value of the variable of type `T` at `key`.
     #[inline]
-    pub(crate) fn find<T: 'static>(&self, key: usize) -> Found<T> {
+    pub(crate) fn find<T: 'static>(&self, key: usize) -> Lookup<T> {
         let mut at = self.values.get();
         // SAFETY: places in the list are freed only by `end`, which takes them out first.
         while let Some(head) = at.map(|p| unsafe { p.as_ref() }) {
             if head.key == key && head.type_id == TypeId::of::<T>() {
                 return match head.is_alive.get() {
-                    true => Found::Value(head.value.cast()),
-                    false => Found::Destroyed,
+                    true => Lookup::Value(head.value.cast()),
+                    false => Lookup::Destroyed,
                 };
             }
             at = head.next;
         }
-        Found::Nothing
+        Lookup::Nothing
     }
 
     /// Adds the value of the variable of type `T` at `key`, which has none, and gives its
     /// address: it stays there until [`Own::end`].
     pub(crate) fn insert<T: 'static>(&self, key: usize, value: T) -> *const T {
-        let place = Box::into_raw(Box::new(Place {
+        let place = Box::into_raw(Box::new(LocalValue {
             head: Head {
                 key,
                 type_id: TypeId::of::<T>(),
                 next: self.values.get(),
                 is_alive: Cell::new(true),
                 value: std::ptr::null(),
-                drop_value: Place::<T>::drop_value,
-                free: Place::<T>::free,
+                drop_value: LocalValue::<T>::drop_value,
+                free: LocalValue::<T>::free,
             },
             value: ManuallyDrop::new(value),
         }));
@@ -214,10 +214,10 @@ mod tests {
         for i in 1..=3 {
             own.insert(i, Says(Rc::clone(&said), i as u32));
         }
-        assert!(matches!(own.find::<Says>(2), Found::Value(_)));
-        assert!(matches!(own.find::<Says>(9), Found::Nothing));
+        assert!(matches!(own.find::<Says>(2), Lookup::Value(_)));
+        assert!(matches!(own.find::<Says>(9), Lookup::Nothing));
         own.end();
-        assert!(matches!(own.find::<Says>(2), Found::Nothing));
+        assert!(matches!(own.find::<Says>(2), Lookup::Nothing));
         drop(own);
         assert_eq!(*said.borrow(), [3, 2, 1]);
     }
@@ -229,7 +229,7 @@ mod tests {
         (2..50).for_each(|i| {
             own.insert(i, [0_u8; 100]);
         });
-        let Found::Value(found) = own.find::<u64>(1) else {
+        let Lookup::Value(found) = own.find::<u64>(1) else {
             panic!("the first is gone")
         };
         assert_eq!(found, first);
@@ -242,9 +242,10 @@ mod tests {
     fn a_value_is_not_found_as_one_of_another_type() {
         let own = Own::new();
         own.insert(1, 0x4141_u64);
-        assert!(matches!(own.find::<String>(1), Found::Nothing));
+        assert!(matches!(own.find::<String>(1), Lookup::Nothing));
         own.insert(1, "a string".to_owned());
-        let (Found::Value(number), Found::Value(string)) = (own.find::<u64>(1), own.find(1)) else {
+        let (Lookup::Value(number), Lookup::Value(string)) = (own.find::<u64>(1), own.find(1))
+        else {
             panic!("one of them is gone")
         };
         // SAFETY: both live until `own` ends.

@@ -75,7 +75,7 @@ pub(crate) struct Header {
     link: Cell<Option<GRef>>,
     coro: UnsafeCell<Option<Coro>>,
     /// Where the goroutine switches out through; set at its first run. While it has
-    /// locked a thread, the address of that thread's [`Wire`], marked with [`WIRED`].
+    /// locked a thread, the address of that thread's [`LockLink`], marked with [`WIRED`].
     /// Ordering: relaxed; written by the goroutine's owner. A thief that has not taken it
     /// yet reads it as a hint: whether it has run.
     out: AtomicPtr<Out>,

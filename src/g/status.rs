@@ -46,7 +46,7 @@ use crate::loom::{AtomicU32, AtomicU64, Ordering, after_seq_cst};
 /// What a goroutine is doing. See the table above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum GKind {
     Free = 0,
     New,
     Runnable,
@@ -160,15 +160,15 @@ impl Why {
     }
 }
 
-const KINDS: [Kind; 8] = [
-    Kind::Free,
-    Kind::New,
-    Kind::Runnable,
-    Kind::Running,
-    Kind::Waiting,
-    Kind::Cancelling,
-    Kind::Blocked,
-    Kind::Dead,
+const KINDS: [GKind; 8] = [
+    GKind::Free,
+    GKind::New,
+    GKind::Runnable,
+    GKind::Running,
+    GKind::Waiting,
+    GKind::Cancelling,
+    GKind::Blocked,
+    GKind::Dead,
 ];
 
 /// A dump or a commit reads the stack: no step but the holder's until it is gone.
@@ -189,7 +189,7 @@ pub(crate) struct Snapshot(u64);
 
 impl Snapshot {
     #[inline]
-    pub(crate) fn kind(self) -> Kind {
+    pub(crate) fn kind(self) -> GKind {
         KINDS[(self.0 & 7) as usize]
     }
 
@@ -214,7 +214,7 @@ impl Snapshot {
         (self.0 >> 8) as u8 & MAY_CUT != 0
     }
 
-    fn with_kind(self, kind: Kind) -> Snapshot {
+    fn with_kind(self, kind: GKind) -> Snapshot {
         Snapshot((self.0 & !0xff) | kind as u64)
     }
 }
@@ -251,15 +251,15 @@ impl Status {
     }
 
     #[inline]
-    fn set(&self, kind: Kind) {
+    fn set(&self, kind: GKind) {
         self.0
             .store(self.own().with_kind(kind).0, Ordering::Release);
     }
 
     /// Free → New: the slot was taken from its slab and filled in.
     pub(crate) fn set_new(&self) {
-        debug_assert_eq!(self.own().kind(), Kind::Free);
-        self.set(Kind::New);
+        debug_assert_eq!(self.own().kind(), GKind::Free);
+        self.set(GKind::New);
     }
 
     /// New or Running → Runnable, by its owner, before it queues the G.
@@ -267,38 +267,38 @@ impl Status {
     pub(crate) fn set_runnable(&self) {
         debug_assert!(matches!(
             self.own().kind(),
-            Kind::New | Kind::Running | Kind::Blocked
+            GKind::New | GKind::Running | GKind::Blocked
         ));
-        self.set(Kind::Runnable);
+        self.set(GKind::Runnable);
     }
 
     /// Runnable or Blocked → Running, by the M that runs it.
     #[inline]
     pub(crate) fn set_running(&self) {
         debug_assert!(
-            matches!(self.own().kind(), Kind::Runnable | Kind::Blocked),
+            matches!(self.own().kind(), GKind::Runnable | GKind::Blocked),
             "{:?}",
             self.own().kind()
         );
-        self.set(Kind::Running);
+        self.set(GKind::Running);
     }
 
     /// Running → Blocked, by the M that runs it.
     pub(crate) fn set_blocked(&self) {
-        debug_assert_eq!(self.own().kind(), Kind::Running);
-        self.set(Kind::Blocked);
+        debug_assert_eq!(self.own().kind(), GKind::Running);
+        self.set(GKind::Blocked);
     }
 
     /// Running → Dead, by the M that ran it.
     pub(crate) fn set_dead(&self) {
-        debug_assert_eq!(self.own().kind(), Kind::Running);
-        self.set(Kind::Dead);
+        debug_assert_eq!(self.own().kind(), GKind::Running);
+        self.set(GKind::Dead);
     }
 
     /// New or Dead → Free: the slot goes back to its slab.
     pub(crate) fn set_free(&self) {
-        debug_assert!(matches!(self.own().kind(), Kind::New | Kind::Dead));
-        self.set(Kind::Free);
+        debug_assert!(matches!(self.own().kind(), GKind::New | GKind::Dead));
+        self.set(GKind::Free);
     }
 
     /// Running → Waiting, by the M that ran it, on the M's own stack. From here
@@ -333,10 +333,10 @@ impl Status {
     #[inline(always)]
     fn next_wait(&self, Why(why): Why, now_ns: u64) -> WaitId {
         let before = self.own();
-        debug_assert_eq!(before.kind(), Kind::Running);
+        debug_assert_eq!(before.kind(), GKind::Running);
         let number = (before.0 + (1 << NUMBER_SHIFT)) & (NUMBER_MASK << NUMBER_SHIFT);
         let seconds = (now_ns >> STEP_SHIFT) << SECONDS_SHIFT;
-        WaitId(seconds | number | (u64::from(why) << 8) | Kind::Waiting as u64)
+        WaitId(seconds | number | (u64::from(why) << 8) | GKind::Waiting as u64)
     }
 
     /// The wake token: Waiting → Runnable for exactly the wait named. `true`
@@ -344,7 +344,7 @@ impl Status {
     #[inline]
     #[must_use]
     pub(crate) fn wake(&self, wait: WaitId) -> bool {
-        let runnable = Snapshot(wait.0).with_kind(Kind::Runnable);
+        let runnable = Snapshot(wait.0).with_kind(GKind::Runnable);
         self.step(wait, runnable.0)
     }
 
@@ -403,7 +403,7 @@ impl Status {
     /// against a step of its owner loses a sample.
     pub(crate) fn stamp(&self) -> bool {
         let now = self.0.load(Ordering::Relaxed);
-        Snapshot(now).kind() == Kind::Runnable
+        Snapshot(now).kind() == GKind::Runnable
             && now & STAMPED == 0
             && self
                 .0
@@ -419,19 +419,19 @@ impl Status {
     /// The id of the wait that this reading shows, if it shows one.
     #[inline]
     pub(crate) fn wait_of(snapshot: Snapshot) -> Option<WaitId> {
-        (snapshot.kind() == Kind::Waiting).then_some(WaitId(snapshot.0))
+        (snapshot.kind() == GKind::Waiting).then_some(WaitId(snapshot.0))
     }
 
     /// Waiting → Cancelling for exactly the wait named: its frame now stays.
     #[must_use]
     pub(crate) fn begin_cancel(&self, wait: WaitId) -> bool {
-        let held = Snapshot(wait.0).with_kind(Kind::Cancelling);
+        let held = Snapshot(wait.0).with_kind(GKind::Cancelling);
         self.step(wait, held.0)
     }
 
     /// Cancelling → Waiting, by the canceller.
     pub(crate) fn end_cancel(&self, wait: WaitId) {
-        debug_assert_eq!(self.own().kind(), Kind::Cancelling);
+        debug_assert_eq!(self.own().kind(), GKind::Cancelling);
         self.0.store(wait.0, Ordering::SeqCst);
         after_seq_cst();
     }
@@ -622,7 +622,7 @@ mod tests {
         assert!(!s.stamp());
         assert!(s.wake(w));
         assert!(s.stamp() && !s.stamp());
-        assert_eq!(s.load().kind(), Kind::Runnable);
+        assert_eq!(s.load().kind(), GKind::Runnable);
         assert!(s.is_stamped());
         s.set_running();
         assert!(!s.is_stamped() && !s.stamp());

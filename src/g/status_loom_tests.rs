@@ -104,6 +104,6 @@ fn loom_a_hold_loses_no_wake() {
             s.0.let_go(wait);
         }
         waker.join().unwrap();
-        assert_eq!(s.0.load().kind(), Kind::Runnable);
+        assert_eq!(s.0.load().kind(), GKind::Runnable);
     });
 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use super::fd::{Direction, Fd};
 use super::op::is_denial;
-use super::subscription::{Kind, Subscription};
+use super::subscription::{RequestKind, Subscription};
 use crate::netpoll::multishot::Came;
 
 /// The connections to a listener, one after the other. Made by `accept_stream` of a listener, for
@@ -63,7 +63,7 @@ impl Fd {
     /// Accepts all connections, as streams of type `T`.
     pub(crate) fn accept_stream<T>(&self, stream_of: fn(OwnedFd) -> T) -> AcceptStream<'_, T> {
         AcceptStream {
-            connections: Subscription::new(self, Kind::Connections),
+            connections: Subscription::new(self, RequestKind::Connections),
             stream_of,
         }
     }

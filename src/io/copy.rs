@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 
 use super::pipe::{PipeReader, PipeWriter};
-use super::splice::{self, End, Outcome};
+use super::splice::{self, CopyEnd, End};
 use crate::net::{TcpStream, UnixStream};
 
 /// Size of the buffer used before splicing. A read that fills it makes splicing worthwhile.
@@ -62,11 +62,11 @@ where
     }
     let outcome = match (source(reader), sink(writer)) {
         (Some(from), Some(to)) => splice::splice_all(from, to, &mut n_copied)?,
-        _ => Outcome::Refused,
+        _ => CopyEnd::Refused,
     };
     match outcome {
-        Outcome::End => Ok(n_copied),
-        Outcome::Refused => Ok(n_copied + io::copy(reader, writer)?),
+        CopyEnd::End => Ok(n_copied),
+        CopyEnd::Refused => Ok(n_copied + io::copy(reader, writer)?),
     }
 }
 

@@ -32,8 +32,8 @@ use crate::sys::{file, socket};
 /// Timeouts and deadlines are the socket's, so clones share them.
 #[derive(Debug)]
 struct Shared {
-    read: Side,
-    write: Side,
+    read: DirectionState,
+    write: DirectionState,
     /// The socket had more when it was last read. Ordering: relaxed, a hint.
     maybe_readable: AtomicBool,
     /// Receives of a stream that were waited for, up to [`WATCHED_FROM`], from where there may
@@ -102,16 +102,16 @@ impl Drop for Shared {
 
 /// What bounds the waits of one direction.
 #[derive(Debug)]
-struct Side {
+struct DirectionState {
     /// Of each call, in nanoseconds; `NEVER` for none. Ordering: relaxed, a setting.
     timeout_ns: AtomicU64,
     /// Of all calls.
     limit: MovableDeadline,
 }
 
-impl Side {
-    fn new() -> Side {
-        Side {
+impl DirectionState {
+    fn new() -> DirectionState {
+        DirectionState {
             timeout_ns: AtomicU64::new(NEVER),
             limit: MovableDeadline::new(),
         }
@@ -137,8 +137,8 @@ impl From<OwnedFd> for Fd {
         Fd {
             fd,
             shared: Arc::new(Shared {
-                read: Side::new(),
-                write: Side::new(),
+                read: DirectionState::new(),
+                write: DirectionState::new(),
                 maybe_readable: AtomicBool::new(false),
                 n_waits: AtomicU8::new(0),
                 watch: OnceLock::new(),
@@ -239,7 +239,7 @@ impl Fd {
     }
 
     #[inline]
-    fn side(&self, direction: Direction) -> &Side {
+    fn side(&self, direction: Direction) -> &DirectionState {
         match direction {
             Direction::Read => &self.shared.read,
             Direction::Write => &self.shared.write,

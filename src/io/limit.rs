@@ -1,4 +1,4 @@
-//! `Limit`: an absolute deadline that may be moved while goroutines wait under it.
+//! `MovableDeadline`: an absolute deadline that may be moved while goroutines wait under it.
 //!
 //! A goroutine arms a timer for the deadline when it begins to wait. Whoever brings
 //! the deadline forward must reach those that wait already: it ends their waits at the
@@ -93,7 +93,7 @@ impl<W: HasStatus> MovableDeadline<W> {
     ///
     /// `who` is the calling goroutine, in a slot that stays memory for ever.
     #[inline]
-    pub(crate) unsafe fn enter(&self, who: NonNull<W>) -> Waiting<'_, W> {
+    pub(crate) unsafe fn enter(&self, who: NonNull<W>) -> DeadlineWait<'_, W> {
         let took = self.first.compare_exchange(
             ptr::null_mut(),
             who.as_ptr(),
@@ -104,7 +104,7 @@ impl<W: HasStatus> MovableDeadline<W> {
             self.others.lock().push(Name(who));
         }
         after_seq_cst();
-        Waiting { limit: self, who }
+        DeadlineWait { limit: self, who }
     }
 
     #[cold]
@@ -151,12 +151,12 @@ impl<W: HasStatus> MovableDeadline<W> {
 
 /// A goroutine is named as waiting.
 #[derive(Debug)]
-pub(crate) struct Waiting<'a, W: HasStatus = Header> {
+pub(crate) struct DeadlineWait<'a, W: HasStatus = Header> {
     limit: &'a MovableDeadline<W>,
     who: NonNull<W>,
 }
 
-impl<W: HasStatus> Drop for Waiting<'_, W> {
+impl<W: HasStatus> Drop for DeadlineWait<'_, W> {
     #[inline]
     fn drop(&mut self) {
         let first = &self.limit.first;

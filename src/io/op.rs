@@ -9,16 +9,16 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::limit::{MovableDeadline, Waiting};
+use super::limit::{DeadlineWait, MovableDeadline};
 use crate::config::FLUSH_AT;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, WaitId, Why};
 use crate::netpoll::call::{Attempt, Blocking, Class, MUST_BLOCK};
-use crate::netpoll::multishot_poll::{Home, MultishotPoll, Place};
+use crate::netpoll::multishot_poll::{MultishotPoll, RingThread, WaitStart};
 use crate::netpoll::op::{ERESTARTSYS, Op};
-use crate::netpoll::poll_desc::Seen;
-use crate::netpoll::pool::{self, Pool};
+use crate::netpoll::poll_desc::SeenEvents;
+use crate::netpoll::pool::{self, BufferRing};
 use crate::netpoll::sqe::{Request, left_something};
 use crate::sched::current;
 use crate::sched::current_context;
@@ -50,7 +50,7 @@ impl<'a> Deadline<'a> {
     /// Names the calling goroutine `g` as waiting until what this gives is dropped, so that whoever
     /// moves the deadline reaches it.
     #[inline]
-    pub(super) fn enter(self, g: GRef) -> Option<Waiting<'a>> {
+    pub(super) fn enter(self, g: GRef) -> Option<DeadlineWait<'a>> {
         // SAFETY: the G is the caller, who leaves when it returns or unwinds, and slots stay.
         let enter = |limit: &'a MovableDeadline| unsafe { limit.enter(NonNull::from(&*g)) };
         self.limit.map(enter)
@@ -93,7 +93,7 @@ pub(crate) fn batches_here() -> bool {
 
 /// The receive buffers of the calling goroutine's P; `None` as for [`batches_here`], and
 /// where the kernel has no such thing.
-pub(crate) fn pool_here() -> Option<Arc<Pool>> {
+pub(crate) fn pool_here() -> Option<Arc<BufferRing>> {
     match (park::caller(), current::m()) {
         (Caller::Goroutine(_), Some(m)) => pool_of(m).cloned(),
         _ => None,
@@ -101,7 +101,7 @@ pub(crate) fn pool_here() -> Option<Arc<Pool>> {
 }
 
 /// The receive buffers of the P that `m` holds.
-pub(super) fn pool_of(m: &M) -> Option<&Arc<Pool>> {
+pub(super) fn pool_of(m: &M) -> Option<&Arc<BufferRing>> {
     let (p, sched) = (m.p(), m.sched());
     let group = u16::try_from(p.idx).ok()?;
     p.poller.pool(group, sched.node_of(p).memory)
@@ -332,7 +332,7 @@ pub(super) struct Ended {
     pub(super) result: i32,
     flags: u32,
     /// What a poll had told of before the ring received.
-    seen: Option<Seen>,
+    seen: Option<SeenEvents>,
     timed_out: bool,
 }
 
@@ -465,7 +465,7 @@ pub(super) unsafe fn wait_watched(
                 }
                 return Ok(Watched::Received(n as usize));
             }
-            (TOLD, None) => return Ok(Watched::Event),
+            (READY, None) => return Ok(Watched::Event),
             (ELSEWHERE, None) => return Ok(Watched::Elsewhere),
             (error, Some(seen)) if -error == libc::EAGAIN => watch.found_empty(seen),
             (error, Some(_)) if is_denial(-error) => {
@@ -487,13 +487,13 @@ fn expect(m: &M, op: &Op, fd: i32, watch: &Arc<MultishotPoll>) -> Option<i32> {
     let Some(ring_fd) = p.poller.ring_fd() else {
         return Some(ELSEWHERE);
     };
-    let here = Home::new(ring_fd, m.id, m.sched.cast());
+    let here = RingThread::new(ring_fd, m.id, m.sched.cast());
     loop {
         match watch.wait(op, here) {
-            Place::Waits => return None,
-            Place::Told => return Some(READY),
-            Place::Elsewhere => return Some(ELSEWHERE),
-            Place::ToArm => {
+            WaitStart::Waits => return None,
+            WaitStart::Told => return Some(READY),
+            WaitStart::Elsewhere => return Some(ELSEWHERE),
+            WaitStart::ToArm => {
                 let mut ready = GList::new();
                 let by = (here, p.local.now_ns.get());
                 // SAFETY: the M in a commit holds the P.

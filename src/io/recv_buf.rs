@@ -18,7 +18,7 @@ use super::fd::{Direction, Fd, is_would_block, retry};
 use super::op::{self, Deadline};
 use super::ready;
 use crate::g::header::GRef;
-use crate::netpoll::pool::{self, Pool, SLOT_BYTES};
+use crate::netpoll::pool::{self, BufferRing, SLOT_BYTES};
 use crate::netpoll::sqe::{Request, left_something};
 use crate::sched::park::{self, Caller};
 use crate::sys::socket;
@@ -50,7 +50,7 @@ pub struct RecvBuf {
 }
 
 enum Memory {
-    Slot { pool: Arc<Pool>, slot: u16 },
+    Slot { pool: Arc<BufferRing>, slot: u16 },
     Heap(Vec<u8>),
 }
 
@@ -75,7 +75,7 @@ impl RecvBuf {
     }
 
     /// Wraps the first `len` bytes of a slot. The value owns the slot from now on.
-    pub(super) fn in_slot(pool: Arc<Pool>, slot: u16, len: usize) -> RecvBuf {
+    pub(super) fn in_slot(pool: Arc<BufferRing>, slot: u16, len: usize) -> RecvBuf {
         RecvBuf {
             memory: Memory::Slot { pool, slot },
             len,
@@ -161,7 +161,12 @@ impl Fd {
         self.recv_when_ready(deadline)
     }
 
-    fn recv_pooled(&self, g: GRef, pool: Arc<Pool>, deadline: Deadline<'_>) -> io::Result<RecvBuf> {
+    fn recv_pooled(
+        &self,
+        g: GRef,
+        pool: Arc<BufferRing>,
+        deadline: Deadline<'_>,
+    ) -> io::Result<RecvBuf> {
         let request = Request::RecvPooled {
             fd: self.as_fd().as_raw_fd(),
             pool: Arc::as_ptr(&pool),

@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use super::fd::{Direction, Fd};
 use super::op::is_denial;
 use super::recv_buf::RecvBuf;
-use super::subscription::{Kind, Subscription};
+use super::subscription::{RequestKind, Subscription};
 use crate::netpoll::multishot::Came;
 
 /// The bytes that arrive on a stream, piece by piece. Made by `recv_stream` of a stream, for
@@ -58,7 +58,7 @@ impl Fd {
     /// Receives everything that arrives.
     pub(crate) fn recv_stream(&self) -> RecvStream<'_> {
         RecvStream {
-            pieces: Subscription::new(self, Kind::Bytes),
+            pieces: Subscription::new(self, RequestKind::Bytes),
             is_over: false,
         }
     }

@@ -82,7 +82,7 @@ fn is_short(e: &io::Error) -> bool {
 
 /// How a copy inside the kernel ended.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum CopyEnd {
     /// The source has ended.
     End,
     /// The kernel does not splice these descriptors. No byte is lost; the caller copies the rest
@@ -91,12 +91,12 @@ pub(crate) enum Outcome {
 }
 
 /// Moves all bytes from `from` to `to`, and adds their number to `n_copied`.
-pub(crate) fn splice_all(from: End<'_>, to: End<'_>, n_copied: &mut u64) -> io::Result<Outcome> {
+pub(crate) fn splice_all(from: End<'_>, to: End<'_>, n_copied: &mut u64) -> io::Result<CopyEnd> {
     if let End::Socket(_) = to
         && !signal::is_ignored(libc::SIGPIPE)
     {
         // `splice(2)` has no MSG_NOSIGNAL: it would raise SIGPIPE if the peer is gone.
-        return Ok(Outcome::Refused);
+        return Ok(CopyEnd::Refused);
     }
     let _modes = (from.non_blocking()?, to.non_blocking()?);
     if let (End::Socket(from), End::Socket(to)) = (from, to) {
@@ -106,12 +106,12 @@ pub(crate) fn splice_all(from: End<'_>, to: End<'_>, n_copied: &mut u64) -> io::
     let mut turn = Turn::default();
     loop {
         match step(from, to, PIPE_BYTES) {
-            Ok(0) => return Ok(Outcome::End),
+            Ok(0) => return Ok(CopyEnd::End),
             Ok(n) => {
                 *n_copied += n as u64;
                 turn.has_moved(n)?;
             }
-            Err(e) if is_refused(&e) => return Ok(Outcome::Refused),
+            Err(e) if is_refused(&e) => return Ok(CopyEnd::Refused),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 // The error does not say which end was not ready: wait for both.
                 from.wait(Direction::Read)?;
@@ -166,7 +166,7 @@ enum Round {
 
 /// Moves all bytes between two sockets. The copy holds a pipe only while bytes are in it, and none
 /// while it waits for the source.
-fn through_a_pipe(from: &Fd, to: &Fd, n_copied: &mut u64) -> io::Result<Outcome> {
+fn through_a_pipe(from: &Fd, to: &Fd, n_copied: &mut u64) -> io::Result<CopyEnd> {
     let mut turn = Turn::default();
     // Used if no pipe is available.
     let mut buf = Vec::new();
@@ -180,13 +180,13 @@ fn through_a_pipe(from: &Fd, to: &Fd, n_copied: &mut u64) -> io::Result<Outcome>
             round => round,
         };
         match round {
-            Round::Moved(0) => return Ok(Outcome::End),
+            Round::Moved(0) => return Ok(CopyEnd::End),
             Round::Moved(n) => turn.has_moved(n)?,
             Round::Empty => {
                 buf = Vec::new();
                 End::Socket(from).wait(Direction::Read)?;
             }
-            Round::Refused | Round::Short => return Ok(Outcome::Refused),
+            Round::Refused | Round::Short => return Ok(CopyEnd::Refused),
         }
     }
 }

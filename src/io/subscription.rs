@@ -28,7 +28,7 @@ const LOOK_EVERY_NS: u64 = 50_000;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RequestKind {
     /// What comes on a stream.
     Bytes,
     /// Connections to a listener.
@@ -39,13 +39,13 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub(super) struct Subscription<'a> {
     pub(super) fd: &'a Fd,
-    kind: Kind,
+    kind: RequestKind,
     /// Made when a goroutine asks for the first time.
     multi: Option<Arc<Multishot>>,
 }
 
 impl<'a> Subscription<'a> {
-    pub(super) fn new(fd: &'a Fd, kind: Kind) -> Subscription<'a> {
+    pub(super) fn new(fd: &'a Fd, kind: RequestKind) -> Subscription<'a> {
         Subscription {
             fd,
             kind,
@@ -91,8 +91,8 @@ impl<'a> Subscription<'a> {
     /// Whether the P of the calling goroutine has what it takes.
     fn can_arm_here(&self) -> bool {
         match self.kind {
-            Kind::Bytes => op::pool_here().is_some(),
-            Kind::Connections => !op::is_epoll_here(),
+            RequestKind::Bytes => op::pool_here().is_some(),
+            RequestKind::Connections => !op::is_epoll_here(),
         }
     }
 
@@ -137,7 +137,7 @@ impl<'a> Subscription<'a> {
 }
 
 /// In a commit: lets `op` wait for `multi`, unless something is there.
-fn expect(m: &M, op: &Op, multi: &Arc<Multishot>, (fd, kind): (i32, Kind)) -> Option<i32> {
+fn expect(m: &M, op: &Op, multi: &Arc<Multishot>, (fd, kind): (i32, RequestKind)) -> Option<i32> {
     const GO_ON: Option<i32> = Some(0);
 
     let p = m.p();
@@ -146,8 +146,8 @@ fn expect(m: &M, op: &Op, multi: &Arc<Multishot>, (fd, kind): (i32, Kind)) -> Op
         runtime: m.sched.cast(),
     };
     let source = match kind {
-        Kind::Bytes => op::pool_of(m).map(Source::Bytes),
-        Kind::Connections => Some(Source::Connections),
+        RequestKind::Bytes => op::pool_of(m).map(Source::Bytes),
+        RequestKind::Connections => Some(Source::Connections),
     };
     let (Some(source), Some(ring_fd)) = (source, p.poller.ring_fd()) else {
         // On another P than before, whose kernel has refused it.

@@ -12,7 +12,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use super::op::Direction;
+use super::op::Interest;
 use super::sqe::Request;
 use crate::sys::{file, socket};
 
@@ -31,7 +31,7 @@ pub(crate) enum Class {
     /// By attempts, when the descriptor is ready.
     Waits {
         fd: i32,
-        direction: Direction,
+        direction: Interest,
         /// Whether an attempt is worth while before the descriptor was looked at.
         at_once: bool,
     },
@@ -61,20 +61,20 @@ impl Request {
         };
         match *self {
             // As on the ring: an attempt would most likely find nothing.
-            Request::Recv { fd, .. } => waits(fd, Direction::Read, false),
-            Request::RecvMsg { fd, .. } => waits(fd, Direction::Read, false),
-            Request::RecvPooled { fd, .. } => waits(fd, Direction::Read, false),
-            Request::Accept { fd, .. } => waits(fd, Direction::Read, true),
-            Request::Send { fd, .. } => waits(fd, Direction::Write, true),
-            Request::SendMsg { fd, .. } => waits(fd, Direction::Write, true),
-            Request::SendZc { fd, .. } => waits(fd, Direction::Write, true),
-            Request::Connect { fd, .. } => waits(fd, Direction::Write, true),
-            Request::PollAdd { fd, .. } => waits(fd, Direction::Events, false),
+            Request::Recv { fd, .. } => waits(fd, Interest::Read, false),
+            Request::RecvMsg { fd, .. } => waits(fd, Interest::Read, false),
+            Request::RecvPooled { fd, .. } => waits(fd, Interest::Read, false),
+            Request::Accept { fd, .. } => waits(fd, Interest::Read, true),
+            Request::Send { fd, .. } => waits(fd, Interest::Write, true),
+            Request::SendMsg { fd, .. } => waits(fd, Interest::Write, true),
+            Request::SendZc { fd, .. } => waits(fd, Interest::Write, true),
+            Request::Connect { fd, .. } => waits(fd, Interest::Write, true),
+            Request::PollAdd { fd, .. } => waits(fd, Interest::Events, false),
             // Pipes, terminals and files. What a file has in memory, an attempt gives.
-            Request::Read { fd, .. } => waits(fd, Direction::Read, true),
-            Request::Readv { fd, .. } => waits(fd, Direction::Read, true),
-            Request::Write { fd, .. } => waits(fd, Direction::Write, true),
-            Request::Writev { fd, .. } => waits(fd, Direction::Write, true),
+            Request::Read { fd, .. } => waits(fd, Interest::Read, true),
+            Request::Readv { fd, .. } => waits(fd, Interest::Read, true),
+            Request::Write { fd, .. } => waits(fd, Interest::Write, true),
+            Request::Writev { fd, .. } => waits(fd, Interest::Write, true),
             Request::Fsync { .. } | Request::Fallocate { .. } | Request::Open { .. } => {
                 Class::Blocks
             }

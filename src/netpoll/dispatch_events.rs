@@ -15,7 +15,7 @@ use std::sync::Arc;
 use io_uring::cqueue;
 
 use super::counts::Counts;
-use super::multishot_poll::{self, Event, Home, MultishotPoll};
+use super::multishot_poll::{self, Event, MultishotPoll, RingThread};
 use super::op::Op;
 use super::ring::{Ring, TAG_WATCH, TAGS};
 use super::sqe;
@@ -45,7 +45,7 @@ impl Ring {
         counts: &Counts,
         fd: i32,
         watch: &Arc<MultishotPoll>,
-        (home, now_ns): (Home, u64),
+        (home, now_ns): (RingThread, u64),
         ready: &mut GList,
     ) {
         let name = Arc::as_ptr(watch).expose_provenance() as u64 | TAG_WATCH;

@@ -26,7 +26,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::call::{Attempt, Class, MUST_BLOCK};
 use super::counts::Counts;
-use super::op::{Direction, Op, Waiting};
+use super::op::{Interest, Op, WaiterLink};
 use super::sqe::Request;
 use super::waiters::{UNANNOUNCED, Waiters};
 use crate::g::list::GList;
@@ -170,7 +170,7 @@ impl Epoll {
         };
         // SAFETY: nobody else looks at the place before the poller is named below.
         unsafe {
-            op.waiting().write(Waiting {
+            op.waiting().write(WaiterLink {
                 request: *request,
                 next: std::ptr::null(),
                 list: None,
@@ -277,17 +277,17 @@ impl Epoll {
     /// A descriptor may be ready: tries those who wait for it, in turn.
     fn serve(&self, counts: &Counts, fd: i32, events: u32, ready: &mut GList) {
         self.waiters.lock().note_told(fd);
-        for direction in [Direction::Read, Direction::Write] {
+        for direction in [Interest::Read, Interest::Write] {
             if direction.is_in(events) {
                 self.serve_list(counts, fd, direction, ready);
             }
         }
         // Each for events of its own.
-        self.serve_all(counts, fd, Direction::Events, ready);
+        self.serve_all(counts, fd, Interest::Events, ready);
         self.arm(counts, fd, ready);
     }
 
-    fn serve_list(&self, counts: &Counts, fd: i32, direction: Direction, ready: &mut GList) {
+    fn serve_list(&self, counts: &Counts, fd: i32, direction: Interest, ready: &mut GList) {
         loop {
             let Some(op) = self.waiters.lock().pop(fd, direction) else {
                 return;
@@ -306,7 +306,7 @@ impl Epoll {
     }
 
     /// Tries each of a list once, in turn.
-    fn serve_all(&self, counts: &Counts, fd: i32, direction: Direction, ready: &mut GList) {
+    fn serve_all(&self, counts: &Counts, fd: i32, direction: Interest, ready: &mut GList) {
         let n = self.waiters.lock().len(fd, direction);
         for _ in 0..n {
             let Some(op) = self.waiters.lock().pop(fd, direction) else {
@@ -329,9 +329,9 @@ impl Epoll {
     /// Tries what no event announces, and then waits for one again where it can.
     #[cold]
     fn retry(&self, counts: &Counts, ready: &mut GList) {
-        let n = self.waiters.lock().len(UNANNOUNCED, Direction::Read);
+        let n = self.waiters.lock().len(UNANNOUNCED, Interest::Read);
         for _ in 0..n {
-            let Some(op) = self.waiters.lock().pop(UNANNOUNCED, Direction::Read) else {
+            let Some(op) = self.waiters.lock().pop(UNANNOUNCED, Interest::Read) else {
                 return;
             };
             // SAFETY: it was taken out of the list here, so it is this function's to end.
@@ -390,7 +390,7 @@ impl Epoll {
     /// one, no memory for it. The calls themselves say what is the matter.
     #[cold]
     fn serve_unwatched(&self, counts: &Counts, fd: i32, is_file: bool, ready: &mut GList) {
-        for direction in [Direction::Read, Direction::Write, Direction::Events] {
+        for direction in [Interest::Read, Interest::Write, Interest::Events] {
             loop {
                 let Some(op) = self.waiters.lock().pop(fd, direction) else {
                     break;
@@ -419,7 +419,7 @@ impl Epoll {
         }
         let mut waiters = self.waiters.lock();
         // SAFETY: by this function's contract.
-        unsafe { waiters.push_back(UNANNOUNCED, Direction::Read, op) };
+        unsafe { waiters.push_back(UNANNOUNCED, Interest::Read, op) };
     }
 
     /// Ends all operations that wait, with `ECANCELED`.

@@ -27,7 +27,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::op::{ERESTARTSYS, Op};
-use super::pool::{self, Pool};
+use super::pool::{self, BufferRing};
 use crate::g::list::GList;
 use crate::lock::{Lock, Rank};
 use crate::sys::uring::sync_cancel;
@@ -42,7 +42,7 @@ const MORE: u32 = 1 << 1;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source<'a> {
     /// Receives into slots of a pool.
-    Bytes(&'a Arc<Pool>),
+    Bytes(&'a Arc<BufferRing>),
     /// Accepts.
     Connections,
 }
@@ -52,7 +52,7 @@ pub(crate) enum Source<'a> {
 pub(crate) enum Came {
     /// So many bytes in a slot, which is the receiver's.
     Bytes {
-        pool: Arc<Pool>,
+        pool: Arc<BufferRing>,
         slot: u16,
         len: usize,
     },
@@ -74,13 +74,13 @@ pub(crate) struct By {
 
 /// Where it is armed.
 #[derive(Debug)]
-pub(crate) struct Armed {
+pub(crate) struct ArmedRequest {
     pub(super) ring_fd: i32,
     /// Its name in that ring.
     pub(super) name: u64,
     pub(crate) by: By,
     /// Where a receive has its slots from; an accept has none.
-    pub(super) pool: Option<Arc<Pool>>,
+    pub(super) pool: Option<Arc<BufferRing>>,
 }
 
 /// What a goroutine that wants to wait is told.
@@ -95,9 +95,9 @@ pub(crate) enum Expect {
 }
 
 #[derive(Debug)]
-struct State {
+struct MultishotState {
     /// `None` before it is queued, and from the last completion on.
-    armed: Option<Armed>,
+    armed: Option<ArmedRequest>,
     /// It was told to stop.
     is_stopping: bool,
     /// Nobody will ask again.
@@ -110,7 +110,7 @@ struct State {
 /// The request of one stream or listener.
 #[derive(Debug)]
 pub(crate) struct Multishot {
-    state: Lock<State>,
+    state: Lock<MultishotState>,
 }
 
 // SAFETY: the waiter is used by whoever takes it out under the lock, while its frame waits for
@@ -124,7 +124,7 @@ impl Multishot {
         Multishot {
             state: Lock::new(
                 Rank::Multi,
-                State {
+                MultishotState {
                     armed: None,
                     is_stopping: false,
                     is_closed: false,
@@ -169,7 +169,7 @@ impl Multishot {
     }
 
     /// It is about to be queued.
-    pub(super) fn begin(&self, armed: Armed) {
+    pub(super) fn begin(&self, armed: ArmedRequest) {
         let mut state = self.state.lock();
         state.armed = Some(armed);
         state.is_stopping = false;
@@ -232,7 +232,7 @@ impl Multishot {
 
 impl Came {
     /// What a completion of a receive into `pool` says has come.
-    fn received(pool: &Arc<Pool>, result: i32, flags: u32) -> Option<Came> {
+    fn received(pool: &Arc<BufferRing>, result: i32, flags: u32) -> Option<Came> {
         let slot = pool::slot_of(flags);
         let result = usize::try_from(result).map_err(|_| -result);
         if let (Some(slot), Ok(len @ 1..)) = (slot, result) {
@@ -276,7 +276,7 @@ impl Came {
     }
 }
 
-impl State {
+impl MultishotState {
     /// Asks the kernel for the last completion. Under the lock, so that the ring stays.
     fn stop(&mut self) {
         if let Some(armed) = &self.armed

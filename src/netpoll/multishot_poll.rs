@@ -10,7 +10,7 @@
 //!
 //! It belongs to the thread that armed it, and to that thread's ring, which has a reference of
 //! its own until the last completion. It also keeps the stream's file open: whoever closes the
-//! stream has to end it ([`Watch::stop`]).
+//! stream has to end it ([`MultishotPoll::stop`]).
 //!
 //! Readers on other Ps may wait for it too, but only goroutines of the runtime that armed it: a
 //! reader of another runtime ends it, receives in another way, and arms it anew once the last
@@ -28,7 +28,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::op::{ERESTARTSYS, Op};
-use super::poll_desc::{PollDesc, Seen, Wait};
+use super::poll_desc::{PollDesc, PollWait, SeenEvents};
 use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicBool, AtomicU8};
 use crate::loom::{AtomicU64, Ordering};
@@ -67,17 +67,17 @@ const NOT_ARMED: u64 = 0;
 
 /// A ring, and the thread and the runtime that use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Home {
+pub(crate) struct RingThread {
     /// The ring's descriptor, and the M's number.
     ring_and_m: u64,
     /// The runtime's address, which is only compared.
     runtime: usize,
 }
 
-impl Home {
+impl RingThread {
     /// That of the M with this number, which holds the P of this ring of `runtime`.
-    pub(crate) fn new(ring_fd: i32, m_id: u64, runtime: *const ()) -> Home {
-        Home {
+    pub(crate) fn new(ring_fd: i32, m_id: u64, runtime: *const ()) -> RingThread {
+        RingThread {
             ring_and_m: u64::from(ring_fd.cast_unsigned()) << 32 | (m_id + 1) & u64::from(u32::MAX),
             runtime: runtime.addr(),
         }
@@ -90,7 +90,7 @@ impl Home {
 
 /// What came of a reader's wish to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum WaitStart {
     /// The poll has to be armed first; then the reader asks again.
     ToArm,
     /// A completion or a canceller ends the wait.
@@ -103,8 +103,8 @@ pub(crate) enum Place {
 
 /// The request in the kernel.
 #[derive(Debug)]
-struct Armed {
-    home: Home,
+struct ArmedPoll {
+    home: RingThread,
     /// Its name in that ring.
     name: u64,
     /// What had been told of before.
@@ -120,7 +120,7 @@ pub(super) struct Event {
     pub(super) waiter: Option<NonNull<Op>>,
     /// What the waiter would see. Nothing if a receive could be in vain, or not the last one:
     /// the waiter has to look at the stream itself.
-    pub(super) seen: Option<Seen>,
+    pub(super) seen: Option<SeenEvents>,
     /// The ring's reference is to be dropped.
     pub(super) is_last: bool,
 }
@@ -129,7 +129,7 @@ pub(super) struct Event {
 #[derive(Debug)]
 pub(crate) struct MultishotPoll {
     edge: PollDesc,
-    /// Where `armed` says that it is armed: `Home::ring_and_m`. Ordering: relaxed; written under
+    /// Where `armed` says that it is armed: `RingThread::ring_and_m`. Ordering: relaxed; written under
     /// the lock. Exact for the M that it names, which wrote it and is the one to clear it, or has
     /// got the P from the M that did; a hint for all others.
     home: AtomicU64,
@@ -141,7 +141,7 @@ pub(crate) struct MultishotPoll {
     /// lock.
     n_vain: AtomicU8,
     /// From the moment before it is queued to its last completion.
-    armed: Lock<Option<Armed>>,
+    armed: Lock<Option<ArmedPoll>>,
 }
 
 impl MultishotPoll {
@@ -158,13 +158,13 @@ impl MultishotPoll {
 
     /// Whether an attempt is worth while.
     #[inline]
-    pub(crate) fn look(&self) -> Option<Seen> {
+    pub(crate) fn look(&self) -> Option<SeenEvents> {
         self.edge.look()
     }
 
-    /// An attempt that began after [`Watch::look`] has left nothing.
+    /// An attempt that began after [`MultishotPoll::look`] has left nothing.
     #[inline]
-    pub(crate) fn found_empty(&self, seen: Seen) {
+    pub(crate) fn found_empty(&self, seen: SeenEvents) {
         self.edge.forget(seen);
     }
 
@@ -175,17 +175,17 @@ impl MultishotPoll {
     }
 
     /// Names `op` as what to complete when something comes, if the poll is armed where its reader
-    /// may wait for it. After [`Place::Waits`] the operation may be gone, and with it the caller's
+    /// may wait for it. After [`WaitStart::Waits`] the operation may be gone, and with it the caller's
     /// reference. `here` is the calling M, whose goroutine the operation is.
     #[inline]
-    pub(crate) fn wait(self: &Arc<MultishotPoll>, op: &Op, here: Home) -> Place {
+    pub(crate) fn wait(self: &Arc<MultishotPoll>, op: &Op, here: RingThread) -> WaitStart {
         op.set_watch(Arc::as_ptr(self).cast());
         chaos::pause(Point::Commit);
         self.wait_at(std::ptr::from_ref(op).cast(), here)
     }
 
     #[inline]
-    fn wait_at(self: &Arc<MultishotPoll>, waiter: *const (), here: Home) -> Place {
+    fn wait_at(self: &Arc<MultishotPoll>, waiter: *const (), here: RingThread) -> WaitStart {
         match self.home.load(Ordering::Relaxed) {
             // The last completion is this M's to hear of. So it comes after this, and the ring's
             // reference stays as long.
@@ -193,16 +193,16 @@ impl MultishotPoll {
                 self.n_away.store(0, Ordering::Relaxed);
                 self.name(waiter)
             }
-            NOT_ARMED => Place::ToArm,
+            NOT_ARMED => WaitStart::ToArm,
             _ => self.wait_away(waiter, here),
         }
     }
 
-    fn name(&self, waiter: *const ()) -> Place {
+    fn name(&self, waiter: *const ()) -> WaitStart {
         match self.edge.wait(waiter) {
-            Wait::Waits => Place::Waits,
-            Wait::Told => Place::Told,
-            Wait::Taken => Place::Elsewhere,
+            PollWait::Waits => WaitStart::Waits,
+            PollWait::Told => WaitStart::Told,
+            PollWait::Taken => WaitStart::Elsewhere,
         }
     }
 
@@ -210,12 +210,12 @@ impl MultishotPoll {
     /// completion comes either before, and then this sees that nothing is armed, or after, and
     /// then it finds the waiter.
     #[cold]
-    fn wait_away(self: &Arc<MultishotPoll>, waiter: *const (), here: Home) -> Place {
+    fn wait_away(self: &Arc<MultishotPoll>, waiter: *const (), here: RingThread) -> WaitStart {
         // The goroutine may go on, and drop its reference, as soon as it is named.
         let watch = Arc::clone(self);
         let mut armed = watch.armed.lock();
         let Some(poll) = &mut *armed else {
-            return Place::ToArm;
+            return WaitStart::ToArm;
         };
         let n_away = watch.n_away.load(Ordering::Relaxed).saturating_add(1);
         watch.n_away.store(n_away, Ordering::Relaxed);
@@ -224,14 +224,14 @@ impl MultishotPoll {
         let is_foreign = poll.home.runtime != here.runtime;
         if is_foreign || poll.home.ring() == here.ring() || n_away >= MOVES_AFTER {
             watch.move_on(poll);
-            return Place::Elsewhere;
+            return WaitStart::Elsewhere;
         }
         watch.name(waiter)
     }
 
     /// Ends the poll, so that it can be armed elsewhere. If that happens too often it is not: its
     /// reader, or the P of that, goes from thread to thread.
-    fn move_on(&self, poll: &mut Armed) {
+    fn move_on(&self, poll: &mut ArmedPoll) {
         if poll.is_stopping {
             return;
         }
@@ -249,12 +249,12 @@ impl MultishotPoll {
 
     /// It is about to be queued. `false` if it is armed already: then the caller's reference
     /// is not used.
-    pub(super) fn begin(&self, home: Home, name: u64) -> bool {
+    pub(super) fn begin(&self, home: RingThread, name: u64) -> bool {
         let mut armed = self.armed.lock();
         if armed.is_some() {
             return false;
         }
-        *armed = Some(Armed {
+        *armed = Some(ArmedPoll {
             home,
             name,
             n_events: self.edge.n_events(),
@@ -294,7 +294,7 @@ impl MultishotPoll {
     /// nobody waits for a poll that is gone (`wait_away`), and a poll that is armed from here on,
     /// perhaps by another runtime, finds no waiter of this one.
     #[cold]
-    fn end(&self) -> (Option<*const ()>, Seen) {
+    fn end(&self) -> (Option<*const ()>, SeenEvents) {
         let mut armed = self.armed.lock();
         *armed = None;
         self.home.store(NOT_ARMED, Ordering::Relaxed);
@@ -322,7 +322,7 @@ impl MultishotPoll {
     }
 }
 
-impl Armed {
+impl ArmedPoll {
     /// Asks the kernel for the last completion. Under the lock, so that the ring stays. A failure
     /// says that the last completion is there, or that the poll is not submitted yet: the next
     /// one that wants its end asks again.
@@ -354,7 +354,7 @@ mod tests {
     }
 
     /// A poll on P1 that has just ended, without a trace of that in the edge.
-    fn ended(home: Home) -> Arc<MultishotPoll> {
+    fn ended(home: RingThread) -> Arc<MultishotPoll> {
         let watch = Arc::new(MultishotPoll::new());
         assert!(watch.begin(home, 0x1000));
         let told = watch.complete(-libc::ECANCELED, 0);
@@ -366,29 +366,32 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_poll_that_has_ended() {
-        let (p1, p2) = (Home::new(5, 1, RUNTIME), Home::new(6, 2, RUNTIME));
+        let (p1, p2) = (
+            RingThread::new(5, 1, RUNTIME),
+            RingThread::new(6, 2, RUNTIME),
+        );
         let watch = ended(p1);
         // As one that has read the home before that was cleared.
         watch.home.store(p1.ring_and_m, Ordering::Relaxed);
-        assert_eq!(watch.wait(&op(), p2), Place::ToArm);
+        assert_eq!(watch.wait(&op(), p2), WaitStart::ToArm);
         assert!(watch.edge.waiter().is_null());
     }
 
     #[test]
     fn nobody_waits_for_a_poll_of_another_runtime() {
         let watch = Arc::new(MultishotPoll::new());
-        let theirs = Home::new(-1, 1, std::ptr::without_provenance(0x2000));
+        let theirs = RingThread::new(-1, 1, std::ptr::without_provenance(0x2000));
         assert!(watch.begin(theirs, 0x1000));
-        let ours = Home::new(6, 1, RUNTIME);
-        assert_eq!(watch.wait(&op(), ours), Place::Elsewhere);
+        let ours = RingThread::new(6, 1, RUNTIME);
+        assert_eq!(watch.wait(&op(), ours), WaitStart::Elsewhere);
         assert!(watch.complete(1, 0).waiter.is_none());
-        assert_eq!(watch.wait(&op(), ours), Place::ToArm);
+        assert_eq!(watch.wait(&op(), ours), WaitStart::ToArm);
         assert!(watch.begin(ours, 0x1000));
         let op = op();
         // What the last completion has told of comes first.
-        assert_eq!(watch.wait(&op, ours), Place::Told);
+        assert_eq!(watch.wait(&op, ours), WaitStart::Told);
         watch.found_empty(watch.look().unwrap());
-        assert_eq!(watch.wait(&op, ours), Place::Waits);
+        assert_eq!(watch.wait(&op, ours), WaitStart::Waits);
         assert!(watch.complete(1, MORE).waiter.is_some());
     }
 }

@@ -3,16 +3,16 @@
 
 use loom::thread;
 
-use super::{EVENTS, Home, MORE, MultishotPoll, Place};
+use super::{EVENTS, MORE, MultishotPoll, RingThread, WaitStart};
 use crate::loom::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// Stands for a waiter: an even address.
 const WAITER: *const () = std::ptr::without_provenance(8);
 
-fn home(m_id: u64, runtime: usize) -> Home {
+fn home(m_id: u64, runtime: usize) -> RingThread {
     // No ring: nothing is asked of the kernel.
-    Home::new(
+    RingThread::new(
         -1 - m_id as i32,
         m_id,
         std::ptr::without_provenance(runtime),
@@ -50,14 +50,14 @@ fn loom_watch_nobody_waits_for_a_poll_that_has_ended() {
         // Reader 2, on P2.
         let came = loop {
             match watch.wait_at(WAITER, p2) {
-                Place::ToArm => _ = watch.begin(p2, 8),
-                Place::Told => watch.found_empty(watch.look().unwrap()),
+                WaitStart::ToArm => _ = watch.begin(p2, 8),
+                WaitStart::Told => watch.found_empty(watch.look().unwrap()),
                 came => break came,
             }
         };
         poller.join().unwrap();
         other.join().unwrap();
-        assert_eq!(came, Place::Waits);
+        assert_eq!(came, WaitStart::Waits);
         let is_armed = watch.armed.lock().is_some();
         let has_ended = n_ended.load(Ordering::SeqCst) == 1;
         assert!(

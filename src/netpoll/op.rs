@@ -36,7 +36,7 @@
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 
-use super::poll_desc::Seen;
+use super::poll_desc::SeenEvents;
 use super::sqe::Request;
 use crate::g::header::GRef;
 use crate::g::status::WaitId;
@@ -69,27 +69,27 @@ pub(crate) struct Op {
     /// What to begin when the poll that it waits for tells of something.
     receive: Cell<Option<Request>>,
     /// What had been told when that was begun.
-    seen: Cell<Option<Seen>>,
+    seen: Cell<Option<SeenEvents>>,
     /// What the epoll poller keeps of it; nothing on a ring.
-    waiting: UnsafeCell<MaybeUninit<Waiting>>,
+    waiting: UnsafeCell<MaybeUninit<WaiterLink>>,
 }
 
 /// An operation's place among those that wait for a descriptor (`netpoll::waiters`).
 /// Lies here so that waiting allocates nothing.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaiterLink {
     pub(crate) request: Request,
     /// The next in its list. This and what follows: under the poller's lock.
     pub(crate) next: *const Op,
     /// The list that it is in, `None` while it is in none.
-    pub(crate) list: Option<(i32, Direction)>,
+    pub(crate) list: Option<(i32, Interest)>,
     /// Times that its descriptor was said to be ready and was not.
     pub(crate) n_vain: u8,
 }
 
 /// What an operation waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub(crate) enum Interest {
     Read,
     Write,
     /// Events of its own choice: a poll.
@@ -197,12 +197,12 @@ impl Op {
     }
 
     /// Notes what had been told when its receive was begun.
-    pub(super) fn set_seen(&self, seen: Seen) {
+    pub(super) fn set_seen(&self, seen: SeenEvents) {
         self.seen.set(Some(seen));
     }
 
     /// What had been told when its receive was begun, if one was.
-    pub(crate) fn seen(&self) -> Option<Seen> {
+    pub(crate) fn seen(&self) -> Option<SeenEvents> {
         self.seen.get()
     }
 
@@ -212,7 +212,7 @@ impl Op {
     }
 
     /// The place for what the epoll poller keeps of it, which it fills in first.
-    pub(crate) fn waiting(&self) -> *mut Waiting {
+    pub(crate) fn waiting(&self) -> *mut WaiterLink {
         self.waiting.get().cast()
     }
 

@@ -21,11 +21,11 @@ const READY: usize = 1;
 
 /// What a reader saw the poller say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen(*mut ());
+pub(crate) struct SeenEvents(*mut ());
 
 /// What came of wanting to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum PollWait {
     /// The poller or a canceller ends it.
     Waits,
     /// The poller has told of something: an attempt is worth while.
@@ -56,14 +56,14 @@ impl PollDesc {
 
     /// The reader's first step.
     #[inline]
-    pub(crate) fn look(&self) -> Option<Seen> {
+    pub(crate) fn look(&self) -> Option<SeenEvents> {
         let word = self.word.load(Ordering::Acquire);
-        (word.addr() & READY != 0).then_some(Seen(word))
+        (word.addr() & READY != 0).then_some(SeenEvents(word))
     }
 
     /// The reader's third step.
     #[inline]
-    pub(crate) fn forget(&self, seen: Seen) {
+    pub(crate) fn forget(&self, seen: SeenEvents) {
         // A failure means that more has come, or that another reader has found nothing.
         let _ = self.word.compare_exchange(
             seen.0,
@@ -73,9 +73,9 @@ impl PollDesc {
         );
     }
 
-    /// The reader's fourth step. Once this gives [`Wait::Waits`] the waiter may be gone.
+    /// The reader's fourth step. Once this gives [`PollWait::Waits`] the waiter may be gone.
     #[inline]
-    pub(crate) fn wait(&self, waiter: *const ()) -> Wait {
+    pub(crate) fn wait(&self, waiter: *const ()) -> PollWait {
         debug_assert!(waiter.addr() & READY == 0 && !waiter.is_null());
         match self.word.compare_exchange(
             std::ptr::null_mut(),
@@ -83,21 +83,21 @@ impl PollDesc {
             Ordering::AcqRel,
             Ordering::Acquire,
         ) {
-            Ok(_) => Wait::Waits,
-            Err(word) if word.addr() & READY != 0 => Wait::Told,
-            Err(_) => Wait::Taken,
+            Ok(_) => PollWait::Waits,
+            Err(word) if word.addr() & READY != 0 => PollWait::Told,
+            Err(_) => PollWait::Taken,
         }
     }
 
     /// The poller's side. Gives who waited, whose wait is the caller's to end, and what a
     /// reader would see from here on: the poller may also take the reader's steps for it.
     #[inline]
-    pub(crate) fn set_ready(&self) -> (Option<*const ()>, Seen) {
+    pub(crate) fn set_ready(&self) -> (Option<*const ()>, SeenEvents) {
         let n = self.n_events.fetch_add(1, Ordering::Relaxed) as usize;
         let told = std::ptr::without_provenance_mut(n << 1 | READY);
         let before = self.word.swap(told, Ordering::AcqRel);
         let waited = before.addr() & READY == 0 && !before.is_null();
-        (waited.then_some(before.cast_const()), Seen(told))
+        (waited.then_some(before.cast_const()), SeenEvents(told))
     }
 
     /// Where the waiter lies, if there is one: it may be gone.

@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-use super::{PollDesc, Wait};
+use super::{PollDesc, PollWait};
 
 /// A socket: what lies in it, and the word about it.
 struct Socket {
@@ -63,7 +63,7 @@ impl Socket {
                 self.edge.forget(seen);
                 continue;
             }
-            if self.edge.wait(WAITER) == Wait::Waits {
+            if self.edge.wait(WAITER) == PollWait::Waits {
                 waits += 1;
                 while self.ended.load(Ordering::SeqCst) < waits {
                     thread::yield_now();
@@ -96,7 +96,7 @@ fn loom_edge_no_byte_is_waited_for_in_vain() {
 fn loom_edge_what_the_poller_receives_hides_nothing() {
     loom::model(|| {
         let socket = Socket::new();
-        assert_eq!(socket.edge.wait(WAITER), Wait::Waits);
+        assert_eq!(socket.edge.wait(WAITER), PollWait::Waits);
         let kernel = {
             let socket = Arc::clone(&socket);
             thread::spawn(move || socket.comes_for_waiter() + socket.comes_for_waiter())
@@ -118,7 +118,7 @@ fn loom_edge_what_the_poller_receives_hides_nothing() {
 fn loom_edge_a_wait_is_ended_once() {
     loom::model(|| {
         let socket = Socket::new();
-        assert_eq!(socket.edge.wait(WAITER), Wait::Waits);
+        assert_eq!(socket.edge.wait(WAITER), PollWait::Waits);
         let kernel = {
             let socket = Arc::clone(&socket);
             thread::spawn(move || socket.comes())

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use super::counts::Counts;
 use super::epoll::Epoll;
 use super::multishot::{By, Multishot, Source};
-use super::multishot_poll::{Home, MultishotPoll};
+use super::multishot_poll::{MultishotPoll, RingThread};
 use super::op::Op;
-use super::pool::Pool;
+use super::pool::BufferRing;
 use super::probe;
 use super::ring::{Ring, TAG_TWICE};
 use super::sqe::Request;
@@ -130,7 +130,7 @@ impl Poller {
     }
 
     /// The pool of receive buffers: see [`Ring::pool`]. `None` without a ring.
-    pub(crate) fn pool(&self, group: u16, node: Option<u32>) -> Option<&Arc<Pool>> {
+    pub(crate) fn pool(&self, group: u16, node: Option<u32>) -> Option<&Arc<BufferRing>> {
         match &self.engine {
             Engine::Ring(ring) => ring.pool(group, node),
             Engine::Epoll(_) => None,
@@ -244,7 +244,7 @@ impl Poller {
         &self,
         fd: i32,
         watch: &Arc<MultishotPoll>,
-        by: (Home, u64),
+        by: (RingThread, u64),
         ready: &mut GList,
     ) {
         if let Engine::Ring(ring) = &self.engine {

@@ -51,7 +51,7 @@ pub(crate) fn slot_of(flags: u32) -> Option<u16> {
 
 /// Buffers for the receives of one P.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct BufferRing {
     base: *mut u8,
     bytes: usize,
     slots_at: usize,
@@ -62,11 +62,11 @@ pub(crate) struct Pool {
 
 // SAFETY: the mapping is the pool's own; its entries are written under the lock, and a slot is used
 // by whoever the kernel gave it to, until that gives it back.
-unsafe impl Send for Pool {}
+unsafe impl Send for BufferRing {}
 // SAFETY: as for Send.
-unsafe impl Sync for Pool {}
+unsafe impl Sync for BufferRing {}
 
-impl Pool {
+impl BufferRing {
     /// Makes the pool of a ring, with memory of `node` if that is said.
     ///
     /// # Errors
@@ -76,10 +76,10 @@ impl Pool {
         ring: &Submitter<'_>,
         group: u16,
         node: Option<u32>,
-    ) -> io::Result<Arc<Pool>> {
+    ) -> io::Result<Arc<BufferRing>> {
         let slots_at = ENTRIES_BYTES.next_multiple_of(mmap::page_bytes());
         let bytes = (slots_at + STRIDE * usize::from(SLOTS)).next_multiple_of(mmap::page_bytes());
-        let pool = Pool {
+        let pool = BufferRing {
             base: mmap::reserve(bytes)?,
             bytes,
             slots_at,
@@ -140,7 +140,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for BufferRing {
     fn drop(&mut self) {
         // SAFETY: the mapping is the pool's own, no slot is out, and the ring is closed: the kernel
         // holds the entries' page by itself until it has noticed.

@@ -29,10 +29,10 @@ use io_uring::squeue::Entry;
 use io_uring::{Builder, IoUring};
 
 use super::counts::Counts;
-use super::multishot::{Armed, By, Multishot, Source};
+use super::multishot::{ArmedRequest, By, Multishot, Source};
 use super::multishot_poll::MultishotPoll;
 use super::op::Op;
-use super::pool::Pool;
+use super::pool::BufferRing;
 use super::probe::Features;
 use super::sqe::{self, Request};
 use super::zero_copy_send::{self, ZeroCopySend};
@@ -195,7 +195,7 @@ pub(crate) struct Ring {
     /// What polls that stay have told, and nobody has heard yet.
     pub(super) pending_events: RefCell<VecDeque<cqueue::Entry>>,
     /// Made at the first receive that asks for it; `None` where the kernel refused.
-    pool: OnceLock<Option<Arc<Pool>>>,
+    pool: OnceLock<Option<Arc<BufferRing>>>,
 }
 
 impl std::fmt::Debug for Ring {
@@ -295,14 +295,14 @@ impl Ring {
 
     /// The pool of receive buffers, on `node` if that is said, which the number `group`
     /// tells from the pools of all other rings of the runtime. Any thread.
-    pub(crate) fn pool(&self, group: u16, node: Option<u32>) -> Option<&Arc<Pool>> {
+    pub(crate) fn pool(&self, group: u16, node: Option<u32>) -> Option<&Arc<BufferRing>> {
         self.pool
-            .get_or_init(|| Pool::new(&self.uring().submitter(), group, node).ok())
+            .get_or_init(|| BufferRing::new(&self.uring().submitter(), group, node).ok())
             .as_ref()
     }
 
     /// The pool, if there is one yet. Any thread.
-    pub(crate) fn made_pool(&self) -> Option<&Arc<Pool>> {
+    pub(crate) fn made_pool(&self) -> Option<&Arc<BufferRing>> {
         self.pool.get()?.as_ref()
     }
 
@@ -345,7 +345,7 @@ impl Ring {
     /// # Safety
     ///
     /// As [`Ring::queue`], where the operation has completed when it is over
-    /// ([`Twice::is_over`]).
+    /// ([`ZeroCopySend::is_over`]).
     pub(crate) unsafe fn queue_twice(
         &self,
         counts: &Counts,
@@ -383,7 +383,7 @@ impl Ring {
             Source::Bytes(pool) => (sqe::recv_multi(fd, pool.group()), Some(Arc::clone(pool))),
             Source::Connections => (sqe::accept_multi(fd), None),
         };
-        multi.begin(Armed {
+        multi.begin(ArmedRequest {
             ring_fd: self.fd(),
             name,
             by,

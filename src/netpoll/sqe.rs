@@ -8,7 +8,7 @@
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{cqueue, opcode, types};
 
-use super::pool::Pool;
+use super::pool::BufferRing;
 
 /// `IORING_RECVSEND_POLL_FIRST`: wait for readiness before the first attempt.
 const POLL_FIRST: u16 = 1;
@@ -31,7 +31,7 @@ pub(crate) enum Request {
     /// completion's flags name it.
     RecvPooled {
         fd: i32,
-        pool: *const Pool,
+        pool: *const BufferRing,
         group: u16,
         /// Whether an attempt would most likely find nothing.
         poll_first: bool,

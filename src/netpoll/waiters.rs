@@ -16,7 +16,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::op::{Direction, Op};
+use super::op::{Interest, Op};
 
 /// Not a descriptor: operations that no event will announce, and that are tried
 /// again after a while.
@@ -28,22 +28,22 @@ const READ_EVENTS: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP) as u32;
 const WRITE_EVENTS: u32 = libc::EPOLLOUT as u32;
 const BOTH_EVENTS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 
-impl Direction {
+impl Interest {
     /// What `poll(2)` is asked for where an operation of this direction waits.
     pub(crate) fn poll_events(self) -> u32 {
         match self {
-            Direction::Read => libc::POLLIN as u32,
-            Direction::Write => libc::POLLOUT as u32,
-            Direction::Events => (libc::POLLIN | libc::POLLOUT) as u32,
+            Interest::Read => libc::POLLIN as u32,
+            Interest::Write => libc::POLLOUT as u32,
+            Interest::Events => (libc::POLLIN | libc::POLLOUT) as u32,
         }
     }
 
     /// Whether one of `events` may have made this direction ready.
     pub(crate) fn is_in(self, events: u32) -> bool {
         let own = match self {
-            Direction::Read => READ_EVENTS,
-            Direction::Write => WRITE_EVENTS,
-            Direction::Events => u32::MAX,
+            Interest::Read => READ_EVENTS,
+            Interest::Write => WRITE_EVENTS,
+            Interest::Events => u32::MAX,
         };
         events & (own | BOTH_EVENTS) != 0
     }
@@ -67,7 +67,7 @@ impl List {
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct FdQueue {
     read: List,
     write: List,
     events: List,
@@ -76,12 +76,12 @@ struct Queue {
     armed: u32,
 }
 
-impl Queue {
-    fn list(&mut self, direction: Direction) -> &mut List {
+impl FdQueue {
+    fn list(&mut self, direction: Interest) -> &mut List {
         match direction {
-            Direction::Read => &mut self.read,
-            Direction::Write => &mut self.write,
-            Direction::Events => &mut self.events,
+            Interest::Read => &mut self.read,
+            Interest::Write => &mut self.write,
+            Interest::Events => &mut self.events,
         }
     }
 
@@ -106,7 +106,7 @@ impl Queue {
 /// the contract of those who put it in.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    fds: HashMap<i32, Queue, BuildHasherDefault<FdHasher>>,
+    fds: HashMap<i32, FdQueue, BuildHasherDefault<FdHasher>>,
 }
 
 // SAFETY: the pointers name operations of parked goroutines, which any thread may look at; lists and
@@ -119,7 +119,7 @@ impl Waiters {
     /// # Safety
     ///
     /// `op` has its `waiting` filled in, is in no list, and stays until it is taken out.
-    pub(crate) unsafe fn push_back(&mut self, fd: i32, direction: Direction, op: *const Op) {
+    pub(crate) unsafe fn push_back(&mut self, fd: i32, direction: Interest, op: *const Op) {
         let list = self.fds.entry(fd).or_default().list(direction);
         // SAFETY: by this function's contract.
         unsafe {
@@ -139,7 +139,7 @@ impl Waiters {
     /// # Safety
     ///
     /// As [`Waiters::push_back`].
-    pub(crate) unsafe fn push_front(&mut self, fd: i32, direction: Direction, op: *const Op) {
+    pub(crate) unsafe fn push_front(&mut self, fd: i32, direction: Interest, op: *const Op) {
         let list = self.fds.entry(fd).or_default().list(direction);
         let next = list.head.replace(op);
         // SAFETY: by this function's contract.
@@ -154,7 +154,7 @@ impl Waiters {
     }
 
     /// Takes out the operation that has waited longest.
-    pub(crate) fn pop(&mut self, fd: i32, direction: Direction) -> Option<*const Op> {
+    pub(crate) fn pop(&mut self, fd: i32, direction: Interest) -> Option<*const Op> {
         let op = self.fds.get_mut(&fd)?.list(direction).head?;
         self.unlink(fd, direction, None, op);
         Some(op)
@@ -180,7 +180,7 @@ impl Waiters {
     }
 
     /// Takes `op`, which comes after `before`, out of its list.
-    fn unlink(&mut self, fd: i32, direction: Direction, before: Option<*const Op>, op: *const Op) {
+    fn unlink(&mut self, fd: i32, direction: Interest, before: Option<*const Op>, op: *const Op) {
         let Some(queue) = self.fds.get_mut(&fd) else {
             return;
         };
@@ -210,13 +210,13 @@ impl Waiters {
     /// Takes out some operation, whatever it waits for.
     pub(crate) fn pop_any(&mut self) -> Option<*const Op> {
         let fd = *self.fds.keys().next()?;
-        [Direction::Read, Direction::Write, Direction::Events]
+        [Interest::Read, Interest::Write, Interest::Events]
             .into_iter()
             .find_map(|direction| self.pop(fd, direction))
     }
 
     /// How many wait in a list.
-    pub(crate) fn len(&mut self, fd: i32, direction: Direction) -> usize {
+    pub(crate) fn len(&mut self, fd: i32, direction: Interest) -> usize {
         self.fds
             .get_mut(&fd)
             .map_or(0, |queue| queue.list(direction).iter().count())

@@ -9,7 +9,7 @@ use super::wake;
 use crate::g::cancel_wait::CancelScope;
 use crate::g::header::GRef;
 use crate::g::slab;
-use crate::g::status::{Kind, Reason, Status, WaitId};
+use crate::g::status::{GKind, Reason, Status, WaitId};
 use crate::loom::Ordering;
 use crate::loom::oracle;
 use crate::netpoll::multishot::Multishot;
@@ -173,7 +173,7 @@ impl Sched {
         debug_assert_eq!(self.phase(), Phase::Cancelling);
         slab::for_each(|g| {
             let status = g.status.load();
-            if status.kind() != Kind::Waiting || !self.owns(g) {
+            if status.kind() != GKind::Waiting || !self.owns(g) {
                 return;
             }
             let Some(wait) = Status::wait_of(status) else {

@@ -31,7 +31,7 @@ const DONE: *mut () = std::ptr::without_provenance_mut(1);
 const DETACHED: *mut () = std::ptr::without_provenance_mut(2);
 
 /// What lies on the waiting frame.
-struct Waiter {
+struct CompletionWaiter {
     g: Option<GRef>,
     wait: Cell<WaitId>,
     /// Whether the address may be in the word. Written by the commit before it publishes.
@@ -102,7 +102,7 @@ fn wait_parked(
     if may_cancel {
         park::cancel_point()?;
     }
-    let waiter = Waiter {
+    let waiter = CompletionWaiter {
         g: Some(g),
         wait: Cell::new(WaitId::default()),
         published: Cell::new(false),
@@ -156,7 +156,7 @@ fn wait_parked(
 }
 
 fn wait_blocked(word: &AtomicPtr<()>, deadline_ns: u64) {
-    let waiter = Waiter {
+    let waiter = CompletionWaiter {
         g: None,
         wait: Cell::new(WaitId::default()),
         published: Cell::new(false),
@@ -196,7 +196,7 @@ pub(crate) fn set(word: &AtomicPtr<()>) -> bool {
     if before == DETACHED {
         return true;
     }
-    let waiter = before.cast::<Waiter>();
+    let waiter = before.cast::<CompletionWaiter>();
     // SAFETY: a published waiter stays on its frame until `released` is set below.
     let (g, wait, released) = unsafe {
         let w = &*waiter;

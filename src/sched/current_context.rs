@@ -61,17 +61,17 @@ pub(crate) fn check() -> Result<(), Error> {
 
 /// A frame is around the caller until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Entered<'a> {
+pub(crate) struct ContextGuard<'a> {
     frame: &'a CancelScope,
     /// It belongs to the goroutine or thread that entered.
     not_send: PhantomData<*const ()>,
 }
 
 /// Puts a frame around the waits of the caller.
-pub(crate) fn enter(frame: &CancelScope) -> Entered<'_> {
+pub(crate) fn enter(frame: &CancelScope) -> ContextGuard<'_> {
     frame.enter(park::current_chain());
     set(ScopeChain::of(frame));
-    Entered {
+    ContextGuard {
         frame,
         not_send: PhantomData,
     }
@@ -84,7 +84,7 @@ pub(crate) fn shield<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
-impl Drop for Entered<'_> {
+impl Drop for ContextGuard<'_> {
     fn drop(&mut self) {
         set(self.frame.leave());
     }

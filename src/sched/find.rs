@@ -15,7 +15,7 @@ use super::policy::LOCAL_SWEEPS;
 use super::remote;
 use super::state::Phase;
 use super::steal;
-use super::trace::Kind;
+use super::trace::EventKind;
 use super::wake;
 use crate::config::FLUSH_AFTER_NS;
 use crate::g::header::GRef;
@@ -243,7 +243,7 @@ fn reap(m: &M, p: &P) -> usize {
     let room = p.runq.room().max(1);
     let n = p.poller.reap_some(room, &mut ready);
     if p.is_traced() {
-        p.trace(Kind::Ring, Reason::None, n as u32, 0);
+        p.trace(EventKind::Ring, Reason::None, n as u32, 0);
     }
     wake::ready_all(m, ready);
     n
@@ -306,7 +306,7 @@ fn find_runnable_slow(m: &M, p: &P) -> Dry {
     if sched.phase() == Phase::Stopping {
         return Dry::Stop;
     }
-    p.trace_if(Kind::Dry);
+    p.trace_if(EventKind::Dry);
     if p.is_numa() {
         sched.publish_own(p);
     }

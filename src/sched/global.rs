@@ -25,7 +25,7 @@ pub(crate) struct NodeQueue {
 
 /// What a thief of another node got.
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct StolenBatch {
     pub(crate) gs: GList,
     /// Something was there, all of it bound to its node.
     pub(crate) all_bound: bool,
@@ -96,9 +96,9 @@ impl NodeQueue {
     /// Takes for another node: of the length `len`, `batch(len)`. None that is bound to this
     /// one; and, of the first 128, those that have never run before those that have, whose
     /// stacks stay here.
-    pub(crate) fn take_for_others(&self, batch: impl FnOnce(usize) -> usize) -> Taken {
+    pub(crate) fn take_for_others(&self, batch: impl FnOnce(usize) -> usize) -> StolenBatch {
         if self.len() == 0 {
-            return Taken::default();
+            return StolenBatch::default();
         }
         let mut list = self.list.lock();
         let len = list.len();
@@ -108,7 +108,7 @@ impl NodeQueue {
         let mut gs = fresh;
         gs.append(others);
         self.note_taken(&list, gs.len());
-        Taken {
+        StolenBatch {
             all_bound: gs.is_empty() && len > 0,
             gs,
         }

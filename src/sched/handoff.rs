@@ -10,12 +10,12 @@
 //!
 //! | M enters                          | sysmon takes the P                      |
 //! |-----------------------------------|-----------------------------------------|
-//! | 1. in_runtime = 1                 | 1. access: HAS_P → IN_QUESTION          |
+//! | 1. in_runtime = 1                 | 1. access: HAS_P → RETAKING             |
 //! | 2. compiler fence                 | 2. membarrier on all CPUs               |
 //! | 3. read access                    | 3. in_runtime == 1, or the M holds      |
 //! |    HAS_P: go on                   |    another P? access = HAS_P: it has    |
-//! |    IN_QUESTION: wait for verdict  |    come to the scheduler by itself      |
-//! |    LOST: queue the G, park the M  | 4. else IN_QUESTION → LOST by a CAS:    |
+//! |    RETAKING: wait for the verdict |    come to the scheduler by itself      |
+//! |    RETAKEN: queue G, park the M   | 4. else RETAKING → RETAKEN by a CAS:    |
 //! |                                   |    the P is taken                       |
 //!
 //! Step 4 is a CAS because an M that was inside at step 1 may have begun a declared
@@ -32,7 +32,7 @@
 //!
 //! A goroutine that goes from one short call into the scheduler to the next (tries of a
 //! channel that others hold, say) is inside whenever sysmon looks. It is **asked**: access
-//! HAS_P → ASKED, which it finds at its next call, and goes to the queue of its node like
+//! HAS_P → PREEMPT, which it finds at its next call, and goes to the queue of its node like
 //! one that lost its P. The request names the dispatch it is meant for: who comes to the
 //! scheduler by himself is not sent away for what the one before him did.
 //!
@@ -51,7 +51,7 @@ use super::current;
 use super::m::{BLOCKING, HAS_P, M, PREEMPT, RETAKEN, RETAKING};
 use super::p::P;
 use super::state::Sched;
-use super::trace::Kind;
+use super::trace::EventKind;
 use crate::g::coro::Switch;
 use crate::g::header::GRef;
 use crate::sys::sched::membarrier;
@@ -158,13 +158,13 @@ fn enter_slow<'a>(mut m: &'a M) -> Option<Section<'a>> {
     loop {
         match m.access.load(Ordering::Acquire) {
             HAS_P => return Some(Section(m)),
-            IN_QUESTION => crate::loom::spin_loop(),
-            ASKED => {
+            RETAKING => crate::loom::spin_loop(),
+            PREEMPT => {
                 if is_to_give_way(m) {
                     m = switch_and_enter(m, Switch::GIVE_WAY);
                 }
             }
-            LOST if !std::thread::panicking() => m = switch_and_enter(m, Switch::LOST_P),
+            RETAKEN if !std::thread::panicking() => m = switch_and_enter(m, Switch::LOST_P),
             _ => {
                 mark_outside(m);
                 return None;
@@ -201,7 +201,7 @@ pub(crate) fn blocking<T>(f: impl FnOnce() -> T) -> T {
         .status
         .set_blocked();
     let tell_sysmon = sched.sysmon.slow.load(Ordering::Relaxed) && p.has_work();
-    p.trace_if(Kind::Block);
+    p.trace_if(EventKind::Block);
     bump(&p.syscalltick);
     m.access.store(BLOCKING, Ordering::Relaxed);
     chaos::pause(Point::Blocking);
@@ -228,7 +228,7 @@ fn leave_blocking() {
     {
         chaos::pause(Point::Blocking);
         m.access.store(HAS_P, Ordering::Relaxed);
-        p.trace_if(Kind::Unblock);
+        p.trace_if(EventKind::Unblock);
         m.curg
             .get()
             .expect("a goroutine's code left")
@@ -318,7 +318,7 @@ impl Sched {
     pub(crate) fn hand_off(&self, p: &P) -> bool {
         self.handoffs.fetch_add(1, Ordering::Relaxed);
         p.taken.handoffs.fetch_add(1, Ordering::Relaxed);
-        self.trace_other(Kind::HandOff, Some(p), None);
+        self.trace_other(EventKind::HandOff, Some(p), None);
         chaos::pause(Point::HandOff);
         match self.give_to_spare(p, None) {
             Some(m) => {

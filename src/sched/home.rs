@@ -18,7 +18,7 @@ use super::p::P;
 use super::policy::{self, RemoteWake, TIMES_AWAY, WakePlacement};
 use super::sampling;
 use super::state::Sched;
-use super::trace::Kind;
+use super::trace::EventKind;
 use crate::g::header::GRef;
 use crate::g::status::Reason;
 
@@ -52,7 +52,7 @@ pub(crate) fn when_ready(m: &M, g: GRef) -> Option<usize> {
         WakePlacement::Home => {
             p.stats.home_wakes.add(1);
             note_away(p, g);
-            p.trace_far(Kind::SendHome, sched.nodes[home].os_id, g.id());
+            p.trace_far(EventKind::SendHome, sched.nodes[home].os_id, g.id());
             elsewhere(sched, p, home)
         }
         WakePlacement::Here => {
@@ -114,12 +114,12 @@ fn note_away(p: &P, g: GRef) {
 fn move_here(p: &P, g: GRef) {
     g.set_home(p.node_idx);
     p.stats.rehomes.add(1);
-    p.trace_far(Kind::Rehome, 0, g.id());
+    p.trace_far(EventKind::Rehome, 0, g.id());
 }
 
 impl P {
     /// Something has happened to a goroutine that has to do with another node.
-    fn trace_far(&self, kind: Kind, n: u32, g: u64) {
+    fn trace_far(&self, kind: EventKind, n: u32, g: u64) {
         if self.is_traced() {
             self.trace(kind, Reason::None, n, g);
         }

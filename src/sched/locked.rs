@@ -34,7 +34,7 @@ use super::handoff::{LEFT, bump};
 use super::m::M;
 use super::p::P;
 use super::state::Sched;
-use super::trace::Kind;
+use super::trace::EventKind;
 use super::wake;
 use crate::g::header::GRef;
 use crate::loom::native::atomic::{Ordering, fence};
@@ -169,7 +169,7 @@ fn give(m: &M, to: &M) {
 fn note_given(m: &M, p: &P) {
     m.sched().handoffs.fetch_add(1, Ordering::Relaxed);
     p.taken.handoffs.fetch_add(1, Ordering::Relaxed);
-    m.sched().trace_other(Kind::HandOff, Some(p), None);
+    m.sched().trace_other(EventKind::HandOff, Some(p), None);
 }
 
 /// Gives the P of `m` to a spare M, with `g` to run there.

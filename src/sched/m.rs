@@ -121,9 +121,9 @@ pub(crate) struct M {
     /// 1 while scheduler code runs on this M, 0 while user code does: see `handoff`.
     /// Ordering: relaxed stores with compiler fences; sysmon reads it after a membarrier.
     pub(crate) in_runtime: loom::AtomicU32,
-    /// [`HAS_P`], [`IN_QUESTION`], [`LOST`], [`BLOCKING`] or [`ASKED`].
+    /// [`HAS_P`], [`RETAKING`], [`RETAKEN`], [`BLOCKING`] or [`PREEMPT`].
     pub(crate) access: loom::AtomicU32,
-    /// What its P had dispatched when it was [`ASKED`]: which goroutine is meant.
+    /// What its P had dispatched when it was [`PREEMPT`]: which goroutine is meant.
     /// Ordering: written before `access` becomes that, with release, and read after it.
     pub(crate) preempt_at: AtomicU64,
     /// The kernel's thread id, for priorities and CPU clocks. Ordering: relaxed, set at start.

@@ -41,7 +41,7 @@ struct OffloadFrame<F, T> {
 }
 
 #[derive(Debug, Default)]
-struct Pool {
+struct JobQueue {
     n_idle: usize,
     /// Jobs queued that no idle thread was woken for.
     n_jobs: usize,
@@ -58,7 +58,7 @@ pub(crate) struct Offload {
     /// What the thread that called `run` was allowed: threads start on a pinned M
     /// and would inherit its one CPU.
     mask: Mutex<Option<affinity::Mask>>,
-    pool: Mutex<Pool>,
+    pool: Mutex<JobQueue>,
     wake: Condvar,
     /// A goroutine that has locked its thread needs one, which must not be its child.
     /// Ordering: relaxed, a hint; sysmon's note brings it.
@@ -138,7 +138,7 @@ impl Offload {
         Ok(())
     }
 
-    fn start(&'static self, pool: &mut Pool) -> io::Result<()> {
+    fn start(&'static self, pool: &mut JobQueue) -> io::Result<()> {
         let thread = crate::loom::thread::Builder::new()
             .name("windlass-offload".to_owned())
             .spawn(move || self.work())?;

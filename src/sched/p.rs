@@ -146,7 +146,7 @@ pub(crate) struct Stats {
     pub(crate) steals: [Counter; N_LEVELS],
     pub(crate) stolen: [Counter; N_LEVELS],
     pub(crate) steal_failures: Counter,
-    /// At the gate before other nodes, by `policy::Denial`.
+    /// At the gate before other nodes, by `policy::StealDenied`.
     pub(crate) gate_denials: [Counter; N_DENIALS],
     /// Searches of other nodes, and lines of theirs that were read.
     pub(crate) remote_searches: Counter,
@@ -175,7 +175,7 @@ pub(crate) struct Stats {
 /// What others count of a P: sysmon, and whoever hands it on.
 /// Ordering: relaxed, statistics.
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct RetakeCounts {
     pub(crate) from_sections: AtomicU64,
     pub(crate) from_hogs: AtomicU64,
     pub(crate) handoffs: AtomicU64,
@@ -282,7 +282,7 @@ pub(crate) struct P {
     /// Counts blocking sections. Ordering: relaxed; sysmon compares two readings.
     pub(crate) syscalltick: AtomicU32,
     pub(crate) status: PStatus,
-    pub(crate) taken: Taken,
+    pub(crate) taken: RetakeCounts,
     pub(crate) log: PLog,
     /// What other nodes know of its queue.
     pub(crate) published: Padded<Published>,
@@ -418,7 +418,7 @@ impl P {
             syscall: AtomicU64::new(0),
             syscalltick: AtomicU32::new(0),
             status: PStatus::new(),
-            taken: Taken::default(),
+            taken: RetakeCounts::default(),
             log: PLog::new(),
             published: Padded(Published::default()),
             poller: Padded(poller),

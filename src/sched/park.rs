@@ -39,7 +39,7 @@ use super::current;
 use super::handoff::Section;
 use super::m::{BLOCKING, M};
 use super::state::Phase;
-use super::trace::Kind;
+use super::trace::EventKind;
 use super::wake;
 use crate::g::cancel_wait::ScopeChain;
 use crate::g::coro::Switch;
@@ -147,7 +147,7 @@ pub(crate) struct Record {
 }
 
 #[repr(C)]
-struct Typed<F> {
+struct CommitCall<F> {
     head: Record,
     f: ManuallyDrop<F>,
 }
@@ -170,7 +170,7 @@ pub(crate) fn park_in<F: FnOnce(GRef, WaitId, &M) -> bool>(
     why: impl Into<Why>,
     commit: F,
 ) {
-    let record = Typed {
+    let record = CommitCall {
         head: Record {
             commit: commit_typed::<F>,
             why: why.into(),
@@ -185,7 +185,7 @@ pub(crate) fn park_in<F: FnOnce(GRef, WaitId, &M) -> bool>(
 /// atomic exchange.
 pub(crate) fn park_held<F: FnOnce(GRef, WaitId, &M) -> bool>(why: impl Into<Why>, commit: F) {
     let section = Section::enter().expect("a goroutine that may park has or gets a P");
-    let record = Typed {
+    let record = CommitCall {
         head: Record {
             commit: commit_held::<F>,
             why: why.into(),
@@ -224,7 +224,7 @@ unsafe fn take_record<F>(record: NonNull<Record>) -> (F, Why) {
     // SAFETY: by this function's contract; the closure is read once, and the goroutine does not
     // touch it again (ManuallyDrop).
     unsafe {
-        let typed = record.cast::<Typed<F>>();
+        let typed = record.cast::<CommitCall<F>>();
         let f = std::ptr::read(&raw const (*typed.as_ptr()).f);
         (ManuallyDrop::into_inner(f), (*typed.as_ptr()).head.why)
     }
@@ -282,7 +282,7 @@ pub(crate) unsafe fn commit(record: NonNull<Record>, g: GRef, m: &M) -> bool {
 unsafe fn trace_park(record: NonNull<Record>, m: &M) {
     // SAFETY: by this function's contract the record lies on a stack at rest.
     let why = unsafe { record.as_ref().why };
-    m.p().trace(Kind::Park, why.reason(), 0, 0);
+    m.p().trace(EventKind::Park, why.reason(), 0, 0);
 }
 
 /// Lets the caller sleep until `deadline_ns`, or until its ambient context is done.

@@ -24,7 +24,7 @@ use crate::sys::sched as threads;
 
 /// Where Ps may be placed: asked again whenever their number, or the CPUs, change.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct UsableCpus {
     /// The machine as it was when the runtime was built.
     pub(crate) topology: Topology,
     nodes: Option<Vec<u32>>,
@@ -55,14 +55,14 @@ pub(crate) struct Now {
     pub(crate) free: Mask,
 }
 
-impl Place {
+impl UsableCpus {
     /// Finds out what there is. CPUs are followed only on this machine, as it was found here,
     /// and where threads are pinned.
     ///
     /// # Errors
     ///
     /// What keeps the machine from being read.
-    pub(crate) fn new(config: &Config, is_default: bool) -> io::Result<Place> {
+    pub(crate) fn new(config: &Config, is_default: bool) -> io::Result<UsableCpus> {
         let (topology, mask) = match config.topology.clone() {
             Some(topology) => (topology, None),
             None => (
@@ -76,7 +76,7 @@ impl Place {
             topology: Arc::new(topology.clone()),
             mask,
         });
-        Ok(Place {
+        Ok(UsableCpus {
             topology,
             nodes: config.nodes.clone(),
             is_default: AtomicBool::new(is_default),
@@ -205,7 +205,7 @@ impl Place {
         plan(&machine, &request).map_err(invalid)
     }
 
-    /// As [`Place::plan`], when the runtime is built: nodes chosen must be there.
+    /// As [`UsableCpus::plan`], when the runtime is built: nodes chosen must be there.
     ///
     /// # Errors
     ///
@@ -223,7 +223,7 @@ impl Place {
     ///
     /// # Errors
     ///
-    /// As [`Place::check`].
+    /// As [`UsableCpus::check`].
     pub(crate) fn structure(&self, max: usize) -> io::Result<Plan> {
         match self.has_all {
             true => self.plan_all(Some(max)).map_err(invalid),

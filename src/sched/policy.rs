@@ -8,7 +8,7 @@
 //! The scheduler asks these functions with what its atomics say; a simulator of large
 //! machines asks them with what it made up (`policy_sim_tests`). They touch nothing.
 //!
-//! 1. *Gate* ([`may_look_away`], [`gate`]). A thief looks at other nodes when its own is dry:
+//! 1. *Gate* ([`may_look_away`], [`may_steal_remote`]). A thief looks at other nodes when its own is dry:
 //!    two sweeps of all its Ps found nothing, its ring has nothing, the node's queue is empty.
 //!    It then takes from a node that has more than its own idle Ps will fetch in a moment, or
 //!    where something has waited for long, the longer the farther away that node is.
@@ -16,7 +16,7 @@
 //!    another needs help takes whatever waits there.
 //! 3. *Batch* ([`remote_batch`]). One trip feeds the node: the thief brings one goroutine for
 //!    itself and one for each idle P beside it. And one trip at a time: of the Ps of a node,
-//!    one steals from a given other node ([`Denial::PairBusy`] for the rest).
+//!    one steals from a given other node ([`StealDenied::PairBusy`] for the rest).
 //! 4. *Waking* ([`whom_to_wake`]). Work wakes a P of its own node; one of another node only
 //!    if none is idle here and more waits than there are Ps, the nearest such node's.
 //! 5. *Home* ([`where_to_run`], [`after_remote`]). A goroutine woken from another node goes home if

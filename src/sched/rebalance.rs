@@ -19,13 +19,13 @@ use crate::sys::clock;
 #[derive(Debug, Default)]
 pub(crate) struct Rebalance {
     at_ns: u64,
-    queues: Vec<Waiting>,
+    queues: Vec<QueueHead>,
     ps: Vec<SeenP>,
 }
 
 /// The head of a queue.
 #[derive(Clone, Copy, Debug, Default)]
-struct Waiting {
+struct QueueHead {
     n_left: u32,
     /// Since when nothing has left, with something in the queue; 0 if it is empty.
     since_ns: u64,
@@ -33,12 +33,12 @@ struct Waiting {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct SeenP {
-    ring: Waiting,
+    ring: QueueHead,
     dispatches: u64,
     had_runnext: bool,
 }
 
-impl Waiting {
+impl QueueHead {
     /// Since when the one at the head waits, if it did so at the last look, too.
     fn look(&mut self, n_left: u32, len: usize, now_ns: u64) -> Option<u64> {
         let stands_still = self.since_ns != 0 && self.n_left == n_left;
@@ -58,7 +58,7 @@ impl Sched {
     pub(crate) fn wake_idle_nodes(&self) {
         let mut survey = self.survey();
         let now_ns = clock::now_ns();
-        survey.queues.resize(self.nodes.len(), Waiting::default());
+        survey.queues.resize(self.nodes.len(), QueueHead::default());
         survey.ps.resize(self.ps.len(), SeenP::default());
         for (i, node) in self.nodes.iter().enumerate() {
             survey.look_at(self, i, node, now_ns);
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_wait_begins_when_the_head_stands_still() {
-        let mut queue = Waiting::default();
+        let mut queue = QueueHead::default();
         assert_eq!(queue.look(7, 0, 10), None);
         assert_eq!(queue.look(7, 2, 20), None);
         assert_eq!(queue.look(7, 5, 30), Some(20));

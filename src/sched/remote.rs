@@ -23,7 +23,7 @@ use super::p::{P, StealLevel, level_idx};
 use super::policy::{self, OwnView, StealDenied, Verdict};
 use super::state::{Node, Sched};
 use super::steal;
-use super::trace::{FROM_NODE, Kind};
+use super::trace::{EventKind, FROM_NODE};
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::Reason;
@@ -113,7 +113,7 @@ fn deny(p: &P, why: StealDenied) -> Option<GRef> {
 }
 
 /// Takes a batch out of the node's queue, or out of a ring.
-fn take(m: &M, p: &P, victim: &Node) -> super::global::Taken {
+fn take(m: &M, p: &P, victim: &Node) -> super::global::StolenBatch {
     // The thief is one of them.
     let n_beside = m
         .sched()
@@ -177,13 +177,13 @@ fn share(m: &M, p: &P, victim_idx: usize, mut gs: GList) -> Option<GRef> {
     p.stats.stolen[level].add(n as u64);
     if p.is_traced() {
         let from = FROM_NODE + u64::from(m.sched().nodes[victim_idx].os_id);
-        p.trace(Kind::Steal, Reason::None, n as u32, from);
+        p.trace(EventKind::Steal, Reason::None, n as u32, from);
     }
     let first = gs.pop();
     if n > 1 {
         p.stats.surplus_pushes.add(n as u64 - 1);
         if p.is_traced() {
-            p.trace(Kind::Surplus, Reason::None, n as u32 - 1, 0);
+            p.trace(EventKind::Surplus, Reason::None, n as u32 - 1, 0);
         }
         m.sched().node_of(p).queue.push_all(gs);
     }

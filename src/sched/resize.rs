@@ -2,7 +2,7 @@
 //! run.
 //!
 //! All Ps that there may ever be are made with the runtime; most of what they need comes
-//! when they are first used. [`Fate`](super::fate::Fate) says which are in use. A P stays on the
+//! when they are first used. [`PStatus`](super::p_status::PStatus) says which are in use. A P stays on the
 //! node that it was made for, with its memory; what may change is the CPU that its Ms are pinned
 //! to.
 //!

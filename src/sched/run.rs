@@ -10,7 +10,7 @@ use super::p::P;
 use super::park;
 use super::spawn;
 use super::state::{Phase, Sched};
-use super::trace::Kind;
+use super::trace::EventKind;
 use super::wake;
 use super::world::attend;
 use crate::g::coro::Switch;
@@ -295,7 +295,7 @@ fn bind_stack(m: &M, g: GRef) -> bool {
 fn finish(m: &M, g: GRef) {
     let p = m.p();
     // Nothing is held across the branch to the log's code.
-    p.trace_if(Kind::End);
+    p.trace_if(EventKind::End);
     g.status.set_dead();
     // SAFETY: the goroutine has ended; its coroutine is this M's.
     let coro = unsafe { g.coro() }.take().expect("it ran");
@@ -373,7 +373,7 @@ fn lost_p(m: &M, g: GRef) {
         m.demoted.store(false, Ordering::Relaxed);
     }
     g.status.set_runnable();
-    sched.trace_other(Kind::Lost, None, Some(g));
+    sched.trace_other(EventKind::Lost, None, Some(g));
     sched.inject(g);
 }
 

@@ -11,7 +11,7 @@
 
 use super::m::M;
 use super::p::P;
-use super::trace::Kind;
+use super::trace::EventKind;
 use crate::g::header::GRef;
 use crate::g::status::Reason;
 use crate::sys::clock;
@@ -72,7 +72,7 @@ impl P {
 
     /// Its M is about to sleep.
     pub(crate) fn count_asleep(&self) {
-        self.trace_if(Kind::Sleep);
+        self.trace_if(EventKind::Sleep);
         let stats = &self.stats;
         stats.idles.add(1);
         if self.local.woken_at.replace(u64::MAX) == stats.dispatches.get() {
@@ -85,7 +85,7 @@ impl P {
 
     /// Its M is awake again.
     pub(crate) fn count_awake(&self) {
-        self.trace_if(Kind::Awake);
+        self.trace_if(EventKind::Awake);
         let stats = &self.stats;
         let since_ns = stats.asleep_since_ns.get();
         stats.idle_ns.add(clock::now_ns().saturating_sub(since_ns));
@@ -104,7 +104,7 @@ impl P {
 #[inline(never)]
 pub(crate) fn dispatch(m: &M, g: GRef) {
     if m.p().is_traced() {
-        m.p().trace(Kind::Start, Reason::None, 0, g.id());
+        m.p().trace(EventKind::Start, Reason::None, 0, g.id());
     }
     if !g.status.is_stamped() {
         return;

@@ -29,7 +29,7 @@ pub(crate) struct Options {
 /// Where a goroutine is to run: apart from [`Options`], so that spawning one that may run
 /// anywhere costs nothing for it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SpawnPlace {
     /// By the runtime's numbers; `None` for the caller's.
     pub(crate) node: Option<usize>,
     /// Whether nowhere else.
@@ -199,7 +199,7 @@ fn entry(g: GRef) {
 ///
 /// Off the runtime.
 pub(crate) fn spawn_on<F, T>(
-    place: Place,
+    place: SpawnPlace,
     f: F,
     options: Options,
     site: &'static Location<'static>,
@@ -278,7 +278,7 @@ fn off_runtime() -> ! {
 /// of a run the goroutine is refused: `f` is dropped and the outcome is [`Cancelled`].
 pub(crate) fn spawn_foreign<F, T>(
     sched: &Sched,
-    place: Option<Place>,
+    place: Option<SpawnPlace>,
     f: F,
     options: Options,
     site: &'static Location<'static>,

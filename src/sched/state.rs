@@ -7,7 +7,7 @@ use super::idle::IdleSet;
 use super::m::{M, Note};
 use super::offload::Offload;
 use super::p::P;
-use super::place::Place;
+use super::place::UsableCpus;
 use super::rebalance::Rebalance;
 use super::remote_peers::RemotePeers;
 use super::trace::Tracing;
@@ -115,7 +115,7 @@ pub(crate) struct Sched {
     pub(crate) in_use: BitSet,
     /// How many are in use. Ordering: as `Node::n_live`.
     pub(crate) n_procs: AtomicUsize,
-    pub(crate) place: Place,
+    pub(crate) place: UsableCpus,
     pub(crate) world: World,
     pub(crate) ms: Lock<Ms>,
     /// Ordering: sequentially consistent; a parker sets its status and then looks
@@ -165,7 +165,7 @@ impl Sched {
         pin: bool,
         nodes: Placed<Node>,
         ps: Placed<P>,
-        place: Place,
+        place: UsableCpus,
         membarrier: bool,
     ) -> Arc<Sched> {
         let tracing = Tracing::new(config.trace_bytes);

@@ -24,7 +24,7 @@ use super::find::run_timers_of;
 use super::m::M;
 use super::p::{P, StealLevel, level_idx};
 use super::policy::{LOCAL_SWEEPS, REMOTE_MAX};
-use super::trace::Kind;
+use super::trace::EventKind;
 use super::wake;
 use crate::g::header::GRef;
 use crate::g::list::GList;
@@ -214,7 +214,7 @@ fn stays(victim: &P) -> bool {
 
 fn count(p: &P, victim: &P, kind: LevelKind, n: u32) {
     if p.is_traced() {
-        p.trace(Kind::Steal, Reason::None, n, victim.idx as u64);
+        p.trace(EventKind::Steal, Reason::None, n, victim.idx as u64);
     }
     p.stats.steals[level_idx(kind)].add(1);
     p.stats.stolen[level_idx(kind)].add(u64::from(n));

@@ -28,7 +28,7 @@ use super::run::AbortOnUnwind;
 use super::scavenge::Scavenger;
 use super::stall::Stalls;
 use super::state::{Phase, Sched};
-use super::trace::Kind;
+use super::trace::EventKind;
 use super::world::UnownedPs;
 use crate::config::HOG_AFTER;
 use crate::loom::Ordering;
@@ -48,7 +48,7 @@ const HOG_NICE: i32 = 10;
 
 /// What sysmon saw of a P when it last looked.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct PSnapshot {
     dispatches: u64,
     /// Since when that number stands still; 0 for not known.
     since_ns: u64,
@@ -62,7 +62,7 @@ struct Seen {
 /// Sysmon's own state.
 struct Sysmon<'a> {
     sched: &'a Sched,
-    seen: Vec<Seen>,
+    seen: Vec<PSnapshot>,
     /// Ps that were taken, for a moment, or because no thread can be had for them.
     unowned: UnownedPs<'a>,
     can_renice: bool,
@@ -83,7 +83,7 @@ pub(crate) fn main(sched: &Sched) {
     clock::tighten_timer_slack();
     let mut sysmon = Sysmon {
         sched,
-        seen: vec![Seen::default(); sched.ps.len()],
+        seen: vec![PSnapshot::default(); sched.ps.len()],
         unowned: UnownedPs::new(sched),
         can_renice: can_renice(),
         awaits_work: false,
@@ -284,7 +284,7 @@ impl<'a> Sysmon<'a> {
         };
         if is_due && self.thread_to_be_had() && sched.retake_syscall(p, m_id) {
             p.taken.from_sections.fetch_add(1, Ordering::Relaxed);
-            sched.trace_other(Kind::RetakeSection, Some(p), None);
+            sched.trace_other(EventKind::RetakeSection, Some(p), None);
             self.give(p);
         } else if !wanted {
             self.awaits_work = true;
@@ -312,7 +312,7 @@ impl<'a> Sysmon<'a> {
 
     /// Reports the goroutine on `p`, if it has been there for long.
     fn look_for_stall(&mut self, p: &P) {
-        let Seen {
+        let PSnapshot {
             dispatches,
             outside_since_ns: since_ns,
             ..
@@ -354,7 +354,7 @@ impl<'a> Sysmon<'a> {
             demote(m, tid);
         }
         p.taken.from_hogs.fetch_add(1, Ordering::Relaxed);
-        sched.trace_other(Kind::RetakeHog, Some(p), None);
+        sched.trace_other(EventKind::RetakeHog, Some(p), None);
         self.give(p);
         true
     }

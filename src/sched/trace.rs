@@ -20,7 +20,7 @@ use crate::util::event_log::{self, EventLog};
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum EventKind {
     /// `g` runs now; whoever ran before has yielded.
     Start = 0,
     /// The goroutine on the P waits: `reason`.
@@ -56,26 +56,26 @@ pub(crate) enum Kind {
     Surplus,
 }
 
-impl Kind {
-    const ALL: [Kind; 18] = [
-        Kind::Start,
-        Kind::Park,
-        Kind::End,
-        Kind::Dry,
-        Kind::Ready,
-        Kind::Sleep,
-        Kind::Awake,
-        Kind::Steal,
-        Kind::Ring,
-        Kind::Block,
-        Kind::Unblock,
-        Kind::RetakeSection,
-        Kind::RetakeHog,
-        Kind::HandOff,
-        Kind::Lost,
-        Kind::SendHome,
-        Kind::Rehome,
-        Kind::Surplus,
+impl EventKind {
+    const ALL: [EventKind; 18] = [
+        EventKind::Start,
+        EventKind::Park,
+        EventKind::End,
+        EventKind::Dry,
+        EventKind::Ready,
+        EventKind::Sleep,
+        EventKind::Awake,
+        EventKind::Steal,
+        EventKind::Ring,
+        EventKind::Block,
+        EventKind::Unblock,
+        EventKind::RetakeSection,
+        EventKind::RetakeHog,
+        EventKind::HandOff,
+        EventKind::Lost,
+        EventKind::SendHome,
+        EventKind::Rehome,
+        EventKind::Surplus,
     ];
 }
 
@@ -83,7 +83,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
     pub(crate) at_ns: u64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: EventKind,
     pub(crate) reason: Reason,
     /// The P that it is about; [`NO_P`] for none.
     pub(crate) p: usize,
@@ -91,7 +91,7 @@ pub(crate) struct Event {
     pub(crate) g: u64,
 }
 
-/// In the `g` of a [`Kind::Steal`]: what follows is the number of a node, not of a P.
+/// In the `g` of a [`EventKind::Steal`]: what follows is the number of a node, not of a P.
 pub(crate) const FROM_NODE: u64 = 1 << 32;
 
 /// Not about a P.
@@ -99,7 +99,7 @@ pub(crate) const NO_P: usize = 0xffff;
 
 impl Event {
     /// Something that happened just now.
-    pub(crate) fn now(kind: Kind) -> Event {
+    pub(crate) fn now(kind: EventKind) -> Event {
         Event {
             at_ns: clock::now_ns(),
             kind,
@@ -119,7 +119,7 @@ impl Event {
     fn unpack([at_ns, head, g]: event_log::Event) -> Option<Event> {
         Some(Event {
             at_ns,
-            kind: *Kind::ALL.get((head & 0xff) as usize)?,
+            kind: *EventKind::ALL.get((head & 0xff) as usize)?,
             reason: Reason::of((head >> 8) as u8),
             p: (head >> 16) as usize & 0xffff,
             n: (head >> 32) as u32,
@@ -166,7 +166,7 @@ impl P {
     }
 
     /// Something has happened on this P. By the M that holds it.
-    pub(crate) fn trace(&self, kind: Kind, reason: Reason, n: u32, g: u64) {
+    pub(crate) fn trace(&self, kind: EventKind, reason: Reason, n: u32, g: u64) {
         if let Some(log) = self.log.get() {
             log.push(
                 Event {
@@ -183,7 +183,7 @@ impl P {
 
     /// Something has happened that is about the P alone, if events are wanted.
     #[inline(always)]
-    pub(crate) fn trace_if(&self, kind: Kind) {
+    pub(crate) fn trace_if(&self, kind: EventKind) {
         if self.is_traced() {
             self.trace_kind(kind);
         }
@@ -191,7 +191,7 @@ impl P {
 
     #[cold]
     #[inline(never)]
-    fn trace_kind(&self, kind: Kind) {
+    fn trace_kind(&self, kind: EventKind) {
         self.trace(kind, Reason::None, 0, 0);
     }
 
@@ -199,20 +199,20 @@ impl P {
     #[inline(always)]
     pub(crate) fn trace_ready(&self, g: GRef) {
         if self.is_traced() {
-            self.trace_g(Kind::Ready, g);
+            self.trace_g(EventKind::Ready, g);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn trace_g(&self, kind: Kind, g: GRef) {
+    fn trace_g(&self, kind: EventKind, g: GRef) {
         self.trace(kind, Reason::None, 0, g.id());
     }
 }
 
 impl Sched {
     /// As [`P::trace_if`], by whoever holds no P.
-    pub(crate) fn trace_other(&self, kind: Kind, p: Option<&P>, g: Option<GRef>) {
+    pub(crate) fn trace_other(&self, kind: EventKind, p: Option<&P>, g: Option<GRef>) {
         if self.tracing.n_users.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn an_event_survives_its_packing() {
-        for (i, kind) in Kind::ALL.into_iter().enumerate() {
+        for (i, kind) in EventKind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, i);
             let event = Event {
                 at_ns: u64::MAX - 1,
@@ -291,7 +291,10 @@ mod tests {
                 format!("{:?}", Some(event))
             );
         }
-        assert_eq!(Event::unpack(Event::now(Kind::Dry).pack()).unwrap().p, NO_P);
+        assert_eq!(
+            Event::unpack(Event::now(EventKind::Dry).pack()).unwrap().p,
+            NO_P
+        );
         assert!(Event::unpack([0, 0xff, 0]).is_none());
     }
 }

@@ -11,7 +11,7 @@ use super::pace;
 use super::policy::{self, Wake, WakeView};
 use super::sampling;
 use super::state::{Node, Sched};
-use super::trace::Kind;
+use super::trace::EventKind;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::WaitId;
@@ -232,7 +232,7 @@ impl Sched {
 
     /// Queues a runnable G from outside: with its home node, and wakes a P there.
     pub(crate) fn inject(&self, g: GRef) {
-        self.trace_other(Kind::Ready, None, Some(g));
+        self.trace_other(EventKind::Ready, None, Some(g));
         self.send_to(self.live_node_idx(g.home()), g);
     }
 

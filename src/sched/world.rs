@@ -22,7 +22,7 @@
 //!
 //! One thread stops worlds: sysmon, at the request of others. It holds no P to run
 //! goroutines on, and all takings and givings of Ps are its own: a P that nobody runs is
-//! in its [`Hands`] or dead, nowhere else.
+//! in its [`UnownedPs`] or dead, nowhere else.
 //!
 //! What a stopped world does not stop: threads without a P. They may still push to node
 //! queues and make goroutines runnable; both are safe against everybody.
@@ -49,12 +49,12 @@ const STOP_WITHIN_NS: u64 = 1_000_000_000;
 const LOOK_EVERY_NS: u64 = 20_000;
 
 /// What is done to a stopped world. Gets an error if it could not be stopped.
-type Job = Box<dyn FnOnce(&Sched, io::Result<()>) + Send>;
+type StoppedWorldJob = Box<dyn FnOnce(&Sched, io::Result<()>) + Send>;
 
 /// The requests to stop.
 #[derive(Default)]
 pub(crate) struct World {
-    jobs: Mutex<Vec<Job>>,
+    jobs: Mutex<Vec<StoppedWorldJob>>,
     /// Jobs that wait, to look without the lock. Ordering: relaxed, a hint; the note wakes sysmon.
     n_jobs: AtomicUsize,
     /// Held by whoever changes the number of Ps without a run, and by one that begins.
@@ -70,7 +70,7 @@ impl std::fmt::Debug for World {
 }
 
 impl World {
-    fn jobs(&self) -> MutexGuard<'_, Vec<Job>> {
+    fn jobs(&self) -> MutexGuard<'_, Vec<StoppedWorldJob>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -85,7 +85,7 @@ impl World {
     }
 
     /// Sysmon's part: what it was asked for.
-    pub(crate) fn take_jobs(&self) -> Vec<Job> {
+    pub(crate) fn take_jobs(&self) -> Vec<StoppedWorldJob> {
         if self.n_jobs.load(Ordering::Relaxed) == 0 {
             return Vec::new();
         }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-use super::waitlist::{Place, Queue, WaitError, WaitList};
+use super::waitlist::{Queue, QueueEnd, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::native::atomic::AtomicUsize;
@@ -127,7 +127,7 @@ impl Barrier {
             DequeuedList::new()
         };
         let terms = WaitOptions::new(Reason::Barrier).by_context(by_context);
-        match queue.wait(here, Place::Last, 0, terms, leave) {
+        match queue.wait(here, QueueEnd::Last, 0, terms, leave) {
             Err(gave_up) if !have_met.get() => Err(gave_up),
             _ => Ok(BarrierWaitResult(false)),
         }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use super::mutex::MutexGuard;
 use super::raw_mutex::RawMutex;
-use super::waitlist::{self, Place, WaitError, WaitList};
+use super::waitlist::{self, QueueEnd, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::const_fn;
@@ -303,7 +303,7 @@ impl Condvar {
         let here = WaitCtx::enter();
         let queue = self.list.lock(&here);
         mutex.unlock_in(&here);
-        let told = queue.wait(here, Place::Last, 0, terms, |_| DequeuedList::new());
+        let told = queue.wait(here, QueueEnd::Last, 0, terms, |_| DequeuedList::new());
         let must_unwind = told == Err(WaitError::CutShort) && !std::thread::panicking();
         if must_unwind {
             return Err(WaitError::CutShort);

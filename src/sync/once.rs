@@ -8,7 +8,7 @@
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-use super::waitlist::{self, Place, Queue, WaitError, WaitList};
+use super::waitlist::{self, Queue, QueueEnd, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU32, Ordering, const_fn};
@@ -319,7 +319,7 @@ impl Once {
                 break;
             }
             let leave = |_: &Queue<'_>| DequeuedList::new();
-            queue.wait(here, Place::Last, 0, terms, leave)?;
+            queue.wait(here, QueueEnd::Last, 0, terms, leave)?;
         }
         Ok(())
     }

@@ -41,7 +41,7 @@
 //! lock, or sets QUEUED as above and clears WOKEN in the same step. A woken waiter is never cut
 //! short before that.
 
-use super::waitlist::{Place, Queue, TAKEN, WaitError, WaitList};
+use super::waitlist::{Queue, QueueEnd, TAKEN, WaitError, WaitList};
 use super::waitq::{Dequeued, DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{self, AtomicU32, AtomicU64, Ordering, const_fn};
@@ -178,8 +178,8 @@ impl RawMutex {
                 return Ok(());
             }
             let place = match me.since_ns {
-                None => Place::Last,
-                Some(_) => Place::First,
+                None => QueueEnd::Last,
+                Some(_) => QueueEnd::First,
             };
             let since_ns = *me.since_ns.get_or_insert_with(clock::now_ns);
             let here = WaitCtx::enter();

@@ -127,7 +127,7 @@ fn wait_for(guarded: &Guarded, n: u32, deadline_ns: u64) {
         guarded.mutex.unlock_in(&here);
         let leave = |_: &Queue<'_>| DequeuedList::new();
         let terms = WaitOptions::new(Reason::Condvar).until(deadline_ns);
-        let _ = queue.wait(here, Place::Last, 0, terms, leave);
+        let _ = queue.wait(here, QueueEnd::Last, 0, terms, leave);
         assert!(guarded.mutex.lock().is_ok());
         if deadline_ns != NEVER {
             break;

@@ -14,7 +14,7 @@
 //! to the state only under that lock. The last holder that leaves sees QUEUED and takes that lock.
 //! A waiter sets QUEUED in the same atomic step in which it finds the lock held.
 
-use super::waitlist::{Place, Queue, WaitError, WaitList};
+use super::waitlist::{Queue, QueueEnd, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU32, Ordering, const_fn};
@@ -116,7 +116,7 @@ impl RawRwLock {
             return Ok(());
         }
         let leave = |queue: &Queue<'_>| self.hand_over(queue);
-        queue.wait(here, Place::Last, mode as usize, terms, leave)?;
+        queue.wait(here, QueueEnd::Last, mode as usize, terms, leave)?;
         Ok(())
     }
 

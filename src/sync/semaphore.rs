@@ -15,7 +15,7 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
-use super::waitlist::{Place, Queue, TAKEN, WaitError, WaitList};
+use super::waitlist::{Queue, QueueEnd, TAKEN, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU64, Ordering, const_fn};
@@ -261,7 +261,7 @@ impl Semaphore {
         let terms = WaitOptions::new(Reason::Semaphore)
             .until(deadline_ns)
             .by_context(true);
-        match queue.wait(here, Place::Last, n, terms, leave) {
+        match queue.wait(here, QueueEnd::Last, n, terms, leave) {
             Ok(TAKEN) => Ok(self.permit(n)),
             Ok(_) => Err(Refused::Closed),
             Err(WaitError::TimedOut) => Err(Refused::TimedOut),

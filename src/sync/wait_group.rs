@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::waitlist::{Place, Queue, WaitError, WaitList};
+use super::waitlist::{Queue, QueueEnd, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU64, Ordering};
@@ -265,7 +265,7 @@ impl Group {
             DequeuedList::new()
         };
         let terms = WaitOptions::new(Reason::WaitGroup).by_context(by_context);
-        queue.wait(here, Place::Last, 0, terms, leave).map(drop)
+        queue.wait(here, QueueEnd::Last, 0, terms, leave).map(drop)
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn unwind() -> ! {
 
 /// The end of the queue at which a waiter is inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum QueueEnd {
     First,
     Last,
 }
@@ -123,7 +123,7 @@ impl Queue<'_> {
     pub(crate) fn wait(
         self,
         here: WaitCtx<'_>,
-        place: Place,
+        place: QueueEnd,
         asks: usize,
         terms: WaitOptions,
         leave: impl FnOnce(&Queue<'_>) -> DequeuedList,
@@ -137,8 +137,8 @@ impl Queue<'_> {
         //   link was removed below.
         unsafe {
             match place {
-                Place::First => list.queue.push_front(&link),
-                Place::Last => list.queue.push_back(&link),
+                QueueEnd::First => list.queue.push_front(&link),
+                QueueEnd::Last => list.queue.push_back(&link),
             }
         }
         std::mem::forget(self);

@@ -15,7 +15,7 @@
 //!
 //! | waiter                                 | taker                                 |
 //! |----------------------------------------|---------------------------------------|
-//! | 1. enter the scheduler ([`Here`]), so  | 1. lock                               |
+//! | 1. enter the scheduler ([`WaitCtx`]), so | 1. lock                               |
 //! |    that its P is not taken from here   | 2. unlink the first link              |
 //! |    on                                  | 3. take the wake token of its waiter; |
 //! | 2. lock (a select: all, by address)    |    if another waker has it: go to 2   |
@@ -96,7 +96,7 @@ impl WaitOptions {
 /// thread. While a goroutine is inside, its P is not taken, so the holder of a lock always has a P.
 /// Created before the lock is taken, and dropped after it is released.
 ///
-/// While it exists, the caller parks only by [`Here::wait`] and runs no user code.
+/// While it exists, the caller parks only by [`WaitCtx::wait`] and runs no user code.
 #[derive(Debug)]
 pub(crate) struct WaitCtx<'a> {
     section: Option<Section<'a>>,
@@ -177,7 +177,7 @@ impl WaitCtx<'_> {
     }
 
     /// Whether the runtime of the calling goroutine shuts down, so that a wait would be cut short.
-    /// Then [`park::cancel_point`] unwinds the goroutine, once this `Here` is dropped.
+    /// Then [`park::cancel_point`] unwinds the goroutine, once this `WaitCtx` is dropped.
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
         match &self.section {
@@ -200,7 +200,7 @@ impl WaitCtx<'_> {
 }
 
 #[derive(Debug)]
-enum Who {
+enum WaiterKind {
     Goroutine(GRef),
     Thread,
 }
@@ -226,7 +226,7 @@ const SPINS: u32 = if cfg!(loom) { 1 } else { 64 };
 /// A waiting goroutine or thread, one per wait, on its stack frame.
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    who: Who,
+    who: WaiterKind,
     /// Written by the park commit under all locks, read by takers under one of them.
     wait: Cell<WaitId>,
     /// Tag of the link that was taken. Written by the taker, which has exclusive access to the
@@ -242,7 +242,7 @@ impl Waiter {
     #[inline]
     pub(crate) fn new(here: &WaitCtx<'_>) -> Waiter {
         Waiter {
-            who: here.g.map_or(Who::Thread, Who::Goroutine),
+            who: here.g.map_or(WaiterKind::Thread, WaiterKind::Goroutine),
             wait: Cell::new(WaitId::default()),
             chosen: AtomicU64::new(NOTHING_CHOSEN),
             word: AtomicU32::new(WAITING),
@@ -259,8 +259,8 @@ impl Waiter {
     #[inline]
     fn claim(&self) -> bool {
         match self.who {
-            Who::Goroutine(g) => g.status.wake(self.wait.get()),
-            Who::Thread => [(WAITING, TAKEN_WAITING), (SLEEPING, TAKEN_SLEEPING)]
+            WaiterKind::Goroutine(g) => g.status.wake(self.wait.get()),
+            WaiterKind::Thread => [(WAITING, TAKEN_WAITING), (SLEEPING, TAKEN_SLEEPING)]
                 .into_iter()
                 .any(|(from, to)| {
                     self.word
@@ -542,7 +542,8 @@ impl Dequeued {
     /// Whether the waiter is a goroutine, not a thread.
     pub(crate) fn is_goroutine(&self) -> bool {
         // SAFETY: as for the link.
-        matches!(unsafe { self.waiter.as_ref() }.who, Who::Goroutine(_))
+        let waiter = unsafe { self.waiter.as_ref() };
+        matches!(waiter.who, WaiterKind::Goroutine(_))
     }
 
     /// Readies the waiter. The caller must not hold a lock that the waiter needs: a woken thread
@@ -564,7 +565,7 @@ impl Dequeued {
         // SAFETY: the frame of a taken waiter stays valid until it is readied: a thread below, a
         // goroutine by the caller.
         let waiter = unsafe { self.waiter.as_ref() };
-        if let Who::Goroutine(g) = waiter.who {
+        if let WaiterKind::Goroutine(g) = waiter.who {
             return Some(g);
         }
         let word = &raw const waiter.word;
@@ -635,7 +636,7 @@ impl DequeuedList {
         })
     }
 
-    /// Readies all waiters, as [`Taken::ready`].
+    /// Readies all waiters, as [`Dequeued::ready`].
     #[inline]
     pub(crate) fn ready(mut self, here: &WaitCtx<'_>) {
         if !self.is_empty() {

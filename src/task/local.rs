@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::g::goroutine_locals::{Found, Own};
+use crate::g::goroutine_locals::{Lookup, Own};
 use crate::sched::park;
 
 /// Declares task-locals: variables of which each goroutine has its own value. The syntax is that of
@@ -219,9 +219,9 @@ impl<T: 'static> LocalKey<T> {
 
     fn find(&'static self, own: &Own) -> Result<Option<*const T>, AccessError> {
         match own.find(self.key()) {
-            Found::Value(value) => Ok(Some(value)),
-            Found::Destroyed => Err(AccessError),
-            Found::Nothing => Ok(None),
+            Lookup::Value(value) => Ok(Some(value)),
+            Lookup::Destroyed => Err(AccessError),
+            Lookup::Nothing => Ok(None),
         }
     }
 

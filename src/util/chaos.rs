@@ -106,7 +106,7 @@ pub(crate) fn begin() {
 }
 
 /// `None` if the variable is not set or not valid.
-static PLAN: LazyLock<Option<Plan>> = LazyLock::new(|| {
+static PLAN: LazyLock<Option<ChaosPlan>> = LazyLock::new(|| {
     let value = std::env::var_os(NAME)?;
     let (seed, line) = match seed_of(&value, clock::now_ns()) {
         Some(seed) => (
@@ -123,7 +123,7 @@ static PLAN: LazyLock<Option<Plan>> = LazyLock::new(|| {
     };
     // If stderr is closed, the line is lost.
     let _ = std::io::stderr().write_all(line.as_bytes());
-    seed.map(Plan::new)
+    seed.map(ChaosPlan::new)
 });
 
 /// Parses the variable's value. `now_ns` is the source of a random seed.
@@ -156,7 +156,7 @@ fn hold_up(random: u64) {
 
 /// How often each point is perturbed under a seed.
 #[derive(Debug)]
-struct Plan {
+struct ChaosPlan {
     seed: u64,
     /// One in so many times, 0 for never.
     odds: [u64; N_POINTS],
@@ -164,10 +164,10 @@ struct Plan {
     count: AtomicU64,
 }
 
-impl Plan {
-    fn new(seed: u64) -> Plan {
+impl ChaosPlan {
+    fn new(seed: u64) -> ChaosPlan {
         let odds = std::array::from_fn(|at| [0, 4, 16, 64][(mix(seed ^ salt(at)) % 4) as usize]);
-        Plan {
+        ChaosPlan {
             seed,
             odds,
             count: AtomicU64::new(0),
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     fn draws(seed: u64) -> Vec<Option<u64>> {
-        let plan = Plan::new(seed);
+        let plan = ChaosPlan::new(seed);
         (0..1000)
             .map(|i| plan.roll([Point::Enter, Point::Commit, Point::Steal][i % 3]))
             .collect()
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn places_are_touched_as_often_as_their_odds_say() {
         for seed in 0..20 {
-            let plan = Plan::new(seed);
+            let plan = ChaosPlan::new(seed);
             let n = (0..64_000)
                 .filter(|_| plan.roll(Point::Enter).is_some())
                 .count() as u64;
@@ -242,7 +242,7 @@ mod tests {
     /// A seed perturbs only a part of the points, and every point is perturbed by some seed.
     #[test]
     fn seeds_choose_among_the_places() {
-        let plans: Vec<_> = (0..100).map(Plan::new).collect();
+        let plans: Vec<_> = (0..100).map(ChaosPlan::new).collect();
         for at in 0..N_POINTS {
             let n_off = plans.iter().filter(|plan| plan.odds[at] == 0).count();
             assert!((5..60).contains(&n_off), "{n_off} of 100 leave {at} alone");
@@ -260,7 +260,7 @@ mod tests {
         let plans: Vec<_> = seeds
             .unwrap()
             .split_whitespace()
-            .map(|seed| Plan::new(seed.parse().unwrap()))
+            .map(|seed| ChaosPlan::new(seed.parse().unwrap()))
             .collect();
         for at in 0..N_POINTS {
             let is_touched = plans.iter().any(|plan| matches!(plan.odds[at], 4 | 16));

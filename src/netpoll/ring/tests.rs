@@ -9,7 +9,7 @@ use crate::g::header::GRef;
 use crate::g::slab;
 use crate::g::status::{Reason, WaitId};
 use crate::netpoll::multishot::{By, Came, MAX_AHEAD, Source};
-use crate::netpoll::multishot_poll::{Home, Place};
+use crate::netpoll::multishot_poll::{RingThread, WaitStart};
 use crate::netpoll::pool::SLOTS;
 use crate::netpoll::probe;
 
@@ -460,14 +460,14 @@ fn watched(
     let (g, op) = waiting_op();
     op.set_receive(recv_into(from, buf, libc::MSG_DONTWAIT));
     let (watch, mut ready) = (Arc::new(MultishotPoll::new()), GList::new());
-    let here = Home::new(ring.fd(), 0, std::ptr::null());
+    let here = RingThread::new(ring.fd(), 0, std::ptr::null());
     let home = (here, 1);
     // SAFETY: this thread has the ring.
     unsafe {
         ring.ring
             .arm_watch(&ring.counts, from.as_raw_fd(), &watch, home, &mut ready);
     }
-    assert_eq!(watch.wait(&op, here), Place::Waits);
+    assert_eq!(watch.wait(&op, here), WaitStart::Waits);
     (watch, g, op)
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::g::slab;
-use crate::netpoll::op::Waiting;
+use crate::netpoll::op::WaiterLink;
 use crate::netpoll::sqe::Request;
 
 fn op() -> Box<Op> {
@@ -16,7 +16,7 @@ fn op() -> Box<Op> {
     };
     // SAFETY: nobody else has the operation yet.
     unsafe {
-        op.waiting().write(Waiting {
+        op.waiting().write(WaiterLink {
             request,
             next: std::ptr::null(),
             list: None,
@@ -26,12 +26,12 @@ fn op() -> Box<Op> {
     op
 }
 
-fn wait(waiters: &mut Waiters, fd: i32, direction: Direction, op: &Op) {
+fn wait(waiters: &mut Waiters, fd: i32, direction: Interest, op: &Op) {
     // SAFETY: the tests keep their operations to the end.
     unsafe { waiters.push_back(fd, direction, op) };
 }
 
-fn pop(waiters: &mut Waiters, fd: i32, direction: Direction) -> *const Op {
+fn pop(waiters: &mut Waiters, fd: i32, direction: Interest) -> *const Op {
     waiters.pop(fd, direction).unwrap_or(std::ptr::null())
 }
 
@@ -40,16 +40,16 @@ fn first_come_first_served_in_each_direction() {
     let mut waiters = Waiters::default();
     let ops: Vec<_> = (0..6).map(|_| op()).collect();
     for (i, op) in ops.iter().enumerate() {
-        let direction = [Direction::Read, Direction::Write][i % 2];
+        let direction = [Interest::Read, Interest::Write][i % 2];
         wait(&mut waiters, 7, direction, op);
     }
-    assert_eq!(waiters.len(7, Direction::Read), 3);
+    assert_eq!(waiters.len(7, Interest::Read), 3);
     for i in [0, 2, 4] {
-        assert_eq!(pop(&mut waiters, 7, Direction::Read), &raw const *ops[i]);
+        assert_eq!(pop(&mut waiters, 7, Interest::Read), &raw const *ops[i]);
     }
-    assert!(waiters.pop(7, Direction::Read).is_none());
+    assert!(waiters.pop(7, Interest::Read).is_none());
     for i in [1, 3, 5] {
-        assert_eq!(pop(&mut waiters, 7, Direction::Write), &raw const *ops[i]);
+        assert_eq!(pop(&mut waiters, 7, Interest::Write), &raw const *ops[i]);
     }
     assert!(waiters.fds.is_empty(), "nothing is kept of a descriptor");
 }
@@ -58,21 +58,21 @@ fn first_come_first_served_in_each_direction() {
 fn one_that_was_put_back_is_the_first_again() {
     let mut waiters = Waiters::default();
     let (a, b) = (op(), op());
-    wait(&mut waiters, 3, Direction::Read, &a);
-    wait(&mut waiters, 3, Direction::Read, &b);
+    wait(&mut waiters, 3, Interest::Read, &a);
+    wait(&mut waiters, 3, Interest::Read, &b);
     for _ in 0..3 {
-        let first = waiters.pop(3, Direction::Read).unwrap();
+        let first = waiters.pop(3, Interest::Read).unwrap();
         assert_eq!(first, &raw const *a);
         // SAFETY: it was taken out just now.
-        unsafe { waiters.push_front(3, Direction::Read, first) };
+        unsafe { waiters.push_front(3, Interest::Read, first) };
     }
-    waiters.pop(3, Direction::Read);
-    assert_eq!(pop(&mut waiters, 3, Direction::Read), &raw const *b);
+    waiters.pop(3, Interest::Read);
+    assert_eq!(pop(&mut waiters, 3, Interest::Read), &raw const *b);
     // The only one, too.
     // SAFETY: it was taken out just now.
-    unsafe { waiters.push_front(3, Direction::Read, &raw const *b) };
-    wait(&mut waiters, 3, Direction::Read, &a);
-    assert_eq!(waiters.len(3, Direction::Read), 2);
+    unsafe { waiters.push_front(3, Interest::Read, &raw const *b) };
+    wait(&mut waiters, 3, Interest::Read, &a);
+    assert_eq!(waiters.len(3, Interest::Read), 2);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn any_one_can_be_taken_out() {
         let mut waiters = Waiters::default();
         let ops: Vec<_> = (0..3).map(|_| op()).collect();
         for op in &ops {
-            wait(&mut waiters, 5, Direction::Write, op);
+            wait(&mut waiters, 5, Interest::Write, op);
         }
         let op: &Op = &ops[taken];
         // SAFETY: the operations stay to the end of the test.
@@ -91,11 +91,11 @@ fn any_one_can_be_taken_out() {
         }
         // And those that come later still go behind.
         let late = self::op();
-        wait(&mut waiters, 5, Direction::Write, &late);
+        wait(&mut waiters, 5, Interest::Write, &late);
         for i in (0..3).filter(|&i| i != taken) {
-            assert_eq!(pop(&mut waiters, 5, Direction::Write), &raw const *ops[i]);
+            assert_eq!(pop(&mut waiters, 5, Interest::Write), &raw const *ops[i]);
         }
-        assert_eq!(pop(&mut waiters, 5, Direction::Write), &raw const *late);
+        assert_eq!(pop(&mut waiters, 5, Interest::Write), &raw const *late);
         assert!(waiters.fds.is_empty());
     }
 }
@@ -105,20 +105,20 @@ fn epoll_is_asked_once_for_each_thing_wanted() {
     let mut waiters = Waiters::default();
     let (a, b, c) = (op(), op(), op());
     assert_eq!(waiters.arm(9), None, "nobody waits");
-    wait(&mut waiters, 9, Direction::Read, &a);
+    wait(&mut waiters, 9, Interest::Read, &a);
     let read = waiters.arm(9).unwrap();
-    assert!(Direction::Read.is_in(read) && !Direction::Write.is_in(read));
-    wait(&mut waiters, 9, Direction::Read, &b);
+    assert!(Interest::Read.is_in(read) && !Interest::Write.is_in(read));
+    wait(&mut waiters, 9, Interest::Read, &b);
     assert_eq!(waiters.arm(9), None);
-    wait(&mut waiters, 9, Direction::Write, &c);
+    wait(&mut waiters, 9, Interest::Write, &c);
     let both = waiters.arm(9).unwrap();
-    assert!(Direction::Read.is_in(both) && Direction::Write.is_in(both));
+    assert!(Interest::Read.is_in(both) && Interest::Write.is_in(both));
     waiters.note_told(9);
     assert_eq!(waiters.arm(9), Some(both));
     // A new life of the number begins with nothing asked.
-    for direction in [Direction::Read, Direction::Read, Direction::Write] {
+    for direction in [Interest::Read, Interest::Read, Interest::Write] {
         waiters.pop(9, direction);
     }
-    wait(&mut waiters, 9, Direction::Read, &a);
+    wait(&mut waiters, 9, Interest::Read, &a);
     assert_eq!(waiters.arm(9), Some(read));
 }
