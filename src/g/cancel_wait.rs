@@ -1,7 +1,7 @@
 //! Ending waits because a context is done: the frame of an ambient context, and the
 //! word by which a canceller and a waiter meet.
 //!
-//! A goroutine inside `Context::run` has a [`CancelScope`] on its stack, which its [`Own`]
+//! A goroutine inside `Context::run` has a [`CancelScope`] on its stack, which its `GoroutineLocals`
 //! names; nested ones are chained. A canceller has the frame from the context's list.
 //!
 //! | waiter                                | canceller, under the context's lock     |

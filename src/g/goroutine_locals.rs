@@ -22,7 +22,7 @@ use std::ptr::NonNull;
 
 /// See above. Only its owner's code touches it.
 #[derive(Debug)]
-pub(crate) struct Own {
+pub(crate) struct GoroutineLocals {
     /// The innermost frame of the ambient context, null for none: see `g::cancel_wait`.
     frame: Cell<*const ()>,
     /// The youngest value.
@@ -78,10 +78,10 @@ impl<T> LocalValue<T> {
     }
 }
 
-impl Own {
+impl GoroutineLocals {
     #[inline(always)]
-    pub(crate) const fn new() -> Own {
-        Own {
+    pub(crate) const fn new() -> GoroutineLocals {
+        GoroutineLocals {
             frame: Cell::new(std::ptr::null()),
             values: Cell::new(None),
             n_polling: Cell::new(0),
@@ -187,7 +187,7 @@ impl Own {
     }
 }
 
-impl Drop for Own {
+impl Drop for GoroutineLocals {
     fn drop(&mut self) {
         self.end();
     }
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn the_youngest_goes_first_and_each_once() {
         let said = Rc::default();
-        let own = Own::new();
+        let own = GoroutineLocals::new();
         for i in 1..=3 {
             own.insert(i, Says(Rc::clone(&said), i as u32));
         }
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_value_stays_where_it_is() {
-        let own = Own::new();
+        let own = GoroutineLocals::new();
         let first = own.insert(1, 11_u64);
         (2..50).for_each(|i| {
             own.insert(i, [0_u8; 100]);
@@ -240,7 +240,7 @@ mod tests {
     /// Two keys may have one address, if they are constants.
     #[test]
     fn a_value_is_not_found_as_one_of_another_type() {
-        let own = Own::new();
+        let own = GoroutineLocals::new();
         own.insert(1, 0x4141_u64);
         assert!(matches!(own.find::<String>(1), Lookup::Nothing));
         own.insert(1, "a string".to_owned());

@@ -23,7 +23,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::NonNull;
 
 use super::coro::{Coro, Out};
-use super::goroutine_locals::Own;
+use super::goroutine_locals::GoroutineLocals;
 use super::slab;
 use super::stack;
 use super::status::{Status, Token};
@@ -294,7 +294,7 @@ impl GRef {
     }
 
     #[inline(always)]
-    fn own_ptr(self) -> *mut Own {
+    fn own_ptr(self) -> *mut GoroutineLocals {
         // SAFETY: a slot is longer than this.
         unsafe { self.as_ptr().cast::<u8>().add(OWN_AT).cast() }
     }
@@ -306,7 +306,7 @@ impl GRef {
     /// The caller is the goroutine's own code (its closure, or a destructor of what that
     /// left), and uses what it gets before that ends.
     #[inline(always)]
-    pub(crate) unsafe fn own<'a>(self) -> &'a Own {
+    pub(crate) unsafe fn own<'a>(self) -> &'a GoroutineLocals {
         // SAFETY: by this function's contract; see `begin_own`.
         unsafe { &*self.own_ptr() }
     }
@@ -587,7 +587,7 @@ fn payload_ptr(g: GRef) -> *mut u8 {
 /// outcome, behind the word that a box's address may take.
 const OWN_AT: usize = HEADER_BYTES + 16;
 #[cfg(not(loom))]
-const _: () = assert!(OWN_AT + size_of::<Own>() <= slab::SLOT_BYTES[0]);
+const _: () = assert!(OWN_AT + size_of::<GoroutineLocals>() <= slab::SLOT_BYTES[0]);
 
 /// # Safety
 ///
@@ -595,7 +595,7 @@ const _: () = assert!(OWN_AT + size_of::<Own>() <= slab::SLOT_BYTES[0]);
 #[inline(always)]
 unsafe fn begin_own(g: GRef) -> EndsOwn {
     // SAFETY: every slot is long enough, as asserted above, and the place is aligned to 16.
-    unsafe { g.own_ptr().write(Own::new()) };
+    unsafe { g.own_ptr().write(GoroutineLocals::new()) };
     EndsOwn(g)
 }
 

@@ -12,7 +12,7 @@
 use std::cell::Cell;
 
 use super::m::M;
-use crate::g::goroutine_locals::Own;
+use crate::g::goroutine_locals::GoroutineLocals;
 
 thread_local!(static CURRENT: Cell<*const M> = const { Cell::new(std::ptr::null()) });
 
@@ -39,12 +39,12 @@ pub(crate) fn m<'a>() -> Option<&'a M> {
     unsafe { m_ptr().as_ref() }
 }
 
-thread_local!(static OWN: Own = const { Own::new() });
+thread_local!(static OWN: GoroutineLocals = const { GoroutineLocals::new() });
 
 /// What the calling thread owns when no goroutine runs on it: its values of task-locals,
 /// its ambient context. Null once the thread has dropped it, at its end.
 #[inline(never)]
-pub(crate) fn thread_own() -> *const Own {
+pub(crate) fn thread_own() -> *const GoroutineLocals {
     // SAFETY: as in `m_ptr`.
     unsafe { std::arch::asm!("", options(nostack, preserves_flags)) };
     OWN.try_with(std::ptr::from_ref).unwrap_or(std::ptr::null())

@@ -43,7 +43,7 @@ use super::trace::EventKind;
 use super::wake;
 use crate::g::cancel_wait::ScopeChain;
 use crate::g::coro::Switch;
-use crate::g::goroutine_locals::Own;
+use crate::g::goroutine_locals::GoroutineLocals;
 use crate::g::header::GRef;
 use crate::g::status::{Reason, WaitId, WakeKind, Why};
 use crate::loom::Ordering;
@@ -362,7 +362,7 @@ pub(crate) fn chain_of(g: GRef) -> ScopeChain {
 /// What the calling goroutine, or plain thread, owns; `None` on a thread that is about
 /// to end. Used up before the next switch.
 #[inline]
-pub(crate) fn own<'a>() -> Option<&'a Own> {
+pub(crate) fn own<'a>() -> Option<&'a GoroutineLocals> {
     match current_g() {
         // SAFETY: the M runs the goroutine's own code, which asks.
         Some(g) => Some(unsafe { g.own() }),

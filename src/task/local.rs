@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::g::goroutine_locals::{Lookup, Own};
+use crate::g::goroutine_locals::{GoroutineLocals, Lookup};
 use crate::sched::park;
 
 /// Declares task-locals: variables of which each goroutine has its own value. The syntax is that of
@@ -217,7 +217,7 @@ impl<T: 'static> LocalKey<T> {
         }
     }
 
-    fn find(&'static self, own: &Own) -> Result<Option<*const T>, AccessError> {
+    fn find(&'static self, own: &GoroutineLocals) -> Result<Option<*const T>, AccessError> {
         match own.find(self.key()) {
             Lookup::Value(value) => Ok(Some(value)),
             Lookup::Destroyed => Err(AccessError),
@@ -232,7 +232,7 @@ impl<T: 'static> LocalKey<T> {
     }
 }
 
-fn owner<'a>() -> Result<&'a Own, AccessError> {
+fn owner<'a>() -> Result<&'a GoroutineLocals, AccessError> {
     park::own().ok_or(AccessError)
 }
 
