@@ -203,7 +203,7 @@ impl ScopeChain {
 
     #[inline(always)]
     fn frames<'a>(self) -> impl Iterator<Item = &'a CancelScope> {
-        // SAFETY: a frame is named by its owner's `Own` or by one inside it, as long as it lies there.
+        // SAFETY: a frame is named by its owner's `GoroutineLocals` or by one inside it, as long as it lies there.
         let deref =
             |frame: *const CancelScope| unsafe { frame.as_ref() }.filter(|f| f.is_followed());
         std::iter::successors(deref(self.0), move |frame| deref(frame.outer.get()))

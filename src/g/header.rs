@@ -10,7 +10,7 @@
 //!  0                  64                 128         160
 //! ```
 //!
-//! While the closure runs, its place is empty: then [`Own`] lies there.
+//! While the closure runs, its place is empty: then [`GoroutineLocals`] lies there.
 //!
 //! Who may touch what: `status` and the atomics, anyone; `link`, the holder of
 //! the list that the G is in; everything else, whoever owns the G by its status.
@@ -583,7 +583,7 @@ fn payload_ptr(g: GRef) -> *mut u8 {
     unsafe { g.as_ptr().cast::<u8>().add(HEADER_BYTES) }
 }
 
-/// Where a goroutine's [`Own`] lies while its code runs: in the place of closure and
+/// Where a goroutine's [`GoroutineLocals`] lies while its code runs: in the place of closure and
 /// outcome, behind the word that a box's address may take.
 const OWN_AT: usize = HEADER_BYTES + 16;
 #[cfg(not(loom))]

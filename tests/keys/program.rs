@@ -10,7 +10,7 @@ mod local;
 mod own_file;
 
 mod g {
-    pub(crate) use crate::own_file as own;
+    pub(crate) use crate::own_file as goroutine_locals;
 }
 
 mod task {
@@ -19,11 +19,11 @@ mod task {
 
 mod sched {
     pub(crate) mod park {
-        use crate::g::own::Own;
+        use crate::g::goroutine_locals::GoroutineLocals;
 
         /// What the one thread owns.
-        pub(crate) fn own<'a>() -> Option<&'a Own> {
-            thread_local!(static OWN: &'static Own = Box::leak(Box::new(Own::new())));
+        pub(crate) fn own<'a>() -> Option<&'a GoroutineLocals> {
+            thread_local!(static OWN: &'static GoroutineLocals = Box::leak(Box::new(GoroutineLocals::new())));
             Some(OWN.with(|own| *own))
         }
     }
