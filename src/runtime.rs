@@ -24,7 +24,7 @@ use crate::netpoll::choose;
 use crate::netpoll::poller::Poller;
 use crate::sched::children;
 use crate::sched::current;
-use crate::sched::debug_hooks::{Check, DebugHooks, Print};
+use crate::sched::debug_hooks::{Check, DebugHooks, OnStall, Print};
 use crate::sched::global::NodeQueue;
 use crate::sched::idle::IdleSet;
 use crate::sched::m::M;
@@ -36,7 +36,7 @@ use crate::sched::run;
 use crate::sched::run_on_node;
 use crate::sched::spawn::{self, Options};
 use crate::sched::stack_overflow;
-use crate::sched::stall::OnStall;
+
 use crate::sched::state::{Node, Phase, Sched};
 use crate::sched::sysmon;
 use crate::sched::wake;

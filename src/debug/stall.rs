@@ -13,7 +13,7 @@ use super::stack;
 use crate::g::snapshot::StackCopy;
 use crate::loom::native::{Mutex, PoisonError};
 use crate::loom::thread::JoinHandle;
-use crate::sched::stall::{OnStall, Stall};
+use crate::sched::debug_hooks::{OnStall, Stall};
 use crate::sched::state::Sched;
 use crate::sys::clock;
 
@@ -127,7 +127,7 @@ impl fmt::Display for Report {
 mod sample {
     use crate::g::coro::Registers;
     use crate::g::snapshot::StackCopy;
-    use crate::sched::stall::Stall;
+    use crate::sched::debug_hooks::Stall;
     use crate::sys::sample;
 
     /// How long sysmon waits for the goroutine's thread, which answers in microseconds if it is on
@@ -165,7 +165,7 @@ mod sample {
 #[cfg(not(feature = "backtrace"))]
 mod sample {
     use crate::g::snapshot::StackCopy;
-    use crate::sched::stall::Stall;
+    use crate::sched::debug_hooks::Stall;
 
     pub(crate) struct TryAgain;
 

@@ -6,8 +6,10 @@
 
 use std::time::Duration;
 
-use super::stall::{OnStall, Stalls};
+use super::m::{M, RETAKEN};
+use super::p::P;
 use super::state::Sched;
+use crate::g::header::GRef;
 use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::sys::clock::{self, NEVER};
 
@@ -53,12 +55,6 @@ impl DebugHooks {
             shutdown,
             ..DebugHooks::default()
         }
-    }
-
-    /// What is to be known of stalls in this run, if that was asked for.
-    pub(crate) fn stalls(&self, sched: &Sched) -> Option<Stalls<'_>> {
-        let (after, on_stall) = self.stalls.as_ref()?;
-        Some(Stalls::new(sched, *after, &**on_stall))
     }
 
     /// A run begins.
@@ -114,4 +110,48 @@ impl DebugHooks {
         self.due_ns.store(now_ns + every_ns, Ordering::Relaxed);
         every_ns
     }
+}
+
+/// A goroutine that has not come to the scheduler for long.
+#[derive(Debug)]
+pub(crate) struct Stall<'a> {
+    pub(crate) g: GRef,
+    pub(crate) m: &'a M,
+    /// The P that it holds, and the dispatches there; `None` once that was taken.
+    pub(crate) holds: Option<(&'a P, u64)>,
+    pub(crate) since_ns: u64,
+    /// How often it has been reported in vain.
+    pub(crate) n_tries: u32,
+    pub(crate) is_told: bool,
+}
+
+impl Stall<'_> {
+    /// Whether it goes on: the goroutine has been on its M all the time.
+    pub(crate) fn is_still(&self) -> bool {
+        let on_m = self.m.curg.get() == Some(self.g);
+        on_m && match self.holds {
+            Some((p, dispatches)) => {
+                std::ptr::eq(p.owner(), self.m) && p.stats.dispatches.get() == dispatches
+            }
+            None => self.m.access.load(Ordering::Relaxed) == RETAKEN,
+        }
+    }
+
+    pub(crate) fn held_ns(&self) -> u64 {
+        clock::now_ns().saturating_sub(self.since_ns)
+    }
+
+    pub(crate) fn has_p(&self) -> bool {
+        self.holds.is_some()
+    }
+}
+
+/// Who is told of stalls.
+pub(crate) trait OnStall: std::fmt::Debug + Send + Sync {
+    /// A goroutine has stalled. `false` to be told once more a little later, if it goes
+    /// on. Called by sysmon, which waits meanwhile.
+    fn stalled(&self, sched: &Sched, stall: &Stall<'_>) -> bool;
+
+    /// The run is over, and nothing of it may be used any more.
+    fn end_run(&self);
 }

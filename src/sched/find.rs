@@ -7,6 +7,7 @@
 //! or so the node queue, so that nothing there starves. When dry: flush the ring, a
 //! batch from the node queue, steal, other nodes' queues, spin, sleep.
 
+use super::due_timers::run_timers_of;
 use super::idle;
 use super::m::M;
 use super::p::P;
@@ -50,7 +51,7 @@ const NODE_BATCH: usize = 128;
 const SPIN_NS: u64 = 20_000;
 
 /// The next goroutine for `m` to run; sleeps until there is one. `None` when the
-/// run is over, or the P was asked for something (`world::attend`).
+/// run is over, or the P was asked for something (`leave::attend`).
 #[inline]
 pub(crate) fn find(m: &M) -> Option<GRef> {
     let g = find_runnable(m)?;
@@ -283,13 +284,6 @@ fn dispatch_events(m: &M, p: &P) {
     if p.poller.pending() > 0 {
         p.submit_and_poll();
     }
-}
-
-/// Runs the due timers of a P: the caller's own, or a victim's.
-pub(crate) fn run_timers_of(m: &M, p: &P) {
-    let expired = p.timers.expire(clock::now_ns());
-    super::cancel::deadlines(m, expired.cancel);
-    wake::ready_expired(m, expired.ready);
 }
 
 enum Dry {

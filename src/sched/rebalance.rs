@@ -52,27 +52,27 @@ impl QueueHead {
     }
 }
 
-impl Sched {
+impl Rebalance {
     /// Sysmon's part of work conservation: wakes an idle node for one that needs help, if no
     /// push did.
-    pub(crate) fn wake_idle_nodes(&self) {
-        let mut survey = self.survey();
+    pub(crate) fn wake_idle_nodes(&mut self, sched: &Sched) {
         let now_ns = clock::now_ns();
-        survey.queues.resize(self.nodes.len(), QueueHead::default());
-        survey.ps.resize(self.ps.len(), SeenP::default());
-        for (i, node) in self.nodes.iter().enumerate() {
-            survey.look_at(self, i, node, now_ns);
+        self.queues.resize(sched.nodes.len(), QueueHead::default());
+        self.ps.resize(sched.ps.len(), SeenP::default());
+        for (i, node) in sched.nodes.iter().enumerate() {
+            self.look_at(sched, i, node, now_ns);
         }
-        let round_ns = now_ns - std::mem::replace(&mut survey.at_ns, now_ns).min(now_ns);
-        drop(survey);
-        for node in &self.nodes {
+        let round_ns = now_ns - std::mem::replace(&mut self.at_ns, now_ns).min(now_ns);
+        for node in &sched.nodes {
             let view = node.queue.summary.view(now_ns);
             if policy::needs_help(view) {
-                self.find_help(node, view, now_ns, round_ns);
+                sched.find_help(node, view, now_ns, round_ns);
             }
         }
     }
+}
 
+impl Sched {
     /// Wakes a P for each goroutine that waits, on as many nodes, nearest first; and lets
     /// those that have been idle for long pass the gate.
     fn find_help(&self, node: &Node, view: NodeView, now_ns: u64, round_ns: u64) {

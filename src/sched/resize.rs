@@ -19,25 +19,16 @@ use std::io;
 
 use windlass_topology::Plan;
 
-use super::m::M;
+use super::leave::{bury, take_queue};
 use super::p::{NUMA, P};
 use super::place::Now;
 use super::run_on_node;
 use super::state::{Node, Sched};
-use super::wake;
 use crate::g::list::GList;
 use crate::loom::Ordering;
-use crate::sys::{affinity, clock};
-
-/// How long a leaving P waits for completions between two cancels.
-const DRAIN_NS: u64 = 1_000_000;
+use crate::sys::affinity;
 
 impl Sched {
-    /// Ps in use.
-    pub(crate) fn ps_in_use(&self) -> impl Iterator<Item = &P> {
-        self.in_use.iter().map(|i| &self.ps[i])
-    }
-
     /// How many Ps are in use.
     #[inline]
     pub(crate) fn n_procs(&self) -> usize {
@@ -268,41 +259,4 @@ fn too_many(n: usize, max: usize) -> io::Error {
              Builder::max_processors raises that"
         ),
     )
-}
-
-fn take_queue(p: &P, gs: &mut GList) {
-    gs.extend_one(p.runq.take_runnext());
-    while let Some(g) = p.runq.pop() {
-        gs.push(g);
-    }
-}
-
-/// The last step of a P that leaves, by its holder: `true` if it is dead now. `false`
-/// if it may not go: something is in flight, it shall stop, or it is in use again.
-pub(crate) fn bury(p: &P) -> bool {
-    p.status.is_leaving() && p.poller.inflight() == 0 && p.status.end()
-}
-
-/// Gets rid of what a leaving P still has, and then of the P. One step, so that a stop of
-/// the world does not wait for long.
-pub(crate) fn leave(m: &M, p: &P) {
-    let sched = m.sched();
-    let mut gs = GList::new();
-    if p.poller.inflight() > 0 {
-        p.poller.cancel_all(&mut gs);
-        p.poller.flush();
-        p.poller.wait(clock::now_ns() + DRAIN_NS);
-        p.poller.reap(&mut gs);
-        gs = wake::send_out(sched, gs);
-    }
-    take_queue(p, &mut gs);
-    sched.publish(p);
-    if !gs.is_empty() {
-        let node = sched.live_node(p.node_idx);
-        node.queue.push_all(gs);
-        sched.wake_in(node, None);
-    }
-    if bury(p) {
-        m.set_p(None);
-    }
 }

@@ -4,6 +4,7 @@
 use super::current;
 use super::find::{find, stop_spinning};
 use super::handoff::{self, mark_outside};
+use super::leave::attend;
 use super::locked;
 use super::m::{HAS_P, M, PREEMPT, RETAKING};
 use super::p::P;
@@ -12,7 +13,6 @@ use super::spawn;
 use super::state::{Phase, Sched};
 use super::trace::EventKind;
 use super::wake;
-use super::world::attend;
 use crate::g::coro::Switch;
 use crate::g::header::{self, GRef};
 use crate::loom::Ordering;

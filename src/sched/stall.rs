@@ -4,58 +4,11 @@
 //! goroutine whose P was taken because of it goes on: it is watched until it comes to
 //! the scheduler. What is done about it is decided above (`debug::stall`).
 
-use std::time::Duration;
-
-use super::m::{HAS_P, M, PREEMPT, RETAKEN};
+use super::debug_hooks::{OnStall, Stall};
+use super::m::{HAS_P, M, PREEMPT};
 use super::p::P;
 use super::state::Sched;
-use crate::g::header::GRef;
 use crate::loom::Ordering;
-use crate::sys::clock;
-
-/// A goroutine that has not come to the scheduler for long.
-#[derive(Debug)]
-pub(crate) struct Stall<'a> {
-    pub(crate) g: GRef,
-    pub(crate) m: &'a M,
-    /// The P that it holds, and the dispatches there; `None` once that was taken.
-    holds: Option<(&'a P, u64)>,
-    since_ns: u64,
-    /// How often it has been reported in vain.
-    pub(crate) n_tries: u32,
-    is_told: bool,
-}
-
-impl Stall<'_> {
-    /// Whether it goes on: the goroutine has been on its M all the time.
-    pub(crate) fn is_still(&self) -> bool {
-        let on_m = self.m.curg.get() == Some(self.g);
-        on_m && match self.holds {
-            Some((p, dispatches)) => {
-                std::ptr::eq(p.owner(), self.m) && p.stats.dispatches.get() == dispatches
-            }
-            None => self.m.access.load(Ordering::Relaxed) == RETAKEN,
-        }
-    }
-
-    pub(crate) fn held_ns(&self) -> u64 {
-        clock::now_ns().saturating_sub(self.since_ns)
-    }
-
-    pub(crate) fn has_p(&self) -> bool {
-        self.holds.is_some()
-    }
-}
-
-/// Who is told of stalls.
-pub(crate) trait OnStall: std::fmt::Debug + Send + Sync {
-    /// A goroutine has stalled. `false` to be told once more a little later, if it goes
-    /// on. Called by sysmon, which waits meanwhile.
-    fn stalled(&self, sched: &Sched, stall: &Stall<'_>) -> bool;
-
-    /// The run is over, and nothing of it may be used any more.
-    fn end_run(&self);
-}
 
 /// What sysmon knows of stalls.
 #[derive(Debug)]
@@ -68,13 +21,15 @@ pub(crate) struct Stalls<'a> {
 }
 
 impl<'a> Stalls<'a> {
-    pub(crate) fn new(sched: &Sched, after: Duration, on_stall: &'a dyn OnStall) -> Stalls<'a> {
-        Stalls {
+    /// What is to be known of stalls in this run, if that was asked for.
+    pub(crate) fn new(sched: &'a Sched) -> Option<Stalls<'a>> {
+        let (after, on_stall) = sched.debug_hooks.get()?.stalls.as_ref()?;
+        Some(Stalls {
             after_ns: u64::try_from(after.as_nanos()).unwrap_or(u64::MAX),
-            on_stall,
+            on_stall: &**on_stall,
             on_ps: sched.ps.iter().map(|_| None).collect(),
             without_p: Vec::new(),
-        }
+        })
     }
 
     /// How long sysmon may nap, to see a stall in time.

@@ -5,19 +5,18 @@ use super::debug_hooks::DebugHooks;
 use super::global::NodeQueue;
 use super::idle::IdleSet;
 use super::m::{M, Note};
-use super::offload::Offload;
+use super::offload_pool::Offload;
 use super::p::P;
 use super::place::UsableCpus;
-use super::rebalance::Rebalance;
 use super::remote_peers::RemotePeers;
+use super::stop_requests::StopRequests;
 use super::trace::Tracing;
-use super::world::World;
 use crate::config::Config;
 use crate::g::slab::DepotId;
 use crate::g::stack::StackPool;
 use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use crate::loom::native::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use crate::loom::native::{Arc, OnceLock};
 use crate::util::bitset::BitSet;
 use crate::util::padded::Padded;
 use crate::util::placed::Placed;
@@ -116,7 +115,7 @@ pub(crate) struct Sched {
     /// How many are in use. Ordering: as `Node::n_live`.
     pub(crate) n_procs: AtomicUsize,
     pub(crate) place: UsableCpus,
-    pub(crate) world: World,
+    pub(crate) world: StopRequests,
     pub(crate) ms: Lock<Ms>,
     /// Ordering: sequentially consistent; a parker sets its status and then looks
     /// at the phase, the canceller sets the phase and then looks at the statuses.
@@ -147,8 +146,6 @@ pub(crate) struct Sched {
     /// Which goroutines that could not start are told of on stderr.
     pub(crate) failed_starts: RateLimit,
     pub(crate) tracing: Tracing,
-    /// What sysmon saw of the nodes.
-    rebalance: Mutex<Rebalance>,
     /// What sysmon does for those who look on; set when the runtime is built.
     pub(crate) debug_hooks: OnceLock<DebugHooks>,
 }
@@ -177,7 +174,7 @@ impl Sched {
             ps,
             n_procs: AtomicUsize::new(0),
             place,
-            world: World::default(),
+            world: StopRequests::default(),
             ms: Lock::new(Rank::Ms, Ms::default()),
             phase: AtomicU32::new(Phase::Ready as u32),
             n_idle: AtomicUsize::new(0),
@@ -195,9 +192,13 @@ impl Sched {
             warned_threads: AtomicBool::new(false),
             failed_starts: RateLimit::default(),
             tracing,
-            rebalance: Mutex::default(),
             debug_hooks: OnceLock::new(),
         })
+    }
+
+    /// Ps in use.
+    pub(crate) fn ps_in_use(&self) -> impl Iterator<Item = &P> {
+        self.in_use.iter().map(|i| &self.ps[i])
     }
 
     #[inline(always)]
@@ -275,12 +276,6 @@ impl Sched {
         let has_more = self.publish(p);
         p.published.moves_on(&self.node_of(p).queue.summary);
         has_more
-    }
-
-    pub(crate) fn survey(&self) -> MutexGuard<'_, Rebalance> {
-        self.rebalance
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number of the runtime's node that the calling thread runs on now, or of the next

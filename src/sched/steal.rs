@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use windlass_topology::LevelKind;
 
-use super::find::run_timers_of;
+use super::due_timers::run_timers_of;
 use super::m::M;
 use super::p::{P, StealLevel, level_idx};
 use super::policy::{LOCAL_SWEEPS, REMOTE_MAX};

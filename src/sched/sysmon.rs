@@ -24,6 +24,7 @@ use super::debug_hooks::DebugHooks;
 use super::handoff::{LEFT, owner_of};
 use super::m::{M, RETAKEN};
 use super::p::P;
+use super::rebalance::Rebalance;
 use super::run::AbortOnUnwind;
 use super::scavenge::Scavenger;
 use super::stall::Stalls;
@@ -73,6 +74,7 @@ struct Sysmon<'a> {
     scavenger: Scavenger,
     /// If reports of stalls were asked for.
     stalls: Option<Stalls<'a>>,
+    rebalance: Rebalance,
 }
 
 /// Sysmon's thread, for one run. Hands all Ps but M0's to new Ms, and
@@ -89,7 +91,8 @@ pub(crate) fn main(sched: &Sched) {
         awaits_work: false,
         follower: Follower::default(),
         scavenger: Scavenger::default(),
-        stalls: sched.debug_hooks.get().and_then(|w| w.stalls(sched)),
+        stalls: Stalls::new(sched),
+        rebalance: Rebalance::default(),
     };
     sysmon.unowned.give_all();
     sysmon.watch();
@@ -203,7 +206,7 @@ impl<'a> Sysmon<'a> {
         if sched.is_numa() {
             sched.rescue_queues();
             if sched.n_idle.load(Ordering::Relaxed) > 0 {
-                sched.wake_idle_nodes();
+                self.rebalance.wake_idle_nodes(sched);
             }
         }
         let mut busy = self.serve();

@@ -29,17 +29,17 @@
 
 use std::io;
 
-use super::find::stop_spinning;
 use super::handoff::owner_of;
-use super::m::M;
+use super::leave;
 use super::p::P;
-use super::resize;
+use super::run;
 use super::state::{Phase, Sched};
+use super::trace::EventKind;
 use crate::config::HOG_AFTER;
-use crate::loom::native::atomic::{AtomicUsize, Ordering};
+use crate::loom::native::atomic::Ordering;
 use crate::loom::native::mpsc::{SyncSender, sync_channel};
-use crate::loom::native::{Mutex, MutexGuard, PoisonError};
 use crate::sys::clock;
+use crate::util::chaos::{self, Point};
 
 /// How long a P has to stop by itself before it is taken.
 const STOPS_BY_ITSELF_NS: u64 = 100_000;
@@ -47,53 +47,6 @@ const STOPS_BY_ITSELF_NS: u64 = 100_000;
 const STOP_WITHIN_NS: u64 = 1_000_000_000;
 /// Pause between two looks at who has stopped.
 const LOOK_EVERY_NS: u64 = 20_000;
-
-/// What is done to a stopped world. Gets an error if it could not be stopped.
-type StoppedWorldJob = Box<dyn FnOnce(&Sched, io::Result<()>) + Send>;
-
-/// The requests to stop.
-#[derive(Default)]
-pub(crate) struct World {
-    jobs: Mutex<Vec<StoppedWorldJob>>,
-    /// Jobs that wait, to look without the lock. Ordering: relaxed, a hint; the note wakes sysmon.
-    n_jobs: AtomicUsize,
-    /// Held by whoever changes the number of Ps without a run, and by one that begins.
-    shape: Mutex<()>,
-}
-
-impl std::fmt::Debug for World {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("World")
-            .field("n_jobs", &self.n_jobs)
-            .finish_non_exhaustive()
-    }
-}
-
-impl World {
-    fn jobs(&self) -> MutexGuard<'_, Vec<StoppedWorldJob>> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Keeps runs from beginning while it is held.
-    pub(crate) fn shape(&self) -> MutexGuard<'_, ()> {
-        self.shape.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether somebody waits for the world to be stopped.
-    pub(crate) fn has_jobs(&self) -> bool {
-        self.n_jobs.load(Ordering::SeqCst) != 0
-    }
-
-    /// Sysmon's part: what it was asked for.
-    pub(crate) fn take_jobs(&self) -> Vec<StoppedWorldJob> {
-        if self.n_jobs.load(Ordering::Relaxed) == 0 {
-            return Vec::new();
-        }
-        let mut jobs = self.jobs();
-        self.n_jobs.store(0, Ordering::Relaxed);
-        std::mem::take(&mut *jobs)
-    }
-}
 
 impl Sched {
     /// Runs `f` in a stopped world and gives what it gave. Blocks the thread, so a
@@ -114,7 +67,7 @@ impl Sched {
             jobs.push(Box::new(move |sched, stopped| {
                 let _ = tell.send(f(sched, stopped));
             }));
-            self.world.n_jobs.fetch_add(1, Ordering::Relaxed);
+            self.world.note_job();
         }
         self.sysmon.note.wake();
         told.recv().ok()
@@ -122,8 +75,7 @@ impl Sched {
 
     /// The end of a run, after its phase was set: whoever still asks gets no answer.
     pub(crate) fn refuse_jobs(&self) {
-        self.world.jobs().clear();
-        self.world.n_jobs.store(0, Ordering::Relaxed);
+        self.world.clear();
     }
 
     /// Asks a P to stop. `false` for a dead one.
@@ -150,6 +102,24 @@ impl Sched {
     pub(crate) fn wake_sleeper(&self, p: &P) {
         if self.claim(p) {
             self.notify(p);
+        }
+    }
+}
+
+impl Sched {
+    /// Gives a P that nobody holds to a spare M, or to a new one. `false` if
+    /// there can be none now.
+    pub(crate) fn hand_off(&self, p: &P) -> bool {
+        self.handoffs.fetch_add(1, Ordering::Relaxed);
+        p.taken.handoffs.fetch_add(1, Ordering::Relaxed);
+        self.trace_other(EventKind::HandOff, Some(p), None);
+        chaos::pause(Point::HandOff);
+        match self.give_to_spare(p, None) {
+            Some(m) => {
+                m.note.wake();
+                true
+            }
+            None => run::start_m(self, p),
         }
     }
 }
@@ -181,7 +151,7 @@ impl<'a> UnownedPs<'a> {
     /// Gives every P to an M; keeps those that no thread can be had for.
     pub(crate) fn give_all(&mut self) {
         let sched = self.sched;
-        self.ps.retain(|p| !resize::bury(p) && !sched.hand_off(p));
+        self.ps.retain(|p| !leave::bury(p) && !sched.hand_off(p));
     }
 
     /// Stops the world, does `job`, and lets the world go on.
@@ -273,17 +243,4 @@ fn take_now(sched: &Sched, p: &P, waited_ns: u64) -> bool {
         || waited_ns >= STOPS_BY_ITSELF_NS
             && !sched.request_preempt(m, p)
             && sched.retake_running(m, p)
-}
-
-/// An M's part: does what its P was asked to, between two dispatches. Afterwards the M
-/// may have no P.
-#[cold]
-#[inline(never)]
-pub(crate) fn attend(m: &M) {
-    stop_spinning(m);
-    let p = m.p();
-    p.status.wait_while_stopped();
-    if p.status.is_leaving() {
-        resize::leave(m, p);
-    }
 }

@@ -1,0 +1,180 @@
+//! Spare threads without a ring, on which goroutines run closures (`offload`): a pool that grows on
+//! demand and is joined when the run ends. Jobs go through crossbeam's `Injector`.
+#![allow(unsafe_code)]
+
+use std::io;
+
+use crossbeam_deque::{Injector, Steal};
+
+use super::m::M;
+use crate::loom::native::atomic::{AtomicBool, Ordering};
+use crate::loom::native::{Condvar, Mutex, PoisonError};
+use crate::loom::thread::JoinHandle;
+use crate::sys::{affinity, clock, sched as threads};
+
+/// The most threads a runtime offloads to at once; further jobs queue.
+const MAX_THREADS: usize = 512;
+
+/// A closure on its parked caller's frame, with its result.
+pub(crate) struct Job {
+    pub(crate) run: unsafe fn(*mut ()),
+    pub(crate) data: *mut (),
+}
+
+// SAFETY: the data is a `OffloadFrame<F, T>` whose closure and result are Send (see `offload`), and the
+// frame stays until the job says that it is done.
+unsafe impl Send for Job {}
+
+#[derive(Debug, Default)]
+struct JobQueue {
+    n_idle: usize,
+    /// Jobs queued that no idle thread was woken for.
+    n_jobs: usize,
+    threads: Vec<JoinHandle<()>>,
+    /// The kernel's numbers of those that have begun.
+    tids: Vec<i32>,
+    closing: bool,
+}
+
+/// The threads and jobs of a runtime.
+#[derive(Debug)]
+pub(crate) struct Offload {
+    jobs: Injector<Job>,
+    /// What the thread that called `run` was allowed: threads start on a pinned M
+    /// and would inherit its one CPU.
+    mask: Mutex<Option<affinity::Mask>>,
+    pool: Mutex<JobQueue>,
+    wake: Condvar,
+    /// A goroutine that has locked its thread needs one, which must not be its child.
+    /// Ordering: relaxed, a hint; sysmon's note brings it.
+    wanted: AtomicBool,
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Job(..)")
+    }
+}
+
+impl Offload {
+    pub(crate) fn new() -> Offload {
+        Offload {
+            jobs: Injector::new(),
+            mask: Mutex::default(),
+            pool: Mutex::default(),
+            wake: Condvar::new(),
+            wanted: AtomicBool::new(false),
+        }
+    }
+
+    /// The kernel's numbers of the threads that wait for jobs or run one.
+    pub(crate) fn thread_ids(&self) -> Vec<i32> {
+        let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.tids.clone()
+    }
+
+    /// Says on which CPUs the threads may run.
+    pub(crate) fn set_mask(&self, mask: Option<affinity::Mask>) {
+        *self.mask.lock().unwrap_or_else(PoisonError::into_inner) = mask;
+    }
+
+    /// Calls `f` with the CPUs on which threads may run that are not pinned; `None` if that is not
+    /// known.
+    pub(crate) fn with_mask<T>(&self, f: impl FnOnce(&affinity::Mask) -> T) -> Option<T> {
+        let mask = self.mask.lock().unwrap_or_else(PoisonError::into_inner);
+        mask.as_ref().map(f)
+    }
+
+    /// Ends the threads; all jobs are done by then, because their goroutines are.
+    pub(crate) fn close(&self) {
+        let threads = {
+            let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+            pool.closing = true;
+            pool.tids.clear();
+            std::mem::take(&mut pool.threads)
+        };
+        self.wake.notify_all();
+        for thread in threads {
+            // A thread of the pool catches its jobs' panics and has none of its own.
+            let _ = thread.join();
+        }
+        self.pool
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .closing = false;
+    }
+
+    /// Queues a job and makes sure that a thread will run it. `Err` gives it back
+    /// if there is no thread and none can be started.
+    pub(crate) fn submit(&'static self, job: Job, m: &M) -> Result<(), Job> {
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let more = pool.n_idle <= pool.n_jobs && pool.threads.len() < MAX_THREADS;
+        if more && !m.is_locked() && self.start(&mut pool).is_err() && pool.threads.is_empty() {
+            return Err(job);
+        }
+        pool.n_jobs += 1;
+        self.jobs.push(job);
+        drop(pool);
+        self.wake.notify_one();
+        if more && m.is_locked() {
+            self.wanted.store(true, Ordering::Relaxed);
+            m.sched().sysmon.note.wake();
+        }
+        Ok(())
+    }
+
+    fn start(&'static self, pool: &mut JobQueue) -> io::Result<()> {
+        let thread = crate::loom::thread::Builder::new()
+            .name("windlass-offload".to_owned())
+            .spawn(move || self.work())?;
+        pool.threads.push(thread);
+        Ok(())
+    }
+
+    /// Sysmon's part: starts threads for goroutines whose own threads must have no
+    /// children. If the kernel gives none it is asked again.
+    pub(crate) fn start_wanted(&self) {
+        if !self.wanted.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        // SAFETY: as in `offload`: the jobs' goroutines keep the run alive.
+        let all: &'static Offload = unsafe { &*std::ptr::from_ref(self) };
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        for _ in pool.n_idle..pool.n_jobs {
+            if pool.threads.len() < MAX_THREADS && all.start(&mut pool).is_err() {
+                self.wanted.store(true, Ordering::Relaxed);
+                return;
+            }
+        }
+    }
+
+    fn work(&self) {
+        if let Some(mask) = &*self.mask.lock().unwrap_or_else(PoisonError::into_inner) {
+            affinity::restore(mask);
+        }
+        clock::restore_timer_slack(0);
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.tids.push(threads::gettid());
+        loop {
+            while pool.n_jobs == 0 {
+                if pool.closing {
+                    return;
+                }
+                pool.n_idle += 1;
+                pool = self.wake.wait(pool).unwrap_or_else(PoisonError::into_inner);
+                pool.n_idle -= 1;
+            }
+            pool.n_jobs -= 1;
+            drop(pool);
+            let job = loop {
+                match self.jobs.steal() {
+                    Steal::Success(job) => break job,
+                    Steal::Retry | Steal::Empty => crate::loom::spin_loop(),
+                }
+            };
+            // SAFETY: the function and the data were made for each other by `offload`.
+            unsafe { (job.run)(job.data) };
+            pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
