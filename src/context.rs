@@ -71,6 +71,6 @@
 mod tree;
 mod waits;
 
-pub use crate::sched::current_context::Error;
+pub use crate::sched::wait::current_context::Error;
 
 pub use tree::{Canceller, Context, shield};

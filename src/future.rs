@@ -18,8 +18,8 @@ use crate::g::header::{GRef, Header};
 use crate::g::status::WakeKind;
 use crate::loom::native::atomic::{AtomicBool, Ordering};
 use crate::loom::thread::Thread;
-use crate::sched::park::{self, Caller};
-use crate::sched::spawn::TaskRef;
+use crate::sched::wait::park::{self, Caller};
+use crate::sched::wait::spawn::TaskRef;
 use crate::task::{self, JoinHandle};
 
 /// Waits for `future` and returns its output.

@@ -12,7 +12,7 @@ use crate::loom::{AtomicU32, Mutex, MutexGuard, Ordering, const_fn};
 /// The lock order: a thread that holds a lock takes only locks of later ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    /// The list of all Ms and the spare ones (`sched::state`).
+    /// The list of all Ms and the spare ones (`sched::types::state`).
     Ms,
     /// A P's timers.
     Timers,

@@ -26,9 +26,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::loom::native::atomic::Ordering::Relaxed;
-use crate::sched::p::{N_LEVELS, P};
-use crate::sched::policy::{N_DENIALS, StealDenied};
-use crate::sched::state::{Node, Sched};
+use crate::sched::numa::policy::{N_DENIALS, StealDenied};
+use crate::sched::types::p::{N_LEVELS, P};
+use crate::sched::types::state::{Node, Sched};
 use crate::sys::{clock, numa};
 use crate::util::histogram;
 

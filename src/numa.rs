@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::sched::current;
+use crate::sched::types::current;
 use crate::sys::{affinity, numa};
 use crate::util::placed::Placed;
 

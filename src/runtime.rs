@@ -22,24 +22,24 @@ use crate::loom::native::{Arc, Mutex, PoisonError};
 use crate::metrics::{MemoryPlacement, RuntimeMetrics};
 use crate::netpoll::choose;
 use crate::netpoll::poller::Poller;
-use crate::sched::children;
-use crate::sched::current;
-use crate::sched::debug_hooks::{Check, DebugHooks, OnStall, Print};
-use crate::sched::global::NodeQueue;
-use crate::sched::idle::IdleSet;
-use crate::sched::m::M;
-use crate::sched::p::{P, StealLevel};
-use crate::sched::park::Cancelled;
-use crate::sched::place::UsableCpus;
-use crate::sched::remote_peers::RemotePeers;
-use crate::sched::run;
-use crate::sched::run_on_node;
-use crate::sched::spawn::{self, Options};
-use crate::sched::stack_overflow;
+use crate::sched::monitor::stack_overflow;
+use crate::sched::numa::remote_peers::RemotePeers;
+use crate::sched::numa::run_on_node;
+use crate::sched::proc::run;
+use crate::sched::queue::global::NodeQueue;
+use crate::sched::queue::idle::IdleSet;
+use crate::sched::types::current;
+use crate::sched::types::debug_hooks::{Check, DebugHooks, OnStall, Print};
+use crate::sched::types::m::M;
+use crate::sched::types::p::{P, StealLevel};
+use crate::sched::types::place::UsableCpus;
+use crate::sched::wait::children;
+use crate::sched::wait::park::Cancelled;
+use crate::sched::wait::spawn::{self, Options};
 
-use crate::sched::state::{Node, Phase, Sched};
-use crate::sched::sysmon;
-use crate::sched::wake;
+use crate::sched::monitor::sysmon;
+use crate::sched::types::state::{Node, Phase, Sched};
+use crate::sched::wait::wake;
 use crate::sys::signal::{self, AltStack};
 use crate::sys::{affinity, clock, mmap, sched as threads};
 use crate::task::JoinHandle;
@@ -446,7 +446,7 @@ impl Builder {
         debug_assert!(first.is_ok(), "a scheduler is watched from its beginning");
         #[cfg(feature = "backtrace")]
         if sched.config.stall_reports.is_some() {
-            crate::sys::sample::install(crate::sched::stall::goroutine_here);
+            crate::sys::sample::install(crate::sched::monitor::stall::goroutine_here);
         }
         if sched.config.flight_recorder {
             sched.start_tracing();

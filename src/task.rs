@@ -34,16 +34,16 @@ use crate::g::stack::{MAX_STACK_BYTES, MIN_STACK_BYTES};
 use crate::g::status::{Reason, WakeKind};
 use crate::loom::native::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use crate::loom::native::{Arc, Mutex, PoisonError};
-use crate::sched::checkpoint as check;
-use crate::sched::completion;
-use crate::sched::locked;
-use crate::sched::park::{self, Caller};
-use crate::sched::spawn::{self as make, Options, SpawnPlace, TaskRef};
+use crate::sched::proc::locked;
+use crate::sched::wait::checkpoint as check;
+use crate::sched::wait::completion;
+use crate::sched::wait::park::{self, Caller};
+use crate::sched::wait::spawn::{self as make, Options, SpawnPlace, TaskRef};
 use crate::sys::clock::{NEVER, deadline_ns, now_ns};
 
 mod local;
 
-pub use crate::sched::park::Cancelled;
+pub use crate::sched::wait::park::Cancelled;
 pub use local::{AccessError, LocalKey, task_local};
 
 /// The result of a join: the goroutine's value, or the payload of its panic.
@@ -937,7 +937,7 @@ pub fn sleep(duration: Duration) {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
-    crate::sched::handoff::blocking(f)
+    crate::sched::wait::handoff::blocking(f)
 }
 
 /// Runs `f` on a spare thread while the goroutine parks. The spare thread submits no ring
@@ -969,7 +969,7 @@ where
     F: FnOnce() -> T + Send,
     T: Send,
 {
-    crate::sched::offload::offload(f)
+    crate::sched::wait::offload::offload(f)
 }
 
 /// A scope whose goroutines may borrow from the caller. Made by [`scope`].

@@ -4,7 +4,7 @@
 //! Every exception is listed with its reason, and one that is no longer needed fails,
 //! too: the lists only get shorter.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -26,61 +26,80 @@ const ROWS: [&[&str]; 8] = [
     &["metrics", "debug", "runtime", "lib"],
 ];
 
-const ROW_EXCEPTIONS: &[(&str, &str, &str)] = &[
-    (
-        "config",
-        "g",
-        "checks stack sizes against the limits of g::stack",
-    ),
-    ("io", "net", "copy knows the streams that it can splice"),
-];
-
 /// The files of a folder in the order in which they may import each other: each from
 /// those before it.
 const FOLDERS: &[(&str, &[&str])] = &[
     (
         "sched",
+        &["numa", "queue", "types", "wait", "proc", "monitor"],
+    ),
+    (
+        "sched/numa",
+        &["policy", "summary", "remote_peers", "run_on_node"],
+    ),
+    (
+        "sched/queue",
         &[
-            "policy",
-            "pace",
             "runq",
-            "summary",
             "global",
-            "remote_peers",
             "idle",
             "p_status",
             "handed_work",
             "access",
-            "run_on_node",
+        ],
+    ),
+    (
+        "sched/types",
+        &[
+            "pace",
             "p",
             "m",
             "place",
+            "stop_requests",
+            "offload_pool",
+            "debug_hooks",
             "state",
             "current",
             "trace",
             "sampling",
+        ],
+    ),
+    (
+        "sched/wait",
+        &[
             "handoff",
             "home",
             "wake",
-            "rebalance",
             "park",
             "current_context",
             "completion",
             "cancel",
             "spawn",
-            "steal",
-            "remote",
-            "find",
-            "resize",
-            "world",
-            "locked",
-            "run",
             "checkpoint",
             "offload",
             "children",
+        ],
+    ),
+    (
+        "sched/proc",
+        &[
+            "due_timers",
+            "steal",
+            "remote",
+            "find",
+            "leave",
+            "locked",
+            "run",
+        ],
+    ),
+    (
+        "sched/monitor",
+        &[
+            "rebalance",
+            "resize",
+            "world",
             "freeze_stack",
             "stall",
-            "debug_hooks",
             "cpu_mask",
             "scavenge",
             "sysmon",
@@ -255,7 +274,16 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ),
 ];
 
-const FOLDER_EXCEPTIONS: &[(&str, &str, &str)] = &[
+/// Folders whose files may import one another: types that name each other.
+const RINGS: &[&str] = &["sched/types"];
+
+const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    (
+        "config",
+        "g",
+        "checks stack sizes against the limits of g::stack",
+    ),
+    ("io", "net", "copy knows the streams that it can splice"),
     (
         "explore/control",
         "explore/oracle",
@@ -270,57 +298,6 @@ const FOLDER_EXCEPTIONS: &[(&str, &str, &str)] = &[
         "fs/file",
         "fs/open_options",
         "File::open and File::options begin with options, which open Files",
-    ),
-    (
-        "sched/p",
-        "sched/m",
-        "a P names the M that holds it, and an M its P",
-    ),
-    (
-        "sched/p",
-        "sched/state",
-        "a stack goes back to the pool of its node",
-    ),
-    (
-        "sched/m",
-        "sched/state",
-        "an M names its scheduler, which owns it",
-    ),
-    (
-        "sched/state",
-        "sched/world",
-        "the scheduler owns the requests to stop the world",
-    ),
-    (
-        "sched/state",
-        "sched/offload",
-        "the scheduler owns the pool of spare threads",
-    ),
-    ("sched/p", "sched/trace", "a P owns the log of its events"),
-    (
-        "sched/state",
-        "sched/rebalance",
-        "the scheduler keeps what its monitor saw of the nodes",
-    ),
-    (
-        "sched/state",
-        "sched/trace",
-        "the scheduler owns the log of what happens on no P",
-    ),
-    (
-        "sched/state",
-        "sched/debug_hooks",
-        "the scheduler owns what its monitor was asked for",
-    ),
-    (
-        "sched/handoff",
-        "sched/run",
-        "a P that nobody holds may need a new thread",
-    ),
-    (
-        "sched/steal",
-        "sched/find",
-        "a thief also runs its victim's due timers",
     ),
     (
         "g/header",
@@ -355,7 +332,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("core_affinity", &["src/sys/affinity.rs"]),
     ("framehop", &["src/debug/stack.rs"]),
     ("backtrace", &["src/debug/stack.rs"]),
-    ("crossbeam_deque", &["src/sched/offload.rs"]),
+    ("crossbeam_deque", &["src/sched/types/offload_pool.rs"]),
     ("signal_hook", &["src/signal.rs"]),
     (
         "socket2",
@@ -379,7 +356,7 @@ const DOORS: &[(&str, &[&str])] = &[
     (
         "thread_local!",
         &[
-            "src/sched/current.rs",
+            "src/sched/types/current.rs",
             "src/lock.rs",
             // Which of a schedule's threads this is.
             "src/explore/control.rs",
@@ -480,23 +457,24 @@ const UNSAFE: &[&str] = &[
     "src/process/child.rs",
     "src/process/command.rs",
     "src/runtime.rs",
-    "src/sched/cancel.rs",
-    "src/sched/completion.rs",
-    "src/sched/current.rs",
-    "src/sched/handoff.rs",
-    "src/sched/freeze_stack.rs",
-    "src/sched/locked.rs",
-    "src/sched/m.rs",
-    "src/sched/handed_work.rs",
-    "src/sched/offload.rs",
-    "src/sched/p.rs",
-    "src/sched/park.rs",
-    "src/sched/resize.rs",
-    "src/sched/run.rs",
-    "src/sched/runq.rs",
-    "src/sched/spawn.rs",
-    "src/sched/state.rs",
-    "src/sched/wake.rs",
+    "src/sched/wait/cancel.rs",
+    "src/sched/wait/completion.rs",
+    "src/sched/types/current.rs",
+    "src/sched/wait/handoff.rs",
+    "src/sched/monitor/freeze_stack.rs",
+    "src/sched/proc/locked.rs",
+    "src/sched/types/m.rs",
+    "src/sched/queue/handed_work.rs",
+    "src/sched/wait/offload.rs",
+    "src/sched/types/offload_pool.rs",
+    "src/sched/types/p.rs",
+    "src/sched/wait/park.rs",
+    "src/sched/monitor/resize.rs",
+    "src/sched/proc/run.rs",
+    "src/sched/queue/runq.rs",
+    "src/sched/wait/spawn.rs",
+    "src/sched/types/state.rs",
+    "src/sched/wait/wake.rs",
     "src/signal.rs",
     "src/sync/mutex.rs",
     "src/sync/once_lock.rs",
@@ -710,30 +688,6 @@ fn the_search_sees_code_only() {
     assert_eq!(words, ["a", "'life", "e", "j", "k"]);
 }
 
-/// The words that follow `prefix` in the code, up to the tests at the end of a file.
-fn words_behind(code: &str, prefix: &str) -> BTreeSet<String> {
-    let code = code
-        .split("#[cfg(all(test")
-        .next()
-        .unwrap()
-        .split("#[cfg(test)]")
-        .next()
-        .unwrap();
-    code.match_indices(prefix)
-        // A macro's `$crate` is what its user may name.
-        .filter(|(at, _)| {
-            !code[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c))
-        })
-        .map(|(at, _)| {
-            let word = |c: char| c.is_alphanumeric() || c == '_';
-            code[at + prefix.len()..]
-                .chars()
-                .take_while(|&c| word(c))
-                .collect::<String>()
-        })
-        .collect()
-}
-
 /// Every one of `exceptions` was needed.
 fn check_exceptions(used: &BTreeSet<(String, String)>, exceptions: &[(&str, &str, &str)]) {
     for (from, to, why) in exceptions {
@@ -752,46 +706,188 @@ fn report(faults: &[String]) {
     assert!(faults.is_empty(), "{} faults:{text}", faults.len());
 }
 
+/// The paths in `code` that begin with `crate`, `super` or `self`, as paths from the crate's root;
+/// `module` is the module that the code is in. Lists in braces are expanded.
+fn paths(code: &str, module: &[String]) -> BTreeSet<Vec<String>> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut found = BTreeSet::new();
+    // The modules in braces around the place, each with the depth of its braces.
+    let (mut inline, mut depth): (Vec<(String, usize)>, usize) = (Vec::new(), 0);
+    let mut words: Vec<&str> = Vec::new();
+    let mut at = 0;
+    while let Some(c) = code[at..].chars().next() {
+        if is_word(c) {
+            let len = code[at..].find(|c| !is_word(c)).unwrap_or(code.len() - at);
+            let word = &code[at..at + len];
+            let before = code[..at].trim_end();
+            let begins = !before.ends_with("::") && !before.ends_with('$');
+            if begins && ["crate", "super", "self"].contains(&word) {
+                let mut here = module.to_vec();
+                here.extend(inline.iter().map(|(name, _)| name.clone()));
+                expand(&code[at..], &here, &mut found);
+                at += path_len(&code[at..]);
+                words.clear();
+                continue;
+            }
+            words.push(word);
+            at += len;
+            continue;
+        }
+        match c {
+            '{' => {
+                depth += 1;
+                if let [.., "mod", name] = words[..] {
+                    inline.push((name.to_owned(), depth));
+                }
+            }
+            '}' => {
+                inline.retain(|(_, inside)| *inside != depth);
+                depth = depth.saturating_sub(1);
+            }
+            _ => {}
+        }
+        if !c.is_whitespace() {
+            words.clear();
+        }
+        at += c.len_utf8();
+    }
+    found
+}
+
+/// How long the path at the beginning of `code` is, with its list in braces.
+fn path_len(code: &str) -> usize {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let len = code.find(|c| !is_part(c)).unwrap_or(code.len());
+    if !code[..len].ends_with("::") || !code[len..].starts_with('{') {
+        return len;
+    }
+    let mut depth = 0;
+    for (i, c) in code[len..].char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 1 => return len + i + 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    code.len()
+}
+
+/// Adds the path at the beginning of `code`, or all of a list, resolved from the module `here`.
+fn expand(code: &str, here: &[String], found: &mut BTreeSet<Vec<String>>) {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let code = code.trim_start();
+    if let Some(list) = code.strip_prefix('{') {
+        let (mut depth, mut begin) = (0, 0);
+        for (i, c) in list.char_indices() {
+            match c {
+                '{' => depth += 1,
+                ',' if depth == 0 => {
+                    expand(&list[begin..i], here, found);
+                    begin = i + 1;
+                }
+                '}' if depth == 0 => {
+                    expand(&list[begin..i], here, found);
+                    return;
+                }
+                '}' => depth -= 1,
+                _ => {}
+            }
+        }
+        return;
+    }
+    let len = code.find(|c| !is_word(c)).unwrap_or(code.len());
+    let mut path = here.to_vec();
+    match &code[..len] {
+        "" => return,
+        "crate" => path.clear(),
+        "self" => {}
+        "super" => {
+            path.pop();
+        }
+        word => path.push(word.to_owned()),
+    }
+    match code[len..].strip_prefix("::") {
+        Some(rest) if !rest.trim_start().starts_with('<') => expand(rest, &path, found),
+        _ => {
+            found.insert(path);
+        }
+    }
+}
+
 #[test]
-fn modules_import_from_below_and_from_their_left() {
-    let place: BTreeMap<&str, (usize, usize)> = ROWS
-        .iter()
-        .enumerate()
-        .flat_map(|(row, names)| {
-            names
-                .iter()
-                .enumerate()
-                .map(move |(at, name)| (*name, (row, at)))
-        })
+fn paths_are_resolved() {
+    let code = "use super::{a::b, super::c}; mod d { use super::e::F; fn g() { crate::h::<u8>() } }
+        impl self::I for super::super::j::K {} fn l(self) {} $crate::m";
+    let module = ["x".to_owned(), "y".to_owned()];
+    let found: Vec<_> = paths(code, &module)
+        .into_iter()
+        .map(|p| p.join("::"))
         .collect();
+    assert_eq!(
+        found,
+        ["c", "h", "j::K", "x::a::b", "x::y", "x::y::I", "x::y::e::F"]
+    );
+}
+
+/// The module that a file of src is: its path from the crate's root.
+fn module_of(path: &str) -> Vec<String> {
+    let inside = path.strip_prefix("src/").unwrap().trim_end_matches(".rs");
+    let names = inside
+        .split('/')
+        .filter(|name| !["mod", "lib"].contains(name));
+    names.map(str::to_owned).collect()
+}
+
+/// The place of a module among those of its folder, the root's being [`ROWS`]; `None` if it is no
+/// module of it.
+fn place_in(folder: &str, name: &str) -> Option<usize> {
+    if folder.is_empty() {
+        return ROWS.iter().copied().flatten().position(|n| *n == name);
+    }
+    let (_, order) = FOLDERS.iter().find(|(f, _)| *f == folder)?;
+    order.iter().position(|n| *n == name)
+}
+
+#[test]
+fn modules_import_in_order() {
     let mut used = BTreeSet::new();
     let mut faults = Vec::new();
     for source in sources(&["src"]).iter().filter(|s| !is_test(&s.path)) {
-        let inside = source.path.strip_prefix("src/").unwrap();
-        let name = inside.split(['/', '.']).next().unwrap();
-        let Some(own) = place.get(name) else {
-            faults.push(format!("{}: the module {name} is in no row", source.path));
-            continue;
-        };
-        for other in words_behind(&source.code, "crate::") {
-            let Some(its) = place.get(other.as_str()) else {
-                // A re-export of lib.rs: nobody inside needs those.
+        let own = module_of(&source.path);
+        for (n, name) in own.iter().enumerate() {
+            let folder = own[..n].join("/");
+            if place_in(&folder, name).is_none() {
                 faults.push(format!(
-                    "{} imports crate::{other}, which is in no row",
+                    "{}: {name} has no place in src/{folder}",
                     source.path
                 ));
+            }
+        }
+        for path in paths(before_tests(&source.code), &own) {
+            let n = own.iter().zip(&path).take_while(|(a, b)| a == b).count();
+            let folder = own[..n].join("/");
+            // Below itself; an item of its own; or a module around it.
+            let (Some(from), Some(to)) = (own.get(n), path.get(n)) else {
                 continue;
             };
-            if other == name || its.0 < own.0 || (its.0 == own.0 && its.1 < own.1) {
+            let Some(its) = place_in(&folder, to) else {
+                // An item of a mod.rs around it, or a re-export of lib.rs.
+                faults.push(format!("{} imports {}", source.path, path.join("::")));
+                continue;
+            };
+            if RINGS.contains(&folder.as_str()) || Some(its) < place_in(&folder, from) {
                 continue;
             }
-            let pair = (name.to_owned(), other.clone());
-            if !ROW_EXCEPTIONS
-                .iter()
-                .any(|(from, to, _)| *from == name && *to == other)
-            {
+            let pair = (format!("{folder}/{from}"), format!("{folder}/{to}"));
+            let pair = (
+                pair.0.trim_start_matches('/').to_owned(),
+                pair.1.trim_start_matches('/').to_owned(),
+            );
+            let known = |(from, to, _): &(&str, &str, &str)| pair.0 == *from && pair.1 == *to;
+            if !EXCEPTIONS.iter().any(known) {
                 faults.push(format!(
-                    "{} imports {other}, which is not below it",
+                    "{} imports {to}, which comes after {from}",
                     source.path
                 ));
             }
@@ -799,61 +895,7 @@ fn modules_import_from_below_and_from_their_left() {
         }
     }
     report(&faults);
-    check_exceptions(&used, ROW_EXCEPTIONS);
-}
-
-#[test]
-fn files_of_a_folder_import_in_order() {
-    let mut used = BTreeSet::new();
-    let mut faults = Vec::new();
-    for (folder, order) in FOLDERS {
-        let below = format!("src/{folder}");
-        for source in sources(&[below.as_str()])
-            .iter()
-            .filter(|s| !is_test(&s.path))
-        {
-            let file = source.path[below.len() + 1..].trim_end_matches(".rs");
-            if file == "mod" || file.contains('/') {
-                continue;
-            }
-            let Some(own) = order.iter().position(|name| *name == file) else {
-                faults.push(format!("{}: not in the order of its folder", source.path));
-                continue;
-            };
-            let mut others = words_behind(&source.code, "super::");
-            others.extend(words_behind(&source.code, &format!("crate::{folder}::")));
-            for other in others.iter().filter(|other| *other != file) {
-                let pair = (format!("{folder}/{file}"), format!("{folder}/{other}"));
-                match order.iter().position(|name| name == other) {
-                    Some(its) if its < own => {}
-                    Some(_) => {
-                        let known =
-                            |(from, to, _): &(&str, &str, &str)| pair.0 == *from && pair.1 == *to;
-                        if !FOLDER_EXCEPTIONS.iter().any(known) {
-                            faults.push(format!(
-                                "{} imports {other}, which comes after it",
-                                source.path
-                            ));
-                        }
-                        used.insert(pair);
-                    }
-                    None => {
-                        faults.push(format!("{} imports {other} of its own mod.rs", source.path))
-                    }
-                }
-            }
-        }
-    }
-    // Every folder has its order.
-    for entry in std::fs::read_dir(root().join("src")).unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_string().unwrap();
-        if entry.path().is_dir() && !FOLDERS.iter().any(|(folder, _)| *folder == name) {
-            faults.push(format!("src/{name}: a folder without an order"));
-        }
-    }
-    report(&faults);
-    check_exceptions(&used, FOLDER_EXCEPTIONS);
+    check_exceptions(&used, EXCEPTIONS);
 }
 
 /// Files whose code has `word` must be `allowed`, and these must have it.

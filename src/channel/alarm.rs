@@ -16,7 +16,7 @@ use super::chan::cut_short;
 use super::core::{Head, Refused, WaiterEvent, head_of};
 use crate::g::status::Reason;
 use crate::lock::RawLock;
-use crate::sched::{current_context, park};
+use crate::sched::wait::{current_context, park};
 use crate::sync::waitq::{Dequeued, WaitCtx, WaitNode, WaitOptions, WaitQueue, Waiter};
 use crate::sys::clock::{self, NEVER};
 

@@ -11,7 +11,7 @@ use super::core::{Claim, Core, Packet, Refused, SelectWait, Side, TryReceived, W
 use crate::g::status::Reason;
 use crate::lock::RawLock;
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
-use crate::sched::{current_context, park};
+use crate::sched::wait::{current_context, park};
 use crate::sync::waitq::{Dequeued, WaitCtx, WaitNode, WaitOptions, Waiter};
 use crate::sys::clock::{self, NEVER};
 

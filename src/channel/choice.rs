@@ -19,7 +19,7 @@ use super::sender::Sender;
 use super::timer::recv_never;
 use crate::g::status::Reason;
 use crate::lock::RawLock;
-use crate::sched::{current_context, park};
+use crate::sched::wait::{current_context, park};
 use crate::sync::waitq::{Dequeued, WaitCtx, WaitNode, WaitOptions, Waiter};
 use crate::sys::clock::{self, NEVER};
 

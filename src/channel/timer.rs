@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::core::Refused;
 use crate::loom::native::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sched::{current_context, park};
+use crate::sched::wait::{current_context, park};
 use crate::sys::clock::{self, NEVER};
 
 /// One message at one instant.

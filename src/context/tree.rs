@@ -14,9 +14,9 @@ use crate::g::cancel_wait::{CancelScope, CancelScopes};
 use crate::lock::RawLock;
 use crate::loom::native::atomic::{AtomicU64, Ordering, fence};
 use crate::loom::native::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use crate::sched::current_context::{self, Error};
-use crate::sched::handoff::Section;
-use crate::sched::{cancel, park};
+use crate::sched::wait::current_context::{self, Error};
+use crate::sched::wait::handoff::Section;
+use crate::sched::wait::{cancel, park};
 use crate::sys::clock::{self, NEVER};
 
 /// The cause that a canceller may pass.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::tree::Context;
 use crate::loom::native::PoisonError;
-use crate::sched::current_context::Error;
-use crate::sched::park;
+use crate::sched::wait::current_context::Error;
+use crate::sched::wait::park;
 use crate::sync::waitlist::WaitError;
 use crate::sync::{
     AcquireError, Barrier, BarrierWaitResult, Condvar, LazyLock, Mutex, MutexGuard, Once, OnceLock,

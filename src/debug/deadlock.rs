@@ -22,7 +22,7 @@ use super::sigquit;
 use crate::g::slab;
 use crate::g::status::{GKind, Reason};
 use crate::loom::Ordering;
-use crate::sched::state::{Phase, Sched};
+use crate::sched::types::state::{Phase, Sched};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::{sched as threads, signal};
 

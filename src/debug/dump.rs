@@ -5,7 +5,7 @@ use std::fmt;
 use super::goroutines::{self, Goroutine, State};
 use super::stack;
 use crate::g::snapshot::StackCopy;
-use crate::sched::state::Sched;
+use crate::sched::types::state::Sched;
 
 /// The goroutines of a runtime. Made by [`Runtime::dump`](crate::Runtime::dump).
 ///

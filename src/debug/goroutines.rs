@@ -18,8 +18,8 @@ use super::stack::{self, Frame};
 use crate::g::header::GRef;
 use crate::g::slab;
 use crate::g::status::{GKind, Reason, Snapshot};
-use crate::sched::spawn::TaskRef;
-use crate::sched::state::Sched;
+use crate::sched::types::state::Sched;
+use crate::sched::wait::spawn::TaskRef;
 use crate::sys::clock;
 
 /// The state of a goroutine.
@@ -209,7 +209,7 @@ fn running(sched: &Sched) -> Vec<Running> {
         .iter()
         .filter_map(|m| {
             let g = m.curg.get()?;
-            let holds = |p: &&crate::sched::p::P| std::ptr::eq(p.owner(), &raw const **m);
+            let holds = |p: &&crate::sched::types::p::P| std::ptr::eq(p.owner(), &raw const **m);
             let p = sched.ps.iter().find(holds).map(|p| p.idx);
             Some(Running { g, m: m.id, p })
         })

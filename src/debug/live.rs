@@ -14,8 +14,8 @@ use windlass_topology::live::{LIVE_SCHEMA, Live, LiveNode, LiveP, LiveRuntime};
 use super::registry::Registry;
 use crate::loom::native::atomic::{AtomicI32, Ordering};
 use crate::metrics::{ByLevel, PMetrics, RuntimeMetrics};
-use crate::sched::p::P;
-use crate::sched::state::Sched;
+use crate::sched::types::p::P;
+use crate::sched::types::state::Sched;
 use crate::sys::sched as threads;
 use crate::sys::{clock, socket};
 

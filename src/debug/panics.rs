@@ -11,7 +11,7 @@ use std::panic;
 
 use crate::g::header::GRef;
 use crate::loom::native::Once;
-use crate::sched::current;
+use crate::sched::types::current;
 use crate::sys::signal;
 
 /// Sets the hook, once per process.

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::loom::native::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use crate::sched::state::Sched;
+use crate::sched::types::state::Sched;
 
 /// The runtimes, in the order in which they were built.
 #[derive(Debug)]

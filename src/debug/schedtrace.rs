@@ -21,9 +21,9 @@ use std::time::Duration;
 use super::goroutines::{self, Goroutine};
 use crate::loom::native::atomic::Ordering::{Acquire, Relaxed};
 use crate::metrics::{PMetrics, RuntimeMetrics};
-use crate::sched::m::{BLOCKING, M, RETAKEN};
-use crate::sched::p::P;
-use crate::sched::state::Sched;
+use crate::sched::types::m::{BLOCKING, M, RETAKEN};
+use crate::sched::types::p::P;
+use crate::sched::types::state::Sched;
 
 /// Prints the line.
 pub(crate) fn print(sched: &Sched, since: Duration) {

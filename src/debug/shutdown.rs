@@ -6,7 +6,7 @@
 //! `run`, so `run` cannot return either. Therefore the process ends, with a message.
 
 use super::dump::Dump;
-use crate::sched::state::Sched;
+use crate::sched::types::state::Sched;
 use crate::sys::signal;
 
 /// Ends the process with a dump of the goroutines that have not ended. Called by sysmon.

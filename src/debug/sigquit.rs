@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::dump::Dump;
 use super::registry::Registry;
 use crate::loom::native::atomic::{AtomicI32, Ordering};
-use crate::sched::state::Sched;
+use crate::sched::types::state::Sched;
 use crate::sys::sched as threads;
 use crate::sys::signal::{self, AfterQuit};
 

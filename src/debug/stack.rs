@@ -336,7 +336,7 @@ mod tests {
             "run",
         ]);
         let files = [
-            format!("{SOURCES}sched/handoff.rs"),
+            format!("{SOURCES}sched/wait/handoff.rs"),
             format!("{SOURCES}task.rs"),
             "/app/src/main.rs".to_owned(),
             "/rustc/1/library/std/src/panic.rs".to_owned(),

@@ -1,6 +1,6 @@
 //! Stall reports: which goroutine has not entered the runtime for long, and where it is.
 //!
-//! Sysmon finds the goroutine (`sched::stall`) and calls this module. A signal handler on the
+//! Sysmon finds the goroutine (`sched::monitor::stall`) and calls this module. A signal handler on the
 //! goroutine's thread copies its stack (`sys::sample`). A separate thread walks the stack and
 //! writes the report, because reading the debug information would delay sysmon for too long.
 
@@ -13,8 +13,8 @@ use super::stack;
 use crate::g::snapshot::StackCopy;
 use crate::loom::native::{Mutex, PoisonError};
 use crate::loom::thread::JoinHandle;
-use crate::sched::debug_hooks::{OnStall, Stall};
-use crate::sched::state::Sched;
+use crate::sched::types::debug_hooks::{OnStall, Stall};
+use crate::sched::types::state::Sched;
 use crate::sys::clock;
 
 /// The minimum time between two reports. Stalls in between are only counted.
@@ -127,7 +127,7 @@ impl fmt::Display for Report {
 mod sample {
     use crate::g::coro::Registers;
     use crate::g::snapshot::StackCopy;
-    use crate::sched::debug_hooks::Stall;
+    use crate::sched::types::debug_hooks::Stall;
     use crate::sys::sample;
 
     /// How long sysmon waits for the goroutine's thread, which answers in microseconds if it is on
@@ -165,7 +165,7 @@ mod sample {
 #[cfg(not(feature = "backtrace"))]
 mod sample {
     use crate::g::snapshot::StackCopy;
-    use crate::sched::debug_hooks::Stall;
+    use crate::sched::types::debug_hooks::Stall;
 
     pub(crate) struct TryAgain;
 

@@ -1,4 +1,4 @@
-//! Execution traces: writes the events of `sched::trace` in the Chrome trace-event format, which
+//! Execution traces: writes the events of `sched::types::trace` in the Chrome trace-event format, which
 //! ui.perfetto.dev and chrome://tracing open.
 //!
 //! - Every P has a track, with a slice for each time that a goroutine ran, for each blocking
@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::goroutines;
-use crate::sched::p::P;
-use crate::sched::state::Sched;
-use crate::sched::trace::{Event, EventKind, FROM_NODE, NO_P};
+use crate::sched::types::p::P;
+use crate::sched::types::state::Sched;
+use crate::sched::types::trace::{Event, EventKind, FROM_NODE, NO_P};
 use crate::sys::clock;
 
 /// The length with which an instant is drawn as a slice.

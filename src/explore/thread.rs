@@ -10,7 +10,7 @@ pub(crate) mod facade {
     use crate::explore::control::{self, Key, NEVER, me};
     use crate::explore::log::What;
 
-    /// For threads that nobody controls: those of `sched::run_on_node`, which are waited for at once.
+    /// For threads that nobody controls: those of `sched::numa::run_on_node`, which are waited for at once.
     pub(crate) use std::thread::scope;
 
     #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::mounts;
 use super::section::{at_path, choose};
-use crate::sched::offload::offload;
+use crate::sched::wait::offload::offload;
 
 /// Iterator over the entries of a directory, without `.` and `..`. Created by [`read_dir`].
 ///

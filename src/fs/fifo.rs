@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::section::in_place;
-use crate::sched::{current_context, park};
+use crate::sched::wait::{current_context, park};
 use crate::sys::{clock, file, socket};
 use crate::task::sleep;
 

@@ -12,7 +12,7 @@ use super::kind::Kind;
 use super::open_options::OpenOptions;
 use super::transfer::Raw;
 use crate::loom::native::atomic::{AtomicU64, Ordering};
-use crate::sched::offload::offload;
+use crate::sched::wait::offload::offload;
 use crate::sys::clock::{self, NEVER};
 
 /// An open file: `std::fs::File`, whose calls wait by parking the goroutine.

@@ -28,7 +28,7 @@ use super::section::at_path;
 use crate::g::header::GRef;
 use crate::io::op;
 use crate::netpoll::sqe::Request;
-use crate::sched::park::{self, Caller};
+use crate::sched::wait::park::{self, Caller};
 use crate::sys::clock::NEVER;
 
 /// Options for opening a file: `std::fs::OpenOptions`, with the methods of its `OpenOptionsExt`.

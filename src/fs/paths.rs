@@ -10,7 +10,7 @@ use super::file::File;
 use super::kind::Kind;
 use super::open_options::OpenOptions;
 use super::section::{at_path, at_paths};
-use crate::sched::offload::offload;
+use crate::sched::wait::offload::offload;
 
 /// Reads a whole file into memory.
 ///

@@ -8,12 +8,12 @@ use std::path::Path;
 
 use super::mounts;
 use crate::io::fd::retry;
-use crate::sched::checkpoint::checkpoint;
-use crate::sched::current;
-use crate::sched::handoff;
-use crate::sched::m::M;
-use crate::sched::offload::offload;
-use crate::sched::park::{self, Cancelled};
+use crate::sched::types::current;
+use crate::sched::types::m::M;
+use crate::sched::wait::checkpoint::checkpoint;
+use crate::sched::wait::handoff;
+use crate::sched::wait::offload::offload;
+use crate::sched::wait::park::{self, Cancelled};
 
 /// Yields if the goroutine has run for 200 µs and others wait. Called before each such call, so
 /// that no result is lost if the goroutine unwinds here.

@@ -34,9 +34,9 @@ use crate::io::{op, ready};
 use crate::loom::native::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::netpoll::call::Attempt;
 use crate::netpoll::sqe::{HERE, Request};
-use crate::sched::handoff;
-use crate::sched::offload::offload;
-use crate::sched::park::{self, Caller};
+use crate::sched::wait::handoff;
+use crate::sched::wait::offload::offload;
+use crate::sched::wait::park::{self, Caller};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::file::{self as sys_file, read_cached};
 

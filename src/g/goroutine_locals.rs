@@ -3,7 +3,7 @@
 //!
 //! It costs a goroutine that uses neither two stores: while the code runs, the place of
 //! closure and result in the G slot is empty, and this lies there (`g::header`). Plain
-//! threads have one each (`sched::current`).
+//! threads have one each (`sched::types::current`).
 //!
 //! A value is found by the address of its variable and its type. The address alone would do
 //! if variables were statics only; but a key that is a constant may be merged with others by

@@ -88,7 +88,7 @@ pub(crate) struct Header {
     /// The runtime it belongs to. Ordering: relaxed; it is set before the status
     /// leaves Free (a release), and a reader confirms by a CAS on the status.
     sched: AtomicPtr<()>,
-    /// Who waits for the end: see `sched::completion`.
+    /// Who waits for the end: see `sched::wait::completion`.
     pub(crate) join: AtomicPtr<()>,
     id: Cell<u64>,
     name: UnsafeCell<Option<Box<str>>>,
@@ -105,7 +105,7 @@ pub(crate) struct Header {
     home: AtomicU16,
     slot_class: Cell<u8>,
     slab_node: Cell<u8>,
-    /// When it was queued, if its status says so: see `sched::sampling`.
+    /// When it was queued, if its status says so: see `sched::types::sampling`.
     /// Ordering: relaxed; the stamp in the status releases it.
     queued_at: AtomicU32,
     /// It unwinds, or has unwound, because its runtime ends.
@@ -340,7 +340,7 @@ impl GRef {
 
     /// The node that it belongs to: index into the runtime's nodes. The one that it was
     /// spawned for, then the one of its first run, where its stack is; later the one that it
-    /// has moved to (`sched::policy`).
+    /// has moved to (`sched::numa::policy`).
     #[inline]
     pub(crate) fn home(self) -> usize {
         usize::from(self.raw_home() & HOME_NODE)

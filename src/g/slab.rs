@@ -4,7 +4,7 @@
 //!
 //! One depot per NUMA node and slot size, shared by all runtimes of the process:
 //! that way a `Task` or `JoinHandle` may outlive its runtime. A P keeps a small
-//! cache before the depot (`sched::p`). Chunks are also the registry of all
+//! cache before the depot (`sched::types::p`). Chunks are also the registry of all
 //! goroutines: [`for_each`] walks them, so spawning writes to no list.
 #![allow(unsafe_code)]
 

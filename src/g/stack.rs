@@ -22,8 +22,8 @@
 //!   cache sets. Linear, not hashed: a stride the prefetcher can follow.
 //! - Free stacks are taken last in, first out, with their pages: a short
 //!   goroutine runs on memory that is still in the cache. A P keeps a few (its
-//!   cache, see `sched::p`), its node keeps the rest.
-//! - The pages of stacks that were free for a whole age (`sched::scavenge`) go back
+//!   cache, see `sched::types::p`), its node keeps the rest.
+//! - The pages of stacks that were free for a whole age (`sched::monitor::scavenge`) go back
 //!   to the kernel. Stacks are taken from the back of the list, so the fewest that lay
 //!   there during the age tell how many at its front were not touched. The mapping
 //!   and the guard stay; such a stack is taken when no other is free.

@@ -227,7 +227,7 @@ pub(crate) struct WaitId(u64);
 ///
 /// Ordering: stores by the owner release what it wrote to the G; the wake CAS
 /// is sequentially consistent, so that it acquires the parker's writes and takes
-/// part in the store-then-check pairs of `sched::park` (token against status) and
+/// part in the store-then-check pairs of `sched::wait::park` (token against status) and
 /// of cancellation (done mark against status).
 #[derive(Debug)]
 #[repr(transparent)]

@@ -13,7 +13,7 @@ use super::op::{self, Deadline};
 use super::ready;
 use super::socket::{MAX_BUFFERS, MAX_LEN};
 use crate::netpoll::sqe::{HERE, Request};
-use crate::sched::park::{self, Caller};
+use crate::sched::wait::park::{self, Caller};
 use crate::sys::clock::NEVER;
 use crate::sys::file;
 

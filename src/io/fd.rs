@@ -25,7 +25,7 @@ use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Or
 use crate::loom::native::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::netpoll::multishot::Multishot;
 use crate::netpoll::multishot_poll::MultishotPoll;
-use crate::sched::{cancel, current_context, park};
+use crate::sched::wait::{cancel, current_context, park};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::{file, socket};
 

@@ -20,12 +20,12 @@ use crate::netpoll::op::{ERESTARTSYS, Op};
 use crate::netpoll::poll_desc::SeenEvents;
 use crate::netpoll::pool::{self, BufferRing};
 use crate::netpoll::sqe::{Request, left_something};
-use crate::sched::current;
-use crate::sched::current_context;
-use crate::sched::m::M;
-use crate::sched::offload::offload;
-use crate::sched::park::{self, Caller, Cancelled};
-use crate::sched::wake;
+use crate::sched::types::current;
+use crate::sched::types::m::M;
+use crate::sched::wait::current_context;
+use crate::sched::wait::offload::offload;
+use crate::sched::wait::park::{self, Caller, Cancelled};
+use crate::sched::wait::wake;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::file;
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::op::{self, Deadline};
 use crate::netpoll::sqe::Request;
-use crate::sched::current_context;
-use crate::sched::park::{self, Caller};
+use crate::sched::wait::current_context;
+use crate::sched::wait::park::{self, Caller};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::socket;
 

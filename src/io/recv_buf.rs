@@ -20,7 +20,7 @@ use super::ready;
 use crate::g::header::GRef;
 use crate::netpoll::pool::{self, BufferRing, SLOT_BYTES};
 use crate::netpoll::sqe::{Request, left_something};
-use crate::sched::park::{self, Caller};
+use crate::sched::wait::park::{self, Caller};
 use crate::sys::socket;
 
 /// Received bytes in a buffer that the runtime provides. Returned by `recv_owned` of a stream, for

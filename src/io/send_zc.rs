@@ -24,8 +24,8 @@ use crate::g::status::{Reason, Why};
 use crate::netpoll::op::{ERESTARTSYS, Op};
 use crate::netpoll::sqe::Request;
 use crate::netpoll::zero_copy_send::ZeroCopySend;
-use crate::sched::park::{self, Caller};
-use crate::sched::{current_context, wake};
+use crate::sched::wait::park::{self, Caller};
+use crate::sched::wait::{current_context, wake};
 use crate::sys::clock::NEVER;
 use crate::sys::socket;
 

@@ -24,8 +24,8 @@ use super::op::{self, Deadline, Watched};
 use crate::g::header::GRef;
 use crate::netpoll::multishot_poll::MultishotPoll;
 use crate::netpoll::sqe::{Request, left_something};
-use crate::sched::checkpoint::checkpoint;
-use crate::sched::park::{self, Caller};
+use crate::sched::wait::checkpoint::checkpoint;
+use crate::sched::wait::park::{self, Caller};
 use crate::sys::socket;
 use crate::util::chaos::{self, Point};
 

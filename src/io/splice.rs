@@ -13,7 +13,7 @@ use super::fd::{Direction, Fd, Splicing, is_would_block, retry};
 use super::op::Deadline;
 use super::pipe_pool::{Middle, PIPE_BYTES};
 use super::ready;
-use crate::sched::park;
+use crate::sched::wait::park;
 use crate::sys::clock::NEVER;
 use crate::sys::{file, signal, socket};
 

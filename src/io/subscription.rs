@@ -18,9 +18,9 @@ use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::netpoll::multishot::{By, Came, Expect, Multishot, Source};
 use crate::netpoll::op::Op;
-use crate::sched::m::M;
-use crate::sched::park::{self, Caller};
-use crate::sched::{current_context, wake};
+use crate::sched::types::m::M;
+use crate::sched::wait::park::{self, Caller};
+use crate::sched::wait::{current_context, wake};
 use crate::sys::clock;
 
 /// How often a plain thread looks whether the kernel has stopped.

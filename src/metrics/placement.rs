@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::g::slab;
 use crate::netpoll::ring;
-use crate::sched::p::P;
-use crate::sched::state::{Node, Sched};
+use crate::sched::types::p::P;
+use crate::sched::types::state::{Node, Sched};
 use crate::sys::mmap;
 use crate::sys::numa::{self, PageAt};
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use super::tcp::{TcpListener, TcpStream};
 use super::tcp_options::TcpOptions;
-use crate::sched::spawn;
+use crate::sched::wait::spawn;
 use crate::sys::socket::{FromCpu, choose_listener_by_cpu, may_accept_again};
 use crate::task;
 use windlass_topology::Topology;

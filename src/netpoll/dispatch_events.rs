@@ -5,7 +5,7 @@
 //! send. That of an operation is in the midst of it. In one queue, first come first served, a
 //! ring with a thousand busy connections would go round in great rounds: all receives, then
 //! all goroutines, then all sends, and each time what a connection needs would have left the
-//! caches. So what polls tell waits here until what was begun is done (`sched::find`), in the
+//! caches. So what polls tell waits here until what was begun is done (`sched::proc::find`), in the
 //! order in which it came. With a thousand connections that is a fifth of the CPU time of a
 //! request (docs/BENCHMARKS.md).
 #![allow(unsafe_code)]

@@ -9,8 +9,8 @@ use std::process as std_process;
 use std::process::{CommandArgs, CommandEnvs, ExitStatus, Output, Stdio};
 
 use super::child::Child;
-use crate::sched::offload::offload;
-use crate::sched::park;
+use crate::sched::wait::offload::offload;
+use crate::sched::wait::park;
 
 /// A program to start: `std::process::Command`, with the methods of its `CommandExt`.
 ///

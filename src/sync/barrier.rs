@@ -9,7 +9,7 @@ use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::native::atomic::AtomicUsize;
 use crate::loom::{Ordering, const_fn};
-use crate::sched::park;
+use crate::sched::wait::park;
 
 /// Lets `n` goroutines or threads wait for each other, repeatedly, as `std::sync::Barrier` does.
 ///

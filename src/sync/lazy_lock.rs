@@ -9,7 +9,7 @@ use super::once::Once;
 use super::once_lock::OnceLock;
 use super::waitlist::WaitError;
 use crate::loom::const_fn;
-use crate::sched::park;
+use crate::sched::wait::park;
 
 /// A value that is initialized on its first access, as `std::sync::LazyLock`.
 ///

@@ -12,7 +12,7 @@ use super::waitlist::{self, Queue, QueueEnd, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU32, Ordering, const_fn};
-use crate::sched::park;
+use crate::sched::wait::park;
 
 const INCOMPLETE: u32 = 0;
 const POISONED: u32 = 1;

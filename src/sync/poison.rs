@@ -8,7 +8,7 @@
 use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 
 use crate::loom::native::atomic::{AtomicBool, Ordering};
-use crate::sched::park;
+use crate::sched::wait::park;
 
 /// Whether a lock is poisoned.
 ///

@@ -45,7 +45,7 @@ use super::waitlist::{Queue, QueueEnd, TAKEN, WaitError, WaitList};
 use super::waitq::{Dequeued, DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{self, AtomicU32, AtomicU64, Ordering, const_fn};
-use crate::sched::park;
+use crate::sched::wait::park;
 use crate::sys::clock::{self, NEVER};
 
 const LOCKED: u32 = 1;

@@ -18,7 +18,7 @@ use super::waitlist::{Queue, QueueEnd, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU32, Ordering, const_fn};
-use crate::sched::park;
+use crate::sched::wait::park;
 
 const WRITER: u32 = 1;
 const QUEUED: u32 = 2;

@@ -19,7 +19,7 @@ use super::waitlist::{Queue, QueueEnd, TAKEN, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU64, Ordering, const_fn};
-use crate::sched::{current_context, park};
+use crate::sched::wait::{current_context, park};
 use crate::sys::clock::{NEVER, deadline_ns};
 
 const QUEUED: u64 = 1;

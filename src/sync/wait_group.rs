@@ -11,7 +11,7 @@ use super::waitlist::{Queue, QueueEnd, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU64, Ordering};
-use crate::sched::park;
+use crate::sched::wait::park;
 use crate::task;
 
 const WAITED_FOR: u64 = 1;

@@ -10,8 +10,8 @@ use std::ptr;
 use super::waitq::{Dequeued, DequeuedList, WaitCtx, WaitNode, WaitOptions, WaitQueue, Waiter};
 use crate::lock::RawLock;
 use crate::loom::const_fn;
-use crate::sched::current_context::{self, Error};
-use crate::sched::park;
+use crate::sched::wait::current_context::{self, Error};
+use crate::sched::wait::park;
 use crate::sys::clock::{self, NEVER};
 
 /// Result of a wait that a taker ended, unless the taker reports another one.

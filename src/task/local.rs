@@ -7,7 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::g::goroutine_locals::{GoroutineLocals, Lookup};
-use crate::sched::park;
+use crate::sched::wait::park;
 
 /// Declares task-locals: variables of which each goroutine has its own value. The syntax is that of
 /// [`std::thread_local!`]. See [`LocalKey`](crate::task::LocalKey).

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::sched::park;
+use crate::sched::wait::park;
 use crate::sys::clock;
 
 /// Waits until `deadline`. Returns at once if it has passed.

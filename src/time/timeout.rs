@@ -5,7 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use crate::g::cancel_wait::CancelScope;
-use crate::sched::{current_context, park};
+use crate::sched::wait::{current_context, park};
 use crate::sys::clock;
 
 /// The error of [`timeout`] and [`timeout_at`]: the time ended a wait.

@@ -5,7 +5,7 @@ use crate::loom::{AtomicU64, Ordering};
 /// A set of numbers below a bound, one bit each.
 ///
 /// Ordering: `insert` and `remove` are sequentially consistent read-modify-write
-/// operations, because the idle protocol (`sched::idle`) needs them ordered with
+/// operations, because the idle protocol (`sched::queue::idle`) needs them ordered with
 /// the queue checks around them; `any` and `first` are hints and re-checked by
 /// the `remove` that acts on them.
 #[derive(Debug)]

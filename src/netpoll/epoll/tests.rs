@@ -82,7 +82,7 @@ impl Counted {
         assert_eq!(got, n);
     }
 
-    /// Cancels as `sched::cancel` does. Gives whether the G is now the canceller's.
+    /// Cancels as `sched::wait::cancel` does. Gives whether the G is now the canceller's.
     fn cancel(&self, waits: &Waits) -> bool {
         if !waits.g.status.begin_cancel(waits.wait) {
             return false;

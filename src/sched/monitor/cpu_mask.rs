@@ -1,0 +1,111 @@
+//! Sysmon's look at the CPUs that the process may use, once a second.
+//!
+//! One system call says whether they have changed (`place` tells whose mask is asked). A second
+//! one looks whether the M of one P is where it was pinned to, of another P each time: whoever
+//! changes the masks of all threads from outside unpins them, even if the CPUs are the same
+//! as before, and so does the kernel when a CPU was away for a moment. Masks are changed one
+//! thread after the other, so Ms that were pinned for a new plan are pinned again a second later.
+
+use crate::loom::Ordering;
+use crate::sched::types::place::Now;
+use crate::sched::types::state::Sched;
+use crate::sched::wait::handoff::owner_of;
+use crate::sys::affinity::{self, Mask};
+
+/// How often it looks.
+const EVERY_NS: u64 = 1_000_000_000;
+
+/// What sysmon keeps for it.
+#[derive(Debug, Default)]
+pub(crate) struct Follower {
+    looked_ns: u64,
+    /// The P whose M is looked at next, by its place among those in use.
+    witness: usize,
+    /// A plan was made at the last look.
+    is_new: bool,
+}
+
+/// What is to be done in a stopped world.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// A plan for other CPUs, with so many Ps.
+    Replan(Now, usize),
+    /// So many Ps.
+    Resize(usize),
+    /// Threads are not where they belong.
+    Pin,
+}
+
+impl Follower {
+    /// Looks, if it is time to: a change that cannot be made now is found again in a second.
+    pub(crate) fn look(&mut self, sched: &Sched, now_ns: u64) -> Option<Change> {
+        if now_ns < self.looked_ns + EVERY_NS {
+            return None;
+        }
+        self.looked_ns = now_ns;
+        let place = &sched.place;
+        let n_before = sched.n_procs();
+        let is_default = place.is_default.load(Ordering::Relaxed);
+        let number = |machine| match is_default {
+            true => place.default_processors(machine).min(sched.ps.len()),
+            false => n_before,
+        };
+        if let Some(mask) = changed_mask(sched)
+            && let Some(now) = place.with_mask(mask)
+        {
+            let n = number(&now.topology);
+            self.is_new = true;
+            return Some(Change::Replan(now, n));
+        }
+        let n = match is_default {
+            true => number(&place.machine()),
+            false => n_before,
+        };
+        if n != n_before {
+            return Some(Change::Resize(n));
+        }
+        let pins_again = std::mem::take(&mut self.is_new);
+        (place.follows_cpus() && (pins_again || !self.is_pinned(sched))).then_some(Change::Pin)
+    }
+
+    /// Whether the M of the next P may run on the CPU that it was pinned to, and on no other.
+    fn is_pinned(&mut self, sched: &Sched) -> bool {
+        self.witness = (self.witness + 1) % sched.n_procs();
+        let p = sched.ps_in_use().nth(self.witness);
+        let Some(m) = p.and_then(|p| owner_of(sched, p)) else {
+            return true;
+        };
+        let (tid, cpu) = (m.tid.load(Ordering::Relaxed), m.cpu());
+        let (Some(cpu), true) = (cpu, tid != 0 && !m.is_locked()) else {
+            return true;
+        };
+        let is_just = affinity::of_thread(tid).is_none_or(|mask| mask.is_just(cpu));
+        // It may have taken another P just now, locked or ended its thread, or be starting one.
+        is_just
+            || m.cpu() != Some(cpu)
+            || m.is_locked()
+            || m.is_widened.load(Ordering::SeqCst)
+            || m.tid.load(Ordering::Relaxed) != tid
+    }
+}
+
+/// This thread's mask, if it is another one than that of the last plan.
+fn changed_mask(sched: &Sched) -> Option<Mask> {
+    let before = sched.place.now()?.mask;
+    affinity::current().filter(|mask| *mask != before)
+}
+
+impl Sched {
+    /// Makes a change, in a stopped world.
+    pub(crate) fn apply(&self, change: Change) {
+        // What cannot be done now is found again in a second.
+        let _ = match change {
+            Change::Replan(now, n) => self.replan(now, n),
+            Change::Resize(n) => self.resize(n),
+            Change::Pin => {
+                self.pin_owners();
+                Ok(())
+            }
+        };
+    }
+}

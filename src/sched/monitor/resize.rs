@@ -1,0 +1,262 @@
+//! Changing the number of Ps, and the CPUs that they are on: in a stopped world, or without a
+//! run.
+//!
+//! All Ps that there may ever be are made with the runtime; most of what they need comes
+//! when they are first used. [`PStatus`](crate::sched::queue::p_status::PStatus) says which are in use. A P stays on the
+//! node that it was made for, with its memory; what may change is the CPU that its Ms are pinned
+//! to.
+//!
+//! A P that leaves loses its goroutines to the node queue and its timers to a P in use
+//! at once, in the stopped world, where nobody else touches either. Its operations in
+//! flight would keep the world waiting: its M asks the kernel to cancel them when the
+//! world goes on, and a goroutine whose operation is cancelled unasked submits it again,
+//! on the P where it then runs (`io::op`).
+
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::io;
+
+use windlass_topology::Plan;
+
+use crate::g::list::GList;
+use crate::loom::Ordering;
+use crate::sched::numa::run_on_node;
+use crate::sched::proc::leave::{bury, take_queue};
+use crate::sched::types::p::{NUMA, P};
+use crate::sched::types::place::Now;
+use crate::sched::types::state::{Node, Sched};
+use crate::sys::affinity;
+
+impl Sched {
+    /// How many Ps are in use.
+    #[inline]
+    pub(crate) fn n_procs(&self) -> usize {
+        self.n_procs.load(Ordering::Relaxed)
+    }
+
+    /// Changes which Ps are in use, in a stopped world or without a run: to those on the
+    /// CPUs that the plan for `n` chooses.
+    ///
+    /// # Errors
+    ///
+    /// The plan's, and what keeps a ring from being made; then nothing has changed.
+    pub(crate) fn resize(&self, n: usize) -> io::Result<()> {
+        if n > self.ps.len() {
+            return Err(too_many(n, self.ps.len()));
+        }
+        let plan = self.place.plan(n)?;
+        let cpus = self.assign(&plan);
+        let all = || self.ps.iter().zip(&cpus);
+        for node in &self.nodes {
+            let used = node
+                .ps
+                .clone()
+                .filter_map(|i| Some((&self.ps[i], cpus[i]?)));
+            self.open_pollers(node, used.collect())?;
+        }
+        let leaving: Vec<&P> = all()
+            .filter(|&(p, cpu)| cpu.is_none() && p.status.is_in_use())
+            .map(|(p, _)| p)
+            .collect();
+        let (mut has_changed, mut has_moved) = (false, false);
+        for (p, cpu) in all() {
+            match *cpu {
+                Some(cpu) => {
+                    has_moved |= p.cpu() != cpu;
+                    p.set_cpu(cpu);
+                    p.status.come_into_use();
+                    has_changed |= self.in_use.insert(p.idx);
+                }
+                None => {
+                    p.status.begin_leaving();
+                    has_changed |= self.in_use.remove(p.idx);
+                }
+            }
+        }
+        for node in &self.nodes {
+            let n_live = node.ps.clone().filter(|&i| self.in_use.contains(i));
+            node.n_live.store(n_live.count(), Ordering::SeqCst);
+        }
+        self.n_procs.store(n, Ordering::SeqCst);
+        if has_changed {
+            self.look_at_live();
+        }
+        self.place
+            .n_away
+            .store(self.n_away(&plan, &cpus), Ordering::Relaxed);
+        leaving.into_iter().for_each(|p| self.empty(p));
+        self.rescue_queues();
+        if has_moved {
+            self.pin_owners();
+        }
+        Ok(())
+    }
+
+    /// Makes a new plan for other CPUs, for `n` Ps, in a stopped world.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sched::resize`].
+    pub(crate) fn replan(&self, now: Now, n: usize) -> io::Result<()> {
+        let free = now.free.clone();
+        let before = self.place.replace(now);
+        if let Err(e) = self.resize(n) {
+            before.map(|before| self.place.replace(before));
+            return Err(e);
+        }
+        self.place.replans.fetch_add(1, Ordering::Relaxed);
+        self.offload.set_mask(Some(free));
+        self.pin_owners();
+        Ok(())
+    }
+
+    /// The CPU of each P that is to be in use. A P has the CPU that it was made for, if that is
+    /// in the plan. For what is left of the plan (more Ps than CPUs, or CPUs that no P was made
+    /// for) Ps come in whose own CPU is not: of the same node, if there are any.
+    fn assign(&self, plan: &Plan) -> Vec<Option<usize>> {
+        let mut cpus = vec![None; self.ps.len()];
+        let mut left = Vec::new();
+        for planned in &plan.ps {
+            let is_own = |&i: &usize| cpus[i].is_none() && self.ps[i].own_cpu == planned.cpu;
+            match (0..self.ps.len()).find(is_own) {
+                Some(i) => cpus[i] = Some(planned.cpu),
+                None => left.push(planned),
+            }
+        }
+        for planned in left {
+            let os_id = plan.nodes[planned.node].os_id;
+            let rank = |&i: &usize| {
+                let p = &self.ps[i];
+                let is_near = self.node_of(p).os_id == os_id;
+                let stays = p.status.is_in_use() && p.cpu() == planned.cpu;
+                (!is_near, !stays, !p.status.is_in_use())
+            };
+            let free = (0..self.ps.len()).filter(|&i| cpus[i].is_none());
+            let best = free.min_by_key(rank).expect("there are enough");
+            cpus[best] = Some(planned.cpu);
+        }
+        cpus
+    }
+
+    /// How many Ps are on a CPU of another node than they belong to.
+    fn n_away(&self, plan: &Plan, cpus: &[Option<usize>]) -> usize {
+        let nodes: HashMap<usize, u32> = plan
+            .ps
+            .iter()
+            .map(|p| (p.cpu, plan.nodes[p.node].os_id))
+            .collect();
+        let is_away = |&(p, cpu): &(&P, &Option<usize>)| {
+            cpu.is_some_and(|cpu| nodes.get(&cpu) != Some(&self.node_of(p).os_id))
+        };
+        self.ps.iter().zip(cpus).filter(is_away).count()
+    }
+
+    /// Thieves look at Ps in use only, and goroutines have a home only where several nodes have
+    /// some.
+    fn look_at_live(&self) {
+        let live = self.nodes.iter();
+        let n_live = live.filter(|node| node.n_live.load(Ordering::Relaxed) != 0);
+        let is_numa = n_live.count() > 1;
+        for p in &self.ps {
+            let watched = &p.local.watched;
+            if is_numa {
+                watched.fetch_or(NUMA, Ordering::Relaxed);
+            } else {
+                watched.fetch_and(!NUMA, Ordering::Relaxed);
+            }
+            if p.status.is_in_use() {
+                let is_in_use = |i| self.in_use.contains(i);
+                // SAFETY: the world is stopped, or there is no run: else nobody changes which Ps are
+                // in use.
+                unsafe { p.levels.keep(is_in_use, |i| self.ps[i].node_idx) };
+            }
+        }
+    }
+
+    /// Pins the M of each P in use to the P's CPU, in a stopped world, whatever has become of its
+    /// mask. One that a goroutine has locked may have been given another mask on purpose:
+    /// it is left alone unless its P has moved.
+    pub(crate) fn pin_owners(&self) {
+        if !self.pin {
+            return;
+        }
+        let owners: HashMap<_, _> = self.ps_in_use().map(|p| (p.owner(), p.cpu())).collect();
+        let ms = self.ms.lock();
+        for m in &ms.all {
+            let tid = m.tid.load(Ordering::Relaxed);
+            match owners.get(&std::ptr::from_ref(&**m).cast_mut()) {
+                Some(&cpu) if tid != 0 => {
+                    let is_left_alone = m.is_locked() && m.cpu() == Some(cpu);
+                    if m.is_widened.load(Ordering::SeqCst) {
+                        // It pins itself to this CPU in a moment.
+                        m.set_cpu(Some(cpu));
+                    } else if !is_left_alone {
+                        m.set_cpu(affinity::pin_thread(tid, cpu).then_some(cpu));
+                    }
+                }
+                _ => m.doubt_pin(),
+            }
+        }
+    }
+
+    /// Has the kernel make what pollers are yet without, on a thread of their node: it takes
+    /// the memory of a ring from where the caller runs.
+    fn open_pollers(&self, node: &Node, ps: Vec<(&P, usize)>) -> io::Result<()> {
+        let Some(&(_, cpu)) = ps.iter().find(|(p, _)| !p.poller.is_open()) else {
+            return Ok(());
+        };
+        run_on_node::on_node(Some(cpu), node.memory, || {
+            ps.iter().try_for_each(|(p, _)| p.poller.open())
+        })
+    }
+
+    /// Without a run nobody holds a P: those that leave are gone.
+    pub(crate) fn bury_all(&self) {
+        self.ps.iter().for_each(|p| {
+            bury(p);
+        });
+    }
+
+    /// Moves what a P has to others, but for its operations.
+    fn empty(&self, p: &P) {
+        let mut gs = GList::new();
+        take_queue(p, &mut gs);
+        self.publish(p);
+        self.live_node(p.node_idx).queue.push_all(gs);
+        self.heir_of(p).timers.adopt(p.timers.take_all());
+        p.flush_caches(&self.node_of(p).stacks);
+    }
+
+    /// A P in use, as near to `p` as can be.
+    fn heir_of(&self, p: &P) -> &P {
+        let near = p.levels.all().iter().flat_map(|l| l.victims.iter());
+        near.map(|&i| &self.ps[i])
+            .chain(&self.ps)
+            .find(|p| p.status.is_in_use())
+            .expect("at least one P is in use")
+    }
+
+    /// Moves goroutines out of the queues of nodes that have no P in use: a pusher from
+    /// outside may have read an old number.
+    pub(crate) fn rescue_queues(&self) {
+        for (i, node) in self.nodes.iter().enumerate() {
+            if node.queue.len() == 0 || node.n_live.load(Ordering::Relaxed) != 0 {
+                continue;
+            }
+            let to = self.live_node(i);
+            to.queue.push_all(node.queue.pop_batch(1, usize::MAX));
+            self.wake_in(to, None);
+        }
+    }
+}
+
+fn too_many(n: usize, max: usize) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!(
+            "set_processors({n}): this runtime was built for at most {max}; \
+             Builder::max_processors raises that"
+        ),
+    )
+}

@@ -1,0 +1,60 @@
+//! Gives the pages of long-free stacks back to the kernel.
+//!
+//! Time is cut into ages. Stacks that lay free in a node's pool for a whole age (`g::stack`)
+//! lose their pages in the next one, so 5 to 10 s after they were last used. Sysmon does it, a
+//! bounded number at a time; goroutines that take and give stacks do no more than before. What
+//! Ps keep in their caches (64 stacks of each size) stays.
+
+use crate::sched::types::state::Sched;
+use crate::sys::clock::NEVER;
+
+/// How long an age is.
+const AGE_NS: u64 = 5_000_000_000;
+/// How many stacks are looked after in one round: about a millisecond's work.
+const PER_ROUND: usize = 1024;
+/// From one round to the next, while there are stacks left.
+const PAUSE_NS: u64 = 20_000_000;
+
+/// Sysmon's view of it.
+#[derive(Debug, Default)]
+pub(crate) struct Scavenger {
+    age_end_ns: u64,
+    /// When the next round is due: the end of the age, or before.
+    next_ns: u64,
+}
+
+impl Scavenger {
+    /// Does what is due.
+    #[inline]
+    pub(crate) fn look(&mut self, sched: &Sched, now_ns: u64) {
+        if now_ns >= self.next_ns {
+            self.round(sched, now_ns);
+        }
+    }
+
+    #[cold]
+    fn round(&mut self, sched: &Sched, now_ns: u64) {
+        if now_ns >= self.age_end_ns {
+            sched.nodes.iter().for_each(|node| node.stacks.end_age());
+            self.age_end_ns = now_ns + AGE_NS;
+        }
+        let mut n_left = PER_ROUND;
+        for node in &sched.nodes {
+            n_left -= node.stacks.return_old(n_left);
+        }
+        self.next_ns = match n_left {
+            0 => now_ns + PAUSE_NS,
+            _ => self.age_end_ns,
+        };
+    }
+
+    /// How long sysmon may sleep when every P is idle: [`NEVER`] once all is returned.
+    pub(crate) fn longest_sleep_ns(&self, sched: &Sched, now_ns: u64) -> u64 {
+        let mut nodes = sched.nodes.iter();
+        if nodes.any(|node| node.stacks.has_pages_to_return()) {
+            self.next_ns.saturating_sub(now_ns)
+        } else {
+            NEVER
+        }
+    }
+}

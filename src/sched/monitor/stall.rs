@@ -1,0 +1,126 @@
+//! Goroutines that do not come to the scheduler for long: finding them.
+//!
+//! Sysmon sees that the dispatches of a P stand still, and asks here what that means. A
+//! goroutine whose P was taken because of it goes on: it is watched until it comes to
+//! the scheduler. What is done about it is decided above (`debug::stall`).
+
+use crate::loom::Ordering;
+use crate::sched::types::debug_hooks::{OnStall, Stall};
+use crate::sched::types::m::{HAS_P, M, PREEMPT};
+use crate::sched::types::p::P;
+use crate::sched::types::state::Sched;
+
+/// What sysmon knows of stalls.
+#[derive(Debug)]
+pub(crate) struct Stalls<'a> {
+    after_ns: u64,
+    on_stall: &'a dyn OnStall,
+    /// The last one on each P.
+    on_ps: Vec<Option<Stall<'a>>>,
+    without_p: Vec<Stall<'a>>,
+}
+
+impl<'a> Stalls<'a> {
+    /// What is to be known of stalls in this run, if that was asked for.
+    pub(crate) fn new(sched: &'a Sched) -> Option<Stalls<'a>> {
+        let (after, on_stall) = sched.debug_hooks.get()?.stalls.as_ref()?;
+        Some(Stalls {
+            after_ns: u64::try_from(after.as_nanos()).unwrap_or(u64::MAX),
+            on_stall: &**on_stall,
+            on_ps: sched.ps.iter().map(|_| None).collect(),
+            without_p: Vec::new(),
+        })
+    }
+
+    /// How long sysmon may nap, to see a stall in time.
+    pub(crate) fn longest_nap_ns(&self) -> u64 {
+        self.after_ns
+    }
+
+    /// Whether nobody is watched who has no P.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.without_p.iter().all(|stall| stall.is_told)
+    }
+
+    /// `m` holds `p`, where nothing has been dispatched since `since_ns`, after
+    /// `dispatches` times.
+    pub(crate) fn look_at(
+        &mut self,
+        sched: &Sched,
+        p: &'a P,
+        m: &'a M,
+        dispatches: u64,
+        since_ns: u64,
+    ) {
+        let place = &mut self.on_ps[p.idx];
+        let is_known = place
+            .as_ref()
+            .is_some_and(|stall| stall.since_ns == since_ns && stall.is_still());
+        if !is_known {
+            *place = stall_on(p, m, dispatches, since_ns);
+        }
+        if let Some(stall) = place {
+            tell(self.on_stall, self.after_ns, sched, stall);
+        }
+    }
+
+    /// The P was taken from `m`, whose goroutine had not come to the scheduler since
+    /// `since_ns`.
+    pub(crate) fn lost_p(&mut self, p: &P, m: &'a M, since_ns: u64) {
+        let before = self.on_ps[p.idx].take();
+        let Some(g) = m.curg.get() else { return };
+        let told = before.filter(|stall| stall.g == g && stall.since_ns == since_ns);
+        self.without_p.push(Stall {
+            g,
+            m,
+            holds: None,
+            since_ns,
+            n_tries: 0,
+            is_told: told.is_some_and(|stall| stall.is_told),
+        });
+    }
+
+    /// Looks at those whose P was taken.
+    pub(crate) fn look(&mut self, sched: &Sched) {
+        self.without_p.retain(Stall::is_still);
+        for stall in &mut self.without_p {
+            tell(self.on_stall, self.after_ns, sched, stall);
+        }
+    }
+}
+
+impl Drop for Stalls<'_> {
+    fn drop(&mut self) {
+        self.on_stall.end_run();
+    }
+}
+
+/// The goroutine that runs on `m`, if one does and holds `p`.
+fn stall_on<'a>(p: &'a P, m: &'a M, dispatches: u64, since_ns: u64) -> Option<Stall<'a>> {
+    // In the scheduler: it looks for work, or sleeps.
+    let is_out = m.in_runtime.load(Ordering::Relaxed) == 0;
+    let has_p = matches!(m.access.load(Ordering::Relaxed), HAS_P | PREEMPT);
+    let stall = Stall {
+        g: m.curg.get()?,
+        m,
+        holds: Some((p, dispatches)),
+        since_ns,
+        n_tries: 0,
+        is_told: false,
+    };
+    (is_out && has_p && stall.is_still()).then_some(stall)
+}
+
+fn tell(on_stall: &dyn OnStall, after_ns: u64, sched: &Sched, stall: &mut Stall<'_>) {
+    if !stall.is_told && stall.held_ns() >= after_ns {
+        stall.is_told = on_stall.stalled(sched, stall);
+        stall.n_tries += 1;
+    }
+}
+
+/// The goroutine that runs on the calling thread, and its stack. In a signal handler.
+#[cfg(feature = "backtrace")]
+pub(crate) fn goroutine_here() -> Option<(usize, std::ops::Range<usize>)> {
+    let g = crate::sched::types::current::m()?.curg.get()?;
+    Some((g.as_ptr().addr(), g.stack_span()?))
+}

@@ -1,0 +1,614 @@
+//! A large machine, simulated: 8 nodes of 128 Ps each, with its own clock and its own dice.
+//!
+//! Every decision about nodes is asked of `policy`, by the same questions as the scheduler
+//! asks them; what is made up is the time that things take. A goroutine computes for some
+//! microseconds and ends. A P that ends one takes the next from its queue, from its node's
+//! queue, from a P of its node, from another node through the gate; else it looks on for
+//! 20 µs, if it may, and sleeps. Work wakes sleepers, and sysmon looks around every millisecond.
+//! Summaries are as old as they are in the scheduler: a P publishes the length of its queue
+//! every 10 µs, when it runs dry, and when it leaves work while some P is idle.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::*;
+use crate::util::random::Random;
+
+const NODES: usize = 8;
+const PS_PER_NODE: usize = 128;
+const PS: usize = NODES * PS_PER_NODE;
+
+const SPIN_NS: u64 = 20_000;
+const LOOK_NS: u64 = 2_000;
+const WAKE_NS: u64 = 30_000;
+const PUBLISH_NS: u64 = 10_000;
+const SURVEY_NS: u64 = 1_000_000;
+const QUEUE: usize = 256;
+/// After so long a load that began at once has woken all the Ps that it needs.
+const WARM_NS: u64 = 10_000_000;
+
+/// Two packages of four nodes each.
+fn distance(a: usize, b: usize) -> u32 {
+    match (a == b, a / 4 == b / 4) {
+        (true, _) => 10,
+        (_, true) => 16,
+        _ => 32,
+    }
+}
+
+/// A goroutine: how long it computes. All are alike, so that is all there is to one.
+type G = u64;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Doing {
+    Running,
+    Spinning {
+        until_ns: u64,
+    },
+    Asleep,
+    /// Told to wake up, as a spinner.
+    Waking,
+}
+
+#[derive(Debug)]
+struct SimP {
+    ring: VecDeque<G>,
+    doing: Doing,
+    published: usize,
+    published_at_ns: u64,
+    came_back_empty: bool,
+}
+
+#[derive(Debug, Default)]
+struct SimNode {
+    queue: VecDeque<G>,
+    /// Goroutines in the queues of its Ps: as published, and in truth.
+    in_rings: usize,
+    truly_in_rings: usize,
+    idle: usize,
+    spinning: usize,
+    starved: bool,
+    /// Since when all its Ps are asleep.
+    idle_since_ns: u64,
+    /// The head of its queue was the same at the last survey.
+    n_taken: u64,
+    seen_taken: u64,
+    surveyed_at_ns: u64,
+    waiting_since_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    stolen_near: u64,
+    stolen_far: u64,
+    denials: u64,
+    failed_searches: u64,
+    /// Of these, the ones that some node let in, for nothing.
+    let_in: u64,
+    /// Of one failed search, the most remote lines that it read of one node, and how many
+    /// searches read how many (the last is for as many or more).
+    most_lines_of_a_node: usize,
+    searches_by_lines: [u64; 6],
+    longest_idle_while_needed_ns: u64,
+    ended: u64,
+}
+
+impl Counts {
+    /// For docs/NUMA.md.
+    #[allow(
+        clippy::print_stderr,
+        reason = "shown where somebody asks, by --nocapture"
+    )]
+    fn tell(&self, load: &str) {
+        eprintln!("{load}: {self:?}");
+    }
+
+    /// A failed search reads one line of a node. One that was let in because that line was a little
+    /// old also reads the queue that has run dry since, seldom two; and such searches are few.
+    fn assert_few_lines(&self) {
+        let n_more: u64 = self.searches_by_lines[2..].iter().sum();
+        assert!(n_more <= self.let_in, "{self:?}");
+        assert!(self.most_lines_of_a_node <= 3, "{self:?}");
+        assert!(self.let_in * 500 <= self.failed_searches, "{self:?}");
+    }
+}
+
+/// What happens next: when, a number that keeps the order, what.
+type Event = Reverse<(u64, u64, What)>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    /// The P has nothing to do, any more or yet.
+    Free(usize),
+    /// A goroutine comes from outside to a node, and the next one after it.
+    Arrive(usize),
+    Survey,
+}
+
+struct Sim {
+    now_ns: u64,
+    n_events: u64,
+    events: BinaryHeap<Event>,
+    ps: Vec<SimP>,
+    nodes: Vec<SimNode>,
+    random: Random,
+    counts: Counts,
+    /// Since when some node has more than its Ps that are idle or look for work will take.
+    surplus_since_ns: Option<u64>,
+    /// For each node to which goroutines come, the mean time between two.
+    every_ns: [u64; NODES],
+    mean_work_ns: u64,
+}
+
+impl Sim {
+    fn new(seed: u64, mean_work_ns: u64) -> Sim {
+        let p = || SimP {
+            ring: VecDeque::new(),
+            doing: Doing::Asleep,
+            published: 0,
+            published_at_ns: 0,
+            came_back_empty: false,
+        };
+        let node = || SimNode {
+            idle: PS_PER_NODE,
+            ..SimNode::default()
+        };
+        let mut sim = Sim {
+            now_ns: 0,
+            n_events: 0,
+            events: BinaryHeap::new(),
+            ps: std::iter::repeat_with(p).take(PS).collect(),
+            nodes: std::iter::repeat_with(node).take(NODES).collect(),
+            random: Random::new(seed),
+            counts: Counts::default(),
+            surplus_since_ns: None,
+            every_ns: [0; NODES],
+            mean_work_ns,
+        };
+        sim.at(SURVEY_NS, What::Survey);
+        sim
+    }
+
+    fn at(&mut self, at_ns: u64, what: What) {
+        self.n_events += 1;
+        self.events.push(Reverse((at_ns, self.n_events, what)));
+    }
+
+    /// Goroutines come to each node so that its Ps are busy for so many percent of the time.
+    fn arrive_at(&mut self, node: usize, percent: u64) {
+        self.every_ns[node] = self.mean_work_ns * 100 / (PS_PER_NODE as u64 * percent);
+        self.at(0, What::Arrive(node));
+    }
+
+    /// From half to one and a half times `mean`.
+    fn about(&self, mean_ns: u64) -> u64 {
+        mean_ns / 2 + self.random.below(mean_ns.max(1) as usize) as u64
+    }
+
+    fn run(&mut self, until_ns: u64) {
+        let is_due = |e: &Event| e.0.0 <= until_ns;
+        while self.events.peek().is_some_and(is_due)
+            && let Some(Reverse((at_ns, _, what))) = self.events.pop()
+        {
+            self.now_ns = at_ns;
+            match what {
+                What::Free(p) => self.find(p),
+                What::Arrive(node) => self.arrive(node),
+                What::Survey => self.survey(),
+            }
+            self.look_for_violations();
+        }
+    }
+
+    /// Changes the queue of a P.
+    fn with_ring<T>(&mut self, p: usize, f: impl FnOnce(&mut VecDeque<G>) -> T) -> T {
+        let ring = &mut self.ps[p].ring;
+        let before = ring.len();
+        let value = f(ring);
+        let node = &mut self.nodes[p / PS_PER_NODE];
+        node.truly_in_rings = node.truly_in_rings + ring.len() - before;
+        value
+    }
+
+    /// For how long a node has been idle by now while there was a surplus elsewhere: by what is
+    /// so, whatever the summaries say.
+    fn look_for_violations(&mut self) {
+        let has_surplus = |n: &SimNode| n.truly_in_rings + n.queue.len() > n.idle + n.spinning;
+        if !self.nodes.iter().any(has_surplus) {
+            self.surplus_since_ns = None;
+            return;
+        }
+        let surplus_since_ns = *self.surplus_since_ns.get_or_insert(self.now_ns);
+        for node in self.nodes.iter().filter(|n| n.idle == PS_PER_NODE) {
+            let idle_ns = self.now_ns - node.idle_since_ns.max(surplus_since_ns);
+            let longest = &mut self.counts.longest_idle_while_needed_ns;
+            *longest = idle_ns.max(*longest);
+        }
+    }
+
+    fn arrive(&mut self, node: usize) {
+        let every_ns = self.every_ns[node];
+        let work_ns = self.about(self.mean_work_ns);
+        // Some P of the node spawned it, if one runs; else it comes from outside.
+        let first = node * PS_PER_NODE + self.random.below(PS_PER_NODE);
+        if self.ps[first].doing == Doing::Running {
+            self.spawn(first, work_ns);
+        } else {
+            self.nodes[node].queue.push_back(work_ns);
+            self.wake_in(node);
+        }
+        let next_ns = self.now_ns + self.about(every_ns).max(1);
+        self.at(next_ns, What::Arrive(node));
+    }
+
+    /// A goroutine on `p` spawns another.
+    fn spawn(&mut self, p: usize, work_ns: u64) {
+        let node = p / PS_PER_NODE;
+        self.with_ring(p, |ring| ring.push_back(work_ns));
+        if self.ps[p].ring.len() > QUEUE {
+            let half: Vec<G> = self.with_ring(p, |ring| ring.drain(..QUEUE / 2).collect());
+            self.nodes[node].queue.extend(half);
+        }
+        if self.nodes.iter().any(|n| n.idle > 0) {
+            self.publish(p);
+            self.wake_in(node);
+        } else if self.now_ns >= self.ps[p].published_at_ns + PUBLISH_NS {
+            self.publish(p);
+        }
+    }
+
+    fn publish(&mut self, p: usize) {
+        let len = self.ps[p].ring.len();
+        let before = std::mem::replace(&mut self.ps[p].published, len);
+        self.ps[p].published_at_ns = self.now_ns;
+        let node = &mut self.nodes[p / PS_PER_NODE];
+        node.in_rings = node.in_rings + len - before;
+    }
+
+    fn view(&self, node: usize) -> NodeView {
+        let n = &self.nodes[node];
+        NodeView {
+            runnable: n.queue.len() + n.in_rings,
+            idle: n.idle + n.spinning,
+            oldest_wait_ns: match n.waiting_since_ns {
+                // What was seen to wait has gone.
+                _ if n.seen_taken != n.n_taken => 0,
+                0 => 0,
+                since_ns if since_ns == n.surveyed_at_ns => 0,
+                since_ns => self.now_ns - since_ns,
+            },
+            is_stuck: false,
+        }
+    }
+
+    /// The other nodes, nearest first.
+    fn neighbours(node: usize) -> [usize; NODES - 1] {
+        let mut others = [0; NODES - 1];
+        for (i, other) in others.iter_mut().enumerate() {
+            *other = (node + 1 + i) % NODES;
+        }
+        others.sort_by_key(|&other| distance(node, other));
+        others
+    }
+
+    fn wake_in(&mut self, node: usize) {
+        let n = &self.nodes[node];
+        let here = WakeView {
+            spinning: n.spinning as u32,
+            any_idle: n.idle > 0,
+            n_ps: PS_PER_NODE,
+        };
+        let backlog = || self.view(node).runnable;
+        let others = Sim::neighbours(node).into_iter();
+        let others = others.filter(|&o| self.nodes[o].spinning == 0 && self.nodes[o].idle > 0);
+        match whom_to_wake(here, backlog, others) {
+            Wake::Nobody => {}
+            Wake::Here => self.wake_one(node),
+            Wake::Other(other) => self.wake_one(other),
+        }
+    }
+
+    fn wake_one(&mut self, node: usize) {
+        let first = node * PS_PER_NODE;
+        let sleeper = (first..first + PS_PER_NODE).find(|&p| self.ps[p].doing == Doing::Asleep);
+        let Some(p) = sleeper else { return };
+        self.nodes[node].idle -= 1;
+        self.nodes[node].spinning += 1;
+        self.ps[p].doing = Doing::Waking;
+        let awake_ns = self.now_ns + self.about(WAKE_NS);
+        self.at(awake_ns, What::Free(p));
+    }
+
+    /// What an M does that has no goroutine.
+    fn find(&mut self, p: usize) {
+        let node = p / PS_PER_NODE;
+        match self.ps[p].doing {
+            Doing::Running => self.counts.ended += 1,
+            // It counts as a spinner already.
+            Doing::Waking => {
+                let until_ns = self.now_ns + SPIN_NS;
+                self.ps[p].doing = Doing::Spinning { until_ns };
+            }
+            Doing::Spinning { .. } | Doing::Asleep => {}
+        }
+        if let Some(g) = self.near_at_hand(p) {
+            return self.begin(p, g);
+        }
+        self.publish(p);
+        if self.ps[p].doing == Doing::Running {
+            let n_busy = PS_PER_NODE - self.nodes[node].idle;
+            if !may_spin(self.nodes[node].spinning, n_busy) {
+                return self.sleep(p);
+            }
+            self.nodes[node].spinning += 1;
+            let until_ns = self.now_ns + SPIN_NS;
+            self.ps[p].doing = Doing::Spinning { until_ns };
+        }
+        if let Some(g) = self.steal_near(p).or_else(|| self.steal_far(p)) {
+            return self.begin(p, g);
+        }
+        match self.ps[p].doing {
+            Doing::Spinning { until_ns } if self.now_ns < until_ns => {
+                self.at(self.now_ns + LOOK_NS, What::Free(p));
+            }
+            _ => self.sleep(p),
+        }
+    }
+
+    fn near_at_hand(&mut self, p: usize) -> Option<G> {
+        if let Some(g) = self.with_ring(p, VecDeque::pop_front) {
+            return Some(g);
+        }
+        let node = &mut self.nodes[p / PS_PER_NODE];
+        let share = (node.queue.len() / PS_PER_NODE + 1)
+            .min(128)
+            .min(node.queue.len());
+        node.n_taken += share as u64;
+        let mut batch: VecDeque<G> = node.queue.drain(..share).collect();
+        let first = batch.pop_front()?;
+        self.with_ring(p, |ring| ring.append(&mut batch));
+        Some(first)
+    }
+
+    fn begin(&mut self, p: usize, work_ns: G) {
+        let node = p / PS_PER_NODE;
+        let was_spinning = matches!(self.ps[p].doing, Doing::Spinning { .. });
+        self.ps[p].doing = Doing::Running;
+        if self.now_ns >= self.ps[p].published_at_ns + PUBLISH_NS {
+            self.publish(p);
+        }
+        self.at(self.now_ns + work_ns, What::Free(p));
+        if was_spinning {
+            self.nodes[node].spinning -= 1;
+            if self.nodes[node].spinning == 0 && self.has_work_near(p) {
+                self.wake_in(node);
+            }
+        }
+    }
+
+    fn has_work_near(&self, p: usize) -> bool {
+        let node = p / PS_PER_NODE;
+        let mut rings = self.ps[node * PS_PER_NODE..(node + 1) * PS_PER_NODE].iter();
+        !self.nodes[node].queue.is_empty() || rings.any(|p| !p.ring.is_empty())
+    }
+
+    /// A sweep of the own node; a second one finds the same, as no time passes.
+    fn steal_near(&mut self, p: usize) -> Option<G> {
+        let first = p / PS_PER_NODE * PS_PER_NODE;
+        let start = self.random.below(PS_PER_NODE);
+        let all = (0..PS_PER_NODE).map(|i| first + (start + i) % PS_PER_NODE);
+        let victim = { all }.find(|&v| !self.ps[v].ring.is_empty())?;
+        let n = self.ps[victim].ring.len().div_ceil(2);
+        self.counts.stolen_near += n as u64;
+        let mut taken: VecDeque<G> = self.with_ring(victim, |ring| ring.drain(..n).collect());
+        let g = taken.pop_back();
+        self.with_ring(p, |ring| ring.append(&mut taken));
+        self.publish(victim);
+        g
+    }
+
+    fn steal_far(&mut self, p: usize) -> Option<G> {
+        let node = p / PS_PER_NODE;
+        let own = OwnView {
+            dry_sweeps: LOCAL_SWEEPS,
+            ring_has_work: false,
+            queued: self.nodes[node].queue.len(),
+        };
+        if !may_look_away(own) {
+            return None;
+        }
+        self.ps[p].came_back_empty = false;
+        let mut lines = [0; NODES];
+        let mut was_let_in = false;
+        for victim in Sim::neighbours(node) {
+            lines[victim] += 1;
+            let view = self.view(victim);
+            match may_steal_remote(view, distance(node, victim), self.nodes[node].starved) {
+                Verdict::Nothing => continue,
+                Verdict::Denied(_) => {
+                    self.counts.denials += 1;
+                    continue;
+                }
+                Verdict::Pass => {}
+            }
+            was_let_in = true;
+            match self.take_from(victim, node, p, &mut lines[victim]) {
+                Some(g) => return Some(g),
+                None => self.ps[p].came_back_empty = true,
+            }
+        }
+        self.counts.failed_searches += 1;
+        self.counts.let_in += u64::from(was_let_in);
+        let most = lines.into_iter().max().unwrap_or(0);
+        let counts = &mut self.counts;
+        counts.most_lines_of_a_node = counts.most_lines_of_a_node.max(most);
+        counts.searches_by_lines[most.min(counts.searches_by_lines.len() - 1)] += 1;
+        None
+    }
+
+    /// `lines` counts what is read beside the summary, on whose line are the bits of the Ps.
+    fn take_from(&mut self, victim: usize, node: usize, p: usize, lines: &mut usize) -> Option<G> {
+        let n_idle = self.nodes[node].idle + self.nodes[node].spinning - 1;
+        let n = remote_batch(self.nodes[victim].queue.len(), n_idle);
+        self.nodes[victim].n_taken += n as u64;
+        let mut taken: Vec<G> = self.nodes[victim].queue.drain(..n).collect();
+        let start = self.random.below(PS_PER_NODE);
+        for i in 0..PS_PER_NODE {
+            let from = victim * PS_PER_NODE + (start + i) % PS_PER_NODE;
+            if !taken.is_empty() {
+                break;
+            }
+            // Its bit.
+            if self.ps[from].published == 0 {
+                continue;
+            }
+            *lines += 1;
+            let n = remote_batch(self.ps[from].ring.len(), n_idle);
+            taken.extend(self.with_ring(from, |ring| ring.drain(..n).collect::<Vec<_>>()));
+            self.publish(from);
+        }
+        self.counts.stolen_far += taken.len() as u64;
+        let first = taken.pop()?;
+        self.nodes[node].starved = false;
+        self.nodes[node].queue.extend(taken);
+        self.publish(p);
+        Some(first)
+    }
+
+    fn sleep(&mut self, p: usize) {
+        let node = p / PS_PER_NODE;
+        let is_starved = self.nodes[node].starved;
+        let may_steal = |other: usize| {
+            may_steal_remote(self.view(other), distance(node, other), is_starved) == Verdict::Pass
+        };
+        let far = !self.ps[p].came_back_empty && (0..NODES).any(|n| n != node && may_steal(n));
+        if far || self.has_work_near(p) {
+            self.at(self.now_ns + LOOK_NS, What::Free(p));
+            return;
+        }
+        if matches!(self.ps[p].doing, Doing::Spinning { .. }) {
+            self.nodes[node].spinning -= 1;
+        }
+        self.ps[p].doing = Doing::Asleep;
+        self.nodes[node].idle += 1;
+        self.nodes[node].idle_since_ns = self.now_ns;
+    }
+
+    /// Sysmon's round: `sched::monitor::rebalance`.
+    fn survey(&mut self) {
+        for p in 0..PS {
+            self.publish(p);
+        }
+        for node in &mut self.nodes {
+            let stands_still = node.seen_taken == node.n_taken;
+            node.seen_taken = node.n_taken;
+            node.surveyed_at_ns = self.now_ns;
+            if node.queue.is_empty() {
+                node.waiting_since_ns = 0;
+            } else if node.waiting_since_ns == 0 || !stands_still {
+                node.waiting_since_ns = self.now_ns;
+            }
+        }
+        for node in 0..NODES {
+            let view = self.view(node);
+            let mut wanted = if needs_help(view) { view.runnable } else { 0 };
+            for other in Sim::neighbours(node) {
+                let o = &mut self.nodes[other];
+                if wanted == 0 || o.spinning != 0 || o.idle == 0 {
+                    continue;
+                }
+                let idle_ns = match o.idle {
+                    PS_PER_NODE => self.now_ns - o.idle_since_ns,
+                    _ => 0,
+                };
+                o.starved |= is_starved(idle_ns, true);
+                self.wake_one(other);
+                wanted -= 1;
+            }
+        }
+        self.at(self.now_ns + SURVEY_NS, What::Survey);
+    }
+
+    fn remote_share(&self) -> f64 {
+        let far = self.counts.stolen_far as f64;
+        far / (far + self.counts.stolen_near as f64)
+    }
+}
+
+#[test]
+fn balanced_load_stays_at_home() {
+    for (seed, percent) in [(1, 50), (2, 80), (3, 90)] {
+        let mut sim = Sim::new(seed, 100_000);
+        (0..NODES).for_each(|node| sim.arrive_at(node, percent));
+        // All Ps sleep at first, and wake up one after the other: meanwhile there is too much.
+        sim.run(WARM_NS);
+        sim.counts = Counts::default();
+        sim.run(WARM_NS + 10_000_000);
+        let counts = &sim.counts;
+        assert!(counts.ended > 40_000, "{counts:?}");
+        assert!(counts.stolen_near > 1_000, "{counts:?}");
+        let share = sim.remote_share();
+        counts.tell(&format!("at {percent} %: {:.3} % remote", share * 100.0));
+        assert!(share < 0.05, "at {percent} %: {counts:?}");
+        counts.assert_few_lines();
+    }
+}
+
+#[test]
+fn a_failed_search_reads_one_line_of_each_node() {
+    let mut sim = Sim::new(4, 100_000);
+    (0..NODES).for_each(|node| sim.arrive_at(node, 60));
+    sim.run(WARM_NS);
+    sim.counts = Counts::default();
+    sim.run(WARM_NS + 5_000_000);
+    assert!(sim.counts.failed_searches > 1_000, "{:?}", sim.counts);
+    assert_eq!(sim.counts.most_lines_of_a_node, 1, "{:?}", sim.counts);
+    assert_eq!(sim.counts.let_in, 0, "{:?}", sim.counts);
+}
+
+/// All work comes to one node, or to two far from each other: four times what they can do.
+#[test]
+fn skewed_load_leaves_no_node_idle_for_long() {
+    for (seed, busy) in [(5, vec![0]), (6, vec![1, 6])] {
+        let mut sim = Sim::new(seed, 50_000);
+        busy.iter().for_each(|&node| sim.arrive_at(node, 400));
+        sim.run(10_000_000);
+        let counts = &sim.counts;
+        counts.tell(&format!("all to {busy:?}"));
+        counts.assert_few_lines();
+        assert!(counts.stolen_far > 1_000, "{counts:?}");
+        assert!(
+            counts.longest_idle_while_needed_ns <= STARVED_AFTER_NS,
+            "{counts:?}"
+        );
+    }
+}
+
+/// A little more than one node can do, which no push wakes another node for: sysmon does.
+#[test]
+fn a_small_surplus_reaches_a_node_that_is_idle() {
+    let mut sim = Sim::new(7, 2_000_000);
+    sim.arrive_at(3, 110);
+    sim.run(40_000_000);
+    let counts = &sim.counts;
+    assert!(counts.stolen_far > 0, "{counts:?}");
+    assert!(counts.longest_idle_while_needed_ns > 0, "{counts:?}");
+    // As many nodes are woken as goroutines wait: the others are idle until those are there.
+    let there_ns = SURVEY_NS + 4 * WAKE_NS;
+    assert!(
+        counts.longest_idle_while_needed_ns <= there_ns,
+        "{counts:?}"
+    );
+}
+
+#[test]
+fn the_simulation_is_the_same_each_time() {
+    let run = |seed| {
+        let mut sim = Sim::new(seed, 50_000);
+        (0..NODES).for_each(|node| sim.arrive_at(node, 70));
+        sim.run(2_000_000);
+        format!("{:?}", sim.counts)
+    };
+    assert_eq!(run(8), run(8));
+    assert_ne!(run(8), run(9));
+}

@@ -1,0 +1,14 @@
+//! Due timers: readies the goroutines that wait for them, and cuts waits whose deadline has passed.
+
+use crate::sched::types::m::M;
+use crate::sched::types::p::P;
+use crate::sched::wait::cancel;
+use crate::sched::wait::wake;
+use crate::sys::clock;
+
+/// Runs the due timers of a P: the caller's own, or a victim's.
+pub(crate) fn run_timers_of(m: &M, p: &P) {
+    let expired = p.timers.expire(clock::now_ns());
+    cancel::deadlines(m, expired.cancel);
+    wake::ready_expired(m, expired.ready);
+}

@@ -1,0 +1,543 @@
+//! Where an M looks for a goroutine, in order.
+//!
+//! On every dispatch, from memory alone: the ring's completion queue (two loads),
+//! runnext, the local queue; when that is empty, what polls that stay have told. Every
+//! 10 µs (`pace`), or after each dispatch that takes longer: due timers, ring entries
+//! that wait too long, task work that the kernel has for us; and every 61st dispatch
+//! or so the node queue, so that nothing there starves. When dry: flush the ring, a
+//! batch from the node queue, steal, other nodes' queues, spin, sleep.
+
+use super::due_timers::run_timers_of;
+use super::remote;
+use super::steal;
+use crate::config::FLUSH_AFTER_NS;
+use crate::g::header::GRef;
+use crate::g::list::GList;
+use crate::g::status::Reason;
+use crate::loom::Ordering;
+use crate::loom::after_seq_cst;
+use crate::loom::native::futex;
+use crate::sched::numa::policy::LOCAL_SWEEPS;
+use crate::sched::queue::idle;
+use crate::sched::types::m::M;
+use crate::sched::types::p::P;
+use crate::sched::types::pace;
+use crate::sched::types::state::Phase;
+use crate::sched::types::trace::EventKind;
+use crate::sched::wait::wake;
+use crate::sys::clock::{self, NEVER};
+use crate::util::chaos::{self, Point};
+
+/// Go's fairness tick: one dispatch in so many looks at the node queue first.
+const NODE_QUEUE_EVERY: u32 = 61;
+/// And one in so much time: beside goroutines that run for milliseconds each, 61
+/// dispatches are most of a second (in Go they are).
+const NODE_QUEUE_AFTER_NS: u64 = 1_000_000;
+/// Dispatches between two visits to the kernel while operations are in flight.
+const ENTER_EVERY: u32 = 32;
+/// Queue length above which completions wait in the ring.
+const RING_WAITS_ABOVE: usize = 128;
+/// How much of what polls have told is heard at once: enough for a batch of receives, and of
+/// the sends that follow, and few enough for the caches to hold all that these touch.
+const DISPATCH_AT_ONCE: usize = 32;
+/// How long, after a whole batch, the next may wait for what that has begun, if goroutines that
+/// have nothing to do with it keep the P busy: visits to the kernel, and time.
+const DEFER_AT_MOST: u32 = 8;
+const DISPATCH_AFTER_NS: u64 = 1_000_000;
+/// Go's bound on a batch from the global queue.
+const NODE_BATCH: usize = 128;
+/// How long an M looks for work before it sleeps, while other Ps are busy. A
+/// sleep and a wake-up cost about this much (`docs/BENCHMARKS.md`).
+const SPIN_NS: u64 = 20_000;
+
+/// The next goroutine for `m` to run; sleeps until there is one. `None` when the
+/// run is over, or the P was asked for something (`leave::attend`).
+#[inline]
+pub(crate) fn find(m: &M) -> Option<GRef> {
+    let g = find_runnable(m)?;
+    if m.spinning.get() {
+        stop_spinning(m);
+    }
+    Some(g)
+}
+
+#[inline]
+fn find_runnable(m: &M) -> Option<GRef> {
+    let p = m.p();
+    loop {
+        let local = &p.local;
+        match local.budget() {
+            0 if p.status.wants_attention() => return None,
+            0 => {
+                if let Some(g) = tick(m, p) {
+                    return Some(begin_slice(p, g));
+                }
+            }
+            n => local.set_budget(n - 1),
+        }
+        if p.poller.inflight() > 0 {
+            look_at_ring(m, p);
+        }
+        if let Some(g) = p.runq.take_runnext() {
+            if !p.slice_is_over() {
+                p.stats.runnext_dispatches.add(1);
+                if local.chain_begins.get() {
+                    local.measure_chain();
+                }
+                return Some(g);
+            }
+            wake::push_local(m, g);
+        }
+        if let Some(g) = p.runq.pop() {
+            prefetch_next(p);
+            return Some(begin_slice(p, g));
+        }
+        if p.poller.has_pending_events() {
+            finish_or_dispatch(m, p);
+            continue;
+        }
+        match find_runnable_slow(m, p) {
+            Dry::Run(g) => return Some(begin_slice(p, g)),
+            Dry::LookAgain => {}
+            Dry::Stop => return None,
+        }
+    }
+}
+
+/// Asks for what the next goroutine will touch, while this one runs: with many of them, all
+/// of it has left the caches.
+#[inline(always)]
+fn prefetch_next(p: &P) {
+    let [next, second] = p.runq.peek_two();
+    if let Some(second) = second {
+        second.prefetch();
+    }
+    if let Some(next) = next {
+        next.prefetch_stack();
+    }
+}
+
+/// A goroutine that did not come from runnext begins a slice of its own.
+#[inline(always)]
+fn begin_slice(p: &P, g: GRef) -> GRef {
+    p.local.slice_start_ns.set(p.local.now_ns.get());
+    p.local.chain_begins.set(true);
+    g
+}
+
+/// The budget is used up: measures what the last dispatches took. Attends to the P if it is
+/// time, and to the node queue if it is its turn.
+#[inline(never)]
+fn tick(m: &M, p: &P) -> Option<GRef> {
+    // An M that was given a P begins here, with what came along.
+    if let Some(g) = m.handed_work.take() {
+        return Some(g);
+    }
+    let local = &p.local;
+    let ticks = clock::ticks();
+    let elapsed = ticks.wrapping_sub(local.measured_ticks.replace(ticks));
+    let (interval, measured) = (local.interval.get(), local.measured_from.get() + 1);
+    let next = pace::interval_after(interval, measured, elapsed, local.attend_after);
+    local.interval.set(next);
+    local.measured_from.set(next - 1);
+    local.set_budget(next - 1);
+    local
+        .since_attended
+        .set(local.since_attended.get() + interval);
+    let since = local.since_node_queue.get() + interval;
+    local.since_node_queue.set(since);
+    let is_late = ticks.wrapping_sub(local.attended_ticks.get()) >= local.attend_after && {
+        local.attended_ticks.set(ticks);
+        attend_to(m, p)
+    };
+    if since < NODE_QUEUE_EVERY && !is_late {
+        return None;
+    }
+    look_at_node_queue(m, p, since)
+}
+
+/// What must happen now and then however busy the P is. `true` if its node's queue has not been
+/// looked at for long.
+#[inline(never)]
+fn attend_to(m: &M, p: &P) -> bool {
+    let local = &p.local;
+    let now_ns = clock::now_ns();
+    let elapsed_ns = now_ns.saturating_sub(local.now_ns.get()).max(1);
+    p.count_tick(now_ns, elapsed_ns, local.since_attended.replace(0));
+    local.now_ns.set(now_ns);
+    if p.timers.next_ns() <= now_ns {
+        run_timers_of(m, p);
+    }
+    if p.is_numa() && m.sched().publish_own(p) {
+        m.sched().wake_for_published(p);
+    }
+    let poller = &p.poller;
+    if poller.inflight() > 0 {
+        let waited = now_ns.saturating_sub(poller.pending_since_ns());
+        if poller.wants_enter() || (poller.pending() > 0 && waited >= FLUSH_AFTER_NS) {
+            p.submit_and_poll();
+        }
+        let since_ns = now_ns.saturating_sub(local.dispatched_ns.get());
+        if poller.has_pending_events()
+            && (!local.dispatched_many.get() || since_ns >= DISPATCH_AFTER_NS)
+        {
+            dispatch_events(m, p);
+        }
+    }
+    now_ns.saturating_sub(local.node_queue_seen_ns.get()) >= NODE_QUEUE_AFTER_NS
+}
+
+/// The node queue's turn, after `since` dispatches.
+#[inline(never)]
+fn look_at_node_queue(m: &M, p: &P, since: u32) -> Option<GRef> {
+    let local = &p.local;
+    local.since_node_queue.set(0);
+    local.node_queue_seen_ns.set(local.now_ns.get());
+    // A share, not one: what overflowed must not wait for the local queue to run dry.
+    let room = RING_WAITS_ABOVE.saturating_sub(p.runq.len()).max(1);
+    let g = take_batch(m, p.node_idx, room)?;
+    if since >= NODE_QUEUE_EVERY {
+        return Some(g);
+    }
+    // So soon it may not overtake those in the local queue, or hogs that come back through the node
+    // queue would take turns before them for ever.
+    wake::push_local(m, g);
+    None
+}
+
+/// Operations are in flight: collects what has completed, from memory alone; now and
+/// then enters the kernel, to submit what was queued and to let it post more.
+///
+/// Every 32 dispatches, and in `tick`: goroutines that each queue an operation make a
+/// batch meanwhile, and beside goroutines that only compute 32 dispatches pass quickly.
+#[inline]
+fn look_at_ring(m: &M, p: &P) {
+    p.count_look();
+    let since = p.local.since_enter.get() + 1;
+    p.local.since_enter.set(since);
+    let is_time = since >= ENTER_EVERY;
+    if is_time {
+        p.local.since_enter.set(0);
+        if p.poller.pending() > 0 || p.poller.wants_enter() {
+            p.submit_and_poll();
+        }
+    }
+    // With much queued already a completion would only overflow to the node queue, behind what came
+    // after it: it waits its turn in the completion queue instead.
+    if p.poller.has_unread() && (p.runq.len() <= RING_WAITS_ABOVE || is_time) {
+        reap(m, p);
+    }
+    if p.poller.has_pending_events() && (is_time || !p.poller.has_batches()) {
+        let n_put_off = p.local.n_deferred.get();
+        p.local.n_deferred.set(n_put_off + 1);
+        if !p.local.dispatched_many.get() || n_put_off >= DEFER_AT_MOST {
+            dispatch_events(m, p);
+        }
+    }
+}
+
+/// Gives how many operations have completed.
+#[inline(never)]
+fn reap(m: &M, p: &P) -> usize {
+    let mut ready = GList::new();
+    // No more than the queue takes: what overflowed would wait behind what came after it.
+    let room = p.runq.room().max(1);
+    let n = p.poller.reap_some(room, &mut ready);
+    if p.is_traced() {
+        p.trace(EventKind::Ring, Reason::None, n as u32, 0);
+    }
+    wake::ready_all(m, ready);
+    n
+}
+
+/// Ends what was begun, if there is any of it, before more is: what it touches is still in the
+/// caches.
+#[inline(never)]
+fn finish_or_dispatch(m: &M, p: &P) {
+    if p.poller.pending() > 0 {
+        p.submit_and_poll();
+    }
+    // What polls tell may fill all the room that there is, in front of what operations came to.
+    if !p.poller.has_unread() || reap(m, p) == 0 {
+        dispatch_events(m, p);
+    }
+}
+
+/// Hears what polls that stay have told, and submits the receives that this begins: they complete
+/// at once. With little in flight those who waited go on, and receive themselves.
+#[inline(never)]
+fn dispatch_events(m: &M, p: &P) {
+    // Idle Ps can steal goroutines, and nothing that waits in a ring.
+    let at_most = match m.sched().n_idle.load(Ordering::Relaxed) {
+        0 => DISPATCH_AT_ONCE,
+        _ => p.runq.room().max(DISPATCH_AT_ONCE),
+    };
+    let mut ready = GList::new();
+    let local = &p.local;
+    let now_ns = local.now_ns.get();
+    let begins_ns = p.poller.has_batches().then_some(now_ns);
+    let n = p.poller.dispatch_events(at_most, begins_ns, &mut ready);
+    local.dispatched_many.set(n >= DISPATCH_AT_ONCE);
+    local.n_deferred.set(0);
+    local.dispatched_ns.set(now_ns);
+    wake::ready_all(m, ready);
+    if p.poller.pending() > 0 {
+        p.submit_and_poll();
+    }
+}
+
+enum Dry {
+    Run(GRef),
+    LookAgain,
+    Stop,
+}
+
+/// Nothing lies at hand.
+#[cold]
+#[inline(never)]
+fn find_runnable_slow(m: &M, p: &P) -> Dry {
+    let sched = m.sched();
+    if sched.phase() == Phase::Stopping {
+        return Dry::Stop;
+    }
+    p.trace_if(EventKind::Dry);
+    if p.is_numa() {
+        sched.publish_own(p);
+    }
+    let now_ns = clock::now_ns();
+    p.local.set_budget(0);
+    p.local.measure_from(now_ns);
+    if let Some(g) = m.handed_work.take() {
+        return Dry::Run(g);
+    }
+    if p.timers.next_ns() <= now_ns {
+        run_timers_of(m, p);
+        return Dry::LookAgain;
+    }
+    let alone = sched.n_idle.load(Ordering::Relaxed) + 1 == sched.n_procs();
+    if p.poller.pending() > 0 && !alone || p.poller.inflight() > 0 && p.poller.has_task_work() {
+        p.submit_and_poll();
+        if p.poller.has_completions() {
+            return Dry::LookAgain;
+        }
+    }
+    if let Some(g) = take_batch(m, p.node_idx, NODE_BATCH) {
+        return Dry::Run(g);
+    }
+    if (!alone || sched.nodes.len() > 1)
+        && let Some(found) = search(m, p, now_ns)
+    {
+        return found;
+    }
+    sleep(m, p);
+    Dry::LookAgain
+}
+
+/// Steals, and looks at other nodes' queues; for a while if this M may spin.
+fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
+    let sched = m.sched();
+    let node = sched.node_of(p);
+    if !m.spinning.get() {
+        let n_busy = node
+            .n_live
+            .load(Ordering::Relaxed)
+            .saturating_sub(node.idle.n_idle());
+        if !node.idle.begin_spinning(n_busy) {
+            return None;
+        }
+        if sched.is_numa() {
+            node.queue.summary.begin_idle();
+        }
+        m.spinning.set(true);
+    }
+    loop {
+        if let Some(g) = steal_near_and_far(m, p) {
+            return Some(Dry::Run(g));
+        }
+        if let Some(g) = take_any_batch(m, p) {
+            return Some(Dry::Run(g));
+        }
+        if p.poller.inflight() > 0 {
+            if p.poller.wants_enter() {
+                p.submit_and_poll();
+            }
+            if p.poller.has_completions() {
+                return Some(Dry::LookAgain);
+            }
+        }
+        let now = clock::now_ns();
+        let others_busy = sched.n_idle.load(Ordering::Relaxed) + 1 < sched.n_procs();
+        let is_over = now >= now_ns + SPIN_NS || chaos::coin(Point::Search);
+        if is_over || !others_busy || p.status.wants_attention() {
+            return None;
+        }
+        if p.timers.next_ns() <= now || m.handed_work.is_there() {
+            return Some(Dry::LookAgain);
+        }
+        for _ in 0..32 {
+            crate::loom::spin_loop();
+        }
+    }
+}
+
+/// A spinner that found something stops spinning; the last one wakes the next.
+#[cold]
+pub(crate) fn stop_spinning(m: &M) {
+    if !m.spinning.replace(false) {
+        return;
+    }
+    let (sched, p) = (m.sched(), m.p());
+    let node = sched.node_of(p);
+    if sched.is_numa() {
+        node.queue.summary.end_idle();
+    }
+    let was_last = node.idle.stop_spinning();
+    chaos::pause(Point::Unspin);
+    if was_last && (!p.runq.is_ring_empty() || sched.has_work_for(p)) {
+        sched.wake_in(node, Some(p));
+    }
+}
+
+/// The own node, other nodes if they let a thief pass, and once more the own.
+fn steal_near_and_far(m: &M, p: &P) -> Option<GRef> {
+    let found = steal::sweep(m, 0..LOCAL_SWEEPS);
+    if found.is_some() || steal::ring_has_work(p) {
+        return found;
+    }
+    let is_gated = p.is_numa() && m.sched().config.numa.has_gate();
+    let found = is_gated
+        .then(|| remote::steal(m, LOCAL_SWEEPS))
+        .flatten()
+        .or_else(|| steal::sweep(m, LOCAL_SWEEPS..steal::PASSES));
+    if found.is_none() && !steal::ring_has_work(p) {
+        p.stats.steal_failures.add(1);
+    }
+    found
+}
+
+/// From the own node's queue, and without a gate from all nodes'.
+fn take_any_batch(m: &M, p: &P) -> Option<GRef> {
+    let own = take_batch(m, p.node_idx, NODE_BATCH);
+    if own.is_some() || m.sched().config.numa.has_gate() {
+        return own;
+    }
+    let others = &m.sched().node_of(p).remote_peers.neighbours;
+    others.iter().find_map(|other| {
+        let batch = |n: usize| n.div_ceil(2).min(NODE_BATCH);
+        let queue = &m.sched().nodes[other.node_idx].queue;
+        run_first(m, queue.take_for_others(batch).gs)
+    })
+}
+
+/// This P's share of its node's queue.
+fn take_batch(m: &M, node_idx: usize, max: usize) -> Option<GRef> {
+    let node = &m.sched().nodes[node_idx];
+    let n_live = node.n_live.load(Ordering::Relaxed).max(1);
+    run_first(m, node.queue.pop_batch(n_live, max))
+}
+
+/// The first to run, the rest into the local queue.
+fn run_first(m: &M, mut gs: GList) -> Option<GRef> {
+    let first = gs.pop()?;
+    debug_assert!(m.sched().owns(first), "a goroutine of another runtime");
+    while let Some(g) = gs.pop() {
+        wake::push_local(m, g);
+    }
+    Some(first)
+}
+
+/// Sleeps until there may be something to do. See `idle` for the protocol.
+fn sleep(m: &M, p: &P) {
+    let sched = m.sched();
+    let node = sched.node_of(p);
+    let how = if p.poller.inflight() > 0 {
+        idle::IN_RING
+    } else {
+        idle::ON_FUTEX
+    };
+    p.word.prepare(how);
+    let was_spinning = m.spinning.replace(false);
+    chaos::pause(Point::Idle);
+    node.idle.go_idle(p.at_in_node, was_spinning);
+    sched.n_idle.fetch_add(1, Ordering::SeqCst);
+    // A pusher looks at `n_idle` first: what is looked at below comes after it is raised.
+    after_seq_cst();
+    chaos::pause(Point::Idle);
+    if sched.is_numa() && !was_spinning {
+        node.queue.summary.begin_idle();
+    }
+    let is_wanted = m.handed_work.is_there() || p.status.wants_attention();
+    let may_sleep = !sched.has_work_for(p) && !is_wanted && sched.phase() != Phase::Stopping;
+    if may_sleep && !chaos::coin(Point::Sleep) {
+        p.count_asleep();
+        sleep_as(p, how);
+        p.count_awake();
+    }
+    if node.idle.claim(p.at_in_node) {
+        p.word.awake();
+    } else {
+        // Claimed by a notifier, who counted this M as spinning and is about to say so; if it is
+        // one that has stopped the world, not before that goes on.
+        while !p.word.is_notified() {
+            p.status.wait_while_stopped();
+            crate::loom::spin_loop();
+        }
+        p.word.awake();
+        p.count_notified();
+        m.spinning.set(true);
+    }
+    sched.n_idle.fetch_sub(1, Ordering::SeqCst);
+    if sched.is_numa() && !m.spinning.get() {
+        node.queue.summary.end_idle();
+    }
+    if sched.sysmon.deep.load(Ordering::SeqCst) {
+        sched.sysmon.note.wake();
+    }
+}
+
+fn sleep_as(p: &P, how: u32) {
+    while !p.word.is_notified() {
+        let deadline_ns = p.timers.next_ns();
+        if how == idle::IN_RING {
+            p.poller.wait(deadline_ns);
+            if p.poller.has_completions() {
+                return;
+            }
+        } else if deadline_ns == NEVER {
+            futex::wait(p.word.futex(), how, NEVER);
+        } else {
+            let now_ns = clock::now_ns();
+            futex::wait(p.word.futex(), how, deadline_ns.saturating_sub(now_ns));
+        }
+        if deadline_ns != NEVER && deadline_ns <= clock::now_ns() {
+            return;
+        }
+    }
+}
+
+impl crate::sched::types::state::Sched {
+    /// The last look before sleep: whether any queue that `p` may take from has
+    /// something. Runnext does not count: its owner will run it. Nor does what lies in a
+    /// poller without an operation (a late wake, an event that nobody waits for any
+    /// more): nobody would look at it.
+    ///
+    /// Of other nodes the summaries must do, if there is a gate: what comes there just now is
+    /// seen by sysmon (`rebalance`).
+    fn has_work_for(&self, p: &P) -> bool {
+        let is_gated = self.config.numa.has_gate();
+        let near = match is_gated {
+            true => self.node_of(p).ps.clone(),
+            false => 0..self.ps.len(),
+        };
+        let is_near = |other: &usize| near.contains(other) && *other != p.idx;
+        let mut others = self.in_use.iter().filter(is_near);
+        let in_queues = match is_gated {
+            true => self.node_of(p).queue.len() > 0,
+            false => self.nodes.iter().any(|n| n.queue.len() > 0),
+        };
+        in_queues
+            || others.any(|other| !self.ps[other].runq.is_ring_empty())
+            || p.poller.inflight() > 0 && p.poller.has_completions()
+            || is_gated && self.is_numa() && remote::may_steal(self, p)
+    }
+}

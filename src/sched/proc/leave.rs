@@ -1,0 +1,62 @@
+//! What an M does that its P was asked for: waits while the world is stopped, and gets rid of a P
+//! that is leaving.
+
+use super::find::stop_spinning;
+use crate::g::list::GList;
+use crate::sched::types::m::M;
+use crate::sched::types::p::P;
+use crate::sched::wait::wake;
+use crate::sys::clock;
+
+/// How long a leaving P waits for completions between two cancels.
+const DRAIN_NS: u64 = 1_000_000;
+
+/// Does what the P was asked for, between two dispatches. Afterwards the M may have no P.
+#[cold]
+#[inline(never)]
+pub(crate) fn attend(m: &M) {
+    stop_spinning(m);
+    let p = m.p();
+    p.status.wait_while_stopped();
+    if p.status.is_leaving() {
+        leave(m, p);
+    }
+}
+
+/// Moves the goroutines of its local queue to `gs`.
+pub(crate) fn take_queue(p: &P, gs: &mut GList) {
+    gs.extend_one(p.runq.take_runnext());
+    while let Some(g) = p.runq.pop() {
+        gs.push(g);
+    }
+}
+
+/// The last step of a P that leaves, by its holder: `true` if it is dead now. `false`
+/// if it may not go: something is in flight, it shall stop, or it is in use again.
+pub(crate) fn bury(p: &P) -> bool {
+    p.status.is_leaving() && p.poller.inflight() == 0 && p.status.end()
+}
+
+/// Gets rid of what a leaving P still has, and then of the P. One step, so that a stop of
+/// the world does not wait for long.
+pub(crate) fn leave(m: &M, p: &P) {
+    let sched = m.sched();
+    let mut gs = GList::new();
+    if p.poller.inflight() > 0 {
+        p.poller.cancel_all(&mut gs);
+        p.poller.flush();
+        p.poller.wait(clock::now_ns() + DRAIN_NS);
+        p.poller.reap(&mut gs);
+        gs = wake::send_out(sched, gs);
+    }
+    take_queue(p, &mut gs);
+    sched.publish(p);
+    if !gs.is_empty() {
+        let node = sched.live_node(p.node_idx);
+        node.queue.push_all(gs);
+        sched.wake_in(node, None);
+    }
+    if bury(p) {
+        m.set_p(None);
+    }
+}

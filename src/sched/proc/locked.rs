@@ -1,0 +1,226 @@
+//! `task::lock_thread`, Go's `LockOSThread`: a goroutine and an M that belong together.
+//!
+//! While a goroutine has locked its M it runs nowhere else, and the M runs nothing else.
+//! It may lie in any queue and be stolen like all others: whoever dispatches it sends it
+//! to its M. The M finds goroutines as before, but sends what it finds elsewhere. So
+//! nothing that queues, steals or wakes knows of locked threads, and a dispatch costs
+//! those that are not locked one test.
+//!
+//! | dispatched by                        | is                    | what happens            |
+//! |--------------------------------------|-----------------------|-------------------------|
+//! | its own M                            | the locked G          | it runs                 |
+//! | another M, while its own holds a P   | the locked G          | posted; its M is woken  |
+//! | another M, while its own waits       | the locked G          | posted, with the P; the |
+//! | (Go's `startlockedm`)                |                       | other M is a spare now  |
+//! | the locked M (Go's `stoplockedm`)    | another G             | it and the P go to a    |
+//! |                                      |                       | spare M; this one waits |
+//!
+//! In Go a locked M gives its P away whenever its goroutine waits. Here it keeps the P
+//! until there is something else to run on it: a goroutine that waits for I/O and is
+//! alone on its P, or that yields to nobody, never changes threads. When P and goroutine
+//! do change threads, both threads are pinned to the same core, so each change is one
+//! futex wake and one sleep, without an interrupt to another core.
+//!
+//! A G may be on its way to an M that just then gives its P away, or falls asleep with it:
+//! `handed_work` settles both.
+//!
+//! Threads are started by sysmon only. A locked thread may have been changed by its
+//! goroutine (priority, namespace, signal mask), and would hand that on.
+#![allow(unsafe_code)]
+
+use crate::g::header::GRef;
+use crate::loom::native::atomic::{Ordering, fence};
+use crate::sched::queue::handed_work::Posted;
+use crate::sched::types::current;
+use crate::sched::types::m::M;
+use crate::sched::types::p::P;
+use crate::sched::types::state::Sched;
+use crate::sched::types::trace::EventKind;
+use crate::sched::wait::handoff::{LEFT, bump};
+use crate::sched::wait::wake;
+
+/// Locks the calling goroutine's thread, once more. `false` on a plain thread.
+///
+/// # Panics
+///
+/// If no thread would be left for the others.
+#[track_caller]
+pub(crate) fn lock() -> bool {
+    // It does not enter the scheduler: without a P it works, too.
+    let Some((m, g)) = current::m().and_then(|m| Some((m, m.curg.get()?))) else {
+        return false;
+    };
+    if m.n_locks.get() == 0 {
+        reserve(m.sched());
+        m.locked_g.set(Some(g));
+        g.lock_to(&m.wire, std::ptr::from_ref(m).cast());
+    }
+    // Guards can be forgotten. A count that wrapped would give the thread free too early.
+    let n_locks = m.n_locks.get().checked_add(1);
+    m.n_locks
+        .set(n_locks.expect("windlass: lock_thread: too many guards of one goroutine"));
+    true
+}
+
+/// Every P must find an M that is not locked, or goroutines would wait for each other.
+#[track_caller]
+fn reserve(sched: &Sched) {
+    let max = sched.config.max_threads;
+    let n_locked = sched.n_locked.fetch_add(1, Ordering::Relaxed) + 1;
+    if n_locked + sched.n_procs() > max {
+        sched.n_locked.fetch_sub(1, Ordering::Relaxed);
+        panic!(
+            "windlass: lock_thread: {n_locked} locked threads and one for each of {} processors \
+             are more than max_threads, {max}: raise Builder::max_threads",
+            sched.n_procs()
+        );
+    }
+}
+
+/// Undoes one [`lock`] of the calling goroutine.
+pub(crate) fn unlock() {
+    let Some((m, g)) = current::m().and_then(|m| Some((m, m.curg.get()?))) else {
+        return;
+    };
+    if m.locked_g.get() != Some(g) {
+        return;
+    }
+    m.n_locks.set(m.n_locks.get() - 1);
+    if m.n_locks.get() == 0 {
+        free(m, g);
+    }
+}
+
+/// Ends what is between `m` and `g`, which has ended or gives its thread free.
+pub(crate) fn free(m: &M, g: GRef) {
+    g.unlock();
+    m.locked_g.set(None);
+    m.n_locks.set(0);
+    m.sched().n_locked.fetch_sub(1, Ordering::Relaxed);
+}
+
+impl M {
+    /// Whether a goroutine has locked it.
+    #[inline(always)]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.locked_g.get().is_some()
+    }
+}
+
+/// `m` has found `g`, and one of the two is locked. Gives what `m` is to run now, if that
+/// is anything; without it `m` may have no P any more.
+#[cold]
+#[inline(never)]
+pub(crate) fn route(m: &M, g: GRef) -> Option<GRef> {
+    if m.locked_g.get() == Some(g) {
+        return Some(g);
+    }
+    if m.is_locked() && !m.handed_work.begin_waiting() {
+        // Its own has come meanwhile, and the other may run somewhere else.
+        let own = m.handed_work.take();
+        wake::push_local(m, g);
+        m.sched().wake_for_surplus(m.p());
+        return own;
+    }
+    // From here on a locked `m` gives its P away.
+    let to = g.locked_m().cast::<M>();
+    // SAFETY: Ms live until the run ends, and `g` is not over.
+    let Some(to) = (unsafe { to.as_ref() }) else {
+        make_way(m, Some(g));
+        return None;
+    };
+    debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
+    match to.handed_work.post(g) {
+        Posted::ToWaiter => give(m, to),
+        Posted::ToHolder => {
+            wake_sleeper(to);
+            if m.is_locked() {
+                make_way(m, None);
+            }
+        }
+    }
+    None
+}
+
+/// Wakes `m` if it sleeps with its P: it has mail.
+fn wake_sleeper(m: &M) {
+    // ORDERING: the sleeper goes idle and then looks for mail.
+    fence(Ordering::SeqCst);
+    let Some(p) = m.last_p() else { return };
+    let idle = &m.sched().node_of(p).idle;
+    if idle.claim(p.at_in_node) {
+        idle.add_spinner();
+        m.sched().notify(p);
+    }
+}
+
+/// Gives the P of `m` to `to`, which sleeps without one and which nobody else may wake.
+fn give(m: &M, to: &M) {
+    let p = m.p();
+    m.set_p(None);
+    note_given(m, p);
+    p.owner
+        .store(std::ptr::from_ref(to).cast_mut(), Ordering::Release);
+    to.next_p
+        .store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
+    to.note.wake();
+}
+
+fn note_given(m: &M, p: &P) {
+    m.sched().handoffs.fetch_add(1, Ordering::Relaxed);
+    p.taken.handoffs.fetch_add(1, Ordering::Relaxed);
+    m.sched().trace_other(EventKind::HandOff, Some(p), None);
+}
+
+/// Gives the P of `m` to a spare M, with `g` to run there.
+fn make_way(m: &M, g: Option<GRef>) {
+    let (sched, p) = (m.sched(), m.p());
+    m.set_p(None);
+    if let Some(to) = sched.give_to_spare(p, g) {
+        note_given(m, p);
+        return to.note.wake();
+    }
+    m.set_p(Some(p));
+    if let Some(g) = g {
+        wake::push_local(m, g);
+    }
+    leave_to_sysmon(m, p);
+}
+
+/// There is no spare M. Sysmon starts one: for it the P is in a blocking section that nobody
+/// comes back from. It is taken at once, with or without work: a P that nobody holds must
+/// become idle, to be woken for work of others and to be seen as idle.
+fn leave_to_sysmon(m: &M, p: &P) {
+    m.set_p(None);
+    bump(&p.syscalltick);
+    p.syscall.store(LEFT, Ordering::Release);
+    m.sched().sysmon.note.wake();
+}
+
+/// `m` has no P and is about to sleep without: what was sent to it, because it had one,
+/// finds another way. A spare M gets no mail but with a P.
+pub(crate) fn begin_acquire(m: &M) {
+    let g = if m.is_locked() {
+        m.handed_work.wait_on()
+    } else {
+        m.handed_work.take()
+    };
+    if let Some(g) = g {
+        m.sched().inject(g);
+    }
+}
+
+/// A locked M has lost its P while its goroutine ran: the goroutine is about to be queued.
+pub(crate) fn lost_p(m: &M) {
+    let waits = m.handed_work.begin_waiting();
+    debug_assert!(waits, "a goroutine that runs is not in the mail");
+}
+
+/// The goroutine of a locked M has ended: so does the thread, as in Go. What the goroutine
+/// did to it is nobody else's.
+#[cold]
+#[inline(never)]
+pub(crate) fn retire(m: &M) {
+    m.retired.set(true);
+    make_way(m, None);
+}

@@ -1,0 +1,9 @@
+//! The loop of an M: finding a goroutine, by stealing if need be, and running it.
+
+pub(crate) mod due_timers;
+pub(crate) mod steal;
+pub(crate) mod remote;
+pub(crate) mod find;
+pub(crate) mod leave;
+pub(crate) mod locked;
+pub(crate) mod run;

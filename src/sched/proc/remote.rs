@@ -1,0 +1,191 @@
+//! Taking work from another node.
+//!
+//! It comes after two dry sweeps of the own node, and asks `policy` at every step: whether
+//! it is time to look away, whether a node's line (`summary`) lets it pass, how much to take.
+//! A search that is turned away everywhere has read one line of each other node, and one that is
+//! let in goes to Ps whose bits there say that they have something. If the news were old, it has
+//! read the line of such a P besides, and corrects them.
+//!
+//! Of what lies there, first the node's queue: one lock, and what is there overflowed or came
+//! from outside. Goroutines that have never run go first (they have no stack yet, and get one
+//! on this node): out of the first 128 of the queue; else from a ring whose oldest half
+//! has one; else from any ring. A ring gives its oldest and nothing else, so there is no
+//! picking inside one. What is bound to the node stays: a ring in which all that would be
+//! taken is bound is left alone, and a bound one that came along goes into its node's queue.
+//!
+//! The thief runs one. The others go to its own node's queue, for the Ps beside it: as it
+//! stops spinning it wakes one of them, and so on.
+
+use windlass_topology::LevelKind;
+
+use super::steal;
+use crate::g::header::GRef;
+use crate::g::list::GList;
+use crate::g::status::Reason;
+use crate::sched::numa::policy::{self, OwnView, StealDenied, Verdict};
+use crate::sched::types::m::M;
+use crate::sched::types::p::{P, StealLevel, level_idx};
+use crate::sched::types::state::{Node, Sched};
+use crate::sched::types::trace::{EventKind, FROM_NODE};
+use crate::sys::clock;
+
+/// Looks at other nodes, nearest first.
+pub(crate) fn steal(m: &M, dry_sweeps: u32) -> Option<GRef> {
+    let (sched, p) = (m.sched(), m.p());
+    let node = sched.node_of(p);
+    let own = OwnView {
+        dry_sweeps,
+        ring_has_work: steal::ring_has_work(p),
+        queued: node.queue.len(),
+    };
+    if !policy::may_look_away(own) {
+        return None;
+    }
+    p.stats.remote_searches.add(1);
+    p.local.came_back_empty.set(false);
+    let now_ns = clock::now_ns();
+    for level in remote_levels(p) {
+        let n = level.nodes.len();
+        let start = p.local.random.below(n);
+        for i in 0..n {
+            let victim = level.nodes[(start + i) % n];
+            let found = try_remote_steal(m, p, victim, level.distance, now_ns);
+            if found.is_some() {
+                node.remote_peers.end_starvation();
+                return found;
+            }
+        }
+    }
+    None
+}
+
+/// The last look before sleep: whether a thief from `p` would pass a gate. Not if it has just
+/// passed one for nothing: what is left there is bound to its node.
+pub(crate) fn may_steal(sched: &Sched, p: &P) -> bool {
+    if p.local.came_back_empty.get() {
+        return false;
+    }
+    let node = sched.node_of(p);
+    let now_ns = clock::now_ns();
+    let is_starved = node.remote_peers.is_starved(now_ns);
+    node.remote_peers.neighbours.iter().any(|neighbour| {
+        let view = sched.nodes[neighbour.node_idx].queue.summary.view(now_ns);
+        policy::may_steal_remote(view, neighbour.distance, is_starved) == Verdict::Pass
+    })
+}
+
+fn remote_levels(p: &P) -> impl Iterator<Item = &StealLevel> {
+    p.levels.iter().filter(|l| l.kind == LevelKind::Remote)
+}
+
+/// Asks at the gate of one node, and takes what there is.
+fn try_remote_steal(m: &M, p: &P, victim_idx: usize, distance: u32, now_ns: u64) -> Option<GRef> {
+    let sched = m.sched();
+    let (own, victim) = (sched.node_of(p), &sched.nodes[victim_idx]);
+    let is_starved = own.remote_peers.is_starved(now_ns);
+    p.stats.remote_probes.add(1);
+    match policy::may_steal_remote(victim.queue.summary.view(now_ns), distance, is_starved) {
+        Verdict::Pass => {}
+        Verdict::Nothing => return None,
+        Verdict::Denied(why) => return deny(p, why),
+    }
+    let Some(_theft) = own.remote_peers.begin_remote_steal(victim_idx) else {
+        return deny(p, StealDenied::PairBusy);
+    };
+    let taken = take(m, p, victim);
+    let found = match taken.gs {
+        gs if !gs.is_empty() => share(m, p, victim_idx, gs),
+        _ if is_starved => take_stuck(m, p, victim),
+        _ => None,
+    };
+    if found.is_none() {
+        p.local.came_back_empty.set(true);
+        if taken.all_bound {
+            return deny(p, StealDenied::Bound);
+        }
+    }
+    found
+}
+
+fn deny(p: &P, why: StealDenied) -> Option<GRef> {
+    p.stats.gate_denials[why as usize].add(1);
+    None
+}
+
+/// Takes a batch out of the node's queue, or out of a ring.
+fn take(m: &M, p: &P, victim: &Node) -> crate::sched::queue::global::StolenBatch {
+    // The thief is one of them.
+    let n_beside = m
+        .sched()
+        .node_of(p)
+        .queue
+        .summary
+        .n_idle()
+        .saturating_sub(1);
+    let batch = |available| policy::remote_batch(available, n_beside);
+    let mut taken = victim.queue.take_for_others(batch);
+    if !taken.gs.is_empty() {
+        return taken;
+    }
+    let n = victim.ps.len();
+    let start = p.local.random.below(n);
+    let summary = &victim.queue.summary;
+    let mut with_work = summary.with_work(n);
+    for wants_fresh in [true, false] {
+        for at in (start..n).chain(0..start) {
+            if !with_work.has(at) {
+                continue;
+            }
+            let from = &m.sched().ps[victim.ps.start + at];
+            if wants_fresh {
+                // In the second round its line is here.
+                p.stats.remote_probes.add(1);
+            }
+            let max = batch(from.runq.len()) as u32;
+            let is_wanted = |g: GRef| !g.is_bound() && (!wants_fresh || g.is_fresh());
+            if from.runq.peek_oldest(max).any(is_wanted) {
+                taken.gs = steal::take_unbound(m, from, max);
+            }
+            let left = from.runq.len();
+            from.published.publish(at, left, summary);
+            if !taken.gs.is_empty() {
+                return taken;
+            }
+            if left == 0 {
+                with_work.remove(at);
+            } else {
+                taken.all_bound = true;
+            }
+        }
+    }
+    taken
+}
+
+/// What nobody else takes from afar: timers that are due, and what stays in runnext.
+fn take_stuck(m: &M, p: &P, victim: &Node) -> Option<GRef> {
+    let at = victim.queue.summary.stuck_at()?;
+    p.stats.remote_probes.add(1);
+    let from = &m.sched().ps[victim.ps.start + at];
+    steal::take_last(m, p, from, LevelKind::Remote)
+}
+
+/// The first is for the thief, the others for the Ps beside it.
+fn share(m: &M, p: &P, victim_idx: usize, mut gs: GList) -> Option<GRef> {
+    let n = gs.len();
+    let level = level_idx(LevelKind::Remote);
+    p.stats.steals[level].add(1);
+    p.stats.stolen[level].add(n as u64);
+    if p.is_traced() {
+        let from = FROM_NODE + u64::from(m.sched().nodes[victim_idx].os_id);
+        p.trace(EventKind::Steal, Reason::None, n as u32, from);
+    }
+    let first = gs.pop();
+    if n > 1 {
+        p.stats.surplus_pushes.add(n as u64 - 1);
+        if p.is_traced() {
+            p.trace(EventKind::Surplus, Reason::None, n as u32 - 1, 0);
+        }
+        m.sched().node_of(p).queue.push_all(gs);
+    }
+    first
+}

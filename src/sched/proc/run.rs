@@ -1,0 +1,382 @@
+//! The M's loop: find a goroutine, run it, obey the reason it switched out with.
+#![allow(unsafe_code)]
+
+use super::find::{find, stop_spinning};
+use super::leave::attend;
+use super::locked;
+use crate::g::coro::Switch;
+use crate::g::header::{self, GRef};
+use crate::loom::Ordering;
+use crate::loom::oracle;
+use crate::sched::types::current;
+use crate::sched::types::m::{HAS_P, M, PREEMPT, RETAKING};
+use crate::sched::types::p::P;
+use crate::sched::types::state::{Phase, Sched};
+use crate::sched::types::trace::EventKind;
+use crate::sched::wait::handoff::{self, mark_outside};
+use crate::sched::wait::park;
+use crate::sched::wait::spawn;
+use crate::sched::wait::wake;
+use crate::sys::affinity;
+use crate::sys::clock;
+use crate::sys::errno;
+use crate::sys::sched as threads;
+use crate::sys::signal::AltStack;
+use crate::util::chaos::{self, Point};
+
+/// From one line about goroutines that cannot start to the next.
+const FAILED_STARTS_EVERY_NS: u64 = 1_000_000_000;
+
+/// Starts a thread for `p`. Called by sysmon, a clean thread, so that nothing of a
+/// goroutine's making (affinity, memory policy, signal mask) is inherited. `false`
+/// at the limit or when the kernel gives no thread.
+pub(crate) fn start_m(sched: &Sched, p: &P) -> bool {
+    if sched.n_ms.load(Ordering::Relaxed) >= sched.config.max_threads {
+        warn_once(
+            sched,
+            &format!(
+                "all {} threads are in use (max_threads)",
+                sched.config.max_threads
+            ),
+        );
+        p.owner.store(std::ptr::null_mut(), Ordering::Release);
+        return false;
+    }
+    let id = sched.next_m.fetch_add(1, Ordering::Relaxed);
+    let m = Box::new(M::new(id, sched));
+    m.next_p
+        .store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
+    // The P belongs to this M from here on: nobody may give it away once more.
+    p.owner
+        .store(std::ptr::from_ref(&*m).cast_mut(), Ordering::Release);
+    let at = std::ptr::from_ref(&*m);
+    let address = at.expose_provenance();
+    // Before its thread exists: a canceller waits for the commits of all Ms in this list.
+    sched.n_ms.fetch_add(1, Ordering::Relaxed);
+    sched.ms.lock().all.push(m);
+    let thread = crate::loom::thread::Builder::new()
+        .name(format!("{}-m{id}", sched.config.name))
+        .spawn(move || {
+            // SAFETY: the M is boxed in `Sched::ms` until this thread is joined.
+            let m = unsafe { &*std::ptr::with_exposed_provenance::<M>(address) };
+            m_main(m);
+        });
+    match thread {
+        Ok(thread) => {
+            sched.ms.lock().threads.push(thread);
+            true
+        }
+        Err(e) => {
+            p.owner.store(std::ptr::null_mut(), Ordering::Release);
+            unlist(sched, at);
+            warn_once(sched, &format!("the kernel refuses another thread ({e})"));
+            false
+        }
+    }
+}
+
+/// Frees an M whose thread could not be started.
+///
+/// Nobody else has a reference to it: threads other than the caller's look at Ms only while
+/// they hold the lock of the list, and the closure that names this M never ran.
+fn unlist(sched: &Sched, m: *const M) {
+    let mut ms = sched.ms.lock();
+    if let Some(at) = ms
+        .all
+        .iter()
+        .position(|listed| std::ptr::eq(&raw const **listed, m))
+    {
+        drop(ms.all.swap_remove(at));
+        sched.n_ms.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "the one way to tell, once per runtime")]
+fn warn_once(sched: &Sched, why: &str) {
+    if !sched.warned_threads.swap(true, Ordering::Relaxed) {
+        eprintln!(
+            "windlass: {why}: goroutines behind a blocking call wait for it; raise \
+             Builder::max_threads or the limits on threads (ulimit -u, pids cgroup)"
+        );
+    }
+}
+
+/// The whole life of an M that is not M0.
+fn m_main(m: &M) {
+    let slack = clock::tighten_timer_slack();
+    let stack = AltStack::install();
+    m_loop(m);
+    drop(stack);
+    clock::restore_timer_slack(slack);
+    if m.retired.get() {
+        m.tid.store(0, Ordering::Relaxed);
+        m.sched().n_ms.fetch_sub(1, Ordering::Relaxed);
+        m.sched().n_retired.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Makes the calling thread the M `m` until the run is over.
+pub(crate) fn m_loop(m: &M) {
+    // A panic in the scheduler would leave Ps without an M and goroutines without a hope.
+    let bomb = AbortOnUnwind;
+    m.tid.store(threads::gettid(), Ordering::Relaxed);
+    m.errno.set(errno::location());
+    current::set_m(m);
+    while (m.has_p() || acquire(m)) && schedule(m) {}
+    current::set_m(std::ptr::null());
+    std::mem::forget(bomb);
+}
+
+/// Ends the process if a panic drops it.
+pub(crate) struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        crate::sys::signal::write_stderr(b"windlass: the scheduler panicked; aborting\n");
+        std::process::abort();
+    }
+}
+
+/// Runs goroutines while this M has its P. `false` when the run is over.
+#[inline(never)]
+fn schedule(m: &M) -> bool {
+    while m.has_p() {
+        match find(m) {
+            Some(g) => execute(m, g),
+            None if m.sched().phase() == Phase::Stopping => {
+                stop_spinning(m);
+                m.set_p(None);
+                return false;
+            }
+            None => attend(m),
+        }
+    }
+    true
+}
+
+/// Gets the P that was handed to this M, or sleeps as a spare until one is.
+/// `false` when the run is over, or its goroutine took the thread along (`locked`).
+///
+/// Out of line: it would take registers from the loop that runs goroutines.
+#[cold]
+#[inline(never)]
+fn acquire(m: &M) -> bool {
+    if m.retired.get() {
+        return false;
+    }
+    locked::begin_acquire(m);
+    loop {
+        let p = m.next_p.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: Ps live as long as the scheduler, which outlives its Ms.
+        if let Some(p) = unsafe { p.as_ref() } {
+            take_p(m, p);
+            if m.is_locked() {
+                m.handed_work.end_waiting();
+            }
+            return true;
+        }
+        {
+            let mut ms = m.sched().ms.lock();
+            if m.sched().phase() == Phase::Stopping {
+                return false;
+            }
+            if !m.next_p.load(Ordering::Relaxed).is_null() {
+                continue;
+            }
+            if !m.is_locked() {
+                ms.add_spare(m);
+            }
+        }
+        m.note.sleep();
+    }
+}
+
+/// Makes `m` the M of `p`.
+pub(crate) fn take_p(m: &M, p: &P) {
+    let cpu = p.cpu();
+    if m.sched().pin && !m.is_pinned_to(cpu) && affinity::pin(cpu) {
+        m.set_cpu(Some(cpu));
+    }
+    chaos::pause(Point::HandOff);
+    m.set_p(Some(p));
+    m.access.store(HAS_P, Ordering::Relaxed);
+    p.local.set_budget(0);
+    p.owner
+        .store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
+    let mut ready = crate::g::list::GList::new();
+    p.poller.adopt(&mut ready);
+    wake::ready_all(m, ready);
+}
+
+/// Runs `g` until it switches out, and obeys its reason.
+#[inline(always)]
+fn execute(m: &M, mut g: GRef) {
+    debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
+    if g.is_locked() | m.is_locked() {
+        match locked::route(m, g) {
+            Some(own) => g = own,
+            None => return,
+        }
+    }
+    m.p().stats.dispatches.add(1);
+    if (g.status.is_stamped() || m.p().is_watched()) && !wake::may_run_here(m, g) {
+        return;
+    }
+    // SAFETY: `g` was taken from a queue, so it is this M's.
+    if unsafe { g.coro() }.is_none() && !bind_stack(m, g) {
+        return;
+    }
+    m.curg.set(Some(g));
+    loop {
+        g.status.set_running();
+        let is_own = std::ptr::eq(g.sched(), m.sched.cast());
+        oracle::runs(m, m.p(), g.as_ptr(), is_own, &[HAS_P, RETAKING, PREEMPT]);
+        mark_outside(m);
+        // SAFETY: as above, and now it is Running on this M.
+        let coro = unsafe { g.coro() }.as_mut().expect("bound above");
+        let why = coro.resume(std::ptr::from_ref(m).expose_provenance());
+        oracle::ran(m);
+        let Some(why) = why else {
+            m.curg.set(None);
+            return finish(m, g);
+        };
+        if why == Switch::YIELD {
+            m.curg.set(None);
+            g.status.set_runnable();
+            return wake::push_local(m, g);
+        }
+        match why.parked() {
+            Some(record) => {
+                m.p().stats.parks.add(1);
+                m.curg.set(None);
+                m.committing.store(g.as_ptr(), Ordering::Relaxed);
+                oracle::commits(m, g.as_ptr());
+                // SAFETY: the record was left by `g`, which this M just ran.
+                let parked = unsafe { park::commit(record, g, m) };
+                oracle::committed(m);
+                m.committing.store(std::ptr::null_mut(), Ordering::Release);
+                if parked {
+                    return;
+                }
+                m.curg.set(Some(g));
+            }
+            None => {
+                m.curg.set(None);
+                return if why == Switch::LOST_P {
+                    lost_p(m, g)
+                } else {
+                    give_way(m, g)
+                };
+            }
+        }
+    }
+}
+
+/// Gives `g` a stack, at its first run. A goroutine for which there is none ends
+/// with the reason as its panic.
+#[inline]
+fn bind_stack(m: &M, g: GRef) -> bool {
+    let p = m.p();
+    let node = m.sched().node_of(p);
+    match p.take_stack(g.stack_bytes(), &node.stacks) {
+        Ok(stack) => {
+            spawn::begin_on(m, g, stack);
+            true
+        }
+        Err(e) => {
+            no_stack(m, g, &e);
+            false
+        }
+    }
+}
+
+/// Puts away a goroutine that has ended.
+#[inline]
+fn finish(m: &M, g: GRef) {
+    let p = m.p();
+    // Nothing is held across the branch to the log's code.
+    p.trace_if(EventKind::End);
+    g.status.set_dead();
+    // SAFETY: the goroutine has ended; its coroutine is this M's.
+    let coro = unsafe { g.coro() }.take().expect("it ran");
+    p.give_stack(coro.into_stack(), &m.sched().nodes);
+    p.stats.finished.add(1);
+    let keeps_thread = m.is_locked();
+    if keeps_thread {
+        locked::free(m, g);
+    }
+    spawn::release_on_m(g, m);
+    if keeps_thread {
+        locked::retire(m);
+    }
+}
+
+/// Ends a goroutine that gets no stack. Whoever joins it gets the reason; stderr gets one line
+/// a second at most, as without memory goroutines fail by the thousand.
+#[cold]
+#[allow(clippy::print_stderr, reason = "as a panic would be printed")]
+fn no_stack(m: &M, g: GRef, e: &std::io::Error) {
+    let failed = &m.sched().failed_starts;
+    match failed.admit(clock::now_ns(), FAILED_STARTS_EVERY_NS) {
+        None => {}
+        Some(0) => eprintln!("windlass: goroutine {} cannot start: {e}", g.id()),
+        Some(n) => eprintln!(
+            "windlass: goroutine {} cannot start: {e} ({n} more since the last such line)",
+            g.id()
+        ),
+    }
+    g.status.set_running();
+    handoff::as_outsider(m, || {
+        // SAFETY: the goroutine is Running for the first time; its closure is dropped on this
+        // stack.
+        unsafe { header::run(g, Some(Box::new(format!("goroutine cannot start: {e}")))) };
+        spawn::end(g);
+    });
+    g.status.set_dead();
+    m.p().stats.started.add(1);
+    m.p().stats.finished.add(1);
+    spawn::release_on_m(g, m);
+}
+
+/// At the end of a run: tells of goroutines that could not start, and that no line has counted.
+#[allow(clippy::print_stderr, reason = "as for the first of them")]
+pub(crate) fn tell_of_failed_starts(sched: &Sched) {
+    let n = sched.failed_starts.take_left_out();
+    if n > 0 {
+        eprintln!("windlass: {n} more goroutines could not start");
+    }
+}
+
+/// Others have waited while the goroutine went from one call to the next: it waits behind
+/// them, in the queue of its node.
+#[cold]
+#[inline(never)]
+fn give_way(m: &M, g: GRef) {
+    m.p().stats.preemptions.add(1);
+    g.status.set_runnable();
+    m.sched().inject(g);
+}
+
+/// The goroutine found that its M has no P: it waits for one in the queue of its
+/// node, and the M becomes a spare.
+#[cold]
+#[inline(never)]
+fn lost_p(m: &M, g: GRef) {
+    let sched = m.sched();
+    m.set_p(None);
+    m.access.store(HAS_P, Ordering::SeqCst);
+    if m.is_locked() {
+        locked::lost_p(m);
+    }
+    // ORDERING: `sysmon::demote` is the partner.
+    if m.demoted.load(Ordering::SeqCst) && threads::set_nice(0, 0).is_ok() {
+        m.demoted.store(false, Ordering::Relaxed);
+    }
+    g.status.set_runnable();
+    sched.trace_other(EventKind::Lost, None, Some(g));
+    sched.inject(g);
+}
+
+#[cfg(all(test, not(loom)))]
+#[path = "run_tests.rs"]
+mod tests;

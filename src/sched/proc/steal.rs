@@ -1,0 +1,221 @@
+//! Taking work from other Ps of the node, the nearest first.
+//!
+//! The levels come from the topology: SMT sibling, shared L2, shared L3, same
+//! node. Between levels the order is strict. Inside one a sweep begins with whom the last
+//! theft was from (TooManyCooks: who had too much has too much), and goes on at random, so
+//! that thieves do not herd on one victim. Four passes, as in Go; between the second and the
+//! third other nodes are asked (`remote`). The last pass also runs a victim's due timers
+//! and may take its runnext: the goroutine there will most likely run in a moment
+//! where it is, with its data in that core's cache, so it is taken only if the victim has
+//! dispatched nothing for a while.
+//!
+//! Two policies to compare with have no gate: [`NumaPolicy::OrderOnly`] sweeps remote levels
+//! from the third pass on as it does the others, and [`NumaPolicy::Flat`] knows no levels.
+//!
+//! [`NumaPolicy::OrderOnly`]: crate::config::NumaPolicy::OrderOnly
+//! [`NumaPolicy::Flat`]: crate::config::NumaPolicy::Flat
+
+use std::ops::Range;
+use std::time::Duration;
+
+use windlass_topology::LevelKind;
+
+use super::due_timers::run_timers_of;
+use crate::g::header::GRef;
+use crate::g::list::GList;
+use crate::g::status::Reason;
+use crate::sched::numa::policy::{LOCAL_SWEEPS, REMOTE_MAX};
+use crate::sched::types::m::M;
+use crate::sched::types::p::{P, StealLevel, level_idx};
+use crate::sched::types::trace::EventKind;
+use crate::sched::wait::wake;
+use crate::sys::clock;
+use crate::util::chaos::{self, Point};
+
+pub(crate) const PASSES: u32 = 4;
+/// How long a goroutine must have stayed in runnext, its owner busy with another.
+const RUNNEXT_STAYS: Duration = Duration::from_micros(3);
+
+/// Some of the [`PASSES`] over the victims.
+pub(crate) fn sweep(m: &M, passes: Range<u32>) -> Option<GRef> {
+    let p = m.p();
+    let is_gated = m.sched().config.numa.has_gate();
+    for pass in passes {
+        let is_last = pass == PASSES - 1;
+        if m.sched().config.numa.is_flat() {
+            let found = sweep_flat(m, p, is_last);
+            if found.is_some() {
+                return found;
+            }
+        } else {
+            for level in p.levels.iter() {
+                let is_remote = level.kind == LevelKind::Remote;
+                if is_remote && (is_gated || pass < LOCAL_SWEEPS) {
+                    break;
+                }
+                let found = sweep_level(m, p, level, is_last);
+                if found.is_some() {
+                    return found;
+                }
+            }
+        }
+        // A ring that has something for us ends the search: it is nearer than any victim.
+        if ring_has_work(p) {
+            return None;
+        }
+    }
+    None
+}
+
+pub(crate) fn ring_has_work(p: &P) -> bool {
+    p.poller.inflight() > 0 && (p.poller.has_completions() || p.poller.has_task_work())
+}
+
+fn sweep_level(m: &M, p: &P, level: &StealLevel, is_last: bool) -> Option<GRef> {
+    let n = level.victims.len();
+    let start = p.local.random.below(n);
+    let last_one = Some(level.last.get()).filter(|&i| i != usize::MAX);
+    let backwards = chaos::coin(Point::Victims);
+    let all = (0..n).map(|i| level.victims[(start + if backwards { n - i } else { i }) % n]);
+    for victim in last_one.into_iter().chain(all) {
+        let found = steal_from(m, p, &m.sched().ps[victim], level.kind, is_last);
+        if found.is_some() {
+            level.last.set(victim);
+            return found;
+        }
+    }
+    None
+}
+
+/// All Ps of the runtime, wherever they are.
+fn sweep_flat(m: &M, p: &P, is_last: bool) -> Option<GRef> {
+    let (ps, in_use) = (&m.sched().ps, &m.sched().in_use);
+    let start = p.local.random.below(ps.len());
+    (0..ps.len())
+        .map(|i| (start + i) % ps.len())
+        .filter(|&victim| victim != p.idx && in_use.contains(victim))
+        .map(|victim| &ps[victim])
+        .find_map(|victim| steal_from(m, p, victim, kind_of(p, victim), is_last))
+}
+
+fn kind_of(p: &P, victim: &P) -> LevelKind {
+    if victim.node_idx != p.node_idx {
+        return LevelKind::Remote;
+    }
+    let level = p.levels.iter().find(|l| l.victims.contains(&victim.idx));
+    level.map_or(LevelKind::Node, |l| l.kind)
+}
+
+fn steal_from(m: &M, p: &P, victim: &P, kind: LevelKind, is_last: bool) -> Option<GRef> {
+    if !victim.runq.is_ring_empty() {
+        let found = if kind == LevelKind::Remote {
+            steal_far(m, p, victim)
+        } else {
+            victim.runq.steal_into(&p.runq, u32::MAX)
+        };
+        if let Some((g, n)) = found {
+            debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
+            count(p, victim, kind, n);
+            if p.is_numa() {
+                m.sched().publish(victim);
+            }
+            return Some(g);
+        }
+    }
+    if is_last {
+        take_last(m, p, victim, kind)
+    } else {
+        None
+    }
+}
+
+/// Without a gate: half of a ring of another node, but what is bound to that.
+fn steal_far(m: &M, p: &P, victim: &P) -> Option<(GRef, u32)> {
+    let max = match m.sched().config.numa.is_flat() {
+        true => u32::MAX,
+        false => REMOTE_MAX as u32,
+    };
+    if victim.runq.peek_oldest(max).all(GRef::is_bound) {
+        return None;
+    }
+    let mut gs = take_unbound(m, victim, max);
+    let n = gs.len() as u32;
+    let first = gs.pop()?;
+    debug_assert!(p.runq.is_ring_empty(), "a thief has nothing of its own");
+    while let Some(g) = gs.pop() {
+        wake::push_local(m, g);
+    }
+    Some((first, n))
+}
+
+/// Takes from a ring of another node. What turns out to be bound goes to that node's queue.
+pub(crate) fn take_unbound(m: &M, victim: &P, max: u32) -> GList {
+    let mut all = victim.runq.steal_list(max);
+    let (mut free, mut bound) = (GList::new(), GList::new());
+    while let Some(g) = all.pop() {
+        let to = if g.is_bound() { &mut bound } else { &mut free };
+        to.push(g);
+        if !g.is_bound() && !g.is_fresh() {
+            m.p().stats.stolen_started.add(1);
+        }
+    }
+    if !bound.is_empty() {
+        let node = m.sched().node_of(victim);
+        node.queue.push_all(bound);
+        m.sched().wake_in(node, None);
+    }
+    free
+}
+
+/// On the last pass: due timers, and what stays in runnext.
+pub(crate) fn take_last(m: &M, p: &P, victim: &P, kind: LevelKind) -> Option<GRef> {
+    if victim.timers.next_ns() <= clock::now_ns() {
+        run_timers_of(m, victim);
+        if let Some(g) = p.runq.take_runnext().or_else(|| p.runq.pop()) {
+            return Some(g);
+        }
+    }
+    if !victim.runq.has_runnext() || !may_take_runnext(m, victim, kind) || !stays(victim) {
+        return None;
+    }
+    let g = victim.runq.steal_runnext()?;
+    if kind == LevelKind::Remote && g.is_bound() {
+        // Another one than was looked at.
+        m.sched().send_to(victim.node_idx, g);
+        return None;
+    }
+    count(p, victim, kind, 1);
+    Some(g)
+}
+
+/// From another node only where nothing guards it, or by a thief that was let in.
+fn may_take_runnext(m: &M, victim: &P, kind: LevelKind) -> bool {
+    let numa = m.sched().config.numa;
+    kind != LevelKind::Remote
+        || (numa.is_flat() || numa.has_gate()) && !victim.runq.is_runnext_bound()
+}
+
+/// Whether a victim's runnext is not about to run: watches it for a moment with
+/// PAUSE, never with a sleep (Go's `usleep(3)` lasts 18 to 82 µs).
+fn stays(victim: &P) -> bool {
+    let g = victim.runq.peek_runnext();
+    let dispatches = victim.stats.dispatches.get();
+    let until_ns = clock::now_ns() + RUNNEXT_STAYS.as_nanos() as u64;
+    while clock::now_ns() < until_ns {
+        for _ in 0..16 {
+            crate::loom::spin_loop();
+        }
+        if victim.runq.peek_runnext() != g || victim.stats.dispatches.get() != dispatches {
+            return false;
+        }
+    }
+    !g.is_null()
+}
+
+fn count(p: &P, victim: &P, kind: LevelKind, n: u32) {
+    if p.is_traced() {
+        p.trace(EventKind::Steal, Reason::None, n, victim.idx as u64);
+    }
+    p.stats.steals[level_idx(kind)].add(1);
+    p.stats.stolen[level_idx(kind)].add(u64::from(n));
+}

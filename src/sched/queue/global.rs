@@ -1,0 +1,134 @@
+//! The queue of a node: what overflows from its Ps, what comes from outside the
+//! runtime, and goroutines whose P was taken.
+//!
+//! An intrusive list under a lock, taken from in batches. crossbeam's `Injector`
+//! was turned down: it costs 29 to 35 ns an item where the list costs a lock per
+//! batch, and it allocates (docs/decisions/scheduler.md).
+
+use crate::g::header::GRef;
+use crate::g::list::GList;
+use crate::lock::{Guard, Lock, Rank};
+use crate::sched::numa::summary::Summary;
+use crate::util::padded::Padded;
+
+/// How far into the queue a thief of another node looks for what it may take, and would
+/// rather take.
+const LOOK_INTO: usize = 128;
+
+/// A first-in first-out queue that any thread may use.
+#[derive(Debug)]
+pub(crate) struct NodeQueue {
+    list: Lock<GList>,
+    /// The length, to look without the lock, and what else others may know of the node.
+    pub(crate) summary: Padded<Summary>,
+}
+
+/// What a thief of another node got.
+#[derive(Debug, Default)]
+pub(crate) struct StolenBatch {
+    pub(crate) gs: GList,
+    /// Something was there, all of it bound to its node.
+    pub(crate) all_bound: bool,
+}
+
+impl NodeQueue {
+    pub(crate) fn new() -> NodeQueue {
+        NodeQueue {
+            list: Lock::new(Rank::NodeQueue, GList::new()),
+            summary: Padded(Summary::default()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.summary.n_queued()
+    }
+
+    fn note_len(&self, list: &Guard<'_, GList>) {
+        self.summary.note_queue(list.len(), 0);
+    }
+
+    fn note_taken(&self, list: &Guard<'_, GList>, n: usize) {
+        self.summary.note_queue(list.len(), n);
+    }
+
+    pub(crate) fn push(&self, g: GRef) {
+        let mut list = self.list.lock();
+        list.push(g);
+        self.note_len(&list);
+    }
+
+    pub(crate) fn push_all(&self, gs: GList) {
+        if gs.is_empty() {
+            return;
+        }
+        let mut list = self.list.lock();
+        list.append(gs);
+        self.note_len(&list);
+    }
+
+    /// Takes one.
+    pub(crate) fn pop(&self) -> Option<GRef> {
+        if self.len() == 0 {
+            return None;
+        }
+        let mut list = self.list.lock();
+        let g = list.pop();
+        self.note_taken(&list, usize::from(g.is_some()));
+        g
+    }
+
+    /// Takes a P's share: `min(max, len, len / n_ps + 1)`, Go's batch.
+    pub(crate) fn pop_batch(&self, n_ps: usize, max: usize) -> GList {
+        let mut out = GList::new();
+        if self.len() == 0 {
+            return out;
+        }
+        let mut list = self.list.lock();
+        let n = (list.len() / n_ps + 1).min(max).min(list.len());
+        for _ in 0..n {
+            out.extend_one(list.pop());
+        }
+        self.note_taken(&list, n);
+        out
+    }
+
+    /// Takes for another node: of the length `len`, `batch(len)`. None that is bound to this
+    /// one; and, of the first 128, those that have never run before those that have, whose
+    /// stacks stay here.
+    pub(crate) fn take_for_others(&self, batch: impl FnOnce(usize) -> usize) -> StolenBatch {
+        if self.len() == 0 {
+            return StolenBatch::default();
+        }
+        let mut list = self.list.lock();
+        let len = list.len();
+        let max = batch(len);
+        let fresh = pick(&mut list, max, |g| !g.is_bound() && g.is_fresh());
+        let others = pick(&mut list, max - fresh.len(), |g| !g.is_bound());
+        let mut gs = fresh;
+        gs.append(others);
+        self.note_taken(&list, gs.len());
+        StolenBatch {
+            all_bound: gs.is_empty() && len > 0,
+            gs,
+        }
+    }
+}
+
+/// Takes up to `max` that are wanted out of the first ones of a list; the others stay in
+/// their order.
+fn pick(list: &mut GList, max: usize, is_wanted: impl Fn(GRef) -> bool) -> GList {
+    let (mut picked, mut kept) = (GList::new(), GList::new());
+    for _ in 0..LOOK_INTO.min(list.len()) {
+        if picked.len() == max {
+            break;
+        }
+        if let Some(g) = list.pop() {
+            let to = if is_wanted(g) { &mut picked } else { &mut kept };
+            to.push(g);
+        }
+    }
+    kept.append(std::mem::take(list));
+    *list = kept;
+    picked
+}

@@ -1,0 +1,103 @@
+//! A locked M and those who send it its goroutine, under every interleaving.
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, fence};
+use loom::thread;
+
+use super::*;
+use crate::sched::queue::idle::{IdleSet, IdleWord, ON_FUTEX};
+
+/// Something that can stand for a G: only its address is used.
+fn g() -> GRef {
+    let memory = Box::leak(Box::new([0u128; 64]));
+    // SAFETY: zeroed memory larger than a header, never freed; its status is not used.
+    unsafe { GRef::from_raw(NonNull::from(memory).cast()) }
+}
+
+/// The G finds an M with a P, and the M no second P.
+#[test]
+fn loom_mail_against_giving_the_p_away() {
+    loom::model(|| {
+        let m = Arc::new((HandedWork::new(), AtomicU32::new(1)));
+        let giver = {
+            let m = Arc::clone(&m);
+            thread::spawn(move || {
+                if m.0.post(g()) == Posted::ToWaiter {
+                    m.1.fetch_add(1, Ordering::SeqCst);
+                }
+            })
+        };
+        if m.0.begin_waiting() {
+            m.1.fetch_sub(1, Ordering::SeqCst);
+            giver.join().unwrap();
+        } else {
+            assert!(m.0.is_there());
+            giver.join().unwrap();
+        }
+        assert!(m.0.take().is_some(), "the goroutine is lost");
+        assert_eq!(m.1.load(Ordering::SeqCst), 1, "Ps that the M has");
+        assert!(m.0.take().is_none(), "the goroutine is there twice");
+    });
+}
+
+/// The M does not sleep with its goroutine in the mail.
+#[test]
+fn loom_mail_against_falling_asleep() {
+    loom::model(|| {
+        let m = Arc::new((HandedWork::new(), IdleSet::new(1), IdleWord::new()));
+        let giver = {
+            let m = Arc::clone(&m);
+            thread::spawn(move || {
+                assert_eq!(m.0.post(g()), Posted::ToHolder);
+                // What `locked::wake_sleeper` does.
+                fence(Ordering::SeqCst);
+                if m.1.claim(0) {
+                    m.1.add_spinner();
+                    let _ = m.2.notify();
+                }
+            })
+        };
+        m.2.prepare(ON_FUTEX);
+        m.1.go_idle(0, false);
+        let asleep = !m.0.is_there();
+        giver.join().unwrap();
+        assert!(!asleep || m.2.is_notified(), "it sleeps beside its mail");
+        assert!(m.0.take().is_some());
+    });
+}
+
+/// An M lost its P in some other way: what was sent meanwhile comes back to it, or stays
+/// with a P.
+#[test]
+fn loom_mail_against_losing_the_p() {
+    loom::model(|| {
+        let m = Arc::new((HandedWork::new(), AtomicU32::new(0)));
+        let giver = {
+            let m = Arc::clone(&m);
+            thread::spawn(move || {
+                if m.0.post(g()) == Posted::ToWaiter {
+                    m.1.fetch_add(1, Ordering::SeqCst);
+                }
+            })
+        };
+        let sent_on = m.0.wait_on().is_some();
+        assert!(m.0.wait_on().is_none(), "it waits already");
+        giver.join().unwrap();
+        let has_p = m.1.load(Ordering::SeqCst) == 1;
+        assert_ne!(sent_on, has_p, "lost, or there twice");
+        assert_eq!(m.0.is_there(), has_p, "mail without a P");
+    });
+}
+
+/// The P came, and is gone before the M has looked at what came with it.
+#[test]
+fn loom_mail_whose_p_is_lost_again() {
+    loom::model(|| {
+        let mail = HandedWork::new();
+        assert!(mail.wait_on().is_none());
+        assert_eq!(mail.post(g()), Posted::ToWaiter);
+        mail.end_waiting();
+        assert!(mail.wait_on().is_some(), "it has to find another way");
+        assert!(!mail.is_there());
+    });
+}

@@ -1,0 +1,251 @@
+//! M: an OS thread, its Note to sleep on without a P, and what it holds.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+
+use super::p::P;
+use super::state::Sched;
+use crate::g::header::{GRef, Header, LockLink};
+use crate::loom;
+use crate::loom::native::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
+use crate::loom::native::futex;
+use crate::loom::oracle;
+use crate::sched::queue::access::Access;
+pub(crate) use crate::sched::queue::access::{BLOCKING, HAS_P, PREEMPT, RETAKEN, RETAKING};
+use crate::sched::queue::handed_work::HandedWork;
+use crate::sys::clock::NEVER;
+
+/// A one-shot wake-up: a futex word. A wake that comes first is kept.
+///
+/// Ordering: the waker's writes are released by its swap and acquired by the sleeper's.
+#[derive(Debug, Default)]
+pub(crate) struct Note(AtomicU32);
+
+impl Note {
+    /// Sleeps until [`Note::wake`], and clears it.
+    pub(crate) fn sleep(&self) {
+        while self.0.swap(0, Ordering::AcqRel) == 0 {
+            futex::wait(&self.0, 0, NEVER);
+        }
+    }
+
+    /// Sleeps until [`Note::wake`] or for `ns`; `true` if it was woken.
+    pub(crate) fn sleep_timeout(&self, ns: u64) -> bool {
+        if self.0.swap(0, Ordering::AcqRel) == 1 {
+            return true;
+        }
+        futex::wait(&self.0, 0, ns);
+        self.0.swap(0, Ordering::AcqRel) == 1
+    }
+
+    pub(crate) fn wake(&self) {
+        if self.0.swap(1, Ordering::AcqRel) == 0 {
+            futex::wake_one(&raw const self.0);
+        }
+    }
+}
+
+/// When `checkpoint` looks at the clock next, and what it saw.
+#[derive(Debug, Default)]
+pub(crate) struct Checks {
+    /// Calls until then. Ordering: relaxed; the M counts down, and sysmon's 0 may get lost
+    /// in that, until it comes again.
+    pub(crate) left: AtomicU32,
+    /// Calls between two looks.
+    pub(crate) interval: Cell<u32>,
+    /// The time of the last look, and when the running goroutine was first seen.
+    pub(crate) looked_ns: Cell<u64>,
+    pub(crate) since_ns: Cell<u64>,
+    /// What the P had dispatched by then.
+    pub(crate) dispatches: Cell<u64>,
+}
+
+/// The goroutine that an M runs: the M writes it, those who look on read it.
+///
+/// Ordering: relaxed; what a reader finds may have gone on, and is type-stable memory.
+#[derive(Debug, Default)]
+pub(crate) struct CurG(AtomicPtr<Header>);
+
+impl CurG {
+    #[inline(always)]
+    pub(crate) fn get(&self) -> Option<GRef> {
+        // SAFETY: only `set` stores here, and slots stay what they are.
+        NonNull::new(self.0.load(Ordering::Relaxed)).map(|p| unsafe { GRef::from_raw(p) })
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&self, g: Option<GRef>) {
+        let p = g.map_or(std::ptr::null_mut(), GRef::as_ptr);
+        self.0.store(p, Ordering::Relaxed);
+    }
+}
+
+const NO_CPU: usize = usize::MAX;
+
+/// A thread of the runtime. On lines of its own: it is written at every switch.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct M {
+    pub(crate) id: u64,
+    pub(crate) sched: *const Sched,
+    /// The P it holds, as far as it knows: see `access`.
+    /// Ordering: relaxed; others read it as a hint where to look for this M, and sysmon when it
+    /// takes the P (`access`).
+    p: loom::AtomicPtr<P>,
+    /// The P handed to it while it slept. Ordering: release by the giver, acquire by whoever
+    /// takes it out: the M, or sysmon, which wants it back. For a spare it is set under the lock
+    /// of the Ms, where an M looks again before it lists itself as a spare.
+    pub(crate) next_p: AtomicPtr<P>,
+    pub(crate) curg: CurG,
+    /// Where this thread's `errno` is: a goroutine that changes Ms takes its value along.
+    pub(crate) errno: Cell<*mut i32>,
+    /// The G whose park it is committing.
+    /// Ordering: stored before the status becomes Waiting (a full barrier), cleared
+    /// with release; the canceller reads it with acquire after it took the token.
+    pub(crate) committing: AtomicPtr<Header>,
+    pub(crate) note: Note,
+    /// The goroutine that has locked this thread, how often, and what ties the two.
+    pub(crate) locked_g: CurG,
+    pub(crate) n_locks: Cell<u32>,
+    pub(crate) wire: LockLink,
+    /// A goroutine that this M shall run, and nobody else.
+    pub(crate) handed_work: HandedWork,
+    /// Its goroutine has ended without giving the thread free: it ends, too.
+    pub(crate) retired: Cell<bool>,
+    /// Calls of `checkpoint` until the next look at the clock: see `checkpoint`.
+    pub(crate) checks: Checks,
+    pub(crate) spinning: Cell<bool>,
+    /// 1 while scheduler code runs on this M, 0 while user code does: see `handoff`.
+    /// Ordering: relaxed stores with compiler fences; sysmon reads it after a membarrier.
+    pub(crate) in_runtime: loom::AtomicU32,
+    /// [`HAS_P`], [`RETAKING`], [`RETAKEN`], [`BLOCKING`] or [`PREEMPT`].
+    pub(crate) access: loom::AtomicU32,
+    /// What its P had dispatched when it was [`PREEMPT`]: which goroutine is meant.
+    /// Ordering: written before `access` becomes that, with release, and read after it.
+    pub(crate) preempt_at: AtomicU64,
+    /// The kernel's thread id, for priorities and CPU clocks. Ordering: relaxed, set at start.
+    pub(crate) tid: AtomicI32,
+    /// The CPU that it is pinned to, as far as the runtime knows; [`NO_CPU`] for none.
+    /// Ordering: relaxed; its own thread writes it when it takes a P, and sysmon in a stopped
+    /// world, in which nobody does. Others read it as a hint.
+    cpu: AtomicUsize,
+    /// Its mask may have been changed from outside: it pins itself again when it takes a P.
+    /// Ordering: relaxed; set in a stopped world, read by its own thread when that has ended.
+    is_pin_in_doubt: AtomicBool,
+    /// It has the mask of the process while its thread starts another: see `children`.
+    /// Ordering: sequentially consistent, as sysmon compares it with what the kernel says.
+    pub(crate) is_widened: AtomicBool,
+    /// Sysmon lowered its priority. Ordering: relaxed; a hint to undo it.
+    pub(crate) demoted: AtomicBool,
+}
+
+// SAFETY: the cells are the M's own thread's; other threads use the atomics and the note.
+unsafe impl Sync for M {}
+// SAFETY: as for Sync: an M is made by one thread and then belongs to its own.
+unsafe impl Send for M {}
+
+#[cfg(explore)]
+impl Drop for M {
+    fn drop(&mut self) {
+        oracle::forgets(self);
+    }
+}
+
+impl M {
+    pub(crate) fn new(id: u64, sched: *const Sched) -> M {
+        M {
+            id,
+            sched,
+            p: loom::AtomicPtr::new(std::ptr::null_mut()),
+            next_p: AtomicPtr::new(std::ptr::null_mut()),
+            curg: CurG::default(),
+            errno: Cell::new(std::ptr::null_mut()),
+            committing: AtomicPtr::new(std::ptr::null_mut()),
+            note: Note::default(),
+            locked_g: CurG::default(),
+            n_locks: Cell::new(0),
+            wire: LockLink::new(),
+            handed_work: HandedWork::new(),
+            retired: Cell::new(false),
+            checks: Checks::default(),
+            spinning: Cell::new(false),
+            in_runtime: loom::AtomicU32::new(1),
+            access: loom::AtomicU32::new(HAS_P),
+            preempt_at: AtomicU64::new(0),
+            tid: AtomicI32::new(0),
+            cpu: AtomicUsize::new(NO_CPU),
+            is_pin_in_doubt: AtomicBool::new(false),
+            is_widened: AtomicBool::new(false),
+            demoted: AtomicBool::new(false),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn sched(&self) -> &Sched {
+        // SAFETY: the scheduler outlives its Ms, which are joined before it goes.
+        unsafe { &*self.sched }
+    }
+
+    /// The P it holds; only scheduler code that knows it has one may ask.
+    #[inline(always)]
+    pub(crate) fn p(&self) -> &P {
+        debug_assert!(self.has_p(), "M {} has no P", self.id);
+        // SAFETY: Ps live as long as the scheduler, and callers know that one is held.
+        unsafe { &*self.p.load(Ordering::Relaxed) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_p(&self) -> bool {
+        !self.p.load(Ordering::Relaxed).is_null()
+    }
+
+    pub(crate) fn set_p(&self, p: Option<&P>) {
+        let p = p.map_or(std::ptr::null(), std::ptr::from_ref);
+        oracle::holds(self, &self.access, p);
+        self.p.store(p.cast_mut(), Ordering::Relaxed);
+    }
+
+    /// The words by which sysmon takes its P.
+    pub(crate) fn words(&self) -> Access<'_, P> {
+        Access {
+            access: &self.access,
+            in_runtime: &self.in_runtime,
+            p: &self.p,
+        }
+    }
+
+    /// Whether it holds `p`, asked by another thread: it may have got rid of it by now.
+    pub(crate) fn seems_to_hold(&self, p: &P) -> bool {
+        std::ptr::eq(self.p.load(Ordering::Relaxed), p)
+    }
+
+    /// The CPU that it is pinned to, if any.
+    pub(crate) fn cpu(&self) -> Option<usize> {
+        Some(self.cpu.load(Ordering::Relaxed)).filter(|&cpu| cpu != NO_CPU)
+    }
+
+    pub(crate) fn set_cpu(&self, cpu: Option<usize>) {
+        self.cpu.store(cpu.unwrap_or(NO_CPU), Ordering::Relaxed);
+        self.is_pin_in_doubt.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether it need not pin itself to run a P of this CPU.
+    pub(crate) fn is_pinned_to(&self, cpu: usize) -> bool {
+        self.cpu() == Some(cpu) && !self.is_pin_in_doubt.load(Ordering::Relaxed)
+    }
+
+    /// Has it pin itself when it next takes a P. Until then it counts as pinned where it was: it
+    /// may be running a goroutine without a P.
+    pub(crate) fn doubt_pin(&self) {
+        self.is_pin_in_doubt.store(true, Ordering::Relaxed);
+    }
+
+    /// The P it held a moment ago, asked by another thread.
+    pub(crate) fn last_p(&self) -> Option<&P> {
+        // SAFETY: Ps live as long as the scheduler, and what is asked of it any thread may.
+        unsafe { self.p.load(Ordering::Relaxed).as_ref() }
+    }
+}

@@ -1,0 +1,14 @@
+//! P, M, node and scheduler as data, and the calling thread's M. They name one another, so this
+//! room, alone, has no order inside.
+
+pub(crate) mod pace;
+pub(crate) mod p;
+pub(crate) mod m;
+pub(crate) mod place;
+pub(crate) mod stop_requests;
+pub(crate) mod offload_pool;
+pub(crate) mod debug_hooks;
+pub(crate) mod state;
+pub(crate) mod current;
+pub(crate) mod trace;
+pub(crate) mod sampling;

@@ -1,0 +1,604 @@
+//! P: the right to run goroutines on one core, and all that running them needs.
+//!
+//! Split by who touches it: what thieves, sysmon and notifiers read lies on lines
+//! of its own, what only the M that holds the P uses is in [`Local`].
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, UnsafeCell};
+
+use windlass_topology::LevelKind;
+
+use super::m::M;
+use super::pace;
+use super::trace::PLog;
+use crate::config::RUNNEXT_SLICE_NS;
+use crate::g::header::{self, GRef};
+use crate::g::list::GList;
+use crate::g::slab::{self, DepotId};
+use crate::g::stack::{self, Stack, StackPool};
+use crate::loom::native::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::netpoll::poller::Poller;
+use crate::sched::numa::policy::N_DENIALS;
+use crate::sched::numa::summary::Published;
+use crate::sched::queue::idle::IdleWord;
+use crate::sched::queue::p_status::PStatus;
+use crate::sched::queue::runq::RunQueue;
+use crate::sys::clock::{self, NEVER};
+use crate::timer::Timers;
+use crate::util::counter::{CoarseTime, Counter};
+use crate::util::histogram::Times;
+use crate::util::padded::Padded;
+use crate::util::placed::Placed;
+use crate::util::random::Random;
+
+/// Victims of equal distance.
+#[derive(Clone, Debug)]
+pub(crate) struct StealLevel {
+    pub(crate) kind: LevelKind,
+    pub(crate) distance: u32,
+    pub(crate) victims: Vec<usize>,
+    /// The nodes of the victims.
+    pub(crate) nodes: Vec<usize>,
+    /// Whom the last successful theft was from; `usize::MAX` at first. Owner only.
+    pub(crate) last: Cell<usize>,
+}
+
+/// The other Ps, by distance.
+#[derive(Debug)]
+pub(crate) struct Levels {
+    all: Vec<StealLevel>,
+    /// Of them the Ps in use: a thief that may use two CPUs of a large machine does not look at
+    /// hundreds of Ps that nobody runs.
+    live: UnsafeCell<Vec<StealLevel>>,
+}
+
+impl Levels {
+    fn new(all: Vec<StealLevel>) -> Levels {
+        Levels {
+            all,
+            live: UnsafeCell::default(),
+        }
+    }
+
+    /// All other Ps that there are, in use or not.
+    pub(crate) fn all(&self) -> &[StealLevel] {
+        &self.all
+    }
+
+    /// Looks only at Ps in use from now on. Without it there is nobody to look at.
+    ///
+    /// # Safety
+    ///
+    /// The world is stopped and the caller is sysmon; or there is no run, and none begins.
+    pub(crate) unsafe fn keep(
+        &self,
+        is_in_use: impl Fn(usize) -> bool,
+        node_of: impl Fn(usize) -> usize,
+    ) {
+        let of_those = |level: &StealLevel| {
+            let victims = level.victims.iter().copied().filter(|&i| is_in_use(i));
+            StealLevel::new(level.kind, level.distance, victims.collect(), &node_of)
+        };
+        let live = self.all.iter().map(of_those);
+        let live = live.filter(|level| !level.victims.is_empty()).collect();
+        // SAFETY: by this function's contract nobody reads it meanwhile.
+        unsafe { *self.live.get() = live };
+    }
+}
+
+impl std::ops::Deref for Levels {
+    type Target = [StealLevel];
+    #[inline]
+    fn deref(&self) -> &[StealLevel] {
+        // SAFETY: it is written only where no reader is on its way.
+        unsafe { &*self.live.get() }
+    }
+}
+
+impl StealLevel {
+    pub(crate) fn new(
+        kind: LevelKind,
+        distance: u32,
+        victims: Vec<usize>,
+        node_of: impl Fn(usize) -> usize,
+    ) -> StealLevel {
+        let mut nodes: Vec<_> = victims.iter().map(|&victim| node_of(victim)).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        StealLevel {
+            kind,
+            distance,
+            victims,
+            nodes,
+            last: Cell::new(usize::MAX),
+        }
+    }
+}
+
+/// Steal levels as the metrics group them.
+pub(crate) const N_LEVELS: usize = 5;
+
+pub(crate) fn level_idx(kind: LevelKind) -> usize {
+    match kind {
+        LevelKind::Smt => 0,
+        LevelKind::L2 => 1,
+        LevelKind::L3 => 2,
+        LevelKind::Node => 3,
+        LevelKind::Remote => 4,
+    }
+}
+
+/// What a P counts. Written by the M that holds it, read by anyone.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    pub(crate) dispatches: Counter,
+    pub(crate) runnext_dispatches: Counter,
+    pub(crate) spawned: Counter,
+    /// Goroutines that got a stack here, and stacks in this P's cache.
+    pub(crate) started: Counter,
+    pub(crate) stacks_cached: Counter,
+    pub(crate) finished: Counter,
+    pub(crate) parks: Counter,
+    pub(crate) idles: Counter,
+    pub(crate) wakes_sent: Counter,
+    pub(crate) overflows: Counter,
+    pub(crate) preemptions: Counter,
+    pub(crate) steals: [Counter; N_LEVELS],
+    pub(crate) stolen: [Counter; N_LEVELS],
+    pub(crate) steal_failures: Counter,
+    /// At the gate before other nodes, by `policy::StealDenied`.
+    pub(crate) gate_denials: [Counter; N_DENIALS],
+    /// Searches of other nodes, and lines of theirs that were read.
+    pub(crate) remote_searches: Counter,
+    pub(crate) remote_probes: Counter,
+    /// Goroutines brought from another node for the Ps beside this one.
+    pub(crate) surplus_pushes: Counter,
+    /// Stolen from another node though they had run there.
+    pub(crate) stolen_started: Counter,
+    /// Of goroutines made runnable away from home: sent there, kept here, and moved here.
+    pub(crate) home_wakes: Counter,
+    pub(crate) pulled: Counter,
+    pub(crate) rehomes: Counter,
+    pub(crate) runs_home: Counter,
+    pub(crate) runs_away: Counter,
+    pub(crate) wakes_remote: Counter,
+    pub(crate) cancels: Counter,
+    pub(crate) wakes_received: Counter,
+    pub(crate) wakes_useless: Counter,
+    /// Time asleep up to the last waking, and since when its M sleeps, 0 while it does not.
+    pub(crate) idle_ns: Counter,
+    pub(crate) asleep_since_ns: Counter,
+    pub(crate) queue_delays: Times,
+    pub(crate) poll_gaps: Times,
+}
+
+/// What others count of a P: sysmon, and whoever hands it on.
+/// Ordering: relaxed, statistics.
+#[derive(Debug, Default)]
+pub(crate) struct RetakeCounts {
+    pub(crate) from_sections: AtomicU64,
+    pub(crate) from_hogs: AtomicU64,
+    pub(crate) handoffs: AtomicU64,
+}
+
+/// How many ids, stacks and G slots a P keeps.
+const IDS_PER_BATCH: u64 = 16;
+const STACKS_KEPT: usize = 64;
+const SLOTS_KEPT: usize = 256;
+const SLOTS_PER_REFILL: usize = 64;
+/// How many slots of other nodes a P collects before it takes them home.
+const SLOTS_AWAY: usize = 32;
+
+/// What only the M that holds the P touches.
+#[derive(Debug)]
+pub(crate) struct Local {
+    /// Dispatches until the next look at the clock, and at what the P was asked for.
+    /// Ordering: relaxed loads and stores of the holder; sysmon stores 0 to be seen sooner, and
+    /// again if the holder has just written over it.
+    budget: AtomicU32,
+    /// Dispatches between two looks at the counter of ticks: see `pace`.
+    pub(crate) interval: Cell<u32>,
+    /// The counter, and what was left of the budget, when dispatches were last measured: the
+    /// next ones take the time since then.
+    pub(crate) measured_ticks: Cell<u64>,
+    pub(crate) measured_from: Cell<u32>,
+    /// The counter when the P was last attended to (`find::attend_to`), and dispatches since.
+    pub(crate) attended_ticks: Cell<u64>,
+    pub(crate) since_attended: Cell<u32>,
+    /// How many ticks may lie between.
+    pub(crate) attend_after: u64,
+    /// From which dispatch on the share of expired timers is counted: see [`P::overtakers`].
+    pub(crate) overtakes_from: Cell<u64>,
+    /// Dispatches since the node queue was looked at.
+    pub(crate) since_node_queue: Cell<u32>,
+    /// When it was.
+    pub(crate) node_queue_seen_ns: Cell<u64>,
+    /// Dispatches since the ring was last considered for an enter.
+    pub(crate) since_enter: Cell<u32>,
+    /// When what polls had told was heard, whether it was a whole batch, and how often it could
+    /// have been heard since.
+    pub(crate) dispatched_ns: Cell<u64>,
+    pub(crate) dispatched_many: Cell<bool>,
+    pub(crate) n_deferred: Cell<u32>,
+    /// The time of the last look at the clock; sysmon looks for a P whose goroutine
+    /// runs for long.
+    pub(crate) now_ns: CoarseTime,
+    /// When the goroutine that began the current chain of hand-overs was dispatched.
+    pub(crate) slice_start_ns: Cell<u64>,
+    /// Nothing has run since through runnext.
+    pub(crate) chain_begins: Cell<bool>,
+    /// For the counts of `sched::types::sampling`: ticks, the gap being measured, whether the M slept
+    /// since the last tick, dispatches when it was last woken.
+    pub(crate) ticks: Cell<u8>,
+    /// Why more is to be done than to run goroutines: [`TRACED`], [`NUMA`]. One word, so that a
+    /// P for which neither holds tests no more than that. Ordering: relaxed; set by others, a
+    /// little late is early enough.
+    pub(crate) watched: AtomicU32,
+    pub(crate) gap: Cell<u8>,
+    pub(crate) gap_from_ns: Cell<u64>,
+    pub(crate) slept: Cell<bool>,
+    /// The last thief from here that was let into another node found nothing it may take.
+    pub(crate) came_back_empty: Cell<bool>,
+    pub(crate) woken_at: Cell<u64>,
+    next_id: Cell<u64>,
+    ids_left: Cell<u64>,
+    stacks: UnsafeCell<[Vec<Stack>; stack::CLASSES.len()]>,
+    slots: UnsafeCell<[Vec<GRef>; slab::SLOT_BYTES.len()]>,
+    /// Slots of goroutines that were spawned on another node and have ended here.
+    away: UnsafeCell<GList>,
+    pub(crate) random: Random,
+}
+
+/// In [`Local::watched`]: events are wanted (`trace`).
+pub(crate) const TRACED: u32 = 1;
+/// In [`Local::watched`]: several nodes have Ps in use, so goroutines have a home (`home`).
+pub(crate) const NUMA: u32 = 2;
+
+/// A processor.
+#[derive(Debug)]
+pub(crate) struct P {
+    pub(crate) idx: usize,
+    /// The CPU that it was made for: on the node that it belongs to.
+    pub(crate) own_cpu: usize,
+    /// The CPU that its Ms are pinned to; another one only while there are more Ps than CPUs of
+    /// their own that may be used. Ordering: relaxed; written in a stopped world or without a
+    /// run, in which its holder sees to nothing.
+    cpu: AtomicUsize,
+    /// Which of the runtime's nodes it belongs to, and its number within it.
+    pub(crate) node_idx: usize,
+    pub(crate) at_in_node: usize,
+    pub(crate) levels: Levels,
+
+    pub(crate) runq: Padded<RunQueue>,
+    pub(crate) timers: Padded<Timers>,
+    pub(crate) word: Padded<IdleWord>,
+    /// The M that holds it. Ordering: release by whoever passes the P on, acquire by sysmon.
+    pub(crate) owner: AtomicPtr<M>,
+    /// 0 while an M runs it; the M's number while that M is in a blocking section;
+    /// `handoff::LEFT` if its M has given it up.
+    /// Ordering: the section begins with a release store and ends with an acquire
+    /// CAS; sysmon takes the P by an acquire CAS.
+    pub(crate) syscall: AtomicU64,
+    /// Counts blocking sections. Ordering: relaxed; sysmon compares two readings.
+    pub(crate) syscalltick: AtomicU32,
+    pub(crate) status: PStatus,
+    pub(crate) taken: RetakeCounts,
+    pub(crate) log: PLog,
+    /// What other nodes know of its queue.
+    pub(crate) published: Padded<Published>,
+
+    pub(crate) poller: Padded<Poller>,
+    pub(crate) local: Padded<Local>,
+    pub(crate) stats: Padded<Stats>,
+}
+
+// SAFETY:
+// - `poller`'s owner-only parts and `local` are touched only by the M that holds the P; passing
+//   the P on goes through a release store and an acquire load (owner, note, syscall).
+// - `levels` are read by the P's holder, in the scheduler, and by sysmon, and written where neither
+//   does (`Levels::keep`).
+// - everything else is atomic or locked.
+unsafe impl Sync for P {}
+// SAFETY: as for Sync; a P holds nothing bound to the thread that made it.
+unsafe impl Send for P {}
+
+impl Local {
+    #[inline(always)]
+    pub(crate) fn budget(&self) -> u32 {
+        self.budget.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_budget(&self, n: u32) {
+        self.budget.store(n, Ordering::Relaxed);
+    }
+
+    /// The time is `now_ns`: dispatches take what passes from here on.
+    #[inline]
+    pub(crate) fn measure_from(&self, now_ns: u64) {
+        self.now_ns.set(now_ns);
+        self.measured_from.set(self.budget());
+        self.measured_ticks.set(clock::ticks());
+    }
+
+    /// The second dispatch of a chain of hand-overs: it is measured with the first, whatever
+    /// the interval is. Goroutines that ran before tell nothing of how long these take.
+    #[inline]
+    pub(crate) fn measure_chain(&self) {
+        self.chain_begins.set(false);
+        let cut = self.budget();
+        if cut != 0 && cut < self.interval.get() {
+            self.set_budget(0);
+            self.interval.set(self.interval.get() - cut);
+            self.measured_from
+                .set(self.measured_from.get().saturating_sub(cut));
+        }
+    }
+
+    /// The P is attended to before the next dispatch.
+    #[inline]
+    pub(crate) fn attend_soon(&self) {
+        self.set_budget(0);
+        let long_ago = clock::ticks().wrapping_sub(self.attend_after);
+        self.attended_ticks.set(long_ago);
+    }
+}
+
+impl P {
+    /// Enters the kernel: submits what the ring has queued, and collects what it has. The time that
+    /// takes is nobody's: what is measured in time begins anew. But timers may be due by now, which
+    /// the next dispatch sees to.
+    pub(crate) fn submit_and_poll(&self) {
+        self.poller.flush();
+        let (local, now_ns) = (&self.local, clock::now_ns());
+        if self.timers.next_ns() <= now_ns {
+            local.attend_soon();
+        }
+        local.measure_from(now_ns);
+    }
+
+    /// Whether a chain of hand-overs through runnext has had its share: one slice by
+    /// the clock, if somebody else waits.
+    #[inline(always)]
+    pub(crate) fn slice_is_over(&self) -> bool {
+        self.local.now_ns.get() > self.local.slice_start_ns.get() + RUNNEXT_SLICE_NS
+            && !self.runq.is_ring_empty()
+    }
+
+    /// How many of `n` goroutines whose timers came due may run before those in the queue: no
+    /// more than half of all dispatches are of such, or the queue would starve.
+    pub(crate) fn overtakers(&self, n: usize) -> usize {
+        let from = &self.local.overtakes_from;
+        let (share, next) = pace::overtakers(from.get(), self.stats.dispatches.get(), n);
+        from.set(next);
+        share
+    }
+
+    /// The CPU that its Ms are pinned to.
+    #[inline]
+    pub(crate) fn cpu(&self) -> usize {
+        self.cpu.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_cpu(&self, cpu: usize) {
+        self.cpu.store(cpu, Ordering::Relaxed);
+    }
+
+    /// Whether it is traced, or one of several nodes.
+    #[inline(always)]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.local.watched.load(Ordering::Relaxed) != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_numa(&self) -> bool {
+        self.local.watched.load(Ordering::Relaxed) & NUMA != 0
+    }
+
+    pub(crate) fn new(
+        idx: usize,
+        cpu: usize,
+        node_idx: usize,
+        at_in_node: usize,
+        levels: Vec<StealLevel>,
+        memory: Option<u32>,
+        poller: Poller,
+    ) -> P {
+        P {
+            idx,
+            own_cpu: cpu,
+            cpu: AtomicUsize::new(cpu),
+            node_idx,
+            at_in_node,
+            levels: Levels::new(levels),
+            runq: Padded(RunQueue::new()),
+            timers: Padded(Timers::new(memory)),
+            word: Padded(IdleWord::new()),
+            owner: AtomicPtr::new(std::ptr::null_mut()),
+            syscall: AtomicU64::new(0),
+            syscalltick: AtomicU32::new(0),
+            status: PStatus::new(),
+            taken: RetakeCounts::default(),
+            log: PLog::new(),
+            published: Padded(Published::default()),
+            poller: Padded(poller),
+            local: Padded(Local {
+                budget: AtomicU32::new(0),
+                interval: Cell::new(1),
+                measured_ticks: Cell::new(0),
+                measured_from: Cell::new(0),
+                attended_ticks: Cell::new(0),
+                since_attended: Cell::new(0),
+                attend_after: clock::ticks_in(pace::TICK_NS),
+                overtakes_from: Cell::new(0),
+                since_node_queue: Cell::new(0),
+                node_queue_seen_ns: Cell::new(0),
+                since_enter: Cell::new(0),
+                dispatched_ns: Cell::new(0),
+                dispatched_many: Cell::new(false),
+                n_deferred: Cell::new(0),
+                now_ns: CoarseTime::default(),
+                slice_start_ns: Cell::new(0),
+                chain_begins: Cell::new(false),
+                ticks: Cell::new(0),
+                watched: AtomicU32::new(0),
+                gap: Cell::new(0),
+                gap_from_ns: Cell::new(0),
+                slept: Cell::new(false),
+                came_back_empty: Cell::new(false),
+                woken_at: Cell::new(u64::MAX),
+                next_id: Cell::new(0),
+                ids_left: Cell::new(0),
+                stacks: UnsafeCell::default(),
+                slots: UnsafeCell::default(),
+                away: UnsafeCell::default(),
+                random: Random::new(idx as u64 + 1),
+            }),
+            stats: Padded(Stats::default()),
+        }
+    }
+
+    /// Whether an M without a P would find something to do here: sysmon's reason
+    /// to take it from an M that is stuck.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.runq.is_empty() || self.poller.inflight() > 0 || self.timers.next_ns() != NEVER
+    }
+
+    pub(crate) fn next_id(&self) -> u64 {
+        let local = &self.local;
+        if local.ids_left.get() == 0 {
+            local.next_id.set(header::reserve_ids(IDS_PER_BATCH));
+            local.ids_left.set(IDS_PER_BATCH);
+        }
+        local.ids_left.set(local.ids_left.get() - 1);
+        local.next_id.replace(local.next_id.get() + 1)
+    }
+
+    /// A free G slot of a class, from this P's cache or its node's depot.
+    ///
+    /// Owner only.
+    #[inline]
+    pub(crate) fn take_slot(&self, class: usize, depot: DepotId) -> GRef {
+        // SAFETY: the caller holds the P, and the borrow ends in this function.
+        let slots = unsafe { &mut (&mut *self.local.slots.get())[class] };
+        if let Some(g) = slots.pop() {
+            return g;
+        }
+        slab::take(depot, class, SLOTS_PER_REFILL, |g| slots.push(g));
+        slots.pop().expect("a refill gives at least one slot")
+    }
+
+    /// Takes an empty slot back; `depot` is the one of this P's node.
+    ///
+    /// Owner only.
+    #[inline]
+    pub(crate) fn give_slot(&self, g: GRef, depot: DepotId) {
+        if !depot.has(g) {
+            return self.send_home(g);
+        }
+        // SAFETY: the caller holds the P, and the borrow ends in this function.
+        let slots = unsafe { &mut (&mut *self.local.slots.get())[g.slot_class()] };
+        if slots.len() >= SLOTS_KEPT {
+            slots.drain(SLOTS_KEPT / 2..).for_each(slab::give);
+        }
+        slots.push(g);
+    }
+
+    /// Takes the slot of another node: home in batches, as a thief takes goroutines that have
+    /// not begun, and each slot would touch the depot of a node far away.
+    ///
+    /// Owner only.
+    #[cold]
+    fn send_home(&self, g: GRef) {
+        // SAFETY: the caller holds the P, and the borrow ends in this function.
+        let away = unsafe { &mut *self.local.away.get() };
+        away.push(g);
+        if away.len() >= SLOTS_AWAY {
+            slab::give_all(std::mem::take(away));
+        }
+    }
+
+    /// A stack for a goroutine's first run, warm if there is one.
+    ///
+    /// Owner only.
+    #[inline]
+    pub(crate) fn take_stack(&self, bytes: usize, pool: &StackPool) -> std::io::Result<Stack> {
+        let Some(class) = stack::class_for(bytes) else {
+            return pool.take(bytes);
+        };
+        // SAFETY: the caller holds the P, and the borrow ends in this function.
+        let stacks = unsafe { &mut (&mut *self.local.stacks.get())[class] };
+        if let Some(stack) = stacks.pop() {
+            self.stats.stacks_cached.set(stacks.len() as u64);
+            return Ok(stack);
+        }
+        pool.take_free(class, STACKS_KEPT / 2, stacks);
+        let stack = stacks.pop();
+        self.stats.stacks_cached.set(stacks.len() as u64);
+        match stack {
+            Some(stack) => Ok(stack),
+            None => pool.take(bytes),
+        }
+    }
+
+    /// Takes a stack back whose goroutine ended. One of another node goes home at once: a
+    /// goroutine that has begun rarely leaves its node, and a stack that is kept is missed.
+    ///
+    /// Owner only.
+    #[inline]
+    pub(crate) fn give_stack(&self, stack: Stack, pools: &Placed<super::state::Node>) {
+        let home = stack.node().min(pools.len() - 1);
+        let (Some(class), true) = (stack.class(), home == self.node_idx) else {
+            return pools[home].stacks.give([stack]);
+        };
+        // SAFETY: the caller holds the P, and the borrow ends in this function.
+        let stacks = unsafe { &mut (&mut *self.local.stacks.get())[class] };
+        if stacks.len() >= STACKS_KEPT {
+            // The coldest half goes: the ones at the bottom.
+            pools[home].stacks.give(stacks.drain(..STACKS_KEPT / 2));
+        }
+        stacks.push(stack);
+        self.stats.stacks_cached.set(stacks.len() as u64);
+    }
+
+    /// Gives what the caches hold to the nodes, for others.
+    ///
+    /// Owner only.
+    pub(crate) fn flush_caches(&self, pool: &StackPool) {
+        // SAFETY: the caller holds the P, and the borrows end in this function.
+        let (slots, stacks) =
+            unsafe { (&mut *self.local.slots.get(), &mut *self.local.stacks.get()) };
+        slots
+            .iter_mut()
+            .for_each(|s| s.drain(..).for_each(slab::give));
+        stacks.iter_mut().for_each(|s| pool.give(s.drain(..)));
+        self.send_all_home();
+    }
+
+    /// Owner only.
+    fn send_all_home(&self) {
+        // SAFETY: the caller holds the P (or is alone), and the borrow ends in this function.
+        let away = unsafe { &mut *self.local.away.get() };
+        slab::give_all(std::mem::take(away));
+    }
+
+    /// Empties the caches, at the end of the runtime.
+    ///
+    /// Owner only.
+    pub(crate) fn drain_caches(&self) {
+        // SAFETY: the caller holds the P (or is alone), and the borrows end in this function.
+        let (slots, stacks) =
+            unsafe { (&mut *self.local.slots.get(), &mut *self.local.stacks.get()) };
+        slots
+            .iter_mut()
+            .for_each(|s| s.drain(..).for_each(slab::give));
+        // The arenas are unmapped as a whole; stacks of a mapping of their own are never cached.
+        stacks.iter_mut().for_each(Vec::clear);
+        self.send_all_home();
+        self.stats.stacks_cached.set(0);
+    }
+
+    pub(crate) fn owner(&self) -> *mut M {
+        self.owner.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,290 @@
+//! The scheduler's state: nodes, Ps, Ms, and what is behind which lock.
+#![allow(unsafe_code)]
+
+use super::debug_hooks::DebugHooks;
+use super::m::{M, Note};
+use super::offload_pool::Offload;
+use super::p::P;
+use super::place::UsableCpus;
+use super::stop_requests::StopRequests;
+use super::trace::Tracing;
+use crate::config::Config;
+use crate::g::slab::DepotId;
+use crate::g::stack::StackPool;
+use crate::lock::{Lock, Rank};
+use crate::loom::native::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::loom::native::{Arc, OnceLock};
+use crate::sched::numa::remote_peers::RemotePeers;
+use crate::sched::queue::global::NodeQueue;
+use crate::sched::queue::idle::IdleSet;
+use crate::util::bitset::BitSet;
+use crate::util::padded::Padded;
+use crate::util::placed::Placed;
+use crate::util::rate_limit::RateLimit;
+
+/// A NUMA node, as far as the runtime uses it.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) os_id: u32,
+    /// The node that its memory comes from, by the kernel's number: itself, or the nearest
+    /// with memory. `None` if it may come from anywhere.
+    pub(crate) memory: Option<u32>,
+    pub(crate) depot: DepotId,
+    /// Indexes of its Ps, contiguous.
+    pub(crate) ps: std::ops::Range<usize>,
+    pub(crate) queue: Padded<NodeQueue>,
+    pub(crate) idle: Padded<IdleSet>,
+    pub(crate) stacks: StackPool,
+    pub(crate) remote_peers: RemotePeers,
+    /// How many of its Ps are in use. Ordering: written in a stopped world; a reader
+    /// with an old value queues work where another P will find it a moment later.
+    pub(crate) n_live: AtomicUsize,
+}
+
+/// Where a runtime is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub(crate) enum Phase {
+    /// Built, or between two runs: goroutines may be queued before the first.
+    Ready = 0,
+    Running,
+    /// The main goroutine has ended: all others are being cancelled.
+    Cancelling,
+    /// No goroutine is left: Ms leave their loops.
+    Stopping,
+    /// A run has ended; spawning is refused until the next.
+    Ended,
+}
+
+const PHASES: [Phase; 5] = [
+    Phase::Ready,
+    Phase::Running,
+    Phase::Cancelling,
+    Phase::Stopping,
+    Phase::Ended,
+];
+
+/// All Ms that exist, and the ones that have nothing to do.
+#[derive(Debug, Default)]
+pub(crate) struct Ms {
+    /// Boxed: an M's address is known to other threads.
+    #[allow(clippy::vec_box, reason = "Ms must not move")]
+    pub(crate) all: Vec<Box<M>>,
+    /// Ms that sleep on their note without a P, or are about to.
+    pub(crate) spare: Vec<*const M>,
+    pub(crate) threads: Vec<crate::loom::thread::JoinHandle<()>>,
+}
+
+impl Ms {
+    /// Lists an M as a spare. It may be on its way to sleep, and is listed once.
+    pub(crate) fn add_spare(&mut self, m: &M) {
+        if !self.spare.contains(&std::ptr::from_ref(m)) {
+            self.spare.push(m);
+        }
+    }
+}
+
+// SAFETY: the pointers name boxes in `all`, which live until the run ends.
+unsafe impl Send for Ms {}
+
+/// Sysmon's ears.
+#[derive(Debug, Default)]
+pub(crate) struct SysmonState {
+    pub(crate) note: Note,
+    /// It sleeps without limit, because every P is idle. Ordering: sequentially
+    /// consistent against `n_idle`, as in `idle`.
+    pub(crate) deep: AtomicBool,
+    /// It naps for long: a blocking section that wants its 20 µs must wake it.
+    pub(crate) slow: AtomicBool,
+    /// It naps for long while a P without work is in a blocking section: a goroutine that is
+    /// queued with a node and that no P may come for must wake it. Ordering: sequentially
+    /// consistent: set before sysmon looks at the queues, and read after the push.
+    pub(crate) awaits_work: AtomicBool,
+}
+
+/// The scheduler of one runtime.
+#[derive(Debug)]
+pub(crate) struct Sched {
+    pub(crate) config: Config,
+    pub(crate) pin: bool,
+    pub(crate) nodes: Placed<Node>,
+    /// All that may ever be in use; the rest are dead.
+    pub(crate) ps: Placed<P>,
+    /// Which are in use. Ordering: as `Node::n_live`.
+    pub(crate) in_use: BitSet,
+    /// How many are in use. Ordering: as `Node::n_live`.
+    pub(crate) n_procs: AtomicUsize,
+    pub(crate) place: UsableCpus,
+    pub(crate) world: StopRequests,
+    pub(crate) ms: Lock<Ms>,
+    /// Ordering: sequentially consistent; a parker sets its status and then looks
+    /// at the phase, the canceller sets the phase and then looks at the statuses.
+    phase: AtomicU32,
+    /// Idle Ps of all nodes. Ordering: sequentially consistent, with `sysmon.deep`.
+    pub(crate) n_idle: AtomicUsize,
+    /// Goroutines spawned by threads that are no Ms. Ordering: see `n_live`.
+    pub(crate) n_foreign: AtomicU64,
+    /// Threads in the middle of such a spawn. Ordering: sequentially consistent; raised
+    /// before the phase is read, so whoever sets the phase and then finds 0 here has
+    /// seen the last of them.
+    pub(crate) n_entering: AtomicUsize,
+    pub(crate) sysmon: SysmonState,
+    pub(crate) offload: Offload,
+    pub(crate) next_m: AtomicU64,
+    pub(crate) n_ms: AtomicUsize,
+    /// Ms that goroutines have locked. Ordering: relaxed, a limit.
+    pub(crate) n_locked: AtomicUsize,
+    /// Threads that ended before the run, and were not joined. Ordering: relaxed, a hint
+    /// for sysmon.
+    pub(crate) n_retired: AtomicUsize,
+    /// Whether `membarrier(2)` works here; without it no hog is ever robbed of its P.
+    pub(crate) membarrier: bool,
+    /// Ps taken from stuck Ms, and Ps given to another M. Ordering: relaxed, statistics.
+    pub(crate) retakes: AtomicU64,
+    pub(crate) handoffs: AtomicU64,
+    pub(crate) warned_threads: AtomicBool,
+    /// Which goroutines that could not start are told of on stderr.
+    pub(crate) failed_starts: RateLimit,
+    pub(crate) tracing: Tracing,
+    /// What sysmon does for those who look on; set when the runtime is built.
+    pub(crate) debug_hooks: OnceLock<DebugHooks>,
+}
+
+// SAFETY: everything in it is atomic, locked, immutable, or a P (see there).
+unsafe impl Sync for Sched {}
+// SAFETY: as for Sync.
+unsafe impl Send for Sched {}
+
+impl Sched {
+    #[allow(clippy::too_many_arguments, reason = "called once, by the builder")]
+    pub(crate) fn new(
+        config: Config,
+        pin: bool,
+        nodes: Placed<Node>,
+        ps: Placed<P>,
+        place: UsableCpus,
+        membarrier: bool,
+    ) -> Arc<Sched> {
+        let tracing = Tracing::new(config.trace_bytes);
+        Arc::new(Sched {
+            config,
+            pin,
+            nodes,
+            in_use: BitSet::new(ps.len()),
+            ps,
+            n_procs: AtomicUsize::new(0),
+            place,
+            world: StopRequests::default(),
+            ms: Lock::new(Rank::Ms, Ms::default()),
+            phase: AtomicU32::new(Phase::Ready as u32),
+            n_idle: AtomicUsize::new(0),
+            n_foreign: AtomicU64::new(0),
+            n_entering: AtomicUsize::new(0),
+            sysmon: SysmonState::default(),
+            offload: Offload::new(),
+            next_m: AtomicU64::new(1),
+            n_ms: AtomicUsize::new(0),
+            n_locked: AtomicUsize::new(0),
+            n_retired: AtomicUsize::new(0),
+            membarrier,
+            retakes: AtomicU64::new(0),
+            handoffs: AtomicU64::new(0),
+            warned_threads: AtomicBool::new(false),
+            failed_starts: RateLimit::default(),
+            tracing,
+            debug_hooks: OnceLock::new(),
+        })
+    }
+
+    /// Ps in use.
+    pub(crate) fn ps_in_use(&self) -> impl Iterator<Item = &P> {
+        self.in_use.iter().map(|i| &self.ps[i])
+    }
+
+    #[inline(always)]
+    pub(crate) fn phase(&self) -> Phase {
+        PHASES[self.phase.load(Ordering::SeqCst) as usize]
+    }
+
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as u32, Ordering::SeqCst);
+    }
+
+    #[inline(always)]
+    pub(crate) fn node_of(&self, p: &P) -> &Node {
+        &self.nodes[p.node_idx]
+    }
+
+    /// Whether there is more than one node, with Ps in use or not.
+    #[inline(always)]
+    pub(crate) fn is_numa(&self) -> bool {
+        self.nodes.len() > 1
+    }
+
+    /// Ms that sleep without a P.
+    pub(crate) fn n_spare_ms(&self) -> usize {
+        self.ms.lock().spare.len()
+    }
+
+    /// The kernel's numbers of the runtime's threads but sysmon.
+    pub(crate) fn thread_ids(&self) -> Vec<i32> {
+        let mut ids = self.offload.thread_ids();
+        let ms = self.ms.lock();
+        ids.extend(ms.all.iter().map(|m| m.tid.load(Ordering::Relaxed)));
+        ids
+    }
+
+    /// Goroutines that were spawned and have not ended. Never too low: what has
+    /// ended is counted before what was begun.
+    pub(crate) fn n_live(&self) -> u64 {
+        let finished: u64 = self.ps.iter().map(|p| p.stats.finished.get()).sum();
+        crate::loom::native::atomic::fence(Ordering::SeqCst);
+        let spawned: u64 = self.ps.iter().map(|p| p.stats.spawned.get()).sum();
+        (spawned + self.n_foreign.load(Ordering::SeqCst)).saturating_sub(finished)
+    }
+
+    /// The node `idx`, or the next one that has a P in use.
+    pub(crate) fn live_node(&self, idx: usize) -> &Node {
+        &self.nodes[self.live_node_idx(idx)]
+    }
+
+    /// Its number.
+    pub(crate) fn live_node_idx(&self, idx: usize) -> usize {
+        let n = self.nodes.len();
+        (0..n)
+            .map(|i| (idx + i) % n)
+            .find(|&i| self.nodes[i].n_live.load(Ordering::Relaxed) != 0)
+            .unwrap_or(idx)
+    }
+
+    /// The runtime's node with this number of the kernel's.
+    pub(crate) fn node_with(&self, os_id: u32) -> Option<usize> {
+        self.nodes.iter().position(|n| n.os_id == os_id)
+    }
+
+    /// Says how long the queue of `p` is now, to the other nodes.
+    /// `true` if that is longer than it was.
+    #[inline]
+    pub(crate) fn publish(&self, p: &P) -> bool {
+        let summary = &self.node_of(p).queue.summary;
+        p.published.publish(p.at_in_node, p.runq.len(), summary)
+    }
+
+    /// As [`Sched::publish`], by the holder of `p` between two goroutines.
+    #[inline]
+    pub(crate) fn publish_own(&self, p: &P) -> bool {
+        let has_more = self.publish(p);
+        p.published.moves_on(&self.node_of(p).queue.summary);
+        has_more
+    }
+
+    /// The number of the runtime's node that the calling thread runs on now, or of the next
+    /// one in use.
+    pub(crate) fn nearest_node(&self) -> usize {
+        if self.nodes.len() == 1 {
+            return 0;
+        }
+        let os_id = crate::sys::affinity::current_node();
+        self.live_node_idx(self.node_with(os_id).unwrap_or(0))
+    }
+}

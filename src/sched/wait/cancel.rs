@@ -1,0 +1,207 @@
+//! Ending waits from outside: deadlines of operations, contexts, and the end of a run.
+#![allow(unsafe_code)]
+
+use super::handoff::Section;
+use super::wake;
+use crate::g::cancel_wait::CancelScope;
+use crate::g::header::GRef;
+use crate::g::slab;
+use crate::g::status::{GKind, Reason, Status, WaitId};
+use crate::loom::Ordering;
+use crate::loom::oracle;
+use crate::netpoll::multishot::Multishot;
+use crate::netpoll::multishot_poll::MultishotPoll;
+use crate::netpoll::op::Op;
+use crate::netpoll::poller::Poller;
+use crate::netpoll::zero_copy_send::ZeroCopySend;
+use crate::sched::types::current;
+use crate::sched::types::m::M;
+use crate::sched::types::state::{Phase, Sched};
+use crate::sys::clock;
+
+/// When to ask again for an operation that was not known yet.
+const RETRY_NS: u64 = 100_000;
+
+/// What asking came to.
+enum Asked {
+    /// The completion will come, or has come; nothing is left to do.
+    Settled,
+    /// The operation had completed while it was held: its G is the caller's to queue.
+    Ready,
+    /// It is about to be queued or submitted, or its poller is at it.
+    TooEarly,
+}
+
+/// Asks for the end of the operation that `g` waits for.
+fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> Asked {
+    if !g.status.begin_cancel(wait) {
+        return Asked::Settled;
+    }
+    let op = g.op.load(Ordering::Acquire).cast::<Op>();
+    // SAFETY: the wait is held, so the frame with the operation stays (`netpoll::op`).
+    let op = unsafe { &*op };
+    if timed_out {
+        op.set_timed_out();
+    }
+    let known = if let Some(watch) = op.watch() {
+        // SAFETY: the frame, which stays, has a reference to what it waits for.
+        unsafe { &*watch.cast::<MultishotPoll>() }.withdraw(op)
+    } else if let Some(multi) = op.multi() {
+        // SAFETY: as above.
+        unsafe { &*multi.cast::<Multishot>() }.withdraw(op);
+        true
+    } else if let Some(twice) = op.notice() {
+        // SAFETY: what it waits for lies in a frame of the same goroutine.
+        unsafe { &*twice.cast::<ZeroCopySend>() }.withdraw(op)
+    } else if let Some(poller) = op.poller() {
+        // SAFETY: the poller is that of a P of the goroutine's runtime, which stays while it lives.
+        unsafe { &*poller.cast::<Poller>() }.cancel(op)
+    } else {
+        false
+    };
+    g.status.end_cancel(wait);
+    // The operation may be gone from here on; its mark lies in the G.
+    if g.op_done.load(Ordering::SeqCst) != 0 {
+        return if g.status.wake(wait) {
+            Asked::Ready
+        } else {
+            Asked::Settled
+        };
+    }
+    if known {
+        Asked::Settled
+    } else {
+        Asked::TooEarly
+    }
+}
+
+/// Cancels operations whose deadline has passed, on an M that holds a P.
+pub(crate) fn deadlines(m: &M, due: Vec<(GRef, WaitId)>) {
+    if due.is_empty() {
+        return;
+    }
+    let p = m.p();
+    if p.poller.pending() > 0 {
+        p.poller.flush();
+    }
+    for (g, wait) in due {
+        p.stats.cancels.add(1);
+        match cancel_op(g, wait, true) {
+            Asked::Settled => {}
+            Asked::Ready => wake::ready(m, g),
+            Asked::TooEarly => p.timers.add(clock::now_ns() + RETRY_NS, g, wait),
+        }
+    }
+}
+
+/// Ends the wait of a frame's goroutine, if it is in one that its context may end.
+///
+/// The caller holds the lock of the frame's context, so the frame stays, and has set
+/// its word. `section` is where the caller is inside the scheduler, if it is an M.
+/// `false` asks to be called again a moment later: an operation is on its way to the
+/// kernel.
+#[must_use]
+pub(crate) fn cut(frame: &CancelScope, section: Option<&Section<'_>>) -> bool {
+    let Some(g) = frame.who else {
+        frame.word.wake_thread();
+        return true;
+    };
+    let Some(status) = frame.word.wait_to_cut(&g.status) else {
+        return true;
+    };
+    let Some(wait) = Status::wait_of(status) else {
+        return true;
+    };
+    if status.reason() == Reason::Io {
+        return cut_op(g, wait, section);
+    }
+    if g.status.wake(wait) {
+        wake::ready_cut(g, |sched| sched.wait_for_commit(g));
+    }
+    true
+}
+
+fn cut_op(g: GRef, wait: WaitId, section: Option<&Section<'_>>) -> bool {
+    let at_home = section.filter(|s| s.m().sched().owns(g));
+    if let Some(section) = at_home {
+        let poller = &section.m().p().poller;
+        if poller.pending() > 0 {
+            poller.flush();
+        }
+    }
+    match cancel_op(g, wait, false) {
+        Asked::Settled => true,
+        Asked::Ready => {
+            wake::ready_cut(g, |_| {});
+            true
+        }
+        Asked::TooEarly => match at_home {
+            Some(section) => {
+                let timers = &section.m().p().timers;
+                timers.add(clock::now_ns() + RETRY_NS, g, wait);
+                true
+            }
+            None => false,
+        },
+    }
+}
+
+/// Ends a wait for an operation at `at_ns` (or earlier), from any thread: the
+/// goroutine then looks at its deadline again, and waits on if that has not passed.
+/// Never parks.
+pub(crate) fn hurry(g: GRef, wait: WaitId, at_ns: u64) {
+    let at_home = current::m().is_some_and(|m| m.sched().owns(g));
+    if at_home && let Some(section) = Section::enter() {
+        section.m().p().timers.add(at_ns, g, wait);
+        return;
+    }
+    // No timers are at hand here, and the goroutine has some.
+    loop {
+        match cancel_op(g, wait, true) {
+            Asked::Settled => return,
+            Asked::Ready => return wake::ready_from_outside(g),
+            // Its M submits what it has queued within 50 µs.
+            Asked::TooEarly => clock::nap(RETRY_NS),
+        }
+    }
+}
+
+impl Sched {
+    /// One sweep of the end of a run: every goroutine that waits for something
+    /// that can be cut short is made to notice. Called by sysmon until none lives.
+    pub(crate) fn cancel_waiting(&self) {
+        debug_assert_eq!(self.phase(), Phase::Cancelling);
+        slab::for_each(|g| {
+            let status = g.status.load();
+            if status.kind() != GKind::Waiting || !self.owns(g) {
+                return;
+            }
+            let Some(wait) = Status::wait_of(status) else {
+                return;
+            };
+            match status.reason() {
+                Reason::Io => {
+                    if let Asked::Ready = cancel_op(g, wait, false) {
+                        self.inject(g);
+                    }
+                }
+                reason if reason.ends_by_token() && g.status.wake(wait) => {
+                    self.wait_for_commit(g);
+                    self.inject(g);
+                }
+                _ => {}
+            }
+        });
+    }
+
+    /// Waits until no M is in the middle of parking `g`, whose token the caller has.
+    fn wait_for_commit(&self, g: GRef) {
+        let ms = self.ms.lock();
+        for m in &ms.all {
+            while m.committing.load(Ordering::Acquire) == g.as_ptr() {
+                crate::loom::spin_loop();
+            }
+        }
+        oracle::commit_is_over(g.as_ptr());
+    }
+}

@@ -1,0 +1,127 @@
+//! Where a goroutine belongs, on a machine with several nodes.
+//!
+//! Its *home* is the node of its first run: its stack lies there, and most likely what it
+//! works on. Made runnable on another node, it goes home if a P is idle there; else it runs
+//! where it was woken, at once. One that is away eight times in a row (runs, or is woken
+//! from there and sent home) has its friends elsewhere: it moves. Its stack's pages stay.
+//!
+//! A *bound* goroutine runs on its home and nowhere else. Should its node lose all its Ps
+//! ([`set_processors`](crate::Runtime::set_processors)), the next node that has some takes it
+//! in, until its own has a P again. It is kept on its node in three places: where it is
+//! made runnable (here), where thieves of other nodes look (`global`, `steal`), and, for
+//! whatever is left (a node that got its Ps back), where it comes to run (here).
+//!
+//! None of this is asked on a machine with one node: see `P::is_watched`.
+
+use crate::g::header::GRef;
+use crate::g::status::Reason;
+use crate::sched::numa::policy::{self, RemoteWake, TIMES_AWAY, WakePlacement};
+use crate::sched::types::m::M;
+use crate::sched::types::p::P;
+use crate::sched::types::sampling;
+use crate::sched::types::state::Sched;
+use crate::sched::types::trace::EventKind;
+
+// What a goroutine's header can count.
+const _: () = assert!(TIMES_AWAY <= 8);
+
+/// `g` was made runnable on this M's P: the node that it is to be queued with, if that is
+/// another one. The caller owns `g`.
+pub(crate) fn when_ready(m: &M, g: GRef) -> Option<usize> {
+    let (sched, p) = (m.sched(), m.p());
+    let home = g.home();
+    if home == p.node_idx {
+        if g.times_away() != 0 {
+            g.set_times_away(0);
+        }
+        return None;
+    }
+    if g.is_bound() || g.is_fresh() {
+        return elsewhere(sched, p, home);
+    }
+    if !sched.config.numa.wakes_at_home() {
+        return None;
+    }
+    let verdict = policy::where_to_run(RemoteWake {
+        is_bound: false,
+        has_run: true,
+        home_is_idle: sched.nodes[home].queue.summary.n_idle() > 0,
+        times_away: g.times_away(),
+    });
+    match verdict {
+        WakePlacement::Home => {
+            p.stats.home_wakes.add(1);
+            note_away(p, g);
+            p.trace_far(EventKind::SendHome, sched.nodes[home].os_id, g.id());
+            elsewhere(sched, p, home)
+        }
+        WakePlacement::Here => {
+            p.stats.pulled.add(1);
+            None
+        }
+        WakePlacement::MovesHere => {
+            move_here(p, g);
+            None
+        }
+    }
+}
+
+/// `g` is about to run on this M's P: the node that it is to be queued with instead, if it
+/// may not run here.
+#[cold]
+#[inline(never)]
+pub(crate) fn when_dispatched(m: &M, g: GRef) -> Option<usize> {
+    sampling::dispatch(m, g);
+    let (sched, p) = (m.sched(), m.p());
+    if !p.is_numa() {
+        return None;
+    }
+    let is_home = g.home() == p.node_idx;
+    if !is_home && g.is_bound() {
+        let other = elsewhere(sched, p, g.home());
+        if other.is_none() {
+            p.stats.runs_away.add(1);
+        }
+        return other;
+    }
+    if !is_home && g.is_fresh() && !g.has_stack() {
+        // It gets its stack here.
+        g.set_home(p.node_idx);
+    } else if !is_home {
+        p.stats.runs_away.add(1);
+        if sched.config.numa.wakes_at_home() {
+            note_away(p, g);
+        }
+        return None;
+    }
+    p.stats.runs_home.add(1);
+    None
+}
+
+/// The node `home`, or the one that stands in for it, if that is not the node of `p`.
+fn elsewhere(sched: &Sched, p: &P, home: usize) -> Option<usize> {
+    Some(sched.live_node_idx(home)).filter(|&idx| idx != p.node_idx)
+}
+
+/// Once more away from home.
+fn note_away(p: &P, g: GRef) {
+    match policy::after_remote(g.times_away()) {
+        Some(n) => g.set_times_away(n),
+        None => move_here(p, g),
+    }
+}
+
+fn move_here(p: &P, g: GRef) {
+    g.set_home(p.node_idx);
+    p.stats.rehomes.add(1);
+    p.trace_far(EventKind::Rehome, 0, g.id());
+}
+
+impl P {
+    /// Something has happened to a goroutine that has to do with another node.
+    fn trace_far(&self, kind: EventKind, n: u32, g: u64) {
+        if self.is_traced() {
+            self.trace(kind, Reason::None, n, g);
+        }
+    }
+}

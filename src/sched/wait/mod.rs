@@ -1,0 +1,13 @@
+//! How goroutines begin, wait and are woken, and how their threads enter the scheduler.
+
+pub(crate) mod handoff;
+pub(crate) mod home;
+pub(crate) mod wake;
+pub(crate) mod park;
+pub(crate) mod current_context;
+pub(crate) mod completion;
+pub(crate) mod cancel;
+pub(crate) mod spawn;
+pub(crate) mod checkpoint;
+pub(crate) mod offload;
+pub(crate) mod children;

@@ -1,0 +1,71 @@
+//! Running a closure on a spare thread that has no ring, while the goroutine parks.
+//!
+//! For calls that must not see EINTR or short results: completions of a thread's
+//! own ring operations interrupt some of its blocking calls (docs/SAFETY.md), and
+//! these threads have submitted none (`offload_pool`).
+#![allow(unsafe_code)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use super::completion;
+use super::handoff;
+use super::park::{self, Caller};
+use crate::g::status::Reason;
+use crate::loom::native::atomic::AtomicPtr;
+use crate::sched::types::current;
+use crate::sched::types::offload_pool::{Job, Offload};
+
+struct OffloadFrame<F, T> {
+    f: Option<F>,
+    outcome: Option<std::thread::Result<T>>,
+    done: AtomicPtr<()>,
+}
+
+/// Runs `f` on a spare thread while the calling goroutine parks; on a plain thread
+/// just runs it.
+pub(crate) fn offload<F, T>(f: F) -> T
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    let (Caller::Goroutine(_), Some(m)) = (park::caller(), current::m()) else {
+        return f();
+    };
+    let pool: *const Offload = &m.sched().offload;
+    // SAFETY: the scheduler outlives its goroutines' jobs: threads are joined by `close` before it
+    // goes, and this goroutine keeps the run alive until its job is done.
+    let pool: &'static Offload = unsafe { &*pool };
+    let mut frame = OffloadFrame {
+        f: Some(f),
+        outcome: None,
+        done: AtomicPtr::default(),
+    };
+    let job = Job {
+        run: run_frame::<F, T>,
+        data: (&raw mut frame).cast(),
+    };
+    if let Err(job) = pool.submit(job, m) {
+        // No thread is to be had: a blocking section is the next best thing.
+        // SAFETY: the job is this frame's, and runs once.
+        handoff::blocking(|| unsafe { (job.run)(job.data) });
+    }
+    completion::wait(&frame.done, Reason::Offload).expect("this wait is never cut short");
+    match frame.outcome.expect("the job has run") {
+        Ok(value) => value,
+        Err(payload) => resume_unwind(payload),
+    }
+}
+
+/// # Safety
+///
+/// `data` is a `Frame<F, T>` that stays until `done` is set, and nobody else touches it.
+unsafe fn run_frame<F: FnOnce() -> T, T>(data: *mut ()) {
+    let frame = data.cast::<OffloadFrame<F, T>>();
+    // SAFETY: by this function's contract.
+    let f = unsafe { (*frame).f.take() }.expect("a job runs once");
+    let outcome = catch_unwind(AssertUnwindSafe(f));
+    // SAFETY: as above.
+    unsafe { (*frame).outcome = Some(outcome) };
+    // SAFETY: as above; `set` reads nothing of the frame after the swap that lets it go.
+    completion::set(unsafe { &(*frame).done });
+}

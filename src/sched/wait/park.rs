@@ -1,0 +1,477 @@
+//! The door into waiting: a goroutine switches to its M, and the M makes the wait
+//! visible on its own stack.
+//!
+//! Registering a waiter before the switch would let a waker resume a goroutine
+//! whose registers are not saved yet. So the registration is a closure, the
+//! *commit*, that the M runs after the switch (Go's unlock function of `gopark`):
+//!
+//! | G                                 | M                                         |
+//! |-----------------------------------|-------------------------------------------|
+//! | 1. record {reason, commit} on the | 3. move the commit off the G's stack      |
+//! |    stack                          | 4. status = Waiting(n)                    |
+//! | 2. switch out                     | 5. commit(g, n): publish n to wakers; if  |
+//! |                                   |    it says false, the wait is over        |
+//! |                                   |    already: take the token, resume        |
+//!
+//! From step 4 on any waker that knows `n` may take the token, also in the middle
+//! of step 5: the commit must not touch the G's stack after it has published.
+//!
+//! Some wakers need no publication, because they find `n` in the status word. Each of
+//! them must not let the G run while a commit may still read its stack:
+//!
+//! | finds the wait by its status      | why the stack stays                            |
+//! |-----------------------------------|------------------------------------------------|
+//! | `unpark`, against `park_token`    | in a context the commit reads frames: the wait |
+//! |                                   | begins held ([`park_held`]), so `unpark` spins |
+//! | a future's waker, `park_polling`  | the commit reads the G's header only           |
+//! | a context's cancel (`cancel::cut`)| waits for the commit (`M::committing`)         |
+//! | the end of a run                  | waits for the commit                           |
+//! | a dump (`freeze_stack`)           | wakes nobody; leaves a G in a commit alone     |
+//! | cancel of an operation            | wakes only once the operation is complete: the |
+//! |                                   | commit publishes the operation last            |
+#![allow(unsafe_code)]
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use super::handoff::Section;
+use super::wake;
+use crate::g::cancel_wait::ScopeChain;
+use crate::g::coro::Switch;
+use crate::g::goroutine_locals::GoroutineLocals;
+use crate::g::header::GRef;
+use crate::g::status::{Reason, WaitId, WakeKind, Why};
+use crate::loom::Ordering;
+use crate::sched::types::current;
+use crate::sched::types::m::{BLOCKING, M};
+use crate::sched::types::state::Phase;
+use crate::sched::types::trace::EventKind;
+use crate::sys::clock::{self, NEVER};
+use crate::util::chaos::{self, Point};
+
+/// The goroutine is being cancelled: its runtime ends. Unwinds the goroutine, and
+/// is what `join` then gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Cancelled;
+
+impl std::fmt::Display for Cancelled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the goroutine was cancelled because its runtime ended")
+    }
+}
+
+impl std::error::Error for Cancelled {}
+
+/// Who waits: what a blocking call does with its caller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Caller {
+    /// A goroutine, to be parked.
+    Goroutine(GRef),
+    /// A plain thread, a goroutine in a blocking section, or one that unwinds: its
+    /// thread is blocked.
+    Thread,
+}
+
+/// Who runs on this thread now.
+#[inline]
+pub(crate) fn caller() -> Caller {
+    match current::m() {
+        Some(m) if m.access.load(Ordering::Relaxed) != BLOCKING && !std::thread::panicking() => {
+            m.curg.get().map_or(Caller::Thread, Caller::Goroutine)
+        }
+        _ => Caller::Thread,
+    }
+}
+
+/// The goroutine that runs on this thread, also in a blocking section or unwinding.
+pub(crate) fn current_g() -> Option<GRef> {
+    current::m().and_then(|m| m.curg.get())
+}
+
+/// Whether the calling goroutine's runtime is ending.
+#[inline]
+pub(crate) fn is_cancelled() -> bool {
+    current::m().is_some_and(|m| m.sched().phase() >= Phase::Cancelling)
+}
+
+/// A place where a goroutine notices that its runtime ends: unwinds it, unless
+/// it unwinds already (then `Err`, and the caller fails at once).
+///
+/// # Errors
+///
+/// [`Cancelled`], only while unwinding.
+pub(crate) fn cancel_point() -> Result<(), Cancelled> {
+    if is_cancelled() && current_g().is_some() {
+        unwind_cancelled()
+    } else {
+        Ok(())
+    }
+}
+
+#[cold]
+fn unwind_cancelled() -> Result<(), Cancelled> {
+    if std::thread::panicking() {
+        return Err(Cancelled);
+    }
+    if let Some(g) = current_g() {
+        g.set_unwinds_cancelled();
+    }
+    std::panic::resume_unwind(Box::new(Cancelled))
+}
+
+/// Whether the calling goroutine unwinds because its runtime ends, and not because of a
+/// panic of its own. Asked while it unwinds.
+#[cold]
+pub(crate) fn unwinds_cancelled() -> bool {
+    current_g().is_some_and(GRef::unwinds_cancelled)
+}
+
+/// Whether to look at a lock for a while before waiting for it: its holder may be running
+/// now, on another P, and no goroutine waits for this P. A thread may always.
+pub(crate) fn may_spin() -> bool {
+    let Some(section) = Section::enter() else {
+        return true;
+    };
+    let p = section.m().p();
+    let sched = section.m().sched();
+    sched.n_procs() > sched.n_idle.load(Ordering::Relaxed) + 1 && p.runq.is_empty()
+}
+
+/// What a parking goroutine leaves on its stack for its M.
+#[repr(C)]
+pub(crate) struct Record {
+    commit: unsafe fn(NonNull<Record>, GRef, &M) -> bool,
+    why: Why,
+}
+
+#[repr(C)]
+struct CommitCall<F> {
+    head: Record,
+    f: ManuallyDrop<F>,
+}
+
+/// Parks the calling goroutine. `commit` runs on the M's stack once the wait has
+/// begun; it gives `false` if there is nothing to wait for.
+///
+/// The caller is a goroutine ([`Caller::Goroutine`]), and what `commit` refers to
+/// on its stack stays there until the wait is over, because it is parked.
+#[inline]
+pub(crate) fn park<F: FnOnce(GRef, WaitId, &M) -> bool>(why: impl Into<Why>, commit: F) {
+    let section = Section::enter().expect("a goroutine that may park has or gets a P");
+    park_in(section, why, commit);
+}
+
+/// As [`park`], for a goroutine that is inside the scheduler already.
+#[inline]
+pub(crate) fn park_in<F: FnOnce(GRef, WaitId, &M) -> bool>(
+    section: Section<'_>,
+    why: impl Into<Why>,
+    commit: F,
+) {
+    let record = CommitCall {
+        head: Record {
+            commit: commit_typed::<F>,
+            why: why.into(),
+        },
+        f: ManuallyDrop::new(commit),
+    };
+    section.switch_out(Switch::park(NonNull::from(&record)));
+}
+
+/// As [`park`], for a commit that reads the goroutine's stack while a waker that nothing was
+/// published to may take the wait: it runs while the wait is held. It costs one more
+/// atomic exchange.
+pub(crate) fn park_held<F: FnOnce(GRef, WaitId, &M) -> bool>(why: impl Into<Why>, commit: F) {
+    let section = Section::enter().expect("a goroutine that may park has or gets a P");
+    let record = CommitCall {
+        head: Record {
+            commit: commit_held::<F>,
+            why: why.into(),
+        },
+        f: ManuallyDrop::new(commit),
+    };
+    section.switch_out(Switch::park(NonNull::from(&record)));
+}
+
+/// # Safety
+///
+/// As [`commit_typed`].
+unsafe fn commit_held<F: FnOnce(GRef, WaitId, &M) -> bool>(
+    record: NonNull<Record>,
+    g: GRef,
+    m: &M,
+) -> bool {
+    // SAFETY: by this function's contract.
+    let (f, why) = unsafe { take_record::<F>(record) };
+    let (wait, waits) = g
+        .status
+        .set_waiting_held(why, m.p().local.now_ns.get(), |wait| {
+            chaos::pause(Point::Commit);
+            f(g, wait, m)
+        });
+    waits || !g.status.wake(wait)
+}
+
+/// Moves the commit off the stack of the goroutine that has switched out.
+///
+/// # Safety
+///
+/// As [`commit_typed`]; once.
+#[inline(always)]
+unsafe fn take_record<F>(record: NonNull<Record>) -> (F, Why) {
+    // SAFETY: by this function's contract; the closure is read once, and the goroutine does not
+    // touch it again (ManuallyDrop).
+    unsafe {
+        let typed = record.cast::<CommitCall<F>>();
+        let f = std::ptr::read(&raw const (*typed.as_ptr()).f);
+        (ManuallyDrop::into_inner(f), (*typed.as_ptr()).head.why)
+    }
+}
+
+/// # Safety
+///
+/// `record` is the head of a `Typed<F>` on the stack of `g`, which has switched out.
+unsafe fn commit_typed<F: FnOnce(GRef, WaitId, &M) -> bool>(
+    record: NonNull<Record>,
+    g: GRef,
+    m: &M,
+) -> bool {
+    // SAFETY: by this function's contract.
+    let (f, why) = unsafe { take_record::<F>(record) };
+    let wait = g.status.set_waiting(why, m.p().local.now_ns.get());
+    chaos::pause(Point::Commit);
+    if f(g, wait, m) {
+        return true;
+    }
+    // Somebody else may have the token: then the G is queued, and not ours.
+    !g.status.wake(wait)
+}
+
+/// A place for disorder that is no entry to the scheduler: others run first, now and then.
+#[inline(always)]
+pub(crate) fn perturb() {
+    if chaos::coin(Point::Enter) {
+        // It gives way by entering.
+        drop(Section::enter());
+    }
+}
+
+/// The M's side of a park: `false` means that the G goes on at once.
+///
+/// # Safety
+///
+/// `record` was passed by `g` in its switch, and `m` ran it.
+pub(crate) unsafe fn commit(record: NonNull<Record>, g: GRef, m: &M) -> bool {
+    // SAFETY: by this function's contract the record lies on the stack of `g`.
+    let f = unsafe { record.as_ref().commit };
+    if m.p().is_traced() {
+        // SAFETY: as above.
+        unsafe { trace_park(record, m) };
+    }
+    // SAFETY: as above.
+    unsafe { f(record, g, m) }
+}
+
+/// # Safety
+///
+/// As [`commit`].
+#[cold]
+#[inline(never)]
+unsafe fn trace_park(record: NonNull<Record>, m: &M) {
+    // SAFETY: by this function's contract the record lies on a stack at rest.
+    let why = unsafe { record.as_ref().why };
+    m.p().trace(EventKind::Park, why.reason(), 0, 0);
+}
+
+/// Lets the caller sleep until `deadline_ns`, or until its ambient context is done.
+///
+/// # Errors
+///
+/// [`Cancelled`], only while unwinding.
+pub(crate) fn sleep_until(deadline_ns: u64) -> Result<(), Cancelled> {
+    cancel_point()?;
+    match caller() {
+        Caller::Goroutine(g) => {
+            let chain = chain_of(g);
+            if !is_cut(chain, deadline_ns) {
+                let until_ns = deadline_ns.min(chain.deadline_ns());
+                let timer_on = timer_home();
+                let why = Why::may_cut(Reason::Sleep, chain.is_some());
+                park(why, move |g, wait, m| {
+                    let is_cut = chain.is_set();
+                    if until_ns != NEVER && !is_cut {
+                        m.p().timers.add(until_ns, g, wait);
+                    }
+                    !is_cut
+                });
+                if until_ns != NEVER && chain.is_set() {
+                    note_stale_timer(timer_on);
+                }
+                // So that the context knows, if that was why.
+                is_cut(chain, deadline_ns);
+            }
+        }
+        Caller::Thread => sleep_thread(deadline_ns),
+    }
+    cancel_point()
+}
+
+/// Whether a sleep until `deadline_ns` is, or was, cut short by a context.
+fn is_cut(chain: ScopeChain, deadline_ns: u64) -> bool {
+    chain.is_some() && clock::now_ns() < deadline_ns && chain.over().is_some()
+}
+
+/// How often a thread that waits where nobody can wake it looks whether it has to.
+pub(crate) const LOOK_UP_NS: u64 = 1_000_000;
+
+/// Blocks the thread. A canceller of the one context wakes it; of several it is noticed a
+/// moment later.
+fn sleep_thread(deadline_ns: u64) {
+    let chain = current_chain();
+    let until_ns = deadline_ns.min(chain.deadline_ns());
+    if !chain.is_some() {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "here a thread waits, not a goroutine"
+        )]
+        return crate::loom::thread::sleep(Duration::from_nanos(
+            until_ns.saturating_sub(clock::now_ns()),
+        ));
+    }
+    while clock::now_ns() < deadline_ns && chain.over().is_none() {
+        let left_ns = match until_ns {
+            NEVER => NEVER,
+            _ => until_ns.saturating_sub(clock::now_ns()),
+        };
+        match chain.only() {
+            Some(frame) if frame.who.is_none() => frame.word.sleep(left_ns),
+            _ => clock::nap(left_ns.min(LOOK_UP_NS)),
+        }
+    }
+}
+
+/// The frames of the ambient context of `g`, whose code asks.
+#[inline(always)]
+pub(crate) fn chain_of(g: GRef) -> ScopeChain {
+    // SAFETY: by what the name says; the chain is copied.
+    ScopeChain::from_raw(unsafe { g.own() }.frame())
+}
+
+/// What the calling goroutine, or plain thread, owns; `None` on a thread that is about
+/// to end. Used up before the next switch.
+#[inline]
+pub(crate) fn own<'a>() -> Option<&'a GoroutineLocals> {
+    match current_g() {
+        // SAFETY: the M runs the goroutine's own code, which asks.
+        Some(g) => Some(unsafe { g.own() }),
+        // SAFETY: the calling thread uses it at once, and has not yet ended.
+        None => unsafe { current::thread_own().as_ref() },
+    }
+}
+
+/// The frames around the caller, goroutine or thread.
+#[inline]
+pub(crate) fn current_chain() -> ScopeChain {
+    own().map_or(ScopeChain::NONE, |own| ScopeChain::from_raw(own.frame()))
+}
+
+/// Parks until the goroutine's token is there, and takes it; or until the
+/// deadline, or until its ambient context is done. May return early.
+///
+/// # Errors
+///
+/// [`Cancelled`], only while unwinding.
+#[inline]
+pub(crate) fn park_token(g: GRef, deadline_ns: u64) -> Result<(), Cancelled> {
+    cancel_point()?;
+    let chain = chain_of(g);
+    if !g.token.take(WakeKind::Park) && chain.over().is_none() {
+        let deadline_ns = deadline_ns.min(chain.deadline_ns());
+        let timer_on = timer_home();
+        let commit = move |g: GRef, wait, m: &M| {
+            // The frames of the chain lie on the goroutine's stack.
+            if g.token.is_there(WakeKind::Park) || chain.is_set() {
+                return false;
+            }
+            if deadline_ns != NEVER {
+                m.p().timers.add(deadline_ns, g, wait);
+            }
+            true
+        };
+        if chain.is_some() {
+            park_held(Why::may_cut(Reason::Park, true), commit);
+        } else {
+            park(Reason::Park, commit);
+        }
+        let woken = g.token.take(WakeKind::Park);
+        if woken && deadline_ns != NEVER {
+            note_stale_timer(timer_on);
+        }
+    }
+    cancel_point()
+}
+
+/// Parks until a waker of this goroutine gives its token, and takes it. Not cut short by
+/// a context: the future that is polled has to end by itself.
+///
+/// # Errors
+///
+/// [`Cancelled`], only while unwinding.
+pub(crate) fn park_polling(g: GRef) -> Result<(), Cancelled> {
+    cancel_point()?;
+    while !g.token.take(WakeKind::Poll) {
+        park(Reason::Future, move |g, _, _| {
+            !g.token.is_there(WakeKind::Poll)
+        });
+        cancel_point()?;
+    }
+    Ok(())
+}
+
+/// The P whose heap a timer of the coming park will most likely lie in.
+pub(crate) fn timer_home() -> Option<usize> {
+    current::m().filter(|m| m.has_p()).map(|m| m.p().idx)
+}
+
+/// Counts a timer that its goroutine did not wait for: see `Timers::note_stale`.
+pub(crate) fn note_stale_timer(home: Option<usize>) {
+    if let (Some(home), Some(m)) = (home, current::m()) {
+        m.sched().ps[home].timers.note_stale();
+    }
+}
+
+/// Gives `g` its token and wakes it if it parks for one.
+pub(crate) fn unpark(g: GRef) {
+    give(g, WakeKind::Park);
+}
+
+/// Gives `g` one of its tokens and wakes it if it parks for that.
+pub(crate) fn give(g: GRef, whose: WakeKind) {
+    if let Some(wait) = g.token.give(whose, &g.status) {
+        wake::wake(g, wait);
+    }
+}
+
+/// Sends the calling goroutine to the tail of its queue; yields the thread where
+/// there is no goroutine.
+///
+/// # Errors
+///
+/// [`Cancelled`], only while unwinding.
+#[inline]
+pub(crate) fn yield_now() -> Result<(), Cancelled> {
+    if let Caller::Goroutine(_) = caller()
+        && let Some(section) = Section::enter()
+    {
+        section.switch_out(Switch::YIELD);
+        return cancel_point();
+    }
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "here a thread yields, not a goroutine"
+    )]
+    crate::loom::thread::yield_now();
+    cancel_point()
+}

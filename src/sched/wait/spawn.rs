@@ -1,0 +1,407 @@
+//! Making goroutines, and the counted references to them.
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+
+use windlass_topology::Topology;
+
+use super::completion;
+use super::handoff::Section;
+use super::park::Cancelled;
+use super::wake;
+use crate::g::coro::Coro;
+use crate::g::header::{self, GRef, Spawn};
+use crate::g::slab;
+use crate::g::stack::Stack;
+use crate::loom::Ordering;
+use crate::sched::types::current;
+use crate::sched::types::m::M;
+use crate::sched::types::state::{Phase, Sched};
+
+/// What a spawner may choose.
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) stack_bytes: Option<usize>,
+}
+
+/// Where a goroutine is to run: apart from [`Options`], so that spawning one that may run
+/// anywhere costs nothing for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SpawnPlace {
+    /// By the runtime's numbers; `None` for the caller's.
+    pub(crate) node: Option<usize>,
+    /// Whether nowhere else.
+    pub(crate) is_bound: bool,
+}
+
+/// A counted reference to a goroutine, alive or dead.
+#[derive(Debug)]
+pub(crate) struct TaskRef(GRef);
+
+impl TaskRef {
+    /// Takes over a reference that was counted already.
+    pub(crate) fn from_counted(g: GRef) -> TaskRef {
+        TaskRef(g)
+    }
+
+    /// Counts another reference to a goroutine that the caller knows to be alive
+    /// or referenced.
+    pub(crate) fn retain(g: GRef) -> TaskRef {
+        g.retain();
+        TaskRef(g)
+    }
+
+    #[inline]
+    pub(crate) fn g(&self) -> GRef {
+        self.0
+    }
+}
+
+impl Clone for TaskRef {
+    fn clone(&self) -> TaskRef {
+        TaskRef::retain(self.0)
+    }
+}
+
+impl Drop for TaskRef {
+    #[inline]
+    fn drop(&mut self) {
+        if self.0.release() {
+            free(self.0);
+        }
+    }
+}
+
+/// Takes back the slot of a goroutine whose last reference is gone.
+#[inline]
+fn free(g: GRef) {
+    g.dispose();
+    match Section::enter() {
+        Some(section) => {
+            let p = section.m().p();
+            p.give_slot(g, section.m().sched().node_of(p).depot);
+        }
+        None => slab::give(g),
+    }
+}
+
+/// As [`free`], for the M that ran it.
+pub(crate) fn release_on_m(g: GRef, m: &M) {
+    if g.release() {
+        g.dispose();
+        m.p().give_slot(g, m.sched().node_of(m.p()).depot);
+    }
+}
+
+/// Spawns `f` on the runtime of the calling goroutine.
+///
+/// # Panics
+///
+/// Off the runtime.
+#[inline]
+pub(crate) fn spawn<F, T>(f: F, options: Options, site: &'static Location<'static>) -> TaskRef
+where
+    F: FnOnce() -> T,
+{
+    let Some(m) = current::m() else { off_runtime() };
+    let Some(section) = Section::enter() else {
+        return spawn_foreign(m.sched(), None, f, options, site);
+    };
+    let m = section.m();
+    let sched = m.sched();
+    if sched.phase() >= Phase::Cancelling {
+        drop(section);
+        return refuse(sched, f, options, site);
+    }
+    let p = m.p();
+    let node = sched.node_of(p);
+    let g = p.take_slot(header::class_of::<F, T>(), node.depot);
+    let parent = m.curg.get().map_or(0, GRef::id);
+    header::init(
+        g,
+        f,
+        describe(
+            sched,
+            options,
+            site,
+            p.next_id(),
+            parent,
+            (p.node_idx, false),
+        ),
+    );
+    p.stats.spawned.add(1);
+    g.status.set_runnable();
+    ready(m, g);
+    TaskRef(g)
+}
+
+/// Queues a new goroutine on this M's P, or on the node that it is for.
+#[inline(always)]
+fn ready(m: &M, g: GRef) {
+    if !m.p().is_watched() || stays(m, g) {
+        wake::ready_here(m, g);
+    }
+}
+
+/// `false` if it was sent to its node.
+#[cold]
+#[inline(never)]
+fn stays(m: &M, g: GRef) -> bool {
+    if m.p().is_numa() && !m.sched().config.numa.binds_stacks_late() {
+        bind_early(m, g);
+    }
+    wake::stays(m, g)
+}
+
+/// Gives `g` a stack before it is queued, on the node that it is spawned for: what
+/// `NumaPolicy::LateStacks` does without. One for which there is none asks again when it runs.
+fn bind_early(m: &M, g: GRef) {
+    let (sched, p) = (m.sched(), m.p());
+    let pool = &sched.nodes[g.home()].stacks;
+    let stack = match g.home() == p.node_idx {
+        true => p.take_stack(g.stack_bytes(), pool),
+        false => pool.take(g.stack_bytes()),
+    };
+    if let Ok(stack) = stack {
+        begin_on(m, g, stack);
+    }
+}
+
+/// Prepares the first run of `g`, which the caller owns, on a stack of its own.
+#[inline]
+pub(crate) fn begin_on(m: &M, g: GRef, stack: Stack) {
+    m.p().stats.started.add(1);
+    let coro = Coro::new(stack, move |out, _m| {
+        g.set_out(out);
+        entry(g);
+    });
+    // SAFETY: the caller owns `g`: it has just made it, or taken it from a queue.
+    unsafe { *g.coro() = Some(coro) };
+}
+
+/// The first and last frame of a goroutine. Never unwinds.
+fn entry(g: GRef) {
+    let ending = current::m().is_some_and(|m| m.sched().phase() >= Phase::Cancelling);
+    let cancelled = ending.then(|| Box::new(Cancelled) as Box<dyn Any + Send>);
+    // SAFETY: this is the goroutine's first run, on its stack.
+    unsafe { header::run(g, cancelled) };
+    end(g);
+    Section::enter()
+        .expect("a goroutine that does not unwind has or gets a P")
+        .stay();
+}
+
+/// As [`spawn`], for one node: the header lies there, and the goroutine is queued there.
+///
+/// # Panics
+///
+/// Off the runtime.
+pub(crate) fn spawn_on<F, T>(
+    place: SpawnPlace,
+    f: F,
+    options: Options,
+    site: &'static Location<'static>,
+) -> TaskRef
+where
+    F: FnOnce() -> T,
+{
+    let Some(m) = current::m() else { off_runtime() };
+    let Some(section) = Section::enter() else {
+        return spawn_foreign(m.sched(), Some(place), f, options, site);
+    };
+    let m = section.m();
+    let (sched, p) = (m.sched(), m.p());
+    if sched.phase() >= Phase::Cancelling {
+        drop(section);
+        return refuse(sched, f, options, site);
+    }
+    let home = place.node.unwrap_or(p.node_idx);
+    let parent = m.curg.get().map_or(0, GRef::id);
+    let g = make(sched, home, place.is_bound, parent, f, options, site);
+    p.stats.spawned.add(1);
+    g.status.set_runnable();
+    ready(m, g);
+    TaskRef(g)
+}
+
+/// The number that the calling goroutine's runtime has for a node of the kernel's; else those
+/// that there are.
+///
+/// # Panics
+///
+/// Off the runtime.
+pub(crate) fn find_node(os_id: u32) -> Result<usize, Vec<u32>> {
+    let Some(m) = current::m() else { off_runtime() };
+    let sched = m.sched();
+    let all = || sched.nodes.iter().map(|n| n.os_id).collect();
+    sched.node_with(os_id).ok_or_else(all)
+}
+
+/// The nodes of the calling goroutine's runtime that have a P in use, by the kernel's
+/// numbers.
+///
+/// # Panics
+///
+/// Off the runtime.
+pub(crate) fn live_nodes() -> Vec<u32> {
+    let Some(m) = current::m() else { off_runtime() };
+    let nodes = m.sched().nodes.iter();
+    let live = nodes.filter(|n| n.n_live.load(Ordering::Relaxed) != 0);
+    live.map(|n| n.os_id).collect()
+}
+
+/// The machine that the calling goroutine's runtime was planned for; `None` off the runtime.
+pub(crate) fn machine() -> Option<Topology> {
+    let m = current::m()?;
+    Some(m.sched().place.topology.clone())
+}
+
+/// The node of the P that the calling goroutine runs on, by the kernel's number.
+pub(crate) fn current_node() -> Option<u32> {
+    let section = Section::enter()?;
+    let m = section.m();
+    Some(m.sched().node_of(m.p()).os_id)
+}
+
+#[cold]
+#[track_caller]
+fn off_runtime() -> ! {
+    panic!(
+        "windlass: spawn was called on a thread outside any windlass runtime: call it from a \
+         goroutine, or use Handle::spawn"
+    );
+}
+
+/// Spawns `f` on `sched` from a thread that holds none of its Ps. After the end
+/// of a run the goroutine is refused: `f` is dropped and the outcome is [`Cancelled`].
+pub(crate) fn spawn_foreign<F, T>(
+    sched: &Sched,
+    place: Option<SpawnPlace>,
+    f: F,
+    options: Options,
+    site: &'static Location<'static>,
+) -> TaskRef
+where
+    F: FnOnce() -> T,
+{
+    // Counted before the phase is read: the end of a run sees either the count or is seen here.
+    sched.n_entering.fetch_add(1, Ordering::SeqCst);
+    sched.n_foreign.fetch_add(1, Ordering::SeqCst);
+    if sched.phase() >= Phase::Cancelling {
+        sched.n_foreign.fetch_sub(1, Ordering::SeqCst);
+        sched.n_entering.fetch_sub(1, Ordering::SeqCst);
+        return refuse(sched, f, options, site);
+    }
+    let chosen = place.and_then(|place| place.node);
+    let home = chosen.unwrap_or_else(|| sched.nearest_node());
+    let is_bound = place.is_some_and(|place| place.is_bound);
+    let g = make(sched, home, is_bound, 0, f, options, site);
+    g.status.set_runnable();
+    sched.inject(g);
+    sched.n_entering.fetch_sub(1, Ordering::SeqCst);
+    TaskRef(g)
+}
+
+fn make<F: FnOnce() -> T, T>(
+    sched: &Sched,
+    home: usize,
+    is_bound: bool,
+    parent: u64,
+    f: F,
+    options: Options,
+    site: &'static Location<'static>,
+) -> GRef {
+    let mut slot = None;
+    let depot = sched.nodes[home].depot;
+    slab::take(depot, header::class_of::<F, T>(), 1, |g| slot = Some(g));
+    let g = slot.expect("the slab gives the slot asked for");
+    header::init(
+        g,
+        f,
+        describe(
+            sched,
+            options,
+            site,
+            header::reserve_ids(1),
+            parent,
+            (home, is_bound),
+        ),
+    );
+    g
+}
+
+#[inline]
+fn describe(
+    sched: &Sched,
+    options: Options,
+    site: &'static Location<'static>,
+    id: u64,
+    parent: u64,
+    (home, is_bound): (usize, bool),
+) -> Spawn {
+    Spawn {
+        id,
+        parent,
+        name: options.name,
+        site,
+        stack_bytes: options.stack_bytes.unwrap_or(sched.config.stack_bytes),
+        home,
+        is_bound,
+        sched: std::ptr::from_ref(sched).cast_mut().cast(),
+        // The runtime's, and the handle's.
+        refs: 2,
+    }
+}
+
+/// Makes a goroutine that is over before it began.
+#[cold]
+fn refuse<F, T>(sched: &Sched, f: F, options: Options, site: &'static Location<'static>) -> TaskRef
+where
+    F: FnOnce() -> T,
+{
+    let g = make(sched, 0, false, 0, f, options, site);
+    g.status.set_runnable();
+    abandon(g);
+    TaskRef(g)
+}
+
+/// Ends a goroutine that never ran, on the calling thread: drops its closure and
+/// leaves [`Cancelled`] for whoever joins it. Gives up the runtime's reference.
+pub(crate) fn abandon(g: GRef) {
+    debug_assert!(g.is_fresh());
+    g.status.set_running();
+    let payload: Box<dyn Any + Send> = Box::new(Cancelled);
+    // SAFETY: the goroutine is Running for the first time; dropping its closure needs no stack of
+    // its own.
+    unsafe { header::run(g, Some(payload)) };
+    end(g);
+    g.status.set_dead();
+    drop(TaskRef::from_counted(g));
+}
+
+/// Tells whoever waits that `g` has ended; drops the outcome if nobody will.
+pub(crate) fn end(g: GRef) {
+    if completion::set(&g.join) {
+        drop_outcome(g);
+    }
+}
+
+/// Drops the outcome of a detached goroutine, containing a panic of its destructor.
+pub(crate) fn drop_outcome(g: GRef) {
+    // SAFETY: callers hold the one right to the outcome: detach and end have met.
+    let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { header::drop_outcome(g) }));
+    if let Err(payload) = dropped {
+        // The panic hook has printed it.
+        drop_payload(payload);
+    }
+}
+
+/// Drops the payload of a panic that nobody will see. One whose own destructor panics
+/// leaves another payload, which is leaked: the third time would not be the charm.
+pub(crate) fn drop_payload(payload: Box<dyn Any + Send>) {
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(another);
+    }
+}

@@ -1,0 +1,350 @@
+//! Making goroutines runnable, and waking an M for them.
+#![allow(unsafe_code)]
+
+use super::handoff::Section;
+use super::home;
+use crate::g::header::GRef;
+use crate::g::list::GList;
+use crate::g::status::WaitId;
+use crate::loom::native::atomic::{Ordering, fence};
+use crate::loom::native::futex;
+use crate::loom::native::{PoisonError, RwLock};
+use crate::sched::numa::policy::{self, Wake, WakeView};
+use crate::sched::queue::idle::WakeMethod;
+use crate::sched::types::current;
+use crate::sched::types::m::M;
+use crate::sched::types::p::P;
+use crate::sched::types::pace;
+use crate::sched::types::sampling;
+use crate::sched::types::state::{Node, Sched};
+use crate::sched::types::trace::EventKind;
+use crate::util::chaos::{self, Point};
+
+/// Held for reading by a thread that is no M of the runtime while it wakes one
+/// of its goroutines, and for writing once at the end of a run: a scheduler is
+/// not taken down under a waker that has just taken a wake token.
+static GRACE: RwLock<()> = RwLock::new(());
+
+/// Waits until no outside waker touches a scheduler whose goroutines are all gone.
+pub(crate) fn wait_for_outside_wakers() {
+    drop(GRACE.write().unwrap_or_else(PoisonError::into_inner));
+}
+
+/// Wakes one particular wait of `g`, from any thread. `true` if this caller had
+/// the wake token. Never blocks, makes at most one system call.
+pub(crate) fn wake(g: GRef, wait: WaitId) -> bool {
+    let at_home = current::m().is_some_and(|m| m.sched().owns(g));
+    if at_home && let Some(section) = Section::enter() {
+        if !g.status.wake(wait) {
+            return false;
+        }
+        chaos::pause(Point::Wake);
+        ready(section.m(), g);
+        return true;
+    }
+    if !g.status.wake(wait) {
+        return false;
+    }
+    chaos::pause(Point::Wake);
+    ready_from_outside(g);
+    true
+}
+
+/// Queues `g`, whose wake token the caller has taken, with its runtime.
+pub(crate) fn ready_from_outside(g: GRef) {
+    let _grace = GRACE.read().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: the token says that `g` was waiting, so its runtime has a live goroutine until `g` is
+    // queued, and the run cannot end while the grace lock is held.
+    let sched = unsafe { &*g.sched().cast::<Sched>() };
+    sched.inject(g);
+}
+
+/// Queues each of `gs` that belongs to another runtime with that runtime, as a wake from outside
+/// would, and gives back the others. A request that stays armed may serve a goroutine of another
+/// runtime until it has been armed anew there (`netpoll::multishot`).
+pub(crate) fn send_out(sched: &Sched, mut gs: GList) -> GList {
+    let mut own = GList::new();
+    while let Some(g) = gs.pop() {
+        match sched.owns(g) {
+            true => own.push(g),
+            false => ready_from_outside(g),
+        }
+    }
+    own
+}
+
+/// As [`ready_from_outside`], for a canceller that has taken the token of a wait that it
+/// did not know from the goroutine; `first` is done before.
+pub(crate) fn ready_cut(g: GRef, first: impl FnOnce(&Sched)) {
+    let _grace = GRACE.read().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: as in `ready_from_outside`.
+    let sched = unsafe { &*g.sched().cast::<Sched>() };
+    first(sched);
+    sched.inject(g);
+}
+
+/// Makes `g` the next to run on this M's P, or on its home. The one kicked out of runnext
+/// goes to the tail; only then is there something for another M, so only then is one woken.
+#[inline(always)]
+pub(crate) fn ready(m: &M, g: GRef) {
+    if !m.p().is_watched() || stays(m, g) {
+        ready_here(m, g);
+    }
+}
+
+/// As [`ready`], of one that runs here.
+#[inline(always)]
+pub(crate) fn ready_here(m: &M, g: GRef) {
+    debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
+    if chaos::coin(Point::Tail) {
+        return kick_out(m, g);
+    }
+    if let Some(kicked) = m.p().runq.set_runnext(g) {
+        kick_out(m, kicked);
+    }
+}
+
+/// `g` was made runnable here. `false` if it was sent home.
+#[cold]
+#[inline(never)]
+pub(crate) fn stays(m: &M, g: GRef) -> bool {
+    let p = m.p();
+    p.trace_ready(g);
+    if p.is_numa()
+        && let Some(node_idx) = home::when_ready(m, g)
+    {
+        m.sched().send_to(node_idx, g);
+        return false;
+    }
+    true
+}
+
+/// Whether `g` may run on this M's P. If not, it was sent to where it may.
+#[cold]
+#[inline(never)]
+pub(crate) fn may_run_here(m: &M, g: GRef) -> bool {
+    match home::when_dispatched(m, g) {
+        None => true,
+        Some(node_idx) => {
+            m.sched().send_to(node_idx, g);
+            false
+        }
+    }
+}
+
+#[inline(never)]
+fn kick_out(m: &M, kicked: GRef) {
+    push_local(m, kicked);
+    m.sched().wake_for_surplus(m.p());
+}
+
+/// A completion overtakes a queue shorter than this. In a longer one (a busy server's,
+/// full of other completions) it would only make the others' latency uneven.
+const OVERTAKES_BELOW: usize = 16;
+
+/// Queues what a ring or the timers gave back: the first in runnext, if few wait, the
+/// rest at the tail. A goroutine of another runtime goes to that, as in [`send_out`].
+pub(crate) fn ready_all(m: &M, mut gs: GList) {
+    let p = m.p();
+    let mut n_here = 0;
+    let mut kicked = None;
+    let mut may_overtake = p.runq.len() < OVERTAKES_BELOW;
+    while let Some(g) = gs.pop() {
+        if !m.sched().owns(g) {
+            ready_from_outside(g);
+            continue;
+        }
+        if p.is_watched() && !stays(m, g) {
+            continue;
+        }
+        n_here += 1;
+        if std::mem::take(&mut may_overtake) {
+            kicked = p.runq.set_runnext(g);
+        } else {
+            push_local(m, g);
+        }
+    }
+    let surplus = n_here > 1 || kicked.is_some();
+    if let Some(kicked) = kicked {
+        push_local(m, kicked);
+    }
+    if surplus {
+        m.sched().wake_for_surplus(p);
+    }
+}
+
+/// Room to be left when goroutines have been put first: others may be pushed before they run.
+const ROOM_BEHIND_FIRST: usize = 4;
+
+/// Queues goroutines whose timers came due. Where few wait the first goes to runnext, as
+/// others do; else they go to the head of the queue, as far as their share permits. A queue that
+/// is about to overflow does so before: what overflows is the head.
+pub(crate) fn ready_expired(m: &M, mut gs: GList) {
+    let p = m.p();
+    if gs.is_empty() || p.runq.len() < OVERTAKES_BELOW && !p.slice_is_over() {
+        return ready_all(m, gs);
+    }
+    let mut first = [None; pace::OVERTAKE_AT_MOST];
+    for place in &mut first[..p.overtakers(gs.len())] {
+        *place = gs.pop().filter(|&g| !p.is_watched() || stays(m, g));
+    }
+    ready_all(m, gs);
+    let n_first = first.iter().flatten().count();
+    if n_first > 0 {
+        let over = p.runq.make_room(n_first + ROOM_BEHIND_FIRST);
+        if !over.is_empty() {
+            overflow(m, over);
+        }
+    }
+    for g in first.into_iter().rev().flatten() {
+        if let Err(g) = p.runq.push_first(g) {
+            push_local(m, g);
+        }
+    }
+    if n_first > 0 {
+        m.sched().wake_for_surplus(p);
+    }
+}
+
+/// Appends to the local queue, overflow to the node's.
+#[inline]
+pub(crate) fn push_local(m: &M, g: GRef) {
+    debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
+    if let Err(over) = m.p().runq.push(g) {
+        overflow(m, over);
+    }
+}
+
+#[cold]
+fn overflow(m: &M, over: GList) {
+    let p = m.p();
+    p.stats.overflows.add(1);
+    m.sched().node_of(p).queue.push_all(over);
+}
+
+impl Sched {
+    /// Whether `g` belongs to this runtime. Only such goroutines may enter its queues and run on
+    /// its Ms: their stacks, slots and counts are this runtime's.
+    #[inline(always)]
+    pub(crate) fn owns(&self, g: GRef) -> bool {
+        std::ptr::eq(g.sched(), std::ptr::from_ref(self).cast())
+    }
+
+    /// Queues a runnable G from outside: with its home node, and wakes a P there.
+    pub(crate) fn inject(&self, g: GRef) {
+        self.trace_other(EventKind::Ready, None, Some(g));
+        self.send_to(self.live_node_idx(g.home()), g);
+    }
+
+    /// Queues a runnable G with a node, and wakes a P there.
+    pub(crate) fn send_to(&self, node_idx: usize, g: GRef) {
+        debug_assert!(self.owns(g), "a goroutine of another runtime");
+        let node = &self.nodes[node_idx];
+        sampling::stamp_injected(g);
+        node.queue.push(g);
+        chaos::pause(Point::Push);
+        self.wake_in(node, None);
+        // All Ps may be in blocking sections.
+        let awaits_work = &self.sysmon.awaits_work;
+        if awaits_work.load(Ordering::SeqCst) && awaits_work.swap(false, Ordering::SeqCst) {
+            self.sysmon.note.wake();
+        }
+    }
+
+    /// After a push to `p`'s queue: wakes at most one M.
+    #[inline]
+    pub(crate) fn wake_for_surplus(&self, p: &P) {
+        chaos::pause(Point::Push);
+        fence(Ordering::SeqCst);
+        let node = self.node_of(p);
+        if self.n_idle.load(Ordering::Relaxed) != 0 {
+            if p.is_numa() {
+                self.publish(p);
+            }
+            self.wake_in(node, Some(p));
+        }
+    }
+
+    /// After `p` has published that its queue is longer: a thief of another node may have looked
+    /// just before, and gone to sleep. Those of its own were told at the push.
+    #[cold]
+    pub(crate) fn wake_for_published(&self, p: &P) {
+        let node = self.node_of(p);
+        if self.n_idle.load(Ordering::SeqCst) != 0 && !node.idle.any_idle() {
+            self.wake_in(node, Some(p));
+        }
+    }
+
+    /// Wakes one idle P of `node`, nearest to `near` first, unless an M spins
+    /// there; another node's only if this one has no idle P and a backlog.
+    pub(crate) fn wake_in(&self, node: &Node, near: Option<&P>) {
+        let here = WakeView {
+            spinning: node.idle.n_spinning(),
+            any_idle: node.idle.any_idle(),
+            n_ps: node.n_live.load(Ordering::Relaxed),
+        };
+        let backlog = || match self.config.numa.is_flat() {
+            // There all Ps are alike.
+            true => usize::MAX,
+            false => node.queue.summary.runnable(),
+        };
+        let others = node.remote_peers.neighbours.iter();
+        let others = others
+            .map(|n| &self.nodes[n.node_idx])
+            .filter(|n| n.idle.n_spinning() == 0 && n.idle.any_idle());
+        match policy::whom_to_wake(here, backlog, others) {
+            Wake::Nobody => {}
+            Wake::Here => self.wake_spinner(node, near),
+            Wake::Other(other) => self.wake_spinner(other, near),
+        }
+    }
+
+    pub(crate) fn wake_spinner(&self, node: &Node, near: Option<&P>) {
+        if !node.idle.begin_wake() {
+            return;
+        }
+        chaos::pause(Point::Notify);
+        match self.claim_idle(node, near) {
+            Some(p) => {
+                if let Some(near) = near {
+                    near.stats.wakes_sent.add(1);
+                    if near.node_idx != p.node_idx {
+                        near.stats.wakes_remote.add(1);
+                    }
+                }
+                self.notify(p);
+            }
+            None => {
+                // No P is left to look, so this waker looks once more itself by returning: what it
+                // pushed lies in its own queue or in one that busy Ps look at.
+                node.idle.stop_spinning();
+            }
+        }
+    }
+
+    /// Takes an idle P of `node` out of its idle set, nearest to `near` first.
+    fn claim_idle(&self, node: &Node, near: Option<&P>) -> Option<&P> {
+        let claim = |idx: usize| {
+            let p = &self.ps[idx];
+            (node.ps.contains(&idx)
+                && node.idle.is_idle(p.at_in_node)
+                && node.idle.claim(p.at_in_node))
+            .then_some(p)
+        };
+        if let Some(near) = near.filter(|near| node.ps.contains(&near.idx)) {
+            let mut by_distance = near.levels.iter().flat_map(|l| l.victims.iter());
+            return by_distance.find_map(|&idx| claim(idx));
+        }
+        node.ps.clone().find_map(claim)
+    }
+
+    /// Makes the M of a P run that the caller claimed.
+    pub(crate) fn notify(&self, p: &P) {
+        chaos::pause(Point::Notify);
+        match p.word.notify() {
+            WakeMethod::Nothing => {}
+            WakeMethod::Futex => futex::wake_one(p.word.futex()),
+            WakeMethod::Ring => p.poller.wake(),
+        }
+    }
+}
