@@ -5,7 +5,12 @@ use std::time::Duration;
 
 use windlass_topology::Topology;
 
-use crate::g::stack::{MAX_STACK_BYTES, MIN_STACK_BYTES};
+/// The smallest stack a goroutine may ask for: room for a signal frame, a panic
+/// and its message.
+pub(crate) const MIN_STACK_BYTES: usize = 16 * 1024;
+
+/// The largest stack a goroutine may ask for.
+pub(crate) const MAX_STACK_BYTES: usize = 1 << 32;
 
 /// Default virtual size of a goroutine's stack. Untouched pages cost nothing.
 pub(crate) const DEFAULT_STACK_BYTES: usize = 256 * 1024;

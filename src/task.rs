@@ -29,8 +29,8 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::time::Duration;
 
+use crate::config::{MAX_STACK_BYTES, MIN_STACK_BYTES};
 use crate::g::header::{self, TakeFn};
-use crate::g::stack::{MAX_STACK_BYTES, MIN_STACK_BYTES};
 use crate::g::status::{Reason, WakeKind};
 use crate::loom::native::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use crate::loom::native::{Arc, Mutex, PoisonError};

@@ -131,8 +131,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "multishot",
             "multishot_poll",
             "counts",
-            "probe",
             "ring",
+            "probe",
             "dispatch_events",
             "call",
             "waiters",
@@ -278,11 +278,6 @@ const FOLDERS: &[(&str, &[&str])] = &[
 const RINGS: &[&str] = &["sched/types"];
 
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
-    (
-        "config",
-        "g",
-        "checks stack sizes against the limits of g::stack",
-    ),
     ("io", "net", "copy knows the streams that it can splice"),
     (
         "explore/control",
@@ -293,21 +288,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "explore/control",
         "explore/poller",
         "the controller owns the simulated kernel",
-    ),
-    (
-        "fs/file",
-        "fs/open_options",
-        "File::open and File::options begin with options, which open Files",
-    ),
-    (
-        "g/header",
-        "g/slab",
-        "the payload's size chooses the slot class",
-    ),
-    (
-        "netpoll/probe",
-        "netpoll/ring",
-        "the probe makes a ring just as a P will",
     ),
 ];
 

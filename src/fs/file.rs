@@ -4,12 +4,10 @@ use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::process::Stdio;
 use std::time::{Instant, SystemTime};
 
 use super::kind::Kind;
-use super::open_options::OpenOptions;
 use super::transfer::Raw;
 use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::sched::wait::offload::offload;
@@ -59,97 +57,6 @@ impl File {
     /// Wraps a file of known kind, without a system call.
     pub(crate) fn with_kind(file: impl Into<fs::File>, kind: Kind) -> File {
         File(Raw::new(file.into(), kind, false))
-    }
-
-    /// Opens a file for reading.
-    ///
-    /// # Blocking
-    ///
-    /// As [`OpenOptions::open`].
-    ///
-    /// # Errors
-    ///
-    /// As `std::fs::File::open`.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::io::Read;
-    /// use windlass::fs::File;
-    ///
-    /// let mut start = [0; 5];
-    /// File::open("/proc/version")?.read_exact(&mut start)?;
-    /// assert_eq!(&start, b"Linux");
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn open<P: AsRef<Path>>(path: P) -> io::Result<File> {
-        OpenOptions::new().read(true).open(path)
-    }
-
-    /// Opens a file for writing. Creates it if it does not exist, and truncates it if it does.
-    ///
-    /// # Blocking
-    ///
-    /// As [`OpenOptions::open`].
-    ///
-    /// # Errors
-    ///
-    /// As `std::fs::File::create`.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::io::Write;
-    /// use windlass::fs::{self, File};
-    ///
-    /// # let path = std::env::temp_dir().join(format!("windlass-create-{}", std::process::id()));
-    /// File::create(&path)?.write_all(b"text")?;
-    /// assert_eq!(fs::read(&path)?, b"text");
-    /// # fs::remove_file(&path)?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn create<P: AsRef<Path>>(path: P) -> io::Result<File> {
-        OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(path)
-    }
-
-    /// Creates a new file, opened for reading and writing.
-    ///
-    /// # Blocking
-    ///
-    /// As [`OpenOptions::open`].
-    ///
-    /// # Errors
-    ///
-    /// As `std::fs::File::create_new`; `AlreadyExists` if the file exists.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::io::ErrorKind;
-    /// use windlass::fs::File;
-    ///
-    /// # let path = std::env::temp_dir().join(format!("windlass-new-{}", std::process::id()));
-    /// let lock_file = File::create_new(&path)?;
-    /// assert_eq!(File::create_new(&path).unwrap_err().kind(), ErrorKind::AlreadyExists);
-    /// # windlass::fs::remove_file(&path)?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn create_new<P: AsRef<Path>>(path: P) -> io::Result<File> {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(path)
-    }
-
-    /// Returns new [`OpenOptions`], as [`OpenOptions::new`] does.
-    #[must_use]
-    pub fn options() -> OpenOptions {
-        OpenOptions::new()
     }
 
     /// Writes the file's data and metadata to the disk, with `fsync(2)`.

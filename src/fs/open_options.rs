@@ -250,3 +250,97 @@ fn is_fifo(path: &Path) -> bool {
 fn may_wait(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo() || m.file_type().is_char_device())
 }
+
+/// Opening files without options of one's own.
+impl File {
+    /// Opens a file for reading.
+    ///
+    /// # Blocking
+    ///
+    /// As [`OpenOptions::open`].
+    ///
+    /// # Errors
+    ///
+    /// As `std::fs::File::open`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::Read;
+    /// use windlass::fs::File;
+    ///
+    /// let mut start = [0; 5];
+    /// File::open("/proc/version")?.read_exact(&mut start)?;
+    /// assert_eq!(&start, b"Linux");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn open<P: AsRef<Path>>(path: P) -> io::Result<File> {
+        OpenOptions::new().read(true).open(path)
+    }
+
+    /// Opens a file for writing. Creates it if it does not exist, and truncates it if it does.
+    ///
+    /// # Blocking
+    ///
+    /// As [`OpenOptions::open`].
+    ///
+    /// # Errors
+    ///
+    /// As `std::fs::File::create`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::Write;
+    /// use windlass::fs::{self, File};
+    ///
+    /// # let path = std::env::temp_dir().join(format!("windlass-create-{}", std::process::id()));
+    /// File::create(&path)?.write_all(b"text")?;
+    /// assert_eq!(fs::read(&path)?, b"text");
+    /// # fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn create<P: AsRef<Path>>(path: P) -> io::Result<File> {
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)
+    }
+
+    /// Creates a new file, opened for reading and writing.
+    ///
+    /// # Blocking
+    ///
+    /// As [`OpenOptions::open`].
+    ///
+    /// # Errors
+    ///
+    /// As `std::fs::File::create_new`; `AlreadyExists` if the file exists.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::ErrorKind;
+    /// use windlass::fs::File;
+    ///
+    /// # let path = std::env::temp_dir().join(format!("windlass-new-{}", std::process::id()));
+    /// let lock_file = File::create_new(&path)?;
+    /// assert_eq!(File::create_new(&path).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    /// # windlass::fs::remove_file(&path)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn create_new<P: AsRef<Path>>(path: P) -> io::Result<File> {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path)
+    }
+
+    /// Returns new [`OpenOptions`], as [`OpenOptions::new`] does.
+    #[must_use]
+    pub fn options() -> OpenOptions {
+        OpenOptions::new()
+    }
+}

@@ -24,7 +24,6 @@ use std::ptr::NonNull;
 
 use super::coro::{Coro, Out};
 use super::goroutine_locals::GoroutineLocals;
-use super::slab;
 use super::stack;
 use super::status::{Status, Token};
 use crate::loom::native::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -34,6 +33,22 @@ use crate::util::prefetch::{prefetch, prefetch_bytes};
 /// Bytes of a [`Header`]; the payload begins here. 160, but for builds with a sanitizer
 /// or with loom, whose coroutines and atomics are larger.
 pub(crate) const HEADER_BYTES: usize = size_of::<Header>().next_multiple_of(16);
+
+/// Slot sizes; a closure or result that does not fit behind the header of the
+/// last is boxed and takes the first.
+pub(crate) const SLOT_BYTES: [usize; 2] = [256, 512];
+
+/// The slot class for a payload of `bytes`, or `None` if it must be boxed.
+#[inline]
+pub(crate) const fn class_for(payload_bytes: usize) -> Option<usize> {
+    if payload_bytes <= SLOT_BYTES[0].saturating_sub(HEADER_BYTES) {
+        Some(0)
+    } else if payload_bytes <= SLOT_BYTES[1].saturating_sub(HEADER_BYTES) {
+        Some(1)
+    } else {
+        None
+    }
+}
 
 /// What `join` gives: the value, or the payload of the panic.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Any + Send + 'static>>;
@@ -508,7 +523,7 @@ struct Typed<F, T>(std::marker::PhantomData<(F, T)>);
 
 impl<F: FnOnce() -> T, T> Typed<F, T> {
     const INLINE: Option<usize> = if align_of::<Payload<F, T>>() <= 16 {
-        slab::class_for(size_of::<Payload<F, T>>())
+        class_for(size_of::<Payload<F, T>>())
     } else {
         None
     };
@@ -587,7 +602,7 @@ fn payload_ptr(g: GRef) -> *mut u8 {
 /// outcome, behind the word that a box's address may take.
 const OWN_AT: usize = HEADER_BYTES + 16;
 #[cfg(not(loom))]
-const _: () = assert!(OWN_AT + size_of::<GoroutineLocals>() <= slab::SLOT_BYTES[0]);
+const _: () = assert!(OWN_AT + size_of::<GoroutineLocals>() <= SLOT_BYTES[0]);
 
 /// # Safety
 ///
@@ -700,7 +715,7 @@ mod tests {
     /// A goroutine that nobody runs, with `n` references.
     fn with_refs(n: u32) -> GRef {
         let mut slot = None;
-        slab::take(slab::DepotId::of(None), 0, 1, |g| slot = Some(g));
+        crate::g::slab::take(crate::g::slab::DepotId::of(None), 0, 1, |g| slot = Some(g));
         let g = slot.expect("the slab gives the slot asked for");
         let spawn = Spawn {
             id: reserve_ids(1),

@@ -10,16 +10,12 @@
 
 use std::ptr::NonNull;
 
-use super::header::{GRef, HEADER_BYTES, Header};
+use super::header::{GRef, Header, SLOT_BYTES};
 use super::list::GList;
 use crate::lock::{Lock, Rank};
 use crate::loom::const_fn;
 use crate::sys::{mmap, numa};
 use crate::util::padded::Padded;
-
-/// Slot sizes; a closure or result that does not fit behind the header of the
-/// last is boxed and takes the first.
-pub(crate) const SLOT_BYTES: [usize; 2] = [256, 512];
 
 /// Nodes with a depot of their own; higher ones share by remainder.
 const MAX_NODES: usize = 64;
@@ -58,18 +54,6 @@ impl DepotId {
 }
 
 const CHUNK_BYTES: usize = 256 * 1024;
-
-/// The slot class for a payload of `bytes`, or `None` if it must be boxed.
-#[inline]
-pub(crate) const fn class_for(payload_bytes: usize) -> Option<usize> {
-    if payload_bytes <= SLOT_BYTES[0].saturating_sub(HEADER_BYTES) {
-        Some(0)
-    } else if payload_bytes <= SLOT_BYTES[1].saturating_sub(HEADER_BYTES) {
-        Some(1)
-    } else {
-        None
-    }
-}
 
 struct Depot {
     free: [GList; SLOT_BYTES.len()],

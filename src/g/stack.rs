@@ -46,13 +46,6 @@ use crate::sys::numa;
 /// Slot sizes that are pooled.
 pub(crate) const CLASSES: [usize; 3] = [64 * 1024, 256 * 1024, 1024 * 1024];
 
-/// The smallest stack a goroutine may ask for: room for a signal frame, a panic
-/// and its message.
-pub(crate) const MIN_STACK_BYTES: usize = 16 * 1024;
-
-/// The largest stack a goroutine may ask for.
-pub(crate) const MAX_STACK_BYTES: usize = 1 << 32;
-
 const COLOURS: usize = 16;
 const COLOUR_BYTES: usize = 64;
 /// Fewer where the address space is short.
@@ -571,7 +564,7 @@ mod tests {
     fn larger_pages_leave_as_much_of_a_stack() {
         for page_bytes in [4 << 10, 16 << 10, 64 << 10] {
             for asked in [
-                MIN_STACK_BYTES,
+                crate::config::MIN_STACK_BYTES,
                 64 << 10,
                 256 << 10,
                 300_000,

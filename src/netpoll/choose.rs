@@ -8,7 +8,8 @@ use std::io;
 
 use super::epoll::Epoll;
 use super::poller::Poller;
-use super::probe::{self, Features};
+use super::probe;
+use super::ring::Features;
 use super::ring::Ring;
 
 use crate::loom::native::atomic::{AtomicBool, Ordering};

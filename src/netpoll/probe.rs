@@ -8,24 +8,11 @@ use std::os::fd::AsRawFd;
 #[cfg(not(explore))]
 use io_uring::{IoUring, Probe, opcode};
 
+use super::ring::Features;
 #[cfg(not(explore))]
 use super::ring::{ENTRIES, builder};
 #[cfg(not(explore))]
 use crate::sys::uring::{send_msg_ring, sync_cancel};
-
-/// What the rings of a runtime can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Features {
-    /// Wake a ring by message from any thread (Linux 6.13); else by eventfd.
-    pub(crate) msg_wake: bool,
-    /// Sending without copying (Linux 6.0).
-    pub(crate) send_zc: bool,
-    /// Idle waits need not count as waiting for a disk (Linux 6.15).
-    pub(crate) no_iowait: bool,
-    /// The operations that rings are to be denied, a bit for each opcode.
-    #[cfg(all(not(loom), test))]
-    pub(crate) denied: u64,
-}
 
 /// The explorer's kernel is as new as one can be.
 #[cfg(explore)]

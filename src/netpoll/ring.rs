@@ -33,7 +33,6 @@ use super::multishot::{ArmedRequest, By, Multishot, Source};
 use super::multishot_poll::MultishotPoll;
 use super::op::Op;
 use super::pool::BufferRing;
-use super::probe::Features;
 use super::sqe::{self, Request};
 use super::zero_copy_send::{self, ZeroCopySend};
 #[cfg(explore)]
@@ -174,6 +173,20 @@ fn send_wake(mut send: impl FnMut() -> io::Result<()>) {
             _ => return,
         }
     }
+}
+
+/// What the rings of a runtime can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Features {
+    /// Wake a ring by message from any thread (Linux 6.13); else by eventfd.
+    pub(crate) msg_wake: bool,
+    /// Sending without copying (Linux 6.0).
+    pub(crate) send_zc: bool,
+    /// Idle waits need not count as waiting for a disk (Linux 6.15).
+    pub(crate) no_iowait: bool,
+    /// The operations that rings are to be denied, a bit for each opcode.
+    #[cfg(all(not(loom), test))]
+    pub(crate) denied: u64,
 }
 
 /// A ring, owned by whoever holds its P.

@@ -12,7 +12,7 @@ use super::m::M;
 use super::pace;
 use super::trace::PLog;
 use crate::config::RUNNEXT_SLICE_NS;
-use crate::g::header::{self, GRef};
+use crate::g::header::{self, GRef, SLOT_BYTES};
 use crate::g::list::GList;
 use crate::g::slab::{self, DepotId};
 use crate::g::stack::{self, Stack, StackPool};
@@ -243,7 +243,7 @@ pub(crate) struct Local {
     next_id: Cell<u64>,
     ids_left: Cell<u64>,
     stacks: UnsafeCell<[Vec<Stack>; stack::CLASSES.len()]>,
-    slots: UnsafeCell<[Vec<GRef>; slab::SLOT_BYTES.len()]>,
+    slots: UnsafeCell<[Vec<GRef>; SLOT_BYTES.len()]>,
     /// Slots of goroutines that were spawned on another node and have ended here.
     away: UnsafeCell<GList>,
     pub(crate) random: Random,
