@@ -14,6 +14,13 @@
 //! leaves its node is decided in [`policy`], by what one line of each node says
 //! ([`summary`]).
 //!
+//! # Rooms
+//!
+//! A room imports from those on its left: [`numa`], [`queue`], [`types`], [`wait`], [`proc`],
+//! [`monitor`]. So data lies on the left and what happens to it on the right, as in Go's
+//! `runtime2.go` and `proc.go`. Inside a room files import in the order of its `mod.rs`, except in
+//! `types`, where P, M and scheduler name one another. `tests/tidy.rs` checks it.
+//!
 //! # Designs turned down
 //!
 //! - A ring per M, or one poller for all: a P that moves would leave its
