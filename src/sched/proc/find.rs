@@ -81,8 +81,8 @@ fn find_runnable(m: &M) -> Option<GRef> {
         if let Some(g) = p.runq.take_runnext() {
             if !p.slice_is_over() {
                 p.stats.runnext_dispatches.add(1);
-                if local.chain_begins.get() {
-                    local.measure_chain();
+                if local.handed_on.get() < pace::MEASURE_CHAIN_AT {
+                    local.lengthen_chain();
                 }
                 return Some(g);
             }
@@ -121,7 +121,7 @@ fn prefetch_next(p: &P) {
 #[inline(always)]
 fn begin_slice(p: &P, g: GRef) -> GRef {
     p.local.slice_start_ns.set(p.local.now_ns.get());
-    p.local.chain_begins.set(true);
+    p.local.handed_on.set(0);
     g
 }
 

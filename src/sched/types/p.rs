@@ -225,8 +225,8 @@ pub(crate) struct Local {
     pub(crate) now_ns: CoarseTime,
     /// When the goroutine that began the current chain of hand-overs was dispatched.
     pub(crate) slice_start_ns: Cell<u64>,
-    /// Nothing has run since through runnext.
-    pub(crate) chain_begins: Cell<bool>,
+    /// How many have run since through runnext, up to [`pace::MEASURE_CHAIN_AT`].
+    pub(crate) handed_on: Cell<u8>,
     /// For the counts of `sched::types::sampling`: ticks, the gap being measured, whether the M slept
     /// since the last tick, dispatches when it was last woken.
     pub(crate) ticks: Cell<u8>,
@@ -321,11 +321,20 @@ impl Local {
         self.measured_ticks.set(clock::ticks());
     }
 
-    /// The second dispatch of a chain of hand-overs: it is measured with the first, whatever
-    /// the interval is. Goroutines that ran before tell nothing of how long these take.
+    /// A chain of hand-overs goes on. When it is long enough it is measured, whatever the interval
+    /// is: goroutines that ran before tell nothing of how long these take.
     #[inline]
-    pub(crate) fn measure_chain(&self) {
-        self.chain_begins.set(false);
+    pub(crate) fn lengthen_chain(&self) {
+        let n = self.handed_on.get() + 1;
+        self.handed_on.set(n);
+        if n == pace::MEASURE_CHAIN_AT {
+            self.measure_chain();
+        }
+    }
+
+    /// The next dispatch is the last before the P is measured.
+    #[inline(never)]
+    fn measure_chain(&self) {
         let cut = self.budget();
         if cut != 0 && cut < self.interval.get() {
             self.set_budget(0);
@@ -439,7 +448,7 @@ impl P {
                 n_deferred: Cell::new(0),
                 now_ns: CoarseTime::default(),
                 slice_start_ns: Cell::new(0),
-                chain_begins: Cell::new(false),
+                handed_on: Cell::new(pace::MEASURE_CHAIN_AT),
                 ticks: Cell::new(0),
                 watched: AtomicU32::new(0),
                 gap: Cell::new(0),

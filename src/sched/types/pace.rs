@@ -8,8 +8,9 @@
 //!   one. Slow dispatches are measured one by one.
 //! - While dispatches are fast, the interval doubles up to [`MOST_DISPATCHES`]. That bounds what
 //!   a change from fast to slow ones may cost: so many slow dispatches pass before it is seen.
-//! - A chain of hand-overs through runnext is measured when it has had two, so a chain of slow
-//!   ones ends about when its slice does, whatever ran before.
+//! - A chain of hand-overs through runnext is measured when it has had three dispatches, so a
+//!   chain of slow ones ends about when its slice does, whatever ran before. Two would not do: a
+//!   goroutine that ends and wakes the one that joins it is a chain of two.
 //!
 //! When a measurement finds that [`TICK_NS`] have passed, the clock is read, and the slice, the
 //! timers, and all else that goes by time are looked at.
@@ -18,6 +19,9 @@
 pub(crate) const TICK_NS: u64 = 10_000;
 /// The most dispatches between two measurements.
 pub(crate) const MOST_DISPATCHES: u32 = 16;
+/// A chain of hand-overs is measured with so many dispatches through runnext: the first of the
+/// chain did not come from there.
+pub(crate) const MEASURE_CHAIN_AT: u8 = 2;
 /// How many expired timers may overtake at once.
 pub(crate) const OVERTAKE_AT_MOST: usize = 32;
 /// Of so many dispatches back their share is kept.
