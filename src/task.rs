@@ -34,11 +34,11 @@ use crate::g::header::{self, TakeFn};
 use crate::g::status::{Reason, WakeKind};
 use crate::loom::native::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use crate::loom::native::{Arc, Mutex, PoisonError};
-use crate::sched::proc::locked;
 use crate::sched::wait::checkpoint as check;
-use crate::sched::wait::completion;
+use crate::sched::wait::completion::{self, Unjoined};
+use crate::sched::proc::locked;
 use crate::sched::wait::park::{self, Caller};
-use crate::sched::wait::spawn::{self as make, Options, SpawnPlace, TaskRef};
+use crate::sched::wait::spawn::{self as make, Options, Place, TaskRef};
 use crate::sys::clock::{NEVER, deadline_ns, now_ns};
 
 mod local;
@@ -420,11 +420,11 @@ impl<T> Handle<T> {
     #[track_caller]
     fn join(mut self) -> Result<T> {
         let g = self.task().g();
-        if !self.is_finished() && park::current_g() == Some(g) {
-            panic!("windlass: a goroutine cannot join itself: it would wait for ever");
+        match completion::join(g) {
+            Ok(()) => {}
+            Err(Unjoined::Cancelled(c)) => return Err(Box::new(c)),
+            Err(Unjoined::Itself) => joins_itself(),
         }
-        completion::wait(&g.join, Reason::Join)
-            .map_err(|c| -> Box<dyn std::any::Any + Send> { Box::new(c) })?;
         let task = self.task.take();
         // SAFETY: the goroutine has ended, and the one handle that may take its outcome is used up.
         let outcome = unsafe { (self.take)(g) };
@@ -449,6 +449,12 @@ impl<T> Handle<T> {
     fn is_finished(&self) -> bool {
         completion::is_done(&self.task().g().join)
     }
+}
+
+#[cold]
+#[track_caller]
+fn joins_itself() -> ! {
+    panic!("windlass: a goroutine cannot join itself: it would wait for ever")
 }
 
 impl<T> Drop for Handle<T> {

@@ -73,9 +73,15 @@ pub(crate) fn forgets<M>(m: *const M) {
     });
 }
 
-/// `m` is about to run `g` on `p`; `is_own` says whether `g` is of the same runtime. An M may
-/// use its P while its word of access is one of `may_use`.
-pub(crate) fn runs<M, P, G>(m: *const M, p: *const P, g: *const G, is_own: bool, may_use: &[u32]) {
+/// `m` is about to run a goroutine. `what` gives its P, the goroutine, and whether that is of the
+/// same runtime; a build without the explorer does not call it. An M may use its P while its word
+/// of access is one of `may_use`.
+pub(crate) fn runs<M, P, G>(
+    m: *const M,
+    what: impl FnOnce() -> (*const P, *const G, bool),
+    may_use: &[u32],
+) {
+    let (p, g, is_own) = what();
     check(|oracle| {
         if !is_own {
             return Some("a goroutine runs on another runtime");

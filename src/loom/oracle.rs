@@ -14,7 +14,12 @@ mod silent {
     pub(crate) fn holds<M, A, P>(_: *const M, _: &A, _: *const P) {}
 
     #[inline(always)]
-    pub(crate) fn runs<M, P, G>(_: *const M, _: *const P, _: *const G, _: bool, _: &[u32]) {}
+    pub(crate) fn runs<M, P, G>(
+        _: *const M,
+        _: impl FnOnce() -> (*const P, *const G, bool),
+        _: &[u32],
+    ) {
+    }
 
     #[inline(always)]
     pub(crate) fn ran<M>(_: *const M) {}

@@ -218,8 +218,9 @@ fn execute(m: &M, mut g: GRef) {
             None => return,
         }
     }
-    m.p().stats.dispatches.add(1);
-    if (g.status.is_stamped() || m.p().is_watched()) && !wake::may_run_here(m, g) {
+    let p = m.p();
+    p.stats.dispatches.add(1);
+    if (g.status.is_stamped() || p.is_watched()) && !wake::may_run_here(m, g) {
         return;
     }
     // SAFETY: `g` was taken from a queue, so it is this M's.
@@ -229,8 +230,14 @@ fn execute(m: &M, mut g: GRef) {
     m.curg.set(Some(g));
     loop {
         g.status.set_running();
-        let is_own = std::ptr::eq(g.sched(), m.sched.cast());
-        oracle::runs(m, m.p(), g.as_ptr(), is_own, &[HAS_P, RETAKING, PREEMPT]);
+        let what = || {
+            (
+                std::ptr::from_ref(m.p()),
+                g.as_ptr().cast_const(),
+                m.sched().owns(g),
+            )
+        };
+        oracle::runs(m, what, &[HAS_P, RETAKING, PREEMPT]);
         mark_outside(m);
         // SAFETY: as above, and now it is Running on this M.
         let coro = unsafe { g.coro() }.as_mut().expect("bound above");

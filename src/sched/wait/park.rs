@@ -431,6 +431,7 @@ pub(crate) fn park_polling(g: GRef) -> Result<(), Cancelled> {
 }
 
 /// The P whose heap a timer of the coming park will most likely lie in.
+#[inline(always)]
 pub(crate) fn timer_home() -> Option<usize> {
     current::m().filter(|m| m.has_p()).map(|m| m.p().idx)
 }

@@ -88,6 +88,7 @@ fn free(g: GRef) {
 }
 
 /// As [`free`], for the M that ran it.
+#[inline(always)]
 pub(crate) fn release_on_m(g: GRef, m: &M) {
     if g.release() {
         g.dispose();
@@ -182,6 +183,7 @@ pub(crate) fn begin_on(m: &M, g: GRef, stack: Stack) {
 }
 
 /// The first and last frame of a goroutine. Never unwinds.
+#[inline(always)]
 fn entry(g: GRef) {
     let ending = current::m().is_some_and(|m| m.sched().phase() >= Phase::Cancelling);
     let cancelled = ending.then(|| Box::new(Cancelled) as Box<dyn Any + Send>);
