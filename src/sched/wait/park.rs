@@ -463,7 +463,8 @@ pub(crate) fn give(g: GRef, whose: WakeKind) {
 /// [`Cancelled`], only while unwinding.
 #[inline]
 pub(crate) fn yield_now() -> Result<(), Cancelled> {
-    if let Caller::Goroutine(_) = caller()
+    // What `caller` asks and `enter` does not: the latter refuses threads and blocking sections.
+    if !std::thread::panicking()
         && let Some(section) = Section::enter()
     {
         section.switch_out(Switch::YIELD);
