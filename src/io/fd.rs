@@ -63,6 +63,10 @@ const WATCHED_FROM: u8 = 4;
 /// The stream is not to be watched.
 const UNWATCHED: u8 = u8::MAX;
 
+/// How often a plain thread polls in vain before it pauses, and for how long then.
+const MANY_IN_VAIN: u32 = 16;
+const RETRY_NS: u64 = 1_000_000;
+
 /// The cookies of sockets whose mode is windlass's own affair now, listeners over epoll and those
 /// that are spliced: a descriptor that was duplicated elsewhere and comes back is not one that its
 /// owner wants to make single attempts. Once for each `Shared` that says so.
@@ -415,7 +419,9 @@ impl Fd {
         self.shared.copies_anyway.store(true, Ordering::Relaxed);
     }
 
-    /// A call on a plain thread: polls until the deadline and attempts.
+    /// A call on a plain thread: polls until the deadline and attempts. Where readiness is shown in
+    /// vain again and again (an error queue that nobody reads), it attempts every millisecond, as
+    /// the epoll poller does.
     pub(super) fn on_thread<T>(
         &self,
         events: i16,
@@ -423,14 +429,20 @@ impl Fd {
         now: impl Fn() -> io::Result<T>,
     ) -> io::Result<T> {
         let deadline_ns = deadline.ns();
+        let mut n_vain = 0_u32;
         loop {
             park::cancel_point()?;
             if !ready::poll(self.as_fd(), events, deadline_ns)? {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             let r = now();
-            if !is_would_block(&r) {
+            if !is_would_block(&r) || deadline_ns <= clock::now_ns() {
                 return r;
+            }
+            n_vain += 1;
+            if n_vain >= MANY_IN_VAIN {
+                n_vain = MANY_IN_VAIN;
+                clock::nap(RETRY_NS.min(deadline_ns.saturating_sub(clock::now_ns())));
             }
         }
     }

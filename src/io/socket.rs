@@ -110,7 +110,7 @@ impl Fd {
         }
         let deadline = self.deadline(Direction::Read)?;
         match park::caller() {
-            Caller::Thread => self.on_thread(libc::POLLIN, deadline, now),
+            Caller::Thread => self.recv_on_thread(deadline, now),
             Caller::Goroutine(g) => {
                 if let Some(r) = self.recv_inline(len, now) {
                     return r;
@@ -137,6 +137,20 @@ impl Fd {
             self.set_maybe_readable(false);
         }
         (!is_would_block(&r)).then_some(r)
+    }
+
+    /// Receives on a plain thread, as a blocking receive would.
+    fn recv_on_thread(
+        &self,
+        deadline: Deadline<'_>,
+        now: impl Fn() -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        self.on_thread(libc::POLLIN, deadline, || match now() {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                socket::recv_after_shutdown(self.as_fd(), &now).unwrap_or(Err(e))
+            }
+            r => r,
+        })
     }
 
     /// # Safety
@@ -184,7 +198,7 @@ impl Fd {
         }
         let deadline = self.deadline(Direction::Read)?;
         match park::caller() {
-            Caller::Thread => self.on_thread(libc::POLLIN, deadline, now),
+            Caller::Thread => self.recv_on_thread(deadline, now),
             Caller::Goroutine(g) => {
                 let request = Request::RecvMsg {
                     fd: self.as_fd().as_raw_fd(),

@@ -104,10 +104,15 @@ impl Request {
                 flags,
             } => received(
                 len as usize,
-                again(|| socket::recv_now(borrow(fd), buf, len as usize, flags)),
+                recv_as_if_blocking(fd, flags, announced, || {
+                    again(|| socket::recv_now(borrow(fd), buf, len as usize, flags))
+                }),
             ),
             Request::RecvMsg { fd, msg, flags } => {
-                came_to(again(|| socket::recvmsg_now(borrow(fd), msg, flags)))
+                let r = recv_as_if_blocking(fd, flags, announced, || {
+                    again(|| socket::recvmsg_now(borrow(fd), msg, flags))
+                });
+                came_to(r)
             }
             // There is no pool here: the caller receives into a buffer of its own.
             Request::RecvPooled { .. } => Attempt::Done {
@@ -341,6 +346,26 @@ fn came_to(r: io::Result<usize>) -> Attempt {
         Ok(n) => done(n as i32, 0),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Attempt::NotReady,
         Err(e) => done(-errno(&e), 0),
+    }
+}
+
+/// Receives. On a socket for packets that was shut down for reading, an attempt does not say what a
+/// receive that blocks would ([`socket::recv_after_shutdown`]).
+fn recv_as_if_blocking(
+    fd: i32,
+    flags: i32,
+    announced: bool,
+    call: impl Fn() -> io::Result<usize>,
+) -> io::Result<usize> {
+    match call() {
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+            let may_end = announced && flags & libc::MSG_DONTWAIT == 0;
+            may_end
+                .then(|| socket::recv_after_shutdown(borrow(fd), call))
+                .flatten()
+                .unwrap_or(Err(e))
+        }
+        r => r,
     }
 }
 

@@ -109,6 +109,25 @@ pub(crate) fn sendmsg_now(fd: BorrowedFd<'_>, msg: *const libc::msghdr) -> io::R
     cvt_len(unsafe { libc::sendmsg(fd.as_raw_fd(), msg, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
 }
 
+/// Repeats a receive that found nothing on a socket that was announced as readable, if receiving
+/// was shut down on it. There a blocking receive returns 0, but an attempt on a socket for packets
+/// fails with `WouldBlock`, for ever. `None` if receiving was not shut down.
+///
+/// # Errors
+///
+/// Those of `again`, which makes another attempt: a packet may have come before the shutdown.
+#[cold]
+pub(crate) fn recv_after_shutdown(
+    fd: BorrowedFd<'_>,
+    again: impl FnOnce() -> io::Result<usize>,
+) -> Option<io::Result<usize>> {
+    let shown = poll_now(fd, libc::POLLRDHUP).ok()?;
+    (shown & libc::POLLRDHUP != 0).then(|| match again() {
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        r => r,
+    })
+}
+
 /// The effective user who connected a Unix stream socket.
 ///
 /// # Errors

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::util::{hang_guard, run, runtime, wait_until};
+use crate::util::{
+    child_case, child_passes_with_io, hang_guard, run, runtime, thread_cpu, wait_until,
+};
 use socket2::{Domain, Protocol, Socket, Type};
 use windlass::net::UdpSocket;
 use windlass::{blocking, spawn};
@@ -299,6 +301,55 @@ fn timeouts_lose_no_packet() {
         }
         sends.join().unwrap();
     });
+}
+
+/// Packets that could not be delivered lie in the error queue, and the socket shows as ready: a
+/// receive with a timeout ends all the same, and does not spin meanwhile.
+#[test]
+fn a_timeout_ends_a_receive_beside_a_full_error_queue() {
+    fn check() {
+        let a = socket();
+        let on: libc::c_int = 1;
+        // SAFETY: the option is a number of this length.
+        #[allow(unsafe_code)]
+        let r = unsafe {
+            libc::setsockopt(
+                a.as_raw_fd(),
+                libc::SOL_IP,
+                libc::IP_RECVERR,
+                (&raw const on).cast(),
+                size_of_val(&on) as u32,
+            )
+        };
+        assert_eq!(r, 0);
+        let gone = socket().local_addr().unwrap();
+        a.send_to(b"nobody", gone).unwrap();
+        a.set_read_timeout(Some(Duration::from_millis(300)))
+            .unwrap();
+        // The error itself is told once.
+        let e = a.recv(&mut [0; 8]).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::ConnectionRefused);
+        let e = a.recv(&mut [0; 8]).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::WouldBlock);
+    }
+    let name = "a_timeout_ends_a_receive_beside_a_full_error_queue";
+    let Some(case) = child_case() else {
+        child_passes_with_io(name, "goroutine", None);
+        child_passes_with_io(name, "goroutine", Some("epoll"));
+        child_passes_with_io(name, "thread", None);
+        return;
+    };
+    if case == "goroutine" {
+        return run(1, check);
+    }
+    let thread = std::thread::Builder::new().name("receives".to_owned());
+    let measured = thread.spawn(|| {
+        check();
+        thread_cpu("receives")
+    });
+    // If it spun, it would use 300 ms.
+    let used = measured.unwrap().join().unwrap();
+    assert!(used < Duration::from_millis(150), "{used:?}");
 }
 
 #[test]

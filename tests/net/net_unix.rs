@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::util::{Pattern, hang_guard, run, runtime};
+use crate::util::{Pattern, child_case, child_passes_with_io, hang_guard, run, runtime};
 use windlass::io::{PipeReader, PipeWriter, pipe};
 use windlass::net::{UnixDatagram, UnixListener, UnixStream};
 use windlass::{blocking, spawn};
@@ -307,6 +307,61 @@ fn a_datagram_sender_waits_for_room() {
         }
         assert_eq!(sends.join().unwrap(), ErrorKind::WouldBlock);
         b.shutdown(Shutdown::Both).unwrap();
+    });
+}
+
+/// With reading shut down, every receive of `std` returns 0 after the packets that came before.
+/// So it is on a plain thread, over io_uring and over epoll.
+#[test]
+fn a_datagram_socket_that_is_shut_for_reading_receives_nothing() {
+    fn check() {
+        let (a, b) = UnixDatagram::pair().unwrap();
+        a.send(b"before").unwrap();
+        b.shutdown(Shutdown::Read).unwrap();
+        let mut buf = [0; 8];
+        assert_eq!(b.recv(&mut buf).unwrap(), 6);
+        assert_eq!(b.recv(&mut buf).unwrap(), 0);
+        b.set_read_timeout(Some(Duration::from_secs(1000))).unwrap();
+        assert_eq!(b.recv(&mut buf).unwrap(), 0);
+        let (n, from) = b.recv_from(&mut buf).unwrap();
+        assert!(n == 0 && from.is_unnamed());
+        let (n, fds) = b.recv_with_fds(&mut buf).unwrap();
+        assert!(n == 0 && fds.is_empty());
+        b.set_nonblocking(true).unwrap();
+        let e = b.recv(&mut buf).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::WouldBlock);
+        let std = std::os::unix::net::UnixDatagram::from(OwnedFd::from(b));
+        std.set_nonblocking(false).unwrap();
+        assert_eq!(std.recv(&mut buf).unwrap(), 0);
+        assert!(std.recv_from(&mut buf).unwrap().1.is_unnamed());
+    }
+    fn check_who_waits(spawn: impl FnOnce(UnixDatagram) -> Box<dyn FnOnce() -> usize>) {
+        let (_a, b) = UnixDatagram::pair().unwrap();
+        let ends = spawn(b.try_clone().unwrap());
+        windlass::sleep(Duration::from_millis(2));
+        b.shutdown(Shutdown::Read).unwrap();
+        assert_eq!(ends(), 0);
+    }
+    let name = "a_datagram_socket_that_is_shut_for_reading_receives_nothing";
+    let Some(case) = child_case() else {
+        child_passes_with_io(name, "thread", None);
+        child_passes_with_io(name, "goroutine", None);
+        child_passes_with_io(name, "goroutine", Some("epoll"));
+        return;
+    };
+    if case == "thread" {
+        check();
+        return check_who_waits(|b| {
+            let thread = std::thread::spawn(move || b.recv(&mut [0]).unwrap());
+            Box::new(|| thread.join().unwrap())
+        });
+    }
+    run(1, || {
+        check();
+        check_who_waits(|b| {
+            let receives = spawn(move || b.recv(&mut [0]).unwrap());
+            Box::new(|| receives.join().unwrap())
+        });
     });
 }
 
