@@ -92,6 +92,14 @@ impl Tick {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(NEVER)
     }
 
+    /// Replaces the instant at which the next message is due. `false` if it was not `due_ns`: another
+    /// receiver has taken that message.
+    fn replace(&self, due_ns: u64, next_ns: u64) -> bool {
+        self.due_ns
+            .compare_exchange(due_ns, next_ns, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+
     pub(super) fn try_recv(&self) -> Result<Instant, Refused> {
         loop {
             let due_ns = self.due_ns.load(Ordering::Relaxed);
@@ -99,36 +107,38 @@ impl Tick {
             if now_ns < due_ns {
                 return Err(Refused::Blocked);
             }
-            let next_ns = now_ns.saturating_add(self.period_ns);
-            if self
-                .due_ns
-                .compare_exchange(due_ns, next_ns, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-            {
+            if self.replace(due_ns, now_ns.saturating_add(self.period_ns)) {
                 return Ok(self.start + Duration::from_nanos(due_ns));
             }
         }
     }
 
-    /// Takes the next message before it is due, and waits until it is. So several receivers get one
-    /// message each, and a late wake-up does not delay the following messages.
+    /// Waits until the next message is due, and then takes it. Several receivers wait for the same
+    /// message, and one of them gets it: if the wait of one is cut short, nothing is lost.
     pub(super) fn recv(&self, deadline_ns: u64) -> Result<Instant, Refused> {
+        let mut waited_for_ns = NEVER;
         loop {
             let due_ns = self.due_ns.load(Ordering::Relaxed);
-            let wait_ns = self.start_ns.saturating_add(due_ns);
-            if deadline_ns < wait_ns {
+            let now_ns = self.now_ns();
+            if due_ns <= now_ns {
+                // A late wake-up does not delay the messages that follow.
+                let from_ns = match waited_for_ns == due_ns {
+                    true => due_ns,
+                    false => now_ns,
+                };
+                if self.replace(due_ns, from_ns.saturating_add(self.period_ns)) {
+                    return Ok(self.start + Duration::from_nanos(due_ns));
+                }
+                continue;
+            }
+            let until_ns = self.start_ns.saturating_add(due_ns);
+            // No message comes earlier than the one that is due next.
+            if deadline_ns < until_ns {
                 return Err(recv_never(deadline_ns));
             }
-            let next_ns = due_ns.max(self.now_ns()).saturating_add(self.period_ns);
-            if self
-                .due_ns
-                .compare_exchange(due_ns, next_ns, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-            {
-                return match recv_never(wait_ns) {
-                    Refused::Blocked => Ok(self.start + Duration::from_nanos(due_ns)),
-                    Refused::Disconnected => Err(Refused::Disconnected),
-                };
+            waited_for_ns = due_ns;
+            if let Refused::Disconnected = recv_never(until_ns) {
+                return Err(Refused::Disconnected);
             }
         }
     }

@@ -506,3 +506,33 @@ fn a_select_is_not_ended_by_the_ambient_context() {
         assert!(r);
     });
 }
+
+/// A receiver that waits for a tick has not taken it: if a context ends the wait, the tick comes to
+/// the next receiver, and to another one that waits already.
+#[test]
+fn a_tick_is_not_lost_when_a_wait_for_it_is_cut_short() {
+    const PERIOD: Duration = Duration::from_millis(300);
+    fn cut(ticks: &Receiver<Instant>, after: Duration) -> Option<Instant> {
+        timeout(after, || ticks.recv().ok()).ok().flatten()
+    }
+    run(2, || {
+        for others_wait in [false, true] {
+            let before = Instant::now();
+            let ticks = tick(PERIOD);
+            let first = before + PERIOD..=Instant::now() + PERIOD;
+            let clone = ticks.clone();
+            let waits = spawn(move || cut(&clone, 10 * MOMENT));
+            if others_wait {
+                sleep(MOMENT);
+                let given = ticks.recv().unwrap();
+                // A machine that stalls for long may let the tick through.
+                let given = waits.join().unwrap().unwrap_or(given);
+                assert!(first.contains(&given), "{given:?} in {first:?}");
+            } else {
+                let given = waits.join().unwrap();
+                let given = given.unwrap_or_else(|| ticks.recv().unwrap());
+                assert!(first.contains(&given), "{given:?} in {first:?}");
+            }
+        }
+    });
+}
