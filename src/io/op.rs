@@ -253,6 +253,27 @@ pub(super) unsafe fn is_denied_to_rings(g: GRef, request: &Request) -> io::Resul
     }
 }
 
+/// Whether a receive that stays armed failed with `errno` because the calling goroutine's ring may
+/// not receive. Otherwise it is the socket's error, which the socket reports only once: an ordinary
+/// receive would wait, or return the end of the stream.
+///
+/// # Errors
+///
+/// As [`is_denied_to_rings`].
+pub(super) fn is_denied_receive(errno: i32) -> io::Result<bool> {
+    let Caller::Goroutine(g) = park::caller() else {
+        return Ok(false);
+    };
+    let receive = Request::Recv {
+        fd: -1,
+        buf: std::ptr::null_mut(),
+        len: 0,
+        flags: 0,
+    };
+    // SAFETY: the buffer is empty.
+    Ok(is_denial(errno) && unsafe { is_denied_to_rings(g, &receive) }?)
+}
+
 /// The first and the longest pause between two attempts that nothing announces.
 const PAUSE_NS: u64 = 50_000;
 const PAUSE_AT_MOST_NS: u64 = 10_000_000;

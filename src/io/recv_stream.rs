@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use super::fd::{Direction, Fd};
-use super::op::is_denial;
+use super::op;
 use super::recv_buf::RecvBuf;
 use super::subscription::{RequestKind, Subscription};
 use crate::netpoll::multishot::Came;
@@ -105,9 +105,9 @@ impl RecvStream<'_> {
             }
             // The bytes are still in the socket.
             Some(Came::Starved) => fd.recv_when_ready(deadline),
-            // The ring may be forbidden such requests. If the error is the socket's own, an
-            // ordinary receive fails with it as well.
-            Some(Came::Failed(errno)) if is_denial(errno) => fd.recv_when_ready(deadline),
+            Some(Came::Failed(errno)) if op::is_denied_receive(errno)? => {
+                fd.recv_when_ready(deadline)
+            }
             Some(Came::Failed(errno)) => Err(io::Error::from_raw_os_error(errno)),
             Some(Came::Accepted(_)) => unreachable!("a stream accepts nothing"),
             None => fd.recv_owned(),

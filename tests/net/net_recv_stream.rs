@@ -3,15 +3,17 @@
 #![allow(clippy::disallowed_methods, reason = "plain threads take part")]
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::Shutdown;
+use std::net::{Ipv6Addr, Shutdown, SocketAddr};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use crate::both::{on_each, settle};
 use crate::util;
 use crate::util::{Pattern, hang_guard, has_rings, pair, run, runtime, wait_until};
+use socket2::{Domain, Protocol, Socket, Type};
 use windlass::context::Context;
 use windlass::io::{RecvBuf, RecvStream};
-use windlass::net::{TcpOptions, TcpStream, UnixStream};
+use windlass::net::{TcpListener, TcpOptions, TcpStream, UnixStream};
 use windlass::{blocking, spawn};
 
 /// Slots of a P's pool, and what each holds.
@@ -335,6 +337,105 @@ fn errors_are_those_of_reading() {
         assert!(pieces.recv().unwrap().is_empty());
         waits.join().unwrap();
     });
+}
+
+fn set_option(stream: &TcpStream, level: i32, option: i32, value: i32) -> bool {
+    // SAFETY: the option is a number of this length.
+    #[allow(unsafe_code)]
+    let r = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of_val(&value) as u32,
+        )
+    };
+    r == 0
+}
+
+/// The number of the next byte that the stream sends; `None` where it may not be asked for.
+fn next_number(stream: &TcpStream) -> Option<u32> {
+    const TCP_REPAIR_OFF_NO_WP: i32 = -1;
+    const SEND_QUEUE: i32 = 2;
+    if !set_option(stream, libc::SOL_TCP, libc::TCP_REPAIR, 1) {
+        return None;
+    }
+    assert!(set_option(
+        stream,
+        libc::SOL_TCP,
+        libc::TCP_REPAIR_QUEUE,
+        SEND_QUEUE
+    ));
+    let (mut number, mut len) = (0_u32, 4);
+    // SAFETY: the place for the answer is as long as `len` says.
+    #[allow(unsafe_code)]
+    let r = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_TCP,
+            libc::TCP_QUEUE_SEQ,
+            (&raw mut number).cast(),
+            &raw mut len,
+        )
+    };
+    assert_eq!(r, 0);
+    assert!(set_option(
+        stream,
+        libc::SOL_TCP,
+        libc::TCP_REPAIR,
+        TCP_REPAIR_OFF_NO_WP
+    ));
+    Some(number)
+}
+
+/// Tells a stream over the IPv6 loopback, as a router would, that its segments are forbidden.
+fn forbid(stream: &TcpStream, number: u32) {
+    let raw = Socket::new(Domain::IPV6, Type::RAW, Some(Protocol::ICMPV6)).unwrap();
+    // Destination unreachable, administratively prohibited; the kernel fills the sum in.
+    let mut told = vec![1, 1, 0, 0, 0, 0, 0, 0];
+    // What was sent: IPv6, the header of a segment, and these.
+    told.extend([0x60, 0, 0, 0, 0, 20, 6, 64]);
+    told.extend([Ipv6Addr::LOCALHOST.octets(); 2].concat());
+    for addr in [stream.local_addr().unwrap(), stream.peer_addr().unwrap()] {
+        told.extend(addr.port().to_be_bytes());
+    }
+    told.extend(number.to_be_bytes());
+    told.extend([0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0, 0, 0]);
+    let to = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
+    assert_eq!(raw.send_to(&told, &to.into()).unwrap(), told.len());
+}
+
+/// EACCES is what a ring answers that may not receive. If it is the socket's error, it is returned:
+/// the socket reports it only once, so another receive would wait.
+#[test]
+fn an_error_that_looks_like_a_denial_is_returned() {
+    fn check() {
+        let Ok(listener) = TcpListener::bind("[::1]:0") else {
+            return eprintln!("skipped: no IPv6 here");
+        };
+        let mut a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (b, _) = listener.accept().unwrap();
+        let Some(number) = next_number(&b) else {
+            return eprintln!("skipped: a stream's numbers may not be asked for here");
+        };
+        assert!(set_option(&b, libc::SOL_IPV6, libc::IPV6_RECVERR, 1));
+        b.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut pieces = b.recv_stream();
+        a.write_all(b"before").unwrap();
+        assert_eq!(&pieces.recv().unwrap()[..], b"before");
+        let clone = b.try_clone().unwrap();
+        let tells = spawn(move || {
+            windlass::sleep(Duration::from_millis(20));
+            forbid(&clone, number);
+        });
+        let e = pieces.recv().unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{e}");
+        tells.join().unwrap();
+        a.write_all(b"after").unwrap();
+        assert_eq!(&pieces.recv().unwrap()[..], b"after");
+    }
+    run(2, check);
 }
 
 /// An error that comes behind bytes nobody has asked for takes none of them along, and is told:
