@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use socket2::{SockAddr, SockAddrStorage, SockRef};
 
@@ -59,7 +59,10 @@ impl Fd {
         } else {
             let deadline = self.deadline(Direction::Read)?;
             match park::caller() {
-                Caller::Thread => self.on_thread(libc::POLLIN, deadline, now),
+                Caller::Thread => {
+                    let now = || now().map_err(|e| why_not_accepted(self.as_fd(), e));
+                    self.on_thread(libc::POLLIN, deadline, now)
+                }
                 Caller::Goroutine(g) => {
                     if op::is_epoll_here() {
                         self.note_made_nonblocking();
@@ -158,6 +161,20 @@ impl Fd {
             Err(e) => Err(e),
             Ok(_) => SockRef::from(self).take_error()?.map_or(Ok(()), Err),
         }
+    }
+}
+
+/// The error of an accept that would have blocked. A Unix listener that was shut down shows as ready
+/// for ever, but in non-blocking mode, where the epoll poller leaves it, an accept says only that
+/// there is no connection.
+fn why_not_accepted(listener: BorrowedFd<'_>, e: io::Error) -> io::Error {
+    let is_shut = || {
+        let shown = socket::poll_now(listener, libc::POLLRDHUP);
+        shown.is_ok_and(|shown| shown & (libc::POLLRDHUP | libc::POLLHUP) != 0)
+    };
+    match e.kind() {
+        io::ErrorKind::WouldBlock if is_shut() => io::Error::from_raw_os_error(libc::EINVAL),
+        _ => e,
     }
 }
 

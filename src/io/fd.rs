@@ -307,8 +307,10 @@ impl Fd {
     pub(crate) fn set_nonblocking(&self, on: bool) -> io::Result<()> {
         let n_splices = self.shared.n_splices.lock();
         socket2::SockRef::from(self).set_nonblocking(on || *n_splices > 0)?;
-        self.shared.nonblocking.store(on, Ordering::Relaxed);
-        if let Some(&Some(cookie)) = self.shared.made_nonblocking.get() {
+        let was_on = self.shared.nonblocking.swap(on, Ordering::Relaxed);
+        if was_on != on
+            && let Some(&Some(cookie)) = self.shared.made_nonblocking.get()
+        {
             let mut made = made();
             match on {
                 true => made.retain(|&c| c != cookie),
@@ -464,5 +466,29 @@ impl Drop for Splicing<'_> {
             }
             forget_made(socket.cookie().ok());
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_that_the_poller_made_non_blocking_is_listed_once() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let fd = Fd::from(OwnedFd::from(listener));
+        let cookie = socket2::SockRef::from(&fd).cookie().unwrap();
+        let n_listed = || made().iter().filter(|&&c| c == cookie).count();
+        fd.note_made_nonblocking();
+        for _ in 0..3 {
+            fd.set_nonblocking(false).unwrap();
+            assert_eq!(n_listed(), 1);
+        }
+        fd.set_nonblocking(true).unwrap();
+        assert_eq!(n_listed(), 0);
+        fd.set_nonblocking(false).unwrap();
+        assert_eq!(n_listed(), 1);
+        drop(fd);
+        assert_eq!(n_listed(), 0);
     }
 }

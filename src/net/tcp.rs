@@ -31,6 +31,15 @@ pub(super) fn socket_for(addr: &SocketAddr) -> io::Result<Socket> {
 /// Several goroutines may accept from one listener. [`TcpOptions`](super::TcpOptions) sets options
 /// that `std` has no methods for.
 ///
+/// # Handing a listener over
+///
+/// Where epoll stands in for io_uring, a listener from which a goroutine has accepted is in
+/// non-blocking mode (`O_NONBLOCK`), because `accept` has no flag for a single attempt. The mode
+/// belongs to the open socket: duplicates have it, and so have descriptors that another process
+/// inherits or receives. A conversion to `std`'s type, to an `OwnedFd` or by `into_raw_fd` ends it.
+/// To hand over a duplicate, stop accepting, call `set_nonblocking(false)`, and then send it or
+/// start the other process.
+///
 /// # Examples
 ///
 /// A server that runs one goroutine for each connection:

@@ -18,6 +18,8 @@ use crate::sys::clock::NEVER;
 
 /// A Unix socket that listens for connections. See [`std::os::unix::net::UnixListener`].
 ///
+/// Over epoll its mode is as that of a [`TcpListener`](super::TcpListener#handing-a-listener-over).
+///
 /// # Examples
 ///
 /// ```

@@ -766,6 +766,66 @@ fn a_duplicate_of_a_listener_waits_as_it_does() {
     });
 }
 
+/// What the documentation of listeners says of their mode, and of how to hand one over.
+#[test]
+fn a_listener_over_epoll_can_be_handed_over() {
+    use windlass::net::{UnixListener, UnixStream};
+
+    fn is_nonblocking(socket: &impl std::os::fd::AsFd) -> bool {
+        // SAFETY: takes a descriptor and plain numbers.
+        let flags = unsafe { libc::fcntl(socket.as_fd().as_raw_fd(), libc::F_GETFL) };
+        flags & libc::O_NONBLOCK != 0
+    }
+    fn accept_one(listener: &TcpListener) {
+        let addr = listener.local_addr().unwrap();
+        let connects = spawn(move || TcpStream::connect(addr).unwrap());
+        listener.accept().unwrap();
+        connects.join().unwrap();
+    }
+    let name = "a_listener_over_epoll_can_be_handed_over";
+    if util::child_case().is_none() {
+        util::child_passes_with_io(name, "epoll", Some("epoll"));
+        return;
+    }
+    run(2, || {
+        // Conversions.
+        let (listener, _) = listener();
+        accept_one(&listener);
+        assert!(is_nonblocking(&listener));
+        let std = std::net::TcpListener::from(listener);
+        assert!(!is_nonblocking(&std));
+        let listener = TcpListener::from(std);
+        accept_one(&listener);
+        // SAFETY: the descriptor was given up just now, so it is nobody else's.
+        let raw = unsafe { OwnedFd::from_raw_fd(listener.into_raw_fd()) };
+        assert!(!is_nonblocking(&raw));
+        // A duplicate, as another process gets one.
+        let listener = TcpListener::from(raw);
+        accept_one(&listener);
+        listener.set_nonblocking(false).unwrap();
+        let (a, b) = UnixStream::pair().unwrap();
+        a.send_with_fds(b"!", &[listener.as_fd()]).unwrap();
+        let (_, mut fds) = b.recv_with_fds(&mut [0]).unwrap();
+        assert!(!is_nonblocking(&fds[0]));
+        accept_one(&TcpListener::from(fds.remove(0)));
+        // It still accepts.
+        accept_one(&listener);
+
+        // A plain thread is told when one in that mode was shut down.
+        let path = std::env::temp_dir().join(format!("windlass-mode-{}", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        let there = path.clone();
+        let connects = spawn(move || UnixStream::connect(there).unwrap());
+        listener.accept().unwrap();
+        connects.join().unwrap();
+        listener.shutdown().unwrap();
+        let accepts = std::thread::spawn(move || listener.accept().unwrap_err().kind());
+        let kind = blocking(|| accepts.join()).unwrap();
+        assert_eq!(kind, ErrorKind::InvalidInput);
+        std::fs::remove_file(&path).unwrap();
+    });
+}
+
 /// Mode and timeouts come along from `std`, and go back.
 #[test]
 fn conversions_keep_the_mode_and_the_timeouts() {
