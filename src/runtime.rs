@@ -1082,6 +1082,7 @@ fn join(thread: crate::loom::thread::JoinHandle<()>) {
 fn end_ms(sched: &Sched) {
     let mut ms = sched.ms.lock();
     ms.spare.clear();
+    ms.retired.clear();
     ms.all.clear();
     sched.n_ms.store(0, crate::loom::Ordering::Relaxed);
     sched.n_retired.store(0, crate::loom::Ordering::Relaxed);

@@ -211,7 +211,7 @@ fn running(sched: &Sched) -> Vec<Running> {
             let g = m.curg.get()?;
             let holds = |p: &&crate::sched::types::p::P| std::ptr::eq(p.owner(), &raw const **m);
             let p = sched.ps.iter().find(holds).map(|p| p.idx);
-            Some(Running { g, m: m.id, p })
+            Some(Running { g, m: m.id(), p })
         })
         .collect()
 }

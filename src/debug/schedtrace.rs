@@ -42,7 +42,7 @@ pub(crate) fn print_detail(sched: &Sched, since: Duration) {
     let mut locked = BTreeMap::new();
     for m in &sched.ms.lock().all {
         let locked_g = m.locked_g.get().and_then(|g| goroutines::id_of(sched, g));
-        locked.extend(locked_g.map(|g| (g, m.id)));
+        locked.extend(locked_g.map(|g| (g, m.id())));
         m_line(&mut out, sched, m, locked_g);
     }
     for g in goroutines::all(sched) {
@@ -159,7 +159,7 @@ fn p_line(out: &mut String, sched: &Sched, p: &P) {
         .all
         .iter()
         .find(|m| std::ptr::eq(p.owner(), &raw const ***m))
-        .map(|m| m.id);
+        .map(|m| m.id());
     put(
         out,
         format_args!(
@@ -192,7 +192,7 @@ fn m_line(out: &mut String, sched: &Sched, m: &M, locked_g: Option<u64>) {
         out,
         format_args!(
             "  M{}: p={} curg={} blocked={} lockedg={} lostp={} demoted={} tid={}\n",
-            m.id,
+            m.id(),
             Id(p),
             Id(curg),
             access == BLOCKING,

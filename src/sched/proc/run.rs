@@ -43,17 +43,13 @@ pub(crate) fn start_m(sched: &Sched, p: &P) -> bool {
         return false;
     }
     let id = sched.next_m.fetch_add(1, Ordering::Relaxed);
-    let m = Box::new(M::new(id, sched));
+    let m = list_m(sched, id);
     m.next_p
         .store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
     // The P belongs to this M from here on: nobody may give it away once more.
     p.owner
-        .store(std::ptr::from_ref(&*m).cast_mut(), Ordering::Release);
-    let at = std::ptr::from_ref(&*m);
-    let address = at.expose_provenance();
-    // Before its thread exists: a canceller waits for the commits of all Ms in this list.
-    sched.n_ms.fetch_add(1, Ordering::Relaxed);
-    sched.ms.lock().all.push(m);
+        .store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
+    let address = std::ptr::from_ref(m).expose_provenance();
     let thread = crate::loom::thread::Builder::new()
         .name(format!("{}-m{id}", sched.config.name))
         .spawn(move || {
@@ -68,27 +64,33 @@ pub(crate) fn start_m(sched: &Sched, p: &P) -> bool {
         }
         Err(e) => {
             p.owner.store(std::ptr::null_mut(), Ordering::Release);
-            unlist(sched, at);
+            m.next_p.store(std::ptr::null_mut(), Ordering::Release);
+            retire_m(sched, m);
             warn_once(sched, &format!("the kernel refuses another thread ({e})"));
             false
         }
     }
 }
 
-/// Frees an M whose thread could not be started.
-///
-/// Nobody else has a reference to it: threads other than the caller's look at Ms only while
-/// they hold the lock of the list, and the closure that names this M never ran.
-fn unlist(sched: &Sched, m: *const M) {
+/// Gives an M for a new thread: one whose thread has ended, or one more. It is in the list of Ms
+/// before its thread exists: a canceller waits for the commits of all Ms there.
+fn list_m(sched: &Sched, id: u64) -> &M {
+    sched.n_ms.fetch_add(1, Ordering::Relaxed);
     let mut ms = sched.ms.lock();
-    if let Some(at) = ms
-        .all
-        .iter()
-        .position(|listed| std::ptr::eq(&raw const **listed, m))
-    {
-        drop(ms.all.swap_remove(at));
-        sched.n_ms.fetch_sub(1, Ordering::Relaxed);
-    }
+    let m = ms.retired.pop().unwrap_or_else(|| {
+        ms.all.push(Box::new(M::new(id, sched)));
+        &raw const **ms.all.last().expect("pushed just now")
+    });
+    // SAFETY: the M is boxed in `Sched::ms` until the run ends, which waits for the caller.
+    let m = unsafe { &*m };
+    m.renew(id);
+    m
+}
+
+/// Keeps an M that has no thread, for the next one. The caller uses it no more.
+fn retire_m(sched: &Sched, m: &M) {
+    sched.n_ms.fetch_sub(1, Ordering::Relaxed);
+    sched.ms.lock().retired.push(m);
 }
 
 #[allow(clippy::print_stderr, reason = "the one way to tell, once per runtime")]
@@ -109,9 +111,10 @@ fn m_main(m: &M) {
     drop(stack);
     clock::restore_timer_slack(slack);
     if m.retired.get() {
+        let sched = m.sched();
         m.tid.store(0, Ordering::Relaxed);
-        m.sched().n_ms.fetch_sub(1, Ordering::Relaxed);
-        m.sched().n_retired.fetch_add(1, Ordering::Relaxed);
+        sched.n_retired.fetch_add(1, Ordering::Relaxed);
+        retire_m(sched, m);
     }
 }
 

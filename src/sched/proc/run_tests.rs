@@ -39,15 +39,39 @@ fn an_m_is_listed_before_it_runs() {
 }
 
 #[test]
-fn an_m_without_a_thread_is_not_listed() {
+fn an_m_without_a_thread_is_the_next_ones() {
     // SAFETY: as above.
     let runtime = unsafe { Builder::new().processors(1).build() }.unwrap();
     let sched = runtime.sched();
-    let m = Box::new(M::new(1, &raw const *sched));
-    let at = std::ptr::from_ref(&*m);
-    sched.n_ms.fetch_add(1, Ordering::Relaxed);
-    sched.ms.lock().all.push(m);
-    unlist(sched, at);
-    assert!(sched.ms.lock().all.is_empty());
+    let first = list_m(sched, 1);
+    assert_eq!(sched.n_ms.load(Ordering::Relaxed), 1);
+    retire_m(sched, first);
     assert_eq!(sched.n_ms.load(Ordering::Relaxed), 0);
+    let second = list_m(sched, 2);
+    assert!(std::ptr::eq(first, second));
+    assert_eq!((second.id(), sched.ms.lock().all.len()), (2, 1));
+    assert_eq!(list_m(sched, 3).id(), 3);
+    assert_eq!(sched.ms.lock().all.len(), 2);
+}
+
+/// A thread that ends with its goroutine leaves its M to the next one.
+#[test]
+fn threads_that_end_with_their_goroutines_leave_no_ms() {
+    // SAFETY: as above.
+    let runtime = unsafe { Builder::new().processors(2).build() }.unwrap();
+    let sched = std::ptr::from_ref::<Sched>(runtime.sched()).expose_provenance();
+    runtime.run(move || {
+        // SAFETY: the runtime is borrowed until the run ends.
+        let sched = unsafe { &*std::ptr::with_exposed_provenance::<Sched>(sched) };
+        let n_begun = sched.next_m.load(Ordering::Relaxed);
+        for _ in 0..200 {
+            let tied = crate::spawn(|| std::mem::forget(crate::task::lock_thread()));
+            tied.join().unwrap();
+        }
+        let n_begun = sched.next_m.load(Ordering::Relaxed) - n_begun;
+        assert!(n_begun >= 100, "{n_begun} threads were started");
+        // Some of them are still ending.
+        let n_ms = sched.ms.lock().all.len();
+        assert!(n_ms < 50, "{n_ms} Ms for {n_begun} threads");
+    });
 }

@@ -89,7 +89,8 @@ const NO_CPU: usize = usize::MAX;
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct M {
-    pub(crate) id: u64,
+    /// Ordering: relaxed; set under the lock of the Ms, before its thread exists.
+    id: AtomicU64,
     pub(crate) sched: *const Sched,
     /// The P it holds, as far as it knows: see `access`.
     /// Ordering: relaxed; others read it as a hint where to look for this M, and sysmon when it
@@ -157,7 +158,7 @@ impl Drop for M {
 impl M {
     pub(crate) fn new(id: u64, sched: *const Sched) -> M {
         M {
-            id,
+            id: AtomicU64::new(id),
             sched,
             p: loom::AtomicPtr::new(std::ptr::null_mut()),
             next_p: AtomicPtr::new(std::ptr::null_mut()),
@@ -183,6 +184,31 @@ impl M {
         }
     }
 
+    /// Makes an M whose thread has ended one for a new thread, as if it were new. The memory of Ms
+    /// is not freed before the run ends: whoever has just sent something to an M may look at it
+    /// when its goroutine and its thread have ended already.
+    ///
+    /// The caller has taken it out of [`Ms::retired`](super::state::Ms::retired), under the lock.
+    pub(crate) fn renew(&self, id: u64) {
+        debug_assert!(self.curg.get().is_none() && !self.has_p() && !self.is_locked());
+        debug_assert!(!self.mail.is_there());
+        self.id.store(id, Ordering::Relaxed);
+        self.retired.set(false);
+        self.checks.left.store(0, Ordering::Relaxed);
+        self.checks.interval.set(0);
+        self.in_runtime.store(1, Ordering::Relaxed);
+        self.access.store(HAS_P, Ordering::Relaxed);
+        self.set_cpu(None);
+        self.is_widened.store(false, Ordering::SeqCst);
+        self.demoted.store(false, Ordering::Relaxed);
+    }
+
+    /// Its number, which no other M of the runtime has or had.
+    #[inline(always)]
+    pub(crate) fn id(&self) -> u64 {
+        self.id.load(Ordering::Relaxed)
+    }
+
     #[inline(always)]
     pub(crate) fn sched(&self) -> &Sched {
         // SAFETY: the scheduler outlives its Ms, which are joined before it goes.
@@ -192,7 +218,7 @@ impl M {
     /// The P it holds; only scheduler code that knows it has one may ask.
     #[inline(always)]
     pub(crate) fn p(&self) -> &P {
-        debug_assert!(self.has_p(), "M {} has no P", self.id);
+        debug_assert!(self.has_p(), "M {} has no P", self.id());
         // SAFETY: Ps live as long as the scheduler, and callers know that one is held.
         unsafe { &*self.p.load(Ordering::Relaxed) }
     }

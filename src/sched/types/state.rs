@@ -72,6 +72,8 @@ pub(crate) struct Ms {
     pub(crate) all: Vec<Box<M>>,
     /// Ms that sleep on their note without a P, or are about to.
     pub(crate) spare: Vec<*const M>,
+    /// Ms of `all` whose threads have ended, for the next threads.
+    pub(crate) retired: Vec<*const M>,
     pub(crate) threads: Vec<crate::loom::thread::JoinHandle<()>>,
 }
 

@@ -205,7 +205,7 @@ pub(crate) fn blocking<T>(f: impl FnOnce() -> T) -> T {
     bump(&p.syscalltick);
     m.access.store(BLOCKING, Ordering::Relaxed);
     chaos::pause(Point::Blocking);
-    p.syscall.store(m.id, Ordering::Release);
+    p.syscall.store(m.id(), Ordering::Release);
     chaos::pause(Point::Blocking);
     drop(section);
     if tell_sysmon {
@@ -223,7 +223,7 @@ fn leave_blocking() {
     let p = m.p();
     chaos::pause(Point::Blocking);
     if p.syscall
-        .compare_exchange(m.id, 0, Ordering::AcqRel, Ordering::Acquire)
+        .compare_exchange(m.id(), 0, Ordering::AcqRel, Ordering::Acquire)
         .is_ok()
     {
         chaos::pause(Point::Blocking);
