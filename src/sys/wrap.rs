@@ -14,6 +14,10 @@
 //! - Until a runtime is built, and on threads that are not pinned, they only pass the call on.
 //! - Where a program has two versions of this crate, the linker takes the symbols of one of them:
 //!   only the threads of that one's runtimes are widened. The handler for `fork` works for both.
+//! - `popen` and `system` call functions inside libc, so they are wrapped themselves. The thread
+//!   keeps the wide mask until `system` returns, which is when the child has ended.
+//! - `pidfd_spawn` came with glibc 2.39. Before that the wrapper fails with ENOSYS, as the function
+//!   does on kernels without descriptors of processes.
 //! - A program that is linked statically, or against musl, has no next symbol: nothing is wrapped
 //!   there but `fork`. The compiler has to know (`crt-static`): an archive that was built for
 //!   dynamic linking and is linked with `-static` can start no threads, and says why.
@@ -137,6 +141,10 @@ mod symbols {
         pthread_create => pthread_create_here;
         posix_spawn => posix_spawn_here;
         posix_spawnp => posix_spawnp_here;
+        pidfd_spawn => pidfd_spawn_here;
+        pidfd_spawnp => pidfd_spawnp_here;
+        popen => popen_here;
+        system => system_here;
         sched_getaffinity => sched_getaffinity_here;
     }
 
@@ -153,6 +161,10 @@ mod symbols {
             &PTHREAD_CREATE,
             &POSIX_SPAWN,
             &POSIX_SPAWNP,
+            &PIDFD_SPAWN,
+            &PIDFD_SPAWNP,
+            &POPEN,
+            &SYSTEM,
             &SCHED_GETAFFINITY,
         ] {
             real.get();
@@ -217,7 +229,7 @@ mod symbols {
     }
 
     /// Makes a call with the mask of the process.
-    fn widened(call: impl FnOnce() -> c_int) -> c_int {
+    fn widened<R>(call: impl FnOnce() -> R) -> R {
         let Some(hooks) = HOOKS.get() else {
             return call();
         };
@@ -259,8 +271,10 @@ mod symbols {
         widened(|| unsafe { real(thread, attr, start, arg) })
     }
 
+    /// Of `posix_spawn`, which writes the number of a process, and `pidfd_spawn`, which writes a
+    /// descriptor: both are an `int`.
     type PosixSpawn = unsafe extern "C" fn(
-        *mut libc::pid_t,
+        *mut c_int,
         *const c_char,
         *const libc::posix_spawn_file_actions_t,
         *const libc::posix_spawnattr_t,
@@ -271,10 +285,13 @@ mod symbols {
     static POSIX_SPAWN: Real = Real::new(c"posix_spawn");
     static POSIX_SPAWNP: Real = Real::new(c"posix_spawnp");
 
+    static PIDFD_SPAWN: Real = Real::new(c"pidfd_spawn");
+    static PIDFD_SPAWNP: Real = Real::new(c"pidfd_spawnp");
+
     macro_rules! spawn {
-        ($here:ident, $real:ident) => {
+        ($here:ident, $real:ident, $tell:expr) => {
             unsafe extern "C" fn $here(
-                pid: *mut libc::pid_t,
+                child: *mut c_int,
                 path: *const c_char,
                 actions: *const libc::posix_spawn_file_actions_t,
                 attr: *const libc::posix_spawnattr_t,
@@ -283,19 +300,57 @@ mod symbols {
             ) -> c_int {
                 let real = $real.get();
                 if real.is_null() {
-                    tell_of_static_link();
+                    $tell;
                     return libc::ENOSYS;
                 }
                 // SAFETY: the symbol of that name has this type.
                 let real: PosixSpawn = unsafe { transmute(real) };
                 // SAFETY: by the caller's contract, which is that of the same function.
-                widened(|| unsafe { real(pid, path, actions, attr, argv, envp) })
+                widened(|| unsafe { real(child, path, actions, attr, argv, envp) })
             }
         };
     }
 
-    spawn!(posix_spawn_here, POSIX_SPAWN);
-    spawn!(posix_spawnp_here, POSIX_SPAWNP);
+    spawn!(posix_spawn_here, POSIX_SPAWN, tell_of_static_link());
+    spawn!(posix_spawnp_here, POSIX_SPAWNP, tell_of_static_link());
+    // Before glibc 2.39 there is none of these.
+    spawn!(pidfd_spawn_here, PIDFD_SPAWN, ());
+    spawn!(pidfd_spawnp_here, PIDFD_SPAWNP, ());
+
+    type Popen = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut libc::FILE;
+
+    static POPEN: Real = Real::new(c"popen");
+
+    unsafe extern "C" fn popen_here(
+        command: *const c_char,
+        mode: *const c_char,
+    ) -> *mut libc::FILE {
+        let real = POPEN.get();
+        if real.is_null() {
+            tell_of_static_link();
+            return ptr::null_mut();
+        }
+        // SAFETY: the symbol of that name has this type.
+        let real: Popen = unsafe { transmute(real) };
+        // SAFETY: by the caller's contract, which is that of the same function.
+        widened(|| unsafe { real(command, mode) })
+    }
+
+    type System = unsafe extern "C" fn(*const c_char) -> c_int;
+
+    static SYSTEM: Real = Real::new(c"system");
+
+    unsafe extern "C" fn system_here(command: *const c_char) -> c_int {
+        let real = SYSTEM.get();
+        if real.is_null() {
+            tell_of_static_link();
+            return -1;
+        }
+        // SAFETY: the symbol of that name has this type.
+        let real: System = unsafe { transmute(real) };
+        // SAFETY: by the caller's contract, which is that of the same function.
+        widened(|| unsafe { real(command) })
+    }
 
     type GetAffinity = unsafe extern "C" fn(libc::pid_t, usize, *mut libc::cpu_set_t) -> c_int;
 

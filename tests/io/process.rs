@@ -342,6 +342,107 @@ fn threads_and_children_of_std_are_not_pinned() {
     assert_eq!(util::affinity(), all);
 }
 
+/// As above, for the functions of libc that start a process behind those that others call.
+#[test]
+fn children_of_libc_are_not_pinned() {
+    use std::ffi::{CString, c_char, c_int};
+
+    const TELL: &str = "exec grep Cpus_allowed_list /proc/self/status";
+
+    fn popen() -> String {
+        let command = CString::new(TELL).unwrap();
+        let mut text = vec![0; 4096];
+        // SAFETY: the strings end with a zero byte, the buffer is as long as said, and the stream
+        // is closed once.
+        let n = unsafe {
+            let stream = libc::popen(command.as_ptr(), c"r".as_ptr());
+            assert!(!stream.is_null());
+            let n = libc::fread(text.as_mut_ptr().cast(), 1, text.len(), stream);
+            assert_eq!(libc::pclose(stream), 0);
+            n
+        };
+        text.truncate(n);
+        String::from_utf8(text).unwrap()
+    }
+
+    fn system() -> String {
+        let dir = TempDir::new();
+        let path = dir.join("mask");
+        let command = CString::new(format!("{TELL} > {}", path.display())).unwrap();
+        // SAFETY: the string ends with a zero byte.
+        assert_eq!(unsafe { libc::system(command.as_ptr()) }, 0);
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    /// `None` where libc does not have it.
+    fn pidfd_spawn() -> Option<String> {
+        #[cfg(all(feature = "unpinned-children", target_env = "gnu"))]
+        // SAFETY: as in libc; here the runtime's wrapper is called.
+        unsafe extern "C" {
+            fn pidfd_spawnp(
+                pidfd: *mut c_int,
+                path: *const c_char,
+                actions: *const libc::posix_spawn_file_actions_t,
+                attr: *const libc::posix_spawnattr_t,
+                argv: *const *const c_char,
+                envp: *const *const c_char,
+            ) -> c_int;
+        }
+        #[cfg(not(all(feature = "unpinned-children", target_env = "gnu")))]
+        let pidfd_spawnp = |_: *mut c_int, _, _, _, _, _| libc::ENOSYS;
+        let dir = TempDir::new();
+        let path = dir.join("mask");
+        let command = CString::new(format!("{TELL} > {}", path.display())).unwrap();
+        let argv: [*const c_char; 4] = [
+            c"sh".as_ptr(),
+            c"-c".as_ptr(),
+            command.as_ptr(),
+            std::ptr::null(),
+        ];
+        let envp = [c"PATH=/usr/bin:/bin".as_ptr(), std::ptr::null()];
+        let (mut pidfd, null) = (-1, std::ptr::null());
+        let (actions, attr) = (null, std::ptr::null());
+        let (argv, envp) = (argv.as_ptr(), envp.as_ptr());
+        // SAFETY: all strings end with a zero byte, both lists with a null pointer.
+        let r = unsafe { pidfd_spawnp(&raw mut pidfd, c"sh".as_ptr(), actions, attr, argv, envp) };
+        if r == libc::ENOSYS {
+            return None;
+        }
+        assert_eq!(r, 0);
+        // SAFETY: the descriptor was given just now; the structure may be all zeros.
+        unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let options = libc::WEXITED;
+            let r = libc::waitid(libc::P_PIDFD, pidfd as u32, &raw mut info, options);
+            assert_eq!((r, info.si_status()), (0, 0));
+            libc::close(pidfd);
+        }
+        Some(std::fs::read_to_string(path).unwrap())
+    }
+
+    if util::affinity().len() < 2 {
+        eprintln!("not tested: there is one CPU only");
+        return;
+    }
+    let expected = popen();
+    assert!(expected.contains("Cpus_allowed_list"), "{expected}");
+    assert_eq!(system(), expected);
+    util::run(2, || {
+        for _ in 0..5 {
+            assert_eq!(util::affinity().len(), 1, "the thread itself is pinned");
+            assert_eq!(popen(), expected);
+            assert_eq!(windlass::blocking(popen), expected);
+            assert_eq!(system(), expected);
+            assert_eq!(windlass::blocking(system), expected);
+            match pidfd_spawn() {
+                Some(mask) => assert_eq!(mask, expected),
+                None => eprintln!("not tested: libc has no pidfd_spawn"),
+            }
+            yield_now();
+        }
+    });
+}
+
 /// An allocator that asks on how many CPUs the thread may run, where it is told to.
 struct Asks;
 
