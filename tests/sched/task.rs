@@ -681,6 +681,60 @@ fn a_yielder_starves_nobody() {
     });
 }
 
+/// More goroutines take turns than the local queue holds, each for 20 µs. One that is spawned from
+/// outside is queued with the node, and waits for a few rounds: it waited for some twenty.
+#[test]
+fn a_spawn_from_outside_waits_for_a_few_rounds_of_the_others() {
+    const YIELDERS: usize = 300;
+    if util::is_chaotic() {
+        return;
+    }
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    let handle = rt.handle();
+    let (stop, turns) = (Arc::default(), Arc::default());
+    let (stopped, counted): (Arc<AtomicBool>, Arc<AtomicUsize>) =
+        (Arc::clone(&stop), Arc::clone(&turns));
+    let outside = std::thread::spawn(move || {
+        // Until the queues have overflowed.
+        while counted.load(Ordering::Relaxed) < 20 * YIELDERS {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut waits: Vec<_> = (0..15)
+            .map(|_| {
+                let (s, r) = mpsc::channel();
+                let turns = Arc::clone(&counted);
+                let before = turns.load(Ordering::Relaxed);
+                handle.spawn(move || s.send(turns.load(Ordering::Relaxed)));
+                r.recv().unwrap() - before
+            })
+            .collect();
+        stopped.store(true, Ordering::Relaxed);
+        waits.sort_unstable();
+        waits
+    });
+    rt.run(|| {
+        let yielders = (0..YIELDERS).map(|_| {
+            let (stop, turns): (Arc<AtomicBool>, Arc<AtomicUsize>) =
+                (Arc::clone(&stop), Arc::clone(&turns));
+            spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let begun = Instant::now();
+                    while begun.elapsed() < Duration::from_micros(20) {
+                        std::hint::spin_loop();
+                    }
+                    turns.fetch_add(1, Ordering::Relaxed);
+                    yield_now();
+                }
+            })
+        });
+        let yielders: Vec<_> = yielders.collect();
+        yielders.into_iter().for_each(|j| j.join().unwrap());
+    });
+    let waits = outside.join().unwrap();
+    assert!(waits[7] < 8 * YIELDERS, "turns of others: {waits:?}");
+}
+
 #[test]
 fn a_pair_that_hands_over_starves_nobody() {
     run(1, || {

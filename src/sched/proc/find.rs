@@ -192,10 +192,12 @@ fn attend_to(m: &M, p: &P) -> bool {
 fn look_at_node_queue(m: &M, p: &P, since: u32) -> Option<GRef> {
     let local = &p.local;
     local.since_node_queue.set(0);
-    local.node_queue_seen_ns.set(local.now_ns.get());
+    let now_ns = local.now_ns.get();
+    let since_ns = now_ns.saturating_sub(local.node_queue_seen_ns.replace(now_ns));
     // A share, not one: what overflowed must not wait for the local queue to run dry.
     let room = RING_WAITS_ABOVE.saturating_sub(p.runq.len()).max(1);
-    let g = take_batch(m, p.node_idx, room)?;
+    let share = pace::share_of_node_queue(since, since_ns).min(p.runq.room());
+    let g = take_batch(m, p.node_idx, room.max(share))?;
     if since >= NODE_QUEUE_EVERY {
         return Some(g);
     }

@@ -48,6 +48,22 @@ pub(crate) fn overtakers(from: u64, dispatches: u64, n: usize) -> (usize, u64) {
     (taken as usize, from + 2 * taken)
 }
 
+/// From this time between two looks at the node queue on, a share of it costs little beside what
+/// the dispatches in between took.
+const SHARE_AFTER_NS: u64 = 50_000;
+
+/// How many goroutines to take from the node queue however long the local queue is, after `since`
+/// dispatches in `since_ns`: as many as were dispatched. Then the local queue overflows into the node
+/// queue as fast as it takes from there, and all take turns. With one goroutine a look, those in the
+/// node queue waited for dozens of rounds of those in the local queue. Fast dispatches do not
+/// pay for that: there dozens of rounds are a few milliseconds.
+pub(crate) fn share_of_node_queue(since: u32, since_ns: u64) -> usize {
+    match since_ns >= SHARE_AFTER_NS {
+        true => since as usize,
+        false => 1,
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -91,6 +107,15 @@ mod tests {
             assert!(2 * overtaken <= dispatches + SHARE_KEPT);
         }
         assert!(overtaken >= 4_990);
+    }
+
+    #[test]
+    fn slow_dispatches_take_as_many_from_the_node_queue() {
+        assert_eq!(share_of_node_queue(61, 3_000), 1);
+        assert_eq!(share_of_node_queue(61, 49_999), 1);
+        assert_eq!(share_of_node_queue(61, 50_000), 61);
+        assert_eq!(share_of_node_queue(1, 1_000_000), 1);
+        assert_eq!(share_of_node_queue(10, 1_000_000), 10);
     }
 
     #[test]
