@@ -243,6 +243,8 @@ impl Builder {
     /// thread 'main' (4711) panicked at src/main.rs:13:13:
     /// ```
     ///
+    /// A test harness that captures output does not capture this line.
+    ///
     /// The first such runtime sets the process's panic hook. The hook calls the one that was set
     /// before, which is std's or the program's. A hook that the program sets later replaces both,
     /// unless it calls its predecessor. Hooks run on the goroutine, so a hook of the program can

@@ -5,6 +5,10 @@
 //! calls its predecessor, so a program's own hook is called as before. A hook that the program sets
 //! later replaces this one, unless it calls its predecessor. The line is written by one system
 //! call, without std's lock, which the goroutine may hold.
+//!
+//! So the output capture of test harnesses does not get the line. `eprint!` would pass it there, but
+//! where nothing is captured, which cannot be asked for, it waits for std's lock, also while another
+//! goroutine waits with that, and it panics where the write fails, which in a hook ends the process.
 
 use std::fmt::Write;
 use std::panic;
