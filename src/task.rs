@@ -34,11 +34,11 @@ use crate::g::header::{self, TakeFn};
 use crate::g::status::{Reason, WakeKind};
 use crate::loom::native::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use crate::loom::native::{Arc, Mutex, PoisonError};
+use crate::sched::proc::locked;
 use crate::sched::wait::checkpoint as check;
 use crate::sched::wait::completion::{self, Unjoined};
-use crate::sched::proc::locked;
 use crate::sched::wait::park::{self, Caller};
-use crate::sched::wait::spawn::{self as make, Options, Place, TaskRef};
+use crate::sched::wait::spawn::{self as make, Options, SpawnPlace, TaskRef};
 use crate::sys::clock::{NEVER, deadline_ns, now_ns};
 
 mod local;

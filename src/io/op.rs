@@ -508,7 +508,7 @@ fn expect(m: &M, op: &Op, fd: i32, watch: &Arc<MultishotPoll>) -> Option<i32> {
     let Some(ring_fd) = p.poller.ring_fd() else {
         return Some(ELSEWHERE);
     };
-    let here = Home::new(ring_fd, m.id(), m.sched.cast());
+    let here = RingThread::new(ring_fd, m.id(), m.sched.cast());
     loop {
         match watch.wait(op, here) {
             WaitStart::Waits => return None,

@@ -191,7 +191,7 @@ impl M {
     /// The caller has taken it out of [`Ms::retired`](super::state::Ms::retired), under the lock.
     pub(crate) fn renew(&self, id: u64) {
         debug_assert!(self.curg.get().is_none() && !self.has_p() && !self.is_locked());
-        debug_assert!(!self.mail.is_there());
+        debug_assert!(!self.handed_work.is_there());
         self.id.store(id, Ordering::Relaxed);
         self.retired.set(false);
         self.checks.left.store(0, Ordering::Relaxed);

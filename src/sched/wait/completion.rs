@@ -71,7 +71,7 @@ pub(crate) fn join(g: GRef) -> Result<(), Unjoined> {
         match park::caller() {
             Caller::Goroutine(me) if me == g => return Err(Unjoined::Itself),
             Caller::Goroutine(me) => {
-                wait_parked(&g.join, me, Reason::Join, NEVER, Chain::NONE)?;
+                wait_parked(&g.join, me, Reason::Join, NEVER, ScopeChain::NONE)?;
             }
             // Also a goroutine in a blocking section, or one that unwinds.
             Caller::Thread if park::current_g() == Some(g) => return Err(Unjoined::Itself),
