@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::kernel::Kernel;
 use super::log::{Log, What, end_with_finding};
 use super::oracle::Oracle;
-use super::poller::Kernel;
 use super::strategy::{Options, Pick, Recorded, Rng, Strategy};
 
 /// A deadline that never comes.
@@ -123,6 +123,7 @@ pub(super) fn begin(strategy: Box<dyn Strategy>, seed: u64, max_steps: u64, loud
     ME.with(|me| me.set(0));
     TURN.store(0, Ordering::SeqCst);
     base();
+    let mut rng = Rng::new(seed ^ 0xE4B1_0E37);
     let mut control = Control {
         threads: Vec::new(),
         now_ns: BEGIN_NS,
@@ -130,9 +131,9 @@ pub(super) fn begin(strategy: Box<dyn Strategy>, seed: u64, max_steps: u64, loud
         max_steps,
         strategy,
         recorded: Recorded::default(),
-        rng: Rng::new(seed ^ 0xE4B1_0E37),
         log: Log::default(),
-        kernel: Kernel::default(),
+        kernel: Kernel::new(&mut rng),
+        rng,
         oracle: Oracle::default(),
     };
     control.log.loud = loud;
@@ -269,7 +270,7 @@ impl Control {
                 }
                 Pick::Clock => self.jump(deadline),
                 Pick::Kernel => {
-                    self.run_kernel();
+                    self.run_kernel(false);
                 }
             }
         }
@@ -279,7 +280,7 @@ impl Control {
     fn wait_for_the_world(&mut self, deadline: Option<u64>) {
         // An operation may take its time.
         let is_slow = deadline.is_some() && self.rng.one_in(8);
-        if is_slow || !self.run_kernel() {
+        if is_slow || !self.run_kernel(true) {
             if deadline.is_none() {
                 self.fail("deadlock: every thread waits");
             }
@@ -298,10 +299,11 @@ impl Control {
         }
     }
 
-    /// The kernel completes an operation, if there is one that can be.
+    /// The kernel completes an operation, if there is one that can be; rightly if every thread
+    /// waits.
     #[track_caller]
-    fn run_kernel(&mut self) -> bool {
-        let Some(ring) = self.kernel.complete_one(&mut self.rng) else {
+    fn run_kernel(&mut self, stalled: bool) -> bool {
+        let Some(ring) = self.kernel.complete_one(&mut self.rng, stalled) else {
             return false;
         };
         let at = Location::caller();

@@ -15,8 +15,9 @@
 //!    waits is off the list until it is woken or its time has come.
 //! 4. Time is a number. It grows a little with each point; when every thread waits, it jumps to
 //!    the first deadline. The strategy may also let it jump while a thread is preempted.
-//! 5. io_uring is simulated (`poller`): the operations are done on real sockets without waiting,
-//!    one at a time and in an order drawn from the seed.
+//! 5. io_uring is simulated (`poller`, `kernel`): the operations are done on real sockets without
+//!    waiting, one at a time and in an order drawn from the seed, which also draws errors, short
+//!    transfers and late completions (`faults`).
 //! 6. The runtime tells `oracle` what it is about to do, and the oracle ends the schedule if
 //!    that breaks an invariant. A deadlock, a schedule without an end, a panic and a crash are
 //!    findings, too.
@@ -35,7 +36,9 @@
 
 mod atomic;
 mod control;
+mod faults;
 mod futex;
+mod kernel;
 mod lock;
 mod log;
 pub(crate) mod oracle;

@@ -1,0 +1,558 @@
+//! The kernel behind the simulated rings.
+//!
+//! An operation that was submitted lies in the [`Kernel`] until that is told to complete one; it
+//! then takes any that can be done now, in an order of the seed's, and does it by a system call
+//! that does not wait. So completions come in any order and after any delay. Polls that stay
+//! are edges of a real epoll instance each. What is cancelled completes at once, unless it was
+//! done before: then its completion is on its way, and the cancel does not find it. `faults`
+//! tells what else may go wrong.
+//!
+//! Sockets are real, and their state changes only when a thread, of which one runs at a time, or
+//! the kernel here makes a system call.
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use io_uring::{cqueue, squeue};
+
+use super::faults::Faults;
+use super::strategy::Rng;
+
+/// Descriptors of rings begin here: no real one is so high.
+pub(super) const FIRST_FD: i32 = 1_000_000;
+
+/// `IORING_CQE_F_BUFFER`, with the buffer's number in the upper half.
+const BUFFER: u32 = 1;
+/// `IORING_CQE_F_MORE`.
+const MORE: u32 = 1 << 1;
+/// `IORING_CQE_F_SOCK_NONEMPTY`.
+const NONEMPTY: u32 = 1 << 2;
+/// `IORING_CQE_F_NOTIF`.
+const NOTIF: u32 = 1 << 3;
+
+/// `IORING_NOTIF_USAGE_ZC_COPIED`.
+const COPIED: i32 = i32::MIN;
+
+/// `IORING_POLL_ADD_MULTI`, in the length of a poll.
+const POLL_MULTI: u32 = 1;
+/// `IORING_ACCEPT_MULTISHOT` and `IORING_RECV_MULTISHOT`.
+const ACCEPT_MULTI: u16 = 1;
+const RECV_MULTI: u16 = 1 << 1;
+/// `IOSQE_BUFFER_SELECT`.
+const BUFFER_SELECT: u8 = 1 << 5;
+
+/// `IORING_ASYNC_CANCEL_ALL` or `_ANY`.
+const CANCEL_MANY: u32 = 1 | 1 << 2;
+
+/// A submission, as the kernel has it (`struct io_uring_sqe`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sqe {
+    opcode: u8,
+    flags: u8,
+    ioprio: u16,
+    pub(super) fd: i32,
+    off: u64,
+    addr: u64,
+    len: u32,
+    op_flags: u32,
+    pub(super) user_data: u64,
+    group: u16,
+    rest: [u16; 11],
+}
+
+impl Sqe {
+    fn code(&self) -> u32 {
+        u32::from(self.opcode)
+    }
+
+    fn is_multi(&self) -> bool {
+        match self.code() {
+            POLL_ADD => self.len & POLL_MULTI != 0,
+            ACCEPT => self.ioprio & ACCEPT_MULTI != 0,
+            RECV => self.ioprio & RECV_MULTI != 0,
+            _ => false,
+        }
+    }
+
+    /// Whether it is an attempt, which a readiness that was told of stands behind.
+    fn is_attempt(&self) -> bool {
+        self.code() == RECV && self.op_flags.cast_signed() & libc::MSG_DONTWAIT != 0
+    }
+}
+
+/// A completion (`struct io_uring_cqe`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cqe {
+    pub(super) user_data: u64,
+    result: i32,
+    flags: u32,
+}
+
+const _: () = assert!(size_of::<Sqe>() == size_of::<squeue::Entry>());
+const _: () = assert!(size_of::<Cqe>() == size_of::<cqueue::Entry>());
+
+/// An operation in the kernel.
+#[derive(Debug)]
+struct Operation {
+    sqe: Sqe,
+    /// Of a poll that stays: what tells of its edges.
+    edges: Option<OwnedFd>,
+    /// It is done, and its completion is on its way.
+    done: Option<Cqe>,
+}
+
+/// Buffers that a program has provided (`IORING_REGISTER_PBUF_RING`).
+#[derive(Debug)]
+struct Buffers {
+    group: u16,
+    entries: *const Provided,
+    n: u16,
+    head: u16,
+}
+
+// SAFETY: the entries are shared with the program, which keeps them mapped until the ring is closed;
+// only the thread that holds the baton reads them.
+unsafe impl Send for Buffers {}
+
+/// One of them (`struct io_uring_buf`). What the first has in its last field is the tail.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct Provided {
+    addr: u64,
+    len: u32,
+    number: u16,
+    tail: u16,
+}
+
+impl Buffers {
+    /// The next buffer, which stays the next until it was taken.
+    fn next(&self) -> Option<Provided> {
+        // SAFETY: by `register_buffers`. The thread that wrote them gave the baton on since.
+        let tail = unsafe { (&raw const (*self.entries).tail).read_volatile() };
+        // SAFETY: as above; the number of entries is a power of two.
+        (tail != self.head).then(|| unsafe {
+            self.entries
+                .add(usize::from(self.head & (self.n - 1)))
+                .read_volatile()
+        })
+    }
+}
+
+/// One ring.
+#[derive(Debug, Default)]
+pub(super) struct Ring {
+    pub(super) submitted: VecDeque<Sqe>,
+    operations: Vec<Operation>,
+    pub(super) completions: VecDeque<Cqe>,
+    buffers: Vec<Buffers>,
+    is_closed: bool,
+}
+
+impl Ring {
+    pub(super) fn complete(&mut self, user_data: u64, result: i32, flags: u32) {
+        self.completions.push_back(Cqe {
+            user_data,
+            result,
+            flags,
+        });
+    }
+
+    /// Ends operations that match; gives how many.
+    fn cancel(&mut self, matches: impl Fn(&Sqe) -> bool) -> usize {
+        let (ended, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.operations)
+            .into_iter()
+            .partition(|op| op.done.is_none() && matches(&op.sqe));
+        self.operations = left;
+        for op in &ended {
+            self.complete(op.sqe.user_data, -libc::ECANCELED, 0);
+        }
+        ended.len()
+    }
+
+    /// Takes the first `n` entries.
+    fn submit(&mut self, n: usize) {
+        for sqe in self.submitted.drain(..n).collect::<Vec<_>>() {
+            match sqe.code() {
+                ASYNC_CANCEL => {
+                    let is_any = sqe.op_flags & CANCEL_MANY != 0;
+                    let n = self.cancel(|other| is_any || other.user_data == sqe.addr);
+                    let result = if n == 0 { -libc::ENOENT } else { 0 };
+                    self.complete(sqe.user_data, result, 0);
+                }
+                code => {
+                    let edges = (code == POLL_ADD && sqe.is_multi())
+                        .then(|| edges_of(sqe.fd, sqe.op_flags));
+                    self.operations.push(Operation {
+                        sqe,
+                        edges,
+                        done: None,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Ends the operation at `at` with an error.
+    fn fail(&mut self, at: usize, rng: &mut Rng) {
+        let op = self.operations.remove(at);
+        let code = op.sqe.code();
+        let hidden = op.sqe.is_attempt() || code == POLL_ADD;
+        let error = match Faults::error(rng, hidden) {
+            // A ring lets a connect wait in a thread of the kernel instead.
+            libc::EAGAIN if code == CONNECT => libc::ENOMEM,
+            error => error,
+        };
+        // A send without copying may have a notice all the same.
+        let has_notice = code == SEND_ZC && rng.one_in(2);
+        if has_notice {
+            self.add_notice(op.sqe);
+        }
+        let flags = if has_notice { MORE } else { 0 };
+        self.complete(op.sqe.user_data, -error, flags);
+    }
+
+    /// The notice of a send without copying, which comes at any time.
+    fn add_notice(&mut self, sqe: Sqe) {
+        self.operations.push(Operation {
+            sqe,
+            edges: None,
+            done: Some(Cqe {
+                user_data: sqe.user_data,
+                result: COPIED,
+                flags: NOTIF,
+            }),
+        });
+    }
+
+    /// Completes the operation at `at`, if it can be. A completion that comes later counts
+    /// for nothing as yet.
+    fn advance(&mut self, at: usize, faults: Option<Faults>, rng: &mut Rng) -> bool {
+        if let Some(done) = self.operations[at].done {
+            self.operations.remove(at);
+            self.completions.push_back(done);
+            return true;
+        }
+        let sqe = self.operations[at].sqe;
+        let code = sqe.code();
+        let Some((result, mut flags)) = self.attempt(at, faults, rng) else {
+            return false;
+        };
+        // The end of a stream, and an error, end what completes many times.
+        let may_stay = sqe.is_multi() && (result > 0 || code == ACCEPT && result == 0);
+        let stays = may_stay && !faults.is_some_and(|f| f.ends(rng));
+        let sends = code == SEND_ZC && (result >= 0 || rng.one_in(2));
+        if matches!(code, RECV | RECVMSG) && !sqe.is_multi() && ready(sqe.fd, libc::POLLIN) != 0 {
+            flags |= NONEMPTY;
+        }
+        if stays || sends {
+            flags |= MORE;
+        }
+        if sends {
+            self.add_notice(sqe);
+        }
+        let done = Cqe {
+            user_data: sqe.user_data,
+            result,
+            flags,
+        };
+        // Completions of one request keep their order.
+        let is_one = !sqe.is_multi() && code != SEND_ZC;
+        if is_one && faults.is_some_and(|f| f.delays(rng)) {
+            self.operations[at].done = Some(done);
+            return false;
+        }
+        if !stays {
+            self.operations.remove(at);
+        }
+        self.completions.push_back(done);
+        true
+    }
+
+    /// Does an operation if that can be done now: its result, and the flags that name a buffer.
+    fn attempt(&mut self, at: usize, faults: Option<Faults>, rng: &mut Rng) -> Option<(i32, u32)> {
+        let op = &self.operations[at];
+        if let Some(edges) = &op.edges {
+            let mut event = libc::epoll_event { events: 0, u64: 0 };
+            // SAFETY: room for one event, and no waiting.
+            let n = unsafe { libc::epoll_wait(edges.as_raw_fd(), &raw mut event, 1, 0) };
+            let events = event.events;
+            return (n == 1).then_some((events as i32, 0));
+        }
+        let mut sqe = op.sqe;
+        let events = match sqe.is_attempt() {
+            true => 0,
+            false => sqe.waits_for(),
+        };
+        if events != 0 {
+            let shown = ready(sqe.fd, events);
+            if shown == 0 {
+                return None;
+            }
+            if sqe.code() == POLL_ADD {
+                return Some((i32::from(shown), 0));
+            }
+        }
+        let takes_buffer = sqe.flags & BUFFER_SELECT != 0;
+        let mut flags = 0;
+        if takes_buffer {
+            let buffers = self.buffers.iter().find(|b| b.group == sqe.group);
+            let Some(buffer) = buffers.and_then(Buffers::next) else {
+                return Some((-libc::ENOBUFS, 0));
+            };
+            (sqe.addr, sqe.len) = (buffer.addr, buffer.len);
+            flags = BUFFER | u32::from(buffer.number) << 16;
+        }
+        if let Some(faults) = faults.filter(|_| sqe.may_be_short()) {
+            sqe.len = faults.length(rng, sqe.len);
+        }
+        let result = perform(&sqe);
+        // Without data the buffer stays the next one.
+        if takes_buffer && result > 0 {
+            let mut buffers = self.buffers.iter_mut();
+            if let Some(buffers) = buffers.find(|b| b.group == sqe.group) {
+                buffers.head = buffers.head.wrapping_add(1);
+            }
+        } else {
+            flags = 0;
+        }
+        Some((result, flags))
+    }
+}
+
+const READV: u32 = 1;
+const WRITEV: u32 = 2;
+const FSYNC: u32 = 3;
+const POLL_ADD: u32 = 6;
+const SENDMSG: u32 = 9;
+const RECVMSG: u32 = 10;
+const ACCEPT: u32 = 13;
+const ASYNC_CANCEL: u32 = 14;
+const CONNECT: u32 = 16;
+const READ: u32 = 22;
+const WRITE: u32 = 23;
+const SEND: u32 = 26;
+const RECV: u32 = 27;
+const SEND_ZC: u32 = 47;
+
+/// An epoll instance that tells of what comes to `fd`, and not of what is there.
+fn edges_of(fd: i32, events: u32) -> OwnedFd {
+    // SAFETY: the call takes plain integers and gives a descriptor that is nobody else's.
+    let epoll = unsafe { OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC)) };
+    let mut event = libc::epoll_event {
+        events: events | libc::EPOLLET as u32,
+        u64: 0,
+    };
+    // SAFETY: both descriptors are open, and the event is valid.
+    unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
+    epoll
+}
+
+/// The events that `fd` shows now.
+fn ready(fd: i32, events: i16) -> i16 {
+    let mut poll = libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    };
+    // SAFETY: one valid entry, and no waiting.
+    unsafe { libc::poll(&raw mut poll, 1, 0) };
+    poll.revents
+}
+
+/// Whether `fd` is a socket that keeps messages apart: a part of one would lose the rest.
+fn has_messages(fd: i32) -> bool {
+    let (mut kind, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
+    // SAFETY: the place has the length that is said.
+    let r = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_TYPE,
+            (&raw mut kind).cast(),
+            &raw mut len,
+        )
+    };
+    r == 0 && kind != libc::SOCK_STREAM
+}
+
+impl Sqe {
+    /// What must be shown before it can be done.
+    fn waits_for(&self) -> i16 {
+        match self.code() {
+            RECV | RECVMSG | READ | READV | ACCEPT => libc::POLLIN,
+            SEND | SEND_ZC | SENDMSG | WRITE | WRITEV => libc::POLLOUT,
+            POLL_ADD => self.op_flags as i16,
+            _ => 0,
+        }
+    }
+
+    /// Whether it may move less than it could. (Of messages only whole buffers could be left out.)
+    fn may_be_short(&self) -> bool {
+        let code = self.code();
+        matches!(code, RECV | SEND | SEND_ZC | READ | WRITE | READV | WRITEV)
+            && !has_messages(self.fd)
+    }
+}
+
+/// The result of a system call as a completion has it.
+fn result(r: isize) -> i32 {
+    match r {
+        0.. => r as i32,
+        _ => -io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO),
+    }
+}
+
+/// Does an operation.
+fn perform(sqe: &Sqe) -> i32 {
+    let Sqe {
+        fd,
+        off,
+        addr,
+        len,
+        op_flags,
+        ..
+    } = *sqe;
+    let flags = op_flags.cast_signed() | libc::MSG_DONTWAIT;
+    let at = |addr: u64| std::ptr::with_exposed_provenance_mut::<libc::c_void>(addr as usize);
+    // SAFETY: the runtime keeps what an entry points at valid until the operation has completed,
+    // which this does; each call gets the arguments that the entry has for it.
+    let r = unsafe {
+        match sqe.code() {
+            RECV => libc::recv(fd, at(addr), len as usize, flags),
+            SEND | SEND_ZC => libc::send(fd, at(addr), len as usize, flags),
+            RECVMSG => libc::recvmsg(fd, at(addr).cast(), flags),
+            SENDMSG => libc::sendmsg(fd, at(addr).cast(), flags),
+            ACCEPT => {
+                libc::accept4(fd, at(addr).cast(), at(off).cast(), libc::SOCK_CLOEXEC) as isize
+            }
+            CONNECT => libc::connect(fd, at(addr).cast(), off as libc::socklen_t) as isize,
+            READ if off == u64::MAX => libc::read(fd, at(addr), len as usize),
+            WRITE if off == u64::MAX => libc::write(fd, at(addr), len as usize),
+            READ => libc::pread(fd, at(addr), len as usize, off.cast_signed()),
+            WRITE => libc::pwrite(fd, at(addr), len as usize, off.cast_signed()),
+            READV => libc::readv(fd, at(addr).cast(), len.cast_signed()),
+            WRITEV => libc::writev(fd, at(addr).cast(), len.cast_signed()),
+            FSYNC => libc::fsync(fd) as isize,
+            _ => return -libc::EOPNOTSUPP,
+        }
+    };
+    result(r)
+}
+
+/// All rings of a schedule.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    pub(super) rings: Vec<Ring>,
+    n_operations: usize,
+    pub(super) faults: Faults,
+}
+
+impl Kernel {
+    /// A kernel without rings, whose faults the seed draws.
+    pub(super) fn new(rng: &mut Rng) -> Kernel {
+        Kernel {
+            rings: Vec::new(),
+            n_operations: 0,
+            faults: Faults::new(rng),
+        }
+    }
+
+    pub(super) fn has_operations(&self) -> bool {
+        self.n_operations > 0
+    }
+
+    fn count(&mut self) {
+        self.n_operations = self.rings.iter().map(|r| r.operations.len()).sum();
+    }
+
+    /// Completes any operation that can be, and gives its ring. Without faults if `stalled`, as
+    /// then every thread waits.
+    pub(super) fn complete_one(&mut self, rng: &mut Rng, stalled: bool) -> Option<usize> {
+        if self.n_operations == 0 {
+            return None;
+        }
+        let all: Vec<(usize, usize)> = (0..self.rings.len())
+            .flat_map(|r| (0..self.rings[r].operations.len()).map(move |op| (r, op)))
+            .collect();
+        let first = rng.below(all.len() as u64) as usize;
+        let faults = (!stalled).then_some(self.faults);
+        if let Some(faults) = faults
+            && faults.fails(rng)
+        {
+            let (r, at) = all[first];
+            if self.rings[r].operations[at].done.is_none() {
+                self.rings[r].fail(at, rng);
+                self.count();
+                return Some(r);
+            }
+        }
+        for &(r, at) in all[first..].iter().chain(&all[..first]) {
+            if self.rings[r].advance(at, faults, rng) {
+                self.count();
+                return Some(r);
+            }
+        }
+        None
+    }
+
+    /// The open ring with this descriptor.
+    pub(super) fn ring(&mut self, fd: i32) -> Option<&mut Ring> {
+        let at = usize::try_from(fd - FIRST_FD).ok()?;
+        self.rings.get_mut(at).filter(|ring| !ring.is_closed)
+    }
+
+    /// Makes a ring, and gives its descriptor.
+    pub(super) fn open(&mut self) -> i32 {
+        self.rings.push(Ring::default());
+        FIRST_FD + self.rings.len() as i32 - 1
+    }
+
+    /// Closes a ring. Gives what is wrong with that, if anything is.
+    pub(super) fn close(&mut self, fd: i32) -> Option<&'static str> {
+        let ring = self.ring(fd).expect("it is open");
+        ring.is_closed = true;
+        let n = std::mem::take(&mut ring.operations).len();
+        self.count();
+        (n > 0).then_some("a ring is closed with operations in it")
+    }
+
+    /// Takes what a ring has submitted, or as much of it as it likes to; gives how many entries.
+    pub(super) fn submit(&mut self, fd: i32, rng: &mut Rng) -> Result<usize, i32> {
+        let faults = self.faults;
+        let ring = self.ring(fd).expect("it is open");
+        let n = ring.submitted.len();
+        if let Some(errno) = faults.refuses(rng) {
+            return Err(errno);
+        }
+        let n = faults.takes(rng, n);
+        ring.submit(n);
+        self.count();
+        Ok(n)
+    }
+
+    /// Ends operations of a ring that match; gives how many.
+    pub(super) fn cancel(&mut self, fd: i32, matches: impl Fn(&Sqe) -> bool) -> usize {
+        let n = self.ring(fd).map_or(0, |ring| ring.cancel(matches));
+        self.count();
+        n
+    }
+
+    /// # Safety
+    ///
+    /// At `addr` are so many entries, a power of two, and they stay until the ring is closed.
+    pub(super) unsafe fn register_buffers(&mut self, fd: i32, addr: u64, n: u16, group: u16) {
+        let ring = self.ring(fd).expect("it is open");
+        ring.buffers.push(Buffers {
+            group,
+            entries: std::ptr::with_exposed_provenance(addr as usize),
+            n,
+            head: 0,
+        });
+    }
+}
