@@ -169,8 +169,9 @@ EXPLORE ?= --seconds 60
 explore: setup
 	$(call run_explorer,$(EXPLORE))
 
-# The same seeds each time.
+# The same seeds each time. First: is a schedule that fails the same when it is replayed?
 explore-short: setup
+	$(call run_explorer,--check)
 	$(call run_explorer,--schedules 150)
 
 # Needs a nightly toolchain. Stack switches are told to the sanitizer by corosensei.

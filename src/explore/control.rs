@@ -142,8 +142,8 @@ pub(super) fn begin(strategy: Box<dyn Strategy>, seed: u64, max_steps: u64, loud
     started(0, &std::thread::current());
 }
 
-/// Ends it: gives the number of points and the hash of the log.
-pub(super) fn end() -> (u64, u64) {
+/// Ends it: gives the number of points, the hash of the log, and the choices.
+pub(super) fn end() -> (u64, u64, String) {
     ME.with(|me| me.set(NOBODY));
     let control = lock().take().expect("a schedule has begun");
     let alive = control
@@ -156,7 +156,7 @@ pub(super) fn end() -> (u64, u64) {
     if !alive.is_empty() {
         control.fail(&format!("threads are left: {}", alive.join(", ")));
     }
-    (control.step, control.log.hash())
+    (control.step, control.log.hash(), control.recorded.line())
 }
 
 impl Control {
@@ -329,6 +329,11 @@ impl Control {
         }
         text += &self.oracle.describe();
         text += &format!("schedule: {}\n", self.recorded.line());
+        text += &format!(
+            "failed: at point {}, hash {:016x}: {why}\n",
+            self.step,
+            self.log.hash()
+        );
         text += &format!("finding: {why}\n");
         end_with_finding(&text)
     }

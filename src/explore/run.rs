@@ -19,8 +19,12 @@ const HANGS_AFTER: u32 = 60;
 /// Points that a schedule may have.
 const MOST_STEPS: u64 = 400_000;
 
-/// One schedule in so many is run twice, and must come to the same.
+/// One schedule in so many is run twice, and must come to the same: by its seed alone, or, each
+/// other time, by the choices that were recorded.
 const TWICE: u64 = 64;
+
+/// How many schedules of the scenario that is known to fail are run until it does.
+const FAILS_WITHIN: u64 = 64;
 
 /// A program to explore.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +33,8 @@ pub struct Scenario {
     pub name: &'static str,
     /// What it does. It builds its runtimes itself, and drops them.
     pub run: fn(),
+    /// Each of its schedules is to be replayed.
+    pub is_replayed: bool,
 }
 
 /// What to do.
@@ -44,6 +50,8 @@ pub struct Settings {
     jobs: usize,
     /// Go on after a finding.
     all: bool,
+    /// Only see whether a failure is found, and found again.
+    check: bool,
 }
 
 /// What became of a schedule.
@@ -65,6 +73,7 @@ usage: explore [NAME..]            scenarios whose names contain one of these; e
   --replay FILE    with --seed: the choices of the line `schedule:` of a report
   --jobs N         processes at a time (default 2)
   --all            go on after a finding
+  --check          replay a schedule that fails, and nothing else
   --list           the names";
 
 fn settings(mut args: impl Iterator<Item = String>) -> Option<Settings> {
@@ -78,6 +87,7 @@ fn settings(mut args: impl Iterator<Item = String>) -> Option<Settings> {
         replay: None,
         jobs: 2,
         all: false,
+        check: false,
     };
     while let Some(arg) = args.next() {
         let mut number = || args.next()?.parse::<u64>().ok();
@@ -89,6 +99,7 @@ fn settings(mut args: impl Iterator<Item = String>) -> Option<Settings> {
             "--jobs" => settings.jobs = number()? as usize,
             "--log" => settings.loud = true,
             "--all" => settings.all = true,
+            "--check" => settings.check = true,
             "--replay" => settings.replay = Some(std::fs::read_to_string(args.next()?).ok()?),
             name if !name.starts_with('-') => settings.names.push(name.to_owned()),
             _ => return None,
@@ -97,9 +108,10 @@ fn settings(mut args: impl Iterator<Item = String>) -> Option<Settings> {
     Some(settings)
 }
 
-/// The whole program: explores `scenarios` as the arguments say. `prepare` runs once, before
-/// the first schedule.
-pub fn main(scenarios: &[Scenario], prepare: fn()) -> ExitCode {
+/// The whole program: explores `scenarios` as the arguments say. `broken` fails in some schedules:
+/// whether it does so again is checked with `--check`. `prepare` runs once, before the first
+/// schedule.
+pub fn main(scenarios: &[Scenario], broken: &Scenario, prepare: fn()) -> ExitCode {
     if std::env::args().any(|arg| arg == "--list") {
         scenarios.iter().for_each(|s| println!("{}", s.name));
         return ExitCode::SUCCESS;
@@ -110,6 +122,18 @@ pub fn main(scenarios: &[Scenario], prepare: fn()) -> ExitCode {
     };
     fix_addresses();
     prepare();
+    if settings.check {
+        return match check(broken, &settings) {
+            Ok(what) => {
+                println!("{what}");
+                ExitCode::SUCCESS
+            }
+            Err(why) => {
+                println!("FOUND {}: {why}", broken.name);
+                ExitCode::FAILURE
+            }
+        };
+    }
     let is_wanted = |s: &&Scenario| {
         settings.names.is_empty() || settings.names.iter().any(|n| s.name.contains(n.as_str()))
     };
@@ -128,11 +152,83 @@ pub fn main(scenarios: &[Scenario], prepare: fn()) -> ExitCode {
     }
 }
 
+/// Runs one schedule, and gives what became of it and all that it wrote.
+fn run_one(
+    scenario: &Scenario,
+    seed: u64,
+    replay: Option<&str>,
+    settings: &Settings,
+) -> (Outcome, String) {
+    let child = Child::start(scenario, seed, replay, settings);
+    let (_, status) = wait_for_one(std::slice::from_ref(&child));
+    child.finish(status)
+}
+
+/// Looks for a schedule in which `broken` fails and one in which it does not, and replays both: the
+/// choices that were recorded must lead to the same events, and to the same failure at the same
+/// point.
+fn check(broken: &Scenario, settings: &Settings) -> Result<String, String> {
+    let (mut failed, mut ended) = (None, None);
+    for seed in settings.from..settings.from + FAILS_WITHIN {
+        let (outcome, text) = run_one(broken, seed, None, settings);
+        let schedule = schedule_of(&text).ok_or("a report has no schedule")?;
+        let (again, _) = run_one(broken, seed, Some(schedule), settings);
+        if !is_same(&outcome, &again) {
+            return Err(format!(
+                "seed {seed} is not the same when it is replayed: {outcome:?}, then {again:?}"
+            ));
+        }
+        match outcome {
+            Outcome::Ended(..) => ended = ended.or(Some(seed)),
+            Outcome::Found(report) => {
+                let end = end_of(&report).ok_or("a report has no end")?;
+                // Without its choices it is another schedule: so they are what was replayed.
+                let (other, _) = run_one(broken, seed, Some(""), settings);
+                if is_same(&Outcome::Found(report.clone()), &other) {
+                    return Err(format!("seed {seed} fails the same without its choices"));
+                }
+                failed = failed.or_else(|| Some((seed, end.to_owned())));
+            }
+        }
+        if let (Some((seed, end)), Some(_)) = (&failed, ended) {
+            return Ok(format!(
+                "{} fails with seed {seed}, and again: {end}",
+                broken.name
+            ));
+        }
+    }
+    Err(format!(
+        "not both failed and ended within {FAILS_WITHIN} schedules"
+    ))
+}
+
+/// The choices that a report or a schedule that ended has in it.
+fn schedule_of(text: &str) -> Option<&str> {
+    text.lines()
+        .rev()
+        .find_map(|l| l.strip_prefix("schedule: "))
+}
+
+/// The point at which a schedule failed, with the hash of all points up to there.
+fn end_of(report: &str) -> Option<&str> {
+    report
+        .lines()
+        .rev()
+        .find_map(|l| l.strip_prefix("failed: "))
+}
+
+/// Whether two runs came to the same. A crash has no point to compare.
+fn is_same(one: &Outcome, other: &Outcome) -> bool {
+    match (one, other) {
+        (Outcome::Found(one), Outcome::Found(other)) => end_of(one) == end_of(other),
+        (one, other) => one == other,
+    }
+}
+
 /// One schedule, with all that it tells.
 fn one(scenario: &Scenario, seed: u64, settings: &Settings) -> bool {
-    let child = Child::start(scenario, seed, settings);
-    let (_, status) = wait_for_one(std::slice::from_ref(&child));
-    let (outcome, text) = child.finish(status);
+    let replay = settings.replay.as_deref();
+    let (outcome, text) = run_one(scenario, seed, replay, settings);
     if settings.loud {
         print!("{text}");
     }
@@ -153,69 +249,73 @@ fn one(scenario: &Scenario, seed: u64, settings: &Settings) -> bool {
 fn many(scenario: &Scenario, settings: &Settings) -> bool {
     let begin = Instant::now();
     let mut running: Vec<Child> = Vec::new();
+    // What was run once and is to be run again, perhaps by its choices; and what has to come of it.
+    let mut again: Vec<(u64, Option<String>)> = Vec::new();
     let mut expected: Vec<(u64, Outcome)> = Vec::new();
-    let (mut next, mut again) = (settings.from, None);
+    let mut next = settings.from;
     let (mut n_ended, mut n_steps, mut n_found) = (0u64, 0u64, 0u64);
     loop {
         let is_over = match settings.seconds {
             Some(seconds) => begin.elapsed() >= Duration::from_secs(seconds),
             None => next - settings.from >= settings.schedules,
         } || (n_found > 0 && !settings.all);
-        if is_over && running.is_empty() {
-            break;
-        }
-        while !is_over && running.len() < settings.jobs {
-            let seed = again.take().unwrap_or_else(|| {
+        while running.len() < settings.jobs && !(is_over && again.is_empty()) {
+            let (seed, replay) = again.pop().unwrap_or_else(|| {
                 next += 1;
-                next - 1
+                (next - 1, None)
             });
-            running.push(Child::start(scenario, seed, settings));
+            let child = Child::start(scenario, seed, replay.as_deref(), settings);
+            running.push(child);
+        }
+        if running.is_empty() {
+            break;
         }
         let (at, status) = wait_for_one(&running);
         let child = running.swap_remove(at);
         let seed = child.seed;
-        let (outcome, _) = child.finish(status);
-        let strategy = strategy::of_seed(seed).1;
+        let (outcome, text) = child.finish(status);
         n_ended += 1;
-        let is_first = n_found == 0;
-        let mut report = |what: &str, text: &str| {
-            n_found += 1;
+        let found = |what: &str| {
             println!(
-                "FOUND {} seed {} strategy {strategy} schedules {n_ended} seconds {:.1}: {what}",
+                "FOUND {} seed {seed} strategy {} schedules {n_ended} seconds {:.1}: {what}",
                 scenario.name,
-                seed,
+                strategy::of_seed(seed).1,
                 begin.elapsed().as_secs_f64()
             );
-            print!("{text}");
         };
-        match &outcome {
-            Outcome::Found(text) => {
-                let what = text
-                    .lines()
-                    .rev()
-                    .find_map(|l| l.strip_prefix("finding: "))
-                    .unwrap_or("?");
-                report(what, if is_first { text } else { "" });
-            }
-            Outcome::Ended(steps, _) => {
-                n_steps += steps;
-                match expected.iter().position(|(twice, _)| *twice == seed) {
-                    Some(at) => {
-                        let (_, first) = expected.swap_remove(at);
-                        if first != outcome {
-                            report(
-                                &format!("not the same twice: {first:?}, then {outcome:?}"),
-                                "",
-                            );
-                        }
-                    }
-                    None if seed.is_multiple_of(TWICE) => {
-                        expected.push((seed, outcome.clone()));
-                        again = Some(seed);
-                    }
-                    None => {}
+        if let Some(at) = expected.iter().position(|(twice, _)| *twice == seed) {
+            let (_, first) = expected.swap_remove(at);
+            match (is_same(&first, &outcome), &first) {
+                (true, Outcome::Ended(..)) => {}
+                (true, Outcome::Found(_)) => println!("the same when it was replayed"),
+                (false, _) => {
+                    n_found += 1;
+                    found(&format!("not the same twice: {first:?}, then {outcome:?}"));
                 }
             }
+            continue;
+        }
+        let is_first = n_found == 0;
+        match &outcome {
+            Outcome::Found(text) => {
+                n_found += 1;
+                let what = text.lines().rev().find_map(|l| l.strip_prefix("finding: "));
+                found(what.unwrap_or("?"));
+                if is_first {
+                    print!("{text}");
+                }
+            }
+            Outcome::Ended(steps, _) => n_steps += steps,
+        }
+        let is_finding = matches!(outcome, Outcome::Found(_));
+        // A crash has left no schedule.
+        let replay = schedule_of(&text).map(str::to_owned);
+        if is_finding && is_first && replay.is_some() {
+            expected.push((seed, outcome));
+            again.push((seed, replay));
+        } else if !is_finding && seed.is_multiple_of(TWICE) {
+            expected.push((seed, outcome));
+            again.push((seed, replay.filter(|_| seed.is_multiple_of(2 * TWICE))));
         }
     }
     let seconds = begin.elapsed().as_secs_f64();
@@ -250,7 +350,7 @@ fn wait_for_one(children: &[Child]) -> (usize, i32) {
 }
 
 impl Child {
-    fn start(scenario: &Scenario, seed: u64, settings: &Settings) -> Child {
+    fn start(scenario: &Scenario, seed: u64, replay: Option<&str>, settings: &Settings) -> Child {
         // SAFETY: the name is a valid string; the descriptor is nobody else's.
         let output = unsafe {
             File::from_raw_fd(libc::memfd_create(c"schedule".as_ptr(), libc::MFD_CLOEXEC))
@@ -264,7 +364,7 @@ impl Child {
                 libc::dup2(output.as_raw_fd(), 2);
                 libc::alarm(HANGS_AFTER);
             }
-            schedule(scenario, seed, settings);
+            schedule(scenario, seed, replay, settings.loud);
         }
         Child { pid, seed, output }
     }
@@ -297,17 +397,14 @@ impl Child {
 }
 
 /// Runs one schedule in this process, and ends it.
-fn schedule(scenario: &Scenario, seed: u64, settings: &Settings) -> ! {
-    let replay = settings.replay.as_deref().and_then(|text| {
-        let line = text.lines().find_map(|l| l.strip_prefix("schedule: "));
-        Replay::parse(line.unwrap_or(text).trim())
-    });
+fn schedule(scenario: &Scenario, seed: u64, replay: Option<&str>, loud: bool) -> ! {
+    let replay = replay.and_then(|text| Replay::parse(schedule_of(text).unwrap_or(text).trim()));
     let strategy: Box<dyn Strategy> = match replay {
         Some(replay) => Box::new(replay),
         None => strategy::of_seed(seed).0,
     };
     let fds_before = open_descriptors();
-    control::begin(strategy, seed, MOST_STEPS, settings.loud);
+    control::begin(strategy, seed, MOST_STEPS, loud);
     let outcome = catch_unwind(AssertUnwindSafe(scenario.run));
     if let Err(payload) = outcome {
         let why = payload
@@ -318,12 +415,15 @@ fn schedule(scenario: &Scenario, seed: u64, settings: &Settings) -> ! {
             .to_owned();
         control::with(|c| c.fail(&format!("the scenario panicked: {why}")));
     }
-    let (steps, hash) = control::end();
+    let (steps, hash, choices) = control::end();
     let fds = open_descriptors();
     if fds != fds_before {
         end_with_finding(&format!(
             "finding: descriptors leak: {fds_before} before, {fds} after\n"
         ));
+    }
+    if loud || seed.is_multiple_of(TWICE) || scenario.is_replayed {
+        eprintln!("schedule: {choices}");
     }
     eprintln!("ended: {steps} {hash}");
     std::process::exit(0)

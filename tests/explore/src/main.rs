@@ -6,7 +6,7 @@ mod scenarios;
 
 #[cfg(explore)]
 fn main() -> std::process::ExitCode {
-    windlass::explore::main(scenarios::ALL, scenarios::prepare)
+    windlass::explore::main(scenarios::ALL, &scenarios::BROKEN, scenarios::prepare)
 }
 
 #[cfg(not(explore))]

@@ -18,7 +18,7 @@ use windlass::{Builder, Runtime, blocking, offload, sleep, spawn, yield_now};
 macro_rules! scenarios {
     ($($(#[doc = $what:literal])+ $name:ident,)*) => {
         pub(crate) const ALL: &[Scenario] = &[
-            $(Scenario { name: stringify!($name), run: $name },)*
+            $(Scenario { name: stringify!($name), run: $name, is_replayed: false },)*
         ];
     };
 }
@@ -73,6 +73,14 @@ scenarios! {
     /// A runtime runs twice.
     two_runs,
 }
+
+/// Two goroutines add to a number, and one may overwrite what the other has added: what the
+/// explorer finds there it must find again.
+pub(crate) const BROKEN: Scenario = Scenario {
+    name: "lost_update",
+    run: lost_update,
+    is_replayed: true,
+};
 
 static MACHINE: OnceLock<Topology> = OnceLock::new();
 
@@ -721,4 +729,23 @@ fn two_runs() {
             spawn(|| yields(2)).join().unwrap();
         });
     }
+}
+
+fn lost_update() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let n = Arc::new(Mutex::new(0));
+        let all: Vec<_> = (0..2)
+            .map(|_| {
+                let n = Arc::clone(&n);
+                spawn(move || {
+                    let before = *n.lock().unwrap();
+                    sleep(us(10 * draw(3)));
+                    *n.lock().unwrap() = before + 1;
+                })
+            })
+            .collect();
+        all.into_iter().for_each(|g| g.join().unwrap());
+        assert_eq!(*n.lock().unwrap(), 2, "an update is lost");
+    });
 }
