@@ -156,6 +156,12 @@ pub(super) fn end() -> (u64, u64, String) {
     if !alive.is_empty() {
         control.fail(&format!("threads are left: {}", alive.join(", ")));
     }
+    if let Some(why) = control.oracle.leak() {
+        control.fail(&why);
+    }
+    if let Some(why) = control.kernel.leak() {
+        control.fail(why);
+    }
     (control.step, control.log.hash(), control.recorded.line())
 }
 

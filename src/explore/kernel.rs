@@ -95,6 +95,13 @@ pub(super) struct Cqe {
 const _: () = assert!(size_of::<Sqe>() == size_of::<squeue::Entry>());
 const _: () = assert!(size_of::<Cqe>() == size_of::<cqueue::Entry>());
 
+/// The address of what an operation's name stands for; none for wakes and answers. The low bits say
+/// what that is.
+fn owner_of(name: u64) -> Option<usize> {
+    let at = (name & !7) as usize;
+    (at != 0).then_some(at)
+}
+
 /// An operation in the kernel.
 #[derive(Debug)]
 struct Operation {
@@ -129,12 +136,17 @@ struct Provided {
 }
 
 impl Buffers {
-    /// The next buffer, which stays the next until it was taken.
-    fn next(&self) -> Option<Provided> {
+    /// How many there are to be taken.
+    fn n_free(&self) -> u16 {
         // SAFETY: by `register_buffers`. The thread that wrote them gave the baton on since.
         let tail = unsafe { (&raw const (*self.entries).tail).read_volatile() };
+        tail.wrapping_sub(self.head)
+    }
+
+    /// The next buffer, which stays the next until it was taken.
+    fn next(&self) -> Option<Provided> {
         // SAFETY: as above; the number of entries is a power of two.
-        (tail != self.head).then(|| unsafe {
+        (self.n_free() > 0).then(|| unsafe {
             self.entries
                 .add(usize::from(self.head & (self.n - 1)))
                 .read_volatile()
@@ -516,10 +528,32 @@ impl Kernel {
     /// Closes a ring. Gives what is wrong with that, if anything is.
     pub(super) fn close(&mut self, fd: i32) -> Option<&'static str> {
         let ring = self.ring(fd).expect("it is open");
+        let has_operation = |name: &u64| owner_of(*name).is_some();
+        let why = if !ring.operations.is_empty() {
+            Some("a ring is closed with operations in it")
+        } else if ring
+            .submitted
+            .iter()
+            .any(|sqe| has_operation(&sqe.user_data))
+        {
+            Some("a ring is closed with operations that were not submitted")
+        } else if ring.completions.iter().any(|c| has_operation(&c.user_data)) {
+            Some("a ring is closed with completions that nobody has read")
+        } else if ring.buffers.iter().any(|b| b.n_free() != b.n) {
+            Some("a ring is closed while its buffers are in use")
+        } else {
+            None
+        };
         ring.is_closed = true;
-        let n = std::mem::take(&mut ring.operations).len();
+        ring.operations.clear();
         self.count();
-        (n > 0).then_some("a ring is closed with operations in it")
+        why
+    }
+
+    /// What is left at the end of a schedule.
+    pub(super) fn leak(&self) -> Option<&'static str> {
+        let any = self.rings.iter().any(|ring| !ring.is_closed);
+        any.then_some("a ring is left open")
     }
 
     /// Takes what a ring has submitted, or as much of it as it likes to; gives how many entries.

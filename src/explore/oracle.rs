@@ -23,13 +23,26 @@ struct Machine {
 // SAFETY: the word is an M's, which is forgotten before it is freed.
 unsafe impl Send for Machine {}
 
-/// All Ms.
+/// All Ms, and what is counted.
 #[derive(Debug, Default)]
 pub(super) struct Oracle {
     machines: BTreeMap<usize, Machine>,
+    /// Stacks and G slots that were taken and not given back.
+    n_stacks: isize,
+    n_slots: isize,
 }
 
 impl Oracle {
+    /// What is left over at the end of a schedule.
+    pub(super) fn leak(&self) -> Option<String> {
+        match (self.n_stacks, self.n_slots, self.machines.len()) {
+            (0, 0, 0) => None,
+            (stacks, slots, ms) => Some(format!(
+                "left at the end: {stacks} stacks, {slots} slots of goroutines, {ms} Ms"
+            )),
+        }
+    }
+
     pub(super) fn describe(&self) -> String {
         let run = self.machines.values().filter(|m| m.runs != 0).count();
         let commit = self.machines.values().filter(|m| m.commits != 0).count();
@@ -49,6 +62,22 @@ fn check(f: impl FnOnce(&mut Oracle) -> Option<&'static str>) {
             }
         });
     }
+}
+
+/// So many stacks were taken from a pool, or given back if that is negative.
+pub(crate) fn stacks(n: isize) {
+    check(|oracle| {
+        oracle.n_stacks += n;
+        None
+    });
+}
+
+/// The same of slots of goroutines, and their depots.
+pub(crate) fn slots(n: isize) {
+    check(|oracle| {
+        oracle.n_slots += n;
+        None
+    });
 }
 
 /// `m` takes `p` for its own, null for none.

@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use super::header::{GRef, Header, SLOT_BYTES};
 use super::list::GList;
 use crate::lock::{Lock, Rank};
-use crate::loom::const_fn;
+use crate::loom::{const_fn, oracle};
 use crate::sys::{mmap, numa};
 use crate::util::padded::Padded;
 
@@ -94,17 +94,20 @@ pub(crate) fn take(id: DepotId, class: usize, n: usize, mut into: impl FnMut(GRe
             Some(g) => g,
             None => cut(&mut depot, id, class),
         };
+        oracle::slots(1);
         into(g);
     }
 }
 
 /// Takes free slots back into the depot that they came from.
 pub(crate) fn give(g: GRef) {
+    oracle::slots(-1);
     DEPOTS[g.slab_node()].lock().free[g.slot_class()].push(g);
 }
 
 /// Takes free slots back, of several depots: each is locked once.
 pub(crate) fn give_all(mut slots: GList) {
+    oracle::slots(-slots.len().cast_signed());
     while let Some(g) = slots.pop() {
         let mut others = GList::new();
         let mut depot = DEPOTS[g.slab_node()].lock();

@@ -40,6 +40,7 @@ use std::ops::Range;
 use crate::lock::{Lock, Rank};
 use crate::loom::native::OnceLock;
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
+use crate::loom::oracle;
 use crate::sys::mmap::{self, GuardKind};
 use crate::sys::numa;
 
@@ -332,28 +333,33 @@ impl StackPool {
     ///
     /// `OutOfMemory` when the kernel gives no more address space or mappings.
     pub(crate) fn take(&self, bytes: usize) -> io::Result<Stack> {
-        match class_for(bytes) {
+        let stack = match class_for(bytes) {
             Some(class) => {
                 let mut inner = self.inner.lock();
                 match inner.classes[class].pop() {
-                    Some(stack) => Ok(stack),
-                    None => self.cut(&mut inner, class),
+                    Some(stack) => stack,
+                    None => self.cut(&mut inner, class)?,
                 }
             }
-            None => self.map_own(bytes),
-        }
+            None => self.map_own(bytes)?,
+        };
+        oracle::stacks(1);
+        Ok(stack)
     }
 
     /// Fills `into` with up to `n` free stacks of a class, for a P's cache.
     /// Only stacks that exist: making new ones ahead of need would waste guards.
     pub(crate) fn take_free(&self, class: usize, n: usize, into: &mut Vec<Stack>) {
+        let before = into.len();
         self.inner.lock().classes[class].pop_many(n, into);
+        oracle::stacks((into.len() - before).cast_signed());
     }
 
     /// Takes stacks back.
     pub(crate) fn give(&self, stacks: impl IntoIterator<Item = Stack>) {
         let mut inner = self.inner.lock();
         for stack in stacks {
+            oracle::stacks(-1);
             match stack.class() {
                 Some(class) => inner.classes[class].free.push_back(stack),
                 None => {

@@ -2,11 +2,11 @@
 
 #[cfg(explore)]
 pub(crate) use crate::explore::oracle::{
-    commit_is_over, commits, committed, forgets, holds, must, ran, runs,
+    commit_is_over, commits, committed, forgets, holds, must, ran, runs, slots, stacks,
 };
 
 #[cfg(not(explore))]
-pub(crate) use silent::{commit_is_over, commits, committed, holds, ran, runs};
+pub(crate) use silent::{commit_is_over, commits, committed, holds, ran, runs, slots, stacks};
 
 #[cfg(not(explore))]
 mod silent {
@@ -32,4 +32,10 @@ mod silent {
 
     #[inline(always)]
     pub(crate) fn commit_is_over<G>(_: *const G) {}
+
+    #[inline(always)]
+    pub(crate) fn stacks(_: isize) {}
+
+    #[inline(always)]
+    pub(crate) fn slots(_: isize) {}
 }

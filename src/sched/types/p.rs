@@ -17,6 +17,7 @@ use crate::g::list::GList;
 use crate::g::slab::{self, DepotId};
 use crate::g::stack::{self, Stack, StackPool};
 use crate::loom::native::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::loom::oracle;
 use crate::netpoll::poller::Poller;
 use crate::sched::numa::policy::N_DENIALS;
 use crate::sched::numa::summary::Published;
@@ -602,6 +603,7 @@ impl P {
             .iter_mut()
             .for_each(|s| s.drain(..).for_each(slab::give));
         // The arenas are unmapped as a whole; stacks of a mapping of their own are never cached.
+        oracle::stacks(-stacks.iter().map(Vec::len).sum::<usize>().cast_signed());
         stacks.iter_mut().for_each(Vec::clear);
         self.send_all_home();
         self.stats.stacks_cached.set(0);
