@@ -309,6 +309,7 @@ impl Control {
     /// waits.
     #[track_caller]
     fn run_kernel(&mut self, stalled: bool) -> bool {
+        self.check_operations();
         let Some(ring) = self.kernel.complete_one(&mut self.rng, stalled) else {
             return false;
         };
@@ -316,6 +317,13 @@ impl Control {
         self.log.add(self.step, ring, What::Kernel, at, self.now_ns);
         self.wake(Key::Ring(ring), 1);
         true
+    }
+
+    /// Each operation in a ring has the frame still, or the armed request, that it is named after.
+    pub(super) fn check_operations(&self) {
+        if self.kernel.has_orphan(|at| self.oracle.number_of(at)) {
+            self.fail("an operation is in a ring whose frame is gone");
+        }
     }
 
     /// Reports a finding, and ends the process.

@@ -11,7 +11,7 @@
 //! the kernel here makes a system call.
 #![allow(unsafe_code)]
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -97,7 +97,7 @@ const _: () = assert!(size_of::<Cqe>() == size_of::<cqueue::Entry>());
 
 /// The address of what an operation's name stands for; none for wakes and answers. The low bits say
 /// what that is.
-fn owner_of(name: u64) -> Option<usize> {
+pub(super) fn owner_of(name: u64) -> Option<usize> {
     let at = (name & !7) as usize;
     (at != 0).then_some(at)
 }
@@ -160,11 +160,29 @@ pub(super) struct Ring {
     pub(super) submitted: VecDeque<Sqe>,
     operations: Vec<Operation>,
     pub(super) completions: VecDeque<Cqe>,
+    /// What the operations are named after, as the oracle numbers it: by their names.
+    owners: BTreeMap<u64, u64>,
     buffers: Vec<Buffers>,
     is_closed: bool,
 }
 
 impl Ring {
+    /// Queues an entry, whose name stands for what the oracle has numbered so.
+    pub(super) fn push(&mut self, sqe: Sqe, owner: Option<u64>) {
+        if let Some(owner) = owner {
+            self.owners.insert(sqe.user_data, owner);
+        }
+        self.submitted.push_back(sqe);
+    }
+
+    /// The names of what is in the ring.
+    fn names(&self) -> impl Iterator<Item = u64> {
+        let submitted = self.submitted.iter().map(|sqe| sqe.user_data);
+        let operations = self.operations.iter().map(|op| op.sqe.user_data);
+        let completions = self.completions.iter().map(|cqe| cqe.user_data);
+        submitted.chain(operations).chain(completions)
+    }
+
     pub(super) fn complete(&mut self, user_data: u64, result: i32, flags: u32) {
         self.completions.push_back(Cqe {
             user_data,
@@ -477,6 +495,20 @@ impl Kernel {
 
     pub(super) fn has_operations(&self) -> bool {
         self.n_operations > 0
+    }
+
+    /// Whether something is in a ring whose frame is gone. `number_of` gives the number of what
+    /// lives at an address.
+    pub(super) fn has_orphan(&self, number_of: impl Fn(usize) -> Option<u64>) -> bool {
+        let is_orphan = |ring: &Ring, name: u64| {
+            owner_of(name).is_some_and(|at| {
+                let owner = number_of(at);
+                owner.is_none() || owner != ring.owners.get(&name).copied()
+            })
+        };
+        let open = self.rings.iter().filter(|ring| !ring.is_closed);
+        open.flat_map(|ring| ring.names().map(move |name| (ring, name)))
+            .any(|(ring, name)| is_orphan(ring, name))
     }
 
     fn count(&mut self) {

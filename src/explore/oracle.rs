@@ -30,17 +30,28 @@ pub(super) struct Oracle {
     /// Stacks and G slots that were taken and not given back.
     n_stacks: isize,
     n_slots: isize,
+    /// What operations in a ring are named after, by address: a number of its own for each, as
+    /// another one may come to lie at the same place.
+    living: BTreeMap<usize, u64>,
+    n_lived: u64,
 }
 
 impl Oracle {
     /// What is left over at the end of a schedule.
     pub(super) fn leak(&self) -> Option<String> {
-        match (self.n_stacks, self.n_slots, self.machines.len()) {
-            (0, 0, 0) => None,
-            (stacks, slots, ms) => Some(format!(
-                "left at the end: {stacks} stacks, {slots} slots of goroutines, {ms} Ms"
+        let n_ms = self.machines.len();
+        match (self.n_stacks, self.n_slots, n_ms, self.living.len()) {
+            (0, 0, 0, 0) => None,
+            (stacks, slots, ms, operations) => Some(format!(
+                "left at the end: {stacks} stacks, {slots} slots of goroutines, {ms} Ms, \
+                 {operations} operations"
             )),
         }
+    }
+
+    /// The number of what lives at an address.
+    pub(super) fn number_of(&self, at: usize) -> Option<u64> {
+        self.living.get(&at).copied()
     }
 
     pub(super) fn describe(&self) -> String {
@@ -77,6 +88,34 @@ pub(crate) fn slots(n: isize) {
     check(|oracle| {
         oracle.n_slots += n;
         None
+    });
+}
+
+/// At `at` is something that operations are named after, from now on if not before. It does not
+/// move.
+pub(crate) fn lives<T>(at: *const T) {
+    check(|oracle| {
+        if !oracle.living.contains_key(&at.addr()) {
+            oracle.n_lived += 1;
+            oracle.living.insert(at.addr(), oracle.n_lived);
+        }
+        None
+    });
+}
+
+/// What lived at `at` is gone.
+pub(crate) fn dies<T>(at: *const T) {
+    check(|oracle| {
+        oracle.living.remove(&at.addr());
+        None
+    });
+}
+
+/// What lives at `at` is about to be used by another thread than its own, or for the kernel.
+pub(crate) fn touches<T>(at: *const T) {
+    check(|oracle| {
+        let lives = oracle.living.contains_key(&at.addr());
+        (!lives).then_some("an operation is touched whose frame is gone")
     });
 }
 

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use io_uring::{cqueue, squeue};
 
 use super::control::{self, Key, NEVER, me, point, with};
-use super::kernel::{Cqe, FIRST_FD, Sqe};
+use super::kernel::{Cqe, FIRST_FD, Sqe, owner_of};
 use super::log::What;
 
 fn key(fd: i32) -> Key {
@@ -21,6 +21,7 @@ fn key(fd: i32) -> Key {
 pub(crate) fn sync_cancel(fd: i32, user_data: u64, of: Option<i32>) -> io::Result<()> {
     point(What::Ring);
     let n = with(|c| {
+        c.check_operations();
         let n = c.kernel.cancel(fd, |sqe| match of {
             Some(of) => sqe.fd == of,
             None => sqe.user_data == user_data,
@@ -146,11 +147,13 @@ impl Submissions<'_> {
         // SAFETY: an entry is the kernel's structure, of the same size, and any bytes are valid.
         let sqe: Sqe = unsafe { std::mem::transmute_copy(entry) };
         with(|c| {
+            let owner = owner_of(sqe.user_data).and_then(|at| c.oracle.number_of(at));
             let ring = c.kernel.ring(self.0.fd).expect("it is open");
             if ring.submitted.len() == self.0.entries {
                 return Err(());
             }
-            ring.submitted.push_back(sqe);
+            ring.push(sqe, owner);
+            c.check_operations();
             Ok(())
         })
     }
@@ -194,6 +197,7 @@ impl Iterator for Completions<'_> {
 
     fn next(&mut self) -> Option<cqueue::Entry> {
         let cqe = with(|c| {
+            c.check_operations();
             c.kernel
                 .ring(self.0)
                 .expect("it is open")

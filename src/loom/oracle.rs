@@ -2,11 +2,14 @@
 
 #[cfg(explore)]
 pub(crate) use crate::explore::oracle::{
-    commit_is_over, commits, committed, forgets, holds, must, ran, runs, slots, stacks,
+    commit_is_over, commits, committed, dies, forgets, holds, lives, must, ran, runs, slots,
+    stacks, touches,
 };
 
 #[cfg(not(explore))]
-pub(crate) use silent::{commit_is_over, commits, committed, holds, ran, runs, slots, stacks};
+pub(crate) use silent::{
+    commit_is_over, commits, committed, holds, lives, ran, runs, slots, stacks, touches,
+};
 
 #[cfg(not(explore))]
 mod silent {
@@ -32,6 +35,12 @@ mod silent {
 
     #[inline(always)]
     pub(crate) fn commit_is_over<G>(_: *const G) {}
+
+    #[inline(always)]
+    pub(crate) fn lives<T>(_: *const T) {}
+
+    #[inline(always)]
+    pub(crate) fn touches<T>(_: *const T) {}
 
     #[inline(always)]
     pub(crate) fn stacks(_: isize) {}

@@ -30,6 +30,7 @@ use super::op::{ERESTARTSYS, Op};
 use super::pool::{self, BufferRing};
 use crate::g::list::GList;
 use crate::lock::{Lock, Rank};
+use crate::loom::oracle;
 use crate::sys::uring::sync_cancel;
 
 /// Pieces that may wait before the kernel is told to stop.
@@ -169,7 +170,8 @@ impl Multishot {
     }
 
     /// It is about to be queued.
-    pub(super) fn begin(&self, armed: ArmedRequest) {
+    pub(super) fn begin(&self, armed: Armed) {
+        oracle::lives(self);
         let mut state = self.state.lock();
         state.armed = Some(armed);
         state.is_stopping = false;
@@ -178,6 +180,7 @@ impl Multishot {
     /// The reaper's side of a completion; the G that waits for it goes to `ready`. `true` if
     /// it was the last: the ring's reference is to be dropped.
     pub(super) fn complete(&self, result: i32, flags: u32, ready: &mut GList) -> bool {
+        oracle::touches(self);
         let is_last = flags & MORE == 0;
         let mut state = self.state.lock();
         let unwanted = state.add(result, flags);
@@ -306,5 +309,7 @@ impl MultishotState {
 impl Drop for Multishot {
     fn drop(&mut self) {
         self.close();
+        #[cfg(explore)]
+        oracle::dies(self);
     }
 }

@@ -31,7 +31,7 @@ use super::op::{ERESTARTSYS, Op};
 use super::poll_desc::{PollDesc, PollWait, SeenEvents};
 use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicBool, AtomicU8};
-use crate::loom::{AtomicU64, Ordering};
+use crate::loom::{AtomicU64, Ordering, oracle};
 use crate::sys::uring::sync_cancel;
 use crate::util::chaos::{self, Point};
 use crate::util::prefetch::prefetch_bytes;
@@ -249,7 +249,8 @@ impl MultishotPoll {
 
     /// It is about to be queued. `false` if it is armed already: then the caller's reference
     /// is not used.
-    pub(super) fn begin(&self, home: RingThread, name: u64) -> bool {
+    pub(super) fn begin(&self, home: Home, name: u64) -> bool {
+        oracle::lives(self);
         let mut armed = self.armed.lock();
         if armed.is_some() {
             return false;
@@ -273,7 +274,8 @@ impl MultishotPoll {
 
     /// The side of whoever hears of a completion.
     #[inline]
-    pub(super) fn complete(&self, result: i32, flags: u32) -> Event {
+    pub(super) fn complete(&self, result: i32, flags: u32) -> Told {
+        oracle::touches(self);
         let is_last = flags & MORE == 0;
         let is_over = is_lasting(result);
         if is_over {
@@ -322,7 +324,14 @@ impl MultishotPoll {
     }
 }
 
-impl ArmedPoll {
+#[cfg(explore)]
+impl Drop for Watch {
+    fn drop(&mut self) {
+        oracle::dies(self);
+    }
+}
+
+impl Armed {
     /// Asks the kernel for the last completion. Under the lock, so that the ring stays. A failure
     /// says that the last completion is there, or that the poll is not submitted yet: the next
     /// one that wants its end asks again.

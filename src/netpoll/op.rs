@@ -42,6 +42,7 @@ use crate::g::header::GRef;
 use crate::g::status::WaitId;
 use crate::loom::after_seq_cst;
 use crate::loom::native::atomic::{AtomicBool, AtomicPtr, Ordering};
+use crate::loom::oracle;
 
 /// The kernel's own number for "a signal came, begin again". Some operations let it out.
 pub(crate) const ERESTARTSYS: i32 = 512;
@@ -117,6 +118,7 @@ impl Op {
     /// Makes the operation known to cancellers, before the wait begins. It must not
     /// move from here on.
     pub(crate) fn publish(&self) {
+        oracle::lives(self);
         self.g.op.store(
             std::ptr::from_ref(self).cast_mut().cast(),
             Ordering::Release,
@@ -126,6 +128,7 @@ impl Op {
     /// Binds the operation to the wait that it will end.
     #[inline]
     pub(crate) fn bind(&self, wait: WaitId) {
+        oracle::lives(self);
         self.wait.set(wait);
     }
 
@@ -138,6 +141,7 @@ impl Op {
 
     /// The poller that has it, if it was queued already.
     pub(crate) fn poller(&self) -> Option<*const ()> {
+        oracle::touches(self);
         let poller = self.poller.load(Ordering::Acquire);
         let is_there = !poller.is_null() && poller.addr() & MARKS == 0;
         is_there.then_some(poller.cast_const())
@@ -181,6 +185,7 @@ impl Op {
     }
 
     fn marked(&self, mark: usize) -> Option<*const ()> {
+        oracle::touches(self);
         let what = self.poller.load(Ordering::Acquire);
         let has_mark = what.addr() & mark != 0;
         has_mark.then(|| what.map_addr(|at| at & !MARKS).cast_const())
@@ -228,6 +233,7 @@ impl Op {
 
     /// The reaper's side. Gives the G if its wake token was taken.
     pub(crate) fn complete(&self, result: i32, flags: u32) -> Option<GRef> {
+        oracle::touches(self);
         self.result.set(result);
         self.flags.set(flags);
         let (g, wait) = (self.g, self.wait.get());
@@ -245,5 +251,12 @@ impl Op {
 
     pub(crate) fn timed_out(&self) -> bool {
         self.timed_out.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(explore)]
+impl Drop for Op {
+    fn drop(&mut self) {
+        oracle::dies(self);
     }
 }
