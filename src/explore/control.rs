@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::kernel::Kernel;
+use super::kernel::{Kernel, Woken};
 use super::log::{Log, What, end_with_finding};
 use super::oracle::Oracle;
 use super::strategy::{Options, Pick, Recorded, Rng, Strategy};
@@ -38,6 +38,8 @@ pub(super) enum Key {
     Park(usize),
     /// A completion, or a wake, in a ring.
     Ring(usize),
+    /// Events of an epoll instance.
+    Epoll(i32),
 }
 
 /// Without addresses, which are not the same in every run.
@@ -49,6 +51,7 @@ impl std::fmt::Debug for Key {
             Key::End(id) => write!(f, "the end of t{id}"),
             Key::Park(_) => f.write_str("its token"),
             Key::Ring(ring) => write!(f, "ring {ring}"),
+            Key::Epoll(_) => f.write_str("epoll"),
         }
     }
 }
@@ -310,12 +313,18 @@ impl Control {
     #[track_caller]
     fn run_kernel(&mut self, stalled: bool) -> bool {
         self.check_operations();
-        let Some(ring) = self.kernel.complete_one(&mut self.rng, stalled) else {
+        let Some(woken) = self.kernel.complete_one(&mut self.rng, stalled) else {
             return false;
         };
+        // Descriptors are not the same in every run.
+        let (number, key) = match woken {
+            Woken::Ring(ring) => (ring, Key::Ring(ring)),
+            Woken::Epoll(epfd) => (62, Key::Epoll(epfd)),
+        };
         let at = Location::caller();
-        self.log.add(self.step, ring, What::Kernel, at, self.now_ns);
-        self.wake(Key::Ring(ring), 1);
+        self.log
+            .add(self.step, number, What::Kernel, at, self.now_ns);
+        self.wake(key, 1);
         true
     }
 
@@ -545,6 +554,12 @@ pub(crate) fn spin_loop() {
 pub(crate) fn fence(order: Ordering) {
     point(What::Fence);
     std::sync::atomic::fence(order);
+}
+
+/// A system call that others may notice is about to be made.
+#[track_caller]
+pub(crate) fn point_of_call() {
+    point(What::Call);
 }
 
 /// One thread at a time needs no barrier: the point is what is left of `membarrier(2)`.

@@ -239,20 +239,20 @@ impl Ring {
         // A send without copying may have a notice all the same.
         let has_notice = code == SEND_ZC && rng.one_in(2);
         if has_notice {
-            self.add_notice(op.sqe);
+            self.add_notice(op.sqe, 0);
         }
         let flags = if has_notice { MORE } else { 0 };
         self.complete(op.sqe.user_data, -error, flags);
     }
 
     /// The notice of a send without copying, which comes at any time.
-    fn add_notice(&mut self, sqe: Sqe) {
+    fn add_notice(&mut self, sqe: Sqe, result: i32) {
         self.operations.push(Operation {
             sqe,
             edges: None,
             done: Some(Cqe {
                 user_data: sqe.user_data,
-                result: COPIED,
+                result,
                 flags: NOTIF,
             }),
         });
@@ -282,7 +282,8 @@ impl Ring {
             flags |= MORE;
         }
         if sends {
-            self.add_notice(sqe);
+            let usage = if rng.one_in(2) { COPIED } else { 0 };
+            self.add_notice(sqe, usage);
         }
         let done = Cqe {
             user_data: sqe.user_data,
@@ -480,7 +481,18 @@ fn perform(sqe: &Sqe) -> i32 {
 pub(super) struct Kernel {
     pub(super) rings: Vec<Ring>,
     n_operations: usize,
+    /// The epoll instances in which threads wait.
+    epolls: Vec<i32>,
     pub(super) faults: Faults,
+}
+
+/// Whose wait the kernel ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Woken {
+    /// In the ring of this number.
+    Ring(usize),
+    /// In the epoll instance with this descriptor.
+    Epoll(i32),
 }
 
 impl Kernel {
@@ -489,12 +501,13 @@ impl Kernel {
         Kernel {
             rings: Vec::new(),
             n_operations: 0,
+            epolls: Vec::new(),
             faults: Faults::new(rng),
         }
     }
 
     pub(super) fn has_operations(&self) -> bool {
-        self.n_operations > 0
+        self.n_operations > 0 || !self.epolls.is_empty()
     }
 
     /// Whether something is in a ring whose frame is gone. `number_of` gives the number of what
@@ -515,34 +528,52 @@ impl Kernel {
         self.n_operations = self.rings.iter().map(|r| r.operations.len()).sum();
     }
 
-    /// Completes any operation that can be, and gives its ring. Without faults if `stalled`, as
-    /// then every thread waits.
-    pub(super) fn complete_one(&mut self, rng: &mut Rng, stalled: bool) -> Option<usize> {
-        if self.n_operations == 0 {
+    /// Completes any operation that can be, or ends the wait of a thread in an epoll instance that
+    /// has events, and says which. Without faults if `stalled`, as then every thread waits.
+    pub(super) fn complete_one(&mut self, rng: &mut Rng, stalled: bool) -> Option<Woken> {
+        if !self.has_operations() {
             return None;
         }
         let all: Vec<(usize, usize)> = (0..self.rings.len())
             .flat_map(|r| (0..self.rings[r].operations.len()).map(move |op| (r, op)))
             .collect();
-        let first = rng.below(all.len() as u64) as usize;
+        let n = all.len() + self.epolls.len();
+        let first = rng.below(n as u64) as usize;
         let faults = (!stalled).then_some(self.faults);
         if let Some(faults) = faults
             && faults.fails(rng)
+            && let Some(&(r, at)) = all.get(first)
+            && self.rings[r].operations[at].done.is_none()
         {
-            let (r, at) = all[first];
-            if self.rings[r].operations[at].done.is_none() {
-                self.rings[r].fail(at, rng);
-                self.count();
-                return Some(r);
-            }
+            self.rings[r].fail(at, rng);
+            self.count();
+            return Some(Woken::Ring(r));
         }
-        for &(r, at) in all[first..].iter().chain(&all[..first]) {
-            if self.rings[r].advance(at, faults, rng) {
-                self.count();
-                return Some(r);
+        for i in (first..n).chain(0..first) {
+            match all.get(i) {
+                Some(&(r, at)) => {
+                    if self.rings[r].advance(at, faults, rng) {
+                        self.count();
+                        return Some(Woken::Ring(r));
+                    }
+                }
+                None => {
+                    let epfd = self.epolls[i - all.len()];
+                    if ready(epfd, libc::POLLIN) != 0 {
+                        return Some(Woken::Epoll(epfd));
+                    }
+                }
             }
         }
         None
+    }
+
+    /// A thread begins to wait in an epoll instance, or has ended that.
+    pub(super) fn waits_in(&mut self, epfd: i32, waits: bool) {
+        match waits {
+            true => self.epolls.push(epfd),
+            false => self.epolls.retain(|&other| other != epfd),
+        }
     }
 
     /// The open ring with this descriptor.

@@ -23,6 +23,7 @@ pub(super) enum What {
     End,
     Spin,
     Ring,
+    Call,
     Barrier,
     /// The strategy let time pass.
     Clock,

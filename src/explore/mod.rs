@@ -48,10 +48,12 @@ mod strategy;
 mod thread;
 
 pub(crate) use atomic::sync_atomic;
-pub(crate) use control::{now_ns, point_of_membarrier, sleep_ns, spin_loop};
+pub(crate) use control::{now_ns, point_of_call, point_of_membarrier, sleep_ns, spin_loop};
 pub(crate) use futex::{futex_wait, futex_wake_one};
 pub(crate) use lock::{Condvar, Mutex, MutexGuard, OnceLock, RwLock, sync_mpsc};
-pub(crate) use poller::{Builder as RingBuilder, IoUring, Submitter, send_msg_ring, sync_cancel};
+pub(crate) use poller::{
+    Builder as RingBuilder, IoUring, Submitter, epoll_wait, send_msg_ring, sync_cancel,
+};
 pub(crate) use thread::facade;
 
 pub use control::{advance, draw, instant_now, steps};

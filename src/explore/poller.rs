@@ -51,6 +51,33 @@ pub(crate) fn send_msg_ring(fd: i32, user_data: u64) -> io::Result<()> {
     })
 }
 
+/// `epoll_pwait2(2)` of a real epoll instance, in the schedule's time.
+#[track_caller]
+pub(crate) fn epoll_wait(
+    epfd: i32,
+    events: &mut [libc::epoll_event],
+    timeout_ns: u64,
+) -> io::Result<usize> {
+    let mut now = || {
+        let room = events.len() as i32;
+        // SAFETY: there is room for so many events, and no waiting.
+        let n = unsafe { libc::epoll_wait(epfd, events.as_mut_ptr(), room, 0) };
+        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+    };
+    point(What::Ring);
+    let n = now()?;
+    let Some(me) = me().filter(|_| n == 0 && timeout_ns > 0) else {
+        return Ok(n);
+    };
+    if with(|c| c.kernel.faults.interrupts(&mut c.rng)) {
+        return Err(io::Error::from_raw_os_error(libc::EINTR));
+    }
+    with(|c| c.kernel.waits_in(epfd, true));
+    control::wait(me, Key::Epoll(epfd), control::deadline(timeout_ns));
+    with(|c| c.kernel.waits_in(epfd, false));
+    now()
+}
+
 /// Makes rings. What can be set makes no difference here.
 #[derive(Debug)]
 pub(crate) struct Builder;

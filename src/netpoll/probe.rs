@@ -20,7 +20,7 @@ use crate::sys::uring::{send_msg_ring, sync_cancel};
 pub(crate) fn probe() -> io::Result<Features> {
     Ok(Features {
         msg_wake: true,
-        send_zc: false,
+        send_zc: true,
         no_iowait: false,
     })
 }

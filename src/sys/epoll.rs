@@ -32,7 +32,10 @@ pub(crate) fn eventfd() -> io::Result<OwnedFd> {
 
 /// Adds one to an eventfd. Never blocks; a counter that is full shows as readable
 /// just as well.
+#[cfg_attr(explore, track_caller)]
 pub(crate) fn signal(eventfd: i32) {
+    #[cfg(explore)]
+    crate::explore::point_of_call();
     let one = 1u64.to_ne_bytes();
     // SAFETY: the bytes are valid during the call.
     unsafe { libc::write(eventfd, one.as_ptr().cast(), one.len()) };
@@ -55,7 +58,10 @@ pub(crate) fn set(epfd: i32, fd: i32, events: u32, data: u64) -> io::Result<()> 
     }
 }
 
+#[cfg_attr(explore, track_caller)]
 fn ctl(epfd: i32, op: i32, fd: i32, events: u32, data: u64) -> io::Result<()> {
+    #[cfg(explore)]
+    crate::explore::point_of_call();
     let mut event = Event { events, u64: data };
     // SAFETY: the event is valid during the call.
     cvt(unsafe { libc::epoll_ctl(epfd, op, fd, &raw mut event) }).map(drop)
@@ -68,7 +74,10 @@ fn ctl(epfd: i32, op: i32, fd: i32, events: u32, data: u64) -> io::Result<()> {
 ///
 /// `EINTR`; `ENOSYS` or a sandbox's error where [`wait_ms`] must do (before
 /// Linux 5.11).
+#[cfg_attr(explore, allow(unreachable_code), track_caller)]
 pub(crate) fn wait(epfd: i32, events: &mut [Event], timeout_ns: u64) -> io::Result<usize> {
+    #[cfg(explore)]
+    return crate::explore::epoll_wait(epfd, events, timeout_ns);
     let ts = clock::timespec(timeout_ns);
     let ts_ptr: *const libc::timespec = if timeout_ns == NEVER {
         std::ptr::null()

@@ -9,6 +9,7 @@ use std::time::Duration;
 use windlass::channel::{bounded, never, select, unbounded};
 use windlass::context::Context;
 use windlass::explore::{Scenario, advance, draw, spawn_thread};
+use windlass::io::RecvBuf;
 use windlass::net::{TcpListener, TcpStream};
 use windlass::sync::{Condvar, Mutex, Semaphore};
 use windlass::task::{self, lock_thread};
@@ -58,6 +59,26 @@ scenarios! {
     two_readers,
     /// Echo, in pieces of any size.
     echo,
+    /// Receives into the runtime's buffers, which a context ends and others drop.
+    recv_owned,
+    /// Sends without copying.
+    send_zc,
+    /// The same, which contexts and deadlines end: the connection goes with them.
+    send_zc_cut_short,
+    /// A receive that stays, which is cut short, taken over by another P, and finished.
+    recv_stream,
+    /// An accept that stays, and is finished while clients connect.
+    accept_stream,
+    /// A run ends while all of these are at it.
+    end_of_run_of_streams,
+    /// Echo over epoll.
+    epoll_echo,
+    /// An operation completes over epoll while its context and its deadline end it.
+    epoll_cancel_or_completion,
+    /// Clients connect, over epoll.
+    epoll_accept,
+    /// A run ends, over epoll.
+    epoll_end_of_run,
     /// Select, with a channel that closes.
     select_and_close,
     /// Rendezvous.
@@ -563,6 +584,255 @@ fn echo() {
         drop(ours);
         server.join().unwrap();
     });
+}
+
+/// What is sent in the scenarios below: in order, and long enough for a mistake to show.
+fn message() -> Vec<u8> {
+    (0..24).collect()
+}
+
+/// Writes a message in pieces, with a pause now and then, and ends the stream.
+fn write_message(mut stream: TcpStream) {
+    for piece in message().chunks(5) {
+        write(&mut stream, piece);
+        yields(draw(3));
+    }
+}
+
+/// A context that is cancelled soon, by another goroutine.
+fn soon_cancelled() -> Context {
+    let (ctx, canceller) = Context::background().with_cancel();
+    drop(spawn(move || {
+        yields(draw(6));
+        canceller.cancel();
+    }));
+    ctx
+}
+
+/// Receives a message by calls of `next`, of which the first few are cut short at any time: no
+/// byte may be lost.
+fn receive_message(mut next: impl FnMut() -> io::Result<RecvBuf>) {
+    let (keep, drops) = unbounded::<RecvBuf>();
+    // Another goroutine gives the buffers back.
+    let dropper = spawn(move || drops.iter().for_each(drop));
+    let ctx = soon_cancelled();
+    let mut got = Vec::new();
+    let mut n_cut = 0;
+    loop {
+        let came = match n_cut {
+            0 => ctx.run(|| again(&mut next)),
+            _ => again(&mut next),
+        };
+        match came {
+            Ok(piece) if piece.is_empty() => break,
+            Ok(piece) => {
+                got.extend_from_slice(&piece);
+                keep.send(piece).unwrap();
+            }
+            Err(e) => {
+                assert_eq!(n_cut, 0, "{e}");
+                n_cut += 1;
+            }
+        }
+    }
+    assert_eq!(got, message());
+    drop(keep);
+    dropper.join().unwrap();
+}
+
+fn recv_owned() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let (ours, theirs) = pair();
+        let writer = spawn(move || write_message(ours));
+        receive_message(|| theirs.recv_owned());
+        writer.join().unwrap();
+    });
+}
+
+/// As much as a send without copying has at least.
+const ZC_BYTES: usize = 16 << 10;
+
+fn send_zc() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let (ours, mut theirs) = pair();
+        let bytes: Vec<u8> = (0..ZC_BYTES).map(|i| (i / 64) as u8).collect();
+        let expected = [&bytes[..], &bytes[..]].concat();
+        let sender = spawn(move || {
+            for _ in 0..2 {
+                let mut left = &bytes[..];
+                while !left.is_empty() {
+                    let n = again(|| ours.send_zc(left)).unwrap();
+                    left = &left[n..];
+                }
+            }
+        });
+        let mut got = vec![0; 2 * ZC_BYTES];
+        fill(&mut theirs, &mut got);
+        assert!(got == expected, "other bytes came");
+        assert_eq!(read(&mut theirs, &mut [0]).unwrap(), 0);
+        sender.join().unwrap();
+    });
+}
+
+fn send_zc_cut_short() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let (ours, mut theirs) = pair();
+        let (in_context, ends) = (draw(2) == 0, draw(2) == 0);
+        let sender = spawn(move || {
+            let bytes = vec![7; ZC_BYTES];
+            if in_context {
+                let _ = soon_cancelled().run(|| ours.send_zc(&bytes));
+            } else {
+                ours.set_write_timeout(Some(us(20 + draw(40)))).unwrap();
+                let _ = ours.send_zc(&bytes);
+            }
+        });
+        if !ends {
+            // The end of the stream, or a reset.
+            let mut buf = vec![0; 4096];
+            while !matches!(read(&mut theirs, &mut buf), Ok(0) | Err(_)) {
+                assert!(buf.iter().all(|&b| b == 0 || b == 7));
+            }
+            sender.join().unwrap();
+        }
+    });
+}
+
+fn recv_stream() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let (ours, theirs) = pair();
+        let writer = spawn(move || write_message(ours));
+        let mut pieces = theirs.recv_stream();
+        if draw(2) == 0 {
+            return receive_message(|| pieces.recv());
+        }
+        // It ends in the middle, and the stream is read in another way.
+        let mut got = again(|| pieces.recv()).unwrap().to_vec();
+        // An error that comes last has done nothing to the stream.
+        let rest = match pieces.finish() {
+            Ok(rest) => rest,
+            Err(e) => {
+                assert!(is_short(e.error()), "{e}");
+                e.into_parts().0
+            }
+        };
+        rest.iter().for_each(|piece| got.extend_from_slice(piece));
+        drop(rest);
+        loop {
+            let piece = again(|| theirs.recv_owned()).unwrap();
+            if piece.is_empty() {
+                break;
+            }
+            got.extend_from_slice(&piece);
+        }
+        assert_eq!(got, message());
+        writer.join().unwrap();
+    });
+}
+
+/// Three clients, each of which sends its number and waits for an answer; `serve` is to accept
+/// them.
+fn three_clients(serve: impl FnOnce(&TcpListener)) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let clients: Vec<_> = (0..3)
+        .map(|_| {
+            spawn(move || {
+                yields(draw(3));
+                let mut stream = again(|| TcpStream::connect(address)).unwrap();
+                fill(&mut stream, &mut [0]);
+            })
+        })
+        .collect();
+    serve(&listener);
+    clients.into_iter().for_each(|g| g.join().unwrap());
+}
+
+fn accept_stream() {
+    let rt = runtime(2);
+    rt.run(|| {
+        three_clients(|listener| {
+            let mut connections = listener.accept_stream();
+            let ctx = soon_cancelled();
+            let mut accepted = Vec::new();
+            while accepted.is_empty() {
+                // Nothing is lost if the context ends the wait.
+                match ctx.run(|| again(|| connections.accept())) {
+                    Ok(stream) => accepted.push(stream),
+                    Err(_) => accepted.push(again(|| connections.accept()).unwrap()),
+                }
+            }
+            accepted.extend(connections.finish());
+            while accepted.len() < 3 {
+                accepted.push(again(|| listener.accept()).unwrap().0);
+            }
+            for stream in &mut accepted {
+                write(stream, &[1]);
+            }
+        });
+    });
+}
+
+fn end_of_run_of_streams() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let ((a, b), (c, d), (e, f)) = (pair(), pair(), pair());
+        drop(spawn(move || {
+            let mut connections = listener.accept_stream();
+            while again(|| connections.accept()).is_ok() {}
+        }));
+        drop(spawn(move || drop(again(|| TcpStream::connect(address)))));
+        drop(spawn(move || while again(|| a.recv_owned()).is_ok() {}));
+        drop(spawn(move || {
+            let mut pieces = c.recv_stream();
+            while again(|| pieces.recv()).is_ok_and(|piece| !piece.is_empty()) {}
+        }));
+        drop(spawn(move || drop(e.send_zc(&vec![7; ZC_BYTES]))));
+        let writer = spawn(move || write_message(d));
+        yields(draw(10));
+        drop((b, f, writer));
+    });
+}
+
+/// The runtimes of this schedule use epoll.
+#[expect(unsafe_code, reason = "sets an environment variable")]
+fn over_epoll() {
+    // SAFETY: no other thread has begun in this process.
+    unsafe { std::env::set_var("WINDLASS_IO", "epoll") };
+}
+
+fn epoll_echo() {
+    over_epoll();
+    echo();
+}
+
+fn epoll_cancel_or_completion() {
+    over_epoll();
+    cancel_or_completion();
+}
+
+fn epoll_accept() {
+    over_epoll();
+    let rt = runtime(2);
+    rt.run(|| {
+        three_clients(|listener| {
+            for _ in 0..3 {
+                let mut stream = listener.accept().unwrap().0;
+                write(&mut stream, &[1]);
+            }
+        });
+    });
+}
+
+fn epoll_end_of_run() {
+    over_epoll();
+    end_of_run();
 }
 
 fn select_and_close() {
