@@ -17,7 +17,8 @@ for name in "$@"; do
     copy=$work/tree
     rm -rf "$copy" && mkdir -p "$copy"
     git ls-files -z | xargs -0 tar -cf - | tar -xf - -C "$copy"
-    (cd "$copy" && git apply --unsafe-paths --directory= "$patch" 2>/dev/null || patch -s -p1 <"$patch")
+    # In a folder of a repository git would leave the files alone, and say nothing.
+    (cd "$copy" && GIT_CEILING_DIRECTORIES=$work git apply "$patch")
     # One folder for all, so that only what a patch changes is built again.
     (cd "$copy" && RUSTFLAGS="--cfg explore" CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=0 \
         cargo build -q -p windlass-explore --target-dir "$work/target") >"$work/$name.build" 2>&1 ||
