@@ -170,7 +170,7 @@ impl Multishot {
     }
 
     /// It is about to be queued.
-    pub(super) fn begin(&self, armed: Armed) {
+    pub(super) fn begin(&self, armed: ArmedRequest) {
         oracle::lives(self);
         let mut state = self.state.lock();
         state.armed = Some(armed);

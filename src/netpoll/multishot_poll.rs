@@ -249,7 +249,7 @@ impl MultishotPoll {
 
     /// It is about to be queued. `false` if it is armed already: then the caller's reference
     /// is not used.
-    pub(super) fn begin(&self, home: Home, name: u64) -> bool {
+    pub(super) fn begin(&self, home: RingThread, name: u64) -> bool {
         oracle::lives(self);
         let mut armed = self.armed.lock();
         if armed.is_some() {
@@ -274,7 +274,7 @@ impl MultishotPoll {
 
     /// The side of whoever hears of a completion.
     #[inline]
-    pub(super) fn complete(&self, result: i32, flags: u32) -> Told {
+    pub(super) fn complete(&self, result: i32, flags: u32) -> Event {
         oracle::touches(self);
         let is_last = flags & MORE == 0;
         let is_over = is_lasting(result);
@@ -325,13 +325,13 @@ impl MultishotPoll {
 }
 
 #[cfg(explore)]
-impl Drop for Watch {
+impl Drop for MultishotPoll {
     fn drop(&mut self) {
         oracle::dies(self);
     }
 }
 
-impl Armed {
+impl ArmedPoll {
     /// Asks the kernel for the last completion. Under the lock, so that the ring stays. A failure
     /// says that the last completion is there, or that the poll is not submitted yet: the next
     /// one that wants its end asks again.
