@@ -289,7 +289,7 @@ mod symbols {
     static PIDFD_SPAWNP: Real = Real::new(c"pidfd_spawnp");
 
     macro_rules! spawn {
-        ($here:ident, $real:ident, $tell:expr) => {
+        ($here:ident, $real:ident $(, $tell:ident)?) => {
             unsafe extern "C" fn $here(
                 child: *mut c_int,
                 path: *const c_char,
@@ -300,7 +300,7 @@ mod symbols {
             ) -> c_int {
                 let real = $real.get();
                 if real.is_null() {
-                    $tell;
+                    $($tell();)?
                     return libc::ENOSYS;
                 }
                 // SAFETY: the symbol of that name has this type.
@@ -311,11 +311,11 @@ mod symbols {
         };
     }
 
-    spawn!(posix_spawn_here, POSIX_SPAWN, tell_of_static_link());
-    spawn!(posix_spawnp_here, POSIX_SPAWNP, tell_of_static_link());
+    spawn!(posix_spawn_here, POSIX_SPAWN, tell_of_static_link);
+    spawn!(posix_spawnp_here, POSIX_SPAWNP, tell_of_static_link);
     // Before glibc 2.39 there is none of these.
-    spawn!(pidfd_spawn_here, PIDFD_SPAWN, ());
-    spawn!(pidfd_spawnp_here, PIDFD_SPAWNP, ());
+    spawn!(pidfd_spawn_here, PIDFD_SPAWN);
+    spawn!(pidfd_spawnp_here, PIDFD_SPAWNP);
 
     type Popen = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut libc::FILE;
 

@@ -377,7 +377,7 @@ fn children_of_libc_are_not_pinned() {
     /// `None` where libc does not have it.
     fn pidfd_spawn() -> Option<String> {
         #[cfg(all(feature = "unpinned-children", target_env = "gnu"))]
-        // SAFETY: as in libc; here the runtime's wrapper is called.
+        // As in libc; here the wrapper of the runtime is called.
         unsafe extern "C" {
             fn pidfd_spawnp(
                 pidfd: *mut c_int,
