@@ -34,6 +34,7 @@ pub(crate) fn allowed_cpus() -> io::Result<Vec<usize>> {
 }
 
 /// Moves the calling thread to one CPU and keeps it there.
+#[cfg(any(test, feature = "render"))]
 pub(crate) fn pin(cpu: usize) -> io::Result<()> {
     let bits = c_ulong::BITS as usize;
     let mut mask: Vec<c_ulong> = vec![0; cpu / bits + 1];

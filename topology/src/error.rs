@@ -22,7 +22,8 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
-    /// The JSON text is not a recorded machine.
+    /// The JSON text is not a recorded machine (feature `json`).
+    #[cfg(feature = "json")]
     Json(serde_json::Error),
     /// The parts of the machine contradict one another.
     Invalid(String),
@@ -45,6 +46,7 @@ impl fmt::Display for Error {
                  a good one is \"pack:2 [numa] l3:2 core:4 pu:2\""
             ),
             Self::Io { path, source } => write!(f, "cannot read {}: {source}", path.display()),
+            #[cfg(feature = "json")]
             Self::Json(source) => write!(f, "not a recorded machine: {source}"),
             Self::Invalid(reason) => write!(f, "inconsistent machine: {reason}"),
             Self::Distances(reason) => write!(f, "bad distances: {reason}"),
@@ -57,6 +59,7 @@ impl error::Error for Error {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         match self {
             Self::Io { source, .. } => Some(source),
+            #[cfg(feature = "json")]
             Self::Json(source) => Some(source),
             _ => None,
         }

@@ -31,6 +31,16 @@
 //! [`live::Live`] holds the live figures that a running program publishes.
 //!
 //! The command `windlass-topology` prints all of it, for this machine or for another.
+//!
+//! # Cargo features
+//!
+//! A runtime needs none of them: without default features the library reads machines and makes plans.
+//!
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `cli` | yes | The command, and what only the command needs: [`doctor`], [`diff`](mod@diff), [`export`]. Includes the others. |
+//! | `json` | with `cli` | serde's traits for all values, [`Topology::to_json`], [`Topology::from_json`], [`live::Live::read`]. |
+//! | `render` | with `cli` | [`render`], which writes text and pictures, and [`measure`]. Adds no crate. |
 
 mod affinity;
 mod cgroup;
@@ -42,17 +52,22 @@ mod files;
 mod hwloc;
 mod kinds;
 mod machine;
+#[cfg(feature = "json")]
 mod pretty;
 mod sysfs;
 
+#[cfg(feature = "cli")]
 pub mod diff;
 #[cfg(feature = "cli")]
 pub mod doctor;
+#[cfg(feature = "cli")]
 pub mod export;
 pub mod limits;
 pub mod live;
+#[cfg(feature = "render")]
 pub mod measure;
 pub mod placement;
+#[cfg(feature = "render")]
 pub mod render;
 pub mod steal;
 

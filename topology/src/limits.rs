@@ -10,6 +10,7 @@
 
 use std::{fs, path::Path};
 
+#[cfg(feature = "json")]
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -36,14 +37,18 @@ use crate::{
 /// assert_eq!(limits.processors(), 2);
 /// assert_eq!(limits.cap(), Cap::Quota);
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 pub struct CpuLimits {
     /// OS ids of the CPUs that are online.
     pub online: Vec<usize>,
     /// OS ids of the CPUs in the cgroup's cpuset; `None` where there is no such controller.
     pub cpuset: Option<Vec<usize>>,
     /// The group that sets the cpuset; never in a recording.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "json",
+        serde(default, skip_serializing_if = "Option::is_none")
+    )]
     pub cpuset_group: Option<String>,
     /// OS ids of the CPUs in the affinity mask of the thread that asked; `None` where the kernel
     /// does not say.
@@ -53,15 +58,19 @@ pub struct CpuLimits {
     /// How many CPUs' worth of time the cgroup grants; `None` where there is no limit.
     pub quota: Option<f64>,
     /// The group that sets the quota; never in a recording.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "json",
+        serde(default, skip_serializing_if = "Option::is_none")
+    )]
     pub quota_group: Option<String>,
     /// How much memory the cgroup grants; `None` where there is no limit.
     pub memory_bytes: Option<u64>,
 }
 
 /// The limit that sets the number of processors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "json", serde(rename_all = "kebab-case"))]
 pub enum Cap {
     /// None: there is a processor for each online CPU.
     Online,

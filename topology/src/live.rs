@@ -5,24 +5,27 @@
 //! connection and closes it. Only the same user and root get an answer.
 
 use std::{
-    io::{self, Read as _},
-    os::linux::net::SocketAddrExt as _,
-    os::unix::net::{SocketAddr, UnixStream},
-    time::Duration,
+    io,
+    os::{linux::net::SocketAddrExt as _, unix::net::SocketAddr},
 };
+#[cfg(feature = "json")]
+use std::{io::Read as _, os::unix::net::UnixStream, time::Duration};
 
-use serde::{Deserialize, Serialize};
+#[cfg(feature = "json")]
+use serde::Deserialize;
 
 /// The version of [`Live`]. It rises when a field changes its meaning or goes away; new fields may
 /// come without.
 pub const LIVE_SCHEMA: u32 = 1;
 
 /// How long an answer may take: longer than any healthy process needs.
+#[cfg(feature = "json")]
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The runtimes of a process at one moment. Counters begin at 0 when a runtime is built and never
 /// decrease; the other fields are the state at that moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Deserialize))]
 pub struct Live {
     /// [`LIVE_SCHEMA`].
     pub schema: u32,
@@ -35,7 +38,8 @@ pub struct Live {
 }
 
 /// One runtime.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Deserialize))]
 pub struct LiveRuntime {
     /// What the program calls it.
     pub name: String,
@@ -54,7 +58,8 @@ pub struct LiveRuntime {
 }
 
 /// A NUMA node of a runtime.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Deserialize))]
 pub struct LiveNode {
     /// The kernel's number.
     pub os_id: u32,
@@ -69,7 +74,8 @@ pub struct LiveNode {
 }
 
 /// A P.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Deserialize))]
 pub struct LiveP {
     /// Its number.
     pub p: usize,
@@ -107,7 +113,7 @@ impl Live {
         SocketAddr::from_abstract_name(format!("windlass-live-{pid}"))
     }
 
-    /// Asks a process. Blocks the thread, for 5 s at most between two pieces of the answer.
+    /// Asks a process (feature `json`). Blocks the thread, for 5 s at most between two pieces of the answer.
     ///
     /// # Errors
     ///
@@ -115,6 +121,7 @@ impl Live {
     /// - `PermissionDenied`: it is another user's.
     /// - `InvalidData`: the answer is not JSON of this version.
     /// - Other errors of the socket.
+    #[cfg(feature = "json")]
     pub fn read(pid: u32) -> io::Result<Live> {
         let not_found = |e: io::Error| match e.kind() {
             // Reset: the connection still waited to be accepted when the process ended.
@@ -140,18 +147,17 @@ impl Live {
         Live::from_json(&json)
     }
 
-    /// As one line.
-    ///
-    /// # Panics
-    ///
-    /// Never: plain values are JSON.
+    /// As JSON, in one line.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let mut json = serde_json::to_string(self).expect("plain values are JSON");
-        json.push('\n');
-        json
+        let runtimes = list(&self.runtimes, LiveRuntime::to_json);
+        format!(
+            "{{\"schema\":{},\"pid\":{},\"at_ns\":{},\"runtimes\":{runtimes}}}\n",
+            self.schema, self.pid, self.at_ns,
+        )
     }
 
+    #[cfg(feature = "json")]
     fn from_json(json: &str) -> io::Result<Live> {
         let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
         let live: Live = serde_json::from_str(json)
@@ -167,7 +173,86 @@ impl Live {
     }
 }
 
-#[cfg(test)]
+// Written by hand, so that programs with a runtime need no serde. The tests read it back with serde.
+
+impl LiveRuntime {
+    fn to_json(&self) -> String {
+        format!(
+            "{{\"name\":{},\"poller\":{},\"goroutines\":{},\"threads\":{},\"threads_idle\":{},\
+             \"nodes\":{},\"ps\":{}}}",
+            quoted(&self.name),
+            quoted(&self.poller),
+            self.goroutines,
+            self.threads,
+            self.threads_idle,
+            list(&self.nodes, LiveNode::to_json),
+            list(&self.ps, LiveP::to_json),
+        )
+    }
+}
+
+impl LiveNode {
+    fn to_json(&self) -> String {
+        let LiveNode {
+            os_id,
+            queue,
+            idle_ps,
+            spinning,
+            stacks,
+        } = self;
+        format!(
+            "{{\"os_id\":{os_id},\"queue\":{queue},\"idle_ps\":{idle_ps},\"spinning\":{spinning},\
+             \"stacks\":{stacks}}}"
+        )
+    }
+}
+
+impl LiveP {
+    fn to_json(&self) -> String {
+        let LiveP {
+            p,
+            cpu,
+            node,
+            queue,
+            inflight,
+            timers,
+            idle_ns,
+            dispatches,
+            stolen_local,
+            stolen_remote,
+            completed,
+            retaken,
+        } = self;
+        format!(
+            "{{\"p\":{p},\"cpu\":{cpu},\"node\":{node},\"queue\":{queue},\"inflight\":{inflight},\
+             \"timers\":{timers},\"idle_ns\":{idle_ns},\"dispatches\":{dispatches},\
+             \"stolen_local\":{stolen_local},\"stolen_remote\":{stolen_remote},\
+             \"completed\":{completed},\"retaken\":{retaken}}}"
+        )
+    }
+}
+
+/// A list of JSON.
+fn list<T>(items: &[T], item: impl Fn(&T) -> String) -> String {
+    let items: Vec<String> = items.iter().map(item).collect();
+    format!("[{}]", items.join(","))
+}
+
+/// A string of JSON.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            '\0'..='\x1f' => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(all(test, feature = "json"))]
 mod tests {
     use super::*;
 
@@ -176,13 +261,48 @@ mod tests {
         let live = Live {
             schema: LIVE_SCHEMA,
             pid: 7,
-            runtimes: vec![LiveRuntime {
-                ps: vec![LiveP::default()],
-                ..LiveRuntime::default()
-            }],
-            ..Live::default()
+            at_ns: u64::MAX,
+            runtimes: vec![
+                LiveRuntime::default(),
+                LiveRuntime {
+                    name: "a \"name\" of\n\u{1}two \\lines, ü 😀".to_owned(),
+                    poller: "epoll".to_owned(),
+                    goroutines: 1,
+                    threads: 2,
+                    threads_idle: 3,
+                    nodes: vec![
+                        LiveNode {
+                            os_id: 4,
+                            queue: 5,
+                            idle_ps: 6,
+                            spinning: 7,
+                            stacks: 8,
+                        },
+                        LiveNode::default(),
+                    ],
+                    ps: vec![
+                        LiveP::default(),
+                        LiveP {
+                            p: 9,
+                            cpu: 10,
+                            node: 11,
+                            queue: 12,
+                            inflight: 13,
+                            timers: 14,
+                            idle_ns: 15,
+                            dispatches: 16,
+                            stolen_local: 17,
+                            stolen_remote: 18,
+                            completed: 19,
+                            retaken: 20,
+                        },
+                    ],
+                },
+            ],
         };
-        assert_eq!(Live::from_json(&live.to_json()).unwrap(), live);
+        let json = live.to_json();
+        assert_eq!(Live::from_json(&json).unwrap(), live);
+        assert_eq!(json.lines().count(), 1);
     }
 
     #[test]

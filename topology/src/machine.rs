@@ -7,9 +7,12 @@
 
 use std::path::Path;
 
+#[cfg(feature = "json")]
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, hwloc, limits::CpuLimits, pretty, sysfs};
+#[cfg(feature = "json")]
+use crate::pretty;
+use crate::{Error, hwloc, limits::CpuLimits, sysfs};
 
 /// Version of the JSON form of a machine.
 pub const SCHEMA: u32 = 1;
@@ -30,13 +33,15 @@ pub const SCHEMA: u32 = 1;
 /// assert_eq!(machine.distance(0, 1), 20);
 /// # Ok::<(), windlass_topology::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Machine", into = "Machine")]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "json", serde(try_from = "Machine", into = "Machine"))]
 pub struct Topology(Machine);
 
 /// Where a [`Topology`] comes from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "json", serde(rename_all = "kebab-case"))]
 pub enum Source {
     /// The machine this program runs on: threads can be pinned to its CPUs.
     ThisMachine,
@@ -50,7 +55,8 @@ pub enum Source {
 }
 
 /// A NUMA node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 pub struct Node {
     /// The kernel's number for it.
     pub os_id: u32,
@@ -65,19 +71,24 @@ pub struct Node {
 }
 
 /// A physical package: what goes into a socket.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 pub struct Package {
     /// The kernel's number for it, where it has one.
     pub os_id: Option<u32>,
     /// What its maker calls it, where the kernel says so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "json",
+        serde(default, skip_serializing_if = "Option::is_none")
+    )]
     pub model: Option<String>,
     /// OS ids of its online CPUs, ascending.
     pub cpus: Vec<usize>,
 }
 
 /// A level 2 or level 3 cache, and the CPUs that share it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 pub struct Cache {
     /// The kernel's number for it, where it has one.
     pub os_id: Option<u32>,
@@ -88,7 +99,8 @@ pub struct Cache {
 }
 
 /// A core: one CPU, or several hardware threads.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 pub struct Core {
     /// The kernel's number for it, where it has one; only unique inside its package.
     pub os_id: Option<u32>,
@@ -96,20 +108,27 @@ pub struct Core {
     pub package: usize,
     /// How fast its kind of core is among the kinds of this machine: 0 for the slowest. All 0 on a
     /// machine of one kind; on a hybrid one 0 for efficiency cores and 1 for performance cores.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[cfg_attr(feature = "json", serde(default, skip_serializing_if = "is_zero"))]
     pub performance: u32,
     /// The size of its level 1 cache for data, where known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "json",
+        serde(default, skip_serializing_if = "Option::is_none")
+    )]
     pub l1d_bytes: Option<u64>,
     /// The size of its level 1 cache for instructions, where known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "json",
+        serde(default, skip_serializing_if = "Option::is_none")
+    )]
     pub l1i_bytes: Option<u64>,
     /// OS ids of its online CPUs, ascending.
     pub cpus: Vec<usize>,
 }
 
 /// A processing unit: what the kernel calls a CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 pub struct Pu {
     /// The kernel's number for it.
     pub cpu: usize,
@@ -129,7 +148,8 @@ pub struct Pu {
 
 /// How far the nodes are from one another, on the scale of ACPI's SLIT: 10 is local, 255 means that
 /// there is no path.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 pub struct Distances {
     /// The source of the numbers.
     pub origin: DistanceOrigin,
@@ -139,13 +159,17 @@ pub struct Distances {
     /// [`origin`](Self::origin) is [`Assumed`](DistanceOrigin::Assumed)), or which values were
     /// replaced. Of a described machine: how the distances were derived. `None` where there is nothing
     /// to say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "json",
+        serde(default, skip_serializing_if = "Option::is_none")
+    )]
     pub note: Option<String>,
 }
 
 /// The source of the distances between the nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "json", serde(rename_all = "kebab-case"))]
 pub enum DistanceOrigin {
     /// The machine's firmware, through the kernel or a recording.
     Firmware,
@@ -229,7 +253,7 @@ impl Topology {
         facts.assemble()
     }
 
-    /// Reads a machine written by [`to_json`](Self::to_json).
+    /// Reads a machine written by [`to_json`](Self::to_json) (feature `json`).
     ///
     /// A machine that was [`Source::ThisMachine`] when it was written is [`Source::Recorded`] when it
     /// is read: it may be read anywhere. Fields that this version does not know are ignored.
@@ -237,11 +261,12 @@ impl Topology {
     /// # Errors
     ///
     /// If the text is not JSON, not a machine of this [`SCHEMA`], or contradicts itself.
+    #[cfg(feature = "json")]
     pub fn from_json(json: &str) -> Result<Self, Error> {
         serde_json::from_str(json).map_err(Error::Json)
     }
 
-    /// Writes the machine as JSON, to be read by [`from_json`](Self::from_json).
+    /// Writes the machine as JSON, to be read by [`from_json`](Self::from_json) (feature `json`).
     ///
     /// There is nothing private in it: no names of the host, of users or of groups, and no serial
     /// numbers.
@@ -249,6 +274,7 @@ impl Topology {
     /// # Panics
     ///
     /// Never: a machine is numbers and strings.
+    #[cfg(feature = "json")]
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut machine = self.0.clone();
@@ -464,7 +490,8 @@ impl Topology {
 }
 
 /// The fields of a [`Topology`], as written in JSON, not yet known to be consistent.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 pub(crate) struct Machine {
     pub(crate) schema: u32,
     pub(crate) source: Source,
@@ -475,19 +502,27 @@ pub(crate) struct Machine {
     pub(crate) cores: Vec<Core>,
     pub(crate) pus: Vec<Pu>,
     pub(crate) offline_cpus: Vec<usize>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(
+        feature = "json",
+        serde(default, skip_serializing_if = "Vec::is_empty")
+    )]
     pub(crate) isolated_cpus: Vec<usize>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "json",
+        serde(default, skip_serializing_if = "Option::is_none")
+    )]
     pub(crate) limits: Option<CpuLimits>,
     pub(crate) distances: Distances,
 }
 
+#[cfg(feature = "json")]
 impl From<Topology> for Machine {
     fn from(topology: Topology) -> Self {
         topology.0
     }
 }
 
+#[cfg(feature = "json")]
 impl TryFrom<Machine> for Topology {
     type Error = Error;
 
@@ -602,6 +637,7 @@ impl Machine {
     }
 }
 
+#[cfg(feature = "json")]
 #[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
 fn is_zero(value: &u32) -> bool {
     *value == 0

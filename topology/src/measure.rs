@@ -18,6 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(feature = "json")]
 use serde::Serialize;
 
 use crate::{Pu, Topology, affinity};
@@ -33,7 +34,8 @@ const LOOKS: u32 = 4096;
 pub const MAX_GROUPS: usize = 64;
 
 /// What was measured between nodes and between level 3 caches.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "json", derive(Serialize))]
 pub struct Measured {
     /// Between nodes, by OS id.
     pub nodes: Table,
@@ -42,7 +44,8 @@ pub struct Measured {
 }
 
 /// Times between groups of CPUs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "json", derive(Serialize))]
 pub struct Table {
     /// The groups, each with the CPUs that represent it.
     pub groups: Vec<Group>,
@@ -52,7 +55,8 @@ pub struct Table {
 }
 
 /// A group of CPUs, and the two that represent it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize))]
 pub struct Group {
     /// The kernel's number of the node or cache, or `#` and its position.
     pub name: String,

@@ -69,7 +69,8 @@ pub fn wake_order(plan: &Plan, waker: usize) -> Vec<WakeGroup> {
 }
 
 /// Ps that are equally good to wake.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(serde::Serialize))]
 pub struct WakeGroup {
     /// The nearest thing (core, cache, node) that they share with the P that has work.
     pub kind: LevelKind,

@@ -2,6 +2,7 @@
 
 use std::{error, fmt};
 
+#[cfg(feature = "json")]
 use serde::{Deserialize, Serialize};
 
 use crate::format_cpu_list;
@@ -20,7 +21,8 @@ pub const MAX_PS: usize = 4096;
 /// assert_eq!(request.nodes, None);
 /// assert!(!request.isolated);
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 pub struct Request {
     /// How many Ps; by default one for each allowed CPU of the chosen nodes.
     pub n_ps: Option<usize>,
@@ -29,17 +31,18 @@ pub struct Request {
     /// How to choose where there are fewer Ps than CPUs.
     pub policy: Policy,
     /// How the second and further hardware threads of a core are used.
-    #[serde(default)]
+    #[cfg_attr(feature = "json", serde(default))]
     pub threads: Threads,
     /// Whether to use also CPUs that were isolated at boot (`isolcpus`). Without it they are used only
     /// where no other CPU is allowed.
-    #[serde(default)]
+    #[cfg_attr(feature = "json", serde(default))]
     pub isolated: bool,
 }
 
 /// How to choose CPUs where there are fewer Ps than CPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "json", serde(rename_all = "kebab-case"))]
 pub enum Policy {
     /// Over all nodes evenly, in a node over its caches: most cache and memory bandwidth per P.
     #[default]
@@ -50,8 +53,9 @@ pub enum Policy {
 }
 
 /// What to do with the second and further hardware threads of a core.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "json", serde(rename_all = "kebab-case"))]
 pub enum Threads {
     /// They come last: every core has a P before any core has two.
     #[default]
@@ -64,19 +68,21 @@ pub enum Threads {
 }
 
 /// Where the Ps go.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 pub struct Plan {
     /// The nodes that have Ps, by OS id.
     pub nodes: Vec<PlanNode>,
     /// The Ps. Those of a node have consecutive numbers, and in a node those of a package.
     pub ps: Vec<PlannedP>,
     /// The CPUs of the machine that have no P, by OS id, and why.
-    #[serde(default)]
+    #[cfg_attr(feature = "json", serde(default))]
     pub dropped: Vec<DroppedCpu>,
 }
 
 /// A CPU without a P.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 pub struct DroppedCpu {
     /// Its OS id.
     pub cpu: usize,
@@ -85,8 +91,9 @@ pub struct DroppedCpu {
 }
 
 /// Why a CPU has no P.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "json", serde(rename_all = "kebab-case"))]
 pub enum DropReason {
     /// It is offline.
     Offline,
@@ -116,7 +123,8 @@ impl fmt::Display for DropReason {
 }
 
 /// A node that has Ps.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 pub struct PlanNode {
     /// The kernel's number for it.
     pub os_id: u32,
@@ -127,12 +135,13 @@ pub struct PlanNode {
     /// OS id of the node whose memory its Ps should use: the node itself, or if it has no memory the
     /// nearest that has some, those with CPUs first (one without is slower memory, as a rule). Nodes
     /// without memory are shared out among equally near ones. `None` where no node has memory.
-    #[serde(default)]
+    #[cfg_attr(feature = "json", serde(default))]
     pub memory_node: Option<u32>,
 }
 
 /// A P and its place.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 pub struct PlannedP {
     /// Position in [`Plan::ps`].
     pub index: usize,
@@ -154,7 +163,8 @@ pub struct PlannedP {
 }
 
 /// Ps that are equally near to a P.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
 pub struct Level {
     /// The nearest thing that they share with it.
     pub kind: LevelKind,
@@ -167,8 +177,9 @@ pub struct Level {
 }
 
 /// The nearest thing that the Ps of a [`Level`] share with the thief; nearest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "json", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "json", serde(rename_all = "kebab-case"))]
 pub enum LevelKind {
     /// The core, or even the CPU.
     Smt,

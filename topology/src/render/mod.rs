@@ -6,6 +6,7 @@
 mod art;
 mod blocks;
 pub mod dot;
+#[cfg(feature = "json")]
 pub mod json;
 mod live;
 mod paint;
@@ -47,6 +48,7 @@ pub fn dropped(plan: &Plan) -> Vec<String> {
 }
 
 /// A number with at most two digits after the point.
+#[cfg(feature = "cli")]
 pub(crate) fn two_digits(value: f64) -> String {
     tables::two_digits(value)
 }
