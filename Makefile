@@ -5,8 +5,11 @@ CARGO ?= cargo
 # Where cargo builds, said once, as the models of loom have a corner of their own.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
+# The packages with tests of the runtime. Each command names all of them: cargo unites the features of
+# the packages that a command names, so that other packages would mean other builds.
+PACKAGES := -p windlass -p windlass-hyper -p windlass-tracing -p windlass-examples
 # What is off if not asked for, and tested all the same.
-FEATURES := windlass/hyper,windlass/tracing
+FEATURES := windlass-examples/all
 # Tests in the dev profile can also be perturbed (WINDLASS_CHAOS), so that this needs no build of
 # its own. Without the variable the feature does nothing.
 TEST_FEATURES := $(FEATURES),windlass/chaos
@@ -29,7 +32,7 @@ tests = $(call test_programs,$(1)) -- $(call test_filters,$(1))
 .PHONY: help setup clients demo test test-all test-dev test-release test-filter test-epoll test-chaos test-numa test-numa-small check-aarch64 test-aarch64 suites loom explore explore-short asan fuzz lint bench compare
 
 help:
-	@echo "make demo     build and run examples/demo.rs"
+	@echo "make demo     build and run examples/demo"
 	@echo "make test     the tests: over io_uring, over epoll, with disorder; what only an optimiser breaks"
 	@echo "make test-all    also: all in release, under a seccomp filter, all seeds, suites, the models of loom"
 	@echo "make test-chaos  tests of what the scheduler carries, with disorder (CHAOS_SEEDS=\"4 5\" chooses)"
@@ -53,8 +56,9 @@ setup:
 clients:
 	@scripts/clients.sh
 
+# The features of one package only: nothing is built that the demo does not need.
 demo: setup
-	$(CARGO) run --release --example demo
+	$(CARGO) run --release -p windlass-examples --example demo
 
 # Each test program would be optimised once more as a whole: as long as all the rest of the
 # tests takes.
@@ -64,17 +68,17 @@ test test-all test-release test-filter loom: export CARGO_PROFILE_RELEASE_LTO = 
 # and in release what an optimiser could break: thread-locals over a stack switch.
 OPTIMISED_TESTS := migration task blocking lock_thread
 test: setup clients
-	$(call stage,build,$(CARGO) test -p windlass -p windlass-topology --features $(TEST_FEATURES) --lib --bins --tests --no-run)
+	$(call stage,build,$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --lib --tests --no-run && $(CARGO) test -p windlass-topology --no-run)
 	$(call stage,tests,$(MAKE) --no-print-directory test-dev)
 	$(call stage,tests over epoll,$(MAKE) --no-print-directory test-epoll)
 	$(call stage,tests with disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS=$(firstword $(CHAOS_SEEDS)))
 	$(call stage,explored schedules,$(MAKE) --no-print-directory explore-short)
-	$(call stage,optimised tests,$(CARGO) test --release -p windlass --features $(FEATURES) $(call tests,$(OPTIMISED_TESTS)))
+	$(call stage,optimised tests,$(CARGO) test --release $(PACKAGES) --features $(FEATURES) $(call tests,$(OPTIMISED_TESTS)))
 
 # What a change must pass (.ci/run). What is long and rare is here only.
 test-all: test
 	$(call stage,tests of the benches,$(CARGO) test -p windlass-benches -p windlass-suites)
-	$(call stage,examples,$(CARGO) build -p windlass --features $(TEST_FEATURES) --examples)
+	$(call stage,examples,$(CARGO) build $(PACKAGES) --features $(TEST_FEATURES) --examples)
 	$(call stage,tests in release,$(MAKE) --no-print-directory test-release)
 	$(call stage,tests under a filter,$(MAKE) --no-print-directory test-filter)
 	$(call stage,more disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS="$(wordlist 2,99,$(CHAOS_SEEDS))")
@@ -82,13 +86,14 @@ test-all: test
 	$(call stage,models,$(MAKE) --no-print-directory loom)
 
 test-dev: setup
-	$(CARGO) test -p windlass -p windlass-topology --features $(TEST_FEATURES) --lib --bins --tests
-	$(CARGO) test -p windlass -p windlass-topology --features $(TEST_FEATURES) --doc
+	$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --lib --tests
+	$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --doc
+	$(CARGO) test -p windlass-topology
 
 # Not a repetition: what an optimiser does to thread-locals over a stack switch shows there only. The
 # examples are linked into their tests, so they need not be built for themselves.
 test-release: setup
-	$(CARGO) test --release -p windlass --features $(FEATURES) --lib --tests
+	$(CARGO) test --release $(PACKAGES) --features $(FEATURES) --lib --tests
 
 # crossbeam-channel's own tests on ours, with threads and with goroutines. One at a time: many of
 # them measure times.
@@ -100,12 +105,12 @@ FORGET := $(foreach v,NAME VERSION_MAJOR VERSION_MINOR VERSION_PATCH VERSION_PRE
 
 # Over epoll by choice, with the programs that the run over rings has built.
 test-epoll: setup
-	WINDLASS_IO=epoll $(CARGO) test -p windlass --features $(TEST_FEATURES) --tests
+	WINDLASS_IO=epoll $(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests
 
 # Where a filter really denies io_uring, with the programs of the release run.
 test-filter: setup
-	UNDER_FILTER="env $(FORGET) $(CARGO) test --release -p windlass --features $(FEATURES) --test '*'" env -u WINDLASS_IO \
-		$(CARGO) test --release -p windlass --features $(FEATURES) --test seccomp -- --nocapture programs_that
+	UNDER_FILTER="env $(FORGET) $(CARGO) test --release $(PACKAGES) --features $(FEATURES) --test '*'" env -u WINDLASS_IO \
+		$(CARGO) test --release $(PACKAGES) --features $(FEATURES) --test seccomp -- --nocapture programs_that
 
 # Between them these seeds touch every place that can be perturbed; src/util/chaos.rs tests that.
 CHAOS_SEEDS ?= 1 2 18
@@ -116,14 +121,14 @@ CHAOS_TESTS := net_watch task channel channel_leaks select sync_counting sync_mu
 test-chaos: setup
 	@for seed in $(CHAOS_SEEDS); do \
 		echo "WINDLASS_CHAOS=$$seed"; \
-		WINDLASS_CHAOS=$$seed $(CARGO) test -q -p windlass --features $(TEST_FEATURES) \
+		WINDLASS_CHAOS=$$seed $(CARGO) test -q $(PACKAGES) --features $(TEST_FEATURES) \
 			$(call tests,$(CHAOS_TESTS)) || exit 1; \
 	done
 
 # cargo test with a virtual machine of several nodes to run in: one boot for each test program, and
 # one test at a time, as its CPUs are more than the host's. Patience for emulation on a busy host.
 NUMA_VM = RUST_TEST_THREADS=1 WINDLASS_TEST_HANG_SECONDS=600 CARGO_TARGET_$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU_RUNNER="$(CURDIR)/scripts/numa-vm.sh --timeout 1200 $(1) --" \
-	$(CARGO) test -p windlass --features $(TEST_FEATURES)
+	$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES)
 
 # Two and four nodes, the last one without memory, and the ordinary suites once.
 test-numa: setup
@@ -142,12 +147,12 @@ test-numa-small: setup
 
 # The library and the topology command for the other architecture.
 check-aarch64: setup
-	scripts/aarch64.sh check -p windlass -p windlass-topology --features $(FEATURES) --target-dir $(TARGET_DIR)/aarch64
+	scripts/aarch64.sh check -p windlass -p windlass-topology -p windlass-hyper -p windlass-tracing --target-dir $(TARGET_DIR)/aarch64
 
 # What goroutines, channels, locks and sockets do on aarch64, one boot of an emulated machine for
 # each program. Two nodes, so that remote stealing is among it.
 AARCH64 = AARCH64_NODES=2 RUST_TEST_THREADS=1 WINDLASS_TEST_HANG_SECONDS=600 scripts/aarch64.sh test -p windlass \
-	--features $(FEATURES) --target-dir $(TARGET_DIR)/aarch64 $(1)
+	--target-dir $(TARGET_DIR)/aarch64 $(1)
 AARCH64_TESTS ?= task channel select net sync_counting sync_mutex sync_once sync_rwlock sync_shutdown numa
 
 test-aarch64: setup

@@ -75,9 +75,9 @@
 //! |---|---|---|
 //! | `unpinned-children` | yes | Threads and processes that goroutines start may run on all CPUs of the process, although the goroutine's thread is pinned to one. docs/SAFETY.md says where this has no effect. |
 //! | `backtrace` | no | Stacks in dumps and stall reports. Adds the crates backtrace and framehop. |
-//! | `hyper` | no | `windlass::hyper`: hyper's transport, executor and timer traits. Adds the crate hyper. |
-//! | `tracing` | no | `windlass::tracing`: spans that belong to goroutines. Adds the crate tracing-core. |
 //! | `chaos` | no | For tests: `WINDLASS_CHAOS=seed` perturbs decisions and timing of the scheduler. |
+//!
+//! The crates windlass-hyper and windlass-tracing connect goroutines to hyper and to the spans of tracing.
 //!
 //! # Environment variables
 //!
@@ -138,10 +138,6 @@ pub mod process;
 pub mod signal;
 pub mod context;
 pub mod future;
-#[cfg(feature = "hyper")]
-pub mod hyper;
-#[cfg(feature = "tracing")]
-pub mod tracing;
 pub mod metrics;
 pub mod debug;
 mod runtime;

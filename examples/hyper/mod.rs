@@ -10,8 +10,8 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use windlass::hyper::{Executor, Io, Timer};
 use windlass::net::{TcpListener, TcpStream};
+use windlass_hyper::{Executor, Io, Timer};
 
 /// How long a client may take for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);

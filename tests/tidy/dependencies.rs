@@ -59,8 +59,11 @@ fn is_macro(target: &Value) -> bool {
     list(&target["kind"]).iter().any(|k| k == "proc-macro")
 }
 
-/// The identifiers of the packages that a user's program is linked with: windlass, and what it
-/// depends on but for tests, build scripts and macros.
+/// The packages that users depend on.
+const LIBRARIES: &[&str] = &["windlass", "windlass-hyper", "windlass-tracing"];
+
+/// The identifiers of the packages that a user's program is linked with: the libraries, and what they
+/// depend on but for tests, build scripts and macros.
 fn for_users(metadata: &Value) -> BTreeSet<&str> {
     let nodes: BTreeMap<&str, &Value> = list(&metadata["resolve"]["nodes"])
         .iter()
@@ -73,10 +76,10 @@ fn for_users(metadata: &Value) -> BTreeSet<&str> {
         .collect();
     let mut open: Vec<&str> = list(&metadata["packages"])
         .iter()
-        .filter(|package| package["name"] == "windlass")
+        .filter(|package| LIBRARIES.contains(&text(&package["name"])))
         .map(|package| text(&package["id"]))
         .collect();
-    assert_eq!(open.len(), 1);
+    assert_eq!(open.len(), LIBRARIES.len());
     let mut found = BTreeSet::new();
     while let Some(id) = open.pop() {
         if !found.insert(id) {

@@ -1,6 +1,6 @@
-//! What the targets check: see tests/parsers.
+//! What the targets check: see examples/tests/parsers.
 
-#[path = "../../parsers/mod.rs"]
+#[path = "../../../examples/tests/parsers/mod.rs"]
 mod parsers;
 
 use std::os::fd::OwnedFd;

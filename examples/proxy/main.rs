@@ -9,13 +9,13 @@
 //! Ctrl-c or SIGTERM stop it, with status 0. The proxy itself is in examples/proxy.
 #![expect(clippy::print_stdout, reason = "says where it listens")]
 
-#[path = "support/accept.rs"]
+#[path = "../support/accept.rs"]
 mod accept;
-#[path = "support/args.rs"]
+#[path = "../support/args.rs"]
 mod args;
-#[path = "proxy/mod.rs"]
+#[path = "mod.rs"]
 mod proxy;
-#[path = "support/signals.rs"]
+#[path = "../support/signals.rs"]
 mod signals;
 
 use std::io;

@@ -12,13 +12,13 @@
 //! Ctrl-c or SIGTERM stop it, with status 0. The server itself is in examples/hyper.
 #![expect(clippy::print_stdout, reason = "says where it listens")]
 
-#[path = "support/accept.rs"]
+#[path = "../support/accept.rs"]
 mod accept;
-#[path = "support/args.rs"]
+#[path = "../support/args.rs"]
 mod args;
-#[path = "hyper/mod.rs"]
+#[path = "mod.rs"]
 mod server;
-#[path = "support/signals.rs"]
+#[path = "../support/signals.rs"]
 mod signals;
 
 use std::io;

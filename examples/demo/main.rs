@@ -10,13 +10,13 @@
 //! kept busy by its own clients, and the CPU time is that of both ends.
 #![expect(clippy::print_stdout, reason = "prints what it has measured")]
 
-#[path = "support/accept.rs"]
+#[path = "../support/accept.rs"]
 mod accept;
-#[path = "support/args.rs"]
+#[path = "../support/args.rs"]
 mod args;
-#[path = "http/mod.rs"]
+#[path = "../http/mod.rs"]
 mod http;
-#[path = "support/linger.rs"]
+#[path = "../support/linger.rs"]
 mod linger;
 
 use std::io::{self, IsTerminal, Read, Write};
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use windlass::metrics::{PMetrics, RuntimeMetrics};
 use windlass::net::{TcpListener, TcpStream};
-use windlass::topology::render::{self, Paint};
+use windlass_topology::render::{self, Paint};
 
 const USAGE: &str = "usage: demo [--seconds N] [--connections N] [--procs N]";
 const REQUEST: &[u8] = b"GET /plaintext HTTP/1.1\r\nHost: localhost\r\n\r\n";

@@ -11,15 +11,15 @@
 //! itself is in examples/resp.
 #![expect(clippy::print_stdout, reason = "says where it listens")]
 
-#[path = "support/accept.rs"]
+#[path = "../support/accept.rs"]
 mod accept;
-#[path = "support/args.rs"]
+#[path = "../support/args.rs"]
 mod args;
-#[path = "support/linger.rs"]
+#[path = "../support/linger.rs"]
 mod linger;
-#[path = "resp/mod.rs"]
+#[path = "mod.rs"]
 mod resp;
-#[path = "support/signals.rs"]
+#[path = "../support/signals.rs"]
 mod signals;
 
 use std::io;

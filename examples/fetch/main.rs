@@ -1,34 +1,31 @@
-//! Fetches pages over HTTPS, all at once, each in a goroutine of its own.
+//! Fetches pages with ureq, all at once, each in a goroutine of its own.
 //!
 //! ```text
-//! cargo run --release --example https_get -- --url https://example.org/ [--ca FILE.pem]
+//! cargo run --release --features ureq --example fetch -- --url http://example.org/[,..] [--seconds N]
 //! ```
 //!
 //! Prints status, length and address of each page; several addresses are separated by
-//! commas. Trusts what the system trusts, or the certificates in a file. Ends with status
-//! 1 if a page could not be fetched.
+//! commas. Each may take 30 seconds if not told otherwise. Ends with status 1 if a page
+//! could not be fetched. How ureq comes to use windlass's sockets is in examples/fetch.
 #![expect(clippy::print_stdout, reason = "prints what it has fetched")]
 
-#[path = "support/args.rs"]
+#[path = "../support/args.rs"]
 mod args;
-#[path = "tls/client.rs"]
-mod client;
+#[path = "mod.rs"]
+mod transport;
 
 use std::io;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::time::Duration;
 
-const USAGE: &str = "usage: https_get --url https://HOST[:PORT]/PATH[,..] [--ca FILE.pem]";
-/// Where most distributions keep what they trust.
-const SYSTEM_CA: &str = "/etc/ssl/certs/ca-certificates.crt";
+const USAGE: &str = "usage: fetch --url http://HOST[:PORT]/PATH[,..] [--seconds N]";
 
 fn main() -> io::Result<ExitCode> {
     let mut args = args::Args::of_process(USAGE);
     let urls = args.value("--url", String::new());
-    let ca = args.value("--ca", SYSTEM_CA.to_owned());
+    let seconds = args.value("--seconds", 30);
     args.finish();
 
-    let trusted = client::trusting(&std::fs::read(ca)?)?;
     #[expect(
         unsafe_code,
         reason = "the promise that windlass asks of every program"
@@ -36,12 +33,13 @@ fn main() -> io::Result<ExitCode> {
     // SAFETY: no goroutine of this program keeps a thread-local borrow across a call that parks.
     let runtime = unsafe { windlass::Builder::new().build()? };
     let is_fetched = runtime.run(|| {
+        let agent = transport::agent(Duration::from_secs(seconds));
         let fetches: Vec<_> = urls
             .split(',')
             .map(|url| {
-                let (url, trusted) = (url.to_owned(), Arc::clone(&trusted));
+                let (url, agent) = (url.to_owned(), agent.clone());
                 windlass::spawn(move || {
-                    let page = client::get(&url, trusted);
+                    let page = fetch(&agent, &url);
                     (url, page)
                 })
             })
@@ -53,7 +51,7 @@ fn main() -> io::Result<ExitCode> {
                 continue;
             };
             match page {
-                Ok(page) => println!("{} {:>9} {url}", page.status, page.body.len()),
+                Ok((status, n_bytes)) => println!("{status} {n_bytes:>9} {url}"),
                 Err(error) => {
                     eprintln!("{url}: {error}");
                     is_fetched = false;
@@ -66,4 +64,10 @@ fn main() -> io::Result<ExitCode> {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
+}
+
+fn fetch(agent: &ureq::Agent, url: &str) -> Result<(u16, u64), ureq::Error> {
+    let mut answer = agent.get(url).call()?;
+    let n_bytes = io::copy(&mut answer.body_mut().as_reader(), &mut io::sink())?;
+    Ok((answer.status().as_u16(), n_bytes))
 }

@@ -1,18 +1,18 @@
 //! The parsers among the examples, and what must hold of them for all bytes. Included by
-//! tests/parsers.rs, which makes the bytes up, and by tests/fuzz, where a fuzzer does.
+//! examples/tests/parsers.rs, which makes the bytes up, and by tests/fuzz, where a fuzzer does.
 
 #[allow(dead_code, reason = "only what it answers is of interest")]
-#[path = "../../examples/http/answer.rs"]
+#[path = "../../http/answer.rs"]
 mod answer;
-#[path = "../../examples/files/path.rs"]
+#[path = "../../files/path.rs"]
 pub(crate) mod path;
 #[allow(dead_code, reason = "commands read numbers in arguments, not requests")]
-#[path = "../../examples/resp/protocol.rs"]
+#[path = "../../resp/protocol.rs"]
 mod protocol;
-#[path = "../../examples/files/range.rs"]
+#[path = "../../files/range.rs"]
 mod range;
 #[allow(dead_code, reason = "what it says of pages is of no interest")]
-#[path = "../../examples/http/request.rs"]
+#[path = "../../http/request.rs"]
 mod request;
 
 mod file_properties;

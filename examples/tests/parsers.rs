@@ -3,9 +3,9 @@
 
 #[path = "parsers/mod.rs"]
 mod parsers;
-#[path = "util/random.rs"]
+#[path = "../../tests/util/random.rs"]
 mod random;
-#[path = "util/temp.rs"]
+#[path = "../../tests/util/temp.rs"]
 mod temp;
 
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! Spans of the crate tracing that belong to goroutines and not to threads (feature `tracing`).
+//! Spans of the crate tracing that belong to goroutines of windlass and not to threads.
 //!
 //! A subscriber records entered spans per thread. A goroutine that enters a span, waits, and
 //! continues on another thread would lose the span, and the next goroutine on the old thread would
@@ -21,7 +21,7 @@
 //!
 //! ```
 //! use tracing_subscriber::layer::SubscriberExt;
-//! use windlass::tracing::Goroutines;
+//! use windlass_tracing::Goroutines;
 //!
 //! let subscriber = tracing_subscriber::registry(); // .with(a layer) ..
 //! tracing::subscriber::set_global_default(Goroutines::new(subscriber)).unwrap();
@@ -40,18 +40,18 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 #![allow(unsafe_code)]
+#![warn(clippy::disallowed_methods)]
 
 use std::any::TypeId;
 use std::cell::RefCell;
 use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tracing_core::metadata::LevelFilter;
 use tracing_core::span::{Attributes, Current, Id, Record};
 use tracing_core::subscriber::Interest;
 use tracing_core::{Dispatch, Event, Metadata, Subscriber};
-
-use crate::loom::native::atomic::{AtomicU64, Ordering};
-use crate::task::task_local;
+use windlass::task::task_local;
 
 /// The number of a subscriber, and a span that is entered there. Each entry is a counted reference
 /// of the subscriber, so that the span is not closed while it is listed.
@@ -94,7 +94,7 @@ impl Drop for EnteredSpans {
 }
 
 /// A subscriber that enters the spans of the calling goroutine in the subscriber that it wraps. The
-/// [module](self) has an example.
+/// [crate](self) has an example.
 ///
 /// On plain threads it changes nothing.
 #[derive(Debug)]

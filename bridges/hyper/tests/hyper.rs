@@ -1,14 +1,15 @@
-//! hyper over `windlass::hyper`: server and client, both versions of HTTP, timeouts, and
+//! hyper over windlass-hyper: server and client, both versions of HTTP, timeouts, and
 //! curl.
 
-#[path = "../examples/support/accept.rs"]
+#[path = "../../../examples/support/accept.rs"]
 mod accept;
-#[path = "examples/server.rs"]
+#[path = "../../../examples/tests/examples/server.rs"]
 mod server;
-#[path = "../examples/hyper/mod.rs"]
+#[path = "../../../examples/hyper/mod.rs"]
 mod serving;
-#[path = "util/temp.rs"]
+#[path = "../../../tests/util/temp.rs"]
 mod temp;
+#[path = "../../../tests/util/mod.rs"]
 mod util;
 
 use std::io::{Read, Write};
@@ -22,8 +23,8 @@ use hyper::client::conn::{http1, http2};
 use hyper::rt::{Read as _, ReadBuf, Timer as _, Write as _};
 use hyper::{Method, Request, StatusCode};
 use windlass::future::{self, block_on};
-use windlass::hyper::{Executor, Io, Timer};
 use windlass::net::{TcpListener, TcpStream, UnixStream};
+use windlass_hyper::{Executor, Io, Timer};
 
 use server::{Server, foreign_prints};
 use util::run;

@@ -10,17 +10,17 @@
 //! means is told in examples/files; the HTTP is that of httpd.
 #![expect(clippy::print_stdout, reason = "says where it listens")]
 
-#[path = "support/accept.rs"]
+#[path = "../support/accept.rs"]
 mod accept;
-#[path = "support/args.rs"]
+#[path = "../support/args.rs"]
 mod args;
-#[path = "files/mod.rs"]
+#[path = "mod.rs"]
 mod files;
-#[path = "http/mod.rs"]
+#[path = "../http/mod.rs"]
 mod http;
-#[path = "support/linger.rs"]
+#[path = "../support/linger.rs"]
 mod linger;
-#[path = "support/signals.rs"]
+#[path = "../support/signals.rs"]
 mod signals;
 
 use std::io;

@@ -1,5 +1,6 @@
 //! Spans of tracing follow a goroutine across threads, and stay away from others.
 
+#[path = "../../../tests/util/mod.rs"]
 mod util;
 
 use std::collections::BTreeSet;
@@ -12,7 +13,7 @@ use tracing::{Dispatch, Event, Span, Subscriber, info, info_span};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
-use windlass::tracing::Goroutines;
+use windlass_tracing::Goroutines;
 
 /// What a layer was told.
 #[derive(Clone, Debug, PartialEq, Eq)]

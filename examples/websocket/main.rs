@@ -1,7 +1,7 @@
 //! A WebSocket server that sends back what it gets: tungstenite as it is.
 //!
 //! ```text
-//! cargo run --release --example websocket -- [--addr HOST:PORT] [--procs N]
+//! cargo run --release --features tungstenite --example websocket -- [--addr HOST:PORT] [--procs N]
 //! websocat ws://127.0.0.1:8084/
 //! ```
 //!
@@ -9,13 +9,13 @@
 //! Ctrl-c or SIGTERM stop it, with status 0. The server itself is in examples/websocket.
 #![expect(clippy::print_stdout, reason = "says where it listens")]
 
-#[path = "support/accept.rs"]
+#[path = "../support/accept.rs"]
 mod accept;
-#[path = "support/args.rs"]
+#[path = "../support/args.rs"]
 mod args;
-#[path = "websocket/mod.rs"]
+#[path = "mod.rs"]
 mod server;
-#[path = "support/signals.rs"]
+#[path = "../support/signals.rs"]
 mod signals;
 
 use std::io;

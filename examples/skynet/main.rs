@@ -10,7 +10,7 @@
 //! same time: a goroutine gets its stack when it first runs.
 #![expect(clippy::print_stdout, reason = "prints what it has measured")]
 
-#[path = "support/args.rs"]
+#[path = "../support/args.rs"]
 mod args;
 
 use std::io;

@@ -1,7 +1,7 @@
 //! A web server behind TLS: the pages of httpd over HTTPS.
 //!
 //! ```text
-//! cargo run --release --example https -- [--addr HOST:PORT] [--procs N]
+//! cargo run --release --features tls --example https -- [--addr HOST:PORT] [--procs N]
 //!     [--cert FILE.pem --key FILE.pem]
 //! curl --insecure https://127.0.0.1:8443/plaintext
 //! ```
@@ -17,17 +17,17 @@
     reason = "says where it listens, and what to trust"
 )]
 
-#[path = "support/accept.rs"]
+#[path = "../support/accept.rs"]
 mod accept;
-#[path = "support/args.rs"]
+#[path = "../support/args.rs"]
 mod args;
-#[path = "http/mod.rs"]
+#[path = "../http/mod.rs"]
 mod http;
-#[path = "support/linger.rs"]
+#[path = "../support/linger.rs"]
 mod linger;
-#[path = "support/signals.rs"]
+#[path = "../support/signals.rs"]
 mod signals;
-#[path = "tls/mod.rs"]
+#[path = "../tls/mod.rs"]
 mod tls;
 
 use std::io;

@@ -1,33 +1,35 @@
 //! The servers among the examples, each in this process with the code that the example
 //! has, against clients of other makers and against raw bytes.
 
-#[path = "util/random.rs"]
+#[path = "../../tests/util/random.rs"]
 mod random;
-#[path = "util/temp.rs"]
+#[path = "../../tests/util/temp.rs"]
 mod temp;
+#[path = "../../tests/util/mod.rs"]
 mod util;
 
-#[path = "../examples/support/accept.rs"]
+#[path = "../support/accept.rs"]
 mod accept;
-#[path = "../examples/tls/client.rs"]
+#[path = "../tls/client.rs"]
 mod client;
-#[path = "../examples/echo/mod.rs"]
+#[allow(dead_code, reason = "its main function is not called")]
+#[path = "../echo/main.rs"]
 mod echo;
-#[path = "../examples/fetch/mod.rs"]
+#[path = "../fetch/mod.rs"]
 mod fetch;
-#[path = "../examples/files/mod.rs"]
+#[path = "../files/mod.rs"]
 mod files;
-#[path = "../examples/http/mod.rs"]
+#[path = "../http/mod.rs"]
 mod http;
-#[path = "../examples/support/linger.rs"]
+#[path = "../support/linger.rs"]
 mod linger;
-#[path = "../examples/proxy/mod.rs"]
+#[path = "../proxy/mod.rs"]
 mod proxy;
-#[path = "../examples/resp/mod.rs"]
+#[path = "../resp/mod.rs"]
 mod resp;
-#[path = "../examples/tls/mod.rs"]
+#[path = "../tls/mod.rs"]
 mod tls;
-#[path = "../examples/websocket/mod.rs"]
+#[path = "../websocket/mod.rs"]
 mod websocket;
 
 #[path = "examples/echo.rs"]

@@ -1,7 +1,7 @@
-//! hyper on goroutines: its transport, executor and timer (feature `hyper`).
+//! hyper on goroutines: its transport, executor and timer.
 //!
-//! hyper's connections are futures. A goroutine waits for one with [`future::block_on`]. This
-//! module implements the traits of hyper's runtime:
+//! hyper's connections are futures. A goroutine of windlass waits for one with
+//! [`future::block_on`]. This crate implements the traits of hyper's runtime:
 //!
 //! - [`Io`] is a stream socket for hyper. It never parks the goroutine that polls it, because a
 //!   connection reads and writes at the same time. If the socket is not ready, a goroutine is
@@ -17,7 +17,8 @@
 //! ```
 //! use hyper::{Request, Response, body::Incoming, client, server, service::service_fn};
 //! use windlass::net::{TcpListener, TcpStream};
-//! use windlass::{future, hyper::Io};
+//! use windlass::future;
+//! use windlass_hyper::Io;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 //! # // SAFETY: nothing here keeps a thread-local across a call that parks.
@@ -45,6 +46,7 @@
 //! # }
 //! ```
 #![allow(unsafe_code)]
+#![warn(clippy::disallowed_methods)]
 
 use std::fmt;
 use std::future::Future;
@@ -59,12 +61,14 @@ use std::time::{Duration, Instant};
 use hyper::rt;
 use socket2::SockRef;
 
-use crate::context::{self, Canceller};
-use crate::future;
-use crate::io::{wait_readable, wait_writable};
-use crate::sync::{Mutex, MutexGuard};
-use crate::sys::clock;
-use crate::task::{self, Task};
+use windlass::context::{self, Canceller};
+use windlass::future;
+use windlass::io::{wait_readable, wait_writable};
+use windlass::sync::{Mutex, MutexGuard};
+use windlass::task::{self, Task};
+
+/// The most buffers of a call: the kernel's `UIO_MAXIOV`.
+const MAX_BUFFERS: usize = 1024;
 
 /// The stack size of goroutines that only wait and wake a future.
 const STACK_BYTES: usize = 64 << 10;
@@ -108,8 +112,8 @@ impl Io {
     /// # Examples
     ///
     /// ```
-    /// use windlass::hyper::Io;
     /// use windlass::net::UnixStream;
+    /// use windlass_hyper::Io;
     ///
     /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
     /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
@@ -275,7 +279,7 @@ impl rt::Write for Io {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let bufs = &bufs[..bufs.len().min(crate::io::socket::MAX_BUFFERS)];
+        let bufs = &bufs[..bufs.len().min(MAX_BUFFERS)];
         self.poll(
             cx,
             |shared| &shared.write,
@@ -305,14 +309,14 @@ impl rt::Write for Io {
 ///
 /// # Panics
 ///
-/// `execute` panics if the caller is not a goroutine, as [`spawn`](crate::spawn) does.
+/// `execute` panics if the caller is not a goroutine, as [`spawn`](windlass::spawn) does.
 ///
 /// # Examples
 ///
 /// ```
 /// use hyper::{Request, Response, body::Incoming, server::conn::http2, service::service_fn};
-/// use windlass::hyper::{Executor, Io, Timer};
 /// use windlass::net::UnixStream;
+/// use windlass_hyper::{Executor, Io, Timer};
 ///
 /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
 /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
@@ -372,7 +376,7 @@ impl rt::Timer for Timer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
         // Limit the duration, since the sum with the current instant may overflow.
         let year = Duration::from_secs(365 * 24 * 3600);
-        self.sleep_until(clock::now() + duration.min(year))
+        self.sleep_until(Instant::now() + duration.min(year))
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn rt::Sleep>> {
@@ -403,14 +407,14 @@ impl Future for Sleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let deadline = self.deadline;
-        if deadline <= clock::now() {
+        if deadline <= Instant::now() {
             return Poll::Ready(());
         }
         if let Some(waited) = &self.waited {
             let new = cx.waker().clone();
             let _old = lock(&waited.waker).replace(new);
             // The deadline may have passed meanwhile, and the sleeper may have taken the old waker.
-            return match deadline <= clock::now() {
+            return match deadline <= Instant::now() {
                 true => Poll::Ready(()),
                 false => Poll::Pending,
             };
@@ -432,7 +436,7 @@ impl Future for Sleep {
 fn sleep_and_wake(deadline: Instant, waker: &Arc<Mutex<Option<Waker>>>) {
     // The second reference is the `Sleep`'s.
     while Arc::strong_count(waker) > 1 {
-        let left = deadline.saturating_duration_since(clock::now());
+        let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             break;
         }

@@ -1,31 +1,34 @@
-//! Fetches pages with ureq, all at once, each in a goroutine of its own.
+//! Fetches pages over HTTPS, all at once, each in a goroutine of its own.
 //!
 //! ```text
-//! cargo run --release --example fetch -- --url http://example.org/[,..] [--seconds N]
+//! cargo run --release --features tls --example https_get -- --url https://example.org/ [--ca FILE.pem]
 //! ```
 //!
 //! Prints status, length and address of each page; several addresses are separated by
-//! commas. Each may take 30 seconds if not told otherwise. Ends with status 1 if a page
-//! could not be fetched. How ureq comes to use windlass's sockets is in examples/fetch.
+//! commas. Trusts what the system trusts, or the certificates in a file. Ends with status
+//! 1 if a page could not be fetched.
 #![expect(clippy::print_stdout, reason = "prints what it has fetched")]
 
-#[path = "support/args.rs"]
+#[path = "../support/args.rs"]
 mod args;
-#[path = "fetch/mod.rs"]
-mod transport;
+#[path = "../tls/client.rs"]
+mod client;
 
 use std::io;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::sync::Arc;
 
-const USAGE: &str = "usage: fetch --url http://HOST[:PORT]/PATH[,..] [--seconds N]";
+const USAGE: &str = "usage: https_get --url https://HOST[:PORT]/PATH[,..] [--ca FILE.pem]";
+/// Where most distributions keep what they trust.
+const SYSTEM_CA: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 fn main() -> io::Result<ExitCode> {
     let mut args = args::Args::of_process(USAGE);
     let urls = args.value("--url", String::new());
-    let seconds = args.value("--seconds", 30);
+    let ca = args.value("--ca", SYSTEM_CA.to_owned());
     args.finish();
 
+    let trusted = client::trusting(&std::fs::read(ca)?)?;
     #[expect(
         unsafe_code,
         reason = "the promise that windlass asks of every program"
@@ -33,13 +36,12 @@ fn main() -> io::Result<ExitCode> {
     // SAFETY: no goroutine of this program keeps a thread-local borrow across a call that parks.
     let runtime = unsafe { windlass::Builder::new().build()? };
     let is_fetched = runtime.run(|| {
-        let agent = transport::agent(Duration::from_secs(seconds));
         let fetches: Vec<_> = urls
             .split(',')
             .map(|url| {
-                let (url, agent) = (url.to_owned(), agent.clone());
+                let (url, trusted) = (url.to_owned(), Arc::clone(&trusted));
                 windlass::spawn(move || {
-                    let page = fetch(&agent, &url);
+                    let page = client::get(&url, trusted);
                     (url, page)
                 })
             })
@@ -51,7 +53,7 @@ fn main() -> io::Result<ExitCode> {
                 continue;
             };
             match page {
-                Ok((status, n_bytes)) => println!("{status} {n_bytes:>9} {url}"),
+                Ok(page) => println!("{} {:>9} {url}", page.status, page.body.len()),
                 Err(error) => {
                     eprintln!("{url}: {error}");
                     is_fetched = false;
@@ -64,10 +66,4 @@ fn main() -> io::Result<ExitCode> {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
-}
-
-fn fetch(agent: &ureq::Agent, url: &str) -> Result<(u16, u64), ureq::Error> {
-    let mut answer = agent.get(url).call()?;
-    let n_bytes = io::copy(&mut answer.body_mut().as_reader(), &mut io::sink())?;
-    Ok((answer.status().as_u16(), n_bytes))
 }
