@@ -89,6 +89,7 @@ test-dev: setup
 	$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --lib --tests
 	$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --doc
 	$(CARGO) test -p windlass-topology
+	$(CARGO) test -p windlass-topology --no-default-features --lib
 
 # Not a repetition: what an optimiser does to thread-locals over a stack switch shows there only. The
 # examples are linked into their tests, so they need not be built for themselves.
@@ -205,11 +206,12 @@ fuzz: setup
 			-dict=tests/fuzz/dictionaries/$$target; \
 	done
 
-# The second clippy is as users have it: without the features that the tests ask for.
+# The second clippy is as users have it: without the features that the tests ask for. The third: without libhwloc.
 lint: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --features $(FEATURES) -- -D warnings
 	$(CARGO) clippy -p windlass -- -D warnings
+	$(CARGO) clippy -p windlass --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --features $(FEATURES)
 
 # BENCH=yield runs one bench; the rest of cargo bench's arguments go into ARGS.

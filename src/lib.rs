@@ -73,6 +73,7 @@
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
+//! | `hwloc` | yes | The machine is read with libhwloc, to which the program is then linked. Without it, from sysfs alone: docs/CONTAINERS.md. |
 //! | `unpinned-children` | yes | Threads and processes that goroutines start may run on all CPUs of the process, although the goroutine's thread is pinned to one. docs/SAFETY.md says where this has no effect. |
 //! | `backtrace` | no | Stacks in dumps and stall reports. Adds the crates backtrace and framehop. |
 //! | `chaos` | no | For tests: `WINDLASS_CHAOS=seed` perturbs decisions and timing of the scheduler. |

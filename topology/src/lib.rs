@@ -34,11 +34,12 @@
 //!
 //! # Cargo features
 //!
-//! A runtime needs none of them: without default features the library reads machines and makes plans.
+//! A runtime needs `hwloc` at most: without any feature the library reads machines from sysfs and makes plans.
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `cli` | yes | The command, and what only the command needs: [`doctor`], [`diff`](mod@diff), [`export`]. Includes the others. |
+//! | `hwloc` | with `cli` | Reads machines with libhwloc, to which the program is then linked: [`Topology::synthetic`], [`Topology::from_xml_file`], and a more thorough [`Topology::detect`]. |
 //! | `json` | with `cli` | serde's traits for all values, [`Topology::to_json`], [`Topology::from_json`], [`live::Live::read`]. |
 //! | `render` | with `cli` | [`render`], which writes text and pictures, and [`measure`]. Adds no crate. |
 
@@ -49,6 +50,7 @@ mod distances;
 mod error;
 mod facts;
 mod files;
+#[cfg(feature = "hwloc")]
 mod hwloc;
 mod kinds;
 mod machine;

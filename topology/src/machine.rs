@@ -10,9 +10,11 @@ use std::path::Path;
 #[cfg(feature = "json")]
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "hwloc")]
+use crate::hwloc;
 #[cfg(feature = "json")]
 use crate::pretty;
-use crate::{Error, hwloc, limits::CpuLimits, sysfs};
+use crate::{Error, limits::CpuLimits, sysfs};
 
 /// Version of the JSON form of a machine.
 pub const SCHEMA: u32 = 1;
@@ -184,9 +186,9 @@ impl Topology {
     /// Reads the machine this program runs on.
     ///
     /// Objects come from hwloc; nodes, their memory and their distances come from
-    /// `/sys/devices/system/node`, which also knows the nodes hwloc leaves out. Where hwloc fails,
-    /// all of it comes from sysfs. A CPU is [allowed](Pu::allowed) if the calling thread may run on
-    /// it **and** the cgroup's cpuset contains it.
+    /// `/sys/devices/system/node`, which also knows the nodes hwloc leaves out. Where hwloc fails, or without
+    /// the feature `hwloc`, all of it comes from sysfs. A CPU is [allowed](Pu::allowed) if the calling thread
+    /// may run on it **and** the cgroup's cpuset contains it.
     ///
     /// hwloc obeys its environment variables: with `HWLOC_XMLFILE` or `HWLOC_SYNTHETIC` set the
     /// answer is that other machine, and its source says [`Source::Recorded`].
@@ -195,18 +197,25 @@ impl Topology {
     ///
     /// If neither hwloc nor sysfs lists the CPUs.
     pub fn detect() -> Result<Self, Error> {
-        let from_hwloc = hwloc::detect().and_then(|mut facts| {
-            if facts.source == Source::ThisMachine {
-                facts.apply_own_limits();
-                sysfs::complete(Path::new("/"), &mut facts);
-            }
-            facts.assemble()
-        });
-        from_hwloc.or_else(|_| Self::from_sysfs("/"))
+        #[cfg(feature = "hwloc")]
+        if let Ok(topology) = Self::detect_with_hwloc() {
+            return Ok(topology);
+        }
+        Self::from_sysfs("/")
+    }
+
+    #[cfg(feature = "hwloc")]
+    fn detect_with_hwloc() -> Result<Self, Error> {
+        let mut facts = hwloc::detect()?;
+        if facts.source == Source::ThisMachine {
+            facts.apply_own_limits();
+            sysfs::complete(Path::new("/"), &mut facts);
+        }
+        facts.assemble()
     }
 
     /// Makes a machine from hwloc's synthetic description, such as
-    /// `pack:2 [numa] l3:2 core:4 pu:2`.
+    /// `pack:2 [numa] l3:2 core:4 pu:2` (feature `hwloc`).
     ///
     /// Every CPU is allowed. There is no distance matrix in such a description: where packages have
     /// several nodes, nodes of one package are 12 apart and others 20, else all are 20 apart.
@@ -215,11 +224,12 @@ impl Topology {
     /// # Errors
     ///
     /// If hwloc does not understand the description, or it means more than 8,192 CPUs.
+    #[cfg(feature = "hwloc")]
     pub fn synthetic(description: &str) -> Result<Self, Error> {
         hwloc::synthetic(description)?.assemble()
     }
 
-    /// Reads a machine recorded by hwloc, `lstopo --of xml machine.xml`.
+    /// Reads a machine recorded by hwloc, `lstopo --of xml machine.xml` (feature `hwloc`).
     ///
     /// CPUs that were not allowed to the recording process are present but not allowed.
     ///
@@ -230,6 +240,7 @@ impl Topology {
     /// # Errors
     ///
     /// If the file cannot be read or hwloc does not understand it.
+    #[cfg(feature = "hwloc")]
     pub fn from_xml_file(path: impl AsRef<Path>) -> Result<Self, Error> {
         hwloc::xml_file(path.as_ref())?.assemble()
     }

@@ -261,7 +261,7 @@ impl Court {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "hwloc"))]
 mod tests {
     use super::*;
 

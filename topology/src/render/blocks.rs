@@ -263,7 +263,7 @@ impl Placed<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "hwloc"))]
 mod tests {
     use super::*;
 
