@@ -83,9 +83,12 @@ impl EventLog {
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 fn zeroed(n: usize) -> Box<[AtomicU64]> {
-    let words = Box::<[AtomicU64]>::new_zeroed_slice(n);
-    // SAFETY: all zero bytes are a valid atomic integer.
-    unsafe { words.assume_init() }
+    const { assert!(align_of::<AtomicU64>() == align_of::<u64>()) }
+    // The allocator gives zeroed memory: no page of it is touched.
+    let words = Box::into_raw(vec![0_u64; n].into_boxed_slice());
+    // SAFETY: the slice comes from a box, and an atomic integer has the size, the valid values and here
+    // also the alignment of the plain one.
+    unsafe { Box::from_raw(words as *mut [AtomicU64]) }
 }
 
 #[cfg(loom)]

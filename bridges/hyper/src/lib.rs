@@ -46,6 +46,10 @@
 //! # }
 //! ```
 #![allow(unsafe_code)]
+#![allow(
+    clippy::unnecessary_safety_comment,
+    reason = "the one in the example above is for the reader"
+)]
 #![warn(clippy::disallowed_methods)]
 
 use std::fmt;

@@ -40,6 +40,10 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 #![allow(unsafe_code)]
+#![allow(
+    clippy::unnecessary_safety_comment,
+    reason = "the one in the example above is for the reader"
+)]
 #![warn(clippy::disallowed_methods)]
 
 use std::any::TypeId;
