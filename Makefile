@@ -29,7 +29,7 @@ test_programs = $(addprefix --test ,$(sort $(foreach name,$(1),$(or $(call of_mo
 test_filters = $(addsuffix ::,$(call modules,$(1)))
 tests = $(call test_programs,$(1)) -- $(call test_filters,$(1))
 
-.PHONY: help setup clients demo test test-all test-dev test-release test-filter test-epoll test-chaos test-numa test-numa-small check-aarch64 test-aarch64 suites loom explore explore-short asan fuzz lint bench compare
+.PHONY: help setup clients demo test test-all test-dev test-release test-filter test-epoll test-chaos test-numa test-numa-small check-aarch64 test-aarch64 suites loom explore explore-short asan fuzz lint package bench compare
 
 help:
 	@echo "make demo     build and run examples/demo"
@@ -44,6 +44,7 @@ help:
 	@echo "make asan     tests under AddressSanitizer; needs a nightly toolchain"
 	@echo "make fuzz     the examples' parsers, each for SECONDS; needs a nightly toolchain and cargo-fuzz"
 	@echo "make lint     formatting, clippy and the documentation, warnings denied"
+	@echo "make package  the four crates as they would be published, each built from its archive"
 	@echo "make bench    criterion benches: windlass, tokio and may in one run"
 	@echo "make compare  servers and whole programs in turn, Go too where it is installed"
 	@echo "make clients  install curl, redis-tools and wrk, which some tests drive the examples with"
@@ -82,6 +83,7 @@ test-all: test
 	$(call stage,tests in release,$(MAKE) --no-print-directory test-release)
 	$(call stage,tests under a filter,$(MAKE) --no-print-directory test-filter)
 	$(call stage,more disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS="$(wordlist 2,99,$(CHAOS_SEEDS))")
+	$(call stage,packages,$(MAKE) --no-print-directory package)
 	$(call stage,suites,$(MAKE) --no-print-directory suites)
 	$(call stage,models,$(MAKE) --no-print-directory loom)
 
@@ -213,6 +215,10 @@ lint: setup
 	$(CARGO) clippy -p windlass -- -D warnings
 	$(CARGO) clippy -p windlass --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --features $(FEATURES)
+
+# In one command, so that cargo finds windlass-topology and windlass without a registry.
+package: setup
+	$(CARGO) package --allow-dirty -p windlass-topology -p windlass -p windlass-hyper -p windlass-tracing
 
 # BENCH=yield runs one bench; the rest of cargo bench's arguments go into ARGS.
 bench: setup
