@@ -1,95 +1,100 @@
-//! What a runtime on several NUMA nodes decides, as functions of plain numbers.
+//! NUMA scheduling decisions, as pure functions of plain numbers.
 //!
-//! Memory of another node is slower to reach, and a goroutine that runs away from home
-//! drags its stack and its data behind it. So work stays on its node while the node can do
-//! it, and leaves when it cannot: no node idles for long beside one that has too much.
-//! These two pull against each other, and everything here is about where the line is.
+//! Memory of another node is slower to access, and a goroutine that runs away from its home node
+//! drags its stack and its data across. So work stays on its node while that node keeps up, and
+//! leaves when it does not: no node stays idle for long beside an overloaded one. These two goals
+//! conflict; this module draws the line between them.
 //!
-//! The scheduler asks these functions with what its atomics say; a simulator of large
-//! machines asks them with what it made up (`policy_sim_tests`). They touch nothing.
+//! The scheduler calls these functions with values of its atomics. A simulator of large machines
+//! calls them with simulated values (`policy_sim_tests`). They have no side effects.
 //!
-//! 1. *Gate* ([`may_look_away`], [`may_steal_remote`]). A thief looks at other nodes when its own is dry:
-//!    two sweeps of all its Ps found nothing, its ring has nothing, the node's queue is empty.
-//!    It then takes from a node that has more than its own idle Ps will fetch in a moment, or
-//!    where something has waited for long, the longer the farther away that node is.
+//! 1. *Gate* ([`may_look_away`], [`may_steal_remote`]). A thief considers other nodes once its own
+//!    is dry: two sweeps of its Ps found nothing, its ring has no completions, and the node's queue
+//!    is empty. It may then take from a node with more runnable goroutines than idle Ps, or from
+//!    one where a goroutine has waited for long. The farther away the node, the longer that must
+//!    be.
 //! 2. *Work conservation* ([`is_starved`]). A node that has been idle for a millisecond while
-//!    another needs help takes whatever waits there.
-//! 3. *Batch* ([`remote_batch`]). One trip feeds the node: the thief brings one goroutine for
-//!    itself and one for each idle P beside it. And one trip at a time: of the Ps of a node,
-//!    one steals from a given other node ([`StealDenied::PairBusy`] for the rest).
-//! 4. *Waking* ([`whom_to_wake`]). Work wakes a P of its own node; one of another node only
-//!    if none is idle here and more waits than there are Ps, the nearest such node's.
+//!    another needs help may take any goroutine that waits there.
+//! 3. *Batch* ([`remote_batch`]). One theft feeds the node: the thief takes one goroutine for
+//!    itself and one for each idle P of its node. Thefts are serialised: at most one P of a node
+//!    steals from a given other node at a time (the rest get [`StealDenied::PairBusy`]).
+//! 4. *Waking* ([`whom_to_wake`]). Work wakes a P of its own node. It wakes a P of the nearest
+//!    other node that has an idle one only if its own has no idle P and more goroutines wait than
+//!    there are Ps.
 //! 5. *Home* ([`where_to_run`], [`after_remote`]). A goroutine woken from another node goes home if
-//!    a P is idle there, else it runs where it was woken; after eight times away in a row,
-//!    it moves.
+//!    a P is idle there; otherwise it runs where it was woken. After eight times away in a row,
+//!    that node becomes its home.
 //!
-//! Turned down: a chance to steal from afar that falls with the distance (NUMA-WS; libfork):
-//! every idle P then touches remote memory all the time; one thief per node that alone may
-//! leave it (HPX): a busy one leaves its node stranded; and no stealing between nodes at all
-//! (oneTBB's arenas, Seastar): the user must split the work.
+//! Rejected:
+//!
+//! - A probability of remote steals that falls with the distance (NUMA-WS, libfork): every idle P
+//!   touches remote memory all the time.
+//! - A single thief per node that alone may steal remotely (HPX): its node is stranded while it is
+//!   busy.
+//! - No stealing between nodes (oneTBB's arenas, Seastar): the user must split the work.
 
 use windlass_topology::steal::patience;
 
-/// Sweeps of the own node that must have found nothing before a thief looks at others.
+/// Fruitless sweeps of its own node before a thief considers other nodes.
 pub(crate) const LOCAL_SWEEPS: u32 = 2;
-/// The most that a thief takes from another node at once.
+/// Maximum number of goroutines that a thief takes from another node at once.
 pub(crate) const REMOTE_MAX: usize = 64;
-/// How often in a row a goroutine runs away from home, or is woken from away, until it moves.
+/// How often in a row a goroutine runs away from home, or is woken away from it, before it moves.
 pub(crate) const TIMES_AWAY: u8 = 8;
-/// How long a node may be idle while another has more than it can do.
+/// How long a node may be idle while another is overloaded.
 pub(crate) const STARVED_AFTER_NS: u64 = 1_000_000;
 
-/// What a thief knows of another node: one line of memory (`sched::numa::summary`).
+/// A thief's view of another node: one cache line (`sched::numa::summary`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeView {
-    /// Goroutines that wait in its queues, where a thief may take them.
+    /// Goroutines in its queues that a thief may take.
     pub(crate) runnable: usize,
-    /// Ps that sleep or look for work: they will take some of it.
+    /// Ps that sleep or spin: they will take some of the runnable goroutines.
     pub(crate) idle: usize,
-    /// For how long the one at the head of a queue has waited; 0 if that is not known.
+    /// How long the goroutine at the head of a queue has waited; 0 if unknown.
     pub(crate) oldest_wait_ns: u64,
-    /// Something else waits behind a goroutine that does not come back: a timer that is
-    /// due, or what its P would run next.
+    /// Something waits behind a goroutine that does not switch out: an expired timer, or the
+    /// goroutine that its P would run next.
     pub(crate) is_stuck: bool,
 }
 
-/// What a thief knows of its own node.
+/// A thief's view of its own node.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OwnView {
-    /// Sweeps that found nothing, just now.
+    /// Sweeps that have just found nothing.
     pub(crate) dry_sweeps: u32,
-    /// Its ring has something to reap.
+    /// Its ring has completions to reap.
     pub(crate) ring_has_work: bool,
     /// Goroutines in the node's queue.
     pub(crate) queued: usize,
 }
 
-/// Why a thief was turned away.
+/// Why a thief was denied a remote steal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StealDenied {
-    /// As many Ps are idle there as goroutines wait, and they have not waited for long.
+    /// At least as many Ps are idle there as goroutines wait, and no wait is known to be long.
     NoSurplus = 0,
-    /// As before, but something there is known to wait: not long enough for this distance.
+    /// As `NoSurplus`, but a wait there is known, and is too short for this distance.
     TooYoung,
     /// Another P of the thief's node is stealing there.
     PairBusy,
-    /// All that waits is bound to its node.
+    /// All waiting goroutines are bound to their node.
     Bound,
 }
 
-/// How many reasons there are.
+/// Number of reasons.
 pub(crate) const N_DENIALS: usize = 4;
 
-/// What a thief that stands before another node is told.
+/// Whether a thief may steal from another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Pass,
-    /// Nothing is there to be taken.
+    /// There is nothing to take.
     Nothing,
     Denied(StealDenied),
 }
 
-/// Whether a thief has done what comes before looking at other nodes.
+/// Whether a thief has tried everything that comes before other nodes.
 pub(crate) fn may_look_away(own: OwnView) -> bool {
     own.dry_sweeps >= LOCAL_SWEEPS && !own.ring_has_work && own.queued == 0
 }
@@ -110,36 +115,36 @@ pub(crate) fn may_steal_remote(victim: NodeView, distance: u32, is_starved: bool
     }
 }
 
-/// How many of the goroutines in one queue of another node a thief takes, beside which so
-/// many Ps of its node have nothing to do.
+/// How many goroutines a thief takes from one queue of another node, while `idle_beside` Ps of its
+/// own node are idle.
 pub(crate) fn remote_batch(available: usize, idle_beside: usize) -> usize {
     available.div_ceil(2).min(idle_beside + 1).min(REMOTE_MAX)
 }
 
-/// Whether a node cannot do by itself what it has: for lack of Ps, or because those that it
-/// has do not come.
+/// Whether a node cannot run its work by itself: it has too few Ps, or its Ps do not get to the
+/// work.
 pub(crate) fn needs_help(node: NodeView) -> bool {
     node.runnable > node.idle
         || node.is_stuck && node.idle == 0
         || node.runnable > 0 && node.oldest_wait_ns >= STARVED_AFTER_NS
 }
 
-/// Whether a node, all of whose Ps have been idle for so long, may take what another has
-/// without asking at the gate.
+/// Whether a node whose Ps have all been idle for `idle_ns` may take work of another node without
+/// passing the gate.
 pub(crate) fn is_starved(idle_ns: u64, another_needs_help: bool) -> bool {
     idle_ns >= STARVED_AFTER_NS && another_needs_help
 }
 
-/// What a waker knows of the node where it has left work.
+/// A waker's view of the node on which it queued work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WakeView {
-    /// Ms that look for work there: they will find it.
+    /// Ms that spin there: they will find the work.
     pub(crate) spinning: u32,
     pub(crate) any_idle: bool,
     pub(crate) n_ps: usize,
 }
 
-/// Of which node a P is woken.
+/// The node of which a P is woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wake<N> {
     Nobody,
@@ -147,9 +152,9 @@ pub(crate) enum Wake<N> {
     Other(N),
 }
 
-/// Whom work wakes that was left on a node. `backlog` counts what waits there, and `others`
-/// are the other nodes that have an idle P and nobody who looks for work, nearest first: both
-/// are asked only if they matter.
+/// Which P to wake for work queued on a node. `backlog` counts the goroutines that wait there.
+/// `others` yields the other nodes with an idle P and no spinning M, nearest first. Both are
+/// evaluated only if needed.
 pub(crate) fn whom_to_wake<N>(
     here: WakeView,
     backlog: impl FnOnce() -> usize,
@@ -167,16 +172,16 @@ pub(crate) fn whom_to_wake<N>(
     }
 }
 
-/// Whether one more M may look for work: at most half of a node's busy Ps do.
+/// Whether one more M may spin: at most half of a node's busy Ps do.
 pub(crate) fn may_spin(n_spinning: usize, n_busy: usize) -> bool {
     2 * n_spinning < n_busy
 }
 
-/// What a waker knows of a goroutine whose home is another node.
+/// A waker's view of a goroutine whose home is another node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteWake {
     pub(crate) is_bound: bool,
-    /// It has run: its stack is at home.
+    /// It has run: its stack is on its home node.
     pub(crate) has_run: bool,
     /// A P is idle at home.
     pub(crate) home_is_idle: bool,
@@ -184,16 +189,16 @@ pub(crate) struct RemoteWake {
     pub(crate) times_away: u8,
 }
 
-/// Where a goroutine is queued that was made runnable away from home.
+/// Where a goroutine that was made runnable away from home is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WakePlacement {
     Home,
     Here,
-    /// Here, which is its home from now on.
+    /// Here, and this node becomes its home.
     MovesHere,
 }
 
-/// Where a goroutine whose home is another node runs next.
+/// Decides where a goroutine whose home is another node runs next.
 pub(crate) fn where_to_run(g: RemoteWake) -> WakePlacement {
     if g.is_bound || !g.has_run {
         return WakePlacement::Home;
@@ -205,7 +210,7 @@ pub(crate) fn where_to_run(g: RemoteWake) -> WakePlacement {
     }
 }
 
-/// One more time away: how many in a row it makes, `None` if the goroutine moves.
+/// Counts one more time away: the new count in a row, or `None` if the goroutine moves.
 pub(crate) fn after_remote(times_away: u8) -> Option<u8> {
     Some(times_away + 1).filter(|&n| n < TIMES_AWAY)
 }
@@ -249,7 +254,7 @@ mod tests {
         assert_eq!(gate(view(0, 0, 0), 10), Verdict::Nothing);
         assert_eq!(gate(view(1, 0, 0), 40), Verdict::Pass);
         assert_eq!(gate(view(3, 3, 0), 16), Verdict::Denied(NoSurplus));
-        // The farther, the longer it must have waited.
+        // The greater the distance, the longer the goroutine must have waited.
         for (distance, us) in [(16, 20), (21, 50), (32, 200)] {
             let denied = Verdict::Denied(TooYoung);
             assert_eq!(gate(view(3, 3, us - 1), distance), denied);
@@ -269,10 +274,10 @@ mod tests {
         assert_eq!(may_steal_remote(stuck, 16, false), Verdict::Nothing);
         assert!(needs_help(stuck));
         assert!(needs_help(view(1, 0, 0)));
-        // Its idle Ps wake up one after the other: it has enough for others.
+        // Its idle Ps wake up one after the other, so some goroutines are left for other nodes.
         assert!(needs_help(view(9, 8, 0)));
         assert!(!needs_help(view(0, 0, 0)));
-        // Its own idle Ps are on their way, unless they do not come.
+        // Its own idle Ps are waking up, unless the wait has lasted too long.
         assert!(!needs_help(view(1, 1, 999)));
         assert!(needs_help(view(1, 1, 1000)));
         assert!(!is_starved(STARVED_AFTER_NS - 1, true));
@@ -349,7 +354,7 @@ mod tests {
             ..pulled
         };
         assert_eq!(where_to_run(bound), WakePlacement::Home);
-        // One that was spawned for another node has nothing here.
+        // A goroutine spawned for another node has no data here.
         let fresh = RemoteWake {
             has_run: false,
             ..pulled

@@ -1,11 +1,16 @@
-//! Where an M looks for a goroutine, in order.
+//! How an M finds a runnable goroutine: the places, in order.
 //!
-//! On every dispatch, from memory alone: the ring's completion queue (two loads),
-//! runnext, the local queue; when that is empty, what polls that stay have told. Every
-//! 10 µs (`pace`), or after each dispatch that takes longer: due timers, ring entries
-//! that wait too long, task work that the kernel has for us; and every 61st dispatch
-//! or so the node queue, so that nothing there starves. When dry: flush the ring, a
-//! batch from the node queue, steal, other nodes' queues, spin, sleep.
+//! On every dispatch, from memory alone: the ring's completion queue (two loads), runnext, the
+//! local queue. When the local queue is empty: buffered events of multishot polls.
+//!
+//! Every 10 µs (`pace`), or after each dispatch that takes longer: expired timers, ring entries
+//! that have waited too long for submission, and task work that the kernel has queued for this
+//! thread.
+//!
+//! About every 61st dispatch: the node queue, so that nothing starves there.
+//!
+//! When all of these are empty: submit to the ring, take a batch from the node queue, steal, try
+//! other nodes' queues, spin, sleep.
 
 use super::due_timers::run_timers_of;
 use super::remote;
@@ -28,30 +33,31 @@ use crate::sched::wait::wake;
 use crate::sys::clock::{self, NEVER};
 use crate::util::chaos::{self, Point};
 
-/// Go's fairness tick: one dispatch in so many looks at the node queue first.
+/// Go's fairness tick: one dispatch in this many tries the node queue first.
 const NODE_QUEUE_EVERY: u32 = 61;
-/// And one in so much time: beside goroutines that run for milliseconds each, 61
-/// dispatches are most of a second (in Go they are).
+/// The same as a time: beside goroutines that run for milliseconds each, 61 dispatches take most of
+/// a second (they do in Go).
 const NODE_QUEUE_AFTER_NS: u64 = 1_000_000;
-/// Dispatches between two visits to the kernel while operations are in flight.
+/// Dispatches between two system calls on the ring while operations are in flight.
 const ENTER_EVERY: u32 = 32;
-/// Queue length above which completions wait in the ring.
+/// Local queue length above which completions stay in the completion queue.
 const RING_WAITS_ABOVE: usize = 128;
-/// How much of what polls have told is heard at once: enough for a batch of receives, and of
-/// the sends that follow, and few enough for the caches to hold all that these touch.
+/// Maximum number of buffered poll events dispatched at once: enough for a batch of receives and of
+/// the sends that follow, and few enough that all memory they touch fits the caches.
 const DISPATCH_AT_ONCE: usize = 32;
-/// How long, after a whole batch, the next may wait for what that has begun, if goroutines that
-/// have nothing to do with it keep the P busy: visits to the kernel, and time.
+/// After a full batch, the next one may be deferred for the goroutines that the first made
+/// runnable, while unrelated goroutines keep the P busy. These bound the delay: in ring checks, and
+/// in time.
 const DEFER_AT_MOST: u32 = 8;
 const DISPATCH_AFTER_NS: u64 = 1_000_000;
-/// Go's bound on a batch from the global queue.
+/// Go's bound on a batch from its global queue.
 const NODE_BATCH: usize = 128;
-/// How long an M looks for work before it sleeps, while other Ps are busy. A
-/// sleep and a wake-up cost about this much (`docs/BENCHMARKS.md`).
+/// How long an M spins before it sleeps, while other Ps are busy. A sleep and a wake-up cost about
+/// this much (`docs/BENCHMARKS.md`).
 const SPIN_NS: u64 = 20_000;
 
-/// The next goroutine for `m` to run; sleeps until there is one. `None` when the
-/// run is over, or the P was asked for something (`leave::attend`).
+/// Finds the next goroutine for `m` to run; sleeps until there is one. `None` when the run is over,
+/// or when the P's status requires attention (`world::attend`).
 #[inline]
 pub(crate) fn find(m: &M) -> Option<GRef> {
     let g = find_runnable(m)?;
@@ -104,8 +110,8 @@ fn find_runnable(m: &M) -> Option<GRef> {
     }
 }
 
-/// Asks for what the next goroutine will touch, while this one runs: with many of them, all
-/// of it has left the caches.
+/// Prefetches memory of the next goroutines while this one runs: with many goroutines, none of it
+/// is still in the caches.
 #[inline(always)]
 fn prefetch_next(p: &P) {
     let [next, second] = p.runq.peek_two();
@@ -117,7 +123,7 @@ fn prefetch_next(p: &P) {
     }
 }
 
-/// A goroutine that did not come from runnext begins a slice of its own.
+/// Starts a time slice, for a goroutine that did not come from runnext.
 #[inline(always)]
 fn begin_slice(p: &P, g: GRef) -> GRef {
     p.local.slice_start_ns.set(p.local.now_ns.get());
@@ -125,11 +131,11 @@ fn begin_slice(p: &P, g: GRef) -> GRef {
     g
 }
 
-/// The budget is used up: measures what the last dispatches took. Attends to the P if it is
-/// time, and to the node queue if it is its turn.
+/// The dispatch budget is used up: measures how long the last dispatches took. Runs [`attend_to`]
+/// if it is due, and takes from the node queue if it is that queue's turn.
 #[inline(never)]
 fn tick(m: &M, p: &P) -> Option<GRef> {
-    // An M that was given a P begins here, with what came along.
+    // An M that has just been given a P begins here, with the goroutine handed over with it.
     if let Some(g) = m.handed_work.take() {
         return Some(g);
     }
@@ -156,8 +162,8 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
     look_at_node_queue(m, p, since)
 }
 
-/// What must happen now and then however busy the P is. `true` if its node's queue has not been
-/// looked at for long.
+/// Periodic duties of a P, however busy it is. `true` if it has not tried its node's queue for
+/// long.
 #[inline(never)]
 fn attend_to(m: &M, p: &P) -> bool {
     let local = &p.local;
@@ -187,31 +193,30 @@ fn attend_to(m: &M, p: &P) -> bool {
     now_ns.saturating_sub(local.node_queue_seen_ns.get()) >= NODE_QUEUE_AFTER_NS
 }
 
-/// The node queue's turn, after `since` dispatches.
+/// Takes a batch from the node queue, after `since` dispatches without one.
 #[inline(never)]
 fn look_at_node_queue(m: &M, p: &P, since: u32) -> Option<GRef> {
     let local = &p.local;
     local.since_node_queue.set(0);
-    let now_ns = local.now_ns.get();
-    let since_ns = now_ns.saturating_sub(local.node_queue_seen_ns.replace(now_ns));
-    // A share, not one: what overflowed must not wait for the local queue to run dry.
+    local.node_queue_seen_ns.set(local.now_ns.get());
+    // A batch, not a single goroutine: overflow must not wait until the local queue runs dry.
     let room = RING_WAITS_ABOVE.saturating_sub(p.runq.len()).max(1);
     let share = pace::share_of_node_queue(since, since_ns).min(p.runq.room());
     let g = take_batch(m, p.node_idx, room.max(share))?;
     if since >= NODE_QUEUE_EVERY {
         return Some(g);
     }
-    // So soon it may not overtake those in the local queue, or hogs that come back through the node
-    // queue would take turns before them for ever.
+    // Before the 61st dispatch it must not overtake the local queue: otherwise CPU hogs that come
+    // back through the node queue would always run first.
     wake::push_local(m, g);
     None
 }
 
-/// Operations are in flight: collects what has completed, from memory alone; now and
-/// then enters the kernel, to submit what was queued and to let it post more.
+/// Operations are in flight: reaps completions, from memory alone. Now and then enters the kernel,
+/// to submit queued entries and to let it post more completions.
 ///
-/// Every 32 dispatches, and in `tick`: goroutines that each queue an operation make a
-/// batch meanwhile, and beside goroutines that only compute 32 dispatches pass quickly.
+/// That is every 32 dispatches, and in [`tick`]. Goroutines that each queue an operation form a
+/// batch meanwhile; beside goroutines that only compute, 32 dispatches pass quickly.
 #[inline]
 fn look_at_ring(m: &M, p: &P) {
     p.count_look();
@@ -224,8 +229,8 @@ fn look_at_ring(m: &M, p: &P) {
             p.submit_and_poll();
         }
     }
-    // With much queued already a completion would only overflow to the node queue, behind what came
-    // after it: it waits its turn in the completion queue instead.
+    // With a long local queue, a reaped completion would only overflow to the node queue, behind
+    // goroutines that became runnable later. It waits in the completion queue instead.
     if p.poller.has_unread() && (p.runq.len() <= RING_WAITS_ABOVE || is_time) {
         reap(m, p);
     }
@@ -238,11 +243,12 @@ fn look_at_ring(m: &M, p: &P) {
     }
 }
 
-/// Gives how many operations have completed.
+/// Reaps completions. Returns the number of completed operations.
 #[inline(never)]
 fn reap(m: &M, p: &P) -> usize {
     let mut ready = GList::new();
-    // No more than the queue takes: what overflowed would wait behind what came after it.
+    // No more than the queue has room for: overflow would wait behind goroutines that became
+    // runnable later.
     let room = p.runq.room().max(1);
     let n = p.poller.reap_some(room, &mut ready);
     if p.is_traced() {
@@ -252,24 +258,25 @@ fn reap(m: &M, p: &P) -> usize {
     n
 }
 
-/// Ends what was begun, if there is any of it, before more is: what it touches is still in the
-/// caches.
+/// Submits queued operations and reaps completions before dispatching new poll events: their memory
+/// is still in the caches.
 #[inline(never)]
 fn finish_or_dispatch(m: &M, p: &P) {
     if p.poller.pending() > 0 {
         p.submit_and_poll();
     }
-    // What polls tell may fill all the room that there is, in front of what operations came to.
+    // Poll events could fill the queue, ahead of goroutines whose operations have completed.
     if !p.poller.has_unread() || reap(m, p) == 0 {
         dispatch_events(m, p);
     }
 }
 
-/// Hears what polls that stay have told, and submits the receives that this begins: they complete
-/// at once. With little in flight those who waited go on, and receive themselves.
+/// Dispatches buffered events of multishot polls, and submits the receives that this queues: they
+/// complete at once. With little in flight, the waiting goroutines are made runnable and receive
+/// for themselves.
 #[inline(never)]
 fn dispatch_events(m: &M, p: &P) {
-    // Idle Ps can steal goroutines, and nothing that waits in a ring.
+    // Idle Ps can steal runnable goroutines, but not events buffered here.
     let at_most = match m.sched().n_idle.load(Ordering::Relaxed) {
         0 => DISPATCH_AT_ONCE,
         _ => p.runq.room().max(DISPATCH_AT_ONCE),
@@ -288,13 +295,20 @@ fn dispatch_events(m: &M, p: &P) {
     }
 }
 
+/// Runs the expired timers of a P: the caller's own, or a steal victim's.
+pub(crate) fn run_timers_of(m: &M, p: &P) {
+    let expired = p.timers.expire(clock::now_ns());
+    crate::sched::wait::cancel::deadlines(m, expired.cancel);
+    wake::ready_expired(m, expired.ready);
+}
+
 enum Dry {
     Run(GRef),
     LookAgain,
     Stop,
 }
 
-/// Nothing lies at hand.
+/// The fast paths found nothing.
 #[cold]
 #[inline(never)]
 fn find_runnable_slow(m: &M, p: &P) -> Dry {
@@ -335,7 +349,7 @@ fn find_runnable_slow(m: &M, p: &P) -> Dry {
     Dry::LookAgain
 }
 
-/// Steals, and looks at other nodes' queues; for a while if this M may spin.
+/// Steals, and tries other nodes' queues; repeatedly, if this M may spin.
 fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
     let sched = m.sched();
     let node = sched.node_of(p);
@@ -382,7 +396,7 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
     }
 }
 
-/// A spinner that found something stops spinning; the last one wakes the next.
+/// An M that found work stops spinning; the last one to do so wakes another.
 #[cold]
 pub(crate) fn stop_spinning(m: &M) {
     if !m.spinning.replace(false) {
@@ -400,7 +414,7 @@ pub(crate) fn stop_spinning(m: &M) {
     }
 }
 
-/// The own node, other nodes if they let a thief pass, and once more the own.
+/// Sweeps its own node, then other nodes if the gate permits, then its own once more.
 fn steal_near_and_far(m: &M, p: &P) -> Option<GRef> {
     let found = steal::sweep(m, 0..LOCAL_SWEEPS);
     if found.is_some() || steal::ring_has_work(p) {
@@ -417,7 +431,7 @@ fn steal_near_and_far(m: &M, p: &P) -> Option<GRef> {
     found
 }
 
-/// From the own node's queue, and without a gate from all nodes'.
+/// Takes a batch from its own node's queue or, without a gate, from any node's.
 fn take_any_batch(m: &M, p: &P) -> Option<GRef> {
     let own = take_batch(m, p.node_idx, NODE_BATCH);
     if own.is_some() || m.sched().config.numa.has_gate() {
@@ -431,14 +445,14 @@ fn take_any_batch(m: &M, p: &P) -> Option<GRef> {
     })
 }
 
-/// This P's share of its node's queue.
+/// Takes this P's share of a node's queue.
 fn take_batch(m: &M, node_idx: usize, max: usize) -> Option<GRef> {
     let node = &m.sched().nodes[node_idx];
     let n_live = node.n_live.load(Ordering::Relaxed).max(1);
     run_first(m, node.queue.pop_batch(n_live, max))
 }
 
-/// The first to run, the rest into the local queue.
+/// Returns the first goroutine, and pushes the rest to the local queue.
 fn run_first(m: &M, mut gs: GList) -> Option<GRef> {
     let first = gs.pop()?;
     debug_assert!(m.sched().owns(first), "a goroutine of another runtime");
@@ -448,7 +462,7 @@ fn run_first(m: &M, mut gs: GList) -> Option<GRef> {
     Some(first)
 }
 
-/// Sleeps until there may be something to do. See `idle` for the protocol.
+/// Sleeps until there may be work. See `idle` for the protocol.
 fn sleep(m: &M, p: &P) {
     let sched = m.sched();
     let node = sched.node_of(p);
@@ -462,7 +476,7 @@ fn sleep(m: &M, p: &P) {
     chaos::pause(Point::Idle);
     node.idle.go_idle(p.at_in_node, was_spinning);
     sched.n_idle.fetch_add(1, Ordering::SeqCst);
-    // A pusher looks at `n_idle` first: what is looked at below comes after it is raised.
+    // A pusher reads `n_idle` first, so the checks below must come after the increment.
     after_seq_cst();
     chaos::pause(Point::Idle);
     if sched.is_numa() && !was_spinning {
@@ -478,8 +492,8 @@ fn sleep(m: &M, p: &P) {
     if node.idle.claim(p.at_in_node) {
         p.word.awake();
     } else {
-        // Claimed by a notifier, who counted this M as spinning and is about to say so; if it is
-        // one that has stopped the world, not before that goes on.
+        // Claimed by a notifier, which has counted this M as spinning and is about to notify it. If
+        // that notifier has stopped the world, it notifies when the world restarts.
         while !p.word.is_notified() {
             p.status.wait_while_stopped();
             crate::loom::spin_loop();
@@ -518,13 +532,13 @@ fn sleep_as(p: &P, how: u32) {
 }
 
 impl crate::sched::types::state::Sched {
-    /// The last look before sleep: whether any queue that `p` may take from has
-    /// something. Runnext does not count: its owner will run it. Nor does what lies in a
-    /// poller without an operation (a late wake, an event that nobody waits for any
-    /// more): nobody would look at it.
+    /// The last check before sleep: whether any queue that `p` may take from has work. Runnext does
+    /// not count, because its owner will run it. Neither does an event in the poller without an
+    /// operation in flight (a late wake-up, an event that no goroutine waits for any more): no code
+    /// would consume it.
     ///
-    /// Of other nodes the summaries must do, if there is a gate: what comes there just now is
-    /// seen by sysmon (`rebalance`).
+    /// With a gate, other nodes are judged by their summaries; sysmon notices work that is queued
+    /// there a moment later (`rebalance`).
     fn has_work_for(&self, p: &P) -> bool {
         let is_gated = self.config.numa.has_gate();
         let near = match is_gated {

@@ -1,46 +1,43 @@
-//! Who may use a P: entering the scheduler from a goroutine, blocking sections,
-//! and how a P is taken from an M that is stuck.
+//! Access to a P: entering the scheduler from a goroutine, blocking sections, and how sysmon
+//! retakes a P from an M that is stuck.
 //!
-//! A goroutine's code runs on an M that holds a P. It enters the scheduler (to
-//! ready, spawn, park, ..) for a few instructions at a time; in between, sysmon
-//! may take the P and give it to another M. Entering must therefore find out
-//! whether the P is still there, at next to no cost, because it happens at every
-//! call. The barrier is asymmetric: sysmon, which is rare, pays for both sides
-//! with `membarrier(2)`.
+//! A goroutine's code runs on an M that holds a P. It enters the scheduler (to ready, spawn, park,
+//! ...) for a few instructions at a time. In between, sysmon may retake the P and give it to
+//! another M. Every entry must therefore check, at next to no cost, whether the M still has its P.
+//! The barrier is asymmetric: sysmon, which is rare, pays for both sides with `membarrier(2)`.
 //!
-//! | M enters                          | sysmon takes the P                      |
+//! | M enters                          | sysmon retakes the P                    |
 //! |-----------------------------------|-----------------------------------------|
 //! | 1. in_runtime = 1                 | 1. access: HAS_P → RETAKING             |
 //! | 2. compiler fence                 | 2. membarrier on all CPUs               |
 //! | 3. read access                    | 3. in_runtime == 1, or the M holds      |
 //! |    HAS_P: go on                   |    another P? access = HAS_P: it has    |
-//! |    RETAKING: wait for the verdict |    come to the scheduler by itself      |
+//! |    RETAKING: spin until decided   |    entered the scheduler by itself      |
 //! |    RETAKEN: queue G, park the M   | 4. else RETAKING → RETAKEN by a CAS:    |
-//! |                                   |    the P is taken                       |
+//! |                                   |    the P is retaken                     |
 //!
-//! Step 4 is a CAS because an M that was inside at step 1 may have begun a declared
-//! section since, and left: it wrote BLOCKING over the question, and the P may now be
-//! taken from the section only, or is the M's again.
+//! Step 4 is a CAS because an M that was inside at step 1 may since have begun a blocking section
+//! and left the scheduler: it then wrote BLOCKING over RETAKING. The P may now be retaken only
+//! through that section, or the M has it again.
 //!
-//! The verdict is about the pair of M and P. An M that gives its P to another (`locked`) and gets
-//! one itself may be outside again by step 1, with the wrong P. `access` has the reasons why the
-//! look at the M's P in step 3 settles that, and a model.
+//! The decision concerns the pair of M and P. An M that gives its P to another M (`locked`) and
+//! then gets one itself may be outside again at step 1, with a different P. `access` explains why
+//! the check of the M's P in step 3 covers that case, and has a model.
 //!
-//! The membarrier orders 1 before 3 on the M's CPU with respect to sysmon's 1 and
-//! 3: if the M reads HAS_P, sysmon reads in_runtime == 1. Without membarrier (a
-//! sandbox denies it) no P is taken this way, only out of declared sections.
+//! The membarrier orders 1 before 3 on the M's CPU with respect to sysmon's 1 and 3: if the M reads
+//! HAS_P, sysmon reads in_runtime == 1. Without membarrier (a sandbox denies it) no P is retaken
+//! this way, only out of blocking sections.
 //!
-//! A goroutine that goes from one short call into the scheduler to the next (tries of a
-//! channel that others hold, say) is inside whenever sysmon looks. It is **asked**: access
-//! HAS_P → PREEMPT, which it finds at its next call, and goes to the queue of its node like
-//! one that lost its P. The request names the dispatch it is meant for: who comes to the
-//! scheduler by himself is not sent away for what the one before him did.
+//! A goroutine that makes one short call into the scheduler after the other (it retries a contended
+//! channel, say) is inside whenever sysmon checks. Such a goroutine gets a **preemption request**:
+//! access HAS_P → PREEMPT. It sees the request at its next call, and goes to its node's queue like
+//! a goroutine that lost its P. The request names the dispatch it is meant for, so that a goroutine
+//! dispatched later is not preempted for its predecessor.
 //!
-//! A **declared** blocking section ([`blocking`]) is cheaper to leave and quicker
-//! to take from: the M writes its number to `P::syscall`, and both it (on return)
-//! and sysmon (after 20 µs, or 10 ms if the P has no work) claim the P by a CAS on that word. The number, not a
-//! flag, so that an M that returns cannot take the P out of a later section of
-//! another M.
+//! A **blocking section** ([`blocking`]) is cheaper to leave and faster to retake from. The M
+//! writes its id to `P::syscall`; both the M (on return) and sysmon (after 20 µs, or 10 ms if the P
+//! has no work) claim the P by a CAS on that word. It is an id rather than a flag, so that an M
+//! that returns cannot claim the P out of a later section of another M.
 #![allow(unsafe_code)]
 
 use crate::loom::native::atomic::{AtomicU32, Ordering};
@@ -57,21 +54,21 @@ use crate::sched::types::trace::EventKind;
 use crate::sys::sched::membarrier;
 use crate::util::chaos::{self, Point};
 
-/// In place of an M's number in `P::syscall`: the M has given the P up, and sysmon is to find
-/// another one.
+/// Replaces an M's id in `P::syscall`: the M has given the P up, and sysmon shall find another M
+/// for it.
 pub(crate) const LEFT: u64 = u64::MAX;
 
-/// The calling goroutine is inside the scheduler: its M's P stays until this is
-/// dropped. Short: nothing in it parks or calls user code.
+/// Proof that the calling goroutine is inside the scheduler: its M keeps the P until this is
+/// dropped. Sections are short: no code in one parks or calls user code.
 #[derive(Debug)]
 pub(crate) struct Section<'a>(&'a M);
 
 impl<'a> Section<'a> {
-    /// Enters, if the caller is an M that has its P. A goroutine whose P was taken
-    /// is moved to another M first, so this may return on another thread.
+    /// Enters the scheduler, if the caller runs on an M that has its P. A goroutine whose P was
+    /// retaken is first moved to another M, so this may return on another thread.
     ///
-    /// `None` on a plain thread, in a blocking section, and while unwinding
-    /// without a P: then the caller is treated as a plain thread.
+    /// `None` on a plain thread, in a blocking section, and while unwinding without a P: the caller
+    /// is then treated as a plain thread.
     #[inline(always)]
     pub(crate) fn enter() -> Option<Section<'a>> {
         let m = current::m()?;
@@ -91,12 +88,12 @@ impl<'a> Section<'a> {
         self.0
     }
 
-    /// Leaves by switching stacks instead of dropping: the M is in the scheduler anyway.
-    /// `errno` goes along.
+    /// Leaves by switching stacks instead of dropping: the M stays in the scheduler. Carries
+    /// `errno` over to the next M.
     #[inline(always)]
     pub(crate) fn switch_out(self, why: Switch) {
         let g = self.0.curg.get().expect("only a goroutine's code enters");
-        // SAFETY: an M's errno is where it said when its loop began, and this is its thread.
+        // SAFETY: `M::errno` was set when the M's loop began, and this is the M's thread.
         let errno = unsafe { *self.0.errno.get() };
         std::mem::forget(self);
         // SAFETY: `out` was set when the goroutine began, and the caller runs on its stack.
@@ -106,7 +103,7 @@ impl<'a> Section<'a> {
         unsafe { *(*m).errno.get() = errno };
     }
 
-    /// Stays inside: the goroutine ends, and its M goes on in the scheduler.
+    /// Stays inside: the goroutine ends, and its M continues in the scheduler.
     pub(crate) fn stay(self) {
         std::mem::forget(self);
     }
@@ -134,7 +131,7 @@ pub(crate) fn mark_outside(m: &M) {
     access::mark_outside(&m.in_runtime);
 }
 
-/// For disorder's sake: others run first, as if the P had been asked for.
+/// Chaos testing: other goroutines run first, as if the P had been retaken.
 #[cold]
 #[inline(never)]
 fn enter_after_others<'a>(mut m: &'a M) -> Option<Section<'a>> {
@@ -144,7 +141,8 @@ fn enter_after_others<'a>(mut m: &'a M) -> Option<Section<'a>> {
     enter_slow(m)
 }
 
-/// Leaves `m` for a reason, and is inside the scheduler again, on whichever M goes on.
+/// Switches out of `m` with a reason; returns inside the scheduler, on the M that resumed the
+/// goroutine.
 fn switch_and_enter<'a>(m: &M, why: Switch) -> &'a M {
     Section(m).switch_out(why);
     let m = current::m().expect("a goroutine runs on an M");
@@ -173,10 +171,10 @@ fn enter_slow<'a>(mut m: &'a M) -> Option<Section<'a>> {
     }
 }
 
-/// Takes note of sysmon's request, and says whether it is meant for the running goroutine.
+/// Acknowledges sysmon's preemption request. `true` if it is meant for the running goroutine.
 fn is_to_give_way(m: &M) -> bool {
-    // ORDERING: sysmon may put the P in question instead; if it does so after this, it
-    // sees with HAS_P that the M was inside before.
+    // ORDERING: sysmon may write RETAKING instead. If it does so after this, it reads with HAS_P
+    // that the M was already inside.
     let noted = m
         .access
         .compare_exchange(PREEMPT, HAS_P, Ordering::AcqRel, Ordering::Relaxed)
@@ -186,8 +184,8 @@ fn is_to_give_way(m: &M) -> bool {
         && !std::thread::panicking()
 }
 
-/// Runs `f` in place in a declared blocking section: the P goes to another M after
-/// 20 µs if it has work, and after 10 ms to become idle. Off the runtime it just runs `f`.
+/// Runs `f` in place, in a blocking section: the P goes to another M after 20 µs if it has work,
+/// and after 10 ms if not, to become idle. Outside the runtime it just runs `f`.
 pub(crate) fn blocking<T>(f: impl FnOnce() -> T) -> T {
     let Some(section) = Section::enter() else {
         return f();
@@ -243,14 +241,15 @@ fn leave_blocking() {
         .status
         .set_running();
     if std::thread::panicking() {
-        // No switch while unwinding: the next call after it moves the goroutine.
+        // No switch while unwinding: the next call into the scheduler afterwards moves the
+        // goroutine.
         return mark_outside(m);
     }
     Section(m).switch_out(Switch::LOST_P);
 }
 
-/// Runs code of the user's on the M's own stack, from within its loop: what it calls takes
-/// it for a plain thread's, as in a blocking section, but the P stays.
+/// Runs user code on the M's own stack, from within the M's loop. Calls from it see a plain thread,
+/// as in a blocking section, but the M keeps its P.
 pub(crate) fn as_outsider(m: &M, f: impl FnOnce()) {
     m.access.store(BLOCKING, Ordering::Relaxed);
     mark_outside(m);
@@ -259,7 +258,7 @@ pub(crate) fn as_outsider(m: &M, f: impl FnOnce()) {
     m.access.store(HAS_P, Ordering::Relaxed);
 }
 
-/// Counts up without a locked instruction: only the owner of the P writes.
+/// Increments without a locked instruction: only the owner of the P writes.
 #[inline(always)]
 pub(crate) fn bump(counter: &AtomicU32) {
     counter.store(
@@ -268,7 +267,7 @@ pub(crate) fn bump(counter: &AtomicU32) {
     );
 }
 
-/// The M that holds `p`, or that it was given to.
+/// The M that holds `p`, or that `p` was given to.
 pub(crate) fn owner_of<'a>(sched: &'a Sched, p: &P) -> Option<&'a M> {
     let owner = p.owner();
     let ms = sched.ms.lock();
@@ -281,22 +280,21 @@ pub(crate) fn owner_of<'a>(sched: &'a Sched, p: &P) -> Option<&'a M> {
 }
 
 impl Sched {
-    /// Sysmon's side: takes `p` out of the blocking section of the M numbered `m_id`.
+    /// Called by sysmon: retakes `p` out of the blocking section of the M with this id.
     pub(crate) fn retake_syscall(&self, p: &P, m_id: u64) -> bool {
         p.syscall
             .compare_exchange(m_id, 0, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
 
-    /// Sysmon's side: takes `p` from `m`, whose goroutine has not come to the
-    /// scheduler for long. `false` if it just did, if `m` holds another P by now, or if that
-    /// cannot be known here.
+    /// Called by sysmon: retakes `p` from `m`, whose goroutine has not entered the scheduler for
+    /// long. `false` if it just did, if `m` holds another P by now, or without membarrier.
     pub(crate) fn retake_running(&self, m: &M, p: &P) -> bool {
         self.membarrier && m.words().take(p, || membarrier().is_ok())
     }
 
-    /// Sysmon's side: if `m` is inside the scheduler, from where its `p` cannot be taken, asks
-    /// the goroutine that runs there to give way when it comes in next. `false` if it is not.
+    /// Called by sysmon: if `m` is inside the scheduler, where its `p` cannot be retaken, requests
+    /// that its goroutine yields at its next entry. `false` if `m` is outside.
     pub(crate) fn request_preempt(&self, m: &M, p: &P) -> bool {
         if m.in_runtime.load(Ordering::Relaxed) == 0 {
             return false;
@@ -305,7 +303,7 @@ impl Sched {
         let has_p = m.access.load(Ordering::Relaxed) == HAS_P && m.seems_to_hold(p);
         if m.curg.get().is_some() && has_p {
             m.preempt_at.store(dispatches, Ordering::Relaxed);
-            // It may have been put in question, or have begun a section: then it needs no asking.
+            // The word may be RETAKING, or BLOCKING for a new section: no request is needed then.
             let _ = m
                 .access
                 .compare_exchange(HAS_P, PREEMPT, Ordering::Release, Ordering::Relaxed);
@@ -313,8 +311,23 @@ impl Sched {
         true
     }
 
-    /// Gives a P to an M that sleeps without one, on the P's CPU if there is one, and with
-    /// it what that is to run there. The caller wakes the M. `None` if there is no spare M.
+    /// Gives an unowned P to a spare M, or to a new one. `false` if there can be no further M now.
+    pub(crate) fn hand_off(&self, p: &P) -> bool {
+        self.handoffs.fetch_add(1, Ordering::Relaxed);
+        p.taken.handoffs.fetch_add(1, Ordering::Relaxed);
+        self.trace_other(EventKind::HandOff, Some(p), None);
+        chaos::pause(Point::HandOff);
+        match self.give_to_spare(p, None) {
+            Some(m) => {
+                m.note.wake();
+                true
+            }
+            None => crate::sched::proc::run::start_m(self, p),
+        }
+    }
+
+    /// Gives a P to a spare M, preferably one on the P's CPU, and with it the goroutine to run
+    /// there. The caller wakes the M. `None` if there is no spare M.
     pub(crate) fn give_to_spare(&self, p: &P, g: Option<GRef>) -> Option<&M> {
         let mut ms = self.ms.lock();
         // SAFETY: spare Ms live in `all` until the run ends.
@@ -324,13 +337,13 @@ impl Sched {
             .iter()
             .rposition(same_cpu)
             .or(ms.spare.len().checked_sub(1))?;
-        // SAFETY: as above; a spare M waits for just this.
+        // SAFETY: as above; a spare M waits for a P.
         let m = unsafe { &*ms.spare.swap_remove(at) };
         if let Some(g) = g {
             debug_assert!(self.owns(g), "a goroutine of another runtime");
             m.handed_work.post(g);
         }
-        // The new M's from here on: nobody may give the P away once more.
+        // From here on it belongs to the new M: no other code may give the P away again.
         p.owner
             .store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
         chaos::pause(Point::HandOff);
@@ -339,11 +352,11 @@ impl Sched {
         Some(m)
     }
 
-    /// Takes back a P that was handed to `m`, if that has not found it yet: `m` is a spare
-    /// again. What came with mail stays: only that M may run it.
+    /// Takes back a P that was given to `m` but not yet picked up: `m` is a spare again. A P handed
+    /// over with a goroutine stays: only that M may run the goroutine.
     pub(crate) fn take_back(&self, m: &M, p: &P) -> bool {
         let mut ms = self.ms.lock();
-        // ORDERING: mail is posted before the P is given.
+        // ORDERING: the handed work is posted before the P is given.
         let is_on_its_way = std::ptr::eq(m.next_p.load(Ordering::Acquire), p);
         if !is_on_its_way || m.handed_work.is_there() {
             return false;

@@ -1,34 +1,35 @@
-//! The door into waiting: a goroutine switches to its M, and the M makes the wait
-//! visible on its own stack.
+//! Parking: a goroutine switches to its M, and the M makes the wait visible to wakers, on its own
+//! stack.
 //!
-//! Registering a waiter before the switch would let a waker resume a goroutine
-//! whose registers are not saved yet. So the registration is a closure, the
-//! *commit*, that the M runs after the switch (Go's unlock function of `gopark`):
+//! Registering a waiter before the switch would let a waker resume a goroutine whose registers are
+//! not saved yet. So the registration is a closure, the *commit*, which the M runs after the switch
+//! (the unlock function of Go's `gopark`):
 //!
 //! | G                                 | M                                         |
 //! |-----------------------------------|-------------------------------------------|
 //! | 1. record {reason, commit} on the | 3. move the commit off the G's stack      |
 //! |    stack                          | 4. status = Waiting(n)                    |
 //! | 2. switch out                     | 5. commit(g, n): publish n to wakers; if  |
-//! |                                   |    it says false, the wait is over        |
-//! |                                   |    already: take the token, resume        |
+//! |                                   |    it returns false, the wait is already  |
+//! |                                   |    over: take the token, resume           |
 //!
-//! From step 4 on any waker that knows `n` may take the token, also in the middle
-//! of step 5: the commit must not touch the G's stack after it has published.
+//! From step 4 on, any waker that knows `n` may take the wake token, even during step 5: the commit
+//! must not touch the G's stack after it has published `n`.
 //!
-//! Some wakers need no publication, because they find `n` in the status word. Each of
-//! them must not let the G run while a commit may still read its stack:
+//! Some wakers need no publication, because they find `n` in the status word. Each of them must
+//! keep the G from running while a commit may still read its stack:
 //!
-//! | finds the wait by its status      | why the stack stays                            |
-//! |-----------------------------------|------------------------------------------------|
-//! | `unpark`, against `park_token`    | in a context the commit reads frames: the wait |
-//! |                                   | begins held ([`park_held`]), so `unpark` spins |
-//! | a future's waker, `park_polling`  | the commit reads the G's header only           |
-//! | a context's cancel (`cancel::cut`)| waits for the commit (`M::committing`)         |
-//! | the end of a run                  | waits for the commit                           |
-//! | a dump (`freeze_stack`)           | wakes nobody; leaves a G in a commit alone     |
-//! | cancel of an operation            | wakes only once the operation is complete: the |
-//! |                                   | commit publishes the operation last            |
+//! | finds the wait by its status        | why the stack stays                            |
+//! |-------------------------------------|------------------------------------------------|
+//! | `unpark`, against `park_token`      | in a context, the commit reads the stack, so   |
+//! |                                     | the wait begins held ([`park_held`]): `unpark` |
+//! |                                     | spins                                          |
+//! | a future's waker, `park_polling`    | the commit reads the G's header only           |
+//! | a context's cancel (`cancel::cut`)  | waits for the commit (`M::committing`)         |
+//! | the end of a run                    | waits for the commit                           |
+//! | a dump (`freeze_stack`)             | wakes no G; skips a G in a commit              |
+//! | cancel of an operation              | wakes only once the operation is complete: the |
+//! |                                     | commit publishes the operation last            |
 #![allow(unsafe_code)]
 
 use std::mem::ManuallyDrop;
@@ -50,8 +51,8 @@ use crate::sched::types::trace::EventKind;
 use crate::sys::clock::{self, NEVER};
 use crate::util::chaos::{self, Point};
 
-/// The goroutine is being cancelled: its runtime ends. Unwinds the goroutine, and
-/// is what `join` then gives.
+/// The goroutine is being cancelled because its runtime ends. It is the payload of the unwind, and
+/// `join` returns it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cancelled;
@@ -64,17 +65,16 @@ impl std::fmt::Display for Cancelled {
 
 impl std::error::Error for Cancelled {}
 
-/// Who waits: what a blocking call does with its caller.
+/// What a blocking call does with its caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Caller {
-    /// A goroutine, to be parked.
+    /// A goroutine: it is parked.
     Goroutine(GRef),
-    /// A plain thread, a goroutine in a blocking section, or one that unwinds: its
-    /// thread is blocked.
+    /// A plain thread, a goroutine in a blocking section, or one that unwinds: the thread blocks.
     Thread,
 }
 
-/// Who runs on this thread now.
+/// How the caller of a blocking call is to wait.
 #[inline]
 pub(crate) fn caller() -> Caller {
     match current::m() {
@@ -85,7 +85,7 @@ pub(crate) fn caller() -> Caller {
     }
 }
 
-/// The goroutine that runs on this thread, also in a blocking section or unwinding.
+/// The goroutine that runs on this thread, even in a blocking section or while unwinding.
 pub(crate) fn current_g() -> Option<GRef> {
     current::m().and_then(|m| m.curg.get())
 }
@@ -96,8 +96,8 @@ pub(crate) fn is_cancelled() -> bool {
     current::m().is_some_and(|m| m.sched().phase() >= Phase::Cancelling)
 }
 
-/// A place where a goroutine notices that its runtime ends: unwinds it, unless
-/// it unwinds already (then `Err`, and the caller fails at once).
+/// A cancellation point: unwinds the goroutine if its runtime ends. If it unwinds already, returns
+/// `Err`, and the caller fails at once.
 ///
 /// # Errors
 ///
@@ -121,15 +121,15 @@ fn unwind_cancelled() -> Result<(), Cancelled> {
     std::panic::resume_unwind(Box::new(Cancelled))
 }
 
-/// Whether the calling goroutine unwinds because its runtime ends, and not because of a
-/// panic of its own. Asked while it unwinds.
+/// Whether the calling goroutine, which unwinds, does so because its runtime ends and not because
+/// of a panic of its own.
 #[cold]
 pub(crate) fn unwinds_cancelled() -> bool {
     current_g().is_some_and(GRef::unwinds_cancelled)
 }
 
-/// Whether to look at a lock for a while before waiting for it: its holder may be running
-/// now, on another P, and no goroutine waits for this P. A thread may always.
+/// Whether to spin on a lock before waiting for it: its holder may be running on another P now, and
+/// no goroutine waits for this P. A plain thread may always spin.
 pub(crate) fn may_spin() -> bool {
     let Some(section) = Section::enter() else {
         return true;
@@ -139,7 +139,7 @@ pub(crate) fn may_spin() -> bool {
     sched.n_procs() > sched.n_idle.load(Ordering::Relaxed) + 1 && p.runq.is_empty()
 }
 
-/// What a parking goroutine leaves on its stack for its M.
+/// What a parking goroutine leaves on its stack for the M.
 #[repr(C)]
 pub(crate) struct Record {
     commit: unsafe fn(NonNull<Record>, GRef, &M) -> bool,
@@ -152,18 +152,18 @@ struct CommitCall<F> {
     f: ManuallyDrop<F>,
 }
 
-/// Parks the calling goroutine. `commit` runs on the M's stack once the wait has
-/// begun; it gives `false` if there is nothing to wait for.
+/// Parks the calling goroutine. `commit` runs on the M's stack once the wait has begun; it returns
+/// `false` if there is nothing to wait for.
 ///
-/// The caller is a goroutine ([`Caller::Goroutine`]), and what `commit` refers to
-/// on its stack stays there until the wait is over, because it is parked.
+/// The caller is a goroutine ([`Caller::Goroutine`]). Everything on its stack that `commit` refers
+/// to stays valid until the wait is over, because the goroutine is parked.
 #[inline]
 pub(crate) fn park<F: FnOnce(GRef, WaitId, &M) -> bool>(why: impl Into<Why>, commit: F) {
     let section = Section::enter().expect("a goroutine that may park has or gets a P");
     park_in(section, why, commit);
 }
 
-/// As [`park`], for a goroutine that is inside the scheduler already.
+/// As [`park`], for a goroutine that is already inside the scheduler.
 #[inline]
 pub(crate) fn park_in<F: FnOnce(GRef, WaitId, &M) -> bool>(
     section: Section<'_>,
@@ -180,9 +180,9 @@ pub(crate) fn park_in<F: FnOnce(GRef, WaitId, &M) -> bool>(
     section.switch_out(Switch::park(NonNull::from(&record)));
 }
 
-/// As [`park`], for a commit that reads the goroutine's stack while a waker that nothing was
-/// published to may take the wait: it runs while the wait is held. It costs one more
-/// atomic exchange.
+/// As [`park`], for a commit that reads the goroutine's stack while a waker may find the wait
+/// without a publication: the commit runs while the wait is held. This costs one more atomic
+/// exchange.
 pub(crate) fn park_held<F: FnOnce(GRef, WaitId, &M) -> bool>(why: impl Into<Why>, commit: F) {
     let section = Section::enter().expect("a goroutine that may park has or gets a P");
     let record = CommitCall {
@@ -232,7 +232,7 @@ unsafe fn take_record<F>(record: NonNull<Record>) -> (F, Why) {
 
 /// # Safety
 ///
-/// `record` is the head of a `Typed<F>` on the stack of `g`, which has switched out.
+/// `record` is the head of a `CommitCall<F>` on the stack of `g`, which has switched out.
 unsafe fn commit_typed<F: FnOnce(GRef, WaitId, &M) -> bool>(
     record: NonNull<Record>,
     g: GRef,
@@ -245,24 +245,24 @@ unsafe fn commit_typed<F: FnOnce(GRef, WaitId, &M) -> bool>(
     if f(g, wait, m) {
         return true;
     }
-    // Somebody else may have the token: then the G is queued, and not ours.
+    // Another waker may have the token: it has then queued the G, which is no longer ours.
     !g.status.wake(wait)
 }
 
-/// A place for disorder that is no entry to the scheduler: others run first, now and then.
+/// A chaos point that is no entry to the scheduler: sometimes lets other goroutines run first.
 #[inline(always)]
 pub(crate) fn perturb() {
     if chaos::coin(Point::Enter) {
-        // It gives way by entering.
+        // Entering is what yields.
         drop(Section::enter());
     }
 }
 
-/// The M's side of a park: `false` means that the G goes on at once.
+/// The M's side of a park. `false` means that the G resumes at once.
 ///
 /// # Safety
 ///
-/// `record` was passed by `g` in its switch, and `m` ran it.
+/// `record` was passed by `g` in its switch, and `g` ran on `m`.
 pub(crate) unsafe fn commit(record: NonNull<Record>, g: GRef, m: &M) -> bool {
     // SAFETY: by this function's contract the record lies on the stack of `g`.
     let f = unsafe { record.as_ref().commit };
@@ -285,7 +285,7 @@ unsafe fn trace_park(record: NonNull<Record>, m: &M) {
     m.p().trace(EventKind::Park, why.reason(), 0, 0);
 }
 
-/// Lets the caller sleep until `deadline_ns`, or until its ambient context is done.
+/// Sleeps until `deadline_ns`, or until the current context is done.
 ///
 /// # Errors
 ///
@@ -309,7 +309,7 @@ pub(crate) fn sleep_until(deadline_ns: u64) -> Result<(), Cancelled> {
                 if until_ns != NEVER && chain.is_set() {
                     note_stale_timer(timer_on);
                 }
-                // So that the context knows, if that was why.
+                // If the context's deadline has passed, this records it in the context.
                 is_cut(chain, deadline_ns);
             }
         }
@@ -323,11 +323,11 @@ fn is_cut(chain: ScopeChain, deadline_ns: u64) -> bool {
     chain.is_some() && clock::now_ns() < deadline_ns && chain.over().is_some()
 }
 
-/// How often a thread that waits where nobody can wake it looks whether it has to.
+/// How often a thread polls for the end of its wait where no waker can reach it.
 pub(crate) const LOOK_UP_NS: u64 = 1_000_000;
 
-/// Blocks the thread. A canceller of the one context wakes it; of several it is noticed a
-/// moment later.
+/// Blocks the thread. If there is only one context, its cancel wakes the thread; with several, the
+/// thread polls, and notices a moment later.
 fn sleep_thread(deadline_ns: u64) {
     let chain = current_chain();
     let until_ns = deadline_ns.min(chain.deadline_ns());
@@ -352,33 +352,33 @@ fn sleep_thread(deadline_ns: u64) {
     }
 }
 
-/// The frames of the ambient context of `g`, whose code asks.
+/// The scopes of the current context of `g`, which is the caller.
 #[inline(always)]
 pub(crate) fn chain_of(g: GRef) -> ScopeChain {
-    // SAFETY: by what the name says; the chain is copied.
+    // SAFETY: the caller is the code of `g`; the chain is copied.
     ScopeChain::from_raw(unsafe { g.own() }.frame())
 }
 
-/// What the calling goroutine, or plain thread, owns; `None` on a thread that is about
-/// to end. Used up before the next switch.
+/// The locals of the calling goroutine or plain thread; `None` on a thread that is about to end.
+/// The reference must not be used after the next switch.
 #[inline]
 pub(crate) fn own<'a>() -> Option<&'a GoroutineLocals> {
     match current_g() {
-        // SAFETY: the M runs the goroutine's own code, which asks.
+        // SAFETY: the M runs the code of this goroutine, which is the caller.
         Some(g) => Some(unsafe { g.own() }),
         // SAFETY: the calling thread uses it at once, and has not yet ended.
         None => unsafe { current::thread_own().as_ref() },
     }
 }
 
-/// The frames around the caller, goroutine or thread.
+/// The cancel scopes around the caller, goroutine or thread.
 #[inline]
 pub(crate) fn current_chain() -> ScopeChain {
     own().map_or(ScopeChain::NONE, |own| ScopeChain::from_raw(own.frame()))
 }
 
-/// Parks until the goroutine's token is there, and takes it; or until the
-/// deadline, or until its ambient context is done. May return early.
+/// Parks until the goroutine's park token is available, and takes it; or until the deadline, or
+/// until the current context is done. May return early.
 ///
 /// # Errors
 ///
@@ -391,7 +391,7 @@ pub(crate) fn park_token(g: GRef, deadline_ns: u64) -> Result<(), Cancelled> {
         let deadline_ns = deadline_ns.min(chain.deadline_ns());
         let timer_on = timer_home();
         let commit = move |g: GRef, wait, m: &M| {
-            // The frames of the chain lie on the goroutine's stack.
+            // The scopes of the chain lie on the goroutine's stack.
             if g.token.is_there(WakeKind::Park) || chain.is_set() {
                 return false;
             }
@@ -413,8 +413,8 @@ pub(crate) fn park_token(g: GRef, deadline_ns: u64) -> Result<(), Cancelled> {
     cancel_point()
 }
 
-/// Parks until a waker of this goroutine gives its token, and takes it. Not cut short by
-/// a context: the future that is polled has to end by itself.
+/// Parks until a waker of this goroutine gives the poll token, and takes it. A context does not end
+/// this wait: the polled future has to finish by itself.
 ///
 /// # Errors
 ///
@@ -430,33 +430,31 @@ pub(crate) fn park_polling(g: GRef) -> Result<(), Cancelled> {
     Ok(())
 }
 
-/// The P whose heap a timer of the coming park will most likely lie in.
-#[inline(always)]
+/// The P whose heap will most likely hold the timer of the coming park.
 pub(crate) fn timer_home() -> Option<usize> {
     current::m().filter(|m| m.has_p()).map(|m| m.p().idx)
 }
 
-/// Counts a timer that its goroutine did not wait for: see `Timers::note_stale`.
+/// Counts a timer whose goroutine was woken before it expired: see `Timers::note_stale`.
 pub(crate) fn note_stale_timer(home: Option<usize>) {
     if let (Some(home), Some(m)) = (home, current::m()) {
         m.sched().ps[home].timers.note_stale();
     }
 }
 
-/// Gives `g` its token and wakes it if it parks for one.
+/// Gives `g` its park token, and wakes it if it is parked for one.
 pub(crate) fn unpark(g: GRef) {
     give(g, WakeKind::Park);
 }
 
-/// Gives `g` one of its tokens and wakes it if it parks for that.
+/// Gives `g` the token of kind `whose`, and wakes it if it is parked for that.
 pub(crate) fn give(g: GRef, whose: WakeKind) {
     if let Some(wait) = g.token.give(whose, &g.status) {
         wake::wake(g, wait);
     }
 }
 
-/// Sends the calling goroutine to the tail of its queue; yields the thread where
-/// there is no goroutine.
+/// Moves the calling goroutine to the tail of its queue; outside a goroutine, yields the thread.
 ///
 /// # Errors
 ///
