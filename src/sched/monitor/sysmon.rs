@@ -1,23 +1,23 @@
-//! Sysmon: a thread without a P and without a pin that watches the others.
+//! Sysmon: a monitor thread without a P, not pinned to a CPU.
 //!
-//! - Takes Ps out of blocking sections after 20 µs if they have work and after 10 ms if
-//!   not, and from goroutines that have computed or blocked for 10 ms without a call into
-//!   the runtime ([`crate::sched::wait::handoff`]); asks those that go from one such call to the next
-//!   to give way.
-//! - Wakes an idle P for a goroutine that waits at a busy one that does not come to it.
-//! - Cancels what still waits when the main goroutine has ended, and says when
-//!   nothing is left.
-//! - Stops the world for those who ask ([`super::world`]), and follows the CPUs that the process
-//!   may use and its CPU quota ([`super::cpu_mask`]).
-//! - Returns the pages of long-free stacks ([`super::scavenge`]).
-//! - Starts threads: they inherit from it, not from a goroutine's thread.
+//! - Retakes Ps from blocking sections, after 20 µs if they have work and after 10 ms if not, and
+//!   from goroutines that have computed or blocked for 10 ms without a call into the runtime
+//!   ([`crate::sched::wait::handoff`]). Requests preemption of goroutines that make one such call after the
+//!   other.
+//! - Wakes an idle P for a goroutine that waits behind another at a busy P.
+//! - Cancels all waiting goroutines when the main goroutine has ended, and ends the run when no
+//!   goroutine is left.
+//! - Stops the world on request ([`super::world`]), and follows the CPUs that the process may use
+//!   and its CPU quota ([`super::cpu_mask`]).
+//! - Returns the pages of stacks that have been free for long ([`super::scavenge`]).
+//! - Starts threads, so that they inherit from it and not from a goroutine's thread.
 //!
-//! It looks every 20 µs while a P with work is in a blocking section, doubling to
-//! 10 ms when there is none (Go's numbers), and sleeps without limit while every P
-//! is idle: an idle runtime makes no system call, once the pages of its free stacks are
-//! returned, unless lines about it or a look for deadlocks were asked for (`debug_hooks`).
-//! A P without work in a section is taken so that it becomes idle: then sysmon may
-//! sleep, and a goroutine that becomes runnable wakes it.
+//! It checks every 20 µs while a P with work is in a blocking section, backs off to 10 ms when
+//! there is none (Go's numbers), and sleeps without limit while every P is idle. So an idle runtime
+//! makes no system call once the pages of its free stacks are returned, unless periodic status
+//! lines or deadlock detection were requested (`debug_hooks`). A P without work in a blocking
+//! section is retaken so that it becomes idle: then sysmon may sleep, and a goroutine that becomes
+//! runnable wakes the P.
 
 use super::cpu_mask::Follower;
 use super::rebalance::Rebalance;
@@ -38,24 +38,25 @@ use crate::sys::sched as threads;
 
 const SHORTEST_NS: u64 = 20_000;
 const LONGEST_NS: u64 = 10_000_000;
-/// Rounds without anything to do before the naps get longer.
+/// Rounds without work before the naps get longer.
 const PATIENCE: u32 = 50;
-/// Pause between two sweeps of the end of a run.
+/// Interval between two sweeps at the end of a run.
 const SWEEP_NS: u64 = 500_000;
-/// How long a node may be idle while another has more than it runs.
+/// Longest nap while some P is idle: a node may be idle for this long while another is overloaded.
 const IDLE_NODE_NS: u64 = 1_000_000;
-/// A hog's thread runs at this nice value, so that the P's new M keeps the core.
+/// Nice value of a hog's thread, so that the P's new M keeps the core.
 const HOG_NICE: i32 = 10;
 
-/// What sysmon saw of a P when it last looked.
+/// What sysmon saw of a P in its last round.
 #[derive(Clone, Copy, Debug, Default)]
 struct PSnapshot {
     dispatches: u64,
-    /// Since when that number stands still; 0 for not known.
+    /// Since when `dispatches` has not changed; 0 if unknown.
     since_ns: u64,
-    /// And since when its goroutine is not in a blocking section; 0 while it is.
+    /// Since when, in addition, its goroutine has not been in a blocking section; 0 while it is in
+    /// one.
     outside_since_ns: u64,
-    /// The blocking section that it was last seen in, and since when.
+    /// The blocking section in which the P was last seen, and since when.
     syscalltick: u32,
     section_since_ns: u64,
 }
@@ -64,23 +65,23 @@ struct PSnapshot {
 struct Sysmon<'a> {
     sched: &'a Sched,
     seen: Vec<PSnapshot>,
-    /// Ps that were taken, for a moment, or because no thread can be had for them.
+    /// Ps that were retaken: for a moment, or because no thread is available for them.
     unowned: UnownedPs<'a>,
     can_renice: bool,
-    /// Some P is in a blocking section and has no work: what is queued with its node has to
-    /// wake sysmon.
+    /// Some P is in a blocking section and has no work: a goroutine queued on its node has to wake
+    /// sysmon.
     awaits_work: bool,
     follower: Follower,
     scavenger: Scavenger,
-    /// If reports of stalls were asked for.
+    /// Set if stall reports were requested.
     stalls: Option<Stalls<'a>>,
     rebalance: Rebalance,
 }
 
-/// Sysmon's thread, for one run. Hands all Ps but M0's to new Ms, and
-/// returns when no goroutine is left and every M was told to stop.
+/// Sysmon's thread, for one run. Hands all Ps but M0's to new Ms, and returns when no goroutine is
+/// left and every M has been woken to stop.
 pub(crate) fn main(sched: &Sched) {
-    // A panic here would leave a run without an end.
+    // A panic here would leave a run that never ends.
     let bomb = AbortOnUnwind;
     clock::tighten_timer_slack();
     let mut sysmon = Sysmon {
@@ -100,14 +101,14 @@ pub(crate) fn main(sched: &Sched) {
     std::mem::forget(bomb);
 }
 
-/// Whether a lowered priority can be raised again, tried out on this very thread.
+/// Whether a thread may raise its priority again after lowering it; tried out on this thread.
 fn can_renice() -> bool {
     let tid = threads::gettid();
     threads::set_nice(tid, 1).is_ok() && threads::set_nice(tid, 0).is_ok()
 }
 
 impl<'a> Sysmon<'a> {
-    /// Looks at all Ps, again and again, until the main goroutine has ended.
+    /// Checks all Ps, again and again, until the main goroutine has ended.
     fn watch(&mut self) {
         let mut n_quiet = 0;
         let mut nap_ns = SHORTEST_NS;
@@ -131,7 +132,7 @@ impl<'a> Sysmon<'a> {
                 let ns = ns.min(self.scavenger.longest_sleep_ns(self.sched, now_ns));
                 if self.sleep_deep(ns) {
                     n_quiet = 0;
-                    // A short burst after a long silence needs no close watch.
+                    // A short burst after a long silence does not need short naps.
                     nap_ns = LONGEST_NS / 8;
                 }
                 continue;
@@ -157,7 +158,7 @@ impl<'a> Sysmon<'a> {
         }
         state.slow.store(true, Ordering::SeqCst);
         state.awaits_work.store(self.awaits_work, Ordering::SeqCst);
-        // ORDERING: a push to a queue comes before the look at `awaits_work` (`inject`).
+        // ORDERING: a pusher pushes to the queue before it reads `awaits_work` (`inject`).
         let has_work = self.awaits_work && self.sched.ps_in_use().any(|p| self.is_missed(p));
         if has_work || state.note.sleep_timeout(ns) {
             *n_quiet = 0;
@@ -167,7 +168,7 @@ impl<'a> Sysmon<'a> {
         state.slow.store(false, Ordering::SeqCst);
     }
 
-    /// Whether a P in a blocking section is missed by a goroutine.
+    /// Whether a goroutine waits for a P that is in a blocking section.
     fn is_missed(&self, p: &P) -> bool {
         p.syscall.load(Ordering::Relaxed) != 0 && self.sched.node_of(p).queue.len() > 0
     }
@@ -178,13 +179,13 @@ impl<'a> Sysmon<'a> {
             && self.sched.n_idle.load(Ordering::SeqCst) == self.sched.n_procs()
     }
 
-    /// Sleeps until a P leaves idleness, the run ends, or for `ns`, if that is not for
-    /// ever; `false` after that time.
+    /// Sleeps until a P stops being idle, the run ends, or `ns` have passed ([`NEVER`] for no
+    /// limit); `false` after that time.
     fn sleep_deep(&self, ns: u64) -> bool {
         let mut woken = true;
         let state = &self.sched.sysmon;
         state.deep.store(true, Ordering::SeqCst);
-        // ORDERING: a P that leaves idleness lowers n_idle and then reads `deep`.
+        // ORDERING: a P that stops being idle lowers n_idle and then reads `deep`.
         if self.all_idle() && self.sched.phase() == Phase::Running {
             if ns == NEVER {
                 state.note.sleep();
@@ -196,7 +197,7 @@ impl<'a> Sysmon<'a> {
         woken
     }
 
-    /// One round. `true` if there was something to do.
+    /// One round. `true` if there was anything to do.
     fn look(&mut self) -> bool {
         let sched = self.sched;
         let now_ns = clock::now_ns();
@@ -218,7 +219,8 @@ impl<'a> Sysmon<'a> {
             busy |= self.look_at(p, now_ns);
         }
         if !busy && self.runnext_waits() {
-            // Whether it waits for long only a second look tells, a short one later.
+            // Only a second check can tell whether it has waited for long: a short one, a little
+            // later.
             clock::nap(SHORTEST_NS);
             let now_ns = clock::now_ns();
             for p in sched.ps_in_use() {
@@ -231,7 +233,7 @@ impl<'a> Sysmon<'a> {
         busy
     }
 
-    /// Whether a goroutine lies in a runnext while a P is idle.
+    /// Whether a goroutine waits in a runnext while a P is idle.
     fn runnext_waits(&self) -> bool {
         let sched = self.sched;
         sched.n_idle.load(Ordering::Relaxed) > 0 && sched.ps_in_use().any(|p| p.runq.has_runnext())
@@ -254,7 +256,8 @@ impl<'a> Sysmon<'a> {
         if moves_on || seen.outside_since_ns == 0 {
             seen.outside_since_ns = now_ns;
         }
-        // What its goroutine does next, a wait say, is not to be dated to the last dispatch.
+        // Keeps timestamps of the P's goroutine (the start of a wait, say) from being as old as its
+        // last dispatch.
         if now_ns - seen.since_ns >= LONGEST_NS {
             p.local.now_ns.set(now_ns);
         }
@@ -266,9 +269,10 @@ impl<'a> Sysmon<'a> {
         helped | (is_hog && self.retake_hog(p, now_ns))
     }
 
-    /// A P in a blocking section since the last look is taken for its work, if it has any; also
-    /// from a short one, if its goroutine goes from one to the next. Without work it is taken
-    /// after 10 ms, so that it becomes idle. `true` if there is a reason to look again soon.
+    /// Handles a P in a blocking section. If the P has work, it is retaken when it was in the same
+    /// section in the last round, or when its goroutine has gone from one section to the next for
+    /// 10 ms. Without work it is retaken after 10 ms, so that it becomes idle. `true` if sysmon
+    /// should check again soon.
     fn retake_section(&mut self, p: &'a P, m_id: u64, is_hog: bool, now_ns: u64) -> bool {
         let sched = self.sched;
         let tick = p.syscalltick.load(Ordering::Relaxed);
@@ -280,7 +284,7 @@ impl<'a> Sysmon<'a> {
         }
         let wanted = p.has_work() || sched.node_of(p).queue.len() > 0;
         let is_due = match (m_id == LEFT, wanted) {
-            // No M comes back for it.
+            // The M has given it up, so no M will return for it.
             (true, _) => true,
             (false, true) => !is_new || is_hog,
             (false, false) => now_ns - seen.section_since_ns >= LONGEST_NS,
@@ -295,7 +299,7 @@ impl<'a> Sysmon<'a> {
         wanted
     }
 
-    /// Joins threads that ended with their goroutines, so that they keep no memory.
+    /// Joins threads that ended with their goroutines, to release their memory.
     fn join_retired(&self) {
         if self.sched.n_retired.load(Ordering::Relaxed) == 0 {
             return;
@@ -313,7 +317,7 @@ impl<'a> Sysmon<'a> {
         }
     }
 
-    /// Reports the goroutine on `p`, if it has been there for long.
+    /// Reports the goroutine on `p`, if it has run there for long.
     fn look_for_stall(&mut self, p: &P) {
         let PSnapshot {
             dispatches,
@@ -330,7 +334,7 @@ impl<'a> Sysmon<'a> {
         }
     }
 
-    /// The same goroutine has run, or blocked its thread, for too long.
+    /// The same goroutine has run, or blocked its thread, for too long: retakes its P.
     fn retake_hog(&mut self, p: &'a P, now_ns: u64) -> bool {
         let sched = self.sched;
         let Some(m) = owner_of(sched, p) else {
@@ -351,7 +355,7 @@ impl<'a> Sysmon<'a> {
         if let Some(stalls) = &mut self.stalls {
             stalls.lost_p(p, m, since_ns);
         }
-        // It computes if its CPU clock runs: then its thread must not cost the P half the core.
+        // It computes if its CPU clock advances: then its thread must not cost the P half the core.
         let computes = clock::thread_cpu_ns(tid) > cpu_before_ns;
         if computes && self.can_renice {
             demote(m, tid);
@@ -362,9 +366,9 @@ impl<'a> Sysmon<'a> {
         true
     }
 
-    /// Goroutines of a P that keeps running another are nobody's while other Ps are idle:
-    /// neither runnext nor a yield wakes anyone for them, so this does. `true` if it did;
-    /// then sysmon goes on looking closely, as the P's goroutine may do so again.
+    /// Wakes an idle P for goroutines that wait behind another one on `p`: neither runnext nor a
+    /// yield wakes an M for them. `true` if it did; sysmon then keeps checking at short intervals,
+    /// as this may happen again.
     fn help_waiting(&self, p: &P) -> bool {
         let sched = self.sched;
         let is_stuck = !p.runq.is_empty() && sched.n_idle.load(Ordering::Relaxed) > 0;
@@ -385,7 +389,7 @@ impl<'a> Sysmon<'a> {
         self.unowned.give_all();
     }
 
-    /// Does what others asked to be done in a stopped world. `true` if somebody did.
+    /// Runs the jobs that wait for a stopped world. `true` if there were any.
     fn serve(&mut self) -> bool {
         let jobs = self.sched.world.take_jobs();
         let any = !jobs.is_empty();
@@ -395,17 +399,17 @@ impl<'a> Sysmon<'a> {
         any
     }
 
-    /// Once a second: Ps on the CPUs that may be used, as many as the CPU quota allows, unless
-    /// their number was chosen.
+    /// Once a second: adapts the Ps to the usable CPUs, and their number to the CPU quota unless
+    /// the number was set explicitly.
     fn follow(&mut self, now_ns: u64) {
         if let Some(change) = self.follower.look(self.sched, now_ns) {
-            // Found again in a second if the world does not stop.
+            // Repeated in a second if the world does not stop.
             self.unowned
                 .in_stopped_world(|sched, stopped| stopped.map_or((), |()| sched.apply(change)));
         }
     }
 
-    /// Cancels what waits until no goroutine is left, then stops every M.
+    /// Cancels waiting goroutines until none is left, then stops every M.
     fn end_run(&mut self) {
         let sched = self.sched;
         let mut n_sweeps = 0u32;
@@ -437,13 +441,13 @@ impl<'a> Sysmon<'a> {
     }
 }
 
-/// Lowers the priority of a thread that computes without a P, so that the P's new M keeps
-/// the core; the thread undoes it when it comes to the scheduler (`run::lost_p`).
+/// Lowers the priority of a thread that computes without a P, so that the P's new M keeps the core.
+/// The thread restores it when it enters the scheduler (`run::lost_p`).
 fn demote(m: &M, tid: i32) {
     m.demoted.store(true, Ordering::SeqCst);
     let lowered = threads::set_nice(tid, HOG_NICE).is_ok();
-    // ORDERING: the M says that it is back and then looks at `demoted`: it sees it, and this
-    // before it, or is seen here.
+    // ORDERING: the M stores `access` and then reads `demoted`. So either it reads `true`, after
+    // the priority was lowered, or this load sees that it is back.
     if !lowered || m.access.load(Ordering::SeqCst) != RETAKEN {
         let _ = threads::set_nice(tid, 0);
         m.demoted.store(false, Ordering::Relaxed);

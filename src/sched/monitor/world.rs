@@ -1,31 +1,30 @@
-//! Stopping the world: for a moment nobody uses a P, so that the shape of the runtime
-//! may change (how many Ps there are) or be looked at as a whole.
+//! Stopping the world: for a moment no P is in use, so that the runtime's configuration (how many
+//! Ps there are) can be changed, or all of its state inspected.
 //!
-//! Goroutines may go on computing meanwhile, without a P, as in Go's system calls;
-//! they stop at their next call into the runtime. So stopping needs no goroutine's
-//! help, and is bounded:
+//! Goroutines may go on computing meanwhile, without a P, as in Go's system calls; they stop at
+//! their next call into the runtime. So stopping needs no goroutine's cooperation, and is bounded:
 //!
 //! | P is                              | how it stops                               |
 //! |-----------------------------------|--------------------------------------------|
-//! | held by an M in the scheduler, or | the M sees it in the P's fate before its   |
-//! | whose goroutine calls it soon     | next dispatch, and waits there             |
-//! | idle                              | claimed: its M sleeps on, or waits where   |
-//! |                                   | it wakes, until it is notified             |
+//! | held by an M in the scheduler, or | the M sees it in the P's status before its |
+//! | whose goroutine enters it soon    | next dispatch, and waits there             |
+//! | idle                              | claimed: its M stays asleep, or waits      |
+//! |                                   | where it wakes, until it is notified       |
 //! | given to an M that is yet to wake | taken back                                 |
-//! | in a blocking section             | taken, as for a hand-off                   |
-//! | held by a goroutine that computes | taken after 100 µs, as from a hog          |
+//! | in a blocking section             | retaken, as for a hand-off                 |
+//! | held by a goroutine that computes | retaken after 100 µs, as from a hog        |
 //!
-//! Taking from a goroutine that computes needs `membarrier(2)`. Where that is denied, one
-//! that does not call the runtime for 10 ms makes the stop fail. So does, everywhere, an M
-//! in the scheduler that gets no CPU for a second. Then the job is told of the failure,
-//! and the world goes on as it was.
+//! Retaking a P from a goroutine that computes needs `membarrier(2)`. Where that is denied, a
+//! goroutine that does not call the runtime for 10 ms makes the stop fail. An M in the scheduler
+//! that gets no CPU for a second makes it fail everywhere. The job then receives an error, and the
+//! world restarts unchanged.
 //!
-//! One thread stops worlds: sysmon, at the request of others. It holds no P to run
-//! goroutines on, and all takings and givings of Ps are its own: a P that nobody runs is
-//! in its [`UnownedPs`] or dead, nowhere else.
+//! Only sysmon stops the world, on request. It holds no P to run goroutines on, and it alone takes
+//! Ps from Ms and gives them to other Ms: a P without an M is in its [`UnownedPs`] or dead, nowhere
+//! else.
 //!
-//! What a stopped world does not stop: threads without a P. They may still push to node
-//! queues and make goroutines runnable; both are safe against everybody.
+//! A stopped world does not stop threads without a P. They may still push to node queues and make
+//! goroutines runnable; both are safe at any time.
 
 use std::io;
 
@@ -41,17 +40,65 @@ use crate::sched::wait::handoff::owner_of;
 use crate::sys::clock;
 use crate::util::chaos::{self, Point};
 
-/// How long a P has to stop by itself before it is taken.
+/// How long a P has to stop by itself before it is retaken.
 const STOPS_BY_ITSELF_NS: u64 = 100_000;
-/// A world that does not stop within this goes on: its threads get no CPU.
+/// If the world has not stopped within this time, the stop fails: its threads get no CPU.
 const STOP_WITHIN_NS: u64 = 1_000_000_000;
-/// Pause between two looks at who has stopped.
+/// Interval at which sysmon checks which Ps have stopped.
 const LOOK_EVERY_NS: u64 = 20_000;
 
+/// A job for a stopped world. Receives an error if the world could not be stopped.
+type StoppedWorldJob = Box<dyn FnOnce(&Sched, io::Result<()>) + Send>;
+
+/// Pending requests to stop the world.
+#[derive(Default)]
+pub(crate) struct World {
+    jobs: Mutex<Vec<StoppedWorldJob>>,
+    /// Number of pending jobs, readable without the lock. Ordering: relaxed, a hint; the note wakes
+    /// sysmon.
+    n_jobs: AtomicUsize,
+    /// Held while the number of Ps is changed without a run, and while a run begins.
+    shape: Mutex<()>,
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World")
+            .field("n_jobs", &self.n_jobs)
+            .finish_non_exhaustive()
+    }
+}
+
+impl World {
+    fn jobs(&self) -> MutexGuard<'_, Vec<StoppedWorldJob>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Prevents runs from beginning while the guard is held.
+    pub(crate) fn shape(&self) -> MutexGuard<'_, ()> {
+        self.shape.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a job waits for the world to be stopped.
+    pub(crate) fn has_jobs(&self) -> bool {
+        self.n_jobs.load(Ordering::SeqCst) != 0
+    }
+
+    /// Called by sysmon: takes the pending jobs.
+    pub(crate) fn take_jobs(&self) -> Vec<StoppedWorldJob> {
+        if self.n_jobs.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let mut jobs = self.jobs();
+        self.n_jobs.store(0, Ordering::Relaxed);
+        std::mem::take(&mut *jobs)
+    }
+}
+
 impl Sched {
-    /// Runs `f` in a stopped world and gives what it gave. Blocks the thread, so a
-    /// goroutine calls it on another (`offload`). `None` if no run is going on: then
-    /// the caller has the world to itself, unless one begins.
+    /// Runs `f` in a stopped world and returns its result. Blocks the thread, so a goroutine calls
+    /// it on another thread (`offload`). `None` if there is no run: then the caller has the runtime
+    /// to itself, unless a run begins.
     pub(crate) fn in_stopped_world<T: Send + 'static>(
         &self,
         f: impl FnOnce(&Sched, io::Result<()>) -> T + Send + 'static,
@@ -73,22 +120,22 @@ impl Sched {
         told.recv().ok()
     }
 
-    /// The end of a run, after its phase was set: whoever still asks gets no answer.
+    /// Called at the end of a run, after its phase was set: drops pending jobs without an answer.
     pub(crate) fn refuse_jobs(&self) {
         self.world.clear();
     }
 
-    /// Asks a P to stop. `false` for a dead one.
+    /// Requests that a P stops. `false` for a dead one.
     fn ask_to_stop(&self, p: &P) -> bool {
         let asked = p.status.ask_to_stop();
         if asked && p.status.is_leaving() {
-            // It waits for completions.
+            // Its M may sleep in the ring, waiting for completions.
             p.poller.wake();
         }
         asked
     }
 
-    /// Claims this very P if it is idle. `true` gives the duty to notify it.
+    /// Claims this P if it is idle. With `true` the caller must notify it.
     fn claim(&self, p: &P) -> bool {
         let idle = &self.node_of(p).idle;
         let is_claimed = idle.claim(p.at_in_node);
@@ -98,7 +145,7 @@ impl Sched {
         is_claimed
     }
 
-    /// Wakes the M of this very P, if it sleeps.
+    /// Wakes the M of this P, if it sleeps.
     pub(crate) fn wake_sleeper(&self, p: &P) {
         if self.claim(p) {
             self.notify(p);
@@ -106,32 +153,14 @@ impl Sched {
     }
 }
 
-impl Sched {
-    /// Gives a P that nobody holds to a spare M, or to a new one. `false` if
-    /// there can be none now.
-    pub(crate) fn hand_off(&self, p: &P) -> bool {
-        self.handoffs.fetch_add(1, Ordering::Relaxed);
-        p.taken.handoffs.fetch_add(1, Ordering::Relaxed);
-        self.trace_other(EventKind::HandOff, Some(p), None);
-        chaos::pause(Point::HandOff);
-        match self.give_to_spare(p, None) {
-            Some(m) => {
-                m.note.wake();
-                true
-            }
-            None => run::start_m(self, p),
-        }
-    }
-}
-
-/// The Ps that sysmon holds: taken from an M, or come to life, and not yet given to an M.
+/// The Ps that sysmon holds: retaken from an M, or newly in use, and not yet given to an M.
 pub(crate) struct UnownedPs<'a> {
     sched: &'a Sched,
     ps: Vec<&'a P>,
 }
 
 impl<'a> UnownedPs<'a> {
-    /// Holds all Ps in use but the first, which is M0's.
+    /// Starts with all Ps in use but the first, which is M0's.
     pub(crate) fn new(sched: &'a Sched) -> UnownedPs<'a> {
         let ps = sched.ps_in_use().skip(1).collect();
         UnownedPs { sched, ps }
@@ -141,20 +170,20 @@ impl<'a> UnownedPs<'a> {
         self.ps.is_empty()
     }
 
-    /// Takes a P over that no M holds any more.
+    /// Takes over a P that no M holds any more.
     pub(crate) fn take(&mut self, p: &'a P) {
-        // Its last M may get another: nobody shall take that one for this.
+        // Its last M may get another P, which must not be retaken in place of this one.
         p.owner.store(std::ptr::null_mut(), Ordering::Release);
         self.ps.push(p);
     }
 
-    /// Gives every P to an M; keeps those that no thread can be had for.
+    /// Gives every P to an M; keeps those for which no thread is available.
     pub(crate) fn give_all(&mut self) {
         let sched = self.sched;
         self.ps.retain(|p| !leave::bury(p) && !sched.hand_off(p));
     }
 
-    /// Stops the world, does `job`, and lets the world go on.
+    /// Stops the world, runs `job`, and restarts the world.
     pub(crate) fn in_stopped_world(&mut self, job: impl FnOnce(&Sched, io::Result<()>)) {
         let sched = self.sched;
         let mut asleep = Vec::new();
@@ -171,8 +200,8 @@ impl<'a> UnownedPs<'a> {
         self.give_all();
     }
 
-    /// Asks all Ps to stop, waits until they have, and takes those that do not by themselves.
-    /// Those that were idle are claimed.
+    /// Requests that all Ps stop, waits until they have, and retakes those that do not stop by
+    /// themselves. Idle Ps are claimed.
     fn stop(&mut self, asleep: &mut Vec<&'a P>) -> io::Result<()> {
         let sched = self.sched;
         let is_mine = |p: &P| self.ps.iter().any(|mine| mine.idx == p.idx);
@@ -181,7 +210,7 @@ impl<'a> UnownedPs<'a> {
             .iter()
             .filter(|p| sched.ask_to_stop(p) && !is_mine(p))
             .collect();
-        // ORDERING: a P that falls asleep becomes claimable and then looks whether it shall stop.
+        // ORDERING: a P that falls asleep becomes claimable and then checks whether it must stop.
         asleep.extend(running.extract_if(.., |p| sched.claim(p)));
         let asked_ns = clock::now_ns();
         loop {
@@ -194,7 +223,8 @@ impl<'a> UnownedPs<'a> {
                     self.take(p);
                     return false;
                 }
-                // Seen at its next dispatch, unless the holder is just writing here: then next time.
+                // Makes the holder check its status at the next dispatch. It may overwrite this
+                // with a write of its own: then the next round repeats it.
                 p.local.set_budget(0);
                 true
             });
@@ -229,8 +259,8 @@ fn not_stopped(sched: &Sched) -> io::Error {
     )
 }
 
-/// Takes a P from an M that is in a blocking section, has not woken up to it yet, or has
-/// computed for a while since it was asked to stop.
+/// Takes a P from an M that is in a blocking section, has not yet woken up to pick the P up, or has
+/// computed for a while since the request to stop.
 fn take_now(sched: &Sched, p: &P, waited_ns: u64) -> bool {
     let m_id = p.syscall.load(Ordering::Acquire);
     if m_id != 0 {
@@ -243,4 +273,17 @@ fn take_now(sched: &Sched, p: &P, waited_ns: u64) -> bool {
         || waited_ns >= STOPS_BY_ITSELF_NS
             && !sched.request_preempt(m, p)
             && sched.retake_running(m, p)
+}
+
+/// Called by the M between two dispatches: does what the P's status requires. Afterwards the M may
+/// have no P.
+#[cold]
+#[inline(never)]
+pub(crate) fn attend(m: &M) {
+    stop_spinning(m);
+    let p = m.p();
+    p.status.wait_while_stopped();
+    if p.status.is_leaving() {
+        resize::leave(m, p);
+    }
 }

@@ -46,8 +46,8 @@ const RING_WAITS_ABOVE: usize = 128;
 /// the sends that follow, and few enough that all memory they touch fits the caches.
 const DISPATCH_AT_ONCE: usize = 32;
 /// After a full batch, the next one may be deferred for the goroutines that the first made
-/// runnable, while unrelated goroutines keep the P busy. These bound the delay: in ring checks, and
-/// in time.
+/// runnable, while unrelated goroutines keep the P busy. These bound the delay: in visits to
+/// the kernel, and in time.
 const DEFER_AT_MOST: u32 = 8;
 const DISPATCH_AFTER_NS: u64 = 1_000_000;
 /// Go's bound on a batch from its global queue.

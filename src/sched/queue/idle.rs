@@ -1,27 +1,27 @@
-//! Who sleeps, who spins: the protocol that loses no wake-up.
+//! Idle Ps and spinning Ms: the protocol that loses no wake-up.
 //!
-//! An M that finds nothing may *spin* (look again for a while) or *park* (sleep in
-//! its ring or on its P's word). Whoever makes work wakes at most one M, and only
-//! if none spins: the spinner will find it, and on finding it wakes the next, so
-//! wake-ups chain while there is work and stop when there is none.
+//! An M that finds no work may *spin* (search again for a while) or *sleep* (in its ring or on its
+//! P's word). A thread that makes work wakes at most one M, and only if none spins: the spinner
+//! will find the work, and on finding it wakes the next M. So wake-ups chain while there is work,
+//! and stop when there is none.
 //!
 //! | pusher                              | M going to sleep                      |
 //! |-------------------------------------|---------------------------------------|
 //! | 1. push the G                       | 1. insert P into the idle set         |
-//! | 2. full fence                       | 2. if it spun: n_spinning - 1         |
-//! | 3. n_spinning != 0? leave it to the | 3. look at all queues once more; if   |
+//! | 2. full fence                       | 2. if it was spinning: n_spinning - 1 |
+//! | 3. n_spinning != 0? leave it to the | 3. check all queues once more; if     |
 //! |    spinner                          |    there is work, take P out of the   |
 //! | 4. n_spinning 0 → 1, take an idle P |    set and go on (if it was taken out |
 //! |    out of the set, notify its M,    |    already, a notification is coming) |
 //! |    which now spins                  | 4. sleep until notified               |
 //!
-//! All of it is sequentially consistent: either the pusher sees the spinner gone
-//! and the P idle, or the sleeper sees the push. A queue is looked at with acquire loads,
-//! so each side has a fence between its steps. The loom model is below. A pusher's first look
-//! is at `Sched::n_idle`, which the sleeper raises between 2 and 3, with a fence of its own.
+//! All of it is sequentially consistent: either the pusher sees no spinner and the P idle, or the
+//! sleeper sees the push. Queues are read with acquire loads, so each side has a fence between its
+//! steps. The loom model is below. A pusher reads `Sched::n_idle` before all of this; the sleeper
+//! raises it between 2 and 3, with a fence of its own.
 //!
-//! The P's *word* says how its M sleeps, so that a notifier makes no system call
-//! for one that is awake.
+//! The P's *word* says how its M sleeps, so that a notifier makes no system call for an M that is
+//! awake.
 
 use crate::loom::{AtomicU32, Ordering, after_seq_cst};
 use crate::sched::numa::policy;
@@ -52,7 +52,7 @@ impl IdleSet {
         self.idle.any()
     }
 
-    /// How many Ps of the node are idle, as of now.
+    /// Number of idle Ps of the node; a snapshot.
     pub(crate) fn n_idle(&self) -> usize {
         self.idle.len()
     }
@@ -70,15 +70,15 @@ impl IdleSet {
         after_seq_cst();
     }
 
-    /// Takes a P out of the set: `true` for exactly one of the M that wakes by
-    /// itself and the notifiers.
+    /// Takes a P out of the set: `true` for exactly one of the P's own M, which wakes by itself,
+    /// and the notifiers.
     #[must_use]
     pub(crate) fn claim(&self, at: usize) -> bool {
         self.idle.remove(at)
     }
 
-    /// The pusher's steps 3 and 4: `true` gives the duty to claim and notify an
-    /// idle P, or to call [`IdleSet::stop_spinning`] if there is none.
+    /// The pusher's steps 3 and 4. With `true` the caller must claim and notify an idle P, or call
+    /// [`IdleSet::stop_spinning`] if there is none.
     #[must_use]
     pub(crate) fn begin_wake(&self) -> bool {
         self.n_spinning.load(Ordering::SeqCst) == 0
@@ -89,13 +89,13 @@ impl IdleSet {
                 .is_ok()
     }
 
-    /// Counts a spinner whatever the others do: at the end of a run every idle P is
-    /// notified, and a notified M counts as one.
+    /// Counts one more spinner unconditionally: a notified M counts as one, also where it is
+    /// notified for another reason than work.
     pub(crate) fn add_spinner(&self) {
         self.n_spinning.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// An M that found nothing wants to spin: at most half of the busy Ps do.
+    /// An M that found no work tries to become a spinner: at most half of the busy Ps may.
     #[must_use]
     pub(crate) fn begin_spinning(&self, n_busy: usize) -> bool {
         let n_spinning = self.n_spinning.load(Ordering::SeqCst) as usize;
@@ -106,8 +106,8 @@ impl IdleSet {
         true
     }
 
-    /// A spinner found work (or a wake found no P). `true` if it was the last: it
-    /// then looks at the queues and wakes another, for work that was pushed while it spun.
+    /// A spinner found work (or a wake found no P). `true` if it was the last: it must then check
+    /// the queues and wake another M, for work that was pushed while it was spinning.
     pub(crate) fn stop_spinning(&self) -> bool {
         let was_last = self.n_spinning.fetch_sub(1, Ordering::SeqCst) == 1;
         after_seq_cst();
@@ -117,14 +117,14 @@ impl IdleSet {
 
 /// The P's M is awake.
 const AWAKE: u32 = 0;
-/// It sleeps on the word with a futex.
+/// The M sleeps on the word with a futex.
 pub(crate) const ON_FUTEX: u32 = 1;
-/// It sleeps in the ring.
+/// The M sleeps in the ring.
 pub(crate) const IN_RING: u32 = 2;
-/// It was told to wake up, as a spinner.
+/// The M was notified: it shall wake up, as a spinner.
 const NOTIFIED: u32 = 3;
 
-/// What a notifier must do to make the sleeper run.
+/// What a notifier must do to wake the sleeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WakeMethod {
     Nothing,
@@ -134,7 +134,7 @@ pub(crate) enum WakeMethod {
 
 /// How a P's M sleeps.
 ///
-/// Ordering: swaps are acquire-release: what the notifier wrote is seen by the M.
+/// Ordering: swaps are acquire-release, so the M sees what the notifier wrote.
 #[derive(Debug)]
 pub(crate) struct IdleWord(AtomicU32);
 
@@ -143,7 +143,7 @@ impl IdleWord {
         IdleWord(AtomicU32::new(AWAKE))
     }
 
-    /// The sleeper says how it will sleep, before it becomes claimable.
+    /// The sleeper records how it will sleep, before it becomes claimable.
     pub(crate) fn prepare(&self, how: u32) {
         self.0.store(how, Ordering::SeqCst);
     }
@@ -152,7 +152,7 @@ impl IdleWord {
         self.0.load(Ordering::Acquire) == NOTIFIED
     }
 
-    /// Tells the M of a P that the caller claimed to wake up.
+    /// Notifies the M of a P that the caller claimed.
     #[must_use]
     pub(crate) fn notify(&self) -> WakeMethod {
         match self.0.swap(NOTIFIED, Ordering::AcqRel) {

@@ -1,4 +1,4 @@
-//! The scheduler's state: nodes, Ps, Ms, and what is behind which lock.
+//! The scheduler's state: nodes, Ps, Ms, and the locks that protect them.
 #![allow(unsafe_code)]
 
 use super::debug_hooks::DebugHooks;
@@ -22,12 +22,12 @@ use crate::util::padded::Padded;
 use crate::util::placed::Placed;
 use crate::util::rate_limit::RateLimit;
 
-/// A NUMA node, as far as the runtime uses it.
+/// A NUMA node, as the runtime uses it.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) os_id: u32,
-    /// The node that its memory comes from, by the kernel's number: itself, or the nearest
-    /// with memory. `None` if it may come from anywhere.
+    /// The node that its memory is allocated from, by the kernel's number: itself, or the nearest
+    /// node with memory. `None` if any node will do.
     pub(crate) memory: Option<u32>,
     pub(crate) depot: DepotId,
     /// Indexes of its Ps, contiguous.
@@ -36,16 +36,16 @@ pub(crate) struct Node {
     pub(crate) idle: Padded<IdleSet>,
     pub(crate) stacks: StackPool,
     pub(crate) remote_peers: RemotePeers,
-    /// How many of its Ps are in use. Ordering: written in a stopped world; a reader
-    /// with an old value queues work where another P will find it a moment later.
+    /// Number of its Ps in use. Ordering: written in a stopped world; a reader with an old value
+    /// queues work where another P will find it a moment later.
     pub(crate) n_live: AtomicUsize,
 }
 
-/// Where a runtime is in its life.
+/// Phase of a runtime's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub(crate) enum Phase {
-    /// Built, or between two runs: goroutines may be queued before the first.
+    /// Built, or between two runs: goroutines may be queued before the first run.
     Ready = 0,
     Running,
     /// The main goroutine has ended: all others are being cancelled.
@@ -64,10 +64,10 @@ const PHASES: [Phase; 5] = [
     Phase::Ended,
 ];
 
-/// All Ms that exist, and the ones that have nothing to do.
+/// All Ms, and the spare ones.
 #[derive(Debug, Default)]
 pub(crate) struct Ms {
-    /// Boxed: an M's address is known to other threads.
+    /// Boxed: other threads hold pointers to an M.
     #[allow(clippy::vec_box, reason = "Ms must not move")]
     pub(crate) all: Vec<Box<M>>,
     /// Ms that sleep on their note without a P, or are about to.
@@ -78,7 +78,7 @@ pub(crate) struct Ms {
 }
 
 impl Ms {
-    /// Lists an M as a spare. It may be on its way to sleep, and is listed once.
+    /// Lists an M as a spare, once. It may still be on its way to sleep.
     pub(crate) fn add_spare(&mut self, m: &M) {
         if !self.spare.contains(&std::ptr::from_ref(m)) {
             self.spare.push(m);
@@ -89,18 +89,18 @@ impl Ms {
 // SAFETY: the pointers name boxes in `all`, which live until the run ends.
 unsafe impl Send for Ms {}
 
-/// Sysmon's ears.
+/// How other threads wake sysmon.
 #[derive(Debug, Default)]
 pub(crate) struct SysmonState {
     pub(crate) note: Note,
-    /// It sleeps without limit, because every P is idle. Ordering: sequentially
-    /// consistent against `n_idle`, as in `idle`.
+    /// Sysmon sleeps without limit, because every P is idle. Ordering: sequentially consistent
+    /// against `n_idle`, as in `idle`.
     pub(crate) deep: AtomicBool,
-    /// It naps for long: a blocking section that wants its 20 µs must wake it.
+    /// Sysmon naps for long: a blocking section that needs its 20 µs must wake it.
     pub(crate) slow: AtomicBool,
-    /// It naps for long while a P without work is in a blocking section: a goroutine that is
-    /// queued with a node and that no P may come for must wake it. Ordering: sequentially
-    /// consistent: set before sysmon looks at the queues, and read after the push.
+    /// Sysmon naps for long while a P without work is in a blocking section: a goroutine queued on
+    /// a node, which may have no P left to run it, must wake sysmon. Ordering: sequentially
+    /// consistent: set before sysmon checks the queues, and read after the push.
     pub(crate) awaits_work: AtomicBool,
 }
 
@@ -110,25 +110,25 @@ pub(crate) struct Sched {
     pub(crate) config: Config,
     pub(crate) pin: bool,
     pub(crate) nodes: Placed<Node>,
-    /// All that may ever be in use; the rest are dead.
+    /// All Ps that may ever be in use; those not in use are dead.
     pub(crate) ps: Placed<P>,
-    /// Which are in use. Ordering: as `Node::n_live`.
+    /// Which Ps are in use. Ordering: as `Node::n_live`.
     pub(crate) in_use: BitSet,
-    /// How many are in use. Ordering: as `Node::n_live`.
+    /// How many Ps are in use. Ordering: as `Node::n_live`.
     pub(crate) n_procs: AtomicUsize,
     pub(crate) place: UsableCpus,
     pub(crate) world: StopRequests,
     pub(crate) ms: Lock<Ms>,
-    /// Ordering: sequentially consistent; a parker sets its status and then looks
-    /// at the phase, the canceller sets the phase and then looks at the statuses.
+    /// Ordering: sequentially consistent; a parker sets its status and then reads the phase, the
+    /// canceller sets the phase and then reads the statuses.
     phase: AtomicU32,
     /// Idle Ps of all nodes. Ordering: sequentially consistent, with `sysmon.deep`.
     pub(crate) n_idle: AtomicUsize,
-    /// Goroutines spawned by threads that are no Ms. Ordering: see `n_live`.
+    /// Goroutines spawned by threads that are not Ms. Ordering: see `n_live`.
     pub(crate) n_foreign: AtomicU64,
-    /// Threads in the middle of such a spawn. Ordering: sequentially consistent; raised
-    /// before the phase is read, so whoever sets the phase and then finds 0 here has
-    /// seen the last of them.
+    /// Threads in the middle of such a spawn. Ordering: sequentially consistent; raised before the
+    /// phase is read, so a thread that sets the phase and then reads 0 here has seen the last of
+    /// them.
     pub(crate) n_entering: AtomicUsize,
     pub(crate) sysmon: SysmonState,
     pub(crate) offload: Offload,
@@ -136,23 +136,25 @@ pub(crate) struct Sched {
     pub(crate) n_ms: AtomicUsize,
     /// Ms that goroutines have locked. Ordering: relaxed, a limit.
     pub(crate) n_locked: AtomicUsize,
-    /// Threads that ended before the run, and were not joined. Ordering: relaxed, a hint
-    /// for sysmon.
+    /// Threads that ended before the run and are not yet joined. Ordering: relaxed, a hint for
+    /// sysmon.
     pub(crate) n_retired: AtomicUsize,
-    /// Whether `membarrier(2)` works here; without it no hog is ever robbed of its P.
+    /// Whether `membarrier(2)` works here; without it no P is retaken from a hog.
     pub(crate) membarrier: bool,
-    /// Ps taken from stuck Ms, and Ps given to another M. Ordering: relaxed, statistics.
+    /// Ps retaken from stuck Ms, and Ps given to another M. Ordering: relaxed, statistics.
     pub(crate) retakes: AtomicU64,
     pub(crate) handoffs: AtomicU64,
     pub(crate) warned_threads: AtomicBool,
-    /// Which goroutines that could not start are told of on stderr.
+    /// Limits the lines on stderr about goroutines that could not start.
     pub(crate) failed_starts: RateLimit,
     pub(crate) tracing: Tracing,
-    /// What sysmon does for those who look on; set when the runtime is built.
+    /// Sysmon's observations of the nodes.
+    rebalance: Mutex<Rebalance>,
+    /// Sysmon's debugging and metrics hooks; set when the runtime is built.
     pub(crate) debug_hooks: OnceLock<DebugHooks>,
 }
 
-// SAFETY: everything in it is atomic, locked, immutable, or a P (see there).
+// SAFETY: every field is atomic, locked, immutable, or a P (see there).
 unsafe impl Sync for Sched {}
 // SAFETY: as for Sync.
 unsafe impl Send for Sched {}
@@ -228,7 +230,7 @@ impl Sched {
         self.ms.lock().spare.len()
     }
 
-    /// The kernel's numbers of the runtime's threads but sysmon.
+    /// Kernel thread ids of the runtime's threads, without sysmon's.
     pub(crate) fn thread_ids(&self) -> Vec<i32> {
         let mut ids = self.offload.thread_ids();
         let ms = self.ms.lock();
@@ -236,8 +238,8 @@ impl Sched {
         ids
     }
 
-    /// Goroutines that were spawned and have not ended. Never too low: what has
-    /// ended is counted before what was begun.
+    /// Goroutines that were spawned and have not ended. Never too low: the ended ones are counted
+    /// before the spawned ones.
     pub(crate) fn n_live(&self) -> u64 {
         let finished: u64 = self.ps.iter().map(|p| p.stats.finished.get()).sum();
         crate::loom::native::atomic::fence(Ordering::SeqCst);
@@ -250,7 +252,7 @@ impl Sched {
         &self.nodes[self.live_node_idx(idx)]
     }
 
-    /// Its number.
+    /// The index of the node that [`Sched::live_node`] returns.
     pub(crate) fn live_node_idx(&self, idx: usize) -> usize {
         let n = self.nodes.len();
         (0..n)
@@ -259,20 +261,19 @@ impl Sched {
             .unwrap_or(idx)
     }
 
-    /// The runtime's node with this number of the kernel's.
+    /// The runtime's node with this kernel node number.
     pub(crate) fn node_with(&self, os_id: u32) -> Option<usize> {
         self.nodes.iter().position(|n| n.os_id == os_id)
     }
 
-    /// Says how long the queue of `p` is now, to the other nodes.
-    /// `true` if that is longer than it was.
+    /// Publishes the length of `p`'s queue to the other nodes. `true` if it has grown.
     #[inline]
     pub(crate) fn publish(&self, p: &P) -> bool {
         let summary = &self.node_of(p).queue.summary;
         p.published.publish(p.at_in_node, p.runq.len(), summary)
     }
 
-    /// As [`Sched::publish`], by the holder of `p` between two goroutines.
+    /// As [`Sched::publish`], called by the holder of `p` between two goroutines.
     #[inline]
     pub(crate) fn publish_own(&self, p: &P) -> bool {
         let has_more = self.publish(p);
@@ -280,8 +281,13 @@ impl Sched {
         has_more
     }
 
-    /// The number of the runtime's node that the calling thread runs on now, or of the next
-    /// one in use.
+    pub(crate) fn survey(&self) -> MutexGuard<'_, Rebalance> {
+        self.rebalance
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The index of the node that the calling thread runs on now, or of the next one in use.
     pub(crate) fn nearest_node(&self) -> usize {
         if self.nodes.len() == 1 {
             return 0;

@@ -20,18 +20,18 @@ use crate::sched::types::state::{Node, Sched};
 use crate::sched::types::trace::EventKind;
 use crate::util::chaos::{self, Point};
 
-/// Held for reading by a thread that is no M of the runtime while it wakes one
-/// of its goroutines, and for writing once at the end of a run: a scheduler is
-/// not taken down under a waker that has just taken a wake token.
+/// Read-locked by a thread that is not an M of the runtime while it wakes one of its goroutines,
+/// and write-locked once at the end of a run: a scheduler is not torn down under a waker that has
+/// just taken a wake token.
 static GRACE: RwLock<()> = RwLock::new(());
 
-/// Waits until no outside waker touches a scheduler whose goroutines are all gone.
+/// Waits until no outside waker uses a scheduler whose goroutines have all ended.
 pub(crate) fn wait_for_outside_wakers() {
     drop(GRACE.write().unwrap_or_else(PoisonError::into_inner));
 }
 
-/// Wakes one particular wait of `g`, from any thread. `true` if this caller had
-/// the wake token. Never blocks, makes at most one system call.
+/// Ends one particular wait of `g`, from any thread. `true` if this caller took the wake token.
+/// Never blocks; makes at most one system call.
 pub(crate) fn wake(g: GRef, wait: WaitId) -> bool {
     let at_home = current::m().is_some_and(|m| m.sched().owns(g));
     if at_home && let Some(section) = Section::enter() {
@@ -50,7 +50,7 @@ pub(crate) fn wake(g: GRef, wait: WaitId) -> bool {
     true
 }
 
-/// Queues `g`, whose wake token the caller has taken, with its runtime.
+/// Queues `g`, whose wake token the caller has taken, in its own runtime.
 pub(crate) fn ready_from_outside(g: GRef) {
     let _grace = GRACE.read().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: the token says that `g` was waiting, so its runtime has a live goroutine until `g` is
@@ -59,9 +59,9 @@ pub(crate) fn ready_from_outside(g: GRef) {
     sched.inject(g);
 }
 
-/// Queues each of `gs` that belongs to another runtime with that runtime, as a wake from outside
-/// would, and gives back the others. A request that stays armed may serve a goroutine of another
-/// runtime until it has been armed anew there (`netpoll::multishot`).
+/// Queues each goroutine of another runtime in that runtime, as a wake from outside would, and
+/// returns the others. A request that stays armed may serve a goroutine of another runtime until it
+/// has been armed anew there (`netpoll::multishot`).
 pub(crate) fn send_out(sched: &Sched, mut gs: GList) -> GList {
     let mut own = GList::new();
     while let Some(g) = gs.pop() {
@@ -73,8 +73,8 @@ pub(crate) fn send_out(sched: &Sched, mut gs: GList) -> GList {
     own
 }
 
-/// As [`ready_from_outside`], for a canceller that has taken the token of a wait that it
-/// did not know from the goroutine; `first` is done before.
+/// As [`ready_from_outside`], for a canceller that found the wait in the status word and took its
+/// token. Calls `first` before it queues `g`.
 pub(crate) fn ready_cut(g: GRef, first: impl FnOnce(&Sched)) {
     let _grace = GRACE.read().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: as in `ready_from_outside`.
@@ -83,8 +83,9 @@ pub(crate) fn ready_cut(g: GRef, first: impl FnOnce(&Sched)) {
     sched.inject(g);
 }
 
-/// Makes `g` the next to run on this M's P, or on its home. The one kicked out of runnext
-/// goes to the tail; only then is there something for another M, so only then is one woken.
+/// Makes `g` the next goroutine to run on this M's P, or sends it home. The goroutine that it
+/// displaces from runnext goes to the tail of the queue. Only then is there work for another M, so
+/// only then is one woken.
 #[inline(always)]
 pub(crate) fn ready(m: &M, g: GRef) {
     if !m.p().is_watched() || stays(m, g) {
@@ -92,7 +93,7 @@ pub(crate) fn ready(m: &M, g: GRef) {
     }
 }
 
-/// As [`ready`], of one that runs here.
+/// As [`ready`], for a goroutine that runs here.
 #[inline(always)]
 pub(crate) fn ready_here(m: &M, g: GRef) {
     debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
@@ -104,7 +105,7 @@ pub(crate) fn ready_here(m: &M, g: GRef) {
     }
 }
 
-/// `g` was made runnable here. `false` if it was sent home.
+/// Called when `g` was made runnable here. `false` if it was sent to its home node.
 #[cold]
 #[inline(never)]
 pub(crate) fn stays(m: &M, g: GRef) -> bool {
@@ -119,7 +120,7 @@ pub(crate) fn stays(m: &M, g: GRef) -> bool {
     true
 }
 
-/// Whether `g` may run on this M's P. If not, it was sent to where it may.
+/// Whether `g` may run on this M's P. If not, `g` was sent to a node where it may.
 #[cold]
 #[inline(never)]
 pub(crate) fn may_run_here(m: &M, g: GRef) -> bool {
@@ -138,12 +139,13 @@ fn kick_out(m: &M, kicked: GRef) {
     m.sched().wake_for_surplus(m.p());
 }
 
-/// A completion overtakes a queue shorter than this. In a longer one (a busy server's,
-/// full of other completions) it would only make the others' latency uneven.
+/// A completion goes to runnext, ahead of the queue, only if the queue is shorter than this. In a
+/// longer one (a busy server's, full of other completions) that would only make the others' latency
+/// uneven.
 const OVERTAKES_BELOW: usize = 16;
 
-/// Queues what a ring or the timers gave back: the first in runnext, if few wait, the
-/// rest at the tail. A goroutine of another runtime goes to that, as in [`send_out`].
+/// Queues goroutines returned by a ring or the timers: the first in runnext, if few wait, the rest
+/// at the tail. A goroutine of another runtime is queued there, as in [`send_out`].
 pub(crate) fn ready_all(m: &M, mut gs: GList) {
     let p = m.p();
     let mut n_here = 0;
@@ -173,12 +175,13 @@ pub(crate) fn ready_all(m: &M, mut gs: GList) {
     }
 }
 
-/// Room to be left when goroutines have been put first: others may be pushed before they run.
+/// Free slots to leave in the queue after a push to its head: others may be pushed before those
+/// goroutines run.
 const ROOM_BEHIND_FIRST: usize = 4;
 
-/// Queues goroutines whose timers came due. Where few wait the first goes to runnext, as
-/// others do; else they go to the head of the queue, as far as their share permits. A queue that
-/// is about to overflow does so before: what overflows is the head.
+/// Queues goroutines whose timers expired. If few goroutines wait, the first goes to runnext, as in
+/// [`ready_all`]. Otherwise they go to the head of the queue, up to their share of dispatches. A
+/// queue that is nearly full overflows before that, because overflow is taken from the head.
 pub(crate) fn ready_expired(m: &M, mut gs: GList) {
     let p = m.p();
     if gs.is_empty() || p.runq.len() < OVERTAKES_BELOW && !p.slice_is_over() {
@@ -206,7 +209,7 @@ pub(crate) fn ready_expired(m: &M, mut gs: GList) {
     }
 }
 
-/// Appends to the local queue, overflow to the node's.
+/// Appends to the local queue; overflow goes to the node's queue.
 #[inline]
 pub(crate) fn push_local(m: &M, g: GRef) {
     debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
@@ -230,13 +233,13 @@ impl Sched {
         std::ptr::eq(g.sched(), std::ptr::from_ref(self).cast())
     }
 
-    /// Queues a runnable G from outside: with its home node, and wakes a P there.
+    /// Queues a runnable G from outside in its home node's queue, and wakes a P there.
     pub(crate) fn inject(&self, g: GRef) {
         self.trace_other(EventKind::Ready, None, Some(g));
         self.send_to(self.live_node_idx(g.home()), g);
     }
 
-    /// Queues a runnable G with a node, and wakes a P there.
+    /// Queues a runnable G in a node's queue, and wakes a P there.
     pub(crate) fn send_to(&self, node_idx: usize, g: GRef) {
         debug_assert!(self.owns(g), "a goroutine of another runtime");
         let node = &self.nodes[node_idx];
@@ -244,7 +247,7 @@ impl Sched {
         node.queue.push(g);
         chaos::pause(Point::Push);
         self.wake_in(node, None);
-        // All Ps may be in blocking sections.
+        // All Ps may be in blocking sections: then sysmon must retake one.
         let awaits_work = &self.sysmon.awaits_work;
         if awaits_work.load(Ordering::SeqCst) && awaits_work.swap(false, Ordering::SeqCst) {
             self.sysmon.note.wake();
@@ -265,8 +268,8 @@ impl Sched {
         }
     }
 
-    /// After `p` has published that its queue is longer: a thief of another node may have looked
-    /// just before, and gone to sleep. Those of its own were told at the push.
+    /// Called when `p` has published a longer queue: a thief of another node may have read the old
+    /// length just before, and gone to sleep. Ps of its own node were woken at the push.
     #[cold]
     pub(crate) fn wake_for_published(&self, p: &P) {
         let node = self.node_of(p);
@@ -275,8 +278,8 @@ impl Sched {
         }
     }
 
-    /// Wakes one idle P of `node`, nearest to `near` first, unless an M spins
-    /// there; another node's only if this one has no idle P and a backlog.
+    /// Wakes the idle P of `node` that is nearest to `near`, unless an M spins there; a P of
+    /// another node only if this one has no idle P and a backlog.
     pub(crate) fn wake_in(&self, node: &Node, near: Option<&P>) {
         let here = WakeView {
             spinning: node.idle.n_spinning(),
@@ -284,7 +287,7 @@ impl Sched {
             n_ps: node.n_live.load(Ordering::Relaxed),
         };
         let backlog = || match self.config.numa.is_flat() {
-            // There all Ps are alike.
+            // Without the NUMA policy all Ps are equal.
             true => usize::MAX,
             false => node.queue.summary.runnable(),
         };
@@ -315,14 +318,14 @@ impl Sched {
                 self.notify(p);
             }
             None => {
-                // No P is left to look, so this waker looks once more itself by returning: what it
-                // pushed lies in its own queue or in one that busy Ps look at.
+                // No P is left to wake. Returning is enough: the pushed goroutine lies in the
+                // caller's own queue or in one that busy Ps poll.
                 node.idle.stop_spinning();
             }
         }
     }
 
-    /// Takes an idle P of `node` out of its idle set, nearest to `near` first.
+    /// Claims the idle P of `node` that is nearest to `near`.
     fn claim_idle(&self, node: &Node, near: Option<&P>) -> Option<&P> {
         let claim = |idx: usize| {
             let p = &self.ps[idx];
@@ -338,7 +341,7 @@ impl Sched {
         node.ps.clone().find_map(claim)
     }
 
-    /// Makes the M of a P run that the caller claimed.
+    /// Wakes the M of a P that the caller claimed.
     pub(crate) fn notify(&self, p: &P) {
         chaos::pause(Point::Notify);
         match p.word.notify() {
