@@ -1,13 +1,12 @@
-//! Sysmon's look at the nodes, while some P is idle: keeps what their summaries say true for
-//! Ps whose goroutine does not come back, and sees to it that no node is idle for long
-//! while another has more than it can do.
+//! Sysmon's check of the nodes, while some P is idle. It refreshes the load summaries of Ps stuck
+//! in one goroutine, and makes sure that no node is idle for long while another is overloaded.
 //!
-//! A push wakes a P of another node only for a large backlog, and a thief is turned away at
-//! the gate while a node's own Ps are expected to come. What slips through both is found
-//! here, a millisecond later at most: the nearest node with an idle P is woken for a node
-//! that has none, and one that has been idle for a millisecond may pass the gate. It may
-//! then also take what nobody takes from afar otherwise: a goroutine that stays in runnext,
-//! and the timers of a P that does not come to them.
+//! A push wakes a P of another node only for a large backlog, and a thief is denied at the gate
+//! while a node's own Ps are expected to take the work. Work that slips through both is found here,
+//! at most a millisecond later: for a node without an idle P, the nearest node with one is woken. A
+//! node that has been idle for a millisecond may pass the gate. It may then also take work that is
+//! otherwise not taken remotely: a goroutine that stays in runnext, and the timers of a P that does
+//! not run them.
 
 use crate::loom::Ordering;
 use crate::sched::numa::policy::{self, NodeView};
@@ -15,7 +14,7 @@ use crate::sched::types::p::P;
 use crate::sched::types::state::{Node, Sched};
 use crate::sys::clock;
 
-/// What was seen when sysmon last looked.
+/// What sysmon saw in its last round.
 #[derive(Debug, Default)]
 pub(crate) struct Rebalance {
     at_ns: u64,
@@ -27,7 +26,7 @@ pub(crate) struct Rebalance {
 #[derive(Clone, Copy, Debug, Default)]
 struct QueueHead {
     n_left: u32,
-    /// Since when nothing has left, with something in the queue; 0 if it is empty.
+    /// Since when no goroutine has left the non-empty queue; 0 if it is empty.
     since_ns: u64,
 }
 
@@ -39,7 +38,7 @@ struct SeenP {
 }
 
 impl QueueHead {
-    /// Since when the one at the head waits, if it did so at the last look, too.
+    /// Since when the goroutine at the head has waited, if it was already there in the last round.
     fn look(&mut self, n_left: u32, len: usize, now_ns: u64) -> Option<u64> {
         let stands_still = self.since_ns != 0 && self.n_left == n_left;
         self.n_left = n_left;
@@ -52,10 +51,11 @@ impl QueueHead {
     }
 }
 
-impl Rebalance {
-    /// Sysmon's part of work conservation: wakes an idle node for one that needs help, if no
-    /// push did.
-    pub(crate) fn wake_idle_nodes(&mut self, sched: &Sched) {
+impl Sched {
+    /// Sysmon's part of work conservation: wakes an idle node for one that needs help, if no push
+    /// did.
+    pub(crate) fn wake_idle_nodes(&self) {
+        let mut survey = self.survey();
         let now_ns = clock::now_ns();
         self.queues.resize(sched.nodes.len(), QueueHead::default());
         self.ps.resize(sched.ps.len(), SeenP::default());
@@ -72,9 +72,8 @@ impl Rebalance {
     }
 }
 
-impl Sched {
-    /// Wakes a P for each goroutine that waits, on as many nodes, nearest first; and lets
-    /// those that have been idle for long pass the gate.
+    /// Wakes a P for each waiting goroutine, on as many nodes, nearest first; lets nodes that have
+    /// been idle for long pass the gate.
     fn find_help(&self, node: &Node, view: NodeView, now_ns: u64, round_ns: u64) {
         let mut wanted = view.runnable.max(1);
         for neighbour in &node.remote_peers.neighbours {
@@ -101,7 +100,7 @@ impl Sched {
         }
     }
 
-    /// For how long all Ps of a node have slept; 0 if one does not.
+    /// How long all Ps of a node have slept; 0 if one is awake.
     fn idle_ns(&self, node: &Node, now_ns: u64) -> u64 {
         let mut latest_ns = 0;
         for p in self.ps.range(node.ps.clone()) {
@@ -127,7 +126,7 @@ impl Rebalance {
         let queue = &mut self.queues[node_idx];
         let queue_ns = queue.look(n_taken, node.queue.len(), now_ns);
         let mut ring_ns = None;
-        // One after the other, if there are several: a thief may have no use for the first.
+        // If several Ps are stuck, reports them in turn: a thief may be unable to use the first.
         let last = summary.stuck_at();
         let (mut first, mut next) = (None, None);
         for p in sched.ps.range(node.ps.clone()) {
@@ -151,7 +150,7 @@ impl Rebalance {
 }
 
 impl SeenP {
-    /// Whether something waits behind the goroutine that ran here already at the last look.
+    /// Whether work waits behind a goroutine that was already running here in the last round.
     fn is_stuck(&mut self, p: &P, now_ns: u64) -> bool {
         let dispatches = p.stats.dispatches.get();
         let moves_on = std::mem::replace(&mut self.dispatches, dispatches) != dispatches;

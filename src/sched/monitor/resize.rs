@@ -1,16 +1,15 @@
-//! Changing the number of Ps, and the CPUs that they are on: in a stopped world, or without a
-//! run.
+//! Changing the number of Ps, and the CPUs that they are on: in a stopped world, or without a run.
 //!
-//! All Ps that there may ever be are made with the runtime; most of what they need comes
-//! when they are first used. [`PStatus`](crate::sched::queue::p_status::PStatus) says which are in use. A P stays on the
-//! node that it was made for, with its memory; what may change is the CPU that its Ms are pinned
-//! to.
+//! All Ps that there may ever be are created with the runtime; most of their resources are
+//! allocated at first use. [`PStatus`](crate::sched::queue::p_status::PStatus) says which Ps are in use. A P
+//! stays on the node that it was created for, with its memory; only the CPU that its Ms are pinned
+//! to may change.
 //!
-//! A P that leaves loses its goroutines to the node queue and its timers to a P in use
-//! at once, in the stopped world, where nobody else touches either. Its operations in
-//! flight would keep the world waiting: its M asks the kernel to cancel them when the
-//! world goes on, and a goroutine whose operation is cancelled unasked submits it again,
-//! on the P where it then runs (`io::op`).
+//! A P that leaves use loses its goroutines to the node queue and its timers to another P at once:
+//! the world is stopped, so no other thread touches either. Waiting for its operations in flight
+//! would keep the world stopped. Instead its M asks the kernel to cancel them when the world
+//! restarts. A goroutine whose operation is cancelled that way submits it again, on the P where it
+//! then runs (`io::op`).
 
 #![allow(unsafe_code)]
 
@@ -35,12 +34,12 @@ impl Sched {
         self.n_procs.load(Ordering::Relaxed)
     }
 
-    /// Changes which Ps are in use, in a stopped world or without a run: to those on the
-    /// CPUs that the plan for `n` chooses.
+    /// Changes which Ps are in use to those on the CPUs that the plan for `n` chooses. The world is
+    /// stopped, or there is no run.
     ///
     /// # Errors
     ///
-    /// The plan's, and what keeps a ring from being made; then nothing has changed.
+    /// The plan's errors, and those of creating a ring; then nothing has changed.
     pub(crate) fn resize(&self, n: usize) -> io::Result<()> {
         if n > self.ps.len() {
             return Err(too_many(n, self.ps.len()));
@@ -93,7 +92,7 @@ impl Sched {
         Ok(())
     }
 
-    /// Makes a new plan for other CPUs, for `n` Ps, in a stopped world.
+    /// Makes a new plan for a changed set of CPUs, for `n` Ps, in a stopped world.
     ///
     /// # Errors
     ///
@@ -111,9 +110,9 @@ impl Sched {
         Ok(())
     }
 
-    /// The CPU of each P that is to be in use. A P has the CPU that it was made for, if that is
-    /// in the plan. For what is left of the plan (more Ps than CPUs, or CPUs that no P was made
-    /// for) Ps come in whose own CPU is not: of the same node, if there are any.
+    /// Assigns a CPU to each P that is to be in use. A P gets the CPU that it was created for, if
+    /// the plan has that CPU. The rest of the plan (more Ps than CPUs, or CPUs that no P was
+    /// created for) goes to the remaining Ps, of the same node if possible.
     fn assign(&self, plan: &Plan) -> Vec<Option<usize>> {
         let mut cpus = vec![None; self.ps.len()];
         let mut left = Vec::new();
@@ -139,7 +138,7 @@ impl Sched {
         cpus
     }
 
-    /// How many Ps are on a CPU of another node than they belong to.
+    /// Number of Ps on a CPU of another node than their own.
     fn n_away(&self, plan: &Plan, cpus: &[Option<usize>]) -> usize {
         let nodes: HashMap<usize, u32> = plan
             .ps
@@ -152,8 +151,8 @@ impl Sched {
         self.ps.iter().zip(cpus).filter(is_away).count()
     }
 
-    /// Thieves look at Ps in use only, and goroutines have a home only where several nodes have
-    /// some.
+    /// Updates the steal levels to the Ps in use, and the NUMA flag: goroutines have a home only
+    /// while several nodes have Ps in use.
     fn look_at_live(&self) {
         let live = self.nodes.iter();
         let n_live = live.filter(|node| node.n_live.load(Ordering::Relaxed) != 0);
@@ -167,16 +166,16 @@ impl Sched {
             }
             if p.status.is_in_use() {
                 let is_in_use = |i| self.in_use.contains(i);
-                // SAFETY: the world is stopped, or there is no run: else nobody changes which Ps are
-                // in use.
+                // SAFETY: the world is stopped, or there is no run: no other thread changes which
+                // Ps are in use.
                 unsafe { p.levels.keep(is_in_use, |i| self.ps[i].node_idx) };
             }
         }
     }
 
-    /// Pins the M of each P in use to the P's CPU, in a stopped world, whatever has become of its
-    /// mask. One that a goroutine has locked may have been given another mask on purpose:
-    /// it is left alone unless its P has moved.
+    /// Pins the M of each P in use to the P's CPU, in a stopped world, even if the thread's mask
+    /// has been changed. An M that a goroutine has locked may have been given another mask on
+    /// purpose: it is left alone unless its P has moved.
     pub(crate) fn pin_owners(&self) {
         if !self.pin {
             return;
@@ -200,8 +199,8 @@ impl Sched {
         }
     }
 
-    /// Has the kernel make what pollers are yet without, on a thread of their node: it takes
-    /// the memory of a ring from where the caller runs.
+    /// Opens the pollers that are not open yet, on a thread of their node: the kernel allocates a
+    /// ring's memory where the caller runs.
     fn open_pollers(&self, node: &Node, ps: Vec<(&P, usize)>) -> io::Result<()> {
         let Some(&(_, cpu)) = ps.iter().find(|(p, _)| !p.poller.is_open()) else {
             return Ok(());
@@ -211,14 +210,14 @@ impl Sched {
         })
     }
 
-    /// Without a run nobody holds a P: those that leave are gone.
+    /// Without a run no M holds a P: Ps that are leaving are dead at once.
     pub(crate) fn bury_all(&self) {
         self.ps.iter().for_each(|p| {
             bury(p);
         });
     }
 
-    /// Moves what a P has to others, but for its operations.
+    /// Moves everything that a P has to others, except its operations.
     fn empty(&self, p: &P) {
         let mut gs = GList::new();
         take_queue(p, &mut gs);
@@ -228,7 +227,7 @@ impl Sched {
         p.flush_caches(&self.node_of(p).stacks);
     }
 
-    /// A P in use, as near to `p` as can be.
+    /// The P in use that is nearest to `p`.
     fn heir_of(&self, p: &P) -> &P {
         let near = p.levels.all().iter().flat_map(|l| l.victims.iter());
         near.map(|&i| &self.ps[i])
@@ -237,8 +236,8 @@ impl Sched {
             .expect("at least one P is in use")
     }
 
-    /// Moves goroutines out of the queues of nodes that have no P in use: a pusher from
-    /// outside may have read an old number.
+    /// Moves goroutines out of the queues of nodes that have no P in use: a pusher from outside may
+    /// have read an old `n_live`.
     pub(crate) fn rescue_queues(&self) {
         for (i, node) in self.nodes.iter().enumerate() {
             if node.queue.len() == 0 || node.n_live.load(Ordering::Relaxed) != 0 {
@@ -259,4 +258,41 @@ fn too_many(n: usize, max: usize) -> io::Error {
              Builder::max_processors raises that"
         ),
     )
+}
+
+fn take_queue(p: &P, gs: &mut GList) {
+    gs.extend_one(p.runq.take_runnext());
+    while let Some(g) = p.runq.pop() {
+        gs.push(g);
+    }
+}
+
+/// The last step of a P that leaves, called by its holder: `true` if it is dead now. `false` if
+/// operations are in flight, the P shall stop, or it is in use again.
+pub(crate) fn bury(p: &P) -> bool {
+    p.status.is_leaving() && p.poller.inflight() == 0 && p.status.end()
+}
+
+/// One step of leaving: moves what the P still has, cancels its operations, and buries the P once
+/// none is in flight. Short, so that a stop of the world does not wait for long.
+pub(crate) fn leave(m: &M, p: &P) {
+    let sched = m.sched();
+    let mut gs = GList::new();
+    if p.poller.inflight() > 0 {
+        p.poller.cancel_all(&mut gs);
+        p.poller.flush();
+        p.poller.wait(clock::now_ns() + DRAIN_NS);
+        p.poller.reap(&mut gs);
+        gs = wake::send_out(sched, gs);
+    }
+    take_queue(p, &mut gs);
+    sched.publish(p);
+    if !gs.is_empty() {
+        let node = sched.live_node(p.node_idx);
+        node.queue.push_all(gs);
+        sched.wake_in(node, None);
+    }
+    if bury(p) {
+        m.set_p(None);
+    }
 }

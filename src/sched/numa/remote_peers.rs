@@ -1,11 +1,11 @@
-//! What a node keeps for dealing with the other nodes. Touched by its own Ps and by sysmon.
+//! Per-node state for remote stealing. Used by the node's own Ps and by sysmon.
 
 use super::policy::STARVED_AFTER_NS;
 
 use crate::loom::native::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// How long a node that was found to be starved may pass the gate: as long as its P needs to
-/// wake up and look around.
+/// How long a node that was found to be starved may pass the gate: long enough for its P to wake up
+/// and search.
 const PASS_NS: u64 = 2 * STARVED_AFTER_NS;
 
 /// Another node.
@@ -15,31 +15,33 @@ pub(crate) struct Neighbour {
     pub(crate) distance: u32,
 }
 
-/// The border of a node.
+/// A node's view of the other nodes.
 #[derive(Debug)]
 pub(crate) struct RemotePeers {
     /// The other nodes, nearest first.
     pub(crate) neighbours: Vec<Neighbour>,
-    /// For each node of the runtime: a P of this node is stealing there.
-    /// Ordering: taken with acquire and given back with release; it guards no data.
+    /// For each node of the runtime: a P of this node is stealing there. Ordering: set with acquire
+    /// and cleared with release; it guards no data.
     thieves: Box<[AtomicBool]>,
-    /// When it was last found to be starved; 0 for not, or helped since. Ordering: relaxed.
+    /// When the node was last found to be starved; 0 if it was not, or has found work since.
+    /// Ordering: relaxed.
     starved_at_ns: AtomicU64,
-    /// How often that was, and for how long the node was idle while another needed help.
-    /// Ordering: relaxed, statistics; sysmon writes.
+    /// How often it was starved, and how long it was idle while another node needed help. Ordering:
+    /// relaxed, statistics; written by sysmon.
     pub(crate) starvations: AtomicU64,
     pub(crate) idle_while_needed_ns: AtomicU64,
 }
 
 impl RemotePeers {
-    /// Of the node `own`, by its distances to all nodes.
+    /// The peers of node `own`, from its distances to all nodes.
     pub(crate) fn new(own: usize, distances: &[u32]) -> RemotePeers {
         let all = distances.iter().enumerate();
         let mut neighbours: Vec<_> = all
             .filter(|&(node_idx, _)| node_idx != own)
             .map(|(node_idx, &distance)| Neighbour { node_idx, distance })
             .collect();
-        // From the own number on and round the end: nodes do not all begin with the same one.
+        // Ties are ordered from the own index on, cyclically, so that nodes do not all prefer the
+        // same one.
         let way = |n: &Neighbour| (n.node_idx + distances.len() - own) % distances.len();
         neighbours.sort_by_key(|n| (n.distance, way(n)));
         RemotePeers {
@@ -51,7 +53,7 @@ impl RemotePeers {
         }
     }
 
-    /// The one right to steal from a node; `None` if another P of this node has it.
+    /// Acquires the exclusive right to steal from a node; `None` if another P of this node has it.
     pub(crate) fn begin_remote_steal(&self, from: usize) -> Option<RemoteStealGuard<'_>> {
         let flag = &self.thieves[from];
         let is_mine = !flag.load(Ordering::Relaxed) && !flag.swap(true, Ordering::Acquire);
@@ -65,13 +67,13 @@ impl RemotePeers {
         }
     }
 
-    /// Sysmon has found it idle for long while another needs help.
+    /// Sysmon has found it idle for long while another node needs help.
     pub(crate) fn set_starved(&self, now_ns: u64) {
         self.starved_at_ns.store(now_ns, Ordering::Relaxed);
         self.starvations.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It has got something.
+    /// The node has found work.
     pub(crate) fn end_starvation(&self) {
         if self.starved_at_ns.load(Ordering::Relaxed) != 0 {
             self.starved_at_ns.store(0, Ordering::Relaxed);
@@ -79,7 +81,7 @@ impl RemotePeers {
     }
 }
 
-/// The right to steal from one node, given back when dropped.
+/// The right to steal from one node, released on drop.
 #[derive(Debug)]
 pub(crate) struct RemoteStealGuard<'a>(&'a AtomicBool);
 

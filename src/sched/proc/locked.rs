@@ -1,10 +1,10 @@
-//! `task::lock_thread`, Go's `LockOSThread`: a goroutine and an M that belong together.
+//! `task::lock_thread`, Go's `LockOSThread`: a goroutine and an M bound to each other.
 //!
-//! While a goroutine has locked its M it runs nowhere else, and the M runs nothing else.
-//! It may lie in any queue and be stolen like all others: whoever dispatches it sends it
-//! to its M. The M finds goroutines as before, but sends what it finds elsewhere. So
-//! nothing that queues, steals or wakes knows of locked threads, and a dispatch costs
-//! those that are not locked one test.
+//! While a goroutine has locked its M, it runs on no other M, and the M runs no other goroutine.
+//! The goroutine may lie in any queue and be stolen like any other: the M that dispatches it sends
+//! it to its own M. The locked M finds goroutines as before, but sends other goroutines elsewhere.
+//! So queueing, stealing and waking need no special case for locked threads, and for other
+//! goroutines a dispatch costs one extra test.
 //!
 //! | dispatched by                        | is                    | what happens            |
 //! |--------------------------------------|-----------------------|-------------------------|
@@ -15,17 +15,16 @@
 //! | the locked M (Go's `stoplockedm`)    | another G             | it and the P go to a    |
 //! |                                      |                       | spare M; this one waits |
 //!
-//! In Go a locked M gives its P away whenever its goroutine waits. Here it keeps the P
-//! until there is something else to run on it: a goroutine that waits for I/O and is
-//! alone on its P, or that yields to nobody, never changes threads. When P and goroutine
-//! do change threads, both threads are pinned to the same core, so each change is one
-//! futex wake and one sleep, without an interrupt to another core.
+//! In Go a locked M gives its P away whenever its goroutine waits. Here it keeps the P until
+//! another goroutine is to run on it. So a goroutine that is alone on its P never changes threads
+//! when it waits for I/O or yields. When the P does change Ms, both threads are pinned to the same
+//! core, so each change is one futex wake and one sleep, without an interrupt to another core.
 //!
-//! A G may be on its way to an M that just then gives its P away, or falls asleep with it:
-//! `handed_work` settles both.
+//! A G may be on its way to an M that is just giving its P away, or falling asleep with it:
+//! `handed_work` settles both races.
 //!
-//! Threads are started by sysmon only. A locked thread may have been changed by its
-//! goroutine (priority, namespace, signal mask), and would hand that on.
+//! Only sysmon starts threads. A goroutine may have changed its locked thread (priority, namespace,
+//! signal mask), and a thread started there would inherit that.
 #![allow(unsafe_code)]
 
 use crate::g::header::GRef;
@@ -39,14 +38,14 @@ use crate::sched::types::trace::EventKind;
 use crate::sched::wait::handoff::{LEFT, bump};
 use crate::sched::wait::wake;
 
-/// Locks the calling goroutine's thread, once more. `false` on a plain thread.
+/// Locks the calling goroutine to its thread, once more. `false` on a plain thread.
 ///
 /// # Panics
 ///
-/// If no thread would be left for the others.
+/// If the lock would leave too few threads for the other goroutines.
 #[track_caller]
 pub(crate) fn lock() -> bool {
-    // It does not enter the scheduler: without a P it works, too.
+    // Does not enter the scheduler, so it works without a P, too.
     let Some((m, g)) = current::m().and_then(|m| Some((m, m.curg.get()?))) else {
         return false;
     };
@@ -55,14 +54,14 @@ pub(crate) fn lock() -> bool {
         m.locked_g.set(Some(g));
         g.lock_to(&m.wire, std::ptr::from_ref(m).cast());
     }
-    // Guards can be forgotten. A count that wrapped would give the thread free too early.
+    // Guards can be forgotten. A count that wrapped would unlock the thread too early.
     let n_locks = m.n_locks.get().checked_add(1);
     m.n_locks
         .set(n_locks.expect("windlass: lock_thread: too many guards of one goroutine"));
     true
 }
 
-/// Every P must find an M that is not locked, or goroutines would wait for each other.
+/// Every P needs an M that is not locked; otherwise goroutines could wait for each other.
 #[track_caller]
 fn reserve(sched: &Sched) {
     let max = sched.config.max_threads;
@@ -91,7 +90,7 @@ pub(crate) fn unlock() {
     }
 }
 
-/// Ends what is between `m` and `g`, which has ended or gives its thread free.
+/// Dissolves the binding of `m` and `g`, which has ended or unlocks its thread.
 pub(crate) fn free(m: &M, g: GRef) {
     g.unlock();
     m.locked_g.set(None);
@@ -107,8 +106,8 @@ impl M {
     }
 }
 
-/// `m` has found `g`, and one of the two is locked. Gives what `m` is to run now, if that
-/// is anything; without it `m` may have no P any more.
+/// `m` has found `g`, and one of the two is locked. Returns the goroutine that `m` is to run now,
+/// if any. With `None`, `m` may have given its P away.
 #[cold]
 #[inline(never)]
 pub(crate) fn route(m: &M, g: GRef) -> Option<GRef> {
@@ -116,7 +115,7 @@ pub(crate) fn route(m: &M, g: GRef) -> Option<GRef> {
         return Some(g);
     }
     if m.is_locked() && !m.handed_work.begin_waiting() {
-        // Its own has come meanwhile, and the other may run somewhere else.
+        // Its own goroutine has been posted meanwhile; the other one may run elsewhere.
         let own = m.handed_work.take();
         wake::push_local(m, g);
         m.sched().wake_for_surplus(m.p());
@@ -142,9 +141,9 @@ pub(crate) fn route(m: &M, g: GRef) -> Option<GRef> {
     None
 }
 
-/// Wakes `m` if it sleeps with its P: it has mail.
+/// Wakes `m` if it sleeps with its P: a goroutine was posted to it.
 fn wake_sleeper(m: &M) {
-    // ORDERING: the sleeper goes idle and then looks for mail.
+    // ORDERING: the sleeper goes idle and then checks for handed work.
     fence(Ordering::SeqCst);
     let Some(p) = m.last_p() else { return };
     let idle = &m.sched().node_of(p).idle;
@@ -154,7 +153,7 @@ fn wake_sleeper(m: &M) {
     }
 }
 
-/// Gives the P of `m` to `to`, which sleeps without one and which nobody else may wake.
+/// Gives the P of `m` to `to`, which sleeps without one and which no other thread may wake.
 fn give(m: &M, to: &M) {
     let p = m.p();
     m.set_p(None);
@@ -187,9 +186,9 @@ fn make_way(m: &M, g: Option<GRef>) {
     leave_to_sysmon(m, p);
 }
 
-/// There is no spare M. Sysmon starts one: for it the P is in a blocking section that nobody
-/// comes back from. It is taken at once, with or without work: a P that nobody holds must
-/// become idle, to be woken for work of others and to be seen as idle.
+/// There is no spare M, so sysmon starts one: it finds the P in a blocking section from which no M
+/// returns. Sysmon retakes it at once, with or without work: an unowned P must become idle, so that
+/// it can be woken for other Ps' work and is counted as idle.
 fn leave_to_sysmon(m: &M, p: &P) {
     m.set_p(None);
     bump(&p.syscalltick);
@@ -197,8 +196,8 @@ fn leave_to_sysmon(m: &M, p: &P) {
     m.sched().sysmon.note.wake();
 }
 
-/// `m` has no P and is about to sleep without: what was sent to it, because it had one,
-/// finds another way. A spare M gets no mail but with a P.
+/// `m` has no P and is about to sleep without one. A goroutine that was posted to it while it had a
+/// P is queued elsewhere. A goroutine is posted to a spare M only together with a P.
 pub(crate) fn begin_acquire(m: &M) {
     let g = if m.is_locked() {
         m.handed_work.wait_on()
@@ -216,8 +215,8 @@ pub(crate) fn lost_p(m: &M) {
     debug_assert!(waits, "a goroutine that runs is not in the mail");
 }
 
-/// The goroutine of a locked M has ended: so does the thread, as in Go. What the goroutine
-/// did to it is nobody else's.
+/// The goroutine of a locked M has ended: the thread ends as well, as in Go. Whatever the goroutine
+/// changed about the thread affects no other goroutine.
 #[cold]
 #[inline(never)]
 pub(crate) fn retire(m: &M) {

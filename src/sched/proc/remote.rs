@@ -1,20 +1,21 @@
-//! Taking work from another node.
+//! Stealing from another node.
 //!
-//! It comes after two dry sweeps of the own node, and asks `policy` at every step: whether
-//! it is time to look away, whether a node's line (`summary`) lets it pass, how much to take.
-//! A search that is turned away everywhere has read one line of each other node, and one that is
-//! let in goes to Ps whose bits there say that they have something. If the news were old, it has
-//! read the line of such a P besides, and corrects them.
+//! A remote steal follows two dry sweeps of the thief's own node. `policy` decides every step:
+//! whether to consider other nodes, whether a node's summary (`summary`) permits the steal, how
+//! much to take. A search that is denied everywhere has read one cache line of each other node. A
+//! search that is permitted somewhere probes only the Ps whose bits in the summary say that they
+//! have work. If a bit is stale, the search has also read that P's line, and corrects the bit.
 //!
-//! Of what lies there, first the node's queue: one lock, and what is there overflowed or came
-//! from outside. Goroutines that have never run go first (they have no stack yet, and get one
-//! on this node): out of the first 128 of the queue; else from a ring whose oldest half
-//! has one; else from any ring. A ring gives its oldest and nothing else, so there is no
-//! picking inside one. What is bound to the node stays: a ring in which all that would be
-//! taken is bound is left alone, and a bound one that came along goes into its node's queue.
+//! The node's queue comes first: it costs one lock, and its goroutines overflowed or came from
+//! outside. Goroutines that have never run are preferred (they have no stack yet, and get one on
+//! this node): any of the first 128 in the node queue; then those of a local queue whose oldest
+//! half has one; then the goroutines of any local queue. A local queue only gives up its oldest
+//! goroutines, so a thief cannot choose within it. Goroutines bound to their node stay: a local
+//! queue from which only bound goroutines would be taken is skipped, and a bound one taken with
+//! others goes to its node's queue.
 //!
-//! The thief runs one. The others go to its own node's queue, for the Ps beside it: as it
-//! stops spinning it wakes one of them, and so on.
+//! The thief runs one goroutine. The others go to its own node's queue, for the other Ps of the
+//! node: when the thief stops spinning it wakes one of them, and so on.
 
 use windlass_topology::LevelKind;
 
@@ -29,7 +30,7 @@ use crate::sched::types::state::{Node, Sched};
 use crate::sched::types::trace::{EventKind, FROM_NODE};
 use crate::sys::clock;
 
-/// Looks at other nodes, nearest first.
+/// Tries other nodes, nearest first.
 pub(crate) fn steal(m: &M, dry_sweeps: u32) -> Option<GRef> {
     let (sched, p) = (m.sched(), m.p());
     let node = sched.node_of(p);
@@ -59,8 +60,8 @@ pub(crate) fn steal(m: &M, dry_sweeps: u32) -> Option<GRef> {
     None
 }
 
-/// The last look before sleep: whether a thief from `p` would pass a gate. Not if it has just
-/// passed one for nothing: what is left there is bound to its node.
+/// The last check before sleep: whether a thief from `p` would pass a gate. Not if it has just
+/// passed one in vain: the goroutines left there are bound to their node.
 pub(crate) fn may_steal(sched: &Sched, p: &P) -> bool {
     if p.local.came_back_empty.get() {
         return false;
@@ -78,7 +79,7 @@ fn remote_levels(p: &P) -> impl Iterator<Item = &StealLevel> {
     p.levels.iter().filter(|l| l.kind == LevelKind::Remote)
 }
 
-/// Asks at the gate of one node, and takes what there is.
+/// Checks the gate of one node and, if it permits, takes goroutines there.
 fn try_remote_steal(m: &M, p: &P, victim_idx: usize, distance: u32, now_ns: u64) -> Option<GRef> {
     let sched = m.sched();
     let (own, victim) = (sched.node_of(p), &sched.nodes[victim_idx]);
@@ -112,9 +113,9 @@ fn deny(p: &P, why: StealDenied) -> Option<GRef> {
     None
 }
 
-/// Takes a batch out of the node's queue, or out of a ring.
+/// Takes a batch out of the node's queue, or out of a local queue.
 fn take(m: &M, p: &P, victim: &Node) -> crate::sched::queue::global::StolenBatch {
-    // The thief is one of them.
+    // The idle Ps include the thief.
     let n_beside = m
         .sched()
         .node_of(p)
@@ -138,7 +139,7 @@ fn take(m: &M, p: &P, victim: &Node) -> crate::sched::queue::global::StolenBatch
             }
             let from = &m.sched().ps[victim.ps.start + at];
             if wants_fresh {
-                // In the second round its line is here.
+                // In the second round this line is in the cache already.
                 p.stats.remote_probes.add(1);
             }
             let max = batch(from.runq.len()) as u32;
@@ -161,7 +162,8 @@ fn take(m: &M, p: &P, victim: &Node) -> crate::sched::queue::global::StolenBatch
     taken
 }
 
-/// What nobody else takes from afar: timers that are due, and what stays in runnext.
+/// Takes work that is otherwise not taken remotely: expired timers, and a goroutine stuck in
+/// runnext.
 fn take_stuck(m: &M, p: &P, victim: &Node) -> Option<GRef> {
     let at = victim.queue.summary.stuck_at()?;
     p.stats.remote_probes.add(1);
@@ -169,7 +171,7 @@ fn take_stuck(m: &M, p: &P, victim: &Node) -> Option<GRef> {
     steal::take_last(m, p, from, LevelKind::Remote)
 }
 
-/// The first is for the thief, the others for the Ps beside it.
+/// Returns the first goroutine for the thief, and queues the others for the other Ps of its node.
 fn share(m: &M, p: &P, victim_idx: usize, mut gs: GList) -> Option<GRef> {
     let n = gs.len();
     let level = level_idx(LevelKind::Remote);

@@ -1,4 +1,4 @@
-//! The M's loop: find a goroutine, run it, obey the reason it switched out with.
+//! The M's loop: find a goroutine, run it, obey the reason with which it switched out.
 #![allow(unsafe_code)]
 
 use super::find::{find, stop_spinning};
@@ -24,12 +24,12 @@ use crate::sys::sched as threads;
 use crate::sys::signal::AltStack;
 use crate::util::chaos::{self, Point};
 
-/// From one line about goroutines that cannot start to the next.
+/// Minimum time between two lines about goroutines that cannot start.
 const FAILED_STARTS_EVERY_NS: u64 = 1_000_000_000;
 
-/// Starts a thread for `p`. Called by sysmon, a clean thread, so that nothing of a
-/// goroutine's making (affinity, memory policy, signal mask) is inherited. `false`
-/// at the limit or when the kernel gives no thread.
+/// Starts a thread for `p`. Called by sysmon, whose thread is unmodified, so that nothing a
+/// goroutine has set (affinity, memory policy, signal mask) is inherited. `false` at the limit, or
+/// when the kernel refuses a thread.
 pub(crate) fn start_m(sched: &Sched, p: &P) -> bool {
     if sched.n_ms.load(Ordering::Relaxed) >= sched.config.max_threads {
         warn_once(
@@ -46,10 +46,14 @@ pub(crate) fn start_m(sched: &Sched, p: &P) -> bool {
     let m = list_m(sched, id);
     m.next_p
         .store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
-    // The P belongs to this M from here on: nobody may give it away once more.
+    // From here on the P belongs to this M: no other code may give it away again.
     p.owner
-        .store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
-    let address = std::ptr::from_ref(m).expose_provenance();
+        .store(std::ptr::from_ref(&*m).cast_mut(), Ordering::Release);
+    let at = std::ptr::from_ref(&*m);
+    let address = at.expose_provenance();
+    // Listed before its thread exists: a canceller waits for the commits of all Ms in this list.
+    sched.n_ms.fetch_add(1, Ordering::Relaxed);
+    sched.ms.lock().all.push(m);
     let thread = crate::loom::thread::Builder::new()
         .name(format!("{}-m{id}", sched.config.name))
         .spawn(move || {
@@ -72,10 +76,11 @@ pub(crate) fn start_m(sched: &Sched, p: &P) -> bool {
     }
 }
 
-/// Gives an M for a new thread: one whose thread has ended, or one more. It is in the list of Ms
-/// before its thread exists: a canceller waits for the commits of all Ms there.
-fn list_m(sched: &Sched, id: u64) -> &M {
-    sched.n_ms.fetch_add(1, Ordering::Relaxed);
+/// Frees an M whose thread could not be started.
+///
+/// No other thread has a reference to it: other threads access Ms only under the lock of the list,
+/// and the closure that captured this M never ran.
+fn unlist(sched: &Sched, m: *const M) {
     let mut ms = sched.ms.lock();
     let m = ms.retired.pop().unwrap_or_else(|| {
         ms.all.push(Box::new(M::new(id, sched)));
@@ -103,7 +108,7 @@ fn warn_once(sched: &Sched, why: &str) {
     }
 }
 
-/// The whole life of an M that is not M0.
+/// The whole life of an M other than M0.
 fn m_main(m: &M) {
     let slack = clock::tighten_timer_slack();
     let stack = AltStack::install();
@@ -120,7 +125,7 @@ fn m_main(m: &M) {
 
 /// Makes the calling thread the M `m` until the run is over.
 pub(crate) fn m_loop(m: &M) {
-    // A panic in the scheduler would leave Ps without an M and goroutines without a hope.
+    // A panic in the scheduler would leave Ps without an M and goroutines that never run.
     let bomb = AbortOnUnwind;
     m.tid.store(threads::gettid(), Ordering::Relaxed);
     m.errno.set(errno::location());
@@ -157,10 +162,10 @@ fn schedule(m: &M) -> bool {
     true
 }
 
-/// Gets the P that was handed to this M, or sleeps as a spare until one is.
-/// `false` when the run is over, or its goroutine took the thread along (`locked`).
+/// Picks up the P that was handed to this M, or sleeps as a spare until there is one. `false` when
+/// the run is over, or when its goroutine ended with the thread locked (`locked`).
 ///
-/// Out of line: it would take registers from the loop that runs goroutines.
+/// Not inlined: that would take registers from the loop that runs goroutines.
 #[cold]
 #[inline(never)]
 fn acquire(m: &M) -> bool {
@@ -194,7 +199,7 @@ fn acquire(m: &M) -> bool {
     }
 }
 
-/// Makes `m` the M of `p`.
+/// Makes `m` the holder of `p`.
 pub(crate) fn take_p(m: &M, p: &P) {
     let cpu = p.cpu();
     if m.sched().pin && !m.is_pinned_to(cpu) && affinity::pin(cpu) {
@@ -211,7 +216,7 @@ pub(crate) fn take_p(m: &M, p: &P) {
     wake::ready_all(m, ready);
 }
 
-/// Runs `g` until it switches out, and obeys its reason.
+/// Runs `g` until it switches out, and obeys the reason.
 #[inline(always)]
 fn execute(m: &M, mut g: GRef) {
     debug_assert!(m.sched().owns(g), "a goroutine of another runtime");
@@ -282,8 +287,8 @@ fn execute(m: &M, mut g: GRef) {
     }
 }
 
-/// Gives `g` a stack, at its first run. A goroutine for which there is none ends
-/// with the reason as its panic.
+/// Gives `g` a stack, at its first run. If there is none, the goroutine ends, with the reason as
+/// its panic.
 #[inline]
 fn bind_stack(m: &M, g: GRef) -> bool {
     let p = m.p();
@@ -300,11 +305,11 @@ fn bind_stack(m: &M, g: GRef) -> bool {
     }
 }
 
-/// Puts away a goroutine that has ended.
+/// Releases the resources of a goroutine that has ended.
 #[inline]
 fn finish(m: &M, g: GRef) {
     let p = m.p();
-    // Nothing is held across the branch to the log's code.
+    // No value lives across this branch to the log's code.
     p.trace_if(EventKind::End);
     g.status.set_dead();
     // SAFETY: the goroutine has ended; its coroutine is this M's.
@@ -321,8 +326,8 @@ fn finish(m: &M, g: GRef) {
     }
 }
 
-/// Ends a goroutine that gets no stack. Whoever joins it gets the reason; stderr gets one line
-/// a second at most, as without memory goroutines fail by the thousand.
+/// Ends a goroutine for which there is no stack. Its joiner gets the reason. Stderr gets at most
+/// one line a second: without memory, goroutines fail by the thousand.
 #[cold]
 #[allow(clippy::print_stderr, reason = "as a panic would be printed")]
 fn no_stack(m: &M, g: GRef, e: &std::io::Error) {
@@ -348,7 +353,7 @@ fn no_stack(m: &M, g: GRef, e: &std::io::Error) {
     spawn::release_on_m(g, m);
 }
 
-/// At the end of a run: tells of goroutines that could not start, and that no line has counted.
+/// At the end of a run: reports goroutines that could not start and that no line has counted.
 #[allow(clippy::print_stderr, reason = "as for the first of them")]
 pub(crate) fn tell_of_failed_starts(sched: &Sched) {
     let n = sched.failed_starts.take_left_out();
@@ -357,8 +362,7 @@ pub(crate) fn tell_of_failed_starts(sched: &Sched) {
     }
 }
 
-/// Others have waited while the goroutine went from one call to the next: it waits behind
-/// them, in the queue of its node.
+/// The goroutine was preempted because others wait: it goes to the tail of its node's queue.
 #[cold]
 #[inline(never)]
 fn give_way(m: &M, g: GRef) {
@@ -367,8 +371,8 @@ fn give_way(m: &M, g: GRef) {
     m.sched().inject(g);
 }
 
-/// The goroutine found that its M has no P: it waits for one in the queue of its
-/// node, and the M becomes a spare.
+/// The goroutine found that its M has lost its P: it waits for a P in its node's queue, and the M
+/// becomes a spare.
 #[cold]
 #[inline(never)]
 fn lost_p(m: &M, g: GRef) {

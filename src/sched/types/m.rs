@@ -1,4 +1,4 @@
-//! M: an OS thread, its Note to sleep on without a P, and what it holds.
+//! M: an OS thread, the Note on which it sleeps without a P, and the state it owns.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -18,7 +18,7 @@ pub(crate) use crate::sched::queue::access::{BLOCKING, HAS_P, PREEMPT, RETAKEN, 
 use crate::sched::queue::handed_work::HandedWork;
 use crate::sys::clock::NEVER;
 
-/// A one-shot wake-up: a futex word. A wake that comes first is kept.
+/// A one-shot wake-up: a futex word. A wake that precedes the sleep is remembered.
 ///
 /// Ordering: the waker's writes are released by its swap and acquired by the sleeper's.
 #[derive(Debug, Default)]
@@ -48,31 +48,32 @@ impl Note {
     }
 }
 
-/// When `checkpoint` looks at the clock next, and what it saw.
+/// When `checkpoint` reads the clock next, and what it saw last.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
-    /// Calls until then. Ordering: relaxed; the M counts down, and sysmon's 0 may get lost
-    /// in that, until it comes again.
+    /// Calls until then. Ordering: relaxed; the M counts down, and may overwrite the 0 that sysmon
+    /// stores, which sysmon then repeats.
     pub(crate) left: AtomicU32,
-    /// Calls between two looks.
+    /// Calls between two readings of the clock.
     pub(crate) interval: Cell<u32>,
-    /// The time of the last look, and when the running goroutine was first seen.
+    /// The time of the last reading, and when the running goroutine was first seen.
     pub(crate) looked_ns: Cell<u64>,
     pub(crate) since_ns: Cell<u64>,
-    /// What the P had dispatched by then.
+    /// The P's dispatch count at that time.
     pub(crate) dispatches: Cell<u64>,
 }
 
-/// The goroutine that an M runs: the M writes it, those who look on read it.
+/// The goroutine that an M runs: written by the M, read by other threads for observation.
 ///
-/// Ordering: relaxed; what a reader finds may have gone on, and is type-stable memory.
+/// Ordering: relaxed; the goroutine that a reader finds may have switched out or ended. It is
+/// type-stable memory.
 #[derive(Debug, Default)]
 pub(crate) struct CurG(AtomicPtr<Header>);
 
 impl CurG {
     #[inline(always)]
     pub(crate) fn get(&self) -> Option<GRef> {
-        // SAFETY: only `set` stores here, and slots stay what they are.
+        // SAFETY: only `set` stores here, and slots are type-stable.
         NonNull::new(self.0.load(Ordering::Relaxed)).map(|p| unsafe { GRef::from_raw(p) })
     }
 
@@ -85,38 +86,37 @@ impl CurG {
 
 const NO_CPU: usize = usize::MAX;
 
-/// A thread of the runtime. On lines of its own: it is written at every switch.
+/// A thread of the runtime. Aligned to cache lines of its own: it is written at every switch.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct M {
     /// Ordering: relaxed; set under the lock of the Ms, before its thread exists.
     id: AtomicU64,
     pub(crate) sched: *const Sched,
-    /// The P it holds, as far as it knows: see `access`.
-    /// Ordering: relaxed; others read it as a hint where to look for this M, and sysmon when it
-    /// takes the P (`access`).
+    /// The P that it holds, from its own point of view: see `access`. Ordering: relaxed; other
+    /// threads read it as a hint to find this M, and sysmon when it retakes the P (`access`).
     p: loom::AtomicPtr<P>,
-    /// The P handed to it while it slept. Ordering: release by the giver, acquire by whoever
-    /// takes it out: the M, or sysmon, which wants it back. For a spare it is set under the lock
-    /// of the Ms, where an M looks again before it lists itself as a spare.
+    /// The P handed to it while it slept. Ordering: release by the giver, acquire by the taker: the
+    /// M, or sysmon, which takes the P back. For a spare it is set under the lock of the Ms, and an
+    /// M checks it under that lock before it lists itself as a spare.
     pub(crate) next_p: AtomicPtr<P>,
     pub(crate) curg: CurG,
-    /// Where this thread's `errno` is: a goroutine that changes Ms takes its value along.
+    /// Address of this thread's `errno`: a goroutine that changes Ms carries its value along.
     pub(crate) errno: Cell<*mut i32>,
-    /// The G whose park it is committing.
-    /// Ordering: stored before the status becomes Waiting (a full barrier), cleared
-    /// with release; the canceller reads it with acquire after it took the token.
+    /// The G whose park it is committing. Ordering: stored before the status becomes Waiting (a
+    /// full barrier), cleared with release; the canceller reads it with acquire after it took the
+    /// token.
     pub(crate) committing: AtomicPtr<Header>,
     pub(crate) note: Note,
-    /// The goroutine that has locked this thread, how often, and what ties the two.
+    /// The goroutine that has locked this thread, how often, and the link between the two.
     pub(crate) locked_g: CurG,
     pub(crate) n_locks: Cell<u32>,
     pub(crate) wire: LockLink,
-    /// A goroutine that this M shall run, and nobody else.
+    /// A goroutine that only this M may run.
     pub(crate) handed_work: HandedWork,
-    /// Its goroutine has ended without giving the thread free: it ends, too.
+    /// Its goroutine has ended without unlocking the thread: the thread ends, too.
     pub(crate) retired: Cell<bool>,
-    /// Calls of `checkpoint` until the next look at the clock: see `checkpoint`.
+    /// Calls of `checkpoint` until it next reads the clock.
     pub(crate) checks: Checks,
     pub(crate) spinning: Cell<bool>,
     /// 1 while scheduler code runs on this M, 0 while user code does: see `handoff`.
@@ -124,28 +124,29 @@ pub(crate) struct M {
     pub(crate) in_runtime: loom::AtomicU32,
     /// [`HAS_P`], [`RETAKING`], [`RETAKEN`], [`BLOCKING`] or [`PREEMPT`].
     pub(crate) access: loom::AtomicU32,
-    /// What its P had dispatched when it was [`PREEMPT`]: which goroutine is meant.
-    /// Ordering: written before `access` becomes that, with release, and read after it.
+    /// Its P's dispatch count when [`PREEMPT`] was set: identifies the goroutine that is meant.
+    /// Ordering: written before `access` becomes `PREEMPT`, with release, and read after it.
     pub(crate) preempt_at: AtomicU64,
     /// The kernel's thread id, for priorities and CPU clocks. Ordering: relaxed, set at start.
     pub(crate) tid: AtomicI32,
-    /// The CPU that it is pinned to, as far as the runtime knows; [`NO_CPU`] for none.
-    /// Ordering: relaxed; its own thread writes it when it takes a P, and sysmon in a stopped
-    /// world, in which nobody does. Others read it as a hint.
+    /// The CPU that it is pinned to, as far as the runtime knows; [`NO_CPU`] for none. Ordering:
+    /// relaxed; written by its own thread when it takes a P, and by sysmon in a stopped world,
+    /// where no M does. Others read it as a hint.
     cpu: AtomicUsize,
     /// Its mask may have been changed from outside: it pins itself again when it takes a P.
-    /// Ordering: relaxed; set in a stopped world, read by its own thread when that has ended.
+    /// Ordering: relaxed; set in a stopped world, read by its own thread after that.
     is_pin_in_doubt: AtomicBool,
-    /// It has the mask of the process while its thread starts another: see `children`.
-    /// Ordering: sequentially consistent, as sysmon compares it with what the kernel says.
+    /// It has the mask of the process while its thread starts another one: see `children`.
+    /// Ordering: sequentially consistent, because sysmon compares it with the mask that the kernel
+    /// reports.
     pub(crate) is_widened: AtomicBool,
-    /// Sysmon lowered its priority. Ordering: relaxed; a hint to undo it.
+    /// Sysmon lowered its priority. Ordering: relaxed; a hint to restore it.
     pub(crate) demoted: AtomicBool,
 }
 
-// SAFETY: the cells are the M's own thread's; other threads use the atomics and the note.
+// SAFETY: the cells belong to the M's own thread; other threads use the atomics and the note.
 unsafe impl Sync for M {}
-// SAFETY: as for Sync: an M is made by one thread and then belongs to its own.
+// SAFETY: as for Sync: an M is created by one thread and then belongs to its own.
 unsafe impl Send for M {}
 
 #[cfg(explore)]
@@ -211,11 +212,11 @@ impl M {
 
     #[inline(always)]
     pub(crate) fn sched(&self) -> &Sched {
-        // SAFETY: the scheduler outlives its Ms, which are joined before it goes.
+        // SAFETY: the scheduler outlives its Ms, which are joined before it is dropped.
         unsafe { &*self.sched }
     }
 
-    /// The P it holds; only scheduler code that knows it has one may ask.
+    /// The P that it holds; for scheduler code that knows that there is one.
     #[inline(always)]
     pub(crate) fn p(&self) -> &P {
         debug_assert!(self.has_p(), "M {} has no P", self.id());
@@ -234,7 +235,7 @@ impl M {
         self.p.store(p.cast_mut(), Ordering::Relaxed);
     }
 
-    /// The words by which sysmon takes its P.
+    /// The words by which sysmon retakes its P.
     pub(crate) fn words(&self) -> Access<'_, P> {
         Access {
             access: &self.access,
@@ -243,7 +244,7 @@ impl M {
         }
     }
 
-    /// Whether it holds `p`, asked by another thread: it may have got rid of it by now.
+    /// Whether it holds `p`, as seen by another thread: it may have given `p` up by now.
     pub(crate) fn seems_to_hold(&self, p: &P) -> bool {
         std::ptr::eq(self.p.load(Ordering::Relaxed), p)
     }
@@ -258,20 +259,21 @@ impl M {
         self.is_pin_in_doubt.store(false, Ordering::Relaxed);
     }
 
-    /// Whether it need not pin itself to run a P of this CPU.
+    /// Whether it can run a P of this CPU without pinning itself.
     pub(crate) fn is_pinned_to(&self, cpu: usize) -> bool {
         self.cpu() == Some(cpu) && !self.is_pin_in_doubt.load(Ordering::Relaxed)
     }
 
-    /// Has it pin itself when it next takes a P. Until then it counts as pinned where it was: it
+    /// Makes it pin itself when it next takes a P. Until then it counts as pinned where it was: it
     /// may be running a goroutine without a P.
     pub(crate) fn doubt_pin(&self) {
         self.is_pin_in_doubt.store(true, Ordering::Relaxed);
     }
 
-    /// The P it held a moment ago, asked by another thread.
+    /// The P that it holds or held a moment ago, as seen by another thread.
     pub(crate) fn last_p(&self) -> Option<&P> {
-        // SAFETY: Ps live as long as the scheduler, and what is asked of it any thread may.
+        // SAFETY: Ps live as long as the scheduler; callers use only the parts of a P that any
+        // thread may.
         unsafe { self.p.load(Ordering::Relaxed).as_ref() }
     }
 }

@@ -1,7 +1,7 @@
-//! P: the right to run goroutines on one core, and all that running them needs.
+//! P: the right to run goroutines on one core, and everything that running them needs.
 //!
-//! Split by who touches it: what thieves, sysmon and notifiers read lies on lines
-//! of its own, what only the M that holds the P uses is in [`Local`].
+//! Split by the threads that access it: data read by thieves, sysmon and notifiers lies on cache
+//! lines of its own; data used only by the M that holds the P is in [`Local`].
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, UnsafeCell};
@@ -40,7 +40,7 @@ pub(crate) struct StealLevel {
     pub(crate) victims: Vec<usize>,
     /// The nodes of the victims.
     pub(crate) nodes: Vec<usize>,
-    /// Whom the last successful theft was from; `usize::MAX` at first. Owner only.
+    /// Victim of the last successful steal; `usize::MAX` at first. Owner only.
     pub(crate) last: Cell<usize>,
 }
 
@@ -48,8 +48,8 @@ pub(crate) struct StealLevel {
 #[derive(Debug)]
 pub(crate) struct Levels {
     all: Vec<StealLevel>,
-    /// Of them the Ps in use: a thief that may use two CPUs of a large machine does not look at
-    /// hundreds of Ps that nobody runs.
+    /// The same, limited to Ps in use: a thief that may use two CPUs of a large machine does not
+    /// probe hundreds of Ps without an M.
     live: UnsafeCell<Vec<StealLevel>>,
 }
 
@@ -61,12 +61,12 @@ impl Levels {
         }
     }
 
-    /// All other Ps that there are, in use or not.
+    /// All other Ps, in use or not.
     pub(crate) fn all(&self) -> &[StealLevel] {
         &self.all
     }
 
-    /// Looks only at Ps in use from now on. Without it there is nobody to look at.
+    /// Limits the victims to Ps in use. Before the first call there are none.
     ///
     /// # Safety
     ///
@@ -82,7 +82,7 @@ impl Levels {
         };
         let live = self.all.iter().map(of_those);
         let live = live.filter(|level| !level.victims.is_empty()).collect();
-        // SAFETY: by this function's contract nobody reads it meanwhile.
+        // SAFETY: by this function's contract no other thread reads it meanwhile.
         unsafe { *self.live.get() = live };
     }
 }
@@ -91,7 +91,7 @@ impl std::ops::Deref for Levels {
     type Target = [StealLevel];
     #[inline]
     fn deref(&self) -> &[StealLevel] {
-        // SAFETY: it is written only where no reader is on its way.
+        // SAFETY: it is written only while there is no reader.
         unsafe { &*self.live.get() }
     }
 }
@@ -116,7 +116,7 @@ impl StealLevel {
     }
 }
 
-/// Steal levels as the metrics group them.
+/// Number of steal levels that the metrics distinguish.
 pub(crate) const N_LEVELS: usize = 5;
 
 pub(crate) fn level_idx(kind: LevelKind) -> usize {
@@ -129,7 +129,7 @@ pub(crate) fn level_idx(kind: LevelKind) -> usize {
     }
 }
 
-/// What a P counts. Written by the M that holds it, read by anyone.
+/// Counters of a P. Written by the M that holds it, read by any thread.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
     pub(crate) dispatches: Counter,
@@ -147,16 +147,16 @@ pub(crate) struct Stats {
     pub(crate) steals: [Counter; N_LEVELS],
     pub(crate) stolen: [Counter; N_LEVELS],
     pub(crate) steal_failures: Counter,
-    /// At the gate before other nodes, by `policy::StealDenied`.
+    /// Denied remote steals, by `policy::StealDenied`.
     pub(crate) gate_denials: [Counter; N_DENIALS],
-    /// Searches of other nodes, and lines of theirs that were read.
+    /// Searches of other nodes, and cache lines of other nodes read for them.
     pub(crate) remote_searches: Counter,
     pub(crate) remote_probes: Counter,
-    /// Goroutines brought from another node for the Ps beside this one.
+    /// Goroutines brought from another node for other Ps of this node.
     pub(crate) surplus_pushes: Counter,
-    /// Stolen from another node though they had run there.
+    /// Goroutines stolen from another node though they had run there.
     pub(crate) stolen_started: Counter,
-    /// Of goroutines made runnable away from home: sent there, kept here, and moved here.
+    /// Goroutines made runnable away from home: sent home, kept here, and rehomed here.
     pub(crate) home_wakes: Counter,
     pub(crate) pulled: Counter,
     pub(crate) rehomes: Counter,
@@ -166,15 +166,15 @@ pub(crate) struct Stats {
     pub(crate) cancels: Counter,
     pub(crate) wakes_received: Counter,
     pub(crate) wakes_useless: Counter,
-    /// Time asleep up to the last waking, and since when its M sleeps, 0 while it does not.
+    /// Time asleep up to the last wake-up; since when its M sleeps, 0 while it is awake.
     pub(crate) idle_ns: Counter,
     pub(crate) asleep_since_ns: Counter,
     pub(crate) queue_delays: Times,
     pub(crate) poll_gaps: Times,
 }
 
-/// What others count of a P: sysmon, and whoever hands it on.
-/// Ordering: relaxed, statistics.
+/// Counters of a P written by other threads: sysmon, and Ms that hand it on. Ordering: relaxed,
+/// statistics.
 #[derive(Debug, Default)]
 pub(crate) struct RetakeCounts {
     pub(crate) from_sections: AtomicU64,
@@ -182,63 +182,62 @@ pub(crate) struct RetakeCounts {
     pub(crate) handoffs: AtomicU64,
 }
 
-/// How many ids, stacks and G slots a P keeps.
+/// Sizes of a P's caches: ids, stacks, G slots.
 const IDS_PER_BATCH: u64 = 16;
 const STACKS_KEPT: usize = 64;
 const SLOTS_KEPT: usize = 256;
 const SLOTS_PER_REFILL: usize = 64;
-/// How many slots of other nodes a P collects before it takes them home.
+/// How many slots of other nodes a P collects before it returns them.
 const SLOTS_AWAY: usize = 32;
 
-/// What only the M that holds the P touches.
+/// State used only by the M that holds the P.
 #[derive(Debug)]
 pub(crate) struct Local {
-    /// Dispatches until the next look at the clock, and at what the P was asked for.
-    /// Ordering: relaxed loads and stores of the holder; sysmon stores 0 to be seen sooner, and
-    /// again if the holder has just written over it.
+    /// Dispatches until the next reading of the clock, and of the P's status. Ordering: relaxed
+    /// loads and stores of the holder; sysmon stores 0 for an earlier check, and stores it again if
+    /// the holder has just overwritten it.
     budget: AtomicU32,
-    /// Dispatches between two looks at the counter of ticks: see `pace`.
+    /// Dispatches between two readings of the tick counter: see `pace`.
     pub(crate) interval: Cell<u32>,
-    /// The counter, and what was left of the budget, when dispatches were last measured: the
-    /// next ones take the time since then.
+    /// The tick counter, and the rest of the budget, when dispatches were last measured. The next
+    /// measurement starts from these.
     pub(crate) measured_ticks: Cell<u64>,
     pub(crate) measured_from: Cell<u32>,
-    /// The counter when the P was last attended to (`find::attend_to`), and dispatches since.
+    /// The tick counter when `find::attend_to` last ran, and dispatches since.
     pub(crate) attended_ticks: Cell<u64>,
     pub(crate) since_attended: Cell<u32>,
-    /// How many ticks may lie between.
+    /// Ticks after which it runs again.
     pub(crate) attend_after: u64,
-    /// From which dispatch on the share of expired timers is counted: see [`P::overtakers`].
+    /// Dispatch count from which the share of expired timers is counted: see [`P::overtakers`].
     pub(crate) overtakes_from: Cell<u64>,
-    /// Dispatches since the node queue was looked at.
+    /// Dispatches since the node queue was last tried.
     pub(crate) since_node_queue: Cell<u32>,
-    /// When it was.
+    /// When that was.
     pub(crate) node_queue_seen_ns: Cell<u64>,
-    /// Dispatches since the ring was last considered for an enter.
+    /// Dispatches since the ring was last considered for a system call.
     pub(crate) since_enter: Cell<u32>,
-    /// When what polls had told was heard, whether it was a whole batch, and how often it could
-    /// have been heard since.
+    /// When poll events were last dispatched, whether that was a full batch, and how often
+    /// dispatching has been deferred since.
     pub(crate) dispatched_ns: Cell<u64>,
     pub(crate) dispatched_many: Cell<bool>,
     pub(crate) n_deferred: Cell<u32>,
-    /// The time of the last look at the clock; sysmon looks for a P whose goroutine
-    /// runs for long.
+    /// The time of the last clock reading. Sysmon updates it for a P whose goroutine runs for long.
     pub(crate) now_ns: CoarseTime,
-    /// When the goroutine that began the current chain of hand-overs was dispatched.
+    /// When the goroutine that began the current chain of runnext dispatches was dispatched.
     pub(crate) slice_start_ns: Cell<u64>,
-    /// How many have run since through runnext, up to [`pace::MEASURE_CHAIN_AT`].
-    pub(crate) handed_on: Cell<u8>,
-    /// For the counts of `sched::types::sampling`: ticks, the gap being measured, whether the M slept
-    /// since the last tick, dispatches when it was last woken.
+    /// No goroutine has been dispatched from runnext since.
+    pub(crate) chain_begins: Cell<bool>,
+    /// For `sched::types::sampling`, with the fields below: ticks, the gap being measured, whether the M
+    /// slept since the last tick, the dispatch count when it was last woken.
     pub(crate) ticks: Cell<u8>,
-    /// Why more is to be done than to run goroutines: [`TRACED`], [`NUMA`]. One word, so that a
-    /// P for which neither holds tests no more than that. Ordering: relaxed; set by others, a
-    /// little late is early enough.
+    /// Reasons for extra work per goroutine: [`TRACED`], [`NUMA`]. They share one word, so that a P
+    /// with neither pays for one test. Ordering: relaxed; set by other threads, and a delay does no
+    /// harm.
     pub(crate) watched: AtomicU32,
     pub(crate) gap: Cell<u8>,
     pub(crate) gap_from_ns: Cell<u64>,
     pub(crate) slept: Cell<bool>,
-    /// The last thief from here that was let into another node found nothing it may take.
+    /// The last remote steal from here that passed the gate found nothing it may take.
     pub(crate) came_back_empty: Cell<bool>,
     pub(crate) woken_at: Cell<u64>,
     next_id: Cell<u64>,
@@ -250,7 +249,7 @@ pub(crate) struct Local {
     pub(crate) random: Random,
 }
 
-/// In [`Local::watched`]: events are wanted (`trace`).
+/// In [`Local::watched`]: the P is traced (`trace`).
 pub(crate) const TRACED: u32 = 1;
 /// In [`Local::watched`]: several nodes have Ps in use, so goroutines have a home (`home`).
 pub(crate) const NUMA: u32 = 2;
@@ -259,13 +258,13 @@ pub(crate) const NUMA: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct P {
     pub(crate) idx: usize,
-    /// The CPU that it was made for: on the node that it belongs to.
+    /// The CPU that it was created for, on its own node.
     pub(crate) own_cpu: usize,
-    /// The CPU that its Ms are pinned to; another one only while there are more Ps than CPUs of
-    /// their own that may be used. Ordering: relaxed; written in a stopped world or without a
-    /// run, in which its holder sees to nothing.
+    /// The CPU that its Ms are pinned to. It differs from `own_cpu` only while there are more Ps
+    /// than usable CPUs of their own. Ordering: relaxed; written in a stopped world or without a
+    /// run, when no M uses the P.
     cpu: AtomicUsize,
-    /// Which of the runtime's nodes it belongs to, and its number within it.
+    /// The index of its node, and its index within that node.
     pub(crate) node_idx: usize,
     pub(crate) at_in_node: usize,
     pub(crate) levels: Levels,
@@ -273,19 +272,19 @@ pub(crate) struct P {
     pub(crate) runq: Padded<RunQueue>,
     pub(crate) timers: Padded<Timers>,
     pub(crate) word: Padded<IdleWord>,
-    /// The M that holds it. Ordering: release by whoever passes the P on, acquire by sysmon.
+    /// The M that holds it. Ordering: release by the thread that passes the P on, acquire by
+    /// sysmon.
     pub(crate) owner: AtomicPtr<M>,
-    /// 0 while an M runs it; the M's number while that M is in a blocking section;
-    /// `handoff::LEFT` if its M has given it up.
-    /// Ordering: the section begins with a release store and ends with an acquire
-    /// CAS; sysmon takes the P by an acquire CAS.
+    /// 0 while an M runs it; the M's id while that M is in a blocking section; `handoff::LEFT` if
+    /// its M has given it up. Ordering: the section begins with a release store and ends with an
+    /// acquire CAS; sysmon retakes the P by an acquire CAS.
     pub(crate) syscall: AtomicU64,
     /// Counts blocking sections. Ordering: relaxed; sysmon compares two readings.
     pub(crate) syscalltick: AtomicU32,
     pub(crate) status: PStatus,
     pub(crate) taken: RetakeCounts,
     pub(crate) log: PLog,
-    /// What other nodes know of its queue.
+    /// The part of its node's summary that concerns its queue.
     pub(crate) published: Padded<Published>,
 
     pub(crate) poller: Padded<Poller>,
@@ -294,13 +293,13 @@ pub(crate) struct P {
 }
 
 // SAFETY:
-// - `poller`'s owner-only parts and `local` are touched only by the M that holds the P; passing
-//   the P on goes through a release store and an acquire load (owner, note, syscall).
-// - `levels` are read by the P's holder, in the scheduler, and by sysmon, and written where neither
-//   does (`Levels::keep`).
-// - everything else is atomic or locked.
+// - The owner-only parts of `poller`, and `local`, are accessed only by the M that holds the P;
+//   passing the P on goes through a release store and an acquire load (owner, note, syscall).
+// - `levels` are read by the P's holder, in the scheduler, and by sysmon, and written while neither
+//   reads them (`Levels::keep`).
+// - Everything else is atomic or locked.
 unsafe impl Sync for P {}
-// SAFETY: as for Sync; a P holds nothing bound to the thread that made it.
+// SAFETY: as for Sync; a P holds nothing bound to the thread that created it.
 unsafe impl Send for P {}
 
 impl Local {
@@ -314,7 +313,7 @@ impl Local {
         self.budget.store(n, Ordering::Relaxed);
     }
 
-    /// The time is `now_ns`: dispatches take what passes from here on.
+    /// Restarts the measurement of dispatches at `now_ns`.
     #[inline]
     pub(crate) fn measure_from(&self, now_ns: u64) {
         self.now_ns.set(now_ns);
@@ -322,8 +321,8 @@ impl Local {
         self.measured_ticks.set(clock::ticks());
     }
 
-    /// A chain of hand-overs goes on. When it is long enough it is measured, whatever the interval
-    /// is: goroutines that ran before tell nothing of how long these take.
+    /// Called at the second dispatch of a runnext chain: measures it together with the first,
+    /// whatever the interval is. Earlier goroutines give no estimate of how long these take.
     #[inline]
     pub(crate) fn lengthen_chain(&self) {
         let n = self.handed_on.get() + 1;
@@ -345,7 +344,7 @@ impl Local {
         }
     }
 
-    /// The P is attended to before the next dispatch.
+    /// Makes `find::attend_to` run before the next dispatch.
     #[inline]
     pub(crate) fn attend_soon(&self) {
         self.set_budget(0);
@@ -355,9 +354,9 @@ impl Local {
 }
 
 impl P {
-    /// Enters the kernel: submits what the ring has queued, and collects what it has. The time that
-    /// takes is nobody's: what is measured in time begins anew. But timers may be due by now, which
-    /// the next dispatch sees to.
+    /// Enters the kernel: submits the ring's queued entries, and collects completions. Time in the
+    /// kernel is charged to no goroutine, so the measurement restarts. Timers that expired
+    /// meanwhile run before the next dispatch.
     pub(crate) fn submit_and_poll(&self) {
         self.poller.flush();
         let (local, now_ns) = (&self.local, clock::now_ns());
@@ -367,16 +366,16 @@ impl P {
         local.measure_from(now_ns);
     }
 
-    /// Whether a chain of hand-overs through runnext has had its share: one slice by
-    /// the clock, if somebody else waits.
+    /// Whether a chain of runnext dispatches has used up its time slice, while other goroutines
+    /// wait.
     #[inline(always)]
     pub(crate) fn slice_is_over(&self) -> bool {
         self.local.now_ns.get() > self.local.slice_start_ns.get() + RUNNEXT_SLICE_NS
             && !self.runq.is_ring_empty()
     }
 
-    /// How many of `n` goroutines whose timers came due may run before those in the queue: no
-    /// more than half of all dispatches are of such, or the queue would starve.
+    /// How many of `n` goroutines with expired timers may run before those in the queue: at most
+    /// half of all dispatches, or the queue would starve.
     pub(crate) fn overtakers(&self, n: usize) -> usize {
         let from = &self.local.overtakes_from;
         let (share, next) = pace::overtakers(from.get(), self.stats.dispatches.get(), n);
@@ -468,8 +467,8 @@ impl P {
         }
     }
 
-    /// Whether an M without a P would find something to do here: sysmon's reason
-    /// to take it from an M that is stuck.
+    /// Whether an M could do anything useful with this P: sysmon's reason to retake it from an M
+    /// that is stuck.
     pub(crate) fn has_work(&self) -> bool {
         !self.runq.is_empty() || self.poller.inflight() > 0 || self.timers.next_ns() != NEVER
     }
@@ -498,7 +497,7 @@ impl P {
         slots.pop().expect("a refill gives at least one slot")
     }
 
-    /// Takes an empty slot back; `depot` is the one of this P's node.
+    /// Takes back the empty slot of a goroutine that has ended; `depot` is this P's node's.
     ///
     /// Owner only.
     #[inline]
@@ -514,8 +513,8 @@ impl P {
         slots.push(g);
     }
 
-    /// Takes the slot of another node: home in batches, as a thief takes goroutines that have
-    /// not begun, and each slot would touch the depot of a node far away.
+    /// Takes back a slot of another node, and returns such slots in batches: a thief takes
+    /// goroutines that have not started, and returning each slot alone would touch a remote depot.
     ///
     /// Owner only.
     #[cold]
@@ -528,7 +527,7 @@ impl P {
         }
     }
 
-    /// A stack for a goroutine's first run, warm if there is one.
+    /// Takes a stack for a goroutine's first run, preferably one still in the caches.
     ///
     /// Owner only.
     #[inline]
@@ -551,8 +550,8 @@ impl P {
         }
     }
 
-    /// Takes a stack back whose goroutine ended. One of another node goes home at once: a
-    /// goroutine that has begun rarely leaves its node, and a stack that is kept is missed.
+    /// Takes back the stack of a goroutine that ended. A stack of another node is returned at once:
+    /// started goroutines rarely leave their node, and a stack cached here would be missing there.
     ///
     /// Owner only.
     #[inline]
@@ -564,14 +563,14 @@ impl P {
         // SAFETY: the caller holds the P, and the borrow ends in this function.
         let stacks = unsafe { &mut (&mut *self.local.stacks.get())[class] };
         if stacks.len() >= STACKS_KEPT {
-            // The coldest half goes: the ones at the bottom.
+            // Returns the half at the bottom: the one that was used longest ago.
             pools[home].stacks.give(stacks.drain(..STACKS_KEPT / 2));
         }
         stacks.push(stack);
         self.stats.stacks_cached.set(stacks.len() as u64);
     }
 
-    /// Gives what the caches hold to the nodes, for others.
+    /// Returns everything in the caches to the node's pools.
     ///
     /// Owner only.
     pub(crate) fn flush_caches(&self, pool: &StackPool) {

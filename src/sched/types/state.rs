@@ -150,7 +150,7 @@ pub(crate) struct Sched {
     pub(crate) tracing: Tracing,
     /// Sysmon's observations of the nodes.
     rebalance: Mutex<Rebalance>,
-    /// Sysmon's debugging and metrics hooks; set when the runtime is built.
+    /// Sysmon's debug hooks; set when the runtime is built.
     pub(crate) debug_hooks: OnceLock<DebugHooks>,
 }
 
