@@ -1,21 +1,62 @@
-//! Goroutines that do not come to the scheduler for long: finding them.
+//! Detecting stalls: goroutines that do not enter the scheduler for long.
 //!
-//! Sysmon sees that the dispatches of a P stand still, and asks here what that means. A
-//! goroutine whose P was taken because of it goes on: it is watched until it comes to
-//! the scheduler. What is done about it is decided above (`debug::stall`).
+//! Sysmon sees that a P's dispatch count does not change, and calls this module. A stalled
+//! goroutine whose P was retaken is watched further, until it enters the scheduler. The reaction to
+//! a stall is decided above (`debug::stall`).
 
 use crate::loom::Ordering;
-use crate::sched::types::debug_hooks::{OnStall, Stall};
-use crate::sched::types::m::{HAS_P, M, PREEMPT};
-use crate::sched::types::p::P;
-use crate::sched::types::state::Sched;
+use crate::sys::clock;
 
-/// What sysmon knows of stalls.
+/// A goroutine that has not entered the scheduler for long.
+#[derive(Debug)]
+pub(crate) struct Stall<'a> {
+    pub(crate) g: GRef,
+    pub(crate) m: &'a M,
+    /// The P that it holds, and the dispatch count there; `None` once the P was retaken.
+    holds: Option<(&'a P, u64)>,
+    since_ns: u64,
+    /// How many reports of it have failed.
+    pub(crate) n_tries: u32,
+    is_told: bool,
+}
+
+impl Stall<'_> {
+    /// Whether the stall persists: the goroutine has been on its M all the time.
+    pub(crate) fn is_still(&self) -> bool {
+        let on_m = self.m.curg.get() == Some(self.g);
+        on_m && match self.holds {
+            Some((p, dispatches)) => {
+                std::ptr::eq(p.owner(), self.m) && p.stats.dispatches.get() == dispatches
+            }
+            None => self.m.access.load(Ordering::Relaxed) == RETAKEN,
+        }
+    }
+
+    pub(crate) fn held_ns(&self) -> u64 {
+        clock::now_ns().saturating_sub(self.since_ns)
+    }
+
+    pub(crate) fn has_p(&self) -> bool {
+        self.holds.is_some()
+    }
+}
+
+/// Receiver of stall reports.
+pub(crate) trait OnStall: std::fmt::Debug + Send + Sync {
+    /// A goroutine has stalled. Returns `false` to be called again a little later, if the stall
+    /// persists. Called by sysmon, which waits meanwhile.
+    fn stalled(&self, sched: &Sched, stall: &Stall<'_>) -> bool;
+
+    /// The run is over: its data must no longer be used.
+    fn end_run(&self);
+}
+
+/// Sysmon's record of stalls.
 #[derive(Debug)]
 pub(crate) struct Stalls<'a> {
     after_ns: u64,
     on_stall: &'a dyn OnStall,
-    /// The last one on each P.
+    /// The last stall on each P.
     on_ps: Vec<Option<Stall<'a>>>,
     without_p: Vec<Stall<'a>>,
 }
@@ -32,18 +73,18 @@ impl<'a> Stalls<'a> {
         })
     }
 
-    /// How long sysmon may nap, to see a stall in time.
+    /// Longest nap of sysmon that still notices a stall in time.
     pub(crate) fn longest_nap_ns(&self) -> u64 {
         self.after_ns
     }
 
-    /// Whether nobody is watched who has no P.
+    /// Whether every stall of a goroutine without a P has been reported.
     pub(crate) fn is_quiet(&self) -> bool {
         self.without_p.iter().all(|stall| stall.is_told)
     }
 
-    /// `m` holds `p`, where nothing has been dispatched since `since_ns`, after
-    /// `dispatches` times.
+    /// Called for a P held by `m` that has dispatched nothing since `since_ns`, when its count was
+    /// `dispatches`.
     pub(crate) fn look_at(
         &mut self,
         sched: &Sched,
@@ -64,8 +105,7 @@ impl<'a> Stalls<'a> {
         }
     }
 
-    /// The P was taken from `m`, whose goroutine had not come to the scheduler since
-    /// `since_ns`.
+    /// The P was retaken from `m`, whose goroutine had not entered the scheduler since `since_ns`.
     pub(crate) fn lost_p(&mut self, p: &P, m: &'a M, since_ns: u64) {
         let before = self.on_ps[p.idx].take();
         let Some(g) = m.curg.get() else { return };
@@ -80,7 +120,7 @@ impl<'a> Stalls<'a> {
         });
     }
 
-    /// Looks at those whose P was taken.
+    /// Checks stalls whose P was retaken.
     pub(crate) fn look(&mut self, sched: &Sched) {
         self.without_p.retain(Stall::is_still);
         for stall in &mut self.without_p {
@@ -95,9 +135,9 @@ impl Drop for Stalls<'_> {
     }
 }
 
-/// The goroutine that runs on `m`, if one does and holds `p`.
+/// A stall of the goroutine that runs on `m`, if there is one and `m` holds `p`.
 fn stall_on<'a>(p: &'a P, m: &'a M, dispatches: u64, since_ns: u64) -> Option<Stall<'a>> {
-    // In the scheduler: it looks for work, or sleeps.
+    // Inside the scheduler, the M is looking for work or sleeping.
     let is_out = m.in_runtime.load(Ordering::Relaxed) == 0;
     let has_p = matches!(m.access.load(Ordering::Relaxed), HAS_P | PREEMPT);
     let stall = Stall {
@@ -118,7 +158,7 @@ fn tell(on_stall: &dyn OnStall, after_ns: u64, sched: &Sched, stall: &mut Stall<
     }
 }
 
-/// The goroutine that runs on the calling thread, and its stack. In a signal handler.
+/// The goroutine that runs on the calling thread, and its stack. Safe in a signal handler.
 #[cfg(feature = "backtrace")]
 pub(crate) fn goroutine_here() -> Option<(usize, std::ops::Range<usize>)> {
     let g = crate::sched::types::current::m()?.curg.get()?;

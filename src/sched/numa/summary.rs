@@ -1,30 +1,32 @@
-//! What other nodes may know of a node at the price of one cache line.
+//! A node's load, as other nodes see it, in one cache line.
 //!
-//! A thief that finds nothing on its own node asks whether another has something to
-//! give. To look at every P there would touch a remote line for each (Go's sweep over all Ps
-//! is 41 % of the samples on large machines: golang/go#28808). So every node keeps a line
-//! of numbers, and a failed search reads that line and no other.
+//! A thief that finds no work on its own node checks the other nodes. Checking every P there would
+//! touch a remote line for each (Go's sweep over all Ps is 41 % of the samples on large machines:
+//! golang/go#28808). So every node keeps its numbers in one line, and a failed search reads that
+//! line and no other.
 //!
-//! On the same line a bit for each P says whether its queue has something, so that a thief that
-//! was let in goes to a P that has, and one whose news were old has read the line and the queues
-//! that have run dry since. The others it never looks at.
+//! The same line has a bit for each P that says whether its queue has work, so a permitted thief
+//! goes straight to a P with work. If bits are stale, it has read the line and the queues that have
+//! run dry since. It never reads any other queue.
 //!
-//! The numbers are a little old. A P *publishes* the length of its queue when it reads the
-//! clock anyway (every 10 µs), when its queue runs dry, and when work is left there while
-//! some P is idle; sysmon does it for Ps whose goroutine does not come back. They decide
-//! where to look, never whether a P may sleep on its own node: that is `idle`'s protocol.
+//! The numbers are slightly stale. A P *publishes* the length of its queue when it reads the clock
+//! anyway (every 10 µs), when its queue runs dry, and when it queues work while some P is idle;
+//! sysmon publishes for Ps stuck in one goroutine. The numbers decide where to search, never
+//! whether a P may sleep on its own node: that is `idle`'s protocol.
 //!
-//! Two races, both modelled with loom. Two that publish for one P (its holder, and a thief that
-//! has found its queue empty) each change its length and then its bit, and their steps may mix;
-//! so whoever has written the bit looks at the length again, until they agree: the last one to
-//! write the bit has seen the last length. And a P of another node may fall asleep while a P
-//! publishes, both sequentially consistent:
+//! There are two races, both modelled with loom. In the first, two threads publish for one P: its
+//! holder, and a thief that has found its queue empty. Each changes the length and then the bit,
+//! and these steps may interleave. So a thread that has written the bit reads the length again,
+//! until both agree: the last thread to write the bit has read the last length.
+//!
+//! In the second, a P of another node falls asleep while a P publishes. Both sides are sequentially
+//! consistent:
 //!
 //! | publisher                          | thief of another node              |
 //! |------------------------------------|------------------------------------|
-//! | 1. publish that there is more      | 1. insert its P into the idle set  |
-//! | 2. look for sleepers, and wake one | 2. look at the line; if it may be  |
-//! |    if `policy` says so             |    let in, do not sleep            |
+//! | 1. publish the longer queue        | 1. insert its P into the idle set  |
+//! | 2. check for sleepers, and wake    | 2. read the summary; if it permits |
+//! |    one if `policy` says so         |    a steal, do not sleep           |
 
 use windlass_topology::placement::MAX_PS;
 
@@ -32,36 +34,36 @@ use super::policy::NodeView;
 use crate::loom::native::atomic::AtomicBool;
 use crate::loom::{AtomicU32, AtomicU64, Ordering, after_seq_cst};
 
-/// For as many Ps as there may be.
+/// Words of the bit set for the maximum number of Ps.
 const WORDS: usize = MAX_PS.div_ceil(64);
 
-/// The line of a node, and where it has more Ps than there is room for, the one behind it.
+/// The summary of a node: one cache line, or two for a node with many Ps.
 ///
-/// Ordering: all relaxed but where it is said; hints, each read by itself.
+/// Ordering: all relaxed unless noted; hints, each read by itself.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Summary {
-    /// Goroutines in the node's queue. Ordering: stored sequentially consistent under the
-    /// queue's lock and loaded so: it is the "work" side of the idle protocol.
+    /// Goroutines in the node's queue. Ordering: stored and loaded sequentially consistent, stored
+    /// under the queue's lock: it is the "work" side of the idle protocol.
     queued: AtomicU32,
-    /// Goroutines in the queues of its Ps, as published; below 0 for a moment, as two's complement.
-    /// Ordering: sequentially consistent; see the second table.
+    /// Goroutines in the queues of its Ps, as published; may be negative for a moment, as two's
+    /// complement. Ordering: sequentially consistent; see the second race.
     in_rings: AtomicU32,
-    /// Ps that sleep, or look for work. Kept only where there are several nodes.
+    /// Ps that sleep or spin. Maintained only with several nodes.
     idle: AtomicU32,
-    /// Goroutines that left the queue, to see whether it moves.
+    /// Goroutines that have left the queue, to detect whether it moves.
     n_taken: AtomicU32,
-    /// Since when the one at the head of the node's queue waits, as sysmon saw it, and what
-    /// `n_taken` was then: if it has changed, that one has gone.
+    /// Since when the goroutine at the head of the node's queue has waited, as sysmon saw it, and
+    /// `n_taken` at that time: if that has changed, the goroutine has left.
     queue_waits_since_ns: AtomicU64,
     n_taken_then: AtomicU32,
-    /// See [`NodeView::is_stuck`]: one more than the number of such a P in its node, or 0.
-    /// Sysmon's.
+    /// See [`NodeView::is_stuck`]: one more than the index of such a P in its node, or 0. Written
+    /// by sysmon.
     stuck: AtomicU32,
-    /// Since when the one at the head of a P's queue waits. Set by sysmon if it still did at
-    /// a second look; back to 0, for not known, when that P moves on.
+    /// Since when the goroutine at the head of a P's queue has waited. Set by sysmon if it was
+    /// still there in a second round; reset to 0, for unknown, when that P moves on.
     ring_waits_since_ns: AtomicU64,
-    /// A bit for each P, by its number in the node: it has published that its queue has something.
+    /// A bit for each P, by its index in the node: it has published a queue that is not empty.
     /// Ordering: sequentially consistent against `Published::len`.
     with_work: [AtomicU64; WORDS],
 }
@@ -83,12 +85,12 @@ impl Default for Summary {
     }
 }
 
-/// Which Ps of a node had something when a thief looked.
+/// The Ps of a node that had work when a thief read the summary.
 #[derive(Debug)]
 pub(crate) struct WithWork([u64; WORDS]);
 
 impl WithWork {
-    /// Whether the P with this number in its node had.
+    /// Whether the P with this index in its node had work.
     pub(crate) fn has(&self, at: usize) -> bool {
         self.0[at / 64] >> (at % 64) & 1 != 0
     }
@@ -125,7 +127,7 @@ impl Summary {
     /// Goroutines that wait in queues of the node.
     pub(crate) fn runnable(&self) -> usize {
         let in_rings = self.in_rings.load(Ordering::SeqCst).cast_signed();
-        // What one has published and another not yet may be below what was there.
+        // The sum may be negative for a moment, while one P has published and another has not.
         self.n_queued() + usize::try_from(in_rings).unwrap_or(0)
     }
 
@@ -135,7 +137,8 @@ impl Summary {
         self.queued.load(Ordering::SeqCst) as usize
     }
 
-    /// By the holder of the queue's lock: its length, and how many have left it since.
+    /// Called with the queue's lock held: records its length, and how many goroutines have left it
+    /// since.
     pub(crate) fn note_queue(&self, len: usize, n_left: usize) {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         self.queued.store(len, Ordering::SeqCst);
@@ -146,18 +149,18 @@ impl Summary {
         }
     }
 
-    /// How many have left the queue, modulo 2^32.
+    /// How many goroutines have left the queue, modulo 2^32.
     pub(crate) fn n_taken(&self) -> u32 {
         self.n_taken.load(Ordering::Relaxed)
     }
 
-    /// A P of the node, by its number there, whose goroutine does not come back though something
-    /// waits behind it.
+    /// A P of the node, by its index there, whose goroutine does not switch out though work waits
+    /// behind it.
     pub(crate) fn stuck_at(&self) -> Option<usize> {
         (self.stuck.load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
-    /// Which of the node's `n` Ps have published that their queues have something.
+    /// Which of the node's `n` Ps have published a queue that is not empty.
     pub(crate) fn with_work(&self, n: usize) -> WithWork {
         let mut all = WithWork([0; WORDS]);
         for (copy, word) in all.0.iter_mut().zip(&self.with_work).take(n.div_ceil(64)) {
@@ -166,7 +169,7 @@ impl Summary {
         all
     }
 
-    /// Ps of the node that sleep or look for work.
+    /// Ps of the node that sleep or spin.
     pub(crate) fn n_idle(&self) -> usize {
         self.idle.load(Ordering::Relaxed) as usize
     }
@@ -179,7 +182,7 @@ impl Summary {
         self.idle.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Sysmon's part of the line: since when the heads of queues wait, 0 for not known.
+    /// Called by sysmon: since when the heads of queues have waited, 0 for unknown.
     pub(crate) fn set_waiting(&self, queue: (u64, u32), ring_ns: u64, stuck_at: Option<usize>) {
         let (since_ns, n_taken) = queue;
         self.queue_waits_since_ns.store(since_ns, Ordering::Relaxed);
@@ -190,13 +193,14 @@ impl Summary {
     }
 }
 
-/// What others know of a P's queue.
+/// The length of a P's queue as other nodes see it.
 #[derive(Debug)]
 pub(crate) struct Published {
-    /// Its length. Ordering: swaps, so that the sum of all differences is what the Ps have
-    /// published last, whoever did it; sequentially consistent against the P's bit.
+    /// The length. Ordering: swaps, so that the sum of all differences equals the lengths last
+    /// published, whichever thread published them; sequentially consistent against the P's bit.
     len: AtomicU32,
-    /// Sysmon has said that it stands still. Ordering: relaxed; the P's holder takes it back.
+    /// Sysmon has reported that the queue's head does not move. Ordering: relaxed; the P's holder
+    /// resets it.
     stands_still: AtomicBool,
 }
 
@@ -210,8 +214,8 @@ impl Default for Published {
 }
 
 impl Published {
-    /// Says that the queue of the P with this number in its node has `len` goroutines now. By
-    /// anyone who has just looked. `true` if that is more than was said before.
+    /// Publishes `len` for the queue of the P with this index in its node. Called by any thread
+    /// that has just read the length. `true` if the published length has grown.
     #[inline]
     pub(crate) fn publish(&self, at: usize, len: usize, node: &Summary) -> bool {
         let len = len as u32;
@@ -231,7 +235,7 @@ impl Published {
         len > before
     }
 
-    /// Makes the P's bit say what its length does.
+    /// Sets the P's bit to match its length.
     fn show(&self, at: usize, node: &Summary) {
         let (word, bit) = (&node.with_work[at / 64], 1 << (at % 64));
         let mut has_work = self.len.load(Ordering::SeqCst) != 0;
@@ -249,13 +253,13 @@ impl Published {
         }
     }
 
-    /// By sysmon: its head has not moved for a while.
+    /// Called by sysmon: the head has not moved for a while.
     pub(crate) fn stands_still(&self) {
         self.stands_still.store(true, Ordering::Relaxed);
     }
 
-    /// By the P's holder: it does move. Should it stand still for another P as well, sysmon will
-    /// say so again.
+    /// Called by the P's holder: the head does move. If another P's head stands still as well,
+    /// sysmon will report it again.
     #[inline]
     pub(crate) fn moves_on(&self, node: &Summary) {
         if self.stands_still.load(Ordering::Relaxed) {
@@ -273,7 +277,7 @@ mod loom_tests;
 mod tests {
     use super::*;
 
-    /// With the bits of 192 Ps.
+    /// Including the bits of 192 Ps.
     #[test]
     fn the_line_fits_into_a_line() {
         assert!(std::mem::offset_of!(Summary, with_work) + 3 * size_of::<u64>() <= 64);
@@ -328,12 +332,12 @@ mod tests {
         let node = Summary::default();
         assert_eq!(node.view(100).oldest_wait_ns, 0);
         node.set_waiting((120, 7), 100, Some(0));
-        // Of the queue's head nothing is known: others were taken since.
+        // The wait of the queue's head is unknown: goroutines were taken since.
         assert_eq!(node.view(150).oldest_wait_ns, 50);
         node.note_queue(0, 7);
         node.set_waiting((80, 7), 100, Some(2));
         assert_eq!(node.view(150).oldest_wait_ns, 70);
-        // Two clocks' readings of one moment may differ, but it does wait.
+        // Two clocks may differ about the same moment, but the goroutine does wait.
         assert_eq!(node.view(70).oldest_wait_ns, 1);
         assert!(node.view(70).is_stuck);
         assert_eq!(node.stuck_at(), Some(2));

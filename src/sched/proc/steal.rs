@@ -1,16 +1,17 @@
-//! Taking work from other Ps of the node, the nearest first.
+//! Stealing from other Ps of the node, nearest first.
 //!
-//! The levels come from the topology: SMT sibling, shared L2, shared L3, same
-//! node. Between levels the order is strict. Inside one a sweep begins with whom the last
-//! theft was from (TooManyCooks: who had too much has too much), and goes on at random, so
-//! that thieves do not herd on one victim. Four passes, as in Go; between the second and the
-//! third other nodes are asked (`remote`). The last pass also runs a victim's due timers
-//! and may take its runnext: the goroutine there will most likely run in a moment
-//! where it is, with its data in that core's cache, so it is taken only if the victim has
-//! dispatched nothing for a while.
+//! The levels come from the topology: SMT sibling, shared L2, shared L3, same node. Between levels
+//! the order is strict. Within a level a sweep begins with the victim of the last successful steal
+//! (TooManyCooks: a P that had too much work still has), and continues at a random place, so that
+//! thieves do not herd on one victim. There are four passes, as in Go; between the second and the
+//! third, the thief tries other nodes (`remote`).
 //!
-//! Two policies to compare with have no gate: [`NumaPolicy::OrderOnly`] sweeps remote levels
-//! from the third pass on as it does the others, and [`NumaPolicy::Flat`] knows no levels.
+//! The last pass also runs a victim's expired timers and may take its runnext. The goroutine in
+//! runnext will most likely run there in a moment, with its data in that core's cache, so it is
+//! taken only if the victim has dispatched nothing for a while.
+//!
+//! Two policies, for comparison, have no gate: [`NumaPolicy::OrderOnly`] sweeps remote levels like
+//! the others from the third pass on, and [`NumaPolicy::Flat`] ignores levels.
 //!
 //! [`NumaPolicy::OrderOnly`]: crate::config::NumaPolicy::OrderOnly
 //! [`NumaPolicy::Flat`]: crate::config::NumaPolicy::Flat
@@ -33,10 +34,10 @@ use crate::sys::clock;
 use crate::util::chaos::{self, Point};
 
 pub(crate) const PASSES: u32 = 4;
-/// How long a goroutine must have stayed in runnext, its owner busy with another.
+/// How long a goroutine must have stayed in runnext, while its owner runs another one.
 const RUNNEXT_STAYS: Duration = Duration::from_micros(3);
 
-/// Some of the [`PASSES`] over the victims.
+/// Runs some of the [`PASSES`] over the victims.
 pub(crate) fn sweep(m: &M, passes: Range<u32>) -> Option<GRef> {
     let p = m.p();
     let is_gated = m.sched().config.numa.has_gate();
@@ -59,7 +60,7 @@ pub(crate) fn sweep(m: &M, passes: Range<u32>) -> Option<GRef> {
                 }
             }
         }
-        // A ring that has something for us ends the search: it is nearer than any victim.
+        // Completions in the own ring end the search: they are nearer than any victim.
         if ring_has_work(p) {
             return None;
         }
@@ -87,7 +88,7 @@ fn sweep_level(m: &M, p: &P, level: &StealLevel, is_last: bool) -> Option<GRef> 
     None
 }
 
-/// All Ps of the runtime, wherever they are.
+/// Sweeps all Ps of the runtime, on all nodes.
 fn sweep_flat(m: &M, p: &P, is_last: bool) -> Option<GRef> {
     let (ps, in_use) = (&m.sched().ps, &m.sched().in_use);
     let start = p.local.random.below(ps.len());
@@ -129,7 +130,7 @@ fn steal_from(m: &M, p: &P, victim: &P, kind: LevelKind, is_last: bool) -> Optio
     }
 }
 
-/// Without a gate: half of a ring of another node, but what is bound to that.
+/// Without a gate: takes half of a queue of another node, except goroutines bound to that node.
 fn steal_far(m: &M, p: &P, victim: &P) -> Option<(GRef, u32)> {
     let max = match m.sched().config.numa.is_flat() {
         true => u32::MAX,
@@ -148,7 +149,7 @@ fn steal_far(m: &M, p: &P, victim: &P) -> Option<(GRef, u32)> {
     Some((first, n))
 }
 
-/// Takes from a ring of another node. What turns out to be bound goes to that node's queue.
+/// Takes from a queue of another node. Bound goroutines among them go to that node's queue.
 pub(crate) fn take_unbound(m: &M, victim: &P, max: u32) -> GList {
     let mut all = victim.runq.steal_list(max);
     let (mut free, mut bound) = (GList::new(), GList::new());
@@ -167,7 +168,7 @@ pub(crate) fn take_unbound(m: &M, victim: &P, max: u32) -> GList {
     free
 }
 
-/// On the last pass: due timers, and what stays in runnext.
+/// The last pass: takes expired timers, and a goroutine that stays in runnext.
 pub(crate) fn take_last(m: &M, p: &P, victim: &P, kind: LevelKind) -> Option<GRef> {
     if victim.timers.next_ns() <= clock::now_ns() {
         run_timers_of(m, victim);
@@ -180,7 +181,7 @@ pub(crate) fn take_last(m: &M, p: &P, victim: &P, kind: LevelKind) -> Option<GRe
     }
     let g = victim.runq.steal_runnext()?;
     if kind == LevelKind::Remote && g.is_bound() {
-        // Another one than was looked at.
+        // Not the goroutine that was checked before.
         m.sched().send_to(victim.node_idx, g);
         return None;
     }
@@ -188,14 +189,14 @@ pub(crate) fn take_last(m: &M, p: &P, victim: &P, kind: LevelKind) -> Option<GRe
     Some(g)
 }
 
-/// From another node only where nothing guards it, or by a thief that was let in.
+/// From another node only without a gate, or after the gate has permitted the steal.
 fn may_take_runnext(m: &M, victim: &P, kind: LevelKind) -> bool {
     let numa = m.sched().config.numa;
     kind != LevelKind::Remote
         || (numa.is_flat() || numa.has_gate()) && !victim.runq.is_runnext_bound()
 }
 
-/// Whether a victim's runnext is not about to run: watches it for a moment with
+/// Whether the goroutine in a victim's runnext is not about to run: polls it for a moment with
 /// PAUSE, never with a sleep (Go's `usleep(3)` lasts 18 to 82 µs).
 fn stays(victim: &P) -> bool {
     let g = victim.runq.peek_runnext();

@@ -1,9 +1,9 @@
-//! The queue of a node: what overflows from its Ps, what comes from outside the
-//! runtime, and goroutines whose P was taken.
+//! The queue of a node: overflow from its Ps, goroutines readied from outside the runtime, and
+//! goroutines whose P was retaken.
 //!
-//! An intrusive list under a lock, taken from in batches. crossbeam's `Injector`
-//! was turned down: it costs 29 to 35 ns an item where the list costs a lock per
-//! batch, and it allocates (docs/decisions/scheduler.md).
+//! An intrusive list under a lock, taken from in batches. crossbeam's `Injector` was rejected: it
+//! costs 29 to 35 ns an item where the list costs a lock per batch, and it allocates
+//! (docs/decisions/scheduler.md).
 
 use crate::g::header::GRef;
 use crate::g::list::GList;
@@ -11,23 +11,23 @@ use crate::lock::{Guard, Lock, Rank};
 use crate::sched::numa::summary::Summary;
 use crate::util::padded::Padded;
 
-/// How far into the queue a thief of another node looks for what it may take, and would
-/// rather take.
+/// How far into the queue a thief of another node searches for goroutines it may take or prefers.
 const LOOK_INTO: usize = 128;
 
 /// A first-in first-out queue that any thread may use.
 #[derive(Debug)]
 pub(crate) struct NodeQueue {
     list: Lock<GList>,
-    /// The length, to look without the lock, and what else others may know of the node.
+    /// The length, readable without the lock, and the rest of the node's load as other nodes see
+    /// it.
     pub(crate) summary: Padded<Summary>,
 }
 
-/// What a thief of another node got.
+/// Goroutines taken by a thief of another node.
 #[derive(Debug, Default)]
 pub(crate) struct StolenBatch {
     pub(crate) gs: GList,
-    /// Something was there, all of it bound to its node.
+    /// The queue was not empty, but all of its goroutines are bound to their node.
     pub(crate) all_bound: bool,
 }
 
@@ -67,7 +67,7 @@ impl NodeQueue {
         self.note_len(&list);
     }
 
-    /// Takes one.
+    /// Takes one goroutine.
     pub(crate) fn pop(&self) -> Option<GRef> {
         if self.len() == 0 {
             return None;
@@ -93,9 +93,9 @@ impl NodeQueue {
         out
     }
 
-    /// Takes for another node: of the length `len`, `batch(len)`. None that is bound to this
-    /// one; and, of the first 128, those that have never run before those that have, whose
-    /// stacks stay here.
+    /// Takes `batch(len)` goroutines for another node, where `len` is the queue's length. Skips
+    /// those bound to this node. Of the first 128, takes those that have never run before those
+    /// that have, whose stacks stay here.
     pub(crate) fn take_for_others(&self, batch: impl FnOnce(usize) -> usize) -> StolenBatch {
         if self.len() == 0 {
             return StolenBatch::default();
@@ -115,8 +115,7 @@ impl NodeQueue {
     }
 }
 
-/// Takes up to `max` that are wanted out of the first ones of a list; the others stay in
-/// their order.
+/// Takes up to `max` wanted goroutines out of the first 128 of a list; the others keep their order.
 fn pick(list: &mut GList, max: usize, is_wanted: impl Fn(GRef) -> bool) -> GList {
     let (mut picked, mut kept) = (GList::new(), GList::new());
     for _ in 0..LOOK_INTO.min(list.len()) {

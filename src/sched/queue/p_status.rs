@@ -1,31 +1,31 @@
-//! The fate of a P, in one word: whether it is in use, and whether its holder shall stop.
+//! The status of a P, in one word: whether it is in use, and whether its holder must stop.
 //!
-//! | bits      | the P is                                      | held by               |
-//! |-----------|-----------------------------------------------|-----------------------|
-//! | none      | in use                                        | an M, or sysmon       |
-//! | `LEAVING` | not in use; operations of it may still be in  | an M, or sysmon       |
-//! |           | flight                                        |                       |
-//! | `DEAD`    | not in use, and empty                         | nobody                |
-//! | + `STOP`  | asked to stop before its next dispatch        | as above              |
+//! | bits        | the P is                                    | held by               |
+//! |-------------|---------------------------------------------|-----------------------|
+//! | none        | in use                                      | an M, or sysmon       |
+//! | `LEAVING`   | not in use; operations of it may still be   | an M, or sysmon       |
+//! |             | in flight                                   |                       |
+//! | `DEAD`      | not in use, and empty                       | no thread             |
+//! | + `STOP`    | requested to stop before its next dispatch  | as above              |
 //! | + `STOPPED` | stopped: its M sleeps on this word          | an M                  |
 //!
-//! Who makes which step, and when:
+//! The transitions:
 //!
-//! | step              | by      | when                                                 |
-//! |-------------------|---------|------------------------------------------------------|
-//! | + `STOP`          | sysmon  | any time, but not for a dead P                       |
-//! | + `STOPPED`       | its M   | by a CAS, while `STOP` is set                        |
-//! | - both            | sysmon  | when the world goes on                               |
-//! | none → `LEAVING`  | sysmon  | the world is stopped                                 |
-//! | `LEAVING` → none  | sysmon  | the world is stopped; its holder keeps it            |
-//! | `LEAVING` → `DEAD`| its holder | any time, by a CAS, which `STOP` makes fail       |
-//! | `DEAD` → none     | sysmon  | the world is stopped; sysmon then holds it           |
+//! | step               | by         | when                                               |
+//! |--------------------|------------|----------------------------------------------------|
+//! | + `STOP`           | sysmon     | any time, but not for a dead P                     |
+//! | + `STOPPED`        | its M      | by a CAS, while `STOP` is set                      |
+//! | - both             | sysmon     | when the world restarts                            |
+//! | none → `LEAVING`   | sysmon     | the world is stopped                               |
+//! | `LEAVING` → none   | sysmon     | the world is stopped; its holder keeps it          |
+//! | `LEAVING` → `DEAD` | its holder | any time, by a CAS, which fails if `STOP` is set   |
+//! | `DEAD` → none      | sysmon     | the world is stopped; sysmon then holds it         |
 //!
-//! Without a run, whoever changes the number of Ps is sysmon to this table.
+//! Without a run, the thread that changes the number of Ps takes sysmon's part in this table.
 //!
-//! Both CASes are what makes it safe. Should the world go on just when an M is about to
-//! say that it has stopped, it does not say so, and the next stop does not take it for
-//! stopped. And a P is dead before a stop or after it, never in its middle.
+//! Safety rests on both CASes. If the world restarts just before an M sets `STOPPED`, the CAS
+//! fails, so the next stop does not mistake the P for stopped. And a P dies before a stop or after
+//! it, never during one.
 
 use crate::loom::{self, AtomicU32, Ordering, after_seq_cst};
 use crate::sys::clock::NEVER;
@@ -38,8 +38,8 @@ const DEAD: u32 = 8;
 
 /// See the tables above.
 ///
-/// Ordering: sequentially consistent: against falling asleep as in `idle`, and whoever
-/// stops, lets go on, or leaves a P passes on what it did with it.
+/// Ordering: sequentially consistent, against falling asleep as in `idle`. It also publishes the
+/// accesses to the P by the thread that stops it, restarts it, or leaves it.
 #[derive(Debug)]
 pub(crate) struct PStatus(AtomicU32);
 
@@ -53,7 +53,7 @@ impl PStatus {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Whether the holder has something to see to before its next dispatch.
+    /// Whether the holder must handle the status before its next dispatch.
     #[inline(always)]
     pub(crate) fn wants_attention(&self) -> bool {
         self.bits() != 0
@@ -77,7 +77,7 @@ impl PStatus {
 
     // Sysmon's steps.
 
-    /// `false` for a dead P: there is nobody to ask.
+    /// `false` for a dead P, which has no holder.
     #[must_use]
     pub(crate) fn ask_to_stop(&self) -> bool {
         let asked = self
@@ -100,7 +100,7 @@ impl PStatus {
         self.0.fetch_and(!(LEAVING | DEAD), Ordering::SeqCst);
     }
 
-    /// In a stopped world: the P is in use no more.
+    /// In a stopped world: the P is no longer in use.
     pub(crate) fn begin_leaving(&self) {
         if !self.is_dead() {
             self.0.fetch_or(LEAVING, Ordering::SeqCst);
@@ -109,7 +109,7 @@ impl PStatus {
 
     // The holder's steps.
 
-    /// Waits until the world goes on, if it is stopping.
+    /// Waits until the world restarts, if it is stopping.
     pub(crate) fn wait_while_stopped(&self) {
         loop {
             let bits = self.bits();
@@ -129,8 +129,8 @@ impl PStatus {
         }
     }
 
-    /// Lets go of a leaving P that is empty. `false` if the holder has to keep it: it
-    /// shall stop first, or is in use again.
+    /// Releases a leaving P that is empty. `false` if the holder has to keep it: it must stop
+    /// first, or is in use again.
     #[must_use]
     pub(crate) fn end(&self) -> bool {
         self.0

@@ -1,13 +1,12 @@
-//! The run queue of a P: a bounded ring, first in first out, and before it one
-//! slot, `runnext`, for the goroutine that should run at once.
+//! The run queue of a P: a bounded first-in first-out ring and, ahead of it, one slot, `runnext`,
+//! for the goroutine that should run next.
 //!
-//! The owner pushes at the tail and pops at the head; thieves take from the head
-//! half of what is there. Turned down: crossbeam's `Worker` (unbounded, so there
-//! is no natural moment to share the surplus with the node; 1.6 times the cost on
-//! queues that swing to 200; docs/decisions/scheduler.md has the numbers) and Go's ring
-//! (thieves retry on a half-stolen queue). This is tokio's: the head packs two
-//! positions, so a steal in progress is visible, other thieves turn away at once
-//! and the owner never waits.
+//! The owner pushes at the tail and pops at the head; a thief takes the older half. Rejected:
+//! crossbeam's `Worker` (unbounded, so there is no natural moment to share the surplus with the
+//! node; 1.6 times the cost on queues that swing to 200; docs/decisions/scheduler.md has the
+//! numbers) and Go's ring (thieves retry on a half-stolen queue). This is tokio's queue: the head
+//! packs two positions, so a steal in progress is visible. Other thieves give up at once, and the
+//! owner never waits.
 //!
 //! ```text
 //!  head = (steal, real)          tail
@@ -20,16 +19,16 @@
 //!
 //! | owner's pop                       | thief                                     |
 //! |-----------------------------------|-------------------------------------------|
-//! | 1. read head (s, r)               | 1. read head; if s != r, turn away        |
+//! | 1. read head (s, r)               | 1. read head; if s != r, give up          |
 //! | 2. read slot r                    | 2. CAS (s, s) → (s, s + n): n are claimed |
 //! | 3. CAS (s, r) → (r + 1, r + 1) if | 3. copy the n slots                       |
 //! |    s == r, else (s, r + 1)        | 4. CAS (s, r) → (r, r): slots are free    |
 //!
-//! A slot between `steal` and `real` is not written by the owner, so the copy in
-//! step 3 reads what the claim in step 2 saw. Positions are 32 bits and wrap. The owner
-//! may also put a G before the oldest, while no thief is at work: then the head goes back
-//! by one. So a thief's CAS may take an old pair for a new one; that does no harm, as
-//! it reads the slots only after the claim, and there are no fewer of them.
+//! The owner does not write to a slot between `steal` and `real`, so the copy in step 3 reads the
+//! slots that step 2 claimed. Positions are 32 bits and wrap. The owner may also push a G before
+//! the oldest, while no steal is in progress: this moves the head back by one. So a thief's CAS may
+//! succeed on a head that has changed and changed back (ABA). This is harmless: the thief reads the
+//! slots only after the claim, and there are no fewer of them.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -47,19 +46,18 @@ pub(crate) const CAPACITY: u32 = 256;
 pub(crate) const CAPACITY: u32 = 4;
 const MASK: u32 = CAPACITY - 1;
 
-/// What a push could not place: the older half of the queue and the new G, for
-/// the node queue.
+/// Goroutines that a push found no room for, for the node queue: the older half of the queue and
+/// the new G.
 pub(crate) type Overflow = GList;
 
 /// The queue of one P.
 pub(crate) struct RunQueue {
-    /// `steal << 32 | real`.
-    /// Ordering: thieves claim with acquire-release; the owner's pop releases the
-    /// slots it read, so that its later push may overwrite them.
+    /// `steal << 32 | real`. Ordering: thieves claim with acquire-release; the owner's pop releases
+    /// the slots it read, so that its later push may overwrite them.
     head: AtomicU64,
     /// Ordering: only the owner stores, with release, after the slots; thieves acquire.
     tail: AtomicU32,
-    /// Ordering: only the owner puts a G in, with release; whoever takes it out acquires.
+    /// Ordering: only the owner stores a G, with release; the thread that takes it acquires.
     runnext: AtomicPtr<Header>,
     slots: Padded<[AtomicPtr<Header>; CAPACITY as usize]>,
 }
@@ -104,14 +102,14 @@ impl RunQueue {
         }
     }
 
-    /// Goroutines in the ring (without runnext), as of now.
+    /// Number of goroutines in the ring (without runnext); a snapshot.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         let (_, real) = unpack(self.head.load(Ordering::Acquire));
         self.tail.load(Ordering::Acquire).wrapping_sub(real) as usize
     }
 
-    /// Whether the ring is empty (runnext does not count), as of now.
+    /// Whether the ring is empty (runnext does not count); a snapshot.
     #[inline]
     pub(crate) fn is_ring_empty(&self) -> bool {
         let (_, real) = unpack(self.head.load(Ordering::Acquire));
@@ -123,10 +121,10 @@ impl RunQueue {
         !self.runnext.load(Ordering::Relaxed).is_null()
     }
 
-    /// Whether there is nothing to run or steal here, runnext included.
+    /// Whether there is no goroutine to run or steal, runnext included.
     ///
-    /// Ring, runnext, ring again: a G that moves from runnext to the ring between
-    /// two looks is seen by the third.
+    /// Checks ring, runnext, ring again: a G that moves from runnext to the ring between two checks
+    /// is seen by the third.
     pub(crate) fn is_empty(&self) -> bool {
         self.is_ring_empty() && !self.has_runnext() && self.is_ring_empty()
     }
@@ -138,7 +136,7 @@ impl RunQueue {
 
     // The owner's end.
 
-    /// Puts `g` into runnext and gives back the one it kicks out.
+    /// Puts `g` into runnext and returns the G that it displaces.
     ///
     /// Owner only.
     #[inline]
@@ -148,7 +146,7 @@ impl RunQueue {
         unsafe { cooked(kicked) }
     }
 
-    /// Takes the G in runnext, if a thief has not.
+    /// Takes the G in runnext, unless a thief has taken it.
     #[inline]
     pub(crate) fn take_runnext(&self) -> Option<GRef> {
         let p = self.runnext.load(Ordering::Relaxed);
@@ -168,7 +166,7 @@ impl RunQueue {
         unsafe { cooked(taken) }
     }
 
-    /// How many can be appended before the queue is full; thieves may make it more.
+    /// How many Gs can be appended before the queue is full; thieves may make room for more.
     ///
     /// Owner only.
     pub(crate) fn room(&self) -> usize {
@@ -177,7 +175,7 @@ impl RunQueue {
         CAPACITY.saturating_sub(tail.wrapping_sub(steal)) as usize
     }
 
-    /// Appends `g`; a full queue gives its older half and `g` as overflow.
+    /// Appends `g`; a full queue returns its older half and `g` as overflow.
     ///
     /// Owner only.
     #[inline]
@@ -195,7 +193,7 @@ impl RunQueue {
     #[cold]
     fn overflow(&self, g: GRef, steal: u32, real: u32, tail: u32) -> Result<(), Overflow> {
         let mut out = GList::new();
-        // With a thief at work the queue will soon have room: pass on this one G alone.
+        // While a thief is copying, the queue will soon have room: pass on only this G.
         if steal == real && tail.wrapping_sub(real) == CAPACITY {
             match self.take_older(real, CAPACITY / 2) {
                 Some(older) => out = older,
@@ -206,8 +204,8 @@ impl RunQueue {
         Err(out)
     }
 
-    /// Takes the `n` oldest, the first of which is at `real`; there are so many, and no thief was
-    /// at work. `None` if one has come.
+    /// Takes the `n` oldest Gs, the first of which is at `real`. There must be as many. `None` if a
+    /// thief has claimed some in between.
     fn take_older(&self, real: u32, n: u32) -> Option<GList> {
         let after = real.wrapping_add(n);
         self.head
@@ -221,14 +219,14 @@ impl RunQueue {
         let mut out = GList::new();
         for i in 0..n {
             let p = self.slot(real.wrapping_add(i)).load(Ordering::Relaxed);
-            // SAFETY: the claimed slots hold Gs, and nobody else takes them.
+            // SAFETY: the claimed slots hold Gs, and no other thread takes them.
             out.extend_one(unsafe { cooked(p) });
         }
         Some(out)
     }
 
-    /// Takes the older half of the ring, for the node queue, if there is less room than `room`
-    /// and no thief at work.
+    /// Takes the older half of the ring, for the node queue, if less than `room` is free and no
+    /// steal is in progress.
     ///
     /// Owner only.
     pub(crate) fn make_room(&self, room: usize) -> Overflow {
@@ -240,8 +238,8 @@ impl RunQueue {
         .unwrap_or_default()
     }
 
-    /// Puts `g` before the oldest G of the ring, and gives it back if the ring is full or a
-    /// thief is at work.
+    /// Puts `g` before the oldest G of the ring. Returns it if the ring is full or a steal is in
+    /// progress.
     ///
     /// Owner only.
     pub(crate) fn push_first(&self, g: GRef) -> Result<(), GRef> {
@@ -251,11 +249,11 @@ impl RunQueue {
         if steal != real || tail.wrapping_sub(real) >= CAPACITY {
             return Err(g);
         }
-        // Free: all before `steal` is, and the ring is not full. It stays so if a thief claims
-        // meanwhile, which only moves the head on.
+        // This slot is free: every slot before `steal` is, and the ring is not full. It stays free
+        // if a thief claims meanwhile, which only moves the head forward.
         let first = real.wrapping_sub(1);
         self.slot(first).store(raw(g), Ordering::Relaxed);
-        // ORDERING: release: whoever claims from the new head sees the slot.
+        // ORDERING: release: a thread that claims from the new head sees the slot.
         self.head
             .compare_exchange(
                 head,
@@ -296,8 +294,8 @@ impl RunQueue {
         }
     }
 
-    /// The Gs that [`RunQueue::pop`] will give next and after that, as far as there are any:
-    /// a hint, as thieves may have them.
+    /// The Gs that [`RunQueue::pop`] will return next and after that, if any: a hint, because
+    /// thieves may take them.
     ///
     /// Owner only.
     #[inline]
@@ -314,7 +312,7 @@ impl RunQueue {
         })
     }
 
-    /// The G that was pushed last, if the ring holds any: a hint, as a thief may have it.
+    /// The G that was pushed last, if the ring holds any: a hint, because a thief may take it.
     ///
     /// Owner only.
     pub(crate) fn peek_last(&self) -> Option<GRef> {
@@ -328,17 +326,17 @@ impl RunQueue {
 
     // The thief's end.
 
-    /// Moves up to half of this ring (rounded up), at most `max`, to the end of
-    /// `into`, whose owner is the caller. Gives one of them to run, and how many
-    /// were taken in all.
+    /// Moves the older half of this ring (rounded up), at most `max`, to the end of `into`, which
+    /// belongs to the caller. Returns one of them to run, and the number taken in all.
     pub(crate) fn steal_into(&self, into: &RunQueue, max: u32) -> Option<(GRef, u32)> {
         let dst_tail = into.tail.load(Ordering::Relaxed);
         let (dst_steal, _) = unpack(into.head.load(Ordering::Acquire));
-        // A thief steals when its queue is empty; someone stealing from it still holds slots.
+        // A thief steals when its queue is empty, but another thief that is stealing from it may
+        // still hold slots.
         let room = CAPACITY - dst_tail.wrapping_sub(dst_steal).min(CAPACITY);
         let (first, n) = self.claim(max.min(room.saturating_add(1)))?;
         chaos::pause(Point::Steal);
-        // All but the last go to the thief's ring, the last is run at once.
+        // All but the last go to the thief's ring; the last is run at once.
         for i in 0..n - 1 {
             let p = self.slot(first.wrapping_add(i)).load(Ordering::Relaxed);
             into.slot(dst_tail.wrapping_add(i))
@@ -369,7 +367,7 @@ impl RunQueue {
         gs
     }
 
-    /// A thief's step 2: the first of the slots claimed, and how many.
+    /// A thief's step 2. Returns the first claimed position, and the number of slots.
     #[inline]
     fn claim(&self, max: u32) -> Option<(u32, u32)> {
         let mut head = self.head.load(Ordering::Acquire);
@@ -379,7 +377,7 @@ impl RunQueue {
                 return None;
             }
             let len = self.tail.load(Ordering::Acquire).wrapping_sub(real);
-            // The pair of loads is not a snapshot; a length beyond the ring is a stale one.
+            // The two loads are not a snapshot: a length beyond the capacity is stale.
             if len > CAPACITY {
                 head = self.head.load(Ordering::Acquire);
                 continue;
@@ -416,7 +414,7 @@ impl RunQueue {
         }
     }
 
-    /// The oldest half of the ring, at most `max`: hints, as others may have them by now.
+    /// The older half of the ring, at most `max`: hints, because other threads may take them.
     pub(crate) fn peek_oldest(&self, max: u32) -> impl Iterator<Item = GRef> + '_ {
         let (_, real) = unpack(self.head.load(Ordering::Acquire));
         let len = self.tail.load(Ordering::Acquire).wrapping_sub(real);
@@ -428,25 +426,25 @@ impl RunQueue {
         })
     }
 
-    /// How many have left the ring by its head: the same number again means that the oldest
-    /// one still waits.
+    /// How many Gs have left the ring at its head: an unchanged number means that the oldest one
+    /// still waits.
     pub(crate) fn n_left(&self) -> u32 {
         unpack(self.head.load(Ordering::Acquire)).1
     }
 
-    /// Takes the G in runnext, as a thief: only on the last pass, after giving the
-    /// owner a moment to run it (see `sched::proc::steal`).
+    /// Takes the G in runnext, as a thief: only on the last pass, after giving the owner a moment
+    /// to run it (see `sched::proc::steal`).
     pub(crate) fn steal_runnext(&self) -> Option<GRef> {
         self.take_runnext()
     }
 
-    /// Whether what is in runnext is bound to its node: a hint.
+    /// Whether the G in runnext is bound to its node: a hint.
     pub(crate) fn is_runnext_bound(&self) -> bool {
         // SAFETY: runnext holds only what `set_runnext` put in.
         unsafe { cooked(self.peek_runnext()) }.is_some_and(GRef::is_bound)
     }
 
-    /// The address in runnext, to see whether it stays there.
+    /// The address in runnext, to check whether it stays there.
     pub(crate) fn peek_runnext(&self) -> *mut Header {
         self.runnext.load(Ordering::Relaxed)
     }

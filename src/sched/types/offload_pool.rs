@@ -1,5 +1,9 @@
-//! Spare threads without a ring, on which goroutines run closures (`offload`): a pool that grows on
-//! demand and is joined when the run ends. Jobs go through crossbeam's `Injector`.
+//! Running a closure on a pool thread that has no ring, while the goroutine parks.
+//!
+//! For calls that must not see EINTR or short results: completions of a thread's own ring
+//! operations interrupt some of its blocking calls (docs/SAFETY.md), and pool threads have
+//! submitted none. The pool grows on demand and is joined when the run ends; jobs are passed
+//! through crossbeam's `Injector`.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -12,26 +16,26 @@ use crate::loom::native::{Condvar, Mutex, PoisonError};
 use crate::loom::thread::JoinHandle;
 use crate::sys::{affinity, clock, sched as threads};
 
-/// The most threads a runtime offloads to at once; further jobs queue.
+/// Maximum number of pool threads of a runtime; further jobs queue.
 const MAX_THREADS: usize = 512;
 
-/// A closure on its parked caller's frame, with its result.
-pub(crate) struct Job {
-    pub(crate) run: unsafe fn(*mut ()),
-    pub(crate) data: *mut (),
+/// A closure in its parked caller's frame, with its result.
+struct Job {
+    run: unsafe fn(*mut ()),
+    data: *mut (),
 }
 
-// SAFETY: the data is a `OffloadFrame<F, T>` whose closure and result are Send (see `offload`), and the
-// frame stays until the job says that it is done.
+// SAFETY: the data is an `OffloadFrame<F, T>` whose closure and result are Send (see `offload`),
+// and the frame stays until the job sets `done`.
 unsafe impl Send for Job {}
 
 #[derive(Debug, Default)]
 struct JobQueue {
     n_idle: usize,
-    /// Jobs queued that no idle thread was woken for.
+    /// Queued jobs that no thread has taken yet.
     n_jobs: usize,
     threads: Vec<JoinHandle<()>>,
-    /// The kernel's numbers of those that have begun.
+    /// Kernel thread ids of the running pool threads.
     tids: Vec<i32>,
     closing: bool,
 }
@@ -40,13 +44,13 @@ struct JobQueue {
 #[derive(Debug)]
 pub(crate) struct Offload {
     jobs: Injector<Job>,
-    /// What the thread that called `run` was allowed: threads start on a pinned M
+    /// The affinity mask of the thread that called `run`: pool threads are started on a pinned M
     /// and would inherit its one CPU.
     mask: Mutex<Option<affinity::Mask>>,
     pool: Mutex<JobQueue>,
     wake: Condvar,
-    /// A goroutine that has locked its thread needs one, which must not be its child.
-    /// Ordering: relaxed, a hint; sysmon's note brings it.
+    /// A goroutine that has locked its thread needs a pool thread, which must not be started by
+    /// that thread. Ordering: relaxed, a hint; sysmon's note makes it visible.
     wanted: AtomicBool,
 }
 
@@ -67,25 +71,24 @@ impl Offload {
         }
     }
 
-    /// The kernel's numbers of the threads that wait for jobs or run one.
+    /// Kernel thread ids of the threads that wait for jobs or run one.
     pub(crate) fn thread_ids(&self) -> Vec<i32> {
         let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         pool.tids.clone()
     }
 
-    /// Says on which CPUs the threads may run.
+    /// Sets the CPUs on which the threads may run.
     pub(crate) fn set_mask(&self, mask: Option<affinity::Mask>) {
         *self.mask.lock().unwrap_or_else(PoisonError::into_inner) = mask;
     }
 
-    /// Calls `f` with the CPUs on which threads may run that are not pinned; `None` if that is not
-    /// known.
+    /// Calls `f` with the mask for threads that are not pinned; `None` if that is unknown.
     pub(crate) fn with_mask<T>(&self, f: impl FnOnce(&affinity::Mask) -> T) -> Option<T> {
         let mask = self.mask.lock().unwrap_or_else(PoisonError::into_inner);
         mask.as_ref().map(f)
     }
 
-    /// Ends the threads; all jobs are done by then, because their goroutines are.
+    /// Ends the threads; all jobs are done by then, because their goroutines have ended.
     pub(crate) fn close(&self) {
         let threads = {
             let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,7 +98,7 @@ impl Offload {
         };
         self.wake.notify_all();
         for thread in threads {
-            // A thread of the pool catches its jobs' panics and has none of its own.
+            // A pool thread catches its jobs' panics and does not panic itself.
             let _ = thread.join();
         }
         self.pool
@@ -104,9 +107,9 @@ impl Offload {
             .closing = false;
     }
 
-    /// Queues a job and makes sure that a thread will run it. `Err` gives it back
-    /// if there is no thread and none can be started.
-    pub(crate) fn submit(&'static self, job: Job, m: &M) -> Result<(), Job> {
+    /// Queues a job and makes sure that a thread will run it. `Err` returns the job if there is no
+    /// thread and none can be started.
+    fn submit(&'static self, job: Job, m: &M) -> Result<(), Job> {
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         let more = pool.n_idle <= pool.n_jobs && pool.threads.len() < MAX_THREADS;
         if more && !m.is_locked() && self.start(&mut pool).is_err() && pool.threads.is_empty() {
@@ -131,8 +134,8 @@ impl Offload {
         Ok(())
     }
 
-    /// Sysmon's part: starts threads for goroutines whose own threads must have no
-    /// children. If the kernel gives none it is asked again.
+    /// Called by sysmon: starts threads for goroutines that have locked their own. Tried again
+    /// later if the kernel refuses.
     pub(crate) fn start_wanted(&self) {
         if !self.wanted.swap(false, Ordering::Relaxed) {
             return;
@@ -172,9 +175,58 @@ impl Offload {
                     Steal::Retry | Steal::Empty => crate::loom::spin_loop(),
                 }
             };
-            // SAFETY: the function and the data were made for each other by `offload`.
+            // SAFETY: `offload` created the function and the data for each other.
             unsafe { (job.run)(job.data) };
             pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         }
     }
+}
+
+/// Runs `f` on a pool thread while the calling goroutine parks; on a plain thread, runs it in
+/// place.
+pub(crate) fn offload<F, T>(f: F) -> T
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    let (Caller::Goroutine(_), Some(m)) = (park::caller(), current::m()) else {
+        return f();
+    };
+    let pool: *const Offload = &m.sched().offload;
+    // SAFETY: the scheduler outlives its goroutines' jobs: threads are joined by `close` before it
+    // is dropped, and this goroutine keeps the run alive until its job is done.
+    let pool: &'static Offload = unsafe { &*pool };
+    let mut frame = OffloadFrame {
+        f: Some(f),
+        outcome: None,
+        done: AtomicPtr::default(),
+    };
+    let job = Job {
+        run: run_frame::<F, T>,
+        data: (&raw mut frame).cast(),
+    };
+    if let Err(job) = pool.submit(job, m) {
+        // No thread is available: run the job in a blocking section instead.
+        // SAFETY: the job belongs to this frame, and runs once.
+        crate::sched::wait::handoff::blocking(|| unsafe { (job.run)(job.data) });
+    }
+    completion::wait(&frame.done, Reason::Offload).expect("this wait is never cut short");
+    match frame.outcome.expect("the job has run") {
+        Ok(value) => value,
+        Err(payload) => resume_unwind(payload),
+    }
+}
+
+/// # Safety
+///
+/// `data` is an `OffloadFrame<F, T>` that stays until `done` is set, and no other code accesses it.
+unsafe fn run_frame<F: FnOnce() -> T, T>(data: *mut ()) {
+    let frame = data.cast::<OffloadFrame<F, T>>();
+    // SAFETY: by this function's contract.
+    let f = unsafe { (*frame).f.take() }.expect("a job runs once");
+    let outcome = catch_unwind(AssertUnwindSafe(f));
+    // SAFETY: as above.
+    unsafe { (*frame).outcome = Some(outcome) };
+    // SAFETY: as above; `set` reads nothing of the frame after the swap that releases it.
+    completion::set(unsafe { &(*frame).done });
 }

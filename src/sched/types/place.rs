@@ -1,14 +1,14 @@
-//! Where Ps may be placed: which CPUs this process may use now, and what a plan makes of them.
+//! The CPUs that this process may use now, and plans that place Ps on them.
 //!
-//! What counts is the affinity mask of sysmon, which is never pinned: the kernel keeps it inside
-//! the cpuset of the control group and without CPUs that are offline, and who restricts the whole
-//! process (`taskset -ap`) restricts sysmon, too. The masks of all other threads say nothing, as
-//! they are pinned.
+//! The usable CPUs are those of sysmon's affinity mask. Sysmon is never pinned, so the kernel keeps
+//! its mask inside the cpuset of the control group and free of offline CPUs, and a user who
+//! restricts the whole process (`taskset -ap`) restricts sysmon, too. The masks of other threads
+//! carry no information, because those threads are pinned.
 //!
-//! A thread whose mask was never set follows its cpuset when that grows again; one whose mask was
-//! set is cut to what was set. So where the affinity of the thread that builds the runtime
-//! is no narrower than its cpuset, sysmon's is set to all CPUs that there may ever be.
-//! Where it is narrower, somebody wants it so.
+//! A thread whose mask was never set follows its cpuset when that grows again; a thread whose mask
+//! was set is limited to that mask. So if the affinity of the thread that builds the runtime is no
+//! narrower than its cpuset, sysmon's mask is set to all CPUs that could exist. If it is narrower,
+//! the restriction is assumed to be intended.
 
 use std::io;
 
@@ -22,7 +22,7 @@ use crate::loom::native::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::sys::affinity::{self, Mask};
 use crate::sys::sched as threads;
 
-/// Where Ps may be placed: asked again whenever their number, or the CPUs, change.
+/// Where Ps may be placed: consulted whenever their number, or the usable CPUs, change.
 #[derive(Debug)]
 pub(crate) struct UsableCpus {
     /// The machine as it was when the runtime was built.
@@ -31,11 +31,11 @@ pub(crate) struct UsableCpus {
     /// Whether the number of Ps is the default one, which changes with the CPUs and their quota.
     /// Ordering: relaxed, a setting.
     pub(crate) is_default: AtomicBool,
-    /// Whether there is a P for every CPU of the machine, also those that may not be used now.
+    /// Whether there is a P for every CPU of the machine, including CPUs that may not be used now.
     has_all: bool,
-    /// What is known of the CPUs now; `None` where they are not followed.
+    /// The CPUs usable now; `None` where changes are not followed.
     now: Option<Mutex<Now>>,
-    /// The thread that built the runtime: of all threads that may run it, its mask says most
+    /// The thread that built the runtime: of all threads that may call `run`, its mask says most
     /// about the process.
     builder: i32,
     /// Plans made because the CPUs had changed. Ordering: relaxed, statistics.
@@ -47,20 +47,21 @@ pub(crate) struct UsableCpus {
 /// The CPUs that plans are made for.
 #[derive(Clone, Debug)]
 pub(crate) struct Now {
-    /// Sysmon's, or that of the thread that built the runtime.
+    /// The mask of sysmon, or of the thread that built the runtime.
     pub(crate) mask: Mask,
     /// The machine with these CPUs allowed.
     pub(crate) topology: Arc<Topology>,
-    /// The mask of threads that shall not be pinned: see [`free`].
+    /// The mask for threads that are not pinned: see [`free`].
     pub(crate) free: Mask,
 }
 
 impl UsableCpus {
-    /// Finds out what there is. CPUs are followed only on this machine, as it was found here,
-    /// and where threads are pinned.
+    /// Detects the machine. Changes of the CPUs are followed only if the topology was detected
+    /// here, on this machine, and threads are pinned.
     ///
     /// # Errors
     ///
+    /// An error of reading the machine's topology.
     /// What keeps the machine from being read.
     pub(crate) fn new(config: &Config, is_default: bool) -> io::Result<UsableCpus> {
         let (topology, mask) = match config.topology.clone() {
@@ -103,12 +104,12 @@ impl UsableCpus {
         self.with_now(Now::clone)
     }
 
-    /// Calls `f` with what the last plan was made for.
+    /// Calls `f` with the CPUs that the last plan was made for.
     pub(crate) fn with_now<T>(&self, f: impl FnOnce(&Now) -> T) -> Option<T> {
         self.lock().map(|now| f(&now))
     }
 
-    /// Plans are made for these CPUs from now on. Gives those before.
+    /// Sets the CPUs for later plans. Returns the previous ones.
     pub(crate) fn replace(&self, new: Now) -> Option<Now> {
         let mut now = self.lock()?;
         Some(std::mem::replace(&mut *now, new))
@@ -120,8 +121,8 @@ impl UsableCpus {
         now.unwrap_or_else(|| Arc::new(self.topology.clone()))
     }
 
-    /// What may be used when a thread's mask is `mask`; `None` if the machine cannot be read. Reads
-    /// the machine anew if it has got CPUs that it did not have.
+    /// The usable CPUs for a thread mask `mask`; `None` if the machine cannot be read. Reads the
+    /// machine again if the mask has CPUs that are not yet known.
     pub(crate) fn with_mask(&self, mask: Mask) -> Option<Now> {
         let cpus = mask.cpus();
         let known = self.machine();
@@ -137,11 +138,13 @@ impl UsableCpus {
         })
     }
 
-    /// For a run that the calling thread, with the mask `caller`, begins: the mask of sysmon and
-    /// of other threads that are not pinned, `None` to leave it as it is; and the one that the
-    /// caller is to have afterwards. A thread that may use whatever the process may shall still do
-    /// so if the cpuset grows meanwhile. Another thread than the one that built the runtime
-    /// may have a mask of its own, which says nothing of the process.
+    /// Masks for a run that the calling thread, with the mask `caller`, begins. The first is for
+    /// sysmon and other threads that are not pinned, `None` to leave it unchanged. The second is
+    /// the one that the caller gets back afterwards.
+    ///
+    /// A thread that may use all of the process's CPUs must still be able to if the cpuset grows
+    /// meanwhile. A thread other than the one that built the runtime may have a mask of its own,
+    /// which says nothing about the process.
     pub(crate) fn masks_of_run(&self, caller: Option<Mask>) -> (Option<Mask>, Option<Mask>) {
         let Some(now) = self.now() else {
             return (None, caller);
@@ -156,13 +159,13 @@ impl UsableCpus {
         }
     }
 
-    /// How many Ps there are unless somebody says, on this machine: as many as the CPUs allowed
-    /// on the nodes chosen, up to the CPU quota.
+    /// The default number of Ps on this machine: one for each allowed CPU on the chosen nodes, up
+    /// to the CPU quota.
     pub(crate) fn default_processors(&self, machine: &Topology) -> usize {
         default_processors(machine).min(self.n_cpus(machine)).max(1)
     }
 
-    /// CPUs that may be used.
+    /// Number of usable CPUs.
     fn n_cpus(&self, machine: &Topology) -> usize {
         let request = Request {
             nodes: self.nodes_left(machine),
@@ -171,7 +174,7 @@ impl UsableCpus {
         plan(machine, &request).map_or(1, |plan| plan.ps.len())
     }
 
-    /// How many Ps there may be unless somebody says.
+    /// The default for the maximum number of Ps.
     pub(crate) fn max_processors(&self) -> usize {
         match self.has_all {
             true => self.plan_all(None).map_or(1, |plan| plan.ps.len()),
@@ -179,7 +182,7 @@ impl UsableCpus {
         }
     }
 
-    /// The nodes chosen, as far as CPUs of them may be used; all others, too, if none may.
+    /// The chosen nodes that have usable CPUs; `None` (all nodes) if there is no such node.
     fn nodes_left(&self, machine: &Topology) -> Option<Vec<u32>> {
         let mut nodes = self.nodes.clone()?;
         let is_left = |os_id: &u32| {
@@ -190,7 +193,7 @@ impl UsableCpus {
         (!nodes.is_empty()).then_some(nodes)
     }
 
-    /// Where `n` Ps go, as things are now.
+    /// A plan for `n` Ps on the CPUs usable now.
     ///
     /// # Errors
     ///
@@ -205,7 +208,7 @@ impl UsableCpus {
         plan(&machine, &request).map_err(invalid)
     }
 
-    /// As [`UsableCpus::plan`], when the runtime is built: nodes chosen must be there.
+    /// As [`UsableCpus::plan`], when the runtime is built: the chosen nodes must exist.
     ///
     /// # Errors
     ///
@@ -219,7 +222,7 @@ impl UsableCpus {
         plan(&self.topology, &request).map_err(invalid)
     }
 
-    /// Where the Ps belong that are made with the runtime, `max` of them.
+    /// A plan for the `max` Ps that are created with the runtime.
     ///
     /// # Errors
     ///
@@ -231,7 +234,7 @@ impl UsableCpus {
         }
     }
 
-    /// A plan for all CPUs that this process might get.
+    /// A plan for all CPUs that this process might ever use.
     fn plan_all(&self, n_ps: Option<usize>) -> Result<Plan, PlanError> {
         let all: Vec<usize> = self.topology.pus().iter().map(|pu| pu.cpu).collect();
         let machine = self.topology.with_allowed_cpus(&all);
@@ -245,8 +248,8 @@ impl UsableCpus {
     }
 }
 
-/// The mask of a thread that may use whatever the process may: `mask`, or all CPUs if it leaves
-/// out none that the cpuset has, so that it follows that.
+/// The mask of a thread that may use all of the process's CPUs: `mask` if it is narrower than the
+/// cpuset, otherwise all CPUs, so that it follows the cpuset.
 fn free(mask: &Mask, limits: Option<&CpuLimits>) -> Mask {
     let is_restricted = limits.is_none_or(|limits| {
         let has = |cpu: &&usize| limits.cpuset.as_ref().is_none_or(|cpus| cpus.contains(cpu));
@@ -284,7 +287,7 @@ mod tests {
         assert!(is_free(Some(&limits(&cpus, None))));
         assert!(is_free(Some(&limits(&cpus, Some(&cpus)))));
         assert!(is_free(Some(&limits(&more, Some(&cpus)))));
-        // Offline CPUs stay in some lists.
+        // Offline CPUs remain in some lists.
         assert!(is_free(Some(&limits(&cpus, Some(&more)))));
         assert!(!is_free(Some(&limits(&more, None))));
         assert!(!is_free(Some(&limits(&more, Some(&more)))));

@@ -1,12 +1,11 @@
-//! What happens, as it happens: the events of an execution trace.
+//! Execution traces: recording of scheduler events.
 //!
-//! Every P has a log that the M which holds the P writes to, without a lock; sysmon and
-//! threads that are no Ms share one. Logs are bounded and keep the newest, so tracing may
-//! stay on for good (a flight recorder) and be read when something went wrong.
+//! Every P has a log that the M holding the P writes to, without a lock; sysmon and threads that
+//! are not Ms share one. Logs are bounded and keep the newest events, so tracing may stay on
+//! permanently (a flight recorder) and be read after a failure.
 //!
-//! While nothing is traced, a place where something happens costs the test of a word on
-//! a line that the M has in its cache, and a branch not taken. `debug::trace` makes a
-//! file of the events.
+//! While tracing is off, a trace point costs the test of a word on a line that the M has in its
+//! cache, and a branch not taken. `debug::trace` writes the events to a file.
 
 use super::p::{P, TRACED};
 use super::state::Sched;
@@ -17,42 +16,42 @@ use crate::loom::native::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::sys::clock;
 use crate::util::event_log::{self, EventLog};
 
-/// What happened.
+/// Kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum EventKind {
-    /// `g` runs now; whoever ran before has yielded.
+    /// `g` runs now; the goroutine that ran before has yielded.
     Start = 0,
-    /// The goroutine on the P waits: `reason`.
+    /// The goroutine on the P parks, for `reason`.
     Park,
     /// The goroutine on the P has ended.
     End,
-    /// The P has nothing at hand; whoever ran before has yielded.
+    /// The P has no goroutine in its queue; the goroutine that ran before has yielded.
     Dry,
     /// `g` was made runnable, or spawned, here.
     Ready,
-    /// The P's M sleeps, and is awake again.
+    /// The P's M goes to sleep; wakes up.
     Sleep,
     Awake,
-    /// `n` goroutines were stolen; `g` is the number of the victim P, or node.
+    /// `n` goroutines were stolen; `g` is the index of the victim P, or a node.
     Steal,
     /// `n` completions were reaped.
     Ring,
-    /// The goroutine on the P begins and ends a blocking section.
+    /// The goroutine on the P begins a blocking section; ends it.
     Block,
     Unblock,
-    /// The P was taken: from a blocking section, from a hog.
+    /// The P was retaken: from a blocking section; from a hog.
     RetakeSection,
     RetakeHog,
     /// The P was given to another M.
     HandOff,
-    /// `g` found that its P was taken, and is queued.
+    /// `g` found that its P was retaken, and is queued.
     Lost,
     /// `g` was woken here and is sent home, to node `n`.
     SendHome,
-    /// `g` has been away for long and moves to this P's node.
+    /// `g` has been away for long, and this P's node becomes its home.
     Rehome,
-    /// Of a node's goroutines that were stolen, `n` are for the Ps beside this one.
+    /// `n` goroutines stolen from another node go to the other Ps of this one.
     Surplus,
 }
 
@@ -85,20 +84,21 @@ pub(crate) struct Event {
     pub(crate) at_ns: u64,
     pub(crate) kind: EventKind,
     pub(crate) reason: Reason,
-    /// The P that it is about; [`NO_P`] for none.
+    /// The P that it concerns; [`NO_P`] for none.
     pub(crate) p: usize,
     pub(crate) n: u32,
     pub(crate) g: u64,
 }
 
-/// In the `g` of a [`EventKind::Steal`]: what follows is the number of a node, not of a P.
+/// Added to the `g` of a [`EventKind::Steal`] that names a node (by its kernel number) instead of a
+/// P.
 pub(crate) const FROM_NODE: u64 = 1 << 32;
 
-/// Not about a P.
+/// In [`Event::p`]: the event concerns no P.
 pub(crate) const NO_P: usize = 0xffff;
 
 impl Event {
-    /// Something that happened just now.
+    /// An event at the current time.
     pub(crate) fn now(kind: EventKind) -> Event {
         Event {
             at_ns: clock::now_ns(),
@@ -131,11 +131,11 @@ impl Event {
 /// The logs of a runtime.
 #[derive(Debug)]
 pub(crate) struct Tracing {
-    /// How large each log is.
+    /// Size of each log.
     bytes: usize,
-    /// How many have asked for events. Ordering: relaxed; changed under the lock below.
+    /// Number of active tracers. Ordering: relaxed; changed under the lock below.
     n_users: AtomicUsize,
-    /// Of everybody but the Ms that hold a P, who write one at a time.
+    /// The log of threads without a P, which write one at a time.
     others: OnceLock<EventLog>,
     writers: Mutex<()>,
 }
@@ -155,17 +155,17 @@ impl Tracing {
     }
 }
 
-/// The log of a P: made when it is first needed.
+/// The log of a P, allocated at first use.
 pub(crate) type PLog = OnceLock<EventLog>;
 
 impl P {
-    /// Whether events are wanted.
+    /// Whether tracing is on.
     #[inline(always)]
     pub(crate) fn is_traced(&self) -> bool {
         self.local.watched.load(Ordering::Relaxed) & TRACED != 0
     }
 
-    /// Something has happened on this P. By the M that holds it.
+    /// Records an event on this P. Called by the M that holds it.
     pub(crate) fn trace(&self, kind: EventKind, reason: Reason, n: u32, g: u64) {
         if let Some(log) = self.log.get() {
             log.push(
@@ -181,7 +181,7 @@ impl P {
         }
     }
 
-    /// Something has happened that is about the P alone, if events are wanted.
+    /// Records an event without further data, if tracing is on.
     #[inline(always)]
     pub(crate) fn trace_if(&self, kind: EventKind) {
         if self.is_traced() {
@@ -195,7 +195,7 @@ impl P {
         self.trace(kind, Reason::None, 0, 0);
     }
 
-    /// `g` was made runnable here, if events are wanted.
+    /// Records that `g` was made runnable here, if tracing is on.
     #[inline(always)]
     pub(crate) fn trace_ready(&self, g: GRef) {
         if self.is_traced() {
@@ -211,7 +211,7 @@ impl P {
 }
 
 impl Sched {
-    /// As [`P::trace_if`], by whoever holds no P.
+    /// As [`P::trace_if`], for threads without a P.
     pub(crate) fn trace_other(&self, kind: EventKind, p: Option<&P>, g: Option<GRef>) {
         if self.tracing.n_users.load(Ordering::Relaxed) == 0 {
             return;
@@ -229,7 +229,7 @@ impl Sched {
         }
     }
 
-    /// Wants events from now on. Undone by [`Sched::stop_tracing`].
+    /// Turns tracing on until [`Sched::stop_tracing`]; calls nest.
     pub(crate) fn start_tracing(&self) {
         let tracing = &self.tracing;
         let new = || EventLog::new(tracing.bytes);
@@ -244,7 +244,7 @@ impl Sched {
         }
     }
 
-    /// Wants them no more. The logs stay as they are.
+    /// Undoes one [`Sched::start_tracing`]. The logs keep their events.
     pub(crate) fn stop_tracing(&self) {
         let tracing = &self.tracing;
         let _users = tracing.lock();
@@ -255,7 +255,7 @@ impl Sched {
         }
     }
 
-    /// The events since `from_ns` that are still there, in order of time.
+    /// The stored events since `from_ns`, in order of time.
     pub(crate) fn events(&self, from_ns: u64) -> Vec<Event> {
         let of_ps = self.ps.iter().filter_map(|p| p.log.get());
         let mut events: Vec<_> = of_ps
@@ -264,7 +264,7 @@ impl Sched {
             .filter_map(Event::unpack)
             .filter(|e| e.at_ns >= from_ns)
             .collect();
-        // Stable: what one P did in one nanosecond stays in order.
+        // Stable: events of one P within one nanosecond keep their order.
         events.sort_by_key(|e| e.at_ns);
         events
     }

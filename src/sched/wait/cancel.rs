@@ -19,20 +19,20 @@ use crate::sched::types::m::M;
 use crate::sched::types::state::{Phase, Sched};
 use crate::sys::clock;
 
-/// When to ask again for an operation that was not known yet.
+/// When to retry the cancel of an operation that was not yet known to its poller.
 const RETRY_NS: u64 = 100_000;
 
-/// What asking came to.
+/// The outcome of a cancel.
 enum Asked {
     /// The completion will come, or has come; nothing is left to do.
     Settled,
-    /// The operation had completed while it was held: its G is the caller's to queue.
+    /// The operation had completed while the wait was held: the caller must queue its G.
     Ready,
-    /// It is about to be queued or submitted, or its poller is at it.
+    /// The operation is about to be queued or submitted, or its poller is handling it now.
     TooEarly,
 }
 
-/// Asks for the end of the operation that `g` waits for.
+/// Cancels the operation that `g` waits for.
 fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> Asked {
     if !g.status.begin_cancel(wait) {
         return Asked::Settled;
@@ -44,23 +44,24 @@ fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> Asked {
         op.set_timed_out();
     }
     let known = if let Some(watch) = op.watch() {
-        // SAFETY: the frame, which stays, has a reference to what it waits for.
+        // SAFETY: the frame, which stays, has a reference to the poll that it waits for.
         unsafe { &*watch.cast::<MultishotPoll>() }.withdraw(op)
     } else if let Some(multi) = op.multi() {
         // SAFETY: as above.
         unsafe { &*multi.cast::<Multishot>() }.withdraw(op);
         true
     } else if let Some(twice) = op.notice() {
-        // SAFETY: what it waits for lies in a frame of the same goroutine.
+        // SAFETY: the send that it waits for lies in a frame of the same goroutine.
         unsafe { &*twice.cast::<ZeroCopySend>() }.withdraw(op)
     } else if let Some(poller) = op.poller() {
-        // SAFETY: the poller is that of a P of the goroutine's runtime, which stays while it lives.
+        // SAFETY: the poller belongs to a P of the goroutine's runtime, which outlives the
+        // goroutine.
         unsafe { &*poller.cast::<Poller>() }.cancel(op)
     } else {
         false
     };
     g.status.end_cancel(wait);
-    // The operation may be gone from here on; its mark lies in the G.
+    // The operation may be gone from here on; its completion mark is in the G.
     if g.op_done.load(Ordering::SeqCst) != 0 {
         return if g.status.wake(wait) {
             Asked::Ready
@@ -94,12 +95,11 @@ pub(crate) fn deadlines(m: &M, due: Vec<(GRef, WaitId)>) {
     }
 }
 
-/// Ends the wait of a frame's goroutine, if it is in one that its context may end.
+/// Ends the wait of the goroutine or thread of `frame`, if its context may end that wait.
 ///
-/// The caller holds the lock of the frame's context, so the frame stays, and has set
-/// its word. `section` is where the caller is inside the scheduler, if it is an M.
-/// `false` asks to be called again a moment later: an operation is on its way to the
-/// kernel.
+/// The caller holds the lock of the context, so the frame stays, and has set its word. `section` is
+/// the caller's scheduler section, if it has entered. `false` means that the caller must retry a
+/// moment later: an operation is on its way to the kernel.
 #[must_use]
 pub(crate) fn cut(frame: &CancelScope, section: Option<&Section<'_>>) -> bool {
     let Some(g) = frame.who else {
@@ -146,29 +146,28 @@ fn cut_op(g: GRef, wait: WaitId, section: Option<&Section<'_>>) -> bool {
     }
 }
 
-/// Ends a wait for an operation at `at_ns` (or earlier), from any thread: the
-/// goroutine then looks at its deadline again, and waits on if that has not passed.
-/// Never parks.
+/// Ends a wait for an operation at `at_ns` (or earlier), from any thread: the goroutine then checks
+/// its deadline again, and continues to wait if that has not passed. Never parks.
 pub(crate) fn hurry(g: GRef, wait: WaitId, at_ns: u64) {
     let at_home = current::m().is_some_and(|m| m.sched().owns(g));
     if at_home && let Some(section) = Section::enter() {
         section.m().p().timers.add(at_ns, g, wait);
         return;
     }
-    // No timers are at hand here, and the goroutine has some.
+    // This thread has no timers to defer to.
     loop {
         match cancel_op(g, wait, true) {
             Asked::Settled => return,
             Asked::Ready => return wake::ready_from_outside(g),
-            // Its M submits what it has queued within 50 µs.
+            // The M submits its queued operations within 50 µs.
             Asked::TooEarly => clock::nap(RETRY_NS),
         }
     }
 }
 
 impl Sched {
-    /// One sweep of the end of a run: every goroutine that waits for something
-    /// that can be cut short is made to notice. Called by sysmon until none lives.
+    /// One sweep of the end of a run: wakes every goroutine whose wait can be ended. Called by
+    /// sysmon until no goroutine is left.
     pub(crate) fn cancel_waiting(&self) {
         debug_assert_eq!(self.phase(), Phase::Cancelling);
         slab::for_each(|g| {
@@ -194,7 +193,7 @@ impl Sched {
         });
     }
 
-    /// Waits until no M is in the middle of parking `g`, whose token the caller has.
+    /// Waits until no M is committing the park of `g`, whose token the caller has.
     fn wait_for_commit(&self, g: GRef) {
         let ms = self.ms.lock();
         for m in &ms.all {

@@ -1,16 +1,16 @@
-//! An event that happens once and that at most one goroutine or thread waits for:
-//! the end of a goroutine, of a scope's last goroutine, of an offloaded job.
+//! A one-time event with at most one waiter, goroutine or thread: the end of a goroutine, of a
+//! scope's last goroutine, of an offloaded job.
 //!
-//! A word: nothing yet, done, detached (nobody will wait), or the address of a
-//! waiter on the waiting frame.
+//! The event is a word: nothing yet, done, detached (there will be no waiter), or the address of a
+//! waiter in the waiting frame.
 //!
 //! | waiter                              | setter                                 |
 //! |-------------------------------------|----------------------------------------|
 //! | 1. (parked) CAS nothing → address;  | 1. swap in "done"                      |
-//! |    if done: go on                   | 2. got an address? read the waiter,    |
-//! | 2. wait                             | 3. tell it that it was read: its frame |
-//! | 3. cancelled, or too late?          |    may go                              |
-//! |    CAS address → nothing;           | 4. wake it                             |
+//! |    if done: go on                   | 2. found an address? read the waiter,  |
+//! | 2. wait                             | 3. set `released`: the frame may end   |
+//! | 3. cancelled, or too late?          | 4. wake the waiter                     |
+//! |    CAS address → nothing;           |                                        |
 //! |    if done: wait for setter's 3     |                                        |
 #![allow(unsafe_code)]
 
@@ -30,62 +30,27 @@ const NOTHING: *mut () = std::ptr::null_mut();
 const DONE: *mut () = std::ptr::without_provenance_mut(1);
 const DETACHED: *mut () = std::ptr::without_provenance_mut(2);
 
-/// What lies on the waiting frame.
+/// The waiter, in the waiting frame.
 struct CompletionWaiter {
     g: Option<GRef>,
     wait: Cell<WaitId>,
-    /// Whether the address may be in the word. Written by the commit before it publishes.
+    /// Whether the word may hold its address. Written by the commit before it publishes.
     published: Cell<bool>,
-    /// 1 once the setter needs this no more; the word a thread sleeps on.
+    /// 1 once the setter no longer accesses the waiter; the word a thread sleeps on.
     released: AtomicU32,
 }
 
-/// Whether it has happened.
+/// Whether the event has happened.
 #[inline]
 pub(crate) fn is_done(word: &AtomicPtr<()>) -> bool {
     word.load(Ordering::Acquire) == DONE
 }
 
-/// Why [`join`] gave up.
-#[derive(Debug)]
-pub(crate) enum Unjoined {
-    /// The runtime ends.
-    Cancelled(Cancelled),
-    /// The caller is the goroutine itself: it would wait for ever.
-    Itself,
-}
-
-impl From<Cancelled> for Unjoined {
-    fn from(c: Cancelled) -> Unjoined {
-        Unjoined::Cancelled(c)
-    }
-}
-
-/// Waits until `g` has ended.
+/// Waits for the event.
 ///
 /// # Errors
 ///
-/// If the runtime ends first, or the caller is `g`.
-pub(crate) fn join(g: GRef) -> Result<(), Unjoined> {
-    while !is_done(&g.join) {
-        match park::caller() {
-            Caller::Goroutine(me) if me == g => return Err(Unjoined::Itself),
-            Caller::Goroutine(me) => {
-                wait_parked(&g.join, me, Reason::Join, NEVER, ScopeChain::NONE)?;
-            }
-            // Also a goroutine in a blocking section, or one that unwinds.
-            Caller::Thread if park::current_g() == Some(g) => return Err(Unjoined::Itself),
-            Caller::Thread => wait_blocked(&g.join, NEVER),
-        }
-    }
-    Ok(())
-}
-
-/// Waits until it happens.
-///
-/// # Errors
-///
-/// [`Cancelled`] if the runtime ends first and `reason` may be cut short.
+/// [`Cancelled`] if the runtime ends first and `reason` is one that this ends.
 pub(crate) fn wait(word: &AtomicPtr<()>, reason: Reason) -> Result<(), Cancelled> {
     while !is_done(word) {
         match park::caller() {
@@ -96,8 +61,8 @@ pub(crate) fn wait(word: &AtomicPtr<()>, reason: Reason) -> Result<(), Cancelled
     Ok(())
 }
 
-/// Waits until it happens, or until the deadline, or until the ambient context is done.
-/// Whether it has happened.
+/// Waits for the event, the deadline, or the end of the current context. `true` if the event has
+/// happened.
 ///
 /// # Errors
 ///
@@ -115,7 +80,7 @@ pub(crate) fn wait_until(word: &AtomicPtr<()>, deadline_ns: u64) -> Result<bool,
         match park::caller() {
             Caller::Goroutine(g) => wait_parked(word, g, Reason::Join, deadline_ns, chain)?,
             Caller::Thread => {
-                // Neither a context nor the end of a run wakes a thread.
+                // Neither a context nor the end of a run wakes a thread, so it polls.
                 park::cancel_point()?;
                 let looks_up = chain.is_some() || park::current_g().is_some();
                 let look_up_ns = clock::now_ns() + park::LOOK_UP_NS;
@@ -156,13 +121,13 @@ fn wait_parked(
             .compare_exchange(NOTHING, at, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
         {
-            // Published: the waiter may be gone, and the timer may be for nothing.
+            // Published: the wait may already be over, and the timer useless.
             if deadline_ns != NEVER {
                 m.p().timers.add(deadline_ns, g, wait);
             }
             return true;
         }
-        // Done already, and nobody knows of this waiter.
+        // Already done: the waiter was not published.
         waiter_ref.published.set(false);
         false
     });
@@ -172,8 +137,9 @@ fn wait_parked(
     if !waiter.published.get() {
         return Ok(());
     }
-    // Still published: woken without the event, because the runtime ends, or it is too late.
-    // Otherwise the setter has the address, and the frame stays until it has read what it needs.
+    // Still published: woken without the event, because the runtime ends or the deadline has
+    // passed. If the CAS fails, the setter has the address, and the frame must stay until the
+    // setter is done with the waiter.
     if word
         .compare_exchange(at, NOTHING, Ordering::AcqRel, Ordering::Acquire)
         .is_err()
@@ -214,14 +180,14 @@ fn wait_blocked(word: &AtomicPtr<()>, deadline_ns: u64) {
             if left_ns == 0 && withdraw() {
                 return;
             }
-            // If it is too late for that, the setter is about to release it.
+            // If withdrawing failed, the setter is about to release the waiter.
             futex::wait(&waiter.released, 0, left_ns);
         }
     }
 }
 
-/// Says that it has happened, and wakes who waits. Gives `true` if nobody ever
-/// will: the caller then disposes of the outcome.
+/// Signals the event, and wakes the waiter. `true` if the event is detached: the caller then drops
+/// the outcome.
 pub(crate) fn set(word: &AtomicPtr<()>) -> bool {
     let before = word.swap(DONE, Ordering::AcqRel);
     chaos::pause(Point::Event);
@@ -248,8 +214,8 @@ pub(crate) fn set(word: &AtomicPtr<()>) -> bool {
     false
 }
 
-/// Says that nobody will wait. `true` if it has happened already: the caller then
-/// disposes of the outcome.
+/// Declares that there will be no waiter. `true` if the event has already happened: the caller then
+/// drops the outcome.
 pub(crate) fn detach(word: &AtomicPtr<()>) -> bool {
     word.compare_exchange(NOTHING, DETACHED, Ordering::AcqRel, Ordering::Acquire)
         .is_err()

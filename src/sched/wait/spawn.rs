@@ -1,4 +1,4 @@
-//! Making goroutines, and the counted references to them.
+//! Creating goroutines, and the counted references to them.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -19,20 +19,20 @@ use crate::sched::types::current;
 use crate::sched::types::m::M;
 use crate::sched::types::state::{Phase, Sched};
 
-/// What a spawner may choose.
+/// Optional settings of a spawned goroutine.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     pub(crate) name: Option<Box<str>>,
     pub(crate) stack_bytes: Option<usize>,
 }
 
-/// Where a goroutine is to run: apart from [`Options`], so that spawning one that may run
-/// anywhere costs nothing for it.
+/// Where a goroutine is to run. Separate from [`Options`], so that spawning without a place pays
+/// nothing for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpawnPlace {
-    /// By the runtime's numbers; `None` for the caller's.
+    /// The runtime's node index; `None` for the caller's node.
     pub(crate) node: Option<usize>,
-    /// Whether nowhere else.
+    /// Whether it may run only there.
     pub(crate) is_bound: bool,
 }
 
@@ -41,13 +41,12 @@ pub(crate) struct SpawnPlace {
 pub(crate) struct TaskRef(GRef);
 
 impl TaskRef {
-    /// Takes over a reference that was counted already.
+    /// Takes over a reference that is already counted.
     pub(crate) fn from_counted(g: GRef) -> TaskRef {
         TaskRef(g)
     }
 
-    /// Counts another reference to a goroutine that the caller knows to be alive
-    /// or referenced.
+    /// Counts another reference to a goroutine that the caller knows to be alive or referenced.
     pub(crate) fn retain(g: GRef) -> TaskRef {
         g.retain();
         TaskRef(g)
@@ -74,7 +73,7 @@ impl Drop for TaskRef {
     }
 }
 
-/// Takes back the slot of a goroutine whose last reference is gone.
+/// Returns the slot of a goroutine whose last reference is gone.
 #[inline]
 fn free(g: GRef) {
     g.dispose();
@@ -138,7 +137,7 @@ where
     TaskRef(g)
 }
 
-/// Queues a new goroutine on this M's P, or on the node that it is for.
+/// Queues a new goroutine on this M's P, or on the node it was spawned for.
 #[inline(always)]
 fn ready(m: &M, g: GRef) {
     if !m.p().is_watched() || stays(m, g) {
@@ -156,8 +155,9 @@ fn stays(m: &M, g: GRef) -> bool {
     wake::stays(m, g)
 }
 
-/// Gives `g` a stack before it is queued, on the node that it is spawned for: what
-/// `NumaPolicy::LateStacks` does without. One for which there is none asks again when it runs.
+/// Gives `g` a stack before it is queued, on the node that it is spawned for;
+/// `NumaPolicy::LateStacks` omits this. If there is no stack now, the goroutine gets one when it
+/// first runs.
 fn bind_early(m: &M, g: GRef) {
     let (sched, p) = (m.sched(), m.p());
     let pool = &sched.nodes[g.home()].stacks;
@@ -170,7 +170,7 @@ fn bind_early(m: &M, g: GRef) {
     }
 }
 
-/// Prepares the first run of `g`, which the caller owns, on a stack of its own.
+/// Prepares the first run of `g`, which belongs to the caller, on a new stack.
 #[inline]
 pub(crate) fn begin_on(m: &M, g: GRef, stack: Stack) {
     m.p().stats.started.add(1);
@@ -178,7 +178,7 @@ pub(crate) fn begin_on(m: &M, g: GRef, stack: Stack) {
         g.set_out(out);
         entry(g);
     });
-    // SAFETY: the caller owns `g`: it has just made it, or taken it from a queue.
+    // SAFETY: the caller owns `g`: it has just created it, or taken it from a queue.
     unsafe { *g.coro() = Some(coro) };
 }
 
@@ -195,7 +195,8 @@ fn entry(g: GRef) {
         .stay();
 }
 
-/// As [`spawn`], for one node: the header lies there, and the goroutine is queued there.
+/// As [`spawn`], for a given node: the header is allocated there, and the goroutine is queued
+/// there.
 ///
 /// # Panics
 ///
@@ -228,8 +229,8 @@ where
     TaskRef(g)
 }
 
-/// The number that the calling goroutine's runtime has for a node of the kernel's; else those
-/// that there are.
+/// The index that the calling goroutine's runtime has for a kernel node number. The error lists the
+/// existing kernel node numbers.
 ///
 /// # Panics
 ///
@@ -241,8 +242,7 @@ pub(crate) fn find_node(os_id: u32) -> Result<usize, Vec<u32>> {
     sched.node_with(os_id).ok_or_else(all)
 }
 
-/// The nodes of the calling goroutine's runtime that have a P in use, by the kernel's
-/// numbers.
+/// Kernel numbers of the nodes of the calling goroutine's runtime that have a P in use.
 ///
 /// # Panics
 ///
@@ -260,7 +260,7 @@ pub(crate) fn machine() -> Option<Topology> {
     Some(m.sched().place.topology.clone())
 }
 
-/// The node of the P that the calling goroutine runs on, by the kernel's number.
+/// The kernel number of the node of the P that the calling goroutine runs on.
 pub(crate) fn current_node() -> Option<u32> {
     let section = Section::enter()?;
     let m = section.m();
@@ -276,8 +276,8 @@ fn off_runtime() -> ! {
     );
 }
 
-/// Spawns `f` on `sched` from a thread that holds none of its Ps. After the end
-/// of a run the goroutine is refused: `f` is dropped and the outcome is [`Cancelled`].
+/// Spawns `f` on `sched` from a thread that holds none of its Ps. After the end of a run the
+/// goroutine is refused: `f` is dropped and the outcome is [`Cancelled`].
 pub(crate) fn spawn_foreign<F, T>(
     sched: &Sched,
     place: Option<SpawnPlace>,
@@ -288,7 +288,8 @@ pub(crate) fn spawn_foreign<F, T>(
 where
     F: FnOnce() -> T,
 {
-    // Counted before the phase is read: the end of a run sees either the count or is seen here.
+    // Counted before the phase is read: either the end of a run sees the count, or this thread sees
+    // the phase.
     sched.n_entering.fetch_add(1, Ordering::SeqCst);
     sched.n_foreign.fetch_add(1, Ordering::SeqCst);
     if sched.phase() >= Phase::Cancelling {
@@ -352,12 +353,12 @@ fn describe(
         home,
         is_bound,
         sched: std::ptr::from_ref(sched).cast_mut().cast(),
-        // The runtime's, and the handle's.
+        // One for the runtime, one for the handle.
         refs: 2,
     }
 }
 
-/// Makes a goroutine that is over before it began.
+/// Creates a goroutine that has already ended.
 #[cold]
 fn refuse<F, T>(sched: &Sched, f: F, options: Options, site: &'static Location<'static>) -> TaskRef
 where
@@ -369,8 +370,8 @@ where
     TaskRef(g)
 }
 
-/// Ends a goroutine that never ran, on the calling thread: drops its closure and
-/// leaves [`Cancelled`] for whoever joins it. Gives up the runtime's reference.
+/// Ends a goroutine that never ran, on the calling thread: drops its closure and leaves
+/// [`Cancelled`] for its joiner. Releases the runtime's reference.
 pub(crate) fn abandon(g: GRef) {
     debug_assert!(g.is_fresh());
     g.status.set_running();
@@ -383,7 +384,7 @@ pub(crate) fn abandon(g: GRef) {
     drop(TaskRef::from_counted(g));
 }
 
-/// Tells whoever waits that `g` has ended; drops the outcome if nobody will.
+/// Notifies the joiner that `g` has ended; drops the outcome if `g` is detached.
 pub(crate) fn end(g: GRef) {
     if completion::set(&g.join) {
         drop_outcome(g);
@@ -392,7 +393,7 @@ pub(crate) fn end(g: GRef) {
 
 /// Drops the outcome of a detached goroutine, containing a panic of its destructor.
 pub(crate) fn drop_outcome(g: GRef) {
-    // SAFETY: callers hold the one right to the outcome: detach and end have met.
+    // SAFETY: callers hold the only right to the outcome: both detach and end have happened.
     let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { header::drop_outcome(g) }));
     if let Err(payload) = dropped {
         // The panic hook has printed it.
@@ -400,8 +401,8 @@ pub(crate) fn drop_outcome(g: GRef) {
     }
 }
 
-/// Drops the payload of a panic that nobody will see. One whose own destructor panics
-/// leaves another payload, which is leaked: the third time would not be the charm.
+/// Drops the payload of a panic that no code will receive. If its destructor panics, the new
+/// payload is leaked: dropping that could panic again.
 pub(crate) fn drop_payload(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(another);
