@@ -1,10 +1,10 @@
-//! Sysmon's look at the CPUs that the process may use, once a second.
+//! Following the CPUs that the process may use: sysmon checks them once a second.
 //!
-//! One system call says whether they have changed (`place` tells whose mask is asked). A second
-//! one looks whether the M of one P is where it was pinned to, of another P each time: whoever
-//! changes the masks of all threads from outside unpins them, even if the CPUs are the same
-//! as before, and so does the kernel when a CPU was away for a moment. Masks are changed one
-//! thread after the other, so Ms that were pinned for a new plan are pinned again a second later.
+//! One system call detects a change (`place` explains which thread's mask is read). A second one
+//! checks whether the M of one P is still pinned to its CPU, of another P each time: a tool that
+//! changes the masks of all threads from outside unpins them, even if the CPUs are the same as
+//! before, and so does the kernel when a CPU was offline for a moment. Such tools change one thread
+//! after the other, so Ms that were pinned for a new plan are pinned again a second later.
 
 use crate::loom::Ordering;
 use crate::sched::types::place::Now;
@@ -12,32 +12,32 @@ use crate::sched::types::state::Sched;
 use crate::sched::wait::handoff::owner_of;
 use crate::sys::affinity::{self, Mask};
 
-/// How often it looks.
+/// Interval of the checks.
 const EVERY_NS: u64 = 1_000_000_000;
 
-/// What sysmon keeps for it.
+/// Sysmon's state for this.
 #[derive(Debug, Default)]
 pub(crate) struct Follower {
     looked_ns: u64,
-    /// The P whose M is looked at next, by its place among those in use.
+    /// The P whose M is checked next, by its position among those in use.
     witness: usize,
-    /// A plan was made at the last look.
+    /// The last check made a new plan.
     is_new: bool,
 }
 
-/// What is to be done in a stopped world.
+/// A change to apply in a stopped world.
 #[derive(Debug)]
 pub(crate) enum Change {
-    /// A plan for other CPUs, with so many Ps.
+    /// A plan for other CPUs, with this number of Ps.
     Replan(Now, usize),
-    /// So many Ps.
+    /// A new number of Ps.
     Resize(usize),
-    /// Threads are not where they belong.
+    /// Threads are not pinned to their CPUs.
     Pin,
 }
 
 impl Follower {
-    /// Looks, if it is time to: a change that cannot be made now is found again in a second.
+    /// Checks, if it is time to: a change that cannot be applied now is found again in a second.
     pub(crate) fn look(&mut self, sched: &Sched, now_ns: u64) -> Option<Change> {
         if now_ns < self.looked_ns + EVERY_NS {
             return None;
@@ -80,7 +80,7 @@ impl Follower {
             return true;
         };
         let is_just = affinity::of_thread(tid).is_none_or(|mask| mask.is_just(cpu));
-        // It may have taken another P just now, locked or ended its thread, or be starting one.
+        // It may just have taken another P, locked or ended its thread, or be starting one.
         is_just
             || m.cpu() != Some(cpu)
             || m.is_locked()
@@ -89,16 +89,16 @@ impl Follower {
     }
 }
 
-/// This thread's mask, if it is another one than that of the last plan.
+/// This thread's mask, if it differs from that of the last plan.
 fn changed_mask(sched: &Sched) -> Option<Mask> {
     let before = sched.place.now()?.mask;
     affinity::current().filter(|mask| *mask != before)
 }
 
 impl Sched {
-    /// Makes a change, in a stopped world.
+    /// Applies a change, in a stopped world.
     pub(crate) fn apply(&self, change: Change) {
-        // What cannot be done now is found again in a second.
+        // A change that fails now is found again in a second.
         let _ = match change {
             Change::Replan(now, n) => self.replan(now, n),
             Change::Resize(n) => self.resize(n),

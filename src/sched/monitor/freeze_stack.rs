@@ -1,4 +1,4 @@
-//! Holding a parked goroutine still while its stack is copied.
+//! Keeping a parked goroutine from running while its stack is copied.
 #![allow(unsafe_code)]
 
 use crate::g::header::GRef;
@@ -7,18 +7,18 @@ use crate::g::status::Status;
 use crate::loom::Ordering;
 use crate::sched::types::state::Sched;
 
-/// How often a goroutine is tried that is woken or committed just then.
+/// How often to try, if a goroutine is being woken or parked at the time.
 const TRIES: u32 = 3;
 
 impl Sched {
     /// Copies the stack of `g`, if it is parked. The caller has a reference to it.
     ///
-    /// The goroutine cannot be woken meanwhile (`Status::hold`), so it does not run, does
-    /// not end, and its stack stays its own.
+    /// The goroutine cannot be woken meanwhile (`Status::hold`), so it does not run, does not end,
+    /// and keeps its stack.
     ///
-    /// The list of Ms is locked before and not during the hold: a waker that spins
-    /// may have a lock, and a holder waits for nobody. The M that parked the goroutine
-    /// may still be in the commit of the wait, which uses the stack: then it is left alone.
+    /// The list of Ms is locked before the hold begins: a waker that spins on the hold may have a
+    /// lock, so the holder must not wait for one. If the M that parked the goroutine is still in
+    /// the commit of the wait, which uses the stack, nothing is copied.
     pub(crate) fn copy_stack(&self, g: GRef, copy: &mut StackCopy) -> bool {
         (0..TRIES).any(|_| {
             let ms = self.ms.lock();

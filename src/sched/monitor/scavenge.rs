@@ -1,30 +1,30 @@
-//! Gives the pages of long-free stacks back to the kernel.
+//! Returns the pages of long-free stacks to the kernel.
 //!
-//! Time is cut into ages. Stacks that lay free in a node's pool for a whole age (`g::stack`)
-//! lose their pages in the next one, so 5 to 10 s after they were last used. Sysmon does it, a
-//! bounded number at a time; goroutines that take and give stacks do no more than before. What
-//! Ps keep in their caches (64 stacks of each size) stays.
+//! Time is divided into ages. Stacks that were free in a node's pool for a whole age (`g::stack`)
+//! lose their pages in the next one, so 5 to 10 s after their last use. Sysmon does this, a bounded
+//! number of stacks at a time; goroutines that take and return stacks have no extra work. Stacks in
+//! the Ps' caches (64 of each size) keep their pages.
 
 use crate::sched::types::state::Sched;
 use crate::sys::clock::NEVER;
 
-/// How long an age is.
+/// Length of an age.
 const AGE_NS: u64 = 5_000_000_000;
-/// How many stacks are looked after in one round: about a millisecond's work.
+/// Maximum number of stacks handled in one round: about a millisecond's work.
 const PER_ROUND: usize = 1024;
-/// From one round to the next, while there are stacks left.
+/// Pause between rounds, while there are stacks left.
 const PAUSE_NS: u64 = 20_000_000;
 
-/// Sysmon's view of it.
+/// Sysmon's state for this.
 #[derive(Debug, Default)]
 pub(crate) struct Scavenger {
     age_end_ns: u64,
-    /// When the next round is due: the end of the age, or before.
+    /// When the next round is due: at the end of the age, or before.
     next_ns: u64,
 }
 
 impl Scavenger {
-    /// Does what is due.
+    /// Runs a round if one is due.
     #[inline]
     pub(crate) fn look(&mut self, sched: &Sched, now_ns: u64) {
         if now_ns >= self.next_ns {
@@ -48,7 +48,7 @@ impl Scavenger {
         };
     }
 
-    /// How long sysmon may sleep when every P is idle: [`NEVER`] once all is returned.
+    /// How long sysmon may sleep while every P is idle: [`NEVER`] once all pages are returned.
     pub(crate) fn longest_sleep_ns(&self, sched: &Sched, now_ns: u64) -> u64 {
         let mut nodes = sched.nodes.iter();
         if nodes.any(|node| node.stacks.has_pages_to_return()) {

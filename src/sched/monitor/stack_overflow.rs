@@ -1,7 +1,7 @@
-//! A goroutine ran over the end of its stack: say which one, and abort.
+//! Stack overflow of a goroutine: reports which goroutine, before the process aborts.
 //!
-//! Runs in the SIGSEGV handler on the M's alternate stack, so it allocates
-//! nothing, takes no lock, and formats numbers by hand.
+//! Runs in the SIGSEGV handler on the M's alternate stack, so it allocates nothing, takes no lock,
+//! and formats numbers by hand.
 
 use crate::sched::types::current;
 use crate::sys::mmap;

@@ -1,12 +1,13 @@
-//! A large machine, simulated: 8 nodes of 128 Ps each, with its own clock and its own dice.
+//! A simulation of a large machine: 8 nodes of 128 Ps each, with a clock and random numbers of its
+//! own.
 //!
-//! Every decision about nodes is asked of `policy`, by the same questions as the scheduler
-//! asks them; what is made up is the time that things take. A goroutine computes for some
-//! microseconds and ends. A P that ends one takes the next from its queue, from its node's
-//! queue, from a P of its node, from another node through the gate; else it looks on for
-//! 20 µs, if it may, and sleeps. Work wakes sleepers, and sysmon looks around every millisecond.
-//! Summaries are as old as they are in the scheduler: a P publishes the length of its queue
-//! every 10 µs, when it runs dry, and when it leaves work while some P is idle.
+//! Every decision about nodes is made by `policy`, called as the scheduler calls it; only the
+//! durations are invented. A goroutine computes for some microseconds and ends. A P whose goroutine
+//! ends takes the next from its queue, from its node's queue, from a P of its node, or from another
+//! node through the gate; otherwise it spins for 20 µs, if it may, and sleeps. Work wakes sleepers,
+//! and sysmon checks the nodes every millisecond. Summaries are as stale as in the scheduler: a P
+//! publishes the length of its queue every 10 µs, when it runs dry, and when it queues work while
+//! some P is idle.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -24,7 +25,7 @@ const WAKE_NS: u64 = 30_000;
 const PUBLISH_NS: u64 = 10_000;
 const SURVEY_NS: u64 = 1_000_000;
 const QUEUE: usize = 256;
-/// After so long a load that began at once has woken all the Ps that it needs.
+/// By this time, a load that began at time 0 has woken all the Ps that it needs.
 const WARM_NS: u64 = 10_000_000;
 
 /// Two packages of four nodes each.
@@ -36,7 +37,7 @@ fn distance(a: usize, b: usize) -> u32 {
     }
 }
 
-/// A goroutine: how long it computes. All are alike, so that is all there is to one.
+/// A goroutine: how long it computes. It has no other property.
 type G = u64;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,7 +47,7 @@ enum Doing {
         until_ns: u64,
     },
     Asleep,
-    /// Told to wake up, as a spinner.
+    /// Notified: it wakes up as a spinner.
     Waking,
 }
 
@@ -62,7 +63,7 @@ struct SimP {
 #[derive(Debug, Default)]
 struct SimNode {
     queue: VecDeque<G>,
-    /// Goroutines in the queues of its Ps: as published, and in truth.
+    /// Goroutines in the queues of its Ps: as published, and the actual number.
     in_rings: usize,
     truly_in_rings: usize,
     idle: usize,
@@ -70,7 +71,8 @@ struct SimNode {
     starved: bool,
     /// Since when all its Ps are asleep.
     idle_since_ns: u64,
-    /// The head of its queue was the same at the last survey.
+    /// How many goroutines were taken from its queue, now and at the last survey: if equal, the
+    /// head has not changed.
     n_taken: u64,
     seen_taken: u64,
     surveyed_at_ns: u64,
@@ -83,10 +85,10 @@ struct Counts {
     stolen_far: u64,
     denials: u64,
     failed_searches: u64,
-    /// Of these, the ones that some node let in, for nothing.
+    /// The failed searches that some node permitted, in vain.
     let_in: u64,
-    /// Of one failed search, the most remote lines that it read of one node, and how many
-    /// searches read how many (the last is for as many or more).
+    /// The most remote lines that one failed search read of one node, and how many searches read
+    /// how many (the last entry is for as many or more).
     most_lines_of_a_node: usize,
     searches_by_lines: [u64; 6],
     longest_idle_while_needed_ns: u64,
@@ -94,7 +96,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// For docs/NUMA.md.
+    /// Prints the numbers that docs/NUMA.md quotes.
     #[allow(
         clippy::print_stderr,
         reason = "shown where somebody asks, by --nocapture"
@@ -103,8 +105,8 @@ impl Counts {
         eprintln!("{load}: {self:?}");
     }
 
-    /// A failed search reads one line of a node. One that was let in because that line was a little
-    /// old also reads the queue that has run dry since, seldom two; and such searches are few.
+    /// A failed search reads one line of a node. A search permitted because that line was slightly
+    /// stale also reads the queue that has run dry since, seldom two; and such searches are few.
     fn assert_few_lines(&self) {
         let n_more: u64 = self.searches_by_lines[2..].iter().sum();
         assert!(n_more <= self.let_in, "{self:?}");
@@ -113,14 +115,14 @@ impl Counts {
     }
 }
 
-/// What happens next: when, a number that keeps the order, what.
+/// The next event: its time, a number that keeps the order, and its kind.
 type Event = Reverse<(u64, u64, What)>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
-    /// The P has nothing to do, any more or yet.
+    /// The P has no goroutine, any more or yet.
     Free(usize),
-    /// A goroutine comes from outside to a node, and the next one after it.
+    /// A goroutine arrives at a node from outside, and schedules the next one.
     Arrive(usize),
     Survey,
 }
@@ -133,9 +135,9 @@ struct Sim {
     nodes: Vec<SimNode>,
     random: Random,
     counts: Counts,
-    /// Since when some node has more than its Ps that are idle or look for work will take.
+    /// Since when some node has more goroutines than its idle and spinning Ps will take.
     surplus_since_ns: Option<u64>,
-    /// For each node to which goroutines come, the mean time between two.
+    /// The mean time between two arrivals at each node; 0 for a node without arrivals.
     every_ns: [u64; NODES],
     mean_work_ns: u64,
 }
@@ -174,7 +176,7 @@ impl Sim {
         self.events.push(Reverse((at_ns, self.n_events, what)));
     }
 
-    /// Goroutines come to each node so that its Ps are busy for so many percent of the time.
+    /// Goroutines arrive at a node at a rate that keeps its Ps busy for `percent` of the time.
     fn arrive_at(&mut self, node: usize, percent: u64) {
         self.every_ns[node] = self.mean_work_ns * 100 / (PS_PER_NODE as u64 * percent);
         self.at(0, What::Arrive(node));
@@ -210,8 +212,8 @@ impl Sim {
         value
     }
 
-    /// For how long a node has been idle by now while there was a surplus elsewhere: by what is
-    /// so, whatever the summaries say.
+    /// Records how long a node has been idle while there was a surplus elsewhere: by the actual
+    /// numbers, not the summaries.
     fn look_for_violations(&mut self) {
         let has_surplus = |n: &SimNode| n.truly_in_rings + n.queue.len() > n.idle + n.spinning;
         if !self.nodes.iter().any(has_surplus) {
@@ -229,7 +231,7 @@ impl Sim {
     fn arrive(&mut self, node: usize) {
         let every_ns = self.every_ns[node];
         let work_ns = self.about(self.mean_work_ns);
-        // Some P of the node spawned it, if one runs; else it comes from outside.
+        // A running P of the node spawned it; if the chosen P does not run, it comes from outside.
         let first = node * PS_PER_NODE + self.random.below(PS_PER_NODE);
         if self.ps[first].doing == Doing::Running {
             self.spawn(first, work_ns);
@@ -271,7 +273,7 @@ impl Sim {
             runnable: n.queue.len() + n.in_rings,
             idle: n.idle + n.spinning,
             oldest_wait_ns: match n.waiting_since_ns {
-                // What was seen to wait has gone.
+                // The goroutine that was seen waiting has left.
                 _ if n.seen_taken != n.n_taken => 0,
                 0 => 0,
                 since_ns if since_ns == n.surveyed_at_ns => 0,
@@ -319,7 +321,7 @@ impl Sim {
         self.at(awake_ns, What::Free(p));
     }
 
-    /// What an M does that has no goroutine.
+    /// The steps of an M without a goroutine.
     fn find(&mut self, p: usize) {
         let node = p / PS_PER_NODE;
         match self.ps[p].doing {
@@ -392,7 +394,7 @@ impl Sim {
         !self.nodes[node].queue.is_empty() || rings.any(|p| !p.ring.is_empty())
     }
 
-    /// A sweep of the own node; a second one finds the same, as no time passes.
+    /// A sweep of its own node; a second one would find the same, because no time passes.
     fn steal_near(&mut self, p: usize) -> Option<G> {
         let first = p / PS_PER_NODE * PS_PER_NODE;
         let start = self.random.below(PS_PER_NODE);
@@ -446,7 +448,7 @@ impl Sim {
         None
     }
 
-    /// `lines` counts what is read beside the summary, on whose line are the bits of the Ps.
+    /// `lines` counts the lines read besides the summary; the bits of the Ps are in the summary.
     fn take_from(&mut self, victim: usize, node: usize, p: usize, lines: &mut usize) -> Option<G> {
         let n_idle = self.nodes[node].idle + self.nodes[node].spinning - 1;
         let n = remote_batch(self.nodes[victim].queue.len(), n_idle);
@@ -540,7 +542,7 @@ fn balanced_load_stays_at_home() {
     for (seed, percent) in [(1, 50), (2, 80), (3, 90)] {
         let mut sim = Sim::new(seed, 100_000);
         (0..NODES).for_each(|node| sim.arrive_at(node, percent));
-        // All Ps sleep at first, and wake up one after the other: meanwhile there is too much.
+        // All Ps sleep at first, and wake up one after the other: meanwhile there is a surplus.
         sim.run(WARM_NS);
         sim.counts = Counts::default();
         sim.run(WARM_NS + 10_000_000);
@@ -566,7 +568,7 @@ fn a_failed_search_reads_one_line_of_each_node() {
     assert_eq!(sim.counts.let_in, 0, "{:?}", sim.counts);
 }
 
-/// All work comes to one node, or to two far from each other: four times what they can do.
+/// All work arrives at one node, or at two far from each other: four times what they can run.
 #[test]
 fn skewed_load_leaves_no_node_idle_for_long() {
     for (seed, busy) in [(5, vec![0]), (6, vec![1, 6])] {
@@ -584,7 +586,7 @@ fn skewed_load_leaves_no_node_idle_for_long() {
     }
 }
 
-/// A little more than one node can do, which no push wakes another node for: sysmon does.
+/// Slightly more than one node can run. No push wakes another node for it, so sysmon does.
 #[test]
 fn a_small_surplus_reaches_a_node_that_is_idle() {
     let mut sim = Sim::new(7, 2_000_000);
@@ -593,7 +595,7 @@ fn a_small_surplus_reaches_a_node_that_is_idle() {
     let counts = &sim.counts;
     assert!(counts.stolen_far > 0, "{counts:?}");
     assert!(counts.longest_idle_while_needed_ns > 0, "{counts:?}");
-    // As many nodes are woken as goroutines wait: the others are idle until those are there.
+    // As many nodes are woken as goroutines wait: the others are idle until those have arrived.
     let there_ns = SURVEY_NS + 4 * WAKE_NS;
     assert!(
         counts.longest_idle_while_needed_ns <= there_ns,

@@ -1,13 +1,13 @@
-//! Work on a node: for memory that the kernel takes from where its caller runs, as that of
-//! a ring, and for what is touched first by whoever makes it.
+//! Running work on a NUMA node: for memory that the kernel allocates where its caller runs, such as
+//! a ring's, and for memory placed by first touch.
 
 use std::panic::resume_unwind;
 
 use crate::loom::native::{Mutex, PoisonError};
 use crate::sys::{affinity, numa};
 
-/// Runs `f` on a thread of its own that is bound to `cpu`, if one is said, and takes memory of
-/// the node `memory`; here and now if no node is said, or the kernel gives no thread.
+/// Runs `f` on a thread of its own that is bound to `cpu`, if given, and allocates memory of the
+/// node `memory`. Runs `f` in place if no node is given, or the kernel refuses a thread.
 pub(crate) fn on_node<T: Send>(
     cpu: Option<usize>,
     memory: Option<u32>,
@@ -20,7 +20,7 @@ pub(crate) fn on_node<T: Send>(
     let take = || work.lock().unwrap_or_else(PoisonError::into_inner).take();
     let done = crate::loom::thread::scope(|scope| {
         let thread = crate::loom::thread::Builder::new().spawn_scoped(scope, || {
-            // A refusal of either leaves the memory where it falls.
+            // If either is refused, the memory comes from any node.
             cpu.map(affinity::pin);
             numa::prefer_node_here(node);
             take().map(|f| f())

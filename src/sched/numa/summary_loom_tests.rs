@@ -1,4 +1,4 @@
-//! What a node tells others, under every interleaving.
+//! Publishing a node's load, under every interleaving.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -6,7 +6,7 @@ use loom::thread;
 use super::*;
 use crate::sched::queue::idle::{IdleSet, IdleWord, ON_FUTEX};
 
-/// The P that publishes is the only one of its node, the thief's the only one of another.
+/// The publishing P is the only one of its node, and the thief's the only one of another.
 struct Nodes {
     line: Summary,
     p: Published,
@@ -27,8 +27,8 @@ fn has_bit(line: &Summary) -> bool {
     line.with_work(1).has(0)
 }
 
-/// The holder publishes what it has, and a thief that its queue is empty: whoever is last,
-/// the bit says what the length does.
+/// The holder publishes its queue, and a thief publishes that it is empty: whichever is last, the
+/// bit agrees with the length.
 #[test]
 fn loom_two_that_publish_leave_bit_and_length_the_same() {
     loom::model(|| {
@@ -48,7 +48,8 @@ fn loom_two_that_publish_leave_bit_and_length_the_same() {
     });
 }
 
-/// `find::tick` of a P with more than its node will do, against `find::sleep` on another node.
+/// `find::tick` of a P whose node has more work than it can run, against `find::sleep` on another
+/// node.
 #[test]
 fn loom_publishing_against_falling_asleep_on_another_node() {
     loom::model(|| {

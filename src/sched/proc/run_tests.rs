@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::Builder;
 
-/// How many threads of this process have this name.
+/// Number of threads of this process with this name.
 fn n_threads(name: &str) -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let names = tasks.filter_map(|t| std::fs::read_to_string(t.ok()?.path().join("comm")).ok());
@@ -15,15 +15,15 @@ fn n_threads(name: &str) -> usize {
 
 #[test]
 fn an_m_is_listed_before_it_runs() {
-    // SAFETY: nothing is kept across a call that parks.
+    // SAFETY: nothing here keeps a thread-local across a call that parks.
     let runtime = unsafe { Builder::new().processors(1).name("early").build() }.unwrap();
     let sched = runtime.sched();
     let p = &sched.ps[0];
     let ms = sched.ms.lock();
     std::thread::scope(|s| {
         let starter = s.spawn(|| start_m(sched, p));
-        // While the list is locked nothing can be added to it. Time enough for a thread that
-        // does not wait for that.
+        // No M can be added while the list is locked. This is enough time for a thread that does
+        // not wait for the lock.
         std::thread::sleep(Duration::from_millis(200));
         assert_eq!(n_threads("early-m1"), 0, "runs before it is listed");
         sched.set_phase(Phase::Stopping);

@@ -1,4 +1,4 @@
-//! Taking a P from an M that gives it away meanwhile: a P has one holder.
+//! Retaking a P from an M that gives it away meanwhile: a P has one holder.
 #![allow(unsafe_code)]
 
 use ::loom::cell::UnsafeCell;
@@ -7,13 +7,13 @@ use ::loom::thread;
 
 use super::*;
 
-/// What only the holder of a P touches. loom reports two that do at once, and one that does not
-/// see what the other did.
+/// State accessed only by the holder of a P. loom reports concurrent accesses, and an access that
+/// does not see an earlier one.
 struct P(UnsafeCell<u32>);
 
 impl P {
     fn touch(&self) {
-        // SAFETY: the models show that nobody else does.
+        // SAFETY: the models show that there is no concurrent access.
         self.0.with_mut(|n| unsafe { *n += 1 });
     }
 }
@@ -46,21 +46,21 @@ impl World {
         self.p.store(p.cast_mut(), Ordering::Relaxed);
     }
 
-    /// The M enters the scheduler. `false` if it has lost its P, or has to wait for the verdict:
+    /// The M enters the scheduler. `false` if it has lost its P, or has to wait for the decision:
     /// after that sysmon does nothing more to this M, so nothing is left to check.
     fn enter(&self) -> bool {
         mark_inside(&self.in_runtime);
         self.access.load(Ordering::Acquire) == HAS_P
     }
 
-    /// The M, inside: touches the P that it holds.
+    /// The M, inside: accesses the P that it holds.
     fn use_p(&self) {
         let p = self.p.load(Ordering::Relaxed);
         // SAFETY: it points into this world.
         unsafe { (*p).touch() };
     }
 
-    /// Sysmon takes the first P from the M, and uses it if it may.
+    /// Sysmon retakes the first P from the M, and uses it if it succeeds.
     fn take_first(&self) {
         let words = Access {
             access: &self.access,
@@ -109,7 +109,7 @@ fn loom_a_p_that_was_given_away_is_not_taken_from_its_last_m() {
                     return;
                 }
                 world.use_p();
-                // As `locked::give`, and then `run::take_p` of another.
+                // As `locked::give`, and then `run::take_p` of another P.
                 world.hold(None);
                 world.is_given.store(1, Ordering::Release);
                 world.hold(Some(1));

@@ -1,14 +1,14 @@
-//! Goroutines that one M is to run and no other: a word in the M.
+//! A goroutine handed to one particular M, which alone may run it: a word in the M.
 //!
-//! It serves Ms that goroutines have locked (`locked`), and whoever gives a P away together
-//! with what is to run on it. Two things could go wrong, both modelled with loom:
+//! Used for Ms that goroutines have locked (`locked`), and when a P is given away together with the
+//! goroutine to run on it. There are two races, both modelled with loom:
 //!
 //! | giver                         | M that gives its P away   | M that falls asleep with its P |
 //! |-------------------------------|---------------------------|--------------------------------|
-//! | 1. swap the G in (`post`)     | 1. nothing → `WAITING`    | 1. say that the P is idle      |
-//! | 2. it was `WAITING`? give the |    (`begin_waiting`); if  | 2. look here (`is_there`)      |
+//! | 1. swap the G in (`post`)     | 1. nothing → `WAITING`    | 1. mark the P as idle          |
+//! | 2. it was `WAITING`? give the |    (`begin_waiting`); if  | 2. check here (`is_there`)     |
 //! |    M this P, too              |    there is a G, keep the |                                |
-//! | 3. else: its P is idle? wake  |    P and run that         |                                |
+//! | 3. else: its P is idle? wake  |    P and run that G       |                                |
 //! |    the M                      |                           |                                |
 #![allow(unsafe_code)]
 
@@ -17,29 +17,29 @@ use std::ptr::NonNull;
 use crate::g::header::{GRef, Header};
 use crate::loom::{AtomicPtr, Ordering};
 
-/// A letter box.
+/// The slot for the handed goroutine.
 ///
-/// | holds     | while                                            | moved on by                  |
+/// | holds     | while                                            | changed by                   |
 /// |-----------|--------------------------------------------------|------------------------------|
-/// | nothing   | it holds a P, or is no locked one                | a giver, with a G; or itself |
+/// | nothing   | the M holds a P, or is not locked                | a giver, with a G; or the M  |
 /// | `WAITING` | it is locked and has no P: it sleeps on its note | a giver, with a G and a P    |
-/// | a G       | it has not looked; it holds a P                  | itself                       |
-/// | a G, and  | it has no P yet; one for it is there, or is      | itself, once it has the P    |
+/// | a G       | it holds a P, and has not checked yet            | the M                        |
+/// | a G, and  | it has no P yet; one is there for it, or is      | the M, once it has the P     |
 /// | `WAITING` | about to come                                    |                              |
 ///
-/// Ordering: sequentially consistent, as the idle protocol: a giver puts the G in and then
-/// looks whether the M sleeps; the M says that it sleeps and then looks here.
+/// Ordering: sequentially consistent, as the idle protocol: a giver stores the G and then checks
+/// whether the M sleeps; the M marks itself as asleep and then checks here.
 #[derive(Debug)]
 pub(crate) struct HandedWork(AtomicPtr<Header>);
 
 const WAITING: *mut Header = std::ptr::without_provenance_mut(1);
 
-/// How a goroutine reached its M.
+/// How a goroutine was posted to its M.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Posted {
     /// The M has a P to run it on.
     ToHolder,
-    /// The M needs one.
+    /// The M waits without a P: the caller must give it one.
     ToWaiter,
 }
 
@@ -48,12 +48,12 @@ impl HandedWork {
         HandedWork(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// A G for this M. The caller owns it, and no other is on its way.
+    /// Posts a G to this M. The caller owns it, and there is no other G for this M.
     pub(crate) fn post(&self, g: GRef) -> Posted {
         let mut now = self.0.load(Ordering::SeqCst);
         loop {
             debug_assert!(now.addr() <= WAITING.addr(), "two goroutines for one M");
-            // What was there stays as a mark.
+            // The `WAITING` bit is kept.
             let marked = g.as_ptr().map_addr(|at| at | now.addr());
             match self.swap_if(now, marked) {
                 Ok(WAITING) => return Posted::ToWaiter,
@@ -73,7 +73,7 @@ impl HandedWork {
         self.0.load(Ordering::SeqCst).addr() > WAITING.addr()
     }
 
-    /// By the M: takes what is there.
+    /// Called by the M: takes the G, if there is one.
     #[inline]
     pub(crate) fn take(&self) -> Option<GRef> {
         if !self.is_there() {
@@ -82,24 +82,24 @@ impl HandedWork {
         unmarked(self.0.swap(std::ptr::null_mut(), Ordering::SeqCst))
     }
 
-    /// By a locked M that has got the P: were it to lose that before it looks here, its G
-    /// has to come once more.
+    /// Called by a locked M that has got its P: clears `WAITING`. If the M loses the P before it
+    /// takes the G, the G must be posted again.
     pub(crate) fn end_waiting(&self) {
         let now = self.0.load(Ordering::SeqCst);
-        // Nobody posts to an M that has its G.
+        // No thread posts to an M that has its G.
         self.0
             .store(now.map_addr(|at| at & !WAITING.addr()), Ordering::SeqCst);
     }
 
-    /// By a locked M that is about to give its P away: from here on its G comes with one.
-    /// `false` if it is there.
+    /// Called by a locked M that is about to give its P away: from here on its G comes with a P.
+    /// `false` if the G is already there.
     #[must_use]
     pub(crate) fn begin_waiting(&self) -> bool {
         self.swap_if(std::ptr::null_mut(), WAITING).is_ok()
     }
 
-    /// By a locked M that has no P, whatever became of it: it waits from here on. Gives the
-    /// G that was sent to it while it had one: that goes to another M first.
+    /// Called by a locked M that has no P, however it lost it: the M waits from here on. Returns a
+    /// G that was posted while the M had a P: it has to be queued again.
     #[must_use]
     pub(crate) fn wait_on(&self) -> Option<GRef> {
         let mut now = self.0.load(Ordering::SeqCst);
@@ -115,7 +115,7 @@ impl HandedWork {
 
 fn unmarked(g: *mut Header) -> Option<GRef> {
     let g = NonNull::new(g.map_addr(|at| at & !WAITING.addr()))?;
-    // SAFETY: only `post` puts addresses here, those of Gs.
+    // SAFETY: only `post` stores addresses here, those of Gs.
     Some(unsafe { GRef::from_raw(g) })
 }
 

@@ -1,4 +1,4 @@
-//! A locked M and those who send it its goroutine, under every interleaving.
+//! A locked M and the threads that post its goroutine, under every interleaving.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, fence};
@@ -7,14 +7,14 @@ use loom::thread;
 use super::*;
 use crate::sched::queue::idle::{IdleSet, IdleWord, ON_FUTEX};
 
-/// Something that can stand for a G: only its address is used.
+/// A stand-in for a G: only its address is used.
 fn g() -> GRef {
     let memory = Box::leak(Box::new([0u128; 64]));
     // SAFETY: zeroed memory larger than a header, never freed; its status is not used.
     unsafe { GRef::from_raw(NonNull::from(memory).cast()) }
 }
 
-/// The G finds an M with a P, and the M no second P.
+/// The G gets an M with a P, and the M gets no second P.
 #[test]
 fn loom_mail_against_giving_the_p_away() {
     loom::model(|| {
@@ -40,7 +40,7 @@ fn loom_mail_against_giving_the_p_away() {
     });
 }
 
-/// The M does not sleep with its goroutine in the mail.
+/// The M does not sleep while its goroutine is posted to it.
 #[test]
 fn loom_mail_against_falling_asleep() {
     loom::model(|| {
@@ -66,8 +66,7 @@ fn loom_mail_against_falling_asleep() {
     });
 }
 
-/// An M lost its P in some other way: what was sent meanwhile comes back to it, or stays
-/// with a P.
+/// An M lost its P in some other way: a G posted meanwhile is returned to it, or stays with a P.
 #[test]
 fn loom_mail_against_losing_the_p() {
     loom::model(|| {
@@ -89,7 +88,7 @@ fn loom_mail_against_losing_the_p() {
     });
 }
 
-/// The P came, and is gone before the M has looked at what came with it.
+/// The P came, and is lost again before the M has taken the G that came with it.
 #[test]
 fn loom_mail_whose_p_is_lost_again() {
     loom::model(|| {

@@ -1,5 +1,4 @@
-//! The idle protocol under every interleaving: no work is left lying while its
-//! only M sleeps.
+//! The idle protocol under every interleaving: no work is left in a queue while its only M sleeps.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
@@ -37,7 +36,7 @@ impl Node {
         }
     }
 
-    /// What `find::sleep` does; `true` if the M now sleeps and nobody will wake it.
+    /// What `find::sleep` does; `true` if the M now sleeps and no wake-up is coming.
     fn sleeps_for_ever(&self, was_spinning: bool) -> bool {
         self.word.prepare(ON_FUTEX);
         self.idle.go_idle(0, was_spinning);
@@ -46,7 +45,7 @@ impl Node {
         self.work.load(Ordering::Acquire) == 0 && !self.word.is_notified()
     }
 
-    /// What `find::stop_spinning` does after it has taken what it found.
+    /// What `find::stop_spinning` does after the M has taken its work.
     fn stops_spinning(&self) {
         if self.idle.stop_spinning() && self.work.load(Ordering::Acquire) != 0 {
             self.wake();
@@ -95,7 +94,7 @@ fn loom_push_against_a_spinner_falling_asleep() {
     model(true);
 }
 
-/// The M that wakes by itself and a notifier agree on who takes the P out.
+/// The M that wakes by itself and a notifier agree on which of them takes the P out.
 #[test]
 fn loom_waking_alone_against_a_notifier() {
     loom::model(|| {
@@ -126,8 +125,8 @@ fn loom_waking_alone_against_a_notifier() {
     });
 }
 
-/// A pusher leaves its work to an M that spins, which has found something else just then: one
-/// of the two wakes the P that sleeps.
+/// A pusher leaves its work to a spinning M, which has just found other work: one of the two wakes
+/// the sleeping P.
 #[test]
 fn loom_push_against_the_last_spinner() {
     loom::model(|| {

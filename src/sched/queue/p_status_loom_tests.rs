@@ -11,8 +11,8 @@ use super::*;
 
 struct P {
     fate: PStatus,
-    /// What only the P's holder touches, and sysmon in a stopped world. loom tells of two
-    /// that do at once, and of one who does not see what the other did.
+    /// State accessed only by the P's holder, and by sysmon in a stopped world. loom reports
+    /// concurrent accesses, and an access that does not see an earlier one.
     inside: UnsafeCell<u32>,
     idle: IdleSet,
 }
@@ -29,12 +29,12 @@ impl P {
     }
 
     fn touch(&self) {
-        // SAFETY: the models show that nobody else does.
+        // SAFETY: the models show that there is no concurrent access.
         self.inside.with_mut(|n| unsafe { *n += 1 });
     }
 }
 
-/// One world stops after the other, in time or not; the M goes on in between.
+/// The world stops twice, in time or not; the M runs in between.
 #[test]
 fn loom_nobody_runs_in_a_stopped_world() {
     ::loom::model(|| {
@@ -60,12 +60,12 @@ fn loom_nobody_runs_in_a_stopped_world() {
     });
 }
 
-/// A P leaves, and is called back when its M has let go of it, or is about to.
+/// A P leaves, and is called back when its M has just released it, or is about to.
 #[test]
 fn loom_one_holds_a_p_that_is_called_back() {
     ::loom::model(|| {
         let p = P::in_use();
-        // As if in a stopped world: the M begins after it.
+        // As if in a stopped world: the M starts after it.
         p.fate.begin_leaving();
         let m = {
             let p = Arc::clone(&p);
@@ -98,7 +98,7 @@ fn loom_one_holds_a_p_that_is_called_back() {
     });
 }
 
-/// An M that falls asleep is claimed, or sees that it shall stop.
+/// An M that falls asleep is claimed, or sees the request to stop.
 #[test]
 fn loom_a_sleeper_does_not_miss_the_stop() {
     ::loom::model(|| {

@@ -5,8 +5,7 @@ use loom::thread;
 
 use super::*;
 
-/// Something that can stand for a G: the queue touches only its address and, on
-/// overflow, its link.
+/// Stand-ins for Gs: the queue uses only the address and, on overflow, the link.
 fn gs(n: usize) -> Vec<GRef> {
     (0..n)
         .map(|_| {
@@ -85,7 +84,7 @@ fn loom_push_first_against_steal() {
             })
         };
         let mut seen = Vec::new();
-        // The head goes on and comes back to where a thief may have seen it.
+        // The head moves on and comes back to a value that a thief may have read.
         seen.extend(q.pop());
         for &g in &all[2..] {
             seen.extend(q.push_first(g).err());
@@ -186,7 +185,7 @@ fn loom_pop_and_push_against_a_thief_that_makes_a_list() {
         let thief = {
             let q = Arc::clone(&q);
             thread::spawn(move || {
-                // Hints, of whatever is there.
+                // These are hints, whatever the slots hold.
                 assert!(q.peek_oldest(8).count() <= CAPACITY as usize);
                 let mut list = q.steal_list(2);
                 std::iter::from_fn(|| list.pop()).collect::<Vec<_>>()

@@ -79,7 +79,7 @@ fn runnext_kicks_out_the_one_before() {
 fn the_first_goes_before_the_oldest() {
     let q = RunQueue::new();
     let gs = gs(CAPACITY as usize + 1);
-    // Before position 0, too.
+    // Wraps below position 0, too.
     assert!(q.push_first(gs[0]).is_ok());
     assert!(q.push(gs[1]).is_ok());
     assert!(q.push_first(gs[2]).is_ok());

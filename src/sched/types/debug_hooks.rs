@@ -1,8 +1,8 @@
-//! What sysmon does for whoever looks on: lines about the scheduler now and then.
+//! Callbacks that sysmon runs for observability: periodic status lines, and checks for deadlocks,
+//! stalls and slow shutdowns.
 //!
-//! The printing is done above (`debug`), which knows how things are called; the
-//! builder hands its functions down. Sysmon has no P and holds no lock when it calls
-//! them, so they may take their time.
+//! The printing is done above (`debug`), which knows public names; the builder passes its functions
+//! down. Sysmon has no P and holds no lock when it calls them, so they may take long.
 
 use std::time::Duration;
 
@@ -13,30 +13,30 @@ use crate::g::header::GRef;
 use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::sys::clock::{self, NEVER};
 
-/// Looks whether anything can ever happen again, or come to an end, and does not come back
-/// if not.
+/// Checks whether the run can ever make progress, or end; does not return if not.
 pub(crate) type Check = fn(&Sched);
 
-/// How often an idle runtime is looked at for a deadlock: a thread that could have woken
-/// somebody may end without a word.
+/// Interval of deadlock checks while the runtime is idle: a thread that could have woken a
+/// goroutine may end without any event.
 const CHECK_NS: u64 = 100_000_000;
 
-/// Prints lines about the scheduler.
+/// Prints status lines about the scheduler.
 pub(crate) type Print = fn(&Sched, since_begin: Duration);
 
-/// What sysmon has been asked for. Made once, when the runtime is built.
+/// The requested callbacks. Created once, when the runtime is built.
 #[derive(Debug, Default)]
 pub(crate) struct DebugHooks {
-    /// How often to print, and how.
+    /// The interval of status lines, and the function that prints them.
     pub(crate) schedtrace: Option<(Duration, Print)>,
-    /// What to call when all Ps are idle.
+    /// Called when all Ps are idle.
     pub(crate) deadlock: Option<Check>,
-    /// After what time a goroutine that does not come to the scheduler is told of, and whom.
+    /// After what time a goroutine that does not enter the scheduler is reported, and to which
+    /// receiver.
     pub(crate) stalls: Option<(Duration, Box<dyn OnStall>)>,
-    /// How long the end of a run may take, and what to call then.
+    /// How long the end of a run may take, and the function to call after that.
     pub(crate) shutdown: Option<(Duration, Check)>,
-    /// When this run began, and when the next lines are due.
-    /// Ordering: relaxed; only sysmon touches them.
+    /// When this run began, and when the next status lines are due. Ordering: relaxed; only sysmon
+    /// accesses them.
     begin_ns: AtomicU64,
     due_ns: AtomicU64,
 }
@@ -57,7 +57,13 @@ impl DebugHooks {
         }
     }
 
-    /// A run begins.
+    /// The record of stalls for a new run, if stall reports were requested.
+    pub(crate) fn stalls(&self, sched: &Sched) -> Option<Stalls<'_>> {
+        let (after, on_stall) = self.stalls.as_ref()?;
+        Some(Stalls::new(sched, *after, &**on_stall))
+    }
+
+    /// Starts the clock of a new run.
     pub(crate) fn begin(&self) {
         let now_ns = clock::now_ns();
         self.begin_ns.store(now_ns, Ordering::Relaxed);
@@ -68,8 +74,8 @@ impl DebugHooks {
         self.due_ns.store(due_ns, Ordering::Relaxed);
     }
 
-    /// All Ps are idle: looks for a deadlock, if that was asked for. Says how long
-    /// sysmon may sleep.
+    /// Called when all Ps are idle: checks for a deadlock, if requested. Returns how long sysmon
+    /// may sleep.
     pub(crate) fn look_at_idle(&self, sched: &Sched) -> u64 {
         match self.deadlock {
             None => NEVER,
@@ -80,8 +86,8 @@ impl DebugHooks {
         }
     }
 
-    /// The run has been ending since `began_ns`: gives it up if that takes too long, if that
-    /// was asked for.
+    /// Called while a run ends, since `began_ns`: gives up if that takes longer than the limit, if
+    /// there is one.
     pub(crate) fn look_at_end(&self, sched: &Sched, began_ns: u64) {
         if let Some((most, give_up)) = self.shutdown
             && u128::from(clock::now_ns() - began_ns) >= most.as_nanos()
@@ -90,7 +96,8 @@ impl DebugHooks {
         }
     }
 
-    /// Does what is due, and says how long sysmon may sleep, [`NEVER`] for ever.
+    /// Prints status lines if they are due. Returns how long sysmon may sleep, [`NEVER`] for no
+    /// limit.
     pub(crate) fn look(&self, sched: &Sched) -> u64 {
         let due_ns = self.due_ns.load(Ordering::Relaxed);
         if due_ns == NEVER {
@@ -105,7 +112,7 @@ impl DebugHooks {
         };
         let begin_ns = self.begin_ns.load(Ordering::Relaxed);
         print(sched, Duration::from_nanos(now_ns - begin_ns));
-        // From now on, not from when it was due: lines that were missed do not come in a burst.
+        // From now on, not from when it was due: missed lines do not come in a burst.
         let every_ns = every.as_nanos() as u64;
         self.due_ns.store(now_ns + every_ns, Ordering::Relaxed);
         every_ns

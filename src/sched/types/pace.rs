@@ -1,34 +1,33 @@
-//! How often a P is attended to, and how far expired timers overtake: functions of plain numbers.
+//! How often a P reads the clock, and how many expired timers overtake its queue: functions of
+//! plain numbers.
 //!
-//! Reading the clock takes as long as a fast dispatch, so it is not done at each. A count of
-//! dispatches alone bounds nothing: 61 of 100 µs are 6 ms. So dispatches are measured, in ticks
-//! of the CPU's counter, which is cheaper than the clock, and not at each of them either:
+//! Reading the clock takes as long as a fast dispatch, so it is not done for each one. A count of
+//! dispatches alone bounds no time: 61 dispatches of 100 µs are 6 ms. So dispatches are measured,
+//! in ticks of the CPU's counter, which is cheaper than the clock, and not after every dispatch
+//! either:
 //!
-//! - The next measurement comes after as many dispatches as fit into [`TICK_NS`] by the last
-//!   one. Slow dispatches are measured one by one.
-//! - While dispatches are fast, the interval doubles up to [`MOST_DISPATCHES`]. That bounds what
-//!   a change from fast to slow ones may cost: so many slow dispatches pass before it is seen.
-//! - A chain of hand-overs through runnext is measured when it has had three dispatches, so a
-//!   chain of slow ones ends about when its slice does, whatever ran before. Two would not do: a
-//!   goroutine that ends and wakes the one that joins it is a chain of two.
+//! - The next measurement comes after as many dispatches as fit into [`TICK_NS`], by the last
+//!   measurement. Slow dispatches are measured one by one.
+//! - While dispatches are fast, the interval doubles up to [`MOST_DISPATCHES`]. This bounds the
+//!   cost of a change from fast to slow ones: at most that many slow dispatches pass before it is
+//!   noticed.
+//! - A chain of runnext dispatches is measured after its second one, so a chain of slow ones ends
+//!   about when its slice does, whatever ran before.
 //!
-//! When a measurement finds that [`TICK_NS`] have passed, the clock is read, and the slice, the
-//! timers, and all else that goes by time are looked at.
+//! When a measurement finds that [`TICK_NS`] have passed, the P reads the clock, and handles the
+//! slice, the timers, and all other periodic duties.
 
-/// How often a busy P is attended to, if its dispatches are shorter than that.
+/// Interval of a busy P's periodic duties, if its dispatches are shorter than that.
 pub(crate) const TICK_NS: u64 = 10_000;
-/// The most dispatches between two measurements.
+/// Maximum number of dispatches between two measurements.
 pub(crate) const MOST_DISPATCHES: u32 = 16;
-/// A chain of hand-overs is measured with so many dispatches through runnext: the first of the
-/// chain did not come from there.
-pub(crate) const MEASURE_CHAIN_AT: u8 = 2;
-/// How many expired timers may overtake at once.
+/// Maximum number of expired timers that may overtake at once.
 pub(crate) const OVERTAKE_AT_MOST: usize = 32;
-/// Of so many dispatches back their share is kept.
+/// How many dispatches back the share is counted.
 const SHARE_KEPT: u64 = 2 * OVERTAKE_AT_MOST as u64;
 
-/// After how many dispatches to measure again: the last `n`, of an interval of `interval`, took
-/// `elapsed` ticks, and `tick` of them are [`TICK_NS`].
+/// After how many dispatches to measure again. The last `n` of an interval of `interval` took
+/// `elapsed` ticks; [`TICK_NS`] are `tick` ticks.
 #[inline]
 pub(crate) fn interval_after(interval: u32, n: u32, elapsed: u64, tick: u64) -> u32 {
     if elapsed < tick / 2 {
@@ -38,9 +37,9 @@ pub(crate) fn interval_after(interval: u32, n: u32, elapsed: u64, tick: u64) -> 
     fits.clamp(1, u64::from(MOST_DISPATCHES)) as u32
 }
 
-/// How many of `n` goroutines whose timers came due may run before those in the queue: as many
-/// as there were other dispatches since `from`, so the queue keeps half of all. Also gives from
-/// which dispatch on to count next time.
+/// How many of `n` goroutines with expired timers may run before those in the queue: as many as
+/// there were other dispatches since `from`, so the queue keeps half of all. Also returns the
+/// dispatch from which to count next time.
 pub(crate) fn overtakers(from: u64, dispatches: u64, n: usize) -> (usize, u64) {
     let from = from.max(dispatches.saturating_sub(SHARE_KEPT));
     let share = dispatches.saturating_sub(from) / 2;
@@ -92,11 +91,12 @@ mod tests {
         assert_eq!(interval_after(4, 4, TICK, TICK), 4);
         assert_eq!(interval_after(4, 4, 2 * TICK, TICK), 2);
         assert_eq!(interval_after(1, 1, TICK / 2, TICK), 2);
-        // What was measured was shorter than the interval, as the kernel was entered meanwhile.
+        // Fewer dispatches were measured than the interval, because the P entered the kernel
+        // meanwhile.
         assert_eq!(interval_after(16, 2, TICK, TICK), 2);
     }
 
-    /// Sleepers that wake at every dispatch have half of them.
+    /// Sleepers that wake at every dispatch get half of the dispatches.
     #[test]
     fn the_queue_keeps_half_of_the_dispatches() {
         let (mut from, mut overtaken) = (0, 0);

@@ -1,13 +1,13 @@
-//! What the scheduler counts beside the plain counters: times and sizes, taken where
-//! it has read the clock anyway or where nothing is in a hurry.
+//! Sampled statistics of the scheduler: times and sizes, measured where the clock has been read
+//! anyway or where time is not critical.
 //!
-//! - *Queue delay*: at every eighth tick (every 80 µs) the last goroutine in the local
-//!   queue is stamped with the time, and so is one in eight that come from outside. Whoever
-//!   dispatches it, here or after a theft, counts how long it waited. That a goroutine
-//!   was queued up to a tick before its stamp makes short delays look a little shorter.
-//! - *Poll gap*: from one look at the ring to the next, while operations are in flight.
-//!   Measured once per tick: for the first dispatch after it.
-//! - *Idle time*: at falling asleep and waking up.
+//! - *Queue delay*: at every eighth tick (every 80 µs) the last goroutine in the local queue is
+//!   stamped with the time, and so is one in eight that come from outside. The P that dispatches
+//!   it, here or after a theft, records how long it waited. A goroutine may have been queued up to
+//!   a tick before its stamp, so short delays look a little shorter.
+//! - *Poll gap*: the time between two checks of the ring, while operations are in flight. Measured
+//!   once per tick: for the first dispatch after it.
+//! - *Idle time*: measured when an M falls asleep and wakes up.
 
 use super::m::M;
 use super::p::P;
@@ -16,7 +16,8 @@ use crate::g::header::GRef;
 use crate::g::status::Reason;
 use crate::sys::clock;
 
-/// No gap is being measured; the next look begins one; the next look ends it.
+/// States of `Local::gap`: no gap is being measured; the next check begins one; the next check ends
+/// it.
 const GAP_NONE: u8 = 0;
 const GAP_BEGINS: u8 = 1;
 const GAP_ENDS: u8 = 2;
@@ -29,7 +30,7 @@ fn stamp_of(now_ns: u64) -> u32 {
 }
 
 impl P {
-    /// At a tick: `elapsed_ns` since the last one, `interval` dispatches ago.
+    /// Called at a tick, `elapsed_ns` and `interval` dispatches after the last one.
     pub(crate) fn count_tick(&self, now_ns: u64, elapsed_ns: u64, interval: u32) {
         let n = self.local.ticks.get().wrapping_add(1);
         self.local.ticks.set(n);
@@ -48,7 +49,7 @@ impl P {
         }
     }
 
-    /// At a look at the ring.
+    /// Called at a check of the ring.
     #[inline(always)]
     pub(crate) fn count_look(&self) {
         if self.local.gap.get() != GAP_NONE {
@@ -60,7 +61,7 @@ impl P {
     fn count_gap(&self) {
         let local = &self.local;
         if local.gap.get() == GAP_BEGINS {
-            // The tick that asked for it read the clock a moment ago.
+            // The tick that requested it read the clock a moment ago.
             local.gap_from_ns.set(local.now_ns.get());
             local.gap.set(GAP_ENDS);
         } else {
@@ -99,7 +100,7 @@ impl P {
     }
 }
 
-/// A goroutine comes to run that is stamped, or while events are wanted.
+/// Called when a stamped goroutine is dispatched, or any goroutine while tracing.
 #[cold]
 #[inline(never)]
 pub(crate) fn dispatch(m: &M, g: GRef) {
@@ -110,7 +111,7 @@ pub(crate) fn dispatch(m: &M, g: GRef) {
         return;
     }
     let waited = stamp_of(clock::now_ns()).wrapping_sub(g.queued_at());
-    // Two clocks' readings of one moment may differ.
+    // Two clocks may differ about the same moment.
     let waited = if waited > u32::MAX / 2 { 0 } else { waited };
     m.p()
         .stats

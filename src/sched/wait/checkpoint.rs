@@ -1,9 +1,8 @@
-//! `task::checkpoint`: where a goroutine that computes gives way if it has to.
+//! `task::checkpoint`: a point where a goroutine that computes yields if necessary.
 //!
-//! A call counts down, and looks at whether its P was taken; that is all, most of the
-//! time. The countdown is chosen so that the clock is read about every 20 µs, however
-//! often the goroutine calls. Then, if it has run for a slice and somebody waits, it goes
-//! to the tail of the queue, as it would by `yield_now`.
+//! Most calls only count down and check whether the P was retaken. The countdown is chosen so that
+//! the clock is read about every 20 µs, however often the goroutine calls. Then, if the goroutine
+//! has used up a time slice and others wait, it goes to the tail of the queue, as with `yield_now`.
 
 use super::handoff::Section;
 use super::park::{self, Caller, Cancelled};
@@ -15,12 +14,12 @@ use crate::sched::types::m::{Checks, HAS_P, M};
 use crate::sched::types::p::P;
 use crate::sys::clock;
 
-/// How often the clock is looked at, roughly.
+/// Approximate interval of clock readings.
 const LOOK_EVERY_NS: u64 = 20_000;
-/// The most calls between two looks: the goroutine may call less often from now on.
+/// Maximum number of calls between two readings: the goroutine may call less often later.
 const MOST_CALLS: u32 = 1024;
 
-/// Gives way if the calling goroutine has had its share, or its P was taken.
+/// Yields if the calling goroutine has used up its time slice, or its P was retaken.
 ///
 /// # Errors
 ///
@@ -39,7 +38,7 @@ pub(crate) fn checkpoint() -> Result<(), Cancelled> {
 #[cold]
 #[inline(never)]
 fn check_now() -> Result<(), Cancelled> {
-    // In a blocking section, or while it unwinds, a goroutine keeps nobody from anything.
+    // In a blocking section, or while unwinding, a goroutine does not keep a P from others.
     if let Caller::Goroutine(_) = park::caller()
         && let Some(section) = Section::enter()
     {
@@ -51,7 +50,7 @@ fn check_now() -> Result<(), Cancelled> {
     park::cancel_point()
 }
 
-/// Whether there is anything that this P would do if the goroutine gave way.
+/// Whether this P would have other work if the goroutine yielded.
 fn others_wait(m: &M, p: &P, now_ns: u64) -> bool {
     let poller = &p.poller;
     !p.runq.is_empty()
@@ -63,7 +62,7 @@ fn others_wait(m: &M, p: &P, now_ns: u64) -> bool {
 }
 
 impl Checks {
-    /// Reads the countdown anew, and says whether the running goroutine has had its slice.
+    /// Restarts the countdown. `true` if the running goroutine has used up its slice.
     fn slice_is_over(&self, p: &P, now_ns: u64) -> bool {
         let interval = self.interval.get().max(1);
         let elapsed_ns = now_ns.saturating_sub(self.looked_ns.replace(now_ns)).max(1);
@@ -73,7 +72,7 @@ impl Checks {
         self.left.store(next as u32 - 1, Ordering::Relaxed);
         let dispatches = p.stats.dispatches.get();
         if self.dispatches.replace(dispatches) != dispatches {
-            // Another goroutine than at the last look, or the same one anew.
+            // Another goroutine than at the last reading, or the same one dispatched again.
             self.since_ns.set(now_ns);
         }
         now_ns - self.since_ns.get() >= RUNNEXT_SLICE_NS

@@ -1,21 +1,21 @@
 //! Threads and processes that a goroutine starts.
 //!
-//! An M is pinned to the CPU of its P, and what is started on its thread would inherit that: a
-//! thread pool that is first used by a goroutine would have one CPU for ever. So the M has the mask
-//! of the process while it starts a thread or a process (`sys::wrap`). That takes three system
-//! calls more: it looks whether it is pinned, widens its mask, and pins itself again.
+//! An M is pinned to the CPU of its P, and a thread started there would inherit that: a thread pool
+//! first used by a goroutine would be confined to one CPU. So the M takes on the process's mask
+//! while it starts a thread or a process (`sys::wrap`). This costs three more system calls: one to
+//! check that it is pinned, one to widen the mask, one to pin it again.
 //!
-//! A goroutine that has locked its thread may have given it another mask on purpose: that is
-//! inherited, as anywhere.
+//! A goroutine that has locked its thread may have given it another mask on purpose: that mask is
+//! inherited, as usual.
 //!
-//! Meanwhile the M is marked as widened, so sysmon does not take its mask for one that was changed
-//! from outside, and does not pin it for a new plan: it sets the CPU that the M pins itself to. A
-//! few instructions remain: if sysmon reads the mark just before it is set, what is started then
-//! may inherit one CPU; if the M reads its CPU just before that changes, it is pinned to the old
-//! one until sysmon looks again (`cpu_mask`), at most two seconds.
+//! Meanwhile the M is marked as widened. So sysmon neither mistakes its mask for one changed from
+//! outside, nor pins the M for a new plan: it only sets the CPU that the M pins itself to. A window
+//! of a few instructions remains. If sysmon reads the mark just before it is set, the started
+//! thread may inherit one CPU. If the M reads its CPU just before that changes, it is pinned to the
+//! old one until sysmon's next check (`cpu_mask`), for at most two seconds.
 //!
-//! Nothing here takes memory from the heap: an allocator may ask for its CPUs in the middle of an
-//! allocation, and handlers of `fork` may run while its locks are held.
+//! This code does not allocate: an allocator may query its CPUs in the middle of an allocation, and
+//! `fork` handlers may run while its locks are held.
 
 use crate::loom::Ordering;
 use crate::sched::types::current;
@@ -23,7 +23,7 @@ use crate::sched::types::m::M;
 use crate::sys::affinity::{self, Mask};
 use crate::sys::wrap::{self, Hooks};
 
-/// Has what is started on Ms from now on get the mask of the process.
+/// Installs the hooks: threads and processes started on Ms get the process's mask from now on.
 pub(crate) fn install() {
     wrap::install(Hooks {
         widen,
@@ -32,7 +32,7 @@ pub(crate) fn install() {
     });
 }
 
-/// The calling thread's M, if it is pinned as the runtime has pinned it.
+/// The calling thread's M, if it is still pinned as the runtime has pinned it.
 fn pinned_m<'a>() -> Option<&'a M> {
     let m = current::m()?;
     let cpu = m.cpu()?;
@@ -43,7 +43,7 @@ fn widen() -> bool {
     let Some(m) = pinned_m().filter(|m| !m.is_widened.load(Ordering::SeqCst)) else {
         return false;
     };
-    // Before the mask is changed: whoever sees the new mask sees the mark.
+    // Before the mask is changed: a thread that sees the new mask also sees the mark.
     m.is_widened.store(true, Ordering::SeqCst);
     let is_wide = m.sched().offload.with_mask(affinity::restore).is_some();
     if !is_wide {
@@ -57,7 +57,7 @@ fn narrow() {
         return;
     };
     if let Some(cpu) = m.cpu() {
-        // It fails where the CPU has gone: then sysmon makes another plan.
+        // It fails if the CPU has gone: then sysmon makes another plan.
         affinity::pin(cpu);
     }
     m.is_widened.store(false, Ordering::SeqCst);
@@ -68,7 +68,7 @@ fn write_process_mask(bytes: &mut [u8]) -> bool {
         return false;
     };
     let mut write = |mask: &Mask| mask.write_to(bytes);
-    // Where CPUs are not followed it is the mask that the caller of `run` had.
+    // If CPUs are not followed, this is the mask that the caller of `run` had.
     let followed = m.sched().place.with_now(|now| write(&now.mask));
     followed
         .or_else(|| m.sched().offload.with_mask(write))

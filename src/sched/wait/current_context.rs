@@ -1,5 +1,5 @@
-//! The ambient context of whoever calls: which frames are around it, and what a call
-//! says that they end.
+//! The current context of the calling goroutine or thread: its cancel scopes, and the errors that
+//! ended waits return.
 use std::io;
 use std::marker::PhantomData;
 
@@ -7,10 +7,23 @@ use super::park;
 use crate::g::cancel_wait::{CancelScope, Over, ScopeChain};
 
 /// Why a context is done.
+///
+/// # Examples
+///
+/// A failed I/O call carries it inside its error:
+///
+/// ```
+/// use std::io;
+/// use windlass::context::Error;
+///
+/// let e = io::Error::from(Error::DeadlineExceeded);
+/// assert_eq!(e.kind(), io::ErrorKind::TimedOut);
+/// assert!(e.get_ref().is_some_and(|e| e.is::<Error>()));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Error {
-    /// It was cancelled, or a context that it comes from was.
+    /// It was cancelled, or an ancestor was.
     Cancelled,
     /// Its deadline has passed.
     DeadlineExceeded,
@@ -36,8 +49,8 @@ impl From<Over> for Error {
     }
 }
 
-/// Of kind `TimedOut` for a deadline and `Other` for a cancellation, never of kind
-/// `Interrupted`, which `std`'s helpers take as a reason to try again.
+/// Of kind `TimedOut` for a deadline and `Other` for a cancellation, never of kind `Interrupted`,
+/// which makes `std`'s helpers retry.
 impl From<Error> for io::Error {
     fn from(e: Error) -> io::Error {
         match e {
@@ -47,11 +60,11 @@ impl From<Error> for io::Error {
     }
 }
 
-/// Whether the ambient context lets the caller wait.
+/// Whether the current context permits the caller to wait.
 ///
 /// # Errors
 ///
-/// If it is done.
+/// If the context is done.
 #[inline]
 pub(crate) fn check() -> Result<(), Error> {
     park::current_chain()
@@ -59,15 +72,15 @@ pub(crate) fn check() -> Result<(), Error> {
         .map_or(Ok(()), |over| Err(over.into()))
 }
 
-/// A frame is around the caller until this is dropped.
+/// Keeps a cancel scope around the caller until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ContextGuard<'a> {
     frame: &'a CancelScope,
-    /// It belongs to the goroutine or thread that entered.
+    /// Bound to the goroutine or thread that entered.
     not_send: PhantomData<*const ()>,
 }
 
-/// Puts a frame around the waits of the caller.
+/// Enters a cancel scope: waits of the caller end with it.
 pub(crate) fn enter(frame: &CancelScope) -> ContextGuard<'_> {
     frame.enter(park::current_chain());
     set(ScopeChain::of(frame));
@@ -77,7 +90,7 @@ pub(crate) fn enter(frame: &CancelScope) -> ContextGuard<'_> {
     }
 }
 
-/// Runs `f` out of reach of the frames around the caller.
+/// Runs `f` shielded from the cancel scopes around the caller.
 pub(crate) fn shield<T>(f: impl FnOnce() -> T) -> T {
     let frame = CancelScope::shield(park::current_g());
     let _entered = enter(&frame);

@@ -1,17 +1,18 @@
-//! Where a goroutine belongs, on a machine with several nodes.
+//! The home node of a goroutine, on a machine with several nodes.
 //!
-//! Its *home* is the node of its first run: its stack lies there, and most likely what it
-//! works on. Made runnable on another node, it goes home if a P is idle there; else it runs
-//! where it was woken, at once. One that is away eight times in a row (runs, or is woken
-//! from there and sent home) has its friends elsewhere: it moves. Its stack's pages stay.
+//! Its *home* is the node of its first run: its stack is allocated there, and most likely its data.
+//! When it is made runnable on another node, it goes home if a P is idle there; otherwise it runs
+//! where it was woken, at once. A goroutine that is away eight times in a row (it runs away from
+//! home, or is woken there and sent home) communicates mostly with goroutines elsewhere: that node
+//! becomes its home. The pages of its stack stay where they are.
 //!
-//! A *bound* goroutine runs on its home and nowhere else. Should its node lose all its Ps
-//! ([`set_processors`](crate::Runtime::set_processors)), the next node that has some takes it
-//! in, until its own has a P again. It is kept on its node in three places: where it is
-//! made runnable (here), where thieves of other nodes look (`global`, `steal`), and, for
-//! whatever is left (a node that got its Ps back), where it comes to run (here).
+//! A *bound* goroutine runs only on its home node. If that node loses all its Ps
+//! ([`set_processors`](crate::Runtime::set_processors)), the goroutine runs on the next node that
+//! has some, until its own has a P again. The binding is enforced in three places: where the
+//! goroutine is made runnable (here), where thieves of other nodes search (`global`, `steal`), and,
+//! for the remaining cases (a node that got its Ps back), where it is dispatched (here).
 //!
-//! None of this is asked on a machine with one node: see `P::is_watched`.
+//! None of this code runs on a machine with one node: see `P::is_watched`.
 
 use crate::g::header::GRef;
 use crate::g::status::Reason;
@@ -22,11 +23,11 @@ use crate::sched::types::sampling;
 use crate::sched::types::state::Sched;
 use crate::sched::types::trace::EventKind;
 
-// What a goroutine's header can count.
+// The maximum that a goroutine's header can count.
 const _: () = assert!(TIMES_AWAY <= 8);
 
-/// `g` was made runnable on this M's P: the node that it is to be queued with, if that is
-/// another one. The caller owns `g`.
+/// Called when `g` was made runnable on this M's P: the node to queue it on, if that is another
+/// one. The caller owns `g`.
 pub(crate) fn when_ready(m: &M, g: GRef) -> Option<usize> {
     let (sched, p) = (m.sched(), m.p());
     let home = g.home();
@@ -66,8 +67,8 @@ pub(crate) fn when_ready(m: &M, g: GRef) -> Option<usize> {
     }
 }
 
-/// `g` is about to run on this M's P: the node that it is to be queued with instead, if it
-/// may not run here.
+/// Called when `g` is about to run on this M's P: the node to queue it on instead, if it may not
+/// run here.
 #[cold]
 #[inline(never)]
 pub(crate) fn when_dispatched(m: &M, g: GRef) -> Option<usize> {
@@ -98,12 +99,12 @@ pub(crate) fn when_dispatched(m: &M, g: GRef) -> Option<usize> {
     None
 }
 
-/// The node `home`, or the one that stands in for it, if that is not the node of `p`.
+/// The node `home`, or its substitute while it has no Ps, if that is not the node of `p`.
 fn elsewhere(sched: &Sched, p: &P, home: usize) -> Option<usize> {
     Some(sched.live_node_idx(home)).filter(|&idx| idx != p.node_idx)
 }
 
-/// Once more away from home.
+/// Counts one more time away from home.
 fn note_away(p: &P, g: GRef) {
     match policy::after_remote(g.times_away()) {
         Some(n) => g.set_times_away(n),
@@ -118,7 +119,7 @@ fn move_here(p: &P, g: GRef) {
 }
 
 impl P {
-    /// Something has happened to a goroutine that has to do with another node.
+    /// Records a trace event about a goroutine and another node.
     fn trace_far(&self, kind: EventKind, n: u32, g: u64) {
         if self.is_traced() {
             self.trace(kind, Reason::None, n, g);
