@@ -53,6 +53,22 @@ use crate::util::chaos::{self, Point};
 
 /// The goroutine is being cancelled because its runtime ends. It is the payload of the unwind, and
 /// `join` returns it.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::task::Cancelled;
+///
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// let sleeper = rt.run(|| {
+///     windlass::spawn(|| windlass::time::sleep(Duration::from_secs(3600)))
+/// });
+/// // The end of the run has cancelled the goroutine.
+/// assert!(sleeper.join().unwrap_err().is::<Cancelled>());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cancelled;
