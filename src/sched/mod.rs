@@ -2,11 +2,11 @@
 //!
 //! # Overview
 //!
-//! A P is the right to run goroutines on one core, together with everything that takes: a run
-//! queue, timers, a ring, caches. An M is a thread. An M that holds a P finds a G ([`find`]), runs
-//! it ([`run`]), and obeys the reason with which the G switched out. A G that waits occupies no
-//! thread. A G that blocks its thread occupies its P only until [`handoff`] gives the P to another
-//! M.
+//! A P is the right to run goroutines on one core, together with the resources that this needs: a
+//! run queue, timers, a ring, caches. An M is a thread. An M that holds a P finds a G ([`find`]),
+//! runs it ([`run`]), and obeys the reason with which the G switched out. A G that waits occupies
+//! no thread. A G that blocks its thread occupies its P only until [`handoff`] gives the P to
+//! another M.
 //!
 //! Ps are grouped by NUMA node. A node has a queue for overflow and for goroutines readied from
 //! outside, a set of idle Ps, and a count of spinning Ms. No per-goroutine operation takes a lock

@@ -268,7 +268,7 @@ fn take_queue(p: &P, gs: &mut GList) {
 }
 
 /// The last step of a P that leaves, called by its holder: `true` if it is dead now. `false` if
-/// operations are in flight, the P shall stop, or it is in use again.
+/// operations are in flight, the P must stop, or it is in use again.
 pub(crate) fn bury(p: &P) -> bool {
     p.status.is_leaving() && p.poller.inflight() == 0 && p.status.end()
 }

@@ -1,9 +1,9 @@
 //! Sysmon: a monitor thread without a P, not pinned to a CPU.
 //!
 //! - Retakes Ps from blocking sections, after 20 µs if they have work and after 10 ms if not, and
-//!   from goroutines that have computed or blocked for 10 ms without a call into the runtime
-//!   ([`crate::sched::wait::handoff`]). Requests preemption of goroutines that make one such call after the
-//!   other.
+//!   from *hogs*: goroutines that have computed or blocked for 10 ms without a call into the
+//!   runtime ([`crate::sched::wait::handoff`]). Requests preemption of goroutines that make one such call after
+//!   the other.
 //! - Wakes an idle P for a goroutine that waits behind another at a busy P.
 //! - Cancels all waiting goroutines when the main goroutine has ended, and ends the run when no
 //!   goroutine is left.

@@ -12,7 +12,8 @@
 //! |                                   | where it wakes, until it is notified       |
 //! | given to an M that is yet to wake | taken back                                 |
 //! | in a blocking section             | retaken, as for a hand-off                 |
-//! | held by a goroutine that computes | retaken after 100 µs, as from a hog        |
+//! | held by a goroutine that computes | retaken after 100 µs, as from a hog (see   |
+//! |                                   | `sysmon`)                                  |
 //!
 //! Retaking a P from a goroutine that computes needs `membarrier(2)`. Where that is denied, a
 //! goroutine that does not call the runtime for 10 ms makes the stop fail. An M in the scheduler

@@ -1,9 +1,9 @@
 //! NUMA scheduling decisions, as pure functions of plain numbers.
 //!
-//! Memory of another node is slower to access, and a goroutine that runs away from its home node
-//! drags its stack and its data across. So work stays on its node while that node keeps up, and
-//! leaves when it does not: no node stays idle for long beside an overloaded one. These two goals
-//! conflict; this module draws the line between them.
+//! Memory of another node is slower to access, and a goroutine that runs on another node than its
+//! home drags its stack and its data across. So work stays on its node while that node keeps up,
+//! and leaves when it does not: no node stays idle for long beside an overloaded one. These two
+//! goals conflict; this module draws the line between them.
 //!
 //! The scheduler calls these functions with values of its atomics. A simulator of large machines
 //! calls them with simulated values (`policy_sim_tests`). They have no side effects.
@@ -39,7 +39,8 @@ use windlass_topology::steal::patience;
 pub(crate) const LOCAL_SWEEPS: u32 = 2;
 /// Maximum number of goroutines that a thief takes from another node at once.
 pub(crate) const REMOTE_MAX: usize = 64;
-/// How often in a row a goroutine runs away from home, or is woken away from it, before it moves.
+/// How many times in a row a goroutine runs on, or is woken from, another node than its home before
+/// that node becomes its home.
 pub(crate) const TIMES_AWAY: u8 = 8;
 /// How long a node may be idle while another is overloaded.
 pub(crate) const STARVED_AFTER_NS: u64 = 1_000_000;

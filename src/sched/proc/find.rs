@@ -46,8 +46,8 @@ const RING_WAITS_ABOVE: usize = 128;
 /// the sends that follow, and few enough that all memory they touch fits the caches.
 const DISPATCH_AT_ONCE: usize = 32;
 /// After a full batch, the next one may be deferred for the goroutines that the first made
-/// runnable, while unrelated goroutines keep the P busy. These bound the delay: in visits to
-/// the kernel, and in time.
+/// runnable, while unrelated goroutines keep the P busy. These bound the delay: in visits to the
+/// kernel, and in time.
 const DEFER_AT_MOST: u32 = 8;
 const DISPATCH_AFTER_NS: u64 = 1_000_000;
 /// Go's bound on a batch from its global queue.
@@ -396,7 +396,7 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
     }
 }
 
-/// An M that found work stops spinning; the last one to do so wakes another.
+/// An M that found work stops spinning; the last one to do so wakes another if there is more work.
 #[cold]
 pub(crate) fn stop_spinning(m: &M) {
     if !m.spinning.replace(false) {

@@ -121,7 +121,7 @@ const AWAKE: u32 = 0;
 pub(crate) const ON_FUTEX: u32 = 1;
 /// The M sleeps in the ring.
 pub(crate) const IN_RING: u32 = 2;
-/// The M was notified: it shall wake up, as a spinner.
+/// The M was notified: it must wake up, as a spinner.
 const NOTIFIED: u32 = 3;
 
 /// What a notifier must do to wake the sleeper.

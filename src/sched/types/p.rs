@@ -513,8 +513,9 @@ impl P {
         slots.push(g);
     }
 
-    /// Takes back a slot of another node, and returns such slots in batches: a thief takes
-    /// goroutines that have not started, and returning each slot alone would touch a remote depot.
+    /// Takes back a slot of another node, and returns such slots in batches. They are common,
+    /// because thieves bring goroutines that have not started; returning each one alone would touch
+    /// a remote depot every time.
     ///
     /// Owner only.
     #[cold]

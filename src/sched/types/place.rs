@@ -62,7 +62,6 @@ impl UsableCpus {
     /// # Errors
     ///
     /// An error of reading the machine's topology.
-    /// What keeps the machine from being read.
     pub(crate) fn new(config: &Config, is_default: bool) -> io::Result<UsableCpus> {
         let (topology, mask) = match config.topology.clone() {
             Some(topology) => (topology, None),

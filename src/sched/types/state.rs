@@ -139,7 +139,8 @@ pub(crate) struct Sched {
     /// Threads that ended before the run and are not yet joined. Ordering: relaxed, a hint for
     /// sysmon.
     pub(crate) n_retired: AtomicUsize,
-    /// Whether `membarrier(2)` works here; without it no P is retaken from a hog.
+    /// Whether `membarrier(2)` works here; without it no P is retaken from a goroutine that
+    /// computes.
     pub(crate) membarrier: bool,
     /// Ps retaken from stuck Ms, and Ps given to another M. Ordering: relaxed, statistics.
     pub(crate) retakes: AtomicU64,

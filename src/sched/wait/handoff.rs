@@ -54,12 +54,12 @@ use crate::sched::types::trace::EventKind;
 use crate::sys::sched::membarrier;
 use crate::util::chaos::{self, Point};
 
-/// Replaces an M's id in `P::syscall`: the M has given the P up, and sysmon shall find another M
-/// for it.
+/// Replaces an M's id in `P::syscall`: the M has given the P up, and sysmon must find another M for
+/// it.
 pub(crate) const LEFT: u64 = u64::MAX;
 
 /// Proof that the calling goroutine is inside the scheduler: its M keeps the P until this is
-/// dropped. Sections are short: no code in one parks or calls user code.
+/// dropped. Kept short: code in a section neither parks nor calls user code.
 #[derive(Debug)]
 pub(crate) struct Section<'a>(&'a M);
 

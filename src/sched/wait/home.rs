@@ -2,8 +2,8 @@
 //!
 //! Its *home* is the node of its first run: its stack is allocated there, and most likely its data.
 //! When it is made runnable on another node, it goes home if a P is idle there; otherwise it runs
-//! where it was woken, at once. A goroutine that is away eight times in a row (it runs away from
-//! home, or is woken there and sent home) communicates mostly with goroutines elsewhere: that node
+//! where it was woken, at once. If this happens eight times in a row (it runs on another node, or
+//! is woken there and sent home), it communicates mostly with goroutines elsewhere: that node
 //! becomes its home. The pages of its stack stay where they are.
 //!
 //! A *bound* goroutine runs only on its home node. If that node loses all its Ps
