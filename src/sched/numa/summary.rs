@@ -37,7 +37,8 @@ use crate::loom::{AtomicU32, AtomicU64, Ordering, after_seq_cst};
 /// Words of the bit set for the maximum number of Ps.
 const WORDS: usize = MAX_PS.div_ceil(64);
 
-/// The summary of a node: one cache line, or two for a node with many Ps.
+/// The summary of a node: one cache line, continued on the next ones for a node with more than 192
+/// Ps.
 ///
 /// Ordering: all relaxed unless noted; hints, each read by itself.
 #[derive(Debug)]

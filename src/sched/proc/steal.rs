@@ -189,7 +189,8 @@ pub(crate) fn take_last(m: &M, p: &P, victim: &P, kind: LevelKind) -> Option<GRe
     Some(g)
 }
 
-/// From another node only without a gate, or after the gate has permitted the steal.
+/// From another node only with `NumaPolicy::Flat`, or after a gate has permitted the steal; and
+/// never a goroutine bound to that node.
 fn may_take_runnext(m: &M, victim: &P, kind: LevelKind) -> bool {
     let numa = m.sched().config.numa;
     kind != LevelKind::Remote

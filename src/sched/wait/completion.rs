@@ -50,7 +50,7 @@ pub(crate) fn is_done(word: &AtomicPtr<()>) -> bool {
 ///
 /// # Errors
 ///
-/// [`Cancelled`] if the runtime ends first and `reason` is one that this ends.
+/// [`Cancelled`] if the runtime ends first, for a wait with [`Reason::Join`].
 pub(crate) fn wait(word: &AtomicPtr<()>, reason: Reason) -> Result<(), Cancelled> {
     while !is_done(word) {
         match park::caller() {
