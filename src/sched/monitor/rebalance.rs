@@ -51,11 +51,10 @@ impl QueueHead {
     }
 }
 
-impl Sched {
-    /// Sysmon's part of work conservation: wakes an idle node for one that needs help, if no push
-    /// did.
-    pub(crate) fn wake_idle_nodes(&self) {
-        let mut survey = self.survey();
+impl Rebalance {
+    /// Sysmon's part of work conservation: wakes an idle node for one that needs help, if no
+    /// push did.
+    pub(crate) fn wake_idle_nodes(&mut self, sched: &Sched) {
         let now_ns = clock::now_ns();
         self.queues.resize(sched.nodes.len(), QueueHead::default());
         self.ps.resize(sched.ps.len(), SeenP::default());
@@ -72,6 +71,7 @@ impl Sched {
     }
 }
 
+impl Sched {
     /// Wakes a P for each waiting goroutine, on as many nodes, nearest first; lets nodes that have
     /// been idle for long pass the gate.
     fn find_help(&self, node: &Node, view: NodeView, now_ns: u64, round_ns: u64) {

@@ -5,51 +5,10 @@
 //! a stall is decided above (`debug::stall`).
 
 use crate::loom::Ordering;
-use crate::sys::clock;
-
-/// A goroutine that has not entered the scheduler for long.
-#[derive(Debug)]
-pub(crate) struct Stall<'a> {
-    pub(crate) g: GRef,
-    pub(crate) m: &'a M,
-    /// The P that it holds, and the dispatch count there; `None` once the P was retaken.
-    holds: Option<(&'a P, u64)>,
-    since_ns: u64,
-    /// How many reports of it have failed.
-    pub(crate) n_tries: u32,
-    is_told: bool,
-}
-
-impl Stall<'_> {
-    /// Whether the stall persists: the goroutine has been on its M all the time.
-    pub(crate) fn is_still(&self) -> bool {
-        let on_m = self.m.curg.get() == Some(self.g);
-        on_m && match self.holds {
-            Some((p, dispatches)) => {
-                std::ptr::eq(p.owner(), self.m) && p.stats.dispatches.get() == dispatches
-            }
-            None => self.m.access.load(Ordering::Relaxed) == RETAKEN,
-        }
-    }
-
-    pub(crate) fn held_ns(&self) -> u64 {
-        clock::now_ns().saturating_sub(self.since_ns)
-    }
-
-    pub(crate) fn has_p(&self) -> bool {
-        self.holds.is_some()
-    }
-}
-
-/// Receiver of stall reports.
-pub(crate) trait OnStall: std::fmt::Debug + Send + Sync {
-    /// A goroutine has stalled. Returns `false` to be called again a little later, if the stall
-    /// persists. Called by sysmon, which waits meanwhile.
-    fn stalled(&self, sched: &Sched, stall: &Stall<'_>) -> bool;
-
-    /// The run is over: its data must no longer be used.
-    fn end_run(&self);
-}
+use crate::sched::types::debug_hooks::{OnStall, Stall};
+use crate::sched::types::m::{HAS_P, M, PREEMPT};
+use crate::sched::types::p::P;
+use crate::sched::types::state::Sched;
 
 /// Sysmon's record of stalls.
 #[derive(Debug)]

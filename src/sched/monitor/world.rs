@@ -48,54 +48,6 @@ const STOP_WITHIN_NS: u64 = 1_000_000_000;
 /// Interval at which sysmon checks which Ps have stopped.
 const LOOK_EVERY_NS: u64 = 20_000;
 
-/// A job for a stopped world. Receives an error if the world could not be stopped.
-type StoppedWorldJob = Box<dyn FnOnce(&Sched, io::Result<()>) + Send>;
-
-/// Pending requests to stop the world.
-#[derive(Default)]
-pub(crate) struct World {
-    jobs: Mutex<Vec<StoppedWorldJob>>,
-    /// Number of pending jobs, readable without the lock. Ordering: relaxed, a hint; the note wakes
-    /// sysmon.
-    n_jobs: AtomicUsize,
-    /// Held while the number of Ps is changed without a run, and while a run begins.
-    shape: Mutex<()>,
-}
-
-impl std::fmt::Debug for World {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("World")
-            .field("n_jobs", &self.n_jobs)
-            .finish_non_exhaustive()
-    }
-}
-
-impl World {
-    fn jobs(&self) -> MutexGuard<'_, Vec<StoppedWorldJob>> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Prevents runs from beginning while the guard is held.
-    pub(crate) fn shape(&self) -> MutexGuard<'_, ()> {
-        self.shape.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether a job waits for the world to be stopped.
-    pub(crate) fn has_jobs(&self) -> bool {
-        self.n_jobs.load(Ordering::SeqCst) != 0
-    }
-
-    /// Called by sysmon: takes the pending jobs.
-    pub(crate) fn take_jobs(&self) -> Vec<StoppedWorldJob> {
-        if self.n_jobs.load(Ordering::Relaxed) == 0 {
-            return Vec::new();
-        }
-        let mut jobs = self.jobs();
-        self.n_jobs.store(0, Ordering::Relaxed);
-        std::mem::take(&mut *jobs)
-    }
-}
-
 impl Sched {
     /// Runs `f` in a stopped world and returns its result. Blocks the thread, so a goroutine calls
     /// it on another thread (`offload`). `None` if there is no run: then the caller has the runtime
@@ -150,6 +102,24 @@ impl Sched {
     pub(crate) fn wake_sleeper(&self, p: &P) {
         if self.claim(p) {
             self.notify(p);
+        }
+    }
+}
+
+impl Sched {
+    /// Gives a P that nobody holds to a spare M, or to a new one. `false` if
+    /// there can be none now.
+    pub(crate) fn hand_off(&self, p: &P) -> bool {
+        self.handoffs.fetch_add(1, Ordering::Relaxed);
+        p.taken.handoffs.fetch_add(1, Ordering::Relaxed);
+        self.trace_other(EventKind::HandOff, Some(p), None);
+        chaos::pause(Point::HandOff);
+        match self.give_to_spare(p, None) {
+            Some(m) => {
+                m.note.wake();
+                true
+            }
+            None => run::start_m(self, p),
         }
     }
 }
@@ -274,17 +244,4 @@ fn take_now(sched: &Sched, p: &P, waited_ns: u64) -> bool {
         || waited_ns >= STOPS_BY_ITSELF_NS
             && !sched.request_preempt(m, p)
             && sched.retake_running(m, p)
-}
-
-/// Called by the M between two dispatches: does what the P's status requires. Afterwards the M may
-/// have no P.
-#[cold]
-#[inline(never)]
-pub(crate) fn attend(m: &M) {
-    stop_spinning(m);
-    let p = m.p();
-    p.status.wait_while_stopped();
-    if p.status.is_leaving() {
-        resize::leave(m, p);
-    }
 }

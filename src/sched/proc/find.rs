@@ -198,7 +198,8 @@ fn attend_to(m: &M, p: &P) -> bool {
 fn look_at_node_queue(m: &M, p: &P, since: u32) -> Option<GRef> {
     let local = &p.local;
     local.since_node_queue.set(0);
-    local.node_queue_seen_ns.set(local.now_ns.get());
+    let now_ns = local.now_ns.get();
+    let since_ns = now_ns.saturating_sub(local.node_queue_seen_ns.replace(now_ns));
     // A batch, not a single goroutine: overflow must not wait until the local queue runs dry.
     let room = RING_WAITS_ABOVE.saturating_sub(p.runq.len()).max(1);
     let share = pace::share_of_node_queue(since, since_ns).min(p.runq.room());
@@ -293,13 +294,6 @@ fn dispatch_events(m: &M, p: &P) {
     if p.poller.pending() > 0 {
         p.submit_and_poll();
     }
-}
-
-/// Runs the expired timers of a P: the caller's own, or a steal victim's.
-pub(crate) fn run_timers_of(m: &M, p: &P) {
-    let expired = p.timers.expire(clock::now_ns());
-    crate::sched::wait::cancel::deadlines(m, expired.cancel);
-    wake::ready_expired(m, expired.ready);
 }
 
 enum Dry {

@@ -48,12 +48,8 @@ pub(crate) fn start_m(sched: &Sched, p: &P) -> bool {
         .store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
     // From here on the P belongs to this M: no other code may give it away again.
     p.owner
-        .store(std::ptr::from_ref(&*m).cast_mut(), Ordering::Release);
-    let at = std::ptr::from_ref(&*m);
-    let address = at.expose_provenance();
-    // Listed before its thread exists: a canceller waits for the commits of all Ms in this list.
-    sched.n_ms.fetch_add(1, Ordering::Relaxed);
-    sched.ms.lock().all.push(m);
+        .store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
+    let address = std::ptr::from_ref(m).expose_provenance();
     let thread = crate::loom::thread::Builder::new()
         .name(format!("{}-m{id}", sched.config.name))
         .spawn(move || {
@@ -76,11 +72,10 @@ pub(crate) fn start_m(sched: &Sched, p: &P) -> bool {
     }
 }
 
-/// Frees an M whose thread could not be started.
-///
-/// No other thread has a reference to it: other threads access Ms only under the lock of the list,
-/// and the closure that captured this M never ran.
-fn unlist(sched: &Sched, m: *const M) {
+/// Gives an M for a new thread: one whose thread has ended, or one more. It is in the list of Ms
+/// before its thread exists: a canceller waits for the commits of all Ms there.
+fn list_m(sched: &Sched, id: u64) -> &M {
+    sched.n_ms.fetch_add(1, Ordering::Relaxed);
     let mut ms = sched.ms.lock();
     let m = ms.retired.pop().unwrap_or_else(|| {
         ms.all.push(Box::new(M::new(id, sched)));

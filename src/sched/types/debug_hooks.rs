@@ -57,12 +57,6 @@ impl DebugHooks {
         }
     }
 
-    /// The record of stalls for a new run, if stall reports were requested.
-    pub(crate) fn stalls(&self, sched: &Sched) -> Option<Stalls<'_>> {
-        let (after, on_stall) = self.stalls.as_ref()?;
-        Some(Stalls::new(sched, *after, &**on_stall))
-    }
-
     /// Starts the clock of a new run.
     pub(crate) fn begin(&self) {
         let now_ns = clock::now_ns();

@@ -19,10 +19,10 @@ use crate::sys::{affinity, clock, sched as threads};
 /// Maximum number of pool threads of a runtime; further jobs queue.
 const MAX_THREADS: usize = 512;
 
-/// A closure in its parked caller's frame, with its result.
-struct Job {
-    run: unsafe fn(*mut ()),
-    data: *mut (),
+/// A closure on its parked caller's frame, with its result.
+pub(crate) struct Job {
+    pub(crate) run: unsafe fn(*mut ()),
+    pub(crate) data: *mut (),
 }
 
 // SAFETY: the data is an `OffloadFrame<F, T>` whose closure and result are Send (see `offload`),
@@ -107,9 +107,9 @@ impl Offload {
             .closing = false;
     }
 
-    /// Queues a job and makes sure that a thread will run it. `Err` returns the job if there is no
-    /// thread and none can be started.
-    fn submit(&'static self, job: Job, m: &M) -> Result<(), Job> {
+    /// Queues a job and makes sure that a thread will run it. `Err` gives it back
+    /// if there is no thread and none can be started.
+    pub(crate) fn submit(&'static self, job: Job, m: &M) -> Result<(), Job> {
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         let more = pool.n_idle <= pool.n_jobs && pool.threads.len() < MAX_THREADS;
         if more && !m.is_locked() && self.start(&mut pool).is_err() && pool.threads.is_empty() {
@@ -180,53 +180,4 @@ impl Offload {
             pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         }
     }
-}
-
-/// Runs `f` on a pool thread while the calling goroutine parks; on a plain thread, runs it in
-/// place.
-pub(crate) fn offload<F, T>(f: F) -> T
-where
-    F: FnOnce() -> T + Send,
-    T: Send,
-{
-    let (Caller::Goroutine(_), Some(m)) = (park::caller(), current::m()) else {
-        return f();
-    };
-    let pool: *const Offload = &m.sched().offload;
-    // SAFETY: the scheduler outlives its goroutines' jobs: threads are joined by `close` before it
-    // is dropped, and this goroutine keeps the run alive until its job is done.
-    let pool: &'static Offload = unsafe { &*pool };
-    let mut frame = OffloadFrame {
-        f: Some(f),
-        outcome: None,
-        done: AtomicPtr::default(),
-    };
-    let job = Job {
-        run: run_frame::<F, T>,
-        data: (&raw mut frame).cast(),
-    };
-    if let Err(job) = pool.submit(job, m) {
-        // No thread is available: run the job in a blocking section instead.
-        // SAFETY: the job belongs to this frame, and runs once.
-        crate::sched::wait::handoff::blocking(|| unsafe { (job.run)(job.data) });
-    }
-    completion::wait(&frame.done, Reason::Offload).expect("this wait is never cut short");
-    match frame.outcome.expect("the job has run") {
-        Ok(value) => value,
-        Err(payload) => resume_unwind(payload),
-    }
-}
-
-/// # Safety
-///
-/// `data` is an `OffloadFrame<F, T>` that stays until `done` is set, and no other code accesses it.
-unsafe fn run_frame<F: FnOnce() -> T, T>(data: *mut ()) {
-    let frame = data.cast::<OffloadFrame<F, T>>();
-    // SAFETY: by this function's contract.
-    let f = unsafe { (*frame).f.take() }.expect("a job runs once");
-    let outcome = catch_unwind(AssertUnwindSafe(f));
-    // SAFETY: as above.
-    unsafe { (*frame).outcome = Some(outcome) };
-    // SAFETY: as above; `set` reads nothing of the frame after the swap that releases it.
-    completion::set(unsafe { &(*frame).done });
 }

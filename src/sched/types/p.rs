@@ -225,8 +225,8 @@ pub(crate) struct Local {
     pub(crate) now_ns: CoarseTime,
     /// When the goroutine that began the current chain of runnext dispatches was dispatched.
     pub(crate) slice_start_ns: Cell<u64>,
-    /// No goroutine has been dispatched from runnext since.
-    pub(crate) chain_begins: Cell<bool>,
+    /// How many have run since through runnext, up to [`pace::MEASURE_CHAIN_AT`].
+    pub(crate) handed_on: Cell<u8>,
     /// For `sched::types::sampling`, with the fields below: ticks, the gap being measured, whether the M
     /// slept since the last tick, the dispatch count when it was last woken.
     pub(crate) ticks: Cell<u8>,

@@ -21,6 +21,9 @@
 pub(crate) const TICK_NS: u64 = 10_000;
 /// Maximum number of dispatches between two measurements.
 pub(crate) const MOST_DISPATCHES: u32 = 16;
+/// A chain of hand-overs is measured with so many dispatches through runnext: the first of the
+/// chain did not come from there.
+pub(crate) const MEASURE_CHAIN_AT: u8 = 2;
 /// Maximum number of expired timers that may overtake at once.
 pub(crate) const OVERTAKE_AT_MOST: usize = 32;
 /// How many dispatches back the share is counted.

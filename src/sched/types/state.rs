@@ -149,8 +149,6 @@ pub(crate) struct Sched {
     /// Limits the lines on stderr about goroutines that could not start.
     pub(crate) failed_starts: RateLimit,
     pub(crate) tracing: Tracing,
-    /// Sysmon's observations of the nodes.
-    rebalance: Mutex<Rebalance>,
     /// Sysmon's debug hooks; set when the runtime is built.
     pub(crate) debug_hooks: OnceLock<DebugHooks>,
 }
@@ -280,12 +278,6 @@ impl Sched {
         let has_more = self.publish(p);
         p.published.moves_on(&self.node_of(p).queue.summary);
         has_more
-    }
-
-    pub(crate) fn survey(&self) -> MutexGuard<'_, Rebalance> {
-        self.rebalance
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The index of the node that the calling thread runs on now, or of the next one in use.

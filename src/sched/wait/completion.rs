@@ -46,6 +46,41 @@ pub(crate) fn is_done(word: &AtomicPtr<()>) -> bool {
     word.load(Ordering::Acquire) == DONE
 }
 
+/// Why [`join`] gave up.
+#[derive(Debug)]
+pub(crate) enum Unjoined {
+    /// The runtime ends.
+    Cancelled(Cancelled),
+    /// The caller is the goroutine itself: it would wait for ever.
+    Itself,
+}
+
+impl From<Cancelled> for Unjoined {
+    fn from(c: Cancelled) -> Unjoined {
+        Unjoined::Cancelled(c)
+    }
+}
+
+/// Waits until `g` has ended.
+///
+/// # Errors
+///
+/// If the runtime ends first, or the caller is `g`.
+pub(crate) fn join(g: GRef) -> Result<(), Unjoined> {
+    while !is_done(&g.join) {
+        match park::caller() {
+            Caller::Goroutine(me) if me == g => return Err(Unjoined::Itself),
+            Caller::Goroutine(me) => {
+                wait_parked(&g.join, me, Reason::Join, NEVER, ScopeChain::NONE)?;
+            }
+            // Also a goroutine in a blocking section, or one that unwinds.
+            Caller::Thread if park::current_g() == Some(g) => return Err(Unjoined::Itself),
+            Caller::Thread => wait_blocked(&g.join, NEVER),
+        }
+    }
+    Ok(())
+}
+
 /// Waits for the event.
 ///
 /// # Errors

@@ -311,21 +311,6 @@ impl Sched {
         true
     }
 
-    /// Gives an unowned P to a spare M, or to a new one. `false` if there can be no further M now.
-    pub(crate) fn hand_off(&self, p: &P) -> bool {
-        self.handoffs.fetch_add(1, Ordering::Relaxed);
-        p.taken.handoffs.fetch_add(1, Ordering::Relaxed);
-        self.trace_other(EventKind::HandOff, Some(p), None);
-        chaos::pause(Point::HandOff);
-        match self.give_to_spare(p, None) {
-            Some(m) => {
-                m.note.wake();
-                true
-            }
-            None => crate::sched::proc::run::start_m(self, p),
-        }
-    }
-
     /// Gives a P to a spare M, preferably one on the P's CPU, and with it the goroutine to run
     /// there. The caller wakes the M. `None` if there is no spare M.
     pub(crate) fn give_to_spare(&self, p: &P, g: Option<GRef>) -> Option<&M> {

@@ -446,7 +446,8 @@ pub(crate) fn park_polling(g: GRef) -> Result<(), Cancelled> {
     Ok(())
 }
 
-/// The P whose heap will most likely hold the timer of the coming park.
+/// The P whose heap a timer of the coming park will most likely lie in.
+#[inline(always)]
 pub(crate) fn timer_home() -> Option<usize> {
     current::m().filter(|m| m.has_p()).map(|m| m.p().idx)
 }
