@@ -3,15 +3,22 @@
 //! # Overview
 //!
 //! A P is the right to run goroutines on one core, together with the resources that this needs: a
-//! run queue, timers, a ring, caches. An M is a thread. An M that holds a P finds a G ([`find`]),
-//! runs it ([`run`]), and obeys the reason with which the G switched out. A G that waits occupies
-//! no thread. A G that blocks its thread occupies its P only until [`handoff`] gives the P to
+//! run queue, timers, a ring, caches. An M is a thread. An M that holds a P finds a G (`proc::find`),
+//! runs it (`proc::run`), and obeys the reason with which the G switched out. A G that waits occupies
+//! no thread. A G that blocks its thread occupies its P only until `wait::handoff` gives the P to
 //! another M.
 //!
 //! Ps are grouped by NUMA node. A node has a queue for overflow and for goroutines readied from
 //! outside, a set of idle Ps, and a count of spinning Ms. No per-goroutine operation takes a lock
-//! or writes a cache line that all nodes share. [`policy`] decides when work leaves its node, from
-//! one cache line of each node ([`summary`]).
+//! or writes a cache line that all nodes share. `numa::policy` decides when work leaves its node, from
+//! one cache line of each node (`numa::summary`).
+//!
+//! # Rooms
+//!
+//! A room imports from the rooms on its left: [`numa`], [`queue`], [`types`], [`wait`], [`proc`],
+//! [`monitor`]. Data lies on the left and what is done with it on the right, as in Go's
+//! `runtime2.go` and `proc.go`. The files of a room import in the order of its `mod.rs`. `types` is
+//! the exception: P, M and scheduler name one another. `tests/tidy.rs` checks this.
 //!
 //! # Rejected designs
 //!

@@ -21,7 +21,7 @@ pub(crate) struct Stalls<'a> {
 }
 
 impl<'a> Stalls<'a> {
-    /// What is to be known of stalls in this run, if that was asked for.
+    /// The record of a run, if reports of stalls were requested.
     pub(crate) fn new(sched: &'a Sched) -> Option<Stalls<'a>> {
         let (after, on_stall) = sched.debug_hooks.get()?.stalls.as_ref()?;
         Some(Stalls {

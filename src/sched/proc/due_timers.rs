@@ -1,4 +1,4 @@
-//! Due timers: readies the goroutines that wait for them, and cuts waits whose deadline has passed.
+//! Expires due timers: readies goroutines, and ends waits whose deadline has passed.
 
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;

@@ -1,5 +1,5 @@
-//! What an M does that its P was asked for: waits while the world is stopped, and gets rid of a P
-//! that is leaving.
+//! How an M serves a request to its P: it waits while the world is stopped, and retires a P that
+//! leaves.
 
 use super::find::stop_spinning;
 use crate::g::list::GList;
@@ -11,7 +11,7 @@ use crate::sys::clock;
 /// How long a leaving P waits for completions between two cancels.
 const DRAIN_NS: u64 = 1_000_000;
 
-/// Does what the P was asked for, between two dispatches. Afterwards the M may have no P.
+/// Serves the request to the M's P, between two dispatches. Afterwards the M may have no P.
 #[cold]
 #[inline(never)]
 pub(crate) fn attend(m: &M) {

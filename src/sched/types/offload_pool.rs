@@ -1,9 +1,5 @@
-//! Running a closure on a pool thread that has no ring, while the goroutine parks.
-//!
-//! For calls that must not see EINTR or short results: completions of a thread's own ring
-//! operations interrupt some of its blocking calls (docs/SAFETY.md), and pool threads have
-//! submitted none. The pool grows on demand and is joined when the run ends; jobs are passed
-//! through crossbeam's `Injector`.
+//! The threads on which goroutines run closures (`wait::offload`). They have no ring. The pool grows
+//! on demand and is joined when the run ends; jobs are passed through crossbeam's `Injector`.
 #![allow(unsafe_code)]
 
 use std::io;

@@ -1,4 +1,4 @@
-//! The requests to stop the world: data of the scheduler. `world` serves them.
+//! Requests to stop the world. `monitor::world` serves them.
 
 use std::io;
 
@@ -6,16 +6,17 @@ use super::state::Sched;
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::loom::native::{Mutex, MutexGuard, PoisonError};
 
-/// What is done to a stopped world. Gets an error if it could not be stopped.
+/// A function that runs in a stopped world. It receives an error if the world did not stop.
 pub(crate) type StoppedWorldJob = Box<dyn FnOnce(&Sched, io::Result<()>) + Send>;
 
 /// The requests to stop the world.
 #[derive(Default)]
 pub(crate) struct StopRequests {
     jobs: Mutex<Vec<StoppedWorldJob>>,
-    /// Jobs that wait, to look without the lock. Ordering: relaxed, a hint; the note wakes sysmon.
+    /// Number of waiting jobs, read without the lock. Ordering: relaxed, a hint; the note wakes
+    /// sysmon.
     n_jobs: AtomicUsize,
-    /// Held by whoever changes the number of Ps without a run, and by one that begins.
+    /// Held while the number of Ps is changed without a run, and while a run begins.
     shape: Mutex<()>,
 }
 

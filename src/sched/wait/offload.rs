@@ -1,8 +1,8 @@
-//! Running a closure on a spare thread that has no ring, while the goroutine parks.
+//! Running a closure on a pool thread that has no ring, while the goroutine parks.
 //!
-//! For calls that must not see EINTR or short results: completions of a thread's
-//! own ring operations interrupt some of its blocking calls (docs/SAFETY.md), and
-//! these threads have submitted none (`offload_pool`).
+//! For calls that must not see EINTR or short results: completions of a thread's own ring
+//! operations interrupt some of its blocking calls (docs/SAFETY.md), and pool threads have
+//! submitted none (`types::offload_pool`).
 #![allow(unsafe_code)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -21,8 +21,7 @@ struct OffloadFrame<F, T> {
     done: AtomicPtr<()>,
 }
 
-/// Runs `f` on a spare thread while the calling goroutine parks; on a plain thread
-/// just runs it.
+/// Runs `f` on a pool thread while the calling goroutine parks. On a plain thread, runs it there.
 pub(crate) fn offload<F, T>(f: F) -> T
 where
     F: FnOnce() -> T + Send,
