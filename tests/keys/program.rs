@@ -18,13 +18,15 @@ mod task {
 }
 
 mod sched {
-    pub(crate) mod park {
-        use crate::g::goroutine_locals::GoroutineLocals;
+    pub(crate) mod wait {
+        pub(crate) mod park {
+            use crate::g::goroutine_locals::GoroutineLocals;
 
-        /// What the one thread owns.
-        pub(crate) fn own<'a>() -> Option<&'a GoroutineLocals> {
-            thread_local!(static OWN: &'static GoroutineLocals = Box::leak(Box::new(GoroutineLocals::new())));
-            Some(OWN.with(|own| *own))
+            /// What the one thread owns.
+            pub(crate) fn own<'a>() -> Option<&'a GoroutineLocals> {
+                thread_local!(static OWN: &'static GoroutineLocals = Box::leak(Box::new(GoroutineLocals::new())));
+                Some(OWN.with(|own| *own))
+            }
         }
     }
 }
@@ -61,6 +63,9 @@ fn main() {
     string.set(Some(Box::new("a string".to_owned())));
     assert_eq!(number.take().as_deref(), Some(&0x4141));
     assert_eq!(bytes.take().as_deref(), Some(&vec![0xff; 10]));
-    assert_eq!(string.take().as_deref().map(String::as_str), Some("a string"));
+    assert_eq!(
+        string.take().as_deref().map(String::as_str),
+        Some("a string")
+    );
     println!("told apart");
 }

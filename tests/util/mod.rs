@@ -478,10 +478,26 @@ pub(crate) fn memory_bytes() -> u64 {
 pub(crate) fn run_with_one_thread(f: impl FnOnce() + Send) {
     let builder = Builder::new().processors(1).max_threads(1);
     build(builder).unwrap().run(|| {
-        // The monitor starts the thread for this, so it has all that itself needs.
         windlass::offload(|| ());
+        wait_for_naps_of("sysmon");
         f();
     });
+}
+
+/// Returns when the thread whose name ends so has slept a few times: then it has all that a thread
+/// needs to start.
+fn wait_for_naps_of(name: &str) {
+    let naps = |task: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(task.path().join("status")).ok()?;
+        let of = |key: &str| status.lines().find_map(|l| l.strip_prefix(key));
+        let is_it = of("Name:")?.trim().ends_with(name);
+        let n: u32 = of("voluntary_ctxt_switches:")?.trim().parse().ok()?;
+        Some(is_it && n >= 3)
+    };
+    let tasks = || std::fs::read_dir("/proc/self/task").unwrap();
+    while !tasks().any(|task| naps(task.unwrap()) == Some(true)) {
+        std::hint::spin_loop();
+    }
 }
 
 /// Sets the limit on the address space. Threads that start later share the allocator's arenas.
