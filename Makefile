@@ -29,7 +29,7 @@ test_programs = $(addprefix --test ,$(sort $(foreach name,$(1),$(or $(call of_mo
 test_filters = $(addsuffix ::,$(call modules,$(1)))
 tests = $(call test_programs,$(1)) -- $(call test_filters,$(1))
 
-.PHONY: help setup clients demo test test-all test-dev test-release test-filter test-epoll test-chaos test-numa test-numa-small check-aarch64 test-aarch64 suites loom explore explore-short asan fuzz lint package bench compare
+.PHONY: help setup clients demo test test-all test-dev test-release test-filter test-epoll test-chaos test-numa test-numa-small check-aarch64 test-aarch64 suites loom explore explore-short asan fuzz lint package public-api bench compare
 
 help:
 	@echo "make demo     build and run examples/demo"
@@ -45,6 +45,7 @@ help:
 	@echo "make fuzz     the examples' parsers, each for SECONDS; needs a nightly toolchain and cargo-fuzz"
 	@echo "make lint     formatting, clippy and the documentation, warnings denied"
 	@echo "make package  the four crates as they would be published, each built from its archive"
+	@echo "make public-api  compares the public API with docs/api; needs nightly and cargo-public-api"
 	@echo "make bench    criterion benches: windlass, tokio and may in one run"
 	@echo "make compare  servers and whole programs in turn, Go too where it is installed"
 	@echo "make clients  install curl, redis-tools and wrk, which some tests drive the examples with"
@@ -219,6 +220,10 @@ lint: setup
 # In one command, so that cargo finds windlass-topology and windlass without a registry.
 package: setup
 	$(CARGO) package --allow-dirty -p windlass-topology -p windlass -p windlass-hyper -p windlass-tracing
+
+# After a change of the API that is meant: scripts/public-api.sh --update.
+public-api: setup
+	scripts/public-api.sh
 
 # BENCH=yield runs one bench; the rest of cargo bench's arguments go into ARGS.
 bench: setup
