@@ -1,7 +1,7 @@
-//! Which poller the Ps of a runtime get: rings, or epoll where io_uring is denied.
+//! Chooses the poller of a runtime's Ps: rings, or epoll where io_uring is denied.
 //!
-//! The environment variable `WINDLASS_IO` decides before anything is tried: `epoll`
-//! takes epoll, `uring` takes rings or fails.
+//! The environment variable `WINDLASS_IO` takes precedence: `epoll` forces epoll; `uring` forces
+//! rings, and an error where they do not work.
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,7 +16,7 @@ use crate::loom::native::atomic::{AtomicBool, Ordering};
 
 const VARIABLE: &str = "WINDLASS_IO";
 
-/// What the environment asks for.
+/// The value of the environment variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
     Any,
@@ -24,7 +24,7 @@ enum Wish {
     Epoll,
 }
 
-/// What the Ps of a runtime get: all the same.
+/// The kind of poller; the same for all Ps of a runtime.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Choice {
     Rings(Features),
@@ -32,7 +32,7 @@ pub(crate) enum Choice {
 }
 
 impl Choice {
-    /// A poller of this kind, yet to be opened.
+    /// Makes a poller of this kind. It is not open yet.
     pub(crate) fn poller(self) -> Poller {
         match self {
             Choice::Rings(features) => Ring::new(features).into(),
@@ -41,13 +41,13 @@ impl Choice {
     }
 }
 
-/// Chooses by what works here.
+/// Chooses what works on this machine.
 ///
 /// # Errors
 ///
-/// - With `require_io_uring`, or if the environment asks for it, what keeps io_uring
-///   from working here.
-/// - The kernel's when descriptors or memory are short.
+/// - If io_uring is required, by `require_io_uring` or by the environment: the reason why it does
+///   not work.
+/// - The kernel's error when descriptors or memory are short.
 pub(crate) fn choose(require_io_uring: bool) -> io::Result<Choice> {
     let wish = wish(std::env::var_os(VARIABLE).as_deref());
     if wish == Wish::Epoll {
@@ -74,8 +74,8 @@ pub(crate) fn choose(require_io_uring: bool) -> io::Result<Choice> {
     }
 }
 
-/// Whether io_uring is not to be had here: then epoll most likely is. A process that
-/// is out of descriptors has neither.
+/// Whether the error means that io_uring is not available, so that epoll is worth a try. A process
+/// that is out of descriptors can open neither.
 fn is_denied(e: &io::Error) -> bool {
     matches!(
         e.kind(),

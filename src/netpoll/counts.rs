@@ -1,4 +1,4 @@
-//! What a poller counts, the same for a ring and for epoll.
+//! The counters of a poller; the same for a ring and for epoll.
 
 use crate::loom::native::atomic::{AtomicU32, Ordering};
 use crate::util::counter::Counter;
@@ -7,12 +7,11 @@ use crate::util::histogram::Sizes;
 /// Counts of one poller.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// Operations that have not completed, queued ones included.
-    /// Ordering: relaxed; the owner of a ring counts alone, and for everybody else it is
-    /// a hint.
+    /// Operations that have not completed, queued ones included. Ordering: relaxed; on a ring only
+    /// the owner writes it, and for other threads it is a hint.
     inflight: AtomicU32,
-    /// Those of them that nobody may wait for: polls, receives and accepts that stay armed.
-    /// Ordering: as above.
+    /// Those of them that stay armed whether or not a goroutine waits: multishot polls, receives
+    /// and accepts. Ordering: as above.
     armed: AtomicU32,
     /// Calls into the kernel: `io_uring_enter`, or `epoll_wait`.
     pub(crate) enters: Counter,
@@ -20,7 +19,7 @@ pub(crate) struct Counts {
     pub(crate) completed: Counter,
     /// Reaps that found at least one completion.
     pub(crate) batches: Counter,
-    /// How many each brought, and how many each enter submitted.
+    /// Completions per batch, and entries submitted per enter.
     pub(crate) batch_sizes: Sizes,
     pub(crate) submit_sizes: Sizes,
 }
@@ -31,13 +30,13 @@ impl Counts {
         self.inflight.load(Ordering::Relaxed)
     }
 
-    /// One more, by the only thread that counts.
+    /// Adds one. Only the owner of the poller may call this.
     #[inline(always)]
     pub(crate) fn begin(&self) {
         self.inflight.store(self.inflight() + 1, Ordering::Relaxed);
     }
 
-    /// `n` less, by the only thread that counts.
+    /// Subtracts `n`. Only the owner of the poller may call this.
     #[inline(always)]
     pub(crate) fn end(&self, n: usize) {
         self.inflight
@@ -45,41 +44,40 @@ impl Counts {
         self.completed.add(n as u64);
     }
 
-    /// Operations that stay armed whether somebody waits or not; they are in flight.
+    /// Operations that stay armed whether or not a goroutine waits. They count as in flight.
     pub(crate) fn standing(&self) -> u32 {
         self.armed.load(Ordering::Relaxed)
     }
 
-    /// One more that stays, by the only thread that counts.
+    /// Adds an operation that stays armed. Only the owner of the poller may call this.
     pub(crate) fn begin_standing(&self) {
         self.begin();
         self.armed.store(self.standing() + 1, Ordering::Relaxed);
     }
 
-    /// One that stayed is over, by the only thread that counts.
+    /// Subtracts an operation that stayed armed. Only the owner of the poller may call this.
     pub(crate) fn end_standing(&self) {
         self.end(1);
         self.armed.store(self.standing() - 1, Ordering::Relaxed);
     }
 
-    /// One more, where other threads take some out.
+    /// Adds one, where other threads may subtract.
     pub(crate) fn begin_shared(&self) {
         self.inflight.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One less, by any thread.
+    /// Subtracts one. Any thread.
     pub(crate) fn end_shared(&self) {
         self.inflight.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Operations completed together, as the owner saw.
+    /// Counts a batch of `n` completed operations. Called by the owner.
     pub(crate) fn note_batch(&self, n: usize) {
         self.completed.add(n as u64);
         self.note_reap(n);
     }
 
-    /// So much came together, as the owner saw: operations that completed, and what polls
-    /// that stay had to tell.
+    /// Counts a batch of `n` completions or events of multishot polls. Called by the owner.
     pub(crate) fn note_reap(&self, n: usize) {
         self.batches.add(1);
         self.batch_sizes.record(n as u64);

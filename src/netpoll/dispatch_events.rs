@@ -1,13 +1,13 @@
-//! What polls that stay have told: put aside when the completion queue is read, and heard a
-//! few at a time.
+//! Readiness events of multishot polls: buffered when the completion queue is read, and dispatched
+//! in small batches.
 //!
-//! The completion of a poll is where the work on a message begins: a receive, a goroutine, a
-//! send. That of an operation is in the midst of it. In one queue, first come first served, a
-//! ring with a thousand busy connections would go round in great rounds: all receives, then
-//! all goroutines, then all sends, and each time what a connection needs would have left the
-//! caches. So what polls tell waits here until what was begun is done (`sched::proc::find`), in the
-//! order in which it came. With a thousand connections that is a fifth of the CPU time of a
-//! request (docs/BENCHMARKS.md).
+//! The completion of a poll is where the work on a message begins: a receive, the goroutine, a
+//! send. The completion of an operation lies in the middle of that work. With one first-in
+//! first-out queue, a ring with a thousand busy connections would work in large rounds: all
+//! receives, then all goroutines, then all sends. The data of each connection would have left the
+//! caches by its next turn. So events of polls wait here, in their order of arrival, until the work
+//! that was begun is done (`sched::find`). With a thousand connections this saves a fifth of the
+//! CPU time of a request (docs/BENCHMARKS.md).
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -23,9 +23,9 @@ use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::util::prefetch::prefetch_bytes;
 
-/// How far ahead memory is asked for: that of the poll that has told of something, and that of
-/// who waits for it, on a stack that is no longer in the TLB either. With 1,000 connections that
-/// makes hearing take 2 % of a request's time instead of 3.5 %; to ask for eight at once is no better.
+/// How many events ahead memory is prefetched: that of the event's poll, and that of its waiter,
+/// which lies on a stack that is no longer in the TLB either. With 1,000 connections dispatching
+/// then takes 2 % of a request's time instead of 3.5 %. Prefetching eight at once is no better.
 const WATCH_AHEAD: usize = 8;
 const WAITER_AHEAD: usize = 4;
 
@@ -34,8 +34,8 @@ fn watch_of(told: &cqueue::Entry) -> *const MultishotPoll {
 }
 
 impl Ring {
-    /// Queues and submits a poll of `fd` that stays, unless there is one. Its end can be
-    /// asked for from here on.
+    /// Queues and submits a multishot poll of `fd`, unless it is armed already. It can be stopped
+    /// from here on.
     ///
     /// # Safety
     ///
@@ -52,7 +52,7 @@ impl Ring {
         if !watch.begin(home, name) {
             return;
         }
-        // The ring's own reference, until the last completion is heard of.
+        // The ring's own reference, released at the last completion.
         std::mem::forget(Arc::clone(watch));
         let entry = sqe::poll_multi(fd, multishot_poll::EVENTS).user_data(name);
         counts.begin_standing();
@@ -61,16 +61,17 @@ impl Ring {
         self.flush_all(counts, ready);
     }
 
-    /// Whether there is something to be heard.
+    /// Whether events are waiting to be dispatched.
     #[inline(always)]
     pub(crate) fn has_pending_events(&self) -> bool {
         !self.pending_events.borrow().is_empty()
     }
 
-    /// Hears what polls have told, at most so many times; where it is said when that is, queues the
-    /// receives of those who waited for it. Those who are to receive themselves go to `ready`.
+    /// Dispatches at most `at_most` events of multishot polls. With `begins_ns`, the time now, it
+    /// queues the receives that the waiters left. The Gs of waiters that must receive themselves go
+    /// to `ready`.
     ///
-    /// Gives how many times it was. The caller holds the P.
+    /// Returns how many events it dispatched. The caller holds the P.
     pub(crate) fn dispatch_events(
         &self,
         counts: &Counts,
@@ -91,15 +92,15 @@ impl Ring {
         n
     }
 
-    /// Takes out what was told first, and asks for the memory that hearing of what comes after it
-    /// touches.
+    /// Removes the oldest event, and prefetches the memory that dispatching the later ones will
+    /// touch.
     fn next_told(&self) -> Option<cqueue::Entry> {
         let mut told = self.pending_events.borrow_mut();
         if let Some(later) = told.get(WATCH_AHEAD) {
             prefetch_bytes(watch_of(later), size_of::<MultishotPoll>());
         }
         if let Some(next) = told.get(WAITER_AHEAD) {
-            // SAFETY: as in `dispatch_one`: it is heard of later.
+            // SAFETY: as in `dispatch_one`: it is dispatched later.
             unsafe { &*watch_of(next) }.prefetch_waiter();
         }
         told.pop_front()
@@ -113,7 +114,7 @@ impl Ring {
     ) -> Option<GRef> {
         let at = watch_of(told);
         // SAFETY: `arm_watch` gave the address of a reference that is the ring's until the last
-        // completion is heard of.
+        // completion is dispatched.
         let watch = unsafe { &*at };
         let Event {
             waiter,
@@ -125,8 +126,8 @@ impl Ring {
             // SAFETY: as above, and this is the last.
             drop(unsafe { Arc::from_raw(at) });
         }
-        // SAFETY: it was taken out of the watch, so this alone ends its wait, and its frame stays
-        // until then.
+        // SAFETY: it was removed from the poll, so only this code ends its wait, and its frame
+        // stays until then.
         let op = unsafe { waiter?.as_ref() };
         if let (Some(seen), Some(now_ns)) = (seen, begins_ns)
             && self.begin_receive(counts, op, now_ns)
@@ -137,16 +138,16 @@ impl Ring {
         op.complete(0, 0)
     }
 
-    /// Queues the receive of an operation that waited for a poll; `false` if there is none, or no
-    /// room for it.
+    /// Queues the receive of an operation that waited for a poll. `false` if it has none, or if the
+    /// queue is full.
     fn begin_receive(&self, counts: &Counts, op: &Op, now_ns: u64) -> bool {
         let Some(receive) = op.receive() else {
             return false;
         };
         let entry = receive.entry().user_data(op.user_data());
-        // SAFETY: the operation stays until its completion was delivered, and with it the frame
-        // of its goroutine, who keeps what the request points at. A canceller leaves it alone, as
-        // the watch does not know it any more, and asks again.
+        // SAFETY: the operation stays until its completion is delivered, and with it the frame of
+        // its goroutine, which keeps alive what the request points at. A canceller leaves it alone,
+        // as the poll no longer names it as its waiter, and tries again later.
         let queued = unsafe { self.try_push(&entry, now_ns) };
         if queued {
             counts.begin();

@@ -1,11 +1,11 @@
 //! The netpoller: one poller per P, an io_uring ring, or epoll where that is denied.
 //!
-//! It is passive: the scheduler queues requests, flushes them, looks for completions
-//! and gets back a list of goroutines that are now runnable. Nothing here schedules,
-//! parks or wakes an M.
+//! The netpoller is passive: the scheduler queues requests, flushes them, reaps completions and
+//! gets back a list of goroutines that are now runnable. Nothing here schedules, parks or wakes an
+//! M.
 //!
-//! `poller` is the interface; `ring` and `epoll` stand behind it. `choose`
-//! decides which, by what `probe` finds.
+//! `poller` is the interface; `ring` and `epoll` implement it. `choose` picks one of them from what
+//! `probe` finds.
 
 pub(crate) mod pool;
 pub(crate) mod sqe;

@@ -1,5 +1,5 @@
-//! One operation in flight: a small struct on its parked goroutine's own stack,
-//! whose address is the operation's name in the kernel.
+//! One operation in flight: a small struct on the stack of its parked goroutine. Its address is the
+//! operation's `user_data` in the kernel.
 //!
 //! ```text
 //!  G's stack                      ring                        M of the P
@@ -11,11 +11,10 @@
 //!  returns from park                                       wake token n -> ready
 //! ```
 //!
-//! The frame with the operation stays until the completion was reaped: only the
-//! completion wakes the wait (`Reason::Io`). A deadline or the shutdown asks the
-//! kernel to cancel, and the completion that follows does the waking. While a
-//! canceller looks at the operation it holds the wait (`Status::begin_cancel`),
-//! so the two sides are:
+//! The frame with the operation stays until the completion is reaped: only the completion wakes the
+//! wait (`Reason::Io`). A deadline or the shutdown asks the kernel to cancel, and the completion
+//! that follows wakes the goroutine. A canceller holds the wait (`Status::begin_cancel`) while it
+//! reads the operation. The two sides are:
 //!
 //! | reaper                            | canceller                              |
 //! |-----------------------------------|----------------------------------------|
@@ -23,15 +22,14 @@
 //! | 2. done = true                    | 2. ask the kernel, by address          |
 //! | 3. Waiting(n) → Runnable;         | 3. Cancelling → Waiting(n)             |
 //! |    if that fails, leave it to the | 4. if done: Waiting(n) → Runnable, and |
-//! |    canceller                      |    whoever's CAS succeeds queues the G |
+//! |    canceller                      |    the side whose CAS succeeds queues G |
 //!
-//! Sequential consistency of `done` and the status makes one of them see the other.
-//! The mark lies in the G, not here: the canceller looks at it when this struct
-//! may be gone.
+//! `done` and the status are sequentially consistent, so at least one side sees the other's write.
+//! `done` lies in the G and not here, because the canceller reads it when this struct may be gone.
 //!
-//! With epoll the poller itself carries the operation out. A canceller that finds it
-//! waiting takes it out and is its reaper, too: it does the reaper's steps between
-//! its own 2 and 3.
+//! With epoll the poller itself carries the operation out. A canceller that finds the operation
+//! waiting removes it and acts as its reaper: it takes the reader's steps between its own steps 2
+//! and 3.
 
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
@@ -44,14 +42,14 @@ use crate::loom::after_seq_cst;
 use crate::loom::native::atomic::{AtomicBool, AtomicPtr, Ordering};
 use crate::loom::oracle;
 
-/// The kernel's own number for "a signal came, begin again". Some operations let it out.
+/// The kernel-internal error "interrupted by a signal, restart". Some operations let it through.
 pub(crate) const ERESTARTSYS: i32 = 512;
 
-/// Marks the address of what an operation waits for as no poller's.
+/// Tag bit of `Op::poller`: the address is that of a multishot request, not of a poller.
 const IS_MULTI: usize = 1;
-/// The same, where that is a poll that stays.
+/// Tag bit: the address is that of a multishot poll.
 const IS_WATCH: usize = 2;
-/// The same, where that is the notice of a send without copying.
+/// Tag bit: the address is that of a zero-copy send, whose notice the operation waits for.
 const IS_NOTICE: usize = 4;
 const MARKS: usize = IS_MULTI | IS_WATCH | IS_NOTICE;
 
@@ -63,28 +61,29 @@ pub(crate) struct Op {
     result: Cell<i32>,
     flags: Cell<u32>,
     timed_out: AtomicBool,
-    /// The poller that it was queued on, null before; or with a mark the receive, the poll or the
-    /// notice that it waits for (`netpoll::multishot`, `netpoll::multishot_poll`, `netpoll::zero_copy_send`).
-    /// Ordering: release by the commit that queues it, acquire by a canceller.
+    /// The poller that it was queued on; null before. With a tag bit: the multishot request,
+    /// multishot poll or zero-copy send that it waits for (`netpoll::multishot`,
+    /// `netpoll::multishot_poll`, `netpoll::zero_copy_send`). Ordering: release by the commit that
+    /// queues it, acquire by a canceller.
     poller: AtomicPtr<()>,
-    /// What to begin when the poll that it waits for tells of something.
+    /// The receive to queue when the poll that it waits for reports an event.
     receive: Cell<Option<Request>>,
-    /// What had been told when that was begun.
+    /// The event that was current when that receive was queued.
     seen: Cell<Option<SeenEvents>>,
-    /// What the epoll poller keeps of it; nothing on a ring.
+    /// The epoll poller's state for this operation; unused on a ring.
     waiting: UnsafeCell<MaybeUninit<WaiterLink>>,
 }
 
-/// An operation's place among those that wait for a descriptor (`netpoll::waiters`).
-/// Lies here so that waiting allocates nothing.
+/// An operation's link in the list of a descriptor's waiters (`netpoll::waiters`). It lies in the
+/// operation so that waiting allocates nothing.
 #[derive(Debug)]
 pub(crate) struct WaiterLink {
     pub(crate) request: Request,
-    /// The next in its list. This and what follows: under the poller's lock.
+    /// The next in its list. This field and those below are accessed under the poller's lock.
     pub(crate) next: *const Op,
-    /// The list that it is in, `None` while it is in none.
+    /// The list that it is in, if any.
     pub(crate) list: Option<(i32, Interest)>,
-    /// Times that its descriptor was said to be ready and was not.
+    /// How often its descriptor was reported ready and was not.
     pub(crate) n_vain: u8,
 }
 
@@ -93,14 +92,15 @@ pub(crate) struct WaiterLink {
 pub(crate) enum Interest {
     Read,
     Write,
-    /// Events of its own choice: a poll.
+    /// A set of events of its own: a poll.
     Events,
 }
 
 impl Op {
     /// An operation that `g` will park for.
     pub(crate) fn new(g: GRef) -> Op {
-        // Before the wait begins: a canceller that finds the wait must not see the last one's mark.
+        // Before the wait begins: a canceller that finds this wait must not see the mark of the
+        // previous one.
         g.op_done.store(0, Ordering::SeqCst);
         Op {
             g,
@@ -115,8 +115,8 @@ impl Op {
         }
     }
 
-    /// Makes the operation known to cancellers, before the wait begins. It must not
-    /// move from here on.
+    /// Makes the operation visible to cancellers, before the wait begins. It must not move from
+    /// here on.
     pub(crate) fn publish(&self) {
         oracle::lives(self);
         self.g.op.store(
@@ -132,14 +132,14 @@ impl Op {
         self.wait.set(wait);
     }
 
-    /// Says which poller has the operation, after [`Op::bind`]: from here on it can be
+    /// Records the poller that it is queued on, after [`Op::bind`]. From here on it can be
     /// cancelled there.
     #[inline]
     pub(crate) fn set_poller(&self, poller: *const ()) {
         self.poller.store(poller.cast_mut(), Ordering::Release);
     }
 
-    /// The poller that has it, if it was queued already.
+    /// The poller that it is queued on, if any.
     pub(crate) fn poller(&self) -> Option<*const ()> {
         oracle::touches(self);
         let poller = self.poller.load(Ordering::Acquire);
@@ -147,33 +147,33 @@ impl Op {
         is_there.then_some(poller.cast_const())
     }
 
-    /// Says which receive it waits for, in place of a poller.
+    /// Records the multishot request that it waits for, in place of a poller.
     pub(super) fn set_multi(&self, multi: *const ()) {
         self.set_marked(multi, IS_MULTI);
     }
 
-    /// The receive that it waits for, if it does.
+    /// The multishot request that it waits for, if any.
     pub(crate) fn multi(&self) -> Option<*const ()> {
         self.marked(IS_MULTI)
     }
 
-    /// Says which poll it waits for, in place of a poller.
+    /// Records the multishot poll that it waits for, in place of a poller.
     #[inline]
     pub(super) fn set_watch(&self, watch: *const ()) {
         self.set_marked(watch, IS_WATCH);
     }
 
-    /// The poll that it waits for, if it does.
+    /// The multishot poll that it waits for, if any.
     pub(crate) fn watch(&self) -> Option<*const ()> {
         self.marked(IS_WATCH)
     }
 
-    /// Says whose notice it waits for, in place of a poller.
+    /// Records the zero-copy send whose notice it waits for, in place of a poller.
     pub(super) fn set_notice(&self, twice: *const ()) {
         self.set_marked(twice, IS_NOTICE);
     }
 
-    /// The operation whose notice it waits for, if it does.
+    /// The zero-copy send whose notice it waits for, if any.
     pub(crate) fn notice(&self) -> Option<*const ()> {
         self.marked(IS_NOTICE)
     }
@@ -191,32 +191,32 @@ impl Op {
         has_mark.then(|| what.map_addr(|at| at & !MARKS).cast_const())
     }
 
-    /// Says what to begin once the poll that it is going to wait for has told of something.
+    /// Sets the receive to queue when the poll that it is about to wait for reports an event.
     pub(crate) fn set_receive(&self, request: Request) {
         self.receive.set(Some(request));
     }
 
-    /// What was said by [`Op::set_receive`].
+    /// The receive set by [`Op::set_receive`].
     pub(super) fn receive(&self) -> Option<Request> {
         self.receive.get()
     }
 
-    /// Notes what had been told when its receive was begun.
+    /// Records the readiness event at which its receive was queued.
     pub(super) fn set_seen(&self, seen: SeenEvents) {
         self.seen.set(Some(seen));
     }
 
-    /// What had been told when its receive was begun, if one was.
+    /// The readiness event at which its receive was queued, if it was.
     pub(crate) fn seen(&self) -> Option<SeenEvents> {
         self.seen.get()
     }
 
-    /// The name of the operation in the kernel.
+    /// The operation's `user_data` in the kernel.
     pub(crate) fn user_data(&self) -> u64 {
         std::ptr::from_ref(self).expose_provenance() as u64
     }
 
-    /// The place for what the epoll poller keeps of it, which it fills in first.
+    /// The epoll poller's link, which that poller initialises first.
     pub(crate) fn waiting(&self) -> *mut WaiterLink {
         self.waiting.get().cast()
     }
@@ -231,20 +231,20 @@ impl Op {
         self.flags.get()
     }
 
-    /// The reaper's side. Gives the G if its wake token was taken.
+    /// The reaper's side. Returns the G if this call took its wake token.
     pub(crate) fn complete(&self, result: i32, flags: u32) -> Option<GRef> {
         oracle::touches(self);
         self.result.set(result);
         self.flags.set(flags);
         let (g, wait) = (self.g, self.wait.get());
-        // From here on a canceller may wake the G, and this struct may go.
+        // From here on a canceller may wake the G, and this struct may be gone.
         g.op_done.store(1, Ordering::SeqCst);
-        // The CAS on the status may fail, and is a relaxed load then.
+        // The CAS on the status may fail, and is only a relaxed load then.
         after_seq_cst();
         g.status.wake(wait).then_some(g)
     }
 
-    /// Notes that a deadline, not the kernel, asked for the end.
+    /// Records that a deadline asked for the cancellation.
     pub(crate) fn set_timed_out(&self) {
         self.timed_out.store(true, Ordering::Relaxed);
     }

@@ -1,48 +1,49 @@
-//! One word between those who read from a descriptor and the poller that tells of what
-//! comes: Go's `pollDesc`, with a number in each word of the poller.
+//! The readiness of one descriptor in one word, shared by its readers and the poller: Go's
+//! `pollDesc`, with a sequence number in each readiness event.
 //!
 //! | reader                              | poller                          | canceller      |
 //! |-------------------------------------|---------------------------------|----------------|
-//! | 1. told of anything? remember which | 1. a new number                 | 1. CAS waiter  |
-//! | 2. attempt                          | 2. swap it in; got a waiter?    |    → nothing;  |
-//! | 3. nothing left: CAS what it        |    its wait is the poller's to  |    if it was   |
-//! |    remembered → nothing             |    end                          |    there, end  |
-//! | 4. CAS nothing → itself, and wait;  |                                 |    its wait    |
-//! |    told meanwhile? begin again      |                                 |                |
+//! | 1. ready? remember the event        | 1. take a new number            | 1. CAS waiter  |
+//! | 2. attempt                          | 2. swap it in; was there a      |    → nothing;  |
+//! | 3. nothing left: CAS the remembered |    waiter? the poller ends its  |    on success  |
+//! |    event → nothing                  |    wait                         |    end its     |
+//! | 4. CAS nothing → itself, and wait;  |                                 |    wait        |
+//! |    an event meanwhile? start again  |                                 |                |
 //!
-//! What comes between 2 and 3 has another number, so that 3 does not wipe it out; what comes
-//! between 3 and 4 makes 4 fail. Others may read, too: whoever leaves something leaves the
-//! word as it is, so nobody waits beside it.
+//! An event between steps 2 and 3 has a new number, so the CAS of step 3 fails and the event stays.
+//! An event between steps 3 and 4 makes the CAS of step 4 fail. Other readers may read at the same
+//! time: a reader that leaves data behind leaves the word as it is, so no reader waits while data
+//! is there.
 
 use crate::loom::{AtomicPtr, AtomicU64, Ordering};
 
-/// Set in what the poller says; addresses of waiters are even.
+/// Set in the poller's events; addresses of waiters are even.
 const READY: usize = 1;
 
-/// What a reader saw the poller say.
+/// The readiness event that a reader saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SeenEvents(*mut ());
 
-/// What came of wanting to wait.
+/// The result of [`PollDesc::wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PollWait {
-    /// The poller or a canceller ends it.
+    /// The waiter is registered; the poller or a canceller ends the wait.
     Waits,
-    /// The poller has told of something: an attempt is worth while.
+    /// There is an event: an attempt is worthwhile.
     Told,
-    /// Somebody else waits already, and there is place for one.
+    /// Another waiter is registered, and there is room for one only.
     Taken,
 }
 
-/// The word.
+/// The word of one descriptor.
 #[derive(Debug)]
 pub(crate) struct PollDesc {
-    /// Null for nothing; odd: the poller told of something; else a waiter.
-    /// Ordering: release by the waiter, whose frame the poller then uses; release by the
-    /// poller, too, and acquire by both. That the attempt comes before the CAS of step 3 is the
-    /// matter of the system call.
+    /// Null for nothing; odd: a readiness event; else the address of a waiter. Ordering: release by
+    /// the waiter, whose frame the poller then uses; release by the poller, too, and acquire by
+    /// both. The order of the attempt and the CAS of step 3 rests on the attempt being a system
+    /// call.
     word: AtomicPtr<()>,
-    /// How often the poller has told of something. Ordering: relaxed; only its own value counts.
+    /// Readiness events so far. Ordering: relaxed; only its own value counts.
     n_events: AtomicU64,
 }
 
@@ -54,17 +55,17 @@ impl PollDesc {
         }
     }
 
-    /// The reader's first step.
+    /// The reader's step 1.
     #[inline]
     pub(crate) fn look(&self) -> Option<SeenEvents> {
         let word = self.word.load(Ordering::Acquire);
         (word.addr() & READY != 0).then_some(SeenEvents(word))
     }
 
-    /// The reader's third step.
+    /// The reader's step 3.
     #[inline]
     pub(crate) fn forget(&self, seen: SeenEvents) {
-        // A failure means that more has come, or that another reader has found nothing.
+        // A failure means a newer event, or that another reader found nothing as well.
         let _ = self.word.compare_exchange(
             seen.0,
             std::ptr::null_mut(),
@@ -73,7 +74,8 @@ impl PollDesc {
         );
     }
 
-    /// The reader's fourth step. Once this gives [`PollWait::Waits`] the waiter may be gone.
+    /// The reader's step 4. Once this has returned [`PollWait::Waits`] the waiter's frame may be
+    /// gone.
     #[inline]
     pub(crate) fn wait(&self, waiter: *const ()) -> PollWait {
         debug_assert!(waiter.addr() & READY == 0 && !waiter.is_null());
@@ -89,8 +91,8 @@ impl PollDesc {
         }
     }
 
-    /// The poller's side. Gives who waited, whose wait is the caller's to end, and what a
-    /// reader would see from here on: the poller may also take the reader's steps for it.
+    /// The poller's side. Returns the waiter, if any, whose wait the caller must end, and the new
+    /// event: the poller may take the reader's steps on the waiter's behalf.
     #[inline]
     pub(crate) fn set_ready(&self) -> (Option<*const ()>, SeenEvents) {
         let n = self.n_events.fetch_add(1, Ordering::Relaxed) as usize;
@@ -100,17 +102,17 @@ impl PollDesc {
         (waited.then_some(before.cast_const()), SeenEvents(told))
     }
 
-    /// Where the waiter lies, if there is one: it may be gone.
+    /// The address of the waiter, or null. Its frame may be gone.
     pub(crate) fn waiter(&self) -> *const () {
         self.word.load(Ordering::Relaxed)
     }
 
-    /// How often the poller has told of something, as of now.
+    /// Readiness events so far.
     pub(crate) fn n_events(&self) -> u64 {
         self.n_events.load(Ordering::Relaxed)
     }
 
-    /// The canceller's side: `true` if `waiter` waited, and its wait is the caller's to end.
+    /// The canceller's side. `true` if `waiter` was registered; the caller must then end its wait.
     pub(crate) fn withdraw(&self, waiter: *const ()) -> bool {
         self.word
             .compare_exchange(

@@ -1,5 +1,5 @@
-//! Buffers that the kernel picks from when data has come: a ring of provided buffers,
-//! registered with the ring of one P.
+//! Provided buffers: the kernel picks one when data arrives. They are registered with the ring of
+//! one P (`IORING_REGISTER_PBUF_RING`).
 //!
 //! ```text
 //!  one mapping, on the P's node
@@ -8,13 +8,12 @@
 //!        and moves it, under a lock                 and a completion names the slot
 //! ```
 //!
-//! The group's number is that of the P, so it is registered with no other ring of the
-//! runtime. A receive that names it and is queued on another ring after all, because
-//! its goroutine has lost its P in between, finds no buffers (`ENOBUFS`) instead of
-//! wrong ones.
+//! The group's number is that of the P, so no two rings of a runtime share a number. A goroutine
+//! may move to another P between choosing the pool and queueing its receive. The receive then names
+//! a group that its ring does not have and fails with `ENOBUFS`, instead of taking wrong buffers.
 //!
-//! The pool is counted: slots that are out when the runtime ends keep it mapped. What
-//! they give back then goes to entries that nobody reads.
+//! The pool is reference-counted: slots still in use when the runtime ends keep it mapped.
+//! Returning such a slot writes an entry that nothing reads any more.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -31,20 +30,20 @@ use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicU16, Ordering};
 use crate::sys::{mmap, numa};
 
-/// What one slot holds. Four pages: more than a request or most of TLS's records.
+/// The size of one slot: four pages, more than a typical request or most TLS records.
 pub(crate) const SLOT_BYTES: usize = 16 << 10;
 
 /// Slots of a pool; a power of two.
 pub(crate) const SLOTS: u16 = 128;
 
-/// From one slot to the next. The line more than its size keeps the slots' first bytes,
-/// which all get the most use, from meeting in one set of a cache.
+/// The distance from one slot to the next. The extra cache line spreads the first bytes of the
+/// slots, which are used most, over different cache sets.
 const STRIDE: usize = SLOT_BYTES + 64;
 
-/// The entries' part of the mapping.
+/// The size of the entries, at the start of the mapping.
 const ENTRIES_BYTES: usize = size_of::<BufRingEntry>() * SLOTS as usize;
 
-/// The slot that a completion names by its flags.
+/// The slot that a completion's flags name.
 pub(crate) fn slot_of(flags: u32) -> Option<u16> {
     cqueue::buffer_select(flags)
 }
@@ -56,22 +55,22 @@ pub(crate) struct BufferRing {
     bytes: usize,
     slots_at: usize,
     group: u16,
-    /// Where the next slot is given back. The entries are written under this lock only.
+    /// The index of the next entry. The entries are written under this lock only.
     tail: Lock<u16>,
 }
 
 // SAFETY: the mapping is the pool's own; its entries are written under the lock, and a slot is used
-// by whoever the kernel gave it to, until that gives it back.
+// only by the receiver that the kernel gave it to, until it is given back.
 unsafe impl Send for BufferRing {}
 // SAFETY: as for Send.
 unsafe impl Sync for BufferRing {}
 
 impl BufferRing {
-    /// Makes the pool of a ring, with memory of `node` if that is said.
+    /// Makes the pool of a ring, with memory of `node` if there is one.
     ///
     /// # Errors
     ///
-    /// The kernel's: `EINVAL` before Linux 5.19, `ENOMEM`, or a locked-memory limit's.
+    /// The kernel's: `EINVAL` before Linux 5.19, `ENOMEM`, or the error of a locked-memory limit.
     pub(crate) fn new(
         ring: &Submitter<'_>,
         group: u16,
@@ -99,32 +98,33 @@ impl BufferRing {
         Ok(Arc::new(pool))
     }
 
-    /// The addresses of its entries and slots.
+    /// The address range of its entries and slots.
     pub(crate) fn span(&self) -> std::ops::Range<usize> {
         self.base.addr()..self.base.addr() + self.bytes
     }
 
-    /// The number that requests name it by.
+    /// The group number that requests use.
     pub(crate) fn group(&self) -> u16 {
         self.group
     }
 
-    /// Where a slot begins; it has [`SLOT_BYTES`].
+    /// The start of a slot of [`SLOT_BYTES`] bytes.
     pub(crate) fn slot(&self, slot: u16) -> *mut u8 {
         assert!(slot < SLOTS, "the kernel gives numbers that it was given");
         // SAFETY: the mapping has room for so many slots.
         unsafe { self.base.add(self.slots_at + STRIDE * usize::from(slot)) }
     }
 
-    /// Gives a slot to the kernel; any thread.
+    /// Gives a slot to the kernel. Any thread.
     pub(crate) fn give(&self, slot: u16) {
         let addr = self.slot(slot).expose_provenance() as u64;
         let entries = self.base.cast::<BufRingEntry>();
         let mut tail = self.tail.lock();
         // SAFETY:
-        // - the entries lie at the start of the mapping, page-aligned, and zeros are valid ones.
-        // - they are written under the lock only, and the kernel does not read the one behind the
-        //   last before the tail says so.
+        // - the entries lie at the start of the mapping, page-aligned, and all-zero entries are
+        //   valid.
+        // - they are written under the lock only, and the kernel reads an entry only once the tail
+        //   is past it.
         unsafe {
             let entry = &mut *entries.add(usize::from(*tail % SLOTS));
             entry.set_addr(addr);
@@ -135,15 +135,15 @@ impl BufferRing {
         // SAFETY: as above; the field is aligned for its size, and shared with the kernel alone,
         // which reads it atomically.
         let shared = unsafe { AtomicU16::from_ptr(BufRingEntry::tail(entries).cast_mut()) };
-        // ORDERING: with the kernel's acquire load: it sees the entry.
+        // ORDERING: pairs with the kernel's acquire load, so that it sees the entry.
         shared.store(*tail, Ordering::Release);
     }
 }
 
 impl Drop for BufferRing {
     fn drop(&mut self) {
-        // SAFETY: the mapping is the pool's own, no slot is out, and the ring is closed: the kernel
-        // holds the entries' page by itself until it has noticed.
+        // SAFETY: the mapping is the pool's own, no slot is in use, and the ring is closed: the
+        // kernel pins the page of entries itself for as long as it needs it.
         unsafe { mmap::release(self.base, self.bytes) };
     }
 }
