@@ -1,12 +1,12 @@
-//! Requests carried out by plain system calls, where there is no ring to do it.
+//! Requests carried out by plain system calls, for the epoll poller.
 //!
-//! Most wait for readiness of their descriptor and then make one attempt that cannot
-//! block, and that may find nothing after all. What cannot be waited for, because it is
-//! a file's, completes with [`MUST_BLOCK`]: whoever runs the operation then makes a
-//! blocking call of it, on a thread that may block ([`Blocking`]).
+//! Most requests wait for readiness of their descriptor and then make one attempt that cannot
+//! block. The attempt may still find nothing. A request on a regular file cannot wait for
+//! readiness: it completes with [`MUST_BLOCK`], and its goroutine then makes a blocking call on a
+//! thread that may block ([`Blocking`]).
 //!
-//! Adding a request is one line in [`Request::class`], and an arm in
-//! [`Request::attempt`] or [`Blocking::run`].
+//! A new request needs one line in [`Request::class`], and an arm in [`Request::attempt`] or
+//! [`Blocking::run`].
 #![allow(unsafe_code)]
 
 use std::io;
@@ -16,11 +16,10 @@ use super::op::Interest;
 use super::sqe::Request;
 use crate::sys::{file, socket};
 
-/// A result that is none: no error number is so large.
+/// The result that means "make a blocking call"; no error number is so large.
 pub(crate) const MUST_BLOCK: i32 = -0x1000_0000;
 
-/// The flag of a receive's completion that says that there is more
-/// (`IORING_CQE_F_SOCK_NONEMPTY`).
+/// The flag of a receive's completion for "there is more" (`IORING_CQE_F_SOCK_NONEMPTY`).
 const SOCK_NONEMPTY: u32 = 1 << 2;
 
 const LARGE: usize = 4096;
@@ -32,27 +31,27 @@ pub(crate) enum Class {
     Waits {
         fd: i32,
         direction: Interest,
-        /// Whether an attempt is worth while before the descriptor was looked at.
+        /// Whether an attempt is worthwhile before the descriptor is polled.
         at_once: bool,
     },
-    /// By a call that blocks.
+    /// By a blocking call.
     Blocks,
 }
 
-/// What an attempt came to.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
     /// The result as a ring would give it: a length or descriptor, or a negated error
     /// number; and the completion's flags.
     Done { result: i32, flags: u32 },
-    /// The descriptor is not ready; it will be said when it is.
+    /// The descriptor is not ready; epoll reports when it is.
     NotReady,
-    /// It cannot go on now, and nothing will say when it can.
+    /// It cannot proceed now, and no event reports when it can.
     Unannounced,
 }
 
 impl Request {
-    /// How to carry it out.
+    /// How the request is carried out.
     pub(crate) fn class(&self) -> Class {
         let waits = |fd, direction, at_once| Class::Waits {
             fd,
@@ -70,7 +69,7 @@ impl Request {
             Request::SendZc { fd, .. } => waits(fd, Interest::Write, true),
             Request::Connect { fd, .. } => waits(fd, Interest::Write, true),
             Request::PollAdd { fd, .. } => waits(fd, Interest::Events, false),
-            // Pipes, terminals and files. What a file has in memory, an attempt gives.
+            // Pipes, terminals and files. An attempt reads what a file has in the page cache.
             Request::Read { fd, .. } => waits(fd, Interest::Read, true),
             Request::Readv { fd, .. } => waits(fd, Interest::Read, true),
             Request::Write { fd, .. } => waits(fd, Interest::Write, true),
@@ -81,7 +80,7 @@ impl Request {
         }
     }
 
-    /// What a poll waits for; nothing for other requests.
+    /// The events that a poll waits for; 0 for other requests.
     pub(crate) fn polled_events(&self) -> u32 {
         match *self {
             Request::PollAdd { events, .. } => events,
@@ -89,12 +88,12 @@ impl Request {
         }
     }
 
-    /// Makes one attempt. Does not block; `announced` says that epoll has told of the
-    /// descriptor, so that it is no file's.
+    /// Makes one attempt, which does not block. `announced` means that epoll has reported the
+    /// descriptor ready; so it is no regular file.
     ///
     /// # Safety
     ///
-    /// What the request points at is valid, and nobody else uses it meanwhile.
+    /// What the request points at is valid, and not used by others during the call.
     pub(crate) unsafe fn attempt(&self, announced: bool) -> Attempt {
         match *self {
             Request::Recv {
@@ -114,7 +113,7 @@ impl Request {
                 });
                 came_to(r)
             }
-            // There is no pool here: the caller receives into a buffer of its own.
+            // The epoll poller has no pool: the caller receives into a buffer of its own.
             Request::RecvPooled { .. } => Attempt::Done {
                 result: -libc::ENOBUFS,
                 flags: 0,
@@ -124,7 +123,7 @@ impl Request {
                 let bytes = unsafe { std::slice::from_raw_parts(buf, len as usize) };
                 came_to(again(|| socket::send_now(borrow(fd), bytes)))
             }
-            // It needs a ring: the caller sends as usual.
+            // Needs a ring: the caller falls back to a plain send.
             Request::SendZc { .. } => Attempt::Done {
                 result: -libc::EOPNOTSUPP,
                 flags: 0,
@@ -182,12 +181,12 @@ impl Request {
         }
     }
 
-    /// Whether it is an attempt by itself, that finds nothing instead of waiting.
+    /// Whether the request is itself a single attempt, which fails instead of waiting.
     pub(crate) fn is_one_attempt(&self) -> bool {
         matches!(*self, Request::Recv { flags, .. } if flags & libc::MSG_DONTWAIT != 0)
     }
 
-    /// The request as a call that blocks, if it is a file's or may be.
+    /// The request as a blocking call, if its descriptor is or may be a file's.
     pub(crate) fn blocking(&self) -> Option<Blocking> {
         let is_files = matches!(
             self,
@@ -200,20 +199,20 @@ impl Request {
     }
 }
 
-/// A request to be carried out by a call that blocks.
+/// A request to be carried out by a blocking call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocking(Request);
 
-// SAFETY: a request is addresses and numbers; who may use what it points at, and until when, is the
-// contract of `run`.
+// SAFETY: a request is addresses and numbers; the contract of `run` says when what they point at
+// may be used.
 unsafe impl Send for Blocking {}
 
 impl Blocking {
-    /// Makes the call. Gives the result as a ring would.
+    /// Makes the call. Returns the result as a ring would.
     ///
     /// # Safety
     ///
-    /// What the request points at is valid, and nobody else uses it meanwhile.
+    /// What the request points at is valid, and not used by others during the call.
     pub(crate) unsafe fn run(self) -> i32 {
         let r = match self.0 {
             Request::Read {
@@ -291,14 +290,14 @@ fn write(fd: i32, iov: &[libc::iovec], offset: u64, announced: bool) -> Attempt 
     }
 }
 
-/// Whether a file, or the kernel, knows no calls that do not wait (pipes before Linux
-/// 6.4, terminals).
+/// Whether the file or the kernel does not support non-blocking attempts (pipes before Linux 6.4,
+/// terminals).
 fn cannot_tell(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS))
 }
 
-/// What is ready does not block, unless another takes it away in this very moment: then
-/// the M waits, as in an undeclared blocking call.
+/// A ready descriptor does not block, unless another thread takes the data at this very moment.
+/// Then the M blocks, as in an undeclared blocking call.
 fn when_it_shows(
     fd: BorrowedFd<'_>,
     events: i16,
@@ -315,7 +314,7 @@ fn when_it_shows(
     }
 }
 
-/// As much of what is to be written as a pipe that is ready has room for.
+/// The part of the data that a pipe which polls as writable has room for.
 fn short(iov: &[libc::iovec]) -> libc::iovec {
     let first = iov.iter().find(|part| part.iov_len > 0);
     first.map_or(whole(std::ptr::null_mut(), 0), |part| libc::iovec {
@@ -324,10 +323,10 @@ fn short(iov: &[libc::iovec]) -> libc::iovec {
     })
 }
 
-/// The descriptor of a request: one that is closed, or was never open, makes calls fail.
+/// The descriptor of a request. If it is closed, or was never open, the calls fail.
 fn borrow<'a>(fd: i32) -> BorrowedFd<'a> {
-    // SAFETY: whoever made the request keeps the descriptor open until it has completed; calls are
-    // made with the bare number, and -1 is not among what an open descriptor gives.
+    // SAFETY: the maker of the request keeps the descriptor open until it has completed; calls are
+    // made with the bare number, and the kernel never returns -1 for an open descriptor.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
@@ -369,8 +368,8 @@ fn recv_as_if_blocking(
     }
 }
 
-/// A receive that filled a large buffer has most likely left something. One that filled
-/// a small one has more likely got the one message that it was made for.
+/// A receive that filled a large buffer has most likely left data behind. One that filled a small
+/// buffer more likely got the one message that the buffer was made for.
 fn received(len: usize, r: io::Result<usize>) -> Attempt {
     match r {
         Ok(n) if n == len && len >= LARGE => done(n as i32, SOCK_NONEMPTY),
@@ -378,8 +377,8 @@ fn received(len: usize, r: io::Result<usize>) -> Attempt {
     }
 }
 
-/// A Unix listener that was shut down shows as ready, and the attempt says that there is
-/// no connection yet; only an accept that waits says what is the matter.
+/// A Unix listener that was shut down polls as ready, but a non-blocking accept reports only that
+/// there is no connection; a blocking one would report the error. So the listener is polled for it.
 fn accepted(listener: i32, announced: bool, r: io::Result<i32>) -> Attempt {
     const IS_SHUT: i16 = libc::POLLRDHUP | libc::POLLHUP;
     match came_to(r.map(|fd| fd as usize)) {
@@ -396,9 +395,9 @@ fn accepted(listener: i32, announced: bool, r: io::Result<i32>) -> Attempt {
 fn connected(r: io::Result<()>) -> Attempt {
     match r.as_ref().map_err(errno) {
         Ok(()) => done(0, 0),
-        // A signal does not stop a connection from being made.
+        // A signal does not interrupt the connection attempt.
         Err(libc::EINPROGRESS | libc::EALREADY | libc::EINTR) => Attempt::NotReady,
-        // A Unix listener's queue is full, and no readiness tells when it is not.
+        // A Unix listener's queue is full; no event reports when it has room.
         Err(libc::EAGAIN) => Attempt::Unannounced,
         Err(errno) => done(-errno, 0),
     }

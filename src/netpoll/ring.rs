@@ -4,18 +4,18 @@
 //!
 //! - `COOP_TASKRUN | TASKRUN_FLAG`: no interrupt per completion; a flag in shared
 //!   memory tells the scheduler that entering the kernel would yield completions.
-//! - `CQSIZE`: room for many completions between two looks.
-//! - `SUBMIT_ALL`: one bad entry does not hold up those behind it.
-//! - Not `SINGLE_ISSUER` and not `DEFER_TASKRUN`: such a ring belongs to one
-//!   thread for ever, and a P moves between threads. Not `SQPOLL`: it burns a core.
+//! - `CQSIZE`: room for many completions between two reaps.
+//! - `SUBMIT_ALL`: a bad entry does not stop the submission of those behind it.
+//! - Not `SINGLE_ISSUER` and not `DEFER_TASKRUN`: such a ring is bound to one thread for good, and
+//!   a P moves between threads. Not `SQPOLL`: it burns a core.
 //! - No registered ring descriptor: those are per thread.
 //!
-//! Whoever holds the P owns the ring. What other threads may do: [`Waker::wake`],
-//! and cancel an operation by the ring's descriptor (`sys::uring::sync_cancel`).
+//! The M that holds the P owns the ring. Other threads may only call [`Waker::wake`], and cancel an
+//! operation by the ring's descriptor (`sys::uring::sync_cancel`).
 //!
-//! Nothing is lost: a full submission queue is flushed; a flush that the kernel
-//! refuses for now leaves the entries queued; completions beyond the queue's room
-//! are kept by the kernel (`NODROP`) and collected at the next enter.
+//! Nothing is lost: a full submission queue is flushed; when the kernel refuses a flush for now,
+//! the entries stay queued; completions that do not fit the queue are kept by the kernel (`NODROP`)
+//! and collected at the next enter.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell, UnsafeCell};
@@ -47,30 +47,30 @@ use crate::sys::uring::{self, send_msg_ring};
 
 /// Submission entries a P may queue before it must flush.
 pub(crate) const ENTRIES: u32 = 256;
-/// Completions a P may leave unread before the kernel sets some aside.
+/// Completions that may be unread before the kernel moves further ones to its overflow list.
 const COMPLETIONS: u32 = 4096;
 
-/// What of polls that stay is put aside at most; more waits in the completion queue.
+/// The most events of multishot polls that are buffered; further ones wait in the completion queue.
 const TOLD_AT_MOST: usize = COMPLETIONS as usize;
 
-/// The most threads the kernel may start for the operations of one thread that it can
-/// only carry out by blocking. More than its own number: opening a device may wait for
-/// long, and enough of these must not hold up every `fsync`.
+/// The most threads the kernel may start for those operations of one thread that it can only carry
+/// out by blocking. More than the kernel's own limit: opening a device may take long, and many such
+/// opens must not hold up every `fsync`.
 const KERNEL_THREADS: u32 = 256;
 
 const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 1 << 3;
 const ENTER_NO_IOWAIT: u32 = 1 << 7;
 
-/// What the names of completions, which are addresses else, have in their lowest bits: a
-/// wake, the eventfd's read, the answer to a cancel; or an operation that completes twice.
+/// Tags in the lowest bits of `user_data`, which is otherwise an address: a wake, the read of the
+/// eventfd, the answer to a cancel; or an operation that completes twice.
 const TAG_WAKE: u64 = 1;
 const TAG_EVENTFD: u64 = 2;
 const TAG_ANSWER: u64 = 3;
 pub(super) const TAG_TWICE: u64 = 4;
-/// It completes many times.
+/// A multishot request.
 const TAG_MULTI: u64 = 5;
-/// It tells of what comes on a stream, many times.
+/// A multishot poll.
 pub(super) const TAG_WATCH: u64 = 6;
 pub(super) const TAGS: u64 = 7;
 const _: () =
@@ -98,19 +98,20 @@ pub(crate) fn builder() -> Builder {
     b
 }
 
-/// The pages of a ring, as far as they are sampled: completions, submissions.
+/// The sizes of a ring's sampled parts: completions, submissions.
 const SAMPLED_BYTES: [usize; 2] = [
     COMPLETIONS as usize * size_of::<cqueue::Entry>(),
     ENTRIES as usize * size_of::<Entry>(),
 ];
 
-/// How many pages [`with_pages`] shows.
+/// The number of pages that [`with_pages`] passes.
 pub(crate) fn n_pages() -> usize {
     let pages = |bytes: usize| bytes.div_ceil(mmap::page_bytes());
     SAMPLED_BYTES.into_iter().map(pages).sum()
 }
 
-/// Shows where pages of an open ring are mapped, for as long as `f` looks. Any thread.
+/// Passes the addresses of an open ring's pages to `f`; they are mapped until it returns. Any
+/// thread.
 ///
 /// # Errors
 ///
@@ -124,14 +125,14 @@ pub(crate) fn with_pages<T>(fd: i32, f: impl FnOnce(&[usize]) -> T) -> io::Resul
     Ok(f(&pages))
 }
 
-/// How another thread ends a ring's wait.
+/// The means by which another thread ends a ring's wait.
 ///
 /// Ordering: set when the ring is opened, before its P has an M to be woken; relaxed.
 #[derive(Debug)]
 pub(crate) struct Waker {
-    /// -1 until then.
+    /// -1 before that.
     ring_fd: AtomicI32,
-    /// Where messages are not to be had: the eventfd that the ring reads; else -1.
+    /// The eventfd that the ring reads, where messages do not work; else -1.
     event_fd: AtomicI32,
 }
 
@@ -141,7 +142,7 @@ impl Waker {
         (fd >= 0).then_some(fd)
     }
 
-    /// Makes the ring's wait return. One system call, unless the kernel refuses it for now.
+    /// Makes the ring's wait return. One system call, more only if the kernel refuses it for now.
     pub(crate) fn wake(&self) {
         match self.event_fd() {
             None => {
@@ -158,11 +159,11 @@ impl Waker {
     }
 }
 
-/// How often a wake is tried, with naps of 1 µs, 2 µs, .. in between: 4 ms in all.
+/// How often a wake is tried, with sleeps of 1 µs, 2 µs, … in between: 4 ms in all.
 const WAKE_TRIES: u32 = 12;
 
-/// Sends a wake, and again while the kernel is short of memory or was interrupted. Not again if
-/// the completion queue is full (then the waiter has completions to wake it), or if the ring is
+/// Sends a wake, and retries while the kernel is short of memory or was interrupted. It does not
+/// retry if the completion queue is full (the completions wake the waiter), or if the ring is
 /// closed.
 fn send_wake(mut send: impl FnMut() -> io::Result<()>) {
     for i in 0..WAKE_TRIES {
@@ -189,7 +190,7 @@ pub(crate) struct Features {
     pub(crate) denied: u64,
 }
 
-/// A ring, owned by whoever holds its P.
+/// A ring, owned by the M that holds its P.
 pub(crate) struct Ring {
     /// None before [`Ring::open`] and after [`Ring::close`].
     uring: UnsafeCell<Option<IoUring>>,
@@ -198,16 +199,16 @@ pub(crate) struct Ring {
     features: Features,
     /// Entries queued and not submitted.
     pending: Cell<u32>,
-    /// When the first of them was queued.
+    /// When the oldest of them was queued.
     pending_since_ns: Cell<u64>,
     eventfd_buf: UnsafeCell<u64>,
-    /// The name of the eventfd's read that is in flight for this owner; 0 for none.
+    /// The `user_data` of the eventfd read that this owner has in flight; 0 for none.
     eventfd_read: Cell<u64>,
-    /// Reads of the eventfd so far.
+    /// Reads of the eventfd so far; each gets its own `user_data`.
     n_eventfd_reads: Cell<u64>,
-    /// What polls that stay have told, and nobody has heard yet.
+    /// Events of multishot polls that are not dispatched yet.
     pub(super) pending_events: RefCell<VecDeque<cqueue::Entry>>,
-    /// Made at the first receive that asks for it; `None` where the kernel refused.
+    /// Made at the first receive that asks for it; `None` inside where the kernel refused.
     pool: OnceLock<Option<Arc<BufferRing>>>,
 }
 
@@ -220,7 +221,7 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// A ring that is yet to be opened: many Ps never come into use.
+    /// A ring that is not open yet: many Ps are never used.
     pub(crate) fn new(features: Features) -> Ring {
         Ring {
             waker: Waker {
@@ -240,14 +241,14 @@ impl Ring {
         }
     }
 
-    /// Gets the ring from the kernel, if that is yet to be done; then nobody uses it
-    /// meanwhile.
+    /// Creates the ring in the kernel, unless it is open. No other thread may use it meanwhile.
     ///
     /// # Errors
     ///
-    /// The kernel's; `probe::explain_here` puts them in words.
+    /// The kernel's; `probe::explain_here` explains them.
     pub(crate) fn open(&self) -> io::Result<()> {
-        // SAFETY: nobody writes to the cell: by this function's contract it is this caller's to open.
+        // SAFETY: nothing else writes to the cell: by this function's contract only this caller
+        // opens it.
         if unsafe { (*self.uring.get()).is_some() } {
             return Ok(());
         }
@@ -255,17 +256,17 @@ impl Ring {
         let uring = builder().build(ENTRIES)?;
         #[cfg(all(not(loom), test))]
         let uring = tests::restricted(self.features.denied)?;
-        // A refusal leaves the kernel's own number: four for each CPU.
+        // If this fails, the kernel's own limit stays: four for each CPU.
         let _ = uring
             .submitter()
             .register_iowq_max_workers(&mut [KERNEL_THREADS, 0]);
         let eventfd = if self.features.msg_wake {
             None
         } else {
-            // SAFETY: takes plain integers and returns a descriptor that nobody else owns.
+            // SAFETY: takes plain integers and returns a descriptor that has no other owner.
             let fd = cvt(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-            // SAFETY: as above. Blocking mode is not needed: the ring polls a non-blocking eventfd only
-            // if it is cleared of O_NONBLOCK, so make it blocking for the read; writes never block in practice.
+            // SAFETY: as above. The ring's read must wait for the counter, and it does so only if
+            // `O_NONBLOCK` is clear, so the flag is cleared here. Writes never block in practice.
             let owned = unsafe { OwnedFd::from_raw_fd(fd) };
             // SAFETY: takes plain integers on a descriptor that is open.
             cvt(unsafe { libc::fcntl(fd, libc::F_SETFL, 0) })?;
@@ -277,7 +278,8 @@ impl Ring {
             .store(uring.as_raw_fd(), Ordering::Relaxed);
         self.waker.event_fd.store(event_fd, Ordering::Relaxed);
         self.eventfd.set(eventfd);
-        // SAFETY: it was None, so nobody has used the ring, and by this function's contract nobody does.
+        // SAFETY: it was None, so the ring has not been used, and by this function's contract no
+        // other thread uses it now.
         unsafe { *self.uring.get() = Some(uring) };
         Ok(())
     }
@@ -285,15 +287,15 @@ impl Ring {
     #[inline(always)]
     fn uring(&self) -> &IoUring {
         // SAFETY:
-        // - the cell changes only in `open` and `close`, when nobody else uses the ring.
+        // - the cell changes only in `open` and `close`, when no other thread uses the ring.
         // - a P is in use, and its ring used, only between the two.
         unsafe { (*self.uring.get()).as_ref().unwrap_unchecked() }
     }
 
-    /// Gives the descriptors and mappings back, at the end of the runtime; nothing
-    /// is in flight.
+    /// Closes the descriptors and removes the mappings, at the end of the runtime. Nothing is in
+    /// flight.
     pub(crate) fn close(&self) {
-        // SAFETY: nobody uses the ring after its runtime.
+        // SAFETY: the ring is not used after its runtime.
         unsafe { (*self.uring.get()).take() };
         self.eventfd.take();
     }
@@ -306,15 +308,15 @@ impl Ring {
         &self.waker
     }
 
-    /// The pool of receive buffers, on `node` if that is said, which the number `group`
-    /// tells from the pools of all other rings of the runtime. Any thread.
+    /// The pool of receive buffers, on `node` if there is one. `group` is different for each ring
+    /// of the runtime. Makes the pool at the first call. Any thread.
     pub(crate) fn pool(&self, group: u16, node: Option<u32>) -> Option<&Arc<BufferRing>> {
         self.pool
             .get_or_init(|| BufferRing::new(&self.uring().submitter(), group, node).ok())
             .as_ref()
     }
 
-    /// The pool, if there is one yet. Any thread.
+    /// The pool, if it was made. Any thread.
     pub(crate) fn made_pool(&self) -> Option<&Arc<BufferRing>> {
         self.pool.get()?.as_ref()
     }
@@ -325,14 +327,14 @@ impl Ring {
         self.pending.get()
     }
 
-    /// When the first queued entry was queued, `NEVER` if none is.
+    /// When the oldest queued entry was queued; `NEVER` if none is.
     #[inline(always)]
     pub(crate) fn pending_since_ns(&self) -> u64 {
         self.pending_since_ns.get()
     }
 
-    /// Queues a request for `op`; flushes first if the queue is full, and gives
-    /// back what completed meanwhile through `ready`.
+    /// Queues a request for `op`. A full queue is flushed first; the Gs of operations that complete
+    /// meanwhile go to `ready`.
     ///
     /// # Safety
     ///
@@ -357,8 +359,7 @@ impl Ring {
     ///
     /// # Safety
     ///
-    /// As [`Ring::queue`], where the operation has completed when it is over
-    /// ([`ZeroCopySend::is_over`]).
+    /// As [`Ring::queue`], but up to the last completion ([`ZeroCopySend::is_over`]).
     pub(crate) unsafe fn queue_twice(
         &self,
         counts: &Counts,
@@ -367,7 +368,7 @@ impl Ring {
         now_ns: u64,
         ready: &mut GList,
     ) {
-        // All of it may be used by the reaper, not only the part that names it.
+        // The address exposes all of the struct, not only `op`: the reaper uses all of it.
         let at = std::ptr::from_ref(twice).expose_provenance() as u64;
         let entry = request.entry().user_data(at | TAG_TWICE);
         counts.begin();
@@ -375,8 +376,8 @@ impl Ring {
         unsafe { self.push(counts, &entry, now_ns, ready) };
     }
 
-    /// Queues and submits a request that completes many times, of `fd`, for the thread
-    /// `by`. Its end can be asked for from here on.
+    /// Queues and submits a multishot request on `fd`, for the thread `by`. It can be stopped from
+    /// here on.
     ///
     /// # Safety
     ///
@@ -389,7 +390,7 @@ impl Ring {
         (by, now_ns): (By, u64),
         ready: &mut GList,
     ) {
-        // The ring's own reference, until the last completion.
+        // The ring's own reference, released at the last completion.
         let at = Arc::into_raw(Arc::clone(multi)).expose_provenance() as u64;
         let name = at | TAG_MULTI;
         let (entry, pool) = match source {
@@ -409,7 +410,7 @@ impl Ring {
         self.flush_all(counts, ready);
     }
 
-    /// Submits all that is queued.
+    /// Submits all queued entries.
     pub(super) fn flush_all(&self, counts: &Counts, ready: &mut GList) {
         self.flush(counts);
         while self.pending() > 0 {
@@ -420,7 +421,7 @@ impl Ring {
         }
     }
 
-    /// Whether sends without copying work here.
+    /// Whether zero-copy sends work here.
     pub(crate) fn has_send_zc(&self) -> bool {
         self.features.send_zc
     }
@@ -437,8 +438,8 @@ impl Ring {
     ) {
         // SAFETY: by this function's contract.
         while !unsafe { self.try_push(entry, now_ns) } {
-            // Full: the kernel takes entries unless it is short of memory or of room for
-            // completions; reaping makes room.
+            // Full: the kernel takes the entries unless it is short of memory or of room for
+            // completions. Reaping makes room.
             if self.enter(counts, 0, None).is_err() {
                 self.reap(counts, ready);
                 clock::nap(20_000);
@@ -446,7 +447,7 @@ impl Ring {
         }
     }
 
-    /// Queues an entry, if there is room.
+    /// Queues an entry, if there is room. `false` if not.
     ///
     /// # Safety
     ///
@@ -463,15 +464,15 @@ impl Ring {
         true
     }
 
-    /// Whether the completion queue holds something, from shared memory alone.
+    /// Whether the completion queue has entries. Reads shared memory only.
     #[inline(always)]
     pub(crate) fn has_unread(&self) -> bool {
         // SAFETY: the caller holds the P, so no other thread uses this end of the queue.
         unsafe { !self.uring().completion_shared().is_empty() }
     }
 
-    /// Whether entering the kernel would give completions: task work waits, or
-    /// completions were set aside.
+    /// Whether entering the kernel would give completions: task work is pending, or completions
+    /// have overflowed.
     #[inline(always)]
     pub(crate) fn wants_enter(&self) -> bool {
         // SAFETY: as in `has_completions`.
@@ -479,26 +480,26 @@ impl Ring {
         sq.taskrun() || sq.cq_overflow()
     }
 
-    /// Submits what is queued and collects what the kernel has, without waiting.
+    /// Submits the queued entries and collects what has completed, without waiting.
     pub(crate) fn flush(&self, counts: &Counts) {
         // A refusal (EBUSY, EAGAIN) leaves the entries queued for the next flush.
         let _ = self.enter(counts, 0, None);
     }
 
-    /// Waits until a completion comes, a wake, a signal, or the deadline.
+    /// Waits for a completion, a wake, a signal, or the deadline.
     pub(crate) fn wait(&self, counts: &Counts, deadline_ns: u64) {
         self.arm_eventfd(counts);
         let _ = self.enter(counts, 1, Some(deadline_ns));
     }
 
-    /// Reads all completions; the Gs whose wait they end go to `ready`. Gives
-    /// how many operations completed. What polls that stay have told is put aside.
+    /// Reads all completions. The Gs whose waits they end go to `ready`. Events of multishot polls
+    /// are buffered. Returns how many operations completed.
     pub(crate) fn reap(&self, counts: &Counts, ready: &mut GList) -> usize {
         self.reap_some(counts, usize::MAX, ready)
     }
 
-    /// As [`Ring::reap`], but of at most so many operations: what comes behind them stays where
-    /// it is.
+    /// As [`Ring::reap`], but of at most `at_most` operations. The completions behind them stay in
+    /// the queue.
     pub(crate) fn reap_some(&self, counts: &Counts, at_most: usize, ready: &mut GList) -> usize {
         let mut n = 0;
         // SAFETY: the caller holds the P, so no other thread uses this end of the queue.
@@ -517,8 +518,8 @@ impl Ring {
             }
             n += 1;
             let op = std::ptr::with_exposed_provenance::<Op>(at as usize);
-            // SAFETY: the address was given by `queue`, whose caller keeps the operation in
-            // place until this very completion was delivered, exactly once.
+            // SAFETY: the address was given by `queue`, whose caller keeps the operation in place
+            // until this completion, its only one, is delivered.
             let op = unsafe { &*op };
             if let Some(g) = op.complete(cqe.result(), cqe.flags()) {
                 ready.push(g);
@@ -531,14 +532,14 @@ impl Ring {
         n
     }
 
-    /// A completion that is no plain operation's. Gives how many operations completed, of those
-    /// that do not stay.
+    /// Handles a completion with a tag. Returns how many operations completed, those that stay
+    /// armed not counted.
     #[cold]
     fn reap_tagged(&self, counts: &Counts, cqe: &cqueue::Entry, ready: &mut GList) -> usize {
         let (at, result, flags) = (cqe.user_data(), cqe.result(), cqe.flags());
         match at & TAGS {
             TAG_EVENTFD => {
-                // That of an earlier owner says nothing of this one's.
+                // The read of an earlier owner does not count.
                 if at == self.eventfd_read.get() {
                     self.eventfd_read.set(0);
                 }
@@ -547,14 +548,14 @@ impl Ring {
             TAG_TWICE => {
                 let twice =
                     std::ptr::with_exposed_provenance::<ZeroCopySend>((at & !TAGS) as usize);
-                // SAFETY: the address was given by `queue_twice`, whose caller keeps the operation in
-                // place until its last completion was delivered.
+                // SAFETY: the address was given by `queue_twice`, whose caller keeps the operation
+                // in place until its last completion is delivered.
                 let twice = unsafe { &*twice };
                 if !zero_copy_send::is_notice(flags) {
                     return usize::from(twice.complete(result, flags, ready));
                 }
-                // SAFETY: the notice has taken it out, so this alone ends its wait, and its frame
-                // stays until then.
+                // SAFETY: the notice has removed the waiter, so only this code ends its wait, and
+                // its frame stays until then.
                 if let Some(waiter) = unsafe { twice.note_notice(result).as_ref() } {
                     ready.extend_one(waiter.complete(0, 0));
                 }
@@ -576,8 +577,8 @@ impl Ring {
         }
     }
 
-    /// Enters the kernel: submits all that is queued and, if `min_complete`,
-    /// waits for completions until the deadline.
+    /// Enters the kernel: submits all queued entries and, with `min_complete`, waits for
+    /// completions until the deadline.
     fn enter(
         &self,
         counts: &Counts,
@@ -615,7 +616,8 @@ impl Ring {
         if let Ok(n) = r {
             self.note_submitted(counts, n as u32);
         } else if pending > 0 {
-            // With nothing submitted the error is the call's; what is queued stays queued.
+            // If nothing was submitted the error is that of the call itself, and the entries stay
+            // queued.
             // SAFETY: the caller holds the P.
             let left = unsafe { self.uring().submission_shared().len() } as u32;
             self.note_submitted(counts, pending - left.min(pending));
@@ -635,7 +637,7 @@ impl Ring {
         }
     }
 
-    /// Queues the read of the eventfd that ends a wait, where messages cannot.
+    /// Queues the read of the eventfd that ends a wait, where messages do not work.
     fn arm_eventfd(&self, counts: &Counts) {
         let Some(fd) = self.waker.event_fd() else {
             return;
@@ -649,30 +651,30 @@ impl Ring {
         self.eventfd_read.set(name);
         let entry = sqe::read_eventfd(fd, self.eventfd_buf.get()).user_data(name);
         let mut ready = GList::new();
-        // SAFETY: the buffer is the ring's own and lives as long as it.
+        // SAFETY: the buffer is the ring's own and lives as long as the ring.
         unsafe { self.push(counts, &entry, 0, &mut ready) };
         debug_assert!(ready.is_empty(), "the queue was flushed before a wait");
     }
 
-    /// Another thread takes the ring over. The eventfd's read that the last one submitted can
-    /// complete on that thread alone, which may be blocked in the kernel for long: so it is
-    /// cancelled and forgotten, and the next wait submits one of its own.
+    /// Called when another thread takes the ring over. The eventfd read that the previous thread
+    /// submitted can complete on that thread only, which may be blocked in the kernel for long. So
+    /// the read is cancelled and forgotten, and the next wait submits its own.
     pub(crate) fn adopt(&self, counts: &Counts, ready: &mut GList) {
         let name = self.eventfd_read.replace(0);
         if name != 0 {
             let entry = sqe::cancel(name).user_data(TAG_ANSWER);
-            // SAFETY: a cancel points at nothing.
+            // SAFETY: the entry of a cancel holds no pointer.
             unsafe { self.push(counts, &entry, 0, ready) };
         }
     }
 }
 
 impl Ring {
-    /// Asks the kernel to give up everything in flight. What is cancelled completes with
-    /// ECANCELED; what cannot be cancelled completes in its own time.
+    /// Asks the kernel to cancel everything in flight. A cancelled operation completes with
+    /// ECANCELED; one that cannot be cancelled completes in its own time.
     pub(crate) fn cancel_all(&self, counts: &Counts, ready: &mut GList) {
         let entry = sqe::cancel_all().user_data(TAG_ANSWER);
-        // SAFETY: a cancel points at nothing.
+        // SAFETY: the entry of a cancel holds no pointer.
         unsafe { self.push(counts, &entry, 0, ready) };
     }
 }

@@ -1,9 +1,9 @@
-//! What may be asked of a poller, as plain values, and the ring's entry for each,
-//! with the kernel version it needs.
+//! Requests to a poller, as plain values, and the ring's entry for each. The kernel version that an
+//! operation needs is in parentheses.
 //!
-//! A request holds raw addresses: the caller (`io::op`) keeps what they point at
-//! alive and still until the operation has completed. The ring makes an entry of it;
-//! another poller can carry it out by itself.
+//! A request holds raw addresses: the caller (`io::op`) keeps what they point at alive and in place
+//! until the operation has completed. A ring makes an entry of a request; the epoll poller carries
+//! it out by itself.
 
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{cqueue, opcode, types};
@@ -16,30 +16,30 @@ const POLL_FIRST: u16 = 1;
 /// `IORING_SEND_ZC_REPORT_USAGE`: the notice says whether the bytes were copied (6.2).
 const REPORT_USAGE: u16 = 1 << 3;
 
-/// One operation.
+/// One request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request {
-    /// `recv(2)` (5.6). Polls first (5.19), as an attempt would most likely find nothing; with
-    /// `MSG_DONTWAIT` it is that attempt.
+    /// `recv(2)` (5.6). It polls first (5.19), as an attempt would most likely find nothing. With
+    /// `MSG_DONTWAIT` it is a single attempt.
     Recv {
         fd: i32,
         buf: *mut u8,
         len: u32,
         flags: i32,
     },
-    /// `recv(2)` into a slot of a pool that the kernel takes when data has come (5.19); the
-    /// completion's flags name it.
+    /// `recv(2)` into a pool's slot, which the kernel picks when data arrives (5.19). The
+    /// completion's flags name the slot.
     RecvPooled {
         fd: i32,
         pool: *const BufferRing,
         group: u16,
-        /// Whether an attempt would most likely find nothing.
+        /// Whether an attempt would most likely find nothing, so that polling first is cheaper.
         poll_first: bool,
     },
     /// `send(2)` (5.6); never raises SIGPIPE.
     Send { fd: i32, buf: *const u8, len: u32 },
-    /// `send(2)` without copying (6.0), of all that is given unless something is in the way;
-    /// never raises SIGPIPE. Completes twice (`netpoll::zero_copy_send`).
+    /// Zero-copy `send(2)` (6.0) of the whole buffer, less only after an error; never raises
+    /// SIGPIPE. It completes twice (`netpoll::zero_copy_send`).
     SendZc { fd: i32, buf: *const u8, len: u32 },
     /// `recvmsg(2)` (5.3). Polls first.
     RecvMsg {
@@ -61,7 +61,7 @@ pub(crate) enum Request {
         addr: *const libc::sockaddr,
         len: libc::socklen_t,
     },
-    /// `poll(2)` for one descriptor (5.1): the result is the events it shows.
+    /// `poll(2)` on one descriptor (5.1): the result is the events that are ready.
     PollAdd { fd: i32, events: u32 },
     /// `pread(2)` (5.6); at [`HERE`] as `read(2)`.
     Read {
@@ -95,8 +95,8 @@ pub(crate) enum Request {
     Fsync { fd: i32, data_only: bool },
     /// `fallocate(2)` with mode 0 (5.6).
     Fallocate { fd: i32, offset: u64, len: u64 },
-    /// `open(2)` relative to the current directory (5.6). On a thread of the kernel from the
-    /// start: the attempt that the ring would make first does not wait at a FIFO, but succeeds.
+    /// `open(2)` relative to the current directory (5.6). It always runs on a kernel worker thread:
+    /// the first attempt that the ring makes otherwise would not wait at a FIFO, but succeed.
     Open {
         path: *const libc::c_char,
         flags: i32,
@@ -104,13 +104,13 @@ pub(crate) enum Request {
     },
 }
 
-/// The offset that means the file's own position, and for pipes and terminals the
-/// next bytes (5.6).
+/// The offset that means the file's current position, and for pipes and terminals the next bytes
+/// (5.6).
 pub(crate) const HERE: u64 = u64::MAX;
 
 impl Request {
-    /// The same of no descriptor, which fails with EBADF where a ring carries such requests out;
-    /// of those that may be made of a socket.
+    /// The same request on no descriptor, which completes on a ring with EBADF. `None` for requests
+    /// that are not made on sockets.
     pub(crate) fn of_no_descriptor(&self) -> Option<Request> {
         let mut request = *self;
         match &mut request {
@@ -230,26 +230,26 @@ impl Request {
     }
 }
 
-/// Whether a receive whose completion has these flags has left something in its socket (5.19); of
-/// a TCP socket that is certain, and the end of the stream is something.
+/// Whether the flags of a receive's completion say that there is more in the socket (5.19). For a
+/// TCP socket the flag is reliable; the end of the stream counts as more.
 #[inline]
 pub(crate) fn left_something(flags: u32) -> bool {
     cqueue::sock_nonempty(flags)
 }
 
-/// Receives again and again into slots of a pool's group (6.0).
+/// Multishot receive into slots of a pool's group (6.0).
 pub(crate) fn recv_multi(fd: i32, group: u16) -> Entry {
     opcode::RecvMulti::new(types::Fd(fd), group).build()
 }
 
-/// Polls again and again, when something comes and not while it is there (5.13).
+/// Multishot poll, edge-triggered (5.13).
 pub(crate) fn poll_multi(fd: i32, events: u32) -> Entry {
     opcode::PollAdd::new(types::Fd(fd), events)
         .multi(true)
         .build()
 }
 
-/// Accepts again and again, close-on-exec (5.19). The addresses of peers are not told.
+/// Multishot accept, close-on-exec (5.19). It does not return the peers' addresses.
 pub(crate) fn accept_multi(fd: i32) -> Entry {
     opcode::AcceptMulti::new(types::Fd(fd))
         .flags(libc::SOCK_CLOEXEC)
