@@ -1,23 +1,22 @@
 //! The poller of one P where io_uring is denied: an epoll instance, and an eventfd to
 //! end its wait.
 //!
-//! An operation is carried out here, by the M that holds the P: an attempt that cannot
-//! block; if it finds nothing, the operation waits for its descriptor
-//! ([`super::waiters`]), is tried again when epoll tells of it, and completes as one
-//! on a ring would.
+//! An operation is carried out here, by the M that holds the P: with an attempt that cannot block.
+//! If that finds nothing, the operation waits for its descriptor ([`super::waiters`]), is tried
+//! again when epoll reports the descriptor ready, and completes as one on a ring would.
 //!
-//! - One-shot: epoll tells of a descriptor once for each asking, so no other goroutine
-//!   is woken in vain, and a descriptor that nobody waits for is never told of.
-//! - Only the owner of the P asks epoll and makes attempts. Other threads may take a
-//!   waiting operation out, to cancel it ([`Epoll::cancel`]), and end the wait
-//!   ([`Epoll::wake`]). While the owner is at an operation, it is in no list: a
-//!   canceller finds nothing then and comes back later.
-//! - An event is a hint. It may come from an earlier life of the descriptor's number,
-//!   or after somebody else has taken the data: then the attempt finds nothing, and
-//!   epoll is asked again.
-//! - Where readiness is told in vain again and again (an error queue that nobody
-//!   reads), or cannot be told at all (a Unix listener's full queue, no memory for
-//!   another watch), the operation is tried every millisecond instead.
+//! - One-shot: epoll reports a descriptor once each time it is armed. So no other goroutine is
+//!   woken in vain, and a descriptor without waiters is never reported.
+//! - Only the owner of the P arms descriptors and makes attempts. Other threads may remove a
+//!   waiting operation, to cancel it ([`Epoll::cancel`]), and end the wait ([`Epoll::wake`]). While
+//!   the owner works on an operation, it is in no list: a canceller finds nothing then and retries
+//!   later.
+//! - An event is a hint. It may belong to an earlier descriptor with the same number, or come after
+//!   another thread has taken the data. Then the attempt finds nothing, and the descriptor is armed
+//!   again.
+//! - Where a descriptor is reported ready in vain again and again (an error queue that is never
+//!   read), or cannot be reported at all (a Unix listener's full queue, no memory for another
+//!   watch), the operation is retried every millisecond instead.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, UnsafeCell};
@@ -36,16 +35,16 @@ use crate::loom::native::atomic::{AtomicI32, Ordering};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::epoll::{self, Event, NO_EVENT};
 
-/// Events collected at once: what is made of them keeps the P's goroutines waiting.
+/// The most events collected at once: the P's goroutines wait while they are handled.
 const EVENTS: usize = 128;
-/// The number registered with the eventfd; those of descriptors have 32 bits.
+/// The `data` value of the eventfd; those of descriptors have 32 bits.
 const WAKE: u64 = u64::MAX;
-/// When an operation that no event announces is tried again.
+/// The interval at which operations that no event announces are retried.
 const RETRY_NS: u64 = 1_000_000;
-/// Events in vain from which an operation is not waited for, but tried every so often.
+/// From this many events in vain on, an operation is retried at intervals.
 const MANY_IN_VAIN: u8 = 16;
 
-/// An epoll instance, owned by whoever holds its P.
+/// An epoll instance, owned by the M that holds its P.
 pub(crate) struct Epoll {
     /// -1 before [`Epoll::open`]. Ordering: relaxed; set before the P has an M to be woken.
     epfd: AtomicI32,
@@ -53,13 +52,13 @@ pub(crate) struct Epoll {
     /// The two descriptors, until [`Epoll::close`] or the end.
     owned: Cell<Option<[OwnedFd; 2]>>,
     waiters: Lock<Waiters>,
-    /// Collected and not looked at: the first `n_events`.
+    /// Collected events; the first `n_events` are not handled yet.
     events: UnsafeCell<Box<[Event; EVENTS]>>,
     n_events: Cell<usize>,
-    /// When what no event announces is tried again, `NEVER` if there is none of it.
+    /// When operations that no event announces are next retried; `NEVER` if there are none.
     retry_ns: Cell<u64>,
     retry_due: Cell<bool>,
-    /// Waits can be timed in nanoseconds here.
+    /// Whether waits can be timed in nanoseconds here (`epoll_pwait2`).
     precise: Cell<bool>,
 }
 
@@ -72,7 +71,7 @@ impl std::fmt::Debug for Epoll {
 }
 
 impl Epoll {
-    /// A poller that is yet to be opened.
+    /// A poller that is not open yet.
     pub(crate) fn new() -> Epoll {
         Epoll {
             epfd: AtomicI32::new(-1),
@@ -87,12 +86,12 @@ impl Epoll {
         }
     }
 
-    /// Whether [`Epoll::open`] was done.
+    /// Whether [`Epoll::open`] has succeeded.
     pub(crate) fn is_open(&self) -> bool {
         self.epfd() >= 0
     }
 
-    /// Gets its descriptors, if that is yet to be done.
+    /// Creates its descriptors, unless it is open.
     ///
     /// # Errors
     ///
@@ -115,7 +114,7 @@ impl Epoll {
 
     fn make(&self) -> io::Result<()> {
         let (epfd, eventfd) = (epoll::create()?, epoll::eventfd()?);
-        // Edge-triggered: each wake is told once and needs no reading.
+        // Edge-triggered: each wake is reported once, and the eventfd is never read.
         let events = (libc::EPOLLIN | libc::EPOLLET).cast_unsigned();
         epoll::set(epfd.as_raw_fd(), eventfd.as_raw_fd(), events, WAKE)?;
         self.eventfd.store(eventfd.as_raw_fd(), Ordering::Relaxed);
@@ -129,7 +128,7 @@ impl Epoll {
         self.epfd.load(Ordering::Relaxed)
     }
 
-    /// Gives the descriptors back, at the end of the runtime; nothing waits.
+    /// Closes its descriptors, at the end of the runtime. No operation waits.
     pub(crate) fn close(&self) {
         self.owned.take();
     }
@@ -139,8 +138,8 @@ impl Epoll {
         epoll::signal(self.eventfd.load(Ordering::Relaxed));
     }
 
-    /// Carries a request out for `op`, or lets it wait for its descriptor. What
-    /// completes at once goes to `ready`.
+    /// Carries a request out for `op`, or lets it wait for its descriptor. If it completes at once
+    /// the G goes to `ready`.
     ///
     /// # Safety
     ///
@@ -168,7 +167,7 @@ impl Epoll {
         else {
             return complete(counts, op, MUST_BLOCK, 0, ready);
         };
-        // SAFETY: nobody else looks at the place before the poller is named below.
+        // SAFETY: no other thread reads the link before the poller is published below.
         unsafe {
             op.waiting().write(WaiterLink {
                 request: *request,
@@ -199,19 +198,19 @@ impl Epoll {
         }
     }
 
-    /// Whether there is something to reap, from memory alone.
+    /// Whether there are events to reap or operations to retry. Reads memory only.
     #[inline]
     pub(crate) fn has_completions(&self) -> bool {
         self.n_events.get() > 0 || self.retry_due.get()
     }
 
-    /// Collects what epoll has to tell, without waiting.
+    /// Collects pending events, without waiting.
     #[inline(never)]
     pub(crate) fn flush(&self, counts: &Counts) {
         self.collect(counts, 0);
     }
 
-    /// Waits until epoll has something to tell, a wake, a signal, or the deadline.
+    /// Waits for an event, a wake, a signal, or the deadline.
     #[inline(never)]
     pub(crate) fn wait(&self, counts: &Counts, deadline_ns: u64) {
         let until_ns = deadline_ns.min(self.retry_ns.get());
@@ -241,21 +240,21 @@ impl Epoll {
         }
     }
 
-    /// An interrupted wait gives nothing; whoever waits looks again.
+    /// An interrupted wait returns 0; the caller checks again.
     fn wait_for(&self, events: &mut [Event], timeout_ns: u64) -> usize {
         if self.precise.get() {
             match epoll::wait(self.epfd(), events, timeout_ns) {
                 Ok(n) => return n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => return 0,
-                // Not known to this kernel, or to a sandbox that is older than it.
+                // The kernel does not have the call, or a sandbox denies it.
                 Err(_) => self.precise.set(false),
             }
         }
         epoll::wait_ms(self.epfd(), events, timeout_ns).unwrap_or(0)
     }
 
-    /// Goes on with the operations that were waited for; the Gs whose wait ends go to
-    /// `ready`. Gives how many operations completed.
+    /// Continues the operations whose descriptors were reported. The Gs whose waits end go to
+    /// `ready`. Returns how many operations completed.
     #[inline(never)]
     pub(crate) fn reap(&self, counts: &Counts, ready: &mut GList) -> usize {
         let before = ready.len();
@@ -274,7 +273,7 @@ impl Epoll {
         n
     }
 
-    /// A descriptor may be ready: tries those who wait for it, in turn.
+    /// A descriptor may be ready: tries the operations that wait for it, in order.
     fn serve(&self, counts: &Counts, fd: i32, events: u32, ready: &mut GList) {
         self.waiters.lock().note_told(fd);
         for direction in [Interest::Read, Interest::Write] {
@@ -282,7 +281,7 @@ impl Epoll {
                 self.serve_list(counts, fd, direction, ready);
             }
         }
-        // Each for events of its own.
+        // Each waits for events of its own, so all are tried.
         self.serve_all(counts, fd, Interest::Events, ready);
         self.arm(counts, fd, ready);
     }
@@ -292,7 +291,7 @@ impl Epoll {
             let Some(op) = self.waiters.lock().pop(fd, direction) else {
                 return;
             };
-            // SAFETY: it was taken out of the list here, so it is this function's to end.
+            // SAFETY: it was removed from the list here, so only this function may complete it.
             unsafe {
                 if self.try_op(counts, op, true, ready) {
                     continue;
@@ -305,14 +304,14 @@ impl Epoll {
         }
     }
 
-    /// Tries each of a list once, in turn.
+    /// Tries each operation of a list once, in order.
     fn serve_all(&self, counts: &Counts, fd: i32, direction: Interest, ready: &mut GList) {
         let n = self.waiters.lock().len(fd, direction);
         for _ in 0..n {
             let Some(op) = self.waiters.lock().pop(fd, direction) else {
                 return;
             };
-            // SAFETY: it was taken out of the list here, so it is this function's to end.
+            // SAFETY: it was removed from the list here, so only this function may complete it.
             unsafe {
                 if self.try_op(counts, op, true, ready) {
                     continue;
@@ -326,7 +325,8 @@ impl Epoll {
         }
     }
 
-    /// Tries what no event announces, and then waits for one again where it can.
+    /// Retries the operations that no event announces, and lets them wait for an event again where
+    /// that is possible.
     #[cold]
     fn retry(&self, counts: &Counts, ready: &mut GList) {
         let n = self.waiters.lock().len(UNANNOUNCED, Interest::Read);
@@ -334,7 +334,7 @@ impl Epoll {
             let Some(op) = self.waiters.lock().pop(UNANNOUNCED, Interest::Read) else {
                 return;
             };
-            // SAFETY: it was taken out of the list here, so it is this function's to end.
+            // SAFETY: it was removed from the list here, so only this function may complete it.
             unsafe {
                 let request = (*(*op).waiting()).request;
                 (*(*op).waiting()).n_vain = 0;
@@ -352,11 +352,11 @@ impl Epoll {
         }
     }
 
-    /// Makes an attempt at an operation that is in no list. `true` if it completed.
+    /// Makes an attempt for an operation that is in no list. `true` if it completed.
     ///
     /// # Safety
     ///
-    /// `op` was queued here and has not completed; the caller has taken it out.
+    /// `op` was queued here and has not completed; the caller has removed it from its list.
     unsafe fn try_op(
         &self,
         counts: &Counts,
@@ -364,8 +364,8 @@ impl Epoll {
         announced: bool,
         ready: &mut GList,
     ) -> bool {
-        // SAFETY: an operation stays until it has completed, and so does what its request points at:
-        // `queue`'s contract.
+        // SAFETY: an operation stays until it has completed, and so does what its request points
+        // at, by `queue`'s contract.
         let (op, attempt) = unsafe { (&*op, (*(*op).waiting()).request.attempt(announced)) };
         let Attempt::Done { result, flags } = attempt else {
             return false;
@@ -374,7 +374,7 @@ impl Epoll {
         true
     }
 
-    /// Asks epoll to tell of a descriptor that somebody waits for.
+    /// Arms a descriptor in epoll for the operations that wait for it.
     fn arm(&self, counts: &Counts, fd: i32, ready: &mut GList) {
         let Some(events) = self.waiters.lock().arm(fd) else {
             return;
@@ -386,8 +386,8 @@ impl Epoll {
         }
     }
 
-    /// epoll does not take the descriptor: a file's, which would always be ready, a closed
-    /// one, no memory for it. The calls themselves say what is the matter.
+    /// Handles a descriptor that epoll refuses: a regular file, which is always ready, a closed
+    /// one, or no memory for it. The attempts themselves return the error.
     #[cold]
     fn serve_unwatched(&self, counts: &Counts, fd: i32, is_file: bool, ready: &mut GList) {
         for direction in [Interest::Read, Interest::Write, Interest::Events] {
@@ -395,7 +395,7 @@ impl Epoll {
                 let Some(op) = self.waiters.lock().pop(fd, direction) else {
                     break;
                 };
-                // SAFETY: it was taken out of the list here, so it is this function's to end.
+                // SAFETY: it was removed from the list here, so only this function may complete it.
                 unsafe {
                     if is_file && (*(*op).waiting()).request.blocking().is_some() {
                         complete(counts, &*op, MUST_BLOCK, 0, ready);
@@ -407,7 +407,7 @@ impl Epoll {
         }
     }
 
-    /// Keeps an operation to be tried again after a while.
+    /// Queues an operation to be retried after [`RETRY_NS`].
     ///
     /// # Safety
     ///
@@ -422,35 +422,35 @@ impl Epoll {
         unsafe { waiters.push_back(UNANNOUNCED, Interest::Read, op) };
     }
 
-    /// Ends all operations that wait, with `ECANCELED`.
+    /// Completes all waiting operations, with `ECANCELED`.
     pub(crate) fn cancel_all(&self, counts: &Counts, ready: &mut GList) {
         loop {
             let Some(op) = self.waiters.lock().pop_any() else {
                 return;
             };
-            // SAFETY: it was taken out of its list here, so it is this function's to end, and it stays
-            // until it has completed: `queue`'s contract.
+            // SAFETY: it was removed from its list here, so only this function may complete it, and
+            // it stays until it has completed, by `queue`'s contract.
             complete(counts, unsafe { &*op }, -libc::ECANCELED, 0, ready);
         }
     }
 
-    /// Ends an operation that waits, with `ECANCELED`; any thread. `false` if it does
-    /// not wait now: it has completed, or its owner is at it.
+    /// Completes a waiting operation with `ECANCELED`. Any thread. `false` if it is not waiting
+    /// now: it has completed, or its owner is working on it.
     ///
-    /// At a deadline a last attempt comes first: what is there in time is not refused
-    /// because nobody has looked yet.
+    /// At a deadline a last attempt is made first: data that arrived in time is delivered even if
+    /// the owner has not read it yet.
     ///
     /// The caller holds the operation's wait (`Status::begin_cancel`).
     #[inline(never)]
     pub(crate) fn cancel(&self, counts: &Counts, op: &Op) -> bool {
-        // SAFETY: the poller was named after the place was filled in, and the held wait keeps the
-        // operation.
+        // SAFETY: the poller was published after the link was initialised, and the held wait keeps
+        // the operation alive.
         if !unsafe { self.waiters.lock().remove(op) } {
             return false;
         }
         let attempt = if op.timed_out() {
-            // SAFETY: it was taken out of its list here, and the held wait keeps what its request
-            // points at.
+            // SAFETY: it was removed from its list here, and the held wait keeps alive what its
+            // request points at.
             unsafe { (*op.waiting()).request.attempt(true) }
         } else {
             Attempt::NotReady
@@ -466,13 +466,14 @@ impl Epoll {
     }
 }
 
-/// Notes that epoll told of an operation's descriptor in vain.
+/// Counts an event in vain. `true` if the operation has had many of them.
 ///
 /// # Safety
 ///
 /// As [`Epoll::try_op`].
 unsafe fn is_often_in_vain(op: *const Op) -> bool {
-    // SAFETY: by this function's contract; of what is in no list, others look only at that.
+    // SAFETY: by this function's contract; of an operation in no list, other threads read only
+    // `list`.
     unsafe {
         let n_vain = &raw mut (*(*op).waiting()).n_vain;
         *n_vain = (*n_vain).saturating_add(1);

@@ -1,24 +1,24 @@
-//! A request that completes many times, until it is cancelled or fails: a receive, which takes a
-//! slot of a pool whenever data has come, or an accept.
+//! A multishot request, which completes many times until it is cancelled or fails: a receive, which
+//! takes a pool's slot whenever data arrives, or an accept.
 //!
-//! It belongs to no frame. What has come waits here until it is asked for, and the ring has
-//! a reference of its own until the last completion. Who asks while there is nothing waits
-//! with an [`Op`] that the kernel does not know: its poller is this.
-//!
+//! It belongs to no stack frame. The results are buffered here until they are taken, and the ring
+//! has a reference of its own until the last completion. A goroutine that finds no result waits
+//! with an [`Op`] that the kernel does not know: its poller is this struct.
 //! | goroutine, in its commit         | reaper                   | canceller of the wait   |
 //! |----------------------------------|--------------------------|-------------------------|
 //! | 1. Waiting(n)                    | 1. add what has come     | 1. Waiting → Cancelling |
-//! | 2. anything there? go on         | 2. take the waiter out   | 2. take the waiter out  |
-//! | 3. not armed? arm, and begin     | 3. complete its Op       | 3. if it was there,     |
-//! |    again with 2                  |                          |    complete its Op      |
-//! | 4. name itself as the waiter     |                          |                         |
+//! | 1. Waiting(n)                    | 1. buffer the result     | 1. Waiting → Cancelling |
+//! | 2. a result there? go on         | 2. remove the waiter     | 2. remove the waiter    |
+//! | 3. not armed? arm, and start     | 3. complete its Op       | 3. if it was there,     |
+//! |    again at 2                    |                          |    complete its Op      |
+//! | 4. register itself as the waiter |                          |                         |
 //!
-//! 2 to 4 of the goroutine are one step under the lock, but for the arming, and so are 1 and 2
-//! of the reaper: whoever takes the waiter out is the one that ends the wait.
+//! The goroutine's steps 2 to 4, except for the arming, are one step under the lock, and so are
+//! steps 1 and 2 of the reaper: the side that removes the waiter is the one that ends its wait.
 //!
-//! The kernel gives what it has as fast as it comes. When [`MAX_AHEAD`] pieces wait it is
-//! told to stop, and armed again when they have been taken; what it had under way still
-//! comes, at most what a pool has, or what had queued up at the listener.
+//! The kernel delivers results as fast as they come. When [`MAX_AHEAD`] results wait, the request
+//! is stopped; it is armed again when they have been taken. The completions that were under way
+//! still come: at most what a pool holds, or what had queued up at the listener.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -33,13 +33,13 @@ use crate::lock::{Lock, Rank};
 use crate::loom::oracle;
 use crate::sys::uring::sync_cancel;
 
-/// Pieces that may wait before the kernel is told to stop.
+/// The most results that may wait before the request is stopped.
 pub(crate) const MAX_AHEAD: usize = 16;
 
 /// `IORING_CQE_F_MORE`: it stays armed.
 const MORE: u32 = 1 << 1;
 
-/// What is to be armed.
+/// The request to arm.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source<'a> {
     /// Receives into slots of a pool.
@@ -48,10 +48,10 @@ pub(crate) enum Source<'a> {
     Connections,
 }
 
-/// Something that has come.
+/// A result.
 #[derive(Debug)]
 pub(crate) enum Came {
-    /// So many bytes in a slot, which is the receiver's.
+    /// Bytes in a slot, which is the receiver's now.
     Bytes {
         pool: Arc<BufferRing>,
         slot: u16,
@@ -59,63 +59,63 @@ pub(crate) enum Came {
     },
     /// The end of the stream.
     End,
-    /// The pool had no slot left.
+    /// The pool had no free slot.
     Starved,
     /// A connection.
     Accepted(OwnedFd),
     Failed(i32),
 }
 
-/// The thread that uses a ring, and its runtime: each by its address, which is only compared.
+/// The thread that uses a ring, and its runtime, both as addresses that are only compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct By {
     pub(crate) m: *const (),
     pub(crate) runtime: *const (),
 }
 
-/// Where it is armed.
+/// The request as it is armed in a ring.
 #[derive(Debug)]
 pub(crate) struct ArmedRequest {
     pub(super) ring_fd: i32,
-    /// Its name in that ring.
+    /// Its `user_data` in that ring.
     pub(super) name: u64,
     pub(crate) by: By,
-    /// Where a receive has its slots from; an accept has none.
+    /// The pool of a receive; an accept has none.
     pub(super) pool: Option<Arc<BufferRing>>,
 }
 
-/// What a goroutine that wants to wait is told.
+/// The result of [`Multishot::expect`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
-    /// Not to wait: something is there.
+    /// A result is there: do not wait.
     Nothing,
-    /// To arm the request, and to ask again.
+    /// The request must be armed first; then call again.
     ToArm,
-    /// It waits.
+    /// The goroutine waits.
     Waiting,
 }
 
 #[derive(Debug)]
 struct MultishotState {
-    /// `None` before it is queued, and from the last completion on.
+    /// `None` before the request is queued, and after the last completion.
     armed: Option<ArmedRequest>,
-    /// It was told to stop.
+    /// The kernel was asked to cancel it.
     is_stopping: bool,
-    /// Nobody will ask again.
+    /// No goroutine will take results any more.
     is_closed: bool,
     came: VecDeque<Came>,
-    /// Null if nobody waits.
+    /// Null if no goroutine waits.
     waiter: *const Op,
 }
 
-/// The request of one stream or listener.
+/// The multishot request of one stream or listener.
 #[derive(Debug)]
 pub(crate) struct Multishot {
     state: Lock<MultishotState>,
 }
 
-// SAFETY: the waiter is used by whoever takes it out under the lock, while its frame waits for
-// that; the addresses of the thread and the runtime are only compared.
+// SAFETY: the waiter is used only by the thread that removes it under the lock, while its frame
+// waits for that; the addresses of the thread and the runtime are only compared.
 unsafe impl Send for Multishot {}
 // SAFETY: as for Send.
 unsafe impl Sync for Multishot {}
@@ -136,22 +136,23 @@ impl Multishot {
         }
     }
 
-    /// What has come first of all that was not taken.
+    /// Takes the oldest result.
     pub(crate) fn take(&self) -> Option<Came> {
         self.state.lock().came.pop_front()
     }
 
-    /// Whether more may come without arming it.
+    /// Whether results may come without arming it again.
     pub(crate) fn is_armed(&self) -> bool {
         self.state.lock().armed.is_some()
     }
 
-    /// Names `op` as what to complete when something has come, or the last completion; not
-    /// before the request is armed, as from then on a canceller may let the frame go that holds this.
-    /// `by` is the calling thread, and its runtime. A request that another thread has armed in
-    /// ring `ring_fd` is told to stop, as each of its completions would disturb that thread. So
-    /// is one that another runtime has armed: `op` then waits for what comes first, a piece or the
-    /// last completion, and whoever reaps that sends the goroutine home (`wake::send_out`).
+    /// Registers `op` to be completed when a result comes, or the last completion. Only done once
+    /// the request is armed; from then on a canceller may free the frame that holds this.
+    ///
+    /// `by` is the calling thread, and its runtime. A request that another thread has armed in ring
+    /// `ring_fd` is stopped, as each of its completions would interrupt that thread. So is a
+    /// request that another runtime has armed: `op` then waits for a result or the last completion,
+    /// and the thread that reaps it returns the goroutine to its runtime (`wake::send_out`).
     pub(crate) fn expect(&self, op: &Op, ring_fd: i32, by: By) -> Expect {
         let mut state = self.state.lock();
         if !state.came.is_empty() {
@@ -169,7 +170,7 @@ impl Multishot {
         Expect::Waiting
     }
 
-    /// It is about to be queued.
+    /// Records that the request is about to be queued.
     pub(super) fn begin(&self, armed: ArmedRequest) {
         oracle::lives(self);
         let mut state = self.state.lock();
@@ -177,8 +178,8 @@ impl Multishot {
         state.is_stopping = false;
     }
 
-    /// The reaper's side of a completion; the G that waits for it goes to `ready`. `true` if
-    /// it was the last: the ring's reference is to be dropped.
+    /// The reaper's side of a completion. The G that waits for it goes to `ready`. `true` if it was
+    /// the last: the ring's reference must be dropped.
     pub(super) fn complete(&self, result: i32, flags: u32, ready: &mut GList) -> bool {
         oracle::touches(self);
         let is_last = flags & MORE == 0;
@@ -196,16 +197,16 @@ impl Multishot {
         };
         drop(state);
         unwanted.into_iter().for_each(Came::discard);
-        // SAFETY: it was taken out under the lock, so this alone ends its wait, and its frame stays
-        // until then.
+        // SAFETY: it was removed under the lock, so only this code ends its wait, and its frame
+        // stays until then.
         if let Some(op) = unsafe { waiter.as_ref() } {
             ready.extend_one(op.complete(0, 0));
         }
         is_last
     }
 
-    /// Ends the wait of `op`, if nobody else is about to. The caller holds the wait
-    /// (`Status::begin_cancel`), and looks at its mark afterwards.
+    /// Ends the wait of `op`, unless another thread is about to. The caller holds the wait
+    /// (`Status::begin_cancel`), and checks its mark afterwards.
     pub(crate) fn withdraw(&self, op: &Op) {
         let mut state = self.state.lock();
         if !ptr::eq(state.waiter, op) {
@@ -217,12 +218,13 @@ impl Multishot {
         debug_assert!(g.is_none(), "the wait is held by the caller");
     }
 
-    /// Asks for the last completion. What has come stays to be taken.
+    /// Asks the kernel to cancel the request. Results that have come can still be taken.
     pub(crate) fn stop(&self) {
         self.state.lock().stop();
     }
 
-    /// Nobody will ask again: gives back what has come and what will come.
+    /// No goroutine will take results any more: releases those that are here and those still to
+    /// come.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
@@ -234,7 +236,7 @@ impl Multishot {
 }
 
 impl Came {
-    /// What a completion of a receive into `pool` says has come.
+    /// The result in a completion of a receive into `pool`, if any.
     fn received(pool: &Arc<BufferRing>, result: i32, flags: u32) -> Option<Came> {
         let slot = pool::slot_of(flags);
         let result = usize::try_from(result).map_err(|_| -result);
@@ -252,12 +254,12 @@ impl Came {
         }
     }
 
-    /// What a completion of an accept says has come.
+    /// The result in a completion of an accept, if any.
     fn accepted(result: i32) -> Option<Came> {
         match result {
             // SAFETY: the kernel gave this descriptor to this completion alone.
             0.. => Some(Came::Accepted(unsafe { OwnedFd::from_raw_fd(result) })),
-            // The peer was gone before it was accepted: nothing for anybody to do.
+            // The peer had gone before it was accepted: no caller needs to know.
             _ if -result == libc::ECONNABORTED => None,
             _ => Came::failed(-result),
         }
@@ -265,13 +267,14 @@ impl Came {
 
     fn failed(errno: i32) -> Option<Came> {
         match errno {
-            // Asked for, or by nobody: the thread that submitted it has gone.
+            // Cancelled by us, or by the kernel because the thread that submitted it has ended.
             libc::ECANCELED | libc::EINTR | ERESTARTSYS => None,
             errno => Some(Came::Failed(errno)),
         }
     }
 
-    /// Gives back what nobody will ask for. A connection is closed: not under the lock.
+    /// Releases a result that will not be taken. Closes a connection, so not to be called under the
+    /// lock.
     fn discard(self) {
         if let Came::Bytes { pool, slot, .. } = self {
             pool.give(slot);
@@ -280,19 +283,20 @@ impl Came {
 }
 
 impl MultishotState {
-    /// Asks the kernel for the last completion. Under the lock, so that the ring stays.
+    /// Asks the kernel to cancel the request. Under the lock, so that the ring stays open.
     fn stop(&mut self) {
         if let Some(armed) = &self.armed
             && !self.is_stopping
         {
             // It was submitted when it was armed. So a failure means that the last completion is
-            // there already, or that it is at work this very moment: then its next completion
-            // comes here again.
+            // there already, or that the request is being executed right now; then its next
+            // completion calls this again.
             self.is_stopping = sync_cancel(armed.ring_fd, armed.name).is_ok();
         }
     }
 
-    /// Keeps what a completion gives. What nobody will ask for is given back.
+    /// Buffers the result of a completion. Returns a result that will not be taken, for the caller
+    /// to release.
     fn add(&mut self, result: i32, flags: u32) -> Option<Came> {
         let came = match &self.armed.as_ref()?.pool {
             Some(pool) => Came::received(pool, result, flags),

@@ -1,7 +1,7 @@
 //! The poller of one P: a ring, or epoll where io_uring is denied.
 //!
-//! Whoever holds the P owns its poller. What other threads may do: [`Poller::wake`]
-//! and [`Poller::cancel`].
+//! The M that holds the P owns its poller. Other threads may only call [`Poller::wake`] and
+//! [`Poller::cancel`].
 #![allow(unsafe_code)]
 
 use std::io;
@@ -23,8 +23,7 @@ use crate::g::status::WaitId;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::uring::sync_cancel;
 
-/// What stands behind a poller. The tag comes first, beside the counts: it is looked at
-/// as often as they are.
+/// The implementation. The tag comes first, beside the counts, as it is read as often as they are.
 #[derive(Debug)]
 #[repr(u32)]
 #[allow(
@@ -40,7 +39,7 @@ enum Engine {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Poller {
-    /// Outside the engine: whether anything is in flight is asked at every dispatch.
+    /// Outside the engine: every dispatch checks whether anything is in flight.
     pub(crate) counts: Counts,
     engine: Engine,
 }
@@ -64,19 +63,19 @@ impl From<Epoll> for Poller {
 }
 
 impl Poller {
-    /// Whether this is the fallback: its operations are attempts, one system call each,
-    /// and nothing is gained by queueing several.
+    /// Whether this is the epoll poller: each of its operations is a system call of its own, so
+    /// queueing several gains nothing.
     #[inline(always)]
     pub(crate) fn is_epoll(&self) -> bool {
         matches!(self.engine, Engine::Epoll(_))
     }
 
-    /// Gets what it needs from the kernel, if that is yet to be done; then nobody uses it
-    /// meanwhile. Many Ps never come into use.
+    /// Opens the poller, unless it is open. No other thread may use it meanwhile. Many Ps are never
+    /// used, so this is done late.
     ///
     /// # Errors
     ///
-    /// The kernel's, in words that name the cause.
+    /// The kernel's, with a message that names the cause.
     pub(crate) fn open(&self) -> io::Result<()> {
         match &self.engine {
             Engine::Ring(ring) => ring.open().map_err(|e| probe::explain_here(&e)),
@@ -84,7 +83,7 @@ impl Poller {
         }
     }
 
-    /// Whether [`Poller::open`] was done. Any thread.
+    /// Whether [`Poller::open`] has succeeded. Any thread.
     pub(crate) fn is_open(&self) -> bool {
         match &self.engine {
             Engine::Ring(ring) => ring.fd() >= 0,
@@ -92,7 +91,7 @@ impl Poller {
         }
     }
 
-    /// The descriptor of its ring, if it has one that is open.
+    /// The descriptor of its ring, if it has one and it is open.
     pub(crate) fn ring_fd(&self) -> Option<i32> {
         match &self.engine {
             Engine::Ring(ring) => Some(ring.fd()).filter(|&fd| fd >= 0),
@@ -100,7 +99,7 @@ impl Poller {
         }
     }
 
-    /// The addresses of its receive buffers, if there are any yet.
+    /// The address range of its receive buffers, if they were made.
     pub(crate) fn pool_span(&self) -> Option<std::ops::Range<usize>> {
         match &self.engine {
             Engine::Ring(ring) => ring.made_pool().map(|pool| pool.span()),
@@ -108,8 +107,7 @@ impl Poller {
         }
     }
 
-    /// Gives descriptors and mappings back, at the end of the runtime; nothing is in
-    /// flight.
+    /// Closes descriptors and removes mappings, at the end of the runtime. Nothing is in flight.
     pub(crate) fn close(&self) {
         match &self.engine {
             Engine::Ring(ring) => ring.close(),
@@ -123,7 +121,7 @@ impl Poller {
         self.counts.inflight()
     }
 
-    /// Whether it is a ring with enough in flight for batches to be worth while.
+    /// Whether it is a ring with enough in flight for batching to pay.
     #[inline]
     pub(crate) fn has_batches(&self) -> bool {
         self.inflight() >= BATCHES_FROM && !self.is_epoll()
@@ -146,7 +144,7 @@ impl Poller {
         }
     }
 
-    /// When the first queued entry was queued, `NEVER` if none is.
+    /// When the oldest queued entry was queued; `NEVER` if none is.
     #[inline(always)]
     pub(crate) fn pending_since_ns(&self) -> u64 {
         match &self.engine {
@@ -155,8 +153,8 @@ impl Poller {
         }
     }
 
-    /// Queues a request for `op`, which will end `wait`; what completes meanwhile is
-    /// given back through `ready`.
+    /// Queues a request for `op`, which will end `wait`. The Gs of operations that complete
+    /// meanwhile go to `ready`.
     ///
     /// # Safety
     ///
@@ -187,8 +185,7 @@ impl Poller {
         }
     }
 
-    /// As [`Poller::queue`], for a request that completes twice, which takes a ring: see
-    /// [`Poller::has_send_zc`].
+    /// As [`Poller::queue`], for a zero-copy send. Needs a ring: see [`Poller::has_send_zc`].
     ///
     /// # Safety
     ///
@@ -215,7 +212,7 @@ impl Poller {
         }
     }
 
-    /// Arms a request that completes many times: see [`Ring::arm_multi`]. Takes a ring.
+    /// Arms a multishot request: see [`Ring::arm_multi`]. Needs a ring.
     ///
     /// # Safety
     ///
@@ -234,7 +231,7 @@ impl Poller {
         }
     }
 
-    /// Arms a poll that stays: see [`Ring::arm_watch`]. Takes a ring.
+    /// Arms a multishot poll: see [`Ring::arm_watch`]. Needs a ring.
     ///
     /// # Safety
     ///
@@ -253,9 +250,9 @@ impl Poller {
         }
     }
 
-    /// Ends what no goroutine of this runtime waits for any more, at the end of a run. Nobody
-    /// else uses the poller. Gives the goroutines of other runtimes that waited for the end of
-    /// an armed request.
+    /// Cancels, at the end of a run, what no goroutine of this runtime waits for any more. No other
+    /// thread uses the poller. Returns the goroutines of other runtimes that waited for the last
+    /// completion of a multishot request.
     #[must_use]
     pub(crate) fn drain(&self) -> GList {
         const PATIENCE_NS: u64 = 10_000_000_000;
@@ -263,7 +260,7 @@ impl Poller {
         let mut ready = GList::new();
         let mut ask_at_ns = clock::now_ns();
         let give_up_at_ns = ask_at_ns + PATIENCE_NS;
-        // What a thread that has ended had submitted is completed by one of the kernel's, later.
+        // What was submitted by a thread that has ended is completed by a kernel thread, later.
         while self.inflight() > 0 && ask_at_ns < give_up_at_ns {
             if ask_at_ns <= clock::now_ns() {
                 self.cancel_all(&mut ready);
@@ -275,7 +272,7 @@ impl Poller {
         ready
     }
 
-    /// Whether sends without copying work here.
+    /// Whether zero-copy sends work here.
     pub(crate) fn has_send_zc(&self) -> bool {
         match &self.engine {
             Engine::Ring(ring) => ring.has_send_zc(),
@@ -283,9 +280,9 @@ impl Poller {
         }
     }
 
-    /// Asks for the end of an operation that is in flight here; any thread. Its
-    /// completion comes, as cancelled or as done, unless this gives `false`: the
-    /// operation is not known now, and whoever wants its end asks again.
+    /// Asks for the cancellation of an operation in flight here. Any thread. Its completion
+    /// follows, with ECANCELED or its result. `false` if the operation cannot be found now: the
+    /// caller must retry.
     ///
     /// The caller holds the operation's wait (`Status::begin_cancel`).
     pub(crate) fn cancel(&self, op: &Op) -> bool {
@@ -301,7 +298,7 @@ impl Poller {
         }
     }
 
-    /// Makes the wait of the owner return; any thread. One system call, never blocks.
+    /// Makes the owner's wait return. Any thread. One system call, never blocks.
     pub(crate) fn wake(&self) {
         match &self.engine {
             Engine::Ring(ring) => ring.waker().wake(),
@@ -309,13 +306,13 @@ impl Poller {
         }
     }
 
-    /// Whether there are completions to look at, from memory alone.
+    /// Whether there are completions or events to handle. Reads memory only.
     #[inline]
     pub(crate) fn has_completions(&self) -> bool {
         self.has_unread() || self.has_pending_events()
     }
 
-    /// Whether completions can be reaped, from memory alone.
+    /// Whether there are completions to reap. Reads memory only.
     #[inline(always)]
     pub(crate) fn has_unread(&self) -> bool {
         match &self.engine {
@@ -324,7 +321,7 @@ impl Poller {
         }
     }
 
-    /// Whether polls that stay have told of something that nobody has heard yet.
+    /// Whether events of multishot polls wait to be dispatched.
     #[inline(always)]
     pub(crate) fn has_pending_events(&self) -> bool {
         match &self.engine {
@@ -333,7 +330,7 @@ impl Poller {
         }
     }
 
-    /// Hears what polls that stay have told: see [`Ring::dispatch_events`].
+    /// Dispatches events of multishot polls: see [`Ring::dispatch_events`].
     pub(crate) fn dispatch_events(
         &self,
         at_most: usize,
@@ -346,7 +343,7 @@ impl Poller {
         }
     }
 
-    /// Whether [`Poller::flush`] would give completions, from memory alone.
+    /// Whether [`Poller::flush`] would give completions. Reads memory only.
     #[inline(always)]
     pub(crate) fn has_task_work(&self) -> bool {
         match &self.engine {
@@ -355,8 +352,8 @@ impl Poller {
         }
     }
 
-    /// Whether a flush now and then is worth its while, with operations in flight:
-    /// epoll says nothing without being asked.
+    /// Whether a flush now and then pays while operations are in flight: epoll reports nothing
+    /// unless it is called.
     #[inline(always)]
     pub(crate) fn wants_enter(&self) -> bool {
         match &self.engine {
@@ -365,7 +362,7 @@ impl Poller {
         }
     }
 
-    /// Submits what is queued and collects what the kernel has, without waiting.
+    /// Submits the queued entries and collects what has completed, without waiting.
     pub(crate) fn flush(&self) {
         match &self.engine {
             Engine::Ring(ring) => ring.flush(&self.counts),
@@ -373,7 +370,7 @@ impl Poller {
         }
     }
 
-    /// Waits until a completion comes, a wake, a signal, or the deadline.
+    /// Waits for a completion, a wake, a signal, or the deadline.
     pub(crate) fn wait(&self, deadline_ns: u64) {
         match &self.engine {
             Engine::Ring(ring) => ring.wait(&self.counts, deadline_ns),
@@ -381,15 +378,15 @@ impl Poller {
         }
     }
 
-    /// Reads all completions, and hears all that polls have told; the Gs whose wait they end
-    /// go to `ready`.
+    /// Reads all completions, and dispatches all events of multishot polls. The Gs whose waits they
+    /// end go to `ready`.
     pub(crate) fn reap(&self, ready: &mut GList) {
         self.reap_some(usize::MAX, ready);
         self.dispatch_events(usize::MAX, None, ready);
     }
 
-    /// Reads completions; the Gs whose wait they end go to `ready`. A ring gives at most so
-    /// many: the others stay in it, in their order. Gives how many operations completed.
+    /// Reads completions; the Gs whose waits they end go to `ready`. A ring reads at most
+    /// `at_most`; the others stay in it, in order. Returns how many operations completed.
     pub(crate) fn reap_some(&self, at_most: usize, ready: &mut GList) -> usize {
         match &self.engine {
             Engine::Ring(ring) => ring.reap_some(&self.counts, at_most, ready),
@@ -397,8 +394,8 @@ impl Poller {
         }
     }
 
-    /// Asks for the end of everything in flight. What is cancelled completes with
-    /// ECANCELED; what cannot be cancelled completes in its own time.
+    /// Asks for the cancellation of everything in flight. A cancelled operation completes with
+    /// ECANCELED; one that cannot be cancelled completes in its own time.
     pub(crate) fn cancel_all(&self, ready: &mut GList) {
         match &self.engine {
             Engine::Ring(ring) => ring.cancel_all(&self.counts, ready),
@@ -406,7 +403,7 @@ impl Poller {
         }
     }
 
-    /// Another thread takes the poller over: see [`Ring::adopt`].
+    /// Called when another thread takes the poller over: see [`Ring::adopt`].
     pub(crate) fn adopt(&self, ready: &mut GList) {
         match &self.engine {
             Engine::Ring(ring) => ring.adopt(&self.counts, ready),

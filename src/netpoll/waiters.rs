@@ -1,16 +1,16 @@
-//! Who waits for which descriptor in an epoll poller: a list of operations for each
-//! direction of each descriptor, first come first served.
+//! The operations that wait in an epoll poller: a list for each direction of each descriptor, first
+//! in, first out.
 //!
 //! ```text
 //!  descriptor -> Queue { read:  op -> op,      the ops lie on their goroutines' stacks
 //!                        write: op,
-//!                        events: -           polls, whatever they are for
-//!                        armed: what epoll was asked to tell }
+//! |                        events: -           polls, for any set of events
+//! |                        armed: the events that epoll was asked for }
 //! ```
 //!
-//! A descriptor is here only while somebody waits for it. So the number may be
-//! closed and used again in between: nothing is remembered of its earlier life, and
-//! an event that still comes from there makes, at worst, a call that finds nothing.
+//! A descriptor is in the table only while an operation waits for it. So its number may be closed
+//! and reused in between: nothing is remembered of the earlier descriptor. A late event of that one
+//! causes, at worst, an attempt that finds nothing.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
@@ -18,18 +18,18 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use super::op::{Interest, Op};
 
-/// Not a descriptor: operations that no event will announce, and that are tried
-/// again after a while.
+/// In place of a descriptor: operations that no event announces, and that are retried after a
+/// while.
 pub(crate) const UNANNOUNCED: i32 = -1;
 
-/// Events that let an operation of a direction go on. An error or a hang-up, which
-/// epoll always tells, lets both.
+/// Events after which an operation of a direction is attempted. An error or a hang-up, which epoll
+/// always reports, counts for both.
 const READ_EVENTS: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP) as u32;
 const WRITE_EVENTS: u32 = libc::EPOLLOUT as u32;
 const BOTH_EVENTS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 
 impl Interest {
-    /// What `poll(2)` is asked for where an operation of this direction waits.
+    /// The `poll(2)` events to wait for, for an operation of this direction.
     pub(crate) fn poll_events(self) -> u32 {
         match self {
             Interest::Read => libc::POLLIN as u32,
@@ -56,7 +56,7 @@ struct List {
 }
 
 impl List {
-    /// All in it, from the head on.
+    /// All its operations, in order.
     fn iter(&self) -> impl Iterator<Item = *const Op> + '_ {
         std::iter::successors(self.head, |&op| {
             // SAFETY: what is in the list is there still.
@@ -71,8 +71,7 @@ struct FdQueue {
     read: List,
     write: List,
     events: List,
-    /// What epoll will tell of the descriptor, as far as it was asked in this life of
-    /// the entry.
+    /// The events that epoll was asked for, since this entry was made.
     armed: u32,
 }
 
@@ -92,7 +91,7 @@ impl FdQueue {
     fn wanted(&self) -> u32 {
         let read = self.read.head.map_or(0, |_| READ_EVENTS);
         let write = self.write.head.map_or(0, |_| WRITE_EVENTS);
-        // SAFETY: what is in the list is there still.
+        // SAFETY: an operation in the list is still alive.
         let polled = |op: *const Op| unsafe { (*(*op).waiting()).request.polled_events() };
         self.events
             .iter()
@@ -102,15 +101,15 @@ impl FdQueue {
 
 /// The lists of one poller.
 ///
-/// An operation that is in a list stays where it is until it was taken out: that is
-/// the contract of those who put it in.
+/// An operation in a list stays in place until it is removed: that is the contract of
+/// [`Waiters::push_back`].
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     fds: HashMap<i32, FdQueue, BuildHasherDefault<FdHasher>>,
 }
 
-// SAFETY: the pointers name operations of parked goroutines, which any thread may look at; lists and
-// links are read and written under the lock that these waiters are behind.
+// SAFETY: the pointers name operations of parked goroutines, which any thread may read; lists and
+// links are read and written under the lock around this struct.
 unsafe impl Send for Waiters {}
 
 impl Waiters {
@@ -118,7 +117,7 @@ impl Waiters {
     ///
     /// # Safety
     ///
-    /// `op` has its `waiting` filled in, is in no list, and stays until it is taken out.
+    /// `op` has its `waiting` initialised, is in no list, and stays in place until it is removed.
     pub(crate) unsafe fn push_back(&mut self, fd: i32, direction: Interest, op: *const Op) {
         let list = self.fds.entry(fd).or_default().list(direction);
         // SAFETY: by this function's contract.
@@ -128,13 +127,13 @@ impl Waiters {
             (*waiting).next = std::ptr::null();
         }
         match list.tail.replace(op) {
-            // SAFETY: what is in the list is there still.
+            // SAFETY: an operation in the list is still alive.
             Some(tail) => unsafe { (*(*tail).waiting()).next = op },
             None => list.head = Some(op),
         }
     }
 
-    /// Puts an operation that was taken out back to where it was.
+    /// Puts an operation that was removed back at the head of its list.
     ///
     /// # Safety
     ///
@@ -153,18 +152,18 @@ impl Waiters {
         }
     }
 
-    /// Takes out the operation that has waited longest.
+    /// Removes the operation that has waited longest.
     pub(crate) fn pop(&mut self, fd: i32, direction: Interest) -> Option<*const Op> {
         let op = self.fds.get_mut(&fd)?.list(direction).head?;
         self.unlink(fd, direction, None, op);
         Some(op)
     }
 
-    /// Takes an operation out of the list that it is in. `false` if it is in none.
+    /// Removes an operation from the list that it is in. `false` if it is in none.
     ///
     /// # Safety
     ///
-    /// `op` has its `waiting` filled in, and stays during the call.
+    /// `op` has its `waiting` initialised, and stays in place during the call.
     pub(crate) unsafe fn remove(&mut self, op: *const Op) -> bool {
         // SAFETY: by this function's contract.
         let Some((fd, direction)) = (unsafe { (*(*op).waiting()).list }) else {
@@ -179,13 +178,13 @@ impl Waiters {
         true
     }
 
-    /// Takes `op`, which comes after `before`, out of its list.
+    /// Removes `op`, which comes after `before`, from its list.
     fn unlink(&mut self, fd: i32, direction: Interest, before: Option<*const Op>, op: *const Op) {
         let Some(queue) = self.fds.get_mut(&fd) else {
             return;
         };
         let list = queue.list(direction);
-        // SAFETY: what is in the list is there still.
+        // SAFETY: an operation in the list is still alive.
         let next = unsafe {
             let waiting = (*op).waiting();
             (*waiting).list = None;
@@ -207,7 +206,7 @@ impl Waiters {
         }
     }
 
-    /// Takes out some operation, whatever it waits for.
+    /// Removes any operation.
     pub(crate) fn pop_any(&mut self) -> Option<*const Op> {
         let fd = *self.fds.keys().next()?;
         [Interest::Read, Interest::Write, Interest::Events]
@@ -215,21 +214,21 @@ impl Waiters {
             .find_map(|direction| self.pop(fd, direction))
     }
 
-    /// How many wait in a list.
+    /// The length of a list.
     pub(crate) fn len(&mut self, fd: i32, direction: Interest) -> usize {
         self.fds
             .get_mut(&fd)
             .map_or(0, |queue| queue.list(direction).iter().count())
     }
 
-    /// Notes that epoll told of a descriptor, which it does once for each asking.
+    /// Records that epoll reported the descriptor, which disarms it (one-shot).
     pub(crate) fn note_told(&mut self, fd: i32) {
         if let Some(queue) = self.fds.get_mut(&fd) {
             queue.armed = 0;
         }
     }
 
-    /// What epoll must be asked to tell of a descriptor, if it was not asked already.
+    /// The events to ask epoll for, if they are not all armed already.
     pub(crate) fn arm(&mut self, fd: i32) -> Option<u32> {
         let queue = self.fds.get_mut(&fd)?;
         let wanted = queue.wanted();
@@ -241,7 +240,7 @@ impl Waiters {
     }
 }
 
-/// Spreads descriptors, which are small and given by the kernel, over a table.
+/// Hashes descriptors, which are small numbers, over the table.
 #[derive(Debug, Default)]
 pub(crate) struct FdHasher(u64);
 
@@ -257,7 +256,7 @@ impl Hasher for FdHasher {
     }
 
     fn write_i32(&mut self, fd: i32) {
-        // Knuth's multiplier: the high bits, which the table looks at too, depend on all.
+        // Knuth's multiplier: the high bits, which the table uses too, depend on all of the input.
         self.0 = u64::from(fd.cast_unsigned()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
