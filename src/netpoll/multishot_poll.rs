@@ -1,27 +1,29 @@
-//! A stream that is watched: one poll that stays armed, and tells whenever more has come.
+//! A multishot poll of a stream: it stays armed, and reports each time more data has arrived.
 //!
-//! A one-shot receive arms a poll, is woken, receives, and posts its completion, for each
-//! message. Where the reader waits for one message after the other the poll may as well stay:
-//! then the kernel posts a completion when something comes, and whoever hears of it begins the
-//! receive that the reader has left with its wait, in one batch with others (`netpoll::dispatch_events`).
+//! A one-shot receive arms a poll, is woken, receives, and posts its completion, for each message.
+//! Where a reader waits for one message after the other, the poll can stay armed instead. Then the
+//! kernel posts a completion when data arrives, and the thread that dispatches it queues the
+//! receive that the reader left when it began to wait, in one batch with others
+//! (`netpoll::dispatch_events`).
 //!
-//! The poll is edge-triggered: it tells of what comes, not of what is there. So a stream must
-//! have been found empty before its reader waits ([`super::poll_desc`]).
+//! The poll is edge-triggered: it reports that data arrives, not that data is there. So a reader
+//! must have found the stream empty before it waits ([`super::poll_desc`]).
 //!
-//! It belongs to the thread that armed it, and to that thread's ring, which has a reference of
-//! its own until the last completion. It also keeps the stream's file open: whoever closes the
-//! stream has to end it ([`MultishotPoll::stop`]).
+//! The poll belongs to the thread that armed it, and to that thread's ring, which has a reference
+//! of its own until the last completion. It also keeps the stream's file open: closing the stream
+//! must stop it ([`MultishotPoll::stop`]).
 //!
-//! Readers on other Ps may wait for it too, but only goroutines of the runtime that armed it: a
-//! reader of another runtime ends it, receives in another way, and arms it anew once the last
-//! completion has come. Naming a waiter, arming, and the last completion exclude each other:
+//! Readers on other Ps may wait for it too, but only goroutines of the runtime that armed it. A
+//! reader of another runtime stops the poll, receives in another way, and arms it again once the
+//! last completion has come. Registering a waiter, arming, and the last completion exclude each
+//! other:
 //!
 //! | reader on the M that armed it     | reader elsewhere                | last completion    |
 //! |-----------------------------------|---------------------------------|--------------------|
-//! | 1. home is here: the end is this  | under the lock:                 | under the lock:    |
-//! |    M's to hear of, after this     | 1. armed, by this runtime?      | 1. armed = nothing |
-//! | 2. name itself in the edge        | 2. name itself in the edge      | 2. tell the edge   |
-//! |                                   | 1. not armed? arm, begin again  |                    |
+//! | 1. home is here: this M will      | under the lock:                 | under the lock:    |
+//! |    dispatch the end, after this   | 1. armed, by this runtime?      | 1. armed = None    |
+//! | 2. register in the poll_desc      | 2. register in the poll_desc    | 2. set the         |
+//! |                                   | 1. not armed? arm, start again  |    poll_desc ready |
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -39,30 +41,31 @@ use crate::util::prefetch::prefetch_bytes;
 /// `IORING_CQE_F_MORE`: it stays armed.
 const MORE: u32 = 1 << 1;
 
-/// What is asked for; errors and hang-ups come unasked.
+/// The events asked for; errors and hang-ups are always reported.
 pub(super) const EVENTS: u32 = (libc::POLLIN | libc::POLLRDHUP) as u32;
 
-/// What may stay true with no edge to tell of it: then each receive is waited for by itself.
+/// Conditions that may last without a further edge to report them: after one of these each receive
+/// waits by itself.
 const LASTING: i32 = (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) as i32;
 
 fn is_lasting(result: i32) -> bool {
     match result {
         0.. => result & LASTING != 0,
-        // Asked for, or by nobody: the thread that submitted it has gone.
+        // Cancelled by us, or by the kernel because the thread that submitted it has ended.
         _ => !matches!(-result, libc::ECANCELED | libc::EINTR | ERESTARTSYS),
     }
 }
 
-/// Waits from another ring than that which has the poll, in a row, before it moves.
+/// So many waits in a row from a ring other than the poll's move the poll to that ring.
 const MOVES_AFTER: u8 = 4;
 
-/// What a poll has to tell of before it moves to have been worth arming: that and its end are two
-/// system calls.
+/// So many events before it moves make a poll worth arming: arming and stopping it are two system
+/// calls.
 const PAYS_FROM: u64 = 4;
-/// Polls in a row that were not, after which the stream is watched no more.
+/// So many polls in a row that were not worth it end the watching of the stream.
 const VAIN_AT_MOST: u8 = 4;
 
-/// Nowhere.
+/// The `home` of a poll that is not armed.
 const NOT_ARMED: u64 = 0;
 
 /// A ring, and the thread and the runtime that use it.
@@ -75,7 +78,8 @@ pub(crate) struct RingThread {
 }
 
 impl RingThread {
-    /// That of the M with this number, which holds the P of this ring of `runtime`.
+    /// The ring with this descriptor, used by the M with this number, which holds the P, in
+    /// `runtime`.
     pub(crate) fn new(ring_fd: i32, m_id: u64, runtime: *const ()) -> RingThread {
         RingThread {
             ring_and_m: u64::from(ring_fd.cast_unsigned()) << 32 | (m_id + 1) & u64::from(u32::MAX),
@@ -88,16 +92,16 @@ impl RingThread {
     }
 }
 
-/// What came of a reader's wish to wait.
+/// The result of [`MultishotPoll::wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitStart {
-    /// The poll has to be armed first; then the reader asks again.
+    /// The poll must be armed first; then call again.
     ToArm,
     /// A completion or a canceller ends the wait.
     Waits,
-    /// A completion has come: an attempt is worth while.
+    /// There is an event: an attempt is worthwhile.
     Told,
-    /// The reader waits in another way: the poll is being moved, or has another waiter.
+    /// The reader must wait in another way: the poll is being moved, or has another waiter.
     Elsewhere,
 }
 
@@ -105,23 +109,23 @@ pub(crate) enum WaitStart {
 #[derive(Debug)]
 struct ArmedPoll {
     home: RingThread,
-    /// Its name in that ring.
+    /// Its `user_data` in that ring.
     name: u64,
-    /// What had been told of before.
+    /// The number of events before it was armed.
     n_events: u64,
     /// The kernel was asked for the last completion.
     is_stopping: bool,
 }
 
-/// What a completion came to.
+/// The outcome of a completion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
-    /// Who waited, whose wait is the caller's to end: the operation stays until then.
+    /// The waiter, whose wait the caller must end: its operation stays until then.
     pub(super) waiter: Option<NonNull<Op>>,
-    /// What the waiter would see. Nothing if a receive could be in vain, or not the last one:
-    /// the waiter has to look at the stream itself.
+    /// The event that the waiter would see. `None` if a receive could be in vain, or if one may not
+    /// be enough: the waiter must examine the stream itself.
     pub(super) seen: Option<SeenEvents>,
-    /// The ring's reference is to be dropped.
+    /// The ring's reference must be dropped.
     pub(super) is_last: bool,
 }
 
@@ -129,18 +133,19 @@ pub(super) struct Event {
 #[derive(Debug)]
 pub(crate) struct MultishotPoll {
     edge: PollDesc,
-    /// Where `armed` says that it is armed: `RingThread::ring_and_m`. Ordering: relaxed; written under
-    /// the lock. Exact for the M that it names, which wrote it and is the one to clear it, or has
-    /// got the P from the M that did; a hint for all others.
+    /// `RingThread::ring_and_m` of the ring that `armed` names. Ordering: relaxed; written under
+    /// the lock. Exact for the M that it names: that M wrote it and is the one to clear it, or has
+    /// got the P from the M that did. A hint for all others.
     home: AtomicU64,
-    /// Something lasting was told. Ordering: relaxed; written before the edge is told.
+    /// A lasting condition was reported. Ordering: relaxed; written before the poll_desc is set
+    /// ready.
     is_over: AtomicBool,
-    /// Waits from elsewhere in a row. Ordering: relaxed, a hint.
+    /// Waits in a row from other rings. Ordering: relaxed, a hint.
     n_away: AtomicU8,
-    /// Polls in a row that had to move before they had paid. Ordering: relaxed; written under the
-    /// lock.
+    /// Polls in a row that moved before they were worth arming. Ordering: relaxed; written under
+    /// the lock.
     n_vain: AtomicU8,
-    /// From the moment before it is queued to its last completion.
+    /// Set from just before the request is queued until its last completion.
     armed: Lock<Option<ArmedPoll>>,
 }
 
@@ -156,27 +161,27 @@ impl MultishotPoll {
         }
     }
 
-    /// Whether an attempt is worth while.
+    /// The current event, if there is one: then an attempt is worthwhile.
     #[inline]
     pub(crate) fn look(&self) -> Option<SeenEvents> {
         self.edge.look()
     }
 
-    /// An attempt that began after [`MultishotPoll::look`] has left nothing.
+    /// Records that an attempt made after [`MultishotPoll::look`] left nothing.
     #[inline]
     pub(crate) fn found_empty(&self, seen: SeenEvents) {
         self.edge.forget(seen);
     }
 
-    /// Whether it is of no use any more: the stream has ended, failed, or has urgent data.
+    /// Whether the poll is of no more use: the stream has ended, failed, or has urgent data.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Names `op` as what to complete when something comes, if the poll is armed where its reader
-    /// may wait for it. After [`WaitStart::Waits`] the operation may be gone, and with it the caller's
-    /// reference. `here` is the calling M, whose goroutine the operation is.
+    /// Registers `op` to be completed at the next event, if the poll is armed where its reader may
+    /// wait for it. After [`WaitStart::Waits`] the operation may be gone, and with it the caller's
+    /// reference. `here` is the calling M, whose goroutine owns the operation.
     #[inline]
     pub(crate) fn wait(self: &Arc<MultishotPoll>, op: &Op, here: RingThread) -> WaitStart {
         op.set_watch(Arc::as_ptr(self).cast());
@@ -187,8 +192,8 @@ impl MultishotPoll {
     #[inline]
     fn wait_at(self: &Arc<MultishotPoll>, waiter: *const (), here: RingThread) -> WaitStart {
         match self.home.load(Ordering::Relaxed) {
-            // The last completion is this M's to hear of. So it comes after this, and the ring's
-            // reference stays as long.
+            // This M itself dispatches the last completion. So that comes after this call, and the
+            // ring's reference stays as long.
             home if home == here.ring_and_m => {
                 self.n_away.store(0, Ordering::Relaxed);
                 self.name(waiter)
@@ -206,12 +211,12 @@ impl MultishotPoll {
         }
     }
 
-    /// Names a waiter while another thread has the poll. Under the lock, so that the last
-    /// completion comes either before, and then this sees that nothing is armed, or after, and
-    /// then it finds the waiter.
+    /// Registers a waiter while another thread has the poll. Under the lock, so that the last
+    /// completion either comes before, and then this finds nothing armed, or comes after, and then
+    /// it finds the waiter.
     #[cold]
     fn wait_away(self: &Arc<MultishotPoll>, waiter: *const (), here: RingThread) -> WaitStart {
-        // The goroutine may go on, and drop its reference, as soon as it is named.
+        // The goroutine may continue, and drop its reference, as soon as it is registered.
         let watch = Arc::clone(self);
         let mut armed = watch.armed.lock();
         let Some(poll) = &mut *armed else {
@@ -219,8 +224,9 @@ impl MultishotPoll {
         };
         let n_away = watch.n_away.load(Ordering::Relaxed).saturating_add(1);
         watch.n_away.store(n_away, Ordering::Relaxed);
-        // Another runtime's thread would have to pass the wake on, and may end before it does. On
-        // this ring by a thread that has gone elsewhere: that would be woken for each completion.
+        // A thread of another runtime would have to pass the wake on, and may end before it does.
+        // If a thread that has since left this ring armed the poll, each completion would wake that
+        // thread.
         let is_foreign = poll.home.runtime != here.runtime;
         if is_foreign || poll.home.ring() == here.ring() || n_away >= MOVES_AFTER {
             watch.move_on(poll);
@@ -229,8 +235,8 @@ impl MultishotPoll {
         watch.name(waiter)
     }
 
-    /// Ends the poll, so that it can be armed elsewhere. If that happens too often it is not: its
-    /// reader, or the P of that, goes from thread to thread.
+    /// Stops the poll, so that it can be armed elsewhere. After too many moves the stream is not
+    /// watched any more: its reader, or the reader's P, moves from thread to thread.
     fn move_on(&self, poll: &mut ArmedPoll) {
         if poll.is_stopping {
             return;
@@ -247,8 +253,7 @@ impl MultishotPoll {
         poll.stop();
     }
 
-    /// It is about to be queued. `false` if it is armed already: then the caller's reference
-    /// is not used.
+    /// Records that the request is about to be queued. `false` if it is armed already.
     pub(super) fn begin(&self, home: RingThread, name: u64) -> bool {
         oracle::lives(self);
         let mut armed = self.armed.lock();
@@ -266,13 +271,13 @@ impl MultishotPoll {
         true
     }
 
-    /// Asks for the operation that waits to be in the caches soon.
+    /// Prefetches the operation that waits.
     #[inline]
     pub(super) fn prefetch_waiter(&self) {
         prefetch_bytes(self.edge.waiter(), size_of::<Op>());
     }
 
-    /// The side of whoever hears of a completion.
+    /// Handles a completion, for the thread that dispatches it.
     #[inline]
     pub(super) fn complete(&self, result: i32, flags: u32) -> Event {
         oracle::touches(self);
@@ -292,9 +297,9 @@ impl MultishotPoll {
         }
     }
 
-    /// The last completion. In one step under the lock: nobody asks a ring that may be closed,
-    /// nobody waits for a poll that is gone (`wait_away`), and a poll that is armed from here on,
-    /// perhaps by another runtime, finds no waiter of this one.
+    /// Handles the last completion. One step under the lock, so that no cancel goes to a ring that
+    /// may be closed, no reader waits for a poll that has ended (`wait_away`), and a poll that is
+    /// armed from here on, perhaps by another runtime, finds no waiter of this one.
     #[cold]
     fn end(&self) -> (Option<*const ()>, SeenEvents) {
         let mut armed = self.armed.lock();
@@ -303,9 +308,9 @@ impl MultishotPoll {
         self.edge.set_ready()
     }
 
-    /// Ends the wait of `op`, if nobody else is about to. The caller holds the wait
-    /// (`Status::begin_cancel`), and looks at its mark afterwards. `false` if it does not wait: it is
-    /// about to, or has been told of something, and whoever wants its end asks again.
+    /// Ends the wait of `op`, unless another thread is about to. The caller holds the wait
+    /// (`Status::begin_cancel`), and checks its mark afterwards. `false` if `op` is not registered:
+    /// it is about to wait, or an event has come. The caller must then retry.
     pub(crate) fn withdraw(&self, op: &Op) -> bool {
         let waited = self.edge.withdraw(std::ptr::from_ref(op).cast());
         if waited {
@@ -315,7 +320,7 @@ impl MultishotPoll {
         waited
     }
 
-    /// Asks for the last completion, once. Any thread.
+    /// Asks the kernel to cancel the poll, once. Any thread.
     #[cold]
     pub(crate) fn stop(&self) {
         if let Some(poll) = &mut *self.armed.lock() {
@@ -332,9 +337,9 @@ impl Drop for MultishotPoll {
 }
 
 impl ArmedPoll {
-    /// Asks the kernel for the last completion. Under the lock, so that the ring stays. A failure
-    /// says that the last completion is there, or that the poll is not submitted yet: the next
-    /// one that wants its end asks again.
+    /// Asks the kernel to cancel the poll. Under the lock, so that the ring stays open. A failure
+    /// means that the last completion has come, or that the poll is not submitted yet: the next
+    /// caller tries again.
     fn stop(&mut self) {
         if !self.is_stopping {
             let ring_fd = self.home.ring() as i32;
@@ -362,13 +367,13 @@ mod tests {
         Op::new(g)
     }
 
-    /// A poll on P1 that has just ended, without a trace of that in the edge.
+    /// A poll on P1 that has just ended, with no event left in its poll_desc.
     fn ended(home: RingThread) -> Arc<MultishotPoll> {
         let watch = Arc::new(MultishotPoll::new());
         assert!(watch.begin(home, 0x1000));
         let told = watch.complete(-libc::ECANCELED, 0);
         assert!(told.waiter.is_none() && told.is_last);
-        // Another reader finds nothing, and says so.
+        // Another reader finds nothing, and records that.
         watch.found_empty(watch.look().unwrap());
         watch
     }
@@ -380,7 +385,7 @@ mod tests {
             RingThread::new(6, 2, RUNTIME),
         );
         let watch = ended(p1);
-        // As one that has read the home before that was cleared.
+        // As for a reader that read the home before it was cleared.
         watch.home.store(p1.ring_and_m, Ordering::Relaxed);
         assert_eq!(watch.wait(&op(), p2), WaitStart::ToArm);
         assert!(watch.edge.waiter().is_null());
@@ -397,7 +402,7 @@ mod tests {
         assert_eq!(watch.wait(&op(), ours), WaitStart::ToArm);
         assert!(watch.begin(ours, 0x1000));
         let op = op();
-        // What the last completion has told of comes first.
+        // The event of the last completion comes first.
         assert_eq!(watch.wait(&op, ours), WaitStart::Told);
         watch.found_empty(watch.look().unwrap());
         assert_eq!(watch.wait(&op, ours), WaitStart::Waits);

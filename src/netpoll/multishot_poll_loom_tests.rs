@@ -1,5 +1,5 @@
-//! A poll that ends and is armed anew, a reader elsewhere that waits for it, and another that
-//! finds the stream empty.
+//! A poll that ends and is armed again, a reader on another P that waits for it, and a third reader
+//! that finds the stream empty.
 
 use loom::thread;
 
@@ -7,11 +7,11 @@ use super::{EVENTS, MORE, MultishotPoll, RingThread, WaitStart};
 use crate::loom::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// Stands for a waiter: an even address.
+/// Stand-in for a waiter: an even address.
 const WAITER: *const () = std::ptr::without_provenance(8);
 
 fn home(m_id: u64, runtime: usize) -> RingThread {
-    // No ring: nothing is asked of the kernel.
+    // No ring: no call reaches the kernel.
     RingThread::new(
         -1 - m_id as i32,
         m_id,
@@ -19,7 +19,7 @@ fn home(m_id: u64, runtime: usize) -> RingThread {
     )
 }
 
-/// Whoever waits is woken by a completion that has come, or one that will come.
+/// Every waiter is woken, by a completion that has come or one that will come.
 #[test]
 fn loom_watch_nobody_waits_for_a_poll_that_has_ended() {
     loom::model(|| {
@@ -27,7 +27,7 @@ fn loom_watch_nobody_waits_for_a_poll_that_has_ended() {
         let (p1, p2) = (home(1, 16), home(2, 16));
         assert!(watch.begin(p1, 8));
         let n_ended = Arc::new(AtomicU64::new(0));
-        // P1 hears the last completion.
+        // P1 dispatches the last completion.
         let poller = {
             let (watch, n_ended) = (Arc::clone(&watch), Arc::clone(&n_ended));
             thread::spawn(move || {
@@ -38,7 +38,7 @@ fn loom_watch_nobody_waits_for_a_poll_that_has_ended() {
                 }
             })
         };
-        // Reader 1 finds nothing, says so, and does not come back.
+        // Reader 1 finds nothing, records that, and does not come back.
         let other = {
             let watch = Arc::clone(&watch);
             thread::spawn(move || {
@@ -67,14 +67,14 @@ fn loom_watch_nobody_waits_for_a_poll_that_has_ended() {
     });
 }
 
-/// What a poll tells never reaches a waiter of another runtime.
+/// An event of a poll never reaches a waiter of another runtime.
 #[test]
 fn loom_watch_a_poll_serves_its_own_runtime() {
     loom::model(|| {
         let watch = Arc::new(MultishotPoll::new());
         let (ours, elsewhere) = (home(1, 16), home(2, 16));
         assert!(watch.begin(ours, 8));
-        // The other runtime: as soon as nothing is armed it is to be theirs.
+        // The other runtime arms the poll as soon as it is not armed.
         let them = {
             let watch = Arc::clone(&watch);
             thread::spawn(move || {

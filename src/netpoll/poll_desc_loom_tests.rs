@@ -1,4 +1,4 @@
-//! Readers that wait for what comes, a poller that tells of it, and a canceller.
+//! Readers that wait for data, a poller that reports it, and a canceller.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -6,15 +6,15 @@ use loom::thread;
 
 use super::{PollDesc, PollWait};
 
-/// A socket: what lies in it, and the word about it.
+/// A socket: the data in it, and its readiness word.
 struct Socket {
     bytes: AtomicUsize,
     edge: PollDesc,
-    /// How often the only waiter's wait was ended.
+    /// How often the wait of the only waiter was ended.
     ended: AtomicUsize,
 }
 
-/// Stands for a waiter: an even address.
+/// Stand-in for a waiter: an even address.
 const WAITER: *const () = std::ptr::without_provenance(8);
 
 impl Socket {
@@ -26,7 +26,7 @@ impl Socket {
         })
     }
 
-    /// The kernel's side, and then the poller's.
+    /// A byte arrives: the kernel's side, and then the poller's.
     fn comes(&self) {
         self.bytes.fetch_add(1, Ordering::SeqCst);
         if let (Some(waiter), _) = self.edge.set_ready() {
@@ -35,8 +35,7 @@ impl Socket {
         }
     }
 
-    /// As [`Socket::comes`], and the poller receives for the one who waits. Gives how much that
-    /// was.
+    /// As [`Socket::comes`], but the poller receives for the waiter. Returns how much it received.
     fn comes_for_waiter(&self) -> usize {
         self.bytes.fetch_add(1, Ordering::SeqCst);
         let (waiter, seen) = self.edge.set_ready();
@@ -49,12 +48,12 @@ impl Socket {
         n
     }
 
-    /// A receive of all that is there.
+    /// Receives everything.
     fn receive(&self) -> usize {
         self.bytes.swap(0, Ordering::SeqCst)
     }
 
-    /// Reads until it has `n`; waits where there is nothing. Gives how often it waited.
+    /// Reads until it has `n` bytes; waits while there is nothing. Returns the number of waits.
     fn read(&self, n: usize) -> usize {
         let (mut got, mut waits) = (0, 0);
         while got < n {
@@ -85,7 +84,7 @@ fn loom_edge_no_byte_is_waited_for_in_vain() {
                 socket.comes();
             })
         };
-        // A wake-up that is lost shows as a model that never ends.
+        // A lost wake-up shows as a model that never ends.
         let waits = socket.read(2);
         kernel.join().unwrap();
         assert_eq!(socket.ended.load(Ordering::SeqCst), waits);
@@ -101,7 +100,7 @@ fn loom_edge_what_the_poller_receives_hides_nothing() {
             let socket = Arc::clone(&socket);
             thread::spawn(move || socket.comes_for_waiter() + socket.comes_for_waiter())
         };
-        // Another reader, who does not wait.
+        // Another reader, which does not wait.
         let mut got = 0;
         if let Some(seen) = socket.edge.look() {
             got += socket.receive();
@@ -109,7 +108,7 @@ fn loom_edge_what_the_poller_receives_hides_nothing() {
         }
         got += kernel.join().unwrap();
         assert_eq!(socket.ended.load(Ordering::SeqCst), 1);
-        // What nobody has got somebody finds out about.
+        // Data that was not received is known to be there.
         assert!(got == 2 || socket.edge.look().is_some());
     });
 }
@@ -127,7 +126,7 @@ fn loom_edge_a_wait_is_ended_once() {
         kernel.join().unwrap();
         let ended = socket.ended.load(Ordering::SeqCst) + usize::from(cancelled);
         assert_eq!(ended, 1);
-        // Whoever ended it: what came is known.
+        // Whichever side ended it, the event is still known.
         assert!(socket.edge.look().is_some());
     });
 }
@@ -157,7 +156,7 @@ fn loom_edge_two_readers_leave_nothing_unknown() {
         }
         kernel.join().unwrap();
         got += other.join().unwrap();
-        // Who has not got it finds out that it is there.
+        // A reader that did not get the byte learns that it is there.
         assert!(got == 1 || socket.edge.look().is_some());
     });
 }

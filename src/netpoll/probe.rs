@@ -1,5 +1,5 @@
-//! What this kernel and this container let us do with io_uring, found out once,
-//! with errors that name the likely cause and the cure.
+//! Finds out, once, which io_uring features this kernel and this container allow. Its errors name
+//! the likely cause and the remedy.
 
 use std::io;
 #[cfg(not(explore))]
@@ -14,7 +14,7 @@ use super::ring::{ENTRIES, builder};
 #[cfg(not(explore))]
 use crate::sys::uring::{send_msg_ring, sync_cancel};
 
-/// The explorer's kernel is as new as one can be.
+/// The explorer simulates a new kernel with all features.
 #[cfg(explore)]
 #[allow(clippy::unnecessary_wraps, reason = "the real one may fail")]
 pub(crate) fn probe() -> io::Result<Features> {
@@ -25,18 +25,17 @@ pub(crate) fn probe() -> io::Result<Features> {
     })
 }
 
-/// Makes a ring as a P will and looks at what it offers.
+/// Makes a ring as a P does, and reads its features.
 ///
 /// # Errors
 ///
-/// The kernel's kind, with a message that says why io_uring cannot be used here
-/// and what to change.
+/// The kernel's kind, with a message that says why io_uring cannot be used here and what to change.
 #[cfg(not(explore))]
 pub(crate) fn probe() -> io::Result<Features> {
     let ring = builder()
         .build(ENTRIES)
         .map_err(|e| explain(&e, &Surroundings::read()))?;
-    // Entered with nothing to do: a filter may deny any of the three calls.
+    // An enter with nothing to do: a seccomp filter may deny any of the three system calls.
     ring.submit()
         .map_err(|e| explain(&e, &Surroundings::read()))?;
     let mut probe = Probe::new();
@@ -84,8 +83,8 @@ pub(crate) fn probe() -> io::Result<Features> {
     })
 }
 
-/// Whether operations can be cancelled from other threads (Linux 6.0): asks for the end
-/// of one that does not exist.
+/// Whether operations can be cancelled from other threads (Linux 6.0): tries to cancel one that
+/// does not exist.
 #[cfg(not(explore))]
 fn can_cancel(ring: &IoUring) -> bool {
     sync_cancel(ring.as_raw_fd(), u64::MAX).is_err_and(|e| e.raw_os_error() == Some(libc::ENOENT))
@@ -96,12 +95,12 @@ fn can_send_msg(ring: &IoUring) -> bool {
     send_msg_ring(ring.as_raw_fd(), 0).is_ok()
 }
 
-/// What the error message is made from.
+/// The facts that the error message depends on.
 #[derive(Debug, Default)]
 struct Surroundings {
     /// `/proc/sys/kernel/io_uring_disabled`, from Linux 6.6 on.
     disabled: Option<u32>,
-    /// A seccomp filter is on this thread.
+    /// Whether a seccomp filter is on this thread.
     seccomp: bool,
 }
 
@@ -118,7 +117,7 @@ impl Surroundings {
     }
 }
 
-/// Turns the kernel's error into one that says what to do.
+/// Turns the kernel's error into one that names the remedy.
 fn explain(e: &io::Error, around: &Surroundings) -> io::Error {
     let seccomp = "a seccomp filter denies io_uring, as the default profiles of container engines \
                    do: allow io_uring_setup, io_uring_enter and io_uring_register in the profile";

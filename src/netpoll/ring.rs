@@ -185,7 +185,7 @@ pub(crate) struct Features {
     pub(crate) send_zc: bool,
     /// Idle waits need not count as waiting for a disk (Linux 6.15).
     pub(crate) no_iowait: bool,
-    /// The operations that rings are to be denied, a bit for each opcode.
+    /// Operations that the tests deny to rings, one bit for each opcode.
     #[cfg(all(not(loom), test))]
     pub(crate) denied: u64,
 }

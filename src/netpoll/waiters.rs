@@ -59,7 +59,7 @@ impl List {
     /// All its operations, in order.
     fn iter(&self) -> impl Iterator<Item = *const Op> + '_ {
         std::iter::successors(self.head, |&op| {
-            // SAFETY: what is in the list is there still.
+            // SAFETY: an operation in the list is still alive.
             let next = unsafe { (*(*op).waiting()).next };
             (!next.is_null()).then_some(next)
         })

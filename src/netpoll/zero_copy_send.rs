@@ -1,21 +1,21 @@
-//! An operation that completes twice: a send without copying.
+//! A zero-copy send: an operation that completes twice.
 //!
-//! The first completion carries the result and ends a wait, like that of every
-//! operation. The second, the *notice*, says that the kernel reads the buffer no more;
-//! with TCP that may be as late as the peer's acknowledgement. Nothing cancels it. So
-//! whoever waits for it may give up waiting, but not the frame: it has to make the
-//! kernel drop what it holds, and wait on.
+//! The first completion carries the result and ends a wait, like that of every operation. The
+//! second, the *notice*, says that the kernel has released the buffer. With TCP that may be as late
+//! as the peer's acknowledgement, and nothing cancels it. So a goroutine may stop waiting for it,
+//! but must not leave the frame before the notice: it makes the kernel drop the data, and waits
+//! again.
 //!
-//! The goroutine waits for the notice with an [`Op`] of its own that the kernel does not know:
-//! its poller is this. So a deadline, a context or the end of the run ends that wait as it ends
-//! every other wait for an operation.
+//! The goroutine waits for the notice with an [`Op`] that the kernel does not know: its poller is
+//! this struct. So a deadline, a context or the end of the run ends that wait as it ends every
+//! other wait for an operation.
 //!
 //! | goroutine, in its commit          | reaper of the notice             | canceller of the wait   |
 //! |-----------------------------------|----------------------------------|-------------------------|
-//! | 1. Waiting(n)                     | 1. swap in "over": if nobody was | 1. Waiting → Cancelling |
-//! | 2. CAS nothing → its Op; if over: |    named the frame may go now    | 2. CAS the Op → nothing |
-//! |    go on                          | 2. complete the Op that was      | 3. if it was there,     |
-//! |                                   |    named                         |    complete it          |
+//! | 1. Waiting(n)                     | 1. swap in "over": if there was  | 1. Waiting → Cancelling |
+//! | 2. CAS null → its Op; if over:    |    no waiter, the frame may be   | 2. CAS the Op → null    |
+//! |    go on                          |    gone now                      | 3. if it was there,     |
+//! |                                   | 2. complete the waiter's Op      |    complete it          |
 use std::ptr;
 
 use super::op::Op;
@@ -26,7 +26,7 @@ use crate::loom::{AtomicPtr, AtomicU32, Ordering};
 /// No waiter has this address.
 const OVER: *mut () = ptr::without_provenance_mut(1);
 
-/// The notice's result if the kernel has copied the bytes after all.
+/// The bit in the notice's result that says that the kernel copied the bytes after all.
 const COPIED: u32 = 1 << 31;
 
 /// `IORING_CQE_F_MORE`: a notice follows.
@@ -34,7 +34,7 @@ const MORE: u32 = 1 << 1;
 /// `IORING_CQE_F_NOTIF`: this is the notice.
 const NOTIF: u32 = 1 << 3;
 
-/// Whether the notice has come, and who waits for it.
+/// Whether the notice has come, and its waiter.
 #[derive(Debug)]
 struct Notice {
     /// Null, the operation that the notice ends, or [`OVER`].
@@ -53,12 +53,12 @@ impl Notice {
         self.word.load(Ordering::Acquire) == OVER
     }
 
-    /// The goroutine's second step. `false` if the notice has come.
+    /// The goroutine's step 2. `false` if the notice has come.
     fn expect(&self, waiter: *const ()) -> bool {
         self.swap_if(ptr::null_mut(), waiter.cast_mut())
     }
 
-    /// The canceller's second step. `true` if `waiter` waited: its wait is the caller's to end.
+    /// The canceller's step 2. `true` if `waiter` was registered: the caller must end its wait.
     fn withdraw(&self, waiter: *const ()) -> bool {
         self.swap_if(waiter.cast_mut(), ptr::null_mut())
     }
@@ -69,7 +69,8 @@ impl Notice {
             .is_ok()
     }
 
-    /// The reaper's first step. Gives the waiter whose wait is the caller's to end.
+    /// The reaper's step 1. Returns the waiter whose wait the caller must end; null if there is
+    /// none.
     fn end(&self) -> *const () {
         self.word.swap(OVER, Ordering::AcqRel)
     }
@@ -79,7 +80,7 @@ impl Notice {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct ZeroCopySend {
-    /// First, so that both have one address.
+    /// First, so that both have the same address.
     pub(crate) op: Op,
     notice: Notice,
     /// The notice's result. Ordering: relaxed; written before the notice is over.
@@ -96,7 +97,7 @@ impl ZeroCopySend {
         }
     }
 
-    /// Whether the kernel has let go of the buffer.
+    /// Whether the kernel has released the buffer.
     pub(crate) fn is_over(&self) -> bool {
         self.notice.is_over()
     }
@@ -106,16 +107,16 @@ impl ZeroCopySend {
         self.usage.load(Ordering::Relaxed) & COPIED != 0
     }
 
-    /// Names `waiter` as what the notice completes. `false` if it has come. After `true` the
-    /// waiter and this may be gone.
+    /// Registers `waiter` to be completed by the notice. `false` if the notice has come. After
+    /// `true` the waiter and this struct may be gone.
     pub(crate) fn expect(&self, waiter: &Op) -> bool {
         waiter.set_notice(ptr::from_ref(self).cast());
         self.notice.expect(ptr::from_ref(waiter).cast())
     }
 
-    /// Ends the wait of `waiter`, if nobody else is about to. The caller holds the wait
-    /// (`Status::begin_cancel`), and looks at its mark afterwards. `false` if it does not wait:
-    /// it is about to, or the notice has come, and whoever wants its end asks again.
+    /// Ends the wait of `waiter`, unless another thread is about to. The caller holds the wait
+    /// (`Status::begin_cancel`), and checks its mark afterwards. `false` if it is not registered:
+    /// it is about to wait, or the notice has come. The caller must then retry.
     pub(crate) fn withdraw(&self, waiter: &Op) -> bool {
         let waited = self.notice.withdraw(ptr::from_ref(waiter).cast());
         if waited {
@@ -125,12 +126,12 @@ impl ZeroCopySend {
         waited
     }
 
-    /// The reaper's side of the result; the G whose wait it ends goes to `ready`. `true` if no
+    /// The reaper's side of the result. The G whose wait it ends goes to `ready`. `true` if no
     /// notice follows: the operation may be gone then.
     pub(crate) fn complete(&self, result: i32, flags: u32, ready: &mut GList) -> bool {
         let is_last = flags & MORE == 0;
         if is_last {
-            // Nobody waits for a notice before the result is there.
+            // No waiter registers for the notice before the result is there.
             let waiter = self.notice.end();
             debug_assert!(waiter.is_null());
         }
@@ -138,8 +139,8 @@ impl ZeroCopySend {
         is_last
     }
 
-    /// The reaper's side of the notice. Gives the operation that waited for it, which is the
-    /// caller's to complete and stays until then; null if nobody did: then this may be gone.
+    /// The reaper's side of the notice. Returns the operation that waited for it, which stays until
+    /// the caller completes it. Null if none did: then this struct may be gone.
     pub(crate) fn note_notice(&self, result: i32) -> *const Op {
         self.usage.store(result.cast_unsigned(), Ordering::Relaxed);
         self.notice.end().cast()

@@ -1,4 +1,5 @@
-//! The notice against a goroutine that waits for it, and a canceller that ends its first wait.
+//! The notice against a goroutine that waits for it, and a canceller that ends the goroutine's
+//! first wait.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -6,13 +7,13 @@ use loom::thread;
 
 use super::Notice;
 
-/// Stand for the operations of two waits: addresses that are no mark.
+/// Stand-ins for the operations of two waits: addresses that are no mark.
 const WAITERS: [*const (); 2] = [
     std::ptr::without_provenance(8),
     std::ptr::without_provenance(16),
 ];
 
-/// Each wait ends, and is ended once; the second ends because the notice has come.
+/// Each wait is ended exactly once; the second ends because the notice has come.
 #[test]
 fn loom_a_notice_ends_the_wait_that_is_named() {
     loom::model(|| {

@@ -1,4 +1,5 @@
-//! An epoll poller by itself, on a plain thread: what the scheduler relies on.
+//! Tests of an epoll poller by itself, on a plain thread: the properties that the scheduler relies
+//! on.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, FromRawFd};
@@ -17,7 +18,7 @@ struct Counted {
     counts: Counts,
 }
 
-// SAFETY: the tests use from other threads what other threads may use: cancel and wake.
+// SAFETY: other threads use only what other threads may use: cancel and wake.
 unsafe impl Sync for Counted {}
 
 /// A goroutine that waits for an operation.
@@ -64,7 +65,7 @@ impl Counted {
         Waits { g, wait, op }
     }
 
-    /// Collects and goes on, without waiting. Gives how many completed.
+    /// Collects and reaps once, without waiting. Returns how many completed.
     fn turn(&self, ready: &mut GList) -> usize {
         self.epoll.flush(&self.counts);
         self.epoll.reap(&self.counts, ready)
@@ -82,7 +83,7 @@ impl Counted {
         assert_eq!(got, n);
     }
 
-    /// Cancels as `sched::wait::cancel` does. Gives whether the G is now the canceller's.
+    /// Cancels as `sched::cancel` does. Returns whether the canceller must now ready the G.
     fn cancel(&self, waits: &Waits) -> bool {
         if !waits.g.status.begin_cancel(waits.wait) {
             return false;
@@ -110,7 +111,7 @@ fn send(to: &impl AsRawFd, bytes: &[u8]) -> Request {
     }
 }
 
-/// Fills the buffers towards the peer. Gives how much went in.
+/// Fills the buffers towards the peer. Returns the number of bytes written.
 fn fill(to: &UnixStream) -> usize {
     let mut n = 0;
     while let Ok(more) = socket::send_now(to.as_fd(), &[9; 4096]) {
@@ -133,7 +134,7 @@ fn a_receive_waits_for_its_data() {
     assert_eq!(waits.op.result(), 2);
     assert_eq!(p.counts.inflight(), 0);
     assert_eq!(&buf[..2], b"hi");
-    // And the end of the stream.
+    // The end of the stream ends a wait, too.
     let waits = p.queue(recv(&a, &mut buf), &mut ready);
     drop(b);
     p.wait_for(1, &mut ready);
@@ -199,7 +200,7 @@ fn the_two_directions_do_not_mix() {
     p.wait_for(1, &mut ready);
     assert_eq!(ready.pop(), Some(writes.g));
     assert_eq!(writes.op.result(), 1);
-    // The reader of a later wait is told, too.
+    // The reader of a later wait is woken, too.
     let reads = p.queue(recv(&a, &mut buf), &mut ready);
     b.write_all(&[2]).unwrap();
     p.wait_for(1, &mut ready);
@@ -215,7 +216,7 @@ fn an_announcement_may_be_in_vain() {
     for _ in 0..3 {
         b.write_all(b"x").unwrap();
         p.epoll.wait(&p.counts, clock::now_ns() + 10_000_000_000);
-        // Another takes it in between.
+        // Another reader takes the data in between.
         socket::recv_now(a.as_fd(), [0; 4].as_mut_ptr(), 4, 0).unwrap();
         assert_eq!(p.epoll.reap(&p.counts, &mut ready), 0);
     }
@@ -229,7 +230,7 @@ fn a_number_that_is_used_again_is_another_descriptor() {
     let p = poller();
     let (old, mut old_peer) = UnixStream::pair().unwrap();
     let (new, mut new_peer) = UnixStream::pair().unwrap();
-    // A clone keeps the old socket, and with it what epoll was asked about the number.
+    // A clone keeps the old socket open, and with it epoll's registration under the number.
     let clone = old.try_clone().unwrap();
     let number = old.as_raw_fd();
     let (mut buf, mut ready) = ([0; 8], GList::new());
@@ -237,7 +238,7 @@ fn a_number_that_is_used_again_is_another_descriptor() {
     assert!(p.cancel(&waits));
     // SAFETY: closes the old descriptor and gives its number to the new socket.
     assert_eq!(unsafe { libc::dup2(new.as_raw_fd(), number) }, number);
-    // Not armed for anyone now: what the old one tells is for nobody.
+    // Nothing is armed now: events of the old socket have no waiter.
     old_peer.write_all(b"old").unwrap();
     assert_eq!(p.turn(&mut ready), 0);
     let waits = p.queue(recv(&old, &mut buf), &mut ready);
@@ -248,7 +249,7 @@ fn a_number_that_is_used_again_is_another_descriptor() {
     assert_eq!(ready.pop(), Some(waits.g));
     assert_eq!(&buf[..5], b"fresh");
     drop(clone);
-    // Closed while nobody waits, with all that epoll was asked about it.
+    // Closed while nothing waits, with its epoll registration.
     let (third, mut third_peer) = UnixStream::pair().unwrap();
     // SAFETY: as above.
     assert_eq!(unsafe { libc::dup2(third.as_raw_fd(), number) }, number);
@@ -298,7 +299,7 @@ fn what_is_there_at_the_deadline_is_given() {
     late.op.set_timed_out();
     assert!(p.cancel(&late));
     assert_eq!(late.op.result(), -libc::ECANCELED);
-    // The end of a run waits for nothing.
+    // The end of a run does not wait for the operation.
     let ended = p.queue(recv(&a, &mut buf), &mut ready);
     b.write_all(b"data").unwrap();
     assert!(p.cancel(&ended));
@@ -310,7 +311,7 @@ fn cancelling_against_data_loses_neither_byte_nor_completion() {
     const ROUNDS: usize = 20_000;
     let p = poller();
     let (a, mut b) = UnixStream::pair().unwrap();
-    // What the canceller is after, null between two rounds; and what came of it.
+    // The operation to cancel, null between two rounds; and the result.
     let target: AtomicPtr<Waits> = AtomicPtr::default();
     let is_cancellers = AtomicBool::new(false);
     let over = AtomicBool::new(false);
@@ -324,7 +325,7 @@ fn cancelling_against_data_loses_neither_byte_nor_completion() {
                     std::thread::yield_now();
                     continue;
                 }
-                // SAFETY: the round goes on until this thread has taken the target off.
+                // SAFETY: the round lasts until this thread has cleared the target.
                 let mine = p.cancel(unsafe { &*waits });
                 is_cancellers.store(mine, Ordering::SeqCst);
                 target.store(std::ptr::null_mut(), Ordering::SeqCst);
@@ -335,7 +336,7 @@ fn cancelling_against_data_loses_neither_byte_nor_completion() {
             let mut waits = p.queue(recv(&a, &mut buf), &mut ready);
             b.write_all(&[round as u8]).unwrap();
             p.epoll.flush(&p.counts);
-            // One of the two is first for certain, or they race.
+            // One of the two is clearly first, or they race.
             if round % 4 == 0 {
                 p.epoll.reap(&p.counts, &mut ready);
             }
@@ -351,7 +352,8 @@ fn cancelling_against_data_loses_neither_byte_nor_completion() {
                 std::thread::yield_now();
             }
             if !is_cancellers.load(Ordering::SeqCst) && ready.is_empty() {
-                // It came while the owner was at it, and would come again.
+                // The cancel came while the owner worked on the operation; in the runtime it would
+                // be retried.
                 p.wait_for(1, &mut ready);
             }
             assert_ne!(
@@ -390,7 +392,7 @@ fn a_wake_ends_the_wait() {
             p.epoll.wait(&p.counts, NEVER);
         });
         assert!(!p.epoll.has_completions());
-        // An early wake is not lost, and many are one.
+        // An early wake is not lost, and several count as one.
         for _ in 0..3 {
             p.epoll.wake();
         }
@@ -406,12 +408,12 @@ fn a_wake_ends_the_wait() {
 fn what_cannot_be_waited_for_says_why() {
     let p = poller();
     let (mut buf, mut ready) = ([0; 8], GList::new());
-    // A file is always ready, and no socket.
+    // A file is always ready, and is no socket.
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let waits = p.queue(recv(&file, &mut buf), &mut ready);
     assert_eq!(ready.pop(), Some(waits.g));
     assert_eq!(waits.op.result(), -libc::ENOTSOCK);
-    // A number that nothing is open at.
+    // A number with no open descriptor.
     let closed = Request::Recv {
         fd: 999_999,
         buf: buf.as_mut_ptr(),
@@ -462,7 +464,7 @@ fn an_error_queue_that_nobody_reads_is_no_reason_to_spin() {
     b.write_all(b"data").unwrap();
     p.wait_for(1, &mut ready);
     assert_eq!(waits.op.result(), 4);
-    // Waiting so can be cancelled as well.
+    // An operation that is retried at intervals can be cancelled as well.
     let waits = p.queue(recv(&a, &mut buf), &mut ready);
     for _ in 0..MANY_IN_VAIN {
         p.turn(&mut ready);
@@ -498,7 +500,7 @@ fn a_connect_waits_for_room_in_a_unix_listeners_queue() {
     let mut sockets = Vec::new();
     let mut waits = Vec::new();
     while waits.len() < 3 {
-        // SAFETY: takes plain numbers and gives a descriptor that nobody else owns.
+        // SAFETY: takes plain numbers and returns a descriptor that has no other owner.
         let socket =
             unsafe { OwnedFd::from_raw_fd(libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0)) };
         let request = Request::Connect {
@@ -530,14 +532,14 @@ fn connecting_over_tcp() {
     let p = poller();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let open = listener.local_addr().unwrap();
-    // Bound, so that nobody else gets the port, and not listening.
+    // Bound, so that no other process gets the port, and not listening.
     let deaf = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     deaf.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into())
         .unwrap();
     let shut = deaf.local_addr().unwrap().as_socket().unwrap();
     for (addr, expected) in [(open, 0), (shut, -libc::ECONNREFUSED)] {
         let mut ready = GList::new();
-        // SAFETY: takes plain numbers and gives a descriptor that nobody else owns.
+        // SAFETY: takes plain numbers and returns a descriptor that has no other owner.
         let socket =
             unsafe { OwnedFd::from_raw_fd(libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0)) };
         let raw = libc::sockaddr_in {

@@ -1,4 +1,4 @@
-//! A ring by itself, on a plain thread: what the scheduler relies on.
+//! Tests of a ring by itself, on a plain thread: the properties that the scheduler relies on.
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -14,13 +14,13 @@ use crate::netpoll::pool::SLOTS;
 use crate::netpoll::probe;
 
 thread_local!(
-    /// What the rings of runtimes are denied that a test builds on this thread: a bit for each
+    /// Operations that are denied to the rings of runtimes built on this thread: a bit for each
     /// opcode.
     pub(crate) static DENIED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) }
 );
 
-/// A ring whose operations with opcodes in `denied` all fail with EACCES, as those that a
-/// container's filter forbids do.
+/// A ring on which operations with an opcode in `denied` fail with EACCES, as those that a
+/// container's filter forbids.
 pub(super) fn restricted(denied: u64) -> io::Result<IoUring> {
     use io_uring::register::Restriction;
 
@@ -28,9 +28,9 @@ pub(super) fn restricted(denied: u64) -> io::Result<IoUring> {
         return builder().build(ENTRIES);
     }
     let ring = builder().setup_r_disabled().build(ENTRIES)?;
-    /// Of `io_uring_register(2)`: threads, buffers, cancelling.
+    /// Opcodes of `io_uring_register(2)`: threads, buffers, cancelling.
     const REGISTERS: [u8; 4] = [19, 22, 23, 24];
-    /// Of those that every supported kernel has.
+    /// The number of opcodes that every supported kernel has.
     const OPERATIONS: u8 = 48;
     let mut allowed = vec![Restriction::sqe_flags_allowed(u8::MAX)];
     allowed.extend(REGISTERS.map(Restriction::register_op));
@@ -110,8 +110,7 @@ fn waiting_g() -> (GRef, WaitId) {
     (g, g.status.set_waiting(Reason::Io, 0))
 }
 
-/// Queues a receive on `from` for a goroutine that waits.
-/// A goroutine that waits with its operation.
+/// A goroutine that waits, and its operation.
 fn waiting_op() -> (GRef, Box<Op>) {
     let (g, wait) = waiting_g();
     let op = Box::new(Op::new(g));
@@ -207,7 +206,7 @@ fn completions_beyond_the_queue_are_kept() {
 fn a_wake_ends_the_wait() {
     for ring in [ring(), eventfd_ring()] {
         std::thread::scope(|s| {
-            // The waker is the one part of a ring that other threads use.
+            // The waker is the only part of a ring that other threads use.
             let waker = WakerRef(ring.waker());
             s.spawn(move || {
                 let waker = waker;
@@ -245,7 +244,7 @@ fn a_wake_that_is_refused_for_now_is_sent_again() {
     assert_eq!(tries(&[libc::EOVERFLOW; 100]), 1, "it has completions");
 }
 
-/// The state of one of this process's threads, as the kernel shows it.
+/// The state of one of this process's threads, from `/proc`.
 fn thread_state(tid: i32) -> char {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap();
     stat.rsplit(')')
@@ -270,10 +269,10 @@ extern "C" fn sleep_and_exit(_: *mut libc::c_void) -> libc::c_int {
     0
 }
 
-/// Blocks the calling thread for some seconds, so that not even a signal interrupts it.
+/// Blocks the calling thread for some seconds, in a state that not even a signal interrupts.
 fn block_uninterruptibly() {
     let mut stack = vec![0u128; 4096];
-    // SAFETY: the stack outlives the child: the call returns when that is gone.
+    // SAFETY: the stack outlives the child: the call returns when the child has ended.
     unsafe {
         let top = stack.as_mut_ptr().add(stack.len()).cast();
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
@@ -283,8 +282,8 @@ fn block_uninterruptibly() {
     }
 }
 
-/// The read of the eventfd that a thread has left in the ring completes on that thread alone. One
-/// that takes the ring over does not wait for it.
+/// The eventfd read that a thread left in the ring completes on that thread only. A thread that
+/// takes the ring over does not wait for it.
 #[test]
 fn a_wake_reaches_the_thread_that_took_the_ring_over() {
     struct Moves(Counted);
@@ -308,7 +307,7 @@ fn a_wake_reaches_the_thread_that_took_the_ring_over() {
         }
         let mut ready = GList::new();
         ring.0.ring.adopt(&ring.0.counts, &mut ready);
-        // The answer to the cancel, and whatever else there is.
+        // The answer to the cancel, and any other completion.
         for _ in 0..3 {
             ring.0.wait(clock::now_ns() + 1_000_000);
             ring.0.reap(&mut ready);
@@ -357,12 +356,12 @@ fn closing_gives_the_descriptors_back() {
     let fds = [ring.fd(), ring.waker().event_fd().unwrap()];
     ring.close();
     for fd in fds {
-        // SAFETY: asks about a descriptor number, whatever it is.
+        // SAFETY: fcntl takes any number.
         assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETFD) }, -1);
     }
 }
 
-/// Arms a receive from `from` that completes many times, in the ring's own pool.
+/// Arms a multishot receive from `from`, in the ring's own pool.
 fn arm(ring: &Counted, from: &UnixStream) -> Arc<Multishot> {
     let (multi, mut ready) = (Arc::new(Multishot::new()), GList::new());
     let pool = Arc::clone(ring.pool(0, None).expect("the kernel has pools"));
@@ -370,7 +369,7 @@ fn arm(ring: &Counted, from: &UnixStream) -> Arc<Multishot> {
         m: std::ptr::from_ref(ring).cast(),
         runtime: std::ptr::null(),
     };
-    // SAFETY: this thread has the ring.
+    // SAFETY: this thread owns the ring.
     unsafe {
         let from = (from.as_raw_fd(), Source::Bytes(&pool));
         ring.ring
@@ -406,13 +405,13 @@ fn a_receive_that_stays_armed_stops_when_nobody_takes() {
         let Some(Came::Bytes { pool, slot, len }) = multi.take() else {
             panic!("piece {i} is missing");
         };
-        // SAFETY: the kernel has written so many bytes, and the slot is this test's.
+        // SAFETY: the kernel has written so many bytes, and this test owns the slot.
         let bytes = unsafe { std::slice::from_raw_parts(pool.slot(slot), len) };
         assert_eq!(bytes, [i as u8]);
         pool.give(slot);
     }
     assert!(multi.take().is_none());
-    // What came later is still in the socket.
+    // The data that came later is still in the socket.
     let mut rest = [0; 5];
     std::io::Read::read_exact(&mut a, &mut rest).unwrap();
     assert_eq!(rest, [0xee; 5]);
@@ -433,7 +432,7 @@ fn a_closed_receive_gives_its_slots_back_and_lets_go() {
         assert_eq!(Arc::strong_count(&multi), 1, "the ring's reference");
         assert!(multi.take().is_none());
     }
-    // None was lost: so many pieces can be out at once.
+    // None was lost: all slots can be in use at once.
     let pool = Arc::clone(ring.pool(0, None).unwrap());
     let all: Vec<_> = (0..usize::from(SLOTS))
         .map(|_| {
@@ -451,7 +450,7 @@ fn a_closed_receive_gives_its_slots_back_and_lets_go() {
     assert_eq!(Arc::strong_count(&pool), 2);
 }
 
-/// A poll that stays on `from`, and what waits for it: a goroutine that receives into `buf`.
+/// A multishot poll on `from`, and its waiter: a goroutine that receives into `buf`.
 fn watched(
     ring: &Counted,
     from: &UnixStream,
@@ -462,7 +461,7 @@ fn watched(
     let (watch, mut ready) = (Arc::new(MultishotPoll::new()), GList::new());
     let here = RingThread::new(ring.fd(), 0, std::ptr::null());
     let home = (here, 1);
-    // SAFETY: this thread has the ring.
+    // SAFETY: this thread owns the ring.
     unsafe {
         ring.ring
             .arm_watch(&ring.counts, from.as_raw_fd(), &watch, home, &mut ready);
@@ -471,7 +470,7 @@ fn watched(
     (watch, g, op)
 }
 
-/// Ends a poll, and hears of that.
+/// Ends a poll, and dispatches its last completion.
 fn end(ring: &Counted, watch: &Arc<MultishotPoll>) {
     let mut ready = GList::new();
     watch.stop();
@@ -524,7 +523,7 @@ fn what_there_is_no_room_for_stays_in_the_queue() {
         ring.flush();
         ring.reap(&mut ready);
         assert_eq!(ring.has_unread(), i >= TOLD_AT_MOST, "message {i}");
-        // Room for more messages, that is to say.
+        // Makes room for more messages.
         std::io::Read::read_exact(&mut &a, &mut [0]).unwrap();
     }
     let hear = |ready: &mut GList| ring.dispatch_events(&ring.counts, usize::MAX, None, ready);

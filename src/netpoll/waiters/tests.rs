@@ -1,4 +1,4 @@
-//! The lists by themselves. Operations of free slots: nothing here wakes anyone.
+//! Tests of the lists by themselves. The operations belong to free slots: nothing here wakes a G.
 
 use super::*;
 use crate::g::slab;
@@ -14,7 +14,7 @@ fn op() -> Box<Op> {
         msg: std::ptr::null_mut(),
         flags: 0,
     };
-    // SAFETY: nobody else has the operation yet.
+    // SAFETY: no other code has the operation yet.
     unsafe {
         op.waiting().write(WaiterLink {
             request,
@@ -27,7 +27,7 @@ fn op() -> Box<Op> {
 }
 
 fn wait(waiters: &mut Waiters, fd: i32, direction: Interest, op: &Op) {
-    // SAFETY: the tests keep their operations to the end.
+    // SAFETY: the tests keep their operations until they end.
     unsafe { waiters.push_back(fd, direction, op) };
 }
 
@@ -68,7 +68,7 @@ fn one_that_was_put_back_is_the_first_again() {
     }
     waiters.pop(3, Interest::Read);
     assert_eq!(pop(&mut waiters, 3, Interest::Read), &raw const *b);
-    // The only one, too.
+    // The same where it is the only one.
     // SAFETY: it was taken out just now.
     unsafe { waiters.push_front(3, Interest::Read, &raw const *b) };
     wait(&mut waiters, 3, Interest::Read, &a);
@@ -84,12 +84,12 @@ fn any_one_can_be_taken_out() {
             wait(&mut waiters, 5, Interest::Write, op);
         }
         let op: &Op = &ops[taken];
-        // SAFETY: the operations stay to the end of the test.
+        // SAFETY: the operations stay until the test ends.
         unsafe {
             assert!(waiters.remove(op));
             assert!(!waiters.remove(op), "it is in no list now");
         }
-        // And those that come later still go behind.
+        // Later operations still go to the end.
         let late = self::op();
         wait(&mut waiters, 5, Interest::Write, &late);
         for i in (0..3).filter(|&i| i != taken) {
@@ -115,7 +115,7 @@ fn epoll_is_asked_once_for_each_thing_wanted() {
     assert!(Interest::Read.is_in(both) && Interest::Write.is_in(both));
     waiters.note_told(9);
     assert_eq!(waiters.arm(9), Some(both));
-    // A new life of the number begins with nothing asked.
+    // A reused number starts with nothing armed.
     for direction in [Interest::Read, Interest::Read, Interest::Write] {
         waiters.pop(9, direction);
     }
