@@ -1,5 +1,5 @@
-//! The only file that knows corosensei: make a coroutine on a stack, resume it,
-//! switch out of it with a word that says why.
+//! The only module that uses corosensei: it makes a coroutine on a stack, resumes it, and switches
+//! out of it with a word that says why.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -11,26 +11,26 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use super::stack::Stack;
 
-/// Why a goroutine switched back to its M, in one word: small numbers are tags,
-/// anything else is the address of a park's commit record on its stack.
+/// Why a goroutine switched back to its M, in one word: small numbers are tags, any other value is
+/// the address of a park's commit record on its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Switch(usize);
 
 impl Switch {
-    /// Back to the tail of the local queue.
+    /// Queue it at the tail of the local queue.
     pub(crate) const YIELD: Switch = Switch(0);
-    /// The goroutine's M has no P any more: queue the G, park the M.
+    /// Its M has lost its P: queue the G, park the M.
     pub(crate) const LOST_P: Switch = Switch(1);
-    /// To the queue of the node: others have waited for long.
+    /// Queue it on the node's queue: others have waited long.
     pub(crate) const GIVE_WAY: Switch = Switch(2);
 
-    /// A park whose commit record is at `p`.
+    /// A park with its commit record at `p`.
     pub(crate) fn park<T>(p: NonNull<T>) -> Switch {
         Switch(p.as_ptr().addr())
     }
 
-    /// The address given to [`Switch::park`], if this is one.
+    /// The address passed to [`Switch::park`], if this is a park.
     #[inline]
     pub(crate) fn parked<T>(self) -> Option<NonNull<T>> {
         if self.0 <= Switch::GIVE_WAY.0 {
@@ -41,10 +41,10 @@ impl Switch {
     }
 }
 
-/// The word an M passes in when it resumes a goroutine: its own address.
+/// The word that an M passes when it resumes a goroutine: its own address.
 pub(crate) type Resume = usize;
 
-/// What a goroutine switches out with.
+/// The yielder through which a goroutine switches out.
 pub(crate) type Out = Yielder<Resume, Switch>;
 
 // SAFETY:
@@ -87,26 +87,25 @@ impl Coro {
         }
     }
 
-    /// Where the registers of a coroutine that has switched out are saved, on its stack,
-    /// which spans `span`.
+    /// The address of a suspended coroutine's saved registers on its stack, which spans `span`.
     ///
-    /// corosensei keeps the address to itself, so it is looked for: of the words that a
-    /// coroutine consists of, two are addresses inside its stack, where it began and where
-    /// it is, and stacks grow down. The caller checks what it finds there by walking it.
+    /// corosensei does not expose it, so this searches for it: of the words of a coroutine, two are
+    /// addresses inside its stack, the start and the current position, and stacks grow down. The
+    /// caller verifies the result by walking the stack.
     pub(crate) fn saved_sp(&self, span: Range<usize>) -> Option<usize> {
         const WORDS: usize = size_of::<Coro>() / size_of::<usize>();
         let words = std::ptr::from_ref(self).cast::<MaybeUninit<usize>>();
         let inside = |word: &usize| span.contains(word) && word.is_multiple_of(8);
         (0..WORDS)
             // SAFETY:
-            // - the words are those of `self`; read as integers they may be anything.
+            // - the words are those of `self`; as integers they may have any value.
             // - all of them are initialised: the fields are words, so there is no padding.
             .map(|i| unsafe { words.add(i).read().assume_init() })
             .filter(inside)
             .min()
     }
 
-    /// Takes the stack back from a coroutine that ended.
+    /// Takes the stack from a coroutine that has ended.
     #[inline]
     pub(crate) fn into_stack(self) -> Stack {
         debug_assert!(self.0.done());
@@ -114,26 +113,26 @@ impl Coro {
     }
 }
 
-/// The registers that a walk of a stack begins with.
+/// The registers at which a stack walk begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
     not(feature = "backtrace"),
     allow(dead_code, reason = "only a walk of the stack needs them")
 )]
 pub(crate) struct Registers {
-    /// Where it will go on.
+    /// The address where it will continue.
     pub(crate) ip: usize,
-    /// The stack pointer and the frame pointer that it will go on with.
+    /// The stack and frame pointers with which it will continue.
     pub(crate) sp: usize,
     pub(crate) fp: usize,
-    /// Where the innermost function returns to, if that is in a register (aarch64) and the
+    /// The return address of the innermost function, if a register holds it (aarch64) and the
     /// function was interrupted; else 0.
     pub(crate) link: usize,
 }
 
 impl Registers {
-    /// Those that corosensei saved at `sp`, from the words there: its drawings of the
-    /// stack are at the top of its `arch` files.
+    /// The registers that corosensei saved at `sp`. The comments at the top of its `arch` files
+    /// show the layout.
     pub(crate) fn saved_at(sp: usize, words: &[usize]) -> Option<Registers> {
         #[cfg(target_arch = "x86_64")]
         let (ip, fp, n_saved) = (0, 2, 3);

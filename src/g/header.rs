@@ -1,5 +1,4 @@
-//! G itself: the header that every goroutine has, and behind it the closure it
-//! will run or the result it left.
+//! The G: the header of every goroutine, followed by the closure it will run or the result it left.
 //!
 //! ```text
 //!  slot of 256 or 512 bytes
@@ -10,10 +9,10 @@
 //!  0                  64                 128         160
 //! ```
 //!
-//! While the closure runs, its place is empty: then [`GoroutineLocals`] lies there.
+//! While the closure runs, the payload is empty, and [`GoroutineLocals`] lies there.
 //!
-//! Who may touch what: `status` and the atomics, anyone; `link`, the holder of
-//! the list that the G is in; everything else, whoever owns the G by its status.
+//! Access: `status` and the atomics, any thread; `link`, the holder of the list that the G is in;
+//! everything else, the owner of the G, as its status defines.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -30,8 +29,8 @@ use crate::loom::native::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, Ato
 use crate::sys::signal;
 use crate::util::prefetch::{prefetch, prefetch_bytes};
 
-/// Bytes of a [`Header`]; the payload begins here. 160, but for builds with a sanitizer
-/// or with loom, whose coroutines and atomics are larger.
+/// The size of a [`Header`]; the payload begins here. 160, except in builds with a sanitizer or
+/// loom, whose coroutines and atomics are larger.
 pub(crate) const HEADER_BYTES: usize = size_of::<Header>().next_multiple_of(16);
 
 /// Slot sizes; a closure or result that does not fit behind the header of the
@@ -50,28 +49,28 @@ pub(crate) const fn class_for(payload_bytes: usize) -> Option<usize> {
     }
 }
 
-/// What `join` gives: the value, or the payload of the panic.
+/// The result of `join`: the value, or the payload of the panic.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Any + Send + 'static>>;
 
-/// How to run and dispose of a payload whose type is forgotten.
+/// Runs and drops a payload whose type is erased.
 #[derive(Debug)]
 pub(crate) struct Vtable {
-    /// Runs the closure (or only drops it, if the goroutine was cancelled before
-    /// it ran) and leaves the outcome in its place.
+    /// Runs the closure, or only drops it if the goroutine was cancelled before it ran, and writes
+    /// the outcome in its place.
     run: unsafe fn(GRef, Option<Box<dyn Any + Send>>),
     drop_outcome: unsafe fn(GRef),
 }
 
-/// Ties a goroutine to the M that it has locked. Lies in the M.
+/// Links a goroutine to the M that it has locked (`LockOSThread`). Lies in the M.
 #[derive(Debug)]
 pub(crate) struct LockLink {
-    /// What `Header::out` is otherwise.
+    /// The value of `Header::out` while the goroutine has no locked M.
     out: Cell<*const Out>,
-    /// The M, whose type is not known here.
+    /// The M, whose type this module does not know.
     m: Cell<*const ()>,
 }
 
-/// The mark in `Header::out`.
+/// The tag bit in `Header::out`: the address is a [`LockLink`]'s.
 const WIRED: usize = 1;
 
 impl LockLink {
@@ -89,21 +88,21 @@ pub(crate) struct Header {
     pub(crate) status: Status,
     link: Cell<Option<GRef>>,
     coro: UnsafeCell<Option<Coro>>,
-    /// Where the goroutine switches out through; set at its first run. While it has
-    /// locked a thread, the address of that thread's [`LockLink`], marked with [`WIRED`].
-    /// Ordering: relaxed; written by the goroutine's owner. A thief that has not taken it
-    /// yet reads it as a hint: whether it has run.
+    /// The yielder through which the goroutine switches out; set at its first run. While it has
+    /// locked an M, the address of that M's [`LockLink`], tagged with [`WIRED`]. Ordering: relaxed;
+    /// written by the goroutine's owner. A thief that does not own it yet reads it as a hint
+    /// whether the goroutine has run.
     out: AtomicPtr<Out>,
 
     vtable: Cell<Option<&'static Vtable>>,
-    /// The runtime's reference while it lives, and one per handle; at most [`MAX_REFS`].
-    /// Ordering: as `Arc`: increments relaxed, decrements release, the last acquires.
+    /// One reference of the runtime while the goroutine lives, and one per handle; at most
+    /// [`MAX_REFS`]. Ordering: as `Arc`: increments relaxed, decrements release, the last acquires.
     refs: AtomicU32,
     pub(crate) token: Token,
-    /// The runtime it belongs to. Ordering: relaxed; it is set before the status
-    /// leaves Free (a release), and a reader confirms by a CAS on the status.
+    /// The runtime it belongs to. Ordering: relaxed; it is set before the status leaves Free (a
+    /// release), and readers confirm it by a CAS on the status.
     sched: AtomicPtr<()>,
-    /// Who waits for the end: see `sched::wait::completion`.
+    /// The goroutine that waits for the end: see `sched::completion`.
     pub(crate) join: AtomicPtr<()>,
     id: Cell<u64>,
     name: UnsafeCell<Option<Box<str>>>,
@@ -114,19 +113,19 @@ pub(crate) struct Header {
     /// Ordering: release before the wait begins, acquire by a canceller that holds it.
     pub(crate) op: AtomicPtr<()>,
     stack_bytes: Cell<u32>,
-    /// The node that it belongs to, whether it is bound to it, and how often in a row it
-    /// was away: see [`GRef::home`]. Ordering: relaxed; written by the goroutine's owner. A
-    /// thief that has not taken it yet reads it as a hint.
+    /// Its home node, whether it is bound to it, and how often in a row it was away: see
+    /// [`GRef::home`]. Ordering: relaxed; written by the goroutine's owner. A thief that does not
+    /// own it yet reads it as a hint.
     home: AtomicU16,
     slot_class: Cell<u8>,
     slab_node: Cell<u8>,
-    /// When it was queued, if its status says so: see `sched::types::sampling`.
-    /// Ordering: relaxed; the stamp in the status releases it.
+    /// When it was queued, if its status says that it is stamped: see `sched::sampling`. Ordering:
+    /// relaxed; the stamp in the status releases it.
     queued_at: AtomicU32,
-    /// It unwinds, or has unwound, because its runtime ends.
+    /// Whether it unwinds, or has unwound, because its runtime ends.
     unwinds_cancelled: Cell<bool>,
-    /// The operation it waits for has completed: see `netpoll::op`.
-    /// Ordering: sequentially consistent against the status.
+    /// Whether the operation it waits for has completed: see `netpoll::op`. Ordering: sequentially
+    /// consistent against the status.
     pub(crate) op_done: AtomicU8,
 }
 
@@ -136,8 +135,8 @@ pub(crate) struct Header {
 /// the limit and are about to abort: there cannot be 2^31 of them.
 const MAX_REFS: u32 = i32::MAX as u32;
 
-/// What [`Header::home`] holds: the node (a runtime has at most as many as Ps, 4096), a mark
-/// if the goroutine is bound to it, and times away, up to 7.
+/// The layout of [`Header::home`]: the node (a runtime has at most as many as Ps, 4096), a bit for
+/// a bound goroutine, and the times away, up to 7.
 const HOME_NODE: u16 = (1 << 12) - 1;
 const HOME_BOUND: u16 = 1 << 12;
 const HOME_AWAY_SHIFT: u32 = 13;
@@ -147,14 +146,14 @@ fn pack_home(node_idx: usize, is_bound: bool) -> u16 {
     node_idx as u16 | if is_bound { HOME_BOUND } else { 0 }
 }
 
-/// A goroutine, by address. Copy and uncounted: valid as memory for ever, as a
-/// goroutine for as long as the caller has a reason to know that it lives.
+/// The address of a goroutine. Copy and not counted: always valid as memory, but valid as a
+/// goroutine only while the caller knows that it lives.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct GRef(NonNull<Header>);
 
-// SAFETY: a GRef is an address of type-stable memory; what may be done through it is decided by
-// the status word, as the module comment says.
+// SAFETY: a GRef is an address of type-stable memory; the status word decides what may be done
+// through it, as the module comment says.
 unsafe impl Send for GRef {}
 // SAFETY: as for Send.
 unsafe impl Sync for GRef {}
@@ -219,15 +218,14 @@ impl GRef {
     /// The coroutine, for the M that runs this G.
     ///
     /// # Safety
-    ///
-    /// The caller owns the G: it is Running or Runnable and in no queue.
+    /// The caller owns the G: it is Running, or Runnable and in no queue.
     #[inline(always)]
     #[allow(
         clippy::mut_from_ref,
         reason = "ownership is the status word's, not the reference's"
     )]
     pub(crate) unsafe fn coro(&self) -> &mut Option<Coro> {
-        // SAFETY: by this function's contract nobody else touches the cell.
+        // SAFETY: by this function's contract no other thread accesses the cell.
         unsafe { &mut *self.header().coro.get() }
     }
 
@@ -246,10 +244,10 @@ impl GRef {
         self.header().out.store(out.cast_mut(), Ordering::Relaxed);
     }
 
-    /// The way out of the goroutine that the caller runs in.
+    /// The yielder of the goroutine that the caller runs in.
     #[inline(always)]
     pub(crate) fn out(self) -> *const Out {
-        // Read once: an atomic is not read less often than is written here.
+        // One load: the compiler does not merge several loads of an atomic.
         let out = self.raw_out();
         match wire_in(out) {
             None => out,
@@ -257,17 +255,17 @@ impl GRef {
         }
     }
 
-    /// Asks for the header to be in the caches soon.
+    /// Prefetches the header.
     #[inline(always)]
     pub(crate) fn prefetch(self) {
         prefetch_bytes(self.as_ptr(), HEADER_BYTES);
     }
 
-    /// Asks for what is touched when it goes on after an operation: the ends of its stack. By
-    /// anybody: what it was waiting for may be long over.
+    /// Prefetches what the goroutine touches first when it continues after an operation: the ends
+    /// of its stack. Any thread: the wait may be long over.
     #[inline(always)]
     pub(crate) fn prefetch_stack(self) {
-        /// What lies below and above an operation in the frames of the calls that wait for one.
+        /// The extent of the callers' frames below and above an operation.
         const BELOW: usize = 256;
         const ABOVE: usize = 320;
         let op = self.op.load(Ordering::Relaxed).cast::<u8>();
@@ -278,7 +276,7 @@ impl GRef {
         prefetch_bytes(op.wrapping_sub(BELOW), BELOW + ABOVE);
     }
 
-    /// Whether it has locked a thread. Asked by whoever owns it.
+    /// Whether it has locked an M. Called by the goroutine's owner.
     #[inline(always)]
     pub(crate) fn is_locked(self) -> bool {
         self.raw_out().addr() & WIRED != 0
@@ -289,13 +287,13 @@ impl GRef {
         wire_in(self.raw_out())
     }
 
-    /// The M that it has locked, or null. Asked by whoever owns it.
+    /// The M that it has locked, or null. Called by the goroutine's owner.
     #[inline(always)]
     pub(crate) fn locked_m(self) -> *const () {
         self.wire().map_or(std::ptr::null(), |wire| wire.m.get())
     }
 
-    /// By the goroutine itself: it locks the M `m`, in which `wire` lies.
+    /// Locks the M `m`, which contains `wire`. Called by the goroutine itself.
     pub(crate) fn lock_to(self, wire: &LockLink, m: *const ()) {
         wire.out.set(self.out());
         wire.m.set(m);
@@ -303,7 +301,7 @@ impl GRef {
         self.set_raw_out(marked.cast());
     }
 
-    /// By the goroutine itself, or for one that has ended: it gives its thread free.
+    /// Releases its M. Called by the goroutine itself, or for one that has ended.
     pub(crate) fn unlock(self) {
         self.set_raw_out(self.out());
     }
@@ -314,12 +312,12 @@ impl GRef {
         unsafe { self.as_ptr().cast::<u8>().add(OWN_AT).cast() }
     }
 
-    /// What the goroutine owns besides its stack.
+    /// The goroutine's locals.
     ///
     /// # Safety
     ///
-    /// The caller is the goroutine's own code (its closure, or a destructor of what that
-    /// left), and uses what it gets before that ends.
+    /// The caller is the goroutine's own code (its closure, or a destructor of a value that it
+    /// left), and uses the reference only while that code runs.
     #[inline(always)]
     pub(crate) unsafe fn own<'a>(self) -> &'a GoroutineLocals {
         // SAFETY: by this function's contract; see `begin_own`.
@@ -353,33 +351,33 @@ impl GRef {
         self.header().stack_bytes.get() as usize * 1024
     }
 
-    /// The node that it belongs to: index into the runtime's nodes. The one that it was
-    /// spawned for, then the one of its first run, where its stack is; later the one that it
-    /// has moved to (`sched::numa::policy`).
+    /// Its home node, as an index into the runtime's nodes: first the node it was spawned for, then
+    /// the node of its first run, where its stack is, later the node it has moved to
+    /// (`sched::policy`).
     #[inline]
     pub(crate) fn home(self) -> usize {
         usize::from(self.raw_home() & HOME_NODE)
     }
 
-    /// Whether it runs on no other node than its home. A hint to whoever does not own it.
+    /// Whether it runs on its home node only. A hint unless the caller owns the goroutine.
     #[inline]
     pub(crate) fn is_bound(self) -> bool {
         self.raw_home() & HOME_BOUND != 0
     }
 
-    /// How often in a row it ran away from home, or was woken from there.
+    /// How often in a row it ran on, or was woken from, another node than its home.
     #[inline]
     pub(crate) fn times_away(self) -> u8 {
         (self.raw_home() >> HOME_AWAY_SHIFT) as u8
     }
 
-    /// By its owner: it belongs to another node now. A bound one stays bound.
+    /// Changes its home node. A bound goroutine stays bound. Called by its owner.
     #[inline]
     pub(crate) fn set_home(self, node_idx: usize) {
         self.set_raw_home(pack_home(node_idx, self.is_bound()));
     }
 
-    /// By its owner.
+    /// Called by its owner.
     #[inline]
     pub(crate) fn set_times_away(self, n: u8) {
         let kept = self.raw_home() & (HOME_NODE | HOME_BOUND);
@@ -404,43 +402,43 @@ impl GRef {
         self.header().queued_at.store(stamp, Ordering::Relaxed);
     }
 
-    /// The addresses of its stack in use, guard excluded; `None` before it has one.
+    /// The address range of its stack, without the guard; `None` before it has one.
     ///
-    /// For whoever keeps the goroutine from running, or is it.
+    /// The caller keeps the goroutine from running, or is that goroutine.
     pub(crate) fn stack_span(self) -> Option<std::ops::Range<usize>> {
         let out = self.out().addr();
         (out != 0).then(|| stack::span_of(out, self.stack_bytes()))
     }
 
-    /// Whether a stack was made for it. Asked by whoever owns it.
+    /// Whether it has a stack. Called by the goroutine's owner.
     pub(crate) fn has_stack(self) -> bool {
-        // SAFETY: by this function's contract nobody else touches it.
+        // SAFETY: by this function's contract no other thread accesses it.
         unsafe { self.coro() }.is_some()
     }
 
-    /// By the goroutine itself: it begins to unwind because its runtime ends.
+    /// Records that it begins to unwind because its runtime ends. Called by the goroutine itself.
     pub(crate) fn set_unwinds_cancelled(self) {
         self.header().unwinds_cancelled.set(true);
     }
 
-    /// Asked by the goroutine itself.
+    /// Called by the goroutine itself.
     pub(crate) fn unwinds_cancelled(self) -> bool {
         self.header().unwinds_cancelled.get()
     }
 
-    /// Whether it has never run. A hint to whoever does not own it.
+    /// Whether it has never run. A hint unless the caller owns the goroutine.
     pub(crate) fn is_fresh(self) -> bool {
         self.raw_out().is_null()
     }
 
-    /// Adds a reference. Ends the process if there are [`MAX_REFS`].
+    /// Adds a reference. Aborts the process if there are [`MAX_REFS`].
     pub(crate) fn retain(self) {
         if self.refs.fetch_add(1, Ordering::Relaxed) >= MAX_REFS {
             too_many_refs();
         }
     }
 
-    /// Adds a reference unless there is none: whoever looks at a slot that may be free.
+    /// Adds a reference unless there is none, for callers that find a slot which may be free.
     pub(crate) fn try_retain(self) -> bool {
         self.refs
             .fetch_update(Ordering::Acquire, Ordering::Relaxed, |n| {
@@ -452,8 +450,7 @@ impl GRef {
             .is_ok()
     }
 
-    /// Drops a reference; `true` means it was the last, and the caller disposes
-    /// of the G with [`GRef::dispose`].
+    /// Drops a reference. `true` if it was the last: the caller must then call [`GRef::dispose`].
     #[inline]
     #[must_use]
     pub(crate) fn release(self) -> bool {
@@ -464,17 +461,17 @@ impl GRef {
         true
     }
 
-    /// Empties a slot whose last reference is gone; it may then go to a free list.
+    /// Empties a slot whose last reference is gone; it may then be added to a free list.
     #[inline]
     pub(crate) fn dispose(self) {
-        // SAFETY: no reference is left, so nobody reads the name.
+        // SAFETY: no reference is left, so no other thread reads the name.
         unsafe { *self.header().name.get() = None };
         self.set_raw_out(std::ptr::null());
         self.status.set_free();
     }
 }
 
-/// Not a panic: a caller that catches it could go on until the count wraps.
+/// Not a panic: a caller that catches it could continue until the count wraps.
 #[cold]
 #[inline(never)]
 fn too_many_refs() -> ! {
@@ -485,19 +482,19 @@ fn too_many_refs() -> ! {
     std::process::abort()
 }
 
-/// The wire that a goroutine's `out` names, if it is marked.
+/// The lock link that a tagged `out` names, if it is tagged.
 #[inline(always)]
 fn wire_in<'a>(out: *const Out) -> Option<&'a LockLink> {
     if out.addr() & WIRED == 0 {
         return None;
     }
     let wire = out.cast::<u8>().wrapping_sub(WIRED).cast::<LockLink>();
-    // SAFETY: a marked word holds what `lock_to` put there, an address one less than it, and
-    // that M lives until the run ends, after the goroutine.
+    // SAFETY: a tagged word holds the address that `lock_to` stored, plus the tag, and that M lives
+    // until the run ends, after the goroutine.
     Some(unsafe { &*wire })
 }
 
-/// What a spawner decides about a goroutine.
+/// The properties of a new goroutine.
 #[derive(Debug)]
 pub(crate) struct Spawn {
     pub(crate) id: u64,
@@ -506,14 +503,14 @@ pub(crate) struct Spawn {
     pub(crate) site: &'static Location<'static>,
     pub(crate) stack_bytes: usize,
     pub(crate) home: usize,
-    /// Whether it runs on no other node.
+    /// Whether it runs on its home node only.
     pub(crate) is_bound: bool,
     pub(crate) sched: *mut (),
-    /// References it begins with: the runtime's own, and the spawner's handle.
+    /// The initial number of references: the runtime's own, and the spawner's handle.
     pub(crate) refs: u32,
 }
 
-/// Where a closure of type `F` with result `T` lives: one place for both.
+/// The closure of type `F` or its result of type `T`, in the same memory.
 union Payload<F, T> {
     closure: ManuallyDrop<F>,
     outcome: ManuallyDrop<Outcome<T>>,
@@ -541,18 +538,18 @@ impl<F: FnOnce() -> T, T> Typed<F, T> {
         let at = payload_ptr(g);
         match Self::INLINE {
             Some(_) => at.cast(),
-            // SAFETY: a boxed payload's address lies in the first word.
+            // SAFETY: the first word holds the address of a boxed payload.
             None => unsafe { at.cast::<*mut Payload<F, T>>().read() },
         }
     }
 
     unsafe fn run(g: GRef, cancelled: Option<Box<dyn Any + Send>>) {
-        // SAFETY: the vtable is that of the types the payload was made with.
+        // SAFETY: the vtable was made for the types of this payload.
         let place = unsafe { Self::place(g) };
-        // SAFETY: the goroutine runs once; the closure is still in place and moves out.
+        // SAFETY: the goroutine runs once; the closure is still there and is moved out.
         let closure =
             ManuallyDrop::into_inner(unsafe { std::ptr::read(&raw const (*place).closure) });
-        // SAFETY: the place is empty until the outcome is written below.
+        // SAFETY: the payload is empty until the outcome is written below.
         let own = unsafe { begin_own(g) };
         let outcome: Outcome<T> = catch_unwind(AssertUnwindSafe(move || match cancelled {
             None => Ok(closure()),
@@ -563,14 +560,14 @@ impl<F: FnOnce() -> T, T> Typed<F, T> {
         }))
         .and_then(|r| r);
         drop(own);
-        // SAFETY: the place is the payload's and holds nothing now.
+        // SAFETY: the memory is the payload's and is empty now.
         unsafe { std::ptr::write(&raw mut (*place).outcome, ManuallyDrop::new(outcome)) };
     }
 
     unsafe fn drop_outcome(g: GRef) {
-        // SAFETY: by the callers of the vtable: the outcome is there and taken once.
+        // SAFETY: by the contract of the vtable: the outcome is there and taken once.
         let outcome = unsafe { Self::take(g) };
-        // SAFETY: the place is empty for good; the destructor may be the goroutine's own code.
+        // SAFETY: the payload stays empty; the destructor may be the goroutine's own code.
         let _own = unsafe { begin_own(g) };
         drop(outcome);
     }
@@ -585,7 +582,8 @@ impl<F: FnOnce() -> T, T> Typed<F, T> {
         let outcome =
             ManuallyDrop::into_inner(unsafe { std::ptr::read(&raw const (*place).outcome) });
         if Self::INLINE.is_none() {
-            // SAFETY: the box was made by `init`; `MaybeUninit` keeps its emptied content from being dropped.
+            // SAFETY: the box was made by `init`; `MaybeUninit` keeps the content, which was moved
+            // out, from being dropped.
             drop(unsafe { Box::from_raw(place.cast::<MaybeUninit<Payload<F, T>>>()) });
         }
         outcome
@@ -598,23 +596,23 @@ fn payload_ptr(g: GRef) -> *mut u8 {
     unsafe { g.as_ptr().cast::<u8>().add(HEADER_BYTES) }
 }
 
-/// Where a goroutine's [`GoroutineLocals`] lies while its code runs: in the place of closure and
-/// outcome, behind the word that a box's address may take.
+/// The offset of a goroutine's [`GoroutineLocals`] while its code runs: in the payload, behind the
+/// word that may hold a box's address.
 const OWN_AT: usize = HEADER_BYTES + 16;
 #[cfg(not(loom))]
 const _: () = assert!(OWN_AT + size_of::<GoroutineLocals>() <= SLOT_BYTES[0]);
 
 /// # Safety
 ///
-/// The place of closure and outcome holds neither, until what this gives is dropped.
+/// The payload holds neither closure nor outcome until the returned guard is dropped.
 #[inline(always)]
 unsafe fn begin_own(g: GRef) -> EndsOwn {
-    // SAFETY: every slot is long enough, as asserted above, and the place is aligned to 16.
+    // SAFETY: every slot is long enough, as asserted above, and the address is aligned to 16.
     unsafe { g.own_ptr().write(GoroutineLocals::new()) };
     EndsOwn(g)
 }
 
-/// Drops what a goroutine owns, when its code has ended.
+/// Drops a goroutine's locals when its code has ended.
 struct EndsOwn(GRef);
 
 impl Drop for EndsOwn {
@@ -625,7 +623,7 @@ impl Drop for EndsOwn {
     }
 }
 
-/// The slot class that a goroutine with this closure needs.
+/// The slot class of a goroutine with this closure.
 #[inline]
 pub(crate) const fn class_of<F: FnOnce() -> T, T>() -> usize {
     match Typed::<F, T>::INLINE {
@@ -634,8 +632,8 @@ pub(crate) const fn class_of<F: FnOnce() -> T, T>() -> usize {
     }
 }
 
-/// Fills in a free slot of class [`class_of`]`::<F, T>()`. The caller owns the
-/// new G and queues it.
+/// Initialises a free slot of class [`class_of`]`::<F, T>()`. The caller owns the new G and queues
+/// it.
 #[inline]
 pub(crate) fn init<F: FnOnce() -> T, T>(g: GRef, closure: F, spawn: Spawn) {
     let payload = Payload::<F, T> {
@@ -658,7 +656,7 @@ pub(crate) fn init<F: FnOnce() -> T, T>(g: GRef, closure: F, spawn: Spawn) {
     h.join.store(std::ptr::null_mut(), Ordering::Relaxed);
     h.id.set(spawn.id);
     h.parent.set(spawn.parent);
-    // SAFETY: the slot is free, so nobody reads the name.
+    // SAFETY: the slot is free, so no other thread reads the name.
     unsafe { *h.name.get() = spawn.name };
     h.site.set(Some(spawn.site));
     h.stack_bytes.set((spawn.stack_bytes / 1024) as u32);
@@ -668,8 +666,8 @@ pub(crate) fn init<F: FnOnce() -> T, T>(g: GRef, closure: F, spawn: Spawn) {
     h.status.set_new();
 }
 
-/// Runs the closure on the stack of the goroutine, or drops it there if a
-/// cancellation came first. Never unwinds.
+/// Runs the closure on the goroutine's stack, or drops it there if it was cancelled first. Never
+/// unwinds.
 ///
 /// # Safety
 ///
@@ -680,7 +678,7 @@ pub(crate) unsafe fn run(g: GRef, cancelled: Option<Box<dyn Any + Send>>) {
     unsafe { (vtable.run)(g, cancelled) };
 }
 
-/// Drops the outcome of a goroutine that nobody joins.
+/// Drops the outcome of a goroutine that is not joined.
 ///
 /// # Safety
 ///
@@ -691,7 +689,7 @@ pub(crate) unsafe fn drop_outcome(g: GRef) {
     unsafe { (vtable.drop_outcome)(g) };
 }
 
-/// How a handle that knows only `T` takes the outcome.
+/// The type of function by which a handle that knows only `T` takes the outcome.
 pub(crate) type TakeFn<T> = unsafe fn(GRef) -> Outcome<T>;
 
 /// The function that takes the outcome of a goroutine made from `F`.
@@ -699,10 +697,10 @@ pub(crate) const fn take_fn<F: FnOnce() -> T, T>() -> TakeFn<T> {
     Typed::<F, T>::take
 }
 
-/// Process-wide source of goroutine ids, handed out in batches to Ps.
+/// The source of goroutine ids in this process; Ps reserve them in batches.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// Reserves `n` ids and gives the first. Ordering: relaxed, only uniqueness matters.
+/// Reserves `n` ids and returns the first. Ordering: relaxed, only uniqueness matters.
 pub(crate) fn reserve_ids(n: u64) -> u64 {
     NEXT_ID.fetch_add(n, Ordering::Relaxed)
 }
@@ -712,7 +710,7 @@ mod tests {
     use super::*;
     use crate::util::test_child;
 
-    /// A goroutine that nobody runs, with `n` references.
+    /// A goroutine that never runs, with `n` references.
     fn with_refs(n: u32) -> GRef {
         let mut slot = None;
         crate::g::slab::take(crate::g::slab::DepotId::of(None), 0, 1, |g| slot = Some(g));
@@ -732,7 +730,7 @@ mod tests {
         g
     }
 
-    /// Handles can be forgotten: a count that wraps would free what others refer to.
+    /// Handles can be forgotten: a count that wraps would free a referenced goroutine.
     #[test]
     fn too_many_references_end_the_process() {
         const NAME: &str = "g::header::tests::too_many_references_end_the_process";

@@ -1,10 +1,10 @@
-//! Lists of Gs through the G's own link: no allocation, constant-time append.
+//! Lists of Gs, linked through the G's own link: no allocation, append in constant time.
 #![allow(unsafe_code)]
 
 use super::header::GRef;
 
-/// A first-in first-out list of runnable Gs. Owning: a G is in one list only,
-/// and whoever holds the list holds the right to queue its Gs.
+/// A first-in first-out list of runnable Gs. It owns them: a G is in one list only, and the holder
+/// of the list has the right to queue its Gs.
 #[derive(Debug, Default)]
 pub(crate) struct GList {
     head: Option<GRef>,
@@ -13,7 +13,7 @@ pub(crate) struct GList {
 }
 
 // SAFETY:
-// - the Gs in a list are runnable, so nobody but the list's holder touches their links.
+// - the Gs in a list are runnable, so only the list's holder accesses their links.
 // - a G slot lives as long as the process.
 unsafe impl Send for GList {}
 

@@ -1,11 +1,11 @@
-//! What a goroutine is.
+//! Goroutines: their memory, stacks and states.
 //!
 //! ```text
 //!   spawn          first run             park            end
 //!     |                |                   |               |
-//!  [ G slot ]    [ G slot | stack ]   [ G slot | stack ]  [ G slot ] -> free
-//!   header,        the closure moves    its frames hold    the result waits
-//!   closure        onto the stack       what it waits for  for `join`
+//! |  [ G slot ]    [ G slot | stack ]   [ G slot | stack ]  [ G slot ] -> free
+//! |   header,        the closure moves    its frames hold    the result waits
+//! |   closure        to the stack         its wait state     for `join`
 //!
 //!  New -> Runnable -> Running -> Waiting -> Runnable -> ... -> Dead
 //!                        |  ^
@@ -13,10 +13,9 @@
 //!                      Blocked (in a blocking section, or its P was taken)
 //! ```
 //!
-//! A G is a slot of type-stable memory (`slab`): a header, and the closure it
-//! will run or the result it left. A stack is bound when it first runs and goes
-//! back when it ends. `status` says who may touch what; `coro` is the one place
-//! that switches stacks.
+//! A G is a slot of type-stable memory (`slab`): a header, and the closure it will run or the
+//! result it left. A stack is bound at the first run and returned at the end. `status` defines
+//! which thread may access what; `coro` is the only module that switches stacks.
 
 pub(crate) mod status;
 pub(crate) mod stack;

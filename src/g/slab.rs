@@ -1,11 +1,10 @@
-//! Type-stable memory for Gs: a slot once cut stays a G slot until the process
-//! ends, so a late waker may always look at a status word (and then find that
-//! its wait is over).
+//! Type-stable memory for Gs. A G slot stays a G slot until the process ends, so a late waker can
+//! always read its status word and find that its wait is over.
 //!
-//! One depot per NUMA node and slot size, shared by all runtimes of the process:
-//! that way a `Task` or `JoinHandle` may outlive its runtime. A P keeps a small
-//! cache before the depot (`sched::types::p`). Chunks are also the registry of all
-//! goroutines: [`for_each`] walks them, so spawning writes to no list.
+//! There is one depot per NUMA node and slot size, shared by all runtimes of the process. So a
+//! `Task` or `JoinHandle` may outlive its runtime. A P has a small cache in front of the depot
+//! (`sched::p`). The chunks are also the registry of all goroutines: [`for_each`] walks them, so
+//! spawning writes to no list.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -17,10 +16,10 @@ use crate::loom::{const_fn, oracle};
 use crate::sys::{mmap, numa};
 use crate::util::padded::Padded;
 
-/// Nodes with a depot of their own; higher ones share by remainder.
+/// The number of nodes with a depot of their own; higher node numbers share, modulo this.
 const MAX_NODES: usize = 64;
 
-/// A depot: that of a node, or the one of memory that may lie anywhere.
+/// Names a depot: that of a node, or the one for memory of any node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DepotId {
     /// The kernel's number of the node.
@@ -29,13 +28,13 @@ pub(crate) struct DepotId {
 }
 
 impl DepotId {
-    /// Memory of any node: on a machine of one, and where Ps are not pinned.
+    /// Memory of any node, for machines with one node and for Ps that are not pinned.
     pub(crate) const ANY: DepotId = DepotId {
         node: None,
         idx: MAX_NODES as u8,
     };
 
-    /// The depot with memory of `node`, by the kernel's number.
+    /// The depot of `node`, by the kernel's number.
     pub(crate) fn of(node: Option<u32>) -> DepotId {
         match node {
             None => DepotId::ANY,
@@ -46,7 +45,7 @@ impl DepotId {
         }
     }
 
-    /// Whether a slot is from here.
+    /// Whether a slot belongs to this depot.
     #[inline(always)]
     pub(crate) fn has(self, g: GRef) -> bool {
         g.slab_node() == usize::from(self.idx)
@@ -57,8 +56,8 @@ const CHUNK_BYTES: usize = 256 * 1024;
 
 struct Depot {
     free: [GList; SLOT_BYTES.len()],
-    /// Every chunk: base address, class, slots cut so far. The last of a class
-    /// is the one that new slots come from.
+    /// Every chunk: base address, class, number of slots cut. New slots are cut from the last chunk
+    /// of a class.
     chunks: Vec<(usize, usize, usize)>,
 }
 
@@ -79,14 +78,14 @@ const_fn! {
 #[cfg(not(loom))]
 static DEPOTS: Depots = [const { depot() }; MAX_NODES + 1];
 
-// Models take no slots, and their locks cannot be made in constants.
+// Loom models take no slots, and loom's locks cannot be constants.
 #[cfg(loom)]
 static DEPOTS: crate::loom::native::LazyLock<Depots> =
     crate::loom::native::LazyLock::new(|| std::array::from_fn(|_| depot()));
 
-/// Takes up to `n` slots of a class from a depot; at least one.
+/// Takes at least one and up to `n` slots of a class from a depot.
 ///
-/// Aborts when the kernel has no memory for headers, as `Box` would.
+/// Aborts when the kernel has no memory, as `Box` would.
 pub(crate) fn take(id: DepotId, class: usize, n: usize, mut into: impl FnMut(GRef)) {
     let mut depot = DEPOTS[usize::from(id.idx)].lock();
     for _ in 0..n {
@@ -99,13 +98,13 @@ pub(crate) fn take(id: DepotId, class: usize, n: usize, mut into: impl FnMut(GRe
     }
 }
 
-/// Takes free slots back into the depot that they came from.
+/// Returns a free slot to its depot.
 pub(crate) fn give(g: GRef) {
     oracle::slots(-1);
     DEPOTS[g.slab_node()].lock().free[g.slot_class()].push(g);
 }
 
-/// Takes free slots back, of several depots: each is locked once.
+/// Returns free slots to their depots; each depot is locked once.
 pub(crate) fn give_all(mut slots: GList) {
     oracle::slots(-slots.len().cast_signed());
     while let Some(g) = slots.pop() {
@@ -124,8 +123,8 @@ pub(crate) fn give_all(mut slots: GList) {
     }
 }
 
-/// Tells of up to `n` pages of a depot's slots in use or free, evenly spread: an address in
-/// each.
+/// Passes to `f` an address in each of up to `n` pages of a depot's slots, evenly spread, in use or
+/// free.
 pub(crate) fn sample_pages(id: DepotId, n: usize, mut f: impl FnMut(usize)) {
     let page_bytes = mmap::page_bytes();
     let chunks = DEPOTS[usize::from(id.idx)].lock().chunks.clone();
@@ -142,7 +141,7 @@ pub(crate) fn sample_pages(id: DepotId, n: usize, mut f: impl FnMut(usize)) {
         .for_each(&mut f);
 }
 
-/// Calls `f` for every slot that was ever cut, free ones too.
+/// Calls `f` for every slot that was ever cut, including free ones.
 pub(crate) fn for_each(mut f: impl FnMut(GRef)) {
     for depot in DEPOTS.iter() {
         let chunks = depot.lock().chunks.clone();
@@ -166,14 +165,14 @@ fn cut(depot: &mut Depot, id: DepotId, class: usize) -> GRef {
             std::alloc::handle_alloc_error(std::alloc::Layout::new::<[u8; CHUNK_BYTES]>())
         };
         if let Some(node) = id.node {
-            // SAFETY: the range is the mapping made above. Refusal costs locality only.
+            // SAFETY: the range is the mapping made above. A refusal costs locality only.
             unsafe { numa::prefer_node(base, CHUNK_BYTES, node) };
         }
         depot.chunks.push((base.expose_provenance(), class, 0));
         depot.chunks.len() - 1
     });
     let (base, _, n_cut) = &mut depot.chunks[at];
-    // SAFETY: the slot lies in the chunk and was not cut before; fresh pages are zero.
+    // SAFETY: the slot lies in the chunk and was not cut before; new pages are zero.
     let g = unsafe { slot_at(*base, class, *n_cut) };
     *n_cut += 1;
     g.init_slot(class, usize::from(id.idx));

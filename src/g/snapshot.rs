@@ -1,25 +1,25 @@
-//! A copy of a parked goroutine's stack, for whoever walks it later.
+//! A copy of a goroutine's stack, to be walked later.
 #![allow(unsafe_code)]
 
 use super::coro::Registers;
 use super::header::GRef;
 
-/// The most that is copied of a stack: its innermost frames.
+/// The most bytes copied from a stack: its innermost frames.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// The innermost part of a stack, and the registers to begin a walk with.
+/// The innermost part of a stack, and the registers at which a walk begins.
 #[derive(Debug, Default)]
 pub(crate) struct StackCopy {
     registers: Option<Registers>,
-    /// The node that the stack belongs to: index into the runtime's.
+    /// The node that the stack belongs to, as an index into the runtime's nodes.
     node_idx: Option<usize>,
-    /// Where in memory the first word was.
+    /// The original address of the first word.
     base: usize,
     words: Vec<usize>,
 }
 
 impl StackCopy {
-    /// An empty one, with room for any stack: taking a copy allocates nothing.
+    /// An empty copy with room for any stack: taking a copy allocates nothing.
     pub(crate) fn new() -> StackCopy {
         StackCopy {
             words: Vec::with_capacity(MAX_BYTES / size_of::<usize>()),
@@ -31,11 +31,11 @@ impl StackCopy {
     ///
     /// # Safety
     ///
-    /// Nobody resumes `g` meanwhile: the caller holds its wait (`Status::hold`), and
-    /// no M is committing it; or the caller is the M that ran it last.
+    /// No thread resumes `g` during the call: the caller holds its wait (`Status::hold`), and no M
+    /// is committing it; or the caller is the M that ran it last.
     pub(crate) unsafe fn take(&mut self, g: GRef) -> bool {
         self.words.clear();
-        // SAFETY: by this function's contract the coroutine is at rest and nobody's.
+        // SAFETY: by this function's contract no thread runs or accesses the coroutine.
         let coro = unsafe { g.coro() };
         let (Some(span), Some(coro)) = (g.stack_span(), coro.as_ref()) else {
             return false;
@@ -47,9 +47,11 @@ impl StackCopy {
         for at in (sp..end).step_by(size_of::<usize>()) {
             let word = std::ptr::with_exposed_provenance::<usize>(at);
             // SAFETY:
-            // - the stack stays mapped while its goroutine is alive, which it is, and `sp` lies in it.
-            // - others may write to what a frame has lent them (a buffer, a result) just now: a
-            //   volatile read takes what is there, and no such word leads the walk.
+            // - the stack stays mapped while its goroutine is alive, which it is, and `sp` lies in
+            //   it.
+            // - other threads may be writing to parts that a frame has lent them (a buffer, a
+            //   result): a volatile read takes any value, and no such word is used to walk the
+            //   stack.
             self.words.push(unsafe { word.read_volatile() });
         }
         self.base = sp;
@@ -58,7 +60,7 @@ impl StackCopy {
         self.registers.is_some()
     }
 
-    /// The stack of a goroutine that runs, from its stack pointer on.
+    /// The stack of a running goroutine, from its stack pointer on.
     #[cfg(feature = "backtrace")]
     pub(crate) fn of(registers: Registers, words: Vec<usize>) -> StackCopy {
         StackCopy {
@@ -74,7 +76,7 @@ impl StackCopy {
         self.node_idx
     }
 
-    /// The registers that the goroutine will go on with.
+    /// The registers with which the goroutine will continue.
     #[cfg_attr(
         not(feature = "backtrace"),
         expect(dead_code, reason = "only a walk needs them")
