@@ -1,24 +1,25 @@
-//! Ending waits because a context is done: the frame of an ambient context, and the
-//! word by which a canceller and a waiter meet.
+//! Ends waits whose context is done: the scopes of contexts on a goroutine's stack, and the word by
+//! which a canceller and a waiter synchronise.
 //!
-//! A goroutine inside `Context::run` has a [`CancelScope`] on its stack, which its `GoroutineLocals`
-//! names; nested ones are chained. A canceller has the frame from the context's list.
+//! A goroutine inside `Context::run` has a [`CancelScope`] on its stack, to which its
+//! `GoroutineLocals` point; nested scopes are chained. A canceller finds the scope in the context's
+//! list.
 //!
 //! | waiter                                | canceller, under the context's lock     |
 //! |---------------------------------------|-----------------------------------------|
-//! | 1. any word on the chain set, or a    | 1. word = set                           |
-//! |    deadline over? then no wait at all | 2. read the status: Waiting(n), and     |
+//! | 1. a flag on the chain set, or a      | 1. flag = set                           |
+//! |    deadline passed? then do not wait  | 2. read the status: Waiting(n), and     |
 //! | 2. status = Waiting(n), may be cut    |    may be cut?                          |
-//! | 3. any word set? take the token       | 3. word masked? then not                |
+//! | 3. a flag set? take the token         | 3. flag masked? then stop               |
 //! |    itself                             | 4. take the token of n (an operation:   |
-//! | 4. woken: as 1, to know why           |    cancel it in the kernel)             |
+//! | 4. woken: as 1, to find the reason    |    cancel it in the kernel)             |
 //!
-//! Sequential consistency of the word against the status lets one of them see the
-//! other. Waits that say nothing of cuts are not touched. A shield masks the words of
-//! the frames outside it: a wait inside it may be one that may be cut (by a context
-//! inside the shield), so the canceller reads the mask after the status.
+//! The flag and the status are sequentially consistent, so at least one side sees the other's
+//! write. Waits whose status does not say that they may be cut are left alone. A shield masks the
+//! flags of the scopes outside it. A wait inside the shield may still be one that may be cut, by a
+//! context inside the shield; so the canceller reads the mask after the status.
 //!
-//! Deadlines need no canceller: a waiter's timer is set to the earliest on the chain.
+//! Deadlines need no canceller: a waiter arms its timer for the earliest on the chain.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -33,7 +34,7 @@ use crate::util::chaos::{self, Point};
 const SET: u32 = 1;
 const MASKED: u32 = 2;
 
-/// Whether the waits of a frame are over. See the table above.
+/// Whether waits in a scope must end. See the table above.
 ///
 /// Ordering: sequentially consistent against the status word.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ impl CancelFlag {
         CancelFlag(AtomicU32::new(0))
     }
 
-    /// The waiter's look.
+    /// The waiter's check.
     #[inline]
     pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::SeqCst) & SET != 0
@@ -57,7 +58,7 @@ impl CancelFlag {
         chaos::pause(Point::Cut);
     }
 
-    /// The canceller's steps 2 and 3: what to wake, if anything.
+    /// The canceller's steps 2 and 3: returns the wait to end, if any.
     pub(crate) fn wait_to_cut(&self, status: &Status) -> Option<Snapshot> {
         let now = status.load();
         let waits = now.may_cut() && Status::wait_of(now).is_some();
@@ -72,46 +73,46 @@ impl CancelFlag {
         self.0.fetch_and(!MASKED, Ordering::SeqCst);
     }
 
-    /// Blocks a plain thread until the word is set or for `timeout_ns`; may return early.
+    /// Blocks a plain thread until the flag is set or for `timeout_ns`; may return early.
     pub(crate) fn sleep(&self, timeout_ns: u64) {
         futex_wait(&self.0, 0, timeout_ns);
     }
 
-    /// Wakes the thread that sleeps, if one does.
+    /// Wakes the thread that sleeps on the flag, if any.
     pub(crate) fn wake_thread(&self) {
         futex_wake_one(&raw const self.0);
     }
 }
 
-/// An ambient context, on the stack of the call that made it so. It does not move.
+/// A context's scope, on the stack of the call that made the context current. It does not move.
 #[derive(Debug)]
 pub(crate) struct CancelScope {
     outer: Cell<*const CancelScope>,
-    /// When its own context ends, and the earliest end on the chain.
+    /// The deadline of its own context, and the earliest deadline on the chain.
     own_ns: u64,
     deadline_ns: Cell<u64>,
     pub(crate) word: CancelFlag,
     is_shield: bool,
-    /// A wait of the owner ended, or never began, because of this frame's deadline.
+    /// Whether a wait of the owner ended, or did not begin, because of this scope's deadline.
     was_late: Cell<bool>,
     /// The goroutine, `None` for a plain thread.
     pub(crate) who: Option<GRef>,
-    /// The list of its context. Ordering: guarded by the context's lock.
+    /// The scope's links in its context's list. Ordering: guarded by the context's lock.
     queued: Cell<bool>,
     prev: Cell<*const CancelScope>,
     next: Cell<*const CancelScope>,
-    /// [`ALIVE`] until it is left.
+    /// [`ALIVE`] until the scope is left.
     #[cfg(explore)]
     alive: Cell<u64>,
 }
 
-/// What a frame says that may be read.
+/// Marks a scope that may still be read.
 #[cfg(explore)]
 const ALIVE: u64 = 0x11fe_11fe_f4a3_e001;
 
 impl CancelScope {
-    /// A frame for the calling goroutine `who` or plain thread, whose waits end at
-    /// `deadline_ns` at the latest.
+    /// A scope for the calling goroutine `who`, or plain thread, whose waits end at `deadline_ns`
+    /// at the latest.
     pub(crate) fn new(who: Option<GRef>, deadline_ns: u64) -> CancelScope {
         CancelScope {
             outer: Cell::new(ptr::null()),
@@ -129,7 +130,7 @@ impl CancelScope {
         }
     }
 
-    /// A frame that keeps the contexts outside it from the waits inside.
+    /// A scope that shields the waits inside it from the contexts outside it.
     pub(crate) fn shield(who: Option<GRef>) -> CancelScope {
         CancelScope {
             is_shield: true,
@@ -137,7 +138,7 @@ impl CancelScope {
         }
     }
 
-    /// Puts it inside `outer`, null for none.
+    /// Enters the scope inside `outer`; null for none.
     pub(crate) fn enter(&self, outer: ScopeChain) {
         self.outer.set(outer.0);
         if self.is_shield {
@@ -149,7 +150,7 @@ impl CancelScope {
         }
     }
 
-    /// Undoes [`CancelScope::enter`], and gives what it was put inside of.
+    /// Undoes [`CancelScope::enter`], and returns the outer chain.
     pub(crate) fn leave(&self) -> ScopeChain {
         let outer = ScopeChain(self.outer.get());
         if self.is_shield {
@@ -160,28 +161,28 @@ impl CancelScope {
         outer
     }
 
-    /// Whether the frames outside it count.
+    /// Whether the scopes outside it apply to the waits inside it.
     fn is_followed(&self) -> bool {
         #[cfg(explore)]
         crate::loom::oracle::must(self.alive.get() == ALIVE, "a popped frame is read");
         !self.is_shield
     }
 
-    /// Whether a wait ended because of this frame's deadline.
+    /// Whether a wait ended because of this scope's deadline.
     pub(crate) fn was_late(&self) -> bool {
         self.was_late.get()
     }
 }
 
-/// Why waits end.
+/// The reason why waits end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Over {
     Cancelled,
     Late,
 }
 
-/// The frames around the waits of a goroutine or thread, innermost first, up to a shield.
-/// Good as long as the call that made the innermost one lasts.
+/// The scopes around the waits of a goroutine or thread, innermost first, up to a shield. Valid
+/// until the call that made the innermost one returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScopeChain(*const CancelScope);
 
@@ -203,25 +204,26 @@ impl ScopeChain {
 
     #[inline(always)]
     fn frames<'a>(self) -> impl Iterator<Item = &'a CancelScope> {
-        // SAFETY: a frame is named by its owner's `GoroutineLocals` or by one inside it, as long as it lies there.
+        // SAFETY: the owner's `GoroutineLocals`, or an inner scope, point to a scope only while it
+        // exists.
         let deref =
             |frame: *const CancelScope| unsafe { frame.as_ref() }.filter(|f| f.is_followed());
         std::iter::successors(deref(self.0), move |frame| deref(frame.outer.get()))
     }
 
-    /// Whether there is any frame: waits may be cut.
+    /// Whether there is any scope: waits may be cut.
     #[inline(always)]
     pub(crate) fn is_some(self) -> bool {
         self.frames().next().is_some()
     }
 
-    /// The one frame, if no other is outside it.
+    /// The only scope, if there is exactly one.
     pub(crate) fn only<'a>(self) -> Option<&'a CancelScope> {
         let mut frames = self.frames();
         frames.next().filter(|_| frames.next().is_none())
     }
 
-    /// The earliest end of all contexts, or `NEVER`.
+    /// The earliest deadline of all scopes, or `NEVER`.
     #[inline(always)]
     pub(crate) fn deadline_ns(self) -> u64 {
         self.frames().next().map_or(NEVER, |f| f.deadline_ns.get())
@@ -233,7 +235,7 @@ impl ScopeChain {
         self.frames().any(|frame| frame.word.is_set())
     }
 
-    /// Whether waits are over, and why. Frames whose deadline that is remember it.
+    /// Whether waits must end, and why. Scopes whose own deadline has passed record that.
     #[inline]
     pub(crate) fn over(self) -> Option<Over> {
         if self.is_some() {
@@ -259,15 +261,15 @@ impl ScopeChain {
     }
 }
 
-/// The frames of a context, as a queue. Guarded by the context's lock, which every method
-/// needs held.
+/// The scopes of a context, as a queue. Guarded by the context's lock, which must be held for every
+/// method.
 #[derive(Debug)]
 pub(crate) struct CancelScopes {
     head: Cell<*const CancelScope>,
     tail: Cell<*const CancelScope>,
 }
 
-// SAFETY: frames are followed only under the owner's lock, and stay until theirs are out.
+// SAFETY: the scopes are accessed only under the context's lock, and stay until they are removed.
 unsafe impl Send for CancelScopes {}
 
 impl CancelScopes {
@@ -278,17 +280,16 @@ impl CancelScopes {
         }
     }
 
-    /// Appends a frame.
+    /// Appends a scope.
     ///
     /// # Safety
     ///
-    /// The context's lock is held; the frame is in no list, and stays where it is until
-    /// it was removed.
+    /// The context's lock is held; the scope is in no list, and stays in place until it is removed.
     pub(crate) unsafe fn push(&self, frame: &CancelScope) {
         frame.queued.set(true);
         frame.prev.set(self.tail.get());
         frame.next.set(ptr::null());
-        // SAFETY: frames in the list are alive, by the contract of this function.
+        // SAFETY: scopes in the list are alive, by the contract of this function.
         match unsafe { self.tail.get().as_ref() } {
             Some(tail) => tail.next.set(frame),
             None => self.head.set(frame),
@@ -296,7 +297,7 @@ impl CancelScopes {
         self.tail.set(frame);
     }
 
-    /// Removes a frame, if it is still there.
+    /// Removes a scope, if it is still in the list.
     pub(crate) fn remove(&self, frame: &CancelScope) {
         if !frame.queued.replace(false) {
             return;
@@ -313,7 +314,7 @@ impl CancelScopes {
         }
     }
 
-    /// The first frame, for as long as the lock is held.
+    /// The first scope, valid while the lock is held.
     pub(crate) fn first<'a>(&self) -> Option<&'a CancelScope> {
         // SAFETY: as in `push`.
         unsafe { self.head.get().as_ref() }
@@ -372,7 +373,7 @@ mod tests {
         let frames = [0, 1, 2].map(|i| CancelScope::new(None, i));
         let list = CancelScopes::new();
         for frame in &frames {
-            // SAFETY: nobody else knows the list, and the frames outlive it.
+            // SAFETY: no other thread has the list, and the scopes outlive it.
             unsafe { list.push(frame) };
         }
         list.remove(&frames[1]);

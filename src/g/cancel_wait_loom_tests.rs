@@ -1,5 +1,5 @@
-//! A canceller against a wait that begins, and against another waker: the goroutine
-//! goes on exactly once, and no cut is lost.
+//! A canceller against a wait that begins, and against another waker: the goroutine continues
+//! exactly once, and no cancellation is lost.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -79,8 +79,8 @@ fn loom_a_cut_and_a_waker() {
     });
 }
 
-/// A wait inside a shield is not woken by a context outside it, whenever the canceller
-/// comes; the wait after the shield is.
+/// A context outside a shield does not wake a wait inside it, whenever the canceller comes; it does
+/// wake the wait after the shield.
 #[test]
 fn loom_a_shield_holds() {
     loom::model(|| {
@@ -133,7 +133,7 @@ fn loom_an_unpark_does_not_pop_a_frame_under_the_commit() {
             thread::spawn(move || {
                 let wait = m.token.give(WakeKind::Park, &m.status);
                 if wait.is_some_and(|wait| m.status.wake(wait)) {
-                    // The goroutine runs on, out of its context.
+                    // The goroutine continues, and leaves its context.
                     m.frame.with_mut(|_| {});
                 }
             })

@@ -1,17 +1,17 @@
-//! What a goroutine owns while its code runs, besides its stack: the values of its
-//! task-locals, and the frame of its ambient context.
+//! What a goroutine owns besides its stack while its code runs: the values of its task-locals, and
+//! the scope of its current context.
 //!
-//! It costs a goroutine that uses neither two stores: while the code runs, the place of
-//! closure and result in the G slot is empty, and this lies there (`g::header`). Plain
-//! threads have one each (`sched::types::current`).
+//! A goroutine that uses neither pays two stores: while the code runs, the payload in the G slot is
+//! empty, and this struct lies there (`g::header`). Each plain thread has one too
+//! (`sched::current`).
 //!
-//! A value is found by the address of its variable and its type. The address alone would do
-//! if variables were statics only; but a key that is a constant may be merged with others by
-//! the linker, and then a value must not be found as one of another type.
+//! A value is found by the address of its key and by its type. If keys were always statics the
+//! address would suffice. But the linker may merge keys that are constants, and then a value must
+//! not be found as one of another type.
 //!
-//! A value is boxed, so it stays where it is while others are added. When the owner ends,
-//! values are dropped on its own stack, the youngest first; a place whose value is gone
-//! stays until all are, so that destructors that look for it find it destroyed.
+//! A value is boxed, so it stays in place while others are added. When the owner ends, its values
+//! are dropped on its own stack, the youngest first. The entry of a dropped value stays until all
+//! values are dropped, so a destructor that looks for it finds it destroyed.
 #![allow(unsafe_code)]
 
 use std::any::TypeId;
@@ -20,31 +20,31 @@ use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-/// See above. Only its owner's code touches it.
+/// See above. Only its owner's code accesses it.
 #[derive(Debug)]
 pub(crate) struct GoroutineLocals {
-    /// The innermost frame of the ambient context, null for none: see `g::cancel_wait`.
+    /// The innermost scope of the current context, null for none: see `g::cancel_wait`.
     frame: Cell<*const ()>,
     /// The youngest value.
     values: Cell<Option<NonNull<Head>>>,
-    /// How many calls of `block_on` are on the stack.
+    /// The number of `block_on` calls on the stack.
     pub(crate) n_polling: Cell<u32>,
 }
 
-/// What looking for a value gives.
+/// The result of [`GoroutineLocals::find`].
 #[derive(Debug)]
 pub(crate) enum Lookup<T> {
     /// The address of the value.
     Value(*const T),
-    /// It was dropped, because the owner ends.
+    /// The value was dropped, because the owner ends.
     Destroyed,
     Nothing,
 }
 
-/// The part of a value's place that does not depend on its type.
+/// The part of a value's entry that does not depend on its type.
 #[derive(Debug)]
 struct Head {
-    /// The address of the variable that it is the value of, and its type: see above.
+    /// The address of the value's key, followed by its type: see above.
     key: usize,
     type_id: TypeId,
     next: Option<NonNull<Head>>,
@@ -63,7 +63,7 @@ struct LocalValue<T> {
 impl<T> LocalValue<T> {
     /// # Safety
     ///
-    /// `at` is the head of a `Place<T>` whose value was not dropped and will not be used.
+    /// `at` is the head of a `LocalValue<T>` whose value was not dropped and will not be used.
     unsafe fn drop_value(at: NonNull<Head>) {
         // SAFETY: by this function's contract.
         unsafe { ManuallyDrop::drop(&mut (*at.cast::<LocalValue<T>>().as_ptr()).value) };
@@ -71,9 +71,10 @@ impl<T> LocalValue<T> {
 
     /// # Safety
     ///
-    /// `at` is the head of a `Place<T>` made by [`Own::insert`], to be used no more.
+    /// `at` is the head of a `LocalValue<T>` made by [`GoroutineLocals::insert`], to be used no
+    /// more.
     unsafe fn free(at: NonNull<Head>) {
-        // SAFETY: by this function's contract; `ManuallyDrop` leaves the value alone.
+        // SAFETY: by this function's contract; `ManuallyDrop` does not drop the value again.
         drop(unsafe { Box::from_raw(at.cast::<LocalValue<T>>().as_ptr()) });
     }
 }
@@ -88,7 +89,7 @@ impl GoroutineLocals {
         }
     }
 
-    /// The innermost frame of the ambient context.
+    /// The innermost scope of the current context.
     #[inline(always)]
     pub(crate) fn frame(&self) -> *const () {
         self.frame.get()
@@ -98,11 +99,11 @@ impl GoroutineLocals {
         self.frame.set(frame);
     }
 
-    /// Looks for the value of the variable of type `T` at `key`.
+    /// Finds the value of the key of type `T` at `key`.
     #[inline]
     pub(crate) fn find<T: 'static>(&self, key: usize) -> Lookup<T> {
         let mut at = self.values.get();
-        // SAFETY: places in the list are freed only by `end`, which takes them out first.
+        // SAFETY: entries in the list are freed only by `end`, which unlinks them first.
         while let Some(head) = at.map(|p| unsafe { p.as_ref() }) {
             if head.key == key && head.type_id == TypeId::of::<T>() {
                 return match head.is_alive.get() {
@@ -115,8 +116,8 @@ impl GoroutineLocals {
         Lookup::Nothing
     }
 
-    /// Adds the value of the variable of type `T` at `key`, which has none, and gives its
-    /// address: it stays there until [`Own::end`].
+    /// Adds the value of the key of type `T` at `key`, which has none, and returns its address: it
+    /// stays there until [`GoroutineLocals::end`].
     pub(crate) fn insert<T: 'static>(&self, key: usize, value: T) -> *const T {
         let place = Box::into_raw(Box::new(LocalValue {
             head: Head {
@@ -130,7 +131,7 @@ impl GoroutineLocals {
             },
             value: ManuallyDrop::new(value),
         }));
-        // SAFETY: the place was just made, and nobody else knows of it.
+        // SAFETY: the entry was just made, and no other code has its address.
         let value = unsafe {
             let value = (&raw const (*place).value).cast::<T>();
             (*place).head.value = value.cast();
@@ -140,8 +141,8 @@ impl GoroutineLocals {
         value
     }
 
-    /// Drops all values, the youngest first, and those that destructors make meanwhile.
-    /// Never unwinds: what a destructor's panic has to say, the panic hook has said.
+    /// Drops all values, the youngest first, and those that destructors add meanwhile. Never
+    /// unwinds: the panic hook has reported a destructor's panic already.
     #[inline]
     pub(crate) fn end(&self) {
         if self.values.get().is_some() {
@@ -152,10 +153,10 @@ impl GoroutineLocals {
     #[cold]
     fn end_values(&self) {
         while let Some(head) = self.youngest_alive() {
-            // SAFETY: places in the list are freed below only.
+            // SAFETY: entries in the list are freed only below.
             let place = unsafe { head.as_ref() };
             place.is_alive.set(false);
-            // SAFETY: the value was alive until here, and nobody finds it any more.
+            // SAFETY: the value was alive until here, and can no longer be found.
             let drop_value = || unsafe { (place.drop_value)(head) };
             if let Err(payload) = catch_unwind(AssertUnwindSafe(drop_value)) {
                 // A payload may have a destructor that panics, too: enough is enough.
@@ -165,7 +166,7 @@ impl GoroutineLocals {
         }
         let mut at = self.values.take();
         while let Some(head) = at {
-            // SAFETY: no value is left, and nobody finds the places any more.
+            // SAFETY: no value is left, and the entries can no longer be found.
             unsafe {
                 at = head.as_ref().next;
                 (head.as_ref().free)(head);
@@ -237,7 +238,7 @@ mod tests {
         assert_eq!(unsafe { *first }, 11);
     }
 
-    /// Two keys may have one address, if they are constants.
+    /// Keys that are constants may have the same address.
     #[test]
     fn a_value_is_not_found_as_one_of_another_type() {
         let own = GoroutineLocals::new();

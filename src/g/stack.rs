@@ -13,23 +13,22 @@
 //!  ^ bottom                                  ^ top      (slot % 16) * 64 bytes
 //! ```
 //!
-//! - A slot's guard page is made when the slot is first used. On Linux 6.13 and
-//!   later it costs no mapping (`MADV_GUARD_INSTALL`); before, and in locked memory
-//!   (`mlockall`), `mprotect` splits the arena, so the number of such stacks is held
-//!   below `vm.max_map_count`.
-//! - The colour lowers the top by a few cache lines, in step with the slot's
-//!   number, so that the hot frames of many stacks do not fall into the same
-//!   cache sets. Linear, not hashed: a stride the prefetcher can follow.
-//! - Free stacks are taken last in, first out, with their pages: a short
-//!   goroutine runs on memory that is still in the cache. A P keeps a few (its
-//!   cache, see `sched::types::p`), its node keeps the rest.
-//! - The pages of stacks that were free for a whole age (`sched::monitor::scavenge`) go back
-//!   to the kernel. Stacks are taken from the back of the list, so the fewest that lay
-//!   there during the age tell how many at its front were not touched. The mapping
-//!   and the guard stay; such a stack is taken when no other is free.
+//! - A slot's guard page is made when the slot is first used. On Linux 6.13 and later it costs no
+//!   mapping (`MADV_GUARD_INSTALL`). Before, and in locked memory (`mlockall`), `mprotect` splits
+//!   the arena, so the number of such stacks is kept below `vm.max_map_count`.
+//! - The colour lowers the top by a few cache lines, in proportion to the slot's number, so that
+//!   the hot frames of many stacks are not in the same cache sets. It is linear, not hashed: the
+//!   prefetcher can follow a stride.
+//! - Free stacks are reused last in, first out, with their pages: a short goroutine runs on memory
+//!   that is still in the cache. A P keeps a few (its cache, see `sched::p`), its node keeps the
+//!   rest.
+//! - The pages of stacks that were free for a whole age (`sched::scavenge`) are returned to the
+//!   kernel. Stacks are taken from the back of the list, so the lowest length of the list during
+//!   the age is the number of stacks at its front that were not used. The mapping and the guard
+//!   stay; such a stack is reused when no other is free.
 //! - Sizes beyond the largest class get a mapping of their own.
-//! - A guard is one page of the kernel's. Where pages are larger than 4 KiB (aarch64),
-//!   so is the guard, and the next class is taken where it leaves too little of a slot.
+//! - A guard is one page of the kernel's page size. Where pages are larger than 4 KiB (aarch64), so
+//!   is the guard, and the next class is used where the guard leaves too little of a slot.
 #![allow(unsafe_code)]
 
 use std::collections::{HashSet, VecDeque};
@@ -49,12 +48,12 @@ pub(crate) const CLASSES: [usize; 3] = [64 * 1024, 256 * 1024, 1024 * 1024];
 
 const COLOURS: usize = 16;
 const COLOUR_BYTES: usize = 64;
-/// Fewer where the address space is short.
+/// An arena has fewer where address space is short.
 const SLOTS_PER_ARENA: usize = 256;
-/// Stacks whose pages are returned between two holds of the lock.
+/// The number of stacks whose pages are returned between two acquisitions of the lock.
 const RETURNED_AT_ONCE: usize = 64;
 
-/// One stack: where it begins and ends.
+/// The bounds of one stack.
 ///
 /// `bottom` is page-aligned; its two low bits hold the class (or [`OWN`]),
 /// the ten above them the node.
@@ -82,7 +81,7 @@ impl Stack {
         (tag != OWN).then_some(tag)
     }
 
-    /// Which node's pool it came from.
+    /// The node of the pool that it came from.
     #[inline]
     pub(crate) fn node(&self) -> usize {
         (self.bottom & 0xfff) >> 2
@@ -90,7 +89,7 @@ impl Stack {
 }
 
 const OWN: usize = 3;
-/// Node numbers above this share a pool tag; a stack then goes back to that pool.
+/// Node numbers above this share a tag; a stack is then returned to the pool with that tag.
 const MAX_NODE_TAG: usize = 0x3ff;
 
 /// The smallest class that holds `bytes`, or `None` for a mapping of its own.
@@ -99,16 +98,16 @@ pub(crate) fn class_for(bytes: usize) -> Option<usize> {
     class_with(bytes, mmap::page_bytes())
 }
 
-/// As [`class_for`], on a kernel with pages of `page_bytes`. The sizes count a guard of 4 KiB;
-/// what a larger one takes away is made up for.
+/// As [`class_for`], for a kernel with pages of `page_bytes`. The sizes include a guard of 4 KiB;
+/// the extra size of a larger guard is added.
 #[inline]
 fn class_with(bytes: usize, page_bytes: usize) -> Option<usize> {
     let bytes = bytes + (page_bytes - mmap::SMALLEST_PAGE_BYTES);
     CLASSES.iter().position(|&c| c >= bytes)
 }
 
-/// The usable addresses of the stack of a goroutine that asked for `stack_bytes`, from
-/// the address of its way out: that lies in the top page, whatever the colour.
+/// The usable addresses of the stack of a goroutine that requested `stack_bytes`, from the address
+/// of its yielder: that lies in the top page, whatever the colour.
 pub(crate) fn span_of(way_out: usize, stack_bytes: usize) -> Range<usize> {
     span_with(way_out, stack_bytes, mmap::page_bytes())
 }
@@ -124,15 +123,15 @@ fn span_with(way_out: usize, stack_bytes: usize, page_bytes: usize) -> Range<usi
 
 #[derive(Debug, Default)]
 struct ClassPool {
-    /// Free stacks with their pages, the last used at the back.
+    /// Free stacks with their pages, the most recently used at the back.
     free: VecDeque<Stack>,
     /// Free stacks whose pages were returned.
     empty: Vec<Stack>,
-    /// Stacks whose pages are being returned just now.
+    /// Stacks whose pages are being returned now.
     n_away: usize,
-    /// The fewest that `free` held since the age began.
+    /// The lowest length of `free` since the age began.
     low: usize,
-    /// Those at the front of `free` that were not used for an age.
+    /// The number of stacks at the front of `free` that were not used for an age.
     n_old: usize,
     /// The arena that new slots are cut from: base address, slots, next slot.
     arena: usize,
@@ -149,7 +148,7 @@ impl ClassPool {
         stack.or_else(|| self.empty.pop())
     }
 
-    /// Takes up to `n`, the last used at the end of `into`.
+    /// Takes up to `n`, the most recently used at the end of `into`.
     fn pop_many(&mut self, n: usize, into: &mut Vec<Stack>) {
         let n_warm = n.min(self.free.len());
         let from = self.empty.len().saturating_sub(n - n_warm);
@@ -168,7 +167,7 @@ impl ClassPool {
         self.low = self.free.len();
     }
 
-    /// Takes out up to `n` stacks that were not used for an age.
+    /// Removes up to `n` stacks that were not used for an age.
     fn take_old(&mut self, n: usize) -> Vec<Stack> {
         let n = n.min(self.n_old);
         self.n_old -= n;
@@ -195,8 +194,8 @@ struct Inner {
     classes: [ClassPool; CLASSES.len()],
     /// Every arena. The last of a class is the one that is being cut.
     arenas: Vec<Arena>,
-    /// The stacks with a mapping of their own whose guard counts in `StackPool::n_split`, by
-    /// their lowest address.
+    /// The stacks with a mapping of their own whose guard counts in `StackPool::n_split`, by their
+    /// lowest address.
     own_split: HashSet<usize>,
 }
 
@@ -204,23 +203,23 @@ struct Inner {
 #[derive(Debug)]
 pub(crate) struct StackPool {
     node_idx: usize,
-    /// The kernel's number of the node to prefer, where there is more than one.
+    /// The kernel's number of the preferred node, on machines with more than one.
     os_node: Option<u32>,
     guard: GuardKind,
     n_nodes: usize,
     inner: Lock<Inner>,
     /// Slots in use or cached. Ordering: relaxed, a statistic.
     n_made: AtomicUsize,
-    /// The most that there ever were at once. Ordering: relaxed, a statistic.
+    /// The most stacks at any one time. Ordering: relaxed, a statistic.
     n_peak: AtomicUsize,
     /// Guards that split a mapping. Ordering: relaxed, a limit with room to spare.
     n_split: AtomicUsize,
-    /// How many there may be before mappings run out; the kernel is asked at the first.
+    /// The limit on `n_split`, from `vm.max_map_count`, which is read at the first such guard.
     limit: OnceLock<usize>,
 }
 
 impl StackPool {
-    /// A pool that maps nothing yet.
+    /// A pool without any mapping.
     pub(crate) fn new(
         node_idx: usize,
         os_node: Option<u32>,
@@ -247,23 +246,23 @@ impl StackPool {
         }
     }
 
-    /// How many stacks exist, in use or free.
+    /// The number of stacks, in use or free.
     pub(crate) fn n_made(&self) -> usize {
         self.n_made.load(Ordering::Relaxed)
     }
 
-    /// The most stacks that there ever were at once.
+    /// The most stacks at any one time.
     pub(crate) fn n_peak(&self) -> usize {
         self.n_peak.load(Ordering::Relaxed)
     }
 
-    /// How many lie in this pool, free.
+    /// The number of free stacks in this pool.
     pub(crate) fn n_free(&self) -> usize {
         let inner = self.inner.lock();
         inner.classes.iter().map(ClassPool::n_free).sum()
     }
 
-    /// How many of those have no pages: these were returned.
+    /// The number of those whose pages were returned.
     pub(crate) fn n_returned(&self) -> usize {
         let inner = self.inner.lock();
         inner.classes.iter().map(|c| c.empty.len()).sum()
@@ -275,19 +274,19 @@ impl StackPool {
         inner.classes.iter().any(|c| !c.free.is_empty())
     }
 
-    /// An age ends, and another one begins: stacks that were free all the time are old now.
+    /// Ends an age and begins the next: stacks that were free all the time are old now.
     pub(crate) fn end_age(&self) {
         let mut inner = self.inner.lock();
         inner.classes.iter_mut().for_each(ClassPool::end_age);
     }
 
-    /// Gives the pages of up to `max` old stacks back to the kernel; says of how many it did.
+    /// Returns the pages of up to `max` old stacks to the kernel; returns the number of stacks.
     pub(crate) fn return_old(&self, max: usize) -> usize {
         let mut n_done = 0;
         for (class, &slot_bytes) in CLASSES.iter().enumerate() {
             while n_done < max {
                 let n = RETURNED_AT_ONCE.min(max - n_done);
-                // In this statement, as the lock must not be held while the kernel works.
+                // One statement, so that the lock is not held during the system call.
                 let mut old = self.inner.lock().classes[class].take_old(n);
                 if old.is_empty() {
                     break;
@@ -305,8 +304,9 @@ impl StackPool {
         n_done
     }
 
-    /// Tells of up to about `n` pages of stacks in use or free, evenly spread: an address in
-    /// each. The top page of a stack, which all that ever ran have written, and the next.
+    /// Passes to `f` an address in each of about up to `n` pages of stacks, evenly spread, in use
+    /// or free: the top page of a stack, which every goroutine that ran has written, and the next
+    /// one.
     pub(crate) fn sample_pages(&self, n: usize, mut f: impl FnMut(usize)) {
         let inner = self.inner.lock();
         let slots: usize = inner.arenas.iter().map(|a| a.n_slots).sum();
@@ -315,7 +315,7 @@ impl StackPool {
             .arenas
             .iter()
             .flat_map(|a| (1..=a.n_slots).map(|slot| a.base + slot * a.slot_bytes));
-        // What is yet to be cut has no pages, and counts for nothing.
+        // Slots that are not cut yet have no pages, and are left out.
         for top in tops.step_by(step) {
             f(top - mmap::page_bytes());
             f(top - 2 * mmap::page_bytes());
@@ -327,11 +327,11 @@ impl StackPool {
         self.n_peak.fetch_max(n, Ordering::Relaxed);
     }
 
-    /// A stack of at least `bytes`.
+    /// Takes a stack of at least `bytes`.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` when the kernel gives no more address space or mappings.
+    /// `OutOfMemory` when the kernel refuses more address space or mappings.
     pub(crate) fn take(&self, bytes: usize) -> io::Result<Stack> {
         let stack = match class_for(bytes) {
             Some(class) => {
@@ -347,15 +347,15 @@ impl StackPool {
         Ok(stack)
     }
 
-    /// Fills `into` with up to `n` free stacks of a class, for a P's cache.
-    /// Only stacks that exist: making new ones ahead of need would waste guards.
+    /// Fills `into` with up to `n` free stacks of a class, for a P's cache. Only existing stacks:
+    /// making stacks ahead of need would waste guards.
     pub(crate) fn take_free(&self, class: usize, n: usize, into: &mut Vec<Stack>) {
         let before = into.len();
         self.inner.lock().classes[class].pop_many(n, into);
         oracle::stacks((into.len() - before).cast_signed());
     }
 
-    /// Takes stacks back.
+    /// Returns stacks to the pool.
     pub(crate) fn give(&self, stacks: impl IntoIterator<Item = Stack>) {
         let mut inner = self.inner.lock();
         for stack in stacks {
@@ -374,7 +374,7 @@ impl StackPool {
         }
     }
 
-    /// Cuts a new slot from the current arena, mapping another one if it is used up.
+    /// Cuts a new slot from the current arena; maps another arena if that is used up.
     fn cut(&self, inner: &mut Inner, class: usize) -> io::Result<Stack> {
         let slot_bytes = CLASSES[class];
         let pool = &inner.classes[class];
@@ -383,7 +383,7 @@ impl StackPool {
         }
         let pool = &mut inner.classes[class];
         let bottom = pool.arena + pool.next_slot * slot_bytes;
-        // SAFETY: the page is the lowest of a slot that was never handed out.
+        // SAFETY: the page is the lowest of a slot that was never in use.
         unsafe { self.guard(std::ptr::with_exposed_provenance_mut(bottom)) }?;
         let colour = pool.n_cut % COLOURS;
         pool.next_slot += 1;
@@ -395,13 +395,13 @@ impl StackPool {
         })
     }
 
-    /// Maps another arena for a class: a smaller one where the kernel gives no more address
-    /// space (`RLIMIT_AS`, strict overcommit), down to one slot.
+    /// Maps another arena for a class: a smaller one where the kernel refuses the address space
+    /// (`RLIMIT_AS`, strict overcommit), down to one slot.
     fn map_arena(&self, inner: &mut Inner, class: usize) -> io::Result<()> {
         let slot_bytes = CLASSES[class];
         let mut n_slots = match inner.classes[class].n_slots {
             0 => SLOTS_PER_ARENA,
-            // Where the last one had to be small, much more will not fit now.
+            // If the last arena had to be small, a much larger one is unlikely to fit.
             last => (2 * last).min(SLOTS_PER_ARENA),
         };
         let base = loop {
@@ -412,7 +412,7 @@ impl StackPool {
             }
         };
         if let Some(node) = self.os_node {
-            // SAFETY: the range is the mapping made above. Refusal costs locality only.
+            // SAFETY: the range is the mapping made above. A refusal costs locality only.
             unsafe { numa::prefer_node(base, n_slots * slot_bytes, node) };
         }
         inner.arenas.push(Arena {
@@ -430,7 +430,7 @@ impl StackPool {
         let bytes = bytes.next_multiple_of(mmap::page_bytes());
         let base = mmap::reserve(bytes).map_err(|e| out_of_stacks(&e))?;
         if let Some(node) = self.os_node {
-            // SAFETY: the range is the mapping made above. Refusal costs locality only.
+            // SAFETY: the range is the mapping made above. A refusal costs locality only.
             unsafe { numa::prefer_node(base, bytes, node) };
         }
         let bottom = base.expose_provenance();
@@ -441,7 +441,7 @@ impl StackPool {
                 self.inner.lock().own_split.insert(bottom);
             }
             Err(e) => {
-                // SAFETY: the mapping was made above and not handed out.
+                // SAFETY: the mapping was made above and is not in use.
                 unsafe { mmap::release(base, bytes) };
                 return Err(e);
             }
@@ -453,7 +453,7 @@ impl StackPool {
         })
     }
 
-    /// Makes the page at `page` fault, and says how.
+    /// Makes the page at `page` fault on access, and returns the method used.
     ///
     /// # Safety
     ///
@@ -461,13 +461,13 @@ impl StackPool {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` when the kernel gives no more memory or mappings.
+    /// `OutOfMemory` when the kernel refuses more memory or mappings.
     unsafe fn guard(&self, page: *mut u8) -> io::Result<GuardKind> {
         if self.guard == GuardKind::Madvise {
             // SAFETY: by this function's contract.
             match unsafe { mmap::guard(page, GuardKind::Madvise) } {
                 Ok(()) => return Ok(GuardKind::Madvise),
-                // The program has locked its memory since the kernel was asked.
+                // The program has locked its memory since the method was chosen.
                 Err(e) if e.kind() == io::ErrorKind::InvalidInput => {}
                 Err(e) => return Err(out_of_stacks(&e)),
             }
@@ -480,7 +480,7 @@ impl StackPool {
     }
 
     fn check_limit(&self) -> io::Result<()> {
-        // Two mappings a stack, a quarter left for everything else in the process.
+        // Two mappings for each stack; a quarter is left for everything else in the process.
         let limit = || mmap::max_map_count() * 3 / 8 / self.n_nodes.max(1);
         let n_split = self.n_split.load(Ordering::Relaxed);
         if n_split < *self.limit.get_or_init(limit) {
@@ -514,13 +514,13 @@ impl StackPool {
     }
 }
 
-/// Gives back the pages of free stacks that follow one another; the lowest guard is left out,
-/// and the others stay guards.
+/// Returns the pages of adjacent free stacks to the kernel. The lowest guard is left out, and the
+/// others stay guards.
 fn return_pages(run: &[Stack], slot_bytes: usize) {
     let bottom = own_base(&run[0]);
     let page_bytes = mmap::page_bytes();
     let bytes = run.len() * slot_bytes - page_bytes;
-    // SAFETY: the slots are free, and the caller has taken them off the list.
+    // SAFETY: the slots are free, and the caller has removed them from the list.
     unsafe { mmap::return_pages(bottom.wrapping_add(page_bytes), bytes) };
 }
 
@@ -577,8 +577,8 @@ mod tests {
                 1 << 20,
                 3_000_000,
             ] {
-                // What the guard leaves: as much as with pages of 4 KiB, but for mappings of
-                // their own, of which it is a small part.
+                // The space that the guard leaves is as much as with pages of 4 KiB, except for
+                // stacks with a mapping of their own, of which the guard is a small part.
                 let (bytes, loss) = match class_with(asked, page_bytes) {
                     Some(class) => (CLASSES[class], 4096),
                     None => (asked.next_multiple_of(page_bytes), page_bytes),
@@ -610,7 +610,7 @@ mod tests {
         }
         p.give([large]);
         p.give(small);
-        // One that exists is used again, and the large one has given its guard back.
+        // An existing stack is reused, and the large one has returned its guard.
         p.take(100_000).unwrap();
         p.take(3 << 20).unwrap();
         // SAFETY: the stacks taken above are not used.
@@ -624,7 +624,7 @@ mod tests {
 
     fn touch(stack: &Stack) {
         let word = std::ptr::with_exposed_provenance_mut::<u64>(stack.top().get() - 8);
-        // SAFETY: the word is the top one of a stack that the caller has.
+        // SAFETY: the word is the top one of a stack that the caller owns.
         unsafe { word.write_volatile(1) };
     }
 
@@ -638,7 +638,7 @@ mod tests {
         p.give(stacks);
         p.end_age();
         assert_eq!(p.return_old(1000), 0, "they were in use when the age began");
-        // The last 30 are used once more.
+        // The last 30 are used again.
         let mut some = Vec::new();
         p.take_free(1, 30, &mut some);
         assert_eq!(some.last().unwrap().bottom(), bottoms[199]);
@@ -647,7 +647,8 @@ mod tests {
         assert_eq!((p.return_old(100), p.return_old(1000)), (100, 70));
         assert_eq!((p.n_free(), p.n_returned(), p.n_made()), (200, 170, 200));
         assert!(p.has_pages_to_return());
-        // Warm ones first, the last used first of all; then the others, with guards as before.
+        // Warm stacks first, in last-in, first-out order; then the others, whose guards are still
+        // there.
         let again: Vec<_> = (0..200).map(|_| p.take(100_000).unwrap()).collect();
         assert_eq!((p.n_made(), p.n_returned()), (200, 0));
         assert_eq!(again[0].bottom(), bottoms[199]);
@@ -677,7 +678,7 @@ mod tests {
                 let word_of =
                     |s: &Stack| std::ptr::with_exposed_provenance_mut::<usize>(s.top().get() - 16);
                 for (i, stack) in some.iter().enumerate() {
-                    // SAFETY: the word lies on a stack that this thread has.
+                    // SAFETY: the word lies on a stack that this thread owns.
                     unsafe { word_of(stack).write_volatile(seed + round + i) };
                 }
                 for (i, stack) in some.iter().enumerate() {
@@ -699,7 +700,7 @@ mod tests {
                     p.end_age();
                     n += p.return_old(100);
                 }
-                // At the latest now, when nobody takes any.
+                // Now no stack is taken any more, so these ages return some in any case.
                 p.end_age();
                 p.end_age();
                 n + p.return_old(100)
@@ -710,7 +711,7 @@ mod tests {
         });
         assert!(n_returned > 0);
         assert_eq!(p.n_free(), p.n_made());
-        // SAFETY: nobody has a stack.
+        // SAFETY: no stack is in use.
         unsafe { p.unmap() };
     }
 
@@ -724,7 +725,7 @@ mod tests {
         let taken: Vec<_> = (0..7).map(|_| p.take(100_000).unwrap()).collect();
         p.give(taken);
         assert_eq!(p.return_old(1000), 3);
-        // A batch is made of what there is, and the warm ones lie on top.
+        // A batch has as many as there are, and the warm ones are on top.
         let mut all = Vec::new();
         p.take_free(1, 32, &mut all);
         assert_eq!((all.len(), p.n_free()), (10, 0));

@@ -1,44 +1,43 @@
-//! The state of a goroutine, as ownership: who may resume it, who may queue it.
+//! The state of a goroutine, as ownership: which thread may resume it, and which may queue it.
 //!
-//! | status     | who may touch its stack   | who holds the right to move it on          |
-//! |------------|---------------------------|--------------------------------------------|
-//! | Free       | nobody                    | the slab it lies in                        |
-//! | New        | nobody (it has none)      | whoever made it, until it is queued        |
-//! | Runnable   | nobody                    | the queue that it is in (exactly one)      |
-//! | Running    | the M that runs it        | the same M                                 |
-//! | Blocked    | the M that runs it        | the same M, which has no right to a P      |
-//! | Waiting    | nobody                    | the one waker whose CAS makes it Runnable  |
-//! | Cancelling | its canceller, read only  | the canceller, who puts Waiting back       |
-//! | Dead       | nobody                    | the last reference                         |
+//! | status     | who may access its stack | who may change the state                 |
+//! |------------|--------------------------|------------------------------------------|
+//! | Free       | no thread                | the slab it lies in                      |
+//! | New        | no thread (it has none)  | its creator, until it is queued          |
+//! | Runnable   | no thread                | the queue that it is in (exactly one)    |
+//! | Running    | the M that runs it       | the same M                               |
+//! | Blocked    | the M that runs it       | the same M, which has no right to a P    |
+//! | Waiting    | no thread                | the waker whose CAS makes it Runnable    |
+//! | Cancelling | its canceller, read only | the canceller, which restores Waiting    |
+//! | Dead       | no thread                | the last reference                       |
 //!
-//! Several wakers may race for a waiting G: a completion, a timer, an unpark,
-//! the shutdown. The **wake token** is the CAS from `Waiting` of one particular
-//! wait to `Runnable`: the word carries the number of the wait, so a waker that
-//! comes late, when the goroutine already waits for something else, fails
-//! instead of waking the wrong wait. The number never goes back, not even when
-//! the slot is used for another goroutine.
+//! Several wakers may race for a waiting G: a completion, a timer, an unpark, the shutdown. The
+//! **wake token** is the CAS from `Waiting` of one particular wait to `Runnable`. The word carries
+//! the number of the wait. So a late waker, which comes when the goroutine is already in another
+//! wait, fails instead of ending the wrong wait. The number never goes back, not even when the slot
+//! is reused for another goroutine.
 //!
-//! `Cancelling` holds a wait still: while a canceller asks the kernel to give up
-//! an operation, the frame with the operation must not be popped. A completion
-//! that finds `Cancelling` marks its operation done and leaves; the canceller
-//! puts `Waiting` back, looks at the mark, and then readies the G itself.
+//! `Cancelling` freezes a wait: while a canceller asks the kernel to cancel an operation, the frame
+//! with the operation must not be popped. A completion that finds `Cancelling` marks its operation
+//! done and leaves the G alone. The canceller restores `Waiting`, checks the mark, and then readies
+//! the G itself.
 //!
-//! Two flags lie beside the kind. `HELD` keeps a waiting G as it is for the moment in
-//! which a dump copies its stack, or in which a commit reads it
-//! ([`Status::set_waiting_held`]): wakers and cancellers of the wait spin until it is
-//! gone, so no wake is lost and the holder owes nobody anything. `STAMPED` says that
-//! the queued G carries the time of its queueing, for the histogram of such delays.
-//! [`Status::load`] shows neither. `MAY_CUT` is a part of the reason: a context may end
-//! the wait.
+//! Two flags are stored beside the kind. `HELD` freezes a waiting G while a dump copies its stack,
+//! or while a commit reads it ([`Status::set_waiting_held`]). Wakers and cancellers of the wait
+//! spin until the flag is cleared, so no wake is lost and the holder has nothing to make up for.
+//! `STAMPED` means that the queued G carries the time at which it was queued, for the histogram of
+//! scheduling latencies. [`Status::load`] shows neither. `MAY_CUT` is a part of the reason: a
+//! context may end the wait.
 //!
 //! ```text
 //!  63        42 41          16 15       14     8 7    6       5..3  2..0
 //!  | seconds   | number      | MAY_CUT | reason | HELD STAMPED  -   | kind |
 //! ```
 //!
-//! The seconds say since when it waits, in steps of 2^30 ns of the runtime's clock; they
-//! and the number name the wait together. Both wrap, but not within one another: no
-//! goroutine waits 2^26 times in a second, and a waker that is 52 days late would have
+//! The seconds give the start of the wait, in steps of 2^30 ns of the runtime's clock; together
+//! with the number they identify the wait. Both wrap around, but a stale id cannot match: no
+//! goroutine waits 2^26 times in a second, and a waker that is 52 days late would have to find the
+//! same number, too.
 //! to meet the same number, too.
 
 use crate::loom::{AtomicU32, AtomicU64, Ordering, after_seq_cst};
@@ -57,8 +56,8 @@ pub(crate) enum GKind {
     Dead,
 }
 
-/// What a waiting goroutine waits for: shown in dumps, and it decides how a
-/// cancellation reaches it.
+/// What a waiting goroutine waits for. Shown in dumps; it also decides how a cancellation ends the
+/// wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Reason {
@@ -71,11 +70,11 @@ pub(crate) enum Reason {
     Io,
     /// `JoinHandle::join`: the joined goroutine or the shutdown.
     Join,
-    /// `task::scope` waits for borrowing goroutines: never cut short.
+    /// `task::scope` waits for borrowing goroutines: never ended early.
     Scope,
-    /// `offload` waits for a job that uses its frame: never cut short.
+    /// `offload` waits for a job that uses its frame: never ended early.
     Offload,
-    /// In a wait queue (`sync::waitq`): a taker, a timer, or the shutdown.
+    /// In a wait queue (`sync::waitq`): ended by a taker, a timer, or the shutdown.
     ChanSend,
     ChanRecv,
     Select,
@@ -119,8 +118,8 @@ impl Reason {
             .unwrap_or(Reason::None)
     }
 
-    /// Whether taking the wake token is all it takes to cut the wait short. An operation
-    /// must be cancelled in the kernel first, and the others are never cut short.
+    /// Whether taking the wake token is enough to end the wait early. An operation must be
+    /// cancelled in the kernel first, and the remaining waits never end early.
     pub(crate) fn ends_by_token(self) -> bool {
         !matches!(
             self,
@@ -128,13 +127,13 @@ impl Reason {
         )
     }
 
-    /// Whether the wait is for a lock: it ends in having it, or in unwinding.
+    /// Whether the wait is for a lock: it ends with the lock acquired, or by unwinding.
     pub(crate) fn is_lock(self) -> bool {
         matches!(self, Reason::Mutex | Reason::RwLock | Reason::Once)
     }
 }
 
-/// Why a goroutine begins a wait, and whether its ambient context may end it.
+/// Why a goroutine begins a wait, and whether its current context may end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Why(u8);
 
@@ -153,7 +152,7 @@ impl Why {
         Reason::of(self.0 & !MAY_CUT)
     }
 
-    /// A wait that a context may end, if there is one.
+    /// A wait that a context may end, if the goroutine has one.
     #[inline(always)]
     pub(crate) fn may_cut(reason: Reason, has_context: bool) -> Why {
         Why(reason as u8 | if has_context { MAY_CUT } else { 0 })
@@ -171,16 +170,16 @@ const KINDS: [GKind; 8] = [
     GKind::Dead,
 ];
 
-/// A dump or a commit reads the stack: no step but the holder's until it is gone.
+/// A dump or a commit reads the stack: only the holder may change the state until this is cleared.
 const HELD: u64 = 1 << 7;
-/// The G, which is queued, carries the time of its queueing.
+/// The queued G carries the time at which it was queued.
 const STAMPED: u64 = 1 << 6;
 
 /// The number of a wait, and the seconds above it.
 const NUMBER_SHIFT: u32 = 16;
 const NUMBER_MASK: u64 = (1 << 26) - 1;
 const SECONDS_SHIFT: u32 = 42;
-/// A step of the seconds: 2^30 ns.
+/// The unit of the seconds: 2^30 ns.
 const STEP_SHIFT: u32 = 30;
 
 /// One reading of a status word, without its flags: the layout is above.
@@ -197,10 +196,10 @@ impl Snapshot {
         Reason::of((self.0 >> 8) as u8 & !MAY_CUT)
     }
 
-    /// For a waiting G: about how long before `now_ns` the wait began.
+    /// For a waiting G: how long before `now_ns` the wait began, approximately.
     pub(crate) fn waited_ns(self, now_ns: u64) -> u64 {
         let steps = (now_ns >> STEP_SHIFT).wrapping_sub(self.0 >> SECONDS_SHIFT);
-        // A wait that began a moment after the reading of the clock is 0 steps old.
+        // A wait that began just after the clock was read is 0 steps old.
         let steps = steps & ((1 << (64 - SECONDS_SHIFT)) - 1);
         if steps >= 1 << (63 - SECONDS_SHIFT) {
             0
@@ -209,7 +208,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether the goroutine's ambient context may end the wait.
+    /// Whether the goroutine's current context may end the wait.
     pub(crate) fn may_cut(self) -> bool {
         (self.0 >> 8) as u8 & MAY_CUT != 0
     }
@@ -219,7 +218,7 @@ impl Snapshot {
     }
 }
 
-/// Names one wait of one G slot: what a waker must present.
+/// Identifies one wait of one G slot; a waker must present it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct WaitId(u64);
 
@@ -244,7 +243,7 @@ impl Status {
         Snapshot(self.0.load(Ordering::SeqCst) & !(HELD | STAMPED))
     }
 
-    /// The owner's own reading: nobody else changes a word that is not Waiting.
+    /// The owner's own load: no other thread changes a word that is not Waiting.
     #[inline]
     fn own(&self) -> Snapshot {
         Snapshot(self.0.load(Ordering::Relaxed))
@@ -256,7 +255,7 @@ impl Status {
             .store(self.own().with_kind(kind).0, Ordering::Release);
     }
 
-    /// Free → New: the slot was taken from its slab and filled in.
+    /// Free → New: the slot was taken from its slab and initialised.
     pub(crate) fn set_new(&self) {
         debug_assert_eq!(self.own().kind(), GKind::Free);
         self.set(GKind::New);
@@ -301,8 +300,8 @@ impl Status {
         self.set(GKind::Free);
     }
 
-    /// Running → Waiting, by the M that ran it, on the M's own stack. From here
-    /// on wakers may take it; the id given back names this wait. `now_ns` may be coarse.
+    /// Running → Waiting, by the M that ran it, on the M's own stack. From here on wakers may take
+    /// it; the returned id identifies this wait. `now_ns` may be coarse.
     #[inline]
     pub(crate) fn set_waiting(&self, why: impl Into<Why>, now_ns: u64) -> WaitId {
         let wait = self.next_wait(why.into(), now_ns);
@@ -311,9 +310,9 @@ impl Status {
         wait
     }
 
-    /// As [`Status::set_waiting`], but no waker gets the wait before `look` has returned: a
-    /// waker that finds the wait in this word spins until then. So `look` may read the
-    /// goroutine's stack. It must be short, and must not wait for a waker of this wait.
+    /// As [`Status::set_waiting`], but no waker can end the wait before `look` has returned: a
+    /// waker that finds the wait in this word spins until then. So `look` may read the goroutine's
+    /// stack. It must be short, and must not wait for a waker of this wait.
     #[inline]
     pub(crate) fn set_waiting_held<T>(
         &self,
@@ -329,7 +328,7 @@ impl Status {
         (wait, seen)
     }
 
-    /// The word of the wait that begins now.
+    /// The status word of the next wait.
     #[inline(always)]
     fn next_wait(&self, Why(why): Why, now_ns: u64) -> WaitId {
         let before = self.own();
@@ -339,8 +338,8 @@ impl Status {
         WaitId(seconds | number | (u64::from(why) << 8) | GKind::Waiting as u64)
     }
 
-    /// The wake token: Waiting → Runnable for exactly the wait named. `true`
-    /// gives the caller the duty to queue the G.
+    /// The wake token: Waiting → Runnable for exactly this wait. After `true` the caller must queue
+    /// the G.
     #[inline]
     #[must_use]
     pub(crate) fn wake(&self, wait: WaitId) -> bool {
@@ -348,7 +347,7 @@ impl Status {
         self.step(wait, runnable.0)
     }
 
-    /// A step out of one particular wait, once nobody holds it.
+    /// A transition out of one particular wait, once it is not held.
     #[inline]
     fn step(&self, wait: WaitId, to: u64) -> bool {
         match self
@@ -360,7 +359,7 @@ impl Status {
         }
     }
 
-    /// The wait is over, or held: then the step waits for the holder.
+    /// The wait is over, or held; in the latter case waits for the holder.
     #[cold]
     #[inline(never)]
     fn step_if_held(&self, wait: WaitId, to: u64, mut now: u64) -> bool {
@@ -377,15 +376,14 @@ impl Status {
         false
     }
 
-    /// Whether the G that the caller took from a queue is stamped.
+    /// Whether a G that the caller took from a queue is stamped.
     #[inline(always)]
     pub(crate) fn is_stamped(&self) -> bool {
         self.0.load(Ordering::Relaxed) & STAMPED != 0
     }
 
-    /// Keeps a waiting G as it is, its stack included, until [`Status::let_go`]: a few
-    /// µs at most, because wakers of the wait spin. `false` if the wait is over, or
-    /// somebody else has it.
+    /// Freezes a waiting G, its stack included, until [`Status::let_go`]. For a few µs at most,
+    /// because wakers of the wait spin. `false` if the wait is over, or another thread holds it.
     #[must_use]
     pub(crate) fn hold(&self, wait: WaitId) -> bool {
         self.0
@@ -393,14 +391,14 @@ impl Status {
             .is_ok()
     }
 
-    /// Ends a hold, by the holder.
+    /// Ends a hold. Called by the holder.
     pub(crate) fn let_go(&self, wait: WaitId) {
         self.0.store(wait.0, Ordering::SeqCst);
         after_seq_cst();
     }
 
-    /// Marks a queued G as stamped, if it is (still) queued. By anyone: losing the mark
-    /// against a step of its owner loses a sample.
+    /// Marks a G as stamped, if it is (still) queued. Any thread. If its owner changes the state at
+    /// the same time the mark is lost, which loses a sample.
     pub(crate) fn stamp(&self) -> bool {
         let now = self.0.load(Ordering::Relaxed);
         Snapshot(now).kind() == GKind::Runnable
@@ -411,18 +409,18 @@ impl Status {
                 .is_ok()
     }
 
-    /// Counts the waits that the slot has had, modulo 2^26.
+    /// The number of waits that the slot has had, modulo 2^26.
     pub(crate) fn number(&self) -> u64 {
         (self.own().0 >> NUMBER_SHIFT) & NUMBER_MASK
     }
 
-    /// The id of the wait that this reading shows, if it shows one.
+    /// The id of the wait in this snapshot, if it shows one.
     #[inline]
     pub(crate) fn wait_of(snapshot: Snapshot) -> Option<WaitId> {
         (snapshot.kind() == GKind::Waiting).then_some(WaitId(snapshot.0))
     }
 
-    /// Waiting → Cancelling for exactly the wait named: its frame now stays.
+    /// Waiting → Cancelling for exactly this wait: its frame stays from now on.
     #[must_use]
     pub(crate) fn begin_cancel(&self, wait: WaitId) -> bool {
         let held = Snapshot(wait.0).with_kind(GKind::Cancelling);
@@ -437,7 +435,7 @@ impl Status {
     }
 }
 
-/// Waits a moment for a holder, whose thread may have lost its CPU.
+/// Waits briefly for a holder, whose thread may have lost its CPU.
 fn spin_or_yield() {
     #[cfg(loom)]
     crate::loom::spin_loop();
@@ -453,7 +451,7 @@ fn spin_or_yield() {
     crate::loom::thread::yield_now();
 }
 
-/// Whose token is meant: there is one for each, so that neither takes the other's.
+/// The kind of token. There is one of each, so that neither side takes the other's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum WakeKind {
@@ -472,13 +470,13 @@ impl WakeKind {
     }
 }
 
-/// The token of `park` and `unpark`, and that of `block_on` and its wakers: each is one,
-/// kept until it is taken.
+/// The token of `park` and `unpark`, and that of `block_on` and its wakers. Each is a single token,
+/// which stays until it is taken.
 ///
 /// | parker                        | unparker                              |
 /// |-------------------------------|---------------------------------------|
-/// | 1. status = Waiting(n)        | 1. token = there                      |
-/// | 2. token there? then the wait | 2. status Waiting(n) for it? take     |
+/// | 1. status = Waiting(n)        | 1. set the token                      |
+/// | 2. token set? then the wait   | 2. status Waiting(n) for it? take     |
 /// |    is over                    |    the wake token of n                |
 ///
 /// Ordering: sequentially consistent, so that one of the two sees the other.
@@ -491,7 +489,7 @@ impl Token {
         Token(AtomicU32::new(0))
     }
 
-    /// Takes the token, if it is there.
+    /// Takes the token, if it is set.
     #[inline]
     pub(crate) fn take(&self, whose: WakeKind) -> bool {
         self.0.fetch_and(!(whose as u32), Ordering::SeqCst) & whose as u32 != 0
@@ -502,16 +500,16 @@ impl Token {
         self.0.load(Ordering::SeqCst) & whose as u32 != 0
     }
 
-    /// For a new goroutine in a used slot.
+    /// Clears both tokens, for a new goroutine in a reused slot.
     pub(crate) fn clear(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// The unparker's side: gives the token, and names the wait to wake, if the
-    /// goroutine parks for it.
+    /// The unparker's side: sets the token, and returns the wait to wake, if the goroutine is
+    /// parked for it.
     pub(crate) fn give(&self, whose: WakeKind, status: &Status) -> Option<WaitId> {
         if self.0.fetch_or(whose as u32, Ordering::SeqCst) & whose as u32 != 0 {
-            // It was there already: whoever gave it wakes the parker.
+            // It was set already: the thread that set it wakes the parker.
             return None;
         }
         after_seq_cst();

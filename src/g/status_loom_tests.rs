@@ -15,8 +15,8 @@ fn running() -> Status {
     s
 }
 
-/// Whatever the order, the parker goes on exactly once: it finds the token
-/// before it sleeps, or it is woken by exactly one waker.
+/// In every order the parker continues exactly once: it finds the token before it sleeps, or
+/// exactly one waker wakes it.
 #[test]
 fn loom_park_and_unpark() {
     loom::model(|| {
@@ -84,8 +84,8 @@ fn loom_complete_and_cancel() {
     });
 }
 
-/// A dump that holds a wait loses no wake: the waker, who comes before, during or after
-/// the hold, takes the token exactly once, and not while the stack is looked at.
+/// A dump that holds a wait loses no wake: the waker may come before, during or after the hold. It
+/// takes the token exactly once, and not while the stack is read.
 #[test]
 fn loom_a_hold_loses_no_wake() {
     loom::model(|| {
