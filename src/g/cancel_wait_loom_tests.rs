@@ -103,9 +103,9 @@ fn loom_a_shield_holds() {
     });
 }
 
-/// `unpark` finds a park inside a context by its status. The goroutine that it lets run pops
-/// the frame, so the commit must not read the frame any more: loom finds a read that is
-/// concurrent with the write which stands for the pop.
+/// `unpark` finds a park inside a context by its status. The goroutine that it wakes pops the frame
+/// of the scope, so the commit must not read the scope any more. Loom reports a read that is
+/// concurrent with the write that represents the pop.
 #[test]
 fn loom_an_unpark_does_not_pop_a_frame_under_the_commit() {
     struct Parking {

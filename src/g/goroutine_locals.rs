@@ -159,7 +159,7 @@ impl GoroutineLocals {
             // SAFETY: the value was alive until here, and can no longer be found.
             let drop_value = || unsafe { (place.drop_value)(head) };
             if let Err(payload) = catch_unwind(AssertUnwindSafe(drop_value)) {
-                // A payload may have a destructor that panics, too: enough is enough.
+                // The payload may have a destructor that panics, too; that panic is ignored.
                 let drop_payload = AssertUnwindSafe(|| drop(payload));
                 catch_unwind(drop_payload).unwrap_or_else(std::mem::forget);
             }

@@ -129,10 +129,10 @@ pub(crate) struct Header {
     pub(crate) op_done: AtomicU8,
 }
 
-/// References to a goroutine. A program can forget handles without end, and a count that
-/// wraps to 0 would free a goroutine that others still refer to, so one more than this ends
-/// the process, as with `Arc`. The upper half of the type is for threads that have gone past
-/// the limit and are about to abort: there cannot be 2^31 of them.
+/// The limit on references to a goroutine. A program can forget handles without bound, and a count
+/// that wraps to 0 would free a goroutine that is still referenced. So one more reference than this
+/// ends the process, as with `Arc`. The upper half of the type's range is for threads that have
+/// passed the limit and are about to abort: there cannot be 2^31 of them.
 const MAX_REFS: u32 = i32::MAX as u32;
 
 /// The layout of [`Header::home`]: the node (a runtime has at most as many as Ps, 4096), a bit for

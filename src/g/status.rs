@@ -38,7 +38,6 @@
 //! with the number they identify the wait. Both wrap around, but a stale id cannot match: no
 //! goroutine waits 2^26 times in a second, and a waker that is 52 days late would have to find the
 //! same number, too.
-//! to meet the same number, too.
 
 use crate::loom::{AtomicU32, AtomicU64, Ordering, after_seq_cst};
 

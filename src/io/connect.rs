@@ -17,7 +17,7 @@ use crate::sys::clock;
 use crate::sys::socket;
 use crate::sys::uring::sync_cancel_all_of;
 
-/// How long accept holds back an error that repeating at once cannot cure.
+/// How long accept delays an error that an immediate retry cannot cure.
 const ACCEPT_PAUSE_NS: u64 = 5_000_000;
 
 impl Fd {
@@ -26,7 +26,7 @@ impl Fd {
         loop {
             let accepted = self.accept_once();
             match &accepted {
-                // The peer was gone before it was accepted: nothing for the caller to do.
+                // The peer had gone before it was accepted: the caller need not know.
                 Err(e) if e.raw_os_error() == Some(libc::ECONNABORTED) => {}
                 Err(e) => {
                     self.hold_back(e)?;
@@ -37,7 +37,7 @@ impl Fd {
         }
     }
 
-    /// Holds an error of an accept back, if repeating at once cannot cure it: a loop that accepts
+    /// Delays the error of an accept if an immediate retry cannot cure it: a loop that accepts
     /// again at once would spin until a descriptor is closed. The connection stays in the queue.
     pub(super) fn hold_back(&self, e: &io::Error) -> io::Result<()> {
         if is_short_of_descriptors(e) && !self.is_nonblocking() {
@@ -72,7 +72,7 @@ impl Fd {
                         addr: addr.cast(),
                         len: addr_len,
                     };
-                    // SAFETY: the place for the address is on this frame.
+                    // SAFETY: the storage for the address is on this frame.
                     let mut accepted = unsafe { op::run_until(g, request, deadline) };
                     let errno = accepted.as_ref().err().and_then(io::Error::raw_os_error);
                     if errno.is_some_and(op::is_denial) && !op::is_epoll_here() {
@@ -80,7 +80,7 @@ impl Fd {
                         // SAFETY: as above.
                         accepted = unsafe { op::run_denied(g, request, deadline) };
                     }
-                    // The kernel's own errors come from an accept that has looked.
+                    // The kernel's own errors come from an accept that has checked the queue.
                     if accepted.as_ref().is_err_and(|e| e.raw_os_error().is_none()) {
                         self.hand_wake_on();
                     }
@@ -88,19 +88,20 @@ impl Fd {
                 }
             }
         }?;
-        // SAFETY: the kernel gave this descriptor to this call alone.
+        // SAFETY: the kernel returned this descriptor to this call only.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: the kernel wrote an address of `len` bytes into the storage.
         let addr = unsafe { SockAddr::new(storage, len) };
         Ok((Fd::from(fd), addr))
     }
 
-    /// Ends an accept that stayed without a connection.
+    /// Passes on the wake of an accept that ended without a connection.
     ///
-    /// Of those that wait at a listener in rings the kernel wakes one. If that is one that is just
-    /// being cancelled it takes the wake along, and the others sleep on beside a connection. So if
-    /// there is one now, all requests that wait for it in the rings of this runtime are ended:
-    /// whoever waits submits his anew, and a new one looks before it waits.
+    /// The kernel wakes one of the accepts that wait at a listener in rings. If that one is just
+    /// being cancelled, the wake is lost, and the others sleep although there is a connection. So,
+    /// if there is a connection now, this cancels all requests that wait for it in the rings of
+    /// this runtime. Their goroutines submit new ones, and a new request checks the queue before it
+    /// waits.
     pub(super) fn hand_wake_on(&self) {
         let (Caller::Goroutine(_), Some(m)) = (park::caller(), current::m()) else {
             return;
@@ -137,9 +138,9 @@ impl Fd {
                 let r = unsafe { op::run(g, request, deadline_ns) };
                 match r {
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(connect_timed_out()),
-                    // A resubmitted connect finds the first one done.
+                    // A resubmitted connect finds that the first one has succeeded.
                     Err(e) if e.raw_os_error() == Some(libc::EISCONN) => Ok(()),
-                    // Or still under way.
+                    // Or that it is still in progress.
                     Err(e) if e.raw_os_error() == Some(libc::EALREADY) => {
                         self.finish_connect(g, deadline_ns)
                     }
@@ -149,7 +150,7 @@ impl Fd {
         }
     }
 
-    /// Waits for the end of a connect that has begun.
+    /// Waits for the end of a connect that is in progress.
     fn finish_connect(&self, g: GRef, deadline_ns: u64) -> io::Result<()> {
         let request = Request::PollAdd {
             fd: self.as_fd().as_raw_fd(),
@@ -185,7 +186,7 @@ fn is_short_of_descriptors(e: &io::Error) -> bool {
     )
 }
 
-/// Connects on a plain thread. A signal does not cut it short.
+/// Connects on a plain thread. A signal does not interrupt it.
 fn connect_on_thread(sock: &SockRef<'_>, addr: &SockAddr, deadline_ns: u64) -> io::Result<()> {
     sock.set_nonblocking(true)?;
     let begun = sock.connect(addr);

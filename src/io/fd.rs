@@ -1,13 +1,12 @@
-//! `Fd`: the one field of every net type: a descriptor, its timeouts and deadlines.
+//! `Fd`: a descriptor with its timeouts and deadlines, the only field of every net type.
 //!
-//! Sockets stay in blocking mode, so that descriptors can be exchanged with `std`
-//! and the kernel's own polling in io_uring works. A goroutine never blocks on one:
-//! single attempts carry MSG_DONTWAIT, everything else goes through the ring. A
-//! plain thread waits with `ppoll(2)`. In non-blocking mode, because the calls have no
-//! other way of not waiting, is a socket only
+//! Sockets stay in blocking mode, so that descriptors can be exchanged with `std` and io_uring's
+//! own polling works. A goroutine still never blocks on one: single attempts pass MSG_DONTWAIT,
+//! everything else goes through the ring. A plain thread waits with `ppoll(2)`. A socket is in
+//! non-blocking mode only where a call has no flag for a single attempt:
 //!
 //! - while `io::copy` splices from or to it;
-//! - where epoll stands in for the ring, if it is a listener that was accepted from: until
+//! - with the epoll fallback, a listener that has accepted: until its descriptor is given away.
 //!   it is given away.
 #![allow(unsafe_code)]
 
@@ -29,47 +28,49 @@ use crate::sched::wait::{cancel, current_context, park};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::{file, socket};
 
-/// Timeouts and deadlines are the socket's, so clones share them.
+/// Timeouts and deadlines belong to the socket, so clones share them.
 #[derive(Debug)]
 struct Shared {
     read: DirectionState,
     write: DirectionState,
-    /// The socket had more when it was last read. Ordering: relaxed, a hint.
+    /// The last receive left data in the socket. Ordering: relaxed, a hint.
     maybe_readable: AtomicBool,
-    /// Receives of a stream that were waited for, up to [`WATCHED_FROM`], from where there may
-    /// be a watch; or [`UNWATCHED`]. Ordering: relaxed, a hint.
+    /// The number of receives of a stream that waited, up to [`WATCHED_FROM`], from which on the
+    /// stream may have a multishot poll; or [`UNWATCHED`]. Ordering: relaxed, a hint.
     n_waits: AtomicU8,
     watch: OnceLock<Arc<MultishotPoll>>,
-    /// What a receive of the watched stream said that it had left. Ordering: relaxed, a hint.
+    /// The number of bytes that the last receive of a watched stream left. Ordering: relaxed, a
+    /// hint.
     left: AtomicU32,
-    /// What is sent without copying is copied all the same. Ordering: relaxed, a hint.
+    /// The kernel copies zero-copy sends on this socket anyway. Ordering: relaxed, a hint.
     copies_anyway: AtomicBool,
-    /// `O_NONBLOCK` was asked for: calls make one attempt. Ordering: relaxed, a setting.
+    /// `O_NONBLOCK` was requested: calls make one attempt. Ordering: relaxed, a setting.
     nonblocking: AtomicBool,
-    /// Set for a listener that the epoll poller has put into non-blocking mode: its cookie, if
-    /// the kernel has such, which is in [`MADE`] too.
+    /// Set for a listener that the epoll poller has put into non-blocking mode: its cookie, which
+    /// is also in [`MADE`], if the kernel has cookies.
     made_nonblocking: OnceLock<Option<u64>>,
-    /// Copies that splice from or to the socket now.
+    /// The number of copies that splice from or to the socket now.
     n_splices: Lock<usize>,
-    /// A timeout was set here, so the socket's own may differ. Ordering: relaxed, a setting.
+    /// A timeout was set here, so it may differ from the socket's own. Ordering: relaxed, a
+    /// setting.
     has_own_timeouts: AtomicBool,
-    /// Requests that may be armed for the socket: see [`Fd::note_multi`].
+    /// Multishot requests that may be armed for the socket: see [`Fd::note_multi`].
     multis: OnceLock<Box<Mutex<Vec<Weak<Multishot>>>>>,
 }
 
-/// Receives that are waited for one by one, before a poll stays: it takes two system calls
-/// to arm and to end.
+/// The number of receives that wait one by one before the stream gets a multishot poll: arming and
+/// stopping a poll takes two system calls.
 const WATCHED_FROM: u8 = 4;
-/// The stream is not to be watched.
+/// The stream gets no multishot poll.
 const UNWATCHED: u8 = u8::MAX;
 
 /// How often a plain thread polls in vain before it pauses, and for how long then.
 const MANY_IN_VAIN: u32 = 16;
 const RETRY_NS: u64 = 1_000_000;
 
-/// The cookies of sockets whose mode is windlass's own affair now, listeners over epoll and those
-/// that are spliced: a descriptor that was duplicated elsewhere and comes back is not one that its
-/// owner wants to make single attempts. Once for each `Shared` that says so.
+/// The cookies of sockets that windlass itself has put into non-blocking mode: listeners over
+/// epoll, and sockets that are being spliced. If a duplicate of such a descriptor is adopted, its
+/// mode does not mean that its owner wants single attempts. One entry for each `Shared` concerned.
 static MADE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 fn made() -> MutexGuard<'static, Vec<u64>> {
@@ -88,12 +89,12 @@ impl Drop for Shared {
         if let Some(&mut cookie) = self.made_nonblocking.get_mut() {
             forget_made(cookie);
         }
-        // It would keep the file open.
+        // The poll would keep the file open.
         if let Some(watch) = self.watch.get() {
             watch.stop();
         }
-        // As would those that were forgotten (`mem::forget` of what `accept_stream` or
-        // `recv_stream` gave). The others are closed already.
+        // So would requests whose owners were forgotten (`mem::forget` of the value that
+        // `accept_stream` or `recv_stream` returned). The others are closed already.
         if let Some(multis) = self.multis.get_mut() {
             let multis = multis.get_mut().unwrap_or_else(PoisonError::into_inner);
             multis
@@ -104,7 +105,7 @@ impl Drop for Shared {
     }
 }
 
-/// What bounds the waits of one direction.
+/// The time limits of one direction.
 #[derive(Debug)]
 struct DirectionState {
     /// Of each call, in nanoseconds; `NEVER` for none. Ordering: relaxed, a setting.
@@ -129,7 +130,7 @@ pub(crate) struct Fd {
     shared: Arc<Shared>,
 }
 
-/// Which of the two directions is meant.
+/// A direction of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Read,
@@ -161,7 +162,7 @@ impl From<OwnedFd> for Fd {
 impl From<Fd> for OwnedFd {
     fn from(fd: Fd) -> OwnedFd {
         if fd.shared.watch.get().is_some() {
-            // Whoever has it next may not expect what comes with each message.
+            // The next owner may not expect the control message that comes with each receive.
             let _ = socket::set_says_left(fd.as_fd(), false);
         }
         if fd.shared.made_nonblocking.get().is_some() && !fd.is_nonblocking() {
@@ -170,7 +171,7 @@ impl From<Fd> for OwnedFd {
         }
         if fd.shared.has_own_timeouts.load(Ordering::Relaxed) {
             let socket = socket2::SockRef::from(&fd);
-            // The kernel counts microseconds, and takes zero for no timeout.
+            // The kernel counts in microseconds, and zero means no timeout.
             let whole = |timeout: Duration| timeout.max(Duration::from_micros(1));
             // No socket refuses a timeout that is not zero.
             let _ = socket.set_read_timeout(fd.get_timeout(Direction::Read).map(whole));
@@ -206,7 +207,7 @@ impl Fd {
     pub(crate) fn adopt(fd: OwnedFd) -> Fd {
         let fd = Fd::from(fd);
         let socket = socket2::SockRef::from(&fd);
-        // What cannot be asked for, as it is no socket, has neither.
+        // If they cannot be read, as it is no socket, it has neither.
         if let Ok(Some(timeout)) = socket.read_timeout() {
             fd.store_timeout(Direction::Read, Some(timeout));
         }
@@ -226,8 +227,8 @@ impl Fd {
         fd
     }
 
-    /// Notes a request that may stay armed: it keeps the socket open, so it has to end with the
-    /// last handle, also where its owner is forgotten.
+    /// Records a request that may stay armed. It keeps the socket open, so it must end with the
+    /// last handle, even if its owner is forgotten.
     pub(super) fn note_multi(&self, multi: &Arc<Multishot>) {
         let multis = self.shared.multis.get_or_init(Box::default);
         let mut multis = multis.lock().unwrap_or_else(PoisonError::into_inner);
@@ -273,18 +274,19 @@ impl Fd {
         (ns != NEVER).then(|| Duration::from_nanos(ns))
     }
 
-    /// Sets the deadline of all calls, of those that wait already, too.
+    /// Sets the deadline of all calls, including those that are waiting.
     pub(crate) fn set_deadline(&self, direction: Direction, at: Option<Instant>) {
         let at_ns = at.map_or(NEVER, clock::instant_ns);
         self.side(direction).limit.set(at_ns, |g, wait| {
-            // SAFETY: the limit gives what goroutines named themselves as: slots of the slab.
+            // SAFETY: the limit returns the addresses that goroutines registered: slots of the
+            // slab.
             let g = unsafe { GRef::from_raw(g) };
             cancel::hurry(g, wait, at_ns);
         });
     }
 
-    /// Until when a call that begins now may wait; `WouldBlock` if that has passed, and
-    /// the ambient context's error if that is done.
+    /// The deadline of a call that begins now. `WouldBlock` if it has passed; the current context's
+    /// error if that is done.
     #[inline]
     pub(crate) fn deadline(&self, direction: Direction) -> io::Result<Deadline<'_>> {
         current_context::check()?;
@@ -325,7 +327,7 @@ impl Fd {
         self.shared.nonblocking.load(Ordering::Relaxed)
     }
 
-    /// Notes that the epoll poller puts the socket into non-blocking mode.
+    /// Records that the epoll poller puts the socket into non-blocking mode.
     pub(super) fn note_made_nonblocking(&self) {
         self.shared.made_nonblocking.get_or_init(|| {
             let cookie = socket2::SockRef::from(self).cookie().ok();
@@ -334,7 +336,7 @@ impl Fd {
         });
     }
 
-    /// Puts the socket into non-blocking mode as long as what this gives lives.
+    /// Puts the socket into non-blocking mode until the guard is dropped.
     pub(crate) fn splicing(&self) -> io::Result<Splicing<'_>> {
         let mut n = self.shared.n_splices.lock();
         if *n == 0 {
@@ -361,15 +363,15 @@ impl Fd {
         self.shared.maybe_readable.store(maybe, Ordering::Relaxed);
     }
 
-    /// The poll that stays, if there is one and it is of use.
+    /// The multishot poll, if there is one and it is of use.
     #[inline]
     pub(super) fn watch(&self) -> Option<&Arc<MultishotPoll>> {
         self.shared.watch.get().filter(|watch| !watch.is_over())
     }
 
-    /// As `recv(2)` on a stream that is watched, and how much is left at least, as far as that is
-    /// known. The socket is asked for that, which takes a tenth of a µs, only where it may be
-    /// nothing.
+    /// As `recv(2)` on a stream with a multishot poll, and returns a lower bound of the bytes left,
+    /// as far as it is known. The socket is asked for it, which takes a tenth of a µs, only where
+    /// it may be 0.
     pub(super) fn recv_left_now(
         &self,
         buf: *mut u8,
@@ -383,13 +385,13 @@ impl Fd {
             return Ok((n, now_left));
         }
         let n = retry(|| socket::recv_now(self.as_fd(), buf, len, 0))?;
-        // Of what is left a clone may have taken some, or urgent data cut this short.
+        // A clone may have taken some of the rest, or urgent data may have cut this receive short.
         let now_left = (n == len).then(|| known - len as u32);
         left.store(now_left.unwrap_or(0), Ordering::Relaxed);
         Ok((n, now_left))
     }
 
-    /// Counts a receive of a stream that was waited for by itself.
+    /// Counts a receive of a stream that waited by itself.
     #[inline]
     pub(super) fn note_waited(&self) {
         let n = self.shared.n_waits.load(Ordering::Relaxed);
@@ -400,8 +402,9 @@ impl Fd {
         }
     }
 
-    /// Only where a receive says how much it has left, which is TCP: a buffer that it did not
-    /// fill says less, as it also stops at urgent data, where descriptors came along, ..
+    /// Only for sockets that report how much a receive has left, which is TCP. A buffer that was
+    /// not filled is no proof that the socket is empty: a receive also stops at urgent data, and
+    /// where descriptors were passed.
     #[cold]
     fn begin_watch(&self) {
         if socket::set_says_left(self.as_fd(), true).is_ok() {
@@ -412,7 +415,7 @@ impl Fd {
         self.shared.n_waits.store(UNWATCHED, Ordering::Relaxed);
     }
 
-    /// Whether sending without copying has turned out to be of no use on this socket.
+    /// Whether zero-copy sends have proved useless on this socket.
     pub(super) fn copies_anyway(&self) -> bool {
         self.shared.copies_anyway.load(Ordering::Relaxed)
     }
@@ -421,9 +424,7 @@ impl Fd {
         self.shared.copies_anyway.store(true, Ordering::Relaxed);
     }
 
-    /// A call on a plain thread: polls until the deadline and attempts. Where readiness is shown in
-    /// vain again and again (an error queue that nobody reads), it attempts every millisecond, as
-    /// the epoll poller does.
+    /// Makes a call on a plain thread: polls until the deadline, and attempts.
     pub(super) fn on_thread<T>(
         &self,
         events: i16,

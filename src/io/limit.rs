@@ -1,21 +1,21 @@
 //! `MovableDeadline`: an absolute deadline that may be moved while goroutines wait under it.
 //!
-//! A goroutine arms a timer for the deadline when it begins to wait. Whoever brings
-//! the deadline forward must reach those that wait already: it ends their waits at the
-//! new time, and they look again. (Putting it off needs nothing: their timers end their
-//! waits, they look, and wait on.)
+//! A goroutine arms a timer for the deadline when it begins to wait. When the deadline is moved to
+//! an earlier time, goroutines that wait already must learn of it: the mover arms timers that end
+//! their waits at the new time, and the goroutines check again. A move to a later time needs no
+//! such step: the old timers end the waits, and the goroutines check and wait again.
 //!
-//! | goroutine                            | whoever moves the deadline             |
+//! | goroutine                            | mover of the deadline                  |
 //! |--------------------------------------|----------------------------------------|
-//! | 1. enter: name itself as waiting     | 1. deadline = new                      |
-//! | 2. status = Waiting(n)               | 2. read who waits                      |
-//! | 3. read the deadline, arm a timer    | 3. status Waiting(n)? and still named? |
-//! |    for n                             |    then arm a timer for n              |
+//! | 1. enter: register as waiting        | 1. deadline = new                      |
+//! | 2. status = Waiting(n)               | 2. read the registered goroutines      |
+//! | 3. read the deadline, arm a timer    | 3. status Waiting(n), and registered   |
+//! |    for n                             |    still? then arm a timer for n       |
 //!
-//! Sequential consistency: a mover that does not find the name, or finds another status,
-//! came before the goroutine's 3, which reads the new deadline. The second look at the
-//! name makes sure that n is a wait under this limit: a goroutine that has left it has
-//! left every wait that was seen before.
+//! All these are sequentially consistent. A mover that does not find the goroutine, or finds
+//! another status, came before the goroutine's step 3, which then reads the new deadline. The
+//! second check of the registration makes sure that n is a wait under this deadline: a goroutine
+//! that has left the deadline has left every wait that was seen before.
 #![allow(unsafe_code)]
 
 use std::ptr::{self, NonNull};
@@ -26,7 +26,7 @@ use crate::lock::{Lock, Rank};
 use crate::loom::{AtomicPtr, AtomicU64, Ordering, after_seq_cst};
 use crate::sys::clock::NEVER;
 
-/// Something that has a goroutine's status.
+/// A type with a goroutine's status.
 pub(crate) trait HasStatus {
     fn status(&self) -> &Status;
 }
@@ -37,7 +37,7 @@ impl HasStatus for Header {
     }
 }
 
-/// A waiting goroutine, by address.
+/// The address of a waiting goroutine.
 struct Name<W>(NonNull<W>);
 
 impl<W> Clone for Name<W> {
@@ -55,12 +55,12 @@ impl<W> PartialEq for Name<W> {
 // SAFETY: headers of goroutines are type-stable and shared by all threads.
 unsafe impl<W> Send for Name<W> {}
 
-/// A deadline, and who waits under it.
+/// A deadline, and the goroutines that wait under it.
 pub(crate) struct MovableDeadline<W = Header> {
     /// `NEVER` for none. Ordering: sequentially consistent, as the table says.
     at_ns: AtomicU64,
-    /// One that waits: most often there are no others. Ordering: as `at_ns`; taking the
-    /// name out releases, so that whoever sees a later wait of the goroutine sees it out.
+    /// The only waiting goroutine, in most cases. Ordering: as `at_ns`; removing it releases, so a
+    /// thread that sees a later wait of the goroutine also sees that it has left.
     first: AtomicPtr<W>,
     others: Lock<Vec<Name<W>>>,
 }
@@ -87,11 +87,11 @@ impl<W: HasStatus> MovableDeadline<W> {
         self.at_ns.load(Ordering::SeqCst)
     }
 
-    /// Names a goroutine as waiting, until what this gives is dropped.
+    /// Registers a goroutine as waiting, until the guard is dropped.
     ///
     /// # Safety
     ///
-    /// `who` is the calling goroutine, in a slot that stays memory for ever.
+    /// `who` is the calling goroutine, in a slot that is never unmapped.
     #[inline]
     pub(crate) unsafe fn enter(&self, who: NonNull<W>) -> DeadlineWait<'_, W> {
         let took = self.first.compare_exchange(
@@ -115,8 +115,8 @@ impl<W: HasStatus> MovableDeadline<W> {
         }
     }
 
-    /// Sets the deadline. Gives every wait that must end at the new time to `end`: none,
-    /// if the deadline is put off.
+    /// Sets the deadline. Calls `end` with every wait that must end at the new time; there is none
+    /// if the deadline moves to a later time.
     pub(crate) fn set(&self, at_ns: u64, mut end: impl FnMut(NonNull<W>, WaitId)) {
         let before_ns = self.at_ns.swap(at_ns, Ordering::SeqCst);
         if at_ns >= before_ns {
@@ -129,7 +129,7 @@ impl<W: HasStatus> MovableDeadline<W> {
         {
             end(who, wait);
         }
-        // Copied: `end` may switch stacks.
+        // Copied, as `end` may switch stacks.
         let others = self.others.lock().clone();
         for name in others {
             if let Some(wait) = self.wait_of(name.0)
@@ -141,7 +141,7 @@ impl<W: HasStatus> MovableDeadline<W> {
     }
 
     fn wait_of(&self, who: NonNull<W>) -> Option<WaitId> {
-        // SAFETY: by the contract of `enter` the slot stays.
+        // SAFETY: by the contract of `enter` the slot is never unmapped.
         let status = unsafe { who.as_ref() }.status().load();
         (status.reason() == Reason::Io)
             .then(|| Status::wait_of(status))
@@ -149,7 +149,7 @@ impl<W: HasStatus> MovableDeadline<W> {
     }
 }
 
-/// A goroutine is named as waiting.
+/// Registers a goroutine as waiting while it exists.
 #[derive(Debug)]
 pub(crate) struct DeadlineWait<'a, W: HasStatus = Header> {
     limit: &'a MovableDeadline<W>,
@@ -199,7 +199,7 @@ mod tests {
         let limit = MovableDeadline::new();
         let gs: Vec<_> = (0..4).map(|_| running_g()).collect();
         let names: Vec<_> = gs.iter().map(|g| NonNull::from(&**g)).collect();
-        // SAFETY: slots stay memory for ever.
+        // SAFETY: slots are never unmapped.
         let mut waiting: Vec<_> = names
             .iter()
             .map(|&name| unsafe { limit.enter(name) })
@@ -213,7 +213,7 @@ mod tests {
             [(names[0], first), (names[2], third)]
         );
         assert_eq!(limit.ns(), 100);
-        // Put off, or set as it was: their timers suffice.
+        // Moved to a later time, or to the same: their timers suffice.
         assert_eq!(ended_by(&limit, 200), []);
         assert_eq!(ended_by(&limit, 200), []);
         assert_eq!(ended_by(&limit, NEVER), []);
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(ended_by(&limit, 50), [(names[3], fourth)]);
         waiting.clear();
         assert_eq!(ended_by(&limit, 0), []);
-        // The first place is free again.
+        // The first entry is free again.
         // SAFETY: as above.
         let again = unsafe { limit.enter(names[2]) };
         assert_eq!(limit.first.load(Ordering::SeqCst), names[2].as_ptr());

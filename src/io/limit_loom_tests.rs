@@ -1,5 +1,5 @@
-//! A deadline brought forward under every interleaving with a goroutine that begins
-//! to wait: the goroutine arms its timer for the new time, or the mover ends its wait.
+//! A deadline is moved to an earlier time while a goroutine begins to wait, in every interleaving:
+//! the goroutine arms its timer for the new time, or the mover ends its wait.
 
 use std::ptr::NonNull;
 

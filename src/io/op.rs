@@ -1,8 +1,9 @@
-//! Run one operation: queue the request on this P's ring, park, result.
+//! Runs one operation: queues the request on this P's ring, parks the goroutine, and returns the
+//! result.
 //!
-//! The operation lies on the parked frame, and so do the buffers it names: they
-//! stay until the completion has come, whatever happens (deadline, cancellation,
-//! end of the run), because only the completion ends the wait.
+//! The operation lies in the parked frame, and so do the buffers that it names. They stay until the
+//! completion, whatever happens (deadline, cancellation, end of the run), because only the
+//! completion ends the wait.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -29,7 +30,7 @@ use crate::sched::wait::wake;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::file;
 
-/// What an operation came to.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completed {
     pub(crate) n: usize,
@@ -37,31 +38,32 @@ pub(crate) struct Completed {
     pub(crate) flags: u32,
 }
 
-/// Until when an operation may take.
+/// The time limit of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline<'a> {
-    /// Of this one call; `NEVER` for none.
+    /// The deadline of this call; `NEVER` for none.
     pub(crate) at_ns: u64,
-    /// Of the descriptor; it may be moved meanwhile.
+    /// The deadline of the descriptor, which may be moved meanwhile.
     pub(crate) limit: Option<&'a MovableDeadline>,
 }
 
 impl<'a> Deadline<'a> {
-    /// Names the calling goroutine `g` as waiting until what this gives is dropped, so that whoever
-    /// moves the deadline reaches it.
+    /// Registers the calling goroutine `g` as waiting until the guard is dropped, so that a change
+    /// of the deadline reaches it.
     #[inline]
     pub(super) fn enter(self, g: GRef) -> Option<DeadlineWait<'a>> {
-        // SAFETY: the G is the caller, who leaves when it returns or unwinds, and slots stay.
+        // SAFETY: the G is the calling goroutine, which drops the guard when it returns or unwinds,
+        // and slots are never unmapped.
         let enter = |limit: &'a MovableDeadline| unsafe { limit.enter(NonNull::from(&*g)) };
         self.limit.map(enter)
     }
 
-    /// A moment that stays; `NEVER` for none.
+    /// A deadline that does not move; `NEVER` for none.
     pub(crate) const fn at(at_ns: u64) -> Deadline<'static> {
         Deadline { at_ns, limit: None }
     }
 
-    /// What it is as of now, `NEVER` for none.
+    /// The current value; `NEVER` for none.
     #[inline]
     pub(crate) fn ns(self) -> u64 {
         self.limit
@@ -75,24 +77,23 @@ impl<'a> Deadline<'a> {
     }
 }
 
-/// The error of a blocking call in a destructor of a goroutine that is being
-/// cancelled.
+/// The error of a blocking call in a destructor of a goroutine that is being cancelled.
 impl From<Cancelled> for io::Error {
     fn from(e: Cancelled) -> io::Error {
         io::Error::other(e)
     }
 }
 
-/// Whether the calling goroutine sends and receives in the batches of its P's ring; not on a
-/// plain thread, in a blocking section, while unwinding, and where there is no ring.
+/// Whether the calling goroutine sends and receives in batches of its P's ring. Not on a plain
+/// thread, in a blocking section, while unwinding, or without a ring.
 #[inline]
 pub(crate) fn batches_here() -> bool {
     matches!(park::caller(), Caller::Goroutine(_))
         && current::m().is_some_and(|m| m.p().poller.has_batches())
 }
 
-/// The receive buffers of the calling goroutine's P; `None` as for [`batches_here`], and
-/// where the kernel has no such thing.
+/// The receive buffers of the calling goroutine's P. `None` where [`batches_here`] is `false`, and
+/// where the kernel does not support them.
 pub(crate) fn pool_here() -> Option<Arc<BufferRing>> {
     match (park::caller(), current::m()) {
         (Caller::Goroutine(_), Some(m)) => pool_of(m).cloned(),
@@ -107,19 +108,19 @@ pub(super) fn pool_of(m: &M) -> Option<&Arc<BufferRing>> {
     p.poller.pool(group, sched.node_of(p).memory)
 }
 
-/// Whether the ring of the calling goroutine's P sends without copying.
+/// Whether the ring of the calling goroutine's P supports zero-copy sends.
 pub(crate) fn has_send_zc_here() -> bool {
     matches!(park::caller(), Caller::Goroutine(_))
         && current::m().is_some_and(|m| m.p().poller.has_send_zc())
 }
 
-/// Whether the calling goroutine's operations are attempts of its P, for want of a ring.
+/// Whether the calling goroutine's P runs the epoll fallback.
 pub(crate) fn is_epoll_here() -> bool {
     matches!(park::caller(), Caller::Goroutine(_))
         && current::m().is_some_and(|m| m.p().poller.is_epoll())
 }
 
-/// Whether the ambient context of the calling goroutine `g` lets it go on.
+/// Fails if the current context of the calling goroutine `g` is done.
 pub(super) fn check(g: GRef) -> io::Result<()> {
     match park::chain_of(g).over() {
         None => Ok(()),
@@ -127,8 +128,8 @@ pub(super) fn check(g: GRef) -> io::Result<()> {
     }
 }
 
-/// Runs an operation for the calling goroutine `g`, and waits for it until the
-/// deadline, or until the ambient context is done.
+/// Runs an operation for the calling goroutine `g`, and waits for it until the deadline, or until
+/// the current context is done.
 ///
 /// # Safety
 ///
@@ -136,8 +137,8 @@ pub(super) fn check(g: GRef) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// The operation's; `WouldBlock` at the deadline, as `std` has it on Linux; the context's
-/// if that is done.
+/// The operation's; `WouldBlock` at the deadline, as `std` does on Linux; the context's if that is
+/// done.
 pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Result<Completed> {
     // SAFETY: by this function's contract.
     unsafe { run_until(g, request, Deadline::at(deadline_ns)) }
@@ -191,7 +192,7 @@ pub(crate) unsafe fn run_until(
     }
 }
 
-/// In a commit: queues a request that `op` stands for, and gives what [`park_for`] is to be told.
+/// In a commit: queues a request with the operation `op`. Returns the result for [`park_for`].
 ///
 /// # Safety
 ///
@@ -202,8 +203,8 @@ unsafe fn queue(m: &M, request: &Request, op: &Op, wait: WaitId) -> Option<i32> 
     let mut ready = GList::new();
     // SAFETY:
     // - the M in a commit holds the P.
-    // - the goroutine is parked until the completion, so the operation and what the request
-    //   points at (this function's contract) stay.
+    // - the goroutine is parked until the completion, so the operation and what the request points
+    //   at (this function's contract) stay valid.
     unsafe {
         p.poller
             .queue(request, op, wait, p.local.now_ns.get(), &mut ready)
@@ -215,17 +216,18 @@ unsafe fn queue(m: &M, request: &Request, op: &Op, wait: WaitId) -> Option<i32> 
     None
 }
 
-/// Whether a ring may have answered so because it is not allowed to carry out an operation of
-/// this kind, as restrictions of the ring and filters by opcode have it. The operation itself may
-/// have come to the same: [`is_denied_to_rings`] tells the two apart.
+/// Whether a ring may have returned this error because it may not carry out this kind of operation,
+/// due to ring restrictions or a filter by opcode. It may also be the operation's own error:
+/// [`is_denied_to_rings`] tells the two apart.
 pub(super) fn is_denial(errno: i32) -> bool {
     matches!(errno, libc::EACCES | libc::EPERM)
 }
 
-/// Whether rings may not carry out operations of this kind. Asked after one of them has failed
-/// with [`is_denial`]: a socket gives an error that lay in wait for it once only (what ICMPv6 tells
-/// of is EACCES), so it is not to be made again if the error was its own. The same without a
-/// descriptor fails with another error where it is allowed.
+/// Whether rings may not carry out this kind of operation. Called after an operation has failed
+/// with an error for which [`is_denial`] holds. The operation itself cannot be repeated to find
+/// out: a socket returns a pending error only once (that of an ICMPv6 message is EACCES). So the
+/// same request is made without a descriptor: it fails with a different error where the kind is
+/// allowed.
 ///
 /// # Safety
 ///
@@ -274,13 +276,13 @@ pub(super) fn is_denied_receive(errno: i32) -> io::Result<bool> {
     Ok(is_denial(errno) && unsafe { is_denied_to_rings(g, &receive) }?)
 }
 
-/// The first and the longest pause between two attempts that nothing announces.
+/// The first pause between two attempts that no event announces, and the longest.
 const PAUSE_NS: u64 = 50_000;
 const PAUSE_AT_MOST_NS: u64 = 10_000_000;
 
 /// Carries out a request that rings refuse ([`is_denied_to_rings`]), by system calls as the epoll
-/// poller does. What that comes to counts, also if it is the same error: then it was not the ring's.
-/// Nothing of the request was done before.
+/// poller does. Its result is final, even if the error is the same: then it was not the ring's. No
+/// part of the request was carried out before.
 ///
 /// A listener is in non-blocking mode by now (`Fd::note_made_nonblocking`).
 ///
@@ -336,7 +338,8 @@ pub(super) unsafe fn run_denied(
                 fd,
                 events: direction.poll_events(),
             };
-            // SAFETY: a poll points at nothing. It is refused at most once more, as a poll.
+            // SAFETY: a poll points at nothing. If polls are refused as well, this recurses once
+            // more at most.
             unsafe { run_until(g, poll, deadline) }?;
             is_announced = true;
         } else {
@@ -349,16 +352,16 @@ pub(super) unsafe fn run_denied(
 /// How the park for an operation ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
-    /// The operation's, or what `begin` gave.
+    /// The operation's result, or the one that `begin` returned.
     pub(super) result: i32,
     flags: u32,
-    /// What a poll had told of before the ring received.
+    /// The event after which the ring received for a waiter of a multishot poll.
     seen: Option<SeenEvents>,
     timed_out: bool,
 }
 
-/// Parks `g` until an operation has ended, which `begin` queues on the M's stack; a result
-/// of its own means that there is nothing to wait for.
+/// Parks `g` until the operation has ended that `begin` queues, which runs on the M's stack. If
+/// `begin` returns a result, there is nothing to wait for.
 #[inline]
 pub(super) fn park_for<F>(g: GRef, deadline: Deadline<'_>, begin: F) -> Ended
 where
@@ -371,7 +374,7 @@ where
     let timer_on = park::timer_home();
     let why = Why::may_cut(Reason::Io, chain.is_some());
     park::park(why, move |g, wait, m| {
-        // Here, where the status says Waiting: see `limit`.
+        // Read here, where the status is Waiting: see `limit`.
         let deadline_ns = deadline.ns().min(chain.deadline_ns());
         op_ref.bind(wait);
         let at_once = match chain.is_set() {
@@ -379,7 +382,7 @@ where
             false => begin(op_ref, wait, m),
         };
         match at_once {
-            // Nothing is queued. A canceller that holds the wait finds the mark.
+            // Nothing was queued. A canceller that holds the wait finds the mark.
             Some(result) => {
                 if let Some(g) = op_ref.complete(result, 0) {
                     wake::ready(m, g);
@@ -401,26 +404,28 @@ where
     }
 }
 
-/// Why an operation failed: the error, if it is not to be begun again.
+/// Why an operation failed; no error if it must be repeated.
 fn why_failed(g: GRef, deadline: Deadline<'_>, ended: Ended) -> io::Result<()> {
-    // Cut short; only now, as what the operation moved before is not lost. The last two are the
-    // answers of operations that had begun on a thread of the kernel.
+    // It was cancelled. The context is checked only now, so that bytes which the operation moved
+    // before are not lost. The last two error numbers are those of operations that had begun on a
+    // kernel thread.
     if !matches!(-ended.result, libc::ECANCELED | libc::EINTR | ERESTARTSYS) {
         return Err(io::Error::from_raw_os_error(-ended.result));
     }
     if let Some(over) = park::chain_of(g).over() {
         return Err(current_context::Error::from(over).into());
     }
-    // The deadline may have been moved. If nobody here asked for it, the thread that submitted it
-    // has gone, or the run ends (then the next look at that unwinds).
+    // The deadline may have been moved. If this runtime did not ask for the cancellation, the
+    // thread that submitted the operation has ended, or the run ends (then the next check for that
+    // unwinds).
     if ended.timed_out && deadline.has_passed() {
         return Err(io::ErrorKind::WouldBlock.into());
     }
     Ok(())
 }
 
-/// Carries out an attempt to receive, and gives how much came and, as far as that is known, is
-/// left.
+/// Attempts to receive once. Returns the number of bytes and, as far as it is known, the number of
+/// bytes left.
 ///
 /// # Safety
 ///
@@ -440,23 +445,22 @@ pub(super) unsafe fn recv_left(
     Ok((done.n, left))
 }
 
-/// What came of waiting for a stream that is watched.
+/// The result of waiting for a stream that has a multishot poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watched {
-    /// So many bytes.
+    /// The ring has received this many bytes.
     Received(usize),
-    /// An attempt is worth while.
+    /// An attempt is worthwhile.
     Event,
-    /// It has to be waited for in another way: the poll is somebody else's.
+    /// The reader must wait in another way: the poll belongs to another thread or has a waiter.
     Elsewhere,
 }
 
 const READY: i32 = 0;
 const ELSEWHERE: i32 = 1;
 
-/// Waits until more has come on `fd`, which the caller has found empty since `watch` last
-/// told of something, and carries out `receive`, an attempt; arms the poll if that is to be
-/// done.
+/// Waits until more arrives on `fd`, and carries out `receive`, an attempt. The caller has found
+/// `fd` empty since the last event of `watch`. Arms the poll if it is not armed.
 ///
 /// # Safety
 ///
@@ -492,7 +496,7 @@ pub(super) unsafe fn wait_watched(
             (error, Some(_)) if is_denial(-error) => {
                 // SAFETY: by this function's contract.
                 if unsafe { is_denied_to_rings(g, &receive) }? {
-                    // The caller's own attempt is made without the ring.
+                    // The caller makes the attempt itself, without the ring.
                     return Ok(Watched::Event);
                 }
                 why_failed(g, deadline, ended)?;
@@ -502,7 +506,7 @@ pub(super) unsafe fn wait_watched(
     }
 }
 
-/// In a commit: lets `op` wait for what `watch` tells, if there is nothing yet.
+/// In a commit: lets `op` wait for an event of `watch`, unless there is one.
 fn expect(m: &M, op: &Op, fd: i32, watch: &Arc<MultishotPoll>) -> Option<i32> {
     let p = m.p();
     let Some(ring_fd) = p.poller.ring_fd() else {
@@ -525,19 +529,19 @@ fn expect(m: &M, op: &Op, fd: i32, watch: &Arc<MultishotPoll>) -> Option<i32> {
     }
 }
 
-/// Gives back the slot of a receive that failed, if it had taken one.
+/// Returns the slot of a receive that failed, if it had taken one.
 #[cold]
 fn give_back(request: &Request, flags: u32) {
     if let Request::RecvPooled { pool, .. } = *request
         && let Some(slot) = pool::slot_of(flags)
     {
-        // SAFETY: the caller of `run_until` keeps what the request points at.
+        // SAFETY: the caller of `run_until` keeps what the request points at alive.
         unsafe { &*pool }.give(slot);
     }
 }
 
-/// Makes a blocking call of an operation that the epoll poller cannot wait for, on a
-/// thread that may block. Its deadline does not cut it short, nor does the end of a run.
+/// Carries out an operation for which the epoll poller cannot wait, as a blocking call on a thread
+/// that may block. Neither its deadline nor the end of a run cuts it short.
 ///
 /// # Safety
 ///
@@ -545,7 +549,7 @@ fn give_back(request: &Request, flags: u32) {
 #[cold]
 unsafe fn run_blocking(call: Blocking) -> io::Result<Completed> {
     loop {
-        // SAFETY: by this function's contract: it returns when the call has.
+        // SAFETY: by this function's contract; `offload` returns only after the call has.
         let result = offload(move || unsafe { call.run() });
         match usize::try_from(result) {
             Ok(n) => return Ok(Completed { n, flags: 0 }),

@@ -1,16 +1,15 @@
 //! Receiving and sending.
 //!
-//! **Receiving.** The last completion says whether more was in the socket
-//! (`SOCK_NONEMPTY`). If so, try inline first; else queue a receive that polls
-//! first: an attempt that finds nothing costs a quarter more than it could save. A TCP stream
-//! whose reader has waited several times gets a poll that stays (`netpoll::multishot_poll`): what that
-//! tells of the ring receives for a reader that waits, without a poll, and one that comes later by
-//! system call.
+//! **Receiving.** The last completion says whether there was more in the socket (`SOCK_NONEMPTY`).
+//! If so, try inline first; else queue a receive that polls first: an attempt that finds nothing
+//! costs a quarter more than it could save. A TCP stream whose reader has waited several times gets
+//! a multishot poll (`netpoll::multishot_poll`). After its events the ring receives for a reader
+//! that waits, without a further poll; a reader that comes later receives by system call.
 //!
-//! **Sending.** Inline first while the P has few operations in flight: a socket buffer
-//! has room nearly always, and the peer hears at once. A P with many is a busy server:
-//! there the ring makes one batch of what its goroutines have to send, which saves
-//! system calls and wakes (docs/BENCHMARKS.md).
+//! **Sending.** Inline first while the P has few operations in flight: a socket buffer nearly
+//! always has room, and the data reaches the peer at once. A P with many operations in flight is a
+//! busy server: there the ring sends for its goroutines in one batch, which saves system calls and
+//! wakes (docs/BENCHMARKS.md).
 #![allow(unsafe_code)]
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -29,20 +28,20 @@ use crate::sched::wait::park::{self, Caller};
 use crate::sys::socket;
 use crate::util::chaos::{self, Point};
 
-/// The most that one receive or send moves: the kernel's own limit.
+/// The most bytes that one receive or send moves: the kernel's own limit.
 pub(crate) const MAX_LEN: usize = 0x7fff_f000;
 
-/// Buffers that the kernel takes in one call; the rest is left for the next.
+/// The most buffers that the kernel takes in one call; further ones are left for the next call.
 pub(crate) const MAX_BUFFERS: usize = 1024;
 
-/// What is received stays in the socket.
+/// The received bytes stay in the socket.
 pub(crate) const PEEK: i32 = libc::MSG_PEEK;
 
-/// Descriptors that one message may carry: `SCM_MAX_FD`.
+/// The most descriptors in one message: `SCM_MAX_FD`.
 pub(crate) const MAX_FDS: usize = 253;
 
 impl Fd {
-    /// Reads from a stream: an empty buffer gives 0 at once.
+    /// Reads from a stream. An empty buffer returns 0 at once.
     #[inline]
     pub(crate) fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
         if buf.is_empty() {
@@ -54,7 +53,7 @@ impl Fd {
         }
     }
 
-    /// Reads from a stream that a poll watches.
+    /// Reads from a stream that has a multishot poll.
     fn read_watched(&self, watch: &Arc<MultishotPoll>, buf: &mut [u8]) -> io::Result<usize> {
         let g = match park::caller() {
             Caller::Goroutine(g) if !self.is_nonblocking() && !op::is_epoll_here() => g,
@@ -100,7 +99,7 @@ impl Fd {
         }
     }
 
-    /// Receives, also an empty packet; with `MSG_PEEK` what is received stays.
+    /// Receives, including empty packets; with `MSG_PEEK` the data stays in the socket.
     pub(crate) fn recv(&self, buf: &mut [u8], flags: i32) -> io::Result<usize> {
         let len = buf.len().min(MAX_LEN);
         let ptr = buf.as_mut_ptr();
@@ -122,7 +121,7 @@ impl Fd {
         }
     }
 
-    /// An attempt, if the socket had more the last time. `None` if nothing was there.
+    /// Attempts to receive, if the socket had more the last time. `None` if there was nothing.
     fn recv_inline(
         &self,
         len: usize,
@@ -132,7 +131,7 @@ impl Fd {
             return None;
         }
         let r = now();
-        // A short read empties the socket; a full one leaves the hint.
+        // After a short read the socket is empty; a full one leaves the hint set.
         if r.as_ref().map_or(true, |&n| n < len) {
             self.set_maybe_readable(false);
         }
@@ -211,7 +210,7 @@ impl Fd {
         }
     }
 
-    /// Receives a packet, also an empty one, and the address of its sender.
+    /// Receives a packet, possibly empty, and the address of its sender.
     pub(crate) fn recv_from(&self, buf: &mut [u8], flags: i32) -> io::Result<(usize, SockAddr)> {
         let mut storage = SockAddrStorage::zeroed();
         let mut iov = libc::iovec {
@@ -227,7 +226,7 @@ impl Fd {
         Ok((n, unsafe { SockAddr::new(storage, msg.msg_namelen) }))
     }
 
-    /// Writes to a stream as much as fits, at least a byte; an empty buffer gives 0.
+    /// Writes as much to a stream as fits, at least a byte; an empty buffer returns 0.
     #[inline]
     pub(crate) fn write(&self, buf: &[u8]) -> io::Result<usize> {
         if buf.is_empty() {
@@ -236,7 +235,7 @@ impl Fd {
         self.send(buf)
     }
 
-    /// Sends, also an empty packet.
+    /// Sends, including an empty packet.
     pub(crate) fn send(&self, buf: &[u8]) -> io::Result<usize> {
         let buf = &buf[..buf.len().min(MAX_LEN)];
         let now = || retry(|| socket::send_now(self.as_fd(), buf));
@@ -253,7 +252,7 @@ impl Fd {
     ///
     /// # Safety
     ///
-    /// As [`op::run`], for what `request` gives.
+    /// As [`op::run`], for the request that `request` returns.
     #[inline(always)]
     unsafe fn send_request(
         &self,
@@ -264,7 +263,7 @@ impl Fd {
             return now();
         }
         let deadline = self.deadline(Direction::Write)?;
-        // A thread has to try it here: in a destructor it does not get to wait.
+        // A plain thread must try it here: in a destructor it may not wait.
         let is_perturbed =
             chaos::coin(Point::Send) && matches!(park::caller(), Caller::Goroutine(_));
         if !op::batches_here() && !is_perturbed {
@@ -307,7 +306,7 @@ impl Fd {
         unsafe { self.send_request(now, request) }
     }
 
-    /// Sends a packet, also an empty one, to an address.
+    /// Sends a packet, possibly empty, to an address.
     pub(crate) fn send_to(&self, buf: &[u8], addr: &SockAddr) -> io::Result<usize> {
         let mut iov = libc::iovec {
             iov_base: buf.as_ptr().cast_mut().cast(),
@@ -320,8 +319,7 @@ impl Fd {
         unsafe { self.send_msg(&raw const msg) }
     }
 
-    /// Sends bytes and with them descriptors, of which there is at least one and at most
-    /// [`MAX_FDS`].
+    /// Sends bytes together with descriptors, at least one and at most [`MAX_FDS`].
     pub(crate) fn send_fds(&self, buf: &[u8], fds: &[i32]) -> io::Result<usize> {
         let mut control = Control::new();
         let mut iov = libc::iovec {
@@ -331,7 +329,7 @@ impl Fd {
         let mut msg = header(&raw mut iov, 1);
         let bytes = size_of_val(fds) as u32;
         msg.msg_control = control.0.as_mut_ptr().cast();
-        // SAFETY: takes and gives plain numbers; `Control` has room for MAX_FDS.
+        // SAFETY: takes and returns plain numbers; `Control` has room for MAX_FDS.
         msg.msg_controllen = unsafe { libc::CMSG_SPACE(bytes) } as usize;
         // SAFETY: the buffer has room for one header and the descriptors, and is aligned for both.
         unsafe {
@@ -346,8 +344,8 @@ impl Fd {
         unsafe { self.send_msg(&raw const msg) }
     }
 
-    /// Receives bytes and the descriptors that came with them, close-on-exec. If some
-    /// were lost on the way the others are closed, and that is an error.
+    /// Receives bytes and the descriptors that came with them, close-on-exec. If some descriptors
+    /// were lost on the way, closes the others and fails.
     pub(crate) fn recv_fds(&self, buf: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
         let mut control = Control::new();
         let mut iov = libc::iovec {
@@ -395,7 +393,7 @@ impl Control {
 
 /// # Safety
 ///
-/// `msg` was filled in by a receive that has just succeeded, and nobody else takes its
+/// `msg` was filled in by a receive that has just succeeded, and no other code takes its
 /// descriptors.
 unsafe fn received_fds(msg: &libc::msghdr) -> Vec<OwnedFd> {
     let mut fds = Vec::new();

@@ -1,10 +1,10 @@
-//! Asking for what a request that stays armed gives (`netpoll::multishot`): the goroutine's side of
+//! Taking the results of a multishot request (`netpoll::multishot`): the goroutine's side of
 //! `recv_stream` and `accept_stream`.
 //!
-//! A one-shot request is queued, and its poll armed, for each thing that comes. One that stays
-//! armed is served by the kernel as things come: several with one look at the ring. The price: it
-//! takes for a goroutine that may be busy elsewhere, so there is an end of it (`MAX_AHEAD`); and
-//! it belongs to the thread that armed it, so it is armed anew when its P has gone to another one.
+//! A one-shot request is queued, and its poll armed, for each result. A multishot request is served
+//! by the kernel as results come: several in one reap. This has a price. It takes results for a
+//! goroutine that may be busy elsewhere, so their number is limited (`MAX_AHEAD`). And it belongs
+//! to the thread that armed it, so it must be armed again when its P has moved to another thread.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -23,24 +23,24 @@ use crate::sched::wait::park::{self, Caller};
 use crate::sched::wait::{current_context, wake};
 use crate::sys::clock;
 
-/// How often a plain thread looks whether the kernel has stopped.
+/// How often a plain thread checks whether the kernel has stopped.
 const LOOK_EVERY_NS: u64 = 50_000;
 
-/// What is asked for.
+/// The kind of multishot request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestKind {
-    /// What comes on a stream.
+    /// Receives on a stream.
     Bytes,
-    /// Connections to a listener.
+    /// Accepts on a listener.
     Connections,
 }
 
-/// All that comes to a socket from now on.
+/// Everything that arrives at a socket from now on.
 #[derive(Debug)]
 pub(super) struct Subscription<'a> {
     pub(super) fd: &'a Fd,
     kind: RequestKind,
-    /// Made when a goroutine asks for the first time.
+    /// Made when a goroutine first asks for a result.
     multi: Option<Arc<Multishot>>,
 }
 
@@ -53,24 +53,24 @@ impl<'a> Subscription<'a> {
         }
     }
 
-    /// What has come and was not taken.
+    /// Takes a result that has come.
     pub(super) fn take(&self) -> Option<Came> {
         self.multi.as_ref()?.take()
     }
 
-    /// What comes next. `None` if nothing is armed and nothing can be, here: the caller is to make
-    /// an attempt of its own.
+    /// Waits for the next result. `None` if no request is armed and none can be armed here: the
+    /// caller must make an attempt of its own.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` at the deadline, or if the socket is not to wait; the ambient context's.
+    /// `WouldBlock` at the deadline, or if the socket is non-blocking; the current context's.
     pub(super) fn next(&mut self, deadline: Deadline<'_>) -> io::Result<Option<Came>> {
         loop {
             if let Some(came) = self.take() {
                 return Ok(Some(came));
             }
             match park::caller() {
-                // An attempt of its own only if the kernel makes none.
+                // The caller makes an attempt only if the kernel makes none.
                 _ if self.fd.is_nonblocking() => {
                     return match self.is_armed() {
                         true => Err(io::ErrorKind::WouldBlock.into()),
@@ -88,7 +88,7 @@ impl<'a> Subscription<'a> {
         self.multi.as_ref().is_some_and(|multi| multi.is_armed())
     }
 
-    /// Whether the P of the calling goroutine has what it takes.
+    /// Whether the P of the calling goroutine supports the request.
     fn can_arm_here(&self) -> bool {
         match self.kind {
             RequestKind::Bytes => op::pool_here().is_some(),
@@ -96,14 +96,15 @@ impl<'a> Subscription<'a> {
         }
     }
 
-    /// Tells the kernel to stop, and waits until it has. What has come stays to be taken.
+    /// Stops the request, and waits until it has ended. Results that have come can still be taken.
     pub(super) fn stop(&self) {
         let Some(multi) = &self.multi else {
             return;
         };
         while multi.is_armed() {
             multi.stop();
-            // The P that has it looks at its ring meanwhile: another, or this one when it may.
+            // The P that armed it reaps its ring meanwhile: another P, or this one when this
+            // goroutine yields.
             let yields = matches!(park::caller(), Caller::Goroutine(_));
             if !yields || park::yield_now().is_err() {
                 clock::nap(LOOK_EVERY_NS);
@@ -111,7 +112,7 @@ impl<'a> Subscription<'a> {
         }
     }
 
-    /// Waits until something has come; arms the request if that is to be done.
+    /// Waits for a result; arms the request if it is not armed.
     fn wait(&mut self, g: GRef, deadline: Deadline<'_>) -> io::Result<()> {
         let kind = self.kind;
         let fd = self.fd;
@@ -129,14 +130,14 @@ impl<'a> Subscription<'a> {
         let fd = fd.as_fd().as_raw_fd();
         let ended = op::park_for(g, deadline, |op, _, m| expect(m, op, multi, (fd, kind)));
         match park::chain_of(g).over() {
-            // Only if nothing came before it was cut.
+            // Only if no result came before the wait was cut short.
             Some(over) if ended.result < 0 => Err(current_context::Error::from(over).into()),
             _ => Ok(()),
         }
     }
 }
 
-/// In a commit: lets `op` wait for `multi`, unless something is there.
+/// In a commit: lets `op` wait for `multi`, unless there is a result.
 fn expect(m: &M, op: &Op, multi: &Arc<Multishot>, (fd, kind): (i32, RequestKind)) -> Option<i32> {
     const GO_ON: Option<i32> = Some(0);
 
@@ -150,7 +151,8 @@ fn expect(m: &M, op: &Op, multi: &Arc<Multishot>, (fd, kind): (i32, RequestKind)
         RequestKind::Connections => Some(Source::Connections),
     };
     let (Some(source), Some(ring_fd)) = (source, p.poller.ring_fd()) else {
-        // On another P than before, whose kernel has refused it.
+        // The goroutine is on another P than before, whose kernel support failed to arm the
+        // request.
         return GO_ON;
     };
     loop {

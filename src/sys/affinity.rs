@@ -1,19 +1,19 @@
-//! Which CPUs a thread may run on.
+//! The CPU affinity of threads.
 #![allow(unsafe_code)]
 
 use core_affinity::CoreId;
 
-/// As many CPUs as any kernel can be built for.
+/// The most CPUs that any kernel can be built for.
 const MAX_CPUS: usize = 8192;
 const WORDS: usize = MAX_CPUS / u64::BITS as usize;
 
-/// The CPUs of a thread.
+/// A set of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mask(Box<[u64; WORDS]>);
 
 impl Mask {
-    /// Every CPU that there may ever be. The kernel cuts it to the cpuset, now and whenever that
-    /// changes, so a thread with this mask follows its cpuset.
+    /// Every possible CPU. The kernel intersects it with the cpuset, now and whenever that changes,
+    /// so a thread with this mask follows its cpuset.
     pub(crate) fn all() -> Mask {
         Mask(Box::new([u64::MAX; WORDS]))
     }
@@ -28,7 +28,7 @@ impl Mask {
         cpu < MAX_CPUS && self.0[cpu / bits] >> (cpu % bits) & 1 == 1
     }
 
-    /// Writes the mask in the kernel's form, as much of it as there is room for.
+    /// Writes the mask in the kernel's form, cut to the length of `bytes`.
     #[allow(dead_code, reason = "only where libc's functions are wrapped")]
     pub(crate) fn write_to(&self, bytes: &mut [u8]) {
         let mut mine = self.0.iter().flat_map(|word| word.to_ne_bytes());
@@ -42,7 +42,7 @@ impl Mask {
         Some(Mask(words))
     }
 
-    /// Whether it is this CPU and no other.
+    /// Whether it contains this CPU only.
     pub(crate) fn is_just(&self, cpu: usize) -> bool {
         Mask::of_one(cpu).is_some_and(|one| one == *self)
     }
@@ -54,23 +54,22 @@ pub(crate) fn current() -> Option<Mask> {
     of_thread(0)
 }
 
-/// As [`current`], of the thread with this number of the kernel's; also `None` if it has ended.
+/// As [`current`], for the thread with this kernel id; also `None` if it has ended.
 pub(crate) fn of_thread(tid: i32) -> Option<Mask> {
     let mut words = Box::new([0_u64; WORDS]);
     read_words(tid, &mut words).then_some(Mask(words))
 }
 
-/// By the system call itself: libc's function is wrapped, see `wrap`.
+/// By a direct system call: libc's function is wrapped, see `wrap`.
 fn read_words(tid: i32, words: &mut [u64; WORDS]) -> bool {
     let (len, place) = (size_of_val(words), words.as_mut_ptr());
     // SAFETY: `place` is writable for the size given, and the kernel writes no more than that.
     let n = unsafe { libc::syscall(libc::SYS_sched_getaffinity, tid, len, place) };
-    // It gives the number of bytes that it has written.
+    // The system call returns the number of bytes written.
     n > 0
 }
 
-/// Whether the calling thread may run on this CPU and no other. Without memory of the heap: see
-/// `children`.
+/// Whether the calling thread may run on this CPU only. Does not allocate: see `children`.
 pub(crate) fn is_just_here(cpu: usize) -> bool {
     let mut words = [0; WORDS];
     let bits = u64::BITS as usize;
@@ -81,7 +80,7 @@ pub(crate) fn is_just_here(cpu: usize) -> bool {
             .is_some_and(|word| word >> (cpu % bits) & 1 == 1)
 }
 
-/// Sets the calling thread's mask. Failure (the cpuset shrank meanwhile) leaves it as it was,
+/// Sets the calling thread's mask. On failure (the cpuset has shrunk) the mask stays as it was,
 /// which is harmless.
 pub(crate) fn restore(mask: &Mask) {
     set(0, mask);
@@ -89,23 +88,23 @@ pub(crate) fn restore(mask: &Mask) {
 
 fn set(tid: i32, mask: &Mask) -> bool {
     let words = std::ptr::from_ref(&*mask.0).cast::<libc::cpu_set_t>();
-    // SAFETY: the words are readable for the size given; CPUs that the kernel does not know are
-    // ignored by it.
+    // SAFETY: the words are readable for the size given; the kernel ignores CPUs that it does not
+    // know.
     unsafe { libc::sched_setaffinity(tid, size_of::<[u64; WORDS]>(), words) == 0 }
 }
 
-/// Pins the calling thread to one CPU; `false` if the kernel refuses (the CPU
-/// went offline or left the cpuset), in which case it runs where it may.
+/// Pins the calling thread to one CPU. `false` if the kernel refuses (the CPU went offline or left
+/// the cpuset); then the mask is unchanged.
 pub(crate) fn pin(cpu: usize) -> bool {
     core_affinity::set_for_current(CoreId { id: cpu })
 }
 
-/// As [`pin`], another thread of this process.
+/// As [`pin`], for another thread of this process.
 pub(crate) fn pin_thread(tid: i32, cpu: usize) -> bool {
     Mask::of_one(cpu).is_some_and(|mask| set(tid, &mask))
 }
 
-/// The NUMA node (by the kernel's number) on which the caller runs now.
+/// The NUMA node (by the kernel's number) on which the caller is running.
 pub(crate) fn current_node() -> u32 {
     let mut cpu = 0u32;
     let mut node = 0u32;

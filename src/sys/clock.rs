@@ -1,4 +1,4 @@
-//! The monotonic clock in nanoseconds, the runtime's only notion of time.
+//! The monotonic clock in nanoseconds, the runtime's only clock.
 #![allow(unsafe_code)]
 
 use std::sync::LazyLock;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// A deadline that never comes.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// Nanoseconds of `CLOCK_MONOTONIC` (a vDSO read, no system call).
+/// Nanoseconds of `CLOCK_MONOTONIC` (read through the vDSO, without a system call).
 #[inline]
 #[cfg_attr(explore, allow(unreachable_code))]
 pub(crate) fn now_ns() -> u64 {
@@ -18,13 +18,13 @@ pub(crate) fn now_ns() -> u64 {
         tv_nsec: 0,
     };
     // SAFETY:
-    // - `ts` is a valid place for a timespec.
+    // - `ts` is a valid timespec to write to.
     // - CLOCK_MONOTONIC exists on every Linux, so the call cannot fail.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut ts) };
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
 }
 
-/// The present as `std` names it, for deadlines that users give as an [`Instant`].
+/// The current time in `std`'s type, for deadlines that users give as an [`Instant`].
 #[inline]
 pub(crate) fn now() -> Instant {
     #[cfg(explore)]
@@ -33,12 +33,12 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// A counter that runs at a constant rate ([`ticks_in`]) and costs less than [`now_ns`]: the
-/// CPU's own, where there is one. It may jump where a thread changes CPUs, on a machine whose
-/// CPUs disagree: for hints about durations only.
+/// A counter that runs at a constant rate ([`ticks_in`]) and is cheaper than [`now_ns`]: the CPU's
+/// own, if it has one. It may jump when a thread changes CPUs, on machines whose CPUs are not
+/// synchronised. For hints about durations only.
 #[inline(always)]
 pub(crate) fn ticks() -> u64 {
-    // The explorer's time is virtual.
+    // In the explorer, time is virtual.
     if cfg!(explore) {
         return now_ns();
     }
@@ -50,7 +50,8 @@ pub(crate) fn ticks() -> u64 {
     #[cfg(target_arch = "aarch64")]
     {
         let ticks: u64;
-        // SAFETY: Linux lets user code read the virtual counter; nothing else is touched.
+        // SAFETY: Linux lets user code read the virtual counter; the instruction accesses nothing
+        // else.
         unsafe { std::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack)) };
         ticks
     }
@@ -58,7 +59,7 @@ pub(crate) fn ticks() -> u64 {
     now_ns()
 }
 
-/// How many [`ticks`] there are in `ns`, measured once: rather too few than too many.
+/// The number of [`ticks`] in `ns`, measured once: rather too few than too many.
 pub(crate) fn ticks_in(ns: u64) -> u64 {
     if cfg!(explore) {
         return ns;
@@ -67,7 +68,8 @@ pub(crate) fn ticks_in(ns: u64) -> u64 {
     (u128::from(*PER_MS) * u128::from(ns) / 1_000_000) as u64
 }
 
-/// Ticks in a millisecond, or fewer, if the thread is interrupted meanwhile.
+/// The number of ticks in a millisecond, or fewer if the thread is interrupted during the
+/// measurement.
 fn measure() -> u64 {
     const FOR_NS: u64 = 20_000;
     let begin_ns = now_ns();
@@ -80,7 +82,7 @@ fn measure() -> u64 {
     (u128::from(elapsed) * 1_000_000 / u128::from(elapsed_ns)) as u64
 }
 
-/// The instant `d` from now; durations past the clock's range mean [`NEVER`].
+/// The instant `d` from now; [`NEVER`] past the clock's range.
 pub(crate) fn deadline_ns(d: Duration) -> u64 {
     u64::try_from(d.as_nanos())
         .ok()
@@ -88,15 +90,15 @@ pub(crate) fn deadline_ns(d: Duration) -> u64 {
         .unwrap_or(NEVER)
 }
 
-/// The same instant on this clock, never before it; [`NEVER`] past the clock's range.
+/// The same instant on this clock, rounded up; [`NEVER`] past the clock's range.
 pub(crate) fn instant_ns(when: Instant) -> u64 {
     deadline_ns(when.saturating_duration_since(now()))
 }
 
-/// CPU time that thread `tid` of this process has used, or `None` if it is gone.
+/// The CPU time that thread `tid` of this process has used; `None` if it has ended.
 #[cfg_attr(explore, allow(unreachable_code, unused_variables))]
 pub(crate) fn thread_cpu_ns(tid: i32) -> Option<u64> {
-    // A thread that does not wait computes, there.
+    // In the explorer, a thread that does not wait is running.
     #[cfg(explore)]
     return Some(crate::explore::now_ns());
     // The clock id of a thread's CPU clock as the kernel encodes it
@@ -106,7 +108,7 @@ pub(crate) fn thread_cpu_ns(tid: i32) -> Option<u64> {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `ts` is a valid place for a timespec; a bad clock id is an error return.
+    // SAFETY: `ts` is a valid timespec to write to; a bad clock id is an error return.
     let r = unsafe { libc::clock_gettime(clock, &mut ts) };
     (r == 0).then(|| ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64)
 }
@@ -129,8 +131,8 @@ pub(crate) fn nap(ns: u64) {
     unsafe { libc::nanosleep(&ts, std::ptr::null_mut()) };
 }
 
-/// Makes the calling thread's timed waits end on time: by default the kernel
-/// may let them run 50 µs late to batch wake-ups.
+/// Makes the calling thread's timed waits end on time: by default the kernel may delay them by 50
+/// µs to batch wake-ups. Returns the previous slack.
 pub(crate) fn tighten_timer_slack() -> u64 {
     // SAFETY: both calls take plain integers and change only this thread's slack.
     unsafe {
@@ -140,7 +142,7 @@ pub(crate) fn tighten_timer_slack() -> u64 {
     }
 }
 
-/// Gives a borrowed thread its timer slack back.
+/// Restores the timer slack of a thread that the runtime has borrowed.
 pub(crate) fn restore_timer_slack(slack_ns: u64) {
     // SAFETY: takes a plain integer; 0 means the default.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, slack_ns) };
@@ -153,7 +155,7 @@ mod tests {
     #[test]
     fn ticks_run_at_the_rate_that_was_measured() {
         let mut seen = Vec::new();
-        // The least disturbed of a few.
+        // The least disturbed of several measurements.
         for _ in 0..20 {
             let (begin, begin_ns) = (ticks(), now_ns());
             nap(1_000_000);

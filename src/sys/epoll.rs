@@ -1,4 +1,4 @@
-//! `epoll(7)` and `eventfd(2)`: readiness of descriptors, and how another thread
+//! `epoll(7)` and `eventfd(2)`: readiness of descriptors, and the means by which another thread
 //! ends a wait for it.
 #![allow(unsafe_code)]
 
@@ -8,17 +8,17 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use super::clock::{self, NEVER};
 use super::errno::cvt;
 
-/// `struct epoll_event`: what is ready, and the number that was registered with it.
+/// `struct epoll_event`: the ready events, and the number registered with the descriptor.
 pub(crate) type Event = libc::epoll_event;
 
-/// An event of nothing, to make room for real ones.
+/// An empty event, to fill buffers.
 pub(crate) const NO_EVENT: Event = Event { events: 0, u64: 0 };
 
 /// Makes an epoll instance, close-on-exec.
 pub(crate) fn create() -> io::Result<OwnedFd> {
     // SAFETY: takes a plain integer.
     let fd = cvt(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-    // SAFETY: the call gave a descriptor that nobody else owns.
+    // SAFETY: the call returned a descriptor that has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -26,12 +26,11 @@ pub(crate) fn create() -> io::Result<OwnedFd> {
 pub(crate) fn eventfd() -> io::Result<OwnedFd> {
     // SAFETY: takes plain integers.
     let fd = cvt(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-    // SAFETY: the call gave a descriptor that nobody else owns.
+    // SAFETY: the call returned a descriptor that has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Adds one to an eventfd. Never blocks; a counter that is full shows as readable
-/// just as well.
+/// Adds one to an eventfd. Never blocks; if the counter is full, the eventfd is readable anyway.
 #[cfg_attr(explore, track_caller)]
 pub(crate) fn signal(eventfd: i32) {
     #[cfg(explore)]
@@ -41,15 +40,15 @@ pub(crate) fn signal(eventfd: i32) {
     unsafe { libc::write(eventfd, one.as_ptr().cast(), one.len()) };
 }
 
-/// Waits for `events` on `fd` from now on, which are told with `data`; replaces what
-/// was said of `fd` before.
+/// Registers `fd` for `events`, which are reported with `data`. Replaces an earlier registration of
+/// `fd`.
 ///
 /// # Errors
 ///
 /// `EPERM` for a file that is always ready, `EBADF`, `ENOSPC` at the limit
 /// `fs.epoll.max_user_watches`, `ENOMEM`.
 pub(crate) fn set(epfd: i32, fd: i32, events: u32, data: u64) -> io::Result<()> {
-    // What was waited for once is nearly always known still.
+    // A descriptor that was registered once nearly always still is.
     match ctl(epfd, libc::EPOLL_CTL_MOD, fd, events, data) {
         Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {
             ctl(epfd, libc::EPOLL_CTL_ADD, fd, events, data)
@@ -67,13 +66,12 @@ fn ctl(epfd: i32, op: i32, fd: i32, events: u32, data: u64) -> io::Result<()> {
     cvt(unsafe { libc::epoll_ctl(epfd, op, fd, &raw mut event) }).map(drop)
 }
 
-/// Collects events, up to as many as there is room for, and waits for the first
-/// `timeout_ns` nanoseconds ([`NEVER`]: without limit). Gives how many there are.
+/// Collects as many events as fit, and waits up to `timeout_ns` nanoseconds ([`NEVER`]: without
+/// limit) for the first. Returns their number.
 ///
 /// # Errors
 ///
-/// `EINTR`; `ENOSYS` or a sandbox's error where [`wait_ms`] must do (before
-/// Linux 5.11).
+/// `EINTR`; `ENOSYS` or a sandbox's error where [`wait_ms`] must be used (before Linux 5.11).
 #[cfg_attr(explore, allow(unreachable_code), track_caller)]
 pub(crate) fn wait(epfd: i32, events: &mut [Event], timeout_ns: u64) -> io::Result<usize> {
     #[cfg(explore)]
@@ -85,7 +83,7 @@ pub(crate) fn wait(epfd: i32, events: &mut [Event], timeout_ns: u64) -> io::Resu
         &raw const ts
     };
     // SAFETY:
-    // - the buffer has room for as many events as is said.
+    // - the buffer has room for as many events as its length says.
     // - the timeout is null or outlives the call; a null mask is allowed.
     let n = unsafe {
         libc::syscall(
@@ -101,15 +99,15 @@ pub(crate) fn wait(epfd: i32, events: &mut [Event], timeout_ns: u64) -> io::Resu
     cvt(n as libc::c_int).map(|n| n as usize)
 }
 
-/// As [`wait`], for kernels and sandboxes without `epoll_pwait2`: the timeout is
-/// rounded up to milliseconds.
+/// As [`wait`], for kernels and sandboxes without `epoll_pwait2`: the timeout is rounded up to
+/// milliseconds.
 pub(crate) fn wait_ms(epfd: i32, events: &mut [Event], timeout_ns: u64) -> io::Result<usize> {
     let ms = if timeout_ns == NEVER {
         -1
     } else {
         timeout_ns.div_ceil(1_000_000).min(i32::MAX as u64) as i32
     };
-    // SAFETY: the buffer has room for as many events as is said.
+    // SAFETY: the buffer has room for as many events as its length says.
     let n = unsafe { libc::epoll_wait(epfd, events.as_mut_ptr(), events.len() as i32, ms) };
     cvt(n).map(|n| n as usize)
 }

@@ -1,9 +1,9 @@
-//! `errno` is thread-local; a goroutine that changes threads takes its value along.
+//! `errno` is thread-local; a goroutine that changes threads takes its value with it.
 #![allow(unsafe_code)]
 
 use std::io;
 
-/// Turns a C return value into a `Result`: -1 means look at `errno`.
+/// Turns a C return value into a `Result`: -1 means an error in `errno`.
 pub(crate) fn cvt(r: libc::c_int) -> io::Result<libc::c_int> {
     if r == -1 {
         Err(io::Error::last_os_error())
@@ -17,7 +17,7 @@ pub(crate) fn cvt_len(r: isize) -> io::Result<usize> {
     usize::try_from(r).map_err(|_| io::Error::last_os_error())
 }
 
-/// Where this thread's `errno` is: valid as long as the thread.
+/// The address of this thread's `errno`: valid as long as the thread.
 pub(crate) fn location() -> *mut i32 {
     // SAFETY: takes nothing and cannot fail.
     unsafe { libc::__errno_location() }

@@ -1,4 +1,4 @@
-//! File calls that `std` does not offer, or only by types of its own: reading, writing and
+//! File calls that `std` does not offer, or only through its own types: reading, writing and
 //! splicing, also without waiting; status flags.
 #![allow(unsafe_code)]
 
@@ -10,7 +10,8 @@ use super::errno::{cvt, cvt_len};
 
 /// `read(2)`.
 pub(crate) fn read(fd: BorrowedFd<'_>, buf: *mut u8, len: usize) -> io::Result<usize> {
-    // SAFETY: the caller passes a buffer valid for writes of `len` bytes; the call does not outlive it.
+    // SAFETY: the caller passes a buffer valid for writes of `len` bytes for the duration of the
+    // call.
     cvt_len(unsafe { libc::read(fd.as_raw_fd(), buf.cast(), len) })
 }
 
@@ -32,20 +33,20 @@ pub(crate) fn writev(fd: BorrowedFd<'_>, iov: *const libc::iovec, n: usize) -> i
     cvt_len(unsafe { libc::writev(fd.as_raw_fd(), iov, n as libc::c_int) })
 }
 
-/// `preadv2(2)` of what is there without waiting, for a disk either; offset -1 for the
-/// file's own position.
+/// `preadv2(2)` of the bytes available without waiting, not even for a disk. An offset of -1 means
+/// the file's current position.
 ///
 /// # Errors
 ///
-/// `EAGAIN` if nothing is; `EOPNOTSUPP` if the file cannot tell.
+/// `EAGAIN` if there are none; `EOPNOTSUPP` if the file does not support it.
 pub(crate) fn readv_now(fd: BorrowedFd<'_>, iov: &[libc::iovec], offset: i64) -> io::Result<usize> {
     let n = iov.len() as libc::c_int;
     // SAFETY: the caller passes buffers valid for writes.
     cvt_len(unsafe { libc::preadv2(fd.as_raw_fd(), iov.as_ptr(), n, offset, libc::RWF_NOWAIT) })
 }
 
-/// `pwritev2(2)` of what there is room for without waiting; offset -1 for the file's own
-/// position.
+/// `pwritev2(2)` of as many bytes as there is room for without waiting. An offset of -1 means the
+/// file's current position.
 ///
 /// # Errors
 ///
@@ -60,22 +61,22 @@ pub(crate) fn writev_now(
     cvt_len(unsafe { libc::pwritev2(fd.as_raw_fd(), iov.as_ptr(), n, offset, libc::RWF_NOWAIT) })
 }
 
-/// `preadv(2)`, or `readv(2)` for offset -1; waits.
+/// `preadv(2)`, or `readv(2)` for offset -1. Blocks.
 pub(crate) fn readv_at(fd: BorrowedFd<'_>, iov: &[libc::iovec], offset: i64) -> io::Result<usize> {
     let n = iov.len() as libc::c_int;
     // SAFETY: the caller passes `n` buffers valid for writes.
     cvt_len(unsafe { libc::preadv2(fd.as_raw_fd(), iov.as_ptr(), n, offset, 0) })
 }
 
-/// `pwritev(2)`, or `writev(2)` for offset -1; waits.
+/// `pwritev(2)`, or `writev(2)` for offset -1. Blocks.
 pub(crate) fn writev_at(fd: BorrowedFd<'_>, iov: &[libc::iovec], offset: i64) -> io::Result<usize> {
     let n = iov.len() as libc::c_int;
     // SAFETY: the caller passes `n` buffers valid for reads.
     cvt_len(unsafe { libc::pwritev2(fd.as_raw_fd(), iov.as_ptr(), n, offset, 0) })
 }
 
-/// `splice(2)` of at most `len` bytes. Does not wait for a pipe; whether it waits for the
-/// other side is up to that one's mode.
+/// `splice(2)` of at most `len` bytes. Does not wait for a pipe; whether it waits for the other
+/// descriptor depends on that one's mode.
 pub(crate) fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: usize) -> io::Result<usize> {
     let null = std::ptr::null_mut();
     // SAFETY: takes descriptors and plain numbers; null means no offset.
@@ -91,7 +92,7 @@ pub(crate) fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: usize) -> io
     })
 }
 
-/// Asks for a pipe of so many bytes. Gives what it has then: a limit may forbid it.
+/// Requests a capacity for a pipe. Returns the actual capacity: a limit may forbid the change.
 pub(crate) fn set_pipe_bytes(fd: BorrowedFd<'_>, bytes: usize) -> usize {
     // SAFETY: takes a descriptor and plain numbers.
     let set = cvt(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETPIPE_SZ, bytes as i32) });
@@ -105,7 +106,7 @@ pub(crate) fn is_nonblocking(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(flags(fd)? & libc::O_NONBLOCK != 0)
 }
 
-/// `O_NONBLOCK` on or off. Gives how it was.
+/// Sets or clears `O_NONBLOCK`. Returns the previous state.
 pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>, on: bool) -> io::Result<bool> {
     // SAFETY: takes a descriptor and plain numbers.
     let flags = cvt(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
@@ -117,13 +118,13 @@ pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>, on: bool) -> io::Result<bool> 
     Ok(before)
 }
 
-/// Reads what is in the page cache, at `offset`, or with `None` at the file's own
-/// position (which moves on, as with `read(2)`).
+/// Reads bytes that are in the page cache, at `offset`, or for `None` at the file's current
+/// position (which advances, as with `read(2)`).
 ///
 /// # Errors
 ///
-/// `WouldBlock` if the first byte must come from the disk; `EOPNOTSUPP` where the
-/// file system cannot tell.
+/// `WouldBlock` if the first byte must come from the disk; `EOPNOTSUPP` where the file system does
+/// not support it.
 pub(crate) fn read_cached(
     fd: BorrowedFd<'_>,
     buf: &mut [u8],
@@ -142,8 +143,8 @@ pub(crate) fn read_cached(
     cvt_len(unsafe { libc::preadv2(fd.as_raw_fd(), &raw const iov, 1, offset, libc::RWF_NOWAIT) })
 }
 
-/// Whether a pipe that is read without waiting has a writer, or bytes. A read into no
-/// memory tells: there is an end, nothing yet, or something that it cannot have.
+/// Whether a non-blocking pipe has a writer, or bytes. A read into invalid memory shows it: it
+/// returns 0 at the end, EAGAIN without data, or EFAULT with data.
 pub(crate) fn has_writer(fd: BorrowedFd<'_>) -> io::Result<bool> {
     match read(fd, std::ptr::null_mut(), 1) {
         Ok(n) => Ok(n > 0),
@@ -161,15 +162,15 @@ pub(crate) fn flags(fd: BorrowedFd<'_>) -> io::Result<i32> {
     cvt(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })
 }
 
-/// Sets the status flags that can be changed.
+/// Sets the status flags, as far as they can be changed.
 pub(crate) fn set_flags(fd: BorrowedFd<'_>, flags: i32) -> io::Result<()> {
     // SAFETY: takes plain integers.
     cvt(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags) }).map(drop)
 }
 
-/// Whether readiness says something of a descriptor: not of a file's, which always shows as ready.
+/// Whether polling a descriptor is meaningful: not for a regular file, which is always ready.
 pub(crate) fn is_polled(fd: i32) -> io::Result<bool> {
-    // SAFETY: all-zero is a valid struct, which the call fills in.
+    // SAFETY: all-zero is a valid struct, which the call overwrites.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: the struct is valid for writes; a number that is no descriptor is an error.
     cvt(unsafe { libc::fstat(fd, &raw mut stat) })?;
@@ -177,7 +178,7 @@ pub(crate) fn is_polled(fd: i32) -> io::Result<bool> {
     Ok(matches!(kind, libc::S_IFIFO | libc::S_IFCHR | libc::S_IFSOCK) || kind == 0)
 }
 
-/// Reserves room with `fallocate(2)`, mode 0.
+/// Reserves space with `fallocate(2)`, mode 0.
 pub(crate) fn allocate(fd: BorrowedFd<'_>, offset: i64, len: i64) -> io::Result<()> {
     // SAFETY: takes plain integers.
     cvt(unsafe { libc::fallocate(fd.as_raw_fd(), 0, offset, len) }).map(drop)
@@ -196,13 +197,13 @@ pub(crate) fn sync(fd: BorrowedFd<'_>, data_only: bool) -> io::Result<()> {
     .map(drop)
 }
 
-/// `open(2)`. The descriptor is the caller's to own.
+/// `open(2)`. The caller owns the descriptor.
 pub(crate) fn open(path: &CStr, flags: i32, mode: libc::mode_t) -> io::Result<i32> {
     // SAFETY: the path ends with a zero byte and outlives the call.
     cvt(unsafe { libc::open(path.as_ptr(), flags, libc::c_uint::from(mode)) })
 }
 
-/// The device with these numbers, as `st_dev` has it.
+/// The device with these numbers, in the form of `st_dev`.
 pub(crate) fn device(major: u32, minor: u32) -> u64 {
     libc::makedev(major, minor)
 }

@@ -1,13 +1,13 @@
-//! Futexes: the kernel's wait-on-a-word, private to this process.
+//! Futexes: waiting on a word, private to this process.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::AtomicU32;
 
 use super::clock;
 
-/// Sleeps until `word` is woken, if it still holds `expected`; returns at once
-/// otherwise. May return early (signal, spurious wake): callers loop.
-/// `timeout_ns` of [`clock::NEVER`] waits without limit.
+/// Sleeps until `word` is woken, if it still holds `expected`; returns at once otherwise. May
+/// return early (signal, spurious wake), so callers loop. A `timeout_ns` of [`clock::NEVER`] waits
+/// without limit.
 pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
     let ts = clock::timespec(timeout_ns);
     let ts_ptr: *const libc::timespec = if timeout_ns == clock::NEVER {
@@ -31,11 +31,10 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
 
 /// Wakes one thread that sleeps on the word at `word`.
 ///
-/// Takes a pointer, not a reference: the word may be gone by the time of the
-/// call, and then a thread that sleeps on whatever is there now wakes
-/// spuriously, which every waiter allows for.
+/// Takes a pointer, not a reference: the word may be freed before the call. Then a thread that
+/// sleeps on the word now at that address wakes spuriously, which every waiter allows for.
 pub(crate) fn wake_one(word: *const AtomicU32) {
-    // SAFETY: FUTEX_WAKE reads no memory at the address; a dead one is EFAULT or a spurious wake.
+    // SAFETY: FUTEX_WAKE reads no memory at the address; for an unmapped one it returns EFAULT.
     unsafe {
         libc::syscall(
             libc::SYS_futex,

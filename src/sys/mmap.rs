@@ -1,4 +1,4 @@
-//! Address space: reserving and guarding memory.
+//! Address space: reserving, guarding and returning memory.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -9,7 +9,7 @@ use super::errno::cvt;
 /// Linux 6.13's guard regions: a page that faults, without a VMA of its own.
 const MADV_GUARD_INSTALL: libc::c_int = 102;
 
-/// The smallest page size of the architectures that there are.
+/// The smallest page size of the supported architectures.
 pub(crate) const SMALLEST_PAGE_BYTES: usize = 4096;
 
 /// The page size of this kernel: 4 KiB on x86-64; 4, 16 or 64 KiB on aarch64.
@@ -24,8 +24,8 @@ pub(crate) fn page_bytes() -> usize {
     }
 }
 
-/// What the kernel said; 0 before it was asked.
-/// Ordering: relaxed, one word that always gets the same value.
+/// The cached page size; 0 before it was read. Ordering: relaxed, one word that always gets the
+/// same value.
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 #[cold]
@@ -37,12 +37,12 @@ fn ask_page_bytes() -> usize {
     bytes
 }
 
-/// Reserves `bytes` of private zeroed memory, not charged before it is touched
-/// and never backed by huge pages.
+/// Reserves `bytes` of private zeroed memory, which is not charged before it is touched and never
+/// backed by huge pages.
 ///
 /// # Errors
 ///
-/// The kernel's, with `ENOMEM` where address space or the map count ran out.
+/// The kernel's: `ENOMEM` where address space or mappings have run out.
 pub(crate) fn reserve(bytes: usize) -> io::Result<*mut u8> {
     // SAFETY: an anonymous mapping at an address of the kernel's choice touches no existing memory.
     let p = unsafe {
@@ -63,25 +63,25 @@ pub(crate) fn reserve(bytes: usize) -> io::Result<*mut u8> {
     Ok(p.cast())
 }
 
-/// Gives a range from [`reserve`] back.
+/// Unmaps a range from [`reserve`].
 ///
 /// # Safety
 ///
-/// `base` and `bytes` name a whole mapping from [`reserve`] that nothing uses any more.
+/// `base` and `bytes` are those of a whole mapping from [`reserve`] that is not used any more.
 pub(crate) unsafe fn release(base: *mut u8, bytes: usize) {
     // SAFETY: by this function's contract.
     unsafe { libc::munmap(base.cast(), bytes) };
 }
 
-/// Makes a mapping longer; it may move, with its content and its policy.
+/// Extends a mapping; it may move, with its content and its policy.
 ///
 /// # Safety
 ///
-/// `base` and `bytes` name a whole mapping from [`reserve`] that nothing points into.
+/// `base` and `bytes` are those of a whole mapping from [`reserve`] to which there are no pointers.
 ///
 /// # Errors
 ///
-/// The kernel's; then it is as it was.
+/// The kernel's. Then the mapping is unchanged.
 pub(crate) unsafe fn resize(base: *mut u8, bytes: usize, new_bytes: usize) -> io::Result<*mut u8> {
     // SAFETY: by this function's contract.
     let p = unsafe { libc::mremap(base.cast(), bytes, new_bytes, libc::MREMAP_MAYMOVE) };
@@ -91,16 +91,16 @@ pub(crate) unsafe fn resize(base: *mut u8, bytes: usize, new_bytes: usize) -> io
     Ok(p.cast())
 }
 
-/// How guard pages are made here.
+/// The method by which guard pages are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GuardKind {
     /// `MADV_GUARD_INSTALL`: no cost in mappings.
     Madvise,
-    /// `mprotect`: each guard splits a mapping, two towards `vm.max_map_count`.
+    /// `mprotect`: each guard splits a mapping, so it counts as two in `vm.max_map_count`.
     Mprotect,
 }
 
-/// Finds out which kind of guard page this kernel offers, by making one.
+/// Finds the method that this kernel supports, by making a guard page.
 ///
 /// # Errors
 ///
@@ -122,11 +122,11 @@ pub(crate) fn probe_guard() -> io::Result<GuardKind> {
 ///
 /// # Safety
 ///
-/// `page` is page-aligned, mapped by [`reserve`], and holds nothing in use.
+/// `page` is page-aligned, mapped by [`reserve`], and holds nothing that is in use.
 ///
 /// # Errors
 ///
-/// `EINVAL` for a kind that this kernel lacks, or does not have for locked memory (`mlockall`);
+/// `EINVAL` for a method that this kernel does not have, or not for locked memory (`mlockall`);
 /// `ENOMEM` at `vm.max_map_count`.
 pub(crate) unsafe fn guard(page: *mut u8, kind: GuardKind) -> io::Result<()> {
     let r = match kind {
@@ -142,21 +142,21 @@ pub(crate) unsafe fn guard(page: *mut u8, kind: GuardKind) -> io::Result<()> {
     cvt(r).map(drop)
 }
 
-/// Gives the pages of a range back to the kernel; they are zero when they are touched again.
-/// Guards in it stay, of either kind. Where the kernel refuses (locked memory), nothing happens.
+/// Returns the pages of a range to the kernel; they are zero when they are touched again. Guards in
+/// the range stay, of either kind. Where the kernel refuses (locked memory), this has no effect.
 ///
-/// At once (`MADV_DONTNEED`), not when memory is short (`MADV_FREE`): what a process is seen to
-/// use is what it uses.
+/// The pages go at once (`MADV_DONTNEED`), not when memory is short (`MADV_FREE`), so that the
+/// reported memory use of the process is its real use.
 ///
 /// # Safety
 ///
-/// The range is page-aligned, mapped by [`reserve`], and holds nothing in use.
+/// The range is page-aligned, mapped by [`reserve`], and holds nothing that is in use.
 pub(crate) unsafe fn return_pages(base: *mut u8, bytes: usize) {
     // SAFETY: by this function's contract.
     unsafe { libc::madvise(base.cast(), bytes, libc::MADV_DONTNEED) };
 }
 
-/// Whether reading the byte at `addr` faults: the kernel is made to read it.
+/// Whether a read of the byte at `addr` faults. The kernel makes the read.
 #[cfg(test)]
 pub(crate) fn faults(addr: usize) -> bool {
     let mut byte = 0u8;
@@ -168,12 +168,12 @@ pub(crate) fn faults(addr: usize) -> bool {
         iov_base: std::ptr::without_provenance_mut(addr),
         iov_len: 1,
     };
-    // SAFETY: the kernel writes one byte to a place that is valid, and checks the other address.
+    // SAFETY: the kernel writes one byte to a valid place, and checks the other address.
     let n = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
     n != 1
 }
 
-/// The sysctl that bounds the number of mappings of a process.
+/// The limit on the number of mappings of a process (`vm.max_map_count`).
 pub(crate) fn max_map_count() -> usize {
     std::fs::read_to_string("/proc/sys/vm/max_map_count")
         .ok()

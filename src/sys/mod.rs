@@ -1,8 +1,7 @@
-//! The kernel: every libc call windlass makes, its contract in words.
+//! The kernel: every libc call that windlass makes, with its contract.
 //!
-//! Nothing here knows goroutines. A function returns `io::Result` where the
-//! caller can act on the error, and a plain value where failure is impossible
-//! or harmless (then it says so).
+//! Nothing here knows goroutines. A function returns `io::Result` where the caller can act on the
+//! error, and a plain value where failure is impossible or harmless (the comment then says so).
 
 pub(crate) mod affinity;
 pub(crate) mod clock;

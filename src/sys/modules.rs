@@ -1,24 +1,24 @@
-//! The program and its shared libraries, as they lie in memory.
+//! The program and its shared libraries, as they are mapped.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ops::Range;
 
-/// A loaded module with its unwind tables, in memory for as long as the
-/// [`Modules`] that it came from.
+/// A loaded module with its unwind tables. It stays loaded as long as the [`Modules`] that it came
+/// from.
 #[derive(Clone, Debug)]
 pub(crate) struct Module {
-    /// What is added to an address in the file to get the address in memory.
+    /// The offset from an address in the file to the address in memory.
     pub(crate) bias: usize,
-    /// From its lowest to its highest address.
+    /// Its lowest to its highest address.
     pub(crate) span: Range<usize>,
     /// The section `.eh_frame_hdr`.
     pub(crate) eh_frame_hdr: Range<usize>,
-    /// From `.eh_frame` to the end of its segment: the section ends with a mark.
+    /// From `.eh_frame` to the end of its segment: the section ends with a terminator.
     pub(crate) eh_frame: Range<usize>,
 }
 
-/// The modules of the process. None of them is unloaded while this lives.
+/// The modules of the process. None of them is unloaded while this value exists.
 #[derive(Debug)]
 pub(crate) struct Modules {
     pub(crate) all: Vec<Module>,
@@ -26,14 +26,15 @@ pub(crate) struct Modules {
 }
 
 impl Modules {
-    /// The modules that are loaded now and have unwind tables.
+    /// The loaded modules that have unwind tables.
     pub(crate) fn load() -> Modules {
         let mut names = Vec::new();
         each(|info| names.push(name_of(info)));
         let mut pins = Vec::new();
         let mut pinned = Vec::new();
         for name in names.into_iter().filter(|n| !n.is_empty()) {
-            // SAFETY: the name is a C string; a module that is not loaded (any more) is not loaded now.
+            // SAFETY: the name is a C string; RTLD_NOLOAD fails for a module that is no longer
+            // loaded.
             let pin = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
             if !pin.is_null() {
                 pins.push(pin);
@@ -72,7 +73,7 @@ impl Drop for Modules {
     }
 }
 
-/// Calls `f` with every loaded module. The loader's lock is held meanwhile.
+/// Calls `f` with every loaded module, while the loader's lock is held.
 fn each<F: FnMut(&libc::dl_phdr_info)>(mut f: F) {
     unsafe extern "C" fn call<F: FnMut(&libc::dl_phdr_info)>(
         info: *mut libc::dl_phdr_info,
@@ -84,8 +85,8 @@ fn each<F: FnMut(&libc::dl_phdr_info)>(mut f: F) {
         f(info);
         0
     }
-    // SAFETY: the callback has the type for which the pointer is made, and does not unwind: what
-    // is called pushes to a list.
+    // SAFETY: the callback has the type for which the pointer is made, and does not unwind: `f`
+    // only appends to a list.
     unsafe { libc::dl_iterate_phdr(Some(call::<F>), (&raw mut f).cast()) };
 }
 
@@ -93,7 +94,7 @@ fn name_of(info: &libc::dl_phdr_info) -> CString {
     if info.dlpi_name.is_null() {
         return CString::default();
     }
-    // SAFETY: the loader keeps the name while it describes the module.
+    // SAFETY: the loader keeps the name valid while it describes the module.
     unsafe { CStr::from_ptr(info.dlpi_name) }.to_owned()
 }
 
@@ -110,7 +111,7 @@ fn describe(info: &libc::dl_phdr_info) -> Option<Module> {
         .map(range)
         .reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))?;
     let eh_frame_hdr = range(headers.iter().find(|h| h.p_type == libc::PT_GNU_EH_FRAME)?);
-    // Both lie in segments that are read and not written.
+    // Both must lie in read-only segments.
     let holder = |at: usize| {
         loaded()
             .filter(|h| h.p_flags & libc::PF_W == 0)
@@ -135,8 +136,8 @@ fn describe(info: &libc::dl_phdr_info) -> Option<Module> {
     })
 }
 
-/// Where `.eh_frame` is, from the first bytes of `.eh_frame_hdr` at `at`: version 1, and
-/// the encoding that every linker uses, a signed word relative to its own place.
+/// The address of `.eh_frame`, from the first bytes of `.eh_frame_hdr` at `at`: version 1, and the
+/// encoding that every linker uses, a signed word relative to its own address.
 fn eh_frame_at(head: [u8; 8], at: usize) -> Option<usize> {
     const PCREL_SDATA4: u8 = 0x1b;
     if head[0] != 1 || head[1] != PCREL_SDATA4 {
@@ -157,7 +158,7 @@ mod tests {
         let program = modules.all.iter().find(|m| m.span.contains(&here)).unwrap();
         assert_eq!(modules.bytes(&program.eh_frame_hdr)[0], 1);
         assert!(program.span.contains(&program.eh_frame.start));
-        // The C library, which holds the unwinder's callers, is another.
+        // The C library, which contains the unwinder's callers, is another one.
         assert!(modules.all.len() >= 2);
     }
 

@@ -1,8 +1,8 @@
-//! Memory and NUMA nodes: where pages shall come from, and where they are.
+//! Memory and NUMA nodes: the preferred node of pages, and the node on which they are.
 //!
-//! Placing memory is a wish. A kernel that refuses it (seccomp in a container, no NUMA,
-//! a node that went away) costs locality only, so nothing here is an error for it: refusals
-//! are counted ([`n_refused`]).
+//! Placing memory is a hint. If the kernel refuses it (seccomp in a container, no NUMA, a node that
+//! went away) the cost is locality only. So a refusal is not an error here; refusals are counted
+//! ([`n_refused`]).
 #![allow(unsafe_code)]
 
 use std::io;
@@ -15,27 +15,27 @@ use super::errno::cvt;
 /// "This node first, others if it is full" (`set_mempolicy(2)`).
 const MPOL_PREFERRED: libc::c_long = 1;
 
-/// How many pages one system call is asked about: the kernel copies as many words twice.
+/// The number of pages per system call: the kernel copies as many words in and out.
 const PAGES_PER_QUERY: usize = 1024;
 
 /// Ordering: relaxed, a statistic.
 static N_REFUSED: AtomicU64 = AtomicU64::new(0);
 
-/// How often the kernel refused, in this process, to place memory.
+/// How often the kernel has refused to place memory in this process.
 pub(crate) fn n_refused() -> u64 {
     N_REFUSED.load(Ordering::Relaxed)
 }
 
-/// Where a page is.
+/// The location of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageAt {
     /// On this node, by the kernel's number.
     Node(u32),
-    /// There is none: it was never written, or it is no page that the kernel tells of.
+    /// There is no page: it was never written, or the kernel does not report it.
     Nowhere,
 }
 
-/// Asks that pages of the range be taken from a node while it has any.
+/// Prefers a node for the pages of a range, while that node has free memory.
 ///
 /// # Safety
 ///
@@ -59,8 +59,8 @@ pub(crate) unsafe fn prefer_node(base: *mut u8, bytes: usize, node: u32) -> bool
     noted(r)
 }
 
-/// Asks that memory which the calling thread is the first to touch, and that the kernel
-/// takes on its behalf, comes from a node. For threads that end soon.
+/// Prefers a node for memory that the calling thread touches first, and that the kernel allocates
+/// on its behalf. For threads that end soon.
 pub(crate) fn prefer_node_here(node: u32) -> bool {
     let mask = Mask::of(node);
     // SAFETY: the mask holds at least the number of bits given.
@@ -75,17 +75,17 @@ pub(crate) fn prefer_node_here(node: u32) -> bool {
     noted(r)
 }
 
-/// Asks where pages are; any address inside a page stands for it. Nothing is moved.
+/// Finds the locations of pages, each given by any address inside it. Moves nothing.
 ///
 /// # Errors
 ///
-/// `ENOSYS` and `EPERM` where there is no such call, or none allowed.
+/// `ENOSYS` and `EPERM` where the call does not exist or is not allowed.
 pub(crate) fn where_are(pages: &[usize]) -> io::Result<Vec<PageAt>> {
     let mut places = Vec::with_capacity(pages.len());
     for some in pages.chunks(PAGES_PER_QUERY) {
         let mut status = vec![0 as libc::c_int; some.len()];
-        // SAFETY: both arrays have as many words as is said; without nodes to move to the call
-        // only looks, and an address where nothing is mapped is answered with a status.
+        // SAFETY: both arrays have as many words as the length says; without target nodes the call
+        // only queries, and an address where nothing is mapped is answered with a status.
         let r = unsafe {
             libc::syscall(
                 libc::SYS_move_pages,
@@ -106,8 +106,7 @@ pub(crate) fn where_are(pages: &[usize]) -> io::Result<Vec<PageAt>> {
     Ok(places)
 }
 
-/// The nodes that the kernel lists under a word of its own (`has_cpu`, `has_memory`); none
-/// where it knows no nodes.
+/// The nodes in the kernel's list `have` (`has_cpu`, `has_memory`); empty on kernels without NUMA.
 pub(crate) fn nodes_that(have: &str) -> Vec<u32> {
     let listed = std::fs::read_to_string(format!("/sys/devices/system/node/{have}"));
     let ids = listed.ok().and_then(|list| parse_cpu_list(list.trim()));
@@ -122,7 +121,7 @@ fn noted(r: libc::c_long) -> bool {
     r == 0
 }
 
-/// A set of one node, as the kernel wants it.
+/// A set of one node, in the kernel's form.
 struct Mask(Vec<libc::c_ulong>);
 
 impl Mask {
@@ -137,7 +136,7 @@ impl Mask {
         self.0.as_ptr()
     }
 
-    /// The kernel leaves out the last bit of the number that it is given.
+    /// The kernel ignores the last bit of the number that it is given.
     fn n_bits(&self) -> libc::c_ulong {
         self.0.len() as libc::c_ulong * libc::c_ulong::from(libc::c_ulong::BITS) + 1
     }

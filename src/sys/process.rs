@@ -1,5 +1,4 @@
-//! Processes: a descriptor that stands for one, how many descriptors this one may have, and
-//! whether it is a child that goes on with its parent's memory.
+//! Processes: pidfds, the limit on descriptors, and the detection of forks.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -9,11 +8,11 @@ use super::errno::cvt;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Ordering: relaxed; it changes where the process has one thread only, and later threads are
+/// Ordering: relaxed; it changes only while the process has a single thread, and later threads are
 /// started after that.
 static N_FORKS: AtomicUsize = AtomicUsize::new(0);
 
-/// How many forks lie between the process that called this first and this one.
+/// The number of forks between the process that first called this and this one.
 pub(crate) fn n_forks() -> usize {
     extern "C" fn in_child() {
         N_FORKS.fetch_add(1, Ordering::Relaxed);
@@ -27,24 +26,23 @@ pub(crate) fn n_forks() -> usize {
     N_FORKS.load(Ordering::Relaxed)
 }
 
-/// Runs `f` in a child that is a copy of this process, and tells how that ended: well if `f` gave
-/// `true`.
+/// Runs `f` in a forked child, and returns the child's exit status: success if `f` returned `true`.
 #[cfg(all(test, not(loom)))]
 pub(crate) fn in_fork(f: impl FnOnce() -> bool) -> std::process::ExitStatus {
     use std::os::unix::process::ExitStatusExt;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    // SAFETY: the child has this thread only. `f` waits for no other, and glibc's allocator is
-    // usable in a child.
+    // SAFETY: the child has only this thread. `f` does not wait for another one, and glibc's
+    // allocator is usable in a forked child.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let is_well = catch_unwind(AssertUnwindSafe(f)).unwrap_or(false);
-        // SAFETY: takes a plain number; nothing of the parent's is run.
+        // SAFETY: takes a plain number; runs no code of the parent.
         unsafe { libc::_exit(i32::from(!is_well)) };
     }
     assert!(pid > 0, "{}", io::Error::last_os_error());
     let mut status = 0;
-    // SAFETY: the place is valid for a write, and the child is this thread's own.
+    // SAFETY: the place is valid for writes, and the child is this thread's own.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     std::process::ExitStatus::from_raw(status)
 }
@@ -57,17 +55,17 @@ pub(crate) fn in_fork(f: impl FnOnce() -> bool) -> std::process::ExitStatus {
 pub(crate) fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: takes plain integers.
     let fd = cvt(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as libc::c_int)?;
-    // SAFETY: the kernel gave this descriptor to this call alone.
+    // SAFETY: the kernel returned this descriptor to this call only.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// How many descriptors this process may have (`RLIMIT_NOFILE`).
+/// The most descriptors that this process may have (`RLIMIT_NOFILE`).
 pub(crate) fn max_descriptors() -> usize {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: the place is valid for a write of the structure. Failure leaves zeros.
+    // SAFETY: the structure is valid for writes. On failure it stays zero.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
 }

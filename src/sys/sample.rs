@@ -1,20 +1,20 @@
-//! What another thread is doing: a copy of its registers and of the stack it runs on.
+//! Samples another thread: a copy of its registers and of the stack it runs on.
 //!
-//! A thread cannot be read from outside while it runs, so it takes the copy itself, in the
-//! handler of a signal. That is SIGURG, as in Go: nobody minds one too many, and its
-//! default is to be ignored. A handler that was there before gets those that are not ours.
+//! A thread cannot be read from outside while it runs, so it takes the copy itself, in a signal
+//! handler. The signal is SIGURG, as in Go: programs tolerate spurious ones, and its default action
+//! is to be ignored. Signals that are not ours are passed to the handler that was installed before.
 //!
-//! | asker                                     | handler                               |
+//! | requester                                 | handler                               |
 //! |-------------------------------------------|---------------------------------------|
-//! | 1. takes the turn: one at a time          | 1. state is WANTED, and of this       |
-//! | 2. writes whom it asks; state = n, WANTED |    thread? else not for us            |
-//! | 3. sends the signal                       | 2. n, WANTED → n, TAKING; it lost if  |
-//! | 4. waits for n, DONE; after a while       |    it fails                           |
-//! |    n, WANTED → n, IDLE gives up           | 3. copies; state = n, DONE; wakes     |
+//! | 1. takes the lock: one request at a time  | 1. state is WANTED, for this thread?  |
+//! | 2. writes the thread id; state = n,       |    else not our signal                |
+//! |    WANTED                                 | 2. n, WANTED → n, TAKING; if this     |
+//! | 3. sends the signal                       |    fails, the request was withdrawn   |
+//! | 4. waits for n, DONE; after a timeout     | 3. copies; state = n, DONE; wakes     |
+//! |    n, WANTED → n, IDLE gives up           |                                       |
 //!
-//! The number n makes sure that a handler which comes late answers no other question than
-//! the one it has read. All of it is atomics in static memory: a handler may come at any
-//! time.
+//! The number n makes sure that a late handler answers only the request that it has read. All
+//! shared data are atomics in static memory: a handler may run at any time.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -26,17 +26,17 @@ use super::errno;
 use super::futex;
 use super::sched;
 
-/// The most that is copied of a stack: its innermost frames.
+/// The most words copied from a stack: its innermost frames.
 const MAX_WORDS: usize = 8 * 1024;
 
-/// Says what runs on the calling thread, and on which stack, if that is known. It is
-/// called in a signal handler.
+/// Returns what runs on the calling thread, and its stack, if that is known. Called in a signal
+/// handler.
 pub(crate) type WhereFn = fn() -> Option<(usize, Range<usize>)>;
 
-/// What a thread was doing.
+/// A sample of a thread.
 #[derive(Debug)]
 pub(crate) struct Sample {
-    /// What ran there, as the [`WhereFn`] said.
+    /// What ran there, as the [`WhereFn`] returned it.
     pub(crate) what: usize,
     /// The registers: instruction, stack, frame, and on aarch64 the link.
     pub(crate) ip: usize,
@@ -53,12 +53,12 @@ const TAKING: u32 = 2;
 const DONE: u32 = 3;
 const NEXT: u32 = 4;
 
-/// The question and its answer.
+/// The request and its answer.
 struct Desk {
-    /// One of the four above, and the number of the question in the other bits.
-    /// Ordering: release by whoever hands the rest on, acquire by whoever takes it over.
+    /// One of the four states above, and the number of the request in the other bits. Ordering: the
+    /// side that passes the other fields on releases, the side that takes them over acquires.
     state: AtomicU32,
-    /// Ordering: relaxed; the state hands them on.
+    /// Ordering: relaxed; the state publishes it.
     tid: AtomicI32,
     what: AtomicUsize,
     registers: [AtomicUsize; 4],
@@ -76,9 +76,9 @@ pub(crate) fn install(where_fn: WhereFn) {
     let mut first = false;
     DESK.get_or_init(|| {
         first = true;
-        // SAFETY: an all-zero sigaction is a valid place for the old value.
+        // SAFETY: an all-zero sigaction is a valid output argument.
         let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: a null new action only reads the old one into a valid place.
+        // SAFETY: with a null new action the call only writes the old one to a valid structure.
         unsafe { libc::sigaction(libc::SIGURG, std::ptr::null(), &mut before) };
         Desk {
             state: AtomicU32::new(IDLE),
@@ -99,12 +99,12 @@ pub(crate) fn install(where_fn: WhereFn) {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_urgent as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // SAFETY: the handler has the signature that SA_SIGINFO asks for.
+    // SAFETY: the handler has the signature that SA_SIGINFO requires.
     unsafe { libc::sigaction(libc::SIGURG, &action, std::ptr::null_mut()) };
 }
 
-/// Asks a thread of this process what it is doing. `None` if it does not answer within
-/// `patience_ns`, somebody else is asking, or nothing that is known runs on it.
+/// Samples a thread of this process. `None` if it does not answer within `patience_ns`, if another
+/// request is in progress, or if what runs on it is not known.
 pub(crate) fn take(tid: i32, patience_ns: u64) -> Option<Sample> {
     let desk = DESK.get()?;
     let _turn = match desk.turn.try_lock() {
@@ -122,7 +122,7 @@ pub(crate) fn take(tid: i32, patience_ns: u64) -> Option<Sample> {
         .state
         .compare_exchange(wanted, idle, Ordering::Relaxed, Ordering::Relaxed);
     if given_up.is_err() {
-        // Answered, or being answered: that ends soon.
+        // It has answered, or is answering now, which is short.
         while desk.state.load(Ordering::Acquire) & (NEXT - 1) == TAKING {
             clock::nap(10_000);
         }
@@ -132,7 +132,7 @@ pub(crate) fn take(tid: i32, patience_ns: u64) -> Option<Sample> {
 }
 
 impl Desk {
-    /// Waits for the answer to the question `wanted`.
+    /// Waits for the answer to the request `wanted`.
     fn wait(&self, wanted: u32, patience_ns: u64) -> bool {
         let until_ns = clock::now_ns() + patience_ns;
         loop {
@@ -144,7 +144,7 @@ impl Desk {
             if now_ns >= until_ns && state == wanted {
                 return false;
             }
-            // While it is being taken there is nothing to give up.
+            // While the copy is being taken, the request cannot be withdrawn.
             let ns = until_ns.saturating_sub(now_ns).max(20_000);
             futex::wait(&self.state, state, ns);
         }
@@ -166,7 +166,7 @@ impl Desk {
         })
     }
 
-    /// In the handler: answers, if the question is for this thread.
+    /// In the handler: answers, if the request is for this thread.
     fn answer(&self, context: *mut libc::c_void) -> bool {
         let wanted = self.state.load(Ordering::Acquire);
         if wanted & (NEXT - 1) != WANTED || self.tid.load(Ordering::Relaxed) != sched::gettid() {
@@ -205,8 +205,8 @@ impl Desk {
             let word = std::ptr::with_exposed_provenance::<usize>(sp + i * WORD);
             // SAFETY:
             // - the stack that this thread runs on is mapped from `sp` to its end.
-            // - others may write to what a frame has lent them just now: a volatile read takes what
-            //   is there.
+            // - other threads may be writing to parts that a frame has lent them: a volatile read
+            //   takes any value.
             place.store(unsafe { word.read_volatile() }, Ordering::Relaxed);
         }
         self.n_words.store(n, Ordering::Relaxed);
@@ -262,7 +262,7 @@ extern "C" fn on_urgent(
         // SAFETY: the handler is called as the kernel would have called it.
         unsafe { super::signal::call_handler(&desk.before, signal, info, context) };
     }
-    // SAFETY: as above. The code that was interrupted may be about to read it.
+    // SAFETY: as above. The interrupted code may be about to read it.
     unsafe { *errno = before };
 }
 
@@ -272,7 +272,7 @@ mod tests {
 
     static SPAN: Mutex<Option<Range<usize>>> = Mutex::new(None);
 
-    /// The handler's side runs while the thread below spins, which holds no lock.
+    /// The handler runs while the thread below spins, which holds no lock.
     fn here() -> Option<(usize, Range<usize>)> {
         SPAN.try_lock().ok()?.clone().map(|span| (7, span))
     }
@@ -290,7 +290,7 @@ mod tests {
         install(here);
         let (ready, done) = (AtomicI32::new(0), AtomicU32::new(0));
         std::thread::scope(|s| {
-            // Also when an assertion fails: else the scope would wait for ever.
+            // Also if an assertion fails: otherwise the scope would wait for ever.
             let _done = SetOnDrop(&done);
             s.spawn(|| {
                 let mark = 0x5eed_5eed_usize;
@@ -310,10 +310,10 @@ mod tests {
             let sample = take(tid, 10_000_000_000).unwrap();
             assert_eq!(sample.what, 7);
             assert_eq!(sample.words.last(), Some(&0x5eed_5eed));
-            // A thread that is not there does not answer.
+            // A thread that does not exist does not answer.
             assert!(take(i32::MAX, 1_000_000).is_none());
             assert!(take(tid, 10_000_000_000).is_some());
-            // Nothing that is known runs here.
+            // What runs here is not known.
             *SPAN.lock().unwrap() = None;
             assert!(take(tid, 10_000_000_000).is_none());
         });

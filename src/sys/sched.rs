@@ -1,4 +1,4 @@
-//! Threads as the kernel schedules them: ids, priorities, cross-CPU barriers.
+//! Threads in the kernel's scheduler: ids, priorities, cross-CPU barriers.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -14,7 +14,7 @@ pub(crate) fn gettid() -> i32 {
     unsafe { libc::gettid() }
 }
 
-/// The CPU that the caller runs on; 0 where that is not told. No system call.
+/// The CPU on which the caller is running; 0 where that is unknown. No system call.
 pub(crate) fn current_cpu() -> usize {
     // SAFETY: takes no argument.
     usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
@@ -26,7 +26,7 @@ pub(crate) fn effective_uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Registers the process for [`membarrier`]; once, before threads need it.
+/// Registers the process for [`membarrier`]. Called once, before threads use it.
 ///
 /// # Errors
 ///
@@ -44,8 +44,8 @@ pub(crate) fn membarrier_register() -> io::Result<()> {
     cvt(r as libc::c_int).map(drop)
 }
 
-/// A full memory barrier on every CPU that runs a thread of this process, so
-/// that the other side of a Dekker-like protocol needs only a compiler barrier.
+/// A full memory barrier on every CPU that runs a thread of this process, so that the other side of
+/// a Dekker-like protocol needs only a compiler barrier.
 ///
 /// # Errors
 ///
@@ -69,7 +69,7 @@ pub(crate) fn membarrier() -> io::Result<()> {
 /// `EPERM` or `EACCES` when raising the priority without `CAP_SYS_NICE`.
 #[cfg_attr(explore, allow(unreachable_code, unused_variables))]
 pub(crate) fn set_nice(tid: i32, nice: i32) -> io::Result<()> {
-    // The host's scheduler does not choose, there.
+    // There, the host's scheduler does not choose the thread that runs.
     #[cfg(explore)]
     return Ok(());
     // SAFETY: takes plain integers; on Linux PRIO_PROCESS with a thread id names one thread.
@@ -79,6 +79,6 @@ pub(crate) fn set_nice(tid: i32, nice: i32) -> io::Result<()> {
 /// Sends a signal to thread `tid` of this process; `false` if there is no such thread.
 #[cfg(any(feature = "backtrace", test))]
 pub(crate) fn signal_thread(tid: i32, signal: libc::c_int) -> bool {
-    // SAFETY: takes plain integers; the process's own number cannot be another's.
+    // SAFETY: takes plain integers; the process's own id is not that of another process.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal) == 0 }
 }

@@ -1,4 +1,4 @@
-//! Signals: an alternate stack for each M, the SIGSEGV handler, raw writes.
+//! Signals: alternate stacks for Ms, the SIGSEGV and SIGQUIT handlers, raw writes.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -9,8 +9,8 @@ use super::errno::cvt;
 use super::futex;
 use super::mmap;
 
-/// Bytes of an M's signal stack: the report formats numbers, nothing more, but
-/// handlers chained behind ours may print a backtrace.
+/// The size of an M's signal stack. The report only formats numbers, but handlers that ours calls
+/// may print a backtrace.
 const ALT_STACK_BYTES: usize = 64 * 1024;
 
 /// An alternate signal stack that belongs to the thread that made it.
@@ -33,11 +33,12 @@ impl AltStack {
             ss_flags: 0,
             ss_size: ALT_STACK_BYTES,
         };
-        // SAFETY: an all-zero stack_t is a valid place for the old value.
+        // SAFETY: an all-zero stack_t is a valid output argument.
         let mut before: libc::stack_t = unsafe { std::mem::zeroed() };
-        // SAFETY: both places are valid, and the new stack is mapped until `drop` takes it out of use.
+        // SAFETY: both structures are valid, and the new stack is mapped until `drop` uninstalls
+        // it.
         if let Err(e) = cvt(unsafe { libc::sigaltstack(&stack, &mut before) }) {
-            // SAFETY: the mapping was made above and never put to use.
+            // SAFETY: the mapping was made above and never used.
             unsafe { mmap::release(base, ALT_STACK_BYTES) };
             return Err(e);
         }
@@ -48,8 +49,8 @@ impl AltStack {
 impl Drop for AltStack {
     fn drop(&mut self) {
         // SAFETY:
-        // - `before` is what sigaltstack returned for this very thread (an M drops its own).
-        // - no handler runs on the stack now: this is not a signal context.
+        // - `before` was returned by sigaltstack for this same thread (an M drops its own).
+        // - no handler runs on the stack now: this is not a signal handler.
         unsafe {
             libc::sigaltstack(&self.before, std::ptr::null_mut());
             mmap::release(self.base, ALT_STACK_BYTES);
@@ -57,8 +58,8 @@ impl Drop for AltStack {
     }
 }
 
-/// Looks at a fault address; gives `true` if it was a goroutine's overflow and
-/// it has reported it.
+/// Examines a fault address. `true` if it was a goroutine's overflow, which the function has
+/// reported.
 pub(crate) type FaultFn = fn(addr: usize) -> bool;
 
 struct Handler {
@@ -68,15 +69,15 @@ struct Handler {
 
 static HANDLER: OnceLock<Handler> = OnceLock::new();
 
-/// Installs the process's SIGSEGV handler, once. `report` runs in
-/// the handler and must be async-signal-safe.
+/// Installs the process's SIGSEGV handler, once. `report` runs in the handler and must be
+/// async-signal-safe.
 pub(crate) fn install_fault_handler(report: FaultFn) {
     let mut first = false;
     HANDLER.get_or_init(|| {
         first = true;
-        // SAFETY: an all-zero sigaction is a valid place for the old value.
+        // SAFETY: an all-zero sigaction is a valid output argument.
         let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: a null new action only reads the old one into a valid place.
+        // SAFETY: with a null new action the call only writes the old one to a valid structure.
         unsafe { libc::sigaction(libc::SIGSEGV, std::ptr::null(), &mut before) };
         Handler { report, before }
     });
@@ -87,12 +88,11 @@ pub(crate) fn install_fault_handler(report: FaultFn) {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_fault as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
-    // SAFETY: the handler has the signature that SA_SIGINFO asks for.
+    // SAFETY: the handler has the signature that SA_SIGINFO requires.
     unsafe { libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut()) };
 }
 
-/// Reports a goroutine's overflow and aborts; leaves any other fault to the
-/// handler that was there before.
+/// Reports a goroutine's overflow and aborts; passes any other fault to the previous handler.
 extern "C" fn on_fault(
     signal: libc::c_int,
     info: *mut libc::siginfo_t,
@@ -108,26 +108,27 @@ extern "C" fn on_fault(
     // SAFETY: the handler is called as the kernel would have called it.
     let called = unsafe { call_handler(&handler.before, signal, info, context) };
     if !called {
-        // SAFETY: puts the default back; the faulting instruction then runs again and ends the process.
+        // SAFETY: restores the default action; the faulting instruction then runs again and ends
+        // the process.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }
 
-/// Whether the process ignores a signal, as Rust's start-up code has it for SIGPIPE.
+/// Whether the process ignores a signal, as Rust's start-up code sets SIGPIPE.
 pub(crate) fn is_ignored(signal: libc::c_int) -> bool {
-    // SAFETY: an all-zero sigaction is a valid place for the old value.
+    // SAFETY: an all-zero sigaction is a valid output argument.
     let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: a null new action only reads the old one into a valid place.
+    // SAFETY: with a null new action the call only writes the old one to a valid structure.
     unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) };
     now.sa_sigaction == libc::SIG_IGN
 }
 
-/// Calls a handler that was there before ours; `false` if there was none.
+/// Calls the handler that was installed before ours; `false` if there was none.
 ///
 /// # Safety
 ///
-/// The caller is a handler of `signal` and passes on what the kernel gave it; `before` is
-/// from `sigaction`.
+/// The caller is a handler of `signal` and passes the arguments that the kernel gave it; `before`
+/// is from `sigaction`.
 pub(super) unsafe fn call_handler(
     before: &libc::sigaction,
     signal: libc::c_int,
@@ -144,14 +145,14 @@ pub(super) unsafe fn call_handler(
             unsafe { std::mem::transmute(f) };
         f(signal, info, context);
     } else {
-        // SAFETY: without SA_SIGINFO the old handler takes the signal's number alone.
+        // SAFETY: without SA_SIGINFO the old handler takes only the signal's number.
         let f: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(f) };
         f(signal);
     }
     true
 }
 
-/// Writes bytes to stderr, also from a signal handler: no lock, no allocation.
+/// Writes bytes to stderr. Usable in a signal handler: takes no lock and does not allocate.
 pub(crate) fn write_stderr(mut bytes: &[u8]) {
     while !bytes.is_empty() {
         // SAFETY: write is async-signal-safe and the slice is valid.
@@ -159,25 +160,25 @@ pub(crate) fn write_stderr(mut bytes: &[u8]) {
         match usize::try_from(n) {
             Ok(n) if n > 0 => bytes = &bytes[n..],
             _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
-            // A failure cannot be told anyone.
+            // A failure cannot be reported.
             _ => return,
         }
     }
 }
 
-/// How many SIGQUITs have come: the word that [`wait_for_quit`] sleeps on.
-/// Ordering: relaxed, a count.
+/// The number of SIGQUITs received: the futex word of [`wait_for_quit`]. Ordering: relaxed, a
+/// count.
 static QUITS: AtomicU32 = AtomicU32::new(0);
 
-/// What SIGQUIT did before.
+/// The previous action of SIGQUIT.
 static BEFORE_QUIT: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// What is to follow when a SIGQUIT has been seen to.
+/// What to do after a SIGQUIT was handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterQuit {
-    /// No handler was there.
+    /// There was no previous handler: exit.
     Exit,
-    /// A handler was there, which has run now.
+    /// The previous handler has run: continue.
     GoOn,
 }
 
@@ -187,7 +188,7 @@ extern "C" fn on_quit(_: libc::c_int) {
     let before = unsafe { *errno };
     QUITS.fetch_add(1, Ordering::Relaxed);
     futex::wake_one(&raw const QUITS);
-    // SAFETY: as above. The code that was interrupted may be about to read it.
+    // SAFETY: as above. The interrupted code may be about to read it.
     unsafe { *errno = before };
 }
 
@@ -200,9 +201,9 @@ fn quit_action() -> libc::sigaction {
 }
 
 fn set_quit_action(action: &libc::sigaction) -> libc::sigaction {
-    // SAFETY: an all-zero sigaction is a valid place for the old value.
+    // SAFETY: an all-zero sigaction is a valid output argument.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: both places are valid, and `on_quit` does only what a handler may.
+    // SAFETY: both structures are valid, and `on_quit` is async-signal-safe.
     unsafe { libc::sigaction(libc::SIGQUIT, action, &mut before) };
     before
 }
@@ -212,7 +213,7 @@ pub(crate) fn install_quit_handler() {
     BEFORE_QUIT.get_or_init(|| set_quit_action(&quit_action()));
 }
 
-/// Sleeps until more SIGQUITs than `seen` have come, and gives their number.
+/// Sleeps until more SIGQUITs than `seen` have been received, and returns their number.
 pub(crate) fn wait_for_quit(seen: u32) -> u32 {
     loop {
         let n = QUITS.load(Ordering::Relaxed);
@@ -223,8 +224,7 @@ pub(crate) fn wait_for_quit(seen: u32) -> u32 {
     }
 }
 
-/// Gives the signal to the handler that was there before, on the calling thread, or
-/// says what its default is.
+/// Calls the previous handler on the calling thread, or returns that the default action is to exit.
 pub(crate) fn after_quit() -> AfterQuit {
     let Some(before) = BEFORE_QUIT.get() else {
         return AfterQuit::GoOn;
@@ -233,7 +233,7 @@ pub(crate) fn after_quit() -> AfterQuit {
         libc::SIG_DFL | libc::SIG_IGN => AfterQuit::Exit,
         _ => {
             let ours = set_quit_action(before);
-            // SAFETY: the set is made valid before it is used, and the mask is this thread's own.
+            // SAFETY: the set is initialised before it is used, and the mask is this thread's own.
             unsafe {
                 let mut set: libc::sigset_t = std::mem::zeroed();
                 libc::sigemptyset(&mut set);
@@ -248,14 +248,14 @@ pub(crate) fn after_quit() -> AfterQuit {
     }
 }
 
-/// Ends the process at once.
+/// Ends the process immediately, without running destructors or exit handlers.
 pub(crate) fn exit_now(status: i32) -> ! {
-    // SAFETY: ends the process without running anything.
+    // SAFETY: ends the process without running any code of it.
     unsafe { libc::_exit(status) }
 }
 
-/// Writes one byte to a non-blocking pipe from a signal handler, whose caller keeps
-/// `errno`. A full pipe wakes its reader just as well.
+/// Writes one byte to a non-blocking pipe from a signal handler, which saves `errno`. If the pipe
+/// is full its reader is woken anyway.
 pub(crate) fn write_byte(fd: std::os::fd::RawFd) {
     // SAFETY: write is async-signal-safe, and the byte is valid.
     unsafe { libc::write(fd, [0_u8].as_ptr().cast(), 1) };

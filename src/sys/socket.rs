@@ -1,5 +1,5 @@
-//! Socket calls that `std` and socket2 do not offer without blocking: a single
-//! attempt, and a wait for readiness on a plain thread.
+//! Socket calls that `std` and socket2 do not offer in non-blocking form: single attempts, and a
+//! wait for readiness on a plain thread.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -9,22 +9,23 @@ use super::clock;
 use super::errno::{cvt, cvt_len};
 use super::file;
 
-/// Receives what is there now, or `WouldBlock`.
+/// Receives the data that is available now, or `WouldBlock`.
 pub(crate) fn recv_now(
     fd: BorrowedFd<'_>,
     buf: *mut u8,
     len: usize,
     flags: i32,
 ) -> io::Result<usize> {
-    // SAFETY: the caller passes a buffer valid for writes of `len` bytes; the call does not outlive it.
+    // SAFETY: the caller passes a buffer valid for writes of `len` bytes for the duration of the
+    // call.
     cvt_len(unsafe { libc::recv(fd.as_raw_fd(), buf.cast(), len, flags | libc::MSG_DONTWAIT) })
 }
 
-/// Asks a TCP socket to say at each receive how much is left: see [`recv_left_now`].
+/// Makes a TCP socket report at each receive how much is left: see [`recv_left_now`].
 ///
 /// # Errors
 ///
-/// The kernel's; so it has for what is no TCP socket.
+/// The kernel's, also for sockets other than TCP.
 pub(crate) fn set_says_left(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     let on = libc::c_int::from(on);
     // SAFETY: the option is an integer, which is valid for reads during the call.
@@ -40,14 +41,15 @@ pub(crate) fn set_says_left(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives what is there now, or `WouldBlock`, and how many bytes are left, the end of the
-/// stream counting as one; `None` if the socket does not say ([`set_says_left`]).
+/// Receives the data that is available now, or `WouldBlock`, and the number of bytes left, where
+/// the end of the stream counts as one. `None` if the socket does not report it
+/// ([`set_says_left`]).
 pub(crate) fn recv_left_now(
     fd: BorrowedFd<'_>,
     buf: *mut u8,
     len: usize,
 ) -> io::Result<(usize, Option<u32>)> {
-    /// A control message of one integer: `CMSG_SPACE` of it.
+    /// A control message with one integer, of `CMSG_SPACE` bytes.
     #[repr(C)]
     struct Control {
         head: libc::cmsghdr,
@@ -66,11 +68,11 @@ pub(crate) fn recv_left_now(
     msg.msg_control = control.as_mut_ptr().cast();
     msg.msg_controllen = size_of::<Control>();
     let n = recvmsg_now(fd, &raw mut msg, 0)?;
-    // Nothing else has room for an integer behind its head.
+    // No other control message is long enough to hold an integer.
     if msg.msg_controllen < size_of::<Control>() {
         return Ok((n, None));
     }
-    // SAFETY: the kernel has filled in as much as it says; any bytes are valid integers.
+    // SAFETY: the kernel has written as many bytes as it says; any bytes are valid integers.
     let (kind, left) = unsafe {
         let control = control.as_ptr();
         let head = &raw const (*control).head;
@@ -80,7 +82,7 @@ pub(crate) fn recv_left_now(
     Ok((n, says.then_some(left.cast_unsigned())))
 }
 
-/// Sends what fits now, or `WouldBlock`. Never raises SIGPIPE.
+/// Sends as much as fits now, or `WouldBlock`. Never raises SIGPIPE.
 pub(crate) fn send_now(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
     // SAFETY: the slice is valid for reads during the call.
     cvt_len(unsafe {
@@ -93,19 +95,19 @@ pub(crate) fn send_now(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
     })
 }
 
-/// Receives into several buffers what is there now, or `WouldBlock`.
+/// Receives the data that is available now into several buffers, or `WouldBlock`.
 pub(crate) fn recvmsg_now(
     fd: BorrowedFd<'_>,
     msg: *mut libc::msghdr,
     flags: i32,
 ) -> io::Result<usize> {
-    // SAFETY: the caller passes a header whose buffers are valid for the length of the call.
+    // SAFETY: the caller passes a header whose buffers are valid for the duration of the call.
     cvt_len(unsafe { libc::recvmsg(fd.as_raw_fd(), msg, flags | libc::MSG_DONTWAIT) })
 }
 
-/// Sends several buffers as far as they fit now, or `WouldBlock`.
+/// Sends as much of several buffers as fits now, or `WouldBlock`.
 pub(crate) fn sendmsg_now(fd: BorrowedFd<'_>, msg: *const libc::msghdr) -> io::Result<usize> {
-    // SAFETY: the caller passes a header whose buffers are valid for the length of the call.
+    // SAFETY: the caller passes a header whose buffers are valid for the duration of the call.
     cvt_len(unsafe { libc::sendmsg(fd.as_raw_fd(), msg, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
 }
 
@@ -128,7 +130,7 @@ pub(crate) fn recv_after_shutdown(
     })
 }
 
-/// The effective user who connected a Unix stream socket.
+/// The effective user id of the process that connected a Unix stream socket.
 ///
 /// # Errors
 ///
@@ -140,7 +142,7 @@ pub(crate) fn peer_uid(fd: impl AsFd) -> io::Result<u32> {
         gid: 0,
     };
     let mut len = size_of_val(&peer) as libc::socklen_t;
-    // SAFETY: the place for the answer is as long as `len` says.
+    // SAFETY: the structure is as long as `len` says.
     cvt(unsafe {
         libc::getsockopt(
             fd.as_fd().as_raw_fd(),
@@ -159,13 +161,13 @@ pub(crate) fn accept(
     addr: *mut libc::sockaddr_storage,
     len: *mut libc::socklen_t,
 ) -> io::Result<i32> {
-    // SAFETY: the caller passes a valid place for an address and its length.
+    // SAFETY: the caller passes a valid structure for an address, and its length.
     cvt(unsafe { libc::accept4(fd.as_raw_fd(), addr.cast(), len, libc::SOCK_CLOEXEC) })
 }
 
-/// Accepts a connection that is there now, or `WouldBlock`. The listener is made
-/// non-blocking and stays so: `accept4(2)` has no flag for a single attempt, and a
-/// connection that was announced may be gone, or another's, by the time of the call.
+/// Accepts a connection that is there now, or `WouldBlock`. The listener is put into non-blocking
+/// mode and stays in it: `accept4(2)` has no flag for a single attempt, and an announced connection
+/// may be gone, or taken by another, by the time of the call.
 pub(crate) fn accept_now(
     fd: BorrowedFd<'_>,
     addr: *mut libc::sockaddr_storage,
@@ -175,7 +177,7 @@ pub(crate) fn accept_now(
     accept(fd, addr, len)
 }
 
-/// Whether an error of accept is that of the connection, or of a shortage that passes.
+/// Whether an error of accept concerns only the connection, or is a temporary shortage.
 pub(crate) fn may_accept_again(e: &io::Error) -> bool {
     matches!(
         e.raw_os_error(),
@@ -198,18 +200,18 @@ pub(crate) fn may_accept_again(e: &io::Error) -> bool {
     )
 }
 
-/// Resets a TCP connection, so that the kernel drops what it has not sent. Of no effect
-/// on one that has ended.
+/// Resets a TCP connection, so that the kernel drops the data it has not sent. No effect on a
+/// connection that has ended.
 pub(crate) fn disconnect(fd: BorrowedFd<'_>) {
     // SAFETY: all-zero is a valid address, of the family AF_UNSPEC.
     let nobody: libc::sockaddr = unsafe { std::mem::zeroed() };
     let len = size_of::<libc::sockaddr>() as libc::socklen_t;
-    // SAFETY: the address is valid for the length of the call.
+    // SAFETY: the address is valid for the duration of the call.
     unsafe { libc::connect(fd.as_raw_fd(), &raw const nobody, len) };
 }
 
-/// Begins to connect, or asks how it goes: `EINPROGRESS` or `EALREADY` if it is not
-/// decided yet. The socket is as blocking afterwards as it was.
+/// Begins to connect, or checks a connect in progress: `EINPROGRESS` or `EALREADY` if it is not
+/// finished. The socket's mode is the same afterwards.
 pub(crate) fn connect_now(
     fd: BorrowedFd<'_>,
     addr: *const libc::sockaddr,
@@ -224,7 +226,7 @@ pub(crate) fn connect_now(
     r
 }
 
-/// Which of `events` a descriptor shows now, and errors; 0 for none.
+/// The subset of `events` for which a descriptor is ready now, and errors; 0 for none.
 pub(crate) fn poll_now(fd: BorrowedFd<'_>, events: i16) -> io::Result<i16> {
     let mut pollfd = libc::pollfd {
         fd: fd.as_raw_fd(),
@@ -239,7 +241,7 @@ pub(crate) fn poll_now(fd: BorrowedFd<'_>, events: i16) -> io::Result<i16> {
     }
 }
 
-/// Blocks the calling thread until `fd` shows one of `events`, or the deadline
+/// Blocks the calling thread until `fd` is ready for one of `events`, or until the deadline
 /// (`false`). Signals do not end the wait.
 pub(crate) fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Result<bool> {
     loop {
@@ -265,17 +267,17 @@ pub(crate) fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Res
     }
 }
 
-/// Lets a listener take `n` connections that begin with data.
+/// Lets a listener take up to `n` connections that begin with data (TCP Fast Open).
 pub(crate) fn fast_open_listener(fd: BorrowedFd<'_>, n: u32) -> io::Result<()> {
     set_tcp_option(fd, libc::TCP_FASTOPEN, i32::try_from(n).unwrap_or(i32::MAX))
 }
 
-/// Lets a stream that is not connected yet begin with data.
+/// Lets a stream that is not connected yet send data with the first packet (TCP Fast Open).
 pub(crate) fn fast_open_stream(fd: BorrowedFd<'_>) -> io::Result<()> {
     set_tcp_option(fd, libc::TCP_FASTOPEN_CONNECT, 1)
 }
 
-/// From a CPU on, up to the next one's: which listener of its group takes what is handled there.
+/// The listener of a group for packets handled on CPUs from this one up to the next range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FromCpu {
     pub(crate) cpu: u32,
@@ -283,13 +285,13 @@ pub(crate) struct FromCpu {
 }
 
 /// Makes the kernel choose the listener of a `SO_REUSEPORT` group by the CPU that handles a
-/// connection's first packet. `ranges` are ascending, and listeners count in the order in
-/// which they began to listen.
+/// connection's first packet. `ranges` are ascending; listeners are numbered in the order in which
+/// they began to listen.
 ///
 /// # Errors
 ///
-/// The kernel's: it may not know the option, or a filter may forbid it. Then it goes on to
-/// choose by a hash of the addresses.
+/// The kernel's: it may not have the option, or a filter may forbid it. Then it still chooses by a
+/// hash of the addresses.
 pub(crate) fn choose_listener_by_cpu(fd: BorrowedFd<'_>, ranges: &[FromCpu]) -> io::Result<()> {
     let mut program = vec![this_cpu()];
     search(ranges, &mut program);
@@ -298,8 +300,8 @@ pub(crate) fn choose_listener_by_cpu(fd: BorrowedFd<'_>, ranges: &[FromCpu]) -> 
         len,
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: the program and its instructions are valid for reads during the call, and as long
-    // as is said.
+    // SAFETY: the program and its instructions are valid for reads during the call, with the
+    // lengths given.
     cvt(unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -323,7 +325,7 @@ fn this_cpu() -> libc::sock_filter {
     )
 }
 
-/// Appends a binary search for the range of the CPU: a machine whose CPUs are numbered in turn
+/// Appends a binary search for the range of the CPU. A machine that numbers its CPUs round-robin
 /// over the nodes has as many ranges as CPUs.
 fn search(ranges: &[FromCpu], program: &mut Vec<libc::sock_filter>) {
     let (low, high) = ranges.split_at(ranges.len() / 2);
@@ -339,7 +341,8 @@ fn search(ranges: &[FromCpu], program: &mut Vec<libc::sock_filter>) {
         ));
         return;
     }
-    // A comparison jumps over 255 instructions at most: the one behind it jumps farther.
+    // A comparison jumps over 255 instructions at most; the unconditional jump behind it has a
+    // longer range.
     let at_least = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
     program.push(instruction(at_least, first_high.cpu, 0, 1));
     let jump_at = program.len();
@@ -359,7 +362,7 @@ fn instruction(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
 }
 
 fn set_tcp_option(fd: BorrowedFd<'_>, name: i32, value: i32) -> io::Result<()> {
-    // SAFETY: the value is valid for reads during the call, and as long as is said.
+    // SAFETY: the value is valid for reads during the call, with the length given.
     cvt(unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -376,7 +379,7 @@ fn set_tcp_option(fd: BorrowedFd<'_>, name: i32, value: i32) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// What the kernel would do with a program on a CPU.
+    /// Runs a program as the kernel would on a CPU.
     fn interpret(program: &[libc::sock_filter], cpu: u32) -> u32 {
         let mut at = 0;
         let mut value = 0;
@@ -424,8 +427,8 @@ mod tests {
         }
     }
 
-    /// CPUs numbered in turn over the nodes: the most ranges that a machine can have. The kernel
-    /// takes 4096 instructions.
+    /// CPUs numbered round-robin over the nodes: the most ranges that a machine can have. The
+    /// kernel accepts 4096 instructions.
     #[test]
     fn a_large_machine_fits() {
         let range = |cpu| FromCpu {

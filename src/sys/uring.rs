@@ -1,6 +1,6 @@
-//! What works on any ring from any thread, and so is done with a bare descriptor instead
-//! of through the owner's ring: two `io_uring_register(2)` calls, and another mapping of
-//! its queues.
+//! Calls that any thread may make on any ring, and that therefore take a bare descriptor instead of
+//! the owner's ring: two `io_uring_register(2)` operations, and a further mapping of a ring's
+//! queues.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -8,12 +8,12 @@ use std::io;
 use super::errno::cvt;
 
 const REGISTER_SYNC_CANCEL: libc::c_uint = 24;
-/// Not one operation by its name, but all of a descriptor's.
+/// Cancels all operations on a descriptor, instead of one by its `user_data`.
 const CANCEL_ALL_OF_FD: u32 = 1 | 1 << 1;
 const REGISTER_SEND_MSG_RING: libc::c_uint = 31;
 const OP_MSG_RING: u8 = 40;
 
-/// Where a ring's queues are in its descriptor: rings, entries (`io_uring.h`).
+/// The offsets of a ring's queues for `mmap`: rings, entries (`io_uring.h`).
 const OFFSETS: [libc::off_t; 2] = [0, 0x1000_0000];
 
 #[repr(C)]
@@ -27,7 +27,7 @@ struct SyncCancelReg {
     pad2: [u64; 3],
 }
 
-/// The 64 bytes of a submission entry, as far as message passing needs them.
+/// The 64 bytes of a submission entry, with the fields that message passing uses.
 #[repr(C)]
 struct MsgSqe {
     opcode: u8,
@@ -47,13 +47,13 @@ fn register(fd: i32, op: libc::c_uint, arg: *const libc::c_void) -> io::Result<(
     cvt(r as libc::c_int).map(drop)
 }
 
-/// Cancels the operation named `user_data` that was submitted on ring `fd`
-/// (Linux 6.0). Its completion still comes, as cancelled or as done.
+/// Cancels the operation with `user_data` that was submitted on ring `fd` (Linux 6.0). Its
+/// completion still comes, with ECANCELED or its result.
 ///
 /// # Errors
 ///
-/// `ENOENT` if the ring knows no such operation (not submitted yet, or done),
-/// `EALREADY` if it runs and will complete by itself, `ETIME` if it did not end at once.
+/// `ENOENT` if the ring has no such operation (not submitted yet, or completed), `EALREADY` if it
+/// is executing and will complete by itself, `ETIME` if it did not end at once.
 #[cfg_attr(explore, allow(unreachable_code), track_caller)]
 pub(crate) fn sync_cancel(fd: i32, user_data: u64) -> io::Result<()> {
     #[cfg(explore)]
@@ -61,7 +61,7 @@ pub(crate) fn sync_cancel(fd: i32, user_data: u64) -> io::Result<()> {
     cancel(fd, user_data, -1, 0)
 }
 
-/// As [`sync_cancel`], all operations on what `of` describes.
+/// As [`sync_cancel`], for all operations on the descriptor `of`.
 ///
 /// # Errors
 ///
@@ -91,7 +91,7 @@ fn cancel(fd: i32, user_data: u64, of: i32, flags: u32) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// `EINVAL` on kernels without it.
+/// `EINVAL` on kernels without this operation.
 #[cfg_attr(explore, allow(unreachable_code), track_caller)]
 pub(crate) fn send_msg_ring(fd: i32, user_data: u64) -> io::Result<()> {
     #[cfg(explore)]
@@ -109,7 +109,7 @@ pub(crate) fn send_msg_ring(fd: i32, user_data: u64) -> io::Result<()> {
     register(-1, REGISTER_SEND_MSG_RING, (&raw const sqe).cast())
 }
 
-/// A mapping of a ring's queues beside the owner's.
+/// A further mapping of a ring's queues, besides the owner's.
 #[derive(Debug)]
 pub(crate) struct View {
     base: *mut libc::c_void,
@@ -117,7 +117,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Its addresses.
+    /// Its address range.
     pub(crate) fn span(&self) -> std::ops::Range<usize> {
         self.base.addr()..self.base.addr() + self.bytes
     }
@@ -125,12 +125,12 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this view's own.
+        // SAFETY: this view owns the mapping.
         unsafe { libc::munmap(self.base, self.bytes) };
     }
 }
 
-/// Maps the first bytes of the two parts of a ring once more, to look at.
+/// Maps the first bytes of both parts of a ring again, for inspection.
 ///
 /// # Errors
 ///

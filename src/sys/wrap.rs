@@ -1,43 +1,39 @@
-//! Functions of libc that start threads and processes, and the one that tells on which CPUs a
-//! thread may run: wrapped for threads that the runtime has pinned.
+//! Wraps libc's functions that start threads and processes, and the one that reads a thread's
+//! affinity, for threads that the runtime has pinned.
 //!
 //! A new thread or process inherits the affinity of the thread that starts it, and Linux has no
-//! flag against that. `fork` is wrapped by `pthread_atfork`. For the others the program's own
-//! symbols take the place of libc's: a symbol in the executable comes before one in a shared
-//! library, for `std` and for every library. That is the feature `unpinned-children`, on by default.
+//! flag to prevent that. `fork` is wrapped by `pthread_atfork`. The other functions are replaced by
+//! symbols in the program itself: a symbol in the executable takes precedence over one in a shared
+//! library, for `std` and for every library. This is the feature `unpinned-children`, on by
+//! default.
 //!
-//! - The symbols are weak. A program or crate that has its own, as jemalloc has a
+//! - The symbols are weak. A program or crate that defines its own, as jemalloc defines
 //!   `pthread_create`, links as before, and its symbol is used: then threads are not wrapped.
-//! - The wrappers call the next symbol in the order of search, so a library that is preloaded
-//!   still sees the calls. Under a sanitizer that is its interceptor, which lies in the
-//!   executable too.
+//! - The wrappers call the next symbol in search order, so a preloaded library still sees the
+//!   calls. Under a sanitizer the next symbol is its interceptor, which is in the executable too.
 //! - Until a runtime is built, and on threads that are not pinned, they only pass the call on.
-//! - Where a program has two versions of this crate, the linker takes the symbols of one of them:
-//!   only the threads of that one's runtimes are widened. The handler for `fork` works for both.
-//! - `popen` and `system` call functions inside libc, so they are wrapped themselves. The thread
-//!   keeps the wide mask until `system` returns, which is when the child has ended.
-//! - `pidfd_spawn` came with glibc 2.39. Before that the wrapper fails with ENOSYS, as the function
-//!   does on kernels without descriptors of processes.
-//! - A program that is linked statically, or against musl, has no next symbol: nothing is wrapped
-//!   there but `fork`. The compiler has to know (`crt-static`): an archive that was built for
-//!   dynamic linking and is linked with `-static` can start no threads, and says why.
+//! - If a program has two versions of this crate, the linker uses the symbols of one of them: only
+//!   threads of that version's runtimes are widened. The handler for `fork` works for both.
+//! - A program that is linked statically, or against musl, has no next symbol: only `fork` is
+//!   wrapped there. The compiler must know about it (`crt-static`): an archive that was built for
+//!   dynamic linking and is linked with `-static` cannot start threads, and prints the reason.
 //!
-//! Turned down: widening threads from sysmon afterwards, as a mask of one CPU may be the thread's
-//! own wish; a start routine of our own, which would have to tell such a wish in the attributes
-//! from an inherited mask.
+//! Two alternatives were rejected. Sysmon could widen threads afterwards, but a mask of one CPU may
+//! be what the thread itself wants. A start routine of our own would have to distinguish such a
+//! mask in the attributes from an inherited one.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
 
-/// What is done for a thread that the runtime has pinned.
+/// The actions around a call of a thread that the runtime has pinned.
 #[derive(Debug)]
 pub(crate) struct Hooks {
-    /// Gives the calling thread the mask of the process, if it is pinned; `true` if it was. Not
+    /// Gives the calling thread the mask of the process, if it is pinned. `true` if it was. Not
     /// nested.
     pub(crate) widen: fn() -> bool,
     /// Pins the calling thread again, if it was widened.
     pub(crate) narrow: fn(),
-    /// Writes the mask of the process, in the kernel's form, if the calling thread is pinned;
+    /// Writes the mask of the process, in the kernel's form, if the calling thread is pinned.
     /// `true` if it was.
     #[allow(dead_code, reason = "only where libc's functions are wrapped")]
     pub(crate) write_process_mask: fn(&mut [u8]) -> bool,
@@ -45,17 +41,17 @@ pub(crate) struct Hooks {
 
 static HOOKS: OnceLock<Hooks> = OnceLock::new();
 
-/// Has calls of pinned threads wrapped from now on, for as long as the process lives.
+/// Wraps the calls of pinned threads from now on, until the process ends.
 pub(crate) fn install(hooks: Hooks) {
     if HOOKS.set(hooks).is_ok() {
         symbols::link();
-        // SAFETY: the handlers are functions of this program; what they do may be done between
-        // any two statements of the caller of `fork`. Failure (no memory) leaves `fork` unwrapped.
+        // SAFETY: the handlers are functions of this program; their actions are allowed between any
+        // two statements of the caller of `fork`. On failure (no memory) `fork` is not wrapped.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), None) };
     }
 }
 
-/// The child inherits the mask that the caller has now.
+/// The child inherits the mask that the caller has at this moment.
 extern "C" fn before_fork() {
     if let Some(hooks) = HOOKS.get() {
         (hooks.widen)();
@@ -68,7 +64,7 @@ extern "C" fn after_fork() {
     }
 }
 
-/// As below, where there is nothing to wrap them with.
+/// Replaces the module below, on targets where functions cannot be wrapped.
 #[cfg(not(all(
     feature = "unpinned-children",
     target_env = "gnu",
@@ -109,7 +105,7 @@ mod symbols {
         };
     }
 
-    /// The weak symbols, each a jump to the function here.
+    /// Defines the weak symbols; each jumps to the function here.
     macro_rules! symbols {
         ($($name:ident => $here:ident;)*) => {
             std::arch::global_asm!(
@@ -123,8 +119,8 @@ mod symbols {
                     concat!(".size ", stringify!($name), ", . - ", stringify!($name)),
                 )*
                 ".popsection",
-                // Where a sanitizer is linked in, its interceptor; else zero. Weak, as a program may
-                // have two versions of this crate: the linker takes one, and both are the same.
+                // The interceptor, if a sanitizer is linked in; else zero. Weak, as a program may
+                // have two versions of this crate: the linker uses one, and both are equal.
                 ".weak __interceptor_pthread_create",
                 ".pushsection .data.rel.ro.windlass_wrap,\"aw\",%progbits",
                 ".p2align 3",
@@ -152,11 +148,11 @@ mod symbols {
         safe static windlass_interceptor: usize;
     }
 
-    /// Has the linker take the symbols, also one that looks into each library once: where this one
-    /// comes before `std`, nobody has asked for them yet.
+    /// Makes the linker include the symbols, even a linker that searches each library only once: if
+    /// this library comes before `std`, nothing has referenced them yet.
     pub(super) fn link() {
         std::hint::black_box(windlass_interceptor);
-        // Looked up now: in a handler of a signal, or in a child of `fork`, that may not be done.
+        // Looked up now: it is not allowed in a signal handler or in a child of `fork`.
         for real in [
             &PTHREAD_CREATE,
             &POSIX_SPAWN,
@@ -171,8 +167,8 @@ mod symbols {
         }
     }
 
-    /// A function that is wrapped. Ordering: relaxed, an address that never changes; whoever does
-    /// not see it looks it up again.
+    /// A function that is wrapped. Ordering: relaxed, an address that never changes; a thread that
+    /// does not see it looks it up again.
     struct Real {
         name: &'static CStr,
         found: AtomicPtr<c_void>,
@@ -199,12 +195,13 @@ mod symbols {
                 if !next.is_null() {
                     break;
                 }
-                // In a library that was loaded by name libc may lie before this one in the order.
+                // If this library was loaded with dlopen, libc may come before it in the search
+                // order.
                 let how = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
                 // SAFETY: as above. Nothing is loaded, only found.
                 let handle = unsafe { libc::dlopen(library.as_ptr(), how) };
                 if !handle.is_null() {
-                    // SAFETY: the handle was given just now.
+                    // SAFETY: the handle was returned just now.
                     next = unsafe { libc::dlsym(handle, name) };
                 }
             }
@@ -213,7 +210,7 @@ mod symbols {
         }
     }
 
-    /// Says once why there is no next symbol.
+    /// Prints, once, why there is no next symbol.
     #[cold]
     fn tell_of_static_link() {
         static IS_TOLD: AtomicBool = AtomicBool::new(false);
@@ -228,7 +225,7 @@ mod symbols {
         }
     }
 
-    /// Makes a call with the mask of the process.
+    /// Makes a call while the thread has the mask of the process.
     fn widened<R>(call: impl FnOnce() -> R) -> R {
         let Some(hooks) = HOOKS.get() else {
             return call();
@@ -372,8 +369,8 @@ mod symbols {
         0
     }
 
-    /// Of a pinned thread's own mask the process's is told: what is asked for is how many CPUs
-    /// there are to be used, by threads that the caller is about to start.
+    /// On a pinned thread that reads its own mask, returns the mask of the process: the caller
+    /// wants the number of CPUs for threads that it is about to start.
     unsafe extern "C" fn sched_getaffinity_here(
         pid: libc::pid_t,
         size: usize,
