@@ -218,6 +218,7 @@ impl GRef {
     /// The coroutine, for the M that runs this G.
     ///
     /// # Safety
+    ///
     /// The caller owns the G: it is Running, or Runnable and in no queue.
     #[inline(always)]
     #[allow(

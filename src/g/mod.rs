@@ -3,9 +3,9 @@
 //! ```text
 //!   spawn          first run             park            end
 //!     |                |                   |               |
-//! |  [ G slot ]    [ G slot | stack ]   [ G slot | stack ]  [ G slot ] -> free
-//! |   header,        the closure moves    its frames hold    the result waits
-//! |   closure        to the stack         its wait state     for `join`
+//!  [ G slot ]    [ G slot | stack ]   [ G slot | stack ]  [ G slot ] -> free
+//!   header,        the closure moves    its frames hold    the result waits
+//!   closure        to the stack         its wait state     for `join`
 //!
 //!  New -> Runnable -> Running -> Waiting -> Runnable -> ... -> Dead
 //!                        |  ^

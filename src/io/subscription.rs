@@ -151,8 +151,7 @@ fn expect(m: &M, op: &Op, multi: &Arc<Multishot>, (fd, kind): (i32, RequestKind)
         RequestKind::Connections => Some(Source::Connections),
     };
     let (Some(source), Some(ring_fd)) = (source, p.poller.ring_fd()) else {
-        // The goroutine is on another P than before, whose kernel support failed to arm the
-        // request.
+        // The goroutine has moved to a P that cannot arm the request: the kernel refused its pool.
         return GO_ON;
     };
     loop {

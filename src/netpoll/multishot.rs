@@ -4,9 +4,9 @@
 //! It belongs to no stack frame. The results are buffered here until they are taken, and the ring
 //! has a reference of its own until the last completion. A goroutine that finds no result waits
 //! with an [`Op`] that the kernel does not know: its poller is this struct.
+//!
 //! | goroutine, in its commit         | reaper                   | canceller of the wait   |
 //! |----------------------------------|--------------------------|-------------------------|
-//! | 1. Waiting(n)                    | 1. add what has come     | 1. Waiting → Cancelling |
 //! | 1. Waiting(n)                    | 1. buffer the result     | 1. Waiting → Cancelling |
 //! | 2. a result there? go on         | 2. remove the waiter     | 2. remove the waiter    |
 //! | 3. not armed? arm, and start     | 3. complete its Op       | 3. if it was there,     |

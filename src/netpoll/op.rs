@@ -22,7 +22,7 @@
 //! | 2. done = true                    | 2. ask the kernel, by address          |
 //! | 3. Waiting(n) → Runnable;         | 3. Cancelling → Waiting(n)             |
 //! |    if that fails, leave it to the | 4. if done: Waiting(n) → Runnable, and |
-//! |    canceller                      |    the side whose CAS succeeds queues G |
+//! |    canceller                      |    the side whose CAS wins queues G    |
 //!
 //! `done` and the status are sequentially consistent, so at least one side sees the other's write.
 //! `done` lies in the G and not here, because the canceller reads it when this struct may be gone.

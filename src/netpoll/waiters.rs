@@ -4,8 +4,8 @@
 //! ```text
 //!  descriptor -> Queue { read:  op -> op,      the ops lie on their goroutines' stacks
 //!                        write: op,
-//! |                        events: -           polls, for any set of events
-//! |                        armed: the events that epoll was asked for }
+//!                        events: -           polls, for any set of events
+//!                        armed: the events that epoll was asked for }
 //! ```
 //!
 //! A descriptor is in the table only while an operation waits for it. So its number may be closed
