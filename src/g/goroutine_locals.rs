@@ -3,7 +3,7 @@
 //!
 //! A goroutine that uses neither pays two stores: while the code runs, the payload in the G slot is
 //! empty, and this struct lies there (`g::header`). Each plain thread has one too
-//! (`sched::current`).
+//! (`sched::types::current`).
 //!
 //! A value is found by the address of its key and by its type. If keys were always statics the
 //! address would suffice. But the linker may merge keys that are constants, and then a value must

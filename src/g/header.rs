@@ -33,8 +33,8 @@ use crate::util::prefetch::{prefetch, prefetch_bytes};
 /// loom, whose coroutines and atomics are larger.
 pub(crate) const HEADER_BYTES: usize = size_of::<Header>().next_multiple_of(16);
 
-/// Slot sizes; a closure or result that does not fit behind the header of the
-/// last is boxed and takes the first.
+/// Slot sizes. A closure or result that does not fit behind the header of the largest is boxed, and
+/// uses the smallest.
 pub(crate) const SLOT_BYTES: [usize; 2] = [256, 512];
 
 /// The slot class for a payload of `bytes`, or `None` if it must be boxed.
@@ -102,7 +102,7 @@ pub(crate) struct Header {
     /// The runtime it belongs to. Ordering: relaxed; it is set before the status leaves Free (a
     /// release), and readers confirm it by a CAS on the status.
     sched: AtomicPtr<()>,
-    /// The goroutine that waits for the end: see `sched::completion`.
+    /// The goroutine that waits for the end: see `sched::wait::completion`.
     pub(crate) join: AtomicPtr<()>,
     id: Cell<u64>,
     name: UnsafeCell<Option<Box<str>>>,
@@ -119,8 +119,8 @@ pub(crate) struct Header {
     home: AtomicU16,
     slot_class: Cell<u8>,
     slab_node: Cell<u8>,
-    /// When it was queued, if its status says that it is stamped: see `sched::sampling`. Ordering:
-    /// relaxed; the stamp in the status releases it.
+    /// When it was queued, if its status says that it is stamped: see `sched::types::sampling`.
+    /// Ordering: relaxed; the stamp in the status releases it.
     queued_at: AtomicU32,
     /// Whether it unwinds, or has unwound, because its runtime ends.
     unwinds_cancelled: Cell<bool>,
@@ -354,7 +354,7 @@ impl GRef {
 
     /// Its home node, as an index into the runtime's nodes: first the node it was spawned for, then
     /// the node of its first run, where its stack is, later the node it has moved to
-    /// (`sched::policy`).
+    /// (`sched::numa::policy`).
     #[inline]
     pub(crate) fn home(self) -> usize {
         usize::from(self.raw_home() & HOME_NODE)
@@ -641,7 +641,8 @@ pub(crate) fn init<F: FnOnce() -> T, T>(g: GRef, closure: F, spawn: Spawn) {
         closure: ManuallyDrop::new(closure),
     };
     match Typed::<F, T>::INLINE {
-        // SAFETY: the class was chosen to hold the payload, and slots are aligned to 16 at the payload.
+        // SAFETY: the class was chosen to hold the payload, and slots are aligned to 16 at the
+        // payload.
         Some(_) => unsafe { payload_ptr(g).cast::<Payload<F, T>>().write(payload) },
         None => {
             let boxed = Box::into_raw(Box::new(payload));

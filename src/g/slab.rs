@@ -3,8 +3,8 @@
 //!
 //! There is one depot per NUMA node and slot size, shared by all runtimes of the process. So a
 //! `Task` or `JoinHandle` may outlive its runtime. A P has a small cache in front of the depot
-//! (`sched::p`). The chunks are also the registry of all goroutines: [`for_each`] walks them, so
-//! spawning writes to no list.
+//! (`sched::types::p`). The chunks are also the registry of all goroutines: [`for_each`] walks
+//! them, so spawning writes to no list.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -186,6 +186,7 @@ unsafe fn slot_at(base: usize, class: usize, slot: usize) -> GRef {
     let p = std::ptr::with_exposed_provenance_mut::<Header>(base + slot * SLOT_BYTES[class]);
     // SAFETY:
     // - a chunk's address is not 0.
-    // - an all-zero slot is a valid Header (see there), and slots are cut at multiples of their size.
+    // - an all-zero slot is a valid Header (see there), and slots are cut at multiples of their
+    //   size.
     unsafe { GRef::from_raw(NonNull::new_unchecked(p)) }
 }

@@ -20,12 +20,12 @@
 //!   the hot frames of many stacks are not in the same cache sets. It is linear, not hashed: the
 //!   prefetcher can follow a stride.
 //! - Free stacks are reused last in, first out, with their pages: a short goroutine runs on memory
-//!   that is still in the cache. A P keeps a few (its cache, see `sched::p`), its node keeps the
-//!   rest.
-//! - The pages of stacks that were free for a whole age (`sched::scavenge`) are returned to the
-//!   kernel. Stacks are taken from the back of the list, so the lowest length of the list during
-//!   the age is the number of stacks at its front that were not used. The mapping and the guard
-//!   stay; such a stack is reused when no other is free.
+//!   that is still in the cache. A P keeps a few (its cache, see `sched::types::p`), its node keeps
+//!   the rest.
+//! - The pages of stacks that were free for a whole age (`sched::monitor::scavenge`) are returned
+//!   to the kernel. Stacks are taken from the back of the list, so the lowest length of the list
+//!   during the age is the number of stacks at its front that were not used. The mapping and the
+//!   guard stay; such a stack is reused when no other is free.
 //! - Sizes beyond the largest class get a mapping of their own.
 //! - A guard is one page of the kernel's page size. Where pages are larger than 4 KiB (aarch64), so
 //!   is the guard, and the next class is used where the guard leaves too little of a slot.

@@ -165,9 +165,9 @@ impl Fd {
     }
 }
 
-/// The error of an accept that would have blocked. A Unix listener that was shut down shows as ready
-/// for ever, but in non-blocking mode, where the epoll poller leaves it, an accept says only that
-/// there is no connection.
+/// The error of an accept that would have blocked. A Unix listener that was shut down stays ready
+/// for ever. But in non-blocking mode, in which the epoll poller leaves it, an accept reports only
+/// that there is no connection.
 fn why_not_accepted(listener: BorrowedFd<'_>, e: io::Error) -> io::Error {
     let is_shut = || {
         let shown = socket::poll_now(listener, libc::POLLRDHUP);

@@ -64,7 +64,8 @@ const WATCHED_FROM: u8 = 4;
 /// The stream gets no multishot poll.
 const UNWATCHED: u8 = u8::MAX;
 
-/// How often a plain thread polls in vain before it pauses, and for how long then.
+/// The number of polls in vain after which a plain thread pauses before each further one, and the
+/// length of the pause in nanoseconds.
 const MANY_IN_VAIN: u32 = 16;
 const RETRY_NS: u64 = 1_000_000;
 
@@ -424,7 +425,9 @@ impl Fd {
         self.shared.copies_anyway.store(true, Ordering::Relaxed);
     }
 
-    /// Makes a call on a plain thread: polls until the deadline, and attempts.
+    /// Makes a call on a plain thread: polls until the deadline, and attempts. If the descriptor is
+    /// reported ready in vain again and again (an error queue that is never read), it attempts
+    /// every millisecond, as the epoll poller does.
     pub(super) fn on_thread<T>(
         &self,
         events: i16,

@@ -255,9 +255,9 @@ pub(super) unsafe fn is_denied_to_rings(g: GRef, request: &Request) -> io::Resul
     }
 }
 
-/// Whether a receive that stays armed failed with `errno` because the calling goroutine's ring may
-/// not receive. Otherwise it is the socket's error, which the socket reports only once: an ordinary
-/// receive would wait, or return the end of the stream.
+/// Whether a multishot receive failed with `errno` because the calling goroutine's ring may not
+/// receive. If not, it is the socket's error, which the socket reports only once: an ordinary
+/// receive would then wait, or return the end of the stream.
 ///
 /// # Errors
 ///

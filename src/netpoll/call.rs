@@ -348,8 +348,8 @@ fn came_to(r: io::Result<usize>) -> Attempt {
     }
 }
 
-/// Receives. On a socket for packets that was shut down for reading, an attempt does not say what a
-/// receive that blocks would ([`socket::recv_after_shutdown`]).
+/// Receives. An attempt on a datagram or packet socket that was shut down for reading does not
+/// return what a blocking receive would ([`socket::recv_after_shutdown`]).
 fn recv_as_if_blocking(
     fd: i32,
     flags: i32,

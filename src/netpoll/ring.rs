@@ -151,8 +151,8 @@ impl Waker {
             }
             Some(fd) => {
                 let one = 1u64.to_ne_bytes();
-                // SAFETY: the descriptor is open and the bytes are valid; an eventfd counter that is
-                // full (EAGAIN) wakes just as well.
+                // SAFETY: the descriptor is open and the bytes are valid; an eventfd whose counter
+                // is full (EAGAIN) wakes the ring as well.
                 unsafe { libc::write(fd, one.as_ptr().cast(), one.len()) };
             }
         }
@@ -563,8 +563,8 @@ impl Ring {
             }
             TAG_MULTI => {
                 let multi = std::ptr::with_exposed_provenance::<Multishot>((at & !TAGS) as usize);
-                // SAFETY: `arm_multi` gave the address of a reference that is the ring's until the last
-                // completion.
+                // SAFETY: `arm_multi` gave the address of a reference that is the ring's until the
+                // last completion.
                 let is_last = unsafe { &*multi }.complete(result, flags, ready);
                 if is_last {
                     counts.end_standing();

@@ -111,13 +111,13 @@ pub(crate) fn sendmsg_now(fd: BorrowedFd<'_>, msg: *const libc::msghdr) -> io::R
     cvt_len(unsafe { libc::sendmsg(fd.as_raw_fd(), msg, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
 }
 
-/// Repeats a receive that found nothing on a socket that was announced as readable, if receiving
-/// was shut down on it. There a blocking receive returns 0, but an attempt on a socket for packets
-/// fails with `WouldBlock`, for ever. `None` if receiving was not shut down.
+/// Repeats a receive that found nothing on a socket that was reported readable, if the socket was
+/// shut down for reading. On such a datagram or packet socket a blocking receive returns 0, but an
+/// attempt always fails with `WouldBlock`. `None` if the socket was not shut down.
 ///
 /// # Errors
 ///
-/// Those of `again`, which makes another attempt: a packet may have come before the shutdown.
+/// Those of `again`, which makes another attempt: a packet may have arrived before the shutdown.
 #[cold]
 pub(crate) fn recv_after_shutdown(
     fd: BorrowedFd<'_>,

@@ -14,6 +14,10 @@
 //! - Until a runtime is built, and on threads that are not pinned, they only pass the call on.
 //! - If a program has two versions of this crate, the linker uses the symbols of one of them: only
 //!   threads of that version's runtimes are widened. The handler for `fork` works for both.
+//! - `popen` and `system` call functions inside libc, so they are wrapped themselves. The thread
+//!   keeps the wide mask until `system` returns, which is when the child has ended.
+//! - `pidfd_spawn` exists since glibc 2.39. Before that the wrapper fails with ENOSYS, as the
+//!   function does on kernels without pidfds.
 //! - A program that is linked statically, or against musl, has no next symbol: only `fork` is
 //!   wrapped there. The compiler must know about it (`crt-static`): an archive that was built for
 //!   dynamic linking and is linked with `-static` cannot start threads, and prints the reason.
@@ -268,7 +272,7 @@ mod symbols {
         widened(|| unsafe { real(thread, attr, start, arg) })
     }
 
-    /// Of `posix_spawn`, which writes the number of a process, and `pidfd_spawn`, which writes a
+    /// The type of `posix_spawn`, which writes a process id, and of `pidfd_spawn`, which writes a
     /// descriptor: both are an `int`.
     type PosixSpawn = unsafe extern "C" fn(
         *mut c_int,
@@ -310,7 +314,7 @@ mod symbols {
 
     spawn!(posix_spawn_here, POSIX_SPAWN, tell_of_static_link);
     spawn!(posix_spawnp_here, POSIX_SPAWNP, tell_of_static_link);
-    // Before glibc 2.39 there is none of these.
+    // Before glibc 2.39 these symbols do not exist.
     spawn!(pidfd_spawn_here, PIDFD_SPAWN);
     spawn!(pidfd_spawnp_here, PIDFD_SPAWNP);
 

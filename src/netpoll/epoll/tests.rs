@@ -83,7 +83,7 @@ impl Counted {
         assert_eq!(got, n);
     }
 
-    /// Cancels as `sched::cancel` does. Returns whether the canceller must now ready the G.
+    /// Cancels as `sched::wait::cancel` does. Returns whether the canceller must now ready the G.
     fn cancel(&self, waits: &Waits) -> bool {
         if !waits.g.status.begin_cancel(waits.wait) {
             return false;
