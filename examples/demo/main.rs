@@ -1,13 +1,13 @@
-//! Shows windlass at work: prints the machine and where the Ps go on it, serves
-//! HTTP for some seconds to clients in the same process, and tells what that took.
+//! Shows windlass at work: prints the machine and the placement of the Ps, serves HTTP for some
+//! seconds to clients in the same process, and prints latencies and costs.
 //!
 //! ```text
 //! cargo run --release --example demo -- [--seconds N] [--connections N] [--procs N]
 //! ```
 //!
-//! Every connection has a goroutine at each end. A client sends a request, waits
-//! for the whole answer, and sends the next: so the latencies are those of a machine
-//! kept busy by its own clients, and the CPU time is that of both ends.
+//! Each connection has a goroutine at both ends. A client sends a request, waits for the whole
+//! answer, and sends the next. So the latencies are those of a machine that is kept busy by its own
+//! clients, and the CPU time is that of both ends.
 #![expect(clippy::print_stdout, reason = "prints what it has measured")]
 
 #[path = "../support/accept.rs"]
@@ -74,8 +74,8 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// One connection to the server, and how many answers it has brought. Aligned to
-/// keep each counter on cache lines of its own.
+/// One connection to the server, and the number of answers received on it. Aligned to keep each
+/// counter on cache lines of its own.
 #[repr(align(128))]
 struct Client {
     stream: TcpStream,
@@ -95,7 +95,7 @@ fn connect(addr: SocketAddr, n: usize) -> io::Result<Vec<Client>> {
         .collect()
 }
 
-/// Keeps all clients busy for a time, and gives the latencies in nanoseconds.
+/// Keeps all clients busy for a time, and returns the latencies in nanoseconds.
 fn load(clients: &[Client], time: Duration) -> io::Result<Histogram<u64>> {
     let stop = AtomicBool::new(false);
     windlass::scope(|scope| {
@@ -114,7 +114,7 @@ fn load(clients: &[Client], time: Duration) -> io::Result<Histogram<u64>> {
     })
 }
 
-/// Two digits, from 1 ns to a minute: 14 KiB.
+/// Precise to two digits, from 1 ns to a minute: 14 KiB.
 fn new_histogram() -> Histogram<u64> {
     Histogram::new_with_max(60_000_000_000, 2).expect("the bounds should be right")
 }
@@ -135,7 +135,7 @@ impl Client {
     }
 }
 
-/// Reads one answer whole; any but the expected one is an error.
+/// Reads one whole answer; any other than the expected one is an error.
 fn read_answer(stream: &mut &TcpStream, buffer: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
     while !buffer[..filled].ends_with(b"Hello, World!") {
@@ -153,8 +153,8 @@ fn read_answer(stream: &mut &TcpStream, buffer: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Shows how it goes until the time is over: on a terminal a line that changes,
-/// else a line for each second.
+/// Shows the progress until the time is over: on a terminal one line that changes, else a line for
+/// each second.
 fn watch(clients: &[Client], time: Duration) {
     let is_terminal = io::stdout().is_terminal();
     let step = Duration::from_millis(if is_terminal { 200 } else { 1000 });
@@ -175,7 +175,7 @@ fn watch(clients: &[Client], time: Duration) {
         );
         if is_terminal {
             print!("\r{line}");
-            // A line of progress that cannot be shown is no loss.
+            // If the progress cannot be printed, nothing is lost.
             let _ = io::stdout().flush();
         } else {
             println!("{line}");
@@ -187,7 +187,7 @@ fn watch(clients: &[Client], time: Duration) {
     }
 }
 
-/// What the runtime and the process have used up to a moment.
+/// The resources that the runtime and the process have used so far.
 struct Reading {
     at: Instant,
     metrics: RuntimeMetrics,
@@ -211,10 +211,10 @@ struct Cpu {
 }
 
 impl Cpu {
-    /// That of all threads of this process so far.
+    /// The CPU time of all threads of this process so far.
     fn of_process() -> io::Result<Cpu> {
-        // The name of the command, in parentheses, may hold anything; of what follows it, these
-        // are the 12th and 13th fields. The kernel counts in hundredths of a second here.
+        // The command's name, in parentheses, may contain any character. After it, user and system
+        // time are the 12th and 13th fields, in hundredths of a second.
         let stat = std::fs::read_to_string("/proc/self/stat")?;
         let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
         let mut times = fields.split_whitespace().skip(11).map(|n| n.parse::<f64>());
@@ -228,7 +228,7 @@ impl Cpu {
     }
 }
 
-/// What there is to tell in the end.
+/// Prints the results.
 struct Report {
     begin: Reading,
     end: Reading,
@@ -294,7 +294,7 @@ fn row(name: &str, value: String) {
     println!("{name:<24} {value}");
 }
 
-/// 1234567 as 1,234,567.
+/// Formats 1234567 as 1,234,567.
 fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();

@@ -4,9 +4,9 @@
 //! cargo run --release --features ureq --example fetch -- --url http://example.org/[,..] [--seconds N]
 //! ```
 //!
-//! Prints status, length and address of each page; several addresses are separated by
-//! commas. Each may take 30 seconds if not told otherwise. Ends with status 1 if a page
-//! could not be fetched. How ureq comes to use windlass's sockets is in examples/fetch.
+//! Prints status, length and address of each page; several addresses are separated by commas. Each
+//! page may take 30 seconds unless `--seconds` is given. Exits with status 1 if a page could not be
+//! fetched. examples/fetch/mod.rs connects ureq to windlass's sockets.
 #![expect(clippy::print_stdout, reason = "prints what it has fetched")]
 
 #[path = "../support/args.rs"]

@@ -1,7 +1,7 @@
 //! ureq over windlass's sockets: its connector and its transport.
 //!
-//! ureq calls these in place of its own, which have sockets of `std`. With a connector of
-//! its own for TLS behind this one in the chain, https works the same way.
+//! ureq calls these instead of its own, which use sockets of `std`. With ureq's TLS connector
+//! behind this one in the chain, https works the same way.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -16,17 +16,17 @@ use ureq::unversioned::transport::{
 use ureq::{Agent, Error, Timeout};
 use windlass::net::TcpStream;
 
-/// An agent whose calls park the goroutine, and may take so long each.
+/// An agent whose calls park the goroutine, with a time limit for each call.
 pub(crate) fn agent(timeout: Duration) -> Agent {
     let config = Agent::config_builder()
         .timeout_global(Some(timeout))
-        // Pages that are missing are pages.
+        // Error statuses such as 404 are results, not errors.
         .http_status_as_error(false)
         .build();
     Agent::with_parts(config, TcpConnector, Lookup(DefaultResolver::default()))
 }
 
-/// Looks names up.
+/// Resolves host names.
 #[derive(Debug)]
 struct Lookup(DefaultResolver);
 
@@ -37,7 +37,7 @@ impl Resolver for Lookup {
         config: &Config,
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, Error> {
-        // It blocks the thread, and does not know of goroutines.
+        // The lookup blocks the thread, so it runs in a blocking section.
         windlass::blocking(|| self.0.resolve(uri, config, timeout))
     }
 }
@@ -112,7 +112,7 @@ impl Transport for Stream {
         Ok(n_bytes > 0)
     }
 
-    /// Between two answers a server has nothing to say but that it closes.
+    /// Between two answers a server sends nothing; if it is readable, it has closed the connection.
     fn is_open(&mut self) -> bool {
         self.tcp.set_read_deadline(None);
         let looked = self
@@ -124,7 +124,7 @@ impl Transport for Stream {
     }
 }
 
-/// Until when a call may wait.
+/// The deadline of a call.
 fn deadline(timeout: NextTimeout) -> Result<Option<Instant>, Error> {
     if timeout.after.is_zero() {
         return Err(Error::Timeout(timeout.reason));

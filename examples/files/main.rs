@@ -5,9 +5,9 @@
 //! curl --range 0-99 http://127.0.0.1:8083/README.md
 //! ```
 //!
-//! It serves the current directory on 127.0.0.1:8083 if not told otherwise, and uses
-//! every CPU that it may. Ctrl-c or SIGTERM stop it, with status 0. Which file a path
-//! means is told in examples/files; the HTTP is that of httpd.
+//! It serves the current directory on 127.0.0.1:8083 by default, on every CPU available to it.
+//! Ctrl-c or SIGTERM stop it, with status 0. examples/files maps paths to files; the HTTP is that
+//! of httpd.
 #![expect(clippy::print_stdout, reason = "says where it listens")]
 
 #[path = "../support/accept.rs"]
@@ -52,7 +52,7 @@ fn main() -> io::Result<()> {
         let listener = TcpListener::bind(&addr)?;
         println!("http://{}/", listener.local_addr()?);
         windlass::spawn(move || site.serve(&listener));
-        // The run ends with this goroutine, and ends all others.
+        // The run ends with this goroutine, and cancels all others.
         signals::wait_for_stop()
     })
 }

@@ -1,9 +1,9 @@
 //! The files of a directory as the pages of a site.
 //!
-//! Nothing outside of the directory is served: not by `..`, not by an escape, not by a
-//! symbolic link that leads out, and not by one that is put there between a check and its
-//! use, as the kernel itself resolves each name beneath the directory (`openat2(2)`).
-//! Files whose names begin with a dot are not served either.
+//! Nothing outside the directory is served: not through `..`, an escape, or a symbolic link that
+//! leads out, not even through a link that is created between a check and its use. The kernel
+//! itself resolves each name beneath the directory (`openat2(2)`). Files whose names begin with a
+//! dot are not served either.
 
 mod path;
 mod range;
@@ -25,19 +25,19 @@ use crate::http::{self, Answer, Request};
 use path::Name;
 use range::Part;
 
-/// What is read and sent at a time.
+/// The number of bytes read and sent at a time.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// What is served for a directory.
+/// The file that is served for a directory.
 const INDEX: &[u8] = b"index.html";
 
-/// A directory that is served.
+/// A directory to serve.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     root: Arc<OwnedFd>,
 }
 
 impl Site {
-    /// Fails if there is no such directory, or the kernel cannot look beneath one.
+    /// Fails if there is no such directory, or the kernel cannot resolve names beneath one.
     pub(crate) fn open(root: &Path) -> io::Result<Site> {
         let root = OwnedFd::from(std::fs::File::open(root)?);
         path::open_beneath(&root, b".")?;
@@ -46,7 +46,7 @@ impl Site {
         })
     }
 
-    /// Serves for ever: until the runtime ends.
+    /// Serves until the runtime ends.
     pub(crate) fn serve(self, listener: &TcpListener) -> ! {
         let answer = move |request: &Request<'_>| self.answer(request);
         http::serve_with(listener, http::Patience::default(), answer)
@@ -64,7 +64,7 @@ impl Site {
         }
         self.find(&name, request).unwrap_or_else(|error| {
             match error.raw_os_error() {
-                // A link that leads out, or too many of them.
+                // A symbolic link that leads out, or too many of them.
                 Some(libc::EXDEV | libc::ELOOP) => answer::FORBIDDEN,
                 _ => match error.kind() {
                     ErrorKind::NotFound | ErrorKind::NotADirectory => answer::NOT_FOUND,
@@ -92,21 +92,21 @@ impl Site {
             return Err(ErrorKind::NotADirectory.into());
         }
         if !metadata.is_file() {
-            // A pipe or a device: nothing that has an end.
+            // A pipe or a device, which has no length.
             return Ok(answer::FORBIDDEN);
         }
         Ok(page(file, &metadata, content_type(&path), request))
     }
 }
 
-/// Sends the client to the same place, as a directory.
+/// Redirects the client to the same path with a slash at the end.
 fn moved(location: &str) -> Answer {
     let head =
         format!("HTTP/1.1 301 Moved Permanently\r\nLocation: {location}\r\nContent-Length: 0\r\n");
     Answer::new(head, Body::Text(""))
 }
 
-/// What tells one version of a file from another.
+/// Identifies one version of a file.
 struct Version {
     etag: String,
     modified: SystemTime,
@@ -115,7 +115,7 @@ struct Version {
 impl Version {
     fn of(metadata: &Metadata) -> Version {
         let (s, ns) = (metadata.mtime(), metadata.mtime_nsec());
-        // To the second, as it is told. Files from before 1970 are from then.
+        // In seconds, as in the header. A time before 1970 counts as 1970.
         let since = Duration::from_secs(u64::try_from(s).unwrap_or(0));
         Version {
             etag: format!("\"{s:x}-{ns:x}-{:x}\"", metadata.len()),
@@ -123,10 +123,10 @@ impl Version {
         }
     }
 
-    /// Whether the client has it already.
+    /// Whether the client has this version already.
     fn is_known(&self, request: &Request<'_>) -> bool {
         if let Some(tags) = request.if_none_match {
-            // With tags the date does not count.
+            // If there are tags, the date is ignored.
             return tags
                 .split(|&b| b == b',')
                 .map(<[u8]>::trim_ascii)
@@ -138,7 +138,7 @@ impl Version {
         since.is_some_and(|since| self.modified <= since)
     }
 
-    /// Whether parts of it fit to those that the client has.
+    /// Whether parts of this version fit to the parts that the client has.
     fn fits(&self, request: &Request<'_>) -> bool {
         match request.if_range {
             None => true,
@@ -176,7 +176,7 @@ fn page(file: File, metadata: &Metadata, content_type: &str, request: &Request<'
         httpdate::fmt_http_date(version.modified),
     );
     if is_known {
-        // Without a length: it would be that of the page.
+        // Without a length: it would have to be that of the page.
         return Answer::new(head, Body::Text(""));
     }
     if let Some(place) = place {
@@ -191,7 +191,7 @@ fn page(file: File, metadata: &Metadata, content_type: &str, request: &Request<'
     Answer::new(head, Body::Long(Box::new(Piece { file, bytes })))
 }
 
-/// A piece of a file.
+/// A part of a file.
 struct Piece {
     file: File,
     bytes: std::ops::Range<u64>,
@@ -206,7 +206,7 @@ impl Long for Piece {
             let n = left.min(chunk.len() as u64) as usize;
             let n = self.file.read_at(&mut chunk[..n], self.bytes.start)?;
             if n == 0 {
-                // Somebody cut it after its length was told.
+                // The file was truncated after its length was sent.
                 return Err(ErrorKind::UnexpectedEof.into());
             }
             to.write_all(&chunk[..n])?;

@@ -6,16 +6,16 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use windlass::fs::File;
 
-/// The path of a request, taken apart.
+/// The path of a request, split into its segments.
 pub(super) struct Name<'a> {
-    /// As they came.
+    /// As received, with escapes.
     raw: Vec<&'a str>,
     decoded: Vec<Vec<u8>>,
-    /// It ends with a slash.
+    /// Whether it ends with a slash.
     pub(super) is_directory: bool,
 }
 
-/// A path that can mean no file.
+/// A path that cannot name a file.
 pub(super) struct Malformed;
 
 impl<'a> Name<'a> {
@@ -26,7 +26,7 @@ impl<'a> Name<'a> {
             .iter()
             .map(|part| decode(part).ok_or(Malformed))
             .collect::<Result<Vec<_>, _>>()?;
-        // A decoded slash would be another path than the client's own program sees.
+        // A decoded slash would make it another path than the client sees.
         let is_odd = |part: &Vec<u8>| {
             part == b"." || part == b".." || part.iter().any(|b| matches!(b, b'/' | 0))
         };
@@ -40,13 +40,13 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// Named by its owner not to be seen, but for what the standards have agreed on.
+    /// Whether it is hidden by a leading dot. `.well-known` is not: standards define it.
     pub(super) fn is_hidden(&self) -> bool {
         let hidden = |part: &Vec<u8>| part.starts_with(b".") && part != b".well-known";
         self.decoded.iter().any(hidden)
     }
 
-    /// The path beneath the root.
+    /// The path relative to the root.
     pub(super) fn path(&self) -> Vec<u8> {
         match self.decoded.is_empty() {
             true => b".".to_vec(),
@@ -54,8 +54,8 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// The path of a request for the directory of this name. Begins with one slash only:
-    /// with two a browser would take what follows for another server.
+    /// The request path of the directory of this name. It begins with only one slash: after two a
+    /// browser would take the rest for another server's name.
     pub(super) fn as_directory(&self) -> String {
         match self.raw.is_empty() {
             true => "/".to_owned(),
@@ -64,7 +64,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// Replaces the escapes `%41`.
+/// Decodes escapes like `%41`.
 fn decode(part: &str) -> Option<Vec<u8>> {
     let mut bytes = part.bytes();
     let mut decoded = Vec::with_capacity(part.len());
@@ -81,25 +81,24 @@ fn decode(part: &str) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// Opens a file for reading that lies beneath a directory, however it is named. What is
-/// not a file does not make it wait.
+/// Opens a file for reading beneath a directory. Does not wait for a FIFO or a device.
 pub(super) fn open_beneath(root: &OwnedFd, path: &[u8]) -> io::Result<File> {
     let path = CString::new(path)?;
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
-    // A disk may take its time.
+    // A disk may be slow.
     let fd = windlass::blocking(|| openat2(root, &path, flags as u64))?;
     Ok(File::from(fd))
 }
 
 #[expect(unsafe_code, reason = "std has no name for this system call")]
 fn openat2(root: &OwnedFd, path: &CString, flags: u64) -> io::Result<OwnedFd> {
-    // SAFETY: plain numbers, for which zero is valid.
+    // SAFETY: the fields are plain numbers, for which zero is valid.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
     how.flags = flags;
     how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS;
     loop {
-        // SAFETY: the path ends with a zero, `how` has the size that is said, and both live
-        // until the call returns.
+        // SAFETY: the path ends with a zero byte, `how` has the given size, and both live until the
+        // call returns.
         let fd = unsafe {
             libc::syscall(
                 libc::SYS_openat2,
@@ -110,11 +109,11 @@ fn openat2(root: &OwnedFd, path: &CString, flags: u64) -> io::Result<OwnedFd> {
             )
         };
         if fd >= 0 {
-            // SAFETY: the call just made this descriptor, and nobody else has it.
+            // SAFETY: the call has just made this descriptor, which has no other owner.
             let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-            // Only opening was not to wait.
+            // Only the open must not wait; reads may.
             let flags = flags as i32 & !libc::O_NONBLOCK;
-            // SAFETY: a number is set, on a descriptor that is open.
+            // SAFETY: sets the flags of an open descriptor.
             let r = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags) };
             return if r < 0 {
                 Err(io::Error::last_os_error())
@@ -123,7 +122,8 @@ fn openat2(root: &OwnedFd, path: &CString, flags: u64) -> io::Result<OwnedFd> {
             };
         }
         let error = io::Error::last_os_error();
-        // EAGAIN: something was renamed meanwhile, and the kernel cannot tell any more.
+        // EAGAIN: something was renamed meanwhile, so the kernel cannot be sure that the path
+        // stayed inside.
         match error.raw_os_error() {
             Some(libc::EINTR | libc::EAGAIN) => {}
             _ => return Err(error),

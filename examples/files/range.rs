@@ -2,18 +2,19 @@
 
 use std::ops::Range;
 
-/// What of a page is wanted.
+/// The requested part of a page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Part {
     All,
-    /// Not empty, and inside the page.
+    /// A range inside the page, not empty.
     Bytes(Range<u64>),
-    /// Only what lies behind its end.
+    /// A range that lies wholly behind its end.
     None,
 }
 
-/// Reads `bytes=1-5`, `bytes=5-` and `bytes=-5` (the last five) for a page of `len` bytes.
-/// What is malformed, of another unit or of several parts gets all of it: a server may.
+/// Parses `bytes=1-5`, `bytes=5-` and `bytes=-5` (the last five) for a page of `len` bytes. For a
+/// malformed range, another unit or several parts, the whole page is served, as the standard
+/// allows.
 pub(super) fn parse(value: &[u8], len: u64) -> Part {
     let Some(part) = parse_one(value) else {
         return Part::All;
@@ -31,7 +32,7 @@ pub(super) fn parse(value: &[u8], len: u64) -> Part {
     }
 }
 
-/// The numbers in front of the dash and behind it.
+/// The numbers before and after the dash.
 fn parse_one(value: &[u8]) -> Option<(Option<u64>, Option<u64>)> {
     let text = std::str::from_utf8(value).ok()?;
     let (unit, part) = text.split_once('=')?;
@@ -42,7 +43,7 @@ fn parse_one(value: &[u8]) -> Option<(Option<u64>, Option<u64>)> {
     Some((number(first)?, number(last)?))
 }
 
-/// A number, none for no digits; what is too large is as good as the largest.
+/// A number; `None` for no digits; one that is too large becomes the maximum.
 fn number(digits: &str) -> Option<Option<u64>> {
     if digits.is_empty() {
         return Some(None);

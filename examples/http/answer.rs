@@ -1,27 +1,27 @@
-//! What a server answers, as bytes that are ready to send.
+//! Answers as bytes that are ready to send.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
 use super::request::Request;
 
-/// An answer but for the `Connection` header.
+/// An answer without the `Connection` header.
 pub(crate) struct Answer {
     /// The status line and the headers, each with its line end.
     head: Cow<'static, str>,
     body: Body,
 }
 
-/// What follows the head. The head says how long it is.
+/// The body that follows the head, which contains its length.
 pub(crate) enum Body {
     Text(&'static str),
-    /// Something that is sent piece by piece, behind what is in the output.
+    /// A body that is sent piece by piece, after the output buffer.
     Long(Box<dyn Long>),
 }
 
 /// A body that is too long to be held in memory.
 pub(crate) trait Long: Send {
-    /// Sends all of it. An error ends the connection, so that the peer sees it is short.
+    /// Sends all of it. An error closes the connection, so that the peer notices the missing part.
     fn send(self: Box<Self>, to: &mut dyn Write) -> io::Result<()>;
 }
 
@@ -65,15 +65,15 @@ empty! {
     NOT_IMPLEMENTED = "501 Not Implemented";
 }
 
-/// What a client is told that asks before it sends a body.
+/// The interim answer for a client that asks before it sends a body.
 pub(super) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// The answer to one request.
 pub(super) struct Reply {
     answer: Answer,
-    /// The request was a HEAD.
+    /// Whether the request was a HEAD.
     without_body: bool,
-    /// The `Connection` header, where one is needed, and the empty line.
+    /// The `Connection` header, if one is needed, and the empty line.
     ending: &'static str,
 }
 
@@ -95,7 +95,7 @@ impl Reply {
         }
     }
 
-    /// The last answer on a connection.
+    /// Makes it the last answer on the connection.
     pub(super) fn last(answer: Answer) -> Reply {
         Reply {
             answer,
@@ -108,7 +108,7 @@ impl Reply {
         self.ending.len() == CLOSE.len()
     }
 
-    /// Writes it into the output; gives what has to be sent behind that.
+    /// Writes it to the output; returns the body that must be sent after the output.
     pub(super) fn write_to(self, output: &mut Vec<u8>) -> Option<Box<dyn Long>> {
         output.extend_from_slice(self.answer.head.as_bytes());
         output.extend_from_slice(self.ending.as_bytes());

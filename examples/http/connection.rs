@@ -1,4 +1,4 @@
-//! A connection: read, answer, write, until one side has had enough.
+//! A connection: reads requests and writes answers until either side closes it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
@@ -8,22 +8,22 @@ use windlass::net::TcpStream;
 use super::answer::{self, Answer, Reply};
 use super::request::{self, Request};
 
-/// The longest head of a request: its first line and its headers.
+/// The longest head of a request: its request line and its headers.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 /// The longest body of a request.
 const MAX_BODY_BYTES: u64 = 1024 * 1024;
-/// What a connection begins with, to read into; it grows up to the longest head.
+/// The initial size of the input buffer; it grows up to the longest head.
 const INPUT_BYTES: usize = 4 * 1024;
 const OUTPUT_BYTES: usize = 4 * 1024;
-/// Answers are sent when there are so many, though there may be more requests.
+/// Answers are sent when the output reaches this size, even if there are more requests.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 
-/// How long peers are waited for.
+/// Timeouts for peers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// For a request to begin.
+    /// For the start of a request.
     pub(crate) idle: Duration,
-    /// For all of a request, from its beginning on: bytes that trickle in do not keep a
+    /// For the whole request, from its start: a client that sends byte by byte cannot hold a
     /// connection for ever.
     pub(crate) request: Duration,
     /// For room to send an answer.
@@ -41,11 +41,11 @@ impl Default for Patience {
     }
 }
 
-/// What requests come by: a TCP stream, or something on top of one.
+/// The transport of requests: a TCP stream, or a protocol on top of one.
 pub(crate) trait Transport: Read + Write {
     fn tcp(&self) -> &TcpStream;
 
-    /// Says, in its own words, that nothing more will be sent.
+    /// Announces, in the transport's own way, that nothing more will be sent.
     fn close(&mut self) -> io::Result<()>;
 }
 
@@ -65,25 +65,25 @@ pub(crate) struct Connection<'a, T, F> {
     site: &'a F,
     input: Input,
     output: Vec<u8>,
-    /// A request whose body has not come yet, as far as the last look went.
+    /// A request whose body has not arrived completely.
     current: Option<Exchange>,
     patience: Patience,
-    /// When the request began of which there is a part.
+    /// The start time of the request that has arrived in part.
     begun: Option<Instant>,
 }
 
-/// A request that has an answer, and whose body is yet to be skipped.
+/// A request that was answered, and whose body must still be skipped.
 struct Exchange {
     reply: Reply,
     body_left: u64,
 }
 
-/// What to do when all that can be answered has been.
+/// What to do after all complete requests were answered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     Read,
     Close,
-    /// Close, with requests or parts of them perhaps unread.
+    /// Close, although requests or parts of them may be unread.
     Linger,
 }
 
@@ -94,7 +94,7 @@ where
 {
     pub(crate) fn new(stream: T, site: &'a F, patience: Patience) -> io::Result<Self> {
         let tcp = stream.tcp();
-        // Answers leave in one write each, so there is nothing to wait for.
+        // Answers are sent with one write each, so Nagle's algorithm would only delay them.
         tcp.set_nodelay(true)?;
         tcp.set_write_timeout(Some(patience.answer))?;
         Ok(Connection {
@@ -115,7 +115,7 @@ where
             match self.input.fill(&mut self.stream) {
                 Ok(0) => return Ok(()),
                 Ok(_) => {}
-                // The deadline. A request that was begun gets an answer.
+                // The deadline has passed. A request that has started gets an answer.
                 Err(e) if e.kind() == ErrorKind::WouldBlock && self.is_amid_request() => {
                     self.refuse(answer::TIMEOUT);
                     self.send()?;
@@ -133,7 +133,7 @@ where
         }
     }
 
-    /// Until when more must have come.
+    /// The time by which more bytes must have arrived.
     fn deadline(&mut self) -> Instant {
         match self.is_amid_request() {
             true => *self.begun.get_or_insert_with(Instant::now) + self.patience.request,
@@ -154,7 +154,7 @@ where
         self.current.is_some() || !self.input.bytes().is_empty()
     }
 
-    /// Answers every request that is whole.
+    /// Answers every complete request.
     fn answer_all(&mut self) -> io::Result<Next> {
         loop {
             if let Some(mut exchange) = self.current.take() {
@@ -188,7 +188,7 @@ where
         }
     }
 
-    /// Answers a request that has been read to its end. Says what to do if it was the last.
+    /// Answers a request that was read completely. Returns what to do if it was the last.
     fn finish(&mut self, reply: Reply) -> io::Result<Option<Next>> {
         self.begun = None;
         let closes = reply.closes();
@@ -207,22 +207,22 @@ where
         })
     }
 
-    /// Answers what is no request, or none that can be served; where the next one
-    /// begins is not known then.
+    /// Answers a request that is malformed or not supported; the start of the next one is unknown
+    /// then.
     fn refuse(&mut self, answer: Answer) -> Next {
-        // None of these has a long body.
+        // None of these answers has a long body.
         let _ = Reply::last(answer).write_to(&mut self.output);
         Next::Linger
     }
 
-    /// Closes so that the peer gets to read the last answer.
+    /// Closes so that the peer can still read the last answer.
     fn linger(mut self) -> io::Result<()> {
         self.stream.close()?;
         crate::linger::linger(self.stream.tcp())
     }
 }
 
-/// What has been received and not been consumed: `buffer[begin..end]`.
+/// Bytes received and not consumed yet: `buffer[begin..end]`.
 struct Input {
     buffer: Vec<u8>,
     begin: usize,
@@ -247,7 +247,7 @@ impl Input {
         debug_assert!(self.begin <= self.end);
     }
 
-    /// Consumes up to `n` bytes, and says how many.
+    /// Consumes up to `n` bytes, and returns their number.
     fn skip(&mut self, n: u64) -> u64 {
         let here = (self.end - self.begin) as u64;
         let n = n.min(here);
@@ -255,9 +255,9 @@ impl Input {
         n
     }
 
-    /// Reads more; there is room unless a whole [`MAX_HEAD_BYTES`] wait to be consumed.
+    /// Reads more. There is room unless [`MAX_HEAD_BYTES`] bytes wait to be consumed.
     fn fill(&mut self, stream: &mut impl Read) -> io::Result<usize> {
-        // What is left of a batch is at most the beginning of one request.
+        // What is left is at most the start of one request.
         self.buffer.copy_within(self.begin..self.end, 0);
         self.end -= self.begin;
         self.begin = 0;

@@ -1,12 +1,12 @@
-//! An HTTP/1.1 server, of the size of an example: one goroutine for each connection,
-//! which reads, answers and writes in plain blocking style.
+//! A small HTTP/1.1 server: one goroutine for each connection, which reads, answers and writes in
+//! plain blocking style.
 //!
-//! It keeps connections alive, and answers pipelined requests together: all that
-//! are whole in the buffer, with one write. The buffers are made with the
-//! connection and kept; a request for a short page allocates nothing.
+//! It keeps connections alive, and answers pipelined requests together: all complete requests in
+//! the buffer, with one write. A connection keeps its buffers; a request for a short page allocates
+//! nothing.
 //!
-//! What it leaves to those who start from it: chunked requests (answered with 501)
-//! and the `Date` header.
+//! Not supported, and left as an exercise: chunked requests (answered with 501) and the `Date`
+//! header.
 #![allow(dead_code, reason = "each example uses a part of it")]
 
 pub(crate) mod answer;
@@ -21,19 +21,19 @@ pub(crate) use connection::{Connection, Patience};
 pub(crate) use pages::page;
 pub(crate) use request::Request;
 
-/// Serves the two pages of the benchmarks for ever: until the runtime ends.
+/// Serves the two pages of the benchmarks until the runtime ends.
 pub(crate) fn serve(listener: &TcpListener) -> ! {
     serve_with(listener, Patience::default(), page)
 }
 
-/// Serves what `site` answers for ever: until the runtime ends.
+/// Serves the answers of `site` until the runtime ends.
 pub(crate) fn serve_with<F>(listener: &TcpListener, patience: Patience, site: F) -> !
 where
     F: Fn(&Request<'_>) -> Answer + Clone + Send + 'static,
 {
     crate::accept::accept_each(listener, move |stream: TcpStream| {
-        // A connection ends with an error when its peer has gone or is too slow:
-        // nothing that a server would have to do something about.
+        // A connection ends with an error when its peer has gone or is too slow: the server has
+        // nothing to do then.
         let _ = Connection::new(stream, &site, patience).and_then(Connection::run);
     })
 }

@@ -1,4 +1,4 @@
-//! The pages that web servers are compared with.
+//! The pages of the usual web server benchmarks.
 
 use super::answer::{self, Answer};
 use super::request::Request;
@@ -15,7 +15,7 @@ const JSON_HEAD: &str = "HTTP/1.1 200 OK\r\n\
     Content-Type: application/json\r\n\
     Content-Length: 27\r\n";
 
-// The lengths above are written by hand.
+// The lengths above are constants written by hand.
 const _: () = assert!(PLAINTEXT_BODY.len() == 13 && JSON_BODY.len() == 27);
 
 /// Answers `/plaintext` and `/json`.

@@ -1,5 +1,5 @@
-//! The head of a request: what httparse finds, and what the headers mean that tell
-//! where the request ends.
+//! The head of a request: parsed by httparse, with the meaning of the headers that define where the
+//! request ends.
 
 use std::mem::MaybeUninit;
 
@@ -7,33 +7,33 @@ use httparse::{Error, Header, Status};
 
 use super::answer::{self, Answer};
 
-/// The most headers of a request.
+/// The most headers in a request.
 const MAX_HEADERS: usize = 64;
 
-/// What a server wants to know of a request.
+/// The parts of a request that the server uses.
 pub(crate) struct Request<'a> {
     pub(crate) method: &'a str,
     /// The path of the target, without a query.
     pub(crate) path: &'a str,
-    /// The parts of the page that are wanted, if not all of it.
+    /// The requested range of the page, if not all of it.
     pub(crate) range: Option<&'a [u8]>,
-    /// The page is wanted only if it is another one than the client has.
+    /// Send the page only if it differs from the version that the client has.
     pub(crate) if_none_match: Option<&'a [u8]>,
     pub(crate) if_modified_since: Option<&'a [u8]>,
-    /// The parts are wanted only if the page is the one that the client has parts of.
+    /// Send the range only if the page is the version of which the client has parts.
     pub(crate) if_range: Option<&'a [u8]>,
-    /// Spoken by a client of HTTP/1.0.
+    /// Whether the client speaks HTTP/1.0.
     pub(super) is_http_10: bool,
-    /// The connection goes on after this request.
+    /// Whether the connection is kept alive after this request.
     pub(super) keep_alive: bool,
     /// The length of the body that follows the head.
     pub(super) body_bytes: u64,
-    /// The client waits to be told that it may send the body.
+    /// Whether the client waits for permission to send the body.
     pub(super) expects_continue: bool,
 }
 
-/// Parses the request at the start of `bytes`: gives it with the length of its head,
-/// or nothing if there is not all of the head yet, or what to refuse it with.
+/// Parses the request at the start of `bytes`. Returns it with the length of its head, or nothing
+/// if the head is incomplete, or the answer that refuses it.
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Request<'_>, usize)>, Answer> {
     let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut head = httparse::Request::new(&mut []);
@@ -62,7 +62,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Request<'_>, usize)>, Answer
     Ok(Some((request, head_bytes)))
 }
 
-/// `/a` of `/a?b` and of `http://host/a`.
+/// `/a` from `/a?b` and from `http://host/a`.
 fn path_of(target: &str) -> &str {
     let target = match target.strip_prefix("http://") {
         None => target,
@@ -72,14 +72,14 @@ fn path_of(target: &str) -> &str {
 }
 
 impl<'a> Request<'a> {
-    /// Two readings of where a request ends, one here and another in a proxy before
-    /// us, would let a client smuggle a request in: what is ambiguous is refused.
+    /// If this server and a proxy in front of it disagreed about the end of a request, a client
+    /// could smuggle a request in. So ambiguous requests are refused.
     fn read_headers(&mut self, headers: &[Header<'a>]) -> Result<(), Answer> {
         let mut n_hosts = 0;
         let mut length: Option<u64> = None;
         let mut is_encoded = false;
         for &Header { name, value } in headers {
-            // Most headers are told from these by their length alone.
+            // Most other headers differ from these in length already.
             let is = |known: &str| name.eq_ignore_ascii_case(known);
             match name.len() {
                 4 if is("host") => n_hosts += 1,
@@ -128,8 +128,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Decimal digits and nothing else, as the standard wants it; one too large for the
-/// type is as good as its maximum.
+/// Decimal digits only, as the standard requires; a number that is too large becomes the maximum.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;

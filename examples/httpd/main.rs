@@ -5,9 +5,8 @@
 //! curl http://127.0.0.1:8080/plaintext
 //! ```
 //!
-//! It listens on 127.0.0.1:8080 if not told otherwise, and uses every CPU that it
-//! may. Ctrl-c or SIGTERM stop it: connections are closed, and it ends with status
-//! 0. The server itself is in examples/http.
+//! It listens on 127.0.0.1:8080 by default, on every CPU available to it. Ctrl-c or SIGTERM stop
+//! it: connections are closed, and it exits with status 0. The server itself is in examples/http.
 #![expect(clippy::print_stdout, reason = "says where it listens")]
 
 #[path = "../support/accept.rs"]
@@ -47,7 +46,7 @@ fn main() -> io::Result<()> {
         let listener = TcpListener::bind(&addr)?;
         println!("http://{}/plaintext", listener.local_addr()?);
         windlass::spawn(move || http::serve(&listener));
-        // The run ends with this goroutine, and ends all others.
+        // The run ends with this goroutine, and cancels all others.
         signals::wait_for_stop()
     })
 }

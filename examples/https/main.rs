@@ -6,12 +6,11 @@
 //! curl --insecure https://127.0.0.1:8443/plaintext
 //! ```
 //!
-//! It listens on 127.0.0.1:8443 if not told otherwise. Without a certificate it makes
-//! one for localhost that nobody but itself has signed, and prints it. Ctrl-c or SIGTERM
-//! stop it, with status 0.
+//! It listens on 127.0.0.1:8443 by default. Without a certificate it makes a self-signed one for
+//! localhost, and prints it. Ctrl-c or SIGTERM stop it, with status 0.
 //!
-//! rustls is used as it is for blocking sockets: `StreamOwned` over a `TcpStream` of
-//! windlass. The handshake, too, happens in a goroutine, in the first read.
+//! rustls is used as with blocking sockets: `StreamOwned` over a `TcpStream` of windlass. The
+//! handshake also happens in the connection's goroutine, in the first read.
 #![expect(
     clippy::print_stdout,
     reason = "says where it listens, and what to trust"
@@ -68,7 +67,7 @@ fn main() -> io::Result<()> {
         let listener = TcpListener::bind(&addr)?;
         println!("https://{}/plaintext", listener.local_addr()?);
         windlass::spawn(move || tls::serve(&listener, &config));
-        // The run ends with this goroutine, and ends all others.
+        // The run ends with this goroutine, and cancels all others.
         signals::wait_for_stop()
     })
 }

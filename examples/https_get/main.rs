@@ -4,9 +4,9 @@
 //! cargo run --release --features tls --example https_get -- --url https://example.org/ [--ca FILE.pem]
 //! ```
 //!
-//! Prints status, length and address of each page; several addresses are separated by
-//! commas. Trusts what the system trusts, or the certificates in a file. Ends with status
-//! 1 if a page could not be fetched.
+//! Prints status, length and address of each page; several addresses are separated by commas.
+//! Trusts the certificates that the system trusts, or those in a file. Exits with status 1 if a
+//! page could not be fetched.
 #![expect(clippy::print_stdout, reason = "prints what it has fetched")]
 
 #[path = "../support/args.rs"]
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 const USAGE: &str = "usage: https_get --url https://HOST[:PORT]/PATH[,..] [--ca FILE.pem]";
-/// Where most distributions keep what they trust.
+/// The file in which most distributions store trusted certificates.
 const SYSTEM_CA: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 fn main() -> io::Result<ExitCode> {

@@ -1,4 +1,4 @@
-//! A web server of hyper on goroutines: HTTP/1.1 or HTTP/2.
+//! A web server built with hyper, on goroutines: HTTP/1.1 or HTTP/2.
 //!
 //! ```text
 //! cargo run --release --features hyper --example hyper -- [--addr HOST:PORT] [--procs N]
@@ -8,8 +8,8 @@
 //! curl --http2-prior-knowledge http://127.0.0.1:8082/    # with --http2 true
 //! ```
 //!
-//! It listens on 127.0.0.1:8082 if not told otherwise, and uses every CPU that it may.
-//! Ctrl-c or SIGTERM stop it, with status 0. The server itself is in examples/hyper.
+//! It listens on 127.0.0.1:8082 by default, on every CPU available to it. Ctrl-c or SIGTERM stop
+//! it, with status 0. The server itself is in examples/hyper.
 #![expect(clippy::print_stdout, reason = "says where it listens")]
 
 #[path = "../support/accept.rs"]
@@ -48,7 +48,7 @@ fn main() -> io::Result<()> {
         let listener = TcpListener::bind(&addr)?;
         println!("http://{}/", listener.local_addr()?);
         windlass::spawn(move || server::serve(&listener, is_http2));
-        // The run ends with this goroutine, and ends all others.
+        // The run ends with this goroutine, and cancels all others.
         signals::wait_for_stop()
     })
 }

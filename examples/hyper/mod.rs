@@ -1,6 +1,7 @@
 //! hyper's server, with a goroutine for each connection.
 //!
-//! The service is a future, as hyper wants it; what it calls may block as goroutines do.
+//! The service is a future, as hyper requires; the functions that it calls may block as goroutines
+//! do.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,13 +14,13 @@ use hyper::{Method, Request, Response, StatusCode};
 use windlass::net::{TcpListener, TcpStream};
 use windlass_hyper::{Executor, Io, Timer};
 
-/// How long a client may take for the head of a request.
+/// The time limit for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Serves for ever: until the runtime ends.
+/// Serves until the runtime ends.
 pub(crate) fn serve(listener: &TcpListener, is_http2: bool) -> ! {
     crate::accept::accept_each(listener, move |stream| {
-        // A peer that has gone or speaks something else is no matter of ours.
+        // Errors of a connection concern only its peer.
         let _ = serve_one(stream, is_http2);
     })
 }
@@ -38,7 +39,7 @@ fn serve_one(stream: TcpStream, is_http2: bool) -> Result<(), Box<dyn std::error
         builder
             .timer(Timer::new())
             .header_read_timeout(HEAD_TIMEOUT)
-            // A client may end its side and listen still.
+            // A client may close its sending side and still read.
             .half_close(true);
         windlass::future::block_on(builder.serve_connection(io, service_fn(answer)))?;
     }
@@ -47,7 +48,7 @@ fn serve_one(stream: TcpStream, is_http2: bool) -> Result<(), Box<dyn std::error
 
 type Body = Either<Full<Bytes>, Incoming>;
 
-/// Greets, or sends back what it is sent while it comes.
+/// Greets, or sends back the body while it arrives.
 async fn answer(request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     let text = |text: &'static str| Either::Left(Full::new(Bytes::from_static(text.as_bytes())));
     let (status, body) = match (request.method(), request.uri().path()) {

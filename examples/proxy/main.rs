@@ -1,12 +1,12 @@
-//! A TCP proxy: hands connections on to another server.
+//! A TCP proxy: forwards connections to another server.
 //!
 //! ```text
 //! cargo run --release --example proxy -- --to HOST:PORT [--addr HOST:PORT] [--procs N]
 //! curl http://127.0.0.1:8081/
 //! ```
 //!
-//! It listens on 127.0.0.1:8081 if not told otherwise, and uses every CPU that it may.
-//! Ctrl-c or SIGTERM stop it, with status 0. The proxy itself is in examples/proxy.
+//! It listens on 127.0.0.1:8081 by default, on every CPU available to it. Ctrl-c or SIGTERM stop
+//! it, with status 0. The proxy itself is in examples/proxy.
 #![expect(clippy::print_stdout, reason = "says where it listens")]
 
 #[path = "../support/accept.rs"]
@@ -47,7 +47,7 @@ fn main() -> io::Result<()> {
         let listener = proxy::options().listen(&addr)?;
         println!("{} -> {to}", listener.local_addr()?);
         windlass::spawn(move || proxy::serve(&listener, &to));
-        // The run ends with this goroutine, and ends all others.
+        // The run ends with this goroutine, and cancels all others.
         signals::wait_for_stop()
     })
 }

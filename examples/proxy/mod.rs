@@ -1,9 +1,9 @@
 //! A TCP proxy: two goroutines for each connection, one for each direction.
 //!
-//! `windlass::io::copy` moves the bytes, inside the kernel once there are many. The end
-//! of one direction is handed on and leaves the other one alone, as some protocols send
-//! all they have, end, and only then listen; an error ends both. Whether a silent peer is
-//! still there the kernel asks (keepalive).
+//! `windlass::io::copy` moves the bytes, inside the kernel once there are many. The end of one
+//! direction is forwarded and does not end the other one: in some protocols a peer sends
+//! everything, closes its sending side, and only then reads. An error ends both directions. The
+//! kernel checks whether silent peers are still there (keepalive).
 
 use std::io;
 use std::net::{Shutdown, ToSocketAddrs};
@@ -11,19 +11,19 @@ use std::time::Duration;
 
 use windlass::net::{TcpListener, TcpOptions, TcpStream};
 
-/// How long a server may take to answer to a connection.
+/// The time limit for connecting to the server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a peer may be silent before it is asked whether it is there.
+/// How long a peer may be silent before the kernel probes it.
 const ASK_AFTER: Duration = Duration::from_secs(60);
 
-/// The settings of connections on both sides.
+/// Sets the options of the connections on both sides.
 pub(crate) fn options() -> TcpOptions {
     let mut options = TcpOptions::new();
     options.nodelay(true).keepalive(ASK_AFTER);
     options
 }
 
-/// Hands connections on to the server at `to` for ever: until the runtime ends.
+/// Forwards connections to the server at `to` until the runtime ends.
 pub(crate) fn serve(listener: &TcpListener, to: &str) -> ! {
     let to = to.to_owned();
     crate::accept::accept_each(listener, move |client| {
@@ -33,7 +33,7 @@ pub(crate) fn serve(listener: &TcpListener, to: &str) -> ! {
     })
 }
 
-/// Serves one connection to its end; fails if there is no server.
+/// Serves one connection until it ends; fails if the server cannot be reached.
 fn hand_on(client: &TcpStream, to: &str) -> io::Result<()> {
     let server = connect(to)?;
     windlass::scope(|scope| {
@@ -46,7 +46,7 @@ fn hand_on(client: &TcpStream, to: &str) -> io::Result<()> {
 /// Connects to the first address of the server that answers in time.
 fn connect(to: &str) -> io::Result<TcpStream> {
     let mut last = io::Error::other("the name has no address");
-    // Names are looked up by a system call that blocks.
+    // The lookup of names is a system call that blocks.
     for addr in windlass::blocking(|| to.to_socket_addrs())? {
         match options().connect_timeout(&addr, CONNECT_TIMEOUT) {
             Ok(server) => return Ok(server),
@@ -56,10 +56,10 @@ fn connect(to: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Hands on what comes until its end, and then the end.
+/// Forwards all bytes, and then the end of the stream.
 fn one_way(from: &TcpStream, to: &TcpStream) {
     match windlass::io::copy(&mut &*from, &mut &*to) {
-        // It fails if the peer has gone, which the other direction sees.
+        // The shutdown fails if the peer has gone; the other direction notices that too.
         Ok(_) => drop(to.shutdown(Shutdown::Write)),
         Err(_) => {
             let _ = from.shutdown(Shutdown::Both);

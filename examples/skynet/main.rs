@@ -1,13 +1,13 @@
-//! Skynet: a tree of goroutines with fan-out ten. Each leaf gives its number, each
-//! node the sum of its children; a million leaves make 1,111,111 goroutines.
+//! Skynet: a tree of goroutines with fan-out ten. Each leaf returns its number, each node the sum
+//! of its children; a million leaves make 1,111,111 goroutines.
 //!
 //! ```text
 //! cargo run --release --example skynet -- [--leaves N] [--rounds N] [--procs N]
 //! ```
 //!
-//! It measures what spawning, joining and stealing cost when goroutines do nothing
-//! else. The stacks in the last line tell that most of them never needed one at the
-//! same time: a goroutine gets its stack when it first runs.
+//! It measures the cost of spawning, joining and stealing when goroutines do nothing else. The
+//! number of stacks in the last line is small because a goroutine gets its stack only when it first
+//! runs.
 #![expect(clippy::print_stdout, reason = "prints what it has measured")]
 
 #[path = "../support/args.rs"]
@@ -19,7 +19,7 @@ use std::time::Instant;
 const USAGE: &str = "usage: skynet [--leaves N] [--rounds N] [--procs N]";
 const FAN_OUT: u64 = 10;
 
-/// The sum of `leaves` numbers from `first` on.
+/// The sum of `leaves` consecutive numbers from `first` on.
 fn skynet(first: u64, leaves: u64) -> u64 {
     if leaves == 1 {
         return first;
