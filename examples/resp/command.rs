@@ -1,4 +1,4 @@
-//! The commands: which there are, and what they have in common.
+//! The table of commands, and what the commands have in common.
 
 use super::protocol::Args;
 use super::reply::Reply;
@@ -6,7 +6,7 @@ use super::session::Session;
 use super::store::Value;
 use super::{hashes, keys, lists, messages, texts};
 
-/// What a command gives: its answer is written, or this error is to be.
+/// The result of a command: its answer was written, or this error must be.
 pub(super) type Outcome = Result<(), &'static str>;
 
 pub(super) const WRONG_TYPE: &str =
@@ -19,7 +19,7 @@ const MAX_NAME_BYTES: usize = 16;
 
 type Run = fn(&mut Session, Args<'_>, &mut Reply<'_>) -> Outcome;
 
-/// A command: how many arguments it takes, its name included, and what it does.
+/// A command: the number of its arguments, including its name, and its function.
 struct Command(std::ops::RangeInclusive<usize>, Run);
 
 const ANY: usize = usize::MAX;
@@ -88,7 +88,7 @@ pub(super) fn execute(session: &mut Session, args: Args<'_>, reply: &mut Reply<'
         None => name,
     };
     if matches!(upper, b"POST" | b"HOST:") {
-        // A web page makes its visitor's browser talk to us: let it not get far.
+        // A web page can make a browser send requests to this port; such requests must fail.
         session.is_over = true;
         return;
     }
@@ -114,13 +114,13 @@ pub(super) fn execute(session: &mut Session, args: Args<'_>, reply: &mut Reply<'
     }
 }
 
-/// The beginning of what a client sent, fit to be shown.
+/// The start of what a client sent, in printable form.
 pub(super) fn quoted(bytes: &[u8]) -> String {
     let shown = &bytes[..bytes.len().min(64)];
     shown.escape_ascii().to_string()
 }
 
-/// The text that a key holds.
+/// The text value of a key.
 pub(super) fn text(value: &mut Value) -> Result<&mut Vec<u8>, &'static str> {
     match value {
         Value::Text(text) => Ok(text),

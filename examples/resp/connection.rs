@@ -1,4 +1,4 @@
-//! A connection: read, carry out, answer.
+//! A connection: reads requests, carries them out, and answers.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::protocol::Parser;
 use super::reply::Reply;
 use super::session::Session;
 
-/// What a connection begins with to read into, and goes back to.
+/// The initial size of the input buffer, to which it shrinks again.
 const INPUT_BYTES: usize = 16 << 10;
-/// Answers are sent when there are so many, though there may be more commands.
+/// Answers are sent when the output reaches this size, even if there are more commands.
 const OUTPUT_BYTES: usize = 64 << 10;
-/// A request may take so much longer than the patience that it comes as fast as this.
+/// A request that arrives at this rate or faster may take longer than the timeout.
 const MIN_BYTES_PER_SECOND: u32 = 16 << 10;
 
 /// One connection.
@@ -24,18 +24,18 @@ pub(super) struct Connection {
     session: Session,
     parser: Parser,
     input: Vec<u8>,
-    /// What has come and was not carried out: `input[begin..end]`.
+    /// Bytes received and not carried out yet: `input[begin..end]`.
     begin: usize,
     end: usize,
     output: Vec<u8>,
     patience: Duration,
-    /// When the request began of which there is a part.
+    /// The start time of the request that has arrived in part.
     begun: Option<Instant>,
 }
 
 impl Connection {
     pub(super) fn new(server: Arc<Server>, id: u64, stream: TcpStream) -> io::Result<Connection> {
-        // Answers leave together, so there is nothing to wait for.
+        // Answers are sent together, so Nagle's algorithm would only delay them.
         stream.set_nodelay(true)?;
         let patience = server.patience;
         stream.set_write_timeout(Some(patience))?;
@@ -60,13 +60,13 @@ impl Connection {
             self.send()?;
         }
         match self.session.outbox {
-            // The last of its answers may not have been written yet.
+            // The last answers may not have been written yet.
             Some(_) => Ok(()),
             None => crate::linger::linger(&self.session.stream),
         }
     }
 
-    /// Carries out every request that is whole.
+    /// Carries out every complete request.
     fn answer_all(&mut self) -> io::Result<()> {
         while !self.session.is_over {
             let bytes = &self.input[self.begin..self.end];
@@ -83,7 +83,7 @@ impl Connection {
                     self.begun = None;
                 }
                 Err(malformed) => {
-                    // Where the next request begins is not known.
+                    // The start of the next request is unknown.
                     reply.error(&format!("ERR Protocol error: {malformed}"));
                     self.session.is_over = true;
                 }
@@ -95,13 +95,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what was answered.
+    /// Sends the answers.
     fn send(&mut self) -> io::Result<()> {
         if self.output.is_empty() {
             return Ok(());
         }
         match &self.session.outbox {
-            // Its writer has messages to send as well.
+            // The connection's writer also has messages to send.
             Some(outbox) => drop(outbox.push(self.output.as_slice().into())),
             None => (&*self.session.stream).write_all(&self.output)?,
         }
@@ -110,15 +110,15 @@ impl Connection {
         Ok(())
     }
 
-    /// Until when more of a request must have come. Between requests a client may be silent
-    /// for ever.
+    /// The time by which more of a request must have arrived. Between requests a client may be
+    /// silent for ever.
     fn deadline(&mut self) -> Instant {
         let begun = *self.begun.get_or_insert_with(Instant::now);
         let n_bytes = (self.end - self.begin) as u32;
         begun + self.patience + Duration::from_secs((n_bytes / MIN_BYTES_PER_SECOND).into())
     }
 
-    /// Reads more, and says how much.
+    /// Reads more, and returns the number of bytes.
     fn fill(&mut self) -> io::Result<usize> {
         let is_amid_request = self.begin < self.end;
         if !is_amid_request {
@@ -133,7 +133,7 @@ impl Connection {
             self.begin = 0;
         }
         if self.end == self.input.len() {
-            // The parser refuses longer requests before the buffer holds twice as much.
+            // The parser refuses longer requests before the buffer grows to twice the limit.
             self.input.resize(2 * self.input.len(), 0);
         }
         let deadline = is_amid_request.then(|| self.deadline());

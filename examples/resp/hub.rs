@@ -1,4 +1,4 @@
-//! Channels: who subscribes to what, and what waits to be written to them.
+//! Channels: their subscribers, and the messages that wait to be written to each.
 
 use std::collections::HashMap;
 use std::net::Shutdown;
@@ -12,12 +12,12 @@ use windlass::sync::RwLock;
 use super::reply::Reply;
 use super::store::Bytes;
 
-/// What may wait for a subscriber to be taken; one that is slower is cut off.
+/// The most bytes that may wait for a subscriber; a slower one is disconnected.
 const MAX_WAITING_BYTES: usize = 32 << 20;
-/// How much is written at once.
+/// The most bytes written at once.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Where messages for one connection go.
+/// The queue of messages to one connection.
 #[derive(Debug)]
 pub(super) struct Outbox {
     sender: Sender<Arc<[u8]>>,
@@ -28,7 +28,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Makes one, and a goroutine that writes from it until it is dropped.
+    /// Makes a queue, and a goroutine that writes its messages until the queue is dropped.
     pub(super) fn new(stream: Arc<TcpStream>, is_resp3: bool) -> Arc<Outbox> {
         let (sender, receiver) = unbounded();
         let outbox = Arc::new(Outbox {
@@ -45,14 +45,14 @@ impl Outbox {
                 }
             };
             if write_all(&stream, &receiver, written).is_err() {
-                // The connection's own goroutine reads, and is to learn of it.
+                // This wakes the connection's own goroutine, which is reading.
                 let _ = stream.shutdown(Shutdown::Both);
             }
         });
         outbox
     }
 
-    /// Hands bytes to the writer. Cuts the connection off if it takes too little.
+    /// Queues bytes for the writer. Disconnects a client that reads too slowly.
     pub(super) fn push(&self, bytes: Arc<[u8]>) -> bool {
         let n_bytes = bytes.len();
         let before = self.n_waiting.fetch_add(n_bytes, Ordering::Relaxed);
@@ -66,7 +66,7 @@ impl Outbox {
     }
 }
 
-/// Writes what comes, several messages at once where they wait.
+/// Writes the queued messages, several at once if there are several.
 fn write_all(
     mut stream: &TcpStream,
     receiver: &Receiver<Arc<[u8]>>,
@@ -92,15 +92,15 @@ fn write_all(
 
 type Subscribers = HashMap<u64, Arc<Outbox>>;
 
-/// All channels that somebody subscribes to.
+/// All channels that have subscribers.
 #[derive(Debug, Default)]
 pub(super) struct Hub {
     channels: RwLock<HashMap<Bytes, Subscribers>>,
 }
 
 impl Hub {
-    /// Subscribes the connection `id`, and confirms it: whatever is published once the
-    /// client has read `confirmation` reaches it, and nothing gets in between.
+    /// Subscribes the connection `id`, and queues the confirmation. Every message that is published
+    /// after the client has read `confirmation` reaches it, and no message comes before it.
     pub(super) fn subscribe(
         &self,
         channel: &[u8],
@@ -128,13 +128,13 @@ impl Hub {
         }
     }
 
-    /// Gives a message to all subscribers of a channel, and says how many took it.
+    /// Queues a message for all subscribers of a channel, and returns their number.
     pub(super) fn publish(&self, channel: &[u8], message: &[u8]) -> usize {
         let channels = self.channels.read().unwrap();
         let Some(subscribers) = channels.get(channel) else {
             return 0;
         };
-        // One copy for all clients of each version of the protocol.
+        // All clients with the same protocol version share one copy.
         let mut packed: [Option<Arc<[u8]>>; 2] = [None, None];
         subscribers
             .values()

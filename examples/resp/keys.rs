@@ -1,4 +1,4 @@
-//! Commands on keys, whatever they hold.
+//! Commands on keys with values of any type.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,11 @@ use super::protocol::Args;
 use super::reply::Reply;
 use super::session::Session;
 
-/// The longest time that a key may have: enough for anybody, and it can be added to now.
+/// The longest lifetime of a key: long enough for every use, and small enough to be added to the
+/// current time.
 const MAX_SECONDS: u64 = 1000 * 365 * 24 * 3600;
 
-/// The instant so many seconds or milliseconds from now, if that is not too far.
+/// The instant that many seconds or milliseconds from now, unless it is too far away.
 pub(super) fn end_in(n: i64, is_seconds: bool) -> Option<Instant> {
     let n = u64::try_from(n).ok()?;
     let time = match is_seconds {
@@ -56,7 +57,7 @@ fn expire_in(
     reply: &mut Reply<'_>,
 ) -> Outcome {
     let n = args.number(2).ok_or(NOT_INTEGER)?;
-    // In the past is now.
+    // A time in the past means now.
     let at = end_in(n.max(0), is_seconds).ok_or("ERR invalid expire time in 'expire' command")?;
     let key = &args[1];
     let mut keys = session.store().lock(key);
@@ -81,7 +82,7 @@ pub(super) fn persist(session: &mut Session, args: Args<'_>, reply: &mut Reply<'
 
 pub(super) fn ttl(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let left = time_left(session, &args[1]);
-    // To the nearest, so that EXPIRE 10 is followed by TTL 10.
+    // Rounded to the nearest second, so that TTL returns 10 after EXPIRE 10.
     reply.integer(left.map_or_else(|none| none, |left| (left.as_millis() as i64 + 500) / 1000));
     Ok(())
 }
@@ -92,7 +93,7 @@ pub(super) fn pttl(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>)
     Ok(())
 }
 
-/// How long a key has; -1 if it has no end, -2 if there is none.
+/// The remaining lifetime of a key; -1 if it does not expire, -2 if it does not exist.
 fn time_left(session: &Session, key: &[u8]) -> Result<Duration, i64> {
     let mut keys = session.store().lock(key);
     keys.get(key).ok_or(-2)?;

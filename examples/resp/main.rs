@@ -6,9 +6,9 @@
 //! redis-benchmark -p 6380 -q -t set,get
 //! ```
 //!
-//! It listens on 127.0.0.1:6380 if not told otherwise, keeps everything in memory, and
-//! uses every CPU that it may. Ctrl-c or SIGTERM stop it, with status 0. The server
-//! itself is in examples/resp.
+//! It listens on 127.0.0.1:6380 by default, stores everything in memory, and uses every CPU
+//! available to it. Ctrl-c or SIGTERM stop it, with status 0. The server itself is in
+//! examples/resp.
 #![expect(clippy::print_stdout, reason = "says where it listens")]
 
 #[path = "../support/accept.rs"]

@@ -1,4 +1,4 @@
-//! Commands that touch no key: messages, and what clients ask of a server.
+//! Commands without a key: messages between clients, and requests about the server.
 
 use super::command::{NOT_INTEGER, Outcome, SYNTAX, quoted};
 use super::hub::Outbox;
@@ -20,7 +20,7 @@ pub(super) fn subscribe(session: &mut Session, args: Args<'_>, reply: &mut Reply
             .outbox
             .get_or_insert_with(|| Outbox::new(Arc::clone(&session.stream), session.is_resp3)),
     );
-    // Answers to earlier commands come first.
+    // The answers to earlier commands must come first.
     if !reply.out.is_empty() {
         outbox.push(reply.out.as_slice().into());
         reply.out.clear();
@@ -66,7 +66,7 @@ fn confirm(what: &[u8], channel: Option<&[u8]>, n_channels: usize, reply: &mut R
 
 pub(super) fn ping(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     if !session.channels.is_empty() && !session.is_resp3 {
-        // Between messages an answer has to look like one.
+        // In version 2 a subscriber's answer must have the form of a message.
         reply.array(2);
         reply.bulk(b"pong");
         reply.bulk(args.get(1).unwrap_or_default());
@@ -87,7 +87,7 @@ pub(super) fn echo(_: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Ou
 /// `HELLO [version [AUTH name password] [SETNAME name]]`
 pub(super) fn hello(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     if let Some(version) = args.get(1) {
-        // What was handed to others goes on in the version that it began in.
+        // Messages that are queued already stay in the version in which they were formatted.
         let can_change = session.outbox.is_none();
         match version {
             b"2" if can_change || !session.is_resp3 => session.is_resp3 = false,
@@ -124,7 +124,7 @@ pub(super) fn quit(session: &mut Session, _: Args<'_>, reply: &mut Reply<'_>) ->
     Ok(())
 }
 
-/// There is one database.
+/// There is only one database.
 pub(super) fn select(_: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     match args.number(1).ok_or(NOT_INTEGER)? {
         0 => reply.ok(),
@@ -141,14 +141,14 @@ pub(super) fn client(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_
             session.name = name.into();
             reply.ok();
         }
-        // Libraries say here what they are.
+        // Client libraries send their name and version.
         (b"SETINFO", Some(_)) => reply.ok(),
         _ => unknown_subcommand(args, reply),
     }
     Ok(())
 }
 
-/// There is nothing to configure; benchmarks ask about persistence and can be told so.
+/// There is nothing to configure. Benchmarks ask whether persistence is on; the answer says no.
 pub(super) fn config(_: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     match (args[1].to_ascii_uppercase().as_slice(), args.len()) {
         (b"GET", 3..) => {
@@ -165,7 +165,7 @@ pub(super) fn config(_: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> 
     Ok(())
 }
 
-/// redis-cli asks for its hints here, and does without.
+/// redis-cli asks for its hints; it works without them.
 pub(super) fn command(_: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     match args.get(1).map(<[u8]>::to_ascii_uppercase).as_deref() {
         Some(b"DOCS") => reply.map(0),

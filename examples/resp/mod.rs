@@ -1,13 +1,13 @@
 //! A server that speaks RESP, the protocol of Redis, in versions 2 and 3.
 //!
-//! Each connection has a goroutine, which reads, carries out all commands that are whole
-//! in its buffer, and writes their answers together. The keys are spread over shards with
-//! a lock each, so goroutines on all Ps work at the same time; a command that names
-//! several keys locks their shards in order, and is as indivisible as any other. Handing
-//! commands to one goroutine per shard instead would cost two hand-overs for each.
+//! Each connection has a goroutine. It reads, carries out all complete commands in its buffer, and
+//! writes their answers together. The keys are spread over shards with a lock each, so goroutines
+//! on all Ps work at the same time. A command on several keys locks their shards in order, and is
+//! atomic as any other. Passing the commands to one goroutine per shard instead would cost two
+//! hand-overs for each.
 //!
-//! A connection that subscribes to a channel gets a second goroutine, which writes what
-//! others publish.
+//! A connection that subscribes to a channel gets a second goroutine, which writes the messages
+//! that others publish.
 
 mod command;
 mod connection;
@@ -32,27 +32,28 @@ use connection::Connection;
 use hub::Hub;
 use store::Store;
 
-/// How often to look for keys whose time is over and that nobody asks for.
+/// The interval at which expired keys are removed that no command uses.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 
-/// How long a client may take for a request from its beginning on, or refuse to take answers.
+/// The time limit for a whole request from its first byte, and for a client that does not read its
+/// answers.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What all connections share.
+/// The state that all connections share.
 pub(crate) struct Server {
     store: Store,
     hub: Hub,
     patience: Duration,
-    /// The number of the next connection. Ordering: relaxed, only unique.
+    /// The number of the next connection. Ordering: relaxed, only uniqueness matters.
     next_id: AtomicU64,
 }
 
-/// Serves for ever: until the runtime ends.
+/// Serves until the runtime ends.
 pub(crate) fn serve(listener: &TcpListener) -> ! {
     serve_with(listener, PATIENCE)
 }
 
-/// As [`serve`], with another patience.
+/// As [`serve`], with other timeouts.
 pub(crate) fn serve_with(listener: &TcpListener, patience: Duration) -> ! {
     let server = Arc::new(Server {
         store: Store::new(),
@@ -70,7 +71,7 @@ pub(crate) fn serve_with(listener: &TcpListener, patience: Duration) -> ! {
     });
     crate::accept::accept_each(listener, move |stream| {
         let id = server.next_id.fetch_add(1, Ordering::Relaxed);
-        // A peer that has gone is no matter of ours.
+        // Errors of a connection concern only its peer.
         let _ = Connection::new(Arc::clone(&server), id, stream).and_then(Connection::run);
     })
 }

@@ -1,28 +1,28 @@
 //! Requests: arrays of bulk strings, or words in a line.
 //!
-//! The parser goes on where it stopped when more bytes have come, so a request that
-//! comes byte by byte costs no more than one that comes whole. It holds no bytes itself,
-//! and believes no length: memory is taken for what has come, not for what is announced.
+//! When more bytes arrive, the parser continues where it stopped. So a request that arrives byte by
+//! byte costs no more than one that arrives whole. The parser stores no bytes, and does not trust
+//! lengths: memory is allocated for bytes received, not for bytes announced.
 
 use std::fmt;
 use std::ops::{Index, Range};
 
-/// The longest request, all of it.
+/// The longest request.
 pub(super) const MAX_REQUEST_BYTES: usize = 64 << 20;
 /// The longest line.
 const MAX_LINE_BYTES: usize = 64 << 10;
 /// The most words of a request.
 const MAX_ARGS: i64 = 1 << 20;
 
-/// Why a request is none. The text is what clients know from Redis.
+/// Why a request is invalid. The texts are those of Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Malformed {
     Line,
     Count,
     Length,
-    /// Something else where a bulk string has to begin.
+    /// A bulk string must start here, and something else does.
     Type(u8),
-    /// No line end behind a bulk string.
+    /// A bulk string without a line end.
     Unterminated,
     TooLong,
 }
@@ -43,24 +43,24 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// How far the request at the start of a buffer has been read. Places are counted from
-/// the request's first byte.
+/// The progress of parsing the request at the start of a buffer. Positions are relative to the
+/// request's first byte.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
     args: Vec<Range<usize>>,
-    /// All before this is read.
+    /// Everything before this is parsed.
     at: usize,
     /// There is no line end between `at` and this.
     searched: usize,
-    /// Arguments to come, if it is an array.
+    /// The number of arguments still to come, if the request is an array.
     n_left: Option<usize>,
     /// The length of the bulk string that begins at `at`.
     bulk_bytes: Option<usize>,
 }
 
 impl Parser {
-    /// Reads on in `bytes`, which begin with the request. Gives the request's length once
-    /// it is whole; it may have no arguments at all.
+    /// Continues parsing `bytes`, which begin with the request. Returns the request's length once
+    /// it is complete; it may have no arguments at all.
     pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
         if self.n_left.is_none() {
             match bytes.first() {
@@ -85,7 +85,7 @@ impl Parser {
         Ok(Some(self.at))
     }
 
-    /// The arguments of a request that is whole.
+    /// The arguments of a complete request.
     pub(super) fn args<'a>(&'a self, bytes: &'a [u8]) -> Args<'a> {
         Args {
             bytes,
@@ -93,7 +93,7 @@ impl Parser {
         }
     }
 
-    /// Begins with the next request.
+    /// Starts with the next request.
     pub(super) fn reset(&mut self) {
         self.args.clear();
         self.args.shrink_to(1024);
@@ -103,7 +103,7 @@ impl Parser {
         self.bulk_bytes = None;
     }
 
-    /// Reads one bulk string, if all of it is there.
+    /// Parses one bulk string, if all of it has arrived.
     fn bulk(&mut self, bytes: &[u8]) -> Result<bool, Malformed> {
         let n_bytes = match self.bulk_bytes {
             Some(n) => n,
@@ -137,8 +137,8 @@ impl Parser {
         Ok(true)
     }
 
-    /// Reads the line of a length, if all of it is there: gives the place of what lies
-    /// between its first byte and its end.
+    /// Parses a line with a length, if all of it has arrived. Returns the range between its first
+    /// byte and its line end.
     fn line(&mut self, bytes: &[u8]) -> Result<Option<Range<usize>>, Malformed> {
         let Some(end) = self.find_line_end(bytes)? else {
             return Ok(None);
@@ -155,7 +155,7 @@ impl Parser {
         Ok(Some(begin..end - 1))
     }
 
-    /// Reads a line of words, as people type it.
+    /// Parses a line of words, as people type it.
     fn words(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
         let Some(end) = self.find_line_end(bytes)? else {
             return Ok(None);
@@ -172,7 +172,7 @@ impl Parser {
         Ok(Some(end + 1))
     }
 
-    /// The place of the newline that ends the line at `at`.
+    /// The position of the newline that ends the line at `at`.
     fn find_line_end(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
         let found = bytes[self.searched..].iter().position(|&b| b == b'\n');
         let end = found.map(|n| self.searched + n);
@@ -184,16 +184,16 @@ impl Parser {
     }
 }
 
-/// A decimal number, and nothing else.
+/// A decimal number with digits only.
 pub(super) fn number(digits: &[u8]) -> Option<i64> {
-    // What `parse` takes besides: a plus sign.
+    // `parse` would also accept a plus sign.
     if digits.first() == Some(&b'+') {
         return None;
     }
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// The arguments of a request; the first one is the command's name.
+/// The arguments of a request; the first is the command's name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Args<'a> {
     bytes: &'a [u8],
@@ -209,13 +209,13 @@ impl<'a> Args<'a> {
         self.places.get(i).map(|place| &self.bytes[place.clone()])
     }
 
-    /// All from the `i`th on.
+    /// All arguments from the `i`th on.
     pub(super) fn from(self, i: usize) -> impl Iterator<Item = &'a [u8]> + Clone {
         let places = self.places.get(i..).unwrap_or_default();
         places.iter().map(move |place| &self.bytes[place.clone()])
     }
 
-    /// The `i`th as a number.
+    /// The `i`th argument as a number.
     pub(super) fn number(&self, i: usize) -> Option<i64> {
         number(self.get(i)?)
     }

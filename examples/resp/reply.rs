@@ -1,9 +1,9 @@
 //! Answers, as bytes.
 
-/// Writes answers behind those that wait to be sent.
+/// Appends answers to the output buffer.
 pub(super) struct Reply<'a> {
     pub(super) out: &'a mut Vec<u8>,
-    /// The client speaks version 3 of the protocol.
+    /// Whether the client speaks version 3 of the protocol.
     pub(super) is_resp3: bool,
 }
 
@@ -18,8 +18,8 @@ impl Reply<'_> {
         self.out.extend_from_slice(b"+OK\r\n");
     }
 
-    /// An error. Its first word tells programs what it is; line ends become spaces, as
-    /// the text may quote what the client sent.
+    /// An error. Its first word is the error code; line ends become spaces, as the text may quote
+    /// the client's input.
     pub(super) fn error(&mut self, text: &str) {
         self.out.push(b'-');
         let begin = self.out.len();
@@ -36,7 +36,7 @@ impl Reply<'_> {
         self.header(b':', n);
     }
 
-    /// How many there are of something.
+    /// A count.
     pub(super) fn count(&mut self, n: usize) {
         self.integer(n as i64);
     }
@@ -54,13 +54,13 @@ impl Reply<'_> {
         }
     }
 
-    /// In place of a bulk string.
+    /// Null, in place of a bulk string.
     pub(super) fn null(&mut self) {
         let text: &[u8] = if self.is_resp3 { b"_\r\n" } else { b"$-1\r\n" };
         self.out.extend_from_slice(text);
     }
 
-    /// In place of an array.
+    /// Null, in place of an array.
     pub(super) fn null_array(&mut self) {
         let text: &[u8] = if self.is_resp3 { b"_\r\n" } else { b"*-1\r\n" };
         self.out.extend_from_slice(text);
@@ -79,7 +79,7 @@ impl Reply<'_> {
         }
     }
 
-    /// The head of a message that answers nothing; its `n` elements follow.
+    /// The head of a push message, which answers no command; its `n` elements follow.
     pub(super) fn push(&mut self, n: usize) {
         self.header(if self.is_resp3 { b'>' } else { b'*' }, n as i64);
     }
@@ -96,8 +96,8 @@ impl Reply<'_> {
     }
 }
 
-/// Appends a number in decimal digits. Formatting with `write!` would be a quarter of
-/// what a short answer costs.
+/// Appends a number in decimal digits. Formatting with `write!` would take a quarter of the time of
+/// a short answer.
 pub(super) fn decimal(out: &mut Vec<u8>, n: i64) {
     let mut digits = [0; 20];
     let mut at = digits.len();

@@ -1,4 +1,4 @@
-//! What the server knows of a client.
+//! The server's state of a client.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ pub(super) struct Session {
     pub(super) id: u64,
     pub(super) name: Bytes,
     pub(super) is_resp3: bool,
-    /// What it subscribes to.
+    /// The channels that it subscribes to.
     pub(super) channels: HashSet<Bytes>,
-    /// Where everything for it goes, once it has subscribed to something.
+    /// The queue to its writer, once it has subscribed to a channel.
     pub(super) outbox: Option<Arc<Outbox>>,
-    /// The connection is to be closed behind the answers so far.
+    /// Whether to close the connection after the answers so far.
     pub(super) is_over: bool,
 }
 

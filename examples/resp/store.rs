@@ -8,9 +8,9 @@ use windlass::sync::{Mutex, MutexGuard};
 
 pub(super) type Bytes = Box<[u8]>;
 
-/// More than Ps of most machines, so that two goroutines seldom want the same one.
+/// More shards than Ps on most machines, so that two goroutines seldom need the same one.
 const N_SHARDS: usize = 256;
-/// How many keys a sweep removes before it lets others have the shard.
+/// The number of keys that a sweep removes before it releases the shard's lock.
 const SWEEP_BATCH: usize = 256;
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct Store {
     shards: Box<[Shard]>,
-    /// With a secret of this process, so that nobody can send keys of one shard only.
+    /// Seeded with a secret of this process, so that a client cannot choose keys of a single shard.
     hasher: RandomState,
 }
 
@@ -51,7 +51,7 @@ struct Shard(Mutex<Keys>);
 
 impl Shard {
     fn lock(&self) -> MutexGuard<'_, Keys> {
-        // No command leaves a shard half changed, so one that panicked does not matter.
+        // No command leaves a shard half changed, so a panic while it was locked is harmless.
         self.0
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -71,8 +71,8 @@ impl Store {
         self.shards[self.shard_of(key)].lock()
     }
 
-    /// Locks the shards of several keys, in an order that is the same for all commands:
-    /// so no two of them wait for each other.
+    /// Locks the shards of several keys, in the same order for all commands, so that they cannot
+    /// deadlock.
     pub(super) fn lock_all<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Locked<'_> {
         let mut positions: Vec<_> = keys.map(|key| self.shard_of(key)).collect();
         positions.sort_unstable();
@@ -90,7 +90,7 @@ impl Store {
     pub(super) fn clear(&self) {
         for shard in &self.shards {
             let keys = std::mem::take(&mut *shard.lock());
-            // Freeing them may take long, and nobody has to wait for it.
+            // Freeing the keys may take long, so it is done after the lock is released.
             drop(keys);
         }
     }
@@ -100,7 +100,7 @@ impl Store {
         self.shards.iter().map(n_keys).sum()
     }
 
-    /// Removes the keys whose time is over.
+    /// Removes the expired keys.
     pub(super) fn sweep(&self) {
         for shard in &self.shards {
             while shard.lock().remove_due(Instant::now(), SWEEP_BATCH) {}
@@ -131,18 +131,18 @@ impl Locked<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     entries: HashMap<Bytes, Entry>,
-    /// When which key ends: exactly those of the entries that do.
+    /// The keys that expire, by their time: exactly those entries that have one.
     ends: BTreeSet<(Instant, Bytes)>,
 }
 
 impl Keys {
-    /// The value of a key whose time is not over.
+    /// The value of a key that has not expired.
     pub(super) fn get(&mut self, key: &[u8]) -> Option<&mut Value> {
         self.end_if_due(key);
         self.entries.get_mut(key).map(|entry| &mut entry.value)
     }
 
-    /// The value of a key; what `make` gives if there is none.
+    /// The value of a key; inserts the result of `make` if there is none.
     pub(super) fn get_or_insert(&mut self, key: &[u8], make: impl FnOnce() -> Value) -> &mut Value {
         self.end_if_due(key);
         if !self.entries.contains_key(key) {
@@ -172,12 +172,12 @@ impl Keys {
         self.entries.remove(key).map(|entry| entry.value)
     }
 
-    /// When the key ends.
+    /// When the key expires.
     pub(super) fn expires(&self, key: &[u8]) -> Option<Instant> {
         self.entries.get(key)?.expires
     }
 
-    /// Says when a key ends, if there is one.
+    /// Sets when a key expires, if it exists.
     pub(super) fn set_expires(&mut self, key: &[u8], expires: Option<Instant>) {
         let Some(entry) = self.entries.get_mut(key) else {
             return;
@@ -191,7 +191,7 @@ impl Keys {
     }
 
     fn end_if_due(&mut self, key: &[u8]) {
-        // The clock is read for keys that end only.
+        // The clock is read only for keys that expire.
         let expires = self.entries.get(key).and_then(|entry| entry.expires);
         if let Some(at) = expires
             && at <= Instant::now()
@@ -201,7 +201,7 @@ impl Keys {
         }
     }
 
-    /// Removes up to `n` keys whose time is over; `true` if there may be more.
+    /// Removes up to `n` expired keys; `true` if there may be more.
     fn remove_due(&mut self, now: Instant, n: usize) -> bool {
         for _ in 0..n {
             match self.ends.first() {

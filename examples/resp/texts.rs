@@ -17,7 +17,7 @@ pub(super) fn get(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) 
     Ok(())
 }
 
-/// What SET was asked for besides.
+/// The options of SET.
 #[derive(Default)]
 struct SetOptions {
     expires: Option<Instant>,
@@ -63,7 +63,7 @@ pub(super) fn set(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) 
     let value = Value::Text(new.to_vec());
     let mut keys = session.store().lock(key);
     if args.len() == 3 {
-        // Overwriting a text, as most do, needs no memory.
+        // Overwriting a text, the most frequent case, allocates nothing.
         keys.set(key, value, None);
         reply.ok();
         return Ok(());
@@ -160,7 +160,7 @@ pub(super) fn mget(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>)
     for key in args.from(1) {
         match locked.of(key).get(key) {
             Some(Value::Text(text)) => reply.bulk(text),
-            // What is no text is none for this command.
+            // For this command, a value of another type counts as no value.
             _ => reply.null(),
         }
     }

@@ -4,14 +4,13 @@ use std::time::{Duration, Instant};
 
 use windlass::net::{TcpListener, TcpStream};
 
-/// How long to leave a listener alone that has just failed.
+/// The pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How often to complain about it.
+/// The interval of error messages.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
 
-/// Runs `serve` in a goroutine of its own for each connection. Ends with the
-/// runtime, and for no other reason: accepting fails while descriptors or memory
-/// are short, and connections that end give them back.
+/// Runs `serve` in a goroutine of its own for each connection, until the runtime ends. A failed
+/// accept is retried: descriptors or memory are short, and connections that end release them.
 pub(crate) fn accept_each<F>(listener: &TcpListener, serve: F) -> !
 where
     F: Fn(TcpStream) + Clone + Send + 'static,

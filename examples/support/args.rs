@@ -4,15 +4,15 @@ use std::fmt::Display;
 use std::process::exit;
 use std::str::FromStr;
 
-/// What is left of the command line.
+/// The options that have not been taken yet.
 pub(crate) struct Args {
     usage: &'static str,
     pairs: Vec<(String, String)>,
 }
 
 impl Args {
-    /// Reads the process's command line. `--help` prints the usage and ends the
-    /// process; so does, with status 2, a line that is not of this form.
+    /// Reads the process's command line. `--help` prints the usage and ends the process. A line of
+    /// another form ends it with status 2.
     #[expect(clippy::print_stdout, reason = "asked for by the user")]
     pub(crate) fn of_process(usage: &'static str) -> Args {
         let mut args = Args {
@@ -46,7 +46,7 @@ impl Args {
         self.optional(name).unwrap_or(default)
     }
 
-    /// Ends the process if there is an option that nobody has taken.
+    /// Ends the process if there is an option that was not taken.
     pub(crate) fn finish(self) {
         if let Some((name, _)) = self.pairs.first() {
             self.fail(format_args!("{name}: not known, or given twice"));

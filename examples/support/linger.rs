@@ -1,4 +1,4 @@
-//! Closing a connection so that its peer gets to read the last answer.
+//! Closes a connection in such a way that its peer can read the last answer.
 
 use std::io::{self, Read};
 use std::net::Shutdown;
@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use windlass::net::TcpStream;
 
-/// How long, and for how many bytes, to listen to a peer whose request was refused.
+/// The time and the number of bytes for which a refused peer is still read from.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
-/// Ends the sending half, and takes in what the peer sends still: closing a socket that
-/// holds unread bytes, or gets more, resets the connection, and the answer is lost.
+/// Closes the sending half, and reads what the peer still sends: closing a socket that holds or
+/// receives unread bytes resets the connection, and the answer is lost.
 pub(crate) fn linger(mut stream: &TcpStream) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
-    // That of the request may have passed.
+    // The request's deadline may have passed.
     stream.set_read_deadline(None);
     stream.set_read_timeout(Some(TIMEOUT))?;
     let begin = Instant::now();

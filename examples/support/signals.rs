@@ -1,4 +1,4 @@
-//! Waiting for the signals that ask a program to stop.
+//! Waits for the signals that ask a program to stop.
 
 use std::io;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::sync::atomic::AtomicBool;
 use signal_hook::flag;
 use windlass::signal::{SIGINT, SIGTERM, Signals};
 
-/// Parks the goroutine until SIGINT (ctrl-c) or SIGTERM comes. A second one, should
-/// the program not have stopped by then, ends it at once, with status 1.
+/// Parks the goroutine until SIGINT (ctrl-c) or SIGTERM arrives. A second signal ends the program
+/// at once, with status 1, if it has not stopped by then.
 pub(crate) fn wait_for_stop() -> io::Result<()> {
     let asked_before = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // Handlers run in this order: the first signal arms what the second one does.
+        // Handlers run in this order: the first signal sets the flag with which a second one exits.
         flag::register_conditional_shutdown(signal, 1, Arc::clone(&asked_before))?;
         flag::register(signal, Arc::clone(&asked_before))?;
     }

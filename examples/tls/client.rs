@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_PAGE_BYTES: u64 = 256 << 20;
 const MAX_HEADERS: usize = 100;
 
-/// What a server has answered.
+/// The answer of a server.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) status: u16,
@@ -23,7 +23,7 @@ pub(crate) struct Page {
 /// The settings of a client that trusts the certificates in PEM text.
 pub(crate) fn trusting(pem: &[u8]) -> io::Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
-    // A system's list may have one that rustls does not know what to do with.
+    // The system's list may contain certificates that rustls does not support.
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(pem).flatten());
     if roots.is_empty() {
         return Err(io::Error::other("no certificate to trust"));
@@ -57,11 +57,12 @@ pub(crate) fn get(url: &str, config: Arc<ClientConfig>) -> io::Result<Page> {
     tcp.set_write_timeout(Some(TIMEOUT))?;
     let tls = ClientConnection::new(config, name).map_err(io::Error::other)?;
     let mut stream = StreamOwned::new(tls, tcp);
-    // In version 1.0 the body ends with the connection.
+    // In HTTP/1.0 the body ends with the connection.
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {authority}\r\n\r\n")?;
     stream.flush()?;
     let mut answer = Vec::new();
-    // Whoever cuts the connection cannot write the close that TLS ends with: an error then.
+    // An attacker who cuts the connection cannot send TLS's closing message, so a missing one is an
+    // error.
     (&mut stream)
         .take(MAX_PAGE_BYTES)
         .read_to_end(&mut answer)?;

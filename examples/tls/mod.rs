@@ -11,7 +11,7 @@ use windlass::net::{TcpListener, TcpStream};
 use crate::http::connection::Transport;
 use crate::http::{Connection, Patience, page};
 
-/// A certificate, with those that vouch for it, and its secret key.
+/// A certificate with its chain, and its private key.
 pub(crate) struct Identity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -29,8 +29,8 @@ impl Identity {
         Ok(Identity { chain, key })
     }
 
-    /// Makes one for some names that vouches for itself; gives its certificate as PEM,
-    /// too, for clients that are to trust it.
+    /// Makes a self-signed certificate for some names. Also returns it as PEM, for clients that are
+    /// to trust it.
     pub(crate) fn self_signed(names: &[&str]) -> io::Result<(Identity, String)> {
         let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
         let made = rcgen::generate_simple_self_signed(names).map_err(io::Error::other)?;
@@ -51,20 +51,20 @@ impl Identity {
                     .with_single_cert(self.chain, self.key)
             })
             .map_err(io::Error::other)?;
-        // A client that has been here before needs no signature.
+        // A client that reconnects resumes its session, which needs no signature.
         config.ticketer = rustls::crypto::ring::Ticketer::new().map_err(io::Error::other)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
 }
 
-/// Serves the pages of httpd for ever: until the runtime ends.
+/// Serves the pages of httpd until the runtime ends.
 pub(crate) fn serve(listener: &TcpListener, config: &Arc<ServerConfig>) -> ! {
     serve_with(listener, config, Patience::default())
 }
 
-/// As [`serve`], with a patience of one's own. A handshake is a part of the time until the first
-/// request begins.
+/// As [`serve`], with other timeouts. The handshake counts as part of the wait for the first
+/// request.
 pub(crate) fn serve_with(
     listener: &TcpListener,
     config: &Arc<ServerConfig>,
@@ -72,7 +72,8 @@ pub(crate) fn serve_with(
 ) -> ! {
     let config = Arc::clone(config);
     crate::accept::accept_each(listener, move |stream| {
-        // A peer that has gone, or does not trust us, is no matter of ours.
+        // Errors of a connection concern only its peer: it has gone, or does not trust the
+        // certificate.
         let _ = serve_one(stream, Arc::clone(&config), patience);
     })
 }
@@ -106,7 +107,7 @@ impl Transport for Tls {
         &self.0.sock
     }
 
-    /// The peer then knows that nobody has cut the answer short.
+    /// The peer then knows that the answer is complete.
     fn close(&mut self) -> io::Result<()> {
         self.0.conn.send_close_notify();
         self.0.flush()

@@ -1,12 +1,12 @@
-//! A WebSocket server that sends back what it gets: tungstenite as it is.
+//! A WebSocket server that sends back what it receives, with unmodified tungstenite.
 //!
 //! ```text
 //! cargo run --release --features tungstenite --example websocket -- [--addr HOST:PORT] [--procs N]
 //! websocat ws://127.0.0.1:8084/
 //! ```
 //!
-//! It listens on 127.0.0.1:8084 if not told otherwise, and uses every CPU that it may.
-//! Ctrl-c or SIGTERM stop it, with status 0. The server itself is in examples/websocket.
+//! It listens on 127.0.0.1:8084 by default, on every CPU available to it. Ctrl-c or SIGTERM stop
+//! it, with status 0. The server itself is in examples/websocket.
 #![expect(clippy::print_stdout, reason = "says where it listens")]
 
 #[path = "../support/accept.rs"]
@@ -44,7 +44,7 @@ fn main() -> io::Result<()> {
         let listener = TcpListener::bind(&addr)?;
         println!("ws://{}/", listener.local_addr()?);
         windlass::spawn(move || server::serve(&listener));
-        // The run ends with this goroutine, and ends all others.
+        // The run ends with this goroutine, and cancels all others.
         signals::wait_for_stop()
     })
 }

@@ -10,16 +10,16 @@ use windlass::net::{TcpListener, TcpStream};
 /// The longest message.
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
-/// How long peers are waited for.
+/// Timeouts for peers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// For the handshake, all of it.
+    /// For the whole handshake.
     pub(crate) handshake: Duration,
-    /// For a message, from its first byte to its last: bytes that trickle in do not keep a
+    /// For a message, from its first byte to its last: a peer that sends byte by byte cannot hold a
     /// connection for ever.
     pub(crate) message: Duration,
-    /// Until a silent peer is asked whether it is there, and again until it is taken for gone;
-    /// and for room to send.
+    /// The silence after which a peer is pinged, and again until it counts as gone; also the time
+    /// limit for sending.
     pub(crate) silence: Duration,
 }
 
@@ -33,15 +33,15 @@ impl Default for Patience {
     }
 }
 
-/// Serves for ever: until the runtime ends.
+/// Serves until the runtime ends.
 pub(crate) fn serve(listener: &TcpListener) -> ! {
     serve_with(listener, Patience::default())
 }
 
-/// As [`serve`], with a patience of one's own.
+/// As [`serve`], with other timeouts.
 pub(crate) fn serve_with(listener: &TcpListener, patience: Patience) -> ! {
     crate::accept::accept_each(listener, move |stream| {
-        // A peer that has gone or speaks something else is no matter of ours.
+        // Errors of a connection concern only its peer.
         let _ = serve_one(stream, patience);
     })
 }
@@ -52,7 +52,7 @@ fn serve_one(stream: TcpStream, patience: Patience) -> Result<(), Box<dyn std::e
     let config = WebSocketConfig::default()
         .max_message_size(Some(MAX_MESSAGE_BYTES))
         .max_frame_size(Some(MAX_MESSAGE_BYTES));
-    // The handshake is timed as a message that has begun.
+    // The handshake has the same kind of deadline as a message that has started.
     let stream = Timed {
         stream,
         begun: Some(Instant::now()),
@@ -63,7 +63,7 @@ fn serve_one(stream: TcpStream, patience: Patience) -> Result<(), Box<dyn std::e
     let timed = socket.get_mut();
     (timed.begun, timed.whole) = (None, patience.message);
     match echo(&mut socket) {
-        // Both sides have said so.
+        // Both sides have sent a close frame.
         Err(Error::ConnectionClosed) => Ok(()),
         ended => Ok(ended?),
     }
@@ -91,14 +91,14 @@ fn echo(socket: &mut WebSocket<Timed>) -> tungstenite::Result<()> {
     }
 }
 
-/// A stream whose reads end when a message takes too long, or none comes.
+/// A stream whose reads fail when a message takes too long, or none arrives.
 struct Timed {
     stream: TcpStream,
-    /// When the message began of which there is a part.
+    /// The start time of the message that has arrived in part.
     begun: Option<Instant>,
-    /// For all of a message.
+    /// The time limit for a whole message.
     whole: Duration,
-    /// Until one begins.
+    /// The time limit until one starts.
     silence: Duration,
 }
 
@@ -112,7 +112,7 @@ impl Read for Timed {
                 self.begun.get_or_insert_with(Instant::now);
                 Ok(n)
             }
-            // Not the silence of a peer that may be asked.
+            // Only inside a message: a peer that is merely silent is pinged.
             Err(e) if e.kind() == ErrorKind::WouldBlock && self.begun.is_some() => Err(
                 io::Error::new(ErrorKind::TimedOut, "the message took too long"),
             ),
