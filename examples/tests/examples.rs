@@ -1,5 +1,5 @@
-//! The servers among the examples, each in this process with the code that the example
-//! has, against clients of other makers and against raw bytes.
+//! Tests of the example servers, in this process, with the examples' own code. The clients are
+//! other programs and libraries, and raw bytes.
 
 #[path = "../../tests/util/random.rs"]
 mod random;

@@ -1,5 +1,5 @@
-//! What holds of the examples' parsers for bytes that are nearly sound. tests/fuzz looks
-//! further, for as long as it is told to.
+//! Properties of the examples' parsers, checked with nearly valid bytes. tests/fuzz checks them
+//! with a fuzzer, for as long as it runs.
 
 #[path = "parsers/mod.rs"]
 mod parsers;
@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 
 use random::Random;
 
-/// Optimised code is tried on more.
+/// Optimised code is tested with more inputs.
 const N_CASES: usize = if cfg!(debug_assertions) {
     4_000
 } else {

@@ -56,13 +56,14 @@ fn is_lasting(result: i32) -> bool {
     }
 }
 
-/// So many waits in a row from a ring other than the poll's move the poll to that ring.
+/// The number of waits in a row from another ring after which the poll moves to that ring.
 const MOVES_AFTER: u8 = 4;
 
-/// So many events before it moves make a poll worth arming: arming and stopping it are two system
-/// calls.
+/// The number of events before a move from which on a poll was worth arming: arming and stopping it
+/// are two system calls.
 const PAYS_FROM: u64 = 4;
-/// So many polls in a row that were not worth it end the watching of the stream.
+/// The number of polls in a row that were not worth arming, after which the stream gets no further
+/// poll.
 const VAIN_AT_MOST: u8 = 4;
 
 /// The `home` of a poll that is not armed.

@@ -1,4 +1,4 @@
-//! The echo server: raw bytes, and a client that takes its own request for an answer.
+//! The echo server: raw bytes, and a client that accepts its own request as an answer.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -27,7 +27,7 @@ fn what_is_sent_comes_back() {
     assert!(server.ask(b"").is_empty());
 }
 
-/// A request of Redis is an array of strings, which is a sound answer as well.
+/// A request of Redis is an array of strings, which is a valid answer, too.
 #[test]
 fn redis_cli_gets_back_what_it_asked() {
     let server = start();

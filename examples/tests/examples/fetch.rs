@@ -9,7 +9,7 @@ use crate::server::Server;
 use crate::util::run;
 use crate::{fetch, http};
 
-/// So long that only a call that hangs takes it.
+/// A timeout that only a hanging call reaches.
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
@@ -39,7 +39,7 @@ fn pages_are_fetched_all_at_once() {
             ][i % 3];
             assert_eq!((status, &*body), expected);
         }
-        // A name, and a body.
+        // A host name in place of an address, and a request with a body.
         let url = format!("http://localhost:{}/json", server.addr.port());
         let answer = agent.post(&url).send("x".repeat(100_000)).unwrap();
         assert_eq!(answer.status().as_u16(), 405);
@@ -74,7 +74,7 @@ fn get(agent: &ureq::Agent, server: &Server) -> String {
 fn a_connection_serves_again() {
     let server = Server::start(|listener| {
         let (mut stream, _) = listener.accept().unwrap();
-        // There is no other.
+        // There is no such page.
         drop(listener);
         ["one", "two", "three"]
             .iter()

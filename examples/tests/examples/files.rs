@@ -1,4 +1,4 @@
-//! The file server: what is served, what is not, parts of files, and curl.
+//! The file server: files that are served and files that are not, ranges, and curl.
 
 use std::os::unix::fs::symlink;
 use std::time::{Duration, SystemTime};
@@ -7,7 +7,7 @@ use crate::files::Site;
 use crate::server::{Server, foreign_prints};
 use crate::temp::TempDir;
 
-/// A directory with files, and secrets beside it.
+/// A directory with files, and secret files beside it.
 struct Fixture {
     dir: TempDir,
     server: Server,
@@ -47,7 +47,7 @@ fn dir_fifo(dir: &TempDir) {
     std::fs::rename(dir.fifo("fifo"), dir.path().join("root/fifo")).unwrap();
 }
 
-/// An answer, taken apart.
+/// A parsed answer.
 struct Answer {
     status: u16,
     head: String,
@@ -189,7 +189,7 @@ fn nothing_else_is_served() {
             (405, Some("GET, HEAD"))
         );
     }
-    // The secrets are where they were, and no request waits for a pipe.
+    // The secret files are still there, and no request waits for a pipe.
     assert!(site.dir.path().join("secret").exists());
 }
 
@@ -245,7 +245,7 @@ fn parts_of_a_file_are_served() {
         let answer = site.ask("GET", "/long.bin", &format!("Range: {range}\r\n"));
         assert_eq!((answer.status, answer.body.len()), (200, n), "{range}");
     }
-    // A part is asked for by GET only; of nothing there is none.
+    // Ranges apply to GET only; an empty file has none.
     assert_eq!(
         site.ask("HEAD", "/long.bin", "Range: bytes=0-0\r\n").status,
         200
@@ -272,7 +272,7 @@ fn what_the_client_has_is_not_sent_again() {
         (format!("If-Modified-Since: {date}\r\n"), 304),
         (format!("If-Modified-Since: {early}\r\n"), 200),
         ("If-Modified-Since: tomorrow\r\n".to_owned(), 200),
-        // Tags go before dates.
+        // Tags take precedence over dates.
         (
             format!("If-None-Match: \"other\"\r\nIf-Modified-Since: {date}\r\n"),
             200,
@@ -291,7 +291,7 @@ fn what_the_client_has_is_not_sent_again() {
         assert_eq!(answer.status, status, "{headers}");
         assert_eq!(answer.body.is_empty(), status == 304, "{headers}");
     }
-    // Another version has another tag.
+    // A new version has a new tag.
     let file = std::fs::File::options()
         .write(true)
         .open(site.dir.path().join("root/a.txt"))
@@ -324,7 +324,7 @@ fn one_connection_gets_many_files() {
 #[test]
 fn a_file_that_was_cut_ends_the_connection() {
     let site = start();
-    // Sparse, and longer than what the sockets between us hold.
+    // Sparse, and longer than the sockets between client and server can buffer.
     let path = site.dir.path().join("root/huge.bin");
     let file = std::fs::File::create(&path).unwrap();
     file.set_len(1 << 30).unwrap();
@@ -351,7 +351,7 @@ fn curl_fetches_files() {
         return;
     }
     assert!(std::fs::read(got).unwrap() == long());
-    // Goes on where it was cut off.
+    // Continues an interrupted download.
     std::fs::File::options()
         .write(true)
         .open(got)
@@ -360,7 +360,7 @@ fn curl_fetches_files() {
         .unwrap();
     fetch(&["--continue-at", "-"]).unwrap();
     assert!(std::fs::read(got).unwrap() == long());
-    // As it came, the path leads out.
+    // Sent unchanged, the path leads out.
     let url = format!("http://{}/../secret", site.server.addr);
     let args = [
         "--silent",

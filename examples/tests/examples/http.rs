@@ -1,4 +1,4 @@
-//! The HTTP that the web servers share: requests that are odd, long, or none.
+//! The HTTP implementation of the web servers: unusual, long and malformed requests.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ fn start() -> Server {
     Server::start(|listener| http::serve(&listener))
 }
 
-/// A server that waits for each thing as long as it is told.
+/// A server with the given timeouts.
 fn start_with(patience: Patience) -> Server {
     Server::start(move |listener| http::serve_with(&listener, patience, http::page))
 }
@@ -112,7 +112,7 @@ fn requests_may_come_together_or_byte_by_byte() {
     assert_eq!(statuses(&answers), [200; 3]);
 }
 
-/// Bytes that look like requests: each has an answer, or none if there is not all of it.
+/// Bytes that resemble requests: each is answered, or not at all if it is incomplete.
 #[test]
 fn garbage_harms_nobody() {
     let server = start();
@@ -138,7 +138,7 @@ fn garbage_harms_nobody() {
     assert_eq!(statuses(&server.ask(request)), [200]);
 }
 
-/// Neither a head nor a body without end is taken in.
+/// Neither an endless head nor an endless body is read to its end.
 #[test]
 fn a_request_without_end_is_refused() {
     let server = start();
@@ -158,13 +158,13 @@ fn a_request_without_end_is_refused() {
             n_taken += 1 << 16;
         }
         assert!(n_taken < 64 << 20, "{begin:?}");
-        // The answer came while it was sending, unless the reset has overtaken it.
+        // The answer arrived while the client was sending, unless the reset came first.
         let answers = server.ask(&[begin.as_bytes(), &[b'x'; 1 << 16]].concat());
         assert_eq!(statuses(&answers), [status], "{begin:?}");
     }
 }
 
-/// The time of a request is that of all its bytes, however often there is one.
+/// The time limit is for the whole request: further bytes do not extend it.
 #[test]
 fn requests_that_trickle_in_are_cut_off() {
     let patience = Patience {
@@ -188,7 +188,7 @@ fn requests_that_trickle_in_are_cut_off() {
             assert_eq!(statuses(&answers), [408], "{request}");
         }
     }
-    // One that has not begun yet is waited for longer.
+    // A request that has not started has a longer timeout.
     silent
         .write_all(b"GET /plaintext HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         .unwrap();
@@ -241,18 +241,18 @@ fn curl_gets_pages_and_is_told_to_go_on() {
     assert_eq!(foreign_prints("curl", &args).unwrap(), "405");
 }
 
-/// As many requests as 64 connections have room for in a second.
+/// As many requests as 64 connections can carry in a second.
 #[test]
 fn wrk_has_an_answer_to_every_request() {
     let server = start();
     for page in ["plaintext", "json"] {
         let url = format!("http://{}/{page}", server.addr);
-        // A machine may be slow; what is asked is that no request goes without its answer.
+        // The machine may be slow; the test only requires that every request is answered.
         let args = ["-t2", "-c64", "-d1s", "--timeout", "60s", &url];
         let Some(printed) = foreign_prints("wrk", &args) else {
             return;
         };
-        // Lines of these kinds are there only if there is something to tell.
+        // Lines of these kinds are printed only if their counts are not zero.
         for trouble in ["Socket errors", "Non-2xx"] {
             assert!(!printed.contains(trouble), "{printed}");
         }

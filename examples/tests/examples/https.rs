@@ -8,7 +8,7 @@ use crate::server::{Server, foreign, foreign_prints};
 use crate::temp::TempDir;
 use crate::{client, http, tls, util};
 
-/// A server, and the certificate that it is to be trusted for.
+/// A server, and the certificate that its clients must trust.
 fn start() -> (Server, String) {
     let (identity, pem) = tls::Identity::self_signed(&["localhost", "127.0.0.1"]).unwrap();
     let config = identity.server_config().unwrap();
@@ -26,7 +26,7 @@ fn pages_come_over_tls() {
         assert_eq!((page.status, &page.body[..]), (200, &b"Hello, World!"[..]));
         let page = client::get(&url("/none"), Arc::clone(&trusted)).unwrap();
         assert_eq!(page.status, 404);
-        // Many at once.
+        // Many connections at once.
         let fetches: Vec<_> = (0..40)
             .map(|_| {
                 let (url, trusted) = (url("/json"), Arc::clone(&trusted));
@@ -56,11 +56,11 @@ fn a_client_that_speaks_no_tls_is_sent_away() {
     let (server, pem) = start();
     let answer = server.ask(b"GET /plaintext HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(!answer.starts_with(b"HTTP"));
-    // One that begins and goes away.
+    // A client that starts a handshake and disconnects.
     let mut stream = server.connect();
     stream.write_all(&[22, 3, 1, 2, 0, 1, 0]).unwrap();
     drop(stream);
-    // One that answers with garbage.
+    // A client that answers with garbage.
     let mut stream = server.connect();
     stream
         .write_all(&[[22, 3, 1, 0, 4].as_slice(), &[0xff; 4]].concat())
@@ -90,7 +90,7 @@ fn an_answer_that_was_cut_short_is_an_error() {
         }
         stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nhalf").unwrap();
         stream.flush().unwrap();
-        // Ended without the word that TLS has for it.
+        // Closed without TLS's closing message.
         stream.sock.shutdown(std::net::Shutdown::Write).unwrap();
         let _ = stream.sock.read_to_end(&mut Vec::new());
     });
@@ -125,7 +125,7 @@ fn curl_trusts_it() {
     std::fs::write(&ca, pem).unwrap();
     let ca = ca.to_str().unwrap();
     let url = format!("https://localhost:{}/plaintext", server.addr.port());
-    // The same connection serves twice.
+    // The connection is reused.
     let args = [
         "--silent",
         "--show-error",
@@ -161,7 +161,7 @@ fn curl_trusts_it() {
     );
 }
 
-/// A handshake is cut off like a request, however often there is a byte of it.
+/// A handshake has a time limit as a request has; further bytes do not extend it.
 #[test]
 fn handshakes_that_trickle_in_are_cut_off() {
     let (identity, _) = tls::Identity::self_signed(&["localhost"]).unwrap();
@@ -171,7 +171,7 @@ fn handshakes_that_trickle_in_are_cut_off() {
         ..http::Patience::default()
     };
     let server = Server::start(move |listener| tls::serve_with(&listener, &config, patience));
-    // The beginning of a record that is 512 bytes long.
+    // The start of a record of 512 bytes.
     let hello = [[22, 3, 1, 2, 0, 1, 0].as_slice(), &[1; 400]].concat();
     for step in [patience.idle / 10, 3 * patience.idle] {
         let (answer, is_closed) = server.trickle(&hello, step);

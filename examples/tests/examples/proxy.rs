@@ -50,7 +50,7 @@ fn the_end_of_one_direction_leaves_the_other() {
     let (addr, serving) = upstream(|mut stream| {
         let mut all = String::new();
         stream.read_to_string(&mut all).unwrap();
-        // Only now, as the client has ended.
+        // Only now, after the client has closed its sending side.
         stream.write_all(all.to_uppercase().as_bytes()).unwrap();
     });
     let proxy = start(addr);
@@ -62,7 +62,7 @@ fn the_end_of_one_direction_leaves_the_other() {
 fn a_server_that_goes_away_takes_the_client_along() {
     let (addr, serving) = upstream(|mut stream| {
         stream.read_exact(&mut [0; 5]).unwrap();
-        // With a byte unread, so this resets the connection.
+        // A byte is unread, so closing resets the connection.
     });
     let proxy = start(addr);
     let mut stream = proxy.connect();

@@ -1,4 +1,4 @@
-//! The RESP server: raw bytes, malformed ones, and the clients of Redis.
+//! The RESP server: raw bytes, malformed requests, and the clients of Redis.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ fn start() -> Server {
     Server::start(|listener| resp::serve(&listener))
 }
 
-/// A request as clients send them.
+/// A request in the form in which clients send it.
 fn request(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -178,7 +178,7 @@ fn each_command_has_its_answer() {
 fn requests_may_come_together_or_in_any_pieces() {
     let (bytes, answers) = conversation();
     for piece in [1, 2, 7, 100, bytes.len()] {
-        // The number of the connection is in an answer, so each has a server.
+        // The connection's number is part of an answer, so each needs a server of its own.
         let server = start();
         let mut stream = server.connect();
         for part in bytes.chunks(piece) {
@@ -224,7 +224,7 @@ fn what_is_no_request_gets_an_error_and_ends_the_connection() {
     ];
     for (bytes, why) in cases {
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]);
-        // What follows is not looked at.
+        // The bytes behind it are not parsed.
         let bytes = [&words("PING"), *bytes, &words("SET a 1")].concat();
         let answer = String::from_utf8(server.ask(&bytes)).unwrap();
         let expected = format!("+PONG\r\n-ERR Protocol error: {why}\r\n");
@@ -240,7 +240,7 @@ fn nothing_at_all_is_no_request_and_no_error() {
         let bytes = [nothing.as_bytes(), &words("PING")].concat();
         assert_eq!(server.ask(&bytes), b"+PONG\r\n", "{nothing:?}");
     }
-    // The beginning of a request, and then the end.
+    // The start of a request, followed by the end of the stream.
     assert_eq!(server.ask(b"*2\r\n$3\r\nGET\r\n$5\r\nab"), b"");
 }
 
@@ -280,7 +280,7 @@ fn a_browser_gets_nowhere() {
     assert_eq!(server.ask(&words("GET a")), b"$-1\r\n");
 }
 
-/// Bytes that look like requests, and are not, from a generator with a fixed seed.
+/// Bytes that resemble requests but are invalid, from a generator with a fixed seed.
 #[test]
 fn garbage_harms_nobody() {
     let server = start();
@@ -290,14 +290,13 @@ fn garbage_harms_nobody() {
         let part = &sound[..random.below(sound.len())];
         let bytes = random.nearly(&[part, &sound[..20]], b"*$\r\n-0129x\0");
         let answer = server.ask(&bytes);
-        // Each answer, an error as well, is of one of the protocol's kinds.
+        // Each answer, including errors, is of one of the protocol's types.
         assert!(answer.first().is_none_or(|b| b"+-:$*".contains(b)));
     }
     assert_eq!(server.ask(&words("PING")), b"+PONG\r\n");
 }
 
-/// The time of a request is that of all its bytes, and a client that is silent between two
-/// requests is no bother.
+/// The time limit is for the whole request; a client may be silent between two requests.
 #[test]
 fn requests_that_trickle_in_are_cut_off() {
     let patience = Duration::from_millis(300);
@@ -311,7 +310,7 @@ fn requests_that_trickle_in_are_cut_off() {
         assert!(is_closed && answer.is_empty(), "{answer:?}");
     }
     assert_eq!(server.ask(&words("GET a")), b"$-1\r\n");
-    // Longer than the patience since the last one.
+    // Longer than the timeout since the last request.
     silent.write_all(&words("PING")).unwrap();
     expect(&mut silent, "+PONG\r\n");
 }
@@ -338,7 +337,7 @@ fn a_command_on_several_keys_is_one_step() {
         for writer in ["1", "2"] {
             let server = &server;
             scope.spawn(move || {
-                // In both orders.
+                // The two writers name the keys in opposite orders.
                 let line = match writer {
                     "1" => "MSET a 1 b 1 c 1",
                     _ => "MSET c 2 b 2 a 2",
@@ -367,10 +366,10 @@ fn a_key_ends_when_its_time_is_over() {
     ]
     .concat();
     assert_eq!(server.ask(&bytes), b"+OK\r\n+OK\r\n:1\r\n");
-    // One is asked for, the other one is swept.
+    // One is read, the other one is swept.
     while server.ask(&words("GET a")) != b"$-1\r\n" {}
     while server.ask(&words("DBSIZE")) != b":0\r\n" {}
-    // A new value has no end.
+    // A new value does not expire.
     let bytes = [
         words("SET a 1 PX 1000000"),
         words("SET a 2"),
@@ -400,7 +399,7 @@ fn what_is_published_reaches_all_subscribers_in_order() {
     let mut new = server.connect();
     new.write_all(&[words("HELLO 3"), words("SUBSCRIBE news")].concat())
         .unwrap();
-    // The number of the connection has one digit.
+    // The connection's number has one digit.
     expect(
         &mut new,
         "%5\r\n$6\r\nserver\r\n$8\r\nwindlass\r\n$7\r\nversion\r\n$5\r\n0.1.0\r\n$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:2\r\n$4\r\nrole\r\n$6\r\nmaster\r\n",
@@ -416,7 +415,7 @@ fn what_is_published_reaches_all_subscribers_in_order() {
         expect(&mut old, &format!("*{message}"));
         expect(&mut new, &format!(">{message}"));
     }
-    // Who listens in version 2 may do nothing else.
+    // In version 2 a subscriber may not use other commands.
     old.write_all(&[words("GET a"), words("PING x")].concat())
         .unwrap();
     expect(
@@ -430,7 +429,7 @@ fn what_is_published_reaches_all_subscribers_in_order() {
     old.write_all(&words("UNSUBSCRIBE news")).unwrap();
     expect(&mut old, "*3\r\n$11\r\nunsubscribe\r\n$4\r\nnews\r\n:1\r\n");
     drop(new);
-    // The server learns of it in its own time.
+    // The server notices it some time later.
     while server.ask(&words("PUBLISH news again")) != b":0\r\n" {}
     old.write_all(
         &[
@@ -458,7 +457,7 @@ fn a_subscriber_that_takes_nothing_is_cut_off() {
     expect(&mut lazy, "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n");
     let bytes = request(&[b"PUBLISH", b"news", &[b'x'; 1 << 20]]);
     let mut publisher = server.connect();
-    // What the sockets hold, and what may wait.
+    // The bytes that the sockets buffer, and those that may be queued.
     let cut_off = (0..500).any(|_| {
         publisher.write_all(&bytes).unwrap();
         let mut answer = [0; 4];

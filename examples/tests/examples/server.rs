@@ -1,4 +1,4 @@
-//! An example's server on a runtime of its own, and foreign programs as its clients.
+//! Runs an example's server in a runtime of its own, and other programs as its clients.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use windlass::net::TcpListener;
 
 use crate::util::{self, HangGuard};
 
-/// A server that runs until this is dropped.
+/// A server that runs until this value is dropped.
 pub(crate) struct Server {
     pub(crate) addr: SocketAddr,
     stop: Option<Sender<()>>,
@@ -30,7 +30,7 @@ impl Server {
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                 tell.send(listener.local_addr().unwrap()).unwrap();
                 windlass::spawn(move || serve(listener));
-                // Until the sender is dropped.
+                // Waits until the sender is dropped.
                 let _ = stopped.recv();
             });
         });
@@ -48,8 +48,8 @@ impl Server {
         stream
     }
 
-    /// Sends one byte after the other, each when the last one has waited for `step`. Gives what
-    /// comes back, and whether the server closed the connection before it had all bytes.
+    /// Sends the bytes one by one, and waits up to `step` for an answer after each. Returns the
+    /// answer, and whether the server closed the connection before it had received all bytes.
     #[allow(dead_code, reason = "hyper has its own timeouts")]
     pub(crate) fn trickle(&self, bytes: &[u8], step: Duration) -> (Vec<u8>, bool) {
         let mut stream = self.connect();
@@ -69,10 +69,10 @@ impl Server {
         (answer, false)
     }
 
-    /// Sends all, and gives what comes back until the server closes the connection.
+    /// Sends all bytes, and returns the answer up to the end of the connection.
     pub(crate) fn ask(&self, request: &[u8]) -> Vec<u8> {
         let mut stream = self.connect();
-        // A server that refuses what it is sent may be gone before the end of it.
+        // A server that refuses the request may close the connection before the end of it.
         let _ = stream.write_all(request);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();
@@ -95,7 +95,7 @@ impl Drop for Server {
     }
 }
 
-/// Runs a program to its end, if this machine has it. Says aloud if it has not.
+/// Runs a program to its end, if it is installed. Prints a message if it is not.
 pub(crate) fn foreign(program: &str, args: &[&str]) -> Option<Output> {
     match Command::new(program).args(args).output() {
         Ok(output) => Some(output),
@@ -107,7 +107,7 @@ pub(crate) fn foreign(program: &str, args: &[&str]) -> Option<Output> {
     }
 }
 
-/// As [`foreign`]; the program has to end well. Gives what it printed.
+/// As [`foreign`]; the program must succeed. Returns its output.
 pub(crate) fn foreign_prints(program: &str, args: &[&str]) -> Option<String> {
     let output = foreign(program, args)?;
     let stderr = String::from_utf8_lossy(&output.stderr);

@@ -57,7 +57,7 @@ const HANDSHAKE: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n\
     Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
-/// A frame of a client, masked with zeros.
+/// A client's frame, with a mask of zeros.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     assert!(payload.len() < 126);
     [&[first, 0x80 | payload.len() as u8, 0, 0, 0, 0], payload].concat()
@@ -66,7 +66,7 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
 #[test]
 fn the_handshake_and_frames_are_those_of_the_standard() {
     let server = start();
-    // A message in two frames, with a ping in between; then a close.
+    // A message in two frames, with a ping in between; then a close frame.
     let frames = [
         frame(0x01, b"he"),
         frame(0x89, b"p"),
@@ -75,7 +75,7 @@ fn the_handshake_and_frames_are_those_of_the_standard() {
     ];
     let (mut stream, head) = shake_hands(&server);
     assert!(head.starts_with("http/1.1 101 "), "{head}");
-    // The key's answer, from the standard.
+    // The answer to the key, from the standard.
     assert!(head.contains("s3pplmbitxaq9kygzzhzrbk+xoo="), "{head}");
     stream.write_all(&frames.concat()).unwrap();
     let mut answer = Vec::new();
@@ -83,7 +83,7 @@ fn the_handshake_and_frames_are_those_of_the_standard() {
     assert_eq!(answer, b"\x8a\x01p\x81\x05hello\x88\x00");
 }
 
-/// A connection after the handshake, and what the server said, in small letters.
+/// A connection after the handshake, and the server's answer in lower case.
 fn shake_hands(server: &Server) -> (TcpStream, String) {
     let mut stream = server.connect();
     stream.write_all(HANDSHAKE).unwrap();
@@ -104,7 +104,7 @@ fn what_is_no_websocket_is_sent_away() {
         b"\x00\xff nonsense\r\n\r\n".to_vec(),
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
         [b'x'; 200_000].to_vec(),
-        // Frames before the handshake is over.
+        // Frames before the handshake is complete.
         [HANDSHAKE, &frame(0x81, b"hello")].concat(),
     ];
     for bytes in &cases {
@@ -112,7 +112,7 @@ fn what_is_no_websocket_is_sent_away() {
     }
     let cases = [
         b"\xff\xff\xff\xff\xff\xff".to_vec(),
-        // Not masked; of an unknown kind; longer than may be; not UTF-8; half a frame.
+        // Not masked; of an unknown type; too long; not UTF-8; half a frame.
         b"\x81\x05hello".to_vec(),
         frame(0x83, b"x"),
         b"\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xff\x00\x00\x00\x00".to_vec(),
@@ -123,7 +123,7 @@ fn what_is_no_websocket_is_sent_away() {
         let (mut stream, _) = shake_hands(&server);
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(std::net::Shutdown::Write);
-        // It may be reset.
+        // The connection may be reset.
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         assert!(
@@ -134,8 +134,7 @@ fn what_is_no_websocket_is_sent_away() {
     talk(server.connect());
 }
 
-/// The time of a handshake and that of a message are those of all their bytes; a peer that says
-/// nothing is asked whether it is there.
+/// The time limits are for a whole handshake and a whole message; a silent peer is pinged.
 #[test]
 fn what_trickles_in_is_cut_off() {
     let short = Duration::from_millis(300);
@@ -158,7 +157,7 @@ fn what_trickles_in_is_cut_off() {
         std::thread::sleep(short / 10);
     }
     assert!(n_sent < long.len(), "it was gone before it had all of it");
-    // Messages that come whole may come late.
+    // Complete messages may be far apart.
     let (mut stream, _) = shake_hands(&server);
     for _ in 0..3 {
         std::thread::sleep(2 * short);
@@ -177,7 +176,7 @@ fn a_silent_peer_is_asked_and_then_left() {
     };
     let server = Server::start(move |listener| websocket::serve_with(&listener, patience));
     let (mut stream, _) = shake_hands(&server);
-    // A ping, and then the end.
+    // A ping, and then the end of the stream.
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     assert_eq!(answer, b"\x89\x00");
@@ -195,7 +194,7 @@ fn a_message_without_end_is_refused() {
     let mut n_taken = 0;
     while n_taken < 64 << 20 && stream.write_all(&[&head[..], &part].concat()).is_ok() {
         n_taken += part.len();
-        // Those that follow belong to the same message.
+        // The following frames belong to the same message.
         head[0] = 0;
     }
     assert!(n_taken < 64 << 20);

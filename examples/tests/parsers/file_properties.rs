@@ -1,4 +1,4 @@
-//! Which file a path means, and which part of it a range.
+//! The file that a path names, and the part of it that a range names.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -14,13 +14,13 @@ pub(crate) fn range_header(value: &[u8]) {
         if let Part::Bytes(bytes) = &part {
             assert!(bytes.start < bytes.end && bytes.end <= len, "{bytes:?}");
         }
-        // Whether it can be understood does not depend on the page.
+        // Whether the header is valid does not depend on the page.
         let is_all = part == Part::All;
         assert_eq!(*last.get_or_insert(is_all), is_all, "of {len} bytes");
     }
 }
 
-/// Checks the bytes of `bytes=first-last` against what the standard says.
+/// Checks the result for `bytes=first-last` against the standard.
 pub(crate) fn range_of(first: Option<u64>, last: Option<u64>, len: u64) {
     let shown = |n: Option<u64>| n.map_or(String::new(), |n| n.to_string());
     let value = format!("bytes={}-{}", shown(first), shown(last));
@@ -41,7 +41,7 @@ pub(crate) fn range_of(first: Option<u64>, last: Option<u64>, len: u64) {
     assert_eq!(range::parse(value.as_bytes(), len), expected, "{value}");
 }
 
-/// Checks what a path of a request names.
+/// Checks the file that a request's path names.
 fn file_name(text: &str) {
     let Ok(name) = Name::parse(text) else {
         return;
@@ -53,7 +53,7 @@ fn file_name(text: &str) {
     assert!(path == b"." || parts.iter().all(|part| *part != b"."));
     let is_hidden = |part: &&[u8]| part.len() > 1 && part[0] == b'.' && *part != b".well-known";
     assert_eq!(parts.iter().any(is_hidden), name.is_hidden());
-    // Where a client is sent to is the same place, on the same server.
+    // A redirect leads to the same place on the same server.
     let directory = name.as_directory();
     assert!(
         directory.starts_with('/') && !directory.starts_with("//"),
@@ -65,10 +65,10 @@ fn file_name(text: &str) {
     assert!(there.is_directory && there.path() == path);
 }
 
-/// Opens whatever a path names beneath `root`, which is `place`: nothing else is opened.
+/// Opens the file that a path names beneath `root`, which is `place`: no file outside is opened.
 pub(crate) fn opened_file(root: &OwnedFd, place: &Path, text: &str) {
     file_name(text);
-    // Names that were not checked may not lead out, either.
+    // Paths that were not checked must not lead out either.
     let checked = Name::parse(text).map(|name| name.path());
     for path in checked.iter().map(Vec::as_slice).chain([text.as_bytes()]) {
         if let Ok(file) = path::open_beneath(root, path) {

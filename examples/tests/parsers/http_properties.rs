@@ -1,9 +1,8 @@
-//! The head of an HTTP request: where it ends, and how long the body is, does not depend on
-//! who reads it.
+//! The head of an HTTP request: its end and the length of the body do not depend on the parser.
 
 use super::request;
 
-/// Checks what is read from `bytes`.
+/// Checks the result of parsing `bytes`.
 pub(crate) fn request_head(bytes: &[u8]) {
     let Ok(Some((read, head_bytes))) = request::parse(bytes) else {
         return;
@@ -11,13 +10,13 @@ pub(crate) fn request_head(bytes: &[u8]) {
     assert!(head_bytes > 0 && head_bytes <= bytes.len());
     assert!(!read.path.contains('?'));
     let head = &bytes[..head_bytes];
-    // What follows has no say, and nothing is answered before the end of the head.
+    // The bytes behind it do not matter, and an incomplete head is never answered.
     let again = request::parse(head).ok().flatten().map(|(_, n)| n);
     assert_eq!(again, Some(head_bytes));
     for n in (0..head_bytes).step_by(1 + head_bytes / 200) {
         assert!(matches!(request::parse(&head[..n]), Ok(None)), "{n} bytes");
     }
-    // Another reading, line by line, finds the same body.
+    // A second parser, line by line, finds the same body.
     let lengths = values_of(head, b"content-length");
     assert!(
         lengths
@@ -48,7 +47,7 @@ fn length(value: &[u8]) -> Option<u128> {
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
-    // One that is too long for this is too long for any page.
+    // A number that is too long for this type is too long for any page.
     let n = digits.parse().unwrap_or(u128::MAX);
     Some(n.min(u128::from(u64::MAX)))
 }

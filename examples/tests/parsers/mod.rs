@@ -1,5 +1,5 @@
-//! The parsers among the examples, and what must hold of them for all bytes. Included by
-//! examples/tests/parsers.rs, which makes the bytes up, and by tests/fuzz, where a fuzzer does.
+//! The examples' parsers, and the properties that must hold for all bytes. Included by
+//! examples/tests/parsers.rs, which generates the bytes, and by tests/fuzz, where a fuzzer does.
 
 #[allow(dead_code, reason = "only what it answers is of interest")]
 #[path = "../../http/answer.rs"]

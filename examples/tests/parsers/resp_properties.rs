@@ -1,15 +1,15 @@
-//! RESP requests: how they are cut into pieces changes nothing, and what was read can be
-//! said again.
+//! RESP requests: the result does not depend on how they are split, and a parsed request can be
+//! formatted again.
 
 use super::protocol::{Malformed, Parser};
 
-/// The most of anything that is announced and has not come.
+/// The limit on the bytes of an incomplete request.
 const MAX_BYTES_HELD: usize = 64 << 20;
 
 type Requests = (Vec<Vec<Vec<u8>>>, Result<usize, Malformed>);
 
-/// Reads requests, giving the parser so many bytes more at a time as `steps` says, over and
-/// over. Gives them with what was left over at the end, or with what is wrong.
+/// Parses requests, giving the parser more bytes in steps of the sizes in `steps`, repeatedly.
+/// Returns the requests with the unparsed rest, or with the error.
 fn read(bytes: &[u8], steps: &[u8]) -> Requests {
     let mut parser = Parser::default();
     let mut requests = Vec::new();
@@ -54,7 +54,7 @@ fn said_again(requests: &[Vec<Vec<u8>>]) -> Vec<u8> {
     bytes
 }
 
-/// Checks what is read from `bytes`, whole and in pieces.
+/// Checks the result of parsing `bytes`, whole and split.
 pub(crate) fn resp_requests(bytes: &[u8], steps: &[u8]) {
     let whole = read(bytes, &[]);
     assert_eq!(read(bytes, steps), whole, "in pieces of {steps:?}");
