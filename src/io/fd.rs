@@ -167,7 +167,7 @@ impl From<Fd> for OwnedFd {
             let _ = socket::set_says_left(fd.as_fd(), false);
         }
         if fd.shared.made_nonblocking.get().is_some() && !fd.is_nonblocking() {
-            // It worked the other way round, on the same open descriptor.
+            // Cannot fail: setting the flag has worked on this descriptor.
             let _ = socket2::SockRef::from(&fd).set_nonblocking(false);
         }
         if fd.shared.has_own_timeouts.load(Ordering::Relaxed) {
@@ -465,7 +465,7 @@ impl Drop for Splicing<'_> {
         if *n == 0 {
             let socket = socket2::SockRef::from(self.0);
             if !self.0.is_nonblocking() {
-                // It worked the other way round, on the same open descriptor.
+                // Cannot fail: setting the flag has worked on this descriptor.
                 let _ = socket.set_nonblocking(false);
             }
             forget_made(socket.cookie().ok());
