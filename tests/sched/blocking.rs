@@ -129,8 +129,10 @@ fn goroutines_that_only_try_give_way() {
         stop.store(true, Ordering::Relaxed);
         assert!(triers.into_iter().map(|j| j.join().unwrap()).sum::<u64>() > 0);
     });
-    // With disorder they give way before anybody asks.
-    assert!(rt.metrics().total().preemptions > 0 || util::is_chaotic());
+    // They are asked to give way; one that is just then between two tries loses its P instead. With
+    // disorder they give way before anybody asks.
+    let m = rt.metrics().total();
+    assert!(m.preemptions + m.retakes_hogs > 0 || util::is_chaotic());
 }
 
 #[test]
