@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::kernel::{Kernel, Woken};
+use super::ledger::Ledger;
 use super::log::{Log, What, end_with_finding};
-use super::oracle::Oracle;
 use super::strategy::{Options, Pick, Recorded, Rng, Strategy};
 
 /// A deadline that never comes.
@@ -92,7 +92,7 @@ pub(super) struct Control {
     pub(super) rng: Rng,
     pub(super) log: Log,
     pub(super) kernel: Kernel,
-    pub(super) oracle: Oracle,
+    pub(super) oracle: Ledger,
 }
 
 static CONTROL: Mutex<Option<Control>> = Mutex::new(None);
@@ -137,7 +137,7 @@ pub(super) fn begin(strategy: Box<dyn Strategy>, seed: u64, max_steps: u64, loud
         log: Log::default(),
         kernel: Kernel::new(&mut rng),
         rng,
-        oracle: Oracle::default(),
+        oracle: Ledger::default(),
     };
     control.log.loud = loud;
     control.add_thread("main".to_owned());

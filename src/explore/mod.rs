@@ -39,6 +39,7 @@ mod control;
 mod faults;
 mod futex;
 mod kernel;
+mod ledger;
 mod lock;
 mod log;
 pub(crate) mod oracle;

@@ -3,69 +3,11 @@
 //! Ms, Ps and goroutines are addresses here: they are compared, and never logged.
 #![allow(unsafe_code)]
 
-use std::collections::BTreeMap;
-
 use super::atomic::sync_atomic::AtomicU32;
 use super::control::{me, with};
+use super::ledger::{Ledger, Machine};
 
-/// What an M says of itself.
-#[derive(Clone, Copy, Debug)]
-struct Machine {
-    /// The P that it takes for its own, 0 for none.
-    p: usize,
-    /// Its word of access, which says whether it may use that.
-    access: *const AtomicU32,
-    /// The goroutine that it runs, and that whose park it commits; 0 for none.
-    runs: usize,
-    commits: usize,
-}
-
-// SAFETY: the word is an M's, which is forgotten before it is freed.
-unsafe impl Send for Machine {}
-
-/// All Ms, and what is counted.
-#[derive(Debug, Default)]
-pub(super) struct Oracle {
-    machines: BTreeMap<usize, Machine>,
-    /// Stacks and G slots that were taken and not given back.
-    n_stacks: isize,
-    n_slots: isize,
-    /// What operations in a ring are named after, by address: a number of its own for each, as
-    /// another one may come to lie at the same place.
-    living: BTreeMap<usize, u64>,
-    n_lived: u64,
-}
-
-impl Oracle {
-    /// What is left over at the end of a schedule.
-    pub(super) fn leak(&self) -> Option<String> {
-        let n_ms = self.machines.len();
-        match (self.n_stacks, self.n_slots, n_ms, self.living.len()) {
-            (0, 0, 0, 0) => None,
-            (stacks, slots, ms, operations) => Some(format!(
-                "left at the end: {stacks} stacks, {slots} slots of goroutines, {ms} Ms, \
-                 {operations} operations"
-            )),
-        }
-    }
-
-    /// The number of what lives at an address.
-    pub(super) fn number_of(&self, at: usize) -> Option<u64> {
-        self.living.get(&at).copied()
-    }
-
-    pub(super) fn describe(&self) -> String {
-        let run = self.machines.values().filter(|m| m.runs != 0).count();
-        let commit = self.machines.values().filter(|m| m.commits != 0).count();
-        let hold = self.machines.values().filter(|m| m.p != 0).count();
-        format!(
-            "of {} Ms, {hold} take a P for theirs, {run} run a goroutine, {commit} are in a commit\n",
-            self.machines.len()
-        )
-    }
-}
-
-fn check(f: impl FnOnce(&mut Oracle) -> Option<&'static str>) {
+fn check(f: impl FnOnce(&mut Ledger) -> Option<&'static str>) {
     if me().is_some() {
         with(|c| {
             if let Some(why) = f(&mut c.oracle) {
@@ -124,7 +66,7 @@ pub(crate) fn holds<M, P>(m: *const M, access: &AtomicU32, p: *const P) {
     check(|oracle| {
         let machine = oracle.machines.entry(m.addr()).or_insert(Machine {
             p: 0,
-            access,
+            access: std::ptr::from_ref(access).cast(),
             runs: 0,
             commits: 0,
         });
@@ -159,7 +101,7 @@ pub(crate) fn runs<M, P, G>(
                 return Some("two Ms run one goroutine");
             }
             // SAFETY: the M is known, so it was not freed.
-            let access = unsafe { &*other.access }.peek();
+            let access = unsafe { &*other.access.cast::<AtomicU32>() }.peek();
             if other.p == p.addr() && may_use.contains(&access) {
                 return Some("two Ms run one P");
             }
