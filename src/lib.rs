@@ -115,6 +115,26 @@ struct Readme;
 #[doc = include_str!("../docs/PORTING.md")]
 struct Porting;
 
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/first-server.md")]
+struct GuideFirstServer;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/from-go.md")]
+struct GuideFromGo;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/from-threads.md")]
+struct GuideFromThreads;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/from-tokio.md")]
+struct GuideFromTokio;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/tuning.md")]
+struct GuideTuning;
+
 #[cfg(explore)]
 #[doc(hidden)]
 pub mod explore;
