@@ -11,10 +11,10 @@
 //! - policies take turns, round by round, so that what else the machine does hits them all;
 //!   times are medians of the rounds, far loads (from memory of other nodes) are for one round
 //!
-//! `cargo bench -p windlass-benches --bench numa`. On a machine with several nodes the verdict
-//! is how much faster the default is than flat, how many fewer far loads it has, and for what
-//! feeds itself whether remote steals stay below 5 %. On a machine with one it is whether the
-//! default costs more than 3 %. `--synthetic DESCRIPTION` plans for a machine that is not there:
+//! `cargo bench -p windlass-benches --bench numa`. Each policy gets a verdict for each workload,
+//! on any number of nodes: TOO SLOW if it takes more than 3 % longer than flat. On several nodes
+//! the bench also compares the default's far loads with flat's, and for `feed` it checks that
+//! remote steals stay below 5 %. `--synthetic DESCRIPTION` plans for a machine that is not there:
 //! the counts are then right, and the times are not.
 //!
 //! Far loads are counted by the CPU, for all threads of this process, outside the kernel: by
@@ -24,6 +24,7 @@
 #![expect(clippy::print_stdout, reason = "the result")]
 
 use std::hint::black_box;
+use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -56,7 +57,7 @@ const MEALS: usize = 400;
 const CHILDREN: usize = 8;
 const CHILD_WORDS: u64 = 1 << 10;
 
-/// What the default may cost on one node.
+/// What a policy may cost against flat.
 const MOST_COST: f64 = 0.03;
 /// What may come from other nodes.
 const MOST_REMOTE: f64 = 0.05;
@@ -249,7 +250,7 @@ impl Outcome {
 fn measure(
     args: &Args,
     machine: Option<&Topology>,
-    run: fn(&Runtime) -> Duration,
+    (name, run): Workload,
     counter: &mut Option<FarLoads>,
 ) -> Vec<Outcome> {
     let start = |(_, policy)| runtimes::windlass_numa(args.workers, policy, machine.cloned());
@@ -257,6 +258,7 @@ fn measure(
     let mut times = vec![Vec::new(); POLICIES.len()];
     let mut far_loads = vec![counter.as_ref().map(|_| 0); POLICIES.len()];
     for round in 0..=args.rounds {
+        progress(name, round, args.rounds);
         for i in 0..POLICIES.len() {
             // Not always the same one after the same other one.
             let i = (i + round) % POLICIES.len();
@@ -271,6 +273,7 @@ fn measure(
             }
         }
     }
+    clear_progress();
     let of = |((times, far_loads), rt): (_, &Runtime)| Outcome {
         times,
         far_loads,
@@ -278,6 +281,23 @@ fn measure(
     };
     let counts = times.into_iter().zip(far_loads);
     counts.zip(&runtimes).map(of).collect()
+}
+
+/// Rewrites one line of a terminal; a file or pipe gets nothing.
+fn progress(workload: &str, round: usize, rounds: usize) {
+    let mut err = io::stderr();
+    if err.is_terminal() {
+        // A failed write loses only the progress line.
+        let _ = write!(err, "\r\x1b[K{workload}: round {round} of {rounds}");
+    }
+}
+
+fn clear_progress() {
+    let mut err = io::stderr();
+    if err.is_terminal() {
+        // As above.
+        let _ = write!(err, "\r\x1b[K");
+    }
 }
 
 fn print(workload: &str, outcomes: &[Outcome]) {
@@ -299,25 +319,49 @@ fn print(workload: &str, outcomes: &[Outcome]) {
     }
 }
 
-/// How much longer the default takes than flat.
+/// How much longer a policy takes than flat.
 struct Cost {
     median: f64,
     /// A quarter of the rounds took less than this more.
     lower: f64,
 }
 
-/// By pairs of the same round: what the machine did beside hits both.
-fn cost(outcomes: &[Outcome]) -> Cost {
-    let (flat, default) = (&outcomes[0].times, &outcomes[POLICIES.len() - 1].times);
-    let mut ratios: Vec<f64> = flat
-        .iter()
-        .zip(default)
-        .map(|(flat, default)| default.as_secs_f64() / flat.as_secs_f64())
-        .collect();
-    ratios.sort_unstable_by(f64::total_cmp);
-    Cost {
-        median: ratios[ratios.len() / 2] - 1.0,
-        lower: ratios[ratios.len() / 4] - 1.0,
+impl Cost {
+    /// By pairs of the same round: a disturbance of the machine hits both.
+    fn of(policy: &Outcome, flat: &Outcome) -> Cost {
+        let mut ratios: Vec<f64> = flat
+            .times
+            .iter()
+            .zip(&policy.times)
+            .map(|(flat, policy)| policy.as_secs_f64() / flat.as_secs_f64())
+            .collect();
+        ratios.sort_unstable_by(f64::total_cmp);
+        Cost {
+            median: ratios[ratios.len() / 2] - 1.0,
+            lower: ratios[ratios.len() / 4] - 1.0,
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match () {
+            () if self.median <= MOST_COST => "ok",
+            // Some rounds are slow and others are not: the machine is busy.
+            () if self.lower <= MOST_COST => {
+                "unclear, the rounds differ: run it on a quiet machine"
+            }
+            () => "TOO SLOW",
+        }
+    }
+
+    fn verdict(&self, workload: &str, policy: &str) -> String {
+        let percent = self.median.abs() * 100.0;
+        let than_flat = if self.median > 0.0 {
+            "slower"
+        } else {
+            "faster"
+        };
+        let word = self.word();
+        format!("{workload}: {policy} is {percent:.1} % {than_flat} than flat: {word}")
     }
 }
 
@@ -353,29 +397,36 @@ fn main() {
         "far loads"
     );
     let mut verdicts = Vec::new();
-    for (name, run) in WORKLOADS {
-        let outcomes = measure(&args, machine.as_ref(), run, &mut counter);
+    for workload @ (name, _) in WORKLOADS {
+        let outcomes = measure(&args, machine.as_ref(), workload, &mut counter);
         print(name, &outcomes);
-        verdicts.push(verdict(name, n_nodes, &outcomes));
+        verdicts.extend(verdicts_of(name, n_nodes, &outcomes));
     }
+    println!();
     verdicts.iter().for_each(|line| println!("{line}"));
 }
 
-fn verdict(name: &str, n_nodes: usize, outcomes: &[Outcome]) -> String {
-    let cost = cost(outcomes);
-    let percent = cost.median * 100.0;
-    if n_nodes == 1 {
-        let word = match () {
-            () if cost.median <= MOST_COST => "ok",
-            // Then some rounds say so and others do not: the machine has other things to do.
-            () if cost.lower <= MOST_COST => {
-                "unclear, the rounds differ: run it on a quiet machine"
-            }
-            () => "TOO SLOW",
-        };
-        return format!("{name}: the default takes {percent:+.1} % against flat: {word}");
-    }
+/// A line for each policy but flat; on several nodes one more, on remote steals and far loads.
+fn verdicts_of(name: &str, n_nodes: usize, outcomes: &[Outcome]) -> Vec<String> {
     let (flat, default) = (&outcomes[0], &outcomes[POLICIES.len() - 1]);
+    let label = |i: usize| {
+        if i + 1 == POLICIES.len() {
+            "default"
+        } else {
+            POLICIES[i].0
+        }
+    };
+    let mut lines: Vec<_> = (1..POLICIES.len())
+        .map(|i| Cost::of(&outcomes[i], flat).verdict(name, label(i)))
+        .collect();
+    if n_nodes > 1 {
+        lines.push(locality(name, flat, default));
+    }
+    lines
+}
+
+/// Where the default's steals and loads came from, beside flat's.
+fn locality(name: &str, flat: &Outcome, default: &Outcome) -> String {
     let remote = |outcome: &Outcome| outcome.total.remote_share();
     let word = match () {
         // All work begins on one node: to leave it is right.
@@ -391,8 +442,7 @@ fn verdict(name: &str, n_nodes: usize, outcomes: &[Outcome]) -> String {
         _ => String::new(),
     };
     format!(
-        "{name}: the default takes {percent:+.1} % against flat{far_loads}; {:.1} % of what was \
-         stolen came from other nodes (flat: {:.1} %){word}",
+        "{name}: {:.1} % of the default's steals came from other nodes (flat: {:.1} %){far_loads}{word}",
         remote(default) * 100.0,
         remote(flat) * 100.0,
     )
