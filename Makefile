@@ -229,7 +229,8 @@ public-api: setup
 bench: setup
 	$(CARGO) bench -p windlass-benches $(if $(BENCH),--bench $(BENCH)) $(ARGS)
 
-# ARGS="--rounds 5 --only echo_64" chooses; ARGS=--help tells what there is.
+# ARGS="--rounds 5 --only echo_64" chooses; ARGS=--help tells what there is. JSON=FILE has all rows.
+JSON ?= $(TARGET_DIR)/compare.json
 compare: setup
 	$(CARGO) build --release -p windlass-benches
-	$(TARGET_DIR)/release/compare $(ARGS)
+	$(TARGET_DIR)/release/compare --json $(JSON) $(ARGS)

@@ -18,6 +18,7 @@ pub mod http;
 pub mod latencies;
 pub mod per_core;
 pub mod process;
+pub mod results;
 pub mod runtimes;
 pub mod servers;
 pub mod workloads;

@@ -24,7 +24,9 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 
 use clap::Parser;
+use serde_json::json;
 use windlass_benches::process::CpuTime;
+use windlass_benches::results::{self, Row, Summary};
 use windlass_benches::runtimes::{Name, workers};
 use windlass_benches::servers::{Server, end, raise_descriptor_limit};
 
@@ -45,6 +47,9 @@ struct Args {
     /// Keep the CPUs from halting.
     #[arg(long)]
     spin: bool,
+    /// Also write all rows to this file, as JSON, with the machine and the commit.
+    #[arg(long)]
+    json: Option<PathBuf>,
 }
 
 /// What is run, and which of its figures are shown.
@@ -390,6 +395,8 @@ fn run(args: &Args) -> io::Result<()> {
         Spinners::default()
     };
     let machine_before = MachineTime::now()?;
+    // Read before the run: its own load would count otherwise.
+    let (machine, load_before) = (results::machine(), results::load_average());
 
     let mut samples = Samples::new();
     for round in 0..args.rounds {
@@ -412,12 +419,24 @@ fn run(args: &Args) -> io::Result<()> {
         }
         eprintln!("round {} of {} is done", round + 1, args.rounds);
     }
-    bench.print(
-        &experiments,
-        &samples,
-        args,
-        MachineTime::now()?.steal_since(machine_before),
-    );
+    let steal = MachineTime::now()?.steal_since(machine_before);
+    bench.print(&experiments, &samples, args, steal);
+    if let Some(path) = &args.json {
+        let run = json!({
+            "rounds": args.rounds,
+            "seconds": args.seconds,
+            "workers": workers(),
+            "server_workers": bench.workers(),
+            "server_cpus": bench.split.map(|split| split.server),
+            "client_cpus": bench.split.map(|split| split.client),
+            "http_client": bench.http_client(),
+            "kept_from_halting": args.spin,
+            "steal": steal,
+            "load_average_before": load_before,
+        });
+        let rows = bench.rows(&experiments, &samples);
+        results::write(path, &results::document(machine, run, &rows))?;
+    }
     Ok(())
 }
 
@@ -592,6 +611,33 @@ impl Bench {
         self.split.map_or(2, |split| split.n)
     }
 
+    fn http_client(&self) -> &'static str {
+        if self.wrk { "wrk" } else { "load" }
+    }
+
+    /// What the tables show, as rows; without figures that no contender gave.
+    fn rows(&self, experiments: &[&Experiment], samples: &Samples) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for experiment in experiments {
+            for &(key, unit) in experiment.figures() {
+                let summary = |&contender: &Contender| {
+                    let samples = samples.get(&(experiment.name, contender, key))?;
+                    Some((contender.to_string(), Summary::of(samples)?))
+                };
+                let cells: Vec<_> = self.contenders.iter().filter_map(summary).collect();
+                if !cells.is_empty() {
+                    rows.push(Row {
+                        experiment: experiment.name.into(),
+                        key: key.into(),
+                        unit: unit.into(),
+                        cells,
+                    });
+                }
+            }
+        }
+        rows
+    }
+
     fn print(&self, experiments: &[&Experiment], samples: &Samples, args: &Args, steal: f64) {
         println!(
             "A cell is the median (min–max) of {} rounds; – : did not run.\n",
@@ -609,7 +655,7 @@ impl Bench {
                 )
             ),
         );
-        println!("- HTTP client: {}", if self.wrk { "wrk" } else { "load" });
+        println!("- HTTP client: {}", self.http_client());
         println!(
             "- CPUs kept from halting: {}",
             if args.spin { "yes" } else { "no" }
@@ -759,18 +805,12 @@ fn parse_us(text: &str) -> Option<f64> {
 }
 
 fn cell(samples: Option<&Vec<f64>>) -> String {
-    let Some(samples) = samples else {
+    let Some(summary) = samples.and_then(|samples| Summary::of(samples)) else {
         return "–".into();
     };
-    let mut sorted = samples.clone();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    let median = if sorted.len() % 2 == 1 {
-        sorted[middle]
-    } else {
-        f64::midpoint(sorted[middle - 1], sorted[middle])
-    };
-    let (min, max) = (sorted[0], sorted[sorted.len() - 1]);
+    let Summary {
+        median, min, max, ..
+    } = summary;
     format!("**{}** ({}–{})", short(median), short(min), short(max))
 }
 
