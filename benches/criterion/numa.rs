@@ -25,14 +25,17 @@
 
 use std::hint::black_box;
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Raw};
+use serde_json::json;
 use windlass::channel::bounded;
 use windlass::metrics::PMetrics;
 use windlass::topology::Topology;
 use windlass::{NumaPolicy, Runtime, spawn, task, yield_now};
+use windlass_benches::results::{self, Row, Summary};
 use windlass_benches::runtimes;
 use windlass_benches::workloads::{echo, skynet};
 
@@ -71,6 +74,9 @@ struct Args {
     /// A machine by its hwloc description, for example "pack:2 [numa] core:4 pu:1".
     #[arg(long)]
     synthetic: Option<String>,
+    /// Also write the times to this file, as JSON, with the machine and the commit.
+    #[arg(long)]
+    json: Option<PathBuf>,
     /// Cargo says so.
     #[arg(long, hide = true)]
     bench: bool,
@@ -365,6 +371,24 @@ impl Cost {
     }
 }
 
+/// The times of one workload under each policy.
+fn row(workload: &str, outcomes: &[Outcome]) -> Row {
+    let cell = |((policy, _), outcome): (&(&str, _), &Outcome)| {
+        let ms: Vec<_> = outcome
+            .times
+            .iter()
+            .map(|t| t.as_secs_f64() * 1e3)
+            .collect();
+        Some(((*policy).to_owned(), Summary::of(&ms)?))
+    };
+    Row {
+        experiment: workload.to_owned(),
+        key: "ms".into(),
+        unit: "ms/round".into(),
+        cells: POLICIES.iter().zip(outcomes).filter_map(cell).collect(),
+    }
+}
+
 fn main() {
     let args = Args::parse();
     let machine = args.synthetic.as_deref().map(|text| {
@@ -396,14 +420,29 @@ fn main() {
         "away",
         "far loads"
     );
-    let mut verdicts = Vec::new();
+    let load_before = results::load_average();
+    let (mut verdicts, mut rows) = (Vec::new(), Vec::new());
     for workload @ (name, _) in WORKLOADS {
         let outcomes = measure(&args, machine.as_ref(), workload, &mut counter);
         print(name, &outcomes);
+        rows.push(row(name, &outcomes));
         verdicts.extend(verdicts_of(name, n_nodes, &outcomes));
     }
     println!();
     verdicts.iter().for_each(|line| println!("{line}"));
+    if let Some(path) = &args.json {
+        let run = json!({
+            "rounds": args.rounds,
+            "workers": args.workers,
+            "nodes": n_nodes,
+            "synthetic": args.synthetic,
+            "load_average_before": load_before,
+            "verdicts": verdicts,
+        });
+        let document = results::document(results::machine(), run, &rows);
+        results::write(path, &document)
+            .unwrap_or_else(|e| panic!("--json {}: {e}", path.display()));
+    }
 }
 
 /// A line for each policy but flat; on several nodes one more, on remote steals and far loads.
