@@ -329,7 +329,7 @@ pub struct PMetrics {
     pub ring_inflight: u64,
     /// Of those, the ones that stay armed without a waiting goroutine: multishot polls of
     /// connections that are read often, and the requests of `recv_stream` and `accept_stream`.
-    pub ring_standing: u64,
+    pub ring_armed: u64,
     /// Timers now armed, including stale ones, whose goroutine was woken before they expired.
     pub timers: u64,
     /// Free stacks now in the P's cache.
@@ -405,7 +405,7 @@ impl PMetrics {
             queue_delays: Histogram::of(&s.queue_delays),
             queue_depth: p.runq.len() as u64 + u64::from(p.runq.has_runnext()),
             ring_inflight: p.poller.inflight().into(),
-            ring_standing: p.poller.counts.standing().into(),
+            ring_armed: p.poller.counts.n_armed().into(),
             timers: p.timers.len() as u64,
             stacks_cached: s.stacks_cached.get(),
         }
@@ -455,7 +455,7 @@ impl PMetrics {
             queue_delays,
             queue_depth,
             ring_inflight,
-            ring_standing,
+            ring_armed,
             timers,
             stacks_cached,
         } = self;
@@ -501,7 +501,7 @@ impl PMetrics {
         queue_delays.add(&o.queue_delays);
         *queue_depth += o.queue_depth;
         *ring_inflight += o.ring_inflight;
-        *ring_standing += o.ring_standing;
+        *ring_armed += o.ring_armed;
         *timers += o.timers;
         *stacks_cached += o.stacks_cached;
     }

@@ -439,12 +439,12 @@ impl Builder {
         place.check(n_ps)?;
         let max = self.config.max_processors;
         let max = max.unwrap_or_else(|| place.max_processors());
-        let watch = watch(&self.config);
+        let hooks = debug_hooks(&self.config);
         let (wants_sigquit, is_live) = (self.config.dump_on_sigquit, self.config.live_metrics);
         let sched = make_sched(self.config, place, max.max(n_ps))?;
         sched.resize(n_ps)?;
         children::install();
-        let first = sched.debug_hooks.set(watch);
+        let first = sched.debug_hooks.set(hooks);
         debug_assert!(first.is_ok(), "a scheduler is watched from its beginning");
         #[cfg(feature = "backtrace")]
         if sched.config.stall_reports.is_some() {
@@ -490,7 +490,7 @@ fn processors_from_env() -> Option<usize> {
 }
 
 /// The observers that the settings ask for; sysmon calls them.
-fn watch(config: &Config) -> DebugHooks {
+fn debug_hooks(config: &Config) -> DebugHooks {
     let print: Print = if config.scheddetail {
         schedtrace::print_detail
     } else {
@@ -531,7 +531,7 @@ fn make_sched(config: Config, place: UsableCpus, max: usize) -> io::Result<Arc<S
             queue: Padded(NodeQueue::new()),
             idle: Padded(IdleSet::new(planned.ps.len())),
             stacks: StackPool::new(node_idx, memory, guard, plan.nodes.len()),
-            remote_peers: border(topology, &plan, node_idx),
+            remote_peers: remote_peers_of(topology, &plan, node_idx),
             n_live: AtomicUsize::new(0),
         };
         let first = planned.ps[0];
@@ -572,7 +572,7 @@ fn make_p(
 }
 
 /// The state with which a node steals from the others.
-fn border(topology: &Topology, plan: &Plan, node_idx: usize) -> RemotePeers {
+fn remote_peers_of(topology: &Topology, plan: &Plan, node_idx: usize) -> RemotePeers {
     let own = plan.nodes[node_idx].index;
     let nodes = plan.nodes.iter();
     let distances: Vec<_> = nodes.map(|n| topology.distance(own, n.index)).collect();

@@ -76,7 +76,7 @@ fn nothing_under_way(sched: &Sched) -> bool {
     sched.ps.iter().all(|p| {
         p.timers.drop_stale();
         // An armed multishot poll of a stream without a reader wakes no goroutine.
-        p.timers.next_ns() == NEVER && p.poller.counts.standing() == p.poller.inflight()
+        p.timers.next_ns() == NEVER && p.poller.counts.n_armed() == p.poller.inflight()
     })
 }
 

@@ -71,7 +71,7 @@ pub(crate) struct LockLink {
 }
 
 /// The tag bit in `Header::out`: the address is a [`LockLink`]'s.
-const WIRED: usize = 1;
+const LOCKED: usize = 1;
 
 impl LockLink {
     pub(crate) fn new() -> LockLink {
@@ -89,7 +89,7 @@ pub(crate) struct Header {
     link: Cell<Option<GRef>>,
     coro: UnsafeCell<Option<Coro>>,
     /// The yielder through which the goroutine switches out; set at its first run. While it has
-    /// locked an M, the address of that M's [`LockLink`], tagged with [`WIRED`]. Ordering: relaxed;
+    /// locked an M, the address of that M's [`LockLink`], tagged with [`LOCKED`]. Ordering: relaxed;
     /// written by the goroutine's owner. A thief that does not own it yet reads it as a hint
     /// whether the goroutine has run.
     out: AtomicPtr<Out>,
@@ -250,9 +250,9 @@ impl GRef {
     pub(crate) fn out(self) -> *const Out {
         // One load: the compiler does not merge several loads of an atomic.
         let out = self.raw_out();
-        match wire_in(out) {
+        match lock_link_in(out) {
             None => out,
-            Some(wire) => wire.out.get(),
+            Some(lock_link) => lock_link.out.get(),
         }
     }
 
@@ -280,25 +280,28 @@ impl GRef {
     /// Whether it has locked an M. Called by the goroutine's owner.
     #[inline(always)]
     pub(crate) fn is_locked(self) -> bool {
-        self.raw_out().addr() & WIRED != 0
+        self.raw_out().addr() & LOCKED != 0
     }
 
     #[inline(always)]
-    fn wire<'a>(self) -> Option<&'a LockLink> {
-        wire_in(self.raw_out())
+    fn lock_link<'a>(self) -> Option<&'a LockLink> {
+        lock_link_in(self.raw_out())
     }
 
     /// The M that it has locked, or null. Called by the goroutine's owner.
     #[inline(always)]
     pub(crate) fn locked_m(self) -> *const () {
-        self.wire().map_or(std::ptr::null(), |wire| wire.m.get())
+        self.lock_link()
+            .map_or(std::ptr::null(), |lock_link| lock_link.m.get())
     }
 
-    /// Locks the M `m`, which contains `wire`. Called by the goroutine itself.
-    pub(crate) fn lock_to(self, wire: &LockLink, m: *const ()) {
-        wire.out.set(self.out());
-        wire.m.set(m);
-        let marked = std::ptr::from_ref(wire).cast::<u8>().wrapping_add(WIRED);
+    /// Locks the M `m`, which contains `lock_link`. Called by the goroutine itself.
+    pub(crate) fn lock_to(self, lock_link: &LockLink, m: *const ()) {
+        lock_link.out.set(self.out());
+        lock_link.m.set(m);
+        let marked = std::ptr::from_ref(lock_link)
+            .cast::<u8>()
+            .wrapping_add(LOCKED);
         self.set_raw_out(marked.cast());
     }
 
@@ -485,14 +488,14 @@ fn too_many_refs() -> ! {
 
 /// The lock link that a tagged `out` names, if it is tagged.
 #[inline(always)]
-fn wire_in<'a>(out: *const Out) -> Option<&'a LockLink> {
-    if out.addr() & WIRED == 0 {
+fn lock_link_in<'a>(out: *const Out) -> Option<&'a LockLink> {
+    if out.addr() & LOCKED == 0 {
         return None;
     }
-    let wire = out.cast::<u8>().wrapping_sub(WIRED).cast::<LockLink>();
+    let lock_link = out.cast::<u8>().wrapping_sub(LOCKED).cast::<LockLink>();
     // SAFETY: a tagged word holds the address that `lock_to` stored, plus the tag, and that M lives
     // until the run ends, after the goroutine.
-    Some(unsafe { &*wire })
+    Some(unsafe { &*lock_link })
 }
 
 /// The properties of a new goroutine.

@@ -54,8 +54,8 @@ struct Shared {
     /// A timeout was set here, so it may differ from the socket's own. Ordering: relaxed, a
     /// setting.
     has_own_timeouts: AtomicBool,
-    /// Multishot requests that may be armed for the socket: see [`Fd::note_multi`].
-    multis: OnceLock<Box<Mutex<Vec<Weak<Multishot>>>>>,
+    /// Multishot requests that may be armed for the socket: see [`Fd::note_multishot`].
+    multishots: OnceLock<Box<Mutex<Vec<Weak<Multishot>>>>>,
 }
 
 /// The number of receives that wait one by one before the stream gets a multishot poll: arming and
@@ -96,9 +96,9 @@ impl Drop for Shared {
         }
         // So would requests whose owners were forgotten (`mem::forget` of the value that
         // `accept_stream` or `recv_stream` returned). The others are closed already.
-        if let Some(multis) = self.multis.get_mut() {
-            let multis = multis.get_mut().unwrap_or_else(PoisonError::into_inner);
-            multis
+        if let Some(multishots) = self.multishots.get_mut() {
+            let multishots = multishots.get_mut().unwrap_or_else(PoisonError::into_inner);
+            multishots
                 .drain(..)
                 .filter_map(|m| m.upgrade())
                 .for_each(|m| m.close());
@@ -154,7 +154,7 @@ impl From<OwnedFd> for Fd {
                 made_nonblocking: OnceLock::new(),
                 n_splices: Lock::new(Rank::Mode, 0),
                 has_own_timeouts: AtomicBool::new(false),
-                multis: OnceLock::new(),
+                multishots: OnceLock::new(),
             }),
         }
     }
@@ -230,11 +230,11 @@ impl Fd {
 
     /// Records a request that may stay armed. It keeps the socket open, so it must end with the
     /// last handle, even if its owner is forgotten.
-    pub(super) fn note_multi(&self, multi: &Arc<Multishot>) {
-        let multis = self.shared.multis.get_or_init(Box::default);
-        let mut multis = multis.lock().unwrap_or_else(PoisonError::into_inner);
-        multis.retain(|multi| multi.strong_count() > 0);
-        multis.push(Arc::downgrade(multi));
+    pub(super) fn note_multishot(&self, multishot: &Arc<Multishot>) {
+        let multishots = self.shared.multishots.get_or_init(Box::default);
+        let mut multishots = multishots.lock().unwrap_or_else(PoisonError::into_inner);
+        multishots.retain(|multishot| multishot.strong_count() > 0);
+        multishots.push(Arc::downgrade(multishot));
     }
 
     pub(crate) fn try_clone(&self) -> io::Result<Fd> {

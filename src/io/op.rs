@@ -516,7 +516,7 @@ fn expect(m: &M, op: &Op, fd: i32, watch: &Arc<MultishotPoll>) -> Option<i32> {
     loop {
         match watch.wait(op, here) {
             WaitStart::Waits => return None,
-            WaitStart::Told => return Some(READY),
+            WaitStart::Ready => return Some(READY),
             WaitStart::Elsewhere => return Some(ELSEWHERE),
             WaitStart::ToArm => {
                 let mut ready = GList::new();

@@ -61,11 +61,11 @@ impl Fd {
             if deadline.has_passed() {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            let twice = ZeroCopySend::new(g);
-            let frame = LastsUntilOver(g, &twice);
-            let result = self.send_once(&twice, buf, deadline);
+            let send = ZeroCopySend::new(g);
+            let frame = LastsUntilOver(g, &send);
+            let result = self.send_once(&send, buf, deadline);
             if let Ok(n) = usize::try_from(result) {
-                return self.get_back(g, &twice, deadline).map(|()| n);
+                return self.get_back(g, &send, deadline).map(|()| n);
             }
             // Nothing was sent, so the notice comes at once.
             drop(frame);
@@ -79,14 +79,14 @@ impl Fd {
     }
 
     /// Queues the send and waits for its result.
-    fn send_once(&self, twice: &ZeroCopySend, buf: &[u8], deadline: Deadline<'_>) -> i32 {
+    fn send_once(&self, send: &ZeroCopySend, buf: &[u8], deadline: Deadline<'_>) -> i32 {
         let request = Request::SendZc {
             fd: self.as_fd().as_raw_fd(),
             buf: buf.as_ptr(),
             len: buf.len() as u32,
         };
         let chain = park::current_chain();
-        twice.op.publish();
+        send.op.publish();
         let timer_on = park::timer_home();
         let why = Why::may_cut(Reason::Io, chain.is_some());
         park::park(why, move |g, wait, m| {
@@ -94,9 +94,9 @@ impl Fd {
             let mut ready = GList::new();
             let deadline_ns = deadline.ns().min(chain.deadline_ns());
             if chain.is_set() {
-                twice.op.bind(wait);
+                send.op.bind(wait);
                 // No operation is queued, so this is the only completion.
-                twice.complete(-libc::ECANCELED, 0, &mut ready);
+                send.complete(-libc::ECANCELED, 0, &mut ready);
             } else {
                 // SAFETY:
                 // - an M in a commit holds its P.
@@ -105,7 +105,7 @@ impl Fd {
                 unsafe {
                     let now_ns = p.local.now_ns.get();
                     p.poller
-                        .queue_twice(&request, twice, wait, now_ns, &mut ready);
+                        .queue_zero_copy_send(&request, send, wait, now_ns, &mut ready);
                 };
                 if deadline_ns != NEVER {
                     p.timers.add(deadline_ns, g, wait);
@@ -114,30 +114,30 @@ impl Fd {
             wake::ready_all(m, ready);
             true
         });
-        if !twice.op.timed_out() && deadline.ns().min(chain.deadline_ns()) != NEVER {
+        if !send.op.timed_out() && deadline.ns().min(chain.deadline_ns()) != NEVER {
             park::note_stale_timer(timer_on);
         }
-        twice.op.result()
+        send.op.result()
     }
 
     /// Waits until the kernel has released the buffer. Resets the connection if a deadline, a
     /// context or the end of the run ends the wait.
-    fn get_back(&self, g: GRef, twice: &ZeroCopySend, deadline: Deadline<'_>) -> io::Result<()> {
+    fn get_back(&self, g: GRef, send: &ZeroCopySend, deadline: Deadline<'_>) -> io::Result<()> {
         let chain = park::chain_of(g);
-        while !twice.is_over() {
+        while !send.is_over() {
             if park::is_cancelled() || chain.over().is_some() || deadline.has_passed() {
                 socket::disconnect(self.as_fd());
-                wait_out(g, twice);
+                wait_out(g, send);
                 park::cancel_point()?;
                 current_context::check()?;
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            op::park_for(g, deadline, |op, _, _| match twice.expect(op) {
+            op::park_for(g, deadline, |op, _, _| match send.expect(op) {
                 true => None,
                 false => Some(0),
             });
         }
-        if twice.was_copied() {
+        if send.was_copied() {
             self.note_copies_anyway();
         }
         Ok(())
@@ -155,13 +155,13 @@ impl Drop for LastsUntilOver<'_> {
 
 /// Waits for the notice. Nothing cuts a wait with `Reason::Offload` short. Either nothing was sent,
 /// or the connection was reset, so the notice comes at once.
-fn wait_out(g: GRef, twice: &ZeroCopySend) {
-    while !twice.is_over() {
+fn wait_out(g: GRef, send: &ZeroCopySend) {
+    while !send.is_over() {
         let op = Op::new(g);
         let op = &op;
         park::park(Reason::Offload, move |_, wait, _| {
             op.bind(wait);
-            twice.expect(op)
+            send.expect(op)
         });
     }
 }

@@ -41,7 +41,7 @@ pub(super) struct Subscription<'a> {
     pub(super) fd: &'a Fd,
     kind: RequestKind,
     /// Made when a goroutine first asks for a result.
-    multi: Option<Arc<Multishot>>,
+    multishot: Option<Arc<Multishot>>,
 }
 
 impl<'a> Subscription<'a> {
@@ -49,13 +49,13 @@ impl<'a> Subscription<'a> {
         Subscription {
             fd,
             kind,
-            multi: None,
+            multishot: None,
         }
     }
 
     /// Takes a result that has come.
     pub(super) fn take(&self) -> Option<Came> {
-        self.multi.as_ref()?.take()
+        self.multishot.as_ref()?.take()
     }
 
     /// Waits for the next result. `None` if no request is armed and none can be armed here: the
@@ -85,7 +85,9 @@ impl<'a> Subscription<'a> {
     }
 
     pub(super) fn is_armed(&self) -> bool {
-        self.multi.as_ref().is_some_and(|multi| multi.is_armed())
+        self.multishot
+            .as_ref()
+            .is_some_and(|multishot| multishot.is_armed())
     }
 
     /// Whether the P of the calling goroutine supports the request.
@@ -98,11 +100,11 @@ impl<'a> Subscription<'a> {
 
     /// Stops the request, and waits until it has ended. Results that have come can still be taken.
     pub(super) fn stop(&self) {
-        let Some(multi) = &self.multi else {
+        let Some(multishot) = &self.multishot else {
             return;
         };
-        while multi.is_armed() {
-            multi.stop();
+        while multishot.is_armed() {
+            multishot.stop();
             // The P that armed it reaps its ring meanwhile: another P, or this one when this
             // goroutine yields.
             let yields = matches!(park::caller(), Caller::Goroutine(_));
@@ -116,10 +118,10 @@ impl<'a> Subscription<'a> {
     fn wait(&mut self, g: GRef, deadline: Deadline<'_>) -> io::Result<()> {
         let kind = self.kind;
         let fd = self.fd;
-        let multi = self.multi.get_or_insert_with(|| {
-            let multi = Arc::new(Multishot::new());
-            fd.note_multi(&multi);
-            multi
+        let multishot = self.multishot.get_or_insert_with(|| {
+            let multishot = Arc::new(Multishot::new());
+            fd.note_multishot(&multishot);
+            multishot
         });
         let _waiting = deadline.enter(g);
         park::cancel_point()?;
@@ -128,7 +130,7 @@ impl<'a> Subscription<'a> {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let fd = fd.as_fd().as_raw_fd();
-        let ended = op::park_for(g, deadline, |op, _, m| expect(m, op, multi, (fd, kind)));
+        let ended = op::park_for(g, deadline, |op, _, m| expect(m, op, multishot, (fd, kind)));
         match park::chain_of(g).over() {
             // Only if no result came before the wait was cut short.
             Some(over) if ended.result < 0 => Err(current_context::Error::from(over).into()),
@@ -138,7 +140,12 @@ impl<'a> Subscription<'a> {
 }
 
 /// In a commit: lets `op` wait for `multi`, unless there is a result.
-fn expect(m: &M, op: &Op, multi: &Arc<Multishot>, (fd, kind): (i32, RequestKind)) -> Option<i32> {
+fn expect(
+    m: &M,
+    op: &Op,
+    multishot: &Arc<Multishot>,
+    (fd, kind): (i32, RequestKind),
+) -> Option<i32> {
     const GO_ON: Option<i32> = Some(0);
 
     let p = m.p();
@@ -155,7 +162,7 @@ fn expect(m: &M, op: &Op, multi: &Arc<Multishot>, (fd, kind): (i32, RequestKind)
         return GO_ON;
     };
     loop {
-        match multi.expect(op, ring_fd, by) {
+        match multishot.expect(op, ring_fd, by) {
             Expect::Nothing => return GO_ON,
             Expect::Waiting => return None,
             Expect::ToArm => {
@@ -164,7 +171,7 @@ fn expect(m: &M, op: &Op, multi: &Arc<Multishot>, (fd, kind): (i32, RequestKind)
                 unsafe {
                     let now_ns = p.local.now_ns.get();
                     p.poller
-                        .arm_multi((fd, source), multi, (by, now_ns), &mut ready);
+                        .arm_multi((fd, source), multishot, (by, now_ns), &mut ready);
                 }
                 wake::ready_all(m, ready);
             }
@@ -174,8 +181,8 @@ fn expect(m: &M, op: &Op, multi: &Arc<Multishot>, (fd, kind): (i32, RequestKind)
 
 impl Drop for Subscription<'_> {
     fn drop(&mut self) {
-        if let Some(multi) = &self.multi {
-            multi.close();
+        if let Some(multishot) = &self.multishot {
+            multishot.close();
         }
     }
 }

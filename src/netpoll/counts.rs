@@ -45,20 +45,20 @@ impl Counts {
     }
 
     /// Operations that stay armed whether or not a goroutine waits. They count as in flight.
-    pub(crate) fn standing(&self) -> u32 {
+    pub(crate) fn n_armed(&self) -> u32 {
         self.armed.load(Ordering::Relaxed)
     }
 
     /// Adds an operation that stays armed. Only the owner of the poller may call this.
     pub(crate) fn begin_standing(&self) {
         self.begin();
-        self.armed.store(self.standing() + 1, Ordering::Relaxed);
+        self.armed.store(self.n_armed() + 1, Ordering::Relaxed);
     }
 
     /// Subtracts an operation that stayed armed. Only the owner of the poller may call this.
     pub(crate) fn end_standing(&self) {
         self.end(1);
-        self.armed.store(self.standing() - 1, Ordering::Relaxed);
+        self.armed.store(self.n_armed() - 1, Ordering::Relaxed);
     }
 
     /// Adds one, where other threads may subtract.

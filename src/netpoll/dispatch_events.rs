@@ -29,8 +29,8 @@ use crate::util::prefetch::prefetch_bytes;
 const WATCH_AHEAD: usize = 8;
 const WAITER_AHEAD: usize = 4;
 
-fn watch_of(told: &cqueue::Entry) -> *const MultishotPoll {
-    std::ptr::with_exposed_provenance((told.user_data() & !TAGS) as usize)
+fn watch_of(event: &cqueue::Entry) -> *const MultishotPoll {
+    std::ptr::with_exposed_provenance((event.user_data() & !TAGS) as usize)
 }
 
 impl Ring {
@@ -81,9 +81,9 @@ impl Ring {
     ) -> usize {
         let mut n = 0;
         while n < at_most
-            && let Some(told) = self.next_told()
+            && let Some(event) = self.next_event()
         {
-            ready.extend_one(self.dispatch_one(counts, &told, begins_ns));
+            ready.extend_one(self.dispatch_one(counts, &event, begins_ns));
             n += 1;
         }
         if n > 0 {
@@ -94,25 +94,25 @@ impl Ring {
 
     /// Removes the oldest event, and prefetches the memory that dispatching the later ones will
     /// touch.
-    fn next_told(&self) -> Option<cqueue::Entry> {
-        let mut told = self.pending_events.borrow_mut();
-        if let Some(later) = told.get(WATCH_AHEAD) {
+    fn next_event(&self) -> Option<cqueue::Entry> {
+        let mut event = self.pending_events.borrow_mut();
+        if let Some(later) = event.get(WATCH_AHEAD) {
             prefetch_bytes(watch_of(later), size_of::<MultishotPoll>());
         }
-        if let Some(next) = told.get(WAITER_AHEAD) {
+        if let Some(next) = event.get(WAITER_AHEAD) {
             // SAFETY: as in `dispatch_one`: it is dispatched later.
             unsafe { &*watch_of(next) }.prefetch_waiter();
         }
-        told.pop_front()
+        event.pop_front()
     }
 
     fn dispatch_one(
         &self,
         counts: &Counts,
-        told: &cqueue::Entry,
+        event: &cqueue::Entry,
         begins_ns: Option<u64>,
     ) -> Option<GRef> {
-        let at = watch_of(told);
+        let at = watch_of(event);
         // SAFETY: `arm_watch` gave the address of a reference that is the ring's until the last
         // completion is dispatched.
         let watch = unsafe { &*at };
@@ -120,7 +120,7 @@ impl Ring {
             waiter,
             seen,
             is_last,
-        } = watch.complete(told.result(), told.flags());
+        } = watch.complete(event.result(), event.flags());
         if is_last {
             counts.end_standing();
             // SAFETY: as above, and this is the last.

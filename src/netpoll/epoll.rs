@@ -275,7 +275,7 @@ impl Epoll {
 
     /// A descriptor may be ready: tries the operations that wait for it, in order.
     fn serve(&self, counts: &Counts, fd: i32, events: u32, ready: &mut GList) {
-        self.waiters.lock().note_told(fd);
+        self.waiters.lock().note_event(fd);
         for direction in [Interest::Read, Interest::Write] {
             if direction.is_in(events) {
                 self.serve_list(counts, fd, direction, ready);

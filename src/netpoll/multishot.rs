@@ -166,7 +166,7 @@ impl Multishot {
             state.stop();
         }
         state.waiter = op;
-        op.set_multi(ptr::from_ref(self).cast());
+        op.set_multishot(ptr::from_ref(self).cast());
         Expect::Waiting
     }
 

@@ -101,7 +101,7 @@ pub(crate) enum WaitStart {
     /// A completion or a canceller ends the wait.
     Waits,
     /// There is an event: an attempt is worthwhile.
-    Told,
+    Ready,
     /// The reader must wait in another way: the poll is being moved, or has another waiter.
     Elsewhere,
 }
@@ -133,7 +133,7 @@ pub(super) struct Event {
 /// The poll of one stream.
 #[derive(Debug)]
 pub(crate) struct MultishotPoll {
-    edge: PollDesc,
+    poll_desc: PollDesc,
     /// `RingThread::ring_and_m` of the ring that `armed` names. Ordering: relaxed; written under
     /// the lock. Exact for the M that it names: that M wrote it and is the one to clear it, or has
     /// got the P from the M that did. A hint for all others.
@@ -153,7 +153,7 @@ pub(crate) struct MultishotPoll {
 impl MultishotPoll {
     pub(crate) fn new() -> MultishotPoll {
         MultishotPoll {
-            edge: PollDesc::new(),
+            poll_desc: PollDesc::new(),
             home: AtomicU64::new(NOT_ARMED),
             is_over: AtomicBool::new(false),
             n_away: AtomicU8::new(0),
@@ -165,13 +165,13 @@ impl MultishotPoll {
     /// The current event, if there is one: then an attempt is worthwhile.
     #[inline]
     pub(crate) fn look(&self) -> Option<SeenEvents> {
-        self.edge.look()
+        self.poll_desc.look()
     }
 
     /// Records that an attempt made after [`MultishotPoll::look`] left nothing.
     #[inline]
     pub(crate) fn found_empty(&self, seen: SeenEvents) {
-        self.edge.forget(seen);
+        self.poll_desc.forget(seen);
     }
 
     /// Whether the poll is of no more use: the stream has ended, failed, or has urgent data.
@@ -205,9 +205,9 @@ impl MultishotPoll {
     }
 
     fn name(&self, waiter: *const ()) -> WaitStart {
-        match self.edge.wait(waiter) {
+        match self.poll_desc.wait(waiter) {
             PollWait::Waits => WaitStart::Waits,
-            PollWait::Told => WaitStart::Told,
+            PollWait::Ready => WaitStart::Ready,
             PollWait::Taken => WaitStart::Elsewhere,
         }
     }
@@ -242,7 +242,7 @@ impl MultishotPoll {
         if poll.is_stopping {
             return;
         }
-        let has_paid = self.edge.n_events() - poll.n_events >= PAYS_FROM;
+        let has_paid = self.poll_desc.n_events() - poll.n_events >= PAYS_FROM;
         let n_vain = match has_paid {
             true => 0,
             false => self.n_vain.load(Ordering::Relaxed) + 1,
@@ -264,7 +264,7 @@ impl MultishotPoll {
         *armed = Some(ArmedPoll {
             home,
             name,
-            n_events: self.edge.n_events(),
+            n_events: self.poll_desc.n_events(),
             is_stopping: false,
         });
         self.home.store(home.ring_and_m, Ordering::Relaxed);
@@ -275,7 +275,7 @@ impl MultishotPoll {
     /// Prefetches the operation that waits.
     #[inline]
     pub(super) fn prefetch_waiter(&self) {
-        prefetch_bytes(self.edge.waiter(), size_of::<Op>());
+        prefetch_bytes(self.poll_desc.waiter(), size_of::<Op>());
     }
 
     /// Handles a completion, for the thread that dispatches it.
@@ -288,7 +288,7 @@ impl MultishotPoll {
             self.is_over.store(true, Ordering::Relaxed);
         }
         let (waiter, seen) = match is_last {
-            false => self.edge.set_ready(),
+            false => self.poll_desc.set_ready(),
             true => self.end(),
         };
         Event {
@@ -306,14 +306,14 @@ impl MultishotPoll {
         let mut armed = self.armed.lock();
         *armed = None;
         self.home.store(NOT_ARMED, Ordering::Relaxed);
-        self.edge.set_ready()
+        self.poll_desc.set_ready()
     }
 
     /// Ends the wait of `op`, unless another thread is about to. The caller holds the wait
     /// (`Status::begin_cancel`), and checks its mark afterwards. `false` if `op` is not registered:
     /// it is about to wait, or an event has come. The caller must then retry.
     pub(crate) fn withdraw(&self, op: &Op) -> bool {
-        let waited = self.edge.withdraw(std::ptr::from_ref(op).cast());
+        let waited = self.poll_desc.withdraw(std::ptr::from_ref(op).cast());
         if waited {
             let g = op.complete(-libc::ECANCELED, 0);
             debug_assert!(g.is_none(), "the wait is held by the caller");
@@ -389,7 +389,7 @@ mod tests {
         // As for a reader that read the home before it was cleared.
         watch.home.store(p1.ring_and_m, Ordering::Relaxed);
         assert_eq!(watch.wait(&op(), p2), WaitStart::ToArm);
-        assert!(watch.edge.waiter().is_null());
+        assert!(watch.poll_desc.waiter().is_null());
     }
 
     #[test]
@@ -404,7 +404,7 @@ mod tests {
         assert!(watch.begin(ours, 0x1000));
         let op = op();
         // The event of the last completion comes first.
-        assert_eq!(watch.wait(&op, ours), WaitStart::Told);
+        assert_eq!(watch.wait(&op, ours), WaitStart::Ready);
         watch.found_empty(watch.look().unwrap());
         assert_eq!(watch.wait(&op, ours), WaitStart::Waits);
         assert!(watch.complete(1, MORE).waiter.is_some());

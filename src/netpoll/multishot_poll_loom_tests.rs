@@ -31,9 +31,9 @@ fn loom_watch_nobody_waits_for_a_poll_that_has_ended() {
         let poller = {
             let (watch, n_ended) = (Arc::clone(&watch), Arc::clone(&n_ended));
             thread::spawn(move || {
-                let told = watch.complete(-libc::ECANCELED, 0);
-                assert!(told.is_last);
-                if told.waiter.is_some() {
+                let event = watch.complete(-libc::ECANCELED, 0);
+                assert!(event.is_last);
+                if event.waiter.is_some() {
                     n_ended.fetch_add(1, Ordering::SeqCst);
                 }
             })
@@ -51,7 +51,7 @@ fn loom_watch_nobody_waits_for_a_poll_that_has_ended() {
         let came = loop {
             match watch.wait_at(WAITER, p2) {
                 WaitStart::ToArm => _ = watch.begin(p2, 8),
-                WaitStart::Told => watch.found_empty(watch.look().unwrap()),
+                WaitStart::Ready => watch.found_empty(watch.look().unwrap()),
                 came => break came,
             }
         };
@@ -79,8 +79,8 @@ fn loom_watch_a_poll_serves_its_own_runtime() {
             let watch = Arc::clone(&watch);
             thread::spawn(move || {
                 if watch.begin(home(3, 32), 8) {
-                    let told = watch.complete(EVENTS as i32, MORE);
-                    assert!(told.waiter.is_none(), "a waiter of ours");
+                    let event = watch.complete(EVENTS as i32, MORE);
+                    assert!(event.waiter.is_none(), "a waiter of ours");
                 }
             })
         };

@@ -46,12 +46,12 @@ use crate::loom::oracle;
 pub(crate) const ERESTARTSYS: i32 = 512;
 
 /// Tag bit of `Op::poller`: the address is that of a multishot request, not of a poller.
-const IS_MULTI: usize = 1;
+const IS_MULTISHOT: usize = 1;
 /// Tag bit: the address is that of a multishot poll.
 const IS_WATCH: usize = 2;
 /// Tag bit: the address is that of a zero-copy send, whose notice the operation waits for.
 const IS_NOTICE: usize = 4;
-const MARKS: usize = IS_MULTI | IS_WATCH | IS_NOTICE;
+const MARKS: usize = IS_MULTISHOT | IS_WATCH | IS_NOTICE;
 
 /// An operation in flight.
 #[derive(Debug)]
@@ -148,13 +148,13 @@ impl Op {
     }
 
     /// Records the multishot request that it waits for, in place of a poller.
-    pub(super) fn set_multi(&self, multi: *const ()) {
-        self.set_marked(multi, IS_MULTI);
+    pub(super) fn set_multishot(&self, multishot: *const ()) {
+        self.set_marked(multishot, IS_MULTISHOT);
     }
 
     /// The multishot request that it waits for, if any.
-    pub(crate) fn multi(&self) -> Option<*const ()> {
-        self.marked(IS_MULTI)
+    pub(crate) fn multishot(&self) -> Option<*const ()> {
+        self.marked(IS_MULTISHOT)
     }
 
     /// Records the multishot poll that it waits for, in place of a poller.
@@ -169,8 +169,8 @@ impl Op {
     }
 
     /// Records the zero-copy send whose notice it waits for, in place of a poller.
-    pub(super) fn set_notice(&self, twice: *const ()) {
-        self.set_marked(twice, IS_NOTICE);
+    pub(super) fn set_notice(&self, notice: *const ()) {
+        self.set_marked(notice, IS_NOTICE);
     }
 
     /// The zero-copy send whose notice it waits for, if any.

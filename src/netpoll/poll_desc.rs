@@ -30,7 +30,7 @@ pub(crate) enum PollWait {
     /// The waiter is registered; the poller or a canceller ends the wait.
     Waits,
     /// There is an event: an attempt is worthwhile.
-    Told,
+    Ready,
     /// Another waiter is registered, and there is room for one only.
     Taken,
 }
@@ -86,7 +86,7 @@ impl PollDesc {
             Ordering::Acquire,
         ) {
             Ok(_) => PollWait::Waits,
-            Err(word) if word.addr() & READY != 0 => PollWait::Told,
+            Err(word) if word.addr() & READY != 0 => PollWait::Ready,
             Err(_) => PollWait::Taken,
         }
     }

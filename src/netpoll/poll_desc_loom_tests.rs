@@ -9,7 +9,7 @@ use super::{PollDesc, PollWait};
 /// A socket: the data in it, and its readiness word.
 struct Socket {
     bytes: AtomicUsize,
-    edge: PollDesc,
+    poll_desc: PollDesc,
     /// How often the wait of the only waiter was ended.
     ended: AtomicUsize,
 }
@@ -21,7 +21,7 @@ impl Socket {
     fn new() -> Arc<Socket> {
         Arc::new(Socket {
             bytes: AtomicUsize::new(0),
-            edge: PollDesc::new(),
+            poll_desc: PollDesc::new(),
             ended: AtomicUsize::new(0),
         })
     }
@@ -29,7 +29,7 @@ impl Socket {
     /// A byte arrives: the kernel's side, and then the poller's.
     fn comes(&self) {
         self.bytes.fetch_add(1, Ordering::SeqCst);
-        if let (Some(waiter), _) = self.edge.set_ready() {
+        if let (Some(waiter), _) = self.poll_desc.set_ready() {
             assert_eq!(waiter, WAITER);
             self.ended.fetch_add(1, Ordering::SeqCst);
         }
@@ -38,12 +38,12 @@ impl Socket {
     /// As [`Socket::comes`], but the poller receives for the waiter. Returns how much it received.
     fn comes_for_waiter(&self) -> usize {
         self.bytes.fetch_add(1, Ordering::SeqCst);
-        let (waiter, seen) = self.edge.set_ready();
+        let (waiter, seen) = self.poll_desc.set_ready();
         if waiter.is_none() {
             return 0;
         }
         let n = self.receive();
-        self.edge.forget(seen);
+        self.poll_desc.forget(seen);
         self.ended.fetch_add(1, Ordering::SeqCst);
         n
     }
@@ -57,12 +57,12 @@ impl Socket {
     fn read(&self, n: usize) -> usize {
         let (mut got, mut waits) = (0, 0);
         while got < n {
-            if let Some(seen) = self.edge.look() {
+            if let Some(seen) = self.poll_desc.look() {
                 got += self.receive();
-                self.edge.forget(seen);
+                self.poll_desc.forget(seen);
                 continue;
             }
-            if self.edge.wait(WAITER) == PollWait::Waits {
+            if self.poll_desc.wait(WAITER) == PollWait::Waits {
                 waits += 1;
                 while self.ended.load(Ordering::SeqCst) < waits {
                     thread::yield_now();
@@ -95,21 +95,21 @@ fn loom_edge_no_byte_is_waited_for_in_vain() {
 fn loom_edge_what_the_poller_receives_hides_nothing() {
     loom::model(|| {
         let socket = Socket::new();
-        assert_eq!(socket.edge.wait(WAITER), PollWait::Waits);
+        assert_eq!(socket.poll_desc.wait(WAITER), PollWait::Waits);
         let kernel = {
             let socket = Arc::clone(&socket);
             thread::spawn(move || socket.comes_for_waiter() + socket.comes_for_waiter())
         };
         // Another reader, which does not wait.
         let mut got = 0;
-        if let Some(seen) = socket.edge.look() {
+        if let Some(seen) = socket.poll_desc.look() {
             got += socket.receive();
-            socket.edge.forget(seen);
+            socket.poll_desc.forget(seen);
         }
         got += kernel.join().unwrap();
         assert_eq!(socket.ended.load(Ordering::SeqCst), 1);
         // Data that was not received is known to be there.
-        assert!(got == 2 || socket.edge.look().is_some());
+        assert!(got == 2 || socket.poll_desc.look().is_some());
     });
 }
 
@@ -117,17 +117,17 @@ fn loom_edge_what_the_poller_receives_hides_nothing() {
 fn loom_edge_a_wait_is_ended_once() {
     loom::model(|| {
         let socket = Socket::new();
-        assert_eq!(socket.edge.wait(WAITER), PollWait::Waits);
+        assert_eq!(socket.poll_desc.wait(WAITER), PollWait::Waits);
         let kernel = {
             let socket = Arc::clone(&socket);
             thread::spawn(move || socket.comes())
         };
-        let cancelled = socket.edge.withdraw(WAITER);
+        let cancelled = socket.poll_desc.withdraw(WAITER);
         kernel.join().unwrap();
         let ended = socket.ended.load(Ordering::SeqCst) + usize::from(cancelled);
         assert_eq!(ended, 1);
         // Whichever side ended it, the event is still known.
-        assert!(socket.edge.look().is_some());
+        assert!(socket.poll_desc.look().is_some());
     });
 }
 
@@ -142,21 +142,21 @@ fn loom_edge_two_readers_leave_nothing_unknown() {
         let other = {
             let socket = Arc::clone(&socket);
             thread::spawn(move || {
-                socket.edge.look().map_or(0, |seen| {
+                socket.poll_desc.look().map_or(0, |seen| {
                     let n = socket.receive();
-                    socket.edge.forget(seen);
+                    socket.poll_desc.forget(seen);
                     n
                 })
             })
         };
         let mut got = 0;
-        if let Some(seen) = socket.edge.look() {
+        if let Some(seen) = socket.poll_desc.look() {
             got += socket.receive();
-            socket.edge.forget(seen);
+            socket.poll_desc.forget(seen);
         }
         kernel.join().unwrap();
         got += other.join().unwrap();
         // A reader that did not get the byte learns that it is there.
-        assert!(got == 1 || socket.edge.look().is_some());
+        assert!(got == 1 || socket.poll_desc.look().is_some());
     });
 }

@@ -189,25 +189,25 @@ impl Poller {
     ///
     /// # Safety
     ///
-    /// As [`Ring::queue_twice`].
+    /// As [`Ring::queue_zero_copy_send`].
     #[cold]
-    pub(crate) unsafe fn queue_twice(
+    pub(crate) unsafe fn queue_zero_copy_send(
         &self,
         request: &Request,
-        twice: &ZeroCopySend,
+        send: &ZeroCopySend,
         wait: WaitId,
         now_ns: u64,
         ready: &mut GList,
     ) {
-        twice.op.bind(wait);
+        send.op.bind(wait);
         match &self.engine {
             Engine::Ring(ring) => {
-                twice.op.set_poller(std::ptr::from_ref(self).cast());
+                send.op.set_poller(std::ptr::from_ref(self).cast());
                 // SAFETY: by this function's contract.
-                unsafe { ring.queue_twice(&self.counts, request, twice, now_ns, ready) };
+                unsafe { ring.queue_zero_copy_send(&self.counts, request, send, now_ns, ready) };
             }
             Engine::Epoll(_) => {
-                twice.complete(-libc::EOPNOTSUPP, 0, ready);
+                send.complete(-libc::EOPNOTSUPP, 0, ready);
             }
         }
     }
@@ -221,13 +221,13 @@ impl Poller {
     pub(crate) unsafe fn arm_multi(
         &self,
         from: (i32, Source<'_>),
-        multi: &Arc<Multishot>,
+        multishot: &Arc<Multishot>,
         by: (By, u64),
         ready: &mut GList,
     ) {
         if let Engine::Ring(ring) = &self.engine {
             // SAFETY: by this function's contract.
-            unsafe { ring.arm_multi(&self.counts, from, multi, by, ready) };
+            unsafe { ring.arm_multi(&self.counts, from, multishot, by, ready) };
         }
     }
 

@@ -51,7 +51,7 @@ pub(crate) const ENTRIES: u32 = 256;
 const COMPLETIONS: u32 = 4096;
 
 /// The most events of multishot polls that are buffered; further ones wait in the completion queue.
-const TOLD_AT_MOST: usize = COMPLETIONS as usize;
+const PENDING_AT_MOST: usize = COMPLETIONS as usize;
 
 /// The most threads the kernel may start for those operations of one thread that it can only carry
 /// out by blocking. More than the kernel's own limit: opening a device may take long, and many such
@@ -360,16 +360,16 @@ impl Ring {
     /// # Safety
     ///
     /// As [`Ring::queue`], but up to the last completion ([`ZeroCopySend::is_over`]).
-    pub(crate) unsafe fn queue_twice(
+    pub(crate) unsafe fn queue_zero_copy_send(
         &self,
         counts: &Counts,
         request: &Request,
-        twice: &ZeroCopySend,
+        send: &ZeroCopySend,
         now_ns: u64,
         ready: &mut GList,
     ) {
         // The address exposes all of the struct, not only `op`: the reaper uses all of it.
-        let at = std::ptr::from_ref(twice).expose_provenance() as u64;
+        let at = std::ptr::from_ref(send).expose_provenance() as u64;
         let entry = request.entry().user_data(at | TAG_TWICE);
         counts.begin();
         // SAFETY: by this function's contract.
@@ -386,18 +386,18 @@ impl Ring {
         &self,
         counts: &Counts,
         (fd, source): (i32, Source<'_>),
-        multi: &Arc<Multishot>,
+        multishot: &Arc<Multishot>,
         (by, now_ns): (By, u64),
         ready: &mut GList,
     ) {
         // The ring's own reference, released at the last completion.
-        let at = Arc::into_raw(Arc::clone(multi)).expose_provenance() as u64;
+        let at = Arc::into_raw(Arc::clone(multishot)).expose_provenance() as u64;
         let name = at | TAG_MULTI;
         let (entry, pool) = match source {
             Source::Bytes(pool) => (sqe::recv_multi(fd, pool.group()), Some(Arc::clone(pool))),
             Source::Connections => (sqe::accept_multi(fd), None),
         };
-        multi.begin(ArmedRequest {
+        multishot.begin(ArmedRequest {
             ring_fd: self.fd(),
             name,
             by,
@@ -505,7 +505,7 @@ impl Ring {
         // SAFETY: the caller holds the P, so no other thread uses this end of the queue.
         let mut cq = unsafe { self.uring().completion_shared() };
         let mut told = self.pending_events.borrow_mut();
-        while n < at_most && told.len() < TOLD_AT_MOST {
+        while n < at_most && told.len() < PENDING_AT_MOST {
             let Some(cqe) = cq.next() else { break };
             let at = cqe.user_data();
             if at & TAGS == TAG_WATCH {
@@ -546,30 +546,30 @@ impl Ring {
                 0
             }
             TAG_TWICE => {
-                let twice =
-                    std::ptr::with_exposed_provenance::<ZeroCopySend>((at & !TAGS) as usize);
-                // SAFETY: the address was given by `queue_twice`, whose caller keeps the operation
+                let send = std::ptr::with_exposed_provenance::<ZeroCopySend>((at & !TAGS) as usize);
+                // SAFETY: the address was given by `queue_zero_copy_send`, whose caller keeps the operation
                 // in place until its last completion is delivered.
-                let twice = unsafe { &*twice };
+                let send = unsafe { &*send };
                 if !zero_copy_send::is_notice(flags) {
-                    return usize::from(twice.complete(result, flags, ready));
+                    return usize::from(send.complete(result, flags, ready));
                 }
                 // SAFETY: the notice has removed the waiter, so only this code ends its wait, and
                 // its frame stays until then.
-                if let Some(waiter) = unsafe { twice.note_notice(result).as_ref() } {
+                if let Some(waiter) = unsafe { send.note_notice(result).as_ref() } {
                     ready.extend_one(waiter.complete(0, 0));
                 }
                 1
             }
             TAG_MULTI => {
-                let multi = std::ptr::with_exposed_provenance::<Multishot>((at & !TAGS) as usize);
+                let multishot =
+                    std::ptr::with_exposed_provenance::<Multishot>((at & !TAGS) as usize);
                 // SAFETY: `arm_multi` gave the address of a reference that is the ring's until the
                 // last completion.
-                let is_last = unsafe { &*multi }.complete(result, flags, ready);
+                let is_last = unsafe { &*multishot }.complete(result, flags, ready);
                 if is_last {
                     counts.end_standing();
                     // SAFETY: as above, and this is the last.
-                    drop(unsafe { Arc::from_raw(multi) });
+                    drop(unsafe { Arc::from_raw(multishot) });
                 }
                 0
             }

@@ -222,7 +222,7 @@ impl Waiters {
     }
 
     /// Records that epoll reported the descriptor, which disarms it (one-shot).
-    pub(crate) fn note_told(&mut self, fd: i32) {
+    pub(crate) fn note_event(&mut self, fd: i32) {
         if let Some(queue) = self.fds.get_mut(&fd) {
             queue.armed = 0;
         }

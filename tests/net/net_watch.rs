@@ -16,8 +16,8 @@ use windlass::time::sleep;
 use windlass::{Handle, spawn, yield_now};
 
 /// Polls that stay, in the runtime of `handle`.
-fn standing(handle: &Handle) -> u64 {
-    handle.metrics().total().ring_standing
+fn n_armed(handle: &Handle) -> u64 {
+    handle.metrics().total().ring_armed
 }
 
 /// Receives many messages on `reader`, each when it is asked for, so that it is watched.
@@ -32,12 +32,12 @@ fn warm_up(mut writer: &TcpStream, mut reader: &TcpStream) {
 
 /// Two ends, of which the second is watched.
 fn watched(handle: &Handle) -> (TcpStream, TcpStream) {
-    let before = standing(handle);
+    let before = n_armed(handle);
     let (a, b) = pair();
     warm_up(&a, &b);
     // With disorder the reader may find everything there.
     if has_rings() && !is_chaotic() {
-        assert_eq!(standing(handle), before + 1, "the reader is not watched");
+        assert_eq!(n_armed(handle), before + 1, "the reader is not watched");
     }
     (a, b)
 }
@@ -152,7 +152,7 @@ fn the_peer_learns_of_a_close() {
     let handle = runtime.handle();
     runtime.run(move || {
         for how in 0..3 {
-            wait_until(|| standing(&handle) == 0);
+            wait_until(|| n_armed(&handle) == 0);
             let (mut a, b) = watched(&handle);
             match how {
                 0 => drop(b),
@@ -161,7 +161,7 @@ fn the_peer_learns_of_a_close() {
             }
             assert_eq!(a.read(&mut [0]).unwrap(), 0, "way {how}");
         }
-        wait_until(|| standing(&handle) == 0);
+        wait_until(|| n_armed(&handle) == 0);
     });
 }
 
@@ -232,7 +232,7 @@ fn the_end_of_the_stream_comes_behind_all_bytes() {
     let handle = runtime.handle();
     runtime.run(move || {
         for n in [0, 1, 10, 5000] {
-            wait_until(|| standing(&handle) == 0);
+            wait_until(|| n_armed(&handle) == 0);
             let (mut a, mut b) = watched(&handle);
             let writer = spawn(move || {
                 a.write_all(&vec![1; n]).unwrap();
@@ -279,7 +279,7 @@ fn shutting_the_read_side_ends_a_wait() {
     let handle = runtime.handle();
     runtime.run(move || {
         for bytes in [0, 5] {
-            wait_until(|| standing(&handle) == 0);
+            wait_until(|| n_armed(&handle) == 0);
             let (mut a, b) = watched(&handle);
             let waits = std::sync::Arc::new(AtomicUsize::new(0));
             let reader = spawn({
@@ -352,7 +352,7 @@ fn a_watched_connection_can_be_given_away() {
     runtime.run(move || {
         let (mut a, b) = watched(&handle);
         let fd = OwnedFd::from(b);
-        wait_until(|| standing(&handle) == 0);
+        wait_until(|| n_armed(&handle) == 0);
         let mut plain = std::net::TcpStream::from(fd);
         a.write_all(b"hello").unwrap();
         std::thread::scope(|s| {
@@ -469,7 +469,7 @@ fn many_connections_are_watched() {
                 .collect();
             echoes.into_iter().for_each(|e| e.join().unwrap());
         }
-        let polls = standing(&handle);
+        let polls = n_armed(&handle);
         drop(pairs);
         polls
     });
@@ -536,7 +536,7 @@ fn a_connection_whose_poll_never_stays_is_not_watched() {
                 b.read_exact(&mut [0; 3]).unwrap();
             }
             windlass::blocking(|| std::thread::sleep(Duration::from_millis(1)));
-            standing(&handle) == 0
+            n_armed(&handle) == 0
         };
         if has_rings() && !is_chaotic() {
             let given_up = std::iter::repeat_with(is_given_up).take(200);

@@ -363,7 +363,7 @@ fn closing_gives_the_descriptors_back() {
 
 /// Arms a multishot receive from `from`, in the ring's own pool.
 fn arm(ring: &Counted, from: &UnixStream) -> Arc<Multishot> {
-    let (multi, mut ready) = (Arc::new(Multishot::new()), GList::new());
+    let (multishot, mut ready) = (Arc::new(Multishot::new()), GList::new());
     let pool = Arc::clone(ring.pool(0, None).expect("the kernel has pools"));
     let me = By {
         m: std::ptr::from_ref(ring).cast(),
@@ -373,9 +373,9 @@ fn arm(ring: &Counted, from: &UnixStream) -> Arc<Multishot> {
     unsafe {
         let from = (from.as_raw_fd(), Source::Bytes(&pool));
         ring.ring
-            .arm_multi(&ring.counts, from, &multi, (me, 1), &mut ready);
+            .arm_multi(&ring.counts, from, &multishot, (me, 1), &mut ready);
     }
-    multi
+    multishot
 }
 
 fn reap_until(ring: &Counted, mut done: impl FnMut() -> bool) {
@@ -391,18 +391,18 @@ fn reap_until(ring: &Counted, mut done: impl FnMut() -> bool) {
 fn a_receive_that_stays_armed_stops_when_nobody_takes() {
     let ring = ring();
     let (mut a, mut b) = UnixStream::pair().unwrap();
-    let multi = arm(&ring, &a);
+    let multishot = arm(&ring, &a);
     for i in 0..MAX_AHEAD {
-        assert!(multi.is_armed());
+        assert!(multishot.is_armed());
         b.write_all(&[i as u8]).unwrap();
         let mut is_first = true;
         reap_until(&ring, || !std::mem::take(&mut is_first));
     }
-    reap_until(&ring, || !multi.is_armed());
+    reap_until(&ring, || !multishot.is_armed());
     assert_eq!(ring.inflight(), 0);
     b.write_all(&[0xee; 5]).unwrap();
     for i in 0..MAX_AHEAD {
-        let Some(Came::Bytes { pool, slot, len }) = multi.take() else {
+        let Some(Came::Bytes { pool, slot, len }) = multishot.take() else {
             panic!("piece {i} is missing");
         };
         // SAFETY: the kernel has written so many bytes, and this test owns the slot.
@@ -410,7 +410,7 @@ fn a_receive_that_stays_armed_stops_when_nobody_takes() {
         assert_eq!(bytes, [i as u8]);
         pool.give(slot);
     }
-    assert!(multi.take().is_none());
+    assert!(multishot.take().is_none());
     // The data that came later is still in the socket.
     let mut rest = [0; 5];
     std::io::Read::read_exact(&mut a, &mut rest).unwrap();
@@ -422,30 +422,30 @@ fn a_closed_receive_gives_its_slots_back_and_lets_go() {
     let ring = ring();
     for _ in 0..usize::from(SLOTS) {
         let (a, mut b) = UnixStream::pair().unwrap();
-        let multi = arm(&ring, &a);
+        let multishot = arm(&ring, &a);
         b.write_all(b"taken by nobody").unwrap();
         let mut is_first = true;
         reap_until(&ring, || !std::mem::take(&mut is_first));
         b.write_all(b"on its way").unwrap();
-        multi.close();
-        reap_until(&ring, || !multi.is_armed());
-        assert_eq!(Arc::strong_count(&multi), 1, "the ring's reference");
-        assert!(multi.take().is_none());
+        multishot.close();
+        reap_until(&ring, || !multishot.is_armed());
+        assert_eq!(Arc::strong_count(&multishot), 1, "the ring's reference");
+        assert!(multishot.take().is_none());
     }
     // None was lost: all slots can be in use at once.
     let pool = Arc::clone(ring.pool(0, None).unwrap());
     let all: Vec<_> = (0..usize::from(SLOTS))
         .map(|_| {
             let (a, mut b) = UnixStream::pair().unwrap();
-            let multi = arm(&ring, &a);
+            let multishot = arm(&ring, &a);
             b.write_all(b"x").unwrap();
             let mut is_first = true;
             reap_until(&ring, || !std::mem::take(&mut is_first));
-            assert!(matches!(multi.take(), Some(Came::Bytes { .. })));
-            (a, b, multi)
+            assert!(matches!(multishot.take(), Some(Came::Bytes { .. })));
+            (a, b, multishot)
         })
         .collect();
-    all.iter().for_each(|(_, _, multi)| multi.close());
+    all.iter().for_each(|(_, _, multishot)| multishot.close());
     reap_until(&ring, || ring.inflight() == 0);
     assert_eq!(Arc::strong_count(&pool), 2);
 }
@@ -518,16 +518,16 @@ fn what_there_is_no_room_for_stays_in_the_queue() {
     let (a, mut b) = UnixStream::pair().unwrap();
     let (mut buf, mut ready) = ([0; 8], GList::new());
     let (watch, g, _op) = watched(&ring, &a, &mut buf);
-    for i in 0..TOLD_AT_MOST + MORE {
+    for i in 0..PENDING_AT_MOST + MORE {
         b.write_all(b"x").unwrap();
         ring.flush();
         ring.reap(&mut ready);
-        assert_eq!(ring.has_unread(), i >= TOLD_AT_MOST, "message {i}");
+        assert_eq!(ring.has_unread(), i >= PENDING_AT_MOST, "message {i}");
         // Makes room for more messages.
         std::io::Read::read_exact(&mut &a, &mut [0]).unwrap();
     }
     let hear = |ready: &mut GList| ring.dispatch_events(&ring.counts, usize::MAX, None, ready);
-    assert_eq!(hear(&mut ready), TOLD_AT_MOST);
+    assert_eq!(hear(&mut ready), PENDING_AT_MOST);
     assert_eq!(ready.pop(), Some(g));
     ring.reap(&mut ready);
     assert!(!ring.has_unread());

@@ -113,7 +113,7 @@ fn epoll_is_asked_once_for_each_thing_wanted() {
     wait(&mut waiters, 9, Interest::Write, &c);
     let both = waiters.arm(9).unwrap();
     assert!(Interest::Read.is_in(both) && Interest::Write.is_in(both));
-    waiters.note_told(9);
+    waiters.note_event(9);
     assert_eq!(waiters.arm(9), Some(both));
     // A reused number starts with nothing armed.
     for direction in [Interest::Read, Interest::Read, Interest::Write] {

@@ -96,7 +96,7 @@ pub(crate) fn main(sched: &Sched) {
         rebalance: Rebalance::default(),
     };
     sysmon.unowned.give_all();
-    sysmon.watch();
+    sysmon.run();
     sysmon.end_run();
     std::mem::forget(bomb);
 }
@@ -109,14 +109,14 @@ fn can_renice() -> bool {
 
 impl<'a> Sysmon<'a> {
     /// Checks all Ps, again and again, until the main goroutine has ended.
-    fn watch(&mut self) {
+    fn run(&mut self) {
         let mut n_quiet = 0;
         let mut nap_ns = SHORTEST_NS;
-        let watch = self.sched.debug_hooks.get_or_init(DebugHooks::default);
-        watch.begin();
+        let hooks = self.sched.debug_hooks.get_or_init(DebugHooks::default);
+        hooks.begin();
         while self.sched.phase() == Phase::Running {
             let busy = self.look();
-            let due_ns = watch.look(self.sched);
+            let due_ns = hooks.look(self.sched);
             if busy {
                 n_quiet = 0;
                 nap_ns = SHORTEST_NS;
@@ -127,7 +127,7 @@ impl<'a> Sysmon<'a> {
                 }
             }
             if nap_ns == LONGEST_NS && self.all_idle() {
-                let ns = due_ns.min(watch.look_at_idle(self.sched));
+                let ns = due_ns.min(hooks.look_at_idle(self.sched));
                 let now_ns = clock::now_ns();
                 let ns = ns.min(self.scavenger.longest_sleep_ns(self.sched, now_ns));
                 if self.sleep_deep(ns) {
@@ -413,7 +413,7 @@ impl<'a> Sysmon<'a> {
     fn end_run(&mut self) {
         let sched = self.sched;
         let mut n_sweeps = 0u32;
-        let watch = sched.debug_hooks.get_or_init(DebugHooks::default);
+        let hooks = sched.debug_hooks.get_or_init(DebugHooks::default);
         let began_ns = clock::now_ns();
         while sched.n_live() > 0 {
             if n_sweeps.is_multiple_of(4) {
@@ -430,7 +430,7 @@ impl<'a> Sysmon<'a> {
             } else {
                 SWEEP_NS
             });
-            watch.look_at_end(sched, began_ns);
+            hooks.look_at_end(sched, began_ns);
         }
         sched.set_phase(Phase::Stopping);
         sched.refuse_jobs();

@@ -23,7 +23,7 @@ const SPIN_NS: u64 = 20_000;
 const LOOK_NS: u64 = 2_000;
 const WAKE_NS: u64 = 30_000;
 const PUBLISH_NS: u64 = 10_000;
-const SURVEY_NS: u64 = 1_000_000;
+const REBALANCE_NS: u64 = 1_000_000;
 const QUEUE: usize = 256;
 /// By this time, a load that began at time 0 has woken all the Ps that it needs.
 const WARM_NS: u64 = 10_000_000;
@@ -71,7 +71,7 @@ struct SimNode {
     starved: bool,
     /// Since when all its Ps are asleep.
     idle_since_ns: u64,
-    /// How many goroutines were taken from its queue, now and at the last survey: if equal, the
+    /// How many goroutines were taken from its queue, now and at the last round: if equal, the
     /// head has not changed.
     n_taken: u64,
     seen_taken: u64,
@@ -124,7 +124,7 @@ enum What {
     Free(usize),
     /// A goroutine arrives at a node from outside, and schedules the next one.
     Arrive(usize),
-    Survey,
+    Rebalance,
 }
 
 struct Sim {
@@ -167,7 +167,7 @@ impl Sim {
             every_ns: [0; NODES],
             mean_work_ns,
         };
-        sim.at(SURVEY_NS, What::Survey);
+        sim.at(REBALANCE_NS, What::Rebalance);
         sim
     }
 
@@ -196,7 +196,7 @@ impl Sim {
             match what {
                 What::Free(p) => self.find(p),
                 What::Arrive(node) => self.arrive(node),
-                What::Survey => self.survey(),
+                What::Rebalance => self.rebalance(),
             }
             self.look_for_violations();
         }
@@ -497,7 +497,7 @@ impl Sim {
     }
 
     /// Sysmon's round: `sched::monitor::rebalance`.
-    fn survey(&mut self) {
+    fn rebalance(&mut self) {
         for p in 0..PS {
             self.publish(p);
         }
@@ -528,7 +528,7 @@ impl Sim {
                 wanted -= 1;
             }
         }
-        self.at(self.now_ns + SURVEY_NS, What::Survey);
+        self.at(self.now_ns + REBALANCE_NS, What::Rebalance);
     }
 
     fn remote_share(&self) -> f64 {
@@ -596,7 +596,7 @@ fn a_small_surplus_reaches_a_node_that_is_idle() {
     assert!(counts.stolen_far > 0, "{counts:?}");
     assert!(counts.longest_idle_while_needed_ns > 0, "{counts:?}");
     // As many nodes are woken as goroutines wait: the others are idle until those have arrived.
-    let there_ns = SURVEY_NS + 4 * WAKE_NS;
+    let there_ns = REBALANCE_NS + 4 * WAKE_NS;
     assert!(
         counts.longest_idle_while_needed_ns <= there_ns,
         "{counts:?}"

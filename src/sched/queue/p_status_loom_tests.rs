@@ -10,7 +10,7 @@ use super::super::idle::IdleSet;
 use super::*;
 
 struct P {
-    fate: PStatus,
+    status: PStatus,
     /// State accessed only by the P's holder, and by sysmon in a stopped world. loom reports
     /// concurrent accesses, and an access that does not see an earlier one.
     inside: UnsafeCell<u32>,
@@ -19,10 +19,10 @@ struct P {
 
 impl P {
     fn in_use() -> Arc<P> {
-        let fate = PStatus::new();
-        fate.come_into_use();
+        let status = PStatus::new();
+        status.come_into_use();
         Arc::new(P {
-            fate,
+            status,
             inside: UnsafeCell::new(0),
             idle: IdleSet::new(1),
         })
@@ -43,18 +43,18 @@ fn loom_nobody_runs_in_a_stopped_world() {
             let p = Arc::clone(&p);
             thread::spawn(move || {
                 for _ in 0..2 {
-                    p.fate.wait_while_stopped();
+                    p.status.wait_while_stopped();
                     p.touch();
                 }
             })
         };
         for _ in 0..2 {
-            assert!(p.fate.ask_to_stop());
+            assert!(p.status.ask_to_stop());
             thread::yield_now();
-            if p.fate.is_stopped() {
+            if p.status.is_stopped() {
                 p.touch();
             }
-            p.fate.go_on();
+            p.status.go_on();
         }
         m.join().unwrap();
     });
@@ -66,33 +66,33 @@ fn loom_one_holds_a_p_that_is_called_back() {
     ::loom::model(|| {
         let p = P::in_use();
         // As if in a stopped world: the M starts after it.
-        p.fate.begin_leaving();
+        p.status.begin_leaving();
         let m = {
             let p = Arc::clone(&p);
             thread::spawn(move || {
                 for _ in 0..2 {
-                    p.fate.wait_while_stopped();
+                    p.status.wait_while_stopped();
                     p.touch();
-                    if p.fate.is_leaving() && p.fate.end() {
+                    if p.status.is_leaving() && p.status.end() {
                         return false;
                     }
                 }
                 true
             })
         };
-        let asked = p.fate.ask_to_stop();
+        let asked = p.status.ask_to_stop();
         thread::yield_now();
-        let was_dead = p.fate.is_dead();
+        let was_dead = p.status.is_dead();
         assert_eq!(asked, !was_dead);
-        let stopped = was_dead || p.fate.is_stopped();
+        let stopped = was_dead || p.status.is_stopped();
         if stopped {
-            p.fate.come_into_use();
+            p.status.come_into_use();
             p.touch();
         }
-        p.fate.go_on();
+        p.status.go_on();
         let keeps = m.join().unwrap();
         if stopped {
-            assert!(p.fate.is_in_use());
+            assert!(p.status.is_in_use());
             assert_eq!(keeps, !was_dead, "held by two or by nobody");
         }
     });
@@ -107,10 +107,10 @@ fn loom_a_sleeper_does_not_miss_the_stop() {
             let p = Arc::clone(&p);
             thread::spawn(move || {
                 p.idle.go_idle(0, false);
-                !p.fate.wants_attention()
+                !p.status.wants_attention()
             })
         };
-        assert!(p.fate.ask_to_stop());
+        assert!(p.status.ask_to_stop());
         let claimed = p.idle.claim(0);
         let sleeps = m.join().unwrap();
         assert!(claimed || !sleeps, "it sleeps on, and nobody waits for it");

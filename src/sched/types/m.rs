@@ -111,7 +111,7 @@ pub(crate) struct M {
     /// The goroutine that has locked this thread, how often, and the link between the two.
     pub(crate) locked_g: CurG,
     pub(crate) n_locks: Cell<u32>,
-    pub(crate) wire: LockLink,
+    pub(crate) lock_link: LockLink,
     /// A goroutine that only this M may run.
     pub(crate) handed_work: HandedWork,
     /// Its goroutine has ended without unlocking the thread: the thread ends, too.
@@ -169,7 +169,7 @@ impl M {
             note: Note::default(),
             locked_g: CurG::default(),
             n_locks: Cell::new(0),
-            wire: LockLink::new(),
+            lock_link: LockLink::new(),
             handed_work: HandedWork::new(),
             retired: Cell::new(false),
             checks: Checks::default(),

@@ -46,13 +46,13 @@ fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> Asked {
     let known = if let Some(watch) = op.watch() {
         // SAFETY: the frame, which stays, has a reference to the poll that it waits for.
         unsafe { &*watch.cast::<MultishotPoll>() }.withdraw(op)
-    } else if let Some(multi) = op.multi() {
+    } else if let Some(multishot) = op.multishot() {
         // SAFETY: as above.
-        unsafe { &*multi.cast::<Multishot>() }.withdraw(op);
+        unsafe { &*multishot.cast::<Multishot>() }.withdraw(op);
         true
-    } else if let Some(twice) = op.notice() {
+    } else if let Some(notice) = op.notice() {
         // SAFETY: the send that it waits for lies in a frame of the same goroutine.
-        unsafe { &*twice.cast::<ZeroCopySend>() }.withdraw(op)
+        unsafe { &*notice.cast::<ZeroCopySend>() }.withdraw(op)
     } else if let Some(poller) = op.poller() {
         // SAFETY: the poller belongs to a P of the goroutine's runtime, which outlives the
         // goroutine.
