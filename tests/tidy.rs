@@ -1161,3 +1161,43 @@ fn the_mechanisms_name_what_exists() {
     assert!(n_functions > 50, "only {n_functions} tests were found");
     report(&faults);
 }
+
+/// Each word in backticks of a row stands in one of the files or folders that the row names.
+#[test]
+fn the_glossary_names_what_exists() {
+    let text = std::fs::read_to_string(root().join("docs/GLOSSARY.md")).unwrap();
+    let sources = sources(&["src"]);
+    let quoted = |cell: &str| -> Vec<String> {
+        let pieces = cell.split('`').skip(1).step_by(2);
+        pieces.map(str::to_owned).collect()
+    };
+    let mut n_words = 0;
+    let mut faults = Vec::new();
+    for row in text.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<_> = row.trim_matches('|').split(" | ").collect();
+        let [words, .., places] = &cells[..] else {
+            continue;
+        };
+        let places = quoted(places);
+        for place in places.iter().filter(|place| !root().join(place).exists()) {
+            faults.push(format!(
+                "docs/GLOSSARY.md names {place}, which is not there"
+            ));
+        }
+        for word in quoted(words) {
+            n_words += 1;
+            // A method or a variant is sought by its own name.
+            let name = word.rsplit("::").next().unwrap().trim_end_matches("()");
+            let mut named = sources.iter().filter(|s| {
+                places
+                    .iter()
+                    .any(|place| s.path.starts_with(place.as_str()))
+            });
+            if !named.any(|s| s.code.contains(name)) {
+                faults.push(format!("docs/GLOSSARY.md: {word} is in none of {places:?}"));
+            }
+        }
+    }
+    assert!(n_words > 60, "only {n_words} words were found");
+    report(&faults);
+}
