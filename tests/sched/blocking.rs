@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::util;
 use crate::util::{
@@ -503,12 +503,14 @@ fn short_blocking_sections_cost_little_cpu_time() {
     let _guard = hang_guard();
     let rt = build(Builder::new().processors(2).name("short")).unwrap();
     rt.run(|| {
-        let before = thread_cpu("short-sysmon");
+        let (before, began) = (thread_cpu("short-sysmon"), Instant::now());
         for _ in 0..500 {
             blocking(|| std::thread::sleep(Duration::from_millis(2)));
         }
         let used = thread_cpu("short-sysmon") - before;
-        assert!(used < SYSMON_AT_MOST, "{used:?}");
+        // A second, or as long as it takes on a busy machine.
+        let seconds = began.elapsed().as_secs_f64().max(1.0);
+        assert!(used < SYSMON_AT_MOST.mul_f64(seconds), "{used:?}");
     });
 }
 
