@@ -556,6 +556,7 @@ fn a_shield_lets_waits_be() {
                         // A context inside the shield counts.
                         let near = Context::background().with_timeout(MOMENT);
                         near.run(|| assert_late(a.read(&mut [0; 10])));
+                        a.write_all(b".").unwrap();
                         let mut answer = [0; 2];
                         a.read_exact(&mut answer).unwrap();
                         assert_eq!(&answer, b"ok");
@@ -569,7 +570,8 @@ fn a_shield_lets_waits_be() {
         let mut text = [0; 7];
         b.read_exact(&mut text).unwrap();
         assert_eq!(&text, b"goodbye");
-        sleep(2 * MOMENT);
+        // Not before that read has ended.
+        b.read_exact(&mut [0]).unwrap();
         b.write_all(b"ok").unwrap();
         goodbye.join().unwrap();
     });
