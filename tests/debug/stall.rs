@@ -5,9 +5,15 @@
     clippy::disallowed_methods,
     reason = "what is shown is what blocks a thread"
 )]
+#![allow(unsafe_code)] // stderr's descriptor is exchanged
 
 use crate::util;
 
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,6 +22,9 @@ use windlass::{Builder, Runtime, blocking, offload, sleep, spawn, task, yield_no
 /// Longer than a busy machine keeps a thread that could run.
 const AFTER: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_millis(1200);
+const REPORT: &str = "windlass: a goroutine has ";
+/// How long to wait for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn watched(n: usize) -> Runtime {
     util::build(Builder::new().processors(n).stall_reports(AFTER)).unwrap()
@@ -30,10 +39,97 @@ fn computes_for_long(time: Duration) {
     }
 }
 
+/// A process's stderr in a file, so that a goroutine can see a report while it still stalls: on a
+/// busy machine nobody knows how long the report takes. In the end it goes where it would have gone.
+struct Stderr {
+    file: File,
+    before: File,
+}
+
+impl Stderr {
+    /// Puts a file in the place of this process's stderr.
+    fn into_file() -> Arc<Self> {
+        let before = std::io::stderr().as_fd().try_clone_to_owned().unwrap();
+        // SAFETY: the name is a C string, and the descriptor is nobody else's.
+        let file = unsafe {
+            let fd = libc::memfd_create(c"stderr".as_ptr(), libc::MFD_CLOEXEC);
+            assert!(fd >= 0);
+            File::from_raw_fd(fd)
+        };
+        // SAFETY: both descriptors are open.
+        assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), 2) }, 2);
+        Arc::new(Self {
+            file,
+            before: before.into(),
+        })
+    }
+
+    fn text(&self) -> String {
+        let mut text = vec![0; self.file.metadata().unwrap().len().try_into().unwrap()];
+        self.file.read_exact_at(&mut text, 0).unwrap();
+        util::without_fallback(&String::from_utf8(text).unwrap())
+    }
+
+    fn n_reports(&self) -> usize {
+        self.text().matches(REPORT).count()
+    }
+}
+
+impl Drop for Stderr {
+    fn drop(&mut self) {
+        // SAFETY: both descriptors are open.
+        unsafe { libc::dup2(self.before.as_raw_fd(), 2) };
+        let _ = std::io::stderr().write_all(self.text().as_bytes());
+    }
+}
+
+/// Computes without a call into windlass until there are `n` reports.
+#[inline(never)]
+fn computes_until_reported(stderr: &Stderr, n: usize) {
+    let begin = Instant::now();
+    while stderr.n_reports() < n && begin.elapsed() < PATIENCE {
+        computes_for_long(Duration::from_millis(1));
+    }
+}
+
 #[inline(never)]
 fn blocks_for_long(time: Duration) {
     std::thread::sleep(time);
     std::hint::black_box(());
+}
+
+#[inline(never)]
+fn blocks_until_reported(stderr: &Stderr, n: usize) {
+    let begin = Instant::now();
+    while stderr.n_reports() < n && begin.elapsed() < PATIENCE {
+        blocks_for_long(Duration::from_millis(10));
+    }
+}
+
+/// Runs `round` until a report shows `function` on the stack: a report has no stack if the thread
+/// gets no CPU while sysmon asks for it. Each round must give one report more.
+fn until_the_stack_is_shown(function: &str, round: impl Fn(&Arc<Stderr>, usize)) {
+    let stderr = Stderr::into_file();
+    for n in 1..=20 {
+        round(&stderr, n);
+        assert_eq!(stderr.n_reports(), n);
+        if !cfg!(debug_assertions) || stderr.text().contains(function) {
+            return;
+        }
+    }
+    panic!("no report with {function:?}");
+}
+
+/// Asserts that there are reports, and that each has all of these.
+#[track_caller]
+fn assert_reports(stderr: &str, wanted: &[&str]) {
+    let reports = reports(stderr);
+    assert!(!reports.is_empty());
+    for report in reports {
+        for wanted in wanted {
+            assert!(report.contains(wanted), "no {wanted:?} in {report}");
+        }
+    }
 }
 
 fn named(name: &str, f: impl FnOnce() + Send + 'static) -> task::JoinHandle<()> {
@@ -42,10 +138,7 @@ fn named(name: &str, f: impl FnOnce() + Send + 'static) -> task::JoinHandle<()> 
 
 /// The reports in a process's stderr, each from its first line on.
 fn reports(stderr: &str) -> Vec<&str> {
-    let mut starts: Vec<usize> = stderr
-        .match_indices("windlass: a goroutine has ")
-        .map(|(at, _)| at)
-        .collect();
+    let mut starts: Vec<usize> = stderr.match_indices(REPORT).map(|(at, _)| at).collect();
     assert_eq!(
         starts.first().copied().unwrap_or(stderr.len()),
         0,
@@ -55,33 +148,26 @@ fn reports(stderr: &str) -> Vec<&str> {
     starts.windows(2).map(|w| &stderr[w[0]..w[1]]).collect()
 }
 
-#[track_caller]
-fn assert_report(report: &str, wanted: &[&str]) {
-    for wanted in wanted {
-        assert!(report.contains(wanted), "no {wanted:?} in {report}");
-    }
-    // The stack has the function's name where the compiler left it alone.
-    let innermost = report.find("stall::").or(report.find("stack unavailable"));
-    if cfg!(debug_assertions) && innermost.is_none() {
-        panic!("no stack in {report}");
-    }
-}
-
 #[test]
 fn a_goroutine_that_computes_is_named_once() {
     if util::child_case().is_some() {
         watched(1).run(|| {
-            named("number cruncher", || computes_for_long(LONG))
+            until_the_stack_is_shown("stall::computes_for_long\n", |stderr, n| {
+                let stderr = Arc::clone(stderr);
+                named("number cruncher", move || {
+                    computes_until_reported(&stderr, n);
+                    // A second report would come now.
+                    computes_for_long(LONG);
+                })
                 .join()
                 .unwrap();
+            });
         });
         return;
     }
     let stderr = util::child_passes("a_goroutine_that_computes_is_named_once", "");
-    let reports = reports(&stderr);
-    assert_eq!(reports.len(), 1, "{stderr}");
-    assert_report(
-        reports[0],
+    assert_reports(
+        &stderr,
         &[
             "held its P for ",
             "name \"number cruncher\"]:\n",
@@ -89,64 +175,64 @@ fn a_goroutine_that_computes_is_named_once() {
             "tests/debug/stall.rs:",
         ],
     );
-    if cfg!(debug_assertions) {
-        assert!(
-            reports[0].contains("stall::computes_for_long\n"),
-            "{stderr}"
-        );
-    }
 }
 
 #[test]
 fn one_that_blocks_its_thread_is_named() {
     if util::child_case().is_some() {
         watched(2).run(|| {
-            named("sleeper", || blocks_for_long(LONG)).join().unwrap();
+            until_the_stack_is_shown("stall::blocks_for_long\n", |stderr, n| {
+                let stderr = Arc::clone(stderr);
+                named("sleeper", move || blocks_until_reported(&stderr, n))
+                    .join()
+                    .unwrap();
+            });
         });
         return;
     }
     let stderr = util::child_passes("one_that_blocks_its_thread_is_named", "");
-    let reports = reports(&stderr);
-    assert_eq!(reports.len(), 1, "{stderr}");
-    assert_report(reports[0], &["name \"sleeper\"]:\n"]);
-    if cfg!(debug_assertions) {
-        assert!(reports[0].contains("stall::blocks_for_long\n"), "{stderr}");
-    }
+    assert_reports(&stderr, &["name \"sleeper\"]:\n"]);
 }
 
 #[test]
 fn one_whose_p_was_taken_is_named() {
     if util::child_case().is_some() {
         watched(1).run(|| {
-            let hog = named("hog", || computes_for_long(LONG));
-            // Wants the P all the time.
-            util::wait_until(|| hog.is_finished());
-            hog.join().unwrap();
+            until_the_stack_is_shown("stall::computes_for_long\n", |stderr, n| {
+                let stderr = Arc::clone(stderr);
+                let hog = named("hog", move || computes_until_reported(&stderr, n));
+                // Wants the P all the time.
+                util::wait_until(|| hog.is_finished());
+                hog.join().unwrap();
+            });
         });
         return;
     }
     let stderr = util::child_passes("one_whose_p_was_taken_is_named", "");
-    let reports = reports(&stderr);
-    assert_eq!(reports.len(), 1, "{stderr}");
-    assert_report(reports[0], &["lost its P\n", "name \"hog\"]:\n"]);
-    if cfg!(debug_assertions) {
-        assert!(
-            reports[0].contains("stall::computes_for_long\n"),
-            "{stderr}"
-        );
-    }
+    assert_reports(&stderr, &["lost its P\n", "name \"hog\"]:\n"]);
 }
 
 #[test]
 fn what_is_not_reported_is_counted() {
     if util::child_case().is_some() {
+        let stderr = Stderr::into_file();
         watched(4).run(|| {
             // At once, so that there are reports for some of them only.
             let first: Vec<_> = (0..3)
-                .map(|i| named(&format!("first {i}"), || computes_for_long(LONG)))
+                .map(|i| {
+                    let stderr = Arc::clone(&stderr);
+                    named(&format!("first {i}"), move || {
+                        computes_until_reported(&stderr, 1);
+                        computes_for_long(LONG);
+                    })
+                })
                 .collect();
             first.into_iter().for_each(|g| g.join().unwrap());
-            named("second", || computes_for_long(LONG)).join().unwrap();
+            let n = stderr.n_reports();
+            let last = Arc::clone(&stderr);
+            named("second", move || computes_until_reported(&last, n + 1))
+                .join()
+                .unwrap();
         });
         return;
     }
