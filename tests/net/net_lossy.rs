@@ -4,6 +4,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::lossy::Link;
@@ -106,11 +107,17 @@ fn timeouts_lose_no_byte() {
             let (listener, port) = listen();
             let pattern = Arc::new(Pattern::new());
             let same = Arc::clone(&pattern);
+            let n_cut = Arc::new(AtomicUsize::new(0));
+            let n_seen = Arc::clone(&n_cut);
             let writes = spawn(move || {
                 let mut stream = listener.accept().unwrap().0;
                 let mut at = 0;
                 while at < N_BYTES {
                     let len = 700.min(N_BYTES - at);
+                    // On a busy machine the bytes may always be there before the reader is.
+                    while at > N_BYTES / 2 && n_seen.load(Ordering::Relaxed) == 0 {
+                        windlass::sleep(Duration::from_micros(500));
+                    }
                     stream.write_all(same.bytes(at, len)).unwrap();
                     at += len;
                     windlass::sleep(Duration::from_micros(at as u64 % 700));
@@ -120,7 +127,7 @@ fn timeouts_lose_no_byte() {
             stream
                 .set_read_timeout(Some(Duration::from_micros(500)))
                 .unwrap();
-            let (mut at, mut n_cut, mut buf) = (0, 0, [0; 999]);
+            let (mut at, mut buf) = (0, [0; 999]);
             loop {
                 match stream.read(&mut buf) {
                     Ok(0) => break,
@@ -130,12 +137,11 @@ fn timeouts_lose_no_byte() {
                     }
                     Err(e) => {
                         assert_eq!(e.kind(), ErrorKind::WouldBlock);
-                        n_cut += 1;
+                        n_cut.fetch_add(1, Ordering::Relaxed);
                     }
                 }
             }
             assert_eq!(at, N_BYTES);
-            assert!(n_cut > 0, "no timeout was ever over");
             writes.join().unwrap();
         });
     });
