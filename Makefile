@@ -29,7 +29,7 @@ test_programs = $(addprefix --test ,$(sort $(foreach name,$(1),$(or $(call of_mo
 test_filters = $(addsuffix ::,$(call modules,$(1)))
 tests = $(call test_programs,$(1)) -- $(call test_filters,$(1))
 
-.PHONY: help setup clients demo test test-all test-dev test-release test-filter test-epoll test-chaos test-numa test-numa-small check-aarch64 test-aarch64 suites loom explore explore-short asan fuzz lint package public-api bench compare
+.PHONY: help setup clients demo test test-all test-dev test-release test-filter test-epoll test-chaos test-numa test-numa-small check-aarch64 test-aarch64 suites loom explore explore-short instructions asan fuzz lint package public-api bench compare
 
 help:
 	@echo "make demo     build and run examples/demo"
@@ -41,6 +41,7 @@ help:
 	@echo "make test-aarch64  tests in an emulated aarch64 machine, cross-compiled; takes long"
 	@echo "make suites   crossbeam-channel's own tests, with threads and with goroutines"
 	@echo "make explore  the runtime's threads in orders that seeds draw (EXPLORE=\"--seconds 300 hogs\" chooses)"
+	@echo "make instructions  counts instructions of the hot paths by valgrind, compares (ARGS=--update records)"
 	@echo "make asan     tests under AddressSanitizer; needs a nightly toolchain"
 	@echo "make fuzz     the examples' parsers, each for SECONDS; needs a nightly toolchain and cargo-fuzz"
 	@echo "make lint     formatting, clippy and the documentation, warnings denied"
@@ -182,6 +183,11 @@ explore: setup
 explore-short: setup
 	$(call run_explorer,--check)
 	$(call run_explorer,--schedules 150)
+
+# Fails with the hot path that needs more instructions than tests/instructions has on record. Optimised as
+# programs of users are.
+instructions: setup
+	$(CARGO) run -q --release -p windlass-instructions -- $(ARGS)
 
 # Needs a nightly toolchain. Stack switches are told to the sanitizer by corosensei.
 # No leak check: it needs ptrace, and takes what G slots hold for leaked. Samples of stacks

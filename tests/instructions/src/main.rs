@@ -1,0 +1,140 @@
+//! Counts the instructions of windlass's hot paths by callgrind, and compares them with those on
+//! record, so that a slower path is seen in the change that makes it so.
+//!
+//! Times on a busy machine say nothing about two percent; instructions do, and the same program has
+//! the same count. Each row runs twice, three times as long the second time, and the difference is
+//! divided: what starts and ends the runtime is not in it. What the kernel does is not in it either.
+//!
+//! ```text
+//! instructions             compares, and fails if a row has grown
+//! instructions --update    writes the record anew
+//! ```
+#![expect(clippy::print_stdout, reason = "the table is the result")]
+
+mod rows;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::{env, fs};
+
+use rows::{ROWS, Row};
+
+/// The status that says that something cannot be had here.
+const SKIPPED: u8 = 77;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["--row", name, times] => {
+            let row = ROWS.iter().find(|row| row.name == name).expect("a row");
+            rows::run(row, times.parse().expect("a number"));
+            ExitCode::SUCCESS
+        }
+        [] => compare(false),
+        ["--update"] => compare(true),
+        _ => {
+            eprintln!("usage: instructions [--update]");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The file with the record: a line for each row. An architecture has its own.
+fn record() -> PathBuf {
+    let name = format!("{}.txt", env::consts::ARCH);
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+fn compare(update: bool) -> ExitCode {
+    if !Command::new("valgrind")
+        .arg("--version")
+        .output()
+        .is_ok_and(|o| o.status.success())
+    {
+        eprintln!("instructions: valgrind is not here");
+        return ExitCode::from(SKIPPED);
+    }
+    let before = match fs::read_to_string(record()) {
+        Ok(text) => text,
+        Err(_) if update => String::new(),
+        Err(e) => {
+            eprintln!("instructions: {}: {e}", record().display());
+            return ExitCode::from(SKIPPED);
+        }
+    };
+    println!(
+        "{:36} {:>9} {:>9} {:>7}",
+        "path", "recorded", "now", "change"
+    );
+    let mut after = String::new();
+    let mut worse = Vec::new();
+    for row in ROWS {
+        let now = per_time(row);
+        writeln!(after, "{:36} {now:9.1}", row.name).expect("a string takes it");
+        let Some(recorded) = recorded(&before, row.name) else {
+            println!("{:36} {:>9} {now:9.1}", row.name, "-");
+            continue;
+        };
+        let change = (now / recorded - 1.0) * 100.0;
+        let verdict = match change {
+            c if c > row.tolerance => "  TOO MANY",
+            c if c < -row.tolerance => "  fewer: record it with --update",
+            _ => "",
+        };
+        println!(
+            "{:36} {recorded:9.1} {now:9.1} {change:+6.1}%{verdict}",
+            row.name
+        );
+        if change > row.tolerance {
+            worse.push(row.name);
+        }
+    }
+    if update {
+        fs::write(record(), after).expect("the record can be written");
+        return ExitCode::SUCCESS;
+    }
+    if worse.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!(
+        "instructions: more than on record: {}. If that is meant, say why and record it: make instructions ARGS=--update",
+        worse.join("; ")
+    );
+    ExitCode::FAILURE
+}
+
+fn recorded(text: &str, name: &str) -> Option<f64> {
+    text.lines().find_map(|line| {
+        let count = line.strip_prefix(name)?;
+        count.trim().parse().ok()
+    })
+}
+
+/// The instructions of one repetition.
+fn per_time(row: &Row) -> f64 {
+    let short = count(row, row.times);
+    let long = count(row, 3 * row.times);
+    (long as f64 - short as f64) / (2 * row.times) as f64
+}
+
+/// The instructions of a process that repeats the row so often.
+fn count(row: &Row, times: u64) -> u64 {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(env::current_exe().expect("this program has a path"))
+        .args(["--row", row.name, &times.to_string()])
+        .env_remove("WINDLASS_IO")
+        .output()
+        .expect("valgrind starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let collected = stderr.lines().find_map(|line| {
+        let (_, count) = line.split_once("Collected : ")?;
+        count.trim().parse().ok()
+    });
+    match collected {
+        Some(count) if output.status.success() => count,
+        _ => panic!("{} under valgrind: {}\n{stderr}", row.name, output.status),
+    }
+}
