@@ -22,9 +22,9 @@ pub(crate) enum Rank {
     Stacks,
     /// The free G slots of a node.
     Slab,
-    /// The goroutines that wait on one descriptor (`io::limit`).
+    /// The goroutines that wait on one descriptor (`poll::limit`).
     Waiters,
-    /// The mode of a socket's open file description (`io::fd`).
+    /// The mode of a socket's open file description (`poll::fd`).
     Mode,
     /// The waiters of an epoll poller (`netpoll::waiters`).
     Poller,

@@ -7,9 +7,9 @@ use std::time::Duration;
 use io_uring::opcode;
 
 use crate::context::Context;
-use crate::io::RecvStream;
 use crate::net::{TcpListener, TcpStream, UdpSocket};
 use crate::netpoll::ring::tests::DENIED;
+use crate::poll::recv_stream::RecvStream;
 use crate::{Builder, fs, spawn};
 
 const DENIABLE: [(&str, u8); 17] = [

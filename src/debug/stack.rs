@@ -61,10 +61,10 @@ impl Frame {
                 "corosensei::",
                 "windlass::sched::",
                 "windlass::g::",
-                "windlass::io::op::",
+                "windlass::poll::op::",
             ],
             &["/corosensei-"],
-        ) || self.is_in(&["sched/", "g/", "io/op.rs"])
+        ) || self.is_in(&["sched/", "g/", "poll/op.rs"])
     }
 
     /// Whether it is one of the runtime's functions below the goroutine's own closure.

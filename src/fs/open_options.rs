@@ -26,8 +26,8 @@ use super::fifo;
 use super::file::File;
 use super::section::at_path;
 use crate::g::header::GRef;
-use crate::io::op;
 use crate::netpoll::sqe::Request;
+use crate::poll::op;
 use crate::sched::wait::park::{self, Caller};
 use crate::sys::clock::NEVER;
 

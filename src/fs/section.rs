@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 
 use super::mounts;
-use crate::io::fd::retry;
+use crate::poll::fd::retry;
 use crate::sched::types::current;
 use crate::sched::types::m::M;
 use crate::sched::wait::checkpoint::checkpoint;

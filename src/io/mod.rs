@@ -32,18 +32,6 @@
 //! # Ok::<(), io::Error>(())
 //! ```
 
-pub(crate) mod limit;
-pub(crate) mod op;
-pub(crate) mod ready;
-pub(crate) mod fd;
-pub(crate) mod socket;
-mod recv_buf;
-mod subscription;
-mod recv_stream;
-mod send_zc;
-mod connect;
-pub(crate) mod accept_stream;
-pub(crate) mod bytes;
 mod pipe;
 mod stdio;
 mod non_blocking;
@@ -53,13 +41,14 @@ mod copy;
 
 pub use std::io::*;
 
-pub use copy::copy;
-pub use non_blocking::Async;
-pub use pipe::{PipeReader, PipeWriter, pipe};
-pub use ready::{
+pub use crate::poll::ready::{
     wait_readable, wait_readable_deadline, wait_readable_timeout, wait_writable,
     wait_writable_deadline, wait_writable_timeout,
 };
-pub use recv_buf::RecvBuf;
-pub use recv_stream::{FinishError, RecvStream};
+pub use crate::poll::recv_buf::RecvBuf;
+pub use crate::poll::recv_stream::{FinishError, RecvStream};
+
+pub use copy::copy;
+pub use non_blocking::Async;
+pub use pipe::{PipeReader, PipeWriter, pipe};
 pub use stdio::{Stderr, Stdin, Stdout, stderr, stdin, stdout};

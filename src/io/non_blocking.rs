@@ -3,8 +3,8 @@
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-use super::fd::is_would_block;
-use super::ready::{wait_readable, wait_writable};
+use crate::poll::fd::is_would_block;
+use crate::poll::ready::{wait_readable, wait_writable};
 use crate::sys::file;
 
 /// Makes a foreign type with a descriptor park the goroutine instead of blocking its thread.

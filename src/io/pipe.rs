@@ -5,7 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::process::Stdio;
 
-use super::bytes;
+use crate::poll::bytes;
 
 /// Makes a pipe. Both ends are close-on-exec. See [`std::io::pipe`].
 ///

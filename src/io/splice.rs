@@ -8,11 +8,11 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::bytes;
-use super::fd::{Direction, Fd, Splicing, is_would_block, retry};
-use super::op::Deadline;
 use super::pipe_pool::{Middle, PIPE_BYTES};
-use super::ready;
+use crate::poll::bytes;
+use crate::poll::fd::{Direction, Fd, Splicing, is_would_block, retry};
+use crate::poll::op::Deadline;
+use crate::poll::ready;
 use crate::sched::wait::park;
 use crate::sys::clock::NEVER;
 use crate::sys::{file, signal, socket};

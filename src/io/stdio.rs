@@ -4,7 +4,7 @@
 use std::io::{self, IoSlice, IoSliceMut, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-use super::bytes;
+use crate::poll::bytes;
 
 /// Returns the standard input of the process. For an example see [`Stdin`].
 ///

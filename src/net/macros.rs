@@ -18,7 +18,7 @@ macro_rules! descriptors {
         impl From<std::os::fd::OwnedFd> for $type {
             /// Takes over a socket with its mode (`O_NONBLOCK`) and its timeouts.
             fn from(fd: std::os::fd::OwnedFd) -> $type {
-                $type(crate::io::fd::Fd::adopt(fd))
+                $type(crate::poll::fd::Fd::adopt(fd))
             }
         }
 
@@ -175,7 +175,8 @@ macro_rules! timeouts {
                 &self,
                 timeout: Option<std::time::Duration>,
             ) -> std::io::Result<()> {
-                self.0.set_timeout(crate::io::fd::Direction::Read, timeout)
+                self.0
+                    .set_timeout(crate::poll::fd::Direction::Read, timeout)
             }
 
             /// Sets the longest time that a later write or send may wait, as
@@ -188,7 +189,8 @@ macro_rules! timeouts {
                 &self,
                 timeout: Option<std::time::Duration>,
             ) -> std::io::Result<()> {
-                self.0.set_timeout(crate::io::fd::Direction::Write, timeout)
+                self.0
+                    .set_timeout(crate::poll::fd::Direction::Write, timeout)
             }
 
             /// Returns the read timeout.
@@ -197,7 +199,7 @@ macro_rules! timeouts {
             ///
             /// Never fails; the signature is `std`'s.
             pub fn read_timeout(&self) -> std::io::Result<Option<std::time::Duration>> {
-                Ok(self.0.get_timeout(crate::io::fd::Direction::Read))
+                Ok(self.0.get_timeout(crate::poll::fd::Direction::Read))
             }
 
             /// Returns the write timeout.
@@ -206,7 +208,7 @@ macro_rules! timeouts {
             ///
             /// Never fails; the signature is `std`'s.
             pub fn write_timeout(&self) -> std::io::Result<Option<std::time::Duration>> {
-                Ok(self.0.get_timeout(crate::io::fd::Direction::Write))
+                Ok(self.0.get_timeout(crate::poll::fd::Direction::Write))
             }
 
             /// Sets the time at which reads and receives begin to fail with `WouldBlock`. `None`
@@ -242,14 +244,14 @@ macro_rules! timeouts {
             /// ```
             pub fn set_read_deadline(&self, deadline: Option<std::time::Instant>) {
                 self.0
-                    .set_deadline(crate::io::fd::Direction::Read, deadline);
+                    .set_deadline(crate::poll::fd::Direction::Read, deadline);
             }
 
             /// Sets the time at which writes and sends begin to fail with `WouldBlock`, as
             #[doc = concat!("[`", stringify!($type), "::set_read_deadline`] for reads.")]
             pub fn set_write_deadline(&self, deadline: Option<std::time::Instant>) {
                 self.0
-                    .set_deadline(crate::io::fd::Direction::Write, deadline);
+                    .set_deadline(crate::poll::fd::Direction::Write, deadline);
             }
         }
     };
@@ -339,7 +341,7 @@ macro_rules! stream {
             /// assert_eq!(&there.recv_owned()?[..], b"hello");
             /// # Ok::<(), std::io::Error>(())
             /// ```
-            pub fn recv_owned(&self) -> std::io::Result<crate::io::RecvBuf> {
+            pub fn recv_owned(&self) -> std::io::Result<crate::poll::recv_buf::RecvBuf> {
                 self.0.recv_owned()
             }
 
@@ -372,11 +374,11 @@ macro_rules! stream {
             /// # Ok::<(), std::io::Error>(())
             /// ```
             #[must_use]
-            pub fn recv_stream(&self) -> crate::io::RecvStream<'_> {
+            pub fn recv_stream(&self) -> crate::poll::recv_stream::RecvStream<'_> {
                 self.0.recv_stream()
             }
 
-            pub(crate) fn fd(&self) -> &crate::io::fd::Fd {
+            pub(crate) fn fd(&self) -> &crate::poll::fd::Fd {
                 &self.0
             }
         }
@@ -406,9 +408,9 @@ macro_rules! listener {
             /// # Ok::<(), std::io::Error>(())
             /// ```
             #[must_use]
-            pub fn accept_stream(&self) -> crate::io::accept_stream::AcceptStream<'_, $stream> {
+            pub fn accept_stream(&self) -> crate::poll::accept_stream::AcceptStream<'_, $stream> {
                 self.0
-                    .accept_stream(|fd| $stream(crate::io::fd::Fd::from(fd)))
+                    .accept_stream(|fd| $stream(crate::poll::fd::Fd::from(fd)))
             }
 
             /// Sets the time at which `accept` begins to fail with `WouldBlock`. `None` removes the
@@ -434,7 +436,7 @@ macro_rules! listener {
             /// ```
             pub fn set_deadline(&self, deadline: Option<std::time::Instant>) {
                 self.0
-                    .set_deadline(crate::io::fd::Direction::Read, deadline);
+                    .set_deadline(crate::poll::fd::Direction::Read, deadline);
             }
 
             /// Ends listening, for all handles to the socket. Calls that wait in `accept`, and

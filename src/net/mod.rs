@@ -46,7 +46,7 @@ pub use std::net::{
 };
 pub use std::os::unix::net::SocketAddr as UnixSocketAddr;
 
-pub use crate::io::accept_stream::AcceptStream;
+pub use crate::poll::accept_stream::AcceptStream;
 
 pub use tcp::{Incoming, TcpListener, TcpStream};
 pub use tcp_nodes::NodeListeners;

@@ -10,8 +10,8 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::addr::{self, to_std};
 use super::macros::{descriptors, listener, settings, stream, timeouts};
-use crate::io::fd::Fd;
-use crate::io::socket::PEEK;
+use crate::poll::fd::Fd;
+use crate::poll::socket::PEEK;
 use crate::sys::clock::{NEVER, deadline_ns};
 
 /// Length of a listener's queue of connections that are not accepted yet. The kernel lowers it

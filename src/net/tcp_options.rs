@@ -9,7 +9,7 @@ use socket2::{SockAddr, SockRef, TcpKeepalive};
 
 use super::addr;
 use super::tcp::{BACKLOG, TcpListener, TcpStream, socket_for};
-use crate::io::fd::Fd;
+use crate::poll::fd::Fd;
 use crate::sys::clock::{NEVER, deadline_ns};
 use crate::sys::socket::{fast_open_listener, fast_open_stream};
 

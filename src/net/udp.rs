@@ -9,8 +9,8 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::addr::{self, to_std};
 use super::macros::{descriptors, settings, timeouts};
-use crate::io::fd::Fd;
-use crate::io::socket::PEEK;
+use crate::poll::fd::Fd;
+use crate::poll::socket::PEEK;
 
 /// A UDP socket. See [`std::net::UdpSocket`].
 ///

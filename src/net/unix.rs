@@ -12,8 +12,8 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use super::addr::{self, to_unix};
 use super::macros::{descriptors, listener, settings, stream, timeouts};
 use super::tcp::BACKLOG;
-use crate::io::fd::Fd;
-use crate::io::socket::MAX_FDS;
+use crate::poll::fd::Fd;
+use crate::poll::socket::MAX_FDS;
 use crate::sys::clock::NEVER;
 
 /// A Unix socket that listens for connections. See [`std::os::unix::net::UnixListener`].

@@ -12,7 +12,7 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use super::addr::{self, to_unix};
 use super::macros::{descriptors, settings, timeouts};
 use super::unix::raw_fds;
-use crate::io::fd::{Fd, retry};
+use crate::poll::fd::{Fd, retry};
 
 /// A Unix socket for packets. See [`std::os::unix::net::UnixDatagram`].
 ///

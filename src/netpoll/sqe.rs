@@ -1,7 +1,7 @@
 //! Requests to a poller, as plain values, and the ring's entry for each. The kernel version that an
 //! operation needs is in parentheses.
 //!
-//! A request holds raw addresses: the caller (`io::op`) keeps what they point at alive and in place
+//! A request holds raw addresses: the caller (`poll::op`) keeps what they point at alive and in place
 //! until the operation has completed. A ring makes an entry of a request; the epoll poller carries
 //! it out by itself.
 

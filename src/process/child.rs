@@ -8,8 +8,8 @@ use std::process::{ExitStatus, Output};
 
 use super::stdio::{ChildStderr, ChildStdin, ChildStdout};
 use crate::g::header::GRef;
-use crate::io::op;
 use crate::netpoll::sqe::Request;
+use crate::poll::op;
 use crate::sched::wait::offload::offload;
 use crate::sched::wait::park::{self, Caller};
 use crate::sys::clock::NEVER;

@@ -9,7 +9,7 @@
 //! the world is stopped, so no other thread touches either. Waiting for its operations in flight
 //! would keep the world stopped. Instead its M asks the kernel to cancel them when the world
 //! restarts. A goroutine whose operation is cancelled that way submits it again, on the P where it
-//! then runs (`io::op`).
+//! then runs (`poll::op`).
 
 #![allow(unsafe_code)]
 

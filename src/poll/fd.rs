@@ -7,7 +7,6 @@
 //!
 //! - while `io::copy` splices from or to it;
 //! - with the epoll fallback, a listener that has accepted: until its descriptor is given away.
-//!   it is given away.
 #![allow(unsafe_code)]
 
 use std::io;

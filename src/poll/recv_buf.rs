@@ -5,7 +5,7 @@
 //! plain thread), the receive waits for readiness, and then allocates the buffer.
 //!
 //! The receives are one-shot: any goroutine may receive at any time, and the kernel takes no data
-//! without a receive. For streams with much data there is `io::recv_stream`.
+//! without a receive. For streams with much data there is `poll::recv_stream`.
 #![allow(unsafe_code)]
 
 use std::fmt;

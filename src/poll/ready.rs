@@ -17,7 +17,7 @@ use crate::sys::socket;
 ///
 /// The descriptor may be anything that `poll(2)` supports: a socket, a pipe, a terminal, an
 /// eventfd, a timerfd, an inotify descriptor, a pidfd. Another reader may take the bytes first, so
-/// read in non-blocking mode ([`Async`](super::Async) does that).
+/// read in non-blocking mode ([`Async`](crate::io::Async) does that).
 ///
 /// # Blocking
 ///

@@ -1,0 +1,18 @@
+//! Descriptors whose calls park the goroutine: Go's `internal/poll`.
+//!
+//! `op` runs one operation on the P's poller and parks. `Fd` is a socket with its timeouts, on which
+//! `net` builds its types; `bytes` and `ready` do the same for pipes, terminals and foreign
+//! descriptors, for `io`, `fs` and `process`.
+
+pub(crate) mod limit;
+pub(crate) mod op;
+pub(crate) mod ready;
+pub(crate) mod fd;
+pub(crate) mod socket;
+pub(crate) mod recv_buf;
+mod subscription;
+pub(crate) mod recv_stream;
+mod send_zc;
+mod connect;
+pub(crate) mod accept_stream;
+pub(crate) mod bytes;
