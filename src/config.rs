@@ -26,8 +26,8 @@ const MAX_TRACE_BYTES: usize = 1 << 30;
 /// How a runtime spreads work over NUMA nodes. Set with [`Builder::numa`](crate::Builder::numa).
 ///
 /// On a machine with one node all policies do the same, except that [`Flat`](NumaPolicy::Flat) also
-/// ignores which caches Ps share. docs/NUMA.md explains the policies; `cargo bench --bench numa`
-/// compares them.
+/// ignores which caches Ps share. docs/NUMA.md explains the mechanisms; `cargo bench --bench numa`
+/// measures what each of them is worth.
 ///
 /// # Examples
 ///
@@ -46,17 +46,25 @@ pub enum NumaPolicy {
     /// surplus. A goroutine gets its stack when it first runs, and is woken on its home node.
     #[default]
     Levels,
-    /// All Ps are equal, as in Go: victims are chosen at random. For comparison.
+    /// All Ps are equal, as in Go: victims are chosen at random, and a goroutine is woken where its
+    /// waker runs.
+    ///
+    /// Choose it if other nodes' memory is hardly slower (the nodes of one socket, as with sub-NUMA
+    /// clustering), and the program's load is so uneven that the conditions of
+    /// [`Levels`](NumaPolicy::Levels) leave CPUs idle: the metrics count those
+    /// ([`PMetrics::gate_denials`](crate::metrics::PMetrics::gate_denials)). Measure both.
     Flat,
-    /// Only the order of victims of [`Levels`](NumaPolicy::Levels). For comparison.
+    // The steps between the two, each adding one thing to the one before, for the bench `numa` and
+    // for tests. Not part of the public API: they may change or go in any version.
+    /// Only the order of victims of `Levels`.
+    #[doc(hidden)]
     OrderOnly,
-    /// The order of victims of [`Levels`](NumaPolicy::Levels), and its condition for stealing from
-    /// other nodes. For comparison.
+    /// Also the condition for stealing from other nodes.
+    #[doc(hidden)]
     OrderAndGate,
-    /// As [`OrderAndGate`](NumaPolicy::OrderAndGate), but a goroutine gets its stack when it first
-    /// runs, on the node where it runs, and not when it is spawned, on the node of the spawner.
-    /// [`Levels`](NumaPolicy::Levels) adds to this that goroutines are woken on their home node.
-    /// For comparison.
+    /// Also stacks that are made where a goroutine first runs, and not where it was spawned. `Levels`
+    /// adds to this that goroutines are woken on their home node.
+    #[doc(hidden)]
     LateStacks,
 }
 

@@ -150,7 +150,8 @@ impl Builder {
         self
     }
 
-    /// Sets how work is spread over NUMA nodes. The default is [`NumaPolicy::Levels`].
+    /// Sets how work is spread over NUMA nodes. The default is [`NumaPolicy::Levels`]; the
+    /// documentation of [`NumaPolicy::Flat`] says when that may be the better choice.
     pub fn numa(mut self, policy: NumaPolicy) -> Builder {
         self.config.numa = policy;
         self

@@ -7,7 +7,7 @@
 //! - policies, each adding one thing to the one before: `flat`, all Ps are alike; `levels`,
 //!   nearest first; `+gate`, a gate before other nodes; `+late stack`, a stack is made where a
 //!   goroutine first runs, not where it is spawned; `+home wake`, goroutines wake at home (the
-//!   default)
+//!   default). Only the first and the last are public API
 //! - policies take turns, round by round, so that what else the machine does hits them all;
 //!   times are medians of the rounds, far loads (from memory of other nodes) are for one round
 //!
