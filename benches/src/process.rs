@@ -12,14 +12,23 @@ use rustix::time::{ClockId, clock_gettime};
 ///
 /// If `/proc` is not there or does not read as proc(5) says.
 pub fn resident_bytes() -> io::Result<u64> {
-    let status = fs::read_to_string("/proc/self/status")?;
+    resident_bytes_of(std::process::id())
+}
+
+/// The bytes of the process `pid` that are in memory.
+///
+/// # Errors
+///
+/// If there is no such process, or `/proc` does not read as proc(5) says.
+pub fn resident_bytes_of(pid: u32) -> io::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let kib: Option<u64> = status
         .lines()
         .find_map(|line| line.strip_prefix("VmRSS:"))
         .and_then(|rest| rest.trim().strip_suffix(" kB"))
         .and_then(|kib| kib.parse().ok());
     kib.map(|kib| kib * 1024)
-        .ok_or_else(|| io::Error::other("no VmRSS in /proc/self/status"))
+        .ok_or_else(|| io::Error::other("no VmRSS in /proc/PID/status"))
 }
 
 /// CPU time that this process has used so far, with all its threads, to the ns.

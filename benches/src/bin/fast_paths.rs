@@ -7,23 +7,33 @@
 //!   16 KiB or of 256 KiB, calls `recv_owned`, or takes them from `recv_stream`
 //! - `idle-read`, `idle-owned`: memory of a connection whose goroutine waits for its first
 //!   bytes, with a buffer of 16 KiB, or in `recv_owned`
-//! - `send`: `write` and `send_zc` of messages of 16 KiB to 1 MiB, to a reader in this
-//!   process, or with `--to` to a `fast_paths sink` on another machine: over loopback the
-//!   kernel copies all the same
+//! - `send`: `write` and `send_zc` of messages of 4 KiB to 1 MiB, to a reader in this process,
+//!   with `--to` to a `fast_paths sink` on another machine, or with `--netns` to one behind a pair of
+//!   veth devices with an MTU of 1,500: over loopback the kernel copies all the same
 //! - `accept`: connections made and closed; one goroutine at one listener, which accepts one by
 //!   one or takes them from `accept_stream`, one for each worker at one listener, one for each
 //!   worker at a listener of its own
+//!
+//! With the server in a process of its own, whose CPU time alone counts:
+//!
+//! - `recv`: messages of 512 bytes and 16 KiB on 1, 64 and 1,000 connections, answered with a byte
+//!   (`ask`) or only at the end (`flow`), received by `read` (a buffer of 16 KiB for each
+//!   connection), `recv_owned` or `recv_stream`
+//! - `storm`: 8,000 connections by 32 goroutines, closed at once or after a request and an answer of
+//!   512 bytes; accepted by one goroutine, by one for each CPU, or from `accept_stream`
+//! - `idle-served`: memory of a server's connection that has had a message and waits for the next
 #![expect(clippy::print_stdout, reason = "the result")]
 
-use std::io::{self, Read, Write};
-use std::net::Shutdown;
+use std::io::{self, BufRead, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use windlass::net::{TcpListener, TcpOptions, TcpStream, UnixStream};
-use windlass_benches::process::{own_cpu_time, resident_bytes};
+use windlass_benches::process::{own_cpu_time, resident_bytes, resident_bytes_of, run_time};
 use windlass_benches::runtimes;
 
 #[derive(Parser)]
@@ -36,6 +46,25 @@ struct Args {
     /// Where a sink listens.
     #[arg(long)]
     to: Option<String>,
+    /// Send to a sink in a network namespace that is made for it (as root, with iproute2).
+    #[arg(long)]
+    netns: bool,
+    /// How `serve` serves.
+    #[arg(long, default_value = "read")]
+    how: How,
+}
+
+/// How a server receives or accepts.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum How {
+    Read,
+    Owned,
+    Stream,
+    Accept,
+    /// A goroutine for each CPU accepts.
+    AcceptEach,
+    AcceptStream,
+    Sink,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -46,6 +75,11 @@ enum What {
     IdleOwned,
     Send,
     Accept,
+    Recv,
+    Storm,
+    IdleServed,
+    /// Serves as `--how` says, and prints its address first.
+    Serve,
     /// Reads what comes, and prints its address first.
     Sink,
 }
@@ -61,9 +95,14 @@ fn main() -> io::Result<()> {
         What::Stream => stream(args.rounds),
         What::IdleRead => idle(wait_with_buffer),
         What::IdleOwned => idle(wait_owned),
+        What::Send if args.netns => send_to_netns(args.rounds),
         What::Send => send(args.rounds, args.to.as_deref()),
         What::Accept => accept(args.rounds, args.workers),
         What::Sink => sink(&TcpListener::bind("0.0.0.0:0")?),
+        What::Recv => recv(args.rounds),
+        What::Storm => storm(args.rounds),
+        What::IdleServed => idle_served(),
+        What::Serve => serve(args.how),
     })
 }
 
@@ -275,7 +314,7 @@ fn wait_owned(stream: UnixStream) {
 }
 
 fn send(rounds: usize, to: Option<&str>) -> io::Result<()> {
-    for bytes in [16 << 10, 64 << 10, 256 << 10, 1 << 20] {
+    for bytes in [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20] {
         let message = vec![b'.'; bytes];
         let connect = || match to {
             Some(to) => TcpStream::connect(to),
@@ -289,7 +328,7 @@ fn send(rounds: usize, to: Option<&str>) -> io::Result<()> {
         race(
             &format!("send_{bytes}"),
             rounds,
-            (256 << 20) / bytes,
+            ((128 << 20) / bytes).min(8_000),
             &[
                 ("write", &|ops| {
                     (0..ops).try_for_each(|_| (&plain).write_all(&message))
@@ -320,6 +359,350 @@ fn sink(listener: &TcpListener) -> io::Result<()> {
         let stream = stream?;
         windlass::spawn(move || read_all(stream));
     }
+    Ok(())
+}
+
+/// Runs a command that must succeed.
+fn run(command: &str) -> io::Result<()> {
+    let mut words = command.split(' ');
+    let program = words.next().unwrap_or_default();
+    let status = Command::new(program).args(words).status()?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("{command}: {status}"))),
+    }
+}
+
+/// A network namespace and a pair of veth devices that leads there. The drop removes both.
+struct Netns(String);
+
+impl Netns {
+    fn new() -> io::Result<Netns> {
+        let name = format!("fp{}", std::process::id());
+        run(&format!("ip netns add {name}"))?;
+        let netns = Netns(name);
+        let name = &netns.0;
+        run(&format!(
+            "ip link add {name} type veth peer name eth0 netns {name}"
+        ))?;
+        run(&format!("ip addr add 198.18.7.1/30 dev {name}"))?;
+        run(&format!("ip link set {name} mtu 1500 up"))?;
+        run(&format!("ip -n {name} addr add 198.18.7.2/30 dev eth0"))?;
+        run(&format!("ip -n {name} link set eth0 mtu 1500 up"))?;
+        Ok(netns)
+    }
+}
+
+impl Drop for Netns {
+    fn drop(&mut self) {
+        // The device goes with the namespace of its peer.
+        let _ = run(&format!("ip netns del {}", self.0));
+    }
+}
+
+fn send_to_netns(rounds: usize) -> io::Result<()> {
+    let netns = Netns::new()?;
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &netns.0]);
+    let sink = Server::start(command, How::Sink)?;
+    send(rounds, Some(&format!("198.18.7.2:{}", sink.addr.port())))
+}
+
+/// A server in a process of its own.
+struct Server {
+    child: Child,
+    addr: SocketAddr,
+}
+
+impl Server {
+    /// Starts this program to serve. `command` is a program that starts others, or `env`.
+    fn start(mut command: Command, how: How) -> io::Result<Server> {
+        let mut child = command
+            .arg(std::env::current_exe()?)
+            .args(["serve", "--how"])
+            .arg(
+                how.to_possible_value()
+                    .map_or_else(String::new, |v| v.get_name().to_owned()),
+            )
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        if let Some(out) = child.stdout.take() {
+            io::BufReader::new(out).read_line(&mut line)?;
+        }
+        let addr = line.trim().parse().map_err(io::Error::other)?;
+        Ok(Server { child, addr })
+    }
+
+    fn here(how: How) -> io::Result<Server> {
+        Server::start(Command::new("env"), how)
+    }
+
+    fn connect(&self) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect(self.addr)?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Serves until it is killed: each connection begins with the length of its messages and the
+/// number of messages to an answer, as two `u32`.
+fn serve(how: How) -> io::Result<()> {
+    let listener = TcpListener::bind("0.0.0.0:0")?;
+    if !matches!(how, How::Sink) {
+        println!("127.0.0.1:{}", listener.local_addr()?.port());
+    }
+    match how {
+        How::Sink => return sink(&listener),
+        How::Accept => accept_plainly(&listener),
+        How::AcceptEach => windlass::scope(|s| {
+            for _ in 0..runtimes::workers() {
+                s.spawn(|| accept_plainly(&listener));
+            }
+        }),
+        How::AcceptStream => {
+            for stream in listener.accept_stream() {
+                welcome(stream?);
+            }
+        }
+        How::Read | How::Owned | How::Stream => {
+            for stream in listener.incoming() {
+                let stream = stream?;
+                windlass::spawn(move || answer(stream, how));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn accept_plainly(listener: &TcpListener) {
+    while let Ok((stream, _)) = listener.accept() {
+        welcome(stream);
+    }
+}
+
+/// Closes a connection at once, or answers its one request, as its first byte says.
+fn welcome(mut stream: TcpStream) {
+    windlass::spawn(move || {
+        let mut request = [0; 512];
+        if stream.read(&mut request).is_ok_and(|n| n > 1) {
+            let _ = stream.write_all(&request);
+        }
+    });
+}
+
+fn answer(mut stream: TcpStream, how: How) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut head = [0; 8];
+    stream.read_exact(&mut head)?;
+    let number =
+        |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let each = number(0) as usize * number(4) as usize;
+    let mut n_left = each;
+    let mut took = |n: usize| {
+        n_left -= n.min(n_left);
+        if n_left == 0 {
+            n_left = each;
+            let _ = (&stream).write_all(b"!");
+        }
+    };
+    match how {
+        How::Owned => {
+            while let Ok(bytes) = stream.recv_owned()
+                && !bytes.is_empty()
+            {
+                took(bytes.len());
+            }
+        }
+        How::Stream => stream
+            .recv_stream()
+            .map_while(Result::ok)
+            .for_each(|bytes| took(bytes.len())),
+        _ => read_in(&stream, BUFFER_BYTES, &mut took),
+    }
+    Ok(())
+}
+
+const RECEIVERS: [(&str, How); 3] = [
+    ("read", How::Read),
+    ("recv_owned", How::Owned),
+    ("recv_stream", How::Stream),
+];
+
+/// As [`race`], with servers whose CPU time counts. Also prints how many operations there were in a
+/// second: noisy where others use the machine.
+fn race_servers(
+    title: &str,
+    rounds: usize,
+    ops: usize,
+    contenders: &[(&str, &Server, &dyn Fn(usize) -> io::Result<()>)],
+) -> io::Result<()> {
+    let mut all = vec![Vec::new(); contenders.len()];
+    for round in 0..=rounds {
+        for i in 0..contenders.len() {
+            let i = (i + round) % contenders.len();
+            let (_, server, work) = contenders[i];
+            let (before, start) = (run_time(server.child.id())?, Instant::now());
+            work(ops)?;
+            let wall = start.elapsed();
+            let ns = (run_time(server.child.id())? - before).as_nanos() as u64 / ops as u64;
+            if round > 0 {
+                all[i].push((ns, (ops as f64 / wall.as_secs_f64()) as u64));
+            }
+        }
+    }
+    for ((name, ..), mut all) in contenders.iter().zip(all) {
+        let mut rates: Vec<_> = all.iter().map(|(_, rate)| *rate).collect();
+        rates.sort_unstable();
+        all.sort_unstable();
+        let (median, least, most) = (all[all.len() / 2].0, all[0].0, all[all.len() - 1].0);
+        let rate = rates[rates.len() / 2];
+        println!("{title} {name}: cpu_ns={median} least={least} most={most} per_second={rate}");
+    }
+    Ok(())
+}
+
+fn recv(rounds: usize) -> io::Result<()> {
+    let servers: Vec<_> = RECEIVERS
+        .iter()
+        .map(|(name, how)| Ok((*name, Server::here(*how)?)))
+        .collect::<io::Result<_>>()?;
+    for (kind, bytes, connections, ops) in [
+        ("ask", 512, 1, 10_000),
+        ("ask", 512, 64, 40_000),
+        ("ask", 512, 1000, 40_000),
+        ("ask", 16 << 10, 1, 5_000),
+        ("ask", 16 << 10, 64, 20_000),
+        ("ask", 16 << 10, 1000, 20_000),
+        ("flow", 512, 1, 40_000),
+        ("flow", 512, 64, 64_000),
+        ("flow", 512, 1000, 100_000),
+        ("flow", 16 << 10, 1, 10_000),
+        ("flow", 16 << 10, 64, 19_200),
+        ("flow", 16 << 10, 1000, 20_000),
+    ] {
+        let each = ops / connections;
+        // So many are sent before an answer is waited for.
+        let in_a_row = if kind == "ask" { 1 } else { each };
+        let all: Vec<_> = servers
+            .iter()
+            .map(|(_, server)| {
+                let open = |_| {
+                    let mut stream = server.connect()?;
+                    stream.write_all(&(bytes as u32).to_ne_bytes())?;
+                    stream.write_all(&(in_a_row as u32).to_ne_bytes())?;
+                    Ok(stream)
+                };
+                (0..connections).map(open).collect::<io::Result<Vec<_>>>()
+            })
+            .collect::<io::Result<_>>()?;
+        let works: Vec<_> = all
+            .iter()
+            .map(|clients| move |_| send_all(clients, bytes, in_a_row, each / in_a_row))
+            .collect();
+        let contenders: Vec<_> = servers
+            .iter()
+            .zip(&works)
+            .map(|((name, server), work)| (*name, server, work as &dyn Fn(usize) -> io::Result<()>))
+            .collect();
+        let title = format!("recv_{kind}_{bytes}_{connections}");
+        race_servers(&title, rounds, each * connections, &contenders)?;
+    }
+    Ok(())
+}
+
+fn send_all(
+    clients: &[TcpStream],
+    bytes: usize,
+    in_a_row: usize,
+    n_answers: usize,
+) -> io::Result<()> {
+    let message = &vec![b'.'; bytes][..];
+    windlass::scope(|s| {
+        for mut client in clients {
+            s.spawn(move || {
+                for _ in 0..n_answers {
+                    for _ in 0..in_a_row {
+                        client.write_all(message).unwrap();
+                    }
+                    client.read_exact(&mut [0]).unwrap();
+                }
+            });
+        }
+    });
+    Ok(())
+}
+
+fn idle_served() -> io::Result<()> {
+    const CONNECTIONS: usize = 4_000;
+    for (name, how) in RECEIVERS {
+        let server = Server::here(how)?;
+        let mut clients = Vec::new();
+        let before = resident_bytes_of(server.child.id())?;
+        for _ in 0..CONNECTIONS {
+            let mut stream = server.connect()?;
+            stream.write_all(&512_u32.to_ne_bytes())?;
+            stream.write_all(&1_u32.to_ne_bytes())?;
+            clients.push(stream);
+        }
+        send_all(&clients, 512, 1, 5)?;
+        windlass::sleep(Duration::from_millis(500));
+        let bytes = resident_bytes_of(server.child.id())?.saturating_sub(before);
+        println!("idle_served {name}: bytes={}", bytes / CONNECTIONS as u64);
+    }
+    Ok(())
+}
+
+fn storm(rounds: usize) -> io::Result<()> {
+    let servers = [How::Accept, How::AcceptEach, How::AcceptStream].map(Server::here);
+    let [one, each, stays] = servers;
+    let (one, each, stays) = (one?, each?, stays?);
+    // A byte, and the connection is closed; or a request, and an answer.
+    for (title, bytes) in [("storm_close", 1), ("storm_request", 512)] {
+        race_servers(
+            title,
+            rounds,
+            8_000,
+            &[
+                ("accept", &one, &|ops| knock_with(one.addr, bytes, ops)),
+                ("accept, several", &each, &|ops| {
+                    knock_with(each.addr, bytes, ops)
+                }),
+                ("accept_stream", &stays, &|ops| {
+                    knock_with(stays.addr, bytes, ops)
+                }),
+            ],
+        )?;
+    }
+    Ok(())
+}
+
+/// Connects so often, by 32 goroutines, sends a request, and reads to the end.
+fn knock_with(addr: SocketAddr, bytes: usize, ops: usize) -> io::Result<()> {
+    let request = &vec![b'.'; bytes][..];
+    windlass::scope(|s| {
+        for _ in 0..32 {
+            s.spawn(move || {
+                for _ in 0..ops / 32 {
+                    let mut stream = TcpOptions::new()
+                        .linger(Duration::ZERO)
+                        .connect(addr)
+                        .unwrap();
+                    stream.write_all(request).unwrap();
+                    let mut buf = [0; 1024];
+                    while stream.read(&mut buf).is_ok_and(|n| n > 0) {}
+                }
+            });
+        }
+    });
     Ok(())
 }
 
@@ -374,7 +757,7 @@ fn greet(mut stream: TcpStream) {
 }
 
 /// Connects so often, by 32 goroutines.
-fn knock(addr: std::net::SocketAddr, ops: usize) -> io::Result<()> {
+fn knock(addr: SocketAddr, ops: usize) -> io::Result<()> {
     let left = AtomicUsize::new(ops);
     let next = || {
         let take = |left: usize| left.checked_sub(1);
