@@ -29,11 +29,6 @@ const BUFFER: u32 = 1;
 const MORE: u32 = 1 << 1;
 /// `IORING_CQE_F_SOCK_NONEMPTY`.
 const NONEMPTY: u32 = 1 << 2;
-/// `IORING_CQE_F_NOTIF`.
-const NOTIF: u32 = 1 << 3;
-
-/// `IORING_NOTIF_USAGE_ZC_COPIED`.
-const COPIED: i32 = i32::MIN;
 
 /// `IORING_POLL_ADD_MULTI`, in the length of a poll.
 const POLL_MULTI: u32 = 1;
@@ -236,26 +231,7 @@ impl Ring {
             libc::EAGAIN if code == CONNECT => libc::ENOMEM,
             error => error,
         };
-        // A send without copying may have a notice all the same.
-        let has_notice = code == SEND_ZC && rng.one_in(2);
-        if has_notice {
-            self.add_notice(op.sqe, 0);
-        }
-        let flags = if has_notice { MORE } else { 0 };
-        self.complete(op.sqe.user_data, -error, flags);
-    }
-
-    /// The notice of a send without copying, which comes at any time.
-    fn add_notice(&mut self, sqe: Sqe, result: i32) {
-        self.operations.push(Operation {
-            sqe,
-            edges: None,
-            done: Some(Cqe {
-                user_data: sqe.user_data,
-                result,
-                flags: NOTIF,
-            }),
-        });
+        self.complete(op.sqe.user_data, -error, 0);
     }
 
     /// Completes the operation at `at`, if it can be. A completion that comes later counts
@@ -274,16 +250,11 @@ impl Ring {
         // The end of a stream, and an error, end what completes many times.
         let may_stay = sqe.is_multi() && (result > 0 || code == ACCEPT && result == 0);
         let stays = may_stay && !faults.is_some_and(|f| f.ends(rng));
-        let sends = code == SEND_ZC && (result >= 0 || rng.one_in(2));
         if matches!(code, RECV | RECVMSG) && !sqe.is_multi() && ready(sqe.fd, libc::POLLIN) != 0 {
             flags |= NONEMPTY;
         }
-        if stays || sends {
+        if stays {
             flags |= MORE;
-        }
-        if sends {
-            let usage = if rng.one_in(2) { COPIED } else { 0 };
-            self.add_notice(sqe, usage);
         }
         let done = Cqe {
             user_data: sqe.user_data,
@@ -291,8 +262,7 @@ impl Ring {
             flags,
         };
         // Completions of one request keep their order.
-        let is_one = !sqe.is_multi() && code != SEND_ZC;
-        if is_one && faults.is_some_and(|f| f.delays(rng)) {
+        if !sqe.is_multi() && faults.is_some_and(|f| f.delays(rng)) {
             self.operations[at].done = Some(done);
             return false;
         }
@@ -367,7 +337,6 @@ const READ: u32 = 22;
 const WRITE: u32 = 23;
 const SEND: u32 = 26;
 const RECV: u32 = 27;
-const SEND_ZC: u32 = 47;
 
 /// An epoll instance that tells of what comes to `fd`, and not of what is there.
 fn edges_of(fd: i32, events: u32) -> OwnedFd {
@@ -415,7 +384,7 @@ impl Sqe {
     fn waits_for(&self) -> i16 {
         match self.code() {
             RECV | RECVMSG | READ | READV | ACCEPT => libc::POLLIN,
-            SEND | SEND_ZC | SENDMSG | WRITE | WRITEV => libc::POLLOUT,
+            SEND | SENDMSG | WRITE | WRITEV => libc::POLLOUT,
             POLL_ADD => self.op_flags as i16,
             _ => 0,
         }
@@ -424,8 +393,7 @@ impl Sqe {
     /// Whether it may move less than it could. (Of messages only whole buffers could be left out.)
     fn may_be_short(&self) -> bool {
         let code = self.code();
-        matches!(code, RECV | SEND | SEND_ZC | READ | WRITE | READV | WRITEV)
-            && !has_messages(self.fd)
+        matches!(code, RECV | SEND | READ | WRITE | READV | WRITEV) && !has_messages(self.fd)
     }
 }
 
@@ -456,7 +424,7 @@ fn perform(sqe: &Sqe) -> i32 {
     let r = unsafe {
         match sqe.code() {
             RECV => libc::recv(fd, at(addr), len as usize, flags),
-            SEND | SEND_ZC => libc::send(fd, at(addr), len as usize, flags),
+            SEND => libc::send(fd, at(addr), len as usize, flags),
             RECVMSG => libc::recvmsg(fd, at(addr).cast(), flags),
             SENDMSG => libc::sendmsg(fd, at(addr).cast(), flags),
             ACCEPT => {

@@ -425,49 +425,6 @@ impl TcpStream {
         self.0.recv(buf, PEEK)
     }
 
-    /// Writes bytes without copying them into the kernel (`IORING_OP_SEND_ZC`). Returns the number
-    /// of bytes written, as [`Write::write`](std::io::Write::write) does.
-    ///
-    /// The bytes are not copied if there are at least 16 KiB of them, the kernel is Linux 6.0 or
-    /// later, and the network card can gather. Otherwise the call is an ordinary write.
-    ///
-    /// The kernel reads the buffer until the peer has acknowledged the bytes, and the call returns
-    /// after that. Pass large buffers, at best everything there is to send.
-    ///
-    /// # Blocking
-    ///
-    /// Parks the goroutine until the peer has acknowledged the bytes. On a plain thread it is an
-    /// ordinary write.
-    ///
-    /// # Errors
-    ///
-    /// As writing; `WouldBlock` after the write timeout or at the write deadline.
-    ///
-    /// If a timeout, a deadline, a context or the end of the run cuts the wait for the
-    /// acknowledgement short, the connection is reset: there is no other way to make the kernel
-    /// release the buffer.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::io::Read;
-    /// use windlass::net::{TcpListener, TcpStream};
-    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
-    /// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
-    /// rt.run(|| {
-    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
-    ///     let stream = TcpStream::connect(listener.local_addr()?)?;
-    ///     let (mut peer, _) = listener.accept()?;
-    ///     let page = vec![b'.'; 64 * 1024];
-    ///     let n = stream.send_zc(&page)?;
-    ///     peer.read_exact(&mut vec![0; n])
-    /// })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn send_zc(&self, buf: &[u8]) -> io::Result<usize> {
-        self.0.send_zc(buf)
-    }
-
     /// Sets `TCP_NODELAY`: `true` turns Nagle's algorithm off, so that small writes are sent at
     /// once.
     ///

@@ -66,7 +66,6 @@ impl Request {
             Request::Accept { fd, .. } => waits(fd, Interest::Read, true),
             Request::Send { fd, .. } => waits(fd, Interest::Write, true),
             Request::SendMsg { fd, .. } => waits(fd, Interest::Write, true),
-            Request::SendZc { fd, .. } => waits(fd, Interest::Write, true),
             Request::Connect { fd, .. } => waits(fd, Interest::Write, true),
             Request::PollAdd { fd, .. } => waits(fd, Interest::Events, false),
             // Pipes, terminals and files. An attempt reads what a file has in the page cache.
@@ -123,11 +122,6 @@ impl Request {
                 let bytes = unsafe { std::slice::from_raw_parts(buf, len as usize) };
                 came_to(again(|| socket::send_now(borrow(fd), bytes)))
             }
-            // Needs a ring: the caller falls back to a plain send.
-            Request::SendZc { .. } => Attempt::Done {
-                result: -libc::EOPNOTSUPP,
-                flags: 0,
-            },
             Request::SendMsg { fd, msg } => came_to(again(|| socket::sendmsg_now(borrow(fd), msg))),
             Request::Accept { fd, addr, len } => {
                 let r = again(|| socket::accept_now(borrow(fd), addr.cast(), len));

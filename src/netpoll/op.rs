@@ -49,9 +49,7 @@ pub(crate) const ERESTARTSYS: i32 = 512;
 const IS_MULTISHOT: usize = 1;
 /// Tag bit: the address is that of a multishot poll.
 const IS_WATCH: usize = 2;
-/// Tag bit: the address is that of a zero-copy send, whose notice the operation waits for.
-const IS_NOTICE: usize = 4;
-const MARKS: usize = IS_MULTISHOT | IS_WATCH | IS_NOTICE;
+const MARKS: usize = IS_MULTISHOT | IS_WATCH;
 
 /// An operation in flight.
 #[derive(Debug)]
@@ -61,10 +59,9 @@ pub(crate) struct Op {
     result: Cell<i32>,
     flags: Cell<u32>,
     timed_out: AtomicBool,
-    /// The poller that it was queued on; null before. With a tag bit: the multishot request,
-    /// multishot poll or zero-copy send that it waits for (`netpoll::multishot`,
-    /// `netpoll::multishot_poll`, `netpoll::zero_copy_send`). Ordering: release by the commit that
-    /// queues it, acquire by a canceller.
+    /// The poller that it was queued on; null before. With a tag bit: the multishot request or
+    /// multishot poll that it waits for (`netpoll::multishot`, `netpoll::multishot_poll`). Ordering:
+    /// release by the commit that queues it, acquire by a canceller.
     poller: AtomicPtr<()>,
     /// The receive to queue when the poll that it waits for reports an event.
     receive: Cell<Option<Request>>,
@@ -166,16 +163,6 @@ impl Op {
     /// The multishot poll that it waits for, if any.
     pub(crate) fn watch(&self) -> Option<*const ()> {
         self.marked(IS_WATCH)
-    }
-
-    /// Records the zero-copy send whose notice it waits for, in place of a poller.
-    pub(super) fn set_notice(&self, notice: *const ()) {
-        self.set_marked(notice, IS_NOTICE);
-    }
-
-    /// The zero-copy send whose notice it waits for, if any.
-    pub(crate) fn notice(&self) -> Option<*const ()> {
-        self.marked(IS_NOTICE)
     }
 
     #[inline]

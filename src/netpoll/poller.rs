@@ -14,9 +14,8 @@ use super::multishot_poll::{MultishotPoll, RingThread};
 use super::op::Op;
 use super::pool::BufferRing;
 use super::probe;
-use super::ring::{Ring, TAG_TWICE};
+use super::ring::Ring;
 use super::sqe::Request;
-use super::zero_copy_send::ZeroCopySend;
 use crate::config::BATCHES_FROM;
 use crate::g::list::GList;
 use crate::g::status::WaitId;
@@ -185,33 +184,6 @@ impl Poller {
         }
     }
 
-    /// As [`Poller::queue`], for a zero-copy send. Needs a ring: see [`Poller::has_send_zc`].
-    ///
-    /// # Safety
-    ///
-    /// As [`Ring::queue_zero_copy_send`].
-    #[cold]
-    pub(crate) unsafe fn queue_zero_copy_send(
-        &self,
-        request: &Request,
-        send: &ZeroCopySend,
-        wait: WaitId,
-        now_ns: u64,
-        ready: &mut GList,
-    ) {
-        send.op.bind(wait);
-        match &self.engine {
-            Engine::Ring(ring) => {
-                send.op.set_poller(std::ptr::from_ref(self).cast());
-                // SAFETY: by this function's contract.
-                unsafe { ring.queue_zero_copy_send(&self.counts, request, send, now_ns, ready) };
-            }
-            Engine::Epoll(_) => {
-                send.complete(-libc::EOPNOTSUPP, 0, ready);
-            }
-        }
-    }
-
     /// Arms a multishot request: see [`Ring::arm_multi`]. Needs a ring.
     ///
     /// # Safety
@@ -272,14 +244,6 @@ impl Poller {
         ready
     }
 
-    /// Whether zero-copy sends work here.
-    pub(crate) fn has_send_zc(&self) -> bool {
-        match &self.engine {
-            Engine::Ring(ring) => ring.has_send_zc(),
-            Engine::Epoll(_) => false,
-        }
-    }
-
     /// Asks for the cancellation of an operation in flight here. Any thread. Its completion
     /// follows, with ECANCELED or its result. `false` if the operation cannot be found now: the
     /// caller must retry.
@@ -287,13 +251,8 @@ impl Poller {
     /// The caller holds the operation's wait (`Status::begin_cancel`).
     pub(crate) fn cancel(&self, op: &Op) -> bool {
         match &self.engine {
-            Engine::Ring(ring) => {
-                let knows = |name| {
-                    !sync_cancel(ring.fd(), name)
-                        .is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
-                };
-                knows(op.user_data()) || knows(op.user_data() | TAG_TWICE)
-            }
+            Engine::Ring(ring) => !sync_cancel(ring.fd(), op.user_data())
+                .is_err_and(|e| e.kind() == io::ErrorKind::NotFound),
             Engine::Epoll(epoll) => epoll.cancel(&self.counts, op),
         }
     }

@@ -20,7 +20,6 @@ use crate::sys::uring::{send_msg_ring, sync_cancel};
 pub(crate) fn probe() -> io::Result<Features> {
     Ok(Features {
         msg_wake: true,
-        send_zc: true,
         no_iowait: false,
     })
 }
@@ -76,7 +75,6 @@ pub(crate) fn probe() -> io::Result<Features> {
     }
     Ok(Features {
         msg_wake: can_send_msg(&ring),
-        send_zc: probe.is_supported(opcode::SendZc::CODE),
         no_iowait: ring.params().is_feature_no_iowait(),
         #[cfg(all(not(loom), test))]
         denied: super::ring::tests::DENIED.get(),

@@ -34,7 +34,6 @@ use super::multishot_poll::MultishotPoll;
 use super::op::Op;
 use super::pool::BufferRing;
 use super::sqe::{self, Request};
-use super::zero_copy_send::{self, ZeroCopySend};
 #[cfg(explore)]
 use crate::explore::{IoUring, RingBuilder as Builder};
 use crate::g::list::GList;
@@ -63,18 +62,16 @@ const ENTER_EXT_ARG: u32 = 1 << 3;
 const ENTER_NO_IOWAIT: u32 = 1 << 7;
 
 /// Tags in the lowest bits of `user_data`, which is otherwise an address: a wake, the read of the
-/// eventfd, the answer to a cancel; or an operation that completes twice.
+/// eventfd, the answer to a cancel.
 const TAG_WAKE: u64 = 1;
 const TAG_EVENTFD: u64 = 2;
 const TAG_ANSWER: u64 = 3;
-pub(super) const TAG_TWICE: u64 = 4;
 /// A multishot request.
 const TAG_MULTI: u64 = 5;
 /// A multishot poll.
 pub(super) const TAG_WATCH: u64 = 6;
 pub(super) const TAGS: u64 = 7;
-const _: () =
-    assert!(align_of::<Op>() > TAGS as usize && align_of::<ZeroCopySend>() > TAGS as usize);
+const _: () = assert!(align_of::<Op>() > TAGS as usize);
 const _: () = assert!(align_of::<Multishot>() > TAGS as usize);
 const _: () = assert!(align_of::<MultishotPoll>() > TAGS as usize);
 
@@ -181,8 +178,6 @@ fn send_wake(mut send: impl FnMut() -> io::Result<()>) {
 pub(crate) struct Features {
     /// Wake a ring by message from any thread (Linux 6.13); else by eventfd.
     pub(crate) msg_wake: bool,
-    /// Sending without copying (Linux 6.0).
-    pub(crate) send_zc: bool,
     /// Idle waits need not count as waiting for a disk (Linux 6.15).
     pub(crate) no_iowait: bool,
     /// Operations that the tests deny to rings, one bit for each opcode.
@@ -355,27 +350,6 @@ impl Ring {
         unsafe { self.push(counts, &entry, now_ns, ready) };
     }
 
-    /// As [`Ring::queue`], for a request that completes twice.
-    ///
-    /// # Safety
-    ///
-    /// As [`Ring::queue`], but up to the last completion ([`ZeroCopySend::is_over`]).
-    pub(crate) unsafe fn queue_zero_copy_send(
-        &self,
-        counts: &Counts,
-        request: &Request,
-        send: &ZeroCopySend,
-        now_ns: u64,
-        ready: &mut GList,
-    ) {
-        // The address exposes all of the struct, not only `op`: the reaper uses all of it.
-        let at = std::ptr::from_ref(send).expose_provenance() as u64;
-        let entry = request.entry().user_data(at | TAG_TWICE);
-        counts.begin();
-        // SAFETY: by this function's contract.
-        unsafe { self.push(counts, &entry, now_ns, ready) };
-    }
-
     /// Queues and submits a multishot request on `fd`, for the thread `by`. It can be stopped from
     /// here on.
     ///
@@ -419,11 +393,6 @@ impl Ring {
             clock::nap(20_000);
             self.flush(counts);
         }
-    }
-
-    /// Whether zero-copy sends work here.
-    pub(crate) fn has_send_zc(&self) -> bool {
-        self.features.send_zc
     }
 
     /// # Safety
@@ -544,21 +513,6 @@ impl Ring {
                     self.eventfd_read.set(0);
                 }
                 0
-            }
-            TAG_TWICE => {
-                let send = std::ptr::with_exposed_provenance::<ZeroCopySend>((at & !TAGS) as usize);
-                // SAFETY: the address was given by `queue_zero_copy_send`, whose caller keeps the operation
-                // in place until its last completion is delivered.
-                let send = unsafe { &*send };
-                if !zero_copy_send::is_notice(flags) {
-                    return usize::from(send.complete(result, flags, ready));
-                }
-                // SAFETY: the notice has removed the waiter, so only this code ends its wait, and
-                // its frame stays until then.
-                if let Some(waiter) = unsafe { send.note_notice(result).as_ref() } {
-                    ready.extend_one(waiter.complete(0, 0));
-                }
-                1
             }
             TAG_MULTI => {
                 let multishot =

@@ -13,9 +13,6 @@ use super::pool::BufferRing;
 /// `IORING_RECVSEND_POLL_FIRST`: wait for readiness before the first attempt.
 const POLL_FIRST: u16 = 1;
 
-/// `IORING_SEND_ZC_REPORT_USAGE`: the notice says whether the bytes were copied (6.2).
-const REPORT_USAGE: u16 = 1 << 3;
-
 /// One request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request {
@@ -38,9 +35,6 @@ pub(crate) enum Request {
     },
     /// `send(2)` (5.6); never raises SIGPIPE.
     Send { fd: i32, buf: *const u8, len: u32 },
-    /// Zero-copy `send(2)` (6.0) of the whole buffer, less only after an error; never raises
-    /// SIGPIPE. It completes twice (`netpoll::zero_copy_send`).
-    SendZc { fd: i32, buf: *const u8, len: u32 },
     /// `recvmsg(2)` (5.3). Polls first.
     RecvMsg {
         fd: i32,
@@ -157,10 +151,6 @@ impl Request {
                 .flags(Flags::BUFFER_SELECT),
             Request::Send { fd, buf, len } => opcode::Send::new(types::Fd(fd), buf, len)
                 .flags(libc::MSG_NOSIGNAL)
-                .build(),
-            Request::SendZc { fd, buf, len } => opcode::SendZc::new(types::Fd(fd), buf, len)
-                .flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL)
-                .zc_flags(REPORT_USAGE)
                 .build(),
             Request::RecvMsg { fd, msg, flags } => opcode::RecvMsg::new(types::Fd(fd), msg)
                 .flags(flags.cast_unsigned())

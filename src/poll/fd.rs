@@ -41,8 +41,6 @@ struct Shared {
     /// The number of bytes that the last receive of a watched stream left. Ordering: relaxed, a
     /// hint.
     left: AtomicU32,
-    /// The kernel copies zero-copy sends on this socket anyway. Ordering: relaxed, a hint.
-    copies_anyway: AtomicBool,
     /// `O_NONBLOCK` was requested: calls make one attempt. Ordering: relaxed, a setting.
     nonblocking: AtomicBool,
     /// Set for a listener that the epoll poller has put into non-blocking mode: its cookie, which
@@ -148,7 +146,6 @@ impl From<OwnedFd> for Fd {
                 n_waits: AtomicU8::new(0),
                 watch: OnceLock::new(),
                 left: AtomicU32::new(0),
-                copies_anyway: AtomicBool::new(false),
                 nonblocking: AtomicBool::new(false),
                 made_nonblocking: OnceLock::new(),
                 n_splices: Lock::new(Rank::Mode, 0),
@@ -413,15 +410,6 @@ impl Fd {
                 .get_or_init(|| Arc::new(MultishotPoll::new()));
         }
         self.shared.n_waits.store(UNWATCHED, Ordering::Relaxed);
-    }
-
-    /// Whether zero-copy sends have proved useless on this socket.
-    pub(super) fn copies_anyway(&self) -> bool {
-        self.shared.copies_anyway.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn note_copies_anyway(&self) {
-        self.shared.copies_anyway.store(true, Ordering::Relaxed);
     }
 
     /// Makes a call on a plain thread: polls until the deadline, and attempts. If the descriptor is

@@ -12,7 +12,6 @@ pub(crate) mod socket;
 pub(crate) mod recv_buf;
 mod subscription;
 pub(crate) mod recv_stream;
-mod send_zc;
 mod connect;
 pub(crate) mod accept_stream;
 pub(crate) mod bytes;

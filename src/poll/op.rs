@@ -108,12 +108,6 @@ pub(super) fn pool_of(m: &M) -> Option<&Arc<BufferRing>> {
     p.poller.pool(group, sched.node_of(p).memory)
 }
 
-/// Whether the ring of the calling goroutine's P supports zero-copy sends.
-pub(crate) fn has_send_zc_here() -> bool {
-    matches!(park::caller(), Caller::Goroutine(_))
-        && current::m().is_some_and(|m| m.p().poller.has_send_zc())
-}
-
 /// Whether the calling goroutine's P runs the epoll fallback.
 pub(crate) fn is_epoll_here() -> bool {
     matches!(park::caller(), Caller::Goroutine(_))

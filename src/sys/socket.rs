@@ -200,16 +200,6 @@ pub(crate) fn may_accept_again(e: &io::Error) -> bool {
     )
 }
 
-/// Resets a TCP connection, so that the kernel drops the data it has not sent. No effect on a
-/// connection that has ended.
-pub(crate) fn disconnect(fd: BorrowedFd<'_>) {
-    // SAFETY: all-zero is a valid address, of the family AF_UNSPEC.
-    let nobody: libc::sockaddr = unsafe { std::mem::zeroed() };
-    let len = size_of::<libc::sockaddr>() as libc::socklen_t;
-    // SAFETY: the address is valid for the duration of the call.
-    unsafe { libc::connect(fd.as_raw_fd(), &raw const nobody, len) };
-}
-
 /// Begins to connect, or checks a connect in progress: `EINPROGRESS` or `EALREADY` if it is not
 /// finished. The socket's mode is the same afterwards.
 pub(crate) fn connect_now(

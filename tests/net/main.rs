@@ -22,7 +22,6 @@ mod net_nodes;
 mod net_options;
 mod net_recv_owned;
 mod net_recv_stream;
-mod net_send_zc;
 mod net_signals;
 mod net_udp;
 mod net_unix;

@@ -230,13 +230,6 @@ fn buffers_longer_than_four_gib() {
         }
         let n = a.write(huge).unwrap();
         assert!(n > 0 && n <= 0x7fff_f000, "{n}");
-        // With nobody who reads, a send without copying is cut: from memory that was not made.
-        let zc = pair();
-        zc.0.set_write_timeout(Some(Duration::from_millis(50)))
-            .unwrap();
-        let sent = zc.0.send_zc(huge);
-        assert!(sent.is_err() || sent.is_ok_and(|n| n > 0 && n <= 0x7fff_f000));
-        drop(zc);
         let mut null = windlass::fs::OpenOptions::new()
             .write(true)
             .open("/dev/null")

@@ -32,7 +32,7 @@ fn healthy() -> Host {
             error: None,
             operations: vec![
                 operation("recv", true, true),
-                operation("send_zc", false, true),
+                operation("splice", false, true),
             ],
         },
         uring_disabled: Some(0),
@@ -126,7 +126,7 @@ fn each_fault_is_found_and_has_a_cure() {
         (
             "more operations",
             Status::Note,
-            "lacks send_zc",
+            "lacks splice",
             Box::new(|host| {
                 host.uring.operations[1].is_supported = false;
             }),

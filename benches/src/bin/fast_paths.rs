@@ -7,9 +7,6 @@
 //!   16 KiB or of 256 KiB, calls `recv_owned`, or takes them from `recv_stream`
 //! - `idle-read`, `idle-owned`: memory of a connection whose goroutine waits for its first
 //!   bytes, with a buffer of 16 KiB, or in `recv_owned`
-//! - `send`: `write` and `send_zc` of messages of 4 KiB to 1 MiB, to a reader in this process,
-//!   with `--to` to a `fast_paths sink` on another machine, or with `--netns` to one behind a pair of
-//!   veth devices with an MTU of 1,500: over loopback the kernel copies all the same
 //! - `accept`: connections made and closed; one goroutine at one listener, which accepts one by
 //!   one or takes them from `accept_stream`, one for each worker at one listener, one for each
 //!   worker at a listener of its own
@@ -43,12 +40,6 @@ struct Args {
     workers: usize,
     #[arg(long, default_value_t = 9)]
     rounds: usize,
-    /// Where a sink listens.
-    #[arg(long)]
-    to: Option<String>,
-    /// Send to a sink in a network namespace that is made for it (as root, with iproute2).
-    #[arg(long)]
-    netns: bool,
     /// How `serve` serves.
     #[arg(long, default_value = "read")]
     how: How,
@@ -64,7 +55,6 @@ enum How {
     /// A goroutine for each CPU accepts.
     AcceptEach,
     AcceptStream,
-    Sink,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -73,15 +63,12 @@ enum What {
     Stream,
     IdleRead,
     IdleOwned,
-    Send,
     Accept,
     Recv,
     Storm,
     IdleServed,
     /// Serves as `--how` says, and prints its address first.
     Serve,
-    /// Reads what comes, and prints its address first.
-    Sink,
 }
 
 const ANY_PORT: &str = "127.0.0.1:0";
@@ -95,10 +82,7 @@ fn main() -> io::Result<()> {
         What::Stream => stream(args.rounds),
         What::IdleRead => idle(wait_with_buffer),
         What::IdleOwned => idle(wait_owned),
-        What::Send if args.netns => send_to_netns(args.rounds),
-        What::Send => send(args.rounds, args.to.as_deref()),
         What::Accept => accept(args.rounds, args.workers),
-        What::Sink => sink(&TcpListener::bind("0.0.0.0:0")?),
         What::Recv => recv(args.rounds),
         What::Storm => storm(args.rounds),
         What::IdleServed => idle_served(),
@@ -313,101 +297,6 @@ fn wait_owned(stream: UnixStream) {
     let _ = stream.recv_owned();
 }
 
-fn send(rounds: usize, to: Option<&str>) -> io::Result<()> {
-    for bytes in [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20] {
-        let message = vec![b'.'; bytes];
-        let connect = || match to {
-            Some(to) => TcpStream::connect(to),
-            None => {
-                let (client, server) = pair()?;
-                windlass::spawn(move || read_all(server));
-                Ok(client)
-            }
-        };
-        let (plain, zc) = (connect()?, connect()?);
-        race(
-            &format!("send_{bytes}"),
-            rounds,
-            ((128 << 20) / bytes).min(8_000),
-            &[
-                ("write", &|ops| {
-                    (0..ops).try_for_each(|_| (&plain).write_all(&message))
-                }),
-                ("send_zc", &|ops| {
-                    (0..ops).try_for_each(|_| {
-                        let mut rest = &message[..];
-                        while !rest.is_empty() {
-                            rest = &rest[zc.send_zc(rest)?..];
-                        }
-                        Ok(())
-                    })
-                }),
-            ],
-        )?;
-    }
-    Ok(())
-}
-
-fn read_all(mut stream: TcpStream) {
-    let mut buf = vec![0; 256 << 10];
-    while stream.read(&mut buf).is_ok_and(|n| n > 0) {}
-}
-
-fn sink(listener: &TcpListener) -> io::Result<()> {
-    println!("{}", listener.local_addr()?);
-    for stream in listener.incoming() {
-        let stream = stream?;
-        windlass::spawn(move || read_all(stream));
-    }
-    Ok(())
-}
-
-/// Runs a command that must succeed.
-fn run(command: &str) -> io::Result<()> {
-    let mut words = command.split(' ');
-    let program = words.next().unwrap_or_default();
-    let status = Command::new(program).args(words).status()?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(format!("{command}: {status}"))),
-    }
-}
-
-/// A network namespace and a pair of veth devices that leads there. The drop removes both.
-struct Netns(String);
-
-impl Netns {
-    fn new() -> io::Result<Netns> {
-        let name = format!("fp{}", std::process::id());
-        run(&format!("ip netns add {name}"))?;
-        let netns = Netns(name);
-        let name = &netns.0;
-        run(&format!(
-            "ip link add {name} type veth peer name eth0 netns {name}"
-        ))?;
-        run(&format!("ip addr add 198.18.7.1/30 dev {name}"))?;
-        run(&format!("ip link set {name} mtu 1500 up"))?;
-        run(&format!("ip -n {name} addr add 198.18.7.2/30 dev eth0"))?;
-        run(&format!("ip -n {name} link set eth0 mtu 1500 up"))?;
-        Ok(netns)
-    }
-}
-
-impl Drop for Netns {
-    fn drop(&mut self) {
-        // The device goes with the namespace of its peer.
-        let _ = run(&format!("ip netns del {}", self.0));
-    }
-}
-
-fn send_to_netns(rounds: usize) -> io::Result<()> {
-    let netns = Netns::new()?;
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", &netns.0]);
-    let sink = Server::start(command, How::Sink)?;
-    send(rounds, Some(&format!("198.18.7.2:{}", sink.addr.port())))
-}
-
 /// A server in a process of its own.
 struct Server {
     child: Child,
@@ -415,10 +304,9 @@ struct Server {
 }
 
 impl Server {
-    /// Starts this program to serve. `command` is a program that starts others, or `env`.
-    fn start(mut command: Command, how: How) -> io::Result<Server> {
-        let mut child = command
-            .arg(std::env::current_exe()?)
+    /// Starts this program to serve.
+    fn start(how: How) -> io::Result<Server> {
+        let mut child = Command::new(std::env::current_exe()?)
             .args(["serve", "--how"])
             .arg(
                 how.to_possible_value()
@@ -433,10 +321,6 @@ impl Server {
         }
         let addr = line.trim().parse().map_err(io::Error::other)?;
         Ok(Server { child, addr })
-    }
-
-    fn here(how: How) -> io::Result<Server> {
-        Server::start(Command::new("env"), how)
     }
 
     fn connect(&self) -> io::Result<TcpStream> {
@@ -456,12 +340,9 @@ impl Drop for Server {
 /// Serves until it is killed: each connection begins with the length of its messages and the
 /// number of messages to an answer, as two `u32`.
 fn serve(how: How) -> io::Result<()> {
-    let listener = TcpListener::bind("0.0.0.0:0")?;
-    if !matches!(how, How::Sink) {
-        println!("127.0.0.1:{}", listener.local_addr()?.port());
-    }
+    let listener = TcpListener::bind(ANY_PORT)?;
+    println!("{}", listener.local_addr()?);
     match how {
-        How::Sink => return sink(&listener),
         How::Accept => accept_plainly(&listener),
         How::AcceptEach => windlass::scope(|s| {
             for _ in 0..runtimes::workers() {
@@ -573,7 +454,7 @@ fn race_servers(
 fn recv(rounds: usize) -> io::Result<()> {
     let servers: Vec<_> = RECEIVERS
         .iter()
-        .map(|(name, how)| Ok((*name, Server::here(*how)?)))
+        .map(|(name, how)| Ok((*name, Server::start(*how)?)))
         .collect::<io::Result<_>>()?;
     for (kind, bytes, connections, ops) in [
         ("ask", 512, 1, 10_000),
@@ -644,7 +525,7 @@ fn send_all(
 fn idle_served() -> io::Result<()> {
     const CONNECTIONS: usize = 4_000;
     for (name, how) in RECEIVERS {
-        let server = Server::here(how)?;
+        let server = Server::start(how)?;
         let mut clients = Vec::new();
         let before = resident_bytes_of(server.child.id())?;
         for _ in 0..CONNECTIONS {
@@ -662,7 +543,7 @@ fn idle_served() -> io::Result<()> {
 }
 
 fn storm(rounds: usize) -> io::Result<()> {
-    let servers = [How::Accept, How::AcceptEach, How::AcceptStream].map(Server::here);
+    let servers = [How::Accept, How::AcceptEach, How::AcceptStream].map(Server::start);
     let [one, each, stays] = servers;
     let (one, each, stays) = (one?, each?, stays?);
     // A byte, and the connection is closed; or a request, and an answer.

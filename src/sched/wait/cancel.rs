@@ -13,7 +13,6 @@ use crate::netpoll::multishot::Multishot;
 use crate::netpoll::multishot_poll::MultishotPoll;
 use crate::netpoll::op::Op;
 use crate::netpoll::poller::Poller;
-use crate::netpoll::zero_copy_send::ZeroCopySend;
 use crate::sched::types::current;
 use crate::sched::types::m::M;
 use crate::sched::types::state::{Phase, Sched};
@@ -50,9 +49,6 @@ fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> Asked {
         // SAFETY: as above.
         unsafe { &*multishot.cast::<Multishot>() }.withdraw(op);
         true
-    } else if let Some(notice) = op.notice() {
-        // SAFETY: the send that it waits for lies in a frame of the same goroutine.
-        unsafe { &*notice.cast::<ZeroCopySend>() }.withdraw(op)
     } else if let Some(poller) = op.poller() {
         // SAFETY: the poller belongs to a P of the goroutine's runtime, which outlives the
         // goroutine.

@@ -61,10 +61,6 @@ scenarios! {
     echo,
     /// Receives into the runtime's buffers, which a context ends and others drop.
     recv_owned,
-    /// Sends without copying.
-    send_zc,
-    /// The same, which contexts and deadlines end: the connection goes with them.
-    send_zc_cut_short,
     /// A receive that stays, which is cut short, taken over by another P, and finished.
     recv_stream,
     /// An accept that stays, and is finished while clients connect.
@@ -650,57 +646,6 @@ fn recv_owned() {
     });
 }
 
-/// As much as a send without copying has at least.
-const ZC_BYTES: usize = 16 << 10;
-
-fn send_zc() {
-    let rt = runtime(2);
-    rt.run(|| {
-        let (ours, mut theirs) = pair();
-        let bytes: Vec<u8> = (0..ZC_BYTES).map(|i| (i / 64) as u8).collect();
-        let expected = [&bytes[..], &bytes[..]].concat();
-        let sender = spawn(move || {
-            for _ in 0..2 {
-                let mut left = &bytes[..];
-                while !left.is_empty() {
-                    let n = again(|| ours.send_zc(left)).unwrap();
-                    left = &left[n..];
-                }
-            }
-        });
-        let mut got = vec![0; 2 * ZC_BYTES];
-        fill(&mut theirs, &mut got);
-        assert!(got == expected, "other bytes came");
-        assert_eq!(read(&mut theirs, &mut [0]).unwrap(), 0);
-        sender.join().unwrap();
-    });
-}
-
-fn send_zc_cut_short() {
-    let rt = runtime(2);
-    rt.run(|| {
-        let (ours, mut theirs) = pair();
-        let (in_context, ends) = (draw(2) == 0, draw(2) == 0);
-        let sender = spawn(move || {
-            let bytes = vec![7; ZC_BYTES];
-            if in_context {
-                let _ = soon_cancelled().run(|| ours.send_zc(&bytes));
-            } else {
-                ours.set_write_timeout(Some(us(20 + draw(40)))).unwrap();
-                let _ = ours.send_zc(&bytes);
-            }
-        });
-        if !ends {
-            // The end of the stream, or a reset.
-            let mut buf = vec![0; 4096];
-            while !matches!(read(&mut theirs, &mut buf), Ok(0) | Err(_)) {
-                assert!(buf.iter().all(|&b| b == 0 || b == 7));
-            }
-            sender.join().unwrap();
-        }
-    });
-}
-
 fn recv_stream() {
     let rt = runtime(2);
     rt.run(|| {
@@ -782,7 +727,7 @@ fn end_of_run_of_streams() {
     rt.run(|| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let ((a, b), (c, d), (e, f)) = (pair(), pair(), pair());
+        let ((a, b), (c, d)) = (pair(), pair());
         drop(spawn(move || {
             let mut connections = listener.accept_stream();
             while again(|| connections.accept()).is_ok() {}
@@ -793,10 +738,9 @@ fn end_of_run_of_streams() {
             let mut pieces = c.recv_stream();
             while again(|| pieces.recv()).is_ok_and(|piece| !piece.is_empty()) {}
         }));
-        drop(spawn(move || drop(e.send_zc(&vec![7; ZC_BYTES]))));
         let writer = spawn(move || write_message(d));
         yields(draw(10));
-        drop((b, f, writer));
+        drop((b, writer));
     });
 }
 

@@ -43,7 +43,6 @@ const OPERATIONS: [(&str, u8, &str, bool); 17] = [
     ("fsync", opcode::Fsync::CODE, "5.1", false),
     ("fallocate", opcode::Fallocate::CODE, "5.6", false),
     ("splice", opcode::Splice::CODE, "5.7", false),
-    ("send_zc", opcode::SendZc::CODE, "6.0", false),
 ];
 
 /// Makes a ring as a P does, and asks it what it can.
