@@ -28,7 +28,7 @@ pub(crate) enum Rank {
     Mode,
     /// The waiters of an epoll poller (`netpoll::waiters`).
     Poller,
-    /// Completions buffered for a stream (`netpoll::multishot`).
+    /// Connections buffered for an `AcceptStream` (`netpoll::multishot`).
     Multi,
     /// The multishot poll of a stream (`netpoll::multishot_poll`).
     Watch,

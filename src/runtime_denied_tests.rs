@@ -9,7 +9,6 @@ use io_uring::opcode;
 use crate::context::Context;
 use crate::net::{TcpListener, TcpStream, UdpSocket};
 use crate::netpoll::ring::tests::DENIED;
-use crate::poll::recv_stream::RecvStream;
 use crate::{Builder, fs, spawn};
 
 const DENIABLE: [(&str, u8); 16] = [
@@ -79,12 +78,6 @@ fn streams() {
     b.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
     assert_eq!(b.read(&mut some).unwrap_err().kind(), ErrorKind::WouldBlock);
     b.set_read_timeout(None).unwrap();
-    let mut pieces: RecvStream<'_> = b.recv_stream();
-    for _ in 0..3 {
-        a.write_all(b"piece").unwrap();
-        assert_eq!(&pieces.recv().unwrap()[..], b"piece");
-    }
-    drop(pieces);
     a.write_all(b"owned").unwrap();
     assert_eq!(&b.recv_owned().unwrap()[..], b"owned");
     drop(a);

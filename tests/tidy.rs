@@ -167,7 +167,6 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "socket",
             "recv_buf",
             "subscription",
-            "recv_stream",
             "connect",
             "accept_stream",
             "bytes",

@@ -32,9 +32,8 @@ const NONEMPTY: u32 = 1 << 2;
 
 /// `IORING_POLL_ADD_MULTI`, in the length of a poll.
 const POLL_MULTI: u32 = 1;
-/// `IORING_ACCEPT_MULTISHOT` and `IORING_RECV_MULTISHOT`.
+/// `IORING_ACCEPT_MULTISHOT`.
 const ACCEPT_MULTI: u16 = 1;
-const RECV_MULTI: u16 = 1 << 1;
 /// `IOSQE_BUFFER_SELECT`.
 const BUFFER_SELECT: u8 = 1 << 5;
 
@@ -67,7 +66,6 @@ impl Sqe {
         match self.code() {
             POLL_ADD => self.len & POLL_MULTI != 0,
             ACCEPT => self.ioprio & ACCEPT_MULTI != 0,
-            RECV => self.ioprio & RECV_MULTI != 0,
             _ => false,
         }
     }

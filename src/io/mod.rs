@@ -13,7 +13,7 @@
 //! - waits for the readiness of any descriptor ([`wait_readable`], [`wait_writable`] and their
 //!   forms with a timeout or a deadline);
 //! - [`Async`], which makes a foreign type with a descriptor park;
-//! - the results of streams' own methods: [`RecvBuf`], [`RecvStream`], [`FinishError`].
+//! - the results of streams' own methods: [`RecvBuf`].
 //!
 //! # Examples
 //!
@@ -46,7 +46,6 @@ pub use crate::poll::ready::{
     wait_writable_deadline, wait_writable_timeout,
 };
 pub use crate::poll::recv_buf::RecvBuf;
-pub use crate::poll::recv_stream::{FinishError, RecvStream};
 
 pub use copy::copy;
 pub use non_blocking::Async;

@@ -345,39 +345,6 @@ macro_rules! stream {
                 self.0.recv_owned()
             }
 
-            /// Returns an iterator that receives everything that arrives, in buffers of the
-            /// runtime, with one multishot request instead of one request for each piece.
-            ///
-            /// That pays if much data arrives and the pieces are passed on; see
-            /// [`RecvStream`](crate::io::RecvStream). On a plain thread, with the epoll fallback,
-            /// and while the runtime has no free buffer, receiving is the same as calling
-            #[doc = concat!("[`", stringify!($type), "::recv_owned`].")]
-            ///
-            /// # Blocking
-            ///
-            /// This call never waits. Receiving does, as reading.
-            ///
-            /// # Examples
-            ///
-            /// ```
-            /// use std::io::Write;
-            /// use windlass::net::UnixStream;
-            ///
-            /// let (mut here, there) = UnixStream::pair()?;
-            /// here.write_all(b"hello")?;
-            /// drop(here);
-            /// let mut all = Vec::new();
-            /// for piece in there.recv_stream() {
-            ///     all.extend_from_slice(&piece?);
-            /// }
-            /// assert_eq!(all, b"hello");
-            /// # Ok::<(), std::io::Error>(())
-            /// ```
-            #[must_use]
-            pub fn recv_stream(&self) -> crate::poll::recv_stream::RecvStream<'_> {
-                self.0.recv_stream()
-            }
-
             pub(crate) fn fd(&self) -> &crate::poll::fd::Fd {
                 &self.0
             }

@@ -1,5 +1,4 @@
-//! A multishot request, which completes many times until it is cancelled or fails: a receive, which
-//! takes a pool's slot whenever data arrives, or an accept.
+//! A multishot accept, which completes many times until it is cancelled or fails.
 //!
 //! It belongs to no stack frame. The results are buffered here until they are taken, and the ring
 //! has a reference of its own until the last completion. A goroutine that finds no result waits
@@ -18,16 +17,14 @@
 //!
 //! The kernel delivers results as fast as they come. When [`MAX_AHEAD`] results wait, the request
 //! is stopped; it is armed again when they have been taken. The completions that were under way
-//! still come: at most what a pool holds, or what had queued up at the listener.
+//! still come: at most what had queued up at the listener.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
-use std::sync::Arc;
 
 use super::op::{ERESTARTSYS, Op};
-use super::pool::{self, BufferRing};
 use crate::g::list::GList;
 use crate::lock::{Lock, Rank};
 use crate::loom::oracle;
@@ -39,32 +36,8 @@ pub(crate) const MAX_AHEAD: usize = 16;
 /// `IORING_CQE_F_MORE`: it stays armed.
 const MORE: u32 = 1 << 1;
 
-/// The request to arm.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Source<'a> {
-    /// Receives into slots of a pool.
-    Bytes(&'a Arc<BufferRing>),
-    /// Accepts.
-    Connections,
-}
-
-/// A result.
-#[derive(Debug)]
-pub(crate) enum Came {
-    /// Bytes in a slot, which is the receiver's now.
-    Bytes {
-        pool: Arc<BufferRing>,
-        slot: u16,
-        len: usize,
-    },
-    /// The end of the stream.
-    End,
-    /// The pool had no free slot.
-    Starved,
-    /// A connection.
-    Accepted(OwnedFd),
-    Failed(i32),
-}
+/// A result: a connection, or an error number.
+pub(crate) type Came = Result<OwnedFd, i32>;
 
 /// The thread that uses a ring, and its runtime, both as addresses that are only compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,8 +53,6 @@ pub(crate) struct ArmedRequest {
     /// Its `user_data` in that ring.
     pub(super) name: u64,
     pub(crate) by: By,
-    /// The pool of a receive; an accept has none.
-    pub(super) pool: Option<Arc<BufferRing>>,
 }
 
 /// The result of [`Multishot::expect`].
@@ -108,7 +79,7 @@ struct MultishotState {
     waiter: *const Op,
 }
 
-/// The multishot request of one stream or listener.
+/// The multishot accept of one listener.
 #[derive(Debug)]
 pub(crate) struct Multishot {
     state: Lock<MultishotState>,
@@ -184,7 +155,7 @@ impl Multishot {
         oracle::touches(self);
         let is_last = flags & MORE == 0;
         let mut state = self.state.lock();
-        let unwanted = state.add(result, flags);
+        let unwanted = state.add(result);
         if is_last {
             state.armed = None;
         } else if state.is_closed || state.came.len() >= MAX_AHEAD {
@@ -196,7 +167,8 @@ impl Multishot {
             false => ptr::null(),
         };
         drop(state);
-        unwanted.into_iter().for_each(Came::discard);
+        // Closes the connection, so not under the lock.
+        drop(unwanted);
         // SAFETY: it was removed under the lock, so only this code ends its wait, and its frame
         // stays until then.
         if let Some(op) = unsafe { waiter.as_ref() } {
@@ -223,62 +195,29 @@ impl Multishot {
         self.state.lock().stop();
     }
 
-    /// No goroutine will take results any more: releases those that are here and those still to
-    /// come.
+    /// No goroutine will take results any more: closes the connections that are here and those still
+    /// to come.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
         let came = std::mem::take(&mut state.came);
         state.stop();
+        // Closes the connections, so not under the lock.
         drop(state);
-        came.into_iter().for_each(Came::discard);
+        drop(came);
     }
 }
 
-impl Came {
-    /// The result in a completion of a receive into `pool`, if any.
-    fn received(pool: &Arc<BufferRing>, result: i32, flags: u32) -> Option<Came> {
-        let slot = pool::slot_of(flags);
-        let result = usize::try_from(result).map_err(|_| -result);
-        if let (Some(slot), Ok(len @ 1..)) = (slot, result) {
-            let pool = Arc::clone(pool);
-            return Some(Came::Bytes { pool, slot, len });
-        }
-        if let Some(slot) = slot {
-            pool.give(slot);
-        }
-        match result {
-            Ok(_) => Some(Came::End),
-            Err(libc::ENOBUFS) => Some(Came::Starved),
-            Err(errno) => Came::failed(errno),
-        }
-    }
-
-    /// The result in a completion of an accept, if any.
-    fn accepted(result: i32) -> Option<Came> {
-        match result {
-            // SAFETY: the kernel gave this descriptor to this completion alone.
-            0.. => Some(Came::Accepted(unsafe { OwnedFd::from_raw_fd(result) })),
-            // The peer had gone before it was accepted: no caller needs to know.
-            _ if -result == libc::ECONNABORTED => None,
-            _ => Came::failed(-result),
-        }
-    }
-
-    fn failed(errno: i32) -> Option<Came> {
-        match errno {
-            // Cancelled by us, or by the kernel because the thread that submitted it has ended.
-            libc::ECANCELED | libc::EINTR | ERESTARTSYS => None,
-            errno => Some(Came::Failed(errno)),
-        }
-    }
-
-    /// Releases a result that will not be taken. Closes a connection, so not to be called under the
-    /// lock.
-    fn discard(self) {
-        if let Came::Bytes { pool, slot, .. } = self {
-            pool.give(slot);
-        }
+/// The result in a completion, if any.
+fn came(result: i32) -> Option<Came> {
+    match -result {
+        // SAFETY: the kernel gave this descriptor to this completion alone.
+        ..=0 => Some(Ok(unsafe { OwnedFd::from_raw_fd(result) })),
+        // The peer had gone before it was accepted: no caller needs to know.
+        libc::ECONNABORTED => None,
+        // Cancelled by us, or by the kernel because the thread that submitted it has ended.
+        libc::ECANCELED | libc::EINTR | ERESTARTSYS => None,
+        errno => Some(Err(errno)),
     }
 }
 
@@ -297,11 +236,8 @@ impl MultishotState {
 
     /// Buffers the result of a completion. Returns a result that will not be taken, for the caller
     /// to release.
-    fn add(&mut self, result: i32, flags: u32) -> Option<Came> {
-        let came = match &self.armed.as_ref()?.pool {
-            Some(pool) => Came::received(pool, result, flags),
-            None => Came::accepted(result),
-        }?;
+    fn add(&mut self, result: i32) -> Option<Came> {
+        let came = came(result)?;
         if self.is_closed {
             return Some(came);
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::counts::Counts;
 use super::epoll::Epoll;
-use super::multishot::{By, Multishot, Source};
+use super::multishot::{By, Multishot};
 use super::multishot_poll::{MultishotPoll, RingThread};
 use super::op::Op;
 use super::pool::BufferRing;
@@ -184,7 +184,7 @@ impl Poller {
         }
     }
 
-    /// Arms a multishot request: see [`Ring::arm_multi`]. Needs a ring.
+    /// Arms a multishot accept: see [`Ring::arm_multi`]. Needs a ring.
     ///
     /// # Safety
     ///
@@ -192,14 +192,14 @@ impl Poller {
     #[cold]
     pub(crate) unsafe fn arm_multi(
         &self,
-        from: (i32, Source<'_>),
+        fd: i32,
         multishot: &Arc<Multishot>,
         by: (By, u64),
         ready: &mut GList,
     ) {
         if let Engine::Ring(ring) = &self.engine {
             // SAFETY: by this function's contract.
-            unsafe { ring.arm_multi(&self.counts, from, multishot, by, ready) };
+            unsafe { ring.arm_multi(&self.counts, fd, multishot, by, ready) };
         }
     }
 

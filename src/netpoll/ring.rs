@@ -29,7 +29,7 @@ use io_uring::squeue::Entry;
 use io_uring::{Builder, IoUring};
 
 use super::counts::Counts;
-use super::multishot::{ArmedRequest, By, Multishot, Source};
+use super::multishot::{ArmedRequest, By, Multishot};
 use super::multishot_poll::MultishotPoll;
 use super::op::Op;
 use super::pool::BufferRing;
@@ -66,7 +66,7 @@ const ENTER_NO_IOWAIT: u32 = 1 << 7;
 const TAG_WAKE: u64 = 1;
 const TAG_EVENTFD: u64 = 2;
 const TAG_ANSWER: u64 = 3;
-/// A multishot request.
+/// A multishot accept.
 const TAG_MULTI: u64 = 5;
 /// A multishot poll.
 pub(super) const TAG_WATCH: u64 = 6;
@@ -350,7 +350,7 @@ impl Ring {
         unsafe { self.push(counts, &entry, now_ns, ready) };
     }
 
-    /// Queues and submits a multishot request on `fd`, for the thread `by`. It can be stopped from
+    /// Queues and submits a multishot accept on `fd`, for the thread `by`. It can be stopped from
     /// here on.
     ///
     /// # Safety
@@ -359,7 +359,7 @@ impl Ring {
     pub(crate) unsafe fn arm_multi(
         &self,
         counts: &Counts,
-        (fd, source): (i32, Source<'_>),
+        fd: i32,
         multishot: &Arc<Multishot>,
         (by, now_ns): (By, u64),
         ready: &mut GList,
@@ -367,19 +367,14 @@ impl Ring {
         // The ring's own reference, released at the last completion.
         let at = Arc::into_raw(Arc::clone(multishot)).expose_provenance() as u64;
         let name = at | TAG_MULTI;
-        let (entry, pool) = match source {
-            Source::Bytes(pool) => (sqe::recv_multi(fd, pool.group()), Some(Arc::clone(pool))),
-            Source::Connections => (sqe::accept_multi(fd), None),
-        };
         multishot.begin(ArmedRequest {
             ring_fd: self.fd(),
             name,
             by,
-            pool,
         });
-        let entry = entry.user_data(name);
+        let entry = sqe::accept_multi(fd).user_data(name);
         counts.begin_standing();
-        // SAFETY: the caller holds the P, and the entry names the pool by its number only.
+        // SAFETY: the caller holds the P, and the entry points at nothing.
         unsafe { self.push(counts, &entry, now_ns, ready) };
         self.flush_all(counts, ready);
     }

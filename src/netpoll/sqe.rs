@@ -227,11 +227,6 @@ pub(crate) fn left_something(flags: u32) -> bool {
     cqueue::sock_nonempty(flags)
 }
 
-/// Multishot receive into slots of a pool's group (6.0).
-pub(crate) fn recv_multi(fd: i32, group: u16) -> Entry {
-    opcode::RecvMulti::new(types::Fd(fd), group).build()
-}
-
 /// Multishot poll, edge-triggered (5.13).
 pub(crate) fn poll_multi(fd: i32, events: u32) -> Entry {
     opcode::PollAdd::new(types::Fd(fd), events)

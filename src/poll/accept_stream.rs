@@ -7,8 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use super::fd::{Direction, Fd};
 use super::op::is_denial;
-use super::subscription::{RequestKind, Subscription};
-use crate::netpoll::multishot::Came;
+use super::subscription::Subscription;
 
 /// The connections to a listener, one after the other. Made by `accept_stream` of a listener, for
 /// example [`TcpListener::accept_stream`](crate::net::TcpListener::accept_stream).
@@ -63,7 +62,7 @@ impl Fd {
     /// Accepts all connections, as streams of type `T`.
     pub(crate) fn accept_stream<T>(&self, stream_of: fn(OwnedFd) -> T) -> AcceptStream<'_, T> {
         AcceptStream {
-            connections: Subscription::new(self, RequestKind::Connections),
+            connections: Subscription::new(self),
             stream_of,
         }
     }
@@ -97,19 +96,16 @@ impl<T: From<OwnedFd>> AcceptStream<'_, T> {
         let fd = self.connections.fd;
         let deadline = fd.deadline(Direction::Read)?;
         match self.connections.next(deadline)? {
-            Some(Came::Accepted(connection)) => Ok((self.stream_of)(connection)),
+            Some(Ok(connection)) => Ok((self.stream_of)(connection)),
             // The ring may be forbidden such requests. If the error is a firewall's, an ordinary
             // accept fails with it as well.
-            Some(Came::Failed(errno)) if is_denial(errno) => {
+            Some(Err(errno)) if is_denial(errno) => {
                 fd.accept().map(|(fd, _)| (self.stream_of)(fd.into()))
             }
-            Some(Came::Failed(errno)) => {
+            Some(Err(errno)) => {
                 let e = io::Error::from_raw_os_error(errno);
                 fd.hold_back(&e)?;
                 Err(e)
-            }
-            Some(Came::Bytes { .. } | Came::End | Came::Starved) => {
-                unreachable!("a listener receives nothing")
             }
             None => fd
                 .accept()
@@ -153,10 +149,8 @@ impl<T: From<OwnedFd>> AcceptStream<'_, T> {
     pub fn finish(self) -> Vec<T> {
         self.stop();
         std::iter::from_fn(|| self.connections.take())
-            .filter_map(|came| match came {
-                Came::Accepted(connection) => Some((self.stream_of)(connection)),
-                _ => None,
-            })
+            .flatten()
+            .map(self.stream_of)
             .collect()
     }
 }

@@ -92,7 +92,7 @@ impl Drop for Shared {
             watch.stop();
         }
         // So would requests whose owners were forgotten (`mem::forget` of the value that
-        // `accept_stream` or `recv_stream` returned). The others are closed already.
+        // `accept_stream` returned). The others are closed already.
         if let Some(multishots) = self.multishots.get_mut() {
             let multishots = multishots.get_mut().unwrap_or_else(PoisonError::into_inner);
             multishots

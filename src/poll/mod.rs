@@ -11,7 +11,6 @@ pub(crate) mod fd;
 pub(crate) mod socket;
 pub(crate) mod recv_buf;
 mod subscription;
-pub(crate) mod recv_stream;
 mod connect;
 pub(crate) mod accept_stream;
 pub(crate) mod bytes;

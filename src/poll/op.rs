@@ -249,27 +249,6 @@ pub(super) unsafe fn is_denied_to_rings(g: GRef, request: &Request) -> io::Resul
     }
 }
 
-/// Whether a multishot receive failed with `errno` because the calling goroutine's ring may not
-/// receive. If not, it is the socket's error, which the socket reports only once: an ordinary
-/// receive would then wait, or return the end of the stream.
-///
-/// # Errors
-///
-/// As [`is_denied_to_rings`].
-pub(super) fn is_denied_receive(errno: i32) -> io::Result<bool> {
-    let Caller::Goroutine(g) = park::caller() else {
-        return Ok(false);
-    };
-    let receive = Request::Recv {
-        fd: -1,
-        buf: std::ptr::null_mut(),
-        len: 0,
-        flags: 0,
-    };
-    // SAFETY: the buffer is empty.
-    Ok(is_denial(errno) && unsafe { is_denied_to_rings(g, &receive) }?)
-}
-
 /// The first pause between two attempts that no event announces, and the longest.
 const PAUSE_NS: u64 = 50_000;
 const PAUSE_AT_MOST_NS: u64 = 10_000_000;

@@ -5,7 +5,7 @@
 //! plain thread), the receive waits for readiness, and then allocates the buffer.
 //!
 //! The receives are one-shot: any goroutine may receive at any time, and the kernel takes no data
-//! without a receive. For streams with much data there is `poll::recv_stream`.
+//! without a receive.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -24,8 +24,7 @@ use crate::sched::wait::park::{self, Caller};
 use crate::sys::socket;
 
 /// Received bytes in a buffer that the runtime provides. Returned by `recv_owned` of a stream, for
-/// example [`TcpStream::recv_owned`](crate::net::TcpStream::recv_owned), and by
-/// [`RecvStream`](super::RecvStream).
+/// example [`TcpStream::recv_owned`](crate::net::TcpStream::recv_owned).
 ///
 /// It dereferences to the bytes. Dropping it returns the memory, on any thread, also after the
 /// runtime has ended. Each P has a limited number of buffers. A program that holds many of them for

@@ -1,9 +1,9 @@
-//! Taking the results of a multishot request (`netpoll::multishot`): the goroutine's side of
-//! `recv_stream` and `accept_stream`.
+//! Taking the connections of a multishot accept (`netpoll::multishot`): the goroutine's side of
+//! `accept_stream`.
 //!
-//! A one-shot request is queued, and its poll armed, for each result. A multishot request is served
-//! by the kernel as results come: several in one reap. This has a price. It takes results for a
-//! goroutine that may be busy elsewhere, so their number is limited (`MAX_AHEAD`). And it belongs
+//! A one-shot accept is queued, and its poll armed, for each connection. A multishot accept is served
+//! by the kernel as connections come: several in one reap. This has a price. It takes connections for
+//! a goroutine that may be busy elsewhere, so their number is limited (`MAX_AHEAD`). And it belongs
 //! to the thread that armed it, so it must be armed again when its P has moved to another thread.
 #![allow(unsafe_code)]
 
@@ -16,7 +16,7 @@ use super::fd::Fd;
 use super::op::{self, Deadline};
 use crate::g::header::GRef;
 use crate::g::list::GList;
-use crate::netpoll::multishot::{By, Came, Expect, Multishot, Source};
+use crate::netpoll::multishot::{By, Came, Expect, Multishot};
 use crate::netpoll::op::Op;
 use crate::sched::types::m::M;
 use crate::sched::wait::park::{self, Caller};
@@ -26,29 +26,18 @@ use crate::sys::clock;
 /// How often a plain thread checks whether the kernel has stopped.
 const LOOK_EVERY_NS: u64 = 50_000;
 
-/// The kind of multishot request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RequestKind {
-    /// Receives on a stream.
-    Bytes,
-    /// Accepts on a listener.
-    Connections,
-}
-
-/// Everything that arrives at a socket from now on.
+/// Every connection that arrives at a listener from now on.
 #[derive(Debug)]
 pub(super) struct Subscription<'a> {
     pub(super) fd: &'a Fd,
-    kind: RequestKind,
     /// Made when a goroutine first asks for a result.
     multishot: Option<Arc<Multishot>>,
 }
 
 impl<'a> Subscription<'a> {
-    pub(super) fn new(fd: &'a Fd, kind: RequestKind) -> Subscription<'a> {
+    pub(super) fn new(fd: &'a Fd) -> Subscription<'a> {
         Subscription {
             fd,
-            kind,
             multishot: None,
         }
     }
@@ -77,7 +66,7 @@ impl<'a> Subscription<'a> {
                         false => Ok(None),
                     };
                 }
-                Caller::Goroutine(g) if self.can_arm_here() => self.wait(g, deadline)?,
+                Caller::Goroutine(g) if !op::is_epoll_here() => self.wait(g, deadline)?,
                 _ if self.is_armed() => self.stop(),
                 _ => return Ok(None),
             }
@@ -88,14 +77,6 @@ impl<'a> Subscription<'a> {
         self.multishot
             .as_ref()
             .is_some_and(|multishot| multishot.is_armed())
-    }
-
-    /// Whether the P of the calling goroutine supports the request.
-    fn can_arm_here(&self) -> bool {
-        match self.kind {
-            RequestKind::Bytes => op::pool_here().is_some(),
-            RequestKind::Connections => !op::is_epoll_here(),
-        }
     }
 
     /// Stops the request, and waits until it has ended. Results that have come can still be taken.
@@ -116,7 +97,6 @@ impl<'a> Subscription<'a> {
 
     /// Waits for a result; arms the request if it is not armed.
     fn wait(&mut self, g: GRef, deadline: Deadline<'_>) -> io::Result<()> {
-        let kind = self.kind;
         let fd = self.fd;
         let multishot = self.multishot.get_or_insert_with(|| {
             let multishot = Arc::new(Multishot::new());
@@ -130,7 +110,7 @@ impl<'a> Subscription<'a> {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let fd = fd.as_fd().as_raw_fd();
-        let ended = op::park_for(g, deadline, |op, _, m| expect(m, op, multishot, (fd, kind)));
+        let ended = op::park_for(g, deadline, |op, _, m| expect(m, op, multishot, fd));
         match park::chain_of(g).over() {
             // Only if no result came before the wait was cut short.
             Some(over) if ended.result < 0 => Err(current_context::Error::from(over).into()),
@@ -140,12 +120,7 @@ impl<'a> Subscription<'a> {
 }
 
 /// In a commit: lets `op` wait for `multi`, unless there is a result.
-fn expect(
-    m: &M,
-    op: &Op,
-    multishot: &Arc<Multishot>,
-    (fd, kind): (i32, RequestKind),
-) -> Option<i32> {
+fn expect(m: &M, op: &Op, multishot: &Arc<Multishot>, fd: i32) -> Option<i32> {
     const GO_ON: Option<i32> = Some(0);
 
     let p = m.p();
@@ -153,12 +128,7 @@ fn expect(
         m: ptr::from_ref(m).cast(),
         runtime: m.sched.cast(),
     };
-    let source = match kind {
-        RequestKind::Bytes => op::pool_of(m).map(Source::Bytes),
-        RequestKind::Connections => Some(Source::Connections),
-    };
-    let (Some(source), Some(ring_fd)) = (source, p.poller.ring_fd()) else {
-        // The goroutine has moved to a P that cannot arm the request: the kernel refused its pool.
+    let Some(ring_fd) = p.poller.ring_fd() else {
         return GO_ON;
     };
     loop {
@@ -170,8 +140,7 @@ fn expect(
                 // SAFETY: the M in a commit holds the P.
                 unsafe {
                     let now_ns = p.local.now_ns.get();
-                    p.poller
-                        .arm_multi((fd, source), multishot, (by, now_ns), &mut ready);
+                    p.poller.arm_multi(fd, multishot, (by, now_ns), &mut ready);
                 }
                 wake::ready_all(m, ready);
             }

@@ -21,7 +21,6 @@ mod net_lossy;
 mod net_nodes;
 mod net_options;
 mod net_recv_owned;
-mod net_recv_stream;
 mod net_signals;
 mod net_udp;
 mod net_unix;

@@ -74,8 +74,12 @@ fn connections() {
         for stream in listener.accept_stream().take(30) {
             let stream = stream.unwrap();
             spawn(move || {
-                for piece in stream.recv_stream() {
-                    (&stream).write_all(&piece.unwrap()).unwrap();
+                loop {
+                    let bytes = stream.recv_owned().unwrap();
+                    if bytes.is_empty() {
+                        break;
+                    }
+                    (&stream).write_all(&bytes).unwrap();
                 }
             });
         }

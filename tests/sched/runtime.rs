@@ -11,7 +11,6 @@ use std::time::Duration;
 use crate::util;
 use crate::util::{Census, build, hang_guard, panic_text, runtime, wait_until};
 use windlass::channel;
-use windlass::io::RecvStream;
 use windlass::net::{AcceptStream, TcpListener, TcpStream};
 use windlass::task::{self, Cancelled, offload};
 use windlass::{Builder, Handle, Runtime};
@@ -559,7 +558,6 @@ fn runtimes_side_by_side_join_and_unpark_one_another() {
 /// What a test reads from, all of which the kernel serves by a request that stays armed.
 enum Reader {
     Stream(TcpStream),
-    Pieces(RecvStream<'static>, Vec<u8>),
     Connections(AcceptStream<'static, TcpStream>),
 }
 
@@ -569,15 +567,6 @@ impl Reader {
         let mut message = [0; 4];
         match self {
             Reader::Stream(stream) => stream.read_exact(&mut message).unwrap(),
-            Reader::Pieces(pieces, got) => {
-                while got.len() < 4 {
-                    let piece = pieces.recv().unwrap();
-                    assert!(!piece.is_empty(), "the feeder goes on");
-                    got.extend_from_slice(&piece);
-                }
-                message.copy_from_slice(&got[..4]);
-                got.drain(..4);
-            }
             Reader::Connections(connections) => {
                 let mut stream = connections.accept().unwrap();
                 stream.read_exact(&mut message).unwrap();
@@ -645,17 +634,11 @@ impl Drop for Feeder {
 }
 
 /// What a reader can be, made in a runtime, with what feeds it.
-const READERS: [fn() -> (Reader, Feeder); 3] = [
+const READERS: [fn() -> (Reader, Feeder); 2] = [
     || {
         let (mut a, b) = std_pair();
         let feeder = Feeder::new(move |i| a.write_all(&i.to_le_bytes()).unwrap());
         (Reader::Stream(TcpStream::from(b)), feeder)
-    },
-    || {
-        let (mut a, b) = std_pair();
-        let feeder = Feeder::new(move |i| a.write_all(&i.to_le_bytes()).unwrap());
-        let stream: &'static TcpStream = Box::leak(Box::new(TcpStream::from(b)));
-        (Reader::Pieces(stream.recv_stream(), Vec::new()), feeder)
     },
     || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -824,10 +807,9 @@ fn received_pieces_outlive_their_runtime() {
     let (mut a, b) = std_pair();
     let stream = TcpStream::from(b);
     let pieces = runtime(1).run(|| {
-        let mut pieces = stream.recv_stream();
         [b"one", b"two"].map(|bytes| {
             a.write_all(bytes).unwrap();
-            pieces.recv().unwrap()
+            stream.recv_owned().unwrap()
         })
     });
     let other = runtime(1);
@@ -838,7 +820,7 @@ fn received_pieces_outlive_their_runtime() {
         );
         drop(pieces);
         a.write_all(b"three").unwrap();
-        assert_eq!(&stream.recv_stream().recv().unwrap()[..], b"three");
+        assert_eq!(&stream.recv_owned().unwrap()[..], b"three");
     });
 }
 

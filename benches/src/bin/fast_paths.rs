@@ -2,9 +2,9 @@
 //! for each operation; contenders in turn, medians of the rounds, least and most.
 //!
 //! - `echo`: 64 bytes there and back on 64 and 1,000 connections; the server reads into
-//!   a buffer of its own, calls `recv_owned`, or takes what comes from `recv_stream`
+//!   a buffer of its own, or calls `recv_owned`
 //! - `stream`: messages of 4 KiB to 1 MiB on one connection; the reader reads into a buffer of
-//!   16 KiB or of 256 KiB, calls `recv_owned`, or takes them from `recv_stream`
+//!   16 KiB or of 256 KiB, or calls `recv_owned`
 //! - `idle-read`, `idle-owned`: memory of a connection whose goroutine waits for its first
 //!   bytes, with a buffer of 16 KiB, or in `recv_owned`
 //! - `accept`: connections made and closed; one goroutine at one listener, which accepts one by
@@ -15,7 +15,7 @@
 //!
 //! - `recv`: messages of 512 bytes and 16 KiB on 1, 64 and 1,000 connections, answered with a byte
 //!   (`ask`) or only at the end (`flow`), received by `read` (a buffer of 16 KiB for each
-//!   connection), `recv_owned` or `recv_stream`
+//!   connection) or `recv_owned`
 //! - `storm`: 8,000 connections by 32 goroutines, closed at once or after a request and an answer of
 //!   512 bytes; accepted by one goroutine, by one for each CPU, or from `accept_stream`
 //! - `idle-served`: memory of a server's connection that has had a message and waits for the next
@@ -50,7 +50,6 @@ struct Args {
 enum How {
     Read,
     Owned,
-    Stream,
     Accept,
     /// A goroutine for each CPU accepts.
     AcceptEach,
@@ -145,13 +144,6 @@ fn serve_owned(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-fn serve_stream(stream: TcpStream) -> io::Result<()> {
-    for bytes in stream.recv_stream() {
-        (&stream).write_all(&bytes?)?;
-    }
-    Ok(())
-}
-
 /// Echoes in a round.
 const ECHOES: usize = 40_000;
 
@@ -167,7 +159,6 @@ fn echo(rounds: usize) -> io::Result<()> {
                 .collect::<io::Result<Vec<_>>>()
         };
         let (read, owned) = (open(serve_read)?, open(serve_owned)?);
-        let streamed = open(serve_stream)?;
         race(
             &format!("echo_{connections}"),
             rounds,
@@ -175,7 +166,6 @@ fn echo(rounds: usize) -> io::Result<()> {
             &[
                 ("read", &|ops| ask(&read, ops)),
                 ("recv_owned", &|ops| ask(&owned, ops)),
-                ("recv_stream", &|ops| ask(&streamed, ops)),
             ],
         )?;
     }
@@ -203,7 +193,7 @@ fn ask(clients: &[TcpStream], ops: usize) -> io::Result<()> {
 type ReadAll = fn(&TcpStream, &mut dyn FnMut(usize));
 
 fn stream(rounds: usize) -> io::Result<()> {
-    let readers: [(&str, ReadAll); 4] = [
+    let readers: [(&str, ReadAll); 3] = [
         ("read 16 KiB", |stream, took| {
             read_in(stream, BUFFER_BYTES, took)
         }),
@@ -216,12 +206,6 @@ fn stream(rounds: usize) -> io::Result<()> {
             {
                 took(bytes.len());
             }
-        }),
-        ("recv_stream", |stream, took| {
-            stream
-                .recv_stream()
-                .map_while(Result::ok)
-                .for_each(|bytes| took(bytes.len()));
         }),
     ];
     for bytes in [4 << 10, 64 << 10, 1 << 20] {
@@ -354,7 +338,7 @@ fn serve(how: How) -> io::Result<()> {
                 welcome(stream?);
             }
         }
-        How::Read | How::Owned | How::Stream => {
+        How::Read | How::Owned => {
             for stream in listener.incoming() {
                 let stream = stream?;
                 windlass::spawn(move || answer(stream, how));
@@ -403,20 +387,12 @@ fn answer(mut stream: TcpStream, how: How) -> io::Result<()> {
                 took(bytes.len());
             }
         }
-        How::Stream => stream
-            .recv_stream()
-            .map_while(Result::ok)
-            .for_each(|bytes| took(bytes.len())),
         _ => read_in(&stream, BUFFER_BYTES, &mut took),
     }
     Ok(())
 }
 
-const RECEIVERS: [(&str, How); 3] = [
-    ("read", How::Read),
-    ("recv_owned", How::Owned),
-    ("recv_stream", How::Stream),
-];
+const RECEIVERS: [(&str, How); 2] = [("read", How::Read), ("recv_owned", How::Owned)];
 
 /// As [`race`], with servers whose CPU time counts. Also prints how many operations there were in a
 /// second: noisy where others use the machine.

@@ -1,6 +1,7 @@
 //! Tests of a ring by itself, on a plain thread: the properties that the scheduler relies on.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
@@ -8,9 +9,8 @@ use super::*;
 use crate::g::header::GRef;
 use crate::g::slab;
 use crate::g::status::{Reason, WaitId};
-use crate::netpoll::multishot::{By, Came, MAX_AHEAD, Source};
+use crate::netpoll::multishot::{By, MAX_AHEAD};
 use crate::netpoll::multishot_poll::{RingThread, WaitStart};
-use crate::netpoll::pool::SLOTS;
 use crate::netpoll::probe;
 
 thread_local!(
@@ -361,21 +361,28 @@ fn closing_gives_the_descriptors_back() {
     }
 }
 
-/// Arms a multishot receive from `from`, in the ring's own pool.
-fn arm(ring: &Counted, from: &UnixStream) -> Arc<Multishot> {
+/// Arms a multishot accept.
+fn arm(ring: &Counted, listener: &TcpListener) -> Arc<Multishot> {
     let (multishot, mut ready) = (Arc::new(Multishot::new()), GList::new());
-    let pool = Arc::clone(ring.pool(0, None).expect("the kernel has pools"));
     let me = By {
         m: std::ptr::from_ref(ring).cast(),
         runtime: std::ptr::null(),
     };
     // SAFETY: this thread owns the ring.
     unsafe {
-        let from = (from.as_raw_fd(), Source::Bytes(&pool));
+        let fd = listener.as_raw_fd();
         ring.ring
-            .arm_multi(&ring.counts, from, &multishot, (me, 1), &mut ready);
+            .arm_multi(&ring.counts, fd, &multishot, (me, 1), &mut ready);
     }
     multishot
+}
+
+/// Connects, and waits until the ring has accepted.
+fn connect(ring: &Counted, listener: &TcpListener) -> TcpStream {
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut is_first = true;
+    reap_until(ring, || !std::mem::take(&mut is_first));
+    client
 }
 
 fn reap_until(ring: &Counted, mut done: impl FnMut() -> bool) {
@@ -388,66 +395,42 @@ fn reap_until(ring: &Counted, mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_receive_that_stays_armed_stops_when_nobody_takes() {
+fn an_accept_that_stays_armed_stops_when_nobody_takes() {
     let ring = ring();
-    let (mut a, mut b) = UnixStream::pair().unwrap();
-    let multishot = arm(&ring, &a);
-    for i in 0..MAX_AHEAD {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let multishot = arm(&ring, &listener);
+    let mut clients = Vec::new();
+    for _ in 0..MAX_AHEAD {
         assert!(multishot.is_armed());
-        b.write_all(&[i as u8]).unwrap();
-        let mut is_first = true;
-        reap_until(&ring, || !std::mem::take(&mut is_first));
+        clients.push(connect(&ring, &listener));
     }
     reap_until(&ring, || !multishot.is_armed());
     assert_eq!(ring.inflight(), 0);
-    b.write_all(&[0xee; 5]).unwrap();
-    for i in 0..MAX_AHEAD {
-        let Some(Came::Bytes { pool, slot, len }) = multishot.take() else {
-            panic!("piece {i} is missing");
-        };
-        // SAFETY: the kernel has written so many bytes, and this test owns the slot.
-        let bytes = unsafe { std::slice::from_raw_parts(pool.slot(slot), len) };
-        assert_eq!(bytes, [i as u8]);
-        pool.give(slot);
+    let late = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    for client in clients {
+        let accepted = TcpStream::from(multishot.take().unwrap().unwrap());
+        assert_eq!(accepted.peer_addr().unwrap(), client.local_addr().unwrap());
     }
     assert!(multishot.take().is_none());
-    // The data that came later is still in the socket.
-    let mut rest = [0; 5];
-    std::io::Read::read_exact(&mut a, &mut rest).unwrap();
-    assert_eq!(rest, [0xee; 5]);
+    // The connection that came later is still in the listener's queue.
+    let (accepted, _) = listener.accept().unwrap();
+    assert_eq!(accepted.peer_addr().unwrap(), late.local_addr().unwrap());
 }
 
 #[test]
-fn a_closed_receive_gives_its_slots_back_and_lets_go() {
+fn a_closed_accept_closes_its_connections_and_lets_go() {
     let ring = ring();
-    for _ in 0..usize::from(SLOTS) {
-        let (a, mut b) = UnixStream::pair().unwrap();
-        let multishot = arm(&ring, &a);
-        b.write_all(b"taken by nobody").unwrap();
-        let mut is_first = true;
-        reap_until(&ring, || !std::mem::take(&mut is_first));
-        b.write_all(b"on its way").unwrap();
+    for _ in 0..10 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let multishot = arm(&ring, &listener);
+        let mut client = connect(&ring, &listener);
         multishot.close();
         reap_until(&ring, || !multishot.is_armed());
         assert_eq!(Arc::strong_count(&multishot), 1, "the ring's reference");
         assert!(multishot.take().is_none());
+        assert_eq!(client.read(&mut [0]).unwrap(), 0, "still open");
     }
-    // None was lost: all slots can be in use at once.
-    let pool = Arc::clone(ring.pool(0, None).unwrap());
-    let all: Vec<_> = (0..usize::from(SLOTS))
-        .map(|_| {
-            let (a, mut b) = UnixStream::pair().unwrap();
-            let multishot = arm(&ring, &a);
-            b.write_all(b"x").unwrap();
-            let mut is_first = true;
-            reap_until(&ring, || !std::mem::take(&mut is_first));
-            assert!(matches!(multishot.take(), Some(Came::Bytes { .. })));
-            (a, b, multishot)
-        })
-        .collect();
-    all.iter().for_each(|(_, _, multishot)| multishot.close());
-    reap_until(&ring, || ring.inflight() == 0);
-    assert_eq!(Arc::strong_count(&pool), 2);
+    assert_eq!(ring.inflight(), 0);
 }
 
 /// A multishot poll on `from`, and its waiter: a goroutine that receives into `buf`.
