@@ -8,6 +8,8 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 # The packages with tests of the runtime. Each command names all of them: cargo unites the features of
 # the packages that a command names, so that other packages would mean other builds.
 PACKAGES := -p windlass -p windlass-hyper -p windlass-tracing -p windlass-examples
+# The programs that `compare` runs: a peer that the criterion benches leave out has a package of its own.
+BENCHES := -p windlass-benches -p windlass-bench-compio -p windlass-bench-monoio
 # What is off if not asked for, and tested all the same.
 FEATURES := windlass-examples/all
 # Tests in the dev profile can also be perturbed (WINDLASS_CHAOS), so that this needs no build of
@@ -47,7 +49,7 @@ help:
 	@echo "make lint     formatting, clippy and the documentation, warnings denied"
 	@echo "make package  the four crates as they would be published, each built from its archive"
 	@echo "make public-api  compares the public API with docs/api; needs nightly and cargo-public-api"
-	@echo "make bench    criterion benches: windlass, tokio and may in one run"
+	@echo "make bench    criterion benches of windlass, tokio and may, and a table of them (BENCH=yield runs one)"
 	@echo "make compare  servers and whole programs in turn, Go too where it is installed"
 	@echo "make clients  install curl, redis-tools and wrk, which some tests drive the examples with"
 	@echo "make setup    install libhwloc and pkg-config if they are missing"
@@ -80,7 +82,7 @@ test: setup clients
 
 # What a change must pass (.ci/run). What is long and rare is here only.
 test-all: test
-	$(call stage,tests of the benches,$(CARGO) test -p windlass-benches -p windlass-suites)
+	$(call stage,tests of the benches,$(CARGO) test $(BENCHES) -p windlass-suites)
 	$(call stage,examples,$(CARGO) build $(PACKAGES) --features $(TEST_FEATURES) --examples)
 	$(call stage,tests in release,$(MAKE) --no-print-directory test-release)
 	$(call stage,tests under a filter,$(MAKE) --no-print-directory test-filter)
@@ -231,12 +233,13 @@ package: setup
 public-api: setup
 	scripts/public-api.sh
 
-# BENCH=yield runs one bench; the rest of cargo bench's arguments go into ARGS.
+# BENCH=yield runs one bench, BENCH=numa the policies for NUMA nodes; the rest of cargo bench's arguments go into
+# ARGS, and criterion's after "--": ARGS="-- --quick".
 bench: setup
-	$(CARGO) bench -p windlass-benches $(if $(BENCH),--bench $(BENCH)) $(ARGS)
+	$(CARGO) bench $(if $(BENCH),--bench $(BENCH)) $(ARGS)
 
 # ARGS="--rounds 5 --only echo_64" chooses; ARGS=--help tells what there is. JSON=FILE has all rows.
 JSON ?= $(TARGET_DIR)/compare.json
 compare: setup
-	$(CARGO) build --release -p windlass-benches
+	$(CARGO) build --release $(BENCHES)
 	$(TARGET_DIR)/release/compare --json $(JSON) $(ARGS)

@@ -8,9 +8,9 @@
 //!   sender
 
 use criterion::{Criterion, Throughput};
-use windlass_benches::runtimes;
 use windlass_benches::workloads::chan_ping_pong::{self, Shape};
 use windlass_benches::workloads::mpmc;
+use windlass_benches::{runtimes, summary};
 
 fn main() {
     let workers = runtimes::workers();
@@ -18,7 +18,9 @@ fn main() {
     let tokio = runtimes::tokio(workers);
     let may = runtimes::may(workers);
 
-    let mut criterion = Criterion::default().configure_from_args();
+    let mut criterion = Criterion::default()
+        .output_directory(&summary::directory())
+        .configure_from_args();
     for (name, cap, pairs) in [
         ("chan_ping_pong_unbuffered", 0, 1),
         ("chan_ping_pong_buffered", 1, 1),
@@ -55,4 +57,5 @@ fn main() {
     });
     group.finish();
     criterion.final_summary();
+    summary::after_bench();
 }

@@ -7,8 +7,8 @@
 //!   round trip's
 
 use criterion::{Criterion, Throughput};
-use windlass_benches::runtimes;
 use windlass_benches::workloads::echo;
+use windlass_benches::{runtimes, summary};
 
 const CONNECTIONS: [usize; 2] = [1, 64];
 
@@ -18,7 +18,9 @@ fn main() {
     let tokio = runtimes::tokio(workers);
     let may = runtimes::may(workers);
 
-    let mut criterion = Criterion::default().configure_from_args();
+    let mut criterion = Criterion::default()
+        .output_directory(&summary::directory())
+        .configure_from_args();
     for connections in CONNECTIONS {
         let mut group = criterion.benchmark_group(format!("echo/{connections}"));
         group.throughput(Throughput::Elements(connections as u64));
@@ -34,4 +36,5 @@ fn main() {
         group.finish();
     }
     criterion.final_summary();
+    summary::after_bench();
 }

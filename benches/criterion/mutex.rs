@@ -7,8 +7,8 @@
 //!   that the time per element is one lock and unlock
 
 use criterion::{Criterion, Throughput};
-use windlass_benches::runtimes;
 use windlass_benches::workloads::mutex;
+use windlass_benches::{runtimes, summary};
 
 const TASKS: usize = 64;
 
@@ -18,7 +18,9 @@ fn main() {
     let tokio = runtimes::tokio(workers);
     let may = runtimes::may(workers);
 
-    let mut criterion = Criterion::default().configure_from_args();
+    let mut criterion = Criterion::default()
+        .output_directory(&summary::directory())
+        .configure_from_args();
     let mut group = criterion.benchmark_group("mutex/alone");
     group.bench_function("windlass", |b| {
         b.iter_custom(|rounds| mutex::windlass_alone(&windlass, rounds));
@@ -47,4 +49,5 @@ fn main() {
     });
     group.finish();
     criterion.final_summary();
+    summary::after_bench();
 }

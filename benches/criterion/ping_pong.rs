@@ -5,8 +5,8 @@
 //! - park and unpark in windlass and may; two `Notify` in tokio, which has no park
 
 use criterion::Criterion;
-use windlass_benches::runtimes;
 use windlass_benches::workloads::ping_pong;
+use windlass_benches::{runtimes, summary};
 
 fn main() {
     let workers = runtimes::workers();
@@ -14,7 +14,9 @@ fn main() {
     let tokio = runtimes::tokio(workers);
     let may = runtimes::may(workers);
 
-    let mut criterion = Criterion::default().configure_from_args();
+    let mut criterion = Criterion::default()
+        .output_directory(&summary::directory())
+        .configure_from_args();
     let mut group = criterion.benchmark_group("ping_pong");
     group.bench_function("windlass", |b| {
         b.iter_custom(|round_trips| ping_pong::windlass(&windlass, round_trips));
@@ -27,4 +29,5 @@ fn main() {
     });
     group.finish();
     criterion.final_summary();
+    summary::after_bench();
 }

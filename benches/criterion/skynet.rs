@@ -9,8 +9,8 @@
 use std::time::Duration;
 
 use criterion::{Criterion, SamplingMode, Throughput};
-use windlass_benches::runtimes;
 use windlass_benches::workloads::skynet;
+use windlass_benches::{runtimes, summary};
 
 const TREES: [(&str, u64); 2] = [("1k", 1_000), ("1M", 1_000_000)];
 
@@ -20,7 +20,9 @@ fn main() {
     let tokio = runtimes::tokio(workers);
     let may = runtimes::may(workers);
 
-    let mut criterion = Criterion::default().configure_from_args();
+    let mut criterion = Criterion::default()
+        .output_directory(&summary::directory())
+        .configure_from_args();
     for (name, leaves) in TREES {
         let mut group = criterion.benchmark_group(format!("skynet/{name}"));
         group.throughput(Throughput::Elements(leaves));
@@ -41,6 +43,7 @@ fn main() {
         group.finish();
     }
     criterion.final_summary();
+    summary::after_bench();
 }
 
 fn repeat(times: u64, run: impl Fn() -> Duration) -> Duration {

@@ -6,8 +6,8 @@
 //!   time, which is the figure that counts
 
 use criterion::{Criterion, Throughput};
-use windlass_benches::runtimes;
 use windlass_benches::workloads::sleepers;
+use windlass_benches::{runtimes, summary};
 
 const TASKS: usize = 10_000;
 
@@ -17,7 +17,9 @@ fn main() {
     let tokio = runtimes::tokio(workers);
     let may = runtimes::may(workers);
 
-    let mut criterion = Criterion::default().configure_from_args();
+    let mut criterion = Criterion::default()
+        .output_directory(&summary::directory())
+        .configure_from_args();
     let mut group = criterion.benchmark_group("sleepers");
     group.sample_size(10);
     group.throughput(Throughput::Elements(TASKS as u64));
@@ -32,4 +34,5 @@ fn main() {
     });
     group.finish();
     criterion.final_summary();
+    summary::after_bench();
 }

@@ -5,8 +5,8 @@
 //! - `batch`: start 1,000, then join them all; the time per element is one task's
 
 use criterion::{Criterion, Throughput};
-use windlass_benches::runtimes;
 use windlass_benches::workloads::spawn_join;
+use windlass_benches::{runtimes, summary};
 
 const BATCHES: [(&str, usize); 2] = [("one", 1), ("batch", 1_000)];
 
@@ -16,7 +16,9 @@ fn main() {
     let tokio = runtimes::tokio(workers);
     let may = runtimes::may(workers);
 
-    let mut criterion = Criterion::default().configure_from_args();
+    let mut criterion = Criterion::default()
+        .output_directory(&summary::directory())
+        .configure_from_args();
     for (name, batch) in BATCHES {
         let mut group = criterion.benchmark_group(format!("spawn_join/{name}"));
         group.throughput(Throughput::Elements(batch as u64));
@@ -32,4 +34,5 @@ fn main() {
         group.finish();
     }
     criterion.final_summary();
+    summary::after_bench();
 }

@@ -3,11 +3,12 @@
 //! - messages: 16 KiB and 512 bytes over loopback, sent without waiting for answers and
 //!   received one by one
 //! - connections: 4, with senders and receivers in one runtime
-//! - one iteration: a message on every connection; throughput is of bytes
+//! - one iteration: a message on every connection; the time per element is that of
+//!   one message
 
 use criterion::{Criterion, Throughput};
-use windlass_benches::runtimes;
 use windlass_benches::workloads::stream;
+use windlass_benches::{runtimes, summary};
 
 const MESSAGE_BYTES: [usize; 2] = [16 << 10, 512];
 
@@ -17,10 +18,15 @@ fn main() {
     let tokio = runtimes::tokio(workers);
     let may = runtimes::may(workers);
 
-    let mut criterion = Criterion::default().configure_from_args();
+    let mut criterion = Criterion::default()
+        .output_directory(&summary::directory())
+        .configure_from_args();
     for bytes in MESSAGE_BYTES {
         let mut group = criterion.benchmark_group(format!("stream/{bytes}"));
-        group.throughput(Throughput::Bytes((bytes * stream::CONNECTIONS) as u64));
+        group.throughput(Throughput::ElementsAndBytes {
+            elements: stream::CONNECTIONS as u64,
+            bytes: (bytes * stream::CONNECTIONS) as u64,
+        });
         group.bench_function("windlass", |b| {
             b.iter_custom(|messages| stream::windlass(&windlass, bytes, messages));
         });
@@ -33,4 +39,5 @@ fn main() {
         group.finish();
     }
     criterion.final_summary();
+    summary::after_bench();
 }

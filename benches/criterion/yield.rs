@@ -5,8 +5,8 @@
 //! - the tasks are started once per sample; this is a part in a hundred of it
 
 use criterion::{Criterion, Throughput};
-use windlass_benches::runtimes;
 use windlass_benches::workloads::yields;
+use windlass_benches::{runtimes, summary};
 
 const TASKS: usize = 1_000;
 
@@ -16,7 +16,9 @@ fn main() {
     let tokio = runtimes::tokio(workers);
     let may = runtimes::may(workers);
 
-    let mut criterion = Criterion::default().configure_from_args();
+    let mut criterion = Criterion::default()
+        .output_directory(&summary::directory())
+        .configure_from_args();
     let mut group = criterion.benchmark_group("yield");
     group.throughput(Throughput::Elements(TASKS as u64));
     group.bench_function("windlass", |b| {
@@ -30,4 +32,5 @@ fn main() {
     });
     group.finish();
     criterion.final_summary();
+    summary::after_bench();
 }

@@ -7,6 +7,8 @@
 use std::io;
 use std::mem;
 
+use crate::per_core::PerCore;
+
 const PLAINTEXT: &[u8] = b"HTTP/1.1 200 OK\r\n\
     Server: bench\r\n\
     Content-Type: text/plain\r\n\
@@ -116,6 +118,24 @@ impl LentConnection {
 impl Default for LentConnection {
     fn default() -> Self {
         LentConnection::new()
+    }
+}
+
+/// Answers requests until the client goes, on a runtime of one thread for each core.
+///
+/// # Errors
+///
+/// Those of the stream and of [`LentConnection::received`].
+pub async fn serve_per_core<R: PerCore>(mut stream: R::Stream) -> io::Result<()> {
+    let mut connection = LentConnection::new();
+    loop {
+        let (received, input) = R::read(&mut stream, connection.lend()).await;
+        if received? == 0 {
+            return Ok(());
+        }
+        let (sent, output) = R::write_all(&mut stream, connection.received(input)?).await;
+        sent?;
+        connection.sent(output);
     }
 }
 

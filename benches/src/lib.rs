@@ -4,21 +4,27 @@
 //! Two kinds of measurement share what is in here:
 //!
 //! - criterion benches (`benches/criterion/`), one file per question, with windlass,
-//!   tokio and may in one process: `cargo bench -p windlass-benches`;
+//!   tokio and may in one process: `cargo bench`;
 //! - whole programs (`benches/src/bin/`), a process for each runtime, with their
 //!   twins in Go (`benches/go/`), run in turn by `compare`: `make compare`.
 //!
+//! A peer that takes part in programs only is a crate of its own (`benches/peers/`), as is
+//! the comparison of TLS (`benches/tls/`): the criterion benches build without them.
+//!
 //! Each file of [`workloads`] holds one workload three times, once for each
-//! runtime, in the words of that runtime; [`per_core`] lets monoio and compio share
-//! one. `WINDLASS_BENCH_WORKERS` says how many workers each gets; all get the same
+//! runtime, in the words of that runtime; [`per_core`] has one for the runtimes that
+//! have a thread for each core. `WINDLASS_BENCH_WORKERS` says how many workers each gets; all get the same
 //! number, by default one per CPU.
 
 pub mod clients;
 pub mod http;
 pub mod latencies;
+pub mod micro;
 pub mod per_core;
 pub mod process;
+pub mod random_reads;
 pub mod results;
 pub mod runtimes;
 pub mod servers;
+pub mod summary;
 pub mod workloads;

@@ -44,6 +44,21 @@ impl Name {
         Name::Threads,
     ];
 
+    /// One of the programs on this runtime: the name of the executable, and its arguments.
+    /// `words` are the program and what comes before the runtime on its command line.
+    ///
+    /// monoio and compio have an executable each, for all the programs.
+    pub fn command_line(self, words: &[&str]) -> (String, Vec<String>) {
+        let owned = words.iter().map(ToString::to_string);
+        match self {
+            Name::Monoio | Name::Compio => (format!("bench_{self}"), owned.collect()),
+            _ => (
+                words.first().copied().unwrap_or_default().to_owned(),
+                owned.skip(1).chain([self.to_string()]).collect(),
+            ),
+        }
+    }
+
     /// Ends this program, which has no twin for the runtime.
     pub fn has_no_twin(self) -> ! {
         eprintln!("there is no twin of this program for {self}");

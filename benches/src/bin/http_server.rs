@@ -1,7 +1,8 @@
 //! An HTTP/1.1 server on a runtime of choice: `GET /plaintext`, keep-alive and
 //! pipelining, parsed with httparse; says on which address it listens.
 //!
-//! `http_server windlass --workers 2 127.0.0.1:0`
+//! `http_server windlass --workers 2 127.0.0.1:0`; monoio and compio have programs of their own:
+//! `bench_monoio http_server`.
 #![expect(
     clippy::print_stdout,
     reason = "the address is for whoever started this"
@@ -12,8 +13,7 @@ use std::net::SocketAddr;
 
 use ::tokio::io::{AsyncReadExt, AsyncWriteExt};
 use clap::Parser;
-use windlass_benches::http::{Connection, LentConnection};
-use windlass_benches::per_core::{self, Compio, Monoio, PerCore};
+use windlass_benches::http::Connection;
 use windlass_benches::runtimes::{self, Name};
 
 #[derive(Parser)]
@@ -35,9 +35,7 @@ fn main() -> io::Result<()> {
         Name::Windlass => runtimes::windlass(workers).run(move || windlass(address)),
         Name::Tokio => runtimes::tokio(workers).run(tokio(address)),
         Name::May => runtimes::may(workers).run(move || may(address)),
-        Name::Monoio => on_each_core::<Monoio>(address, workers),
-        Name::Compio => on_each_core::<Compio>(address, workers),
-        Name::Threads => runtime.has_no_twin(),
+        Name::Monoio | Name::Compio | Name::Threads => runtime.has_no_twin(),
     }
 }
 
@@ -92,22 +90,4 @@ fn may(address: SocketAddr) -> io::Result<()> {
         stream.set_nodelay(true)?;
         runtimes::go(move || serve(stream));
     }
-}
-
-async fn serve_per_core<R: PerCore>(mut stream: R::Stream) -> io::Result<()> {
-    let mut connection = LentConnection::new();
-    loop {
-        let (received, input) = R::read(&mut stream, connection.lend()).await;
-        if received? == 0 {
-            return Ok(());
-        }
-        let (sent, output) = R::write_all(&mut stream, connection.received(input)?).await;
-        sent?;
-        connection.sent(output);
-    }
-}
-
-fn on_each_core<R: PerCore>(address: SocketAddr, workers: usize) -> io::Result<()> {
-    let say = |address| println!("{address}");
-    per_core::serve::<R, _>(address, workers, say, serve_per_core::<R>)
 }

@@ -2,14 +2,14 @@
 //! so that they can take turns with their twins in Go.
 //!
 //! `micro yield windlass` prints `ns=..` and `cpu_ns=..`, both per operation:
-//! wall time, and CPU time of the whole process.
-#![expect(clippy::print_stdout, reason = "the result")]
+//! wall time, and CPU time of the whole process. monoio and compio take part in the
+//! streams, by programs of their own: `bench_monoio micro stream-16k`.
+#![expect(clippy::print_stdout, reason = "why it is left out")]
 
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use windlass_benches::per_core::{Compio, Monoio, PerCore};
-use windlass_benches::process;
+use windlass_benches::micro::{self, STREAM_16K, STREAM_512, Size};
 use windlass_benches::runtimes::{self, Name};
 use windlass_benches::workloads::chan_ping_pong::{self, Shape};
 use windlass_benches::workloads::{
@@ -31,8 +31,6 @@ const SLEEPERS: usize = 100_000;
 const SLEEPS: u64 = 5;
 const DEADLINE_PAIRS: usize = 500;
 const ROUND_TRIPS_PER_PAIR: u64 = 400;
-const STREAM_16K_MESSAGES: u64 = 5_000;
-const STREAM_512_MESSAGES: u64 = 50_000;
 const CHAN_PAIRS: usize = 1_000;
 const CHAN_PAIR_ROUND_TRIPS: u64 = 200;
 const CHAN_MESSAGES: u64 = 100_000;
@@ -43,9 +41,6 @@ const PAIRS: Shape = Shape {
     cap: 0,
     pairs: CHAN_PAIRS,
 };
-
-/// A workload is repeated for so long, at least.
-const DURATION: Duration = Duration::from_secs(1);
 
 #[derive(Parser)]
 struct Args {
@@ -95,9 +90,8 @@ enum Workload {
 }
 
 impl Workload {
-    /// How large it is, in its own measure, and the operations this comes to.
-    fn size(self) -> (u64, u64) {
-        match self {
+    fn size(self) -> Size {
+        let (n, operations) = match self {
             Workload::Yield => (YIELD_ROUNDS, YIELD_ROUNDS * YIELD_TASKS as u64),
             Workload::SpawnOne => (SPAWN_ONE, SPAWN_ONE),
             Workload::SpawnBatch => (SPAWN_BATCHES, SPAWN_BATCHES * SPAWN_BATCH as u64),
@@ -116,15 +110,10 @@ impl Workload {
                 ROUND_TRIPS_PER_PAIR,
                 ROUND_TRIPS_PER_PAIR * DEADLINE_PAIRS as u64,
             ),
-            Workload::Stream16k => (
-                STREAM_16K_MESSAGES,
-                STREAM_16K_MESSAGES * stream::CONNECTIONS as u64,
-            ),
-            Workload::Stream512 => (
-                STREAM_512_MESSAGES,
-                STREAM_512_MESSAGES * stream::CONNECTIONS as u64,
-            ),
-        }
+            Workload::Stream16k => return STREAM_16K.1,
+            Workload::Stream512 => return STREAM_512.1,
+        };
+        Size { n, operations }
     }
 
     /// The workload on a runtime that has been started, to be called more than once.
@@ -154,8 +143,8 @@ impl Workload {
                     Workload::MutexContended => mutex::windlass(&windlass, MUTEX_TASKS, n),
                     Workload::Sleepers => sleepers::windlass(&windlass, SLEEPERS, n),
                     Workload::Deadlines => deadlines::windlass(&windlass, DEADLINE_PAIRS, n),
-                    Workload::Stream16k => stream::windlass(&windlass, 16 << 10, n),
-                    Workload::Stream512 => stream::windlass(&windlass, 512, n),
+                    Workload::Stream16k => stream::windlass(&windlass, STREAM_16K.0, n),
+                    Workload::Stream512 => stream::windlass(&windlass, STREAM_512.0, n),
                 })
             }
             Name::Tokio => {
@@ -174,8 +163,8 @@ impl Workload {
                     Workload::MutexContended => mutex::tokio(&tokio, MUTEX_TASKS, n),
                     Workload::Sleepers => sleepers::tokio(&tokio, SLEEPERS, n),
                     Workload::Deadlines => deadlines::tokio(&tokio, DEADLINE_PAIRS, n),
-                    Workload::Stream16k => stream::tokio(&tokio, 16 << 10, n),
-                    Workload::Stream512 => stream::tokio(&tokio, 512, n),
+                    Workload::Stream16k => stream::tokio(&tokio, STREAM_16K.0, n),
+                    Workload::Stream512 => stream::tokio(&tokio, STREAM_512.0, n),
                 })
             }
             Name::May => {
@@ -194,22 +183,11 @@ impl Workload {
                     Workload::MutexContended => mutex::may(&may, MUTEX_TASKS, n),
                     Workload::Sleepers => sleepers::may(&may, SLEEPERS, n),
                     Workload::Deadlines => deadlines::may(&may, DEADLINE_PAIRS, n),
-                    Workload::Stream16k => stream::may(&may, 16 << 10, n),
-                    Workload::Stream512 => stream::may(&may, 512, n),
+                    Workload::Stream16k => stream::may(&may, STREAM_16K.0, n),
+                    Workload::Stream512 => stream::may(&may, STREAM_512.0, n),
                 })
             }
-            Name::Monoio => self.per_core::<Monoio>(runtime, workers),
-            Name::Compio => self.per_core::<Compio>(runtime, workers),
-            Name::Threads => runtime.has_no_twin(),
-        }
-    }
-
-    /// The same on runtimes that begin and end with each call.
-    fn per_core<R: PerCore>(self, runtime: Name, workers: usize) -> Box<dyn Fn(u64) -> Duration> {
-        match self {
-            Workload::Stream16k => Box::new(move |n| stream::per_core::<R>(workers, 16 << 10, n)),
-            Workload::Stream512 => Box::new(move |n| stream::per_core::<R>(workers, 512, n)),
-            _ => runtime.has_no_twin(),
+            Name::Monoio | Name::Compio | Name::Threads => runtime.has_no_twin(),
         }
     }
 }
@@ -221,9 +199,9 @@ fn main() {
         workers,
         flight_recorder,
     } = Args::parse();
-    let (size, operations) = workload.size();
+    let size = workload.size();
     let stacks = match workload {
-        Workload::Skynet => operations * 10 / 9,
+        Workload::Skynet => size.operations * 10 / 9,
         Workload::Sleepers => SLEEPERS as u64,
         _ => 0,
     };
@@ -232,18 +210,5 @@ fn main() {
         return;
     }
     let run = workload.on(runtime, workers, flight_recorder);
-    run(size); // warm
-    let cpu_before = process::own_cpu_time();
-    let mut elapsed = Duration::ZERO;
-    let mut done = 0;
-    while elapsed < DURATION {
-        elapsed += run(size);
-        done += operations;
-    }
-    let cpu = process::own_cpu_time() - cpu_before;
-    println!(
-        "ns={:.1} cpu_ns={:.1}",
-        elapsed.as_nanos() as f64 / done as f64,
-        cpu.as_nanos() as f64 / done as f64,
-    );
+    micro::measure(size, run);
 }

@@ -19,12 +19,13 @@ use std::process::Command;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use mio::{Events, Poll};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use windlass_benches::clients::{Client, Protocol, connect_all};
 use windlass_benches::latencies::Latencies;
 use windlass_benches::process::run_time;
+use windlass_benches::runtimes::Name;
 use windlass_benches::servers::{Server, raise_descriptor_limit};
 
 /// The CPU of the servers, and that of the client.
@@ -94,8 +95,17 @@ impl Contender {
         match (self.name.as_str(), protocol) {
             ("go", Protocol::Echo) => vec![beside("gobench"), "echo".to_owned()],
             ("go", Protocol::Http) => vec![beside("gobench"), "http-raw".to_owned()],
-            (name, Protocol::Echo) => vec![beside("echo_server"), name.to_owned()],
-            (name, Protocol::Http) => vec![beside("http_server"), name.to_owned()],
+            (name, protocol) => {
+                let server = match protocol {
+                    Protocol::Echo => "echo_server",
+                    Protocol::Http => "http_server",
+                };
+                let Ok(runtime) = Name::from_str(name, false) else {
+                    return vec![beside(server), name.to_owned()];
+                };
+                let (program, arguments) = runtime.command_line(&[server]);
+                [vec![beside(&program)], arguments].concat()
+            }
         }
     }
 }

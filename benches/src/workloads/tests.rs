@@ -1,7 +1,7 @@
-//! Every workload once on every runtime, so that none stops working unseen.
+//! Every workload once on every runtime, so that none stops working unseen; monoio's and
+//! compio's are beside them (`benches/peers/`).
 
 use super::*;
-use crate::per_core::{Compio, Monoio};
 use crate::runtimes;
 
 const WORKERS: usize = 2;
@@ -56,12 +56,6 @@ fn may() {
     stream::may(&runtime, 20_000, 10);
     chan_ping_pong::may(&runtime, chan_ping_pong::Shape { cap: 0, pairs: 3 }, 100);
     mpmc::may(&runtime, 1_000);
-}
-
-#[test]
-fn per_core() {
-    stream::per_core::<Monoio>(WORKERS, 20_000, 10);
-    stream::per_core::<Compio>(WORKERS, 20_000, 10);
 }
 
 #[test]
