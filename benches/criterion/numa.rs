@@ -11,7 +11,7 @@
 //! - policies take turns, round by round, so that what else the machine does hits them all;
 //!   times are medians of the rounds, far loads (from memory of other nodes) are for one round
 //!
-//! `cargo bench -p windlass-benches --bench numa`. Each policy gets a verdict for each workload,
+//! `cargo bench --bench numa`. Each policy gets a verdict for each workload,
 //! on any number of nodes: TOO SLOW if it takes more than 3 % longer than flat. On several nodes
 //! the bench also compares the default's far loads with flat's, and for `feed` it checks that
 //! remote steals stay below 5 %. `--synthetic DESCRIPTION` plans for a machine that is not there:
@@ -258,13 +258,15 @@ fn measure(
     machine: Option<&Topology>,
     (name, run): Workload,
     counter: &mut Option<FarLoads>,
+    progress: &mut Progress,
 ) -> Vec<Outcome> {
+    progress.workload(name);
     let start = |(_, policy)| runtimes::windlass_numa(args.workers, policy, machine.cloned());
     let runtimes = POLICIES.map(start);
     let mut times = vec![Vec::new(); POLICIES.len()];
     let mut far_loads = vec![counter.as_ref().map(|_| 0); POLICIES.len()];
     for round in 0..=args.rounds {
-        progress(name, round, args.rounds);
+        progress.round(name);
         for i in 0..POLICIES.len() {
             // Not always the same one after the same other one.
             let i = (i + round) % POLICIES.len();
@@ -279,7 +281,7 @@ fn measure(
             }
         }
     }
-    clear_progress();
+    progress.clear();
     let of = |((times, far_loads), rt): (_, &Runtime)| Outcome {
         times,
         far_loads,
@@ -289,20 +291,72 @@ fn measure(
     counts.zip(&runtimes).map(of).collect()
 }
 
-/// Rewrites one line of a terminal; a file or pipe gets nothing.
-fn progress(workload: &str, round: usize, rounds: usize) {
-    let mut err = io::stderr();
-    if err.is_terminal() {
-        // A failed write loses only the progress line.
-        let _ = write!(err, "\r\x1b[K{workload}: round {round} of {rounds}");
-    }
+/// How far the bench is, on the standard error: a bar in a terminal, elsewhere a line for each
+/// workload.
+struct Progress {
+    begin: Instant,
+    done: usize,
+    /// The rounds of all workloads.
+    all: usize,
+    in_terminal: bool,
 }
 
-fn clear_progress() {
-    let mut err = io::stderr();
-    if err.is_terminal() {
-        // As above.
-        let _ = write!(err, "\r\x1b[K");
+impl Progress {
+    fn new(rounds: usize) -> Progress {
+        Progress {
+            begin: Instant::now(),
+            done: 0,
+            all: rounds * WORKLOADS.len(),
+            in_terminal: io::stderr().is_terminal(),
+        }
+    }
+
+    /// A workload begins.
+    fn workload(&self, name: &str) {
+        if !self.in_terminal {
+            let number = 1 + self.done * WORKLOADS.len() / self.all;
+            let seconds = self.begin.elapsed().as_secs();
+            eprintln!(
+                "numa: {name}, workload {number} of {}, after {seconds} s",
+                WORKLOADS.len()
+            );
+        }
+    }
+
+    /// A round of a workload begins.
+    fn round(&mut self, name: &str) {
+        if self.in_terminal {
+            // A failed write loses only the bar.
+            let _ = write!(io::stderr(), "\r\x1b[K{}", self.bar(name));
+        }
+        self.done += 1;
+    }
+
+    /// The table can be printed where the bar was.
+    fn clear(&self) {
+        if self.in_terminal {
+            // As above.
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+
+    fn bar(&self, name: &str) -> String {
+        const WIDTH: usize = 30;
+        let filled = WIDTH * self.done / self.all;
+        let left = match self.done {
+            0 => String::new(),
+            done => {
+                let to_do = (self.all - done) as f64 / done as f64;
+                let left = self.begin.elapsed().as_secs_f64() * to_do;
+                format!(", about {left:.0} s left")
+            }
+        };
+        format!(
+            "[{}{}] {:3} % {name}{left}",
+            "#".repeat(filled),
+            "-".repeat(WIDTH - filled),
+            100 * self.done / self.all
+        )
     }
 }
 
@@ -422,8 +476,16 @@ fn main() {
     );
     let load_before = results::load_average();
     let (mut verdicts, mut rows) = (Vec::new(), Vec::new());
+    // The first round of each workload warms up.
+    let mut progress = Progress::new(args.rounds + 1);
     for workload @ (name, _) in WORKLOADS {
-        let outcomes = measure(&args, machine.as_ref(), workload, &mut counter);
+        let outcomes = measure(
+            &args,
+            machine.as_ref(),
+            workload,
+            &mut counter,
+            &mut progress,
+        );
         print(name, &outcomes);
         rows.push(row(name, &outcomes));
         verdicts.extend(verdicts_of(name, n_nodes, &outcomes));
