@@ -236,7 +236,7 @@ public-api: setup
 # BENCH=yield runs one bench, BENCH=numa the policies for NUMA nodes; the rest of cargo bench's arguments go into
 # ARGS, and criterion's after "--": ARGS="-- --quick".
 bench: setup
-	$(CARGO) bench $(if $(BENCH),--bench $(BENCH)) $(ARGS)
+	$(CARGO) bench -p windlass-criterion -p windlass-bench-numa $(if $(BENCH),--bench $(BENCH)) $(ARGS)
 
 # ARGS="--rounds 5 --only echo_64" chooses; ARGS=--help tells what there is. JSON=FILE has all rows.
 JSON ?= $(TARGET_DIR)/compare.json

@@ -16,15 +16,23 @@
 //! have a thread for each core. `WINDLASS_BENCH_WORKERS` says how many workers each gets; all get the same
 //! number, by default one per CPU.
 
+#[cfg(feature = "programs")]
 pub mod clients;
+#[cfg(feature = "programs")]
 pub mod http;
+#[cfg(feature = "programs")]
 pub mod latencies;
+#[cfg(feature = "programs")]
 pub mod micro;
+#[cfg(feature = "programs")]
 pub mod per_core;
+#[cfg(feature = "programs")]
 pub mod process;
+#[cfg(feature = "programs")]
 pub mod random_reads;
 pub mod results;
 pub mod runtimes;
+#[cfg(feature = "programs")]
 pub mod servers;
 pub mod summary;
 pub mod workloads;

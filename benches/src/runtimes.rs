@@ -1,5 +1,5 @@
 //! The runtimes, each started with a number of workers. Those of one thread for each core
-//! are in [`per_core`](crate::per_core).
+//! are in `per_core`.
 //!
 //! The three here do their work on the workers: a closure given to `run` is the main
 //! goroutine, task or coroutine, never a guest on the thread that waits for it.
@@ -12,12 +12,11 @@ use std::env;
 use std::fmt;
 use std::thread;
 
-use clap::ValueEnum;
-
 /// The name of a runtime, as the programs take it on their command line.
 ///
 /// Tasks and connections are for the first five; not every program has a twin for each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "programs", derive(clap::ValueEnum))]
 pub enum Name {
     /// This project.
     Windlass,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ::tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+#[cfg(feature = "programs")]
 use crate::per_core::PerCore;
 use crate::runtimes::{self, May, Tokio};
 
@@ -157,6 +158,7 @@ pub fn may(runtime: &May, connections: usize, round_trips: u64) -> Duration {
 /// # Errors
 ///
 /// Those of the stream.
+#[cfg(feature = "programs")]
 pub async fn serve_per_core<R: PerCore>(mut stream: R::Stream) -> io::Result<()> {
     let mut buffer = Vec::with_capacity(BUFFER_BYTES);
     loop {

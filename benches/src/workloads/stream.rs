@@ -7,14 +7,14 @@
 //! Where each core has a runtime of its own, both ends of a connection are on one core.
 
 use std::io::{Read, Write};
-use std::net;
-use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use ::tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::per_core::{self, PerCore};
 use crate::runtimes::{self, May, Tokio};
+
+#[cfg(feature = "programs")]
+pub use per_core::per_core;
 
 /// How many connections there are.
 pub const CONNECTIONS: usize = 4;
@@ -130,56 +130,67 @@ pub fn may(runtime: &May, bytes: usize, messages: u64) -> Duration {
     })
 }
 
-/// Tasks of a runtime for each of `workers` cores, which share the connections evenly.
-pub fn per_core<R: PerCore>(workers: usize, bytes: usize, messages: u64) -> Duration {
-    async fn send<R: PerCore>(mut stream: R::Stream, bytes: usize, messages: u64) {
-        let mut message = vec![b'.'; bytes];
-        for _ in 0..messages {
-            let (sent, same) = R::write_all(&mut stream, message).await;
-            sent.unwrap();
-            message = same;
-        }
-    }
+#[cfg(feature = "programs")]
+mod per_core {
+    use std::net;
+    use std::sync::{Arc, Barrier};
+    use std::time::{Duration, Instant};
 
-    async fn receive<R: PerCore>(mut stream: R::Stream, bytes: usize, messages: u64) {
-        let mut message = vec![0; bytes].into_boxed_slice();
-        for _ in 0..messages {
-            let (received, same) = R::read_exact(&mut stream, message).await;
-            received.unwrap();
-            message = same;
-        }
-    }
+    use super::{ANY_PORT, CONNECTIONS};
+    use crate::per_core::{self, PerCore};
 
-    let start = Arc::new(Barrier::new(workers));
-    let spans = per_core::on_each_core::<R, _, _>(workers, |worker| {
-        let start = Arc::clone(&start);
-        async move {
-            let listener = net::TcpListener::bind(ANY_PORT).unwrap();
-            let pairs: Vec<_> = (worker..CONNECTIONS)
-                .step_by(workers)
-                .map(|_| {
-                    let sender = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-                    sender.set_nodelay(true).unwrap();
-                    let (receiver, _) = listener.accept().unwrap();
-                    (R::stream(sender).unwrap(), R::stream(receiver).unwrap())
-                })
-                .collect();
-            start.wait();
-            let began = Instant::now();
-            let receivers: Vec<_> = pairs
-                .into_iter()
-                .map(|(sender, receiver)| {
-                    R::go(send::<R>(sender, bytes, messages));
-                    R::spawn(receive::<R>(receiver, bytes, messages))
-                })
-                .collect();
-            for receiver in receivers {
-                receiver.await;
+    /// Tasks of a runtime for each of `workers` cores, which share the connections evenly.
+    pub fn per_core<R: PerCore>(workers: usize, bytes: usize, messages: u64) -> Duration {
+        async fn send<R: PerCore>(mut stream: R::Stream, bytes: usize, messages: u64) {
+            let mut message = vec![b'.'; bytes];
+            for _ in 0..messages {
+                let (sent, same) = R::write_all(&mut stream, message).await;
+                sent.unwrap();
+                message = same;
             }
-            (began, Instant::now())
         }
-    });
-    let began = spans.iter().map(|&(began, _)| began).min().unwrap();
-    let ended = spans.iter().map(|&(_, ended)| ended).max().unwrap();
-    ended - began
+
+        async fn receive<R: PerCore>(mut stream: R::Stream, bytes: usize, messages: u64) {
+            let mut message = vec![0; bytes].into_boxed_slice();
+            for _ in 0..messages {
+                let (received, same) = R::read_exact(&mut stream, message).await;
+                received.unwrap();
+                message = same;
+            }
+        }
+
+        let start = Arc::new(Barrier::new(workers));
+        let spans = per_core::on_each_core::<R, _, _>(workers, |worker| {
+            let start = Arc::clone(&start);
+            async move {
+                let listener = net::TcpListener::bind(ANY_PORT).unwrap();
+                let pairs: Vec<_> = (worker..CONNECTIONS)
+                    .step_by(workers)
+                    .map(|_| {
+                        let sender =
+                            net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                        sender.set_nodelay(true).unwrap();
+                        let (receiver, _) = listener.accept().unwrap();
+                        (R::stream(sender).unwrap(), R::stream(receiver).unwrap())
+                    })
+                    .collect();
+                start.wait();
+                let began = Instant::now();
+                let receivers: Vec<_> = pairs
+                    .into_iter()
+                    .map(|(sender, receiver)| {
+                        R::go(send::<R>(sender, bytes, messages));
+                        R::spawn(receive::<R>(receiver, bytes, messages))
+                    })
+                    .collect();
+                for receiver in receivers {
+                    receiver.await;
+                }
+                (began, Instant::now())
+            }
+        });
+        let began = spans.iter().map(|&(began, _)| began).min().unwrap();
+        let ended = spans.iter().map(|&(_, ended)| ended).max().unwrap();
+        ended - began
+    }
 }
