@@ -34,5 +34,7 @@ pub mod results;
 pub mod runtimes;
 #[cfg(feature = "programs")]
 pub mod servers;
+#[cfg(feature = "programs")]
+pub mod stalls;
 pub mod summary;
 pub mod workloads;

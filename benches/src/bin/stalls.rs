@@ -21,7 +21,6 @@
     reason = "the client and two of the servers are plain threads"
 )]
 
-use std::hint::black_box;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
@@ -30,13 +29,11 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use mio::{Events, Interest, Poll, Token};
-use rustix::time::{ClockId, clock_gettime};
 use windlass_benches::latencies::Latencies;
-use windlass_benches::per_core::{self, Monoio, PerCore};
 use windlass_benches::runtimes;
 use windlass_benches::servers::Server;
+use windlass_benches::stalls::{self, MESSAGE_BYTES, compute, compute_us_of};
 
-const MESSAGE_BYTES: usize = 64;
 const ANY_PORT: &str = "127.0.0.1:0";
 const LOADS: [f64; 5] = [0.0, 0.15, 0.40, 0.64, 1.20];
 
@@ -92,12 +89,21 @@ fn main() -> io::Result<()> {
     }
     let server = match args.address {
         Some(_) => None,
-        None => Some(Server::start(
-            Command::new(std::env::current_exe()?)
-                .args([kind_name(args.kind).as_str(), "--serve", "--workers"])
-                .arg(args.workers.to_string())
-                .stdin(Stdio::null()),
-        )?),
+        None => {
+            let this = std::env::current_exe()?;
+            let mut command = match args.kind {
+                Kind::Monoio => Command::new(this.with_file_name("bench_monoio")),
+                _ => Command::new(&this),
+            };
+            match args.kind {
+                Kind::Monoio => command.arg("stall_server"),
+                kind => command.args([kind_name(kind).as_str(), "--serve"]),
+            };
+            let workers = args.workers.to_string();
+            Some(Server::start(
+                command.args(["--workers", &workers]).stdin(Stdio::null()),
+            )?)
+        }
     };
     let address = match (&server, args.address) {
         (Some(server), _) => server.address().parse().map_err(io::Error::other)?,
@@ -138,61 +144,20 @@ fn message(compute_us: u32) -> [u8; MESSAGE_BYTES] {
     bytes
 }
 
-fn compute_us_of(bytes: &[u8]) -> u32 {
-    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
-}
-
 mod server {
     use super::*;
 
-    use std::sync::OnceLock;
-
     use ::tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    /// Steps of computing in a µs of CPU time.
-    static STEPS_PER_US: OnceLock<f64> = OnceLock::new();
-
-    fn steps(n: u64) {
-        let mut x = n;
-        for _ in 0..n {
-            x = black_box(x.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1));
-        }
-        black_box(x);
-    }
-
-    fn cpu_us() -> f64 {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
-    }
-
-    fn calibrate() -> f64 {
-        const STEPS: u64 = 5_000_000;
-        (0..10)
-            .map(|_| {
-                let begin_us = cpu_us();
-                steps(STEPS);
-                STEPS as f64 / (cpu_us() - begin_us)
-            })
-            .fold(0.0, f64::max)
-    }
-
-    /// Work of so many µs of CPU time. Not until the clock says so: then threads that compute
-    /// beside each other would do the same work at once.
-    fn compute(us: u32) {
-        steps((f64::from(us) * STEPS_PER_US.get().expect("set at the start")) as u64);
-    }
-
     pub(super) fn run(kind: Kind, workers: usize) -> io::Result<()> {
-        STEPS_PER_US.get_or_init(calibrate);
+        stalls::calibrate();
         match kind {
             Kind::Windlass => runtimes::windlass(workers).run(windlass),
             Kind::Tokio => runtimes::tokio(workers).run(tokio()),
             Kind::May => runtimes::may(workers).run(may),
-            Kind::Monoio => {
-                let address = ANY_PORT.parse().map_err(io::Error::other)?;
-                let say = |address| println!("{address}");
-                per_core::serve::<Monoio, _>(address, workers, say, serve_per_core::<Monoio>)
-            }
+            Kind::Monoio => Err(io::Error::other(
+                "a program of its own: bench_monoio stall_server",
+            )),
             Kind::Threads => threads(),
             Kind::Epoll => epoll(workers),
             Kind::Go => Err(io::Error::other("a server of its own: gobench stalls")),
@@ -252,18 +217,6 @@ mod server {
                 }
                 io::Result::Ok(())
             });
-        }
-    }
-
-    async fn serve_per_core<R: PerCore>(mut stream: R::Stream) -> io::Result<()> {
-        let mut bytes = vec![0; MESSAGE_BYTES].into_boxed_slice();
-        loop {
-            let (read, filled) = R::read_exact(&mut stream, bytes).await;
-            read?;
-            compute(compute_us_of(&filled));
-            let (written, back) = R::write_all(&mut stream, filled.into_vec()).await;
-            written?;
-            bytes = back.into_boxed_slice();
         }
     }
 

@@ -17,7 +17,7 @@ use super::PerCore;
 use crate::micro::{self, STREAM_16K, STREAM_512, Size};
 use crate::random_reads::{self, Reading};
 use crate::workloads::{echo, stream};
-use crate::{http, runtimes};
+use crate::{http, runtimes, stalls};
 
 #[derive(Parser)]
 struct Args {
@@ -37,6 +37,11 @@ enum Program {
     },
     /// An HTTP/1.1 server.
     HttpServer {
+        #[arg(default_value = "127.0.0.1:0")]
+        address: SocketAddr,
+    },
+    /// The server of the program `stalls`.
+    StallServer {
         #[arg(default_value = "127.0.0.1:0")]
         address: SocketAddr,
     },
@@ -73,6 +78,10 @@ pub fn main<R: PerCore>() -> io::Result<()> {
         }
         Program::HttpServer { address } => {
             super::serve::<R, _>(address, workers, listening, http::serve_per_core::<R>)
+        }
+        Program::StallServer { address } => {
+            stalls::calibrate();
+            super::serve::<R, _>(address, workers, listening, stalls::serve_per_core::<R>)
         }
         Program::Micro { workload } => {
             let (bytes, size) = match workload {
