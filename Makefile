@@ -31,7 +31,7 @@ test_programs = $(addprefix --test ,$(sort $(foreach name,$(1),$(or $(call of_mo
 test_filters = $(addsuffix ::,$(call modules,$(1)))
 tests = $(call test_programs,$(1)) -- $(call test_filters,$(1))
 
-.PHONY: help setup clients demo test test-all test-dev test-release test-filter test-epoll test-chaos test-numa test-numa-small check-aarch64 test-aarch64 suites loom explore explore-short instructions asan fuzz lint package public-api bench compare
+.PHONY: help setup clients demo test test-all test-dev test-release test-filter test-epoll test-chaos test-numa test-numa-small check-aarch64 test-aarch64 suites loom explore explore-short instructions asan fuzz lint package public-api bench compare benchmarks benchmarks-page
 
 help:
 	@echo "make demo     build and run examples/demo"
@@ -51,6 +51,8 @@ help:
 	@echo "make public-api  compares the public API with docs/api; needs nightly and cargo-public-api"
 	@echo "make bench    criterion benches of windlass, tokio and may, and a table of them (BENCH=yield runs one)"
 	@echo "make compare  servers and whole programs in turn, Go too where it is installed"
+	@echo "make benchmarks  measures all rows of docs/BENCHMARKS.md anew, and renders it; goes on where it was cut off"
+	@echo "make benchmarks-page  renders docs/BENCHMARKS.md and its charts from docs/benchmarks/*.json"
 	@echo "make clients  install curl, redis-tools and wrk, which some tests drive the examples with"
 	@echo "make setup    install libhwloc and pkg-config if they are missing"
 
@@ -243,3 +245,23 @@ JSON ?= $(TARGET_DIR)/compare.json
 compare: setup
 	$(CARGO) build --release $(BENCHES)
 	$(TARGET_DIR)/release/compare --json $(JSON) $(ARGS)
+
+# All figures of docs/BENCHMARKS.md, measured part by part into one file for the commit. A run that was
+# cut off goes on with the parts that are missing; FRESH=1 begins anew. The last part takes what no
+# other has. Commit first, as parts of different commits do not go together.
+BENCHMARKS_PARTS := yield,spawn_,ping_pong,skynet chan_,mutex_ sleepers,deadlines,sleep_overshoot memory_,close_parked \
+	echo_ http_ latency_busy gap_ stream_,reads_
+benchmarks: setup
+	$(CARGO) build --release $(BENCHES)
+	set -e; results=$(TARGET_DIR)/benchmarks-$$(git rev-parse --short HEAD).json; \
+	$(if $(FRESH),rm -f $$results;) \
+	for part in $(BENCHMARKS_PARTS) ''; do \
+		$(TARGET_DIR)/release/compare --json $$results --resume $${part:+--only $$part} $(ARGS); \
+	done; \
+	cp $$results docs/benchmarks/compare.json
+	$(CARGO) bench -p windlass-bench-numa --bench numa -- --json $(CURDIR)/docs/benchmarks/numa.json $(NUMA_ARGS)
+	$(MAKE) --no-print-directory benchmarks-page
+
+# RESULTS="FILE .." shows other results than those checked in.
+benchmarks-page: setup
+	$(CARGO) run -q -p windlass-benches --bin render -- $(RESULTS)

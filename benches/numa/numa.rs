@@ -35,6 +35,7 @@ use windlass::channel::bounded;
 use windlass::metrics::PMetrics;
 use windlass::topology::Topology;
 use windlass::{NumaPolicy, Runtime, spawn, task, yield_now};
+use windlass_benches::machine_time::MachineTime;
 use windlass_benches::results::{self, Row, Summary};
 use windlass_benches::runtimes;
 use windlass_benches::workloads::{echo, skynet};
@@ -474,7 +475,8 @@ fn main() {
         "away",
         "far loads"
     );
-    let load_before = results::load_average();
+    let (load_before, date) = (results::load_average(), results::date());
+    let machine_before = MachineTime::now().expect("proc(5) is there");
     let (mut verdicts, mut rows) = (Vec::new(), Vec::new());
     // The first round of each workload warms up.
     let mut progress = Progress::new(args.rounds + 1);
@@ -493,12 +495,17 @@ fn main() {
     println!();
     verdicts.iter().for_each(|line| println!("{line}"));
     if let Some(path) = &args.json {
+        let shares = MachineTime::now().expect("as before").since(machine_before);
         let run = json!({
+            "program": "numa",
+            "date": date,
             "rounds": args.rounds,
             "workers": args.workers,
             "nodes": n_nodes,
             "synthetic": args.synthetic,
             "load_average_before": load_before,
+            "steal": shares.steal,
+            "other_work": shares.others,
             "verdicts": verdicts,
         });
         let document = results::document(results::machine(), run, &rows);

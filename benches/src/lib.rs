@@ -19,9 +19,13 @@
 #[cfg(feature = "programs")]
 pub mod clients;
 #[cfg(feature = "programs")]
+pub mod experiments;
+#[cfg(feature = "programs")]
 pub mod http;
 #[cfg(feature = "programs")]
 pub mod latencies;
+#[cfg(feature = "programs")]
+pub mod machine_time;
 #[cfg(feature = "programs")]
 pub mod micro;
 #[cfg(feature = "programs")]
@@ -30,6 +34,8 @@ pub mod per_core;
 pub mod process;
 #[cfg(feature = "programs")]
 pub mod random_reads;
+#[cfg(feature = "programs")]
+pub mod report;
 pub mod results;
 pub mod runtimes;
 #[cfg(feature = "programs")]

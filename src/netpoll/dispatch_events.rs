@@ -7,7 +7,7 @@
 //! receives, then all goroutines, then all sends. The data of each connection would have left the
 //! caches by its next turn. So events of polls wait here, in their order of arrival, until the work
 //! that was begun is done (`sched::proc::find`). With a thousand connections this saves a fifth of
-//! the CPU time of a request (docs/BENCHMARKS.md).
+//! the CPU time of a request (docs/decisions/netpoller.md).
 #![allow(unsafe_code)]
 
 use std::sync::Arc;

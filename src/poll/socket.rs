@@ -9,7 +9,7 @@
 //! **Sending.** Inline first while the P has few operations in flight: a socket buffer nearly
 //! always has room, and the data reaches the peer at once. A P with many operations in flight is a
 //! busy server: there the ring sends for its goroutines in one batch, which saves system calls and
-//! wakes (docs/BENCHMARKS.md).
+//! wakes (docs/decisions/netpoller.md).
 #![allow(unsafe_code)]
 
 use std::io::{self, IoSlice, IoSliceMut};

@@ -17,14 +17,15 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 
 use clap::Parser;
-use serde_json::json;
+use serde_json::{Value, json};
+use windlass_benches::experiments::{CONNECTIONS, EXPERIMENTS, Experiment, What};
+use windlass_benches::machine_time::{MachineTime, Shares};
 use windlass_benches::process::CpuTime;
 use windlass_benches::results::{self, Row, Summary};
 use windlass_benches::runtimes::{Name, workers};
@@ -50,296 +51,12 @@ struct Args {
     /// Also write all rows to this file, as JSON, with the machine and the commit.
     #[arg(long)]
     json: Option<PathBuf>,
-}
-
-/// What is run, and which of its figures are shown.
-struct Experiment {
-    name: &'static str,
-    what: What,
-}
-
-enum What {
-    /// A program that ends by itself and prints its figures as `key=value`.
-    Program {
-        /// The program in Rust and its arguments; that of the runtime comes last.
-        rust: &'static [&'static str],
-        /// The word for `gobench`, if Go takes part.
-        go: Option<&'static str>,
-        /// The keys of the figures and their names.
-        figures: &'static [(&'static str, &'static str)],
-        /// The programs in Rust that there are.
-        runtimes: &'static [Name],
-    },
-    /// A server, and a client to load it.
-    Server {
-        /// The program in Rust, if this is not for Go alone.
-        rust: Option<&'static str>,
-        /// The word for `gobench`.
-        go: &'static str,
-        http: bool,
-        connections: usize,
-    },
-}
-
-const MICRO: &[(&str, &str)] = &[("ns", "ns/op"), ("cpu_ns", "cpu-ns/op")];
-const READS: &[(&str, &str)] = &[
-    ("per_second", "reads/s (more is better)"),
-    ("cpu_ns", "cpu-ns/read"),
-];
-const SERVER: &[(&str, &str)] = &[
-    ("cpu_us", "server cpu-us/request"),
-    ("per_second", "requests/s (more is better)"),
-    ("p50_us", "us, p50"),
-    ("p99_us", "us, p99"),
-];
-const LATENCY: &[(&str, &str)] = &[
-    ("idle_p50_us", "us, idle, p50"),
-    ("idle_p99_us", "us, idle, p99"),
-    ("busy_p50_us", "us, busy, p50"),
-    ("busy_p99_us", "us, busy, p99"),
-];
-const MEMORY: &[(&str, &str)] = &[("bytes", "bytes/task")];
-const CLOSE: &[(&str, &str)] = &[
-    ("close_ns", "ns/task to end on close"),
-    ("bytes", "bytes/task"),
-];
-const SLEEP: &[(&str, &str)] = &[("p50_us", "us late, p50"), ("p99_us", "us late, p99")];
-
-const TAIL: &[(&str, &str)] = &[
-    ("p50_us", "us, p50"),
-    ("p99_us", "us, p99"),
-    ("max_us", "us, longest"),
-];
-const SLEEPS: &[(&str, &str)] = &[
-    ("late_50_p50_us", "50 us: us late, p50"),
-    ("late_50_p99_us", "50 us: us late, p99"),
-    ("late_200_p50_us", "200 us: us late, p50"),
-    ("late_200_p99_us", "200 us: us late, p99"),
-    ("late_800_p50_us", "800 us: us late, p50"),
-    ("late_800_p99_us", "800 us: us late, p99"),
-    ("late_1500_p50_us", "1.5 ms: us late, p50"),
-    ("late_1500_p99_us", "1.5 ms: us late, p99"),
-    ("late_2900_p50_us", "2.9 ms: us late, p50"),
-    ("late_2900_p99_us", "2.9 ms: us late, p99"),
-];
-
-/// Who has tasks that move between threads.
-const TASKS: &[Name] = &[Name::Windlass, Name::Tokio, Name::May];
-/// Who has connections.
-const CONNECTIONS: &[Name] = &[
-    Name::Windlass,
-    Name::Tokio,
-    Name::May,
-    Name::Monoio,
-    Name::Compio,
-];
-/// Who reads files by other means than may's, which is to block.
-const FILES: &[Name] = &[
-    Name::Windlass,
-    Name::Tokio,
-    Name::Monoio,
-    Name::Compio,
-    Name::Threads,
-];
-
-const EXPERIMENTS: &[Experiment] = &[
-    program("yield", &["micro", "yield"], "yield", MICRO),
-    program("spawn_one", &["micro", "spawn-one"], "spawn-one", MICRO),
-    program(
-        "spawn_batch",
-        &["micro", "spawn-batch"],
-        "spawn-batch",
-        MICRO,
-    ),
-    program("ping_pong", &["micro", "ping-pong"], "ping-pong", MICRO),
-    program("skynet", &["micro", "skynet"], "skynet", MICRO),
-    program("sleepers", &["micro", "sleepers"], "sleepers", MICRO),
-    program("deadlines", &["micro", "deadlines"], "deadlines", MICRO),
-    program(
-        "chan_unbuffered",
-        &["micro", "chan-unbuffered"],
-        "chan-unbuffered",
-        MICRO,
-    ),
-    program(
-        "chan_buffered",
-        &["micro", "chan-buffered"],
-        "chan-buffered",
-        MICRO,
-    ),
-    program("chan_pairs", &["micro", "chan-pairs"], "chan-pairs", MICRO),
-    program("chan_mpmc", &["micro", "chan-mpmc"], "chan-mpmc", MICRO),
-    program(
-        "mutex_alone",
-        &["micro", "mutex-alone"],
-        "mutex-alone",
-        MICRO,
-    ),
-    program(
-        "mutex_contended",
-        &["micro", "mutex-contended"],
-        "mutex-contended",
-        MICRO,
-    ),
-    stream("stream_16k", &["micro", "stream-16k"], "stream-16k"),
-    stream("stream_512", &["micro", "stream-512"], "stream-512"),
-    reads("reads_cached", &["random_reads", "cached"]),
-    reads("reads_direct", &["random_reads", "direct"]),
-    program(
-        "memory_parked",
-        &["parked_memory", "parked"],
-        "parked-memory",
-        MEMORY,
-    ),
-    program(
-        "memory_spawned",
-        &["parked_memory", "spawned"],
-        "spawned-memory",
-        MEMORY,
-    ),
-    program("close_parked", &["close_parked"], "close-parked", CLOSE),
-    program(
-        "sleep_overshoot",
-        &["sleep_overshoot"],
-        "sleep-overshoot",
-        SLEEP,
-    ),
-    program("latency_busy", &["latency_busy"], "latency-busy", LATENCY),
-    gap(
-        "gap_echo_pairs_2",
-        &["gaps", "echo-pairs-2"],
-        "gap-echo-pairs-2",
-        TAIL,
-    ),
-    gap(
-        "gap_echo_pairs_4",
-        &["gaps", "echo-pairs-4"],
-        "gap-echo-pairs-4",
-        TAIL,
-    ),
-    gap(
-        "gap_echo_yields_2",
-        &["gaps", "echo-yields-2"],
-        "gap-echo-yields-2",
-        TAIL,
-    ),
-    gap(
-        "gap_echo_yields_4",
-        &["gaps", "echo-yields-4"],
-        "gap-echo-yields-4",
-        TAIL,
-    ),
-    gap("gap_sleeps", &["gaps", "sleeps"], "gap-sleeps", SLEEPS),
-    gap(
-        "gap_wake_elsewhere",
-        &["gaps", "wake-elsewhere"],
-        "gap-wake-elsewhere",
-        TAIL,
-    ),
-    gap(
-        "gap_locked_peer",
-        &["gaps", "locked-peer"],
-        "gap-locked-peer",
-        MICRO,
-    ),
-    gap(
-        "gap_sleep_hogs_1",
-        &["gaps", "sleep-hogs-1"],
-        "gap-sleep-hogs-1",
-        TAIL,
-    ),
-    gap(
-        "gap_sleep_hogs_2",
-        &["gaps", "sleep-hogs-2"],
-        "gap-sleep-hogs-2",
-        TAIL,
-    ),
-    gap(
-        "gap_sleep_hogs_4",
-        &["gaps", "sleep-hogs-4"],
-        "gap-sleep-hogs-4",
-        TAIL,
-    ),
-    server("echo_1", Some("echo_server"), "echo", false, 1),
-    server("echo_64", Some("echo_server"), "echo", false, 64),
-    server("echo_1000", Some("echo_server"), "echo", false, 1000),
-    server("http_64", Some("http_server"), "http-raw", true, 64),
-    server("http_1000", Some("http_server"), "http-raw", true, 1000),
-    server("http_64_nethttp", None, "http", true, 64),
-];
-
-const fn program(
-    name: &'static str,
-    rust: &'static [&'static str],
-    go: &'static str,
-    figures: &'static [(&'static str, &'static str)],
-) -> Experiment {
-    with(TASKS, name, rust, Some(go), figures)
-}
-
-/// What sends and receives: for all that have connections.
-const fn stream(name: &'static str, rust: &'static [&'static str], go: &'static str) -> Experiment {
-    with(CONNECTIONS, name, rust, Some(go), MICRO)
-}
-
-/// What reads files: without Go.
-const fn reads(name: &'static str, rust: &'static [&'static str]) -> Experiment {
-    with(FILES, name, rust, None, READS)
-}
-
-/// What Go's scheduler is slow at: for windlass and Go alone.
-const fn gap(
-    name: &'static str,
-    rust: &'static [&'static str],
-    go: &'static str,
-    figures: &'static [(&'static str, &'static str)],
-) -> Experiment {
-    with(&[Name::Windlass], name, rust, Some(go), figures)
-}
-
-const fn with(
-    runtimes: &'static [Name],
-    name: &'static str,
-    rust: &'static [&'static str],
-    go: Option<&'static str>,
-    figures: &'static [(&'static str, &'static str)],
-) -> Experiment {
-    Experiment {
-        name,
-        what: What::Program {
-            rust,
-            go,
-            figures,
-            runtimes,
-        },
-    }
-}
-
-const fn server(
-    name: &'static str,
-    rust: Option<&'static str>,
-    go: &'static str,
-    http: bool,
-    connections: usize,
-) -> Experiment {
-    Experiment {
-        name,
-        what: What::Server {
-            rust,
-            go,
-            http,
-            connections,
-        },
-    }
-}
-
-impl Experiment {
-    fn figures(&self) -> &'static [(&'static str, &'static str)] {
-        match self.what {
-            What::Program { figures, .. } => figures,
-            What::Server { .. } => SERVER,
-        }
-    }
+    /// Keep the rows that the file has of other experiments, if machine and commit are the same.
+    #[arg(long, requires = "json")]
+    merge: bool,
+    /// The same, and leave out the experiments that the file has already.
+    #[arg(long, requires = "json")]
+    resume: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -378,7 +95,10 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> io::Result<()> {
     raise_descriptor_limit();
     let bench = Bench::new(args)?;
-    let experiments: Vec<_> = EXPERIMENTS
+    // Read before the run: its own load would count otherwise.
+    let (machine, load_before) = (results::machine(), results::load_average());
+    let earlier = earlier(args, &machine)?;
+    let mut experiments: Vec<_> = EXPERIMENTS
         .iter()
         .filter(|e| args.only.is_empty() || args.only.iter().any(|name| e.name.starts_with(name)))
         .collect();
@@ -389,14 +109,21 @@ fn run(args: &Args) -> io::Result<()> {
             all.join(", ")
         )));
     }
+    if let Some(earlier) = earlier.as_ref().filter(|_| args.resume) {
+        let measured = results::measured(earlier, args.rounds);
+        experiments.retain(|e| !measured.iter().any(|name| name == e.name));
+        if experiments.is_empty() {
+            eprintln!("the file has all of these already");
+            return Ok(());
+        }
+    }
     let _spinners = if args.spin {
         Spinners::start()?
     } else {
         Spinners::default()
     };
     let machine_before = MachineTime::now()?;
-    // Read before the run: its own load would count otherwise.
-    let (machine, load_before) = (results::machine(), results::load_average());
+    let date = results::date();
 
     let mut samples = Samples::new();
     for round in 0..args.rounds {
@@ -418,26 +145,68 @@ fn run(args: &Args) -> io::Result<()> {
             }
         }
         eprintln!("round {} of {} is done", round + 1, args.rounds);
+        // After each round, so that a run that is cut short leaves what it has.
+        if let Some(path) = &args.json {
+            let run = json!({
+                "program": "compare",
+                "command": command_line(),
+                "date": date,
+                "rounds": round + 1,
+                "seconds": args.seconds,
+                "workers": workers(),
+                "server_workers": bench.workers(),
+                "server_cpus": bench.split.map(|split| split.server),
+                "client_cpus": bench.split.map(|split| split.client),
+                "http_client": bench.http_client(),
+                "kept_from_halting": args.spin,
+                "steal": MachineTime::now()?.since(machine_before).steal,
+                "other_work": MachineTime::now()?.since(machine_before).others,
+                "load_average_before": load_before,
+            });
+            let rows = bench.rows(&experiments, &samples);
+            let mut document = results::document(machine.clone(), run, &rows);
+            if let Some(earlier) = &earlier {
+                document = results::merge(earlier, &document).map_err(io::Error::other)?;
+            }
+            results::write(path, &document)?;
+        }
     }
-    let steal = MachineTime::now()?.steal_since(machine_before);
-    bench.print(&experiments, &samples, args, steal);
-    if let Some(path) = &args.json {
-        let run = json!({
-            "rounds": args.rounds,
-            "seconds": args.seconds,
-            "workers": workers(),
-            "server_workers": bench.workers(),
-            "server_cpus": bench.split.map(|split| split.server),
-            "client_cpus": bench.split.map(|split| split.client),
-            "http_client": bench.http_client(),
-            "kept_from_halting": args.spin,
-            "steal": steal,
-            "load_average_before": load_before,
-        });
-        let rows = bench.rows(&experiments, &samples);
-        results::write(path, &results::document(machine, run, &rows))?;
-    }
+    let shares = MachineTime::now()?.since(machine_before);
+    bench.print(&experiments, &samples, args, shares);
     Ok(())
+}
+
+/// The file to which rows are added, if there is one yet.
+fn earlier(args: &Args, machine: &Value) -> io::Result<Option<Value>> {
+    let Some(path) = args.json.as_deref().filter(|_| args.merge || args.resume) else {
+        return Ok(None);
+    };
+    if !path.exists() {
+        return Ok(None);
+    }
+    let earlier = results::read(path)?;
+    results::same_machine(&earlier["machine"], machine)
+        .map_err(|why| io::Error::other(format!("{} is of another run: {why}", path.display())))?;
+    Ok(Some(earlier))
+}
+
+/// The command that repeats this run, without the file that it writes.
+fn command_line() -> String {
+    let mut words = Vec::new();
+    let mut arguments = env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--json" => drop(arguments.next()),
+            "--merge" | "--resume" => {}
+            other if other.starts_with("--json=") => {}
+            _ => words.push(argument),
+        }
+    }
+    if words.is_empty() {
+        "make compare".to_owned()
+    } else {
+        format!("make compare ARGS=\"{}\"", words.join(" "))
+    }
 }
 
 /// What stays the same over all runs.
@@ -645,7 +414,7 @@ impl Bench {
         rows
     }
 
-    fn print(&self, experiments: &[&Experiment], samples: &Samples, args: &Args, steal: f64) {
+    fn print(&self, experiments: &[&Experiment], samples: &Samples, args: &Args, shares: Shares) {
         println!(
             "A cell is the median (min–max) of {} rounds; – : did not run.\n",
             args.rounds
@@ -668,8 +437,9 @@ impl Bench {
             if args.spin { "yes" } else { "no" }
         );
         println!(
-            "- taken by the host meanwhile (steal): {:.1} %\n",
-            steal * 100.0
+            "- taken by the host meanwhile (steal): {:.1} %; used by other programs: {:.1} %\n",
+            shares.steal * 100.0,
+            shares.others * 100.0
         );
         let took_part = |contender: &&Contender| samples.keys().any(|(_, c, _)| c == *contender);
         let contenders: Vec<_> = self.contenders.iter().filter(took_part).collect();
@@ -835,38 +605,5 @@ fn short(value: f64) -> String {
         v if v >= 100.0 => format!("{v:.0}"),
         v if v >= 10.0 => format!("{v:.1}"),
         v => format!("{v:.2}"),
-    }
-}
-
-/// The machine's CPU time, in ticks: all of it, and what the host took.
-#[derive(Clone, Copy)]
-struct MachineTime {
-    all: u64,
-    steal: u64,
-}
-
-impl MachineTime {
-    /// proc_stat(5): user, nice, system, idle, iowait, irq, softirq, steal; what
-    /// follows is counted in these already.
-    fn now() -> io::Result<MachineTime> {
-        let stat = fs::read_to_string("/proc/stat")?;
-        let fields: Vec<u64> = stat
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .split_ascii_whitespace()
-            .skip(1)
-            .take(8)
-            .filter_map(|field| field.parse().ok())
-            .collect();
-        Ok(MachineTime {
-            all: fields.iter().sum(),
-            steal: fields.get(7).copied().unwrap_or(0),
-        })
-    }
-
-    fn steal_since(self, earlier: MachineTime) -> f64 {
-        let all = self.all.saturating_sub(earlier.all).max(1);
-        self.steal.saturating_sub(earlier.steal) as f64 / all as f64
     }
 }

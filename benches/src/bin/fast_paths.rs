@@ -395,7 +395,7 @@ fn answer(mut stream: TcpStream, how: How) -> io::Result<()> {
 const RECEIVERS: [(&str, How); 2] = [("read", How::Read), ("recv_owned", How::Owned)];
 
 /// A name, a server, and what gives it so many operations to do.
-type Contender<'a> = (&'a str, &'a Server, &'a dyn Fn(usize) -> io::Result<()>);
+type ContendingServer<'a> = (&'a str, &'a Server, &'a dyn Fn(usize) -> io::Result<()>);
 
 /// As [`race`], with servers whose CPU time counts. Also prints how many operations there were in a
 /// second: noisy where others use the machine.
@@ -403,7 +403,7 @@ fn race_servers(
     title: &str,
     rounds: usize,
     ops: usize,
-    contenders: &[Contender<'_>],
+    contenders: &[ContendingServer<'_>],
 ) -> io::Result<()> {
     let mut all = vec![Vec::new(); contenders.len()];
     for round in 0..=rounds {

@@ -53,7 +53,7 @@ const DISPATCH_AFTER_NS: u64 = 1_000_000;
 /// Go's bound on a batch from its global queue.
 const NODE_BATCH: usize = 128;
 /// How long an M spins before it sleeps, while other Ps are busy. A sleep and a wake-up cost about
-/// this much (`docs/BENCHMARKS.md`).
+/// this much.
 const SPIN_NS: u64 = 20_000;
 
 /// Finds the next goroutine for `m` to run; sleeps until there is one. `None` when the run is over,
