@@ -367,7 +367,9 @@ fn a_goroutine_moves_to_where_it_is_woken_from() {
             woken_on.push(sleeper.wake());
         }
         assert!(woken_on.contains(&1), "{woken_on:?}");
-        assert!(woken_on.len() <= 8, "{woken_on:?}");
+        // Of those in a row, as home may have fallen idle in between.
+        let n_away = woken_on.iter().rev().take_while(|node| **node == 1);
+        assert!(n_away.count() <= 8, "{woken_on:?}");
         let before = total();
         assert!(before.pulled + before.home_wakes > 0);
         // Now it is at home here, though its old home falls idle.
