@@ -26,7 +26,7 @@ pub struct Operation {
 }
 
 /// Name, code, the first Linux with it, and whether nothing goes without it.
-const OPERATIONS: [(&str, u8, &str, bool); 17] = [
+const OPERATIONS: [(&str, u8, &str, bool); 16] = [
     ("recv", opcode::Recv::CODE, "5.6", true),
     ("send", opcode::Send::CODE, "5.6", true),
     ("recvmsg", opcode::RecvMsg::CODE, "5.3", true),
