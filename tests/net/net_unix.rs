@@ -33,8 +33,12 @@ impl Drop for Place {
     }
 }
 
+/// Never the same twice: a process that another test has forked keeps a closed listener open until
+/// it executes its program.
 fn abstract_addr(what: &str) -> SocketAddr {
-    let name = format!("windlass-{}-{what}", std::process::id());
+    static N: AtomicU32 = AtomicU32::new(0);
+    let n = N.fetch_add(1, Ordering::SeqCst);
+    let name = format!("windlass-{}-{what}-{n}", std::process::id());
     SocketAddr::from_abstract_name(name).unwrap()
 }
 

@@ -4,10 +4,6 @@
 //!   from *hogs*: goroutines that have computed or blocked for 10 ms without a call into the
 //!   runtime ([`crate::sched::wait::handoff`]). Requests preemption of goroutines that make one such call after
 //!   the other.
-//! - Does the same after 200 µs where a timer is due or the poller has something for other
-//!   goroutines ([`super::due_work`]): sleepers and I/O do not wait for goroutines that compute.
-//! - Interrupts threads that compute without a P, if completions wait for them: the kernel posts
-//!   the completion of an operation on the thread that submitted it.
 //! - Wakes an idle P for a goroutine that waits behind another at a busy P.
 //! - Cancels all waiting goroutines when the main goroutine has ended, and ends the run when no
 //!   goroutine is left.
@@ -17,15 +13,13 @@
 //! - Starts threads, so that they inherit from it and not from a goroutine's thread.
 //!
 //! It checks every 20 µs while a P with work is in a blocking section, backs off to 10 ms when
-//! there is none (Go's numbers), or until the next timer may need help if that is earlier, and
-//! sleeps without limit while every P is idle. So an idle runtime
+//! there is none (Go's numbers), and sleeps without limit while every P is idle. So an idle runtime
 //! makes no system call once the pages of its free stacks are returned, unless periodic status
 //! lines or deadlock detection were requested (`debug_hooks`). A P without work in a blocking
 //! section is retaken so that it becomes idle: then sysmon may sleep, and a goroutine that becomes
 //! runnable wakes the P.
 
 use super::cpu_mask::Follower;
-use super::due_work::{self, Help, PollerView, View};
 use super::rebalance::Rebalance;
 use super::scavenge::Scavenger;
 use super::stall::Stalls;
@@ -50,8 +44,6 @@ const PATIENCE: u32 = 50;
 const SWEEP_NS: u64 = 500_000;
 /// Longest nap while some P is idle: a node may be idle for this long while another is overloaded.
 const IDLE_NODE_NS: u64 = 1_000_000;
-/// A thread without a P that has used no CPU time for this long blocks, or gets none.
-const BLOCKS_AFTER_NS: u64 = 100_000_000;
 /// Nice value of a hog's thread, so that the P's new M keeps the core.
 const HOG_NICE: i32 = 10;
 
@@ -67,23 +59,6 @@ struct PSnapshot {
     /// The blocking section in which the P was last seen, and since when.
     syscalltick: u32,
     section_since_ns: u64,
-    /// When it last made progress, as far as is known: an estimate from its own clock readings,
-    /// earlier than `outside_since_ns`.
-    progress_ns: u64,
-    /// The due time of the timer for which an idle P was woken last.
-    helped_due_ns: u64,
-}
-
-/// A thread that computes without a P.
-#[derive(Debug)]
-struct Straggler<'a> {
-    m: &'a M,
-    tid: i32,
-    /// Its CPU time, and when that was found to have advanced.
-    cpu_ns: Option<u64>,
-    advanced_ns: u64,
-    /// When its CPU time was last read.
-    read_ns: u64,
 }
 
 /// Sysmon's own state.
@@ -101,11 +76,6 @@ struct Sysmon<'a> {
     /// Set if stall reports were requested.
     stalls: Option<Stalls<'a>>,
     rebalance: Rebalance,
-    /// When a P or a straggler must be looked at again; [`NEVER`] if none needs it.
-    look_at_ns: u64,
-    /// Until when Ps are looked at more often.
-    alert_until_ns: u64,
-    stragglers: Vec<Straggler<'a>>,
 }
 
 /// Sysmon's thread, for one run. Hands all Ps but M0's to new Ms, and returns when no goroutine is
@@ -124,9 +94,6 @@ pub(crate) fn main(sched: &Sched) {
         scavenger: Scavenger::default(),
         stalls: Stalls::new(sched),
         rebalance: Rebalance::default(),
-        look_at_ns: NEVER,
-        alert_until_ns: 0,
-        stragglers: Vec::new(),
     };
     sysmon.unowned.give_all();
     sysmon.run();
@@ -159,7 +126,7 @@ impl<'a> Sysmon<'a> {
                     nap_ns = (nap_ns * 2).min(LONGEST_NS);
                 }
             }
-            if nap_ns == LONGEST_NS && self.look_at_ns == NEVER && self.all_idle() {
+            if nap_ns == LONGEST_NS && self.all_idle() {
                 let ns = due_ns.min(hooks.look_at_idle(self.sched));
                 let now_ns = clock::now_ns();
                 let ns = ns.min(self.scavenger.longest_sleep_ns(self.sched, now_ns));
@@ -179,10 +146,6 @@ impl<'a> Sysmon<'a> {
             let ns = match &self.stalls {
                 Some(stalls) => ns.min(stalls.longest_nap_ns()),
                 None => ns,
-            };
-            let ns = match self.look_at_ns {
-                NEVER => ns,
-                at_ns => ns.min(at_ns.saturating_sub(clock::now_ns()).max(SHORTEST_NS)),
             };
             self.nap(ns.min(due_ns), &mut n_quiet, &mut nap_ns);
         }
@@ -252,7 +215,6 @@ impl<'a> Sysmon<'a> {
         self.scavenger.look(sched, now_ns);
         busy |= !self.unowned.is_empty();
         self.awaits_work = false;
-        self.look_at_ns = self.look_at_stragglers(now_ns);
         for p in sched.ps_in_use() {
             busy |= self.look_at(p, now_ns);
         }
@@ -293,11 +255,6 @@ impl<'a> Sysmon<'a> {
         }
         if moves_on || seen.outside_since_ns == 0 {
             seen.outside_since_ns = now_ns;
-            seen.progress_ns = match moves_on {
-                true => p.local.now_ns.get().min(now_ns),
-                // It has left a blocking section.
-                false => now_ns,
-            };
         }
         // Keeps timestamps of the P's goroutine (the start of a wait, say) from being as old as its
         // last dispatch.
@@ -309,76 +266,7 @@ impl<'a> Sysmon<'a> {
             helped = self.help_waiting(p);
             self.look_for_stall(p);
         }
-        if self.serve_due_work(p, now_ns) {
-            return helped;
-        }
-        helped | (is_hog && self.retake_hog(p, now_ns, false))
-    }
-
-    /// Helps the goroutines whose timer is due at `p`, or for which its poller has something, if
-    /// the goroutine that runs there computes. `true` if the P was retaken for them.
-    fn serve_due_work(&mut self, p: &'a P, now_ns: u64) -> bool {
-        let (sched, idle) = (self.sched, &self.sched.node_of(p).idle);
-        if idle.is_idle(p.at_in_node) {
-            return false;
-        }
-        let seen = &mut self.seen[p.idx];
-        let due_ns = p.timers.next_ns();
-        let mut view = View {
-            now_ns,
-            since_ns: seen.progress_ns,
-            due_ns,
-            poller: match p.poller.inflight() {
-                0 => PollerView::Unused,
-                _ => PollerView::Quiet,
-            },
-            any_idle: idle.any_idle(),
-            was_helped: seen.helped_due_ns == due_ns,
-            is_alert: now_ns < self.alert_until_ns,
-        };
-        // Only of a P that is stuck: its holder would have to fetch the words back.
-        if view.poller == PollerView::Quiet && view.is_stuck() && p.poller.has_news() {
-            view.poller = PollerView::Ready;
-        }
-        let help = view.help();
-        if help != Help::Nothing {
-            self.alert_until_ns = now_ns + due_work::ALERT_FOR_NS;
-        }
-        let is_retaken = match help {
-            Help::Nothing => false,
-            Help::WakeIdle => {
-                seen.helped_due_ns = due_ns;
-                sched.wake_in(sched.node_of(p), Some(p));
-                false
-            }
-            Help::Retake => self.retake_hog(p, now_ns, true),
-        };
-        if !is_retaken {
-            self.look_at_ns = self.look_at_ns.min(view.look_again_ns());
-        }
-        is_retaken
-    }
-
-    /// Looks at the threads that compute without a P. They may have submitted operations, whose
-    /// completions the kernel posts on these threads only, when they enter it or are interrupted:
-    /// the membarrier does that. Returns when to look again.
-    fn look_at_stragglers(&mut self, now_ns: u64) -> u64 {
-        let can_renice = self.can_renice;
-        self.stragglers
-            .retain_mut(|straggler| straggler.is_one(now_ns, can_renice));
-        let sched = self.sched;
-        let mut pollers = sched.ps_in_use().map(|p| &p.poller);
-        if self.stragglers.is_empty() || !pollers.any(|poller| poller.inflight() > 0) {
-            return NEVER;
-        }
-        if sched
-            .ps_in_use()
-            .any(|p| p.poller.inflight() > 0 && p.poller.owes_completions())
-        {
-            // Without it the completions come at the next tick of the kernel's clock.
-            let _ = threads::membarrier();
-        }
-        now_ns + due_work::NUDGE_EVERY_NS
+        helped | (is_hog && self.retake_hog(p, now_ns))
     }
 
     /// Handles a P in a blocking section. If the P has work, it is retaken when it was in the same
@@ -446,14 +334,13 @@ impl<'a> Sysmon<'a> {
         }
     }
 
-    /// The same goroutine has run, or blocked its thread, for too long: retakes its P, if there is
-    /// work for it. `is_due` says that a timer or the poller waits.
-    fn retake_hog(&mut self, p: &'a P, now_ns: u64, is_due: bool) -> bool {
+    /// The same goroutine has run, or blocked its thread, for too long: retakes its P.
+    fn retake_hog(&mut self, p: &'a P, now_ns: u64) -> bool {
         let sched = self.sched;
         let Some(m) = owner_of(sched, p) else {
             return false;
         };
-        let wanted = is_due || p.has_work() || sched.nodes.iter().any(|n| n.queue.len() > 0);
+        let wanted = p.has_work() || sched.nodes.iter().any(|n| n.queue.len() > 0);
         if !wanted || sched.request_preempt(m, p) || !self.thread_to_be_had() {
             return false;
         }
@@ -469,23 +356,11 @@ impl<'a> Sysmon<'a> {
             stalls.lost_p(p, m, since_ns);
         }
         // It computes if its CPU clock advances: then its thread must not cost the P half the core.
-        // If this thread is on its CPU, the next look shows it.
-        let cpu_ns = clock::thread_cpu_ns(tid);
-        if cpu_ns > cpu_before_ns && self.can_renice {
+        let computes = clock::thread_cpu_ns(tid) > cpu_before_ns;
+        if computes && self.can_renice {
             demote(m, tid);
         }
-        self.stragglers.retain(|s| !std::ptr::eq(s.m, m));
-        self.stragglers.push(Straggler {
-            m,
-            tid,
-            cpu_ns,
-            advanced_ns: now_ns,
-            read_ns: now_ns,
-        });
         p.taken.from_hogs.fetch_add(1, Ordering::Relaxed);
-        p.taken
-            .for_due
-            .fetch_add(u64::from(is_due), Ordering::Relaxed);
         sched.trace_other(EventKind::RetakeHog, Some(p), None);
         self.give(p);
         true
@@ -563,29 +438,6 @@ impl<'a> Sysmon<'a> {
         let ms = sched.ms.lock();
         ms.all.iter().for_each(|m| m.note.wake());
         drop(ms);
-    }
-}
-
-impl Straggler<'_> {
-    /// Whether it still computes without a P. Lowers its priority once that is known.
-    fn is_one(&mut self, now_ns: u64, can_renice: bool) -> bool {
-        if self.m.access.load(Ordering::Relaxed) != RETAKEN {
-            return false;
-        }
-        let is_demoted = !can_renice || self.m.demoted.load(Ordering::Relaxed);
-        // The clock of a thread is a system call away.
-        if is_demoted && now_ns - self.read_ns < BLOCKS_AFTER_NS / 2 {
-            return true;
-        }
-        self.read_ns = now_ns;
-        let cpu_ns = clock::thread_cpu_ns(self.tid);
-        if cpu_ns > self.cpu_ns {
-            (self.cpu_ns, self.advanced_ns) = (cpu_ns, now_ns);
-            if !is_demoted {
-                demote(self.m, self.tid);
-            }
-        }
-        now_ns - self.advanced_ns < BLOCKS_AFTER_NS
     }
 }
 

@@ -204,9 +204,6 @@ pub(crate) fn take_p(m: &M, p: &P) {
     m.set_p(Some(p));
     m.access.store(HAS_P, Ordering::Relaxed);
     p.local.set_budget(0);
-    // What is due here overtakes goroutines that wait in the node queue: they may be hogs that lost
-    // their P.
-    p.local.since_node_queue.set(0);
     p.owner
         .store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
     let mut ready = crate::g::list::GList::new();
