@@ -320,7 +320,7 @@ pub fn measured(document: &Value, rounds: usize) -> Vec<String> {
     names
 }
 
-/// Reads a file that [`write`] has written.
+/// Reads a file that [`write()`] has written.
 ///
 /// # Errors
 ///
