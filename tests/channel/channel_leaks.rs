@@ -136,6 +136,30 @@ fn a_waiter_that_is_cut_short_loses_no_value_and_takes_none_twice() {
                     }
                 }
             });
+            let n_returned_before = n_returned.load(Ordering::SeqCst);
+            let senders: Vec<_> = (0..4)
+                .map(|i| {
+                    let (s, place) = (s.clone(), Arc::clone(&place));
+                    let (census, n_returned) = (census.clone(), Arc::clone(&n_returned));
+                    Job::start(i, move || {
+                        for n in 0..EACH {
+                            let (ctx, canceller) = Context::background().with_cancel();
+                            place.lock().unwrap().push(canceller);
+                            let sent = ctx.run(|| match n % 2 {
+                                0 => s.send(census.member()).map_err(|e| e.into_inner()),
+                                _ => s
+                                    .send_timeout(census.member(), Duration::from_micros(50))
+                                    .map_err(|e| e.into_inner()),
+                            });
+                            n_returned.fetch_add(usize::from(sent.is_err()), Ordering::SeqCst);
+                        }
+                    })
+                })
+                .collect();
+            // Without receivers a send is cut short sooner or later, however slow this machine is.
+            while n_returned.load(Ordering::SeqCst) == n_returned_before {
+                yield_now();
+            }
             let receivers: Vec<_> = (0..4)
                 .map(|i| {
                     let (r, place) = (r.clone(), Arc::clone(&place));
@@ -152,25 +176,6 @@ fn a_waiter_that_is_cut_short_loses_no_value_and_takes_none_twice() {
                                 Err(_) if ctx.is_done() && !ends(&r, &n_received) => {}
                                 Err(_) => break,
                             }
-                        }
-                    })
-                })
-                .collect();
-            let senders: Vec<_> = (0..4)
-                .map(|i| {
-                    let (s, place) = (s.clone(), Arc::clone(&place));
-                    let (census, n_returned) = (census.clone(), Arc::clone(&n_returned));
-                    Job::start(i, move || {
-                        for n in 0..EACH {
-                            let (ctx, canceller) = Context::background().with_cancel();
-                            place.lock().unwrap().push(canceller);
-                            let sent = ctx.run(|| match n % 2 {
-                                0 => s.send(census.member()).map_err(|e| e.into_inner()),
-                                _ => s
-                                    .send_timeout(census.member(), Duration::from_micros(50))
-                                    .map_err(|e| e.into_inner()),
-                            });
-                            n_returned.fetch_add(usize::from(sent.is_err()), Ordering::SeqCst);
                         }
                     })
                 })
