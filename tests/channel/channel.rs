@@ -499,14 +499,11 @@ fn a_pair_of_hogs_leaves_time_for_others() {
             }
         });
         wait_until(|| exchanges.load(Ordering::Relaxed) > 10_000);
-        let mut steps = 0;
-        let before = exchanges.load(Ordering::Relaxed);
         for _ in 0..20 {
             yield_now();
-            steps += 1;
         }
-        assert_eq!(steps, 20);
-        assert!(exchanges.load(Ordering::Relaxed) > before);
+        let before = exchanges.load(Ordering::Relaxed);
+        wait_until(|| exchanges.load(Ordering::Relaxed) > before);
     });
 }
 

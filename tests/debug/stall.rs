@@ -73,6 +73,10 @@ impl Stderr {
     fn n_reports(&self) -> usize {
         self.text().matches(REPORT).count()
     }
+
+    fn n_reports_of(&self, name: &str) -> usize {
+        reports_of(&self.text(), name).len()
+    }
 }
 
 impl Drop for Stderr {
@@ -83,11 +87,11 @@ impl Drop for Stderr {
     }
 }
 
-/// Computes without a call into windlass until there are `n` reports.
+/// Computes without a call into windlass until it is reported.
 #[inline(never)]
-fn computes_until_reported(stderr: &Stderr, n: usize) {
+fn computes_until(is_reported: impl Fn() -> bool) {
     let begin = Instant::now();
-    while stderr.n_reports() < n && begin.elapsed() < PATIENCE {
+    while !is_reported() && begin.elapsed() < PATIENCE {
         computes_for_long(Duration::from_millis(1));
     }
 }
@@ -99,20 +103,27 @@ fn blocks_for_long(time: Duration) {
 }
 
 #[inline(never)]
-fn blocks_until_reported(stderr: &Stderr, n: usize) {
+fn blocks_until(is_reported: impl Fn() -> bool) {
     let begin = Instant::now();
-    while stderr.n_reports() < n && begin.elapsed() < PATIENCE {
+    while !is_reported() && begin.elapsed() < PATIENCE {
         blocks_for_long(Duration::from_millis(10));
     }
 }
 
-/// Runs `round` until a report shows `function` on the stack: a report has no stack if the thread
-/// gets no CPU while sysmon asks for it. Each round must give one report more.
-fn until_the_stack_is_shown(function: &str, round: impl Fn(&Arc<Stderr>, usize)) {
+/// Starts the goroutine `name` that stalls until it is reported, by `stalls`, until a report of it
+/// shows `function` on the stack: a report has no stack if the thread gets no CPU while sysmon asks
+/// for it. Each goroutine must give one report.
+fn until_the_stack_is_shown(
+    function: &str,
+    name: &str,
+    stalls: impl Fn(Box<dyn Fn() -> bool + Send>) -> task::JoinHandle<()>,
+    waits: impl Fn(task::JoinHandle<()>),
+) {
     let stderr = Stderr::into_file();
     for n in 1..=20 {
-        round(&stderr, n);
-        assert_eq!(stderr.n_reports(), n);
+        let (text, of) = (Arc::clone(&stderr), name.to_string());
+        waits(stalls(Box::new(move || text.n_reports_of(&of) >= n)));
+        assert_eq!(stderr.n_reports_of(name), n);
         if !cfg!(debug_assertions) || stderr.text().contains(function) {
             return;
         }
@@ -120,11 +131,12 @@ fn until_the_stack_is_shown(function: &str, round: impl Fn(&Arc<Stderr>, usize))
     panic!("no report with {function:?}");
 }
 
-/// Asserts that there are reports, and that each has all of these.
+/// Asserts that there are reports of the goroutine, and that each has all of these. Others may have
+/// kept their P for long too, on a thread that got no CPU.
 #[track_caller]
-fn assert_reports(stderr: &str, wanted: &[&str]) {
-    let reports = reports(stderr);
-    assert!(!reports.is_empty());
+fn assert_reports(stderr: &str, name: &str, wanted: &[&str]) {
+    let reports = reports_of(stderr, name);
+    assert!(!reports.is_empty(), "{stderr}");
     for report in reports {
         for wanted in wanted {
             assert!(report.contains(wanted), "no {wanted:?} in {report}");
@@ -148,68 +160,71 @@ fn reports(stderr: &str) -> Vec<&str> {
     starts.windows(2).map(|w| &stderr[w[0]..w[1]]).collect()
 }
 
+/// Those of the goroutine of this name.
+fn reports_of<'a>(stderr: &'a str, name: &str) -> Vec<&'a str> {
+    let name = format!("name \"{name}\"]:\n");
+    let of = |report: &&str| report.contains(&name);
+    reports(stderr).into_iter().filter(of).collect()
+}
+
 #[test]
 fn a_goroutine_that_computes_is_named_once() {
+    const NAME: &str = "number cruncher";
     if util::child_case().is_some() {
         watched(1).run(|| {
-            until_the_stack_is_shown("stall::computes_for_long\n", |stderr, n| {
-                let stderr = Arc::clone(stderr);
-                named("number cruncher", move || {
-                    computes_until_reported(&stderr, n);
-                    // A second report would come now.
+            let stalls = |is_reported| {
+                named(NAME, move || {
+                    computes_until(is_reported);
+                    // Long enough for a second report, if there were one.
                     computes_for_long(LONG);
                 })
-                .join()
-                .unwrap();
-            });
+            };
+            let waits = |cruncher: task::JoinHandle<()>| cruncher.join().unwrap();
+            until_the_stack_is_shown("stall::computes_for_long\n", NAME, stalls, waits);
         });
         return;
     }
     let stderr = util::child_passes("a_goroutine_that_computes_is_named_once", "");
-    assert_reports(
-        &stderr,
-        &[
-            "held its P for ",
-            "name \"number cruncher\"]:\n",
-            "created in goroutine ",
-            "tests/debug/stall.rs:",
-        ],
-    );
+    let wanted = [
+        "held its P for ",
+        "created in goroutine ",
+        "tests/debug/stall.rs:",
+    ];
+    assert_reports(&stderr, NAME, &wanted);
 }
 
 #[test]
 fn one_that_blocks_its_thread_is_named() {
+    const NAME: &str = "sleeper";
     if util::child_case().is_some() {
         watched(2).run(|| {
-            until_the_stack_is_shown("stall::blocks_for_long\n", |stderr, n| {
-                let stderr = Arc::clone(stderr);
-                named("sleeper", move || blocks_until_reported(&stderr, n))
-                    .join()
-                    .unwrap();
-            });
+            let stalls = |is_reported| named(NAME, move || blocks_until(is_reported));
+            let waits = |sleeper: task::JoinHandle<()>| sleeper.join().unwrap();
+            until_the_stack_is_shown("stall::blocks_for_long\n", NAME, stalls, waits);
         });
         return;
     }
     let stderr = util::child_passes("one_that_blocks_its_thread_is_named", "");
-    assert_reports(&stderr, &["name \"sleeper\"]:\n"]);
+    assert_reports(&stderr, NAME, &[]);
 }
 
 #[test]
 fn one_whose_p_was_taken_is_named() {
+    const NAME: &str = "hog";
     if util::child_case().is_some() {
         watched(1).run(|| {
-            until_the_stack_is_shown("stall::computes_for_long\n", |stderr, n| {
-                let stderr = Arc::clone(stderr);
-                let hog = named("hog", move || computes_until_reported(&stderr, n));
+            let stalls = |is_reported| named(NAME, move || computes_until(is_reported));
+            let waits = |hog: task::JoinHandle<()>| {
                 // Wants the P all the time.
                 util::wait_until(|| hog.is_finished());
                 hog.join().unwrap();
-            });
+            };
+            until_the_stack_is_shown("stall::computes_for_long\n", NAME, stalls, waits);
         });
         return;
     }
     let stderr = util::child_passes("one_whose_p_was_taken_is_named", "");
-    assert_reports(&stderr, &["lost its P\n", "name \"hog\"]:\n"]);
+    assert_reports(&stderr, NAME, &["lost its P\n"]);
 }
 
 #[test]
@@ -222,7 +237,7 @@ fn what_is_not_reported_is_counted() {
                 .map(|i| {
                     let stderr = Arc::clone(&stderr);
                     named(&format!("first {i}"), move || {
-                        computes_until_reported(&stderr, 1);
+                        computes_until(|| stderr.n_reports() >= 1);
                         computes_for_long(LONG);
                     })
                 })
@@ -230,7 +245,7 @@ fn what_is_not_reported_is_counted() {
             first.into_iter().for_each(|g| g.join().unwrap());
             let n = stderr.n_reports();
             let last = Arc::clone(&stderr);
-            named("second", move || computes_until_reported(&last, n + 1))
+            named("second", move || computes_until(|| last.n_reports() > n))
                 .join()
                 .unwrap();
         });

@@ -529,19 +529,22 @@ fn a_connection_whose_poll_never_stays_is_not_watched() {
     let handle = runtime.handle();
     runtime.run(move || {
         let (mut a, mut b) = watched(&handle);
-        let is_given_up = || {
-            // Longer than sysmon lets a blocked thread keep its P.
+        let mut is_watched = || {
             for _ in 0..3 {
                 a.write_all(b"abc").unwrap();
                 b.read_exact(&mut [0; 3]).unwrap();
             }
+            let is_watched = n_armed(&handle) > 0;
+            // Longer than sysmon lets a blocked thread keep its P.
             windlass::blocking(|| std::thread::sleep(Duration::from_millis(1)));
-            n_armed(&handle) == 0
+            is_watched
         };
         if has_rings() && !is_chaotic() {
-            let given_up = std::iter::repeat_with(is_given_up).take(200);
-            // Once it is, it stays so.
-            assert_eq!(given_up.collect::<Vec<_>>()[190..], [true; 10]);
+            // Sooner or later, as a sysmon that gets no CPU leaves the P where it is. Then it stays so.
+            let mut n_unwatched = 0;
+            while n_unwatched < 20 {
+                n_unwatched = if is_watched() { 0 } else { n_unwatched + 1 };
+            }
         }
     });
 }
