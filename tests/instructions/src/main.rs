@@ -23,6 +23,12 @@ use rows::{ROWS, Row};
 /// How often each row runs at most, in either length.
 const MOST_RUNS: u32 = 6;
 
+/// How many seconds a run may take. It takes about one, and more on a busy machine.
+const LONGEST_RUN_S: &str = "60";
+
+/// The status of a program that `timeout` has killed.
+const KILLED: i32 = 137;
+
 /// The status that says that something cannot be had here.
 const SKIPPED: u8 = 77;
 
@@ -121,35 +127,49 @@ fn recorded(text: &str, name: &str) -> Option<f64> {
 /// The instructions of one repetition. What sysmon does meanwhile depends on time and only adds to a
 /// run, so that the least of several runs counts. `enough` ends them early.
 fn per_time(row: &Row, enough: impl Fn(f64) -> bool) -> f64 {
-    let (mut short, mut long) = (u64::MAX, u64::MAX);
+    let (mut short, mut long) = (None, None);
     let mut now = f64::NAN;
     for n in 1..=MOST_RUNS {
-        short = short.min(count(row, row.times));
-        long = long.min(count(row, 3 * row.times));
+        short = least(short, count(row, row.times));
+        long = least(long, count(row, 3 * row.times));
+        let (Some(short), Some(long)) = (short, long) else {
+            continue;
+        };
         now = (long as f64 - short as f64) / (2 * row.times) as f64;
         if n >= 2 && enough(now) {
             break;
         }
     }
+    assert!(!now.is_nan(), "{} never ended under valgrind", row.name);
     now
 }
 
-/// The instructions of a process that repeats the row so often.
-fn count(row: &Row, times: u64) -> u64 {
-    let output = Command::new("valgrind")
+fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.into_iter().chain(b).min()
+}
+
+/// The instructions of a process that repeats the row so often; `None` if it does not end. valgrind
+/// runs one thread at a time, and its 3.19 does not let another one run while a thread waits in
+/// io_uring_enter. If only another thread can end that wait, the process stands still.
+fn count(row: &Row, times: u64) -> Option<u64> {
+    let output = Command::new("timeout")
+        .args(["--signal=KILL", LONGEST_RUN_S, "valgrind"])
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(env::current_exe().expect("this program has a path"))
         .args(["--row", row.name, &times.to_string()])
         .env_remove("WINDLASS_IO")
         .output()
-        .expect("valgrind starts");
+        .expect("timeout starts");
+    if output.status.code().is_none_or(|code| code == KILLED) {
+        return None;
+    }
     let stderr = String::from_utf8_lossy(&output.stderr);
     let collected = stderr.lines().find_map(|line| {
         let (_, count) = line.split_once("Collected : ")?;
         count.trim().parse().ok()
     });
     match collected {
-        Some(count) if output.status.success() => count,
+        Some(count) if output.status.success() => Some(count),
         _ => panic!("{} under valgrind: {}\n{stderr}", row.name, output.status),
     }
 }
