@@ -59,6 +59,8 @@ pub(crate) struct Op {
     result: Cell<i32>,
     flags: Cell<u32>,
     timed_out: AtomicBool,
+    /// It has ended before it was queued. Written in the commit, before the mark in the G.
+    ended_at_once: Cell<bool>,
     /// The poller that it was queued on; null before. With a tag bit: the multishot request or
     /// multishot poll that it waits for (`netpoll::multishot`, `netpoll::multishot_poll`). Ordering:
     /// release by the commit that queues it, acquire by a canceller.
@@ -105,6 +107,7 @@ impl Op {
             result: Cell::new(0),
             flags: Cell::new(0),
             timed_out: AtomicBool::new(false),
+            ended_at_once: Cell::new(false),
             poller: AtomicPtr::new(std::ptr::null_mut()),
             receive: Cell::new(None),
             seen: Cell::new(None),
@@ -220,15 +223,32 @@ impl Op {
 
     /// The reaper's side. Returns the G if this call took its wake token.
     pub(crate) fn complete(&self, result: i32, flags: u32) -> Option<GRef> {
+        let (g, wait) = (self.g, self.wait.get());
+        self.set_done(result, flags);
+        g.status.wake(wait).then_some(g)
+    }
+
+    /// In the commit: the operation has ended with `result` before it was queued. The commit takes
+    /// the wake token, unless a canceller does.
+    pub(crate) fn end_at_once(&self, result: i32) {
+        self.ended_at_once.set(true);
+        self.set_done(result, 0);
+    }
+
+    /// Whether it ended by [`Op::end_at_once`].
+    pub(crate) fn ended_at_once(&self) -> bool {
+        self.ended_at_once.get()
+    }
+
+    /// From here on a canceller may wake the G, and this struct may be gone.
+    #[inline]
+    fn set_done(&self, result: i32, flags: u32) {
         oracle::touches(self);
         self.result.set(result);
         self.flags.set(flags);
-        let (g, wait) = (self.g, self.wait.get());
-        // From here on a canceller may wake the G, and this struct may be gone.
-        g.op_done.store(1, Ordering::SeqCst);
+        self.g.op_done.store(1, Ordering::SeqCst);
         // The CAS on the status may fail, and is only a relaxed load then.
         after_seq_cst();
-        g.status.wake(wait).then_some(g)
     }
 
     /// Records that a deadline asked for the cancellation.

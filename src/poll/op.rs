@@ -14,7 +14,7 @@ use super::limit::{DeadlineWait, MovableDeadline};
 use crate::config::FLUSH_AT;
 use crate::g::header::GRef;
 use crate::g::list::GList;
-use crate::g::status::{Reason, WaitId, Why};
+use crate::g::status::{Reason, WaitId};
 use crate::netpoll::call::{Attempt, Blocking, Class, MUST_BLOCK};
 use crate::netpoll::multishot_poll::{MultishotPoll, RingThread, WaitStart};
 use crate::netpoll::op::{ERESTARTSYS, Op};
@@ -340,41 +340,36 @@ pub(super) fn park_for<F>(g: GRef, deadline: Deadline<'_>, begin: F) -> Ended
 where
     F: FnOnce(&Op, WaitId, &M) -> Option<i32>,
 {
-    let chain = park::chain_of(g);
     let op = Op::new(g);
-    op.publish();
-    let op_ref = &op;
-    let timer_on = park::timer_home();
-    let why = Why::may_cut(Reason::Io, chain.is_some());
-    park::park(why, move |g, wait, m| {
-        // Read here, where the status is Waiting: see `limit`.
-        let deadline_ns = deadline.ns().min(chain.deadline_ns());
-        op_ref.bind(wait);
-        let at_once = match chain.is_set() {
-            true => Some(-libc::ECANCELED),
-            false => begin(op_ref, wait, m),
-        };
-        match at_once {
-            // Nothing was queued. A canceller that holds the wait finds the mark.
-            Some(result) => {
-                if let Some(g) = op_ref.complete(result, 0) {
-                    wake::ready(m, g);
-                }
-            }
-            None if deadline_ns != NEVER => m.p().timers.add(deadline_ns, g, wait),
-            None => {}
-        }
-        true
-    });
-    if !op.timed_out() && deadline.ns().min(chain.deadline_ns()) != NEVER {
-        park::note_stale_timer(timer_on);
-    }
+    park_on(g, &op, deadline, begin);
     Ended {
         result: op.result(),
         flags: op.flags(),
         seen: op.seen(),
         timed_out: op.timed_out(),
     }
+}
+
+/// As [`park_for`], with the operation `op`.
+#[inline]
+pub(super) fn park_on<F>(g: GRef, op: &Op, deadline: Deadline<'_>, begin: F)
+where
+    F: FnOnce(&Op, WaitId, &M) -> Option<i32>,
+{
+    op.publish();
+    let chain = park::chain_of(g);
+    let until_ns = move || deadline.ns().min(chain.deadline_ns());
+    let begin = move |_, wait, m: &M, is_cut| {
+        op.bind(wait);
+        let at_once = match is_cut {
+            true => Some(-libc::ECANCELED),
+            false => begin(op, wait, m),
+        };
+        // If nothing was queued, a canceller that holds the wait finds the mark.
+        at_once.map(|result| op.end_at_once(result)).is_none()
+    };
+    let was_woken = || !op.timed_out() && !op.ended_at_once();
+    park::park_until::<false>(park::enter(), Reason::Io, until_ns, chain, begin, was_woken);
 }
 
 /// Why an operation failed; no error if it must be repeated.

@@ -120,6 +120,7 @@ impl Queue<'_> {
     /// # Errors
     ///
     /// The reason why the wait ended without a taker.
+    #[inline]
     pub(crate) fn wait(
         self,
         here: WaitCtx<'_>,

@@ -21,7 +21,7 @@
 //! | 2. lock (a select: all, by address)    |    if another waker has it: go to 2   |
 //! | 3. not possible yet: push links        | 4. move the value from or to `slot`,  |
 //! | 4. switch; the M makes the wait        |    store the link's `tag` in `chosen` |
-//! |    visible, arms the timer, unlocks    | 5. unlock                             |
+//! |    visible, unlocks, arms the timer    | 5. unlock                             |
 //! | 5. resumed: `chosen` is the tag. If no | 6. ready the waiter                   |
 //! |    taker set it (timer, shutdown), or  |                                       |
 //! |    there are several links: lock and   |                                       |
@@ -42,8 +42,9 @@ use crate::g::cancel_wait::ScopeChain;
 use crate::g::coro::Switch;
 use crate::g::header::GRef;
 use crate::g::list::GList;
-use crate::g::status::{Reason, WaitId, Why};
+use crate::g::status::{Reason, WaitId};
 use crate::loom::{self, AtomicU32, AtomicU64, Ordering};
+use crate::sched::types::m::M;
 use crate::sched::types::state::Phase;
 use crate::sched::wait::handoff::Section;
 use crate::sched::wait::park;
@@ -139,23 +140,23 @@ impl WaitCtx<'_> {
                 } else {
                     ScopeChain::NONE
                 };
-                let deadline_ns = terms.deadline_ns.min(chain.deadline_ns());
-                let timer_on = section.m().p().idx;
-                let why = Why::may_cut(terms.reason, chain.is_some());
-                park::park_in(section, why, move |g, wait, m| {
+                let until_ns = terms.deadline_ns.min(chain.deadline_ns());
+                let begin = move |_, wait, _: &M, is_cut: bool| {
                     waiter.wait.set(wait);
-                    let is_cut = chain.is_set();
-                    if deadline_ns != NEVER && !is_cut {
-                        m.p().timers.add(deadline_ns, g, wait);
-                    }
                     unlock();
                     !is_cut
-                });
+                };
+                let was_woken = || waiter.chosen().is_some();
+                park::park_until::<false>(
+                    section,
+                    terms.reason,
+                    move || until_ns,
+                    chain,
+                    begin,
+                    was_woken,
+                );
                 let chosen = waiter.chosen();
                 chaos::pause(Point::Claim);
-                if deadline_ns != NEVER && (chosen.is_some() || chain.is_set()) {
-                    park::note_stale_timer(Some(timer_on));
-                }
                 chosen
             }
             (_, section) => {

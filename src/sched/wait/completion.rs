@@ -20,9 +20,10 @@ use super::park::{self, Caller, Cancelled};
 use super::wake;
 use crate::g::cancel_wait::ScopeChain;
 use crate::g::header::GRef;
-use crate::g::status::{Reason, WaitId, Why};
+use crate::g::status::{Reason, WaitId};
 use crate::loom::native::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::loom::native::futex;
+use crate::sched::types::m::M;
 use crate::sys::clock::{self, NEVER};
 use crate::util::chaos::{self, Point};
 
@@ -145,30 +146,29 @@ fn wait_parked(
     };
     let at = std::ptr::from_ref(&waiter).cast_mut().cast::<()>();
     let waiter_ref = &waiter;
-    let timer_on = park::timer_home();
-    park::park(Why::may_cut(reason, chain.is_some()), move |g, wait, m| {
-        if chain.is_set() {
+    let begin = move |_, wait, _: &M, is_cut| {
+        if is_cut {
             return false;
         }
         waiter_ref.wait.set(wait);
         waiter_ref.published.set(true);
-        if word
+        let is_published = word
             .compare_exchange(NOTHING, at, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
-        {
-            // Published: the wait may already be over, and the timer useless.
-            if deadline_ns != NEVER {
-                m.p().timers.add(deadline_ns, g, wait);
-            }
-            return true;
+            .is_ok();
+        if !is_published {
+            // Already done.
+            waiter_ref.published.set(false);
         }
-        // Already done: the waiter was not published.
-        waiter_ref.published.set(false);
-        false
-    });
-    if deadline_ns != NEVER && is_done(word) {
-        park::note_stale_timer(timer_on);
-    }
+        is_published
+    };
+    park::park_until::<false>(
+        park::enter(),
+        reason,
+        move || deadline_ns,
+        chain,
+        begin,
+        || is_done(word),
+    );
     if !waiter.published.get() {
         return Ok(());
     }

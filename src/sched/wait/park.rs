@@ -175,8 +175,13 @@ struct CommitCall<F> {
 /// to stays valid until the wait is over, because the goroutine is parked.
 #[inline]
 pub(crate) fn park<F: FnOnce(GRef, WaitId, &M) -> bool>(why: impl Into<Why>, commit: F) {
-    let section = Section::enter().expect("a goroutine that may park has or gets a P");
-    park_in(section, why, commit);
+    park_in(enter(), why, commit);
+}
+
+/// Enters the scheduler, to park.
+#[inline(always)]
+pub(crate) fn enter<'a>() -> Section<'a> {
+    Section::enter().expect("a goroutine that may park has or gets a P")
 }
 
 /// As [`park`], for a goroutine that is already inside the scheduler.
@@ -196,11 +201,14 @@ pub(crate) fn park_in<F: FnOnce(GRef, WaitId, &M) -> bool>(
     section.switch_out(Switch::park(NonNull::from(&record)));
 }
 
-/// As [`park`], for a commit that reads the goroutine's stack while a waker may find the wait
+/// As [`park_in`], for a commit that reads the goroutine's stack while a waker may find the wait
 /// without a publication: the commit runs while the wait is held. This costs one more atomic
 /// exchange.
-pub(crate) fn park_held<F: FnOnce(GRef, WaitId, &M) -> bool>(why: impl Into<Why>, commit: F) {
-    let section = Section::enter().expect("a goroutine that may park has or gets a P");
+fn park_held<F: FnOnce(GRef, WaitId, &M) -> bool>(
+    section: Section<'_>,
+    why: impl Into<Why>,
+    commit: F,
+) {
     let record = CommitCall {
         head: Record {
             commit: commit_held::<F>,
@@ -209,6 +217,48 @@ pub(crate) fn park_held<F: FnOnce(GRef, WaitId, &M) -> bool>(why: impl Into<Why>
         f: ManuallyDrop::new(commit),
     };
     section.switch_out(Switch::park(NonNull::from(&record)));
+}
+
+/// Parks the calling goroutine until a waker, `until_ns` or a context of `chain` ends the wait. All
+/// waits that a deadline or a context may end begin here.
+///
+/// `until_ns`, `NEVER` for none, includes the deadline of the chain. It is a function because a
+/// deadline may be moved until the wait begins.
+///
+/// `begin` runs in the commit. It publishes the wait to its wakers, unless there is nothing to wait
+/// for: then it returns `false`. It must do that if its last argument is `true`, because a context
+/// is done. The timer is armed after it, for the wait may have ended by then, and the frame with
+/// it. `was_woken` says afterwards whether a waker ended the wait, so that the timer is stale.
+///
+/// `HELD`: there is a waker that needs no publication ([`park_held`]).
+#[inline(always)]
+pub(crate) fn park_until<const HELD: bool>(
+    section: Section<'_>,
+    reason: Reason,
+    until_ns: impl Fn() -> u64 + Copy,
+    chain: ScopeChain,
+    begin: impl FnOnce(GRef, WaitId, &M, bool) -> bool,
+    was_woken: impl FnOnce() -> bool,
+) {
+    let timer_on = section.m().p().idx;
+    let commit = move |g: GRef, wait, m: &M| {
+        // Read where the status is Waiting (`io::limit`), and before the frame may be gone.
+        let (until_ns, is_cut) = (until_ns(), chain.is_set());
+        let waits = begin(g, wait, m, is_cut);
+        if waits && until_ns != NEVER {
+            m.p().timers.add(until_ns, g, wait);
+        }
+        waits
+    };
+    let why = Why::may_cut(reason, chain.is_some());
+    if HELD && chain.is_some() {
+        park_held(section, why, commit);
+    } else {
+        park_in(section, why, commit);
+    }
+    if until_ns() != NEVER && (chain.is_set() || was_woken()) {
+        note_stale_timer(timer_on);
+    }
 }
 
 /// # Safety
@@ -313,18 +363,15 @@ pub(crate) fn sleep_until(deadline_ns: u64) -> Result<(), Cancelled> {
             let chain = chain_of(g);
             if !is_cut(chain, deadline_ns) {
                 let until_ns = deadline_ns.min(chain.deadline_ns());
-                let timer_on = timer_home();
-                let why = Why::may_cut(Reason::Sleep, chain.is_some());
-                park(why, move |g, wait, m| {
-                    let is_cut = chain.is_set();
-                    if until_ns != NEVER && !is_cut {
-                        m.p().timers.add(until_ns, g, wait);
-                    }
-                    !is_cut
-                });
-                if until_ns != NEVER && chain.is_set() {
-                    note_stale_timer(timer_on);
-                }
+                let begin = |_, _, _: &M, is_cut: bool| !is_cut;
+                park_until::<false>(
+                    enter(),
+                    Reason::Sleep,
+                    move || until_ns,
+                    chain,
+                    begin,
+                    || false,
+                );
                 // If the context's deadline has passed, this records it in the context.
                 is_cut(chain, deadline_ns);
             }
@@ -404,27 +451,18 @@ pub(crate) fn park_token(g: GRef, deadline_ns: u64) -> Result<(), Cancelled> {
     cancel_point()?;
     let chain = chain_of(g);
     if !g.token.take(WakeKind::Park) && chain.over().is_none() {
-        let deadline_ns = deadline_ns.min(chain.deadline_ns());
-        let timer_on = timer_home();
-        let commit = move |g: GRef, wait, m: &M| {
-            // The scopes of the chain lie on the goroutine's stack.
-            if g.token.is_there(WakeKind::Park) || chain.is_set() {
-                return false;
-            }
-            if deadline_ns != NEVER {
-                m.p().timers.add(deadline_ns, g, wait);
-            }
-            true
-        };
-        if chain.is_some() {
-            park_held(Why::may_cut(Reason::Park, true), commit);
-        } else {
-            park(Reason::Park, commit);
-        }
-        let woken = g.token.take(WakeKind::Park);
-        if woken && deadline_ns != NEVER {
-            note_stale_timer(timer_on);
-        }
+        let until_ns = deadline_ns.min(chain.deadline_ns());
+        let begin = |g: GRef, _, _: &M, is_cut: bool| !is_cut && !g.token.is_there(WakeKind::Park);
+        let was_woken = || g.token.is_there(WakeKind::Park);
+        park_until::<true>(
+            enter(),
+            Reason::Park,
+            move || until_ns,
+            chain,
+            begin,
+            was_woken,
+        );
+        g.token.take(WakeKind::Park);
     }
     cancel_point()
 }
@@ -446,15 +484,9 @@ pub(crate) fn park_polling(g: GRef) -> Result<(), Cancelled> {
     Ok(())
 }
 
-/// The P whose heap a timer of the coming park will most likely lie in.
-#[inline(always)]
-pub(crate) fn timer_home() -> Option<usize> {
-    current::m().filter(|m| m.has_p()).map(|m| m.p().idx)
-}
-
 /// Counts a timer whose goroutine was woken before it expired: see `Timers::note_stale`.
-pub(crate) fn note_stale_timer(home: Option<usize>) {
-    if let (Some(home), Some(m)) = (home, current::m()) {
+fn note_stale_timer(home: usize) {
+    if let Some(m) = current::m() {
         m.sched().ps[home].timers.note_stale();
     }
 }
