@@ -25,7 +25,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::call::{Attempt, Class, MUST_BLOCK};
 use super::counts::Counts;
-use super::op::{Interest, Op, WaiterLink};
+use super::op::{Interest, Op, OwnerKind, WaiterLink};
 use super::sqe::Request;
 use super::waiters::{UNANNOUNCED, Waiters};
 use crate::g::list::GList;
@@ -176,7 +176,7 @@ impl Epoll {
                 n_vain: 0,
             });
         }
-        op.set_poller(poller);
+        op.set_owner(OwnerKind::Poller, poller);
         let attempt = if at_once {
             // SAFETY: by this function's contract.
             unsafe { request.attempt(false) }

@@ -21,4 +21,5 @@ pub(crate) mod call;
 pub(crate) mod waiters;
 pub(crate) mod epoll;
 pub(crate) mod poller;
+mod owner;
 pub(crate) mod choose;

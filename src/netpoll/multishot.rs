@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
 
-use super::op::{ERESTARTSYS, Op};
+use super::op::{ERESTARTSYS, Op, OwnerKind};
 use crate::g::list::GList;
 use crate::lock::{Lock, Rank};
 use crate::loom::oracle;
@@ -137,7 +137,7 @@ impl Multishot {
             state.stop();
         }
         state.waiter = op;
-        op.set_multishot(ptr::from_ref(self).cast());
+        op.set_owner(OwnerKind::Multishot, ptr::from_ref(self).cast());
         Expect::Waiting
     }
 

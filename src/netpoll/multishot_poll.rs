@@ -29,7 +29,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::op::{ERESTARTSYS, Op};
+use super::op::{ERESTARTSYS, Op, OwnerKind};
 use super::poll_desc::{PollDesc, PollWait, SeenEvents};
 use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicBool, AtomicU8};
@@ -185,7 +185,7 @@ impl MultishotPoll {
     /// reference. `here` is the calling M, whose goroutine owns the operation.
     #[inline]
     pub(crate) fn wait(self: &Arc<MultishotPoll>, op: &Op, here: RingThread) -> WaitStart {
-        op.set_watch(Arc::as_ptr(self).cast());
+        op.set_owner(OwnerKind::MultishotPoll, Arc::as_ptr(self).cast());
         chaos::pause(Point::Commit);
         self.wait_at(std::ptr::from_ref(op).cast(), here)
     }

@@ -45,11 +45,31 @@ use crate::loom::oracle;
 /// The kernel-internal error "interrupted by a signal, restart". Some operations let it through.
 pub(crate) const ERESTARTSYS: i32 = 512;
 
-/// Tag bit of `Op::poller`: the address is that of a multishot request, not of a poller.
-const IS_MULTISHOT: usize = 1;
-/// Tag bit: the address is that of a multishot poll.
-const IS_WATCH: usize = 2;
-const MARKS: usize = IS_MULTISHOT | IS_WATCH;
+/// The type of what ends an operation's wait, and withdraws the operation (`Op::withdraw`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(super) enum OwnerKind {
+    /// The poller that it is queued on.
+    Poller,
+    /// The multishot request whose result it waits for.
+    Multishot,
+    /// The multishot poll whose event it waits for.
+    MultishotPoll,
+}
+
+impl OwnerKind {
+    /// The bits of an owner's address that hold its kind.
+    const BITS: usize = 0b11;
+
+    #[inline]
+    fn from_bits(bits: usize) -> OwnerKind {
+        match bits {
+            0 => OwnerKind::Poller,
+            1 => OwnerKind::Multishot,
+            _ => OwnerKind::MultishotPoll,
+        }
+    }
+}
 
 /// An operation in flight.
 #[derive(Debug)]
@@ -61,10 +81,10 @@ pub(crate) struct Op {
     timed_out: AtomicBool,
     /// It has ended before it was queued. Written in the commit, before the mark in the G.
     ended_at_once: Cell<bool>,
-    /// The poller that it was queued on; null before. With a tag bit: the multishot request or
-    /// multishot poll that it waits for (`netpoll::multishot`, `netpoll::multishot_poll`). Ordering:
-    /// release by the commit that queues it, acquire by a canceller.
-    poller: AtomicPtr<()>,
+    /// What ends its wait: an address, with the [`OwnerKind`] in its lowest bits, so that a
+    /// canceller reads both at once. Null before the operation is queued. Ordering: release by the
+    /// commit that queues it, acquire by a canceller.
+    owner: AtomicPtr<()>,
     /// The receive to queue when the poll that it waits for reports an event.
     receive: Cell<Option<Request>>,
     /// The event that was current when that receive was queued.
@@ -108,7 +128,7 @@ impl Op {
             flags: Cell::new(0),
             timed_out: AtomicBool::new(false),
             ended_at_once: Cell::new(false),
-            poller: AtomicPtr::new(std::ptr::null_mut()),
+            owner: AtomicPtr::new(std::ptr::null_mut()),
             receive: Cell::new(None),
             seen: Cell::new(None),
             waiting: UnsafeCell::new(MaybeUninit::uninit()),
@@ -132,53 +152,20 @@ impl Op {
         self.wait.set(wait);
     }
 
-    /// Records the poller that it is queued on, after [`Op::bind`]. From here on it can be
-    /// cancelled there.
+    /// Records what will end its wait, after [`Op::bind`]. From here on it can be withdrawn there.
     #[inline]
-    pub(crate) fn set_poller(&self, poller: *const ()) {
-        self.poller.store(poller.cast_mut(), Ordering::Release);
+    pub(super) fn set_owner(&self, kind: OwnerKind, owner: *const ()) {
+        let owner = owner.map_addr(|at| at | kind as usize);
+        self.owner.store(owner.cast_mut(), Ordering::Release);
     }
 
-    /// The poller that it is queued on, if any.
-    pub(crate) fn poller(&self) -> Option<*const ()> {
+    /// What ends its wait; `None` before it is queued.
+    pub(super) fn owner(&self) -> Option<(OwnerKind, *const ())> {
         oracle::touches(self);
-        let poller = self.poller.load(Ordering::Acquire);
-        let is_there = !poller.is_null() && poller.addr() & MARKS == 0;
-        is_there.then_some(poller.cast_const())
-    }
-
-    /// Records the multishot request that it waits for, in place of a poller.
-    pub(super) fn set_multishot(&self, multishot: *const ()) {
-        self.set_marked(multishot, IS_MULTISHOT);
-    }
-
-    /// The multishot request that it waits for, if any.
-    pub(crate) fn multishot(&self) -> Option<*const ()> {
-        self.marked(IS_MULTISHOT)
-    }
-
-    /// Records the multishot poll that it waits for, in place of a poller.
-    #[inline]
-    pub(super) fn set_watch(&self, watch: *const ()) {
-        self.set_marked(watch, IS_WATCH);
-    }
-
-    /// The multishot poll that it waits for, if any.
-    pub(crate) fn watch(&self) -> Option<*const ()> {
-        self.marked(IS_WATCH)
-    }
-
-    #[inline]
-    fn set_marked(&self, what: *const (), mark: usize) {
-        let marked = what.map_addr(|at| at | mark);
-        self.poller.store(marked.cast_mut(), Ordering::Release);
-    }
-
-    fn marked(&self, mark: usize) -> Option<*const ()> {
-        oracle::touches(self);
-        let what = self.poller.load(Ordering::Acquire);
-        let has_mark = what.addr() & mark != 0;
-        has_mark.then(|| what.map_addr(|at| at & !MARKS).cast_const())
+        let owner = self.owner.load(Ordering::Acquire).cast_const();
+        let kind = OwnerKind::from_bits(owner.addr() & OwnerKind::BITS);
+        let owner = owner.map_addr(|at| at & !OwnerKind::BITS);
+        (!owner.is_null()).then_some((kind, owner))
     }
 
     /// Sets the receive to queue when the poll that it is about to wait for reports an event.

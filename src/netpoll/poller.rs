@@ -11,7 +11,7 @@ use super::counts::Counts;
 use super::epoll::Epoll;
 use super::multishot::{By, Multishot};
 use super::multishot_poll::{MultishotPoll, RingThread};
-use super::op::Op;
+use super::op::{Op, OwnerKind};
 use super::pool::BufferRing;
 use super::probe;
 use super::ring::Ring;
@@ -173,7 +173,7 @@ impl Poller {
         match &self.engine {
             Engine::Ring(ring) => {
                 op.bind(wait);
-                op.set_poller(this);
+                op.set_owner(OwnerKind::Poller, this);
                 // SAFETY: by this function's contract.
                 unsafe { ring.queue(&self.counts, request, op, now_ns, ready) };
             }

@@ -9,10 +9,7 @@ use crate::g::slab;
 use crate::g::status::{GKind, Reason, Status, WaitId};
 use crate::loom::Ordering;
 use crate::loom::oracle;
-use crate::netpoll::multishot::Multishot;
-use crate::netpoll::multishot_poll::MultishotPoll;
 use crate::netpoll::op::Op;
-use crate::netpoll::poller::Poller;
 use crate::sched::types::current;
 use crate::sched::types::m::M;
 use crate::sched::types::state::{Phase, Sched};
@@ -42,20 +39,8 @@ fn cancel_op(g: GRef, wait: WaitId, timed_out: bool) -> Asked {
     if timed_out {
         op.set_timed_out();
     }
-    let known = if let Some(watch) = op.watch() {
-        // SAFETY: the frame, which stays, has a reference to the poll that it waits for.
-        unsafe { &*watch.cast::<MultishotPoll>() }.withdraw(op)
-    } else if let Some(multishot) = op.multishot() {
-        // SAFETY: as above.
-        unsafe { &*multishot.cast::<Multishot>() }.withdraw(op);
-        true
-    } else if let Some(poller) = op.poller() {
-        // SAFETY: the poller belongs to a P of the goroutine's runtime, which outlives the
-        // goroutine.
-        unsafe { &*poller.cast::<Poller>() }.cancel(op)
-    } else {
-        false
-    };
+    // SAFETY: the wait is held.
+    let known = unsafe { op.withdraw() };
     g.status.end_cancel(wait);
     // The operation may be gone from here on; its completion mark is in the G.
     if g.op_done.load(Ordering::SeqCst) != 0 {
