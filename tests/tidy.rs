@@ -84,6 +84,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "due_timers",
             "steal",
             "remote",
+            "kernel_visits",
             "find",
             "leave",
             "locked",

@@ -11,7 +11,6 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::limit::{DeadlineWait, MovableDeadline};
-use crate::config::FLUSH_AT;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, WaitId};
@@ -21,6 +20,7 @@ use crate::netpoll::op::{ERESTARTSYS, Op};
 use crate::netpoll::poll_desc::SeenEvents;
 use crate::netpoll::pool::{self, BufferRing};
 use crate::netpoll::sqe::{Request, left_something};
+use crate::sched::proc::kernel_visits::Moment;
 use crate::sched::types::current;
 use crate::sched::types::m::M;
 use crate::sched::wait::current_context;
@@ -204,7 +204,7 @@ unsafe fn queue(m: &M, request: &Request, op: &Op, wait: WaitId) -> Option<i32> 
             .queue(request, op, wait, p.local.now_ns.get(), &mut ready)
     };
     wake::ready_all(m, ready);
-    if p.poller.pending() >= FLUSH_AT {
+    if Moment::Queued.enters(p.poller.pending(), || p.poller.wants_enter()) {
         p.submit_and_poll();
     }
     None

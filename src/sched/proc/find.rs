@@ -15,7 +15,6 @@
 use super::due_timers::run_timers_of;
 use super::remote;
 use super::steal;
-use crate::config::FLUSH_AFTER_NS;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::Reason;
@@ -23,6 +22,7 @@ use crate::loom::Ordering;
 use crate::loom::after_seq_cst;
 use crate::loom::native::futex;
 use crate::sched::numa::policy::LOCAL_SWEEPS;
+use crate::sched::proc::kernel_visits::{Due, Events, Moment, RING_WAITS_ABOVE};
 use crate::sched::queue::idle;
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;
@@ -38,18 +38,9 @@ const NODE_QUEUE_EVERY: u32 = 61;
 /// The same as a time: beside goroutines that run for milliseconds each, 61 dispatches take most of
 /// a second (they do in Go).
 const NODE_QUEUE_AFTER_NS: u64 = 1_000_000;
-/// Dispatches between two system calls on the ring while operations are in flight.
-const ENTER_EVERY: u32 = 32;
-/// Local queue length above which completions stay in the completion queue.
-const RING_WAITS_ABOVE: usize = 128;
 /// Maximum number of buffered poll events dispatched at once: enough for a batch of receives and of
 /// the sends that follow, and few enough that all memory they touch fits the caches.
 const DISPATCH_AT_ONCE: usize = 32;
-/// After a full batch, the next one may be deferred for the goroutines that the first made
-/// runnable, while unrelated goroutines keep the P busy. These bound the delay: in visits to the
-/// kernel, and in time.
-const DEFER_AT_MOST: u32 = 8;
-const DISPATCH_AFTER_NS: u64 = 1_000_000;
 /// Go's bound on a batch from its global queue.
 const NODE_BATCH: usize = 128;
 /// How long an M spins before it sleeps, while other Ps are busy. A sleep and a wake-up cost about
@@ -179,14 +170,12 @@ fn attend_to(m: &M, p: &P) -> bool {
     }
     let poller = &p.poller;
     if poller.inflight() > 0 {
-        let waited = now_ns.saturating_sub(poller.pending_since_ns());
-        if poller.wants_enter() || (poller.pending() > 0 && waited >= FLUSH_AFTER_NS) {
+        let waited_ns = now_ns.saturating_sub(poller.pending_since_ns());
+        let at = Moment::Tick { waited_ns };
+        if at.enters(poller.pending(), || poller.wants_enter()) {
             p.submit_and_poll();
         }
-        let since_ns = now_ns.saturating_sub(local.dispatched_ns.get());
-        if poller.has_pending_events()
-            && (!local.dispatched_many.get() || since_ns >= DISPATCH_AFTER_NS)
-        {
+        if poller.has_pending_events() && at.dispatches(events(p, now_ns)) == Due::Yes {
             dispatch_events(m, p);
         }
     }
@@ -214,33 +203,39 @@ fn look_at_node_queue(m: &M, p: &P, since: u32) -> Option<GRef> {
 }
 
 /// Operations are in flight: reaps completions, from memory alone. Now and then enters the kernel,
-/// to submit queued entries and to let it post more completions.
-///
-/// That is every 32 dispatches, and in [`tick`]. Goroutines that each queue an operation form a
-/// batch meanwhile; beside goroutines that only compute, 32 dispatches pass quickly.
+/// to submit queued entries and to let it post more completions (`kernel_visits`).
 #[inline]
 fn look_at_ring(m: &M, p: &P) {
     p.count_look();
     let since = p.local.since_enter.get() + 1;
     p.local.since_enter.set(since);
-    let is_time = since >= ENTER_EVERY;
-    if is_time {
+    let at = Moment::before_dispatch(since);
+    if at == Moment::Visit {
         p.local.since_enter.set(0);
-        if p.poller.pending() > 0 || p.poller.wants_enter() {
+        if at.enters(p.poller.pending(), || p.poller.wants_enter()) {
             p.submit_and_poll();
         }
     }
-    // With a long local queue, a reaped completion would only overflow to the node queue, behind
-    // goroutines that became runnable later. It waits in the completion queue instead.
-    if p.poller.has_unread() && (p.runq.len() <= RING_WAITS_ABOVE || is_time) {
+    if p.poller.has_unread() && at.reaps(p.runq.len()) {
         reap(m, p);
     }
-    if p.poller.has_pending_events() && (is_time || !p.poller.has_batches()) {
-        let n_put_off = p.local.n_deferred.get();
-        p.local.n_deferred.set(n_put_off + 1);
-        if !p.local.dispatched_many.get() || n_put_off >= DEFER_AT_MOST {
-            dispatch_events(m, p);
+    if p.poller.has_pending_events() {
+        match at.dispatches(events(p, p.local.now_ns.get())) {
+            Due::No => {}
+            Due::Deferred => p.local.n_deferred.set(p.local.n_deferred.get() + 1),
+            Due::Yes => dispatch_events(m, p),
         }
+    }
+}
+
+/// What decides about the buffered events of `p`.
+#[inline(always)]
+fn events(p: &P, now_ns: u64) -> Events {
+    Events {
+        has_batches: p.poller.has_batches(),
+        was_full: p.local.dispatched_many.get(),
+        n_deferred: p.local.n_deferred.get(),
+        since_ns: now_ns.saturating_sub(p.local.dispatched_ns.get()),
     }
 }
 
@@ -263,7 +258,7 @@ fn reap(m: &M, p: &P) -> usize {
 /// is still in the caches.
 #[inline(never)]
 fn finish_or_dispatch(m: &M, p: &P) {
-    if p.poller.pending() > 0 {
+    if Moment::QueueEmpty.enters(p.poller.pending(), || p.poller.wants_enter()) {
         p.submit_and_poll();
     }
     // Poll events could fill the queue, ahead of goroutines whose operations have completed.
@@ -291,7 +286,7 @@ fn dispatch_events(m: &M, p: &P) {
     local.n_deferred.set(0);
     local.dispatched_ns.set(now_ns);
     wake::ready_all(m, ready);
-    if p.poller.pending() > 0 {
+    if Moment::Dispatched.enters(p.poller.pending(), || p.poller.wants_enter()) {
         p.submit_and_poll();
     }
 }
@@ -325,7 +320,8 @@ fn find_runnable_slow(m: &M, p: &P) -> Dry {
         return Dry::LookAgain;
     }
     let alone = sched.n_idle.load(Ordering::Relaxed) + 1 == sched.n_procs();
-    if p.poller.pending() > 0 && !alone || p.poller.inflight() > 0 && p.poller.has_task_work() {
+    let has_kernel_work = || p.poller.inflight() > 0 && p.poller.has_task_work();
+    if (Moment::Dry { alone }).enters(p.poller.pending(), has_kernel_work) {
         p.submit_and_poll();
         if p.poller.has_completions() {
             return Dry::LookAgain;
@@ -368,7 +364,7 @@ fn search(m: &M, p: &P, now_ns: u64) -> Option<Dry> {
             return Some(Dry::Run(g));
         }
         if p.poller.inflight() > 0 {
-            if p.poller.wants_enter() {
+            if Moment::Search.enters(p.poller.pending(), || p.poller.wants_enter()) {
                 p.submit_and_poll();
             }
             if p.poller.has_completions() {

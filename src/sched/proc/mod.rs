@@ -3,6 +3,7 @@
 pub(crate) mod due_timers;
 pub(crate) mod steal;
 pub(crate) mod remote;
+pub(crate) mod kernel_visits;
 pub(crate) mod find;
 pub(crate) mod leave;
 pub(crate) mod locked;

@@ -1,0 +1,246 @@
+//! When a P enters the kernel for its poller, reaps completions, and dispatches buffered events of
+//! multishot polls: functions of plain numbers.
+//!
+//! | moment                            | enters the kernel     | reaps         | dispatches events |
+//! |-----------------------------------|-----------------------|---------------|-------------------|
+//! | a goroutine has queued an entry   | from [`FLUSH_AT`] on  | –             | –                 |
+//! | before a dispatch                 | –                     | short queue   | few in flight     |
+//! | the same, every 32nd time         | entries, kernel work  | yes           | yes, or defers it |
+//! | every 10 µs (`pace`)              | old entries, kernel   | –             | yes, after a full |
+//! |                                   | work                  |               | batch 1 ms later  |
+//! | the local queue is empty, and     | entries               | yes           | if no goroutine   |
+//! | events are buffered               |                       |               | became runnable   |
+//! | events were dispatched            | entries               | –             | –                 |
+//! | nothing to run on this P          | entries, if other Ps  | –             | –                 |
+//! |                                   | are busy; kernel work |               |                   |
+//! | looking for work elsewhere        | kernel work           | –             | –                 |
+//!
+//! *Entries* are queued and not submitted; *kernel work* is completions that the kernel posts only
+//! when it is entered. Goroutines that each queue an operation form a batch between two visits;
+//! beside goroutines that only compute, 32 dispatches pass quickly.
+
+use crate::config::{FLUSH_AFTER_NS, FLUSH_AT};
+
+/// Dispatches between two system calls on the ring while operations are in flight.
+const ENTER_EVERY: u32 = 32;
+/// Local queue length above which completions stay in the completion queue: reaped, they would only
+/// overflow to the node queue, behind goroutines that became runnable later.
+pub(crate) const RING_WAITS_ABOVE: usize = 128;
+/// After a full batch of events, the next one may be deferred for the goroutines that the first
+/// made runnable, while unrelated goroutines keep the P busy. These bound the delay: in visits to
+/// the kernel, and in time.
+const DEFER_AT_MOST: u32 = 8;
+const DISPATCH_AFTER_NS: u64 = 1_000_000;
+
+/// Where a P is in its loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// A goroutine has queued an entry.
+    Queued,
+    /// Before a dispatch, with operations in flight.
+    Dispatch,
+    /// The same, every [`ENTER_EVERY`] times.
+    Visit,
+    /// The periodic duties. The oldest entry was queued `waited_ns` ago.
+    Tick { waited_ns: u64 },
+    /// The local queue is empty, and events are buffered.
+    QueueEmpty,
+    /// Events were dispatched, which may have queued receives.
+    Dispatched,
+    /// Nothing to run on this P. All others sleep if it is `alone`: then its own sleep submits.
+    Dry { alone: bool },
+    /// It looks for work on other Ps.
+    Search,
+}
+
+impl Moment {
+    /// Before a dispatch, the `since`th since the last [`Moment::Visit`].
+    #[inline(always)]
+    pub(crate) fn before_dispatch(since: u32) -> Moment {
+        match since >= ENTER_EVERY {
+            true => Moment::Visit,
+            false => Moment::Dispatch,
+        }
+    }
+
+    /// Whether to enter the kernel, with `pending` entries queued. `has_kernel_work` reads shared
+    /// memory, so it is not asked where the answer does not matter.
+    #[inline(always)]
+    pub(crate) fn enters(self, pending: u32, has_kernel_work: impl FnOnce() -> bool) -> bool {
+        match self {
+            Moment::Queued => pending >= FLUSH_AT,
+            Moment::Dispatch => false,
+            Moment::Visit => pending > 0 || has_kernel_work(),
+            Moment::Tick { waited_ns } => {
+                has_kernel_work() || pending > 0 && waited_ns >= FLUSH_AFTER_NS
+            }
+            Moment::QueueEmpty | Moment::Dispatched => pending > 0,
+            Moment::Dry { alone } => pending > 0 && !alone || has_kernel_work(),
+            Moment::Search => has_kernel_work(),
+        }
+    }
+
+    /// Whether to reap completions, if there are any.
+    #[inline(always)]
+    pub(crate) fn reaps(self, queue_len: usize) -> bool {
+        match self {
+            Moment::Dispatch => queue_len <= RING_WAITS_ABOVE,
+            Moment::Visit | Moment::QueueEmpty => true,
+            _ => false,
+        }
+    }
+
+    /// Whether to dispatch events, if there are any.
+    #[inline(always)]
+    pub(crate) fn dispatches(self, state: Events) -> Due {
+        let is_over = match self {
+            Moment::Dispatch if state.has_batches => return Due::No,
+            Moment::Dispatch | Moment::Visit => state.n_deferred >= DEFER_AT_MOST,
+            Moment::Tick { .. } => state.since_ns >= DISPATCH_AFTER_NS,
+            Moment::QueueEmpty => true,
+            _ => return Due::No,
+        };
+        match is_over || !state.was_full {
+            true => Due::Yes,
+            false => Due::Deferred,
+        }
+    }
+}
+
+/// What decides about buffered events.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Events {
+    /// Enough is in flight for batches to pay.
+    pub(crate) has_batches: bool,
+    /// The last batch was a full one.
+    pub(crate) was_full: bool,
+    /// Visits since, and the time.
+    pub(crate) n_deferred: u32,
+    pub(crate) since_ns: u64,
+}
+
+/// Whether buffered events are to be dispatched now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    No,
+    /// It would be their turn, but the goroutines of the last batch go first.
+    Deferred,
+    Yes,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const TICK: Moment = Moment::Tick { waited_ns: 0 };
+    const DRY: Moment = Moment::Dry { alone: false };
+    const ALONE: Moment = Moment::Dry { alone: true };
+
+    fn enters(at: Moment, pending: u32, has_kernel_work: bool) -> bool {
+        at.enters(pending, || has_kernel_work)
+    }
+
+    #[test]
+    fn every_32nd_dispatch_is_a_visit() {
+        assert_eq!(Moment::before_dispatch(1), Moment::Dispatch);
+        assert_eq!(Moment::before_dispatch(31), Moment::Dispatch);
+        assert_eq!(Moment::before_dispatch(32), Moment::Visit);
+    }
+
+    #[test]
+    fn kernel_work_is_fetched_on_visits_and_before_sleep() {
+        for at in [Moment::Visit, TICK, DRY, ALONE, Moment::Search] {
+            assert!(enters(at, 0, true), "{at:?}");
+            assert!(!enters(at, 0, false), "{at:?}");
+        }
+        for at in [
+            Moment::Queued,
+            Moment::Dispatch,
+            Moment::QueueEmpty,
+            Moment::Dispatched,
+        ] {
+            assert!(!enters(at, 0, true), "{at:?}");
+        }
+    }
+
+    #[test]
+    fn queued_entries_wait_for_a_batch() {
+        assert!(!enters(Moment::Queued, FLUSH_AT - 1, false));
+        assert!(enters(Moment::Queued, FLUSH_AT, false));
+        assert!(!enters(Moment::Dispatch, FLUSH_AT, true));
+        assert!(!enters(Moment::Search, 1, false));
+    }
+
+    #[test]
+    fn queued_entries_wait_for_a_visit_and_not_for_long() {
+        let old = |waited_ns| Moment::Tick { waited_ns };
+        assert!(enters(Moment::Visit, 1, false));
+        assert!(!enters(old(FLUSH_AFTER_NS - 1), 1, false));
+        assert!(enters(old(FLUSH_AFTER_NS), 1, false));
+        // Nothing is queued: the age means nothing.
+        assert!(!enters(old(FLUSH_AFTER_NS), 0, false));
+    }
+
+    #[test]
+    fn queued_entries_go_before_events_and_sleep() {
+        for at in [Moment::QueueEmpty, Moment::Dispatched, DRY] {
+            assert!(enters(at, 1, false), "{at:?}");
+        }
+        // The sleep submits them.
+        assert!(!enters(ALONE, 1, false));
+    }
+
+    #[test]
+    fn completions_wait_while_the_queue_is_long() {
+        assert!(Moment::Dispatch.reaps(RING_WAITS_ABOVE));
+        assert!(!Moment::Dispatch.reaps(RING_WAITS_ABOVE + 1));
+        assert!(Moment::Visit.reaps(RING_WAITS_ABOVE + 1));
+        assert!(Moment::QueueEmpty.reaps(0));
+        for at in [
+            Moment::Queued,
+            TICK,
+            Moment::Dispatched,
+            DRY,
+            Moment::Search,
+        ] {
+            assert!(!at.reaps(0), "{at:?}");
+        }
+    }
+
+    #[test]
+    fn events_wait_for_a_visit_where_batches_pay() {
+        let mut state = Events {
+            has_batches: true,
+            was_full: false,
+            n_deferred: 0,
+            since_ns: 0,
+        };
+        assert_eq!(Moment::Dispatch.dispatches(state), Due::No);
+        for at in [Moment::Visit, TICK, Moment::QueueEmpty] {
+            assert_eq!(at.dispatches(state), Due::Yes, "{at:?}");
+        }
+        state.has_batches = false;
+        assert_eq!(Moment::Dispatch.dispatches(state), Due::Yes);
+        for at in [Moment::Queued, Moment::Dispatched, DRY, Moment::Search] {
+            assert_eq!(at.dispatches(state), Due::No, "{at:?}");
+        }
+    }
+
+    #[test]
+    fn after_a_full_batch_events_are_deferred_but_not_for_long() {
+        let mut state = Events {
+            has_batches: false,
+            was_full: true,
+            n_deferred: DEFER_AT_MOST - 1,
+            since_ns: DISPATCH_AFTER_NS - 1,
+        };
+        for at in [Moment::Dispatch, Moment::Visit, TICK] {
+            assert_eq!(at.dispatches(state), Due::Deferred, "{at:?}");
+        }
+        assert_eq!(Moment::QueueEmpty.dispatches(state), Due::Yes);
+        (state.n_deferred, state.since_ns) = (DEFER_AT_MOST, DISPATCH_AFTER_NS);
+        for at in [Moment::Dispatch, Moment::Visit, TICK] {
+            assert_eq!(at.dispatches(state), Due::Yes, "{at:?}");
+        }
+    }
+}
