@@ -96,6 +96,23 @@ pub struct Row {
     pub cells: Vec<(String, Summary)>,
 }
 
+#[cfg(test)]
+impl Row {
+    /// A row of these samples, for tests.
+    pub(crate) fn of(experiment: &str, key: &str, cells: &[(&str, &[f64])]) -> Row {
+        let cells = cells.iter().map(|(name, samples)| {
+            let summary = Summary::of(samples).expect("there are samples");
+            ((*name).to_owned(), summary)
+        });
+        Row {
+            experiment: experiment.to_owned(),
+            key: key.to_owned(),
+            unit: String::new(),
+            cells: cells.collect(),
+        }
+    }
+}
+
 impl Row {
     /// The row that a document holds; its contenders are sorted by name then.
     pub fn read(value: &Value) -> Option<Row> {

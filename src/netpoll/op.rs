@@ -66,7 +66,8 @@ impl OwnerKind {
         match bits {
             0 => OwnerKind::Poller,
             1 => OwnerKind::Multishot,
-            _ => OwnerKind::MultishotPoll,
+            2 => OwnerKind::MultishotPoll,
+            _ => unreachable!("no owner is stored with these bits"),
         }
     }
 }

@@ -341,35 +341,26 @@ where
     F: FnOnce(&Op, WaitId, &M) -> Option<i32>,
 {
     let op = Op::new(g);
-    park_on(g, &op, deadline, begin);
-    Ended {
-        result: op.result(),
-        flags: op.flags(),
-        seen: op.seen(),
-        timed_out: op.timed_out(),
-    }
-}
-
-/// As [`park_for`], with the operation `op`.
-#[inline]
-pub(super) fn park_on<F>(g: GRef, op: &Op, deadline: Deadline<'_>, begin: F)
-where
-    F: FnOnce(&Op, WaitId, &M) -> Option<i32>,
-{
     op.publish();
     let chain = park::chain_of(g);
     let until_ns = move || deadline.ns().min(chain.deadline_ns());
-    let begin = move |_, wait, m: &M, is_cut| {
+    let begin = |_, wait, m: &M, is_cut| {
         op.bind(wait);
         let at_once = match is_cut {
             true => Some(-libc::ECANCELED),
-            false => begin(op, wait, m),
+            false => begin(&op, wait, m),
         };
         // If nothing was queued, a canceller that holds the wait finds the mark.
         at_once.map(|result| op.end_at_once(result)).is_none()
     };
     let was_woken = || !op.timed_out() && !op.ended_at_once();
     park::park_until::<false>(park::enter(), Reason::Io, until_ns, chain, begin, was_woken);
+    Ended {
+        result: op.result(),
+        flags: op.flags(),
+        seen: op.seen(),
+        timed_out: op.timed_out(),
+    }
 }
 
 /// Why an operation failed; no error if it must be repeated.

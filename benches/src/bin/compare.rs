@@ -147,6 +147,7 @@ fn run(args: &Args) -> io::Result<()> {
         eprintln!("round {} of {} is done", round + 1, args.rounds);
         // After each round, so that a run that is cut short leaves what it has.
         if let Some(path) = &args.json {
+            let shares = MachineTime::now()?.since(machine_before);
             let run = json!({
                 "program": "compare",
                 "command": command_line(),
@@ -159,8 +160,8 @@ fn run(args: &Args) -> io::Result<()> {
                 "client_cpus": bench.split.map(|split| split.client),
                 "http_client": bench.http_client(),
                 "kept_from_halting": args.spin,
-                "steal": MachineTime::now()?.since(machine_before).steal,
-                "other_work": MachineTime::now()?.since(machine_before).others,
+                "steal": shares.steal,
+                "other_work": shares.others,
                 "load_average_before": load_before,
             });
             let rows = bench.rows(&experiments, &samples);

@@ -49,7 +49,7 @@ const LONGEST: f64 = 6.0;
 struct Panel {
     title: String,
     unit: String,
-    better: Option<Better>,
+    better: Better,
     /// The words, and whether windlass is ahead of what they compare it with.
     verdict: Option<(String, RGBColor)>,
     bars: Vec<(String, Summary)>,
@@ -109,7 +109,7 @@ fn headline(compare: &Results) -> Vec<Panel> {
 }
 
 fn panels(topic: &topics::Topic, compare: &Results) -> Vec<Panel> {
-    let drawn = topic.figures.iter().filter(|figure| figure.is_drawn);
+    let drawn = topic.figures().filter(|figure| figure.is_drawn);
     drawn
         .filter_map(|figure| {
             let (row, _) = compare.row(figure.experiment, figure.key)?;
@@ -134,7 +134,7 @@ fn panel(row: &Row, title: &str, unit: &str, contenders: &[&str]) -> Option<Pane
     Some(Panel {
         title: title.to_owned(),
         unit: unit.to_owned(),
-        better: Some(Better::of(&row.key)),
+        better: Better::of(&row.key),
         verdict: (verdict != Verdict::Alone).then(|| (verdict.words(), color)),
         bars,
         ours,
@@ -153,7 +153,7 @@ fn policies(row: &Row, run: &Value) -> Panel {
     Panel {
         title: row.experiment.clone(),
         unit: row.unit.replace('/', " a "),
-        better: Some(Better::Lower),
+        better: Better::Lower,
         verdict: default_verdict(&row.experiment, run),
         ours: bars.len().saturating_sub(1),
         bars,
@@ -251,8 +251,7 @@ fn draw_panel<B: DrawingBackend>(
         HPos::Left,
         true,
     )?;
-    let better = panel.better.map_or("", Better::words);
-    let unit = format!("{}, {better}", panel.unit);
+    let unit = format!("{}, {}", panel.unit, panel.better.words());
     text(
         area,
         &unit,
@@ -388,23 +387,11 @@ fn text<B: DrawingBackend>(
 mod tests {
     use super::*;
 
-    fn row(cells: &[(&str, &[f64])]) -> Row {
-        Row {
-            experiment: "yield".into(),
-            key: "ns".into(),
-            unit: "ns/op".into(),
-            cells: cells
-                .iter()
-                .map(|(name, samples)| ((*name).to_owned(), Summary::of(samples).unwrap()))
-                .collect(),
-        }
-    }
-
     fn input(cells: &[(&str, &[f64])]) -> Input {
         let compare = Results {
             machine: serde_json::json!({}),
             runs: vec![serde_json::json!({})],
-            rows: vec![(row(cells), 0)],
+            rows: vec![(Row::of("yield", "ns", cells), 0)],
         };
         Input {
             compare: Some(compare),
@@ -449,7 +436,10 @@ mod tests {
         let numa = Results {
             machine: serde_json::json!({}),
             runs: vec![run],
-            rows: vec![(row(&[("flat", &[1.0]), ("+home wake", &[2.0])]), 0)],
+            rows: vec![(
+                Row::of("yield", "ns", &[("flat", &[1.0]), ("+home wake", &[2.0])]),
+                0,
+            )],
         };
         let input = Input {
             compare: None,

@@ -196,7 +196,7 @@ fn percent(share: &Value) -> String {
 fn verdicts(compare: &Results) -> Vec<(String, &'static str, Verdict)> {
     let mut verdicts = Vec::new();
     for topic in TOPICS {
-        for (i, figure) in topic.figures.iter().enumerate() {
+        for (i, figure) in topic.figures().enumerate() {
             let Some((row, _)) = compare.row(figure.experiment, figure.key) else {
                 continue;
             };
@@ -262,8 +262,7 @@ fn losses(input: &Input) -> String {
 /// Command, chart and table of a topic.
 fn section(topic: &Topic, input: &Input) -> String {
     let rows: Vec<_> = topic
-        .figures
-        .iter()
+        .figures()
         .filter_map(|figure| {
             let compare = input.compare.as_ref()?;
             Some((figure, compare.row(figure.experiment, figure.key)?))
@@ -480,19 +479,6 @@ mod tests {
 
     use super::*;
     use crate::experiments::EXPERIMENTS;
-    use crate::results::Summary;
-
-    fn row(experiment: &str, cells: &[(&str, &[f64])]) -> Row {
-        Row {
-            experiment: experiment.into(),
-            key: "ns".into(),
-            unit: "ns/op".into(),
-            cells: cells
-                .iter()
-                .map(|(name, samples)| ((*name).to_owned(), Summary::of(samples).unwrap()))
-                .collect(),
-        }
-    }
 
     fn input(rows: Vec<Row>, other_work: f64) -> Input {
         let run = json!({
@@ -535,11 +521,16 @@ mod tests {
     #[test]
     fn a_row_has_ranges_a_verdict_and_dashes_for_who_is_missing() {
         let rows = vec![
-            row(
+            Row::of(
                 "yield",
+                "ns",
                 &[("windlass", &[6.0, 6.5, 7.0]), ("may", &[4.0, 5.0, 5.5])],
             ),
-            row("skynet", &[("windlass", &[100.0]), ("tokio", &[200.0])]),
+            Row::of(
+                "skynet",
+                "ns",
+                &[("windlass", &[100.0]), ("tokio", &[200.0])],
+            ),
         ];
         let page = page(&input(rows, 0.01), TEMPLATE).unwrap();
         let line = "| yield, 1,000 tasks | ns a yield | 6.50 (6.00–7.00) | – | **5.00** (4.00–5.50) | – | \
@@ -555,7 +546,7 @@ mod tests {
 
     #[test]
     fn a_busy_machine_is_said() {
-        let rows = vec![row("yield", &[("windlass", &[6.0])])];
+        let rows = vec![Row::of("yield", "ns", &[("windlass", &[6.0])])];
         let busy = input(rows, 0.06);
         assert!(page(&busy, TEMPLATE).unwrap().contains(
             "| 1 **busy** | `make compare` | 2026-01-02 03:04 UTC | 3 | 3.0 | 6.0 % | 1.0 % |"
@@ -579,7 +570,7 @@ mod tests {
                 "program": "numa", "workers": 4, "nodes": 2, "rounds": 15,
                 "verdicts": ["skynet: default is 100.0 % slower than flat: TOO SLOW"],
             })],
-            rows: vec![(row("skynet", cells), 0)],
+            rows: vec![(Row::of("skynet", "ns", cells), 0)],
         };
         let text = super::numa(&Input {
             compare: None,

@@ -7,8 +7,8 @@ pub struct Topic {
     pub name: &'static str,
     /// The columns. A contender that did not take part has dashes.
     pub contenders: &'static [&'static str],
-    /// The rows.
-    pub figures: &'static [Figure],
+    /// The rows, in groups of one experiment or of one kind.
+    pub groups: &'static [&'static [Figure]],
 }
 
 /// One row of a table.
@@ -58,6 +58,47 @@ const fn listed(
     }
 }
 
+/// A micro benchmark: time, and CPU time.
+const fn micro(experiment: &'static str, label: &'static str, unit: &'static str) -> [Figure; 2] {
+    [
+        drawn(experiment, "ns", label, unit),
+        listed(experiment, "cpu_ns", "– CPU time", unit),
+    ]
+}
+
+/// A server under load.
+const fn server(experiment: &'static str, label: &'static str) -> [Figure; 4] {
+    [
+        drawn(experiment, "cpu_us", label, "µs a request"),
+        listed(experiment, "per_second", "– rate", "requests/s"),
+        listed(experiment, "p50_us", "– latency, p50", "µs"),
+        listed(experiment, "p99_us", "– latency, p99", "µs"),
+    ]
+}
+
+/// A server under load, in the table only.
+const fn listed_server(experiment: &'static str, label: &'static str) -> [Figure; 4] {
+    let [cpu, rate, p50, p99] = server(experiment, label);
+    [
+        Figure {
+            is_drawn: false,
+            ..cpu
+        },
+        rate,
+        p50,
+        p99,
+    ]
+}
+
+/// How late something is: the median, which is drawn, and the tail.
+const fn late(experiment: &'static str, label: &'static str) -> [Figure; 3] {
+    [
+        drawn(experiment, "p50_us", label, "µs"),
+        listed(experiment, "p99_us", "– p99", "µs"),
+        listed(experiment, "max_us", "– longest", "µs"),
+    ]
+}
+
 const TASKS: &[&str] = &["windlass", "tokio", "may", "go"];
 const CONNECTIONS: &[&str] = &[
     "windlass",
@@ -87,51 +128,38 @@ pub const TOPICS: &[Topic] = &[
     Topic {
         name: "tasks",
         contenders: TASKS,
-        figures: &[
-            drawn("yield", "ns", "yield, 1,000 tasks", "ns a yield"),
-            listed("yield", "cpu_ns", "– CPU time", "ns a yield"),
-            drawn("spawn_one", "ns", "spawn and join one", "ns a task"),
-            listed("spawn_one", "cpu_ns", "– CPU time", "ns a task"),
-            drawn("spawn_batch", "ns", "spawn and join a batch", "ns a task"),
-            listed("spawn_batch", "cpu_ns", "– CPU time", "ns a task"),
-            drawn("ping_pong", "ns", "park and unpark", "ns a hand-over"),
-            listed("ping_pong", "cpu_ns", "– CPU time", "ns a hand-over"),
-            drawn("skynet", "ns", "skynet, a million leaves", "ns a leaf"),
-            listed("skynet", "cpu_ns", "– CPU time", "ns a leaf"),
+        groups: &[
+            &micro("yield", "yield, 1,000 tasks", "ns a yield"),
+            &micro("spawn_one", "spawn and join one", "ns a task"),
+            &micro("spawn_batch", "spawn and join a batch", "ns a task"),
+            &micro("ping_pong", "park and unpark", "ns a hand-over"),
+            &micro("skynet", "skynet, a million leaves", "ns a leaf"),
         ],
     },
     Topic {
         name: "channels",
         contenders: TASKS,
-        figures: &[
-            drawn(
+        groups: &[
+            &micro(
                 "chan_unbuffered",
-                "ns",
                 "channel without buffer, one pair",
                 "ns a round trip",
             ),
-            listed("chan_unbuffered", "cpu_ns", "– CPU time", "ns a round trip"),
-            drawn(
+            &micro(
                 "chan_buffered",
-                "ns",
                 "channel with a buffer of one",
                 "ns a round trip",
             ),
-            listed("chan_buffered", "cpu_ns", "– CPU time", "ns a round trip"),
-            drawn("chan_pairs", "ns", "a thousand pairs", "ns a round trip"),
-            listed("chan_pairs", "cpu_ns", "– CPU time", "ns a round trip"),
-            drawn("chan_mpmc", "ns", "4 senders, 4 receivers", "ns a message"),
-            listed("chan_mpmc", "cpu_ns", "– CPU time", "ns a message"),
-            drawn("mutex_alone", "ns", "mutex, one task", "ns a lock"),
-            listed("mutex_alone", "cpu_ns", "– CPU time", "ns a lock"),
-            drawn("mutex_contended", "ns", "mutex, 64 tasks", "ns a lock"),
-            listed("mutex_contended", "cpu_ns", "– CPU time", "ns a lock"),
+            &micro("chan_pairs", "a thousand pairs", "ns a round trip"),
+            &micro("chan_mpmc", "4 senders, 4 receivers", "ns a message"),
+            &micro("mutex_alone", "mutex, one task", "ns a lock"),
+            &micro("mutex_contended", "mutex, 64 tasks", "ns a lock"),
         ],
     },
     Topic {
         name: "timers",
         contenders: TASKS,
-        figures: &[
+        groups: &[&[
             listed("sleepers", "ns", "100,000 sleepers", "ns a sleep"),
             drawn(
                 "sleepers",
@@ -163,12 +191,12 @@ pub const TOPICS: &[Topic] = &[
                 "sleep of 50 µs: late, p99",
                 "µs",
             ),
-        ],
+        ]],
     },
     Topic {
         name: "memory",
         contenders: TASKS,
-        figures: &[
+        groups: &[&[
             drawn("memory_parked", "bytes", "task that waits", "bytes"),
             drawn(
                 "memory_spawned",
@@ -188,72 +216,27 @@ pub const TOPICS: &[Topic] = &[
                 "– memory while they wait",
                 "bytes a task",
             ),
-        ],
+        ]],
     },
     Topic {
         name: "servers",
         contenders: CONNECTIONS,
-        figures: &[
-            drawn(
-                "echo_1",
-                "cpu_us",
-                "echo, 1 connection: server CPU",
-                "µs a request",
-            ),
-            listed("echo_1", "per_second", "– rate", "requests/s"),
-            listed("echo_1", "p50_us", "– latency, p50", "µs"),
-            listed("echo_1", "p99_us", "– latency, p99", "µs"),
-            drawn(
-                "echo_64",
-                "cpu_us",
-                "echo, 64 connections: server CPU",
-                "µs a request",
-            ),
-            listed("echo_64", "per_second", "– rate", "requests/s"),
-            listed("echo_64", "p50_us", "– latency, p50", "µs"),
-            listed("echo_64", "p99_us", "– latency, p99", "µs"),
-            drawn(
-                "echo_1000",
-                "cpu_us",
-                "echo, 1,000 connections: server CPU",
-                "µs a request",
-            ),
-            listed("echo_1000", "per_second", "– rate", "requests/s"),
-            listed("echo_1000", "p50_us", "– latency, p50", "µs"),
-            listed("echo_1000", "p99_us", "– latency, p99", "µs"),
-            drawn(
-                "http_64",
-                "cpu_us",
-                "HTTP, 64 connections: server CPU",
-                "µs a request",
-            ),
-            listed("http_64", "per_second", "– rate", "requests/s"),
-            listed("http_64", "p50_us", "– latency, p50", "µs"),
-            listed("http_64", "p99_us", "– latency, p99", "µs"),
-            drawn(
-                "http_1000",
-                "cpu_us",
-                "HTTP, 1,000 connections: server CPU",
-                "µs a request",
-            ),
-            listed("http_1000", "per_second", "– rate", "requests/s"),
-            listed("http_1000", "p50_us", "– latency, p50", "µs"),
-            listed("http_1000", "p99_us", "– latency, p99", "µs"),
-            listed(
+        groups: &[
+            &server("echo_1", "echo, 1 connection: server CPU"),
+            &server("echo_64", "echo, 64 connections: server CPU"),
+            &server("echo_1000", "echo, 1,000 connections: server CPU"),
+            &server("http_64", "HTTP, 64 connections: server CPU"),
+            &server("http_1000", "HTTP, 1,000 connections: server CPU"),
+            &listed_server(
                 "http_64_nethttp",
-                "cpu_us",
                 "HTTP, 64 connections, Go's net/http: server CPU",
-                "µs a request",
             ),
-            listed("http_64_nethttp", "per_second", "– rate", "requests/s"),
-            listed("http_64_nethttp", "p50_us", "– latency, p50", "µs"),
-            listed("http_64_nethttp", "p99_us", "– latency, p99", "µs"),
         ],
     },
     Topic {
         name: "latency",
         contenders: TASKS,
-        figures: &[
+        groups: &[&[
             drawn("latency_busy", "idle_p50_us", "round trip, idle, p50", "µs"),
             listed("latency_busy", "idle_p99_us", "round trip, idle, p99", "µs"),
             drawn(
@@ -268,134 +251,78 @@ pub const TOPICS: &[Topic] = &[
                 "round trip, all workers busy, p99",
                 "µs",
             ),
-        ],
+        ]],
     },
     Topic {
         name: "gaps",
         contenders: GO,
-        figures: &[
-            drawn(
+        groups: &[
+            &late(
                 "gap_echo_pairs_2",
-                "p50_us",
                 "echo beside 2 ping-pong pairs per P, p50",
-                "µs",
             ),
-            listed("gap_echo_pairs_2", "p99_us", "– p99", "µs"),
-            listed("gap_echo_pairs_2", "max_us", "– longest", "µs"),
-            drawn(
+            &late(
                 "gap_echo_pairs_4",
-                "p50_us",
                 "echo beside 4 ping-pong pairs per P, p50",
-                "µs",
             ),
-            listed("gap_echo_pairs_4", "p99_us", "– p99", "µs"),
-            listed("gap_echo_pairs_4", "max_us", "– longest", "µs"),
-            drawn(
-                "gap_echo_yields_2",
-                "p50_us",
-                "echo beside 2 yield loops per P, p50",
-                "µs",
-            ),
-            listed("gap_echo_yields_2", "p99_us", "– p99", "µs"),
-            listed("gap_echo_yields_2", "max_us", "– longest", "µs"),
-            drawn(
-                "gap_echo_yields_4",
-                "p50_us",
-                "echo beside 4 yield loops per P, p50",
-                "µs",
-            ),
-            listed("gap_echo_yields_4", "p99_us", "– p99", "µs"),
-            listed("gap_echo_yields_4", "max_us", "– longest", "µs"),
-            listed(
-                "gap_sleeps",
-                "late_50_p50_us",
-                "sleep of 50 µs: late, p50",
-                "µs",
-            ),
-            listed("gap_sleeps", "late_50_p99_us", "– p99", "µs"),
-            drawn(
-                "gap_sleeps",
-                "late_200_p50_us",
-                "sleep of 200 µs: late, p50",
-                "µs",
-            ),
-            listed("gap_sleeps", "late_200_p99_us", "– p99", "µs"),
-            listed(
-                "gap_sleeps",
-                "late_800_p50_us",
-                "sleep of 800 µs: late, p50",
-                "µs",
-            ),
-            listed("gap_sleeps", "late_800_p99_us", "– p99", "µs"),
-            drawn(
-                "gap_sleeps",
-                "late_1500_p50_us",
-                "sleep of 1.5 ms: late, p50",
-                "µs",
-            ),
-            listed("gap_sleeps", "late_1500_p99_us", "– p99", "µs"),
-            listed(
-                "gap_sleeps",
-                "late_2900_p50_us",
-                "sleep of 2.9 ms: late, p50",
-                "µs",
-            ),
-            listed("gap_sleeps", "late_2900_p99_us", "– p99", "µs"),
-            drawn(
-                "gap_wake_elsewhere",
-                "p50_us",
-                "wake from a busy P, p50",
-                "µs",
-            ),
-            listed("gap_wake_elsewhere", "p99_us", "– p99", "µs"),
-            listed("gap_wake_elsewhere", "max_us", "– longest", "µs"),
-            drawn(
-                "gap_locked_peer",
-                "ns",
-                "round trip with a locked thread",
-                "ns",
-            ),
-            listed("gap_locked_peer", "cpu_ns", "– CPU time", "ns"),
-            drawn(
-                "gap_sleep_hogs_1",
-                "p50_us",
-                "sleep beside 1 hog per P: late, p50",
-                "µs",
-            ),
-            listed("gap_sleep_hogs_1", "p99_us", "– p99", "µs"),
-            listed("gap_sleep_hogs_1", "max_us", "– longest", "µs"),
-            drawn(
-                "gap_sleep_hogs_2",
-                "p50_us",
-                "sleep beside 2 hogs per P: late, p50",
-                "µs",
-            ),
-            listed("gap_sleep_hogs_2", "p99_us", "– p99", "µs"),
-            listed("gap_sleep_hogs_2", "max_us", "– longest", "µs"),
-            drawn(
-                "gap_sleep_hogs_4",
-                "p50_us",
-                "sleep beside 4 hogs per P: late, p50",
-                "µs",
-            ),
-            listed("gap_sleep_hogs_4", "p99_us", "– p99", "µs"),
-            listed("gap_sleep_hogs_4", "max_us", "– longest", "µs"),
+            &late("gap_echo_yields_2", "echo beside 2 yield loops per P, p50"),
+            &late("gap_echo_yields_4", "echo beside 4 yield loops per P, p50"),
+            &[
+                listed(
+                    "gap_sleeps",
+                    "late_50_p50_us",
+                    "sleep of 50 µs: late, p50",
+                    "µs",
+                ),
+                listed("gap_sleeps", "late_50_p99_us", "– p99", "µs"),
+                drawn(
+                    "gap_sleeps",
+                    "late_200_p50_us",
+                    "sleep of 200 µs: late, p50",
+                    "µs",
+                ),
+                listed("gap_sleeps", "late_200_p99_us", "– p99", "µs"),
+                listed(
+                    "gap_sleeps",
+                    "late_800_p50_us",
+                    "sleep of 800 µs: late, p50",
+                    "µs",
+                ),
+                listed("gap_sleeps", "late_800_p99_us", "– p99", "µs"),
+                drawn(
+                    "gap_sleeps",
+                    "late_1500_p50_us",
+                    "sleep of 1.5 ms: late, p50",
+                    "µs",
+                ),
+                listed("gap_sleeps", "late_1500_p99_us", "– p99", "µs"),
+                listed(
+                    "gap_sleeps",
+                    "late_2900_p50_us",
+                    "sleep of 2.9 ms: late, p50",
+                    "µs",
+                ),
+                listed("gap_sleeps", "late_2900_p99_us", "– p99", "µs"),
+            ],
+            &late("gap_wake_elsewhere", "wake from a busy P, p50"),
+            &micro("gap_locked_peer", "round trip with a locked thread", "ns"),
+            &late("gap_sleep_hogs_1", "sleep beside 1 hog per P: late, p50"),
+            &late("gap_sleep_hogs_2", "sleep beside 2 hogs per P: late, p50"),
+            &late("gap_sleep_hogs_4", "sleep beside 4 hogs per P: late, p50"),
         ],
     },
     Topic {
         name: "streams",
         contenders: STREAMS,
-        figures: &[
-            drawn("stream_16k", "ns", "messages of 16 KiB", "ns a message"),
-            listed("stream_16k", "cpu_ns", "– CPU time", "ns a message"),
-            drawn("stream_512", "ns", "messages of 512 bytes", "ns a message"),
-            listed("stream_512", "cpu_ns", "– CPU time", "ns a message"),
+        groups: &[
+            &micro("stream_16k", "messages of 16 KiB", "ns a message"),
+            &micro("stream_512", "messages of 512 bytes", "ns a message"),
         ],
     },
     Topic {
         name: "files",
         contenders: FILES,
-        figures: &[
+        groups: &[&[
             drawn(
                 "reads_cached",
                 "per_second",
@@ -420,14 +347,19 @@ pub const TOPICS: &[Topic] = &[
                 "reads with O_DIRECT: CPU time",
                 "ns a read",
             ),
-        ],
+        ]],
     },
 ];
 
 impl Topic {
+    /// The rows.
+    pub fn figures(&self) -> impl Iterator<Item = &'static Figure> {
+        self.groups.iter().copied().flatten()
+    }
+
     /// The experiments of this topic, each once.
     pub fn experiments(&self) -> Vec<&'static str> {
-        let mut names: Vec<_> = self.figures.iter().map(|f| f.experiment).collect();
+        let mut names: Vec<_> = self.figures().map(|f| f.experiment).collect();
         names.dedup();
         names
     }
@@ -435,19 +367,19 @@ impl Topic {
 
 /// A figure by its experiment and key.
 pub fn figure(experiment: &str, key: &str) -> Option<&'static Figure> {
-    let mut figures = TOPICS.iter().flat_map(|topic| topic.figures);
+    let mut figures = TOPICS.iter().flat_map(Topic::figures);
     figures.find(|figure| figure.experiment == experiment && figure.key == key)
 }
 
-/// The label of a row; one that continues the row before begins with that one's.
+/// The label of the figure `at` of a topic; one that continues the row before begins with that
+/// one's.
 pub fn full_label(topic: &Topic, at: usize) -> String {
-    let label = topic.figures[at].label;
-    let Some(rest) = label.strip_prefix("– ") else {
-        return label.to_owned();
+    let labels: Vec<_> = topic.figures().map(|figure| figure.label).collect();
+    let Some(rest) = labels[at].strip_prefix("– ") else {
+        return labels[at].to_owned();
     };
-    let before = topic.figures[..at].iter().rev();
-    let mut heads = before.filter(|figure| !figure.label.starts_with("– "));
-    let head = heads.next().map_or("", |figure| figure.label);
+    let mut heads = labels[..at].iter().rev();
+    let head = heads.find(|label| !label.starts_with("– ")).unwrap_or(&"");
     let head = head.split(": ").next().unwrap_or(head);
     let head = head.strip_suffix(", p50").unwrap_or(head);
     format!("{head}: {rest}")
@@ -466,7 +398,7 @@ mod tests {
             .iter()
             .flat_map(|e| e.figures().iter().map(|(key, _)| (e.name, *key)))
             .collect();
-        let all = || TOPICS.iter().flat_map(|topic| topic.figures);
+        let all = || TOPICS.iter().flat_map(Topic::figures);
         let listed: Vec<_> = all().map(|f| (f.experiment, f.key)).collect();
         let unique: BTreeSet<_> = listed.iter().collect();
         assert_eq!(unique.len(), listed.len(), "a figure is listed twice");

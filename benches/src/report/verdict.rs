@@ -188,20 +188,8 @@ pub fn cell(summary: &Summary) -> String {
 mod tests {
     use super::*;
 
-    fn row(key: &str, cells: &[(&str, &[f64])]) -> Row {
-        Row {
-            experiment: "an experiment".into(),
-            key: key.into(),
-            unit: String::new(),
-            cells: cells
-                .iter()
-                .map(|(name, samples)| ((*name).to_owned(), Summary::of(samples).unwrap()))
-                .collect(),
-        }
-    }
-
     fn words(key: &str, cells: &[(&str, &[f64])]) -> String {
-        Verdict::of(&row(key, cells)).words()
+        Verdict::of(&Row::of("an experiment", key, cells)).words()
     }
 
     #[test]

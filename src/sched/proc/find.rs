@@ -13,6 +13,7 @@
 //! other nodes' queues, spin, sleep.
 
 use super::due_timers::run_timers_of;
+use super::kernel_visits::{Due, Events, Moment, RING_WAITS_ABOVE};
 use super::remote;
 use super::steal;
 use crate::g::header::GRef;
@@ -22,7 +23,6 @@ use crate::loom::Ordering;
 use crate::loom::after_seq_cst;
 use crate::loom::native::futex;
 use crate::sched::numa::policy::LOCAL_SWEEPS;
-use crate::sched::proc::kernel_visits::{Due, Events, Moment, RING_WAITS_ABOVE};
 use crate::sched::queue::idle;
 use crate::sched::types::m::M;
 use crate::sched::types::p::P;
@@ -258,11 +258,15 @@ fn reap(m: &M, p: &P) -> usize {
 /// is still in the caches.
 #[inline(never)]
 fn finish_or_dispatch(m: &M, p: &P) {
-    if Moment::QueueEmpty.enters(p.poller.pending(), || p.poller.wants_enter()) {
+    let at = Moment::QueueEmpty;
+    if at.enters(p.poller.pending(), || p.poller.wants_enter()) {
         p.submit_and_poll();
     }
     // Poll events could fill the queue, ahead of goroutines whose operations have completed.
-    if !p.poller.has_unread() || reap(m, p) == 0 {
+    if p.poller.has_unread() && at.reaps(p.runq.len()) && reap(m, p) > 0 {
+        return;
+    }
+    if at.dispatches(events(p, p.local.now_ns.get())) == Due::Yes {
         dispatch_events(m, p);
     }
 }

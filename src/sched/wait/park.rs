@@ -242,7 +242,7 @@ pub(crate) fn park_until<const HELD: bool>(
 ) {
     let timer_on = section.m().p().idx;
     let commit = move |g: GRef, wait, m: &M| {
-        // Read where the status is Waiting (`io::limit`), and before the frame may be gone.
+        // Read where the status is Waiting (`poll::limit`), and before the frame may be gone.
         let (until_ns, is_cut) = (until_ns(), chain.is_set());
         let waits = begin(g, wait, m, is_cut);
         if waits && until_ns != NEVER {
