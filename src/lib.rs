@@ -166,5 +166,5 @@ mod runtime;
 
 pub use config::NumaPolicy;
 pub use runtime::{Builder, Handle, Runtime};
-pub use task::{blocking, offload, scope, sleep, spawn, yield_now};
+pub use task::{blocking, join, offload, scope, sleep, spawn, yield_now};
 pub use windlass_topology as topology;

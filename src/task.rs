@@ -37,13 +37,16 @@ use crate::loom::native::{Arc, Mutex, PoisonError};
 use crate::sched::proc::locked;
 use crate::sched::wait::checkpoint as check;
 use crate::sched::wait::completion::{self, Unjoined};
+use crate::sched::wait::fork;
 use crate::sched::wait::park::{self, Caller};
 use crate::sched::wait::spawn::{self as make, Options, SpawnPlace, TaskRef};
 use crate::sys::clock::{NEVER, deadline_ns, now_ns};
 
+mod join;
 mod local;
 
 pub use crate::sched::wait::park::Cancelled;
+pub use join::join;
 pub use local::{AccessError, LocalKey, task_local};
 
 /// The result of a join: the goroutine's value, or the payload of its panic.
@@ -943,6 +946,7 @@ pub fn sleep(duration: Duration) {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
+    fork::before_blocking();
     crate::sched::wait::handoff::blocking(f)
 }
 

@@ -26,3 +26,4 @@ pub(crate) mod header;
 pub(crate) mod snapshot;
 pub(crate) mod list;
 pub(crate) mod cancel_wait;
+pub(crate) mod fork;

@@ -106,6 +106,28 @@ fn class_with(bytes: usize, page_bytes: usize) -> Option<usize> {
     CLASSES.iter().position(|&c| c >= bytes)
 }
 
+/// The stack pointer of the caller.
+#[inline(always)]
+pub(crate) fn pointer() -> usize {
+    let sp: usize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the instruction reads a register.
+    unsafe {
+        std::arch::asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("mov {}, sp", out(reg) sp, options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        let here = 0_u8;
+        sp = (&raw const here).addr();
+    }
+    sp
+}
+
 /// The usable addresses of the stack of a goroutine that requested `stack_bytes`, from the address
 /// of its yielder: that lies in the top page, whatever the colour.
 pub(crate) fn span_of(way_out: usize, stack_bytes: usize) -> Range<usize> {

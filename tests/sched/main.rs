@@ -8,6 +8,7 @@ mod util;
 mod blocking;
 mod checkpoint;
 mod cpus;
+mod join;
 mod lock_thread;
 mod migration;
 mod mixture;

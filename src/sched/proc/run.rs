@@ -13,6 +13,7 @@ use crate::sched::types::m::{HAS_P, M, PREEMPT, RETAKING};
 use crate::sched::types::p::P;
 use crate::sched::types::state::{Phase, Sched};
 use crate::sched::types::trace::EventKind;
+use crate::sched::wait::fork;
 use crate::sched::wait::handoff::{self, mark_outside};
 use crate::sched::wait::park;
 use crate::sched::wait::spawn;
@@ -250,6 +251,9 @@ fn execute(m: &M, mut g: GRef) {
             m.curg.set(None);
             return finish(m, g);
         };
+        if !m.forks.get().is_null() {
+            fork::leave_behind(m, g);
+        }
         if why == Switch::YIELD {
             m.curg.set(None);
             g.status.set_runnable();

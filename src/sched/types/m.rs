@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 
 use super::p::P;
 use super::state::Sched;
+use crate::g::fork::ForkList;
 use crate::g::header::{GRef, Header, LockLink};
 use crate::loom;
 use crate::loom::native::atomic::{
@@ -101,6 +102,13 @@ pub(crate) struct M {
     /// M checks it under that lock before it lists itself as a spare.
     pub(crate) next_p: AtomicPtr<P>,
     pub(crate) curg: CurG,
+    /// The forks of the running goroutine that nobody has begun, null if it has none: see
+    /// `wait::fork`.
+    pub(crate) forks: Cell<*const ForkList>,
+    /// Calls of `join` until the next one looks for Ms that spin, and when this M last made a
+    /// goroutine of a fork, in ticks.
+    pub(crate) fork_looks: Cell<i32>,
+    pub(crate) forked_ticks: Cell<u64>,
     /// Address of this thread's `errno`: a goroutine that changes Ms carries its value along.
     pub(crate) errno: Cell<*mut i32>,
     /// The G whose park it is committing. Ordering: stored before the status becomes Waiting (a
@@ -164,6 +172,9 @@ impl M {
             p: loom::AtomicPtr::new(std::ptr::null_mut()),
             next_p: AtomicPtr::new(std::ptr::null_mut()),
             curg: CurG::default(),
+            forks: Cell::new(std::ptr::null()),
+            fork_looks: Cell::new(0),
+            forked_ticks: Cell::new(0),
             errno: Cell::new(std::ptr::null_mut()),
             committing: AtomicPtr::new(std::ptr::null_mut()),
             note: Note::default(),

@@ -44,7 +44,7 @@ fn check_now() -> Result<(), Cancelled> {
     {
         let (m, now_ns) = (section.m(), clock::now_ns());
         if m.checks.slice_is_over(m.p(), now_ns) && others_wait(m, m.p(), now_ns) {
-            section.switch_out(Switch::YIELD);
+            section.switch_out_with_forks(Switch::YIELD);
         }
     }
     park::cancel_point()

@@ -103,6 +103,15 @@ impl<'a> Section<'a> {
         unsafe { *(*m).errno.get() = errno };
     }
 
+    /// As [`Section::switch_out`], for a switch that is no wait of the goroutine: its forks stay its
+    /// own (`fork`).
+    pub(crate) fn switch_out_with_forks(self, why: Switch) {
+        let forks = self.0.forks.replace(std::ptr::null());
+        self.switch_out(why);
+        let m = current::m().expect("a goroutine runs on an M");
+        m.forks.set(forks);
+    }
+
     /// Stays inside: the goroutine ends, and its M continues in the scheduler.
     pub(crate) fn stay(self) {
         std::mem::forget(self);
@@ -144,7 +153,7 @@ fn enter_after_others<'a>(mut m: &'a M) -> Option<Section<'a>> {
 /// Switches out of `m` with a reason; returns inside the scheduler, on the M that resumed the
 /// goroutine.
 fn switch_and_enter<'a>(m: &M, why: Switch) -> &'a M {
-    Section(m).switch_out(why);
+    Section(m).switch_out_with_forks(why);
     let m = current::m().expect("a goroutine runs on an M");
     mark_inside(m);
     m
@@ -245,7 +254,7 @@ fn leave_blocking() {
         // goroutine.
         return mark_outside(m);
     }
-    Section(m).switch_out(Switch::LOST_P);
+    Section(m).switch_out_with_forks(Switch::LOST_P);
 }
 
 /// Runs user code on the M's own stack, from within the M's loop. Calls from it see a plain thread,

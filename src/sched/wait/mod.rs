@@ -8,6 +8,7 @@ pub(crate) mod current_context;
 pub(crate) mod completion;
 pub(crate) mod cancel;
 pub(crate) mod spawn;
+pub(crate) mod fork;
 pub(crate) mod checkpoint;
 pub(crate) mod offload;
 pub(crate) mod children;

@@ -137,6 +137,41 @@ where
     TaskRef(g)
 }
 
+/// Spawns a goroutine that nobody will join, for a caller in the scheduler that holds the P of `m`.
+/// It goes to the tail of the queue, where thieves take from first; the caller wakes one. Not when
+/// the run ends.
+pub(crate) fn spawn_detached<F: FnOnce()>(
+    m: &M,
+    f: F,
+    stack_bytes: usize,
+    site: &'static Location<'static>,
+) {
+    let (sched, p) = (m.sched(), m.p());
+    let g = p.take_slot(header::class_of::<F, ()>(), sched.node_of(p).depot);
+    let parent = m.curg.get().map_or(0, GRef::id);
+    let options = Options {
+        name: None,
+        stack_bytes: Some(stack_bytes),
+    };
+    let home = (p.node_idx, false);
+    let properties = describe(sched, options, site, p.next_id(), parent, home);
+    header::init(
+        g,
+        f,
+        Spawn {
+            // The runtime's only.
+            refs: 1,
+            ..properties
+        },
+    );
+    completion::detach(&g.join);
+    p.stats.spawned.add(1);
+    g.status.set_runnable();
+    if !p.is_watched() || stays(m, g) {
+        wake::push_local(m, g);
+    }
+}
+
 /// Queues a new goroutine on this M's P, or on the node it was spawned for.
 #[inline(always)]
 fn ready(m: &M, g: GRef) {

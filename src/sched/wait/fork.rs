@@ -1,0 +1,234 @@
+//! Forks become goroutines: heartbeat scheduling (Acar and others, "Heartbeat scheduling: provable
+//! efficiency for nested parallelism", PLDI 2018).
+//!
+//! `task::join(a, b)` leaves `b` in its frame as a [`Fork`], and runs `a`. Most forks are taken
+//! back by the call that made them, which then runs `b` as a function. A fork becomes a goroutine
+//! in two cases:
+//!
+//! - The goroutine comes to another `join` while a P is idle or an M spins, and nothing else can be
+//!   stolen from its own P ([`beat`]). Then the *oldest* fork is promoted, because it has the most
+//!   work behind it, at most one in 20 µs and M. So the price of a promotion, some 0.3 µs and
+//!   perhaps a wake-up of 5 µs, is bounded by a share of the work done, however small the forks
+//!   are.
+//! - The goroutine parks or yields ([`leave_behind`]). Then *all* its forks are promoted: what `a`
+//!   waits for may be what one of them does, and the P has nothing else of this goroutine to run.
+//!
+//! While every P is busy a call reads three words that no other thread writes, and promotes
+//! nothing.
+//!
+//! The owner of the goroutine is the only one to access the list of forks: no atomic operation is
+//! needed to take a fork back. A promoted fork has two sides, the goroutine made for it and the
+//! call that waits for it. They meet in a [`completion`], as the goroutines of a scope and their
+//! scope do: the goroutine sets it after its last access to the fork, and the frame stays until
+//! then, because its wait ([`Reason::Scope`]) is never cut short.
+//!
+//! | call of `join`                    | goroutine of the fork                  |
+//! |-----------------------------------|----------------------------------------|
+//! | 1. promoted? wait for `done`      | 1. run `b`, store its outcome          |
+//! | 2. take the outcome               | 2. has_run = true                      |
+//! |                                   | 3. set `done`                          |
+//!
+//! A goroutine that is dropped before it ran (the run ends, or there is no stack for it) only does
+//! step 3, and the call runs `b` itself, or unwinds with it.
+//!
+//! The forks of a goroutine that loses its P or gives way to others stay its own: see
+//! [`Section::switch_out_with_forks`].
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+use super::completion;
+use super::handoff::Section;
+use super::park::{self, Caller};
+use super::spawn;
+use crate::g::fork::{Fork, ForkList};
+use crate::g::header::GRef;
+use crate::g::status::Reason;
+use crate::loom::Ordering;
+use crate::sched::types::current;
+use crate::sched::types::m::{HAS_P, M};
+use crate::sched::types::state::Phase;
+use crate::sys::clock;
+
+/// Calls of `join` between two looks for Ms that spin. Those that sleep are seen at every call.
+const LOOK_EVERY: i32 = 16;
+
+/// The least time between two promotions of an M by [`beat`], in units of `Local::attend_after`,
+/// which are 10 µs.
+const BEAT: u64 = 2;
+
+/// Whether the caller should call [`beat`]. Called at each `join`, by a goroutine on `m`.
+#[inline(always)]
+pub(crate) fn is_due(m: &M) -> bool {
+    const _: () = assert!(HAS_P == 0);
+    let looks = m.fork_looks.get().wrapping_sub(1);
+    m.fork_looks.set(looks);
+    let n_idle = m.sched().n_idle.load(Ordering::Relaxed);
+    let access = m.access.load(Ordering::Relaxed);
+    // One branch for all three.
+    (looks.cast_unsigned() & 1 << 31) as usize | access as usize | n_idle != 0
+}
+
+/// Promotes the oldest fork of the calling goroutine if another M could run it, and lets sysmon
+/// have the P if it asked for it. May return on another M.
+#[cold]
+#[inline(never)]
+pub(crate) fn beat() {
+    // While unwinding, nothing is begun that would be waited for.
+    if std::thread::panicking() {
+        return;
+    }
+    let Some(section) = Section::enter() else {
+        return;
+    };
+    let m = section.m();
+    m.fork_looks.set(LOOK_EVERY);
+    let (sched, p) = (m.sched(), m.p());
+    let is_wanted = p.runq.is_ring_empty()
+        && (sched.n_idle.load(Ordering::Relaxed) != 0 || sched.node_of(p).idle.n_spinning() != 0);
+    if !is_wanted {
+        return;
+    }
+    let now = clock::ticks();
+    if now.wrapping_sub(m.forked_ticks.get()) < p.local.attend_after * BEAT {
+        return;
+    }
+    // SAFETY: the list is the calling goroutine's, and its frame is alive while `m` names it.
+    if let (Some(list), Some(g)) = (unsafe { m.forks.get().as_ref() }, m.curg.get())
+        && promote(m, g, list)
+    {
+        m.forked_ticks.set(now);
+        sched.wake_for_surplus(p);
+    }
+}
+
+/// Promotes all forks of `g`, which has switched out of `m` and is still the M's own.
+#[cold]
+#[inline(never)]
+pub(crate) fn leave_behind(m: &M, g: GRef) {
+    let list = m.forks.replace(std::ptr::null());
+    // SAFETY: the list lies on the stack of `g`, which does not run: its park is not committed, and
+    // it is in no queue.
+    let Some(list) = (unsafe { list.as_ref() }) else {
+        return;
+    };
+    let mut any = false;
+    while promote(m, g, list) {
+        any = true;
+    }
+    if any {
+        m.sched().wake_for_surplus(m.p());
+    }
+}
+
+/// As [`leave_behind`], for the calling goroutine, which is about to block its thread.
+pub(crate) fn before_blocking() {
+    if let Some(section) = Section::enter()
+        && let Some(g) = section.m().curg.get()
+        && !section.m().forks.get().is_null()
+        && !std::thread::panicking()
+    {
+        leave_behind(section.m(), g);
+    }
+}
+
+/// The list of forks for a call of `join` outside any other, if the caller is a goroutine that may
+/// park.
+pub(crate) fn new_list() -> Option<ForkList> {
+    /// What is left of a stack for the code that makes no more calls of `join`: a quarter, or this.
+    const LEFT: usize = 64 * 1024;
+    let Caller::Goroutine(g) = park::caller() else {
+        return None;
+    };
+    let span = g.stack_span()?;
+    let left = ((span.end - span.start) / 4).min(LEFT);
+    Some(ForkList::new(span.start + left))
+}
+
+/// Makes `list`, whose address is its own from now on, the list of the calling goroutine, until the
+/// returned guard is dropped.
+pub(crate) fn begin(list: &ForkList) -> EndsList<'_> {
+    list.begin();
+    if let Some(m) = current::m() {
+        m.forks.set(list);
+    }
+    EndsList(list)
+}
+
+/// See [`begin`].
+pub(crate) struct EndsList<'a>(&'a ForkList);
+
+impl Drop for EndsList<'_> {
+    fn drop(&mut self) {
+        // If the goroutine has parked since, its M names no list, or that of a call that has ended.
+        if let Some(m) = current::m()
+            && std::ptr::eq(m.forks.get(), self.0)
+        {
+            m.forks.set(std::ptr::null());
+        }
+    }
+}
+
+/// Makes a goroutine for `fork`, which is in no list. `false` if the caller may not wait for it, or
+/// the run ends.
+pub(crate) fn start(fork: NonNull<Fork>) -> bool {
+    let Caller::Goroutine(g) = park::caller() else {
+        return false;
+    };
+    let Some(section) = Section::enter() else {
+        return false;
+    };
+    let m = section.m();
+    let may = m.sched().phase() < Phase::Cancelling;
+    if may {
+        make(m, g, fork);
+        m.sched().wake_for_surplus(m.p());
+    }
+    may
+}
+
+/// Makes a goroutine of the oldest fork of `g`. `false` if there is none, or the run ends: then the
+/// forks are left to their calls.
+fn promote(m: &M, g: GRef, list: &ForkList) -> bool {
+    if m.sched().phase() >= Phase::Cancelling {
+        return false;
+    }
+    // SAFETY: the callers own `g`, and so its list.
+    let Some(fork) = (unsafe { list.promote_oldest() }) else {
+        return false;
+    };
+    make(m, g, fork);
+    true
+}
+
+fn make(m: &M, g: GRef, fork: NonNull<Fork>) {
+    // SAFETY: the fork stays until `done` is set.
+    let site = unsafe { fork.as_ref() }.site();
+    let body = Promoted(fork);
+    spawn::spawn_detached(m, move || body.run(), g.stack_bytes(), site);
+}
+
+/// The body of the goroutine made for a fork. Sets `done` when it is dropped, whether it ran or
+/// not.
+struct Promoted(NonNull<Fork>);
+
+impl Promoted {
+    fn run(self) {
+        // SAFETY: a fork is promoted once, and `done` is set by the drop of `self`. The closure's
+        // panics are caught where it runs.
+        unsafe { Fork::run(self.0) };
+    }
+}
+
+impl Drop for Promoted {
+    fn drop(&mut self) {
+        // SAFETY: the frame of the fork stays until `done` is set; `set` reads nothing of it after
+        // the swap.
+        completion::set(unsafe { &self.0.as_ref().done });
+    }
+}
+
+/// Waits until the goroutine made for `fork` accesses it no more.
+pub(crate) fn wait_for(fork: &Fork) {
+    completion::wait(&fork.done, Reason::Scope).expect("this wait is never cut short");
+}

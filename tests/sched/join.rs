@@ -1,0 +1,566 @@
+//! `join`: results, borrows, panics, waits inside, cancellation, recursion, and which forks become
+//! goroutines.
+#![allow(clippy::disallowed_methods, reason = "plain threads take part")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::util::{hang_guard, panic_text, run, runtime, wait_until};
+use windlass::channel::{Receiver, bounded};
+use windlass::sync::Mutex;
+use windlass::task::{self, Cancelled};
+use windlass::{join, sleep, spawn, yield_now};
+
+fn fib(n: u32) -> u64 {
+    if n < 2 {
+        return u64::from(n);
+    }
+    let (a, b) = join(|| fib(n - 1), || fib(n - 2));
+    a + b
+}
+
+/// Calls `join` so that `b` becomes a goroutine, whatever other Ps do: `a` yields before anything
+/// else.
+fn join_promoted<RA: Send, RB: Send>(
+    a: impl FnOnce() -> RA + Send,
+    b: impl FnOnce() -> RB + Send,
+) -> (RA, RB) {
+    let caller = task::current().id();
+    let a = || {
+        yield_now();
+        a()
+    };
+    let b = || {
+        assert_ne!(task::current().id(), caller, "b should be a goroutine");
+        b()
+    };
+    join(a, b)
+}
+
+/// Both ways in which `b` can run.
+const WAYS: [bool; 2] = [false, true];
+
+fn join_in<RA: Send, RB: Send>(
+    promoted: bool,
+    a: impl FnOnce() -> RA + Send,
+    b: impl FnOnce() -> RB + Send,
+) -> (RA, RB) {
+    if promoted {
+        join_promoted(a, b)
+    } else {
+        join(a, b)
+    }
+}
+
+// Results and borrows
+
+#[test]
+fn results_of_a_recursion() {
+    for n_ps in [1, 2, 4] {
+        assert_eq!(run(n_ps, || fib(20)), 6765);
+    }
+}
+
+#[test]
+fn both_closures_borrow() {
+    fn double(all: &mut [u64]) {
+        match all {
+            [] => {}
+            [one] => *one *= 2,
+            _ => {
+                let (left, right) = all.split_at_mut(all.len() / 2);
+                join(|| double(left), || double(right));
+            }
+        }
+    }
+    for promoted in WAYS {
+        run(2, || {
+            let mut all: Vec<_> = (0..10_000).collect();
+            let (left, right) = all.split_at_mut(5000);
+            join_in(promoted, || double(left), || double(right));
+            assert!(all.iter().zip(0..).all(|(&n, i)| n == 2 * i));
+        });
+    }
+}
+
+#[test]
+fn results_move_and_are_dropped_once() {
+    static DROPPED: AtomicUsize = AtomicUsize::new(0);
+    struct Counts(Vec<u32>);
+    impl Drop for Counts {
+        fn drop(&mut self) {
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    run(2, || {
+        for promoted in WAYS {
+            let (x, y) = (Counts(vec![1]), Counts(vec![2]));
+            let (x, y) = join_in(
+                promoted,
+                move || Counts(x.0.clone()),
+                move || Counts(y.0.clone()),
+            );
+            assert_eq!((&x.0[..], &y.0[..]), (&[1][..], &[2][..]));
+        }
+    });
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 8);
+}
+
+/// No P is idle, so nothing is gained by a goroutine, and none is made.
+#[test]
+fn alone_no_fork_becomes_a_goroutine() {
+    let rt = runtime(1);
+    let before = rt.metrics().total().spawned;
+    assert_eq!(rt.run(|| fib(20)), 6765);
+    // The main goroutine; and those that sysmon's requests made, on a machine that is so slow that
+    // the run took many time slices.
+    assert_eq!(rt.metrics().total().spawned - before, 1);
+}
+
+/// An idle P gets the oldest fork: the largest part of the work.
+#[test]
+fn an_idle_p_gets_the_oldest_fork() {
+    run(2, || {
+        // The other P comes to be idle, and the forks of `a` are promoted by calls inside.
+        let (elsewhere, caller) = (AtomicBool::new(false), task::current().id());
+        wait_until(|| {
+            let a = || {
+                let mut n = 0;
+                while !elsewhere.load(Ordering::Relaxed) && n < 1_000_000 {
+                    n += 1;
+                    join(|| (), || ());
+                }
+            };
+            join(a, || {
+                if task::current().id() != caller {
+                    elsewhere.store(true, Ordering::Relaxed);
+                }
+            });
+            elsewhere.load(Ordering::Relaxed)
+        });
+    });
+}
+
+/// Goroutines that others run make more: the work spreads over all Ps.
+#[test]
+fn work_spreads() {
+    let n_threads = run(4, || {
+        let seen = Mutex::new(std::collections::HashSet::new());
+        wait_until(|| {
+            fn tree(depth: u32, seen: &Mutex<std::collections::HashSet<std::thread::ThreadId>>) {
+                if depth == 0 {
+                    std::hint::black_box((0..2000).fold(0_u64, |x, n| x.rotate_left(5) ^ n));
+                    seen.lock().unwrap().insert(std::thread::current().id());
+                    return;
+                }
+                join(|| tree(depth - 1, seen), || tree(depth - 1, seen));
+            }
+            tree(12, &seen);
+            seen.lock().unwrap().len() >= 4
+        });
+        seen.into_inner().unwrap().len()
+    });
+    assert!(n_threads >= 4);
+}
+
+// Panics
+
+#[test]
+fn a_panic_of_either_goes_on_when_both_have_ended() {
+    run(2, || {
+        for promoted in WAYS {
+            let ended = AtomicUsize::new(0);
+            let end = || {
+                yield_now();
+                ended.fetch_add(1, Ordering::Relaxed)
+            };
+            let of_a = catch_unwind(AssertUnwindSafe(|| {
+                join_in(promoted, || panic!("a"), || end());
+            }));
+            assert_eq!(panic_text(&*of_a.unwrap_err()), "a");
+            assert_eq!(ended.load(Ordering::Relaxed), 1);
+            let of_b = catch_unwind(AssertUnwindSafe(|| {
+                join_in(promoted, || end(), || panic!("b"));
+            }));
+            assert_eq!(panic_text(&*of_b.unwrap_err()), "b");
+            assert_eq!(ended.load(Ordering::Relaxed), 2);
+            let of_both = catch_unwind(AssertUnwindSafe(|| {
+                join_in(promoted, || panic!("first"), || panic!("second"));
+            }));
+            assert_eq!(panic_text(&*of_both.unwrap_err()), "first");
+        }
+        // The goroutine can fork as before.
+        assert_eq!(fib(10), 55);
+    });
+}
+
+#[test]
+fn a_panic_deep_inside_unwinds_all_calls() {
+    fn deep(n: u32, ran: &AtomicU64) {
+        if n == 0 {
+            panic!("at the bottom");
+        }
+        join(
+            || deep(n - 1, ran),
+            || {
+                ran.fetch_add(1, Ordering::Relaxed);
+            },
+        );
+    }
+    for n_ps in [1, 2] {
+        run(n_ps, || {
+            let ran = AtomicU64::new(0);
+            let outcome = catch_unwind(AssertUnwindSafe(|| deep(50, &ran)));
+            assert_eq!(panic_text(&*outcome.unwrap_err()), "at the bottom");
+            assert_eq!(ran.load(Ordering::Relaxed), 50);
+        });
+    }
+}
+
+/// The result of `b` is dropped when `a` has panicked, and its destructor's panic is not the
+/// caller's.
+#[test]
+fn a_destructor_that_panics_does_not_replace_the_panic() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("of the destructor");
+        }
+    }
+    run(2, || {
+        for promoted in WAYS {
+            let outcome = catch_unwind(|| {
+                join_in(promoted, || panic!("of a"), || Bomb);
+            });
+            assert_eq!(panic_text(&*outcome.unwrap_err()), "of a");
+        }
+    });
+}
+
+/// Destructors may fork; while unwinding, both closures run in turn.
+#[test]
+fn a_destructor_forks() {
+    struct Forks<'a>(&'a AtomicU64);
+    impl Drop for Forks<'_> {
+        fn drop(&mut self) {
+            self.0.store(fib(12), Ordering::Relaxed);
+        }
+    }
+    run(2, || {
+        let result = AtomicU64::new(0);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            join(
+                || {
+                    let _forks = Forks(&result);
+                    panic!("a");
+                },
+                || (),
+            )
+        }));
+        assert_eq!(panic_text(&*outcome.unwrap_err()), "a");
+        assert_eq!(result.load(Ordering::Relaxed), 144);
+    });
+}
+
+// Waits
+
+/// A closure that parks leaves its forks to others: on one P, both wait at the same time.
+#[test]
+fn a_closure_waits_for_the_other() {
+    for n_ps in [1, 2] {
+        run(n_ps, || {
+            let (to_a, from_b) = bounded(0);
+            let (to_b, from_a) = bounded(0);
+            let (a, b) = join(
+                || {
+                    to_b.send(1).unwrap();
+                    from_b.recv().unwrap()
+                },
+                || {
+                    let got = from_a.recv().unwrap();
+                    to_a.send(got + 1).unwrap();
+                    got
+                },
+            );
+            assert_eq!((a, b), (2, 1));
+        });
+    }
+}
+
+/// As above, from calls deep inside: `a` waits for what the outermost `b` does.
+#[test]
+fn an_inner_call_waits_for_an_outer_fork() {
+    fn wait_at(depth: u32, flag: &Receiver<()>) {
+        if depth == 0 {
+            return flag.recv().unwrap();
+        }
+        join(|| wait_at(depth - 1, flag), || ());
+    }
+    for n_ps in [1, 2] {
+        run(n_ps, || {
+            let (s, r) = bounded(0);
+            join(|| wait_at(20, &r), || s.send(()).unwrap());
+        });
+    }
+}
+
+#[test]
+fn a_yield_and_a_blocking_section_let_the_other_begin() {
+    for n_ps in [1, 2] {
+        run(n_ps, || {
+            let flag = AtomicBool::new(false);
+            let is_set = || flag.load(Ordering::Relaxed);
+            join(
+                || wait_until(is_set),
+                || flag.store(true, Ordering::Relaxed),
+            );
+            flag.store(false, Ordering::Relaxed);
+            let block = || {
+                windlass::blocking(|| {
+                    while !is_set() {
+                        std::thread::sleep(Duration::from_micros(100));
+                    }
+                });
+            };
+            join(block, || flag.store(true, Ordering::Relaxed));
+        });
+    }
+}
+
+/// Forks of before a wait, and forks of after it.
+#[test]
+fn calls_go_on_after_a_wait() {
+    fn tree(depth: u32) -> u64 {
+        if depth == 0 {
+            return 1;
+        }
+        let (a, b) = join(
+            || {
+                if depth.is_multiple_of(3) {
+                    sleep(Duration::from_micros(10));
+                }
+                tree(depth - 1)
+            },
+            || {
+                if depth.is_multiple_of(4) {
+                    yield_now();
+                }
+                tree(depth - 1)
+            },
+        );
+        a + b
+    }
+    for n_ps in [1, 2, 4] {
+        assert_eq!(run(n_ps, || tree(10)), 1024);
+    }
+}
+
+#[test]
+fn a_lock_between_forks() {
+    let sum = run(2, || {
+        let sum = Mutex::new(0_u64);
+        fn add(range: std::ops::Range<u64>, sum: &Mutex<u64>) {
+            if range.end - range.start == 1 {
+                let mut sum = sum.lock().unwrap();
+                if range.start.is_multiple_of(64) {
+                    yield_now();
+                }
+                *sum += range.start;
+                return;
+            }
+            let mid = u64::midpoint(range.start, range.end);
+            join(|| add(range.start..mid, sum), || add(mid..range.end, sum));
+        }
+        add(0..2000, &sum);
+        sum.into_inner().unwrap()
+    });
+    assert_eq!(sum, 1999 * 1000);
+}
+
+/// The P is taken from a goroutine that computes between two calls.
+#[test]
+fn a_hog_keeps_its_forks() {
+    run(2, || {
+        let others = spawn(|| {
+            for _ in 0..100 {
+                yield_now();
+            }
+        });
+        let compute = || {
+            let until = std::time::Instant::now() + Duration::from_millis(30);
+            while std::time::Instant::now() < until {
+                std::hint::spin_loop();
+            }
+            fib(10)
+        };
+        let ((a, b), (c, d)) = join(|| join(compute, compute), || join(compute, compute));
+        assert_eq!([a, b, c, d], [55; 4]);
+        others.join().unwrap();
+    });
+}
+
+// The end of a run, and contexts
+
+/// `b` waits for ever and is cancelled; so is the call, which has waited for it.
+#[test]
+fn the_end_of_a_run_ends_both() {
+    let rt = runtime(2);
+    let ended = std::sync::Arc::new(AtomicUsize::new(0));
+    struct Ends(std::sync::Arc<AtomicUsize>);
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let counts = || Ends(ended.clone());
+    let (outer, in_a, in_b) = (counts(), counts(), counts());
+    let forker = rt.run(move || {
+        let (began, begins) = bounded(2);
+        let forker = spawn(move || {
+            let _outer = outer;
+            let wait = |ends: Ends| {
+                let _ends = ends;
+                began.send(()).unwrap();
+                task::park();
+                sleep(Duration::MAX);
+            };
+            join(|| wait(in_a), || wait(in_b));
+            unreachable!("both wait for ever");
+        });
+        begins.recv().unwrap();
+        begins.recv().unwrap();
+        forker
+    });
+    assert!(forker.join().unwrap_err().is::<Cancelled>());
+    assert_eq!(ended.load(Ordering::Relaxed), 3);
+}
+
+/// Calls that come after the end of the run unwind, and their closures are dropped.
+#[test]
+fn forks_at_the_end_of_a_run() {
+    for _ in 0..20 {
+        let rt = runtime(2);
+        let forkers = rt.run(|| {
+            let forever = || {
+                loop {
+                    fib(12);
+                    join(yield_now, yield_now);
+                }
+            };
+            let forkers: Vec<task::JoinHandle<()>> = (0..4).map(|_| spawn(forever)).collect();
+            sleep(Duration::from_micros(300));
+            forkers
+        });
+        for forker in forkers {
+            assert!(forker.join().unwrap_err().is::<Cancelled>());
+        }
+    }
+}
+
+// Where nothing can run in parallel
+
+#[test]
+fn on_a_plain_thread() {
+    let _guard = hang_guard();
+    assert_eq!(fib(15), 610);
+    let mut order = Vec::new();
+    let cell = std::sync::Mutex::new(&mut order);
+    join(
+        || cell.lock().unwrap().push('a'),
+        || cell.lock().unwrap().push('b'),
+    );
+    assert_eq!(order, ['a', 'b']);
+    let ran = AtomicBool::new(false);
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        join(|| panic!("a"), || ran.store(true, Ordering::Relaxed));
+    }));
+    assert_eq!(panic_text(&*outcome.unwrap_err()), "a");
+    assert!(ran.load(Ordering::Relaxed));
+}
+
+#[test]
+fn in_a_blocking_section() {
+    let (outer, inner) = run(2, || {
+        join(
+            || windlass::blocking(|| fib(15)),
+            || windlass::blocking(|| fib(10)),
+        )
+    });
+    assert_eq!((outer, inner), (610, 55));
+}
+
+#[test]
+fn with_a_locked_thread() {
+    run(2, || {
+        let _tied = task::lock_thread();
+        let here = std::thread::current().id();
+        let (a, b) = join_promoted(|| fib(12), || fib(13));
+        assert_eq!((a, b), (144, 233));
+        assert_eq!(std::thread::current().id(), here);
+    });
+}
+
+// Stacks
+
+/// A million calls inside one another, each with a fork: many stacks' worth.
+#[test]
+fn recursion_deeper_than_a_stack() {
+    const DEPTH: u64 = if cfg!(debug_assertions) {
+        200_000
+    } else {
+        1_000_000
+    };
+    fn count(n: u64, in_b: bool) -> u64 {
+        if n == 0 {
+            return 0;
+        }
+        let (deep, one) = if in_b {
+            let (one, deep) = join(|| 1, || count(n - 1, in_b));
+            (deep, one)
+        } else {
+            join(|| count(n - 1, in_b), || 1)
+        };
+        deep + one
+    }
+    for n_ps in [1, 2] {
+        assert_eq!(run(n_ps, || count(DEPTH, false)), DEPTH);
+        assert_eq!(run(n_ps, || count(DEPTH / 10, true)), DEPTH / 10);
+    }
+}
+
+/// A panic goes through the stacks on which a deep recursion went on.
+#[test]
+fn a_panic_crosses_stacks() {
+    fn deep(n: u32, ran: &AtomicU64) {
+        assert!(n != 0, "at the bottom");
+        let count = || {
+            ran.fetch_add(1, Ordering::Relaxed);
+        };
+        join(|| deep(n - 1, ran), count);
+    }
+    run(2, || {
+        let ran = AtomicU64::new(0);
+        let outcome = catch_unwind(AssertUnwindSafe(|| deep(5000, &ran)));
+        assert_eq!(panic_text(&*outcome.unwrap_err()), "at the bottom");
+        assert_eq!(ran.load(Ordering::Relaxed), 5000);
+    });
+}
+
+/// The goroutine of a fork has a stack as large as its caller's.
+#[test]
+fn the_stack_of_a_fork() {
+    fn touch(n: usize) -> usize {
+        let page = std::hint::black_box([1_u8; 4096]);
+        if n == 0 {
+            return 0;
+        }
+        touch(n - 1) + usize::from(page[n % 4096])
+    }
+    let deep = run(2, || {
+        let big = task::Builder::new().stack_size(8 << 20);
+        let forker = big.spawn(|| join_promoted(|| (), || touch(500)).1);
+        forker.unwrap().join().unwrap()
+    });
+    assert_eq!(deep, 500);
+}
