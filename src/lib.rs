@@ -50,6 +50,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`task`] | [`spawn`], [`scope`], join handles, task-locals, [`blocking`] and [`offload`] |
+//! | [`join`], [`par`] | fork-join: two closures, loops, sums and sorts on all CPUs |
 //! | [`channel`] | channels and `select!`, with the interface of crossbeam-channel |
 //! | [`sync`] | `Mutex`, `RwLock`, `Condvar`, `Once`, `Barrier`, `Semaphore`, `WaitGroup` |
 //! | [`time`] | sleeps, intervals, timeouts |
@@ -149,6 +150,7 @@ mod netpoll;
 mod sched;
 mod poll;
 pub mod task;
+pub mod par;
 pub mod numa;
 pub mod sync;
 pub mod channel;

@@ -19,7 +19,7 @@ const ROWS: [&[&str]; 8] = [
     &["g"],
     &["timer", "netpoll"],
     &["sched"],
-    &["task", "numa", "sync", "channel", "time", "poll"],
+    &["task", "par", "numa", "sync", "channel", "time", "poll"],
     &["net", "io", "fs", "process", "signal", "context", "future"],
     &["metrics", "debug", "runtime", "lib"],
 ];

@@ -320,10 +320,7 @@ impl Context {
     /// ```
     pub fn run<T>(&self, f: impl FnOnce() -> T) -> T {
         let Some(node) = &self.node else { return f() };
-        let frame = CancelScope::new(park::current_g(), node.deadline_ns);
-        let _registered = node.register(&frame);
-        let _entered = current_context::enter(&frame);
-        f()
+        node.run(f)
     }
 
     /// Waits until this context or an ambient context is done.
@@ -528,6 +525,23 @@ impl fmt::Debug for Canceller {
 const RETRY_NS: u64 = 50_000;
 
 impl Node {
+    /// Runs `f` in a scope of the context.
+    fn run<T>(&self, f: impl FnOnce() -> T) -> T {
+        /// # Safety
+        ///
+        /// The address is that of a node.
+        unsafe fn enter_again(node: *const (), f: &mut dyn FnMut()) {
+            // SAFETY: by this function's contract.
+            unsafe { &*node.cast::<Node>() }.run(f);
+        }
+        let frame = CancelScope::new(park::current_g(), self.deadline_ns);
+        // SAFETY: the node, which is `Sync`, is borrowed for as long as `f` runs.
+        unsafe { frame.set_context(std::ptr::from_ref(self).cast(), enter_again) };
+        let _registered = self.register(&frame);
+        let _entered = current_context::enter(&frame);
+        f()
+    }
+
     fn children(&self) -> crate::loom::native::MutexGuard<'_, BTreeMap<u64, Weak<Node>>> {
         self.children.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -97,6 +97,9 @@ pub(crate) struct CancelScope {
     was_late: Cell<bool>,
     /// The goroutine, `None` for a plain thread.
     pub(crate) who: Option<GRef>,
+    /// Its context, null for a deadline alone, and how another goroutine enters that.
+    context: Cell<*const ()>,
+    enter_again: Cell<EnterAgain>,
     /// The scope's links in its context's list. Ordering: guarded by the context's lock.
     queued: Cell<bool>,
     prev: Cell<*const CancelScope>,
@@ -110,6 +113,13 @@ pub(crate) struct CancelScope {
 #[cfg(explore)]
 const ALIVE: u64 = 0x11fe_11fe_f4a3_e001;
 
+/// Runs a closure inside a new scope of the context at the address.
+pub(crate) type EnterAgain = unsafe fn(*const (), &mut dyn FnMut());
+
+unsafe fn without_context(_: *const (), f: &mut dyn FnMut()) {
+    f();
+}
+
 impl CancelScope {
     /// A scope for the calling goroutine `who`, or plain thread, whose waits end at `deadline_ns`
     /// at the latest.
@@ -122,12 +132,36 @@ impl CancelScope {
             is_shield: false,
             was_late: Cell::new(false),
             who,
+            context: Cell::new(ptr::null()),
+            enter_again: Cell::new(without_context),
             queued: Cell::new(false),
             prev: Cell::new(ptr::null()),
             next: Cell::new(ptr::null()),
             #[cfg(explore)]
             alive: Cell::new(ALIVE),
         }
+    }
+
+    /// Names its context, so that forks made inside the scope can enter it, too.
+    ///
+    /// # Safety
+    ///
+    /// The context stays at the address while the scope is entered, and `enter_again` may be called
+    /// with it, by any thread.
+    pub(crate) unsafe fn set_context(&self, context: *const (), enter_again: EnterAgain) {
+        self.context.set(context);
+        self.enter_again.set(enter_again);
+    }
+
+    /// Its context and how to enter that; `None` for a deadline alone.
+    pub(crate) fn context(&self) -> Option<(*const (), EnterAgain)> {
+        let context = self.context.get();
+        (!context.is_null()).then(|| (context, self.enter_again.get()))
+    }
+
+    /// Its own deadline, without those outside it.
+    pub(crate) fn own_ns(&self) -> u64 {
+        self.own_ns
     }
 
     /// A scope that shields the waits inside it from the contexts outside it.
@@ -200,6 +234,12 @@ impl ScopeChain {
 
     pub(crate) fn as_raw(self) -> *const () {
         self.0.cast()
+    }
+
+    /// The innermost scope and those outside it, unless there is none, or a shield is in front.
+    pub(crate) fn split<'a>(self) -> Option<(&'a CancelScope, ScopeChain)> {
+        let frame = self.frames().next()?;
+        Some((frame, ScopeChain(frame.outer.get())))
     }
 
     #[inline(always)]

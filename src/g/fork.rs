@@ -22,6 +22,7 @@ use std::cell::Cell;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 
+use super::cancel_wait::ScopeChain;
 use crate::loom::native::atomic::AtomicPtr;
 
 /// The links of a list's members, and of its head.
@@ -51,24 +52,35 @@ pub(crate) struct Fork {
     /// Runs the closure and stores its outcome; called once, by the goroutine that was made for it.
     run: unsafe fn(NonNull<Fork>),
     site: &'static Location<'static>,
+    /// The cancel scopes around its call.
+    scopes: ScopeChain,
     /// Whether a goroutine was made for it. Written by the owner of the list only.
     is_promoted: Cell<bool>,
     /// Whether that goroutine has run the closure. Ordering: written before `done` is set, and read
     /// after it.
     has_run: Cell<bool>,
+    /// Whether a wait of that goroutine ended because of a deadline around the call. Ordering: as
+    /// `has_run`.
+    was_late: Cell<bool>,
     /// Set when that goroutine accesses the fork no more: see `sched::wait::completion`.
     pub(crate) done: AtomicPtr<()>,
 }
 
 impl Fork {
     #[inline(always)]
-    pub(crate) fn new(run: unsafe fn(NonNull<Fork>), site: &'static Location<'static>) -> Fork {
+    pub(crate) fn new(
+        run: unsafe fn(NonNull<Fork>),
+        site: &'static Location<'static>,
+        scopes: ScopeChain,
+    ) -> Fork {
         Fork {
             links: Links::new(),
             run,
             site,
+            scopes,
             is_promoted: Cell::new(false),
             has_run: Cell::new(false),
+            was_late: Cell::new(false),
             done: AtomicPtr::new(ptr::null_mut()),
         }
     }
@@ -84,8 +96,23 @@ impl Fork {
         self.has_run.get()
     }
 
+    /// Whether a deadline around the call ended a wait of the goroutine that ran the closure. Called
+    /// once `done` is set.
+    pub(crate) fn was_late(&self) -> bool {
+        self.was_late.get()
+    }
+
+    /// Called by the goroutine that runs the closure.
+    pub(crate) fn set_late(&self) {
+        self.was_late.set(true);
+    }
+
     pub(crate) fn site(&self) -> &'static Location<'static> {
         self.site
+    }
+
+    pub(crate) fn scopes(&self) -> ScopeChain {
+        self.scopes
     }
 
     /// Runs the closure.
@@ -215,7 +242,7 @@ mod tests {
     fn the_oldest_is_promoted_and_the_youngest_popped() {
         for steps in 0..3_u32.pow(7) {
             let forks: Vec<_> = (0..8)
-                .map(|_| Fork::new(never, Location::caller()))
+                .map(|_| Fork::new(never, Location::caller(), ScopeChain::NONE))
                 .collect();
             let list = ForkList::new(0);
             list.begin();

@@ -7,7 +7,9 @@ use std::cell::UnsafeCell;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
+use std::thread::Result;
 
+use crate::g::cancel_wait::ScopeChain;
 use crate::g::fork::Fork;
 use crate::g::stack;
 use crate::sched::types::current;
@@ -28,6 +30,9 @@ use crate::sched::wait::spawn as make;
 /// When `a` parks, yields or enters a [`blocking`] section, every `b` that has not begun becomes a
 /// goroutine, so `a` may wait for what its `b` does. (A loop in `a` that waits for `b` without any
 /// of these may wait for ever.) `b` may run before, after or beside `a`.
+///
+/// The [contexts](crate::context) and [timeouts](crate::time::timeout) around the call end the waits
+/// of both closures.
 ///
 /// Where a call runs `b` is not specified, so its task-locals, [`current`] and [`LockedThread`] may
 /// be those of the caller or those of a new goroutine. Its stack is as large as the caller's.
@@ -100,7 +105,7 @@ where
     if stack::pointer() < list.lowest_sp() {
         return join_on_another_stack(a, b, site);
     }
-    let call = Call::new(b, site);
+    let call = Call::new(b, site, fork::scopes(m));
     // SAFETY: the goroutine owns its list. The fork stays in this frame: it is taken out before `b`
     // runs, and a promoted one is waited for; neither `is_due` nor `beat` unwinds.
     unsafe { list.push(call.fork()) };
@@ -162,7 +167,7 @@ where
     A: FnOnce() -> RA,
     B: FnOnce() -> RB,
 {
-    let call = Call::new(move || join_at(a, b, site), site);
+    let call = Call::new(move || join_at(a, b, site), site, park::current_chain());
     if !fork::start(call.fork()) {
         let _ = park::cancel_point();
         // The thread cannot park, so this stack has to do.
@@ -205,7 +210,7 @@ fn unwind(payload: Box<dyn Any + Send>) -> ! {
     resume_unwind(payload)
 }
 
-fn drop_outcome<T>(outcome: super::Result<T>) {
+fn drop_outcome<T>(outcome: Result<T>) {
     match outcome {
         Ok(value) => drop_contained(value),
         Err(payload) => make::drop_payload(payload),
@@ -227,14 +232,14 @@ struct Call<B, RB> {
     /// The closure, until it is moved out to run.
     b: UnsafeCell<ManuallyDrop<B>>,
     /// Its outcome, if a goroutine has run it.
-    outcome: UnsafeCell<MaybeUninit<super::Result<RB>>>,
+    outcome: UnsafeCell<MaybeUninit<Result<RB>>>,
 }
 
 impl<B: FnOnce() -> RB, RB> Call<B, RB> {
     #[inline(always)]
-    fn new(b: B, site: &'static Location<'static>) -> Call<B, RB> {
+    fn new(b: B, site: &'static Location<'static>, scopes: ScopeChain) -> Call<B, RB> {
         Call {
-            fork: Fork::new(Self::run, site),
+            fork: Fork::new(Self::run, site, scopes),
             b: UnsafeCell::new(ManuallyDrop::new(b)),
             outcome: UnsafeCell::new(MaybeUninit::uninit()),
         }
@@ -272,7 +277,7 @@ impl<B: FnOnce() -> RB, RB> Call<B, RB> {
 
     /// Waits for the goroutine that was made for the fork, and returns its outcome; or the closure,
     /// if that goroutine ended before it began.
-    fn wait(&self) -> Result<super::Result<RB>, B> {
+    fn wait(&self) -> std::result::Result<Result<RB>, B> {
         fork::wait_for(&self.fork);
         if self.fork.has_run() {
             // SAFETY: the goroutine has written it and accesses it no more; read once.

@@ -31,6 +31,9 @@
 //! A goroutine that is dropped before it ran (the run ends, or there is no stack for it) only does
 //! step 3, and the call runs `b` itself, or unwinds with it.
 //!
+//! The goroutine of a fork enters the contexts around its call, so that waits of `b` end with them
+//! wherever it runs ([`run_in`]).
+//!
 //! The forks of a goroutine that loses its P or gives way to others stay its own: see
 //! [`Section::switch_out_with_forks`].
 #![allow(unsafe_code)]
@@ -38,9 +41,11 @@
 use std::ptr::NonNull;
 
 use super::completion;
+use super::current_context;
 use super::handoff::Section;
 use super::park::{self, Caller};
 use super::spawn;
+use crate::g::cancel_wait::{CancelScope, ScopeChain};
 use crate::g::fork::{Fork, ForkList};
 use crate::g::header::GRef;
 use crate::g::status::Reason;
@@ -67,6 +72,12 @@ pub(crate) fn is_due(m: &M) -> bool {
     let access = m.access.load(Ordering::Relaxed);
     // One branch for all three.
     (looks.cast_unsigned() & 1 << 31) as usize | access as usize | n_idle != 0
+}
+
+/// The cancel scopes around the calling goroutine, which runs on `m`.
+#[inline(always)]
+pub(crate) fn scopes(m: &M) -> ScopeChain {
+    m.curg.get().map_or(ScopeChain::NONE, park::chain_of)
 }
 
 /// Promotes the oldest fork of the calling goroutine if another M could run it, and lets sysmon
@@ -169,7 +180,7 @@ impl Drop for EndsList<'_> {
     }
 }
 
-/// Makes a goroutine for `fork`, which is in no list. `false` if the caller may not wait for it, or
+/// Makes a goroutine for `fork`, which is in no list, in the context of the caller. `false` if the caller may not wait for it, or
 /// the run ends.
 pub(crate) fn start(fork: NonNull<Fork>) -> bool {
     let Caller::Goroutine(g) = park::caller() else {
@@ -214,10 +225,38 @@ struct Promoted(NonNull<Fork>);
 
 impl Promoted {
     fn run(self) {
-        // SAFETY: a fork is promoted once, and `done` is set by the drop of `self`. The closure's
-        // panics are caught where it runs.
-        unsafe { Fork::run(self.0) };
+        // SAFETY: the frame of the fork stays until `done` is set, by the drop of `self`.
+        let fork = unsafe { self.0.as_ref() };
+        // SAFETY: a fork is promoted once. The closure's panics are caught where it runs.
+        let mut run = || unsafe { Fork::run(self.0) };
+        // The call that made the fork waits for it in its scopes, so they are there.
+        if run_in(fork.scopes(), &mut run) {
+            fork.set_late();
+        }
     }
+}
+
+/// Runs `f` in scopes of its own, one for each scope of another goroutine, which stays in them.
+/// Whether the deadline of one of them ended a wait.
+fn run_in(scopes: ScopeChain, f: &mut dyn FnMut()) -> bool {
+    let Some((scope, outer)) = scopes.split() else {
+        f();
+        return false;
+    };
+    let mut was_late = false;
+    let inside = &mut || {
+        // The deadline of a context is in the context, which does not ask its scopes.
+        let own = CancelScope::new(park::current_g(), scope.own_ns());
+        let entered = current_context::enter(&own);
+        match scope.context() {
+            // SAFETY: the scope is entered, so its context is there.
+            Some((context, enter_again)) => unsafe { enter_again(context, f) },
+            None => f(),
+        }
+        drop(entered);
+        was_late = own.was_late();
+    };
+    run_in(outer, inside) | was_late
 }
 
 impl Drop for Promoted {
@@ -231,4 +270,8 @@ impl Drop for Promoted {
 /// Waits until the goroutine made for `fork` accesses it no more.
 pub(crate) fn wait_for(fork: &Fork) {
     completion::wait(&fork.done, Reason::Scope).expect("this wait is never cut short");
+    if fork.was_late() {
+        // Records in the scopes of the caller that their deadlines have ended a wait.
+        let _ = park::current_chain().over();
+    }
 }

@@ -14,7 +14,7 @@ use windlass::net::{TcpListener, TcpStream};
 use windlass::sync::{Condvar, Mutex, Semaphore};
 use windlass::task::{self, lock_thread};
 use windlass::topology::Topology;
-use windlass::{Builder, Runtime, blocking, offload, sleep, spawn, yield_now};
+use windlass::{Builder, Runtime, blocking, join, offload, sleep, spawn, yield_now};
 
 macro_rules! scenarios {
     ($($(#[doc = $what:literal])+ $name:ident,)*) => {
@@ -51,6 +51,8 @@ scenarios! {
     hogs,
     /// The number of Ps changes among all that.
     set_processors,
+    /// Forks become goroutines, wait, give way and lose their P.
+    forks,
     /// Work on other threads.
     offloads,
     /// Two runtimes wake each other's goroutines.
@@ -480,6 +482,43 @@ fn set_processors() {
         }
         all.into_iter().for_each(|g| g.join().unwrap());
     });
+}
+
+fn forks() {
+    fn tree(depth: u32, done: &Mutex<u32>) -> u32 {
+        if depth == 0 {
+            match draw(5) {
+                0 => yield_now(),
+                1 => sleep(us(draw(30))),
+                2 => advance(us(draw(20_000))),
+                3 => *done.lock().unwrap() += 1,
+                _ => {}
+            }
+            return 1;
+        }
+        let (a, b) = join(|| tree(depth - 1, done), || tree(depth - 1, done));
+        a + b
+    }
+    let rt = runtime(2);
+    let leaves = rt.run(|| {
+        let done = Mutex::new(0);
+        let other = spawn(|| yields(draw(5)));
+        let (s, r) = bounded(0);
+        let ctx = Context::background().with_timeout(us(draw(100)));
+        // What the innermost call waits for, the outermost fork does.
+        let (leaves, ()) = join(
+            || {
+                let (leaves, _) = join(|| tree(3, &done), || ctx.run(|| r.recv()));
+                leaves
+            },
+            || {
+                let _ = ctx.run(|| s.send(()));
+            },
+        );
+        other.join().unwrap();
+        leaves
+    });
+    assert_eq!(leaves, 8);
 }
 
 fn offloads() {
