@@ -118,7 +118,7 @@ where
             // and the calls inside `a` have taken out theirs.
             unsafe { list.pop(call.fork()) };
             // SAFETY: no goroutine was made for it.
-            let b = unsafe { call.into_closure() };
+            let b = unsafe { call.take_closure() };
             (ra, b())
         }
         Ok(ra) => call.wait_beside(ra),
@@ -172,7 +172,7 @@ where
         let _ = park::cancel_point();
         // The thread cannot park, so this stack has to do.
         // SAFETY: no goroutine was made for it.
-        return unsafe { call.into_closure() }();
+        return unsafe { call.take_closure() }();
     }
     match call.wait() {
         Ok(Ok(both)) => both,
@@ -255,7 +255,7 @@ impl<B: FnOnce() -> RB, RB> Call<B, RB> {
     ///
     /// No goroutine was made for the fork, or it has ended without running it. Called once.
     #[inline(always)]
-    unsafe fn into_closure(&self) -> B {
+    unsafe fn take_closure(&self) -> B {
         // SAFETY: by this function's contract the closure is there, and nobody else accesses it.
         unsafe { ManuallyDrop::take(&mut *self.b.get()) }
     }
@@ -269,7 +269,7 @@ impl<B: FnOnce() -> RB, RB> Call<B, RB> {
         // SAFETY: the goroutine that was made for the fork runs it once, and until it is done the
         // caller accesses neither cell.
         unsafe {
-            let b = call.into_closure();
+            let b = call.take_closure();
             let outcome = catch_unwind(AssertUnwindSafe(b));
             (*call.outcome.get()).write(outcome);
         }
@@ -284,7 +284,7 @@ impl<B: FnOnce() -> RB, RB> Call<B, RB> {
             Ok(unsafe { (*self.outcome.get()).assume_init_read() })
         } else {
             // SAFETY: it did not run, and will not.
-            Err(unsafe { self.into_closure() })
+            Err(unsafe { self.take_closure() })
         }
     }
 
@@ -310,7 +310,7 @@ impl<B: FnOnce() -> RB, RB> Call<B, RB> {
         let outcome = match self.fork.is_promoted() {
             true => self.wait(),
             // SAFETY: no goroutine was made for it.
-            false => Err(unsafe { self.into_closure() }),
+            false => Err(unsafe { self.take_closure() }),
         };
         match outcome {
             Ok(outcome) => drop_outcome(outcome),

@@ -6,9 +6,12 @@
 //!
 //! Workloads: `fib` (a fork for each call above the cut), `tree` (the sum of a binary tree, a fork for
 //! each node), `quicksort` (of random u32), `mergesort` (of chunks that are read from files).
+//!
 //! Contenders: `serial`, `windlass` (join), `spawn` (a goroutine for each fork), `rayon` (join),
-//! `chili`, and for `quicksort` `par_sort` (rayon's `par_sort_unstable`). The contenders take turns, and the table has the median and the range of `--runs` rounds. `--full` chooses the sizes of the literature: fib(32), a
-//! tree of 2^27 nodes (needs 4 GB), a sort of 10^8 numbers.
+//! `chili`, and for `quicksort` `par` (`windlass::par::sort_unstable`) and `par_sort` (rayon's
+//! `par_sort_unstable`). They take turns. The table has the median and the range of `--runs` rounds,
+//! and the median of the process's CPU time. `--full` chooses the sizes of the literature: fib(32),
+//! a tree of 2^27 nodes (needs 4 GB), a sort of 10^8 numbers.
 //!
 //! A chunk of `mergesort` is read from a file in the temporary directory, which the first round
 //! brings into the page cache.
@@ -168,8 +171,7 @@ fn partition(all: &mut [u32]) -> (&mut [u32], &mut [u32]) {
     let mut n_low = 0;
     for i in 0..last {
         let value = all[i];
-        all[i] = all[n_low];
-        all[n_low] = value;
+        all.swap(i, n_low);
         n_low += usize::from(value < pivot);
     }
     all.swap(n_low, last);
@@ -396,6 +398,13 @@ fn quicksort(settings: &Settings) -> Race<'static> {
                 "chili",
                 Box::new(sorting(n, |p, all| {
                     timed(&(), || chili_joins::quicksort(&mut p.chili.scope(), all))
+                })),
+            ),
+            (
+                "par",
+                Box::new(sorting(n, |p, all| {
+                    p.windlass
+                        .run(|| timed(&(), || windlass::par::sort_unstable(all)))
                 })),
             ),
             (
