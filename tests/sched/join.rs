@@ -177,12 +177,12 @@ fn a_panic_of_either_goes_on_when_both_have_ended() {
                 ended.fetch_add(1, Ordering::Relaxed)
             };
             let of_a = catch_unwind(AssertUnwindSafe(|| {
-                join_in(promoted, || panic!("a"), &end);
+                join_in(promoted, || panic!("a"), end);
             }));
             assert_eq!(panic_text(&*of_a.unwrap_err()), "a");
             assert_eq!(ended.load(Ordering::Relaxed), 1);
             let of_b = catch_unwind(AssertUnwindSafe(|| {
-                join_in(promoted, &end, || panic!("b"));
+                join_in(promoted, end, || panic!("b"));
             }));
             assert_eq!(panic_text(&*of_b.unwrap_err()), "b");
             assert_eq!(ended.load(Ordering::Relaxed), 2);
