@@ -10,7 +10,7 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use crate::channel::{self, Receiver};
-use crate::g::cancel_wait::{CancelScope, CancelScopes};
+use crate::g::cancel_wait::{CancelScope, CancelScopes, CancelSource};
 use crate::lock::RawLock;
 use crate::loom::native::atomic::{AtomicU64, Ordering, fence};
 use crate::loom::native::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -527,16 +527,9 @@ const RETRY_NS: u64 = 50_000;
 impl Node {
     /// Runs `f` in a scope of the context.
     fn run<T>(&self, f: impl FnOnce() -> T) -> T {
-        /// # Safety
-        ///
-        /// The address is that of a node.
-        unsafe fn enter_again(node: *const (), f: &mut dyn FnMut()) {
-            // SAFETY: by this function's contract.
-            unsafe { &*node.cast::<Node>() }.run(f);
-        }
         let frame = CancelScope::new(park::current_g(), self.deadline_ns);
-        // SAFETY: the node, which is `Sync`, is borrowed for as long as `f` runs.
-        unsafe { frame.set_context(std::ptr::from_ref(self).cast(), enter_again) };
+        // SAFETY: the node is borrowed for as long as `f` runs.
+        unsafe { frame.set_source(std::ptr::from_ref(self)) };
         let _registered = self.register(&frame);
         let _entered = current_context::enter(&frame);
         f()
@@ -621,16 +614,30 @@ impl Node {
 
     /// Adds a frame, which must not move until the guard is dropped.
     fn register<'a>(&'a self, frame: &'a CancelScope) -> Registered<'a> {
+        // SAFETY: the guard borrows the frame, and removes it when dropped.
+        unsafe { self.add(frame) };
+        Registered { node: self, frame }
+    }
+}
+
+impl CancelSource for Node {
+    unsafe fn add(&self, frame: &CancelScope) {
         let _section = Section::enter();
         self.lock.lock();
-        // SAFETY: the guard borrows the frame, and removes it when dropped.
+        // SAFETY: by this function's contract, and the lock is held.
         unsafe { self.frames.push(frame) };
         if self.done.get().is_some() {
             frame.word.set();
             self.frames.remove(frame);
         }
         self.lock.unlock();
-        Registered { node: self, frame }
+    }
+
+    fn remove(&self, frame: &CancelScope) {
+        let _section = Section::enter();
+        self.lock.lock();
+        self.frames.remove(frame);
+        self.lock.unlock();
     }
 }
 
@@ -667,9 +674,6 @@ struct Registered<'a> {
 
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
-        let _section = Section::enter();
-        self.node.lock.lock();
-        self.node.frames.remove(self.frame);
-        self.node.lock.unlock();
+        self.node.remove(self.frame);
     }
 }

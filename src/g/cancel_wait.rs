@@ -97,9 +97,8 @@ pub(crate) struct CancelScope {
     was_late: Cell<bool>,
     /// The goroutine, `None` for a plain thread.
     pub(crate) who: Option<GRef>,
-    /// Its context, null for a deadline alone, and how another goroutine enters that.
-    context: Cell<*const ()>,
-    enter_again: Cell<EnterAgain>,
+    /// Its context, `None` for a deadline alone or a shield.
+    source: Cell<Option<*const dyn CancelSource>>,
     /// The scope's links in its context's list. Ordering: guarded by the context's lock.
     queued: Cell<bool>,
     prev: Cell<*const CancelScope>,
@@ -113,11 +112,17 @@ pub(crate) struct CancelScope {
 #[cfg(explore)]
 const ALIVE: u64 = 0x11fe_11fe_f4a3_e001;
 
-/// Runs a closure inside a new scope of the context at the address.
-pub(crate) type EnterAgain = unsafe fn(*const (), &mut dyn FnMut());
+/// A context, which ends waits in the scopes in its list.
+pub(crate) trait CancelSource: Sync {
+    /// Adds a scope to its list.
+    ///
+    /// # Safety
+    ///
+    /// The scope is in no list, and stays in place until it is removed.
+    unsafe fn add(&self, scope: &CancelScope);
 
-unsafe fn without_context(_: *const (), f: &mut dyn FnMut()) {
-    f();
+    /// Removes a scope that was added.
+    fn remove(&self, scope: &CancelScope);
 }
 
 impl CancelScope {
@@ -132,8 +137,7 @@ impl CancelScope {
             is_shield: false,
             was_late: Cell::new(false),
             who,
-            context: Cell::new(ptr::null()),
-            enter_again: Cell::new(without_context),
+            source: Cell::new(None),
             queued: Cell::new(false),
             prev: Cell::new(ptr::null()),
             next: Cell::new(ptr::null()),
@@ -146,22 +150,9 @@ impl CancelScope {
     ///
     /// # Safety
     ///
-    /// The context stays at the address while the scope is entered, and `enter_again` may be called
-    /// with it, by any thread.
-    pub(crate) unsafe fn set_context(&self, context: *const (), enter_again: EnterAgain) {
-        self.context.set(context);
-        self.enter_again.set(enter_again);
-    }
-
-    /// Its context and how to enter that; `None` for a deadline alone.
-    pub(crate) fn context(&self) -> Option<(*const (), EnterAgain)> {
-        let context = self.context.get();
-        (!context.is_null()).then(|| (context, self.enter_again.get()))
-    }
-
-    /// Its own deadline, without those outside it.
-    pub(crate) fn own_ns(&self) -> u64 {
-        self.own_ns
+    /// The context stays in place while the scope is entered.
+    pub(crate) unsafe fn set_source(&self, source: *const dyn CancelSource) {
+        self.source.set(Some(source));
     }
 
     /// A scope that shields the waits inside it from the contexts outside it.
@@ -236,10 +227,9 @@ impl ScopeChain {
         self.0.cast()
     }
 
-    /// The innermost scope and those outside it, unless there is none, or a shield is in front.
-    pub(crate) fn split<'a>(self) -> Option<(&'a CancelScope, ScopeChain)> {
-        let frame = self.frames().next()?;
-        Some((frame, ScopeChain(frame.outer.get())))
+    /// The contexts of all scopes, innermost first. Valid as long as the chain.
+    pub(crate) fn sources(self) -> impl Iterator<Item = *const dyn CancelSource> {
+        self.frames().filter_map(|frame| frame.source.get())
     }
 
     #[inline(always)]

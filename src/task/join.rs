@@ -167,10 +167,14 @@ where
     A: FnOnce() -> RA,
     B: FnOnce() -> RB,
 {
+    if !fork::may_start() {
+        // The thread cannot park, so this stack has to do.
+        return in_turn(a, b);
+    }
     let call = Call::new(move || join_at(a, b, site), site, park::current_chain());
     if !fork::start(call.fork()) {
+        // The run ends. If it did not, the closure would come here again.
         let _ = park::cancel_point();
-        // The thread cannot park, so this stack has to do.
         // SAFETY: no goroutine was made for it.
         return unsafe { call.take_closure() }();
     }

@@ -2,7 +2,7 @@
 //! goroutines.
 #![allow(clippy::disallowed_methods, reason = "plain threads take part")]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -734,4 +734,101 @@ fn the_stack_of_a_fork() {
         forker.unwrap().join().unwrap()
     });
     assert_eq!(deep, 500);
+}
+
+/// Calls `f` at the bottom of frames of `bytes` bytes in all.
+fn with_less_stack<T>(bytes: usize, f: impl FnOnce() -> T) -> T {
+    fn descend(top: usize, bytes: usize, f: &mut dyn FnMut()) {
+        let here = std::hint::black_box([0_u8; 64]);
+        if top - here.as_ptr().addr() >= bytes {
+            f();
+        } else {
+            descend(top, bytes, f);
+        }
+        std::hint::black_box(here);
+    }
+    let (mut f, mut value) = (Some(f), None);
+    let top = std::hint::black_box(0_u8);
+    let top = (&raw const top).addr();
+    descend(top, bytes, &mut || value = f.take().map(|f| f()));
+    value.expect("it was called")
+}
+
+/// While unwinding, a call cannot go on in another goroutine.
+#[test]
+fn a_destructor_forks_with_little_stack_left() {
+    struct Forks<'a>(&'a AtomicU64);
+    impl Drop for Forks<'_> {
+        fn drop(&mut self) {
+            self.0.store(fib(5), Ordering::Relaxed);
+        }
+    }
+    let result = AtomicU64::new(0);
+    let fork = || {
+        let a = || {
+            with_less_stack(970 << 10, || {
+                let _forks = Forks(&result);
+                // Without a panic hook, which would need more stack.
+                resume_unwind(Box::new("a"))
+            })
+        };
+        let outcome: Result<((), ()), _> = catch_unwind(AssertUnwindSafe(|| join(a, || ())));
+        assert!(outcome.unwrap_err().is::<&str>());
+    };
+    run(2, || {
+        task::scope(|s| {
+            let forker = task::Builder::new().stack_size(1 << 20);
+            forker.spawn_scoped(s, fork).unwrap().join().unwrap();
+        });
+    });
+    assert_eq!(result.load(Ordering::Relaxed), 5);
+}
+
+/// A recursion that goes on on many stacks enters the contexts around it on each, and then they
+/// take no more room than before.
+#[test]
+fn contexts_around_a_deep_recursion() {
+    fn deep(n: u32, at_bottom: &(dyn Fn() -> bool + Sync)) -> bool {
+        match n {
+            0 => at_bottom(),
+            _ => join(|| deep(n - 1, at_bottom), || ()).0,
+        }
+    }
+    run(2, || {
+        let (ctx, canceller) = Context::background().with_cancel();
+        let (_sender, never) = bounded::<()>(0);
+        let is_cut = || {
+            canceller.cancel();
+            never.recv().is_err()
+        };
+        task::scope(|s| {
+            let small = task::Builder::new().stack_size(16 << 10);
+            let recursion = || {
+                let far = Duration::from_secs(1000);
+                timeout(far, || ctx.run(|| deep(60_000, &is_cut)))
+            };
+            let forker = small.spawn_scoped(s, recursion).unwrap();
+            assert_eq!(forker.join().unwrap(), Ok(true));
+        });
+        let forever = || {
+            sleep(Duration::from_secs(1000));
+            true
+        };
+        let outcome = timeout(Duration::from_secs(1), || deep(20_000, &forever));
+        assert_eq!(outcome, Err(Elapsed::default()));
+    });
+}
+
+#[test]
+fn recursion_on_the_smallest_stacks() {
+    fn deep(n: u32) -> u32 {
+        match n {
+            0 => 0,
+            _ => join(|| deep(n - 1), || 1).0 + 1,
+        }
+    }
+    run(2, || {
+        let small = task::Builder::new().stack_size(16 << 10);
+        assert_eq!(small.spawn(|| deep(5000)).unwrap().join().unwrap(), 5000);
+    });
 }

@@ -90,6 +90,11 @@ pub(crate) fn enter(frame: &CancelScope) -> ContextGuard<'_> {
     }
 }
 
+/// Leaves the innermost cancel scope of the caller.
+pub(crate) fn leave(frame: &CancelScope) {
+    set(frame.leave());
+}
+
 /// Runs `f` shielded from the cancel scopes around the caller.
 pub(crate) fn shield<T>(f: impl FnOnce() -> T) -> T {
     let frame = CancelScope::shield(park::current_g());
@@ -99,7 +104,7 @@ pub(crate) fn shield<T>(f: impl FnOnce() -> T) -> T {
 
 impl Drop for ContextGuard<'_> {
     fn drop(&mut self) {
-        set(self.frame.leave());
+        leave(self.frame);
     }
 }
 

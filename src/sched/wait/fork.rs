@@ -45,7 +45,7 @@ use super::current_context;
 use super::handoff::Section;
 use super::park::{self, Caller};
 use super::spawn;
-use crate::g::cancel_wait::{CancelScope, ScopeChain};
+use crate::g::cancel_wait::{CancelScope, CancelSource, ScopeChain};
 use crate::g::fork::{Fork, ForkList};
 use crate::g::header::GRef;
 use crate::g::status::Reason;
@@ -53,7 +53,7 @@ use crate::loom::Ordering;
 use crate::sched::types::current;
 use crate::sched::types::m::{HAS_P, M};
 use crate::sched::types::state::Phase;
-use crate::sys::clock;
+use crate::sys::clock::{self, NEVER};
 
 /// Calls of `join` between two looks for Ms that spin. Those that sleep are seen at every call.
 const LOOK_EVERY: i32 = 16;
@@ -180,8 +180,13 @@ impl Drop for EndsList<'_> {
     }
 }
 
-/// Makes a goroutine for `fork`, which is in no list, in the context of the caller. `false` if the caller may not wait for it, or
-/// the run ends.
+/// Whether the caller may make a goroutine and wait for it.
+pub(crate) fn may_start() -> bool {
+    matches!(park::caller(), Caller::Goroutine(_))
+}
+
+/// Makes a goroutine for `fork`, which is in no list, in the context of the caller. `false` if the
+/// caller may not wait for it, or the run ends.
 pub(crate) fn start(fork: NonNull<Fork>) -> bool {
     let Caller::Goroutine(g) = park::caller() else {
         return false;
@@ -236,29 +241,61 @@ impl Promoted {
     }
 }
 
-/// Runs `f` in scopes of its own, one for each scope of another goroutine, which stays in them.
-/// Whether the deadline of one of them ended a wait.
-fn run_in(scopes: ScopeChain, f: &mut dyn FnMut()) -> bool {
-    let Some((scope, outer)) = scopes.split() else {
+/// Runs `f` in scopes of the caller's own: the contexts of `chain`, which is another goroutine's and
+/// stays meanwhile, and its earliest deadline. Whether that deadline ended a wait.
+///
+/// The scopes are not on the stack, which may have less room than that of the other goroutine. And
+/// they are not more than those of `chain`, since forks of forks come here again and again.
+fn run_in(chain: ScopeChain, f: &mut dyn FnMut()) -> bool {
+    if !chain.is_some() {
         f();
         return false;
+    }
+    let g = park::current_g();
+    let of_deadline = CancelScope::new(g, chain.deadline_ns());
+    let entered = current_context::enter(&of_deadline);
+    let scope_of = |source| {
+        let scope = CancelScope::new(g, NEVER);
+        // SAFETY: the scope of the chain that names the context is entered, so the context stays.
+        unsafe { scope.set_source(source) };
+        (scope, source)
     };
-    let mut was_late = false;
-    let inside = &mut || {
-        // The deadline of a context is in the context, which does not ask its scopes.
-        let own = CancelScope::new(park::current_g(), scope.own_ns());
-        let entered = current_context::enter(&own);
-        match scope.context() {
-            // SAFETY: the scope is entered, so its context is there.
-            Some((context, enter_again)) => unsafe { enter_again(context, f) },
-            None => f(),
-        }
-        drop(entered);
-        was_late = own.was_late();
-    };
-    run_in(outer, inside) | was_late
+    // SAFETY: as above, until `f` has returned.
+    let entered_again = unsafe { EnteredAgain::enter(chain.sources().map(scope_of).collect()) };
+    f();
+    drop(entered_again);
+    drop(entered);
+    of_deadline.was_late()
 }
 
+/// Scopes in the lists of their contexts, entered in their order, until it is dropped.
+struct EnteredAgain(Box<[(CancelScope, *const dyn CancelSource)]>);
+
+impl EnteredAgain {
+    /// # Safety
+    ///
+    /// The contexts stay until the value is dropped.
+    unsafe fn enter(scopes: Box<[(CancelScope, *const dyn CancelSource)]>) -> EnteredAgain {
+        for (scope, source) in &scopes {
+            // SAFETY: the context stays. The scope is new, and stays in its box until it is removed
+            // by the drop.
+            unsafe { (**source).add(scope) };
+            // The drop leaves it.
+            std::mem::forget(current_context::enter(scope));
+        }
+        EnteredAgain(scopes)
+    }
+}
+
+impl Drop for EnteredAgain {
+    fn drop(&mut self) {
+        for (scope, source) in self.0.iter().rev() {
+            current_context::leave(scope);
+            // SAFETY: the context stays until this ends.
+            unsafe { &**source }.remove(scope);
+        }
+    }
+}
 impl Drop for Promoted {
     fn drop(&mut self) {
         // SAFETY: the frame of the fork stays until `done` is set; `set` reads nothing of it after

@@ -8,6 +8,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::completion;
+use super::fork;
 use super::handoff;
 use super::park::{self, Caller};
 use crate::g::status::Reason;
@@ -45,6 +46,7 @@ where
     };
     if let Err(job) = pool.submit(job, m) {
         // No thread is to be had: a blocking section is the next best thing.
+        fork::before_blocking();
         // SAFETY: the job is this frame's, and runs once.
         handoff::blocking(|| unsafe { (job.run)(job.data) });
     }
