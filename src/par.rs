@@ -1,13 +1,13 @@
-//! Loops, sums and sorts that use all CPUs: small helpers over [`join`](crate::join).
+//! Loops, sums and sorts that use all CPUs: small helpers over [`join`].
 //!
 //! Each call divides its work into halves, as long as there is any, and the halves with
-//! [`join`](crate::join). So it costs little more than the plain loop while all Ps are busy, and
+//! [`join`]. So it costs little more than the plain loop while all Ps are busy, and
 //! the parts spread over the Ps that are idle. The closures may wait, for I/O or for locks;
-//! several of them then wait at the same time. What [`join`](crate::join) says about panics,
+//! several of them then wait at the same time. What [`join`] says about panics,
 //! contexts and plain threads holds for all of these functions.
 //!
 //! A range or slice is divided into about 4,096 parts, or into single items if there are fewer. For
-//! another grain use [`join`](crate::join) itself, or a range of the parts.
+//! another grain use [`join`] itself, or a range of the parts.
 //!
 //! # Examples
 //!
@@ -43,7 +43,7 @@ fn grain(len: usize) -> usize {
 ///
 /// # Blocking
 ///
-/// As [`join`](crate::join).
+/// As [`join`].
 ///
 /// # Panics
 ///
@@ -87,7 +87,7 @@ where
 ///
 /// # Blocking
 ///
-/// As [`join`](crate::join).
+/// As [`join`].
 ///
 /// # Panics
 ///
@@ -117,7 +117,7 @@ where
 ///
 /// # Blocking
 ///
-/// As [`join`](crate::join).
+/// As [`join`].
 ///
 /// # Panics
 ///
@@ -168,7 +168,7 @@ where
 ///
 /// # Blocking
 ///
-/// As [`join`](crate::join).
+/// As [`join`].
 ///
 /// # Panics
 ///
@@ -218,7 +218,7 @@ where
 ///
 /// # Blocking
 ///
-/// As [`join`](crate::join).
+/// As [`join`].
 ///
 /// # Panics
 ///
@@ -242,7 +242,7 @@ pub fn sort_unstable<T: Ord + Send>(slice: &mut [T]) {
 ///
 /// # Blocking
 ///
-/// As [`join`](crate::join).
+/// As [`join`].
 ///
 /// # Panics
 ///

@@ -28,8 +28,11 @@ use crate::sched::wait::spawn as make;
 ///
 /// `a` and `b` may borrow from the caller. They may wait: for I/O, locks, channels and each other.
 /// When `a` parks, yields or enters a [`blocking`] section, every `b` that has not begun becomes a
-/// goroutine, so `a` may wait for what its `b` does. (A loop in `a` that waits for `b` without any
-/// of these may wait for ever.) `b` may run before, after or beside `a`.
+/// goroutine, so `a` may wait for what its `b` does. `b` may run before, after or beside `a`.
+///
+/// No other way to wait for `b` is safe, because `b` may begin only after `a`: `a` may wait for ever
+/// in a loop of [`checkpoint`](crate::task::checkpoint)s or without any call, in a channel or lock of
+/// `std`, and in a destructor while it unwinds.
 ///
 /// The [contexts](crate::context) and [timeouts](crate::time::timeout) around the call end the waits
 /// of both closures.
