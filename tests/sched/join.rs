@@ -401,6 +401,25 @@ fn a_hog_keeps_its_forks() {
     });
 }
 
+/// A goroutine that gives way to others has its forks as before: they begin when it waits.
+#[test]
+fn forks_stay_when_a_goroutine_gives_way() {
+    run(1, || {
+        let others_ran = AtomicBool::new(false);
+        let (s, r) = bounded(0);
+        task::scope(|scope| {
+            scope.spawn(|| others_ran.store(true, Ordering::Relaxed));
+            let a = || {
+                while !others_ran.load(Ordering::Relaxed) {
+                    task::checkpoint();
+                }
+                r.recv().unwrap()
+            };
+            join(a, || s.send(()).unwrap());
+        });
+    });
+}
+
 // The end of a run, and contexts
 
 /// `b` waits for ever and is cancelled; so is the call, which has waited for it.
@@ -435,6 +454,47 @@ fn the_end_of_a_run_ends_both() {
     });
     assert!(forker.join().unwrap_err().is::<Cancelled>());
     assert_eq!(ended.load(Ordering::Relaxed), 3);
+}
+
+/// A call does not return before the goroutine of its fork has ended, even if the run ends.
+#[test]
+fn the_end_of_a_run_waits_for_a_fork_that_computes() {
+    struct Ends<'a>(&'a AtomicUsize, usize);
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            let nth = self.0.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(nth, self.1, "the fork ends first, and once");
+        }
+    }
+    for _ in 0..5 {
+        let _guard = hang_guard();
+        let rt = runtime(2);
+        let (began, begins) = bounded(1);
+        let all_ended = std::sync::Arc::new(AtomicUsize::new(0));
+        let ended = all_ended.clone();
+        let forker = rt.run(|| {
+            let forker = spawn(move || {
+                let _outer = Ends(&ended, 1);
+                let in_b = Ends(&ended, 0);
+                join_promoted(
+                    || (),
+                    move || {
+                        let _in_b = in_b;
+                        began.send(()).unwrap();
+                        let until = std::time::Instant::now() + Duration::from_millis(10);
+                        while std::time::Instant::now() < until {
+                            std::hint::spin_loop();
+                        }
+                    },
+                );
+            });
+            begins.recv().unwrap();
+            forker
+        });
+        // The call may return or unwind.
+        let _ = forker.join();
+        assert_eq!(all_ended.load(Ordering::Relaxed), 2);
+    }
 }
 
 /// Calls that come after the end of the run unwind, and their closures are dropped.
