@@ -16,7 +16,7 @@ use crate::debug::trace::{self, Trace};
 use crate::debug::{deadlock, env, live, panics, schedtrace, shutdown, sigquit, stall};
 use crate::g::header;
 use crate::g::slab::DepotId;
-use crate::g::stack::{Stack, StackPool};
+use crate::g::stack::{self, Stack, StackPool};
 use crate::loom::native::atomic::AtomicUsize;
 use crate::loom::native::{Arc, Mutex, PoisonError};
 use crate::metrics::{MemoryPlacement, RuntimeMetrics};
@@ -46,9 +46,6 @@ use crate::task::JoinHandle;
 use crate::util::chaos;
 use crate::util::padded::Padded;
 use crate::util::placed::Placed;
-
-/// The stack of the main goroutine: as large as that of a program's main thread.
-const MAIN_STACK_BYTES: usize = 8 * 1024 * 1024;
 
 /// How many times `set_processors` retries to stop the world.
 const STOP_TRIES: u32 = 7;
@@ -1098,9 +1095,10 @@ fn end_ms(sched: &Sched) {
     sched.bury_all();
 }
 
-/// The stack size of the main goroutine.
+/// The stack size of the main goroutine: 8 MiB, as large as that of a program's main thread, less
+/// what keeps it among the stacks that are pooled.
 fn main_stack_bytes(sched: &Sched) -> usize {
-    MAIN_STACK_BYTES.max(sched.config.stack_bytes)
+    stack::largest_pooled().max(sched.config.stack_bytes)
 }
 
 /// Makes the main goroutine the first that M0 runs. No other thread can start it.

@@ -26,7 +26,8 @@
 //!   to the kernel. Stacks are taken from the back of the list, so the lowest length of the list
 //!   during the age is the number of stacks at its front that were not used. The mapping and the
 //!   guard stay; such a stack is reused when no other is free.
-//! - Sizes beyond the largest class get a mapping of their own.
+//! - Sizes beyond the largest class, and those that would leave most of its slots unused, get a
+//!   mapping of their own.
 //! - A guard is one page of the kernel's page size. Where pages are larger than 4 KiB (aarch64), so
 //!   is the guard, and the next class is used where the guard leaves too little of a slot.
 #![allow(unsafe_code)]
@@ -43,13 +44,15 @@ use crate::loom::oracle;
 use crate::sys::mmap::{self, GuardKind};
 use crate::sys::numa;
 
-/// Slot sizes that are pooled.
-pub(crate) const CLASSES: [usize; 3] = [64 * 1024, 256 * 1024, 1024 * 1024];
+/// Slot sizes that are pooled. The largest is that of the main goroutine, whose forks need as much.
+pub(crate) const CLASSES: [usize; 4] = [64 * 1024, 256 * 1024, 1024 * 1024, 8 * 1024 * 1024];
+
+const LARGEST: usize = CLASSES.len() - 1;
 
 const COLOURS: usize = 16;
 const COLOUR_BYTES: usize = 64;
-/// An arena has fewer where address space is short.
-const SLOTS_PER_ARENA: usize = 256;
+/// The slots of an arena of each class. It has fewer where address space is short.
+const SLOTS_PER_ARENA: [usize; CLASSES.len()] = [256, 256, 256, 8];
 /// The number of stacks whose pages are returned between two acquisitions of the lock.
 const RETURNED_AT_ONCE: usize = 64;
 
@@ -84,13 +87,16 @@ impl Stack {
     /// The node of the pool that it came from.
     #[inline]
     pub(crate) fn node(&self) -> usize {
-        (self.bottom & 0xfff) >> 2
+        (self.bottom & 0xfff) >> NODE_SHIFT
     }
 }
 
-const OWN: usize = 3;
+/// The lowest bits of `Stack::bottom`: the class, or this.
+const OWN: usize = 7;
+const NODE_SHIFT: u32 = 3;
+const _: () = assert!(CLASSES.len() <= OWN);
 /// Node numbers above this share a tag; a stack is then returned to the pool with that tag.
-const MAX_NODE_TAG: usize = 0x3ff;
+const MAX_NODE_TAG: usize = 0x1ff;
 
 /// The smallest class that holds `bytes`, or `None` for a mapping of its own.
 #[inline]
@@ -103,7 +109,14 @@ pub(crate) fn class_for(bytes: usize) -> Option<usize> {
 #[inline]
 fn class_with(bytes: usize, page_bytes: usize) -> Option<usize> {
     let bytes = bytes + (page_bytes - mmap::SMALLEST_PAGE_BYTES);
-    CLASSES.iter().position(|&c| c >= bytes)
+    let class = CLASSES.iter().position(|&c| c >= bytes)?;
+    // A stack of 2 MiB would waste most of a slot of the largest class.
+    (bytes >= CLASSES[class] / 2 || class < LARGEST).then_some(class)
+}
+
+/// The size of the largest stacks that are pooled.
+pub(crate) fn largest_pooled() -> usize {
+    CLASSES[LARGEST] - (mmap::page_bytes() - mmap::SMALLEST_PAGE_BYTES)
 }
 
 /// The stack pointer of the caller.
@@ -412,7 +425,7 @@ impl StackPool {
         pool.n_cut += 1;
         self.count_made();
         Ok(Stack {
-            bottom: bottom | (self.node_idx.min(MAX_NODE_TAG) << 2) | class,
+            bottom: bottom | (self.node_idx.min(MAX_NODE_TAG) << NODE_SHIFT) | class,
             top: bottom + slot_bytes - colour * COLOUR_BYTES,
         })
     }
@@ -421,10 +434,11 @@ impl StackPool {
     /// (`RLIMIT_AS`, strict overcommit), down to one slot.
     fn map_arena(&self, inner: &mut Inner, class: usize) -> io::Result<()> {
         let slot_bytes = CLASSES[class];
+        let most = SLOTS_PER_ARENA[class];
         let mut n_slots = match inner.classes[class].n_slots {
-            0 => SLOTS_PER_ARENA,
+            0 => most,
             // If the last arena had to be small, a much larger one is unlikely to fit.
-            last => (2 * last).min(SLOTS_PER_ARENA),
+            last => (2 * last).min(most),
         };
         let base = loop {
             match mmap::reserve(n_slots * slot_bytes) {
@@ -470,7 +484,7 @@ impl StackPool {
         }
         self.count_made();
         Ok(Stack {
-            bottom: bottom | (self.node_idx.min(MAX_NODE_TAG) << 2) | OWN,
+            bottom: bottom | (self.node_idx.min(MAX_NODE_TAG) << NODE_SHIFT) | OWN,
             top: bottom + bytes,
         })
     }
@@ -598,6 +612,8 @@ mod tests {
                 300_000,
                 1 << 20,
                 3_000_000,
+                8 << 20,
+                9_000_000,
             ] {
                 // The space that the guard leaves is as much as with pages of 4 KiB, except for
                 // stacks with a mapping of their own, of which the guard is a small part.
@@ -752,6 +768,21 @@ mod tests {
         p.take_free(1, 32, &mut all);
         assert_eq!((all.len(), p.n_free()), (10, 0));
         // SAFETY: the stacks taken above are not used.
+        unsafe { p.unmap() };
+    }
+
+    /// Forks of the main goroutine have stacks of its size: each would cost three system calls.
+    #[test]
+    fn stacks_as_large_as_the_main_goroutines_are_reused() {
+        let p = pool();
+        let s = p.take(largest_pooled()).unwrap();
+        assert_eq!((s.class(), s.node()), (Some(LARGEST), 0));
+        let bottom = s.bottom();
+        p.give([s]);
+        let s = p.take(largest_pooled()).unwrap();
+        assert_eq!((s.bottom(), p.n_made()), (bottom, 1));
+        p.give([s]);
+        // SAFETY: no stack is in use.
         unsafe { p.unmap() };
     }
 

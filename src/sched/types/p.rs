@@ -538,13 +538,14 @@ impl P {
         };
         // SAFETY: the caller holds the P, and the borrow ends in this function.
         let stacks = unsafe { &mut (&mut *self.local.stacks.get())[class] };
+        let n_cached = &self.stats.stacks_cached;
         if let Some(stack) = stacks.pop() {
-            self.stats.stacks_cached.set(stacks.len() as u64);
+            n_cached.set(n_cached.get() - 1);
             return Ok(stack);
         }
         pool.take_free(class, STACKS_KEPT / 2, stacks);
         let stack = stacks.pop();
-        self.stats.stacks_cached.set(stacks.len() as u64);
+        n_cached.set(n_cached.get() + stacks.len() as u64);
         match stack {
             Some(stack) => Ok(stack),
             None => pool.take(bytes),
@@ -563,12 +564,14 @@ impl P {
         };
         // SAFETY: the caller holds the P, and the borrow ends in this function.
         let stacks = unsafe { &mut (&mut *self.local.stacks.get())[class] };
+        let n_cached = &self.stats.stacks_cached;
         if stacks.len() >= STACKS_KEPT {
             // Returns the half at the bottom: the one that was used longest ago.
             pools[home].stacks.give(stacks.drain(..STACKS_KEPT / 2));
+            n_cached.set(n_cached.get() - (STACKS_KEPT / 2) as u64);
         }
         stacks.push(stack);
-        self.stats.stacks_cached.set(stacks.len() as u64);
+        n_cached.set(n_cached.get() + 1);
     }
 
     /// Returns everything in the caches to the node's pools.
@@ -582,6 +585,7 @@ impl P {
             .iter_mut()
             .for_each(|s| s.drain(..).for_each(slab::give));
         stacks.iter_mut().for_each(|s| pool.give(s.drain(..)));
+        self.stats.stacks_cached.set(0);
         self.send_all_home();
     }
 
