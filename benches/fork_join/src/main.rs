@@ -148,12 +148,20 @@ struct Tree {
 }
 
 impl Tree {
-    fn new(depth: u32) -> Tree {
-        let child = || (depth > 1).then(|| Box::new(Tree::new(depth - 1)));
+    /// A tree whose nodes lie in memory in an order that favours neither a walk to the left first
+    /// (as most contenders do) nor one to the right first (as chili does).
+    fn new(depth: u32, sides: &mut impl Iterator<Item = u32>) -> Tree {
+        let mut child = || (depth > 1).then(|| Box::new(Tree::new(depth - 1, &mut *sides)));
+        let (first, second) = (child(), child());
+        let is_left_first = sides.next().is_some_and(|side| side & 1 == 0);
+        let (left, right) = match is_left_first {
+            true => (first, second),
+            false => (second, first),
+        };
         Tree {
             value: 1,
-            left: child(),
-            right: child(),
+            left,
+            right,
         }
     }
 }
@@ -306,7 +314,7 @@ fn tree(settings: &Settings) -> Race<'static> {
     let depth = settings
         .log_size
         .unwrap_or(if settings.full { 27 } else { 22 });
-    let root: &'static Tree = Box::leak(Box::new(Tree::new(depth)));
+    let root: &'static Tree = Box::leak(Box::new(Tree::new(depth, &mut numbers(1 << depth))));
     let sum = (1 << depth) - 1;
     Race {
         name: format!("sum of a tree of 2^{depth} nodes"),

@@ -1,17 +1,23 @@
 //! Returns the pages of long-free stacks to the kernel.
 //!
 //! Time is divided into ages. Stacks that were free in a node's pool for a whole age (`g::stack`)
-//! lose their pages in the next one, so 5 to 10 s after their last use. Sysmon does this, a bounded
-//! number of stacks at a time; goroutines that take and return stacks have no extra work. Stacks in
+//! lose their pages in the next one, so 5 to 10 s after their last use. Sysmon does this, for a
+//! bounded time in each round; goroutines that take and return stacks have no extra work. Stacks in
 //! the Ps' caches (64 of each size) keep their pages.
+//!
+//! The bound is a time and no number of stacks, because the cost of a stack differs by a factor of
+//! ten: adjacent stacks share a system call, and each call interrupts all CPUs of the process, which
+//! forget their address translations.
 
 use crate::sched::types::state::Sched;
-use crate::sys::clock::NEVER;
+use crate::sys::clock::{self, NEVER};
 
 /// Length of an age.
 const AGE_NS: u64 = 5_000_000_000;
-/// Maximum number of stacks handled in one round: about a millisecond's work.
-const PER_ROUND: usize = 1024;
+/// How long a round works before it leaves the rest to the next one.
+const ROUND_NS: u64 = 500_000;
+/// The number of stacks handled between two readings of the clock.
+const AT_ONCE: usize = 64;
 /// Pause between rounds, while there are stacks left.
 const PAUSE_NS: u64 = 20_000_000;
 
@@ -38,13 +44,21 @@ impl Scavenger {
             sched.nodes.iter().for_each(|node| node.stacks.end_age());
             self.age_end_ns = now_ns + AGE_NS;
         }
-        let mut n_left = PER_ROUND;
-        for node in &sched.nodes {
-            n_left -= node.stacks.return_old(n_left);
-        }
-        self.next_ns = match n_left {
-            0 => now_ns + PAUSE_NS,
-            _ => self.age_end_ns,
+        let until_ns = now_ns + ROUND_NS;
+        let mut nodes = sched.nodes.iter();
+        let is_cut = nodes.any(|node| {
+            loop {
+                if node.stacks.return_old(AT_ONCE) == 0 {
+                    break false;
+                }
+                if clock::now_ns() >= until_ns {
+                    break true;
+                }
+            }
+        });
+        self.next_ns = match is_cut {
+            true => now_ns + PAUSE_NS,
+            false => self.age_end_ns,
         };
     }
 
