@@ -225,6 +225,7 @@ lint: setup
 	$(CARGO) clippy --workspace --all-targets --features $(FEATURES) -- -D warnings
 	$(CARGO) clippy -p windlass -- -D warnings
 	$(CARGO) clippy -p windlass --no-default-features -- -D warnings
+	$(CARGO) clippy -p windlass-criterion -p windlass-bench-numa --benches -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --features $(FEATURES)
 
 # In one command, so that cargo finds windlass-topology and windlass without a registry.

@@ -24,7 +24,6 @@ pub mod experiments;
 pub mod http;
 #[cfg(feature = "programs")]
 pub mod latencies;
-#[cfg(feature = "programs")]
 pub mod machine_time;
 #[cfg(feature = "programs")]
 pub mod micro;
