@@ -39,7 +39,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("unbuffered channel, round trip", 5_000, unbuffered),
     row("buffered channel, send and receive", 10_000, buffered),
     row("mutex, uncontended", 20_000, mutex_alone),
-    row("mutex, held by another", 2_000, mutex_contended),
+    row("mutex, held by another", 10_000, mutex_contended),
     Row {
         tolerance: 4.0,
         ..row("echo over TCP, request", 1_000, echo)
