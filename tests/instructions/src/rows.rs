@@ -44,7 +44,7 @@ pub(crate) const ROWS: &[Row] = &[
         tolerance: 4.0,
         ..row("echo over TCP, request", 1_000, echo)
     },
-    row("cached read of 4 KiB", 2_000, cached_read),
+    row("cached read of 4 KiB", 10_000, cached_read),
     Row {
         tolerance: 4.0,
         ..row("sleep, 1,000 at once", 10, sleeps)
