@@ -296,6 +296,9 @@ pub struct PMetrics {
     /// Times that the P was retaken from a goroutine that computed, or blocked its thread outside a
     /// blocking section.
     pub retakes_hogs: u64,
+    /// Of [`retakes_hogs`](PMetrics::retakes_hogs), those for goroutines whose timer was due, or for
+    /// which the poller had completions: these do not wait until a goroutine has computed for 10 ms.
+    pub retakes_due: u64,
     /// Times that a goroutine yielded in a call into the runtime, because it had run for 10 ms
     /// without parking while others waited.
     pub preemptions: u64,
@@ -392,6 +395,7 @@ impl PMetrics {
             blocking_sections: p.syscalltick.load(Relaxed).into(),
             retakes_blocking: p.taken.from_sections.load(Relaxed),
             retakes_hogs: p.taken.from_hogs.load(Relaxed),
+            retakes_due: p.taken.for_due.load(Relaxed),
             preemptions: s.preemptions.get(),
             handoffs: p.taken.handoffs.load(Relaxed),
             io_timeouts: s.cancels.get(),
@@ -442,6 +446,7 @@ impl PMetrics {
             blocking_sections,
             retakes_blocking,
             retakes_hogs,
+            retakes_due,
             preemptions,
             handoffs,
             io_timeouts,
@@ -488,6 +493,7 @@ impl PMetrics {
         *blocking_sections += o.blocking_sections;
         *retakes_blocking += o.retakes_blocking;
         *retakes_hogs += o.retakes_hogs;
+        *retakes_due += o.retakes_due;
         *preemptions += o.preemptions;
         *handoffs += o.handoffs;
         *io_timeouts += o.io_timeouts;

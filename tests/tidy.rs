@@ -101,6 +101,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "freeze_stack",
             "stall",
             "cpu_mask",
+            "due_work",
             "scavenge",
             "sysmon",
             "stack_overflow",

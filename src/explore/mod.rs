@@ -53,7 +53,8 @@ pub(crate) use control::{now_ns, point_of_call, point_of_membarrier, sleep_ns, s
 pub(crate) use futex::{futex_wait, futex_wake_one};
 pub(crate) use lock::{Condvar, Mutex, MutexGuard, OnceLock, RwLock, sync_mpsc};
 pub(crate) use poller::{
-    Builder as RingBuilder, IoUring, Submitter, epoll_wait, send_msg_ring, sync_cancel,
+    Builder as RingBuilder, IoUring, Submitter, epoll_wait, ring_has_news, send_msg_ring,
+    sync_cancel,
 };
 pub(crate) use thread::facade;
 

@@ -51,6 +51,15 @@ pub(crate) fn send_msg_ring(fd: i32, user_data: u64) -> io::Result<()> {
     })
 }
 
+/// Whether the owner of a ring would find something to do: what other threads read in its words.
+pub(crate) fn ring_has_news(fd: i32) -> bool {
+    with(|c| {
+        c.kernel
+            .ring(fd)
+            .is_some_and(|ring| !ring.completions.is_empty() || !ring.submitted.is_empty())
+    })
+}
+
 /// `epoll_pwait2(2)` of a real epoll instance, in the schedule's time.
 #[track_caller]
 pub(crate) fn epoll_wait(

@@ -192,7 +192,12 @@ impl Snapshot {
     }
 
     pub(crate) fn reason(self) -> Reason {
-        Reason::of((self.0 >> 8) as u8 & !MAY_CUT)
+        Reason::of(self.reason_number())
+    }
+
+    #[inline(always)]
+    fn reason_number(self) -> u8 {
+        (self.0 >> 8) as u8 & !MAY_CUT
     }
 
     /// For a waiting G: how long before `now_ns` the wait began, approximately.
@@ -513,7 +518,7 @@ impl Token {
         }
         after_seq_cst();
         let now = status.load();
-        if now.reason() == whose.reason() {
+        if now.reason_number() == whose.reason() as u8 {
             Status::wait_of(now)
         } else {
             None

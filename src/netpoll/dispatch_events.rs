@@ -21,6 +21,7 @@ use super::ring::{Ring, TAG_WATCH, TAGS};
 use super::sqe;
 use crate::g::header::GRef;
 use crate::g::list::GList;
+use crate::loom::native::atomic::Ordering;
 use crate::util::prefetch::prefetch_bytes;
 
 /// How many events ahead memory is prefetched: that of the event's poll, and that of its waiter,
@@ -88,6 +89,9 @@ impl Ring {
         }
         if n > 0 {
             counts.note_reap(n);
+            let left = self.pending_events.borrow().len() as u32;
+            // ORDERING: see the field.
+            self.n_pending_events.store(left, Ordering::Relaxed);
         }
         n
     }

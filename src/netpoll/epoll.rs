@@ -128,6 +128,12 @@ impl Epoll {
         self.epfd.load(Ordering::Relaxed)
     }
 
+    /// Whether the owner would find events here. Any thread, while the P is in use; one system
+    /// call; a hint.
+    pub(crate) fn has_news(&self) -> bool {
+        epoll::has_events(self.epfd())
+    }
+
     /// Closes its descriptors, at the end of the runtime. No operation waits.
     pub(crate) fn close(&self) {
         self.owned.take();

@@ -1,7 +1,7 @@
 //! The poller of one P: a ring, or epoll where io_uring is denied.
 //!
-//! The M that holds the P owns its poller. Other threads may only call [`Poller::wake`] and
-//! [`Poller::cancel`].
+//! The M that holds the P owns its poller. Other threads may only call [`Poller::wake`],
+//! [`Poller::cancel`], [`Poller::has_news`] and [`Poller::owes_completions`].
 #![allow(unsafe_code)]
 
 use std::io;
@@ -285,6 +285,25 @@ impl Poller {
     pub(crate) fn has_pending_events(&self) -> bool {
         match &self.engine {
             Engine::Ring(ring) => ring.has_pending_events(),
+            Engine::Epoll(_) => false,
+        }
+    }
+
+    /// Whether the holder of the P would find something to do here: completions, events, entries
+    /// that were not submitted. Any thread, while the P is in use; a hint.
+    pub(crate) fn has_news(&self) -> bool {
+        match &self.engine {
+            Engine::Ring(ring) => ring.has_news(),
+            Engine::Epoll(epoll) => epoll.has_news(),
+        }
+    }
+
+    /// Whether completions wait until a thread that submitted operations here, and need not hold
+    /// the P any more, enters the kernel or is interrupted. Any thread, while the P is in use; a
+    /// hint.
+    pub(crate) fn owes_completions(&self) -> bool {
+        match &self.engine {
+            Engine::Ring(ring) => ring.owes_completions(),
             Engine::Epoll(_) => false,
         }
     }

@@ -10,8 +10,9 @@
 //!   a P moves between threads. Not `SQPOLL`: it burns a core.
 //! - No registered ring descriptor: those are per thread.
 //!
-//! The M that holds the P owns the ring. Other threads may only call [`Waker::wake`], and cancel an
-//! operation by the ring's descriptor (`sys::uring::sync_cancel`).
+//! The M that holds the P owns the ring. Other threads may only call [`Waker::wake`], cancel an
+//! operation by the ring's descriptor (`sys::uring::sync_cancel`), and read the words that the
+//! kernel writes, in a mapping of their own ([`Ring::has_news`]).
 //!
 //! Nothing is lost: a full submission queue is flushed; when the kernel refuses a flush for now,
 //! the entries stay queued; completions that do not fit the queue are kept by the kernel (`NODROP`)
@@ -37,12 +38,12 @@ use super::sqe::{self, Request};
 #[cfg(explore)]
 use crate::explore::{IoUring, RingBuilder as Builder};
 use crate::g::list::GList;
-use crate::loom::native::atomic::{AtomicI32, Ordering};
+use crate::loom::native::atomic::{AtomicI32, AtomicU32, Ordering};
 use crate::loom::native::{Arc, OnceLock};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::errno::cvt;
 use crate::sys::mmap;
-use crate::sys::uring::{self, send_msg_ring};
+use crate::sys::uring::{self, SharedWords, send_msg_ring};
 
 /// Submission entries a P may queue before it must flush.
 pub(crate) const ENTRIES: u32 = 256;
@@ -190,6 +191,8 @@ pub(crate) struct Ring {
     /// None before [`Ring::open`] and after [`Ring::close`].
     uring: UnsafeCell<Option<IoUring>>,
     eventfd: Cell<Option<OwnedFd>>,
+    /// Its words, for other threads: see [`Ring::has_news`]. Set and cleared with `uring`.
+    words: UnsafeCell<Option<SharedWords>>,
     waker: Waker,
     features: Features,
     /// Entries queued and not submitted.
@@ -203,6 +206,8 @@ pub(crate) struct Ring {
     n_eventfd_reads: Cell<u64>,
     /// Events of multishot polls that are not dispatched yet.
     pub(super) pending_events: RefCell<VecDeque<cqueue::Entry>>,
+    /// Their number. Ordering: relaxed; the owner writes it, and for other threads it is a hint.
+    pub(super) n_pending_events: AtomicU32,
     /// Made at the first receive that asks for it; `None` inside where the kernel refused.
     pool: OnceLock<Option<Arc<BufferRing>>>,
 }
@@ -225,6 +230,7 @@ impl Ring {
             },
             uring: UnsafeCell::new(None),
             eventfd: Cell::new(None),
+            words: UnsafeCell::new(None),
             features,
             pending: Cell::new(0),
             pending_since_ns: Cell::new(NEVER),
@@ -232,6 +238,7 @@ impl Ring {
             eventfd_read: Cell::new(0),
             n_eventfd_reads: Cell::new(0),
             pending_events: RefCell::default(),
+            n_pending_events: AtomicU32::new(0),
             pool: OnceLock::new(),
         }
     }
@@ -275,7 +282,10 @@ impl Ring {
         self.eventfd.set(eventfd);
         // SAFETY: it was None, so the ring has not been used, and by this function's contract no
         // other thread uses it now.
-        unsafe { *self.uring.get() = Some(uring) };
+        unsafe {
+            *self.words.get() = SharedWords::map(uring.as_raw_fd());
+            *self.uring.get() = Some(uring);
+        }
         Ok(())
     }
 
@@ -291,8 +301,30 @@ impl Ring {
     /// flight.
     pub(crate) fn close(&self) {
         // SAFETY: the ring is not used after its runtime.
-        unsafe { (*self.uring.get()).take() };
+        unsafe {
+            (*self.words.get()).take();
+            (*self.uring.get()).take();
+        }
         self.eventfd.take();
+    }
+
+    /// The words for other threads; `None` if they could not be mapped.
+    fn words(&self) -> Option<&SharedWords> {
+        // SAFETY: as in `uring`.
+        unsafe { (*self.words.get()).as_ref() }
+    }
+
+    /// Whether the owner would find something to do here: see [`SharedWords::has_news`]. Any
+    /// thread, while the P is in use; a hint.
+    pub(crate) fn has_news(&self) -> bool {
+        self.n_pending_events.load(Ordering::Relaxed) > 0
+            || self.words().is_some_and(SharedWords::has_news)
+    }
+
+    /// Whether a thread that submitted operations here must be interrupted for their completions.
+    /// Any thread, while the P is in use; a hint.
+    pub(crate) fn owes_completions(&self) -> bool {
+        self.words().is_some_and(SharedWords::has_task_work)
     }
 
     pub(crate) fn fd(&self) -> i32 {
@@ -489,6 +521,8 @@ impl Ring {
                 ready.push(g);
             }
         }
+        self.n_pending_events
+            .store(told.len() as u32, Ordering::Relaxed);
         if n > 0 {
             counts.end(n);
             counts.note_reap(n);

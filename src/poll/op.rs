@@ -24,6 +24,7 @@ use crate::sched::proc::kernel_visits::Moment;
 use crate::sched::types::current;
 use crate::sched::types::m::M;
 use crate::sched::wait::current_context;
+use crate::sched::wait::handoff::bump;
 use crate::sched::wait::offload::offload;
 use crate::sched::wait::park::{self, Caller, Cancelled};
 use crate::sched::wait::wake;
@@ -90,6 +91,15 @@ impl From<Cancelled> for io::Error {
 pub(crate) fn batches_here() -> bool {
     matches!(park::caller(), Caller::Goroutine(_))
         && current::m().is_some_and(|m| m.p().poller.has_batches())
+}
+
+/// A send or a receive did not have to wait. A goroutine that makes many of them does not compute
+/// (`due_work`).
+#[inline]
+pub(crate) fn note_transfer() {
+    if let Some(m) = current::m() {
+        bump(&m.transfers);
+    }
 }
 
 /// The receive buffers of the calling goroutine's P. `None` where [`batches_here`] is `false`, and

@@ -131,6 +131,7 @@ impl Fd {
             return None;
         }
         let r = now();
+        op::note_transfer();
         // After a short read the socket is empty; a full one leaves the hint set.
         if r.as_ref().map_or(true, |&n| n < len) {
             self.set_maybe_readable(false);
@@ -269,6 +270,7 @@ impl Fd {
         if !op::batches_here() && !is_perturbed {
             let first = now();
             if !is_would_block(&first) {
+                op::note_transfer();
                 return first;
             }
         }

@@ -86,6 +86,11 @@ pub(crate) fn restore(mask: &Mask) {
     set(0, mask);
 }
 
+/// As [`restore`], for another thread of this process.
+pub(crate) fn restore_thread(tid: i32, mask: &Mask) {
+    set(tid, mask);
+}
+
 fn set(tid: i32, mask: &Mask) -> bool {
     let words = std::ptr::from_ref(&*mask.0).cast::<libc::cpu_set_t>();
     // SAFETY: the words are readable for the size given; the kernel ignores CPUs that it does not

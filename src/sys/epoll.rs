@@ -66,6 +66,17 @@ fn ctl(epfd: i32, op: i32, fd: i32, events: u32, data: u64) -> io::Result<()> {
     cvt(unsafe { libc::epoll_ctl(epfd, op, fd, &raw mut event) }).map(drop)
 }
 
+/// Whether there are events to collect. Any thread; collects none.
+pub(crate) fn has_events(epfd: i32) -> bool {
+    let mut pollfd = libc::pollfd {
+        fd: epfd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: the array of one is valid during the call, which does not wait.
+    unsafe { libc::poll(&raw mut pollfd, 1, 0) == 1 }
+}
+
 /// Collects as many events as fit, and waits up to `timeout_ns` nanoseconds ([`NEVER`]: without
 /// limit) for the first. Returns their number.
 ///

@@ -1,9 +1,13 @@
 //! Calls that any thread may make on any ring, and that therefore take a bare descriptor instead of
-//! the owner's ring: two `io_uring_register(2)` operations, and a further mapping of a ring's
+//! the owner's ring: two `io_uring_register(2)` operations, and further mappings of a ring's
 //! queues.
 #![allow(unsafe_code)]
 
 use std::io;
+#[cfg(not(explore))]
+use std::sync::OnceLock;
+#[cfg(not(explore))]
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::errno::cvt;
 
@@ -136,22 +140,148 @@ impl Drop for View {
 ///
 /// The kernel's: `EINVAL` if a part is shorter.
 pub(crate) fn map_again(fd: i32, bytes: [usize; 2]) -> io::Result<[View; 2]> {
-    let map = |offset, bytes| {
-        // SAFETY: a mapping at an address of the kernel's choice touches no existing memory.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ,
-                libc::MAP_SHARED | libc::MAP_POPULATE,
-                fd,
-                offset,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(View { base, bytes })
-    };
-    Ok([map(OFFSETS[0], bytes[0])?, map(OFFSETS[1], bytes[1])?])
+    Ok([map_part(fd, 0, bytes[0])?, map_part(fd, 1, bytes[1])?])
 }
+
+fn map_part(fd: i32, part: usize, bytes: usize) -> io::Result<View> {
+    // SAFETY: a mapping at an address of the kernel's choice touches no existing memory.
+    let base = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ,
+            libc::MAP_SHARED | libc::MAP_POPULATE,
+            fd,
+            OFFSETS[part],
+        )
+    };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(View { base, bytes })
+}
+
+/// The set-up of a ring, as the kernel fills it in (`struct io_uring_params`).
+#[cfg(not(explore))]
+#[repr(C)]
+#[derive(Default)]
+struct Params {
+    sizes_and_features: [u32; 10],
+    sq: QueueOffsets,
+    cq: QueueOffsets,
+}
+
+/// Where a queue's words are (`struct io_sqring_offsets`, `struct io_cqring_offsets`).
+#[cfg(not(explore))]
+#[repr(C)]
+#[derive(Default)]
+struct QueueOffsets {
+    head: u32,
+    tail: u32,
+    _mask: u32,
+    _entries: u32,
+    /// Of the submission queue only.
+    flags: u32,
+    _rest: [u32; 5],
+}
+#[cfg(not(explore))]
+const _: () = assert!(size_of::<Params>() == 120);
+
+/// Where the words of [`SharedWords`] are in the first part of a ring: the same in every ring of a
+/// kernel. `None` if no ring can be made.
+#[cfg(not(explore))]
+fn offsets() -> Option<[usize; 5]> {
+    static OFFSETS: OnceLock<Option<[usize; 5]>> = OnceLock::new();
+    *OFFSETS.get_or_init(|| {
+        let mut params = Params::default();
+        // SAFETY: the kernel reads and writes a `struct io_uring_params`, which this is.
+        let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, &raw mut params) };
+        let fd = cvt(fd as libc::c_int).ok()?;
+        // SAFETY: the call returned a descriptor that has no other owner.
+        unsafe { libc::close(fd) };
+        let Params { sq, cq, .. } = params;
+        let all = [sq.head, sq.tail, sq.flags, cq.head, cq.tail].map(|at| at as usize);
+        let are_words = |at: &usize| at.is_multiple_of(4) && *at < WORDS_BYTES;
+        all.iter().all(are_words).then_some(all)
+    })
+}
+
+/// The words of a ring lie in its first bytes, before the completions.
+#[cfg(not(explore))]
+const WORDS_BYTES: usize = 4096;
+/// `IORING_SQ_CQ_OVERFLOW`, `IORING_SQ_TASKRUN`.
+#[cfg(not(explore))]
+const SQ_CQ_OVERFLOW: u32 = 1 << 1;
+#[cfg(not(explore))]
+const SQ_TASKRUN: u32 = 1 << 2;
+
+/// The words that the owner of a ring and the kernel share, for other threads to read.
+///
+/// Ordering: relaxed; a reader takes them for hints, and the one that acts on them becomes the
+/// owner of the ring first.
+#[derive(Debug)]
+pub(crate) struct SharedWords {
+    #[cfg(not(explore))]
+    view: View,
+    #[cfg(not(explore))]
+    offsets: [usize; 5],
+    #[cfg(explore)]
+    fd: i32,
+}
+
+impl SharedWords {
+    /// Maps the words of the ring `fd`. `None` if the kernel refuses. The mapping keeps the ring
+    /// open.
+    #[cfg(not(explore))]
+    pub(crate) fn map(fd: i32) -> Option<SharedWords> {
+        let offsets = offsets()?;
+        let view = map_part(fd, 0, WORDS_BYTES).ok()?;
+        // As the owner's mapping: a child process must not keep the ring open.
+        // SAFETY: the range is a mapping of this function's own.
+        unsafe { libc::madvise(view.base, view.bytes, libc::MADV_DONTFORK) };
+        Some(SharedWords { view, offsets })
+    }
+
+    #[cfg(not(explore))]
+    fn word(&self, at: usize) -> u32 {
+        // SAFETY: the view maps `WORDS_BYTES` bytes, and the offsets are those of words within
+        // (`offsets`), which the kernel and the owner of the ring write as atomics.
+        unsafe { &*self.view.base.byte_add(at).cast::<AtomicU32>() }.load(Ordering::Relaxed)
+    }
+
+    /// Whether the kernel has completions for a thread that has not collected them.
+    #[cfg(not(explore))]
+    pub(crate) fn has_task_work(&self) -> bool {
+        self.word(self.offsets[2]) & (SQ_TASKRUN | SQ_CQ_OVERFLOW) != 0
+    }
+
+    /// Whether the owner would find something to do: completions, task work, entries that it has
+    /// not submitted.
+    #[cfg(not(explore))]
+    pub(crate) fn has_news(&self) -> bool {
+        let [sq_head, sq_tail, _, cq_head, cq_tail] = self.offsets.map(|at| self.word(at));
+        self.has_task_work() || sq_head != sq_tail || cq_head != cq_tail
+    }
+
+    #[cfg(explore)]
+    #[allow(clippy::unnecessary_wraps, reason = "the real one may fail")]
+    pub(crate) fn map(fd: i32) -> Option<SharedWords> {
+        Some(SharedWords { fd })
+    }
+
+    #[cfg(explore)]
+    #[allow(clippy::unused_self, reason = "the simulated kernel has no task work")]
+    pub(crate) fn has_task_work(&self) -> bool {
+        false
+    }
+
+    #[cfg(explore)]
+    pub(crate) fn has_news(&self) -> bool {
+        crate::explore::ring_has_news(self.fd)
+    }
+}
+
+// SAFETY: a view is an address range, which any thread may read and unmap.
+unsafe impl Send for SharedWords {}
+// SAFETY: as for Send; the words are atomics.
+unsafe impl Sync for SharedWords {}

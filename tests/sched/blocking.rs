@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use crate::util;
 use crate::util::{
-    Census, Gate, build, hang_guard, panic_text, run, runtime, thread_cpu, wait_until,
+    Census, Gate, build, child_case, child_passes_with_io, hang_guard, panic_text, run, runtime,
+    thread_cpu, wait_until,
 };
 use windlass::net::{TcpListener, TcpStream};
 use windlass::{Builder, blocking, offload, sleep, spawn, task, yield_now};
@@ -96,6 +97,75 @@ fn a_hog_that_calls_windlass_now_and_then_goes_on() {
         done.store(true, Ordering::Relaxed);
         assert!(hog.join().unwrap() > 0);
     });
+}
+
+/// The main goroutine computes until another one has been woken, again and again, on one P.
+/// Returns how often the P was retaken because something was due.
+fn computes_until_woken(
+    wake: impl FnMut() + Send + 'static,
+    mut woken: impl FnMut() + Send,
+) -> u64 {
+    const ROUNDS: usize = 20;
+    let rt = runtime(1);
+    let n_woken = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&n_woken);
+    rt.run(|| {
+        let mut wake = wake;
+        let waiter = spawn(move || {
+            for _ in 0..ROUNDS {
+                wake();
+                counter.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        for i in 1..=ROUNDS {
+            yield_now();
+            woken();
+            while n_woken.load(Ordering::SeqCst) < i {
+                std::hint::spin_loop();
+            }
+        }
+        waiter.join().unwrap();
+    });
+    rt.metrics().total().retakes_due
+}
+
+#[test]
+fn a_due_timer_does_not_wait_for_a_hog() {
+    let _guard = hang_guard();
+    // Not at the first attempt if sysmon gets no CPU in time. Never if P are retaken after 10 ms.
+    while computes_until_woken(|| sleep(Duration::from_millis(1)), || {}) == 0 {}
+}
+
+#[test]
+fn a_completion_does_not_wait_for_a_hog() {
+    let _guard = hang_guard();
+    if child_case().is_none() {
+        let name = "a_completion_does_not_wait_for_a_hog";
+        child_passes_with_io(name, "child", Some("epoll"));
+    }
+    // As above.
+    while retakes_for_completions() == 0 {}
+}
+
+/// A plain thread answers the main goroutine while that computes. Returns how often the P was
+/// retaken because something was due.
+fn retakes_for_completions() -> u64 {
+    let (mut far, near) = std::os::unix::net::UnixStream::pair().unwrap();
+    let mut near = windlass::net::UnixStream::from(near);
+    let (tx, rx) = std::sync::mpsc::channel::<()>();
+    let sender = std::thread::spawn(move || {
+        for () in rx {
+            // The goroutine that asked for it computes by now, or does so soon.
+            std::thread::sleep(Duration::from_millis(1));
+            far.write_all(b".").unwrap();
+        }
+    });
+    let n = computes_until_woken(
+        move || near.read_exact(&mut [0]).unwrap(),
+        move || tx.send(()).unwrap(),
+    );
+    sender.join().unwrap();
+    n
 }
 
 /// Tries of a channel whose lock is always taken: sysmon finds these goroutines inside the

@@ -7,6 +7,7 @@ pub(crate) mod world;
 pub(crate) mod freeze_stack;
 pub(crate) mod stall;
 pub(crate) mod cpu_mask;
+pub(crate) mod due_work;
 pub(crate) mod scavenge;
 pub(crate) mod sysmon;
 pub(crate) mod stack_overflow;

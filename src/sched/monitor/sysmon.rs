@@ -4,6 +4,10 @@
 //!   from *hogs*: goroutines that have computed or blocked for 10 ms without a call into the
 //!   runtime ([`crate::sched::wait::handoff`]). Requests preemption of goroutines that make one such call after
 //!   the other.
+//! - Does the same after 200 µs where a timer is due or the poller has something for other
+//!   goroutines ([`super::due_work`]): sleepers and I/O do not wait for goroutines that compute.
+//! - Interrupts threads that compute without a P, if completions wait for them: the kernel posts
+//!   the completion of an operation on the thread that submitted it.
 //! - Wakes an idle P for a goroutine that waits behind another at a busy P.
 //! - Cancels all waiting goroutines when the main goroutine has ended, and ends the run when no
 //!   goroutine is left.
@@ -13,13 +17,15 @@
 //! - Starts threads, so that they inherit from it and not from a goroutine's thread.
 //!
 //! It checks every 20 µs while a P with work is in a blocking section, backs off to 10 ms when
-//! there is none (Go's numbers), and sleeps without limit while every P is idle. So an idle runtime
+//! there is none (Go's numbers), or until the next timer may need help if that is earlier, and
+//! sleeps without limit while every P is idle. So an idle runtime
 //! makes no system call once the pages of its free stacks are returned, unless periodic status
 //! lines or deadlock detection were requested (`debug_hooks`). A P without work in a blocking
 //! section is retaken so that it becomes idle: then sysmon may sleep, and a goroutine that becomes
 //! runnable wakes the P.
 
 use super::cpu_mask::Follower;
+use super::due_work::{self, Help, PollerView, View};
 use super::rebalance::Rebalance;
 use super::scavenge::Scavenger;
 use super::stall::Stalls;
@@ -33,6 +39,7 @@ use crate::sched::types::p::P;
 use crate::sched::types::state::{Phase, Sched};
 use crate::sched::types::trace::EventKind;
 use crate::sched::wait::handoff::{LEFT, owner_of};
+use crate::sys::affinity;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::sched as threads;
 
@@ -44,6 +51,11 @@ const PATIENCE: u32 = 50;
 const SWEEP_NS: u64 = 500_000;
 /// Longest nap while some P is idle: a node may be idle for this long while another is overloaded.
 const IDLE_NODE_NS: u64 = 1_000_000;
+/// A thread that has lost its P is left as it is for this long. The kernel gives a thread a new time
+/// slice when its priority or mask changes, so that the P's new M would wait for that slice.
+const SETTLED_AFTER_NS: u64 = 100_000;
+/// A thread without a P that has used no CPU time for this long blocks, or gets none.
+const BLOCKS_AFTER_NS: u64 = 100_000_000;
 /// Nice value of a hog's thread, so that the P's new M keeps the core.
 const HOG_NICE: i32 = 10;
 
@@ -61,10 +73,71 @@ struct PSnapshot {
     section_since_ns: u64,
 }
 
+/// What sysmon saw of a P when it looked for due work there.
+#[derive(Clone, Copy, Debug, Default)]
+struct DueSnapshot {
+    dispatches: u64,
+    /// The blocking sections that were begun, and the counts of calls of its M's goroutines, which a
+    /// computation does not make.
+    sections: u32,
+    calls: Option<(u32, u32)>,
+    /// When it last made progress, as far as is known.
+    progress_ns: u64,
+    /// The CPU time of its thread at the first look since then.
+    cpu_ns: Option<u64>,
+    /// The due time of the timer for which an idle P was woken last.
+    helped_due_ns: u64,
+}
+
+impl DueSnapshot {
+    fn note_progress(&mut self, p: &P, m: Option<&M>, now_ns: u64) {
+        let dispatches = p.stats.dispatches.get();
+        let sections = p.syscalltick.load(Ordering::Relaxed);
+        let calls = m.map(|m| {
+            let transfers = m.transfers.load(Ordering::Relaxed);
+            (m.checks.left.load(Ordering::Relaxed), transfers)
+        });
+        // The scheduler itself may take long, with a hundred thousand timers due.
+        let is_inside = m.is_some_and(|m| m.in_runtime.load(Ordering::Relaxed) != 0)
+            || p.syscall.load(Ordering::Acquire) != 0;
+        let progress_ns = if is_inside || (self.sections, self.calls) != (sections, calls) {
+            now_ns
+        } else if self.dispatches != dispatches {
+            // From its own readings of the clock, which may be older than the dispatch.
+            p.local.now_ns.get().min(now_ns).max(self.progress_ns)
+        } else {
+            return;
+        };
+        *self = DueSnapshot {
+            dispatches,
+            sections,
+            calls,
+            progress_ns,
+            cpu_ns: None,
+            ..*self
+        };
+    }
+}
+
+/// A thread that computes without a P.
+#[derive(Debug)]
+struct Straggler<'a> {
+    m: &'a M,
+    tid: i32,
+    /// Whether it has been demoted.
+    is_demoted: bool,
+    /// Its CPU time, and when that was found to have advanced.
+    cpu_ns: Option<u64>,
+    advanced_ns: u64,
+    /// When its CPU time was last read.
+    read_ns: u64,
+}
+
 /// Sysmon's own state.
 struct Sysmon<'a> {
     sched: &'a Sched,
     seen: Vec<PSnapshot>,
+    due: Vec<DueSnapshot>,
     /// Ps that were retaken: for a moment, or because no thread is available for them.
     unowned: UnownedPs<'a>,
     can_renice: bool,
@@ -76,6 +149,11 @@ struct Sysmon<'a> {
     /// Set if stall reports were requested.
     stalls: Option<Stalls<'a>>,
     rebalance: Rebalance,
+    /// When a P or a straggler must be looked at again; [`NEVER`] if none needs it.
+    look_at_ns: u64,
+    /// Until when Ps are looked at more often.
+    alert_until_ns: u64,
+    stragglers: Vec<Straggler<'a>>,
 }
 
 /// Sysmon's thread, for one run. Hands all Ps but M0's to new Ms, and returns when no goroutine is
@@ -87,6 +165,7 @@ pub(crate) fn main(sched: &Sched) {
     let mut sysmon = Sysmon {
         sched,
         seen: vec![PSnapshot::default(); sched.ps.len()],
+        due: vec![DueSnapshot::default(); sched.ps.len()],
         unowned: UnownedPs::new(sched),
         can_renice: can_renice(),
         awaits_work: false,
@@ -94,6 +173,9 @@ pub(crate) fn main(sched: &Sched) {
         scavenger: Scavenger::default(),
         stalls: Stalls::new(sched),
         rebalance: Rebalance::default(),
+        look_at_ns: NEVER,
+        alert_until_ns: 0,
+        stragglers: Vec::new(),
     };
     sysmon.unowned.give_all();
     sysmon.run();
@@ -126,7 +208,7 @@ impl<'a> Sysmon<'a> {
                     nap_ns = (nap_ns * 2).min(LONGEST_NS);
                 }
             }
-            if nap_ns == LONGEST_NS && self.all_idle() {
+            if nap_ns == LONGEST_NS && self.look_at_ns == NEVER && self.all_idle() {
                 let ns = due_ns.min(hooks.look_at_idle(self.sched));
                 let now_ns = clock::now_ns();
                 let ns = ns.min(self.scavenger.longest_sleep_ns(self.sched, now_ns));
@@ -147,25 +229,54 @@ impl<'a> Sysmon<'a> {
                 Some(stalls) => ns.min(stalls.longest_nap_ns()),
                 None => ns,
             };
-            self.nap(ns.min(due_ns), &mut n_quiet, &mut nap_ns);
+            if self.wait(ns.min(due_ns)) {
+                n_quiet = 0;
+                nap_ns = SHORTEST_NS;
+            }
         }
     }
 
-    fn nap(&self, ns: u64, n_quiet: &mut u32, nap_ns: &mut u64) {
+    /// Waits for the next round, and looks for due work meanwhile. `true` if it was woken.
+    fn wait(&mut self, ns: u64) -> bool {
+        let until_ns = clock::now_ns() + ns;
+        loop {
+            let now_ns = clock::now_ns();
+            if now_ns >= self.look_at_ns {
+                self.look_for_due_work(now_ns);
+            }
+            let at_ns = until_ns.min(self.look_at_ns);
+            let is_last = at_ns == until_ns;
+            let ns = at_ns.saturating_sub(now_ns).max(SHORTEST_NS);
+            let woken = self.nap(ns);
+            if woken || is_last {
+                return woken;
+            }
+        }
+    }
+
+    /// Between two rounds: looks at the stragglers, and whether due work waits at a P.
+    fn look_for_due_work(&mut self, now_ns: u64) {
+        self.look_at_ns = self.look_at_stragglers(now_ns);
+        for p in self.sched.ps_in_use() {
+            self.serve_due_work(p, now_ns);
+        }
+    }
+
+    /// Sleeps. `true` if it was woken before the time.
+    fn nap(&self, ns: u64) -> bool {
         let state = &self.sched.sysmon;
         if ns < 8 * SHORTEST_NS {
-            return clock::nap(ns);
+            clock::nap(ns);
+            return false;
         }
         state.slow.store(true, Ordering::SeqCst);
         state.awaits_work.store(self.awaits_work, Ordering::SeqCst);
         // ORDERING: a pusher pushes to the queue before it reads `awaits_work` (`inject`).
         let has_work = self.awaits_work && self.sched.ps_in_use().any(|p| self.is_missed(p));
-        if has_work || state.note.sleep_timeout(ns) {
-            *n_quiet = 0;
-            *nap_ns = SHORTEST_NS;
-        }
+        let woken = has_work || state.note.sleep_timeout(ns);
         state.awaits_work.store(false, Ordering::SeqCst);
         state.slow.store(false, Ordering::SeqCst);
+        woken
     }
 
     /// Whether a goroutine waits for a P that is in a blocking section.
@@ -215,6 +326,7 @@ impl<'a> Sysmon<'a> {
         self.scavenger.look(sched, now_ns);
         busy |= !self.unowned.is_empty();
         self.awaits_work = false;
+        self.look_at_ns = self.look_at_stragglers(now_ns);
         for p in sched.ps_in_use() {
             busy |= self.look_at(p, now_ns);
         }
@@ -266,7 +378,90 @@ impl<'a> Sysmon<'a> {
             helped = self.help_waiting(p);
             self.look_for_stall(p);
         }
-        helped | (is_hog && self.retake_hog(p, now_ns))
+        if self.serve_due_work(p, now_ns) {
+            return helped;
+        }
+        helped | (is_hog && self.retake_hog(p, now_ns, false))
+    }
+
+    /// Helps the goroutines whose timer is due at `p`, or for which its poller has something, if
+    /// the goroutine that runs there computes. `true` if the P was retaken for them.
+    fn serve_due_work(&mut self, p: &'a P, now_ns: u64) -> bool {
+        let (sched, idle) = (self.sched, &self.sched.node_of(p).idle);
+        if idle.is_idle(p.at_in_node) {
+            return false;
+        }
+        let seen = &mut self.due[p.idx];
+        let owner = owner_of(sched, p);
+        seen.note_progress(p, owner, now_ns);
+        let due_ns = p.timers.next_ns();
+        let mut view = View {
+            now_ns,
+            since_ns: seen.progress_ns,
+            due_ns,
+            poller: match p.poller.inflight() {
+                0 => PollerView::Unused,
+                _ => PollerView::Quiet,
+            },
+            any_idle: idle.any_idle(),
+            computes: false,
+            was_helped: seen.helped_due_ns == due_ns,
+            is_alert: now_ns < self.alert_until_ns,
+        };
+        // Only of a P that is stuck: its holder would have to fetch the words back.
+        if view.poller == PollerView::Quiet && view.is_stuck() && p.poller.has_news() {
+            view.poller = PollerView::Ready;
+        }
+        let cpu_ns = owner.and_then(|m| clock::thread_cpu_ns(m.tid.load(Ordering::Relaxed)));
+        let before_ns = *seen.cpu_ns.get_or_insert(cpu_ns.unwrap_or(NEVER));
+        view.computes =
+            cpu_ns.is_some_and(|ns| ns.saturating_sub(before_ns) >= due_work::COMPUTES_NS);
+        let help = view.help();
+        if help != Help::Nothing {
+            self.alert_until_ns = now_ns + due_work::ALERT_FOR_NS;
+        }
+        let is_retaken = match help {
+            Help::Nothing => false,
+            Help::WakeIdle => {
+                seen.helped_due_ns = due_ns;
+                sched.wake_in(sched.node_of(p), Some(p));
+                false
+            }
+            Help::Retake => self.retake_hog(p, now_ns, true),
+        };
+        if !is_retaken {
+            self.look_at_ns = self.look_at_ns.min(view.look_again_ns());
+        }
+        is_retaken
+    }
+
+    /// Looks at the threads that compute without a P. They may have submitted operations, whose
+    /// completions the kernel posts on these threads only, when they enter it or are interrupted:
+    /// the membarrier does that. Returns when to look again.
+    fn look_at_stragglers(&mut self, now_ns: u64) -> u64 {
+        let (sched, can_renice) = (self.sched, self.can_renice);
+        self.stragglers
+            .retain_mut(|straggler| straggler.is_one(now_ns, can_renice));
+        if self.stragglers.is_empty() {
+            return NEVER;
+        }
+        let settled_ns = self
+            .stragglers
+            .iter()
+            .filter(|straggler| !straggler.is_demoted)
+            .map(|straggler| straggler.read_ns + SETTLED_AFTER_NS)
+            .min();
+        let in_flight = || sched.ps_in_use().filter(|p| p.poller.inflight() > 0);
+        if in_flight().next().is_none() {
+            return settled_ns.unwrap_or(NEVER);
+        }
+        if in_flight().any(|p| p.poller.owes_completions()) {
+            // Without it the completions come at the next tick of the kernel's clock.
+            let _ = threads::membarrier();
+        }
+        settled_ns
+            .unwrap_or(NEVER)
+            .min(now_ns + due_work::NUDGE_EVERY_NS)
     }
 
     /// Handles a P in a blocking section. If the P has work, it is retaken when it was in the same
@@ -334,18 +529,18 @@ impl<'a> Sysmon<'a> {
         }
     }
 
-    /// The same goroutine has run, or blocked its thread, for too long: retakes its P.
-    fn retake_hog(&mut self, p: &'a P, now_ns: u64) -> bool {
+    /// The same goroutine has run, or blocked its thread, for too long: retakes its P, if there is
+    /// work for it. `is_due` says that a timer or the poller waits.
+    fn retake_hog(&mut self, p: &'a P, now_ns: u64, is_due: bool) -> bool {
         let sched = self.sched;
         let Some(m) = owner_of(sched, p) else {
             return false;
         };
-        let wanted = p.has_work() || sched.nodes.iter().any(|n| n.queue.len() > 0);
+        let wanted = is_due || p.has_work() || sched.nodes.iter().any(|n| n.queue.len() > 0);
         if !wanted || sched.request_preempt(m, p) || !self.thread_to_be_had() {
             return false;
         }
         let tid = m.tid.load(Ordering::Relaxed);
-        let cpu_before_ns = clock::thread_cpu_ns(tid);
         if !sched.retake_running(m, p) {
             return false;
         }
@@ -355,12 +550,23 @@ impl<'a> Sysmon<'a> {
         if let Some(stalls) = &mut self.stalls {
             stalls.lost_p(p, m, since_ns);
         }
-        // It computes if its CPU clock advances: then its thread must not cost the P half the core.
-        let computes = clock::thread_cpu_ns(tid) > cpu_before_ns;
-        if computes && self.can_renice {
-            demote(m, tid);
-        }
+        self.stragglers.retain(|s| !std::ptr::eq(s.m, m));
+        self.stragglers.push(Straggler {
+            m,
+            tid,
+            is_demoted: false,
+            cpu_ns: clock::thread_cpu_ns(tid),
+            advanced_ns: now_ns,
+            read_ns: now_ns,
+        });
         p.taken.from_hogs.fetch_add(1, Ordering::Relaxed);
+        if is_due {
+            p.taken.for_due.fetch_add(1, Ordering::Relaxed);
+            // What is due overtakes goroutines that wait in the node queue: they may be hogs that
+            // lost their P. No M holds the P now.
+            p.local.since_node_queue.set(0);
+        }
+        self.look_at_ns = self.look_at_ns.min(now_ns + SETTLED_AFTER_NS);
         sched.trace_other(EventKind::RetakeHog, Some(p), None);
         self.give(p);
         true
@@ -441,15 +647,62 @@ impl<'a> Sysmon<'a> {
     }
 }
 
-/// Lowers the priority of a thread that computes without a P, so that the P's new M keeps the core.
-/// The thread restores it when it enters the scheduler (`run::lost_p`).
-fn demote(m: &M, tid: i32) {
-    m.demoted.store(true, Ordering::SeqCst);
-    let lowered = threads::set_nice(tid, HOG_NICE).is_ok();
+impl Straggler<'_> {
+    /// Whether it still computes without a P. Demotes it once that is known.
+    fn is_one(&mut self, now_ns: u64, can_renice: bool) -> bool {
+        if self.m.access.load(Ordering::Relaxed) != RETAKEN {
+            return false;
+        }
+        // The clock of a thread is a system call away.
+        let wait_ns = match self.is_demoted {
+            true => BLOCKS_AFTER_NS / 2,
+            false => SETTLED_AFTER_NS,
+        };
+        if now_ns.saturating_sub(self.read_ns) < wait_ns {
+            return true;
+        }
+        self.read_ns = now_ns;
+        let cpu_ns = clock::thread_cpu_ns(self.tid);
+        if cpu_ns > self.cpu_ns {
+            (self.cpu_ns, self.advanced_ns) = (cpu_ns, now_ns);
+            if !self.is_demoted {
+                demote(self.m, self.tid, can_renice);
+                self.is_demoted = true;
+            }
+        }
+        now_ns - self.advanced_ns < BLOCKS_AFTER_NS
+    }
+}
+
+/// Lowers the priority of a thread that computes without a P, so that the P's new M keeps the core,
+/// and lets it run on any CPU: several such threads may have been pinned to one. The thread restores
+/// its priority when it enters the scheduler (`run::lost_p`), and pins itself when it takes a P.
+fn demote(m: &M, tid: i32, can_renice: bool) {
+    let sched = m.sched();
+    m.demoted.store(can_renice, Ordering::SeqCst);
+    let is_lowered = can_renice && threads::set_nice(tid, HOG_NICE).is_ok();
+    // The mask of a thread that a goroutine has locked may have been set on purpose.
+    let is_freed = sched.pin && !m.is_locked();
+    if is_freed {
+        m.doubt_pin();
+        sched
+            .offload
+            .with_mask(|mask| affinity::restore_thread(tid, mask));
+    }
     // ORDERING: the M stores `access` and then reads `demoted`. So either it reads `true`, after
     // the priority was lowered, or this load sees that it is back.
-    if !lowered || m.access.load(Ordering::SeqCst) != RETAKEN {
-        let _ = threads::set_nice(tid, 0);
+    let is_back = m.access.load(Ordering::SeqCst) != RETAKEN;
+    if is_back || !is_lowered {
+        if is_lowered {
+            let _ = threads::set_nice(tid, 0);
+        }
         m.demoted.store(false, Ordering::Relaxed);
+    }
+    if is_back
+        && is_freed
+        && let Some(cpu) = m.cpu()
+    {
+        // If it pins itself to another CPU now, `cpu_mask` finds the wrong mask within seconds.
+        affinity::pin_thread(tid, cpu);
     }
 }

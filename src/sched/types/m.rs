@@ -135,6 +135,9 @@ pub(crate) struct M {
     /// Its P's dispatch count when [`PREEMPT`] was set: identifies the goroutine that is meant.
     /// Ordering: written before `access` becomes `PREEMPT`, with release, and read after it.
     pub(crate) preempt_at: AtomicU64,
+    /// Counts sends and receives of its goroutines that did not have to wait.
+    /// Ordering: relaxed; the M writes, and sysmon sees that it changes.
+    pub(crate) transfers: loom::native::atomic::AtomicU32,
     /// The kernel's thread id, for priorities and CPU clocks. Ordering: relaxed, set at start.
     pub(crate) tid: AtomicI32,
     /// The CPU that it is pinned to, as far as the runtime knows; [`NO_CPU`] for none. Ordering:
@@ -188,6 +191,7 @@ impl M {
             in_runtime: loom::AtomicU32::new(1),
             access: loom::AtomicU32::new(HAS_P),
             preempt_at: AtomicU64::new(0),
+            transfers: loom::native::atomic::AtomicU32::new(0),
             tid: AtomicI32::new(0),
             cpu: AtomicUsize::new(NO_CPU),
             is_pin_in_doubt: AtomicBool::new(false),

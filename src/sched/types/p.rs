@@ -179,6 +179,8 @@ pub(crate) struct Stats {
 pub(crate) struct RetakeCounts {
     pub(crate) from_sections: AtomicU64,
     pub(crate) from_hogs: AtomicU64,
+    /// Of those, for a timer that was due or for the poller.
+    pub(crate) for_due: AtomicU64,
     pub(crate) handoffs: AtomicU64,
 }
 

@@ -49,6 +49,12 @@ scenarios! {
     blocking_sections,
     /// Computations lose their P and come back.
     hogs,
+    /// Computations lose their P for sleepers, and come back just then.
+    hogs_and_timers,
+    /// Computations lose their P for completions, and come back just then.
+    hogs_and_completions,
+    /// The same, over epoll.
+    epoll_hogs_and_completions,
     /// The number of Ps changes among all that.
     set_processors,
     /// Forks become goroutines, wait, give way and lose their P.
@@ -457,6 +463,70 @@ fn hogs() {
             .collect();
         all.into_iter().for_each(|g| g.join().unwrap());
     });
+}
+
+/// Computes for so long that sysmon may retake the P for what is due, or hardly so.
+fn compute_a_while() {
+    advance(us(100 + draw(6) * 50));
+}
+
+fn hogs_and_timers() {
+    let rt = runtime(2);
+    rt.run(|| {
+        let all: Vec<_> = (0..4)
+            .map(|i| {
+                spawn(move || {
+                    for _ in 0..2 {
+                        match i {
+                            0 => sleep(us(100 + draw(3) * 100)),
+                            _ => compute_a_while(),
+                        }
+                        yield_now();
+                    }
+                })
+            })
+            .collect();
+        all.into_iter().for_each(|g| g.join().unwrap());
+    });
+}
+
+fn hogs_and_completions() {
+    runtime(2).run(hogs_beside_echo);
+}
+
+fn epoll_hogs_and_completions() {
+    over_epoll();
+    hogs_and_completions();
+}
+
+fn hogs_beside_echo() {
+    let (mut ours, mut theirs) = pair();
+    let echo = spawn(move || {
+        let mut buf = [0; 4];
+        for _ in 0..2 {
+            fill(&mut theirs, &mut buf);
+            compute_a_while();
+            write(&mut theirs, &buf);
+        }
+    });
+    let hogs: Vec<_> = (0..2)
+        .map(|_| {
+            spawn(|| {
+                for _ in 0..2 {
+                    compute_a_while();
+                    yield_now();
+                }
+            })
+        })
+        .collect();
+    for i in 0..2 {
+        let mut buf = [i; 4];
+        write(&mut ours, &buf);
+        fill(&mut ours, &mut buf);
+        assert_eq!(buf, [i; 4]);
+    }
+    echo.join().unwrap();
+    hogs.into_iter().for_each(|g| g.join().unwrap());
 }
 
 fn set_processors() {

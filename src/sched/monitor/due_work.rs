@@ -1,0 +1,304 @@
+//! What sysmon does about a P whose goroutine computes while a timer is due or the poller has
+//! something for other goroutines, and when it looks at the P again. Functions of numbers.
+//!
+//! A P runs its due timers and reads its completions between two dispatches, so both wait while one
+//! goroutine computes. Such a goroutine may keep its P for [`OUTSIDE_NS`]. After that
+//!
+//! - an idle P of the node is woken for a due timer: a thief runs the timers of its victims;
+//! - the P is retaken for the poller, which only the holder of the P may use, and for a timer for
+//!   which no idle P was found.
+//!
+//! A goroutine computes if the CPU time of its thread advances. Where others keep the CPUs busy, the
+//! thread of a P may get none for a while: such a P is left alone, as its new thread would get none
+//! either.
+//!
+//! The times of timers are known, so sysmon sleeps until the first one that may have to be served.
+//! Completions are not announced: sysmon looks for them, the less often the longer the goroutine
+//! has computed. A P that makes progress is looked at once in [`CALM_GAP_NS`], and more often
+//! ([`ALERT_GAP_NS`]) for a while after a P was found that did not.
+
+use crate::sys::clock::NEVER;
+
+/// How long a goroutine may compute while others wait for a timer that is due, or for a completion.
+pub(crate) const OUTSIDE_NS: u64 = 200_000;
+/// A thread that has used this much CPU time since an earlier look computes.
+pub(crate) const COMPUTES_NS: u64 = 50_000;
+/// A P that makes progress runs a timer within this time.
+const DUE_FOR_NS: u64 = 30_000;
+/// Interval between two looks at a P that makes progress.
+const CALM_GAP_NS: u64 = 1_000_000;
+/// The same, after help was needed.
+const ALERT_GAP_NS: u64 = 100_000;
+/// Longest interval between two looks at a P whose goroutine computes.
+const STUCK_GAP_NS: u64 = 500_000;
+/// For how long sysmon is alert after help was needed.
+pub(crate) const ALERT_FOR_NS: u64 = 20_000_000;
+/// Interval at which sysmon looks for completions that wait for a thread without a P.
+pub(crate) const NUDGE_EVERY_NS: u64 = 500_000;
+
+/// What is known of a P's poller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PollerView {
+    /// Nothing is in flight.
+    Unused,
+    /// Operations are in flight.
+    Quiet,
+    /// There are completions, or entries that were not submitted.
+    Ready,
+}
+
+/// What sysmon sees of a P that is neither idle nor in a blocking section.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    pub(crate) now_ns: u64,
+    /// When the P last made progress, as far as is known.
+    pub(crate) since_ns: u64,
+    /// When its next timer is due; [`NEVER`] for none.
+    pub(crate) due_ns: u64,
+    pub(crate) poller: PollerView,
+    /// Whether its node has an idle P.
+    pub(crate) any_idle: bool,
+    /// Whether the thread has used [`COMPUTES_NS`] of CPU time since an earlier look.
+    pub(crate) computes: bool,
+    /// Whether an idle P was already woken for the timer that is due.
+    pub(crate) was_helped: bool,
+    /// Whether help was needed, here or elsewhere, in the last [`ALERT_FOR_NS`].
+    pub(crate) is_alert: bool,
+}
+
+/// What to do for the goroutines that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Help {
+    Nothing,
+    /// Wake an idle P, which will run the timer.
+    WakeIdle,
+    Retake,
+}
+
+impl View {
+    fn stuck_for_ns(&self) -> u64 {
+        self.now_ns.saturating_sub(self.since_ns)
+    }
+
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.stuck_for_ns() >= OUTSIDE_NS
+    }
+
+    /// The time from which on the P's next timer is late.
+    fn late_from_ns(&self) -> u64 {
+        self.due_ns.saturating_add(DUE_FOR_NS)
+    }
+
+    pub(crate) fn help(&self) -> Help {
+        let timer_is_late = self.late_from_ns() <= self.now_ns;
+        match self.poller {
+            _ if !self.is_stuck() => Help::Nothing,
+            PollerView::Ready if self.computes => Help::Retake,
+            _ if !timer_is_late => Help::Nothing,
+            _ if self.any_idle && !self.was_helped => Help::WakeIdle,
+            _ if self.computes => Help::Retake,
+            _ => Help::Nothing,
+        }
+    }
+
+    /// When to look at the P again, if by then it has made no progress. In [`CALM_GAP_NS`] at the
+    /// latest: it may make progress just after this look, start a timer or an operation, and give
+    /// way to a goroutine that computes. If it has neither timers nor operations now, [`NEVER`]: the
+    /// next round of sysmon will look.
+    pub(crate) fn look_again_ns(&self) -> u64 {
+        if self.due_ns == NEVER && self.poller == PollerView::Unused {
+            return NEVER;
+        }
+        let may_be_stuck_ns = self.since_ns + OUTSIDE_NS;
+        let stuck_gap_ns = (self.stuck_for_ns() / 4).clamp(ALERT_GAP_NS, STUCK_GAP_NS);
+        let timer_ns = match self.due_ns {
+            NEVER => NEVER,
+            _ => self.late_from_ns().max(may_be_stuck_ns),
+        };
+        let poller_ns = match self.poller {
+            PollerView::Unused => NEVER,
+            _ if self.is_stuck() => self.now_ns + stuck_gap_ns,
+            _ => may_be_stuck_ns,
+        };
+        let gap_ns = match (self.is_stuck(), self.is_alert) {
+            // Of a timer that is late already: help is on the way, or could not be had.
+            (true, _) if timer_ns <= self.now_ns => stuck_gap_ns,
+            (true, _) => 0,
+            (false, true) => ALERT_GAP_NS,
+            (false, false) => CALM_GAP_NS,
+        };
+        let at_ns = timer_ns.min(poller_ns);
+        at_ns.clamp(self.now_ns + gap_ns, self.now_ns + CALM_GAP_NS)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const NOW_NS: u64 = 1_000_000_000;
+
+    /// A P whose goroutine has computed for so long, with nothing that waits.
+    fn stuck_for(ns: u64) -> View {
+        View {
+            now_ns: NOW_NS,
+            since_ns: NOW_NS - ns,
+            due_ns: NEVER,
+            poller: PollerView::Unused,
+            any_idle: false,
+            computes: true,
+            was_helped: false,
+            is_alert: false,
+        }
+    }
+
+    #[test]
+    fn without_timers_and_operations_nothing_is_done() {
+        for ns in [0, OUTSIDE_NS, 100 * OUTSIDE_NS] {
+            let view = stuck_for(ns);
+            assert_eq!((view.help(), view.look_again_ns()), (Help::Nothing, NEVER));
+        }
+    }
+
+    #[test]
+    fn a_late_timer_wakes_an_idle_p_or_takes_the_p() {
+        let late = View {
+            due_ns: NOW_NS - DUE_FOR_NS,
+            ..stuck_for(OUTSIDE_NS)
+        };
+        assert_eq!(late.help(), Help::Retake);
+        let any_idle = true;
+        assert_eq!(View { any_idle, ..late }.help(), Help::WakeIdle);
+        // The idle P has not come: it is not waited for again.
+        let helped = View {
+            any_idle,
+            was_helped: true,
+            ..late
+        };
+        assert_eq!(helped.help(), Help::Retake);
+        assert_eq!(helped.look_again_ns(), NOW_NS + ALERT_GAP_NS);
+    }
+
+    #[test]
+    fn a_thread_that_gets_no_cpu_keeps_its_p() {
+        let waits = View {
+            due_ns: NOW_NS - DUE_FOR_NS,
+            poller: PollerView::Ready,
+            computes: false,
+            ..stuck_for(OUTSIDE_NS)
+        };
+        assert_eq!(waits.help(), Help::Nothing);
+        assert_eq!(waits.look_again_ns(), NOW_NS + ALERT_GAP_NS);
+        let any_idle = true;
+        assert_eq!(View { any_idle, ..waits }.help(), Help::WakeIdle);
+    }
+
+    #[test]
+    fn a_goroutine_keeps_its_p_for_a_while() {
+        let late = View {
+            due_ns: NOW_NS - 1_000_000,
+            poller: PollerView::Ready,
+            ..stuck_for(OUTSIDE_NS - 1)
+        };
+        assert_eq!(late.help(), Help::Nothing);
+    }
+
+    #[test]
+    fn only_a_ready_poller_takes_the_p() {
+        let quiet = View {
+            poller: PollerView::Quiet,
+            any_idle: true,
+            ..stuck_for(OUTSIDE_NS)
+        };
+        assert_eq!(quiet.help(), Help::Nothing);
+        let ready = View {
+            poller: PollerView::Ready,
+            ..quiet
+        };
+        assert_eq!(ready.help(), Help::Retake);
+    }
+
+    #[test]
+    fn the_next_look_at_a_stuck_p_is_when_its_timer_is_late() {
+        let waits = View {
+            due_ns: NOW_NS + 400_000,
+            ..stuck_for(2 * OUTSIDE_NS)
+        };
+        assert_eq!(waits.help(), Help::Nothing);
+        assert_eq!(waits.look_again_ns(), NOW_NS + 400_000 + DUE_FOR_NS);
+        let far = View {
+            due_ns: NOW_NS + 3_000_000,
+            ..waits
+        };
+        assert_eq!(far.look_again_ns(), NOW_NS + CALM_GAP_NS);
+    }
+
+    #[test]
+    fn a_quiet_poller_is_looked_at_less_and_less_often() {
+        let gap = |ns| {
+            let view = View {
+                poller: PollerView::Quiet,
+                ..stuck_for(ns)
+            };
+            view.look_again_ns() - NOW_NS
+        };
+        assert_eq!(gap(OUTSIDE_NS), ALERT_GAP_NS);
+        assert_eq!(gap(1_000_000), 250_000);
+        assert_eq!(gap(100_000_000), STUCK_GAP_NS);
+    }
+
+    #[test]
+    fn a_p_that_makes_progress_is_looked_at_rarely() {
+        let busy = View {
+            due_ns: NOW_NS + 1_000,
+            poller: PollerView::Quiet,
+            ..stuck_for(0)
+        };
+        assert_eq!(busy.look_again_ns(), NOW_NS + CALM_GAP_NS);
+        let alert = View {
+            is_alert: true,
+            ..busy
+        };
+        assert_eq!(alert.look_again_ns(), NOW_NS + OUTSIDE_NS);
+        let far = View {
+            due_ns: NOW_NS + 5_000_000,
+            poller: PollerView::Unused,
+            ..busy
+        };
+        assert_eq!(far.look_again_ns(), NOW_NS + CALM_GAP_NS);
+    }
+
+    /// A goroutine computes for good: whenever a timer falls due or a completion comes, how long it
+    /// takes until the P is taken.
+    #[test]
+    fn the_longest_wait_beside_a_hog_is_bounded() {
+        for (is_alert, bound_ns) in [(true, 550_000), (false, 1_050_000)] {
+            for event_ns in (0..5_000_000).step_by(10_000) {
+                for is_timer in [true, false] {
+                    let at = |now_ns: u64| View {
+                        now_ns: NOW_NS + now_ns,
+                        since_ns: NOW_NS,
+                        due_ns: if is_timer { NOW_NS + event_ns } else { NEVER },
+                        poller: match (is_timer, now_ns >= event_ns) {
+                            (true, _) => PollerView::Unused,
+                            (false, false) => PollerView::Quiet,
+                            (false, true) => PollerView::Ready,
+                        },
+                        any_idle: false,
+                        computes: true,
+                        was_helped: false,
+                        is_alert,
+                    };
+                    let mut now_ns = 0;
+                    while at(now_ns).help() == Help::Nothing {
+                        let next_ns = at(now_ns).look_again_ns() - NOW_NS;
+                        assert!(next_ns > now_ns);
+                        now_ns = next_ns;
+                    }
+                    let late_ns = now_ns - event_ns;
+                    assert!(late_ns <= bound_ns, "{event_ns}: {late_ns} late");
+                }
+            }
+        }
+    }
+}
