@@ -14,6 +14,8 @@
 mod accept;
 #[path = "../support/args.rs"]
 mod args;
+#[path = "../support/graceful.rs"]
+mod graceful;
 #[path = "../http/mod.rs"]
 mod http;
 #[path = "../support/linger.rs"]
@@ -60,7 +62,7 @@ fn main() -> io::Result<()> {
     let report = runtime.run(|| {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let addr = listener.local_addr()?;
-        windlass::spawn(move || http::serve(&listener));
+        windlass::spawn(move || http::serve(listener, &http::Graceful::default()));
         let clients = connect(addr, n_connections)?;
         let begin = Reading::take(handle.metrics())?;
         let latencies = load(&clients, Duration::from_secs(seconds.into()))?;

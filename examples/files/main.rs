@@ -6,7 +6,8 @@
 //! ```
 //!
 //! It serves the current directory on 127.0.0.1:8083 by default, on every CPU available to it.
-//! Ctrl-c or SIGTERM stop it, with status 0. examples/files maps paths to files; the HTTP is that
+//! Ctrl-c or SIGTERM stop it as httpd: what was accepted is finished within 30 seconds, and the
+//! status is 0. examples/files maps paths to files; the HTTP is that
 //! of httpd.
 #![expect(clippy::print_stdout, reason = "says where it listens")]
 
@@ -16,6 +17,8 @@ mod accept;
 mod args;
 #[path = "mod.rs"]
 mod files;
+#[path = "../support/graceful.rs"]
+mod graceful;
 #[path = "../http/mod.rs"]
 mod http;
 #[path = "../support/linger.rs"]
@@ -24,10 +27,14 @@ mod linger;
 mod signals;
 
 use std::io;
+use std::time::Duration;
 
 use windlass::net::TcpListener;
 
 const USAGE: &str = "usage: files [--root DIR] [--addr HOST:PORT] [--procs N]";
+
+/// The time limit for answers after the signal.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 fn main() -> io::Result<()> {
     let mut args = args::Args::of_process(USAGE);
@@ -49,10 +56,13 @@ fn main() -> io::Result<()> {
     // SAFETY: no goroutine of this program keeps a thread-local borrow across a call that parks.
     let runtime = unsafe { builder.build()? };
     runtime.run(|| {
+        let signals = signals::StopSignals::register()?;
         let listener = TcpListener::bind(&addr)?;
         println!("http://{}/", listener.local_addr()?);
-        windlass::spawn(move || site.serve(&listener));
-        // The run ends with this goroutine, and cancels all others.
-        signals::wait_for_stop()
+        http::Graceful::serve_until(
+            move || signals.wait(),
+            STOP_LIMIT,
+            |server| site.serve(listener, server),
+        )
     })
 }

@@ -21,7 +21,7 @@ use windlass::fs::File;
 use windlass::net::TcpListener;
 
 use crate::http::answer::{self, Body, Long};
-use crate::http::{self, Answer, Request};
+use crate::http::{self, Answer, Graceful, Request};
 use path::Name;
 use range::Part;
 
@@ -46,10 +46,14 @@ impl Site {
         })
     }
 
-    /// Serves until the runtime ends.
-    pub(crate) fn serve(self, listener: &TcpListener) -> ! {
+    /// Serves until the server is asked to stop.
+    ///
+    /// # Errors
+    ///
+    /// The listener cannot accept any more.
+    pub(crate) fn serve(self, listener: TcpListener, server: &Graceful) -> io::Result<()> {
         let answer = move |request: &Request<'_>| self.answer(request);
-        http::serve_with(listener, http::Patience::default(), answer)
+        http::serve_with(listener, server, http::Patience::default(), answer)
     }
 
     fn answer(&self, request: &Request<'_>) -> Answer {

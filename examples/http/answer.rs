@@ -104,6 +104,11 @@ impl Reply {
         }
     }
 
+    /// Makes it the last answer on the connection if it is not yet.
+    pub(super) fn close(&mut self) {
+        self.ending = CLOSE;
+    }
+
     pub(super) fn closes(&self) -> bool {
         self.ending.len() == CLOSE.len()
     }

@@ -7,6 +7,7 @@ use windlass::net::TcpStream;
 
 use super::answer::{self, Answer, Reply};
 use super::request::{self, Request};
+use crate::graceful::{Member, Stream};
 
 /// The longest head of a request: its request line and its headers.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
@@ -28,6 +29,9 @@ pub(crate) struct Patience {
     pub(crate) request: Duration,
     /// For room to send an answer.
     pub(crate) answer: Duration,
+    /// For the start of another request, after the server was asked to stop: a request may be on
+    /// its way.
+    pub(crate) stopping: Duration,
 }
 
 impl Default for Patience {
@@ -37,6 +41,7 @@ impl Default for Patience {
             idle: minute,
             request: minute,
             answer: minute,
+            stopping: Duration::from_secs(2),
         }
     }
 }
@@ -49,9 +54,9 @@ pub(crate) trait Transport: Read + Write {
     fn close(&mut self) -> io::Result<()>;
 }
 
-impl Transport for TcpStream {
+impl Transport for Stream {
     fn tcp(&self) -> &TcpStream {
-        self
+        &self.0
     }
 
     fn close(&mut self) -> io::Result<()> {
@@ -70,6 +75,9 @@ pub(crate) struct Connection<'a, T, F> {
     patience: Patience,
     /// The start time of the request that has arrived in part.
     begun: Option<Instant>,
+    member: &'a Member,
+    /// The time from which no other request is awaited, once the server was asked to stop.
+    ends: Option<Instant>,
 }
 
 /// A request that was answered, and whose body must still be skipped.
@@ -92,7 +100,12 @@ where
     T: Transport,
     F: Fn(&Request<'_>) -> Answer,
 {
-    pub(crate) fn new(stream: T, site: &'a F, patience: Patience) -> io::Result<Self> {
+    pub(crate) fn new(
+        stream: T,
+        site: &'a F,
+        patience: Patience,
+        member: &'a Member,
+    ) -> io::Result<Self> {
         let tcp = stream.tcp();
         // Answers are sent with one write each, so Nagle's algorithm would only delay them.
         tcp.set_nodelay(true)?;
@@ -105,14 +118,14 @@ where
             current: None,
             patience,
             begun: None,
+            member,
+            ends: None,
         })
     }
 
     pub(crate) fn run(mut self) -> io::Result<()> {
         loop {
-            let deadline = self.deadline();
-            self.stream.tcp().set_read_deadline(Some(deadline));
-            match self.input.fill(&mut self.stream) {
+            match self.fill() {
                 Ok(0) => return Ok(()),
                 Ok(_) => {}
                 // The deadline has passed. A request that has started gets an answer.
@@ -120,6 +133,10 @@ where
                     self.refuse(answer::TIMEOUT);
                     self.send()?;
                     return self.linger();
+                }
+                // The peer has no other request, and the server stops.
+                Err(e) if e.kind() == ErrorKind::WouldBlock && self.ends.is_some() => {
+                    return self.stream.close();
                 }
                 Err(e) => return Err(e),
             }
@@ -133,11 +150,36 @@ where
         }
     }
 
+    /// Reads more. Fails with `WouldBlock` after the deadline.
+    fn fill(&mut self) -> io::Result<usize> {
+        loop {
+            let is_stopping = self.member.is_stopping();
+            let deadline = self.deadline(is_stopping);
+            self.stream.tcp().set_read_deadline(Some(deadline));
+            if is_stopping != self.member.is_stopping_behind_deadline() {
+                // This deadline may have replaced that of the stop.
+                continue;
+            }
+            match self.input.fill(&mut self.stream) {
+                // The stop has ended the wait.
+                Err(e) if e.kind() == ErrorKind::WouldBlock && Instant::now() < deadline => {}
+                read => return read,
+            }
+        }
+    }
+
     /// The time by which more bytes must have arrived.
-    fn deadline(&mut self) -> Instant {
-        match self.is_amid_request() {
-            true => *self.begun.get_or_insert_with(Instant::now) + self.patience.request,
-            false => Instant::now() + self.patience.idle,
+    fn deadline(&mut self, is_stopping: bool) -> Instant {
+        if self.is_amid_request() {
+            return *self.begun.get_or_insert_with(Instant::now) + self.patience.request;
+        }
+        let idle = Instant::now() + self.patience.idle;
+        match is_stopping {
+            true => *self.ends.get_or_insert_with(|| {
+                let stopping = Instant::now() + self.patience.stopping;
+                stopping.min(idle)
+            }),
+            false => idle,
         }
     }
 
@@ -189,8 +231,12 @@ where
     }
 
     /// Answers a request that was read completely. Returns what to do if it was the last.
-    fn finish(&mut self, reply: Reply) -> io::Result<Option<Next>> {
+    fn finish(&mut self, mut reply: Reply) -> io::Result<Option<Next>> {
         self.begun = None;
+        let is_stopping = self.input.bytes().is_empty() && self.member.is_stopping();
+        if is_stopping {
+            reply.close();
+        }
         let closes = reply.closes();
         if let Some(long) = reply.write_to(&mut self.output) {
             self.send()?;
@@ -200,11 +246,14 @@ where
         if self.output.len() >= MAX_OUTPUT_BYTES {
             self.send()?;
         }
-        Ok(match (closes, self.input.bytes().is_empty()) {
-            (false, _) => None,
-            (true, true) => Some(Next::Close),
-            (true, false) => Some(Next::Linger),
-        })
+        // A client that did not ask for the end may have sent another request by now.
+        Ok(
+            match (closes, self.input.bytes().is_empty() && !is_stopping) {
+                (false, _) => None,
+                (true, true) => Some(Next::Close),
+                (true, false) => Some(Next::Linger),
+            },
+        )
     }
 
     /// Answers a request that is malformed or not supported; the start of the next one is unknown

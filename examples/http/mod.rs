@@ -14,26 +14,39 @@ pub(crate) mod connection;
 mod pages;
 mod request;
 
-use windlass::net::{TcpListener, TcpStream};
+use std::io;
+
+use windlass::net::TcpListener;
 
 pub(crate) use answer::Answer;
 pub(crate) use connection::{Connection, Patience};
 pub(crate) use pages::page;
 pub(crate) use request::Request;
 
-/// Serves the two pages of the benchmarks until the runtime ends.
-pub(crate) fn serve(listener: &TcpListener) -> ! {
-    serve_with(listener, Patience::default(), page)
+pub(crate) use crate::graceful::Graceful;
+
+/// Serves the two pages of the benchmarks until the server is asked to stop.
+///
+/// # Errors
+///
+/// The listener cannot accept any more.
+pub(crate) fn serve(listener: TcpListener, server: &Graceful) -> io::Result<()> {
+    serve_with(listener, server, Patience::default(), page)
 }
 
-/// Serves the answers of `site` until the runtime ends.
-pub(crate) fn serve_with<F>(listener: &TcpListener, patience: Patience, site: F) -> !
+/// As [`serve`], with the answers of `site` and other timeouts.
+pub(crate) fn serve_with<F>(
+    listener: TcpListener,
+    server: &Graceful,
+    patience: Patience,
+    site: F,
+) -> io::Result<()>
 where
     F: Fn(&Request<'_>) -> Answer + Clone + Send + 'static,
 {
-    crate::accept::accept_each(listener, move |stream: TcpStream| {
+    server.serve(listener, move |stream, member| {
         // A connection ends with an error when its peer has gone or is too slow: the server has
         // nothing to do then.
-        let _ = Connection::new(stream, &site, patience).and_then(Connection::run);
+        let _ = Connection::new(stream, &site, patience, member).and_then(Connection::run);
     })
 }

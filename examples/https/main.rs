@@ -7,7 +7,8 @@
 //! ```
 //!
 //! It listens on 127.0.0.1:8443 by default. Without a certificate it makes a self-signed one for
-//! localhost, and prints it. Ctrl-c or SIGTERM stop it, with status 0.
+//! localhost, and prints it. Ctrl-c or SIGTERM stop it as httpd: what was accepted is finished
+//! within 30 seconds, and the status is 0.
 //!
 //! rustls is used as with blocking sockets: `StreamOwned` over a `TcpStream` of windlass. The
 //! handshake also happens in the connection's goroutine, in the first read.
@@ -20,6 +21,8 @@
 mod accept;
 #[path = "../support/args.rs"]
 mod args;
+#[path = "../support/graceful.rs"]
+mod graceful;
 #[path = "../http/mod.rs"]
 mod http;
 #[path = "../support/linger.rs"]
@@ -30,10 +33,14 @@ mod signals;
 mod tls;
 
 use std::io;
+use std::time::Duration;
 
 use windlass::net::TcpListener;
 
 const USAGE: &str = "usage: https [--addr HOST:PORT] [--procs N] [--cert FILE.pem --key FILE.pem]";
+
+/// The time limit for answers after the signal.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 fn main() -> io::Result<()> {
     let mut args = args::Args::of_process(USAGE);
@@ -64,10 +71,13 @@ fn main() -> io::Result<()> {
     // SAFETY: no goroutine of this program keeps a thread-local borrow across a call that parks.
     let runtime = unsafe { builder.build()? };
     runtime.run(|| {
+        let signals = signals::StopSignals::register()?;
         let listener = TcpListener::bind(&addr)?;
         println!("https://{}/plaintext", listener.local_addr()?);
-        windlass::spawn(move || tls::serve(&listener, &config));
-        // The run ends with this goroutine, and cancels all others.
-        signals::wait_for_stop()
+        http::Graceful::serve_until(
+            move || signals.wait(),
+            STOP_LIMIT,
+            |server| tls::serve(listener, server, &config),
+        )
     })
 }

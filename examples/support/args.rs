@@ -13,13 +13,17 @@ pub(crate) struct Args {
 impl Args {
     /// Reads the process's command line. `--help` prints the usage and ends the process. A line of
     /// another form ends it with status 2.
-    #[expect(clippy::print_stdout, reason = "asked for by the user")]
     pub(crate) fn of_process(usage: &'static str) -> Args {
+        Args::of_words(usage, std::env::args().skip(1))
+    }
+
+    /// As [`of_process`](Args::of_process), with other words.
+    #[expect(clippy::print_stdout, reason = "asked for by the user")]
+    pub(crate) fn of_words(usage: &'static str, mut words: impl Iterator<Item = String>) -> Args {
         let mut args = Args {
             usage,
             pairs: Vec::new(),
         };
-        let mut words = std::env::args().skip(1);
         while let Some(name) = words.next() {
             if name == "--help" || name == "-h" {
                 println!("{usage}");

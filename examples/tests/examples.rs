@@ -10,6 +10,9 @@ mod util;
 
 #[path = "../support/accept.rs"]
 mod accept;
+#[allow(dead_code, reason = "the tests have no command line")]
+#[path = "../support/args.rs"]
+mod args;
 #[path = "../tls/client.rs"]
 mod client;
 #[allow(dead_code, reason = "its main function is not called")]
@@ -19,14 +22,21 @@ mod echo;
 mod fetch;
 #[path = "../files/mod.rs"]
 mod files;
+#[path = "../support/graceful.rs"]
+mod graceful;
 #[path = "../http/mod.rs"]
 mod http;
+#[path = "../httpd/mod.rs"]
+mod httpd;
 #[path = "../support/linger.rs"]
 mod linger;
 #[path = "../proxy/mod.rs"]
 mod proxy;
 #[path = "../resp/mod.rs"]
 mod resp;
+#[allow(dead_code, reason = "only httpd waits for signals")]
+#[path = "../support/signals.rs"]
+mod signals;
 #[path = "../tls/mod.rs"]
 mod tls;
 #[path = "../websocket/mod.rs"]
@@ -38,6 +48,8 @@ mod echo_server;
 mod fetch_client;
 #[path = "examples/files.rs"]
 mod files_server;
+#[path = "examples/graceful.rs"]
+mod graceful_server;
 #[path = "examples/http.rs"]
 mod http_server;
 #[path = "examples/https.rs"]

@@ -8,8 +8,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use windlass::net::{TcpListener, TcpStream};
 
+use crate::graceful::{Member, Stream};
 use crate::http::connection::Transport;
-use crate::http::{Connection, Patience, page};
+use crate::http::{Connection, Graceful, Patience, page};
 
 /// A certificate with its chain, and its private key.
 pub(crate) struct Identity {
@@ -58,33 +59,47 @@ impl Identity {
     }
 }
 
-/// Serves the pages of httpd until the runtime ends.
-pub(crate) fn serve(listener: &TcpListener, config: &Arc<ServerConfig>) -> ! {
-    serve_with(listener, config, Patience::default())
+/// Serves the pages of httpd until the server is asked to stop.
+///
+/// # Errors
+///
+/// The listener cannot accept any more.
+pub(crate) fn serve(
+    listener: TcpListener,
+    server: &Graceful,
+    config: &Arc<ServerConfig>,
+) -> io::Result<()> {
+    serve_with(listener, server, config, Patience::default())
 }
 
 /// As [`serve`], with other timeouts. The handshake counts as part of the wait for the first
 /// request.
 pub(crate) fn serve_with(
-    listener: &TcpListener,
+    listener: TcpListener,
+    server: &Graceful,
     config: &Arc<ServerConfig>,
     patience: Patience,
-) -> ! {
+) -> io::Result<()> {
     let config = Arc::clone(config);
-    crate::accept::accept_each(listener, move |stream| {
+    server.serve(listener, move |stream, member| {
         // Errors of a connection concern only its peer: it has gone, or does not trust the
         // certificate.
-        let _ = serve_one(stream, Arc::clone(&config), patience);
+        let _ = serve_one(stream, Arc::clone(&config), patience, member);
     })
 }
 
-fn serve_one(stream: TcpStream, config: Arc<ServerConfig>, patience: Patience) -> io::Result<()> {
+fn serve_one(
+    stream: Stream,
+    config: Arc<ServerConfig>,
+    patience: Patience,
+    member: &Member,
+) -> io::Result<()> {
     let tls = ServerConnection::new(config).map_err(io::Error::other)?;
     let stream = Tls(StreamOwned::new(tls, stream));
-    Connection::new(stream, &page, patience)?.run()
+    Connection::new(stream, &page, patience, member)?.run()
 }
 
-struct Tls(StreamOwned<ServerConnection, TcpStream>);
+struct Tls(StreamOwned<ServerConnection, Stream>);
 
 impl Read for Tls {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
@@ -104,7 +119,7 @@ impl Write for Tls {
 
 impl Transport for Tls {
     fn tcp(&self) -> &TcpStream {
-        &self.0.sock
+        &self.0.sock.0
     }
 
     /// The peer then knows that the answer is complete.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use windlass::net::TcpStream;
 
+use crate::graceful_server::start_graceful;
 use crate::server::Server;
 use crate::util::run;
 use crate::{fetch, http};
@@ -14,7 +15,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn pages_are_fetched_all_at_once() {
-    let server = Server::start(|listener| http::serve(&listener));
+    let server = start_graceful(http::serve);
     let url = |page: &str| format!("http://{}/{page}", server.addr);
     run(2, || {
         let agent = fetch::agent(LONG);

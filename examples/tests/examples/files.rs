@@ -4,6 +4,7 @@ use std::os::unix::fs::symlink;
 use std::time::{Duration, SystemTime};
 
 use crate::files::Site;
+use crate::graceful_server::start_graceful;
 use crate::server::{Server, foreign_prints};
 use crate::temp::TempDir;
 
@@ -39,7 +40,7 @@ fn start() -> Fixture {
     symlink("loop", root.join("loop")).unwrap();
     dir_fifo(&dir);
     let site = Site::open(&root).unwrap();
-    let server = Server::start(move |listener| site.serve(&listener));
+    let server = start_graceful(move |listener, server| site.serve(listener, server));
     Fixture { dir, server }
 }
 

@@ -3,17 +3,18 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
+use crate::graceful_server::start_graceful;
 use crate::http::{self, Patience};
 use crate::random::Random;
 use crate::server::{Server, foreign_prints};
 
 fn start() -> Server {
-    Server::start(|listener| http::serve(&listener))
+    start_graceful(http::serve)
 }
 
 /// A server with the given timeouts.
 fn start_with(patience: Patience) -> Server {
-    Server::start(move |listener| http::serve_with(&listener, patience, http::page))
+    start_graceful(move |listener, server| http::serve_with(listener, server, patience, http::page))
 }
 
 /// The status of each answer.

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::graceful_server::start_graceful;
 use crate::server::{Server, foreign, foreign_prints};
 use crate::temp::TempDir;
 use crate::{client, http, tls, util};
@@ -12,7 +13,7 @@ use crate::{client, http, tls, util};
 fn start() -> (Server, String) {
     let (identity, pem) = tls::Identity::self_signed(&["localhost", "127.0.0.1"]).unwrap();
     let config = identity.server_config().unwrap();
-    let server = Server::start(move |listener| tls::serve(&listener, &config));
+    let server = start_graceful(move |listener, server| tls::serve(listener, server, &config));
     (server, pem)
 }
 
@@ -170,7 +171,9 @@ fn handshakes_that_trickle_in_are_cut_off() {
         idle: Duration::from_millis(300),
         ..http::Patience::default()
     };
-    let server = Server::start(move |listener| tls::serve_with(&listener, &config, patience));
+    let server = start_graceful(move |listener, server| {
+        tls::serve_with(listener, server, &config, patience)
+    });
     // The start of a record of 512 bytes.
     let hello = [[22, 3, 1, 2, 0, 1, 0].as_slice(), &[1; 400]].concat();
     for step in [patience.idle / 10, 3 * patience.idle] {

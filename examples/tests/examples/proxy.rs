@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 
+use crate::graceful_server::start_graceful;
 use crate::proxy;
 use crate::server::{Server, foreign_prints};
 use crate::util::Pattern;
@@ -85,7 +86,7 @@ fn without_a_server_the_client_is_sent_away() {
 
 #[test]
 fn curl_goes_through_it() {
-    let pages = Server::start(|listener| crate::http::serve(&listener));
+    let pages = start_graceful(crate::http::serve);
     let proxy = start(pages.addr);
     let url = format!("http://{}/plaintext", proxy.addr);
     let args = ["--silent", "--show-error", "--fail", &url, &url];
