@@ -43,6 +43,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Request<'_>, usize)>, Answer
         Err(Error::TooManyHeaders) => return Err(answer::HEAD_TOO_LARGE),
         Err(_) => return Err(answer::BAD_REQUEST),
     };
+    if has_bare_line_feed(&bytes[..head_bytes]) {
+        return Err(answer::BAD_REQUEST);
+    }
     let (Some(method), Some(target), Some(version)) = (head.method, head.path, head.version) else {
         return Err(answer::BAD_REQUEST);
     };
@@ -60,6 +63,15 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Request<'_>, usize)>, Answer
     };
     request.read_headers(head.headers)?;
     Ok(Some((request, head_bytes)))
+}
+
+/// Whether a line ends without a carriage return. The standard allows a server to accept that or to
+/// refuse it; a proxy that does not accept it would see other headers.
+fn has_bare_line_feed(head: &[u8]) -> bool {
+    let mut lines = head.split(|&byte| byte == b'\n');
+    // Behind the last line feed there is nothing.
+    lines.next_back();
+    lines.any(|line| !line.ends_with(b"\r"))
 }
 
 /// `/a` from `/a?b` and from `http://host/a`.

@@ -59,6 +59,12 @@ fn requests_have_answers() {
         ("GET /json HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", &[400]),
         ("GET /json HTTP/3\r\nHost: x\r\n\r\n", &[400]),
         ("nonsense\r\n\r\n", &[400]),
+        // A line feed alone: another server would see other lines.
+        ("GET /json HTTP/1.1\nHost: x\n\n", &[400]),
+        ("GET /json HTTP/1.1\r\nHost: x\n\r\n", &[400]),
+        ("GET /json HTTP/1.1\r\nHost: x\r\n\n", &[400]),
+        ("\nGET /json HTTP/1.1\r\nHost: x\r\n\r\n", &[400]),
+        ("\r\nGET /json HTTP/1.1\r\nHost: x\r\n\r\n", &[200]),
         (
             "GET /json HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
             &[400],

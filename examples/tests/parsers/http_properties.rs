@@ -10,6 +10,8 @@ pub(crate) fn request_head(bytes: &[u8]) {
     assert!(head_bytes > 0 && head_bytes <= bytes.len());
     assert!(!read.path.contains('?'));
     let head = &bytes[..head_bytes];
+    let line_feeds = (0..head_bytes).filter(|&at| head[at] == b'\n');
+    assert!(line_feeds.into_iter().all(|at| head[..at].ends_with(b"\r")));
     // The bytes behind it do not matter, and an incomplete head is never answered.
     let again = request::parse(head).ok().flatten().map(|(_, n)| n);
     assert_eq!(again, Some(head_bytes));
