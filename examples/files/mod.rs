@@ -70,6 +70,8 @@ impl Site {
             match error.raw_os_error() {
                 // A symbolic link that leads out, or too many of them.
                 Some(libc::EXDEV | libc::ELOOP) => answer::FORBIDDEN,
+                // A socket, or a device without a driver.
+                Some(libc::ENXIO) => answer::FORBIDDEN,
                 _ => match error.kind() {
                     ErrorKind::NotFound | ErrorKind::NotADirectory => answer::NOT_FOUND,
                     ErrorKind::InvalidFilename => answer::NOT_FOUND,

@@ -1,6 +1,7 @@
 //! The file server: files that are served and files that are not, ranges, and curl.
 
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::time::{Duration, SystemTime};
 
 use crate::files::Site;
@@ -39,6 +40,8 @@ fn start() -> Fixture {
     symlink("a.txt", root.join("in")).unwrap();
     symlink("loop", root.join("loop")).unwrap();
     dir_fifo(&dir);
+    // The socket's file stays when the listener is gone.
+    UnixListener::bind(root.join("socket")).unwrap();
     let site = Site::open(&root).unwrap();
     let server = start_graceful(move |listener, server| site.serve(listener, server));
     Fixture { dir, server }
@@ -173,6 +176,7 @@ fn nothing_else_is_served() {
         ("/etc/passwd", 403),
         ("/loop", 403),
         ("/fifo", 403),
+        ("/socket", 403),
     ];
     for (path, status) in cases {
         let answer = site.get(path);
