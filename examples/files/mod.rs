@@ -10,7 +10,7 @@ mod range;
 
 use std::fmt::Write as _;
 use std::fs::Metadata;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -21,7 +21,7 @@ use windlass::fs::File;
 use windlass::net::TcpListener;
 
 use crate::http::answer::{self, Body, Long};
-use crate::http::{self, Answer, Graceful, Request};
+use crate::http::{self, Answer, Graceful, Patience, Request};
 use path::Name;
 use range::Part;
 
@@ -51,9 +51,20 @@ impl Site {
     /// # Errors
     ///
     /// The listener cannot accept any more.
+    #[allow(dead_code, reason = "the tests have other timeouts")]
     pub(crate) fn serve(self, listener: TcpListener, server: &Graceful) -> io::Result<()> {
+        self.serve_with(listener, server, Patience::default())
+    }
+
+    /// As [`serve`](Site::serve), with other timeouts.
+    pub(crate) fn serve_with(
+        self,
+        listener: TcpListener,
+        server: &Graceful,
+        patience: Patience,
+    ) -> io::Result<()> {
         let answer = move |request: &Request<'_>| self.answer(request);
-        http::serve_with(listener, server, http::Patience::default(), answer)
+        http::serve_with(listener, server, patience, answer)
     }
 
     fn answer(&self, request: &Request<'_>) -> Answer {
@@ -194,31 +205,31 @@ fn page(file: File, metadata: &Metadata, content_type: &str, request: &Request<'
          Content-Length: {}\r\n",
         bytes.end - bytes.start
     );
-    Answer::new(head, Body::Long(Box::new(Piece { file, bytes })))
+    let chunk = vec![0; (bytes.end - bytes.start).min(CHUNK_BYTES as u64) as usize];
+    Answer::new(head, Body::Long(Box::new(Piece { file, bytes, chunk })))
 }
 
-/// A part of a file.
+/// What is left to send of a file.
 struct Piece {
     file: File,
     bytes: std::ops::Range<u64>,
+    chunk: Vec<u8>,
 }
 
 impl Long for Piece {
-    fn send(mut self: Box<Self>, to: &mut dyn Write) -> io::Result<()> {
+    fn next_piece(&mut self) -> io::Result<&[u8]> {
         let left = self.bytes.end - self.bytes.start;
-        let mut chunk = vec![0; left.min(CHUNK_BYTES as u64) as usize];
-        while !self.bytes.is_empty() {
-            let left = self.bytes.end - self.bytes.start;
-            let n = left.min(chunk.len() as u64) as usize;
-            let n = self.file.read_at(&mut chunk[..n], self.bytes.start)?;
-            if n == 0 {
-                // The file was truncated after its length was sent.
-                return Err(ErrorKind::UnexpectedEof.into());
-            }
-            to.write_all(&chunk[..n])?;
-            self.bytes.start += n as u64;
+        if left == 0 {
+            return Ok(&[]);
         }
-        Ok(())
+        let n = left.min(self.chunk.len() as u64) as usize;
+        let n = self.file.read_at(&mut self.chunk[..n], self.bytes.start)?;
+        if n == 0 {
+            // The file was truncated after its length was sent.
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        self.bytes.start += n as u64;
+        Ok(&self.chunk[..n])
     }
 }
 

@@ -1,7 +1,7 @@
 //! Answers as bytes that are ready to send.
 
 use std::borrow::Cow;
-use std::io::{self, Write};
+use std::io;
 
 use super::request::Request;
 
@@ -21,8 +21,10 @@ pub(crate) enum Body {
 
 /// A body that is too long to be held in memory.
 pub(crate) trait Long: Send {
-    /// Sends all of it. An error closes the connection, so that the peer notices the missing part.
-    fn send(self: Box<Self>, to: &mut dyn Write) -> io::Result<()>;
+    /// The next piece of it; empty at its end. The peer must take each piece in the time that it has
+    /// for a whole short answer, so the pieces should not be larger than 64 KiB. An error closes the
+    /// connection, so that the peer notices the missing part.
+    fn next_piece(&mut self) -> io::Result<&[u8]>;
 }
 
 impl Answer {

@@ -3,9 +3,9 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
-use windlass::net::TcpStream;
+use windlass::net::{TcpOptions, TcpStream};
 
-use super::answer::{self, Answer, Reply};
+use super::answer::{self, Answer, Long, Reply};
 use super::request::{self, Request};
 use crate::graceful::{Member, Stream};
 
@@ -27,7 +27,8 @@ pub(crate) struct Patience {
     /// For the whole request, from its start: a client that sends byte by byte cannot hold a
     /// connection for ever.
     pub(crate) request: Duration,
-    /// For room to send an answer.
+    /// For a client to take an answer, or a piece of a long one. It is for all writes together: a
+    /// client that reads byte by byte cannot hold a connection for ever.
     pub(crate) answer: Duration,
     /// For the start of another request, after the server was asked to stop: a request may be on
     /// its way.
@@ -109,7 +110,6 @@ where
         let tcp = stream.tcp();
         // Answers are sent with one write each, so Nagle's algorithm would only delay them.
         tcp.set_nodelay(true)?;
-        tcp.set_write_timeout(Some(patience.answer))?;
         Ok(Connection {
             stream,
             site,
@@ -136,7 +136,7 @@ where
                 }
                 // The peer has no other request, and the server stops.
                 Err(e) if e.kind() == ErrorKind::WouldBlock && self.ends.is_some() => {
-                    return self.stream.close();
+                    return self.close();
                 }
                 Err(e) => return Err(e),
             }
@@ -144,7 +144,7 @@ where
             self.send()?;
             match next {
                 Next::Read => {}
-                Next::Close => return self.stream.close(),
+                Next::Close => return self.close(),
                 Next::Linger => return self.linger(),
             }
         }
@@ -185,11 +185,25 @@ where
 
     fn send(&mut self) -> io::Result<()> {
         if !self.output.is_empty() {
-            self.stream.write_all(&self.output)?;
-            self.stream.flush()?;
+            write(&mut self.stream, &self.output, self.patience)?;
             self.output.clear();
         }
         Ok(())
+    }
+
+    fn send_long(&mut self, mut long: Box<dyn Long>) -> io::Result<()> {
+        loop {
+            let piece = long.next_piece()?;
+            if piece.is_empty() {
+                return Ok(());
+            }
+            write(&mut self.stream, piece, self.patience)?;
+        }
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        set_write_deadline(self.stream.tcp(), self.patience);
+        self.stream.close()
     }
 
     fn is_amid_request(&self) -> bool {
@@ -240,8 +254,7 @@ where
         let closes = reply.closes();
         if let Some(long) = reply.write_to(&mut self.output) {
             self.send()?;
-            long.send(&mut self.stream)?;
-            self.stream.flush()?;
+            self.send_long(long)?;
         }
         if self.output.len() >= MAX_OUTPUT_BYTES {
             self.send()?;
@@ -266,9 +279,29 @@ where
 
     /// Closes so that the peer can still read the last answer.
     fn linger(mut self) -> io::Result<()> {
-        self.stream.close()?;
+        self.close()?;
         crate::linger::linger(self.stream.tcp())
     }
+}
+
+/// Writes all bytes, in the time that a client has to take them.
+fn write(stream: &mut impl Transport, bytes: &[u8], patience: Patience) -> io::Result<()> {
+    set_write_deadline(stream.tcp(), patience);
+    let written = stream.write_all(bytes).and_then(|()| stream.flush());
+    if let Err(error) = &written
+        && error.kind() == ErrorKind::WouldBlock
+    {
+        // The kernel would go on to send what it has buffered, for as long as the client likes. This
+        // discards it when the stream is closed.
+        TcpOptions::new()
+            .linger(Duration::ZERO)
+            .apply(stream.tcp())?;
+    }
+    written
+}
+
+fn set_write_deadline(tcp: &TcpStream, patience: Patience) {
+    tcp.set_write_deadline(Some(Instant::now() + patience.answer));
 }
 
 /// Bytes received and not consumed yet: `buffer[begin..end]`.

@@ -1,11 +1,16 @@
 //! The file server: files that are served and files that are not, ranges, and curl.
+#![allow(unsafe_code)]
 
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::files::Site;
 use crate::graceful_server::start_graceful;
+use crate::http::Patience;
 use crate::server::{Server, foreign_prints};
 use crate::temp::TempDir;
 
@@ -22,6 +27,10 @@ fn long() -> Vec<u8> {
 }
 
 fn start() -> Fixture {
+    start_with(Patience::default())
+}
+
+fn start_with(patience: Patience) -> Fixture {
     let dir = TempDir::new();
     let root = dir.path().join("root");
     let write = |name: &str, bytes: &[u8]| std::fs::write(root.join(name), bytes).unwrap();
@@ -43,7 +52,8 @@ fn start() -> Fixture {
     // The socket's file stays when the listener is gone.
     UnixListener::bind(root.join("socket")).unwrap();
     let site = Site::open(&root).unwrap();
-    let server = start_graceful(move |listener, server| site.serve(listener, server));
+    let server =
+        start_graceful(move |listener, server| site.serve_with(listener, server, patience));
     Fixture { dir, server }
 }
 
@@ -340,6 +350,68 @@ fn a_file_that_was_cut_ends_the_connection() {
     file.set_len(10).unwrap();
     let rest = std::io::copy(&mut stream, &mut std::io::sink());
     assert!(rest.map_or(true, |n| n < 1 << 30));
+}
+
+/// A reader that takes a little, again and again: each of the server's writes makes some progress,
+/// but a piece of 64 KiB takes longer than it may.
+#[test]
+fn a_reader_that_is_too_slow_is_cut_off() {
+    let site = start_with(Patience {
+        answer: Duration::from_secs(2),
+        ..Patience::default()
+    });
+    let path = site.dir.path().join("root/huge.bin");
+    let file = std::fs::File::create(path).unwrap();
+    file.set_len(1 << 30).unwrap();
+    let mut stream = connect_in_small_segments(site.server.addr);
+    stream
+        .write_all(b"GET /huge.bin HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    let begin = Instant::now();
+    let mut buffer = [0; 1600];
+    while matches!(stream.read(&mut buffer), Ok(1..)) {
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A connection with segments and buffers as small as those over a slow network, so that the server
+/// can write often.
+fn connect_in_small_segments(addr: SocketAddr) -> TcpStream {
+    // SAFETY: makes a descriptor that has no other owner.
+    let socket = unsafe {
+        let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        assert!(fd >= 0);
+        TcpStream::from_raw_fd(fd)
+    };
+    for (level, option, value) in [
+        (libc::SOL_SOCKET, libc::SO_RCVBUF, 2048),
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG, 536),
+    ] {
+        let value: libc::c_int = value;
+        let len = size_of_val(&value) as libc::socklen_t;
+        // SAFETY: the option's value is an integer that lives until the call returns.
+        let set = unsafe {
+            let value = (&raw const value).cast();
+            libc::setsockopt(socket.as_raw_fd(), level, option, value, len)
+        };
+        assert_eq!(set, 0);
+    }
+    let to = libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: addr.port().to_be(),
+        sin_addr: libc::in_addr {
+            s_addr: u32::from(Ipv4Addr::LOCALHOST).to_be(),
+        },
+        sin_zero: [0; 8],
+    };
+    // SAFETY: the address has the given size, and lives until the call returns.
+    let connected = unsafe {
+        let len = size_of_val(&to) as libc::socklen_t;
+        libc::connect(socket.as_raw_fd(), (&raw const to).cast(), len)
+    };
+    assert_eq!(connected, 0);
+    socket
 }
 
 #[test]
