@@ -13,6 +13,8 @@
 mod accept;
 #[path = "../support/args.rs"]
 mod args;
+#[path = "../support/linger.rs"]
+mod linger;
 #[path = "mod.rs"]
 mod server;
 #[path = "../support/signals.rs"]

@@ -3,9 +3,13 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
-use tungstenite::protocol::WebSocketConfig;
-use tungstenite::{Error, Message, WebSocket, accept_with_config};
+use tungstenite::error::ProtocolError;
+use tungstenite::protocol::frame::coding::CloseCode;
+use tungstenite::protocol::{CloseFrame, WebSocketConfig};
+use tungstenite::{Error, HandshakeError, Message, Utf8Bytes, WebSocket, accept_with_config};
 use windlass::net::{TcpListener, TcpStream};
+
+use crate::linger;
 
 /// The longest message.
 const MAX_MESSAGE_BYTES: usize = 1 << 20;
@@ -53,24 +57,71 @@ fn serve_one(stream: TcpStream, patience: Patience) -> Result<(), Box<dyn std::e
         .max_message_size(Some(MAX_MESSAGE_BYTES))
         .max_frame_size(Some(MAX_MESSAGE_BYTES));
     // The handshake has the same kind of deadline as a message that has started.
-    let stream = Timed {
-        stream,
+    let timed = Timed {
+        stream: &stream,
         begun: Some(Instant::now()),
         whole: patience.handshake,
         silence: patience.silence,
     };
-    let mut socket = accept_with_config(stream, Some(config)).map_err(|e| e.to_string())?;
+    let mut socket = match accept_with_config(timed, Some(config)) {
+        Ok(socket) => socket,
+        Err(HandshakeError::Failure(error)) => return Ok(refuse(&stream, error)?),
+        Err(HandshakeError::Interrupted(_)) => unreachable!("the stream blocks"),
+    };
     let timed = socket.get_mut();
     (timed.begun, timed.whole) = (None, patience.message);
-    match echo(&mut socket) {
+    let error = match echo(&mut socket) {
         // Both sides have sent a close frame.
-        Err(Error::ConnectionClosed) => Ok(()),
-        ended => Ok(ended?),
+        Err(Error::ConnectionClosed) | Ok(()) => return Ok(()),
+        Err(error) => error,
+    };
+    let Some(code) = close_code(&error) else {
+        return Err(error.into());
+    };
+    let frame = CloseFrame {
+        code,
+        reason: Utf8Bytes::default(),
+    };
+    socket.close(Some(frame))?;
+    Ok(linger::linger(&stream)?)
+}
+
+/// Answers a request that does not open a WebSocket.
+fn refuse(mut stream: &TcpStream, error: Error) -> io::Result<()> {
+    let answer: &[u8] = match error {
+        // The peer has gone, or was too slow.
+        Error::Io(error) => return Err(error),
+        Error::Protocol(ProtocolError::HandshakeIncomplete) => return Ok(()),
+        // It speaks HTTP, or another version of the protocol.
+        Error::Protocol(
+            ProtocolError::MissingConnectionUpgradeHeader
+            | ProtocolError::MissingUpgradeWebSocketHeader
+            | ProtocolError::MissingSecWebSocketVersionHeader,
+        ) => {
+            b"HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\n\
+              Connection: Upgrade, close\r\nSec-WebSocket-Version: 13\r\n\
+              Content-Length: 0\r\n\r\n"
+        }
+        _ => b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+    };
+    stream.write_all(answer)?;
+    linger::linger(stream)
+}
+
+/// Why the server closes the connection, if the peer has broken the protocol.
+fn close_code(error: &Error) -> Option<CloseCode> {
+    match error {
+        // The peer has gone already.
+        Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
+        Error::Protocol(_) => Some(CloseCode::Protocol),
+        Error::Utf8(_) => Some(CloseCode::Invalid),
+        Error::Capacity(_) => Some(CloseCode::Size),
+        _ => None,
     }
 }
 
 /// Sends back every message, until the connection ends.
-fn echo(socket: &mut WebSocket<Timed>) -> tungstenite::Result<()> {
+fn echo(socket: &mut WebSocket<Timed<'_>>) -> tungstenite::Result<()> {
     let mut is_asked = false;
     loop {
         match socket.read() {
@@ -92,8 +143,8 @@ fn echo(socket: &mut WebSocket<Timed>) -> tungstenite::Result<()> {
 }
 
 /// A stream whose reads fail when a message takes too long, or none arrives.
-struct Timed {
-    stream: TcpStream,
+struct Timed<'a> {
+    stream: &'a TcpStream,
     /// The start time of the message that has arrived in part.
     begun: Option<Instant>,
     /// The time limit for a whole message.
@@ -102,7 +153,7 @@ struct Timed {
     silence: Duration,
 }
 
-impl Read for Timed {
+impl Read for Timed<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let now = Instant::now();
         let until = self.begun.map_or(now + self.silence, |at| at + self.whole);
@@ -121,7 +172,7 @@ impl Read for Timed {
     }
 }
 
-impl Write for Timed {
+impl Write for Timed<'_> {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         self.stream.write(buf)
     }

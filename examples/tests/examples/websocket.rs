@@ -97,40 +97,81 @@ fn shake_hands(server: &Server) -> (TcpStream, String) {
 }
 
 #[test]
-fn what_is_no_websocket_is_sent_away() {
+fn what_is_no_websocket_is_refused() {
     let server = start();
+    let handshake = str::from_utf8(HANDSHAKE).unwrap();
+    let without = |line: &str| handshake.replacen(line, "", 1).into_bytes();
+    let with = |from: &str, to: &str| handshake.replacen(from, to, 1).into_bytes();
     let cases = [
-        b"".to_vec(),
-        b"\x00\xff nonsense\r\n\r\n".to_vec(),
-        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
-        [b'x'; 200_000].to_vec(),
+        (b"\x00\xff nonsense\r\n\r\n".to_vec(), 400),
+        ([b'x'; 200_000].to_vec(), 400),
+        (with("GET", "POST"), 400),
+        (with("HTTP/1.1", "HTTP/1.0"), 400),
+        (
+            without("Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"),
+            400,
+        ),
+        (with("dGhlIHNhbXBsZSBub25jZQ==", "short"), 400),
         // Frames before the handshake is complete.
-        [HANDSHAKE, &frame(0x81, b"hello")].concat(),
+        ([HANDSHAKE, &frame(0x81, b"hello")].concat(), 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(), 426),
+        (without("Upgrade: websocket\r\n"), 426),
+        (without("Connection: Upgrade\r\n"), 426),
+        (with("Version: 13", "Version: 8"), 426),
     ];
-    for bytes in &cases {
-        server.ask(bytes);
-    }
-    let cases = [
-        b"\xff\xff\xff\xff\xff\xff".to_vec(),
-        // Not masked; of an unknown type; too long; not UTF-8; half a frame.
-        b"\x81\x05hello".to_vec(),
-        frame(0x83, b"x"),
-        b"\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xff\x00\x00\x00\x00".to_vec(),
-        frame(0x81, b"\xff\xfe"),
-        b"\x82\x85\x00\x00".to_vec(),
-    ];
-    for bytes in &cases {
-        let (mut stream, _) = shake_hands(&server);
-        let _ = stream.write_all(bytes);
-        let _ = stream.shutdown(std::net::Shutdown::Write);
-        // The connection may be reset.
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
+    for (bytes, status) in &cases {
+        let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]);
+        let answer = String::from_utf8(server.ask(bytes)).unwrap();
         assert!(
-            !answer.starts_with(&[0x81]) && !answer.starts_with(&[0x82]),
-            "{answer:?}"
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{shown}: {answer}"
         );
+        let says_version = answer.contains("\r\nSec-WebSocket-Version: 13\r\n");
+        assert_eq!(says_version, *status == 426, "{shown}: {answer}");
     }
+    assert_eq!(server.ask(b"GET / HTTP/1.1\r\nHo"), b"");
+    talk(server.connect());
+}
+
+/// A peer that breaks the protocol is told why the connection ends.
+#[test]
+fn broken_frames_close_the_connection_with_a_code() {
+    let server = start();
+    let too_long = b"\x82\xff\x00\x00\x00\x00\x00\x10\x00\x01\x00\x00\x00\x00".to_vec();
+    let longest = b"\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xff\x00\x00\x00\x00".to_vec();
+    let cases = [
+        // Not masked.
+        (b"\x81\x05hello".to_vec(), 1002),
+        // Of unknown types; with a reserved bit; a control frame in parts.
+        (frame(0x83, b"x"), 1002),
+        (frame(0x8b, b"x"), 1002),
+        (frame(0xc1, b"x"), 1002),
+        (frame(0x09, b"x"), 1002),
+        // The rest of a message that has not begun; a message inside another.
+        (frame(0x80, b"x"), 1002),
+        ([frame(0x01, b"x"), frame(0x01, b"x")].concat(), 1002),
+        (frame(0x81, b"\xff\xfe"), 1007),
+        ([frame(0x01, b"\xc3"), frame(0x80, b"x")].concat(), 1007),
+        (too_long, 1009),
+        (longest, 1009),
+    ];
+    for (bytes, code) in &cases {
+        let (mut stream, _) = shake_hands(&server);
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let code: u16 = *code;
+        let close = [&[0x88, 2], &code.to_be_bytes()[..]].concat();
+        assert_eq!(answer, close, "{bytes:x?}");
+    }
+    // Half a frame.
+    let (mut stream, _) = shake_hands(&server);
+    stream.write_all(b"\x82\x85\x00\x00").unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer, b"");
     talk(server.connect());
 }
 
