@@ -1,10 +1,13 @@
 //! The table of commands, and what the commands have in common.
 
+use std::borrow::Cow;
+use std::ops::RangeInclusive;
+
 use super::protocol::Args;
 use super::reply::Reply;
 use super::session::Session;
 use super::store::Value;
-use super::{hashes, keys, lists, messages, texts};
+use super::{hashes, keys, lists, messages, texts, transaction};
 
 /// The result of a command: its answer was written, or this error must be.
 pub(super) type Outcome = Result<(), &'static str>;
@@ -17,64 +20,96 @@ pub(super) const SYNTAX: &str = "ERR syntax error";
 /// The longest name of a command.
 const MAX_NAME_BYTES: usize = 16;
 
-type Run = fn(&mut Session, Args<'_>, &mut Reply<'_>) -> Outcome;
+type Run = fn(&mut Session<'_>, Args<'_>, &mut Reply<'_>) -> Outcome;
 
-/// A command: the number of its arguments, including its name, and its function.
-struct Command(std::ops::RangeInclusive<usize>, Run);
+/// A command.
+#[derive(Clone)]
+pub(super) struct Command {
+    /// The number of its arguments, including its name.
+    n_args: RangeInclusive<usize>,
+    pub(super) place: Place,
+    pub(super) run: Run,
+}
+
+/// Which keys a command uses.
+#[derive(Clone, Copy)]
+pub(super) enum Place {
+    Nowhere,
+    /// The first argument behind its name.
+    First,
+    /// All of them.
+    Each,
+    /// The first, the third and so on.
+    EverySecond,
+    /// All that there are.
+    Everywhere,
+}
 
 const ANY: usize = usize::MAX;
 
 fn find(name: &[u8]) -> Option<Command> {
-    Some(match name {
-        b"GET" => Command(2..=2, texts::get),
-        b"SET" => Command(3..=ANY, texts::set),
-        b"INCR" => Command(2..=2, texts::incr),
-        b"DECR" => Command(2..=2, texts::decr),
-        b"INCRBY" => Command(3..=3, texts::incr_by),
-        b"DECRBY" => Command(3..=3, texts::decr_by),
-        b"APPEND" => Command(3..=3, texts::append),
-        b"STRLEN" => Command(2..=2, texts::strlen),
-        b"MSET" => Command(3..=ANY, texts::mset),
-        b"MGET" => Command(2..=ANY, texts::mget),
-        b"DEL" | b"UNLINK" => Command(2..=ANY, keys::del),
-        b"EXISTS" => Command(2..=ANY, keys::exists),
-        b"EXPIRE" => Command(3..=3, keys::expire),
-        b"PEXPIRE" => Command(3..=3, keys::pexpire),
-        b"PERSIST" => Command(2..=2, keys::persist),
-        b"TTL" => Command(2..=2, keys::ttl),
-        b"PTTL" => Command(2..=2, keys::pttl),
-        b"TYPE" => Command(2..=2, keys::type_of),
-        b"DBSIZE" => Command(1..=1, keys::db_size),
-        b"FLUSHDB" | b"FLUSHALL" => Command(1..=2, keys::flush),
-        b"LPUSH" => Command(3..=ANY, lists::lpush),
-        b"RPUSH" => Command(3..=ANY, lists::rpush),
-        b"LPOP" => Command(2..=3, lists::lpop),
-        b"RPOP" => Command(2..=3, lists::rpop),
-        b"LLEN" => Command(2..=2, lists::llen),
-        b"LRANGE" => Command(4..=4, lists::lrange),
-        b"HSET" => Command(4..=ANY, hashes::hset),
-        b"HGET" => Command(3..=3, hashes::hget),
-        b"HDEL" => Command(3..=ANY, hashes::hdel),
-        b"HLEN" => Command(2..=2, hashes::hlen),
-        b"HGETALL" => Command(2..=2, hashes::hgetall),
-        b"PUBLISH" => Command(3..=3, messages::publish),
-        b"SUBSCRIBE" => Command(2..=ANY, messages::subscribe),
-        b"UNSUBSCRIBE" => Command(1..=ANY, messages::unsubscribe),
-        b"PING" => Command(1..=2, messages::ping),
-        b"ECHO" => Command(2..=2, messages::echo),
-        b"HELLO" => Command(1..=ANY, messages::hello),
-        b"QUIT" => Command(1..=ANY, messages::quit),
-        b"SELECT" => Command(2..=2, messages::select),
-        b"CLIENT" => Command(2..=ANY, messages::client),
-        b"CONFIG" => Command(2..=ANY, messages::config),
-        b"COMMAND" => Command(1..=ANY, messages::command),
-        b"INFO" => Command(1..=ANY, messages::info),
+    let (n_args, place, run): (_, _, Run) = match name {
+        b"GET" => (2..=2, Place::First, texts::get),
+        b"SET" => (3..=ANY, Place::First, texts::set),
+        b"INCR" => (2..=2, Place::First, texts::incr),
+        b"DECR" => (2..=2, Place::First, texts::decr),
+        b"INCRBY" => (3..=3, Place::First, texts::incr_by),
+        b"DECRBY" => (3..=3, Place::First, texts::decr_by),
+        b"APPEND" => (3..=3, Place::First, texts::append),
+        b"STRLEN" => (2..=2, Place::First, texts::strlen),
+        b"MSET" => (3..=ANY, Place::EverySecond, texts::mset),
+        b"MGET" => (2..=ANY, Place::Each, texts::mget),
+        b"DEL" | b"UNLINK" => (2..=ANY, Place::Each, keys::del),
+        b"EXISTS" => (2..=ANY, Place::Each, keys::exists),
+        b"EXPIRE" => (3..=ANY, Place::First, keys::expire),
+        b"PEXPIRE" => (3..=ANY, Place::First, keys::pexpire),
+        b"EXPIREAT" => (3..=ANY, Place::First, keys::expire_at),
+        b"PEXPIREAT" => (3..=ANY, Place::First, keys::pexpire_at),
+        b"EXPIRETIME" => (2..=2, Place::First, keys::expire_time),
+        b"PEXPIRETIME" => (2..=2, Place::First, keys::pexpire_time),
+        b"SCAN" => (2..=ANY, Place::Everywhere, keys::scan),
+        b"KEYS" => (2..=2, Place::Everywhere, keys::keys),
+        b"PERSIST" => (2..=2, Place::First, keys::persist),
+        b"TTL" => (2..=2, Place::First, keys::ttl),
+        b"PTTL" => (2..=2, Place::First, keys::pttl),
+        b"TYPE" => (2..=2, Place::First, keys::type_of),
+        b"DBSIZE" => (1..=1, Place::Everywhere, keys::db_size),
+        b"FLUSHDB" | b"FLUSHALL" => (1..=2, Place::Everywhere, keys::flush),
+        b"LPUSH" => (3..=ANY, Place::First, lists::lpush),
+        b"RPUSH" => (3..=ANY, Place::First, lists::rpush),
+        b"LPOP" => (2..=3, Place::First, lists::lpop),
+        b"RPOP" => (2..=3, Place::First, lists::rpop),
+        b"LLEN" => (2..=2, Place::First, lists::llen),
+        b"LRANGE" => (4..=4, Place::First, lists::lrange),
+        b"HSET" => (4..=ANY, Place::First, hashes::hset),
+        b"HGET" => (3..=3, Place::First, hashes::hget),
+        b"HDEL" => (3..=ANY, Place::First, hashes::hdel),
+        b"HLEN" => (2..=2, Place::First, hashes::hlen),
+        b"HGETALL" => (2..=2, Place::First, hashes::hgetall),
+        b"PUBLISH" => (3..=3, Place::Nowhere, messages::publish),
+        b"SUBSCRIBE" => (2..=ANY, Place::Nowhere, messages::subscribe),
+        b"UNSUBSCRIBE" => (1..=ANY, Place::Nowhere, messages::unsubscribe),
+        b"PING" => (1..=2, Place::Nowhere, messages::ping),
+        b"ECHO" => (2..=2, Place::Nowhere, messages::echo),
+        b"HELLO" => (1..=ANY, Place::Nowhere, messages::hello),
+        b"QUIT" => (1..=ANY, Place::Nowhere, messages::quit),
+        b"SELECT" => (2..=2, Place::Nowhere, messages::select),
+        b"CLIENT" => (2..=ANY, Place::Nowhere, messages::client),
+        b"CONFIG" => (2..=ANY, Place::Nowhere, messages::config),
+        b"COMMAND" => (1..=ANY, Place::Nowhere, messages::command),
+        b"INFO" => (1..=ANY, Place::Everywhere, messages::info),
+        b"MULTI" => (1..=1, Place::Nowhere, transaction::multi),
+        b"EXEC" => (1..=1, Place::Nowhere, transaction::exec),
+        b"DISCARD" => (1..=1, Place::Nowhere, transaction::discard),
+        b"WATCH" => (2..=ANY, Place::Nowhere, transaction::watch),
+        b"UNWATCH" => (1..=1, Place::Nowhere, transaction::unwatch),
         _ => return None,
-    })
+    };
+    Some(Command { n_args, place, run })
 }
 
 /// Carries out one request, and writes its answer.
-pub(super) fn execute(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) {
+pub(super) fn execute(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) {
     let Some(name) = args.get(0) else {
         return;
     };
@@ -92,26 +127,59 @@ pub(super) fn execute(session: &mut Session, args: Args<'_>, reply: &mut Reply<'
         session.is_over = true;
         return;
     }
-    let Some(Command(n_args, run)) = find(upper) else {
-        return reply.error(&format!("ERR unknown command '{}'", quoted(name)));
+    if let Err(error) = run(session, upper, args, reply) {
+        reply.error(&error);
+    }
+}
+
+/// Carries out one command, or puts it into the queue of a transaction.
+fn run(
+    session: &mut Session<'_>,
+    upper: &[u8],
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Cow<'static, str>> {
+    let command = match accept(session, upper, args) {
+        Ok(command) => command,
+        Err(error) if upper == b"EXEC" => return Err(transaction::abort(session, &error).into()),
+        Err(error) => {
+            if let Some(queue) = &mut session.queue {
+                queue.is_broken = true;
+            }
+            return Err(error.into());
+        }
     };
-    if !n_args.contains(&args.len()) {
-        let name = quoted(name).to_lowercase();
-        return reply.error(&format!(
+    match &mut session.queue {
+        Some(queue) if !matches!(upper, b"MULTI" | b"EXEC" | b"DISCARD" | b"WATCH" | b"QUIT") => {
+            queue.push(command, args)?;
+            reply.simple("QUEUED");
+        }
+        _ => (command.run)(session, args, reply)?,
+    }
+    Ok(())
+}
+
+/// Finds the command, unless it is not allowed.
+fn accept(session: &Session<'_>, upper: &[u8], args: Args<'_>) -> Result<Command, String> {
+    let name = || quoted(&args[0]);
+    let Some(command) = find(upper) else {
+        return Err(format!("ERR unknown command '{}'", name()));
+    };
+    if !command.n_args.contains(&args.len()) {
+        let name = name().to_lowercase();
+        return Err(format!(
             "ERR wrong number of arguments for '{name}' command"
         ));
     }
     let only_listens = !session.channels.is_empty() && !session.is_resp3;
     if only_listens && !matches!(upper, b"SUBSCRIBE" | b"UNSUBSCRIBE" | b"PING" | b"QUIT") {
-        let name = quoted(name).to_lowercase();
-        return reply.error(&format!(
+        let name = name().to_lowercase();
+        return Err(format!(
             "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
              RESET are allowed in this context"
         ));
     }
-    if let Err(error) = run(session, args, reply) {
-        reply.error(error);
-    }
+    Ok(command)
 }
 
 /// The start of what a client sent, in printable form.

@@ -1,7 +1,6 @@
 //! A connection: reads requests, carries them out, and answers.
 
 use std::io::{self, Read, Write};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use windlass::net::TcpStream;
@@ -20,8 +19,8 @@ const OUTPUT_BYTES: usize = 64 << 10;
 const MIN_BYTES_PER_SECOND: u32 = 16 << 10;
 
 /// One connection.
-pub(super) struct Connection {
-    session: Session,
+pub(super) struct Connection<'s> {
+    session: Session<'s>,
     parser: Parser,
     input: Vec<u8>,
     /// Bytes received and not carried out yet: `input[begin..end]`.
@@ -33,8 +32,12 @@ pub(super) struct Connection {
     begun: Option<Instant>,
 }
 
-impl Connection {
-    pub(super) fn new(server: Arc<Server>, id: u64, stream: TcpStream) -> io::Result<Connection> {
+impl<'s> Connection<'s> {
+    pub(super) fn new(
+        server: &'s Server,
+        id: u64,
+        stream: TcpStream,
+    ) -> io::Result<Connection<'s>> {
         // Answers are sent together, so Nagle's algorithm would only delay them.
         stream.set_nodelay(true)?;
         let patience = server.patience;

@@ -15,11 +15,11 @@ fn hash(value: &mut Value) -> Result<&mut HashMap<Bytes, Bytes>, &'static str> {
     }
 }
 
-pub(super) fn hset(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn hset(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     if !args.len().is_multiple_of(2) {
         return Err("ERR wrong number of arguments for 'hset' command");
     }
-    let mut keys = session.store().lock(&args[1]);
+    let mut keys = session.lock(&args[1]);
     let value = keys.get_or_insert(&args[1], || Value::Hash(HashMap::new()));
     let hash = hash(value)?;
     let mut n_new = 0;
@@ -28,12 +28,13 @@ pub(super) fn hset(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>)
             n_new += 1;
         }
     }
+    keys.changed(&args[1]);
     reply.count(n_new);
     Ok(())
 }
 
-pub(super) fn hget(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let mut keys = session.store().lock(&args[1]);
+pub(super) fn hget(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let mut keys = session.lock(&args[1]);
     let found = match keys.get(&args[1]) {
         Some(value) => hash(value)?.get(&args[2]),
         None => None,
@@ -42,8 +43,8 @@ pub(super) fn hget(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>)
     Ok(())
 }
 
-pub(super) fn hdel(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let mut keys = session.store().lock(&args[1]);
+pub(super) fn hdel(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let mut keys = session.lock(&args[1]);
     let Some(value) = keys.get(&args[1]) else {
         reply.integer(0);
         return Ok(());
@@ -52,21 +53,23 @@ pub(super) fn hdel(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>)
     let n = args.from(2).filter_map(|field| hash.remove(field)).count();
     if hash.is_empty() {
         keys.remove(&args[1]);
+    } else if n > 0 {
+        keys.changed(&args[1]);
     }
     reply.count(n);
     Ok(())
 }
 
-pub(super) fn hlen(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    match session.store().lock(&args[1]).get(&args[1]) {
+pub(super) fn hlen(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    match session.lock(&args[1]).get(&args[1]) {
         Some(value) => reply.count(hash(value)?.len()),
         None => reply.integer(0),
     }
     Ok(())
 }
 
-pub(super) fn hgetall(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let mut keys = session.store().lock(&args[1]);
+pub(super) fn hgetall(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let mut keys = session.lock(&args[1]);
     let Some(value) = keys.get(&args[1]) else {
         reply.map(0);
         return Ok(());

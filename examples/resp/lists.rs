@@ -21,16 +21,16 @@ fn list(value: &mut Value) -> Result<&mut VecDeque<Bytes>, &'static str> {
     }
 }
 
-pub(super) fn lpush(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn lpush(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     push(session, args, End::Left, reply)
 }
 
-pub(super) fn rpush(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn rpush(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     push(session, args, End::Right, reply)
 }
 
-fn push(session: &Session, args: Args<'_>, end: End, reply: &mut Reply<'_>) -> Outcome {
-    let mut keys = session.store().lock(&args[1]);
+fn push(session: &mut Session<'_>, args: Args<'_>, end: End, reply: &mut Reply<'_>) -> Outcome {
+    let mut keys = session.lock(&args[1]);
     let value = keys.get_or_insert(&args[1], || Value::List(VecDeque::new()));
     let list = list(value)?;
     for element in args.from(2) {
@@ -40,18 +40,19 @@ fn push(session: &Session, args: Args<'_>, end: End, reply: &mut Reply<'_>) -> O
         }
     }
     reply.count(list.len());
+    keys.changed(&args[1]);
     Ok(())
 }
 
-pub(super) fn lpop(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn lpop(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     pop(session, args, End::Left, reply)
 }
 
-pub(super) fn rpop(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn rpop(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     pop(session, args, End::Right, reply)
 }
 
-fn pop(session: &Session, args: Args<'_>, end: End, reply: &mut Reply<'_>) -> Outcome {
+fn pop(session: &mut Session<'_>, args: Args<'_>, end: End, reply: &mut Reply<'_>) -> Outcome {
     let many = match args.get(2) {
         None => None,
         Some(_) => {
@@ -59,7 +60,7 @@ fn pop(session: &Session, args: Args<'_>, end: End, reply: &mut Reply<'_>) -> Ou
             Some(n.ok_or("ERR value is out of range, must be positive")?)
         }
     };
-    let mut keys = session.store().lock(&args[1]);
+    let mut keys = session.lock(&args[1]);
     let Some(value) = keys.get(&args[1]) else {
         match many {
             None => reply.null(),
@@ -81,22 +82,24 @@ fn pop(session: &Session, args: Args<'_>, end: End, reply: &mut Reply<'_>) -> Ou
     }
     if list.is_empty() {
         keys.remove(&args[1]);
+    } else if n > 0 {
+        keys.changed(&args[1]);
     }
     Ok(())
 }
 
-pub(super) fn llen(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    match session.store().lock(&args[1]).get(&args[1]) {
+pub(super) fn llen(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    match session.lock(&args[1]).get(&args[1]) {
         Some(value) => reply.count(list(value)?.len()),
         None => reply.integer(0),
     }
     Ok(())
 }
 
-pub(super) fn lrange(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn lrange(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let first = args.number(2).ok_or(NOT_INTEGER)?;
     let last = args.number(3).ok_or(NOT_INTEGER)?;
-    let mut keys = session.store().lock(&args[1]);
+    let mut keys = session.lock(&args[1]);
     let Some(value) = keys.get(&args[1]) else {
         reply.array(0);
         return Ok(());

@@ -1,4 +1,4 @@
-//! A server for clients of Redis: strings, lists, hashes, expiry and messages.
+//! A server for clients of Redis: strings, lists, hashes, expiry, transactions and messages.
 //!
 //! ```text
 //! cargo run --release --example resp -- [--addr HOST:PORT] [--procs N]

@@ -2,19 +2,24 @@
 
 use super::command::{NOT_INTEGER, Outcome, SYNTAX, quoted};
 use super::hub::Outbox;
+use super::keys;
 use super::protocol::Args;
 use super::reply::Reply;
 use super::session::Session;
 
 use std::sync::Arc;
 
-pub(super) fn publish(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn publish(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let n = session.hub().publish(&args[1], &args[2]);
     reply.count(n);
     Ok(())
 }
 
-pub(super) fn subscribe(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn subscribe(
+    session: &mut Session<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> Outcome {
     let outbox = Arc::clone(
         session
             .outbox
@@ -35,7 +40,11 @@ pub(super) fn subscribe(session: &mut Session, args: Args<'_>, reply: &mut Reply
     Ok(())
 }
 
-pub(super) fn unsubscribe(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn unsubscribe(
+    session: &mut Session<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> Outcome {
     let mut channels: Vec<_> = args.from(1).map(Box::from).collect();
     if args.len() == 1 {
         channels.extend(session.channels.iter().cloned());
@@ -64,7 +73,7 @@ fn confirm(what: &[u8], channel: Option<&[u8]>, n_channels: usize, reply: &mut R
     reply.count(n_channels);
 }
 
-pub(super) fn ping(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn ping(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     if !session.channels.is_empty() && !session.is_resp3 {
         // In version 2 a subscriber's answer must have the form of a message.
         reply.array(2);
@@ -79,13 +88,13 @@ pub(super) fn ping(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>)
     Ok(())
 }
 
-pub(super) fn echo(_: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn echo(_: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     reply.bulk(&args[1]);
     Ok(())
 }
 
 /// `HELLO [version [AUTH name password] [SETNAME name]]`
-pub(super) fn hello(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn hello(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     if let Some(version) = args.get(1) {
         // Messages that are queued already stay in the version in which they were formatted.
         let can_change = session.outbox.is_none();
@@ -118,14 +127,14 @@ pub(super) fn hello(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>
     Ok(())
 }
 
-pub(super) fn quit(session: &mut Session, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn quit(session: &mut Session<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     session.is_over = true;
     reply.ok();
     Ok(())
 }
 
 /// There is only one database.
-pub(super) fn select(_: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn select(_: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     match args.number(1).ok_or(NOT_INTEGER)? {
         0 => reply.ok(),
         _ => return Err("ERR DB index is out of range"),
@@ -133,7 +142,7 @@ pub(super) fn select(_: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> 
     Ok(())
 }
 
-pub(super) fn client(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn client(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     match (args[1].to_ascii_uppercase().as_slice(), args.get(2)) {
         (b"ID", None) => reply.integer(session.id as i64),
         (b"GETNAME", None) => reply.bulk(&session.name),
@@ -149,7 +158,7 @@ pub(super) fn client(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_
 }
 
 /// There is nothing to configure. Benchmarks ask whether persistence is on; the answer says no.
-pub(super) fn config(_: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn config(_: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     match (args[1].to_ascii_uppercase().as_slice(), args.len()) {
         (b"GET", 3..) => {
             let known = |name: &&[u8]| matches!(*name, b"save" | b"appendonly");
@@ -166,7 +175,7 @@ pub(super) fn config(_: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> 
 }
 
 /// redis-cli asks for its hints; it works without them.
-pub(super) fn command(_: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn command(_: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     match args.get(1).map(<[u8]>::to_ascii_uppercase).as_deref() {
         Some(b"DOCS") => reply.map(0),
         Some(b"COUNT") => reply.integer(0),
@@ -176,13 +185,13 @@ pub(super) fn command(_: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) ->
     Ok(())
 }
 
-pub(super) fn info(session: &mut Session, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn info(session: &mut Session<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let text = format!(
         "# Server\r\nserver_name:windlass\r\nserver_version:{}\r\nprocess_id:{}\r\n\
          # Keyspace\r\ndb0:keys={}\r\n",
         env!("CARGO_PKG_VERSION"),
         std::process::id(),
-        session.store().len(),
+        keys::n_keys(session),
     );
     reply.bulk(text.as_bytes());
     Ok(())

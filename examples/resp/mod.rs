@@ -3,8 +3,8 @@
 //! Each connection has a goroutine. It reads, carries out all complete commands in its buffer, and
 //! writes their answers together. The keys are spread over shards with a lock each, so goroutines
 //! on all Ps work at the same time. A command on several keys locks their shards in order, and is
-//! atomic as any other. Passing the commands to one goroutine per shard instead would cost two
-//! hand-overs for each.
+//! atomic as any other; so is a transaction. Passing the commands to one goroutine per shard
+//! instead would cost two hand-overs for each.
 //!
 //! A connection that subscribes to a channel gets a second goroutine, which writes the messages
 //! that others publish.
@@ -16,11 +16,13 @@ mod hub;
 mod keys;
 mod lists;
 mod messages;
+mod pattern;
 mod protocol;
 mod reply;
 mod session;
 mod store;
 mod texts;
+mod transaction;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,6 +74,6 @@ pub(crate) fn serve_with(listener: &TcpListener, patience: Duration) -> ! {
     crate::accept::accept_each(listener, move |stream| {
         let id = server.next_id.fetch_add(1, Ordering::Relaxed);
         // Errors of a connection concern only its peer.
-        let _ = Connection::new(Arc::clone(&server), id, stream).and_then(Connection::run);
+        let _ = Connection::new(&server, id, stream).and_then(Connection::run);
     })
 }

@@ -228,3 +228,37 @@ impl Index<usize> for Args<'_> {
         &self.bytes[self.places[i].clone()]
     }
 }
+
+/// The arguments of a request, kept for later.
+#[derive(Debug)]
+pub(super) struct OwnedArgs {
+    bytes: Vec<u8>,
+    places: Vec<Range<usize>>,
+}
+
+impl OwnedArgs {
+    pub(super) fn args(&self) -> Args<'_> {
+        Args {
+            bytes: &self.bytes,
+            places: &self.places,
+        }
+    }
+
+    /// The memory that they take.
+    pub(super) fn n_bytes(&self) -> usize {
+        size_of_val(self) + self.bytes.len() + size_of_val(&*self.places)
+    }
+}
+
+impl From<Args<'_>> for OwnedArgs {
+    fn from(args: Args<'_>) -> OwnedArgs {
+        let mut bytes = Vec::with_capacity(args.from(0).map(<[u8]>::len).sum());
+        let mut places = Vec::with_capacity(args.len());
+        for arg in args.from(0) {
+            let begin = bytes.len();
+            bytes.extend_from_slice(arg);
+            places.push(begin..bytes.len());
+        }
+        OwnedArgs { bytes, places }
+    }
+}

@@ -1,17 +1,20 @@
 //! The server's state of a client.
 
 use std::collections::HashSet;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
 use windlass::net::TcpStream;
+use windlass::sync::MutexGuard;
 
 use super::Server;
 use super::hub::{Hub, Outbox};
-use super::store::{Bytes, Store};
+use super::store::{Bytes, Keys, Locked, Store};
+use super::transaction::{Queue, Watch};
 
 /// One client.
-pub(super) struct Session {
-    server: Arc<Server>,
+pub(super) struct Session<'s> {
+    server: &'s Server,
     pub(super) stream: Arc<TcpStream>,
     pub(super) id: u64,
     pub(super) name: Bytes,
@@ -20,12 +23,17 @@ pub(super) struct Session {
     pub(super) channels: HashSet<Bytes>,
     /// The queue to its writer, once it has subscribed to a channel.
     pub(super) outbox: Option<Arc<Outbox>>,
+    /// The commands since MULTI.
+    pub(super) queue: Option<Queue>,
+    pub(super) watch: Watch,
+    /// What a transaction has locked, while its commands are carried out.
+    held: Option<Locked<'s>>,
     /// Whether to close the connection after the answers so far.
     pub(super) is_over: bool,
 }
 
-impl Session {
-    pub(super) fn new(server: Arc<Server>, id: u64, stream: TcpStream) -> Session {
+impl<'s> Session<'s> {
+    pub(super) fn new(server: &'s Server, id: u64, stream: TcpStream) -> Session<'s> {
         Session {
             server,
             stream: Arc::new(stream),
@@ -34,23 +42,111 @@ impl Session {
             is_resp3: false,
             channels: HashSet::new(),
             outbox: None,
+            queue: None,
+            watch: Watch::default(),
+            held: None,
             is_over: false,
         }
     }
 
-    pub(super) fn store(&self) -> &Store {
+    /// Locks the shard of one key.
+    pub(super) fn lock(&mut self, key: &[u8]) -> One<'_> {
+        self.lock_shard(self.store().shard_of(key))
+            .expect("each key has a shard")
+    }
+
+    /// Locks a shard, if there are so many.
+    pub(super) fn lock_shard(&mut self, shard: usize) -> Option<One<'_>> {
+        match &mut self.held {
+            None => self.server.store.lock(shard).map(One::Own),
+            Some(_) if !self.server.store.all().contains(&shard) => None,
+            Some(held) => Some(One::Held(held.at(shard))),
+        }
+    }
+
+    /// Locks the shards of several keys.
+    pub(super) fn lock_all<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>) -> Many<'_, 's> {
+        match &mut self.held {
+            None => {
+                let store = &self.server.store;
+                Many::Own(store.lock_all(keys.map(|key| store.shard_of(key)).collect()))
+            }
+            Some(held) => Many::Held(held),
+        }
+    }
+
+    /// Every shard.
+    pub(super) fn all_shards(&self) -> Range<usize> {
+        self.store().all()
+    }
+
+    /// Locks shards for all commands until [`Session::release`].
+    pub(super) fn hold(&mut self, shards: Vec<usize>) {
+        self.held = Some(self.server.store.lock_all(shards));
+    }
+
+    pub(super) fn release(&mut self) {
+        self.held = None;
+    }
+
+    pub(super) fn store(&self) -> &'s Store {
         &self.server.store
     }
 
-    pub(super) fn hub(&self) -> &Hub {
+    pub(super) fn hub(&self) -> &'s Hub {
         &self.server.hub
     }
 }
 
-impl Drop for Session {
+impl Drop for Session<'_> {
     fn drop(&mut self) {
         for channel in &self.channels {
             self.hub().unsubscribe(channel, self.id);
+        }
+        self.unwatch();
+    }
+}
+
+/// The locked shard of a key.
+pub(super) enum One<'a> {
+    Own(MutexGuard<'a, Keys>),
+    /// The transaction holds it.
+    Held(&'a mut Keys),
+}
+
+impl Deref for One<'_> {
+    type Target = Keys;
+
+    fn deref(&self) -> &Keys {
+        match self {
+            One::Own(keys) => keys,
+            One::Held(keys) => keys,
+        }
+    }
+}
+
+impl DerefMut for One<'_> {
+    fn deref_mut(&mut self) -> &mut Keys {
+        match self {
+            One::Own(keys) => keys,
+            One::Held(keys) => keys,
+        }
+    }
+}
+
+/// The locked shards of several keys.
+pub(super) enum Many<'a, 's> {
+    Own(Locked<'s>),
+    /// The transaction holds them.
+    Held(&'a mut Locked<'s>),
+}
+
+impl Many<'_, '_> {
+    /// The shard of one of the keys.
+    pub(super) fn of(&mut self, key: &[u8]) -> &mut Keys {
+        match self {
+            Many::Own(locked) => locked.of(key),
+            Many::Held(locked) => locked.of(key),
         }
     }
 }

@@ -2,11 +2,21 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use windlass::sync::{Mutex, MutexGuard};
 
 pub(super) type Bytes = Box<[u8]>;
+
+/// A time in milliseconds since 1970, as Redis counts the lifetime of keys.
+pub(super) type UnixMs = i64;
+
+pub(super) fn now_ms() -> UnixMs {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as UnixMs)
+}
 
 /// More shards than Ps on most machines, so that two goroutines seldom need the same one.
 const N_SHARDS: usize = 256;
@@ -33,7 +43,7 @@ impl Value {
 #[derive(Debug)]
 struct Entry {
     value: Value,
-    expires: Option<Instant>,
+    expires: Option<UnixMs>,
 }
 
 /// All keys.
@@ -66,64 +76,58 @@ impl Store {
         }
     }
 
-    /// Locks the shard of one key.
-    pub(super) fn lock(&self, key: &[u8]) -> MutexGuard<'_, Keys> {
-        self.shards[self.shard_of(key)].lock()
+    /// The shard of a key.
+    pub(super) fn shard_of(&self, key: &[u8]) -> usize {
+        self.hasher.hash_one(key) as usize % N_SHARDS
     }
 
-    /// Locks the shards of several keys, in the same order for all commands, so that they cannot
-    /// deadlock.
-    pub(super) fn lock_all<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Locked<'_> {
-        let mut positions: Vec<_> = keys.map(|key| self.shard_of(key)).collect();
-        positions.sort_unstable();
-        positions.dedup();
+    /// Locks a shard, if there are so many.
+    pub(super) fn lock(&self, shard: usize) -> Option<MutexGuard<'_, Keys>> {
+        self.shards.get(shard).map(Shard::lock)
+    }
+
+    /// Locks several shards, in the same order for all commands, so that they cannot deadlock.
+    pub(super) fn lock_all(&self, mut shards: Vec<usize>) -> Locked<'_> {
+        shards.sort_unstable();
+        shards.dedup();
         Locked {
             store: self,
-            shards: positions
+            shards: shards
                 .into_iter()
                 .map(|at| (at, self.shards[at].lock()))
                 .collect(),
         }
     }
 
-    /// Removes all keys.
-    pub(super) fn clear(&self) {
-        for shard in &self.shards {
-            let keys = std::mem::take(&mut *shard.lock());
-            // Freeing the keys may take long, so it is done after the lock is released.
-            drop(keys);
-        }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        let n_keys = |shard: &Shard| shard.lock().entries.len();
-        self.shards.iter().map(n_keys).sum()
+    /// Every shard.
+    pub(super) fn all(&self) -> std::ops::Range<usize> {
+        0..self.shards.len()
     }
 
     /// Removes the expired keys.
     pub(super) fn sweep(&self) {
         for shard in &self.shards {
-            while shard.lock().remove_due(Instant::now(), SWEEP_BATCH) {}
+            while shard.lock().remove_due(now_ms(), SWEEP_BATCH) {}
         }
-    }
-
-    fn shard_of(&self, key: &[u8]) -> usize {
-        self.hasher.hash_one(key) as usize % N_SHARDS
     }
 }
 
-/// The shards of several keys.
+/// Several locked shards.
 pub(super) struct Locked<'a> {
     store: &'a Store,
     shards: Vec<(usize, MutexGuard<'a, Keys>)>,
 }
 
 impl Locked<'_> {
-    /// The shard of one of the keys.
+    /// The shard of one of the keys for which they were locked.
     pub(super) fn of(&mut self, key: &[u8]) -> &mut Keys {
-        let position = self.store.shard_of(key);
-        let at = self.shards.binary_search_by_key(&position, |shard| shard.0);
-        &mut self.shards[at.expect("it was locked for this key")].1
+        self.at(self.store.shard_of(key))
+    }
+
+    /// One of the shards that were locked.
+    pub(super) fn at(&mut self, shard: usize) -> &mut Keys {
+        let at = self.shards.binary_search_by_key(&shard, |(at, _)| *at);
+        &mut self.shards[at.expect("it was locked")].1
     }
 }
 
@@ -132,7 +136,9 @@ impl Locked<'_> {
 pub(super) struct Keys {
     entries: HashMap<Bytes, Entry>,
     /// The keys that expire, by their time: exactly those entries that have one.
-    ends: BTreeSet<(Instant, Bytes)>,
+    ends: BTreeSet<(UnixMs, Bytes)>,
+    /// Who must hear of changes of a key: the numbers of clients, and what tells them.
+    watches: HashMap<Bytes, Vec<(u64, Arc<AtomicBool>)>>,
 }
 
 impl Keys {
@@ -153,7 +159,7 @@ impl Keys {
         &mut entry.value
     }
 
-    pub(super) fn set(&mut self, key: &[u8], value: Value, expires: Option<Instant>) {
+    pub(super) fn set(&mut self, key: &[u8], value: Value, expires: Option<UnixMs>) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.value = value;
         } else {
@@ -164,21 +170,24 @@ impl Keys {
             self.entries.insert(key.into(), entry);
         }
         self.set_expires(key, expires);
+        self.changed(key);
     }
 
     pub(super) fn remove(&mut self, key: &[u8]) -> Option<Value> {
         self.end_if_due(key);
         self.set_expires(key, None);
-        self.entries.remove(key).map(|entry| entry.value)
+        let removed = self.entries.remove(key)?;
+        self.changed(key);
+        Some(removed.value)
     }
 
-    /// When the key expires.
-    pub(super) fn expires(&self, key: &[u8]) -> Option<Instant> {
+    /// The last millisecond in which the key exists.
+    pub(super) fn expires(&self, key: &[u8]) -> Option<UnixMs> {
         self.entries.get(key)?.expires
     }
 
     /// Sets when a key expires, if it exists.
-    pub(super) fn set_expires(&mut self, key: &[u8], expires: Option<Instant>) {
+    pub(super) fn set_expires(&mut self, key: &[u8], expires: Option<UnixMs>) {
         let Some(entry) = self.entries.get_mut(key) else {
             return;
         };
@@ -190,28 +199,90 @@ impl Keys {
         }
     }
 
-    fn end_if_due(&mut self, key: &[u8]) {
+    /// The keys that have not expired.
+    pub(super) fn each(&self) -> impl Iterator<Item = (&[u8], &Value)> {
+        let now = now_ms();
+        let is_there = move |(_, entry): &(_, &Entry)| entry.expires.is_none_or(|at| at >= now);
+        let entries = self.entries.iter().filter(is_there);
+        entries.map(|(key, entry)| (&**key, &entry.value))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Removes all keys. Freeing them may take long, so it is left to the caller.
+    pub(super) fn take_all(&mut self) -> impl Sized + use<> {
+        for (key, clients) in &self.watches {
+            if self.entries.contains_key(key) {
+                tell(clients);
+            }
+        }
+        (
+            std::mem::take(&mut self.entries),
+            std::mem::take(&mut self.ends),
+        )
+    }
+
+    /// Sets `flag` at each change of a key from now on.
+    pub(super) fn watch(&mut self, key: &[u8], client: u64, flag: &Arc<AtomicBool>) {
+        // That an expired key is removed is no change.
+        self.end_if_due(key);
+        let clients = self.watches.entry(key.into()).or_default();
+        clients.push((client, Arc::clone(flag)));
+    }
+
+    pub(super) fn unwatch(&mut self, key: &[u8], client: u64) {
+        if let Some(clients) = self.watches.get_mut(key) {
+            clients.retain(|(other, _)| *other != client);
+            if clients.is_empty() {
+                self.watches.remove(key);
+            }
+        }
+    }
+
+    /// Tells those who watch a key. Each command that changes a key calls it.
+    pub(super) fn changed(&self, key: &[u8]) {
+        // Most of the time nobody watches anything, and no hash is needed.
+        if !self.watches.is_empty()
+            && let Some(clients) = self.watches.get(key)
+        {
+            tell(clients);
+        }
+    }
+
+    /// Removes a key that has expired.
+    pub(super) fn end_if_due(&mut self, key: &[u8]) {
         // The clock is read only for keys that expire.
         let expires = self.entries.get(key).and_then(|entry| entry.expires);
         if let Some(at) = expires
-            && at <= Instant::now()
+            && at < now_ms()
         {
             self.ends.remove(&(at, key.into()));
             self.entries.remove(key);
+            self.changed(key);
         }
     }
 
     /// Removes up to `n` expired keys; `true` if there may be more.
-    fn remove_due(&mut self, now: Instant, n: usize) -> bool {
+    fn remove_due(&mut self, now: UnixMs, n: usize) -> bool {
         for _ in 0..n {
             match self.ends.first() {
-                Some((at, _)) if *at <= now => {}
+                Some((at, _)) if *at < now => {}
                 _ => return false,
             }
             if let Some((_, key)) = self.ends.pop_first() {
                 self.entries.remove(&key);
+                self.changed(&key);
             }
         }
         true
+    }
+}
+
+/// Ordering: relaxed. The flag is set and read under the lock of the key's shard.
+fn tell(clients: &[(u64, Arc<AtomicBool>)]) {
+    for (_, flag) in clients {
+        flag.store(true, Ordering::Relaxed);
     }
 }

@@ -1,16 +1,14 @@
 //! Commands on keys that hold a text.
 
-use std::time::Instant;
-
 use super::command::{NOT_INTEGER, Outcome, SYNTAX, text};
-use super::keys;
+use super::keys::Unit;
 use super::protocol::{Args, number};
 use super::reply::{Reply, decimal};
 use super::session::Session;
-use super::store::Value;
+use super::store::{UnixMs, Value};
 
-pub(super) fn get(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    match session.store().lock(&args[1]).get(&args[1]) {
+pub(super) fn get(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    match session.lock(&args[1]).get(&args[1]) {
         Some(value) => reply.bulk(text(value)?),
         None => reply.null(),
     }
@@ -20,7 +18,7 @@ pub(super) fn get(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) 
 /// The options of SET.
 #[derive(Default)]
 struct SetOptions {
-    expires: Option<Instant>,
+    expires: Option<UnixMs>,
     keeps_end: bool,
     only_if: Option<OnlyIf>,
     gives_old: bool,
@@ -35,33 +33,44 @@ enum OnlyIf {
 impl SetOptions {
     fn parse(args: Args<'_>) -> Result<SetOptions, &'static str> {
         let mut options = SetOptions::default();
+        let mut end: Option<(Unit, &[u8])> = None;
         let mut i = 3;
         while let Some(word) = args.get(i) {
-            match word.to_ascii_uppercase().as_slice() {
-                b"NX" if options.only_if.is_none() => options.only_if = Some(OnlyIf::Absent),
-                b"XX" if options.only_if.is_none() => options.only_if = Some(OnlyIf::Present),
-                b"GET" => options.gives_old = true,
-                b"KEEPTTL" if options.expires.is_none() => options.keeps_end = true,
-                unit @ (b"EX" | b"PX") if options.expires.is_none() && !options.keeps_end => {
+            let word = word.to_ascii_uppercase();
+            // An option may be repeated, and the last one counts.
+            match (word.as_slice(), Unit::of_option(&word)) {
+                (b"NX", _) if options.only_if != Some(OnlyIf::Present) => {
+                    options.only_if = Some(OnlyIf::Absent);
+                }
+                (b"XX", _) if options.only_if != Some(OnlyIf::Absent) => {
+                    options.only_if = Some(OnlyIf::Present);
+                }
+                (b"GET", _) => options.gives_old = true,
+                (b"KEEPTTL", _) if end.is_none() => options.keeps_end = true,
+                (_, Some(unit))
+                    if !options.keeps_end && end.is_none_or(|(other, _)| other == unit) =>
+                {
                     i += 1;
-                    let n = number(args.get(i).ok_or(SYNTAX)?).ok_or(NOT_INTEGER)?;
-                    let at = (n > 0).then(|| keys::end_in(n, unit == b"EX")).flatten();
-                    let at = at.ok_or("ERR invalid expire time in 'set' command")?;
-                    options.expires = Some(at);
+                    end = Some((unit, args.get(i).ok_or(SYNTAX)?));
                 }
                 _ => return Err(SYNTAX),
             }
             i += 1;
         }
+        if let Some((unit, n)) = end {
+            let n = number(n).ok_or(NOT_INTEGER)?;
+            let at = (n > 0).then(|| unit.end(n)).flatten();
+            options.expires = Some(at.ok_or("ERR invalid expire time in 'set' command")?);
+        }
         Ok(options)
     }
 }
 
-pub(super) fn set(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn set(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let options = SetOptions::parse(args)?;
     let (key, new) = (&args[1], &args[2]);
     let value = Value::Text(new.to_vec());
-    let mut keys = session.store().lock(key);
+    let mut keys = session.lock(key);
     if args.len() == 3 {
         // Overwriting a text, the most frequent case, allocates nothing.
         keys.set(key, value, None);
@@ -91,27 +100,27 @@ pub(super) fn set(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) 
     Ok(())
 }
 
-pub(super) fn incr(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn incr(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     add(session, &args[1], 1, reply)
 }
 
-pub(super) fn decr(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn decr(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     add(session, &args[1], -1, reply)
 }
 
-pub(super) fn incr_by(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn incr_by(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let n = args.number(2).ok_or(NOT_INTEGER)?;
     add(session, &args[1], n, reply)
 }
 
-pub(super) fn decr_by(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn decr_by(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let n = args.number(2).ok_or(NOT_INTEGER)?;
     let n = n.checked_neg().ok_or("ERR decrement would overflow")?;
     add(session, &args[1], n, reply)
 }
 
-fn add(session: &Session, key: &[u8], n: i64, reply: &mut Reply<'_>) -> Outcome {
-    let mut keys = session.store().lock(key);
+fn add(session: &mut Session<'_>, key: &[u8], n: i64, reply: &mut Reply<'_>) -> Outcome {
+    let mut keys = session.lock(key);
     let value = keys.get_or_insert(key, || Value::Text(b"0".to_vec()));
     let text = text(value)?;
     let old = number(text).ok_or(NOT_INTEGER)?;
@@ -120,33 +129,35 @@ fn add(session: &Session, key: &[u8], n: i64, reply: &mut Reply<'_>) -> Outcome 
         .ok_or("ERR increment or decrement would overflow")?;
     text.clear();
     decimal(text, new);
+    keys.changed(key);
     drop(keys);
     reply.integer(new);
     Ok(())
 }
 
-pub(super) fn append(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let mut keys = session.store().lock(&args[1]);
+pub(super) fn append(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let mut keys = session.lock(&args[1]);
     let value = keys.get_or_insert(&args[1], || Value::Text(Vec::new()));
     let text = text(value)?;
     text.extend_from_slice(&args[2]);
     reply.count(text.len());
+    keys.changed(&args[1]);
     Ok(())
 }
 
-pub(super) fn strlen(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    match session.store().lock(&args[1]).get(&args[1]) {
+pub(super) fn strlen(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    match session.lock(&args[1]).get(&args[1]) {
         Some(value) => reply.count(text(value)?.len()),
         None => reply.integer(0),
     }
     Ok(())
 }
 
-pub(super) fn mset(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub(super) fn mset(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     if args.len().is_multiple_of(2) {
         return Err("ERR wrong number of arguments for 'mset' command");
     }
-    let mut locked = session.store().lock_all(args.from(1).step_by(2));
+    let mut locked = session.lock_all(args.from(1).step_by(2));
     for (key, value) in args.from(1).step_by(2).zip(args.from(2).step_by(2)) {
         locked.of(key).set(key, Value::Text(value.to_vec()), None);
     }
@@ -154,8 +165,8 @@ pub(super) fn mset(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>)
     Ok(())
 }
 
-pub(super) fn mget(session: &mut Session, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let mut locked = session.store().lock_all(args.from(1));
+pub(super) fn mget(session: &mut Session<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let mut locked = session.lock_all(args.from(1));
     reply.array(args.len() - 1);
     for key in args.from(1) {
         match locked.of(key).get(key) {

@@ -56,6 +56,8 @@ mod http_server;
 mod https_server;
 #[path = "examples/proxy.rs"]
 mod proxy_server;
+#[path = "examples/resp_redis.rs"]
+mod resp_redis;
 #[path = "examples/resp.rs"]
 mod resp_server;
 #[path = "examples/server.rs"]

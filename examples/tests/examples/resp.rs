@@ -1,9 +1,11 @@
 //! The RESP server: raw bytes, malformed requests, and the clients of Redis.
 
-use std::io::{Read, Write};
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use crate::random::Random;
 use crate::resp;
@@ -90,6 +92,72 @@ const CONVERSATION: &[(&str, &str)] = &[
     ("TTL c", ":-1\r\n"),
     ("EXPIRE c -1", ":1\r\n"),
     ("EXISTS c", ":0\r\n"),
+    ("SET t 1 PXAT 4102444800499", "+OK\r\n"),
+    ("PEXPIRETIME t", ":4102444800499\r\n"),
+    ("EXPIRETIME t", ":4102444800\r\n"),
+    ("PEXPIREAT t 4102444800500 GT", ":1\r\n"),
+    ("EXPIRETIME t", ":4102444801\r\n"),
+    ("PEXPIREAT t 4102444800500 GT", ":0\r\n"),
+    ("PEXPIREAT t 4102444800500 LT", ":0\r\n"),
+    ("EXPIREAT t 4102444800 GT", ":0\r\n"),
+    ("EXPIREAT t 4102444800 NX", ":0\r\n"),
+    ("EXPIREAT t 4102444800 xx lt", ":1\r\n"),
+    ("PEXPIRETIME t", ":4102444800000\r\n"),
+    (
+        "EXPIRE t 9223372036854775",
+        "-ERR invalid expire time in 'expire' command\r\n",
+    ),
+    (
+        "EXPIRE t 1 GT LT",
+        "-ERR GT and LT options at the same time are not compatible\r\n",
+    ),
+    ("EXPIRE t 1 NO", "-ERR Unsupported option NO\r\n"),
+    (
+        "SCAN 0 MATCH [t-z]* COUNT 1000 TYPE string",
+        "*2\r\n$1\r\n0\r\n*1\r\n$1\r\nt\r\n",
+    ),
+    ("SCAN 0 MATCH [^t-z]*", "*2\r\n$1\r\n0\r\n*0\r\n"),
+    ("SCAN 0 TYPE hash", "*2\r\n$1\r\n0\r\n*0\r\n"),
+    ("SCAN 18446744073709551615", "*2\r\n$1\r\n0\r\n*0\r\n"),
+    ("SCAN -", "-ERR invalid cursor\r\n"),
+    ("SCAN 0 COUNT 0", "-ERR syntax error\r\n"),
+    ("KEYS ?", "*1\r\n$1\r\nt\r\n"),
+    ("KEYS \\?", "*0\r\n"),
+    ("MULTI", "+OK\r\n"),
+    ("MULTI", "-ERR MULTI calls can not be nested\r\n"),
+    ("INCR t", "+QUEUED\r\n"),
+    ("WATCH t", "-ERR WATCH inside MULTI is not allowed\r\n"),
+    ("LLEN t", "+QUEUED\r\n"),
+    ("KEYS *", "+QUEUED\r\n"),
+    (
+        "EXEC",
+        "*3\r\n:2\r\n-WRONGTYPE Operation against a key holding the wrong kind of value\r\n\
+         *1\r\n$1\r\nt\r\n",
+    ),
+    ("EXEC", "-ERR EXEC without MULTI\r\n"),
+    ("MULTI", "+OK\r\n"),
+    ("EXEC", "*0\r\n"),
+    ("MULTI", "+OK\r\n"),
+    ("DEL t", "+QUEUED\r\n"),
+    ("DISCARD", "+OK\r\n"),
+    ("DISCARD", "-ERR DISCARD without MULTI\r\n"),
+    ("MULTI", "+OK\r\n"),
+    ("DEL t", "+QUEUED\r\n"),
+    (
+        "DEL",
+        "-ERR wrong number of arguments for 'del' command\r\n",
+    ),
+    (
+        "EXEC",
+        "-EXECABORT Transaction discarded because of previous errors.\r\n",
+    ),
+    ("MULTI", "+OK\r\n"),
+    (
+        "EXEC now",
+        "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' \
+         command\r\n",
+    ),
+    ("DEL t", ":1\r\n"),
     ("RPUSH l b c", ":2\r\n"),
     ("LPUSH l a", ":3\r\n"),
     ("LRANGE l 0 -1", "*3\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n"),
@@ -377,6 +445,272 @@ fn a_key_ends_when_its_time_is_over() {
     ]
     .concat();
     assert_eq!(server.ask(&bytes), b"+OK\r\n+OK\r\n:-1\r\n");
+}
+
+/// A key is there in the whole of its last millisecond, and not after it.
+#[test]
+fn a_key_ends_at_its_millisecond() {
+    let server = start();
+    let mut stream = server.connect();
+    let now = || UNIX_EPOCH.elapsed().unwrap().as_millis();
+    let mut n_times_seen = 0;
+    while n_times_seen < 20 {
+        let end = now() + 20;
+        let set = words(&format!("SET a 1 PXAT {end}"));
+        stream.write_all(&set).unwrap();
+        expect(&mut stream, "+OK\r\n");
+        loop {
+            let before = now();
+            stream.write_all(&words("EXISTS a")).unwrap();
+            let mut answer = [0; 4];
+            stream.read_exact(&mut answer).unwrap();
+            let after = now();
+            match answer {
+                [_, b'1', ..] => assert!(before <= end, "at {before}, after {end}"),
+                _ => {
+                    assert!(after > end, "not there at {after}, before {end}");
+                    break;
+                }
+            }
+            n_times_seen += 1;
+        }
+    }
+}
+
+#[test]
+fn a_transaction_whose_keys_change_does_nothing() {
+    let server = start();
+    let (mut client, mut other) = (server.connect(), server.connect());
+    let ask = |stream: &mut TcpStream, line: &str, expected: &str| {
+        stream.write_all(&words(line)).unwrap();
+        expect(stream, expected);
+    };
+    let changes: &[&[(&str, &str)]] = &[
+        &[("SET a 1", "+OK\r\n")],
+        &[("MSET b 2 x 1", "+OK\r\n")],
+        &[("DEL a", ":1\r\n")],
+        &[("INCR a", ":2\r\n")],
+        &[("APPEND b x", ":2\r\n")],
+        &[("EXPIRE a 1000", ":1\r\n")],
+        &[("PEXPIREAT a 1", ":1\r\n")],
+        &[("RPUSH l 1", ":3\r\n")],
+        &[("LPOP l", "$1\r\n0\r\n")],
+        &[("HSET h f 1", ":0\r\n")],
+        &[("HDEL h f", ":1\r\n")],
+        &[("FLUSHALL", "+OK\r\n")],
+        &[("SET none 1", "+OK\r\n")],
+        &[("SET none 1", "+OK\r\n"), ("DEL none", ":1\r\n")],
+    ];
+    let none: &[&[(&str, &str)]] = &[
+        &[("GET a", "$1\r\n1\r\n"), ("EXISTS l h", ":2\r\n")],
+        &[("DEL none", ":0\r\n"), ("PERSIST a", ":0\r\n")],
+        &[("SET a 1 NX", "$-1\r\n"), ("EXPIRE a 10 XX", ":0\r\n")],
+        &[("HDEL h none", ":0\r\n"), ("LPOP l 0", "*0\r\n")],
+        &[("SET c 1", "+OK\r\n"), ("FLUSHDB", "+OK\r\n")],
+    ];
+    for (commands, changes) in changes
+        .iter()
+        .map(|c| (c, true))
+        .chain(none.iter().map(|c| (c, false)))
+    {
+        // The last of them has no effect on keys that do not exist.
+        let watched = match commands.last() {
+            Some(("FLUSHDB", _)) => "WATCH none other",
+            _ => "WATCH a b l h none",
+        };
+        for is_ended in [false, true] {
+            ask(&mut other, "FLUSHALL", "+OK\r\n");
+            ask(&mut other, "MSET a 1 b 1", "+OK\r\n");
+            ask(&mut other, "RPUSH l 0 0", ":2\r\n");
+            ask(&mut other, "HSET h f 0 g 0", ":2\r\n");
+            ask(&mut client, watched, "+OK\r\n");
+            for (line, expected) in *commands {
+                ask(&mut other, line, expected);
+            }
+            if is_ended {
+                ask(&mut client, "UNWATCH", "+OK\r\n");
+            }
+            ask(&mut client, "MULTI", "+OK\r\n");
+            ask(&mut client, "SET done 1", "+QUEUED\r\n");
+            let is_off = changes && !is_ended;
+            let (answer, n) = match is_off {
+                true => ("*-1\r\n", ":0\r\n"),
+                false => ("*1\r\n+OK\r\n", ":1\r\n"),
+            };
+            ask(&mut client, "EXEC", answer);
+            ask(&mut other, "EXISTS done", n);
+        }
+    }
+    // The end of a key's time is a change.
+    let mut is_there = *b":0\r\n";
+    while is_there != *b":1\r\n" {
+        ask(&mut other, "SET a 1 PX 50", "+OK\r\n");
+        ask(&mut client, "UNWATCH", "+OK\r\n");
+        ask(&mut client, "WATCH a", "+OK\r\n");
+        other.write_all(&words("EXISTS a")).unwrap();
+        other.read_exact(&mut is_there).unwrap();
+    }
+    thread::sleep(Duration::from_millis(60));
+    ask(&mut client, "MULTI", "+OK\r\n");
+    ask(&mut client, "EXEC", "*-1\r\n");
+    // The next transaction does not know of it.
+    ask(&mut client, "MULTI", "+OK\r\n");
+    ask(&mut client, "EXEC", "*0\r\n");
+}
+
+/// Clients add to a number by reading and writing it, which is safe only with WATCH.
+#[test]
+fn clients_that_watch_lose_no_increment() {
+    let server = start();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut stream = server.connect();
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                let mut next = || lines.next().unwrap().unwrap();
+                let mut n_done = 0;
+                while n_done < 100 {
+                    let get = [words("WATCH n"), words("STRLEN n"), words("APPEND m x")];
+                    stream.write_all(&get.concat()).unwrap();
+                    assert_eq!(next(), "+OK");
+                    let n: usize = next()[1..].parse().unwrap();
+                    assert!(next().starts_with(':'));
+                    let value = "x".repeat(n + 1);
+                    let set = [words("MULTI"), words(&format!("SET n {value}"))];
+                    stream.write_all(&set.concat()).unwrap();
+                    stream.write_all(&words("EXEC")).unwrap();
+                    assert_eq!([next(), next()], ["+OK", "+QUEUED"]);
+                    if next() == "*1" {
+                        assert_eq!(next(), "+OK");
+                        n_done += 1;
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(server.ask(&words("STRLEN n")), b":400\r\n");
+}
+
+#[test]
+fn a_transaction_is_one_step() {
+    let server = start();
+    server.ask(&words("MSET a 0 b 0"));
+    thread::scope(|scope| {
+        for keys in [["a", "b"], ["b", "a"]] {
+            let server = &server;
+            scope.spawn(move || {
+                let lines = [
+                    words("MULTI"),
+                    words(&format!("INCR {}", keys[0])),
+                    words("DBSIZE"),
+                    words(&format!("INCR {}", keys[1])),
+                    words("EXEC"),
+                ];
+                server.ask(&lines.concat().repeat(300));
+            });
+        }
+        scope.spawn(|| {
+            let answers = server.ask(&words("MGET a b").repeat(500));
+            let answers = String::from_utf8(answers).unwrap();
+            for answer in answers.split("*2\r\n").skip(1) {
+                let lines: Vec<_> = answer.split("\r\n").collect();
+                assert_eq!(lines[1], lines[3]);
+            }
+        });
+    });
+    let both = b"*2\r\n$3\r\n600\r\n$3\r\n600\r\n";
+    assert_eq!(server.ask(&words("MGET a b")), both);
+}
+
+#[test]
+fn a_transaction_has_a_limit() {
+    let server = start();
+    let mut stream = server.connect();
+    stream.write_all(&words("MULTI")).unwrap();
+    expect(&mut stream, "+OK\r\n");
+    let long = request(&[b"SET", b"a", &vec![b'x'; 30 << 20]]);
+    for answer in ["+QUEUED\r\n", "+QUEUED\r\n", "-ERR too big transaction\r\n"] {
+        stream.write_all(&long).unwrap();
+        expect(&mut stream, answer);
+    }
+    stream.write_all(&words("EXEC")).unwrap();
+    expect(
+        &mut stream,
+        "-EXECABORT Transaction discarded because of previous errors.\r\n",
+    );
+    stream.write_all(&words("EXISTS a")).unwrap();
+    expect(&mut stream, ":0\r\n");
+}
+
+#[test]
+fn a_client_may_subscribe_in_a_transaction() {
+    let server = start();
+    let mut stream = server.connect();
+    let lines = [
+        "MULTI",
+        "SET a 1",
+        "SUBSCRIBE news",
+        "PUBLISH news x",
+        "EXEC",
+    ];
+    stream.write_all(&lines.map(words).concat()).unwrap();
+    expect(&mut stream, "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
+    expect(
+        &mut stream,
+        "*3\r\n+OK\r\n*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n",
+    );
+    expect(
+        &mut stream,
+        "*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$1\r\nx\r\n:1\r\n",
+    );
+}
+
+/// All keys that are there the whole time come exactly once, however small the steps.
+#[test]
+fn a_scan_finds_each_key_once() {
+    let server = start();
+    let names: BTreeSet<_> = (0..2_000).map(|n| format!("key:{n}")).collect();
+    for name in &names {
+        server.ask(&words(&format!("SET {name} 1")));
+    }
+    thread::scope(|scope| {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let server = &server;
+        scope.spawn(move || {
+            // Other keys come and go.
+            let mut n = 0;
+            while stopped.try_recv() != Err(TryRecvError::Disconnected) {
+                n += 1;
+                let lines = [format!("SET new:{n} 1"), format!("DEL new:{}", n - 5)];
+                server.ask(&lines.map(|line| words(&line)).concat());
+            }
+        });
+        for count in ["1", "100", "1000000"] {
+            let mut found = Vec::new();
+            let mut cursor = "0".to_owned();
+            let mut n_steps = 0;
+            loop {
+                let scan = words(&format!("SCAN {cursor} COUNT {count} MATCH key:*"));
+                let answer = String::from_utf8(server.ask(&scan)).unwrap();
+                let mut parts = answer
+                    .split("\r\n")
+                    .filter(|part| !part.starts_with(['*', '$']));
+                cursor = parts.next().unwrap().to_owned();
+                let keys: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
+                // A step is not much larger than wanted.
+                assert!(count != "1" || keys.len() < 100, "{}", keys.len());
+                found.extend(keys.into_iter().map(str::to_owned));
+                n_steps += 1;
+                if cursor == "0" {
+                    break;
+                }
+            }
+            assert_eq!(count == "1000000", n_steps == 1, "{n_steps} steps");
+            assert_eq!(found.len(), names.len());
+            assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), names);
+        }
+        drop(stop);
+    });
 }
 
 fn expect(stream: &mut TcpStream, expected: &str) {

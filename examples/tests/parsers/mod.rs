@@ -6,7 +6,7 @@
 mod answer;
 #[path = "../../files/path.rs"]
 pub(crate) mod path;
-#[allow(dead_code, reason = "commands read numbers in arguments, not requests")]
+#[allow(dead_code, reason = "only parsing is of interest")]
 #[path = "../../resp/protocol.rs"]
 mod protocol;
 #[path = "../../files/range.rs"]
