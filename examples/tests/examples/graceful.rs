@@ -7,7 +7,7 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use windlass::net::TcpListener;
 
@@ -233,4 +233,19 @@ fn idle_connections_are_closed_after_the_grace() {
     for mut stream in idle {
         assert_eq!(stream.read(&mut [0]).unwrap(), 0);
     }
+}
+
+/// The stop does not shorten the time in which a refused peer can read why.
+#[test]
+fn refused_peers_are_still_read_from() {
+    let (server, stopped, told) = start_with(Patience::default());
+    let begin = Instant::now();
+    let mut stream = server.connect();
+    stream.write_all(b"nonsense\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    stopped.stop();
+    assert_eq!(told.recv().unwrap(), 0);
+    assert!(begin.elapsed() >= Duration::from_secs(2));
 }
