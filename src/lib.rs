@@ -150,6 +150,7 @@ mod netpoll;
 mod sched;
 mod poll;
 pub mod task;
+pub mod thread;
 pub mod par;
 pub mod numa;
 pub mod sync;

@@ -19,8 +19,12 @@ const ROWS: [&[&str]; 8] = [
     &["g"],
     &["timer", "netpoll"],
     &["sched"],
-    &["task", "par", "numa", "sync", "channel", "time", "poll"],
-    &["net", "io", "fs", "process", "signal", "context", "future"],
+    &[
+        "task", "thread", "par", "numa", "sync", "channel", "time", "poll",
+    ],
+    &[
+        "net", "io", "fs", "process", "signal", "context", "future", "os",
+    ],
     &["metrics", "debug", "runtime", "lib"],
 ];
 
@@ -484,6 +488,7 @@ const UNSAFE: &[&str] = &[
     "src/task.rs",
     "src/task/join.rs",
     "src/util/event_log.rs",
+    "src/thread.rs",
     "src/util/placed.rs",
     "src/util/prefetch.rs",
     "src/task/local.rs",

@@ -13,6 +13,8 @@ pub(crate) mod facade {
     /// For threads that nobody controls: those of `sched::numa::run_on_node`, which are waited for at once.
     pub(crate) use std::thread::scope;
 
+    pub(crate) use std::thread::ThreadId;
+
     #[derive(Debug)]
     pub(crate) struct Builder {
         inner: std::thread::Builder,
@@ -111,6 +113,10 @@ pub(crate) mod facade {
     }
 
     impl Thread {
+        pub(crate) fn id(&self) -> ThreadId {
+            self.inner.id()
+        }
+
         pub(crate) fn name(&self) -> Option<&str> {
             self.inner.name()
         }
