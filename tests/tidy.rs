@@ -196,7 +196,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         "channel",
         &[
             "err", "buffer", "core", "chan", "timer", "alarm", "sender", "receiver", "choice",
-            "select", "macros",
+            "select", "macros", "mpsc",
         ],
     ),
     (

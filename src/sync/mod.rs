@@ -33,6 +33,9 @@ mod wait_group;
 mod once;
 mod once_lock;
 mod lazy_lock;
+// Channels are built on the locks here, so its code is with theirs.
+#[path = "../channel/mpsc.rs"]
+pub mod mpsc;
 
 pub use std::sync::{Arc, LockResult, PoisonError, TryLockError, TryLockResult, Weak, atomic};
 
