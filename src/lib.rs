@@ -163,6 +163,7 @@ pub mod process;
 pub mod signal;
 pub mod context;
 pub mod future;
+pub mod os;
 pub mod metrics;
 pub mod debug;
 mod runtime;

@@ -275,3 +275,15 @@ impl DirBuilder {
         at_path(path, || self.0.create(path))
     }
 }
+
+impl std::os::unix::fs::DirEntryExt for DirEntry {
+    fn ino(&self) -> u64 {
+        self.ino()
+    }
+}
+
+impl std::os::unix::fs::DirBuilderExt for DirBuilder {
+    fn mode(&mut self, mode: u32) -> &mut DirBuilder {
+        self.mode(mode)
+    }
+}

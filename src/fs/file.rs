@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 use std::time::{Instant, SystemTime};
@@ -608,6 +608,20 @@ impl From<File> for Stdio {
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.file.as_fd()
+    }
+}
+
+impl IntoRawFd for File {
+    fn into_raw_fd(self) -> RawFd {
+        OwnedFd::from(self).into_raw_fd()
+    }
+}
+
+impl FromRawFd for File {
+    #[allow(unsafe_code)]
+    unsafe fn from_raw_fd(fd: RawFd) -> File {
+        // SAFETY: by the caller's contract the descriptor is open and owned.
+        File::from(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }
 

@@ -344,3 +344,13 @@ impl File {
         OpenOptions::new()
     }
 }
+
+impl std::os::unix::fs::OpenOptionsExt for OpenOptions {
+    fn mode(&mut self, mode: u32) -> &mut OpenOptions {
+        self.mode(mode)
+    }
+
+    fn custom_flags(&mut self, flags: i32) -> &mut OpenOptions {
+        self.custom_flags(flags)
+    }
+}

@@ -50,4 +50,4 @@ pub use crate::poll::recv_buf::RecvBuf;
 pub use copy::copy;
 pub use non_blocking::Async;
 pub use pipe::{PipeReader, PipeWriter, pipe};
-pub use stdio::{Stderr, Stdin, Stdout, stderr, stdin, stdout};
+pub use stdio::{IsTerminal, Stderr, Stdin, Stdout, stderr, stdin, stdout};

@@ -1,8 +1,9 @@
 //! The standard streams, which park the goroutine.
 #![allow(unsafe_code)]
 
-use std::io::{self, IoSlice, IoSliceMut, IsTerminal, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::process::Stdio;
 
 use crate::poll::bytes;
 
@@ -104,6 +105,33 @@ pub struct Stdout(());
 #[derive(Debug)]
 pub struct Stderr(());
 
+/// Whether a descriptor is a terminal: `std::io::IsTerminal`, which only `std`'s types can have. All
+/// types with a descriptor have this one.
+///
+/// # Examples
+///
+/// ```
+/// use windlass::fs::File;
+/// use windlass::io::IsTerminal;
+///
+/// assert!(!File::open("/dev/null")?.is_terminal());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub trait IsTerminal {
+    /// Returns whether it is a terminal.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    fn is_terminal(&self) -> bool;
+}
+
+impl<T: AsFd + ?Sized> IsTerminal for T {
+    fn is_terminal(&self) -> bool {
+        std::io::IsTerminal::is_terminal(&self.as_fd())
+    }
+}
+
 /// Methods and traits of all three.
 macro_rules! standard {
     ($type:ident, $fd:expr) => {
@@ -122,7 +150,7 @@ macro_rules! standard {
         }
 
         impl $type {
-            /// Returns whether the stream is a terminal.
+            /// Returns whether the stream is a terminal, as [`IsTerminal`].
             ///
             /// # Examples
             ///
@@ -132,7 +160,7 @@ macro_rules! standard {
             /// ```
             #[must_use]
             pub fn is_terminal(&self) -> bool {
-                self.as_fd().is_terminal()
+                std::io::IsTerminal::is_terminal(&self.as_fd())
             }
         }
     };
@@ -207,3 +235,17 @@ macro_rules! output {
 
 output!(Stdout);
 output!(Stderr);
+
+impl From<Stdout> for Stdio {
+    /// Gives a child this process' standard output.
+    fn from(_: Stdout) -> Stdio {
+        std::io::stdout().into()
+    }
+}
+
+impl From<Stderr> for Stdio {
+    /// Gives a child this process' standard error.
+    fn from(_: Stderr) -> Stdio {
+        std::io::stderr().into()
+    }
+}

@@ -48,7 +48,7 @@ pub use std::os::unix::net::SocketAddr as UnixSocketAddr;
 
 pub use crate::poll::accept_stream::AcceptStream;
 
-pub use tcp::{Incoming, TcpListener, TcpStream};
+pub use tcp::{Incoming, TcpListener, TcpStream, TcpStreamExt};
 pub use tcp_nodes::NodeListeners;
 pub use tcp_options::TcpOptions;
 pub use udp::UdpSocket;

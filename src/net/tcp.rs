@@ -562,3 +562,45 @@ descriptors!(TcpStream, std::net::TcpStream);
 settings!(TcpStream);
 timeouts!(TcpStream);
 stream!(TcpStream);
+
+/// Options of a TCP connection that only Linux has: `std::os::linux::net::TcpStreamExt`, which only
+/// `std`'s streams can have.
+pub trait TcpStreamExt {
+    /// Sets whether the kernel acknowledges data at once (`TCP_QUICKACK`). The kernel may end this
+    /// mode by itself.
+    ///
+    /// # Errors
+    ///
+    /// Those of `setsockopt(2)`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::{TcpListener, TcpStream};
+    /// use windlass::os::linux::net::TcpStreamExt;
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpStream::connect(listener.local_addr()?)?;
+    /// stream.set_quickack(false)?;
+    /// assert!(!stream.quickack()?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    fn set_quickack(&self, quickack: bool) -> io::Result<()>;
+
+    /// Returns whether the kernel acknowledges data at once.
+    ///
+    /// # Errors
+    ///
+    /// Those of `getsockopt(2)`.
+    fn quickack(&self) -> io::Result<bool>;
+}
+
+impl TcpStreamExt for TcpStream {
+    fn set_quickack(&self, quickack: bool) -> io::Result<()> {
+        SockRef::from(&self.0).set_tcp_quickack(quickack)
+    }
+
+    fn quickack(&self) -> io::Result<bool> {
+        SockRef::from(&self.0).tcp_quickack()
+    }
+}

@@ -55,8 +55,8 @@ pub struct Child {
 }
 
 impl Child {
-    /// Wraps a child that `std` has started. Called before any wait for the child, so its process
-    /// id is not reused yet.
+    /// Wraps a child that `std` has started. If `std` has its status already, the process id may be
+    /// that of another process by now; no wait looks at the pidfd then.
     pub(super) fn new(mut child: std_process::Child) -> Child {
         Child {
             pidfd: pidfd_open(child.id()).ok(),
@@ -224,6 +224,13 @@ impl Child {
         self.child.stdout = self.stdout.take().map(|end| OwnedFd::from(end).into());
         self.child.stderr = self.stderr.take().map(|end| OwnedFd::from(end).into());
         self.child.wait_with_output()
+    }
+}
+
+impl From<std_process::Child> for Child {
+    /// Takes over a child that `std` has started.
+    fn from(child: std_process::Child) -> Child {
+        Child::new(child)
     }
 }
 

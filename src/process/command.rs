@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process as std_process;
 use std::process::{CommandArgs, CommandEnvs, ExitStatus, Output, Stdio};
@@ -55,8 +55,9 @@ use crate::sched::wait::park;
 /// ```
 pub struct Command {
     command: std_process::Command,
-    /// Which of stdin, stdout, stderr were set. `output` has other defaults than `spawn`.
-    is_set: [bool; 3],
+    /// Which of stdin, stdout, stderr were set. `output` has other defaults than `spawn`. `None` if
+    /// only `std`, which has made the command, knows it.
+    is_set: Option<[bool; 3]>,
 }
 
 impl std::fmt::Debug for Command {
@@ -73,7 +74,7 @@ impl Command {
     pub fn new<S: AsRef<OsStr>>(program: S) -> Command {
         Command {
             command: std_process::Command::new(program),
-            is_set: [false; 3],
+            is_set: Some([false; 3]),
         }
     }
 
@@ -135,21 +136,21 @@ impl Command {
     /// Sets the child's standard input.
     pub fn stdin<T: Into<Stdio>>(&mut self, cfg: T) -> &mut Command {
         self.command.stdin(cfg);
-        self.is_set[0] = true;
+        self.note_set(0);
         self
     }
 
     /// Sets the child's standard output.
     pub fn stdout<T: Into<Stdio>>(&mut self, cfg: T) -> &mut Command {
         self.command.stdout(cfg);
-        self.is_set[1] = true;
+        self.note_set(1);
         self
     }
 
     /// Sets the child's standard error.
     pub fn stderr<T: Into<Stdio>>(&mut self, cfg: T) -> &mut Command {
         self.command.stderr(cfg);
-        self.is_set[2] = true;
+        self.note_set(2);
         self
     }
 
@@ -271,6 +272,10 @@ impl Command {
     ///
     /// See [`Command`].
     pub fn output(&mut self) -> io::Result<Output> {
+        if self.is_set.is_none() {
+            park::cancel_point()?;
+            return offload(|| self.command.output());
+        }
         self.set_unset(Stdio::null, Stdio::piped);
         let child = self.spawn();
         self.set_unset(Stdio::inherit, Stdio::inherit);
@@ -278,14 +283,21 @@ impl Command {
     }
 
     fn set_unset(&mut self, stdin: fn() -> Stdio, outputs: fn() -> Stdio) {
-        if !self.is_set[0] {
+        let [is_stdin_set, is_stdout_set, is_stderr_set] = self.is_set.unwrap_or([true; 3]);
+        if !is_stdin_set {
             self.command.stdin(stdin());
         }
-        if !self.is_set[1] {
+        if !is_stdout_set {
             self.command.stdout(outputs());
         }
-        if !self.is_set[2] {
+        if !is_stderr_set {
             self.command.stderr(outputs());
+        }
+    }
+
+    fn note_set(&mut self, stream: usize) {
+        if let Some(is_set) = &mut self.is_set {
+            is_set[stream] = true;
         }
     }
 
@@ -337,5 +349,74 @@ impl Command {
     #[must_use]
     pub fn get_current_dir(&self) -> Option<&Path> {
         self.command.get_current_dir()
+    }
+}
+
+impl From<std_process::Command> for Command {
+    /// Takes over a command of `std` with its arguments, environment and streams.
+    ///
+    /// [`output`](Command::output) of such a command occupies a spare thread until the child ends.
+    /// After it, [`spawn`](Command::spawn) starts a child with the streams that were set.
+    fn from(command: std_process::Command) -> Command {
+        let is_set = None;
+        Command { command, is_set }
+    }
+}
+
+/// The methods of `std::os::unix::process::CommandExt`, which only `std`'s command can have. They
+/// are methods of [`Command`] itself, too.
+pub trait CommandExt {
+    /// See [`Command::uid`].
+    fn uid(&mut self, id: u32) -> &mut Self;
+
+    /// See [`Command::gid`].
+    fn gid(&mut self, id: u32) -> &mut Self;
+
+    /// See [`Command::pre_exec`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Command::pre_exec`].
+    unsafe fn pre_exec<F>(&mut self, f: F) -> &mut Self
+    where
+        F: FnMut() -> io::Result<()> + Send + Sync + 'static;
+
+    /// See [`Command::exec`].
+    fn exec(&mut self) -> io::Error;
+
+    /// See [`Command::arg0`].
+    fn arg0<S: AsRef<OsStr>>(&mut self, arg: S) -> &mut Self;
+
+    /// See [`Command::process_group`].
+    fn process_group(&mut self, pgroup: i32) -> &mut Self;
+}
+
+impl CommandExt for Command {
+    fn uid(&mut self, id: u32) -> &mut Command {
+        self.uid(id)
+    }
+
+    fn gid(&mut self, id: u32) -> &mut Command {
+        self.gid(id)
+    }
+
+    unsafe fn pre_exec<F>(&mut self, f: F) -> &mut Command
+    where
+        F: FnMut() -> io::Result<()> + Send + Sync + 'static,
+    {
+        // SAFETY: by this function's contract.
+        unsafe { self.pre_exec(f) }
+    }
+
+    fn exec(&mut self) -> io::Error {
+        self.exec()
+    }
+
+    fn arg0<S: AsRef<OsStr>>(&mut self, arg: S) -> &mut Command {
+        self.arg0(arg)
+    }
+
+    fn process_group(&mut self, pgroup: i32) -> &mut Command {
+        self.process_group(pgroup)
     }
 }

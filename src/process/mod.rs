@@ -17,6 +17,8 @@ mod child;
 mod command;
 
 pub use child::Child;
-pub use command::Command;
-pub use std::process::{ExitCode, ExitStatus, Output, Stdio, abort, exit, id};
+pub use command::{Command, CommandExt};
+pub use std::process::{
+    CommandArgs, CommandEnvs, ExitCode, ExitStatus, Output, Stdio, Termination, abort, exit, id,
+};
 pub use stdio::{ChildStderr, ChildStdin, ChildStdout};

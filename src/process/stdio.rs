@@ -1,7 +1,7 @@
 //! The pipes between this process and a child.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::process as std_process;
 
 use crate::fs::{File, Kind};
@@ -102,6 +102,18 @@ macro_rules! pipe_end {
         impl From<$name> for OwnedFd {
             fn from(end: $name) -> OwnedFd {
                 end.0.into()
+            }
+        }
+
+        impl From<$name> for std_process::$name {
+            fn from(end: $name) -> std_process::$name {
+                OwnedFd::from(end).into()
+            }
+        }
+
+        impl IntoRawFd for $name {
+            fn into_raw_fd(self) -> RawFd {
+                OwnedFd::from(self).into_raw_fd()
             }
         }
 

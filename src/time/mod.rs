@@ -8,7 +8,9 @@ mod timeout;
 mod interval;
 mod timer;
 
-pub use std::time::{Duration, Instant};
+pub use std::time::{
+    Duration, Instant, SystemTime, SystemTimeError, TryFromFloatSecsError, UNIX_EPOCH,
+};
 
 pub use crate::task::sleep;
 pub use interval::{Interval, MissedTickBehavior, interval, interval_at};

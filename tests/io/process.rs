@@ -638,6 +638,56 @@ fn pipes_have_deadlines_as_files_and_go_back_to_std() {
 }
 
 #[test]
+fn commands_and_children_of_std_are_taken_over() {
+    both(|| {
+        let mut command = std::process::Command::new("sh");
+        command
+            .args(["-c", "cat; echo $A; echo err >&2"])
+            .env("A", "1");
+        let mut command = Command::from(command);
+        // What `std` was not told is that of `output`.
+        let output = command.output().unwrap();
+        assert_eq!(
+            (&*output.stdout, &*output.stderr),
+            (&b"1\n"[..], &b"err\n"[..])
+        );
+        command.env("A", "2").stderr(Stdio::null());
+        let output = command.output().unwrap();
+        assert_eq!((&*output.stdout, &*output.stderr), (&b"2\n"[..], &b""[..]));
+        let mut command = std::process::Command::new("cat");
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut command = Command::from(command);
+        let output = command.output().unwrap();
+        assert_eq!(output.stdout, b"");
+        let mut child = command.spawn().unwrap();
+        drop(child.stdin.take().unwrap());
+        assert!(child.stdout.is_none());
+        assert!(child.wait().unwrap().success());
+
+        let mut child = std::process::Command::new("cat");
+        child.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = windlass::process::Child::from(child.spawn().unwrap());
+        child.stdin.take().unwrap().write_all(b"hello").unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(
+            (output.status.code(), &*output.stdout),
+            (Some(0), &b"hello"[..])
+        );
+        // One that `std` has waited for.
+        let mut child = std::process::Command::new("sh");
+        let mut child = child.args(["-c", "exit 7"]).spawn().unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(7));
+        let mut child = windlass::process::Child::from(child);
+        assert_eq!(child.wait().unwrap().code(), Some(7));
+        // Its pipes go back to `std` and come again.
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let stdin = std::process::ChildStdin::from(child.stdin.take().unwrap());
+        drop(windlass::process::ChildStdin::from(stdin));
+        assert!(child.wait().unwrap().success());
+    });
+}
+
+#[test]
 fn a_run_ends_with_waits_for_children() {
     let _guard = util::hang_guard();
     let census = util::Census::default();
