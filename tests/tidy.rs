@@ -185,6 +185,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         "io",
         &[
             "pipe",
+            "reentrant",
             "stdio",
             "non_blocking",
             "pipe_pool",

@@ -6,7 +6,7 @@
 //!
 //! - [`copy`], which splices inside the kernel where that is possible;
 //! - [`pipe`], [`PipeReader`] and [`PipeWriter`];
-//! - the standard streams ([`stdin`], [`stdout`], [`stderr`]), which are not buffered.
+//! - the standard streams ([`stdin`], [`stdout`], [`stderr`]) and their locks.
 //!
 //! It adds:
 //!
@@ -33,6 +33,7 @@
 //! ```
 
 mod pipe;
+mod reentrant;
 mod stdio;
 mod non_blocking;
 mod pipe_pool;
@@ -50,4 +51,6 @@ pub use crate::poll::recv_buf::RecvBuf;
 pub use copy::copy;
 pub use non_blocking::Async;
 pub use pipe::{PipeReader, PipeWriter, pipe};
-pub use stdio::{IsTerminal, Stderr, Stdin, Stdout, stderr, stdin, stdout};
+pub use stdio::{
+    IsTerminal, Stderr, StderrLock, Stdin, StdinLock, Stdout, StdoutLock, stderr, stdin, stdout,
+};

@@ -137,6 +137,103 @@ fn standard_child(case: &str) {
     }
 }
 
+/// The handles of the input share a buffer, the outputs have locks, and what `print!` has written
+/// comes before what is written later.
+#[test]
+fn standard_streams_have_the_locks_and_the_order_of_std() {
+    let name = "standard_streams_have_the_locks_and_the_order_of_std";
+    match util::child_case().as_deref() {
+        None => {}
+        Some("goroutine") => return run(2, locking_child),
+        Some(_) => return locking_thread(),
+    }
+    for case in ["goroutine", "thread"] {
+        let mut child = util::child_command(name, case)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(b"one\ntwo\nthree\nfour\nfive").unwrap();
+        drop(stdin);
+        let output = child.wait_with_output().unwrap();
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{case}: {stdout}");
+        let expected = "begin abc\n0-1-2-\nother 1\nend\n";
+        assert!(stdout.contains(expected), "{case}: {stdout}");
+        assert!(!stdout.contains("never"), "{case}: {stdout}");
+    }
+}
+
+fn locking_child() {
+    let mut text = String::new();
+    assert_eq!(io::stdin().read_line(&mut text).unwrap(), 4);
+    let mut lock = io::stdin().lock();
+    lock.read_line(&mut text).unwrap();
+    assert_eq!(text, "one\ntwo\n");
+    let other = spawn(|| {
+        let mut line = String::new();
+        io::stdin().read_line(&mut line).unwrap();
+        line
+    });
+    windlass::sleep(Duration::from_millis(5));
+    lock.read_line(&mut text).unwrap();
+    assert_eq!(text, "one\ntwo\nthree\n");
+    assert!(!other.is_finished());
+    drop(lock);
+    assert_eq!(other.join().unwrap(), "four\n");
+    let rest: Vec<_> = io::stdin().lines().map(Result::unwrap).collect();
+    assert_eq!(rest, ["five"]);
+    print_in_order();
+    let mut lock = io::stdout().lock();
+    let other = spawn(|| writeln!(io::stdout(), "other {}", 1));
+    let short = Duration::from_millis(5);
+    let ended = spawn(move || {
+        let write = || io::stdout().write_all(b"never");
+        windlass::time::timeout(short, write)
+    });
+    for n in 0..3 {
+        write!(lock, "{n}").unwrap();
+        // Whoever holds the lock may write by other handles, and lock it again.
+        write!(io::stdout().lock(), "-").unwrap();
+        windlass::sleep(Duration::from_millis(1));
+    }
+    assert!(!matches!(ended.join().unwrap(), Ok(Ok(()))));
+    assert!(!other.is_finished());
+    writeln!(lock).unwrap();
+    drop(lock);
+    other.join().unwrap().unwrap();
+    io::stdout().write_all(b"end\n").unwrap();
+}
+
+#[allow(clippy::print_stdout)]
+fn print_in_order() {
+    print!("begin a");
+    io::stdout().write_all(b"b").unwrap();
+    println!("c");
+}
+
+/// The same on plain threads, where nothing is parked.
+fn locking_thread() {
+    let mut text = String::new();
+    assert_eq!(io::stdin().read_line(&mut text).unwrap(), 4);
+    let n = io::stdin().lines().map(Result::unwrap).count();
+    assert_eq!(n, 4);
+    print_in_order();
+    let mut lock = io::stdout().lock();
+    let other = std::thread::spawn(|| writeln!(io::stdout(), "other {}", 1));
+    for n in 0..3 {
+        write!(lock, "{n}").unwrap();
+        write!(io::stdout(), "-").unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!other.is_finished());
+    writeln!(lock).unwrap();
+    drop(lock);
+    other.join().unwrap().unwrap();
+    io::stdout().write_all(b"end\n").unwrap();
+}
+
 /// A program in which SIGPIPE kills, as many a command-line tool wants it: sockets do
 /// not raise it.
 #[test]

@@ -286,11 +286,35 @@ fn unix_sockets() {
 }
 
 fn streams() {
-    use api::io::{self, IsTerminal};
+    use api::io::{self, IsTerminal, Write};
 
     let _ = io::stdin().is_terminal() || io::stdout().is_terminal() || io::stderr().is_terminal();
+    let mut lock: io::StdoutLock<'static> = io::stdout().lock();
+    lock.write_all(b"").unwrap();
+    // A lock does not keep its own goroutine or thread away.
+    io::stdout().write_all(b"").unwrap();
+    drop(lock);
+    let mut lock: io::StderrLock<'static> = io::stderr().lock();
+    lock.write_all(b"").unwrap();
     let empty = api::fs::File::open("/dev/null").unwrap();
     assert!(!empty.is_terminal());
+}
+
+#[allow(dead_code)]
+fn standard_input() -> api::io::Result<()> {
+    use api::io::{self, BufRead, Read};
+
+    let mut line = String::new();
+    io::stdin().read_line(&mut line)?;
+    let mut lock: io::StdinLock<'static> = io::stdin().lock();
+    lock.read_line(&mut line)?;
+    lock.read_to_string(&mut line)?;
+    drop(lock);
+    for line in io::stdin().lines() {
+        drop(line?);
+    }
+    io::stdin().read_exact(&mut [0])?;
+    io::read_to_string(io::stdin()).map(drop)
 }
 
 #[allow(dead_code)]
