@@ -1,5 +1,7 @@
 //! A lock that its holder may take again, for the standard outputs.
 
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
 use crate::loom::native::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sched::wait::park;
 use crate::sync::raw_mutex::RawMutex;
@@ -16,6 +18,10 @@ pub(super) struct Reentrant {
     /// How often the holder has taken it. Ordering: relaxed, as only the holder accesses it.
     depth: AtomicU32,
 }
+
+// A lock protects nothing here but the order of writes.
+impl UnwindSafe for Reentrant {}
+impl RefUnwindSafe for Reentrant {}
 
 impl Reentrant {
     pub(super) fn new() -> Reentrant {
