@@ -10,6 +10,10 @@ use std::path::Path;
 
 use socket2::SockAddr;
 
+use crate::channel;
+use crate::sched::wait::current_context;
+use crate::sched::wait::offload::offload;
+use crate::sched::wait::park::{self, Caller};
 use crate::task;
 
 /// Resolves an address. A host name is looked up in a blocking section.
@@ -18,6 +22,63 @@ fn resolve<A: ToSocketAddrs>(addr: &A) -> io::Result<A::Iter> {
         addr.to_socket_addrs()
     } else {
         task::blocking(|| addr.to_socket_addrs())
+    }
+}
+
+/// Looks up the addresses of a host, given with a port: `example.org:80`.
+///
+/// Names are looked up by libc, as in `std`: in `/etc/hosts` and by the rules of `nsswitch.conf` and
+/// `resolv.conf`.
+///
+/// # Blocking
+///
+/// Parks the goroutine, while a spare thread looks the name up, as in [`offload`](crate::offload). A
+/// [timeout](crate::time::timeout) or a [context](crate::context) ends the wait, but not the
+/// lookup: its thread goes on until libc gives up, and the end of a run waits for it. A literal
+/// address needs no lookup. A plain thread looks the name up itself.
+///
+/// # Errors
+///
+/// Those of `std::net::ToSocketAddrs` for text: `InvalidInput` without a port, and what libc says
+/// of the name. That of the context, if it ended the wait.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::net::lookup_host;
+/// use windlass::time::timeout;
+///
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+/// rt.run(|| {
+///     let found = timeout(Duration::from_secs(60), || lookup_host("localhost:80"));
+///     if let Ok(Ok(mut addrs)) = found {
+///         assert!(addrs.all(|addr| addr.ip().is_loopback()));
+///     }
+///     assert!(lookup_host("127.0.0.1:80")?.eq([([127, 0, 0, 1], 80).into()]));
+///     Ok::<(), std::io::Error>(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn lookup_host(host: impl Into<String>) -> io::Result<std::vec::IntoIter<SocketAddr>> {
+    let host = host.into();
+    if is_literal(&host) || matches!(park::caller(), Caller::Thread) {
+        return host.to_socket_addrs();
+    }
+    current_context::check()?;
+    let (sender, receiver) = channel::bounded(1);
+    let lookup = move || {
+        // Nobody may wait any more.
+        let _ = sender.send(offload(|| host.to_socket_addrs()));
+    };
+    drop(task::Builder::new().name("lookup_host").spawn(lookup)?);
+    match receiver.recv() {
+        Ok(found) => found,
+        Err(channel::RecvError) => {
+            current_context::check()?;
+            Err(io::Error::other("the lookup was cut short"))
+        }
     }
 }
 

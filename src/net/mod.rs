@@ -48,6 +48,8 @@ pub use std::os::unix::net::SocketAddr as UnixSocketAddr;
 
 pub use crate::poll::accept_stream::AcceptStream;
 
+pub use addr::lookup_host;
+
 pub use tcp::{Incoming, TcpListener, TcpStream, TcpStreamExt};
 pub use tcp_nodes::NodeListeners;
 pub use tcp_options::TcpOptions;

@@ -17,6 +17,7 @@ mod net_accept_stream;
 mod net_deadlines;
 mod net_faults;
 mod net_limits;
+mod net_lookup;
 mod net_lossy;
 mod net_nodes;
 mod net_options;

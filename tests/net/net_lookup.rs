@@ -1,0 +1,118 @@
+//! Lookups of host names, with a resolver that is as slow as the test wants.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use windlass::context::Context;
+use windlass::net::lookup_host;
+use windlass::{sleep, spawn};
+
+use crate::util::{self, run};
+
+type Getaddrinfo = unsafe extern "C" fn(
+    *const c_char,
+    *const c_char,
+    *const libc::addrinfo,
+    *mut *mut libc::addrinfo,
+) -> c_int;
+
+/// The number of lookups of `slow.test` that have begun, and of those that may go on.
+static BEGUN: AtomicU32 = AtomicU32::new(0);
+static ALLOWED: AtomicU32 = AtomicU32::new(0);
+
+/// Takes the place of libc's. `fast.test` and `slow.test` are 127.0.0.1; every other name is libc's.
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn getaddrinfo(
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const libc::addrinfo,
+    found: *mut *mut libc::addrinfo,
+) -> c_int {
+    // SAFETY: the name is a valid string, and the function has this type.
+    let theirs: Getaddrinfo = unsafe {
+        let theirs = libc::dlsym(libc::RTLD_NEXT, c"getaddrinfo".as_ptr());
+        assert!(!theirs.is_null());
+        std::mem::transmute(theirs)
+    };
+    let name = match node.is_null() {
+        true => c"",
+        // SAFETY: by the caller's contract it is a string.
+        false => unsafe { CStr::from_ptr(node) },
+    };
+    let node = match name.to_bytes() {
+        b"fast.test" => c"127.0.0.1".as_ptr(),
+        b"slow.test" => {
+            let number = BEGUN.fetch_add(1, Ordering::SeqCst);
+            while ALLOWED.load(Ordering::SeqCst) <= number {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            c"127.0.0.1".as_ptr()
+        }
+        _ => node,
+    };
+    // SAFETY: by the caller's contract.
+    unsafe { theirs(node, service, hints, found) }
+}
+
+fn addr() -> SocketAddr {
+    ([127, 0, 0, 1], 80).into()
+}
+
+#[test]
+fn names_have_addresses() {
+    let check = || {
+        assert!(lookup_host("fast.test:80").unwrap().eq([addr()]));
+        assert!(
+            lookup_host(String::from("127.0.0.1:80"))
+                .unwrap()
+                .eq([addr()])
+        );
+        let e = lookup_host("fast.test").unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::InvalidInput);
+    };
+    check();
+    run(1, check);
+}
+
+/// One test, as the slow lookups have an order.
+#[test]
+fn a_wait_for_a_lookup_ends_before_it() {
+    run(1, || {
+        let begun = |n| util::wait_until(|| BEGUN.load(Ordering::SeqCst) == n);
+        let found = spawn(|| lookup_host("slow.test:80"));
+        begun(1);
+        // A lookup waits as long as it takes, and holds nobody up.
+        for _ in 0..5 {
+            sleep(Duration::from_millis(1));
+        }
+        assert!(!found.is_finished());
+        ALLOWED.store(1, Ordering::SeqCst);
+        assert!(found.join().unwrap().unwrap().eq([addr()]));
+
+        let (context, canceller) = Context::background().with_cancel();
+        let ended = spawn(move || context.run(|| lookup_host("slow.test:80")));
+        begun(2);
+        canceller.cancel();
+        let e = ended.join().unwrap().unwrap_err();
+        assert!(
+            e.get_ref()
+                .is_some_and(|e| e.is::<windlass::context::Error>()),
+            "{e:?}"
+        );
+        // No lookup begins for a context that is done.
+        let (context, canceller) = Context::background().with_cancel();
+        canceller.cancel();
+        context.run(|| lookup_host("slow.test:80")).unwrap_err();
+        assert_eq!(BEGUN.load(Ordering::SeqCst), 2);
+        // The end of the run waits for those that have begun.
+        ALLOWED.store(u32::MAX, Ordering::SeqCst);
+    });
+}
