@@ -5,7 +5,7 @@
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::util;
@@ -340,4 +340,45 @@ fn a_foreign_timer() {
                 .unwrap();
         }
     });
+}
+
+/// The lock of an output is for one goroutine or thread at a time, wherever it runs on, and counts
+/// how often its holder has taken it. The guards may be dropped in any order.
+#[test]
+fn the_lock_of_an_output_has_one_holder() {
+    const TURNS: usize = 300;
+    let n = Arc::new(AtomicUsize::new(0));
+    let add = |n: &AtomicUsize| {
+        for turn in 0..TURNS {
+            let outer = io::stderr().lock();
+            // Two operations: an addition would be lost if another held the lock, too.
+            let before = n.load(Ordering::Relaxed);
+            let inner = io::stderr().lock();
+            if turn % 2 == 0 {
+                drop(outer);
+                windlass::yield_now();
+                n.store(before + 1, Ordering::Relaxed);
+                drop(inner);
+            } else {
+                drop(inner);
+                windlass::yield_now();
+                n.store(before + 1, Ordering::Relaxed);
+                drop(outer);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| add(&n));
+        }
+        let n = Arc::clone(&n);
+        run(2, move || {
+            windlass::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| add(&n));
+                }
+            });
+        });
+    });
+    assert_eq!(n.load(Ordering::Relaxed), 6 * TURNS);
 }
