@@ -50,6 +50,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`task`] | [`spawn`], [`scope`], join handles, task-locals, [`blocking`] and [`offload`] |
+//! | [`thread`] | goroutines with the names of `std::thread` alone |
 //! | [`join`], [`par`] | fork-join: two closures, loops, sums and sorts on all CPUs |
 //! | [`channel`] | channels and `select!`, with the interface of crossbeam-channel |
 //! | [`sync`] | `Mutex`, `RwLock`, `Condvar`, `Once`, `Barrier`, `Semaphore`, `WaitGroup` |
@@ -59,6 +60,7 @@
 //! | [`process`] | child processes |
 //! | [`signal`] | signals as events |
 //! | [`io`] | `std::io`, pipes, standard streams, readiness of any descriptor |
+//! | [`os`] | `std::os`: extensions of Unix and Linux |
 //! | [`context`](mod@context) | cancellation, deadlines and values: Go's `context` |
 //! | [`future`] | running futures on goroutines |
 //! | [`numa`] | one value for each NUMA node |
