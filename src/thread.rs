@@ -1,7 +1,7 @@
-//! [`task`](crate::task) with the names of `std::thread` alone: a port changes `use std::thread` to
+//! [`task`] with the names of `std::thread` alone: a port changes `use std::thread` to
 //! `use windlass::thread`, and each thread becomes a goroutine.
 //!
-//! Goroutines have more methods in [`task`](crate::task): nodes, joins with a timeout, contexts. Both
+//! Goroutines have more methods in [`task`]: nodes, joins with a timeout, contexts. Both
 //! modules may be used in one program.
 //!
 //! # Examples

@@ -1,8 +1,8 @@
-//! The names of `std::sync::mpsc`, over the channels of [`channel`](crate::channel).
+//! The names of `std::sync::mpsc`, over the [channels](crate::channel) of windlass.
 //!
 //! A port changes `use std::sync::mpsc` to `use windlass::sync::mpsc`. The errors are `std`'s. New
-//! code better uses [`channel`](crate::channel): its receivers can be cloned, and it has `select!`.
-//! [`Sender`], [`SyncSender`] and [`Receiver`] are converted from and to its types with `From`.
+//! code better uses [those](crate::channel): their receivers can be cloned, and they have `select!`.
+//! [`Sender`], [`SyncSender`] and [`Receiver`] are converted from and to theirs with `From`.
 //!
 //! # Examples
 //!
