@@ -98,6 +98,10 @@ impl Timers {
         let mut heap = self.heap.lock();
         while heap.first().is_some_and(|e| e.when_ns <= now_ns) {
             let e = pop(&mut heap);
+            for later in heap.iter().take(5) {
+                // One of these is the next.
+                later.g.prefetch_status();
+            }
             let status = e.g.status.load();
             if Status::wait_of(status) != Some(e.wait) {
                 let n = self.n_stale.load(Ordering::Relaxed);

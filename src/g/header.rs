@@ -27,7 +27,7 @@ use super::stack;
 use super::status::{Status, Token};
 use crate::loom::native::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::sys::signal;
-use crate::util::prefetch::{prefetch, prefetch_bytes};
+use crate::util::prefetch::{LINE_BYTES, prefetch, prefetch_bytes};
 
 /// The size of a [`Header`]; the payload begins here. 160, except in builds with a sanitizer or
 /// loom, whose coroutines and atomics are larger.
@@ -127,6 +127,9 @@ pub(crate) struct Header {
     /// Whether the operation it waits for has completed: see `netpoll::op`. Ordering: sequentially
     /// consistent against the status.
     pub(crate) op_done: AtomicU8,
+    /// How far below `out` on its stack the frame of its last wait with a timer is, in cache lines: a
+    /// hint. Ordering: relaxed; the address is only prefetched.
+    frame: AtomicU16,
 }
 
 /// The limit on references to a goroutine. A program can forget handles without bound, and a count
@@ -256,25 +259,52 @@ impl GRef {
         }
     }
 
+    /// Prefetches the line with the status.
+    #[inline(always)]
+    pub(crate) fn prefetch_status(self) {
+        prefetch(self.as_ptr());
+    }
+
     /// Prefetches the header.
     #[inline(always)]
     pub(crate) fn prefetch(self) {
         prefetch_bytes(self.as_ptr(), HEADER_BYTES);
     }
 
+    /// Notes where on its stack it waits, with a timer. Called by its owner.
+    #[inline(always)]
+    pub(crate) fn note_frame<T>(self, at: NonNull<T>) {
+        let below = self.raw_out().addr().wrapping_sub(at.addr().get());
+        self.frame
+            .store((below / LINE_BYTES) as u16, Ordering::Relaxed);
+    }
+
     /// Prefetches what the goroutine touches first when it continues after an operation: the ends
     /// of its stack. Any thread: the wait may be long over.
     #[inline(always)]
-    pub(crate) fn prefetch_stack(self) {
+    pub(crate) fn prefetch_stack(self) -> bool {
         /// The extent of the callers' frames below and above an operation.
         const BELOW: usize = 256;
         const ABOVE: usize = 320;
         let op = self.op.load(Ordering::Relaxed).cast::<u8>();
         if op.is_null() {
-            return;
+            return false;
         }
         prefetch(self.raw_out());
         prefetch_bytes(op.wrapping_sub(BELOW), BELOW + ABOVE);
+        true
+    }
+
+    /// The same after a sleep.
+    #[inline(always)]
+    pub(crate) fn prefetch_frame(self) {
+        /// The extent of the frames below and above the one of the wait.
+        const BELOW: usize = 64;
+        const ABOVE: usize = 192;
+        let (out, frame) = (self.raw_out(), self.frame.load(Ordering::Relaxed));
+        prefetch(out);
+        let at = out.wrapping_byte_sub(usize::from(frame) * LINE_BYTES + BELOW);
+        prefetch_bytes(at, BELOW + ABOVE);
     }
 
     /// Whether it has locked an M. Called by the goroutine's owner.

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 /// The length of a cache line on the supported CPUs.
-const LINE_BYTES: usize = 64;
+pub(crate) const LINE_BYTES: usize = 64;
 
 /// Prefetches the cache line at an address. Any address is allowed: a prefetch is a hint and never
 /// faults.

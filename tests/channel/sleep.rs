@@ -33,6 +33,32 @@ fn a_sleep_is_never_short() {
     });
 }
 
+/// A P that slept until each of them would sleep for as long as the kernel needs to wake it, and
+/// burn most of its time on that.
+#[test]
+fn sleepers_that_are_close_together_are_woken_together() {
+    const SLEEPERS: u32 = 10_000;
+    let rt = runtime(1);
+    let idles = || rt.metrics().ps.iter().map(|p| p.idles).sum::<u64>();
+    let ((before, elapsed), after) = (
+        rt.run(|| {
+            let start = Instant::now() + Duration::from_millis(200);
+            let all: Vec<_> = (0..SLEEPERS)
+                .map(|i| {
+                    let until = start + Duration::from_micros(10) * i;
+                    spawn(move || sleep(until.saturating_duration_since(Instant::now())))
+                })
+                .collect();
+            let (before, begun) = (idles(), Instant::now());
+            all.into_iter().for_each(|j| j.join().unwrap());
+            (before, begun.elapsed())
+        }),
+        idles(),
+    );
+    let most = elapsed.as_micros() as u64 / 200 + 100;
+    assert!(after - before < most, "{} in {elapsed:?}", after - before);
+}
+
 /// Sleepers in the order in which they began, each with the time before which its
 /// sleep began, its length, and its place in the order of waking.
 struct Sleeper {

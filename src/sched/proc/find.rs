@@ -109,8 +109,11 @@ fn prefetch_next(p: &P) {
     if let Some(second) = second {
         second.prefetch();
     }
-    if let Some(next) = next {
-        next.prefetch_stack();
+    if let Some(next) = next
+        && !next.prefetch_stack()
+        && p.local.woken_by_timers.get() >= pace::MANY_SLEEPERS
+    {
+        next.prefetch_frame();
     }
 }
 
@@ -505,9 +508,12 @@ fn sleep(m: &M, p: &P) {
     }
 }
 
+/// Sleeps until it is notified or the next timer is due ([`pace::earliest_wake`]).
 fn sleep_as(p: &P, how: u32) {
+    let woken = p.local.woken_by_timers.replace(0);
+    let earliest_ns = pace::earliest_wake(woken, clock::now_ns);
     while !p.word.is_notified() {
-        let deadline_ns = p.timers.next_ns();
+        let deadline_ns = p.timers.next_ns().max(earliest_ns);
         if how == idle::IN_RING {
             p.poller.wait(deadline_ns);
             if p.poller.has_completions() {

@@ -210,6 +210,8 @@ pub(crate) struct Local {
     pub(crate) since_attended: Cell<u32>,
     /// Ticks after which it runs again.
     pub(crate) attend_after: u64,
+    /// Number of goroutines that timers have woken since it slept last.
+    pub(crate) woken_by_timers: Cell<usize>,
     /// Dispatch count from which the share of expired timers is counted: see [`P::overtakers`].
     pub(crate) overtakes_from: Cell<u64>,
     /// Dispatches since the node queue was last tried.
@@ -441,6 +443,7 @@ impl P {
                 attended_ticks: Cell::new(0),
                 since_attended: Cell::new(0),
                 attend_after: clock::ticks_in(pace::TICK_NS),
+                woken_by_timers: Cell::new(0),
                 overtakes_from: Cell::new(0),
                 since_node_queue: Cell::new(0),
                 node_queue_seen_ns: Cell::new(0),

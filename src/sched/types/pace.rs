@@ -50,6 +50,27 @@ pub(crate) fn overtakers(from: u64, dispatches: u64, n: usize) -> (usize, u64) {
     (taken as usize, from + 2 * taken)
 }
 
+/// From so many goroutines on that timers have woken since the P slept last, the memory of those
+/// that come next is prefetched: many slept, so none of it is still in the caches.
+pub(crate) const MANY_SLEEPERS: usize = 64;
+/// How many goroutines timers must have woken between two sleeps for the next timers to wait a
+/// little for one another.
+const COALESCE_FROM: usize = 4;
+/// How long they wait at most.
+const COALESCE_NS: u64 = 200_000;
+
+/// When a P that goes to sleep may be woken by a timer, if timers have woken `woken` goroutines
+/// since it slept last.
+///
+/// Going to sleep and waking takes as much CPU as tens of timers. If one sleep is too short for
+/// more than a few of them, it is short because there are many: then they are served together.
+pub(crate) fn earliest_wake(woken: usize, now_ns: impl FnOnce() -> u64) -> u64 {
+    match woken < COALESCE_FROM {
+        true => 0,
+        false => now_ns() + COALESCE_NS,
+    }
+}
+
 /// From this time between two looks at the node queue on, a share of it costs little beside what
 /// the dispatches in between took.
 const SHARE_AFTER_NS: u64 = 50_000;

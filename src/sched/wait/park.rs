@@ -241,11 +241,13 @@ pub(crate) fn park_until<const HELD: bool>(
     was_woken: impl FnOnce() -> bool,
 ) {
     let timer_on = section.m().p().idx;
+    let frame = NonNull::from(&timer_on);
     let commit = move |g: GRef, wait, m: &M| {
         // Read where the status is Waiting (`poll::limit`), and before the frame may be gone.
         let (until_ns, is_cut) = (until_ns(), chain.is_set());
         let waits = begin(g, wait, m, is_cut);
         if waits && until_ns != NEVER {
+            g.note_frame(frame);
             m.p().timers.add(until_ns, g, wait);
         }
         waits
