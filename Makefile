@@ -13,8 +13,9 @@ BENCHES := -p windlass-benches -p windlass-bench-compio -p windlass-bench-monoio
 # What is off if not asked for, and tested all the same.
 FEATURES := windlass-examples/all
 # Tests in the dev profile can also be perturbed (WINDLASS_CHAOS), so that this needs no build of
-# its own. Without the variable the feature does nothing.
-TEST_FEATURES := $(FEATURES),windlass/chaos
+# its own. Without the variable the feature does nothing. Simulations are among them (tests/sim); tests in
+# release are without that feature, as programs are.
+TEST_FEATURES := $(FEATURES),windlass/chaos,windlass/sim
 
 # A stage says when it begins, and how long it took: $(call stage,NAME,COMMAND).
 define stage
@@ -86,6 +87,7 @@ test: setup clients
 test-all: test
 	$(call stage,tests of the benches,$(CARGO) test $(BENCHES) -p windlass-suites)
 	$(call stage,examples,$(CARGO) build $(PACKAGES) --features $(TEST_FEATURES) --examples)
+	$(call stage,simulations of many seeds,WINDLASS_KERNEL_SEEDS=10000 $(CARGO) test --release -p windlass --features sim --test sim)
 	$(call stage,tests in release,$(MAKE) --no-print-directory test-release)
 	$(call stage,tests under a filter,$(MAKE) --no-print-directory test-filter)
 	$(call stage,more disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS="$(wordlist 2,99,$(CHAOS_SEEDS))")
@@ -222,11 +224,11 @@ fuzz: setup
 # The second clippy is as users have it: without the features that the tests ask for. The third: without libhwloc.
 lint: setup
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --features $(FEATURES) -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --features $(FEATURES),windlass/sim -- -D warnings
 	$(CARGO) clippy -p windlass -- -D warnings
 	$(CARGO) clippy -p windlass --no-default-features -- -D warnings
 	$(CARGO) clippy -p windlass-criterion -p windlass-bench-numa --benches -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --features $(FEATURES)
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --features $(FEATURES),windlass/sim
 
 # In one command, so that cargo finds windlass-topology and windlass without a registry.
 package: setup

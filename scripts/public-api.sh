@@ -28,7 +28,7 @@ listings=$(mktemp -d)
 trap 'rm -rf "$listings"' EXIT
 for crate in windlass windlass-topology windlass-hyper windlass-tracing; do
     # -sss leaves out what follows from the types: blanket, automatic and derived implementations.
-    cargo +nightly public-api -sss --color never -p "$crate" >"$listings/$crate.txt"
+    cargo +nightly public-api -sss --color never -p "$crate" ${features[@]+"${features[@]}"} >"$listings/$crate.txt"
     [ -s "$listings/$crate.txt" ] || { say "nothing was listed for $crate"; exit 1; }
 done
 if [ "${1:-}" = --update ]; then

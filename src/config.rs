@@ -117,6 +117,9 @@ pub(crate) struct Config {
     /// The size of a P's event log, and whether events are recorded all the time.
     pub(crate) trace_bytes: usize,
     pub(crate) flight_recorder: bool,
+    /// Whether its runs are simulated: one thread, a virtual clock, no I/O.
+    #[cfg(feature = "sim")]
+    pub(crate) is_simulated: bool,
 }
 
 impl Default for Config {
@@ -142,11 +145,22 @@ impl Default for Config {
             live_metrics: false,
             trace_bytes: DEFAULT_TRACE_BYTES,
             flight_recorder: false,
+            #[cfg(feature = "sim")]
+            is_simulated: false,
         }
     }
 }
 
 impl Config {
+    /// Whether its runs are simulated. Without the feature `sim` this is known at compile time.
+    #[inline(always)]
+    pub(crate) fn is_simulated(&self) -> bool {
+        #[cfg(feature = "sim")]
+        return self.is_simulated;
+        #[cfg(not(feature = "sim"))]
+        false
+    }
+
     /// Checks the values, before anything is built from them.
     pub(crate) fn check(&self) -> io::Result<()> {
         if self.processors == Some(0) {

@@ -56,6 +56,7 @@ pub fn block_on<F: IntoFuture>(future: F) -> F::Output {
             let waker = goroutine_waker(g);
             let _polling = Polling::begin(g);
             loop {
+                park::perturb();
                 if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker))
                 {
                     return output;

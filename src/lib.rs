@@ -67,6 +67,7 @@
 //! | [`topology`] | the machine: packages, nodes, caches, cores, CPUs |
 //! | [`metrics`] | the counters of a runtime |
 //! | [`debug`] | dumps of goroutines, execution traces |
+//! | `sim` | simulated runs for tests, with the feature `sim` |
 //!
 //! Everything that waits parks a goroutine. On a plain thread the same call blocks the thread, so
 //! goroutines and threads may share channels, locks and sockets. Each function says under
@@ -80,6 +81,7 @@
 //! | `unpinned-children` | yes | Threads and processes that goroutines start may run on all CPUs of the process, although the goroutine's thread is pinned to one. docs/SAFETY.md says where this has no effect. |
 //! | `backtrace` | no | Stacks in dumps and stall reports. Adds the crates backtrace and framehop. |
 //! | `chaos` | no | For tests: `WINDLASS_CHAOS=seed` perturbs decisions and timing of the scheduler. |
+//! | `sim` | no | For tests of programs: the module `sim`, deterministic simulations with a virtual clock. docs/guide/simulation.md. |
 //!
 //! The crates windlass-hyper and windlass-tracing connect goroutines to hyper and to the spans of tracing.
 //!
@@ -89,6 +91,7 @@
 //! |---|---|
 //! | `WINDLASS_PROCS=n` | The number of Ps, unless [`Builder::processors`] sets it. |
 //! | `WINDLASS_IO=uring` or `epoll` | The poller; `uring` makes [`Builder::build`] fail where io_uring cannot be used. |
+//! | `WINDLASS_SIM_SEED=n`, `WINDLASS_SIM_SEEDS=n`, `WINDLASS_SIM_SCHEDULE=...` | Which runs a simulation makes (feature `sim`). |
 //! | `WINDLASS_DEBUG=...` | Scheduler traces and live metrics: docs/OBSERVABILITY.md. |
 //!
 //! # Further reading
@@ -138,9 +141,14 @@ struct GuideFromTokio;
 #[doc = include_str!("../docs/guide/tuning.md")]
 struct GuideTuning;
 
+#[cfg(all(doctest, feature = "sim"))]
+#[doc = include_str!("../docs/guide/simulation.md")]
+struct GuideSimulation;
+
 #[cfg(explore)]
 #[doc(hidden)]
 pub mod explore;
+mod bubble;
 mod loom;
 mod sys;
 mod util;
@@ -169,6 +177,8 @@ pub mod os;
 pub mod metrics;
 pub mod debug;
 mod runtime;
+#[cfg(feature = "sim")]
+pub mod sim;
 
 pub use config::NumaPolicy;
 pub use runtime::{Builder, Handle, Runtime};

@@ -17,10 +17,12 @@ use crate::debug::{deadlock, env, live, panics, schedtrace, shutdown, sigquit, s
 use crate::g::header;
 use crate::g::slab::DepotId;
 use crate::g::stack::{self, Stack, StackPool};
+#[cfg(feature = "sim")]
+use crate::loom::native::LazyLock;
 use crate::loom::native::atomic::AtomicUsize;
 use crate::loom::native::{Arc, Mutex, PoisonError};
 use crate::metrics::{MemoryPlacement, RuntimeMetrics};
-use crate::netpoll::choose;
+use crate::netpoll::choose::{self, Choice};
 use crate::netpoll::poller::Poller;
 use crate::sched::monitor::stack_overflow;
 use crate::sched::numa::remote_peers::RemotePeers;
@@ -33,6 +35,8 @@ use crate::sched::types::debug_hooks::{Check, DebugHooks, OnStall, Print};
 use crate::sched::types::m::M;
 use crate::sched::types::p::{P, StealLevel};
 use crate::sched::types::place::UsableCpus;
+#[cfg(feature = "sim")]
+use crate::sched::types::simulation::Simulation;
 use crate::sched::wait::children;
 use crate::sched::wait::park::Cancelled;
 use crate::sched::wait::spawn::{self, Options};
@@ -512,7 +516,11 @@ fn make_sched(config: Config, place: UsableCpus, max: usize) -> io::Result<Arc<S
     let plan = place.structure(max)?;
     let topology = &place.topology;
     let pin = config.pin && *topology.source() == Source::ThisMachine;
-    let pollers = choose::choose(config.require_io_uring)?;
+    let pollers = match config.is_simulated() {
+        // Nothing is ever in flight.
+        true => Choice::Epoll,
+        false => choose::choose(config.require_io_uring)?,
+    };
     let guard = mmap::probe_guard()?;
     let mut nodes = Placed::new();
     let mut ps = Placed::new();
@@ -1073,6 +1081,83 @@ where
     Ok(outcome.unwrap_or_else(|| Err(Box::new(Cancelled))))
 }
 
+/// A runtime for simulated runs: one P, no rings, on a machine with one CPU.
+#[cfg(feature = "sim")]
+pub(crate) fn build_simulated(stack_bytes: usize) -> io::Result<Runtime> {
+    static MACHINE: LazyLock<Topology> =
+        LazyLock::new(|| Topology::synthetic("core:1 pu:1").expect("the description is valid"));
+    let mut builder = Builder::new()
+        .name("simulation")
+        .topology(MACHINE.clone())
+        .processors(1)
+        .max_processors(1)
+        .pin(false)
+        .stack_size(stack_bytes);
+    builder.config.is_simulated = true;
+    // SAFETY: the contract is about what happens when a goroutine continues on another thread. A
+    // simulated runtime has one P and one M, which is the thread that calls `run_simulated`, and
+    // no sysmon, which alone starts threads and moves Ps. `offload` and `lock_thread`, which would
+    // need them, are refused. So all goroutines of a run stay on one thread from their first
+    // instruction to their last.
+    unsafe { builder.build() }
+}
+
+/// Runs `f` as the main goroutine of `sim`, on a runtime of [`build_simulated`], until no goroutine
+/// is left.
+///
+/// # Errors
+///
+/// If there is no stack for the main goroutine.
+#[cfg(feature = "sim")]
+pub(crate) fn run_simulated(
+    runtime: &Runtime,
+    sim: &Simulation,
+    f: impl FnOnce(),
+    site: &'static Location<'static>,
+) -> Result<(), String> {
+    assert!(
+        current::m().is_none(),
+        "windlass: a simulation was started inside a goroutine"
+    );
+    let _running = runtime
+        .running
+        .try_lock()
+        .expect("a simulation has its runtime to itself");
+    let sched = &runtime.sched;
+    let p = sched.ps_in_use().next().expect("one P is in use");
+    let stack = sched.node_of(p).stacks.take(main_stack_bytes(sched));
+    let stack = stack.map_err(|e| format!("cannot start the main goroutine: {e}"))?;
+    let main = || {
+        f();
+        sim.bubble.end();
+        sched.set_phase(Phase::Cancelling);
+    };
+    let alt_stack = AltStack::install().ok();
+    let entered = sim.bubble.enter();
+    sched
+        .met_outside
+        .store(false, crate::loom::Ordering::Relaxed);
+    sched.set_phase(Phase::Running);
+    p.begin_simulation(clock::now_ns());
+    let m0 = Box::new(M::new(1, &raw const **sched));
+    m0.simulation.set(sim);
+    let m0_ptr: *const M = &raw const *m0;
+    sched.n_ms.fetch_add(1, crate::loom::Ordering::Relaxed);
+    sched.ms.lock().all.push(m0);
+    // SAFETY: the box lies in `Sched::ms` until it is cleared below, after this thread's last use.
+    let m0 = unsafe { &*m0_ptr };
+    run::take_p(m0, p);
+    spawn_main(sched, m0, main, stack, site);
+    run::m_loop(m0);
+    sched.refuse_jobs();
+    wake::wait_for_outside_wakers();
+    end_ms(sched);
+    sched.set_phase(Phase::Ended);
+    drop(entered);
+    drop(alt_stack);
+    Ok(())
+}
+
 fn join(thread: crate::loom::thread::JoinHandle<()>) {
     // The runtime's threads abort on a panic, so joining cannot fail.
     let _ = thread.join();
@@ -1102,7 +1187,7 @@ fn main_stack_bytes(sched: &Sched) -> usize {
 }
 
 /// Makes the main goroutine the first that M0 runs. No other thread can start it.
-fn spawn_main<F: FnOnce() + Send>(
+fn spawn_main<F: FnOnce()>(
     sched: &Sched,
     m0: &M,
     f: F,

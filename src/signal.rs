@@ -28,6 +28,7 @@ use signal_hook::SigId;
 use signal_hook::consts::FORBIDDEN;
 use signal_hook::low_level::{register, unregister};
 
+use crate::bubble;
 use crate::fs::{File, Kind};
 use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::loom::native::{Arc, Mutex, PoisonError};
@@ -140,6 +141,10 @@ impl Signals {
         I: IntoIterator<Item = S>,
         S: Borrow<i32>,
     {
+        bubble::refuse(
+            "a signal",
+            "in a simulation, send the event through a channel",
+        );
         let (reader, wake) = io::pipe()?;
         let flags = file::flags(wake.as_fd())?;
         file::set_flags(wake.as_fd(), flags | libc::O_NONBLOCK)?;

@@ -29,6 +29,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::time::Duration;
 
+use crate::bubble;
 use crate::config::{MAX_STACK_BYTES, MIN_STACK_BYTES};
 use crate::g::header::{self, TakeFn};
 use crate::g::status::{Reason, WakeKind};
@@ -92,6 +93,7 @@ pub(crate) fn spawn_at<F, T>(f: F, site: &'static Location<'static>) -> JoinHand
 where
     F: FnOnce() -> T,
 {
+    park::end_if_late();
     let task = make::spawn(f, Options::default(), site);
     JoinHandle::new(task, header::take_fn::<F, T>())
 }
@@ -450,6 +452,7 @@ impl<T> Handle<T> {
     }
 
     fn is_finished(&self) -> bool {
+        park::perturb();
         completion::is_done(&self.task().g().join)
     }
 }
@@ -543,6 +546,7 @@ impl<T> JoinHandle<T> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn join_timeout(self, timeout: Duration) -> std::result::Result<Result<T>, JoinHandle<T>> {
+        park::perturb();
         if self.inner.wait_until(deadline_ns(timeout)) {
             Ok(self.inner.join())
         } else {
@@ -635,6 +639,7 @@ impl Task {
     ///
     /// Never.
     pub fn unpark(&self) {
+        park::perturb();
         match &self.0 {
             TaskKind::Goroutine(task) => park::unpark(task.g()),
             TaskKind::Thread(thread) => thread.unpark(),
@@ -868,6 +873,10 @@ pub fn checkpoint() {
 /// ```
 #[track_caller]
 pub fn lock_thread() -> LockedThread {
+    bubble::refuse(
+        "`lock_thread`",
+        "in a simulation, leave the call out, as all goroutines share one thread",
+    );
     LockedThread {
         is_locked: locked::lock(),
         not_send: PhantomData,
@@ -914,6 +923,8 @@ pub fn sleep(duration: Duration) {
     if !duration.is_zero() {
         // Destructors of a cancelled goroutine do not wait.
         let _ = park::sleep_until(deadline_ns(duration));
+    } else {
+        park::perturb();
     }
 }
 
@@ -945,7 +956,12 @@ pub fn sleep(duration: Duration) {
 /// });
 /// # Ok::<(), std::io::Error>(())
 /// ```
+#[track_caller]
 pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
+    bubble::refuse(
+        "`blocking`",
+        "in a simulation, call a stand-in that computes the answer",
+    );
     fork::before_blocking();
     crate::sched::wait::handoff::blocking(f)
 }
@@ -974,11 +990,16 @@ pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
 /// });
 /// # Ok::<(), std::io::Error>(())
 /// ```
+#[track_caller]
 pub fn offload<F, T>(f: F) -> T
 where
     F: FnOnce() -> T + Send,
     T: Send,
 {
+    bubble::refuse(
+        "`offload`",
+        "in a simulation, call a stand-in that computes the answer, or spawn a goroutine",
+    );
     crate::sched::wait::offload::offload(f)
 }
 
@@ -1244,6 +1265,7 @@ impl<T> ScopedJoinHandle<'_, T> {
     ///
     /// The handle, if the goroutine has not ended in time.
     pub fn join_timeout(self, timeout: Duration) -> std::result::Result<Result<T>, Self> {
+        park::perturb();
         if self.inner.wait_until(deadline_ns(timeout)) {
             Ok(self.join())
         } else {

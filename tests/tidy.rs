@@ -14,7 +14,7 @@ mod dependencies;
 /// Who may import whom: a module imports from the rows above its own (lower in the
 /// building), and on its own row from its left.
 const ROWS: [&[&str]; 8] = [
-    &["explore", "sys", "loom"],
+    &["bubble", "explore", "sys", "loom"],
     &["config", "util", "lock"],
     &["g"],
     &["timer", "netpoll"],
@@ -25,7 +25,7 @@ const ROWS: [&[&str]; 8] = [
     &[
         "net", "io", "fs", "process", "signal", "context", "future", "os",
     ],
-    &["metrics", "debug", "runtime", "lib"],
+    &["metrics", "debug", "runtime", "sim", "lib"],
 ];
 
 /// The files of a folder in the order in which they may import each other: each from
@@ -57,6 +57,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "p",
             "m",
             "place",
+            "progress",
+            "simulation",
             "stop_requests",
             "offload_pool",
             "debug_hooks",
@@ -69,6 +71,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "sched/wait",
         &[
+            "turn",
             "handoff",
             "home",
             "wake",
@@ -90,6 +93,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "steal",
             "remote",
             "kernel_visits",
+            "simulate",
             "find",
             "leave",
             "locked",
@@ -223,7 +227,28 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ("loom", &["native", "oracle"]),
     ("task", &["local", "join"]),
     ("context", &["tree", "waits"]),
-    ("time", &["sleep", "timeout", "interval", "timer"]),
+    (
+        "time",
+        &[
+            "instant",
+            "system_time",
+            "sleep",
+            "timeout",
+            "interval",
+            "timer",
+        ],
+    ),
+    (
+        "bubble",
+        &["draw", "priorities", "strategy", "log", "inside"],
+    ),
+    (
+        "sim",
+        &[
+            "report", "schedule", "failure", "settle", "events", "watch", "shorten", "strategy",
+            "build",
+        ],
+    ),
     (
         "fs",
         &[
@@ -343,6 +368,8 @@ const DOORS: &[(&str, &[&str])] = &[
         &[
             "src/sched/types/current.rs",
             "src/lock.rs",
+            // In which simulation it is.
+            "src/bubble/inside.rs",
             // Which of a schedule's threads this is.
             "src/explore/control.rs",
             // What tracing's subscribers take a thread to be in.

@@ -118,6 +118,7 @@ pub(super) fn try_once(
 ) -> Option<(usize, Decision)> {
     let mut locks = Few::new(arms.len());
     let locks = sorted_locks(arms, locks.places());
+    park::end_if_late();
     let here = WaitCtx::enter();
     shuffle(arms, biased, &here);
     let mut found = look_at_each(arms, wait, &here);
@@ -171,6 +172,7 @@ pub(super) fn wait(
     let mut locks = Few::new(arms.len());
     let locks = sorted_locks(arms, locks.places());
     let mut links = Few::new(arms.len());
+    park::end_if_late();
     loop {
         let here = WaitCtx::enter();
         shuffle(arms, biased, &here);

@@ -155,7 +155,8 @@ pub fn after(duration: Duration) -> Receiver<Instant> {
 /// let when = Instant::now() + Duration::from_millis(5);
 /// assert_eq!(windlass::channel::at(when).recv(), Ok(when));
 /// ```
-pub fn at(when: Instant) -> Receiver<Instant> {
+pub fn at(when: impl Into<Instant>) -> Receiver<Instant> {
+    let when = when.into();
     Receiver::at(when)
 }
 

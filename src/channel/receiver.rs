@@ -15,6 +15,7 @@ use super::chan::{Chan, note_disconnect};
 use super::core::{Refused, Side};
 use super::err::{RecvError, RecvTimeoutError, TryRecvError};
 use super::timer::{self, At, Tick};
+use crate::sched::wait::park;
 use crate::sys::clock::{self, NEVER};
 
 /// The receiving half of a channel.
@@ -157,6 +158,10 @@ impl<T> Receiver<T> {
     /// ```
     #[inline]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        match &self.source {
+            Source::Senders(_) => park::end_if_late(),
+            _ => park::perturb(),
+        }
         let received = match &self.source {
             // SAFETY: the channel lives while it has handles.
             Source::Senders(chan) => unsafe { chan.as_ref() }.try_recv(),
@@ -254,13 +259,15 @@ impl<T> Receiver<T> {
     /// let deadline = Instant::now() + Duration::from_millis(5);
     /// assert_eq!(r.recv_deadline(deadline), Err(RecvTimeoutError::Timeout));
     /// ```
-    pub fn recv_deadline(&self, deadline: Instant) -> Result<T, RecvTimeoutError> {
+    pub fn recv_deadline(&self, deadline: impl Into<Instant>) -> Result<T, RecvTimeoutError> {
+        let deadline = deadline.into();
         self.recv_until(clock::instant_ns(deadline))
             .map_err(timeout_error)
     }
 
     #[inline]
     fn recv_until(&self, deadline_ns: u64) -> Result<T, Refused> {
+        park::end_if_late();
         match &self.source {
             // SAFETY: the channel lives while it has handles.
             Source::Senders(chan) => unsafe { chan.as_ref() }.recv(deadline_ns),
@@ -292,6 +299,7 @@ impl<T> Receiver<T> {
     /// assert!(r.is_full());
     /// ```
     pub fn is_full(&self) -> bool {
+        park::perturb();
         match &self.source {
             // SAFETY: the channel lives while it has handles.
             Source::Senders(chan) => unsafe { chan.as_ref() }.is_full(),
@@ -309,6 +317,7 @@ impl<T> Receiver<T> {
     /// assert_eq!(r.len(), 2);
     /// ```
     pub fn len(&self) -> usize {
+        park::perturb();
         match &self.source {
             // SAFETY: the channel lives while it has handles.
             Source::Senders(chan) => unsafe { chan.as_ref() }.len(),

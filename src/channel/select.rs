@@ -295,9 +295,10 @@ impl<'a> Select<'a> {
     /// ```
     pub fn select_deadline(
         &mut self,
-        deadline: Instant,
+        deadline: impl Into<Instant>,
     ) -> Result<SelectedOperation<'a>, SelectTimeoutError> {
-        select_until(&mut self.arms, clock::instant_ns(deadline), self.biased)
+        let deadline_ns = clock::instant_ns(deadline.into());
+        select_until(&mut self.arms, deadline_ns, self.biased)
     }
 
     /// Returns the index of an operation that is ready now: it would complete without waiting, or
@@ -414,7 +415,11 @@ impl<'a> Select<'a> {
     /// let deadline = Instant::now() + Duration::from_millis(5);
     /// assert_eq!(select.ready_deadline(deadline), Err(ReadyTimeoutError));
     /// ```
-    pub fn ready_deadline(&mut self, deadline: Instant) -> Result<usize, ReadyTimeoutError> {
+    pub fn ready_deadline(
+        &mut self,
+        deadline: impl Into<Instant>,
+    ) -> Result<usize, ReadyTimeoutError> {
+        let deadline = deadline.into();
         self.ready_until(clock::instant_ns(deadline))
             .ok_or(ReadyTimeoutError)
     }

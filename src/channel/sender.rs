@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::chan::{Chan, note_disconnect};
 use super::core::{Refused, Side};
 use super::err::{SendError, SendTimeoutError, TrySendError};
+use crate::sched::wait::park;
 use crate::sys::clock::{self, NEVER};
 
 /// The sending half of a channel.
@@ -77,6 +78,7 @@ impl<T> Sender<T> {
     /// ```
     #[inline]
     pub fn try_send(&self, msg: T) -> Result<(), TrySendError<T>> {
+        park::end_if_late();
         self.chan().try_send(msg).map_err(|(msg, why)| match why {
             Refused::Blocked => TrySendError::Full(msg),
             Refused::Disconnected => {
@@ -174,11 +176,17 @@ impl<T> Sender<T> {
     /// let deadline = Instant::now() + Duration::from_millis(5);
     /// assert_eq!(s.send_deadline(1, deadline), Err(SendTimeoutError::Timeout(1)));
     /// ```
-    pub fn send_deadline(&self, msg: T, deadline: Instant) -> Result<(), SendTimeoutError<T>> {
+    pub fn send_deadline(
+        &self,
+        msg: T,
+        deadline: impl Into<Instant>,
+    ) -> Result<(), SendTimeoutError<T>> {
+        let deadline = deadline.into();
         self.send_until(msg, clock::instant_ns(deadline))
     }
 
     fn send_until(&self, msg: T, deadline_ns: u64) -> Result<(), SendTimeoutError<T>> {
+        park::end_if_late();
         self.chan()
             .send(msg, deadline_ns)
             .map_err(|(msg, why)| match why {
@@ -199,7 +207,7 @@ impl<T> Sender<T> {
     /// assert!(!s.is_empty());
     /// ```
     pub fn is_empty(&self) -> bool {
-        self.chan().len() == 0
+        self.len() == 0
     }
 
     /// Whether the channel is full. Always true for capacity 0.
@@ -211,6 +219,7 @@ impl<T> Sender<T> {
     /// assert!(s.is_full());
     /// ```
     pub fn is_full(&self) -> bool {
+        park::perturb();
         self.chan().is_full()
     }
 
@@ -223,6 +232,7 @@ impl<T> Sender<T> {
     /// assert_eq!(s.len(), 2);
     /// ```
     pub fn len(&self) -> usize {
+        park::perturb();
         self.chan().len()
     }
 

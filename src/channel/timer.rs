@@ -89,7 +89,7 @@ impl Tick {
     }
 
     fn now_ns(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(NEVER)
+        u64::try_from((clock::now() - self.start).as_nanos()).unwrap_or(NEVER)
     }
 
     /// Replaces the instant at which the next message is due. `false` if it was not `due_ns`: another

@@ -150,7 +150,8 @@ impl Context {
     /// assert_eq!(ctx.err(), Some(Error::DeadlineExceeded));
     /// ```
     #[must_use]
-    pub fn with_deadline(&self, deadline: Instant) -> Context {
+    pub fn with_deadline(&self, deadline: impl Into<Instant>) -> Context {
+        let deadline = deadline.into();
         self.with_node(self.child(Some(deadline)))
     }
 
@@ -249,6 +250,11 @@ impl Context {
     /// See [`Context::with_cancel`].
     #[must_use]
     pub fn err(&self) -> Option<Error> {
+        park::perturb();
+        self.error()
+    }
+
+    fn error(&self) -> Option<Error> {
         self.node.as_ref()?.done().map(|done| done.error)
     }
 
@@ -409,7 +415,7 @@ impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context")
             .field("deadline", &self.deadline())
-            .field("err", &self.err())
+            .field("err", &self.error())
             .finish_non_exhaustive()
     }
 }
@@ -460,6 +466,7 @@ impl Canceller {
     ///
     /// See [`Context::with_cancel`].
     pub fn cancel(&self) {
+        park::perturb();
         self.end(None);
     }
 
@@ -479,6 +486,7 @@ impl Canceller {
     /// assert_eq!(ctx.cause().unwrap().to_string(), "the peer hung up");
     /// ```
     pub fn cancel_because(&self, cause: impl Into<Box<dyn StdError + Send + Sync>>) {
+        park::perturb();
         self.end(Some(Arc::from(cause.into())));
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::goroutines::{self, Goroutine, State};
 use super::stack;
+use crate::g::header::GRef;
 use crate::g::snapshot::StackCopy;
 use crate::sched::types::state::Sched;
 
@@ -24,17 +25,10 @@ pub struct Dump {
 impl Dump {
     /// Takes a dump. A goroutine cannot resume while its stack is copied.
     pub(crate) fn take(sched: &Sched) -> Dump {
-        let mut copy = StackCopy::new();
-        let mut walker = Walker::new();
+        let mut stacks = Stacks::new();
         let mut goroutines = Vec::new();
         goroutines::for_each(sched, |mut goroutine, task| {
-            if goroutine.state == State::Waiting && sched.copy_stack(task.g(), &mut copy) {
-                goroutine.node = copy
-                    .node()
-                    .and_then(|idx| sched.nodes.get(idx))
-                    .map(|n| n.os_id);
-                goroutine.stack = walker.frames(&copy);
-            }
+            stacks.add(sched, &mut goroutine, task.g());
             goroutines.push(goroutine);
         });
         goroutines.sort_by_key(|g| g.id);
@@ -47,6 +41,31 @@ impl Dump {
 
 #[cfg(feature = "backtrace")]
 use stack::Walker;
+
+/// Copies the stacks of goroutines, and finds their frames.
+pub(crate) struct Stacks {
+    copy: StackCopy,
+    walker: Walker,
+}
+
+impl Stacks {
+    pub(crate) fn new() -> Stacks {
+        Stacks {
+            copy: StackCopy::new(),
+            walker: Walker::new(),
+        }
+    }
+
+    /// Adds its stack to a description of `g`, if it can be copied now.
+    pub(crate) fn add(&mut self, sched: &Sched, goroutine: &mut Goroutine, g: GRef) {
+        let may_rest = matches!(goroutine.state, State::Waiting | State::Runnable);
+        if may_rest && sched.copy_stack(g, &mut self.copy) {
+            let node = self.copy.node().and_then(|idx| sched.nodes.get(idx));
+            goroutine.node = node.map(|n| n.os_id);
+            goroutine.stack = self.walker.frames(&self.copy);
+        }
+    }
+}
 
 /// The frames of a stack, the innermost first; none without the feature `backtrace`.
 pub(crate) fn frames_of(copy: &StackCopy) -> Vec<stack::Frame> {
@@ -95,11 +114,13 @@ fn entry(f: &mut fmt::Formatter<'_>, g: &Goroutine) -> fmt::Result {
         State::Running | State::Blocked => {
             writeln!(f, "\tgoroutine running on a thread; stack unavailable")?;
         }
-        State::Runnable => writeln!(f, "\tgoroutine in a queue; stack unavailable")?,
+        State::Runnable if g.stack.is_empty() => {
+            writeln!(f, "\tgoroutine in a queue; stack unavailable")?
+        }
         State::Waiting if g.stack.is_empty() && cfg!(feature = "backtrace") => {
             writeln!(f, "\tgoroutine went on just then; stack unavailable")?;
         }
-        State::Waiting => {}
+        State::Waiting | State::Runnable => {}
     }
     origin(f, g)
 }

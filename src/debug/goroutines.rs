@@ -155,6 +155,7 @@ pub(crate) fn reason_text(reason: Reason) -> Option<&'static str> {
         Reason::Once => "sync.Once",
         Reason::WaitGroup => "sync.WaitGroup.wait",
         Reason::Future => "future",
+        Reason::Settle => "sim.settle",
     })
 }
 

@@ -29,6 +29,13 @@ pub(crate) fn install() {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
             if let Some(g) = wanted() {
+                #[cfg(feature = "sim")]
+                if let Some(bubble) = crate::bubble::current() {
+                    bubble.note_hook(g.id(), info.location());
+                    if bubble.repeats().is_some() {
+                        return;
+                    }
+                }
                 signal::write_stderr(line(g).as_bytes());
             }
             before(info);

@@ -76,6 +76,7 @@ impl Frame {
     fn is_plumbing(&self) -> bool {
         self.is_of(
             &[
+                "stack_init_trampoline",
                 "std::panic",
                 "core::panic::",
                 "core::ops::function::",
@@ -111,6 +112,14 @@ pub(crate) fn own_frames(frames: &[Frame]) -> &[Frame] {
 /// [`own_frames`] without plumbing.
 pub(crate) fn shown_frames(frames: &[Frame]) -> impl Iterator<Item = &Frame> {
     own_frames(frames).iter().filter(|f| !f.is_plumbing())
+}
+
+/// The innermost frame of the program's own code: neither windlass's nor `std`'s.
+#[cfg(feature = "sim")]
+pub(crate) fn program_frame(frames: &[Frame]) -> Option<&Frame> {
+    let is_library = |f: &Frame| f.is_in(&[""]) || f.is_of(&[], &["/rustc/", "/library/"]);
+    let mut own = own_frames(frames).iter();
+    own.find(|f| !f.is_plumbing() && f.line.is_some() && !is_library(f))
 }
 
 /// A function's name without its generic arguments.

@@ -14,35 +14,10 @@
 use std::collections::BTreeMap;
 use std::panic::Location;
 
-/// Numbers from a seed: splitmix64.
-#[derive(Clone, Debug)]
-pub(super) struct Rng(u64);
+pub(super) use crate::bubble::draw::Rng;
 
-impl Rng {
-    pub(super) fn new(seed: u64) -> Rng {
-        Rng(seed)
-    }
-
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mix(self.0)
-    }
-
-    /// A number below `n`, which is not 0.
-    pub(super) fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    pub(super) fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
-
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
-}
+use crate::bubble::draw::mix;
+use crate::bubble::priorities::{self, ChangePoints, Priorities};
 
 /// What a strategy chooses from.
 #[derive(Clone, Copy, Debug)]
@@ -102,11 +77,9 @@ const STARVED_AFTER: u64 = 2_000;
 pub(super) struct Pct {
     rng: Rng,
     changes: Changes,
-    /// By thread; higher runs first.
-    priorities: Vec<i64>,
-    lowest: i64,
-    /// The steps of the changes, the next one last; or how many are left.
-    steps: Vec<u64>,
+    priorities: Priorities,
+    /// The steps of the changes; or how many are left.
+    steps: ChangePoints,
     n_left: u64,
     /// One place in so many is one of changes, and which.
     one_in: u64,
@@ -127,12 +100,10 @@ impl Pct {
         let depth = 1 + rng.below(5);
         // How long a schedule is, is known only afterwards: from 256 to 16,384 points.
         let length = 256 << rng.below(7);
-        let mut steps: Vec<u64> = (0..depth).map(|_| rng.below(length)).collect();
-        steps.sort_unstable_by(|a, b| b.cmp(a));
+        let steps = ChangePoints::draw(depth, length, &mut rng);
         Pct {
             changes,
-            priorities: Vec::new(),
-            lowest: 0,
+            priorities: Priorities::default(),
             steps,
             n_left: depth + 2,
             one_in: [8, 32, 128, 512][rng.below(4) as usize],
@@ -140,7 +111,7 @@ impl Pct {
             places_from: rng.below(length),
             jumps: 0,
             clock: i64::MIN,
-            kernel: 1 + rng.below(1000) as i64,
+            kernel: rng.below(priorities::HIGHEST).cast_signed(),
             seen: [0; 64],
             rng,
         }
@@ -161,27 +132,17 @@ impl Pct {
     }
 
     fn priority(&mut self, thread: usize) -> i64 {
-        while self.priorities.len() <= thread {
-            self.priorities.push(1 + self.rng.below(1000) as i64);
-        }
-        self.priorities[thread]
+        self.priorities.of(thread, &mut self.rng)
     }
 
-    fn demote(&mut self, thread: usize) {
-        self.priority(thread);
-        self.lowest -= 2;
-        self.priorities[thread] = self.lowest;
+    /// Returns the new priority.
+    fn demote(&mut self, thread: usize) -> i64 {
+        self.priorities.demote(thread, &mut self.rng)
     }
 
     fn changes_now(&mut self, options: &Options) -> bool {
         match self.changes {
-            Changes::Steps => {
-                let due = self.steps.last().is_some_and(|&at| options.step >= at);
-                if due {
-                    self.steps.pop();
-                }
-                due
-            }
+            Changes::Steps => self.steps.take(options.step),
             Changes::Places => {
                 let place = u64::from(options.at.line()) << 32 | options.at.file().len() as u64;
                 let chosen = mix(place ^ self.salt).is_multiple_of(self.one_in);
@@ -200,19 +161,17 @@ impl Strategy for Pct {
     fn pick(&mut self, options: &Options) -> Pick {
         if let Some(thread) = self.starved(options) {
             // Others fall below it as they wait for it, or in their turn.
-            let top = self.priorities.iter().max().copied().unwrap_or(0);
-            self.priority(thread);
-            self.priorities[thread] = top + 1;
+            self.priorities.promote(thread, &mut self.rng);
             self.seen[thread] = options.step;
         }
         if let Some(current) = options.current {
             if options.yields {
                 self.demote(current);
             } else if self.changes_now(options) {
-                self.demote(current);
+                let lowest = self.demote(current);
                 // Preempted for some time, perhaps.
                 self.jumps = [0, 1, 16, 300][self.rng.below(4) as usize];
-                self.clock = self.lowest + 1;
+                self.clock = lowest + 1;
             }
         }
         if options.has_operations && self.rng.one_in(16) {

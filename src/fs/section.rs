@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 
 use super::mounts;
+use crate::bubble;
 use crate::poll::fd::retry;
 use crate::sched::types::current;
 use crate::sched::types::m::M;
@@ -22,7 +23,12 @@ use crate::sched::wait::park::{self, Cancelled};
 ///
 /// [`Cancelled`], only while unwinding.
 #[inline]
+#[track_caller]
 pub(super) fn give_way() -> Result<(), Cancelled> {
+    bubble::refuse(
+        "`windlass::fs`",
+        "in a simulation, keep the data in memory, or use std::fs if the files do not change",
+    );
     checkpoint()?;
     park::cancel_point()
 }

@@ -25,6 +25,8 @@ use super::coro::{Coro, Out};
 use super::goroutine_locals::GoroutineLocals;
 use super::stack;
 use super::status::{Status, Token};
+#[cfg(feature = "sim")]
+use crate::bubble;
 use crate::loom::native::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::sys::signal;
 use crate::util::prefetch::{LINE_BYTES, prefetch, prefetch_bytes};
@@ -280,7 +282,7 @@ impl GRef {
     }
 
     /// Prefetches what the goroutine touches first when it continues after an operation: the ends
-    /// of its stack. Any thread: the wait may be long over.
+    /// of its stack. Any thread: the wait may be long over. `false` if there was no operation.
     #[inline(always)]
     pub(crate) fn prefetch_stack(self) -> bool {
         /// The extent of the callers' frames below and above an operation.
@@ -451,8 +453,8 @@ impl GRef {
     }
 
     /// Records that it begins to unwind because its runtime ends. Called by the goroutine itself.
-    pub(crate) fn set_unwinds_cancelled(self) {
-        self.header().unwinds_cancelled.set(true);
+    pub(crate) fn set_unwinds_cancelled(self, yes: bool) {
+        self.header().unwinds_cancelled.set(yes);
     }
 
     /// Called by the goroutine itself.
@@ -585,6 +587,8 @@ impl<F: FnOnce() -> T, T> Typed<F, T> {
             ManuallyDrop::into_inner(unsafe { std::ptr::read(&raw const (*place).closure) });
         // SAFETY: the payload is empty until the outcome is written below.
         let own = unsafe { begin_own(g) };
+        #[cfg(feature = "sim")]
+        let ran = cancelled.is_none();
         let outcome: Outcome<T> = catch_unwind(AssertUnwindSafe(move || match cancelled {
             None => Ok(closure()),
             Some(payload) => {
@@ -594,6 +598,8 @@ impl<F: FnOnce() -> T, T> Typed<F, T> {
         }))
         .and_then(|r| r);
         drop(own);
+        #[cfg(feature = "sim")]
+        note_panic(g, &outcome, ran);
         // SAFETY: the memory is the payload's and is empty now.
         unsafe { std::ptr::write(&raw mut (*place).outcome, ManuallyDrop::new(outcome)) };
     }
@@ -730,6 +736,18 @@ pub(crate) type TakeFn<T> = unsafe fn(GRef) -> Outcome<T>;
 /// The function that takes the outcome of a goroutine made from `F`.
 pub(crate) const fn take_fn<F: FnOnce() -> T, T>() -> TakeFn<T> {
     Typed::<F, T>::take
+}
+
+/// Tells the simulation that a panic has ended `g`, unless it was cancelled. One that did not run
+/// has a text for its payload if there was no stack for it.
+#[cfg(feature = "sim")]
+fn note_panic<T>(g: GRef, outcome: &Outcome<T>, ran: bool) {
+    if let (Err(payload), Some(bubble)) = (outcome, bubble::current())
+        && !g.unwinds_cancelled()
+        && (ran || payload.is::<String>())
+    {
+        bubble.note_panic(g.id(), g.name(), &**payload);
+    }
 }
 
 /// The source of goroutine ids in this process; Ps reserve them in batches.

@@ -85,10 +85,12 @@ pub(crate) enum Reason {
     Once,
     WaitGroup,
     Future,
+    /// `sim::settle`: the scheduler of the simulation, or the shutdown.
+    Settle,
 }
 
 impl Reason {
-    const ALL: [Reason; 18] = [
+    const ALL: [Reason; 19] = [
         Reason::None,
         Reason::Park,
         Reason::Sleep,
@@ -107,6 +109,7 @@ impl Reason {
         Reason::Once,
         Reason::WaitGroup,
         Reason::Future,
+        Reason::Settle,
     ];
 
     /// The reason with a number.

@@ -5,6 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::process::Stdio;
 
+use crate::bubble;
 use crate::poll::bytes;
 
 /// Makes a pipe. Both ends are close-on-exec. See [`std::io::pipe`].
@@ -34,6 +35,7 @@ use crate::poll::bytes;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
+    bubble::refuse("a pipe", "in a simulation, use a channel");
     let (reader, writer) = io::pipe()?;
     Ok((reader.into(), writer.into()))
 }

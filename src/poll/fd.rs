@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use super::limit::MovableDeadline;
 use super::op::{self, Deadline};
 use super::ready;
+use crate::bubble;
 use crate::g::header::GRef;
 use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -137,6 +138,11 @@ pub(crate) enum Direction {
 
 impl From<OwnedFd> for Fd {
     fn from(fd: OwnedFd) -> Fd {
+        bubble::refuse(
+            "a socket",
+            "in a simulation, hand the code under test something that implements Read and Write \
+             over a channel",
+        );
         Fd {
             fd,
             shared: Arc::new(Shared {

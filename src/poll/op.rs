@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::limit::{DeadlineWait, MovableDeadline};
+use crate::bubble;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, WaitId};
@@ -126,6 +127,11 @@ pub(crate) fn is_epoll_here() -> bool {
 
 /// Fails if the current context of the calling goroutine `g` is done.
 pub(super) fn check(g: GRef) -> io::Result<()> {
+    bubble::refuse(
+        "an operation on a descriptor",
+        "in a simulation, hand the code under test something that implements Read and Write over \
+         a channel",
+    );
     match park::chain_of(g).over() {
         None => Ok(()),
         Some(over) => Err(current_context::Error::from(over).into()),

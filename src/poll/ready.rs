@@ -94,7 +94,8 @@ pub fn wait_readable_timeout(fd: impl AsFd, timeout: Duration) -> io::Result<()>
 /// wait_readable_deadline(&reader, now)?;
 /// # Ok::<(), io::Error>(())
 /// ```
-pub fn wait_readable_deadline(fd: impl AsFd, deadline: Instant) -> io::Result<()> {
+pub fn wait_readable_deadline(fd: impl AsFd, deadline: impl Into<Instant>) -> io::Result<()> {
+    let deadline = deadline.into();
     wait(fd.as_fd(), libc::POLLIN, clock::instant_ns(deadline))
 }
 
@@ -162,7 +163,8 @@ pub fn wait_writable_timeout(fd: impl AsFd, timeout: Duration) -> io::Result<()>
 /// windlass::io::wait_writable_deadline(&writer, Instant::now())?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub fn wait_writable_deadline(fd: impl AsFd, deadline: Instant) -> io::Result<()> {
+pub fn wait_writable_deadline(fd: impl AsFd, deadline: impl Into<Instant>) -> io::Result<()> {
+    let deadline = deadline.into();
     wait(fd.as_fd(), libc::POLLOUT, clock::instant_ns(deadline))
 }
 

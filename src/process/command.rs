@@ -9,6 +9,7 @@ use std::process as std_process;
 use std::process::{CommandArgs, CommandEnvs, ExitStatus, Output, Stdio};
 
 use super::child::Child;
+use crate::bubble;
 use crate::sched::wait::offload::offload;
 use crate::sched::wait::park;
 
@@ -251,7 +252,12 @@ impl Command {
     /// # Examples
     ///
     /// See [`Child`].
+    #[track_caller]
     pub fn spawn(&mut self) -> io::Result<Child> {
+        bubble::refuse(
+            "a child process",
+            "in a simulation, spawn a goroutine that does its work",
+        );
         park::cancel_point()?;
         offload(|| self.command.spawn().map(Child::new))
     }

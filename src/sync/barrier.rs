@@ -89,6 +89,7 @@ impl Barrier {
     /// assert_ne!(is_leader, thread.join().unwrap());
     /// ```
     pub fn wait(&self) -> BarrierWaitResult {
+        park::end_if_late();
         self.meet(false).unwrap_or_else(|_| {
             // Unwinds the goroutine. In a destructor it returns, and so does this call.
             let _ = park::cancel_point();

@@ -168,6 +168,7 @@ impl Once {
     #[inline]
     #[must_use]
     pub fn is_completed(&self) -> bool {
+        park::perturb();
         self.state.load(Ordering::Acquire) == COMPLETE
     }
 
@@ -241,6 +242,7 @@ impl Once {
         f: &mut dyn FnMut(&OnceState),
         wait: &mut dyn FnMut() -> Result<(), WaitError>,
     ) -> Result<(), WaitError> {
+        park::perturb();
         loop {
             match self.state.load(Ordering::Acquire) {
                 COMPLETE => return Ok(()),

@@ -127,12 +127,14 @@ impl RawMutex {
     /// The reason why the lock was not taken.
     #[cold]
     pub(crate) fn lock_in_context(&self) -> Result<(), WaitError> {
+        park::perturb();
         self.lock_contended(WaitOptions::new(Reason::Mutex).by_context(true))
     }
 
     /// Takes the lock if it is free and not in starving mode.
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
+        park::perturb();
         self.swap(0, LOCKED) || self.take(false)
     }
 

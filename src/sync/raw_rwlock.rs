@@ -85,6 +85,7 @@ impl RawRwLock {
     ///
     /// The reason why the lock was not taken.
     pub(crate) fn lock_in_context(&self, mode: Mode) -> Result<(), WaitError> {
+        park::perturb();
         self.lock_contended(mode, WaitOptions::new(Reason::RwLock).by_context(true))
     }
 
@@ -147,6 +148,7 @@ impl RawRwLock {
         if before - own == QUEUED {
             self.serve();
         }
+        park::perturb();
     }
 
     /// Turns the write lock into a read lock. Readers at the head of the queue get the lock, too.

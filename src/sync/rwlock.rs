@@ -11,6 +11,7 @@ use super::poison::{self, Flag};
 use super::raw_rwlock::{Mode, RawRwLock};
 use super::waitlist::{self, WaitError};
 use crate::loom::const_fn;
+use crate::sched::wait::park;
 
 /// A reader-writer lock around a value, as `std::sync::RwLock`, for goroutines and plain threads.
 ///
@@ -199,6 +200,7 @@ impl<T: ?Sized> RwLock<T> {
     /// ```
     #[inline]
     pub fn try_read(&self) -> TryLockResult<RwLockReadGuard<'_, T>> {
+        park::perturb();
         let taken = self.raw.try_lock(Mode::Read);
         self.poison
             .wrap_try(taken.then(|| RwLockReadGuard { lock: self }))
@@ -255,6 +257,7 @@ impl<T: ?Sized> RwLock<T> {
     /// ```
     #[inline]
     pub fn try_write(&self) -> TryLockResult<RwLockWriteGuard<'_, T>> {
+        park::perturb();
         let taken = self.raw.try_lock(Mode::Write);
         self.poison.wrap_try(taken.then(|| self.write_guard()))
     }

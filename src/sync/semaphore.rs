@@ -193,6 +193,7 @@ impl Semaphore {
     /// assert_eq!(semaphore.try_acquire(1).unwrap_err(), TryAcquireError::NoPermits);
     /// ```
     pub fn try_acquire(&self, n: usize) -> Result<SemaphorePermit<'_>, TryAcquireError> {
+        park::perturb();
         match self.take(n, false) {
             Step::Dequeued => Ok(self.permit(n)),
             Step::Closed => {
@@ -237,6 +238,7 @@ impl Semaphore {
     }
 
     fn acquire_until(&self, n: usize, deadline_ns: u64) -> Result<SemaphorePermit<'_>, Refused> {
+        park::perturb();
         let acquired = match self.take(n, false) {
             Step::Dequeued => return Ok(self.permit(n)),
             Step::Closed => Err(Refused::Closed),
@@ -324,6 +326,7 @@ impl Semaphore {
     /// assert_eq!(semaphore.available_permits(), 3);
     /// ```
     pub fn add_permits(&self, n: usize) {
+        park::perturb();
         if n == 0 {
             return;
         }
@@ -376,6 +379,11 @@ impl Semaphore {
     /// Number of permits available now.
     #[must_use]
     pub fn available_permits(&self) -> usize {
+        park::perturb();
+        self.permits()
+    }
+
+    fn permits(&self) -> usize {
         (self.state.load(Ordering::Relaxed) / PERMIT) as usize
     }
 
@@ -504,7 +512,7 @@ impl Drop for SemaphorePermit<'_> {
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Semaphore")
-            .field("permits", &self.available_permits())
+            .field("permits", &self.permits())
             .field("closed", &self.is_closed())
             .finish_non_exhaustive()
     }

@@ -99,6 +99,7 @@ impl WaitGroup {
     /// ```
     #[track_caller]
     pub fn add(&self, n: isize) {
+        park::perturb();
         let n = n as i64;
         let added = match self.0.add(n, false) {
             Added::NeedsLock => self.0.add_and_wake(n),
@@ -131,6 +132,7 @@ impl WaitGroup {
     /// Parks the goroutine; blocks a plain thread. If the runtime shuts down, a waiting goroutine
     /// unwinds. In a destructor that runs during this unwinding, the call returns at once.
     pub fn wait(&self) {
+        park::perturb();
         if !self.0.is_zero() {
             let _ = self.0.wait(false);
         }

@@ -5,9 +5,11 @@
 //! that depends on it, change only under the list's lock.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::ptr;
 
 use super::waitq::{Dequeued, DequeuedList, WaitCtx, WaitNode, WaitOptions, WaitQueue, Waiter};
+use crate::bubble;
 use crate::lock::RawLock;
 use crate::loom::const_fn;
 use crate::sched::wait::current_context::{self, Error};
@@ -99,8 +101,23 @@ impl Queue<'_> {
         self.0.queue.is_empty()
     }
 
+    /// Takes the first waiter; in a simulation, any.
     pub(crate) fn take(&self) -> Option<Dequeued> {
-        self.0.queue.take()
+        let queue = &self.0.queue;
+        if bubble::is_inside() && !queue.is_empty() {
+            let n = Cell::new(0);
+            let counted = queue.take_if(|_| {
+                n.set(n.get() + 1);
+                false
+            });
+            debug_assert!(counted.is_none());
+            let left = Cell::new(bubble::below(n.get()).unwrap_or(0));
+            let drawn = queue.take_if(|_| left.replace(left.get().saturating_sub(1)) == 0);
+            if drawn.is_some() {
+                return drawn;
+            }
+        }
+        queue.take()
     }
 
     pub(crate) fn take_all(&self) -> DequeuedList {

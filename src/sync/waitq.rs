@@ -38,6 +38,7 @@
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
+use crate::bubble;
 use crate::g::cancel_wait::ScopeChain;
 use crate::g::coro::Switch;
 use crate::g::header::GRef;
@@ -48,6 +49,8 @@ use crate::sched::types::m::M;
 use crate::sched::types::state::Phase;
 use crate::sched::wait::handoff::Section;
 use crate::sched::wait::park;
+#[cfg(feature = "sim")]
+use crate::sched::wait::turn;
 use crate::sched::wait::wake;
 use crate::sys::clock::{self, NEVER};
 use crate::util::chaos::{self, Point};
@@ -193,6 +196,9 @@ impl WaitCtx<'_> {
     /// A random number below `n`, which must not be 0.
     #[inline]
     pub(crate) fn random_below(&self, n: usize) -> usize {
+        if let Some(drawn) = bubble::below(n) {
+            return drawn;
+        }
         match &self.section {
             Some(section) => section.m().p().local.random.below(n),
             None => random::shared_below(n),
@@ -300,6 +306,10 @@ impl Waiter {
                             return;
                         }
                     } else {
+                        #[cfg(feature = "sim")]
+                        if turn::block_thread(deadline_ns) {
+                            continue;
+                        }
                         let nap_ns = if looks_up { park::LOOK_UP_NS } else { NEVER };
                         loom::futex_wait(&self.word, SLEEPING, left_ns.min(nap_ns));
                     }

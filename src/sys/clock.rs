@@ -2,7 +2,9 @@
 #![allow(unsafe_code)]
 
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::bubble;
 
 /// A deadline that never comes.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -13,6 +15,9 @@ pub(crate) const NEVER: u64 = u64::MAX;
 pub(crate) fn now_ns() -> u64 {
     #[cfg(explore)]
     return crate::explore::now_ns();
+    if let Some(ns) = bubble::now_ns() {
+        return ns;
+    }
     let mut ts = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
@@ -30,7 +35,13 @@ pub(crate) fn now() -> Instant {
     #[cfg(explore)]
     return crate::explore::instant_now();
     #[cfg(not(explore))]
-    Instant::now()
+    bubble::now().unwrap_or_else(Instant::now)
+}
+
+/// The time of day.
+#[inline]
+pub(crate) fn time_of_day() -> SystemTime {
+    bubble::time_of_day().unwrap_or_else(SystemTime::now)
 }
 
 /// A counter that runs at a constant rate ([`ticks_in`]) and is cheaper than [`now_ns`]: the CPU's
@@ -41,6 +52,9 @@ pub(crate) fn ticks() -> u64 {
     // In the explorer, time is virtual.
     if cfg!(explore) {
         return now_ns();
+    }
+    if let Some(ns) = bubble::now_ns() {
+        return ns;
     }
     #[cfg(target_arch = "x86_64")]
     {

@@ -89,6 +89,7 @@ where
     RA: Send,
     RB: Send,
 {
+    park::end_if_late();
     join_at(a, b, Location::caller())
 }
 

@@ -89,10 +89,10 @@ pub fn interval(period: Duration) -> Interval {
 /// assert!(Instant::now() >= start);
 /// ```
 #[track_caller]
-pub fn interval_at(start: Instant, period: Duration) -> Interval {
+pub fn interval_at(start: impl Into<Instant>, period: Duration) -> Interval {
     assert!(!period.is_zero(), "`period` must be non-zero");
     Interval {
-        next: start,
+        next: start.into(),
         period,
         missed: MissedTickBehavior::default(),
     }
@@ -110,14 +110,14 @@ impl Interval {
     /// # Examples
     ///
     /// See [`interval`].
-    pub fn tick(&mut self) -> Instant {
+    pub fn tick(&mut self) -> super::instant::Instant {
         let due = self.next;
         sleep_until(due);
         let now = clock::now();
         if due <= now {
             self.next = self.after(due, now);
         }
-        due
+        due.into()
     }
 
     /// Restarts the interval: the next tick is due one period from now.

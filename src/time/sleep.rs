@@ -21,9 +21,12 @@ use crate::sys::clock;
 /// sleep_until(deadline);
 /// assert!(Instant::now() >= deadline);
 /// ```
-pub fn sleep_until(deadline: Instant) {
+pub fn sleep_until(deadline: impl Into<Instant>) {
+    let deadline = deadline.into();
     if deadline > clock::now() {
         // An error means that the goroutine already unwinds. Its destructors do not wait.
         let _ = park::sleep_until(clock::instant_ns(deadline));
+    } else {
+        park::perturb();
     }
 }

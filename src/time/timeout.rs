@@ -89,7 +89,8 @@ pub fn timeout<T>(timeout: Duration, f: impl FnOnce() -> T) -> Result<T, Elapsed
 /// assert_eq!(slow, Err(Elapsed::default()));
 /// assert!(Instant::now() >= deadline);
 /// ```
-pub fn timeout_at<T>(deadline: Instant, f: impl FnOnce() -> T) -> Result<T, Elapsed> {
+pub fn timeout_at<T>(deadline: impl Into<Instant>, f: impl FnOnce() -> T) -> Result<T, Elapsed> {
+    let deadline = deadline.into();
     within(clock::instant_ns(deadline), f)
 }
 

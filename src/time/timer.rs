@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::channel::{Alarm, Receiver, Then};
+use crate::sched::wait::park;
 use crate::sys::clock;
 
 /// Sends one instant on its channel when that instant has come: Go's `time.Timer`.
@@ -59,6 +60,7 @@ impl Timer {
     ///
     /// Never. Goroutines that wait in the channel go on waiting.
     pub fn stop(&self) -> bool {
+        park::perturb();
         self.alarm.set(None, Then::Once)
     }
 
@@ -71,6 +73,7 @@ impl Timer {
     ///
     /// Never. Goroutines that wait in the channel wait for the new instant.
     pub fn reset(&self, duration: Duration) -> bool {
+        park::perturb();
         let when = clock::now().checked_add(duration);
         self.alarm.set(when, Then::Once)
     }
@@ -134,6 +137,7 @@ impl Ticker {
     ///
     /// Never. Goroutines that wait in the channel go on waiting.
     pub fn stop(&self) {
+        park::perturb();
         self.alarm.set(None, Then::Once);
     }
 
@@ -160,6 +164,7 @@ impl Ticker {
     #[track_caller]
     pub fn reset(&self, period: Duration) {
         let (when, then) = plan(period);
+        park::perturb();
         self.alarm.set(when, then);
     }
 }

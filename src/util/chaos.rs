@@ -22,6 +22,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 
+use crate::bubble;
 use crate::loom::native::LazyLock;
 use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::sys::clock;
@@ -136,7 +137,8 @@ fn seed_of(value: &OsString, now_ns: u64) -> Option<u64> {
 
 #[inline(never)]
 fn roll(at: Point) -> Option<u64> {
-    PLAN.as_ref()?.roll(at)
+    // The choices of a simulation come from its own seed.
+    PLAN.as_ref().filter(|_| !bubble::is_inside())?.roll(at)
 }
 
 #[cold]

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use crate::util;
 use crate::util::{hang_guard, run, runtime, wait_until};
@@ -12,7 +13,7 @@ use windlass::channel::{
 };
 use windlass::context::{Context, Error};
 use windlass::select;
-use windlass::time::{Duration, Elapsed, Instant, Ticker, Timer, sleep, timeout};
+use windlass::time::{Duration, Elapsed, Ticker, Timer, sleep, timeout};
 use windlass::{spawn, yield_now};
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);

@@ -3,8 +3,12 @@
 
 use crate::g::header::GRef;
 use crate::g::snapshot::StackCopy;
+#[cfg(feature = "sim")]
+use crate::g::status::GKind;
 use crate::g::status::Status;
 use crate::loom::Ordering;
+#[cfg(feature = "sim")]
+use crate::sched::types::current;
 use crate::sched::types::state::Sched;
 
 /// How often to try, if a goroutine is being woken or parked at the time.
@@ -20,6 +24,11 @@ impl Sched {
     /// lock, so the holder must not wait for one. If the M that parked the goroutine is still in
     /// the commit of the wait, which uses the stack, nothing is copied.
     pub(crate) fn copy_stack(&self, g: GRef, copy: &mut StackCopy) -> bool {
+        #[cfg(feature = "sim")]
+        if self.is_at_rest_here(g) {
+            // SAFETY: the caller is the M that ran it last, as there is only one.
+            return unsafe { copy.take(g) };
+        }
         (0..TRIES).any(|_| {
             let ms = self.ms.lock();
             let Some(wait) = Status::wait_of(g.status.load()) else {
@@ -37,5 +46,13 @@ impl Sched {
             g.status.let_go(wait);
             taken
         })
+    }
+
+    /// Whether `g` is runnable in a simulation, and the caller is its one M: nothing resumes `g`
+    /// meanwhile.
+    #[cfg(feature = "sim")]
+    fn is_at_rest_here(&self, g: GRef) -> bool {
+        let is_here = || current::m().is_some_and(|m| std::ptr::eq(m.sched(), self));
+        self.config.is_simulated() && is_here() && g.status.load().kind() == GKind::Runnable
     }
 }

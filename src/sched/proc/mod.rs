@@ -4,6 +4,8 @@ pub(crate) mod due_timers;
 pub(crate) mod steal;
 pub(crate) mod remote;
 pub(crate) mod kernel_visits;
+#[cfg(feature = "sim")]
+pub(crate) mod simulate;
 pub(crate) mod find;
 pub(crate) mod leave;
 pub(crate) mod locked;

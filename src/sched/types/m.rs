@@ -5,6 +5,8 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 
 use super::p::P;
+#[cfg(feature = "sim")]
+use super::simulation::Simulation;
 use super::state::Sched;
 use crate::g::fork::ForkList;
 use crate::g::header::{GRef, Header, LockLink};
@@ -151,6 +153,9 @@ pub(crate) struct M {
     /// Ordering: sequentially consistent, because sysmon compares it with the mask that the kernel
     /// reports.
     pub(crate) is_widened: AtomicBool,
+    /// The simulated run that it carries out, null in others. Its own thread's.
+    #[cfg(feature = "sim")]
+    pub(crate) simulation: Cell<*const Simulation>,
     /// Sysmon lowered its priority. Ordering: relaxed; a hint to restore it.
     pub(crate) demoted: AtomicBool,
 }
@@ -196,8 +201,18 @@ impl M {
             cpu: AtomicUsize::new(NO_CPU),
             is_pin_in_doubt: AtomicBool::new(false),
             is_widened: AtomicBool::new(false),
+            #[cfg(feature = "sim")]
+            simulation: Cell::new(std::ptr::null()),
             demoted: AtomicBool::new(false),
         }
+    }
+
+    /// The simulated run that it carries out, if it is one.
+    #[cfg(feature = "sim")]
+    #[inline(always)]
+    pub(crate) fn simulation(&self) -> Option<&Simulation> {
+        // SAFETY: set before the M's loop begins, to a value that outlives it.
+        unsafe { self.simulation.get().as_ref() }
     }
 
     /// Makes an M whose thread has ended one for a new thread, as if it were new. The memory of Ms

@@ -5,6 +5,10 @@ pub(crate) mod pace;
 pub(crate) mod p;
 pub(crate) mod m;
 pub(crate) mod place;
+#[cfg(feature = "sim")]
+pub(crate) mod progress;
+#[cfg(feature = "sim")]
+pub(crate) mod simulation;
 pub(crate) mod stop_requests;
 pub(crate) mod offload_pool;
 pub(crate) mod debug_hooks;

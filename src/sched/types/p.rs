@@ -478,6 +478,16 @@ impl P {
         !self.runq.is_empty() || self.poller.inflight() > 0 || self.timers.next_ns() != NEVER
     }
 
+    /// Prepares for a simulated run, in which nothing is left of the run before: goroutines are
+    /// numbered from 1.
+    #[cfg(feature = "sim")]
+    pub(crate) fn begin_simulation(&self, now_ns: u64) {
+        self.local.next_id.set(1);
+        self.local.ids_left.set(u32::MAX as _);
+        self.local.now_ns.set(now_ns);
+        self.timers.drop_stale();
+    }
+
     pub(crate) fn next_id(&self) -> u64 {
         let local = &self.local;
         if local.ids_left.get() == 0 {

@@ -149,6 +149,10 @@ pub(crate) struct Sched {
     /// Limits the lines on stderr about goroutines that could not start.
     pub(crate) failed_starts: RateLimit,
     pub(crate) tracing: Tracing,
+    /// A thread outside of the simulation has woken or spawned a goroutine, or a goroutine has
+    /// started a thread. Ordering: relaxed; the run is stopped a moment later.
+    #[cfg(feature = "sim")]
+    pub(crate) met_outside: AtomicBool,
     /// Sysmon's debug hooks; set when the runtime is built.
     pub(crate) debug_hooks: OnceLock<DebugHooks>,
 }
@@ -195,8 +199,17 @@ impl Sched {
             warned_threads: AtomicBool::new(false),
             failed_starts: RateLimit::default(),
             tracing,
+            #[cfg(feature = "sim")]
+            met_outside: AtomicBool::new(false),
             debug_hooks: OnceLock::new(),
         })
+    }
+
+    /// Whether something outside of the simulation has taken part in it.
+    #[cfg(feature = "sim")]
+    #[inline]
+    pub(crate) fn met_outside(&self) -> bool {
+        self.met_outside.load(Ordering::Relaxed)
     }
 
     /// Ps in use.

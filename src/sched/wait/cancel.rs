@@ -174,6 +174,18 @@ impl Sched {
         });
     }
 
+    /// Whether a thread has woken a goroutine, and not queued it yet: one is runnable. The caller is
+    /// the M of a simulation, with nothing queued.
+    #[cfg(feature = "sim")]
+    pub(crate) fn is_any_on_its_way(&self) -> bool {
+        let mut is_any = false;
+        slab::for_each(|g| {
+            let is_runnable = g.status.load().kind() == GKind::Runnable;
+            is_any = is_any || is_runnable && self.owns(g);
+        });
+        is_any
+    }
+
     /// Waits until no M is committing the park of `g`, whose token the caller has.
     fn wait_for_commit(&self, g: GRef) {
         let ms = self.ms.lock();

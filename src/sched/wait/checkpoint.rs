@@ -26,6 +26,7 @@ const MOST_CALLS: u32 = 1024;
 /// [`Cancelled`], only while unwinding.
 #[inline]
 pub(crate) fn checkpoint() -> Result<(), Cancelled> {
+    park::perturb();
     let Some(m) = current::m() else { return Ok(()) };
     let left = m.checks.left.load(Ordering::Relaxed);
     if left != 0 && m.access.load(Ordering::Relaxed) == HAS_P {

@@ -40,6 +40,10 @@ fn pinned_m<'a>() -> Option<&'a M> {
 }
 
 fn widen() -> bool {
+    #[cfg(feature = "sim")]
+    if let Some(m) = current::m().filter(|m| m.sched().config.is_simulated()) {
+        m.sched().met_outside.store(true, Ordering::Relaxed);
+    }
     let Some(m) = pinned_m().filter(|m| !m.is_widened.load(Ordering::SeqCst)) else {
         return false;
     };

@@ -17,6 +17,8 @@
 use std::cell::Cell;
 
 use super::park::{self, Caller, Cancelled};
+#[cfg(feature = "sim")]
+use super::turn;
 use super::wake;
 use crate::g::cancel_wait::ScopeChain;
 use crate::g::header::GRef;
@@ -214,6 +216,10 @@ fn wait_blocked(word: &AtomicPtr<()>, deadline_ns: u64) {
             };
             if left_ns == 0 && withdraw() {
                 return;
+            }
+            #[cfg(feature = "sim")]
+            if turn::block_thread(deadline_ns) {
+                continue;
             }
             // If withdrawing failed, the setter is about to release the waiter.
             futex::wait(&waiter.released, 0, left_ns);

@@ -45,6 +45,7 @@ use super::current_context;
 use super::handoff::Section;
 use super::park::{self, Caller};
 use super::spawn;
+use crate::bubble;
 use crate::g::cancel_wait::{CancelScope, CancelSource, ScopeChain};
 use crate::g::fork::{Fork, ForkList};
 use crate::g::header::GRef;
@@ -66,6 +67,9 @@ const BEAT: u64 = 2;
 #[inline(always)]
 pub(crate) fn is_due(m: &M) -> bool {
     const _: () = assert!(HAS_P == 0);
+    if bubble::is_inside() {
+        return true;
+    }
     let looks = m.fork_looks.get().wrapping_sub(1);
     m.fork_looks.set(looks);
     let n_idle = m.sched().n_idle.load(Ordering::Relaxed);
@@ -95,6 +99,9 @@ pub(crate) fn beat() {
     let m = section.m();
     m.fork_looks.set(LOOK_EVERY);
     let (sched, p) = (m.sched(), m.p());
+    if bubble::is_inside() {
+        return beat_by_lot(m);
+    }
     let is_wanted = p.runq.is_ring_empty()
         && (sched.n_idle.load(Ordering::Relaxed) != 0 || sched.node_of(p).idle.n_spinning() != 0);
     if !is_wanted {
@@ -110,6 +117,16 @@ pub(crate) fn beat() {
     {
         m.forked_ticks.set(now);
         sched.wake_for_surplus(p);
+    }
+}
+
+/// As [`beat`], in a simulation: promotes the oldest fork or not, as the seed says.
+fn beat_by_lot(m: &M) {
+    if bubble::below(2) == Some(1)
+        // SAFETY: as in `beat`.
+        && let (Some(list), Some(g)) = (unsafe { m.forks.get().as_ref() }, m.curg.get())
+    {
+        promote(m, g, list);
     }
 }
 

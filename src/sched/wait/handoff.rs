@@ -43,12 +43,16 @@
 use crate::loom::native::atomic::{AtomicU32, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+#[cfg(feature = "sim")]
+use super::turn;
 use crate::g::coro::Switch;
 use crate::g::header::GRef;
 use crate::sched::queue::access;
 use crate::sched::types::current;
 use crate::sched::types::m::{BLOCKING, HAS_P, M, PREEMPT, RETAKEN, RETAKING};
 use crate::sched::types::p::P;
+#[cfg(feature = "sim")]
+use crate::sched::types::simulation::Simulation;
 use crate::sched::types::state::Sched;
 use crate::sched::types::trace::EventKind;
 use crate::sys::sched::membarrier;
@@ -76,6 +80,10 @@ impl<'a> Section<'a> {
         if m.access.load(Ordering::Relaxed) == HAS_P {
             if chaos::coin(Point::Enter) {
                 return enter_after_others(m);
+            }
+            #[cfg(feature = "sim")]
+            if let Some(sim) = m.simulation() {
+                return enter_simulated(m, sim);
             }
             Some(Section(m))
         } else {
@@ -148,6 +156,17 @@ fn enter_after_others<'a>(mut m: &'a M) -> Option<Section<'a>> {
         m = switch_and_enter(m, Switch::YIELD);
     }
     enter_slow(m)
+}
+
+/// Every entry is a switch point of a simulation: other goroutines may run first.
+#[cfg(feature = "sim")]
+#[cold]
+#[inline(never)]
+fn enter_simulated<'a>(mut m: &'a M, sim: &Simulation) -> Option<Section<'a>> {
+    if !std::thread::panicking() && turn::leaves(m, sim) {
+        m = switch_and_enter(m, Switch::YIELD);
+    }
+    Some(Section(m))
 }
 
 /// Switches out of `m` with a reason; returns inside the scheduler, on the M that resumed the

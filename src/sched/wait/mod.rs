@@ -1,5 +1,7 @@
 //! How goroutines begin, wait and are woken, and how their threads enter the scheduler.
 
+#[cfg(feature = "sim")]
+pub(crate) mod turn;
 pub(crate) mod handoff;
 pub(crate) mod home;
 pub(crate) mod wake;

@@ -33,11 +33,15 @@
 #![allow(unsafe_code)]
 
 use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::time::Duration;
 
 use super::handoff::Section;
+#[cfg(feature = "sim")]
+use super::turn;
 use super::wake;
+use crate::bubble;
 use crate::g::cancel_wait::ScopeChain;
 use crate::g::coro::Switch;
 use crate::g::goroutine_locals::GoroutineLocals;
@@ -46,6 +50,8 @@ use crate::g::status::{Reason, WaitId, WakeKind, Why};
 use crate::loom::Ordering;
 use crate::sched::types::current;
 use crate::sched::types::m::{BLOCKING, M};
+#[cfg(feature = "sim")]
+use crate::sched::types::simulation::Simulation;
 use crate::sched::types::state::Phase;
 use crate::sched::types::trace::EventKind;
 use crate::sys::clock::{self, NEVER};
@@ -132,9 +138,39 @@ fn unwind_cancelled() -> Result<(), Cancelled> {
         return Err(Cancelled);
     }
     if let Some(g) = current_g() {
-        g.set_unwinds_cancelled();
+        g.set_unwinds_cancelled(true);
+        #[cfg(feature = "sim")]
+        if let Some(sim) = current::m().and_then(M::simulation) {
+            // An unwind takes as long as so many switch points.
+            turn::count_late(sim, g, 100);
+        }
     }
-    std::panic::resume_unwind(Box::new(Cancelled))
+    resume_unwind(Box::new(Cancelled))
+}
+
+/// Calls `f`, which may wait, for a caller that must not unwind. At the end of the run `f` unwinds
+/// to here, and the goroutine goes on: its next wait ends at once again.
+///
+/// # Errors
+///
+/// [`Cancelled`] if the run ends.
+///
+/// # Panics
+///
+/// If `f` panics for another reason.
+pub(crate) fn without_unwinding<T>(f: impl FnOnce() -> T) -> Result<T, Cancelled> {
+    if is_cancelled() {
+        return Err(Cancelled);
+    }
+    catch_unwind(AssertUnwindSafe(f)).map_err(|payload| {
+        if !payload.is::<Cancelled>() {
+            resume_unwind(payload);
+        }
+        if let Some(g) = current_g() {
+            g.set_unwinds_cancelled(false);
+        }
+        Cancelled
+    })
 }
 
 /// Whether the calling goroutine, which unwinds, does so because its runtime ends and not because
@@ -317,12 +353,30 @@ unsafe fn commit_typed<F: FnOnce(GRef, WaitId, &M) -> bool>(
     !g.status.wake(wait)
 }
 
-/// A chaos point that is no entry to the scheduler: sometimes lets other goroutines run first.
+/// A call that need not enter the scheduler: under chaos, and in a simulation, it sometimes lets
+/// other goroutines run first.
+///
+/// In a simulation that is over it unwinds a goroutine that goes on and on without a wait, which
+/// nothing else can end.
 #[inline(always)]
 pub(crate) fn perturb() {
-    if chaos::coin(Point::Enter) {
+    if chaos::coin(Point::Enter) || bubble::is_inside() {
         // Entering is what yields.
         drop(Section::enter());
+        end_if_late();
+    }
+}
+
+/// A call that may succeed for ever without a wait: in a simulation that is over it unwinds a
+/// goroutine that goes on and on.
+#[inline(always)]
+pub(crate) fn end_if_late() {
+    #[cfg(feature = "sim")]
+    if bubble::is_inside()
+        && current::m().is_some_and(|m| m.simulation().is_some_and(Simulation::is_late))
+    {
+        // While it unwinds, the caller goes on.
+        let _ = unwind_cancelled();
     }
 }
 
@@ -396,6 +450,10 @@ pub(crate) const LOOK_UP_NS: u64 = 1_000_000;
 fn sleep_thread(deadline_ns: u64) {
     let chain = current_chain();
     let until_ns = deadline_ns.min(chain.deadline_ns());
+    #[cfg(feature = "sim")]
+    if turn::block_thread(until_ns) {
+        return;
+    }
     if !chain.is_some() {
         #[expect(
             clippy::disallowed_methods,

@@ -355,17 +355,17 @@ fn make<F: FnOnce() -> T, T>(
     let depot = sched.nodes[home].depot;
     slab::take(depot, header::class_of::<F, T>(), 1, |g| slot = Some(g));
     let g = slot.expect("the slab gives the slot asked for");
+    let id = match current::m()
+        .filter(|m| sched.config.is_simulated() && std::ptr::eq(m.sched(), sched) && m.has_p())
+    {
+        // Numbers are the same in each run.
+        Some(m) => m.p().next_id(),
+        None => header::reserve_ids(1),
+    };
     header::init(
         g,
         f,
-        describe(
-            sched,
-            options,
-            site,
-            header::reserve_ids(1),
-            parent,
-            (home, is_bound),
-        ),
+        describe(sched, options, site, id, parent, (home, is_bound)),
     );
     g
 }

@@ -242,6 +242,11 @@ impl Sched {
     /// Queues a runnable G in a node's queue, and wakes a P there.
     pub(crate) fn send_to(&self, node_idx: usize, g: GRef) {
         debug_assert!(self.owns(g), "a goroutine of another runtime");
+        #[cfg(feature = "sim")]
+        if self.config.is_simulated() && !current::m().is_some_and(|m| std::ptr::eq(m.sched, self))
+        {
+            self.met_outside.store(true, Ordering::Relaxed);
+        }
         let node = &self.nodes[node_idx];
         sampling::stamp_injected(g);
         node.queue.push(g);

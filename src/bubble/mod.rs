@@ -1,0 +1,92 @@
+//! A bubble: one simulated run, seen from below.
+//!
+//! With the feature `sim`, a program can run inside a bubble (`crate::sim`): one thread, one P, and one seed, from which
+//! all choices are drawn. This module is what the lower rows need of it: the clock that stands still while goroutines
+//! run, the random choices, and the log whose hash says whether two runs were the same. It knows goroutines by their
+//! numbers only. What the scheduler does in a bubble is in `sched/wait/turn.rs` and `sched/proc/simulate.rs`.
+//!
+//! Without the feature a bubble cannot exist: the functions here say so at compile time, and the code behind them is
+//! not built.
+//!
+//! The explorer draws from the same numbers (`draw`) and has the same priorities (`priorities`).
+
+#[cfg(any(feature = "sim", explore))]
+pub(crate) mod draw;
+#[cfg(any(feature = "sim", explore))]
+pub(crate) mod priorities;
+#[cfg(feature = "sim")]
+pub(crate) mod strategy;
+#[cfg(feature = "sim")]
+pub(crate) mod log;
+#[cfg(feature = "sim")]
+pub(crate) mod inside;
+
+#[cfg(feature = "sim")]
+pub(crate) use inside::{Bubble, current};
+
+use std::time::{Instant, SystemTime};
+
+/// Whether the calling thread is in a bubble.
+#[inline(always)]
+pub(crate) fn is_inside() -> bool {
+    #[cfg(feature = "sim")]
+    return current().is_some();
+    #[cfg(not(feature = "sim"))]
+    false
+}
+
+/// The virtual time of the calling thread's bubble, in nanoseconds; `None` outside.
+#[inline(always)]
+pub(crate) fn now_ns() -> Option<u64> {
+    #[cfg(feature = "sim")]
+    return current().map(Bubble::now_ns);
+    #[cfg(not(feature = "sim"))]
+    None
+}
+
+/// The same in `std`'s type.
+#[inline(always)]
+pub(crate) fn now() -> Option<Instant> {
+    #[cfg(feature = "sim")]
+    return current().map(Bubble::now);
+    #[cfg(not(feature = "sim"))]
+    None
+}
+
+/// The virtual time of day of the calling thread's bubble; `None` outside.
+#[inline(always)]
+pub(crate) fn time_of_day() -> Option<SystemTime> {
+    #[cfg(feature = "sim")]
+    return current().map(Bubble::time_of_day);
+    #[cfg(not(feature = "sim"))]
+    None
+}
+
+/// A number below `n`, which is not 0, drawn from the seed of the calling thread's bubble; `None`
+/// outside.
+#[inline(always)]
+pub(crate) fn below(n: usize) -> Option<usize> {
+    #[cfg(feature = "sim")]
+    return current().map(|bubble| bubble.below(n));
+    #[cfg(not(feature = "sim"))]
+    {
+        let _ = n;
+        None
+    }
+}
+
+/// Refuses what a simulation does not contain.
+///
+/// # Panics
+///
+/// Inside a bubble, unless the thread unwinds already.
+#[inline(always)]
+#[track_caller]
+pub(crate) fn refuse(what: &str, instead: &str) {
+    #[cfg(feature = "sim")]
+    if is_inside() {
+        inside::refuse(what, instead);
+    }
+    #[cfg(not(feature = "sim"))]
+    let _ = (what, instead);
+}

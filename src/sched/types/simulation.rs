@@ -1,0 +1,124 @@
+//! What the scheduler keeps of a simulated run: the list of goroutines that can run, from which the
+//! bubble's strategy chooses, and why the run was stopped. Only the thread of the run uses it.
+
+use std::cell::{Cell, RefCell};
+
+use super::progress::Progress;
+use super::state::Sched;
+use crate::bubble::Bubble;
+use crate::g::header::GRef;
+use crate::g::status::WaitId;
+use crate::loom::native::Arc;
+
+/// Why a run was stopped before the main goroutine ended, or at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Nothing can run, and no timer will change that.
+    Deadlock,
+    /// The run has had all its steps.
+    Steps,
+    /// The main goroutine has ended, and others never will.
+    Left,
+    /// A thread outside has woken or spawned a goroutine, or a goroutine has started a thread.
+    Outside,
+}
+
+/// Goroutines that can run, and their numbers, in the order in which they became runnable.
+#[derive(Debug, Default)]
+pub(crate) struct Runnable {
+    gs: Vec<GRef>,
+    ids: Vec<u64>,
+}
+
+impl Runnable {
+    pub(crate) fn push(&mut self, g: GRef) {
+        self.gs.push(g);
+        self.ids.push(g.id());
+    }
+
+    pub(crate) fn remove(&mut self, at: usize) -> GRef {
+        self.ids.remove(at);
+        self.gs.remove(at)
+    }
+
+    pub(crate) fn ids(&self) -> &[u64] {
+        &self.ids
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+}
+
+/// Number of switch points that goroutines may pass once the run is over, before the next call
+/// unwinds the caller, and before the simulation gives up.
+const LATE_AFTER: u64 = 20_000;
+const HOPELESS_AFTER: u64 = 2_000_000;
+
+/// Called with the number of the goroutine that is left for another one.
+pub(crate) type OnSwitch = Box<dyn Fn(&Sched, u64)>;
+
+/// A simulated run.
+pub(crate) struct Simulation {
+    pub(crate) bubble: Bubble,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) runnable: RefCell<Runnable>,
+    /// The goroutine that was chosen at a switch point, which the one before has left for it.
+    pub(crate) next: Cell<Option<GRef>>,
+    /// The number of the goroutine that ran last.
+    pub(crate) last: Cell<u64>,
+    /// Goroutines in `sim::settle`: they wait until all others do.
+    pub(crate) settling: RefCell<Vec<(GRef, WaitId)>>,
+    /// The main goroutine, which waits until no other goroutine will ever run.
+    pub(crate) lingering: Cell<Option<(GRef, WaitId)>>,
+    /// Why the run was stopped, and at which step and with which hash.
+    pub(crate) stopped: Cell<Option<Stop>>,
+    /// Called when the run is stopped, before goroutines are cancelled: takes the dump.
+    pub(crate) on_stop: Box<dyn Fn(&Sched)>,
+    /// Called when another goroutine runs than before, with the number of the one before.
+    pub(crate) on_switch: Option<OnSwitch>,
+    /// Switch points since the run was over.
+    n_late: Cell<u64>,
+}
+
+impl std::fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Simulation")
+            .field("bubble", &self.bubble)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Simulation {
+    pub(crate) fn new(
+        bubble: Bubble,
+        progress: Arc<Progress>,
+        on_stop: Box<dyn Fn(&Sched)>,
+    ) -> Simulation {
+        Simulation {
+            bubble,
+            progress,
+            runnable: RefCell::default(),
+            next: Cell::new(None),
+            last: Cell::new(0),
+            settling: RefCell::default(),
+            lingering: Cell::new(None),
+            stopped: Cell::new(None),
+            on_stop,
+            on_switch: None,
+            n_late: Cell::new(0),
+        }
+    }
+
+    /// Counts `n` switch points after the end of the run. `true` if there have been so many that some
+    /// goroutine will not end.
+    pub(crate) fn count_late(&self, n: u64) -> bool {
+        self.n_late.set(self.n_late.get() + n);
+        self.n_late.get() > HOPELESS_AFTER
+    }
+
+    /// Whether the run is over, and some goroutine goes on without a wait that could be cut short.
+    pub(crate) fn is_late(&self) -> bool {
+        self.n_late.get() > LATE_AFTER
+    }
+}

@@ -1,0 +1,570 @@
+//! Settings of a simulation, and its runs.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::rc::Rc;
+use std::str::FromStr;
+
+use super::events;
+use super::failure::{Facts, Failure, FailureKind, Panic};
+use super::report::{Report, Run};
+use super::schedule::Schedule;
+use super::settle::linger;
+use super::shorten::shorten;
+use super::strategy::Strategy;
+use super::watch;
+use crate::bubble::Bubble;
+use crate::bubble::log::Event;
+use crate::bubble::strategy::{Choice, Script, next_script};
+use crate::debug::dump::Dump;
+use crate::loom::native::Arc;
+use crate::runtime::{Runtime, build_simulated, run_simulated};
+use crate::sched::types::current;
+use crate::sched::types::progress::Progress;
+use crate::sched::types::simulation::{Simulation, Stop};
+use crate::sched::wait::park::Cancelled;
+use crate::sys::clock;
+
+/// The number of seeds, unless it is set; and that of runs of an exhaustive search.
+const SEEDS: u64 = 100;
+const SEARCH_RUNS: u64 = 100_000;
+/// A run with more choices is not shortened.
+const SHORTEN_AT_MOST: usize = 100_000;
+/// The number of steps of a run, unless it is set.
+const STEPS: u64 = 1_000_000;
+/// One seed in so many is run twice.
+const TWICE_EVERY: u64 = 16;
+/// How many goroutines a report names as those with the most steps.
+const HOTTEST: usize = 5;
+
+/// Runs `f` as the main goroutine of a simulation, once for each of 100 seeds. The seeds are new in
+/// each call.
+///
+/// The default [`Sim`] does the same, and returns the failure.
+///
+/// # Blocking
+///
+/// Blocks the thread while it computes. Virtual time takes no time.
+///
+/// # Panics
+///
+/// If a run fails. The message is the text of the [`Failure`].
+///
+/// Also if it is called inside a goroutine, or the process is out of memory or descriptors.
+///
+/// # Examples
+///
+/// ```
+/// use windlass::sync::{Arc, Mutex};
+///
+/// windlass::sim::check(|| {
+///     let total = Arc::new(Mutex::new(0));
+///     let adders = [1, 2, 3].map(|n| {
+///         let total = Arc::clone(&total);
+///         windlass::spawn(move || *total.lock().unwrap() += n)
+///     });
+///     adders.map(|adder| adder.join().unwrap());
+///     assert_eq!(*total.lock().unwrap(), 6);
+/// });
+/// ```
+#[track_caller]
+pub fn check(f: impl Fn()) {
+    if let Err(failure) = Sim::new().run(f) {
+        panic!("{failure}");
+    }
+}
+
+/// Settings of a simulation.
+///
+/// # Examples
+///
+/// ```
+/// use windlass::sim::{Sim, Strategy};
+///
+/// let sim = Sim::new()
+///     .seeds(20)
+///     .steps(10_000)
+///     .strategy(Strategy::Pct { depth: 3 })
+///     .no_goroutines_left(true);
+/// sim.run(|| drop(windlass::spawn(|| ()))).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "settings do nothing until run is called"]
+pub struct Sim {
+    seed: Option<u64>,
+    seeds: Option<u64>,
+    steps: u64,
+    strategy: Strategy,
+    replay: Option<Schedule>,
+    no_goroutines_left: bool,
+    may_panic: bool,
+}
+
+impl Default for Sim {
+    fn default() -> Sim {
+        Sim::new()
+    }
+}
+
+impl Sim {
+    /// The settings of [`check`].
+    pub fn new() -> Sim {
+        Sim {
+            seed: None,
+            seeds: None,
+            steps: STEPS,
+            strategy: Strategy::default(),
+            replay: None,
+            no_goroutines_left: false,
+            may_panic: false,
+        }
+    }
+
+    /// Sets the first seed. The runs have this seed and those that follow. By default the first
+    /// seed is drawn from the system's random numbers.
+    pub fn seed(mut self, first: u64) -> Sim {
+        self.seed = Some(first);
+        self
+    }
+
+    /// Sets the number of seeds, which is 100 by default.
+    pub fn seeds(mut self, n: u64) -> Sim {
+        self.seeds = Some(n);
+        self
+    }
+
+    /// Sets the most steps that a run may take; the default is 1,000,000. A step is a choice of the
+    /// next goroutine.
+    pub fn steps(mut self, most: u64) -> Sim {
+        self.steps = most;
+        self
+    }
+
+    /// Sets how the next goroutine is chosen.
+    pub fn strategy(mut self, strategy: Strategy) -> Sim {
+        self.strategy = strategy;
+        self
+    }
+
+    /// Sets whether it is a failure if goroutines wait for ever when the main goroutine has ended
+    /// (default: no). By default they are cancelled, as at the end of any run. With this setting
+    /// the others go on until they have ended, or until nothing can wake one.
+    pub fn no_goroutines_left(mut self, yes: bool) -> Sim {
+        self.no_goroutines_left = yes;
+        self
+    }
+
+    /// Sets whether goroutines other than the main one may panic (default: no). Their joiners get
+    /// the panic in any case.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// windlass::sim::Sim::new().seeds(1).may_panic(true).run(|| {
+    ///     let outcome = windlass::spawn(|| panic!("expected")).join();
+    ///     assert!(outcome.is_err());
+    /// })?;
+    /// # Ok::<(), windlass::sim::Failure>(())
+    /// ```
+    pub fn may_panic(mut self, yes: bool) -> Sim {
+        self.may_panic = yes;
+        self
+    }
+
+    /// Repeats one run by its choices: there is one run, and the strategy and the number of seeds
+    /// play no part.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sim::Sim;
+    ///
+    /// let racy = || {
+    ///     let (sender, receiver) = windlass::channel::unbounded();
+    ///     for n in [1, 2] {
+    ///         let sender = sender.clone();
+    ///         drop(windlass::spawn(move || sender.send(n)));
+    ///     }
+    ///     assert_eq!(receiver.recv(), Ok(1));
+    /// };
+    /// # if std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("WINDLASS_SIM")) { return }
+    /// let failure = Sim::new().run(racy).unwrap_err();
+    /// let again = Sim::new().replay(failure.schedule()).run(racy).unwrap_err();
+    /// assert_eq!(again.until().schedule, failure.until().schedule);
+    /// ```
+    pub fn replay(mut self, schedule: &Schedule) -> Sim {
+        self.replay = Some(schedule.clone());
+        self
+    }
+
+    /// Applies the environment variables.
+    fn with_environment(mut self) -> Sim {
+        if let Some(n) = parsed("WINDLASS_SIM_SEEDS", "a number") {
+            self.seeds = Some(n);
+        }
+        if let Some(seed) = parsed("WINDLASS_SIM_SEED", "a number") {
+            self.seed = Some(seed);
+            self.seeds = Some(1);
+        }
+        if let Some(schedule) = parsed("WINDLASS_SIM_SCHEDULE", "a schedule") {
+            self.replay = Some(schedule);
+        }
+        self
+    }
+
+    /// Runs `f` as the main goroutine, once for each seed, until a run fails.
+    ///
+    /// All goroutines of a run stay on the calling thread. After a failure, those that are left are
+    /// cancelled, as at the end of any run: the next simulation begins afresh. Then `f` runs again,
+    /// up to 500 times and without its panics being printed, to find the shortest schedule that
+    /// fails in the same way.
+    ///
+    /// # Blocking
+    ///
+    /// As [`check`].
+    ///
+    /// # Errors
+    ///
+    /// The first failure.
+    ///
+    /// # Panics
+    ///
+    /// If it is called inside a goroutine, or the process is out of memory or descriptors.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sim::{FailureKind, Sim};
+    ///
+    /// let never_ends = Sim::new().seeds(1).steps(1_000).run(|| {
+    ///     loop {
+    ///         windlass::yield_now();
+    ///     }
+    /// });
+    /// assert_eq!(never_ends.unwrap_err().kind(), FailureKind::StepLimit);
+    /// ```
+    #[track_caller]
+    pub fn run(&self, f: impl Fn()) -> Result<Report, Failure> {
+        let site = Location::caller();
+        assert!(
+            current::m().is_none(),
+            "windlass: a simulation was started inside a goroutine: start it from a plain thread, \
+             such as that of a test"
+        );
+        let sim = self.clone().with_environment();
+        let runtime = match build_simulated(crate::config::DEFAULT_STACK_BYTES) {
+            Ok(runtime) => runtime,
+            Err(e) => panic!("windlass: a simulation cannot start: {e}"),
+        };
+        let runner = Runner {
+            sim: &sim,
+            runtime: &runtime,
+            f: &f,
+            site,
+            progress: watch::watched(),
+        };
+        match (&sim.replay, sim.strategy) {
+            (Some(schedule), _) => runner.replay(schedule),
+            (None, Strategy::Exhaustive { preemptions }) => runner.search(preemptions),
+            (None, _) => runner.draw(),
+        }
+    }
+}
+
+/// Carries out runs.
+struct Runner<'a, F> {
+    sim: &'a Sim,
+    runtime: &'a Runtime,
+    f: &'a F,
+    site: &'static Location<'static>,
+    progress: Arc<Progress>,
+}
+
+/// How one run is to be.
+#[derive(Default)]
+struct Plan {
+    seed: u64,
+    script: Option<Script>,
+    /// All events are kept.
+    keeps: bool,
+    /// The failure that the run repeats, to shorten it. Then panics print nothing.
+    repeats: Option<String>,
+    /// The most steps, if they are not those of the settings.
+    most_steps: Option<u64>,
+    /// Gets a line for each switch.
+    tells: Option<events::Lines>,
+}
+
+impl<F: Fn()> Runner<'_, F> {
+    /// One run for each seed.
+    fn draw(&self) -> Result<Report, Failure> {
+        let first = self.sim.seed;
+        let first = first.unwrap_or_else(|| RandomState::new().hash_one(0_u8));
+        let mut report = Report::default();
+        for n in 0..self.sim.seeds.unwrap_or(SEEDS) {
+            let seed = first.wrapping_add(n);
+            let twice = n.is_multiple_of(TWICE_EVERY);
+            let plan = || Plan {
+                seed,
+                keeps: twice,
+                ..Plan::default()
+            };
+            let outcome = self.run_one(plan());
+            let outcome = outcome.map_err(|failed| self.with_shortest(failed))?;
+            if twice {
+                let again = self.run_one(plan());
+                again.map_or_else(
+                    |failed| Err(outcome.differs(format!("only the second run failed: {failed}"))),
+                    |again| outcome.compare(&again),
+                )?;
+            }
+            report.runs.push(outcome.run);
+        }
+        Ok(report)
+    }
+
+    /// All schedules with so many preemptions.
+    fn search(&self, preemptions: u32) -> Result<Report, Failure> {
+        let mut report = Report::default();
+        let mut next = Some(Vec::new());
+        for _ in 0..self.sim.seeds.unwrap_or(SEARCH_RUNS) {
+            let Some(choices) = next else { break };
+            let mut outcome = self.run_one(Plan {
+                script: Some(Script::new(choices, Some(preemptions))),
+                ..Plan::default()
+            })?;
+            next = next_script(std::mem::take(&mut outcome.choices));
+            report.runs.push(outcome.run);
+        }
+        report.is_complete = next.is_none();
+        Ok(report)
+    }
+
+    fn replay(&self, schedule: &Schedule) -> Result<Report, Failure> {
+        let outcome = self.run_one(Plan {
+            seed: self.sim.seed.unwrap_or(0),
+            script: Some(Script::new(schedule.choices().to_vec(), None)),
+            ..Plan::default()
+        })?;
+        Ok(Report {
+            runs: vec![outcome.run],
+            ..Report::default()
+        })
+    }
+
+    /// Searches for a shorter schedule that fails in the same way.
+    fn with_shortest(&self, failed: Failure) -> Failure {
+        let choices = failed.schedule().choices().to_vec();
+        let is_worth = matches!(
+            failed.kind(),
+            FailureKind::Panic | FailureKind::Deadlock | FailureKind::GoroutinesLeft
+        );
+        if !is_worth || choices.len() > SHORTEN_AT_MOST {
+            return failed;
+        }
+        let (seed, text) = (failed.seed(), failed.to_string());
+        // Without the choices that end it, a loop that waits for another goroutine goes on for ever.
+        let most_steps = (4 * failed.until().steps + 1_000).min(self.sim.steps);
+        let fails = |choices: Vec<u32>, tells: Option<&events::Lines>| {
+            let again = self.run_one(Plan {
+                seed,
+                script: Some(Script::new(choices, None)),
+                repeats: Some(text.clone()),
+                most_steps: Some(most_steps),
+                tells: tells.cloned(),
+                ..Plan::default()
+            });
+            again.err().filter(|again| again.is_like(&failed))
+        };
+        if fails(choices.clone(), None).is_none() {
+            return failed.without_repetition();
+        }
+        let mut n_steps = failed.until().steps;
+        let shortest = shorten(choices, |choices| {
+            let again = fails(choices, None)?;
+            n_steps = n_steps.min(again.until().steps);
+            Some(again.schedule().choices().to_vec())
+        });
+        let lines = events::Lines::default();
+        if n_steps <= events::MOST_STEPS {
+            fails(shortest.clone(), Some(&lines));
+        }
+        failed.with_shortest(Schedule::new(shortest), events::shown(&lines))
+    }
+
+    fn run_one(&self, plan: Plan) -> Result<Outcome, Failure> {
+        let (sim, seed) = (self.sim, plan.seed);
+        let (chosen, strategy) = sim.strategy.of_seed(seed);
+        let strategy = match sim.replay {
+            Some(_) => "replay".to_owned(),
+            None => strategy,
+        };
+        let dump = Rc::new(RefCell::new(None));
+        let chosen = (chosen, plan.script);
+        let bubble = Bubble::new(
+            clock::now(),
+            seed,
+            chosen,
+            plan.most_steps.unwrap_or(sim.steps),
+            plan.keeps,
+            plan.repeats,
+        );
+        self.progress.begin(seed);
+        let taken = Rc::clone(&dump);
+        let mut simulation = Simulation::new(
+            bubble,
+            Arc::clone(&self.progress),
+            Box::new(move |sched| *taken.borrow_mut() = Some(Dump::take(sched))),
+        );
+        if let Some(lines) = &plan.tells {
+            simulation.on_switch = Some(Box::new(events::tell(lines)));
+        }
+        let bubble = &simulation.bubble;
+        let main = || {
+            let outcome = catch_unwind(AssertUnwindSafe(self.f));
+            match outcome {
+                Ok(()) if sim.no_goroutines_left && !bubble.is_over() => linger(),
+                Ok(()) => {}
+                Err(payload) => note_panic_of_main(bubble, payload),
+            }
+            if !bubble.panics().is_empty() && simulation.stopped.get().is_none() {
+                let m = current::m().expect("a goroutine runs on an M");
+                (simulation.on_stop)(m.sched());
+            }
+        };
+        if let Err(e) = run_simulated(self.runtime, &simulation, main, self.site) {
+            panic!("windlass: a simulation cannot start: {e}");
+        }
+        let run = Run {
+            seed,
+            steps: bubble.step(),
+            schedule: bubble.hash(),
+            elapsed: bubble.elapsed(),
+        };
+        let panics = bubble.panics().into_iter();
+        let panics: Vec<Panic> = panics
+            .filter(|panicked| !sim.may_panic || panicked.id == 1)
+            .map(|panicked| Panic {
+                goroutine: panicked.id,
+                name: panicked.name,
+                message: panicked.message,
+                at: panicked.at,
+            })
+            .collect();
+        let kind = match simulation.stopped.get() {
+            Some(Stop::Outside) => Some(FailureKind::Thread),
+            _ if !panics.is_empty() => Some(FailureKind::Panic),
+            Some(Stop::Deadlock) => Some(FailureKind::Deadlock),
+            Some(Stop::Steps) => Some(FailureKind::StepLimit),
+            Some(Stop::Left) => Some(FailureKind::GoroutinesLeft),
+            None => None,
+        };
+        if let Some(kind) = kind {
+            return Err(Failure::new(Facts {
+                kind,
+                run,
+                strategy,
+                panics,
+                hottest: bubble.hottest(HOTTEST),
+                dump: dump.take(),
+                schedule: Schedule::new(picked(&bubble.take_choices())),
+                ..Facts::default()
+            }));
+        }
+        Ok(Outcome {
+            choices: bubble.take_choices(),
+            run,
+            strategy,
+            events: bubble.take_events(),
+            simulation,
+        })
+    }
+}
+
+/// A run that did not fail.
+struct Outcome {
+    run: Run,
+    strategy: String,
+    choices: Vec<Choice>,
+    /// Empty unless they were kept.
+    events: Vec<Event>,
+    simulation: Simulation,
+}
+
+fn picked(choices: &[Choice]) -> Vec<u32> {
+    choices.iter().map(|choice| choice.picked).collect()
+}
+
+impl Outcome {
+    /// # Errors
+    ///
+    /// If the two runs, which had the same seed, were not the same.
+    fn compare(&self, again: &Outcome) -> Result<(), Failure> {
+        if self.run == again.run {
+            return Ok(());
+        }
+        let pairs = self.events.iter().zip(&again.events);
+        let same = pairs.take_while(|(a, b)| a == b).count();
+        Err(self.differs(format!(
+            "event {same} differs: {} in the first run, {} in the second",
+            self.describe(same),
+            again.describe(same)
+        )))
+    }
+
+    fn differs(&self, difference: String) -> Failure {
+        Failure::new(Facts {
+            kind: FailureKind::NotDeterministic,
+            run: self.run.clone(),
+            strategy: self.strategy.clone(),
+            difference: Some(difference),
+            schedule: Schedule::new(picked(&self.choices)),
+            ..Facts::default()
+        })
+    }
+
+    /// What happened at a place of the log.
+    fn describe(&self, at: usize) -> String {
+        match self.events.get(at) {
+            None => "the end".to_owned(),
+            Some(Event::Run { id, of }) => {
+                let site = self.simulation.bubble.site(*id);
+                let site = site.map_or(String::new(), |site| format!(", spawned at {site},"));
+                format!("goroutine {id}{site} runs while {of} others can")
+            }
+            Some(Event::Clock { ns }) => format!("the clock moves to {ns} ns"),
+            Some(Event::Draw { picked, of }) => format!("{picked} is drawn of {of}"),
+        }
+    }
+}
+
+fn note_panic_of_main(bubble: &Bubble, payload: Box<dyn Any + Send>) {
+    // If it was cancelled, the run was stopped for another reason.
+    if !(payload.is::<Cancelled>() && bubble.is_over()) {
+        bubble.note_panic(1, Some("main"), &*payload);
+    }
+    // Its destructor may be the program's.
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(another);
+    }
+}
+
+/// The value of an environment variable. One that cannot be parsed is reported on stderr and ignored.
+#[allow(
+    clippy::print_stderr,
+    reason = "a wrong setting should not go unnoticed"
+)]
+fn parsed<T: FromStr>(name: &str, what: &str) -> Option<T> {
+    let value = std::env::var_os(name).filter(|value| !value.is_empty())?;
+    let parsed = value.to_str().and_then(|value| value.trim().parse().ok());
+    if parsed.is_none() {
+        eprintln!(
+            "windlass: {name}={} is ignored: it must be {what}",
+            value.to_string_lossy()
+        );
+    }
+    parsed
+}

@@ -1,0 +1,16 @@
+//! Simulated runs: `windlass::sim`. Without the feature there is nothing to test; a command that
+//! runs every test program must work all the same, so the program exists.
+#![cfg(feature = "sim")]
+
+#[path = "../util/mod.rs"]
+mod util;
+
+mod clock;
+mod determinism;
+mod failures;
+mod kernels;
+mod kernels_orders;
+mod kernels_waits;
+mod loops;
+mod misuse;
+mod schedule;
