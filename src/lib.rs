@@ -181,6 +181,8 @@ mod runtime;
 pub mod sim;
 
 pub use config::NumaPolicy;
+#[doc(hidden)]
+pub use poll::foreign;
 pub use runtime::{Builder, Handle, Runtime};
 pub use task::{blocking, join, offload, scope, sleep, spawn, yield_now};
 pub use windlass_topology as topology;

@@ -183,6 +183,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "connect",
             "accept_stream",
             "bytes",
+            "foreign",
         ],
     ),
     (
@@ -287,8 +288,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "sys",
         &[
-            "errno", "clock", "affinity", "epoll", "file", "futex", "mmap", "modules", "numa",
-            "process", "sched", "signal", "sample", "socket", "uring", "wrap",
+            "errno", "raw", "clock", "affinity", "epoll", "file", "futex", "mmap", "modules",
+            "numa", "process", "sched", "signal", "sample", "socket", "uring", "wrap",
         ],
     ),
     (
@@ -318,6 +319,7 @@ const LIBRARIES: &[&str] = &[
     "topology/src",
     "bridges/hyper/src",
     "bridges/tracing/src",
+    "hook/src",
 ];
 
 /// An outsider and the files that may name it.
@@ -382,6 +384,10 @@ const DOORS: &[(&str, &[&str])] = &[
 /// eventfd, which is one of the ring's ways of waking.
 const LIBC: &[&str] = &[
     "bridges/hyper/src/lib.rs",
+    "hook/src/lib.rs",
+    "hook/src/calls.rs",
+    "hook/src/wait.rs",
+    "src/poll/foreign.rs",
     "src/explore/faults.rs",
     "src/explore/kernel.rs",
     "src/explore/poller.rs",
@@ -417,6 +423,11 @@ const LIBC: &[&str] = &[
 const UNSAFE: &[&str] = &[
     "bridges/hyper/src/lib.rs",
     "bridges/tracing/src/lib.rs",
+    "src/bubble/inside.rs",
+    "hook/src/lib.rs",
+    "hook/src/calls.rs",
+    "hook/src/wait.rs",
+    "src/poll/foreign.rs",
     "src/explore/atomic.rs",
     "src/explore/kernel.rs",
     "src/explore/ledger.rs",
@@ -507,6 +518,7 @@ const UNSAFE: &[&str] = &[
     "src/sys/mmap.rs",
     "src/sys/numa.rs",
     "src/sys/process.rs",
+    "src/sys/raw.rs",
     "src/sys/modules.rs",
     "src/sys/sample.rs",
     "src/sys/sched.rs",

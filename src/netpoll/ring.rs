@@ -151,7 +151,7 @@ impl Waker {
                 let one = 1u64.to_ne_bytes();
                 // SAFETY: the descriptor is open and the bytes are valid; an eventfd whose counter
                 // is full (EAGAIN) wakes the ring as well.
-                unsafe { libc::write(fd, one.as_ptr().cast(), one.len()) };
+                unsafe { crate::sys::raw::write(fd, one.as_ptr().cast(), one.len()) };
             }
         }
     }

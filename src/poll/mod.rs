@@ -14,3 +14,4 @@ mod subscription;
 mod connect;
 pub(crate) mod accept_stream;
 pub(crate) mod bytes;
+pub mod foreign;

@@ -142,7 +142,7 @@ pub(crate) fn nap(ns: u64) {
     return crate::explore::sleep_ns(ns);
     let ts = timespec(ns);
     // SAFETY: `ts` is a valid timespec; a null remainder is allowed.
-    unsafe { libc::nanosleep(&ts, std::ptr::null_mut()) };
+    unsafe { super::raw::nanosleep(&raw const ts) };
 }
 
 /// Makes the calling thread's timed waits end on time: by default the kernel may delay them by 50

@@ -7,6 +7,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use super::clock::{self, NEVER};
 use super::errno::cvt;
+use super::raw;
 
 /// `struct epoll_event`: the ready events, and the number registered with the descriptor.
 pub(crate) type Event = libc::epoll_event;
@@ -37,7 +38,7 @@ pub(crate) fn signal(eventfd: i32) {
     crate::explore::point_of_call();
     let one = 1u64.to_ne_bytes();
     // SAFETY: the bytes are valid during the call.
-    unsafe { libc::write(eventfd, one.as_ptr().cast(), one.len()) };
+    unsafe { raw::write(eventfd, one.as_ptr().cast(), one.len()) };
 }
 
 /// Registers `fd` for `events`, which are reported with `data`. Replaces an earlier registration of
@@ -74,7 +75,7 @@ pub(crate) fn has_events(epfd: i32) -> bool {
         revents: 0,
     };
     // SAFETY: the array of one is valid during the call, which does not wait.
-    unsafe { libc::poll(&raw mut pollfd, 1, 0) == 1 }
+    unsafe { raw::poll_now(&raw mut pollfd, 1) == 1 }
 }
 
 /// Collects as many events as fit, and waits up to `timeout_ns` nanoseconds ([`NEVER`]: without

@@ -7,30 +7,31 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::errno::{cvt, cvt_len};
+use super::raw;
 
 /// `read(2)`.
 pub(crate) fn read(fd: BorrowedFd<'_>, buf: *mut u8, len: usize) -> io::Result<usize> {
     // SAFETY: the caller passes a buffer valid for writes of `len` bytes for the duration of the
     // call.
-    cvt_len(unsafe { libc::read(fd.as_raw_fd(), buf.cast(), len) })
+    cvt_len(unsafe { raw::read(fd.as_raw_fd(), buf.cast(), len) })
 }
 
 /// `readv(2)`.
 pub(crate) fn readv(fd: BorrowedFd<'_>, iov: *const libc::iovec, n: usize) -> io::Result<usize> {
     // SAFETY: the caller passes `n` buffers valid for writes.
-    cvt_len(unsafe { libc::readv(fd.as_raw_fd(), iov, n as libc::c_int) })
+    cvt_len(unsafe { raw::readv(fd.as_raw_fd(), iov, n as libc::c_int) })
 }
 
 /// `write(2)`.
 pub(crate) fn write(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
     // SAFETY: the slice is valid for reads during the call.
-    cvt_len(unsafe { libc::write(fd.as_raw_fd(), buf.as_ptr().cast(), buf.len()) })
+    cvt_len(unsafe { raw::write(fd.as_raw_fd(), buf.as_ptr().cast(), buf.len()) })
 }
 
 /// `writev(2)`.
 pub(crate) fn writev(fd: BorrowedFd<'_>, iov: *const libc::iovec, n: usize) -> io::Result<usize> {
     // SAFETY: the caller passes `n` buffers valid for reads.
-    cvt_len(unsafe { libc::writev(fd.as_raw_fd(), iov, n as libc::c_int) })
+    cvt_len(unsafe { raw::writev(fd.as_raw_fd(), iov, n as libc::c_int) })
 }
 
 /// `preadv2(2)` of the bytes available without waiting, not even for a disk. An offset of -1 means

@@ -14,6 +14,7 @@ pub(crate) mod mmap;
 pub(crate) mod modules;
 pub(crate) mod numa;
 pub(crate) mod process;
+pub(crate) mod raw;
 pub(crate) mod sched;
 pub(crate) mod signal;
 #[cfg(any(feature = "backtrace", test))]

@@ -156,7 +156,7 @@ pub(super) unsafe fn call_handler(
 pub(crate) fn write_stderr(mut bytes: &[u8]) {
     while !bytes.is_empty() {
         // SAFETY: write is async-signal-safe and the slice is valid.
-        let n = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
+        let n = unsafe { super::raw::write(2, bytes.as_ptr().cast(), bytes.len()) };
         match usize::try_from(n) {
             Ok(n) if n > 0 => bytes = &bytes[n..],
             _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
@@ -258,5 +258,5 @@ pub(crate) fn exit_now(status: i32) -> ! {
 /// is full its reader is woken anyway.
 pub(crate) fn write_byte(fd: std::os::fd::RawFd) {
     // SAFETY: write is async-signal-safe, and the byte is valid.
-    unsafe { libc::write(fd, [0_u8].as_ptr().cast(), 1) };
+    unsafe { super::raw::write(fd, [0_u8].as_ptr().cast(), 1) };
 }

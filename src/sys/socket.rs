@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use super::clock;
 use super::errno::{cvt, cvt_len};
 use super::file;
+use super::raw;
 
 /// Receives the data that is available now, or `WouldBlock`.
 pub(crate) fn recv_now(
@@ -18,7 +19,7 @@ pub(crate) fn recv_now(
 ) -> io::Result<usize> {
     // SAFETY: the caller passes a buffer valid for writes of `len` bytes for the duration of the
     // call.
-    cvt_len(unsafe { libc::recv(fd.as_raw_fd(), buf.cast(), len, flags | libc::MSG_DONTWAIT) })
+    cvt_len(unsafe { raw::recv(fd.as_raw_fd(), buf.cast(), len, flags | libc::MSG_DONTWAIT) })
 }
 
 /// Makes a TCP socket report at each receive how much is left: see [`recv_left_now`].
@@ -86,7 +87,7 @@ pub(crate) fn recv_left_now(
 pub(crate) fn send_now(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
     // SAFETY: the slice is valid for reads during the call.
     cvt_len(unsafe {
-        libc::send(
+        raw::send(
             fd.as_raw_fd(),
             buf.as_ptr().cast(),
             buf.len(),
@@ -102,13 +103,13 @@ pub(crate) fn recvmsg_now(
     flags: i32,
 ) -> io::Result<usize> {
     // SAFETY: the caller passes a header whose buffers are valid for the duration of the call.
-    cvt_len(unsafe { libc::recvmsg(fd.as_raw_fd(), msg, flags | libc::MSG_DONTWAIT) })
+    cvt_len(unsafe { raw::recvmsg(fd.as_raw_fd(), msg, flags | libc::MSG_DONTWAIT) })
 }
 
 /// Sends as much of several buffers as fits now, or `WouldBlock`.
 pub(crate) fn sendmsg_now(fd: BorrowedFd<'_>, msg: *const libc::msghdr) -> io::Result<usize> {
     // SAFETY: the caller passes a header whose buffers are valid for the duration of the call.
-    cvt_len(unsafe { libc::sendmsg(fd.as_raw_fd(), msg, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
+    cvt_len(unsafe { raw::sendmsg(fd.as_raw_fd(), msg, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
 }
 
 /// Repeats a receive that found nothing on a socket that was reported readable, if the socket was
@@ -162,7 +163,7 @@ pub(crate) fn accept(
     len: *mut libc::socklen_t,
 ) -> io::Result<i32> {
     // SAFETY: the caller passes a valid structure for an address, and its length.
-    cvt(unsafe { libc::accept4(fd.as_raw_fd(), addr.cast(), len, libc::SOCK_CLOEXEC) })
+    cvt(unsafe { raw::accept4(fd.as_raw_fd(), addr.cast(), len, libc::SOCK_CLOEXEC) })
 }
 
 /// Accepts a connection that is there now, or `WouldBlock`. The listener is put into non-blocking
@@ -209,7 +210,7 @@ pub(crate) fn connect_now(
 ) -> io::Result<()> {
     let was_nonblocking = file::set_nonblocking(fd, true)?;
     // SAFETY: the caller passes an address of `len` bytes that outlives the call.
-    let r = cvt(unsafe { libc::connect(fd.as_raw_fd(), addr, len) }).map(drop);
+    let r = cvt(unsafe { raw::connect(fd.as_raw_fd(), addr, len) }).map(drop);
     if !was_nonblocking {
         file::set_nonblocking(fd, false)?;
     }
@@ -224,7 +225,7 @@ pub(crate) fn poll_now(fd: BorrowedFd<'_>, events: i16) -> io::Result<i16> {
         revents: 0,
     };
     // SAFETY: `pollfd` outlives the call.
-    cvt(unsafe { libc::poll(&raw mut pollfd, 1, 0) })?;
+    cvt(unsafe { raw::poll_now(&raw mut pollfd, 1) })?;
     match pollfd.revents {
         libc::POLLNVAL => Err(io::Error::from_raw_os_error(libc::EBADF)),
         revents => Ok(revents),
@@ -247,7 +248,7 @@ pub(crate) fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Res
             &raw const ts
         };
         // SAFETY: `pollfd` and the timeout outlive the call; a null mask is allowed.
-        let r = cvt(unsafe { libc::ppoll(&mut pollfd, 1, ts_ptr, std::ptr::null()) });
+        let r = cvt(unsafe { raw::ppoll(&raw mut pollfd, 1, ts_ptr) });
         match r {
             Ok(0) => return Ok(false),
             Ok(_) => return Ok(true),

@@ -1,0 +1,94 @@
+//! Lets `std`'s own blocking sockets, pipes and sleeps park the goroutine instead of blocking the
+//! thread, and so also crates that open them.
+//!
+//! The crate defines the functions of libc that `std` and most C clients call to wait: `read`,
+//! `write`, `readv`, `writev`, `recv`, `send`, `recvfrom`, `sendto`, `recvmsg`, `sendmsg`,
+//! `connect`, `accept`, `accept4`, `poll`, `ppoll`, `select`, `nanosleep`, `clock_nanosleep`,
+//! `usleep`, `sleep` and `getaddrinfo`. Others run in a blocking section: `sendfile`, `splice`,
+//! `waitpid`, `wait4`, `waitid` and `pthread_join`. A symbol in the executable takes precedence over libc's.
+//! One line at the start of the final program turns them on: [`install`].
+//!
+//! On plain threads, in blocking sections, while unwinding, for descriptors in non-blocking mode
+//! and for all but sockets and pipes, each function makes the system call and nothing else. The
+//! page `docs/decisions/hook.md` has the rules and the limits.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::io::{Read, Write};
+//! use std::net::{TcpListener, TcpStream};
+//!
+//! // SAFETY: what runs on goroutines here keeps no thread-local across a call that waits.
+//! unsafe { windlass_hook::install() };
+//! # // SAFETY: nothing here keeps a thread-local across a call that parks.
+//! # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+//! rt.run(|| {
+//!     let listener = TcpListener::bind("127.0.0.1:0")?;
+//!     let addr = listener.local_addr()?;
+//!     // Both wait on one P: each parks while the other runs.
+//!     let client = windlass::spawn(move || {
+//!         let mut client = TcpStream::connect(addr)?;
+//!         client.write_all(b"hello")
+//!     });
+//!     let (mut server, _) = listener.accept()?;
+//!     let mut text = String::new();
+//!     server.read_to_string(&mut text)?;
+//!     assert_eq!(text, "hello");
+//!     client.join().unwrap()
+//! })?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+#![allow(unsafe_code)]
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+compile_error!("windlass-hook needs Linux and glibc: docs/decisions/hook.md says why");
+
+mod calls;
+mod wait;
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether the functions park goroutines.
+///
+/// Ordering: relaxed. It guards no data: a thread that reads the old value makes a system call.
+static ON: AtomicBool = AtomicBool::new(false);
+
+/// From now on, the functions of libc that wait park the goroutine that calls them. Until then they
+/// make system calls. Later calls do nothing.
+///
+/// # Safety
+///
+/// The promise to `windlass::Builder::build` now covers more: no code on a goroutine keeps the
+/// address of a thread-local, or a value that belongs to the thread, across a call of one of the
+/// functions. Among such code are C libraries that read `errno` by an address that they got before
+/// the call, and writers that hold a lock which knows its thread, as `std`'s `Stdout` does.
+/// Therefore the descriptors 0, 1 and 2 never park.
+///
+/// # Examples
+///
+/// ```
+/// // SAFETY: what runs on goroutines here keeps no thread-local across a call that waits.
+/// unsafe { windlass_hook::install() };
+/// ```
+pub unsafe fn install() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // A reference to each function: the linker takes an object only if something needs it.
+        std::hint::black_box(&calls::ALL);
+        // SAFETY: the handler is a function of this program that only stores a flag. If it cannot be
+        // registered (no memory), a child of `fork` may park, which it must not: then nothing does.
+        let registered = unsafe { libc::pthread_atfork(None, None, Some(off)) };
+        ON.store(registered == 0, Ordering::Relaxed);
+    });
+}
+
+/// A child of `fork` has no scheduler.
+extern "C" fn off() {
+    ON.store(false, Ordering::Relaxed);
+}
+
+/// Whether the caller's waits park a goroutine.
+fn parks() -> bool {
+    ON.load(Ordering::Relaxed) && windlass::foreign::parks()
+}

@@ -1,0 +1,154 @@
+//! Waits for callers that must not unwind: functions that C and `std` call. For windlass-hook only;
+//! not part of the public interface.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::time::Duration;
+
+use super::op::{self, Deadline};
+use super::ready;
+use crate::bubble;
+use crate::loom::Ordering;
+use crate::netpoll::sqe::Request;
+use crate::sched::types::current;
+use crate::sched::wait::park::{self, Caller};
+use crate::sys::clock;
+
+/// A deadline that never comes.
+pub const NEVER: u64 = clock::NEVER;
+
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+#[must_use]
+pub fn now_ns() -> u64 {
+    clock::now_ns()
+}
+
+/// The time `timeout` from now.
+#[must_use]
+pub fn deadline_ns(timeout: Duration) -> u64 {
+    clock::deadline_ns(timeout)
+}
+
+/// Whether a wait of the caller parks a goroutine. Not on a plain thread, in a blocking section,
+/// while unwinding, inside the scheduler, or in a simulation.
+#[must_use]
+pub fn parks() -> bool {
+    // Relaxed: written by this thread only.
+    matches!(park::caller(), Caller::Goroutine(_))
+        && !bubble::is_inside()
+        && current::m().is_some_and(|m| m.in_runtime.load(Ordering::Relaxed) == 0)
+}
+
+/// Waits until the descriptor shows one of `events`, an error or a hangup (`true`), or until the
+/// deadline (`false`). The caller [`parks`].
+///
+/// # Errors
+///
+/// An `errno`: `ECANCELED` if the run ends or the context is cancelled, `ETIMEDOUT` at the deadline
+/// of the context; those of `poll(2)`.
+pub fn wait(fd: RawFd, events: i16, deadline_ns: u64) -> Result<bool, i32> {
+    if fd < 0 {
+        return Err(libc::EBADF);
+    }
+    // SAFETY: the caller of the C function owns the descriptor, as with the C function itself. If it
+    // is closed meanwhile, the poll fails or waits for the file that was open: no memory is
+    // involved.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    let waited =
+        park::without_unwinding(|| ready::wait_until(fd, events, Deadline::at(deadline_ns)));
+    match waited {
+        Ok(Ok(())) => Ok(true),
+        Ok(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Ok(Err(e)) => Err(errno_of(&e)),
+        Err(park::Cancelled) => Err(libc::ECANCELED),
+    }
+}
+
+/// Accepts a connection, close-on-exec. `None` where only a blocking call could: on a P without a
+/// ring. The caller [`parks`].
+///
+/// # Safety
+///
+/// `addr` and `len` are as for `accept(2)`, until this returns.
+///
+/// # Errors
+///
+/// An `errno`, as [`wait`] and `accept(2)`; `EAGAIN` at the deadline.
+pub unsafe fn accept(
+    fd: RawFd,
+    addr: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+    deadline_ns: u64,
+) -> Option<Result<RawFd, i32>> {
+    let request = Request::Accept { fd, addr, len };
+    // SAFETY: by this function's contract.
+    let accepted = unsafe { run(request, deadline_ns) }?;
+    Some(accepted.map(|fd| fd as RawFd))
+}
+
+/// Connects a socket. `None` where only a blocking call could: on a P without a ring. The caller
+/// [`parks`].
+///
+/// # Safety
+///
+/// `addr` and `len` are as for `connect(2)`, until this returns.
+///
+/// # Errors
+///
+/// An `errno`, as [`wait`] and `connect(2)`; `EINPROGRESS` at the deadline.
+pub unsafe fn connect(
+    fd: RawFd,
+    addr: *const libc::sockaddr,
+    len: libc::socklen_t,
+    deadline_ns: u64,
+) -> Option<Result<(), i32>> {
+    let request = Request::Connect { fd, addr, len };
+    // SAFETY: by this function's contract.
+    let connected = unsafe { run(request, deadline_ns) }?;
+    Some(match connected {
+        Ok(_) => Ok(()),
+        Err(libc::EAGAIN) => Err(libc::EINPROGRESS),
+        Err(errno) => Err(errno),
+    })
+}
+
+/// Runs an operation in the P's ring. `None` if there is no ring, or if it may not do this.
+///
+/// # Safety
+///
+/// What the request points at stays valid until this returns.
+unsafe fn run(request: Request, deadline_ns: u64) -> Option<Result<usize, i32>> {
+    let Caller::Goroutine(g) = park::caller() else {
+        return None;
+    };
+    if op::is_epoll_here() {
+        return None;
+    }
+    // SAFETY: by this function's contract.
+    let done = park::without_unwinding(|| unsafe { op::run(g, request, deadline_ns) });
+    match done {
+        Ok(Ok(done)) => Some(Ok(done.n)),
+        Ok(Err(e)) if e.raw_os_error().is_some_and(op::is_denial) => None,
+        Ok(Err(e)) => Some(Err(errno_of(&e))),
+        Err(park::Cancelled) => Some(Err(libc::ECANCELED)),
+    }
+}
+
+/// Sleeps until the deadline, or until the current context is done. `false` if the run ends first.
+/// The caller [`parks`].
+#[must_use]
+pub fn sleep_until(deadline_ns: u64) -> bool {
+    matches!(
+        park::without_unwinding(|| park::sleep_until(deadline_ns)),
+        Ok(Ok(()))
+    )
+}
+
+fn errno_of(e: &io::Error) -> i32 {
+    e.raw_os_error().unwrap_or(match e.kind() {
+        io::ErrorKind::WouldBlock => libc::EAGAIN,
+        io::ErrorKind::TimedOut => libc::ETIMEDOUT,
+        _ => libc::ECANCELED,
+    })
+}

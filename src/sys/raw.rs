@@ -1,0 +1,140 @@
+//! The calls that wait, as raw system calls.
+//!
+//! A program may replace libc's functions of these names, as the crate windlass-hook does, by ones
+//! that park the calling goroutine. windlass makes these calls inside the scheduler and on behalf
+//! of goroutines that have parked already, so it never calls libc's functions of these names. On
+//! failure each returns -1 and sets `errno`.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+
+use libc::{c_int, c_long, iovec, msghdr, pollfd, sockaddr, socklen_t, syscall, timespec};
+
+/// A null pointer where the kernel allows one.
+const NONE: *const c_void = std::ptr::null();
+
+/// # Safety
+///
+/// As `read(2)`.
+pub(crate) unsafe fn read(fd: c_int, buf: *mut c_void, len: usize) -> isize {
+    // SAFETY: by this function's contract.
+    unsafe { syscall(libc::SYS_read, fd as c_long, buf, len) as isize }
+}
+
+/// # Safety
+///
+/// As `write(2)`.
+pub(crate) unsafe fn write(fd: c_int, buf: *const c_void, len: usize) -> isize {
+    // SAFETY: by this function's contract.
+    unsafe { syscall(libc::SYS_write, fd as c_long, buf, len) as isize }
+}
+
+/// # Safety
+///
+/// As `readv(2)`.
+pub(crate) unsafe fn readv(fd: c_int, iov: *const iovec, n: c_int) -> isize {
+    // SAFETY: by this function's contract.
+    unsafe { syscall(libc::SYS_readv, fd as c_long, iov, n as c_long) as isize }
+}
+
+/// # Safety
+///
+/// As `writev(2)`.
+pub(crate) unsafe fn writev(fd: c_int, iov: *const iovec, n: c_int) -> isize {
+    // SAFETY: by this function's contract.
+    unsafe { syscall(libc::SYS_writev, fd as c_long, iov, n as c_long) as isize }
+}
+
+/// # Safety
+///
+/// As `recv(2)`.
+pub(crate) unsafe fn recv(fd: c_int, buf: *mut c_void, len: usize, flags: c_int) -> isize {
+    let (fd, flags) = (fd as c_long, flags as c_long);
+    // SAFETY: by this function's contract; the sender's address is not asked for.
+    unsafe { syscall(libc::SYS_recvfrom, fd, buf, len, flags, NONE, NONE) as isize }
+}
+
+/// # Safety
+///
+/// As `send(2)`.
+pub(crate) unsafe fn send(fd: c_int, buf: *const c_void, len: usize, flags: c_int) -> isize {
+    let (fd, flags, no_len) = (fd as c_long, flags as c_long, 0 as c_long);
+    // SAFETY: by this function's contract; there is no address.
+    unsafe { syscall(libc::SYS_sendto, fd, buf, len, flags, NONE, no_len) as isize }
+}
+
+/// # Safety
+///
+/// As `recvmsg(2)`.
+pub(crate) unsafe fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> isize {
+    // SAFETY: by this function's contract.
+    unsafe { syscall(libc::SYS_recvmsg, fd as c_long, msg, flags as c_long) as isize }
+}
+
+/// # Safety
+///
+/// As `sendmsg(2)`.
+pub(crate) unsafe fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> isize {
+    // SAFETY: by this function's contract.
+    unsafe { syscall(libc::SYS_sendmsg, fd as c_long, msg, flags as c_long) as isize }
+}
+
+/// # Safety
+///
+/// As `accept4(2)`.
+pub(crate) unsafe fn accept4(
+    fd: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: by this function's contract.
+    unsafe { syscall(libc::SYS_accept4, fd as c_long, addr, len, flags as c_long) as c_int }
+}
+
+/// # Safety
+///
+/// As `connect(2)`.
+pub(crate) unsafe fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: by this function's contract.
+    unsafe { syscall(libc::SYS_connect, fd as c_long, addr, len as c_long) as c_int }
+}
+
+/// `ppoll(2)` without a signal mask.
+///
+/// # Safety
+///
+/// As `ppoll(2)`; `timeout` may be null.
+pub(crate) unsafe fn ppoll(fds: *mut pollfd, n: usize, timeout: *const timespec) -> c_int {
+    // The kernel writes what is left of the timeout.
+    // SAFETY: by this function's contract.
+    let mut left = unsafe { timeout.as_ref() }.copied();
+    let left = left
+        .as_mut()
+        .map_or(std::ptr::null_mut(), std::ptr::from_mut);
+    let no_len: c_long = 0;
+    // SAFETY: by this function's contract.
+    unsafe { syscall(libc::SYS_ppoll, fds, n, left, NONE, no_len) as c_int }
+}
+
+/// `poll(2)` that does not wait.
+///
+/// # Safety
+///
+/// As `poll(2)`.
+pub(crate) unsafe fn poll_now(fds: *mut pollfd, n: usize) -> c_int {
+    let at_once = timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: by this function's contract.
+    unsafe { ppoll(fds, n, &raw const at_once) }
+}
+
+/// # Safety
+///
+/// As `nanosleep(2)`.
+pub(crate) unsafe fn nanosleep(time: *const timespec) -> c_int {
+    // SAFETY: by this function's contract; what is left is not asked for.
+    unsafe { syscall(libc::SYS_nanosleep, time, NONE) as c_int }
+}
