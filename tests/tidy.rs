@@ -80,6 +80,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "completion",
             "cancel",
             "spawn",
+            "hosts",
             "fork",
             "checkpoint",
             "offload",
@@ -175,6 +176,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         &[
             "limit",
             "op",
+            "seat",
             "ready",
             "fd",
             "socket",
@@ -241,13 +243,20 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ),
     (
         "bubble",
-        &["draw", "priorities", "strategy", "log", "inside"],
+        &["draw", "priorities", "strategy", "log", "net", "inside"],
+    ),
+    (
+        "bubble/net",
+        &[
+            "dice", "address", "hosts", "links", "socket", "faults", "network", "ports", "tcp",
+            "udp", "unix", "calls", "drawn",
+        ],
     ),
     (
         "sim",
         &[
             "report", "schedule", "failure", "settle", "events", "watch", "shorten", "strategy",
-            "build",
+            "link", "faults", "host", "network", "build",
         ],
     ),
     (
@@ -350,11 +359,15 @@ const DOORS: &[(&str, &[&str])] = &[
         "socket2",
         &[
             "bridges/hyper/src/lib.rs",
+            // The options of simulated sockets are those of their descriptors.
+            "src/bubble/net/calls.rs",
+            "src/bubble/net/network.rs",
+            "src/bubble/net/ports.rs",
             "src/poll/fd.rs",
+            "src/poll/seat.rs",
             "src/poll/socket.rs",
             "src/poll/connect.rs",
             "src/net/addr.rs",
-            "src/net/macros.rs",
             "src/net/tcp.rs",
             "src/net/tcp_options.rs",
             "src/net/udp.rs",
@@ -383,6 +396,14 @@ const DOORS: &[(&str, &[&str])] = &[
 /// Besides src/sys: numbers and types of the kernel's interface, and ring.rs's
 /// eventfd, which is one of the ring's ways of waking.
 const LIBC: &[&str] = &[
+    // The numbers of errors.
+    "src/bubble/net/address.rs",
+    "src/bubble/net/calls.rs",
+    "src/bubble/net/network.rs",
+    "src/bubble/net/ports.rs",
+    "src/bubble/net/tcp.rs",
+    "src/bubble/net/udp.rs",
+    "src/bubble/net/unix.rs",
     "bridges/hyper/src/lib.rs",
     "hook/src/lib.rs",
     "hook/src/calls.rs",

@@ -7,6 +7,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::draw::{Rng, mix};
 use super::log::{Event, Log};
+use super::net::dice::Dice;
+use super::net::faults::Faults;
+use super::net::links::Quality;
+use super::net::network::Network;
+use super::net::socket::Ticket;
 use super::strategy::{Choice, Options, Pick, Script, Strategy};
 
 /// Where the clock of every bubble begins. Not at 0, so that a little may be subtracted.
@@ -62,6 +67,15 @@ pub(crate) struct Bubble {
     panics: RefCell<Vec<Panicked>>,
     /// The last panic of each goroutine that the hook saw.
     seen_by_hook: RefCell<Vec<Seen>>,
+    network: RefCell<Network>,
+    /// Waits for sockets that have come to an end, for the scheduler.
+    woken: RefCell<Vec<Ticket>>,
+    /// The number of the goroutine that runs.
+    running: Cell<u64>,
+    /// The host of each goroutine, by its number, and how often the host had crashed when it was spawned.
+    homes: RefCell<Vec<(u32, u32)>>,
+    /// Tells this bubble from others of the process.
+    serial: u64,
 }
 
 impl Bubble {
@@ -91,7 +105,103 @@ impl Bubble {
             is_over: Cell::new(false),
             panics: RefCell::default(),
             seen_by_hook: RefCell::default(),
+            network: RefCell::new(Network::new(Quality::default(), Faults::default(), 0)),
+            woken: RefCell::default(),
+            running: Cell::new(0),
+            homes: RefCell::default(),
+            serial: 0,
         }
+    }
+
+    /// Before the run begins: sets the network, and a number that no other bubble of the process has.
+    pub(crate) fn with_network(mut self, network: Network, serial: u64) -> Bubble {
+        self.network = RefCell::new(network);
+        self.serial = serial;
+        self
+    }
+
+    /// Calls `f` with the network.
+    pub(crate) fn net<T>(&self, f: impl FnOnce(&mut Network, &dyn Dice) -> T) -> T {
+        let mut network = self.network.borrow_mut();
+        if !self.is_over.get() {
+            network.sweep(self);
+        }
+        let result = f(&mut network, self);
+        self.woken.borrow_mut().append(&mut network.take_woken());
+        result
+    }
+
+    /// The waits for sockets that have come to an end since the last call.
+    pub(crate) fn take_woken(&self) -> Vec<Ticket> {
+        self.woken.take()
+    }
+
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    // Hosts.
+
+    /// A goroutine runs from now on.
+    pub(crate) fn set_running(&self, id: u64, parent: u64) {
+        self.running.set(id);
+        self.home(id, parent);
+    }
+
+    /// The host of a goroutine, and how often it had crashed then: those of the goroutine's parent.
+    fn home(&self, id: u64, parent: u64) -> (u32, u32) {
+        let mut homes = self.homes.borrow_mut();
+        let at = id as usize;
+        if homes.len() <= at {
+            homes.resize(at + 1, UNKNOWN);
+        }
+        if homes[at] == UNKNOWN {
+            let of_parent = homes.get(parent as usize).copied();
+            homes[at] = of_parent.filter(|&home| home != UNKNOWN).unwrap_or((0, 0));
+        }
+        homes[at]
+    }
+
+    /// Makes a goroutine that has not yet run the first one of a host.
+    pub(crate) fn set_home(&self, id: u64, host: u32) {
+        let life = self.network.borrow().life_of(host);
+        self.home(id, 0);
+        self.homes.borrow_mut()[id as usize] = (host, life);
+    }
+
+    /// The host of a goroutine.
+    pub(crate) fn host_of(&self, id: u64, parent: u64) -> u32 {
+        self.home(id, parent).0
+    }
+
+    /// Whether the host of a goroutine has crashed since the goroutine was spawned.
+    pub(crate) fn is_lost(&self, id: u64, parent: u64) -> bool {
+        let (host, life) = self.home(id, parent);
+        host != 0 && self.network.borrow().life_of(host) != life
+    }
+
+    /// Whether the host of a goroutine stands still.
+    pub(crate) fn is_paused(&self, id: u64, parent: u64) -> bool {
+        let (host, _) = self.home(id, parent);
+        host != 0 && self.network.borrow().is_paused(host)
+    }
+
+    /// The host of the goroutine that runs.
+    pub(crate) fn current_host(&self) -> u32 {
+        self.homes
+            .borrow()
+            .get(self.running.get() as usize)
+            .map_or(0, |&(host, _)| host)
+    }
+
+    /// Whether the host of the goroutine that runs has crashed under it.
+    pub(crate) fn is_current_lost(&self) -> bool {
+        let home = self
+            .homes
+            .borrow()
+            .get(self.running.get() as usize)
+            .copied();
+        home.is_some_and(|(host, life)| host != 0 && self.network.borrow().life_of(host) != life)
     }
 
     pub(crate) fn now_ns(&self) -> u64 {
@@ -108,7 +218,13 @@ impl Bubble {
     }
 
     pub(crate) fn time_of_day(&self) -> SystemTime {
-        SystemTime::UNIX_EPOCH + BEGIN_OF_DAY + self.elapsed()
+        let now = SystemTime::UNIX_EPOCH + BEGIN_OF_DAY + self.elapsed();
+        let skew_ns = self.network.borrow().skew_ns(self.current_host());
+        let skew = Duration::from_nanos(skew_ns.unsigned_abs());
+        match skew_ns {
+            0.. => now + skew,
+            _ => now - skew,
+        }
     }
 
     /// Moves the clock to `ns`, unless that has passed.
@@ -359,6 +475,24 @@ impl Bubble {
     pub(crate) fn enter(&self) -> Entered<'_> {
         set_current(self);
         Entered(self)
+    }
+}
+
+/// The home of a goroutine that nobody has asked about.
+const UNKNOWN: (u32, u32) = (u32::MAX, 0);
+
+impl Dice for Bubble {
+    fn now_ns(&self) -> u64 {
+        self.now_ns.get()
+    }
+
+    fn below(&self, n: u32) -> u32 {
+        Bubble::below(self, n as usize) as u32
+    }
+
+    fn is_search(&self) -> bool {
+        let script = self.script.borrow();
+        script.as_ref().is_some_and(Script::is_search)
     }
 }
 

@@ -3,7 +3,7 @@
 //! With the feature `sim`, a program can run inside a bubble (`crate::sim`): one thread, one P, and one seed, from which
 //! all choices are drawn. This module is what the lower rows need of it: the clock that stands still while goroutines
 //! run, the random choices, and the log whose hash says whether two runs were the same. It knows goroutines by their
-//! numbers only. What the scheduler does in a bubble is in `sched/wait/turn.rs` and `sched/proc/simulate.rs`.
+//! numbers only, also those that wait for the simulated network (`net`). What the scheduler does in a bubble is in `sched/wait/turn.rs` and `sched/proc/simulate.rs`.
 //!
 //! Without the feature a bubble cannot exist: the functions here say so at compile time, and the code behind them is
 //! not built.
@@ -18,6 +18,8 @@ pub(crate) mod priorities;
 pub(crate) mod strategy;
 #[cfg(feature = "sim")]
 pub(crate) mod log;
+#[cfg(feature = "sim")]
+pub(crate) mod net;
 #[cfg(feature = "sim")]
 pub(crate) mod inside;
 
@@ -73,6 +75,26 @@ pub(crate) fn below(n: usize) -> Option<usize> {
         let _ = n;
         None
     }
+}
+
+/// The number of the simulated host on which the calling goroutine runs. 0 is that of the main
+/// goroutine, and of everything outside of a simulation.
+#[inline(always)]
+#[allow(dead_code, reason = "for file systems, which each host has its own of")]
+pub(crate) fn current_host() -> u32 {
+    #[cfg(feature = "sim")]
+    return current().map_or(0, Bubble::current_host);
+    #[cfg(not(feature = "sim"))]
+    0
+}
+
+/// Whether the simulated host of the calling goroutine has crashed under it: the goroutine must end.
+#[inline(always)]
+pub(crate) fn is_lost() -> bool {
+    #[cfg(feature = "sim")]
+    return current().is_some_and(Bubble::is_current_lost);
+    #[cfg(not(feature = "sim"))]
+    false
 }
 
 /// Refuses what a simulation does not contain.

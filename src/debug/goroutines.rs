@@ -140,7 +140,7 @@ pub(crate) fn reason_text(reason: Reason) -> Option<&'static str> {
         Reason::None => return None,
         Reason::Park => "park",
         Reason::Sleep => "sleep",
-        Reason::Io => "IO wait",
+        Reason::Io | Reason::SimulatedIo => "IO wait",
         Reason::Join => "join",
         Reason::Scope => "scope",
         Reason::Offload => "offload",

@@ -176,6 +176,11 @@ pub fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<()> 
 /// See [`rename`].
 pub fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
     let path = path.as_ref();
+    #[cfg(feature = "sim")]
+    if crate::poll::seat::unlink(path) {
+        // It was that of a simulated Unix socket.
+        return Ok(());
+    }
     at_path(path, || fs::remove_file(path))
 }
 

@@ -87,10 +87,12 @@ pub(crate) enum Reason {
     Future,
     /// `sim::settle`: the scheduler of the simulation, or the shutdown.
     Settle,
+    /// A simulated socket: the simulated network, a timer, or the shutdown.
+    SimulatedIo,
 }
 
 impl Reason {
-    const ALL: [Reason; 19] = [
+    const ALL: [Reason; 20] = [
         Reason::None,
         Reason::Park,
         Reason::Sleep,
@@ -110,6 +112,7 @@ impl Reason {
         Reason::WaitGroup,
         Reason::Future,
         Reason::Settle,
+        Reason::SimulatedIo,
     ];
 
     /// The reason with a number.

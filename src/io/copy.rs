@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 
 use super::pipe::{PipeReader, PipeWriter};
 use super::splice::{self, CopyEnd, End};
+use crate::bubble;
 use crate::net::{TcpStream, UnixStream};
 
 /// Size of the buffer used before splicing. A read that fills it makes splicing worthwhile.
@@ -57,6 +58,10 @@ where
         return io::copy(reader, writer);
     }
     let mut n_copied = 0;
+    if bubble::is_inside() {
+        // What is simulated cannot be spliced.
+        return io::copy(reader, writer);
+    }
     if !copy_until_full(reader, writer, &mut n_copied)? {
         return Ok(n_copied);
     }

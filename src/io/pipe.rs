@@ -5,8 +5,32 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::process::Stdio;
 
-use crate::bubble;
+#[cfg(feature = "sim")]
+use std::sync::Arc;
+
 use crate::poll::bytes;
+#[cfg(feature = "sim")]
+use crate::poll::op::Deadline;
+#[cfg(feature = "sim")]
+use crate::poll::seat::{self, Seat};
+#[cfg(feature = "sim")]
+use crate::sys::clock::NEVER;
+
+#[cfg(feature = "sim")]
+fn read(seat: &Seat, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    match bufs.iter().all(|buf| buf.is_empty()) {
+        true => Ok(0),
+        false => seat.read(Some(Deadline::at(NEVER)), bufs, false),
+    }
+}
+
+#[cfg(feature = "sim")]
+fn write(seat: &Seat, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+    match bufs.iter().all(|buf| buf.is_empty()) {
+        true => Ok(0),
+        false => seat.write(Some(Deadline::at(NEVER)), bufs, None),
+    }
+}
 
 /// Makes a pipe. Both ends are close-on-exec. See [`std::io::pipe`].
 ///
@@ -35,7 +59,11 @@ use crate::poll::bytes;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
-    bubble::refuse("a pipe", "in a simulation, use a channel");
+    #[cfg(feature = "sim")]
+    if let Some([(reader, its_seat), (writer, seat)]) = seat::pipe()? {
+        let reader = PipeReader(reader, Some(its_seat.into()));
+        return Ok((reader, PipeWriter(writer, Some(seat.into()))));
+    }
     let (reader, writer) = io::pipe()?;
     Ok((reader.into(), writer.into()))
 }
@@ -62,7 +90,7 @@ pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
 /// # drop((stdin, writer));
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub struct PipeReader(OwnedFd);
+pub struct PipeReader(OwnedFd, #[cfg(feature = "sim")] Option<Arc<Seat>>);
 
 /// The writing end of a pipe. See [`std::io::PipeWriter`].
 ///
@@ -72,7 +100,7 @@ pub struct PipeReader(OwnedFd);
 /// # Blocking
 ///
 /// Writing parks the goroutine while the pipe is full; it blocks a plain thread.
-pub struct PipeWriter(OwnedFd);
+pub struct PipeWriter(OwnedFd, #[cfg(feature = "sim")] Option<Arc<Seat>>);
 
 impl PipeReader {
     /// Returns another handle to the same end.
@@ -93,7 +121,11 @@ impl PipeReader {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn try_clone(&self) -> io::Result<PipeReader> {
-        self.0.try_clone().map(PipeReader)
+        Ok(PipeReader(
+            self.0.try_clone()?,
+            #[cfg(feature = "sim")]
+            self.1.clone(),
+        ))
     }
 }
 
@@ -117,16 +149,28 @@ impl PipeWriter {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn try_clone(&self) -> io::Result<PipeWriter> {
-        self.0.try_clone().map(PipeWriter)
+        Ok(PipeWriter(
+            self.0.try_clone()?,
+            #[cfg(feature = "sim")]
+            self.1.clone(),
+        ))
     }
 }
 
 impl Read for &PipeReader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = &self.1 {
+            return read(seat, &mut [IoSliceMut::new(buf)]);
+        }
         bytes::read(self.as_fd(), buf)
     }
 
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = &self.1 {
+            return read(seat, bufs);
+        }
         bytes::read_vectored(self.as_fd(), bufs)
     }
 }
@@ -143,10 +187,18 @@ impl Read for PipeReader {
 
 impl Write for &PipeWriter {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = &self.1 {
+            return write(seat, &[IoSlice::new(buf)]);
+        }
         bytes::write(self.as_fd(), buf)
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = &self.1 {
+            return write(seat, bufs);
+        }
         bytes::write_vectored(self.as_fd(), bufs)
     }
 
@@ -192,7 +244,7 @@ macro_rules! end {
 
         impl IntoRawFd for $type {
             fn into_raw_fd(self) -> RawFd {
-                self.0.into_raw_fd()
+                OwnedFd::from(self).into_raw_fd()
             }
         }
 
@@ -200,37 +252,47 @@ macro_rules! end {
         impl FromRawFd for $type {
             unsafe fn from_raw_fd(fd: RawFd) -> $type {
                 // SAFETY: by the caller's contract the descriptor is open and owned.
-                $type(unsafe { OwnedFd::from_raw_fd(fd) })
+                $type::from(unsafe { OwnedFd::from_raw_fd(fd) })
             }
         }
 
         impl From<OwnedFd> for $type {
             fn from(fd: OwnedFd) -> $type {
-                $type(fd)
+                #[cfg(feature = "sim")]
+                let seat = seat::adopt(fd.as_fd()).map(Arc::new);
+                $type(
+                    fd,
+                    #[cfg(feature = "sim")]
+                    seat,
+                )
             }
         }
 
         impl From<$type> for OwnedFd {
             fn from(end: $type) -> OwnedFd {
+                #[cfg(feature = "sim")]
+                if let Some(seat) = &end.1 {
+                    seat.give_away(end.0.as_fd());
+                }
                 end.0
             }
         }
 
         impl From<io::$type> for $type {
             fn from(end: io::$type) -> $type {
-                $type(end.into())
+                $type::from(OwnedFd::from(end))
             }
         }
 
         impl From<$type> for io::$type {
             fn from(end: $type) -> io::$type {
-                end.0.into()
+                OwnedFd::from(end).into()
             }
         }
 
         impl From<$type> for Stdio {
             fn from(end: $type) -> Stdio {
-                end.0.into()
+                OwnedFd::from(end).into()
             }
         }
     };

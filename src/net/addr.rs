@@ -17,18 +17,84 @@ use crate::sched::wait::park::{self, Caller};
 use crate::task;
 
 /// Resolves an address. A host name is looked up in a blocking section.
-fn resolve<A: ToSocketAddrs>(addr: &A) -> io::Result<A::Iter> {
-    if is_literal(addr) {
+fn resolve<A: ToSocketAddrs>(addr: &A) -> io::Result<Addrs<A::Iter>> {
+    #[cfg(feature = "sim")]
+    if crate::bubble::is_inside() {
+        return simulated::resolve(addr);
+    }
+    let found = if is_literal(addr) {
         addr.to_socket_addrs()
     } else {
         task::blocking(|| addr.to_socket_addrs())
+    };
+    found.map(Addrs::Std)
+}
+
+/// Addresses that were found.
+enum Addrs<I> {
+    Std(I),
+    #[cfg(feature = "sim")]
+    Simulated(std::vec::IntoIter<SocketAddr>),
+}
+
+impl<I: Iterator<Item = SocketAddr>> Iterator for Addrs<I> {
+    type Item = SocketAddr;
+
+    fn next(&mut self) -> Option<SocketAddr> {
+        match self {
+            Addrs::Std(addrs) => addrs.next(),
+            #[cfg(feature = "sim")]
+            Addrs::Simulated(addrs) => addrs.next(),
+        }
+    }
+}
+
+#[cfg(feature = "sim")]
+mod simulated {
+    use std::io;
+    use std::net::{SocketAddr, ToSocketAddrs};
+
+    use super::{Addrs, as_type, invalid, is_literal};
+    use crate::poll::seat;
+
+    /// As [`super::resolve`], in a simulation: names are those of its hosts.
+    pub(super) fn resolve<A: ToSocketAddrs>(addr: &A) -> io::Result<Addrs<A::Iter>> {
+        let text = as_type::<A, &str>(addr).copied();
+        let text = text.or_else(|| as_type::<A, String>(addr).map(String::as_str));
+        let text = text.or_else(|| as_type::<A, &String>(addr).map(|text| text.as_str()));
+        let text = text.or_else(|| as_type::<A, &&str>(addr).map(|text| **text));
+        let pair = as_type::<A, (&str, u16)>(addr).copied();
+        let pair = pair.or_else(|| {
+            let pair = as_type::<A, (String, u16)>(addr);
+            pair.map(|(host, port)| (host.as_str(), *port))
+        });
+        match (text, pair) {
+            // Other types hold addresses, or look names up by themselves.
+            _ if is_literal(addr) => addr.to_socket_addrs().map(Addrs::Std),
+            (Some(text), _) => look_up(text).map(Addrs::Simulated),
+            (None, Some((host, port))) => look_up_in(host, port).map(Addrs::Simulated),
+            (None, None) => addr.to_socket_addrs().map(Addrs::Std),
+        }
+    }
+
+    /// Looks up a host that is given with its port.
+    pub(super) fn look_up(text: &str) -> io::Result<std::vec::IntoIter<SocketAddr>> {
+        let parts = text.rsplit_once(':');
+        let (host, port) = parts.ok_or_else(|| invalid("invalid socket address"))?;
+        let port = port.parse().map_err(|_| invalid("invalid port value"))?;
+        look_up_in(host, port)
+    }
+
+    fn look_up_in(host: &str, port: u16) -> io::Result<std::vec::IntoIter<SocketAddr>> {
+        let found = seat::look_up(host, port).unwrap_or_else(|| Ok(Vec::new()));
+        found.map(Vec::into_iter)
     }
 }
 
 /// Looks up the addresses of a host, given with a port: `example.org:80`.
 ///
 /// Names are looked up by libc, as in `std`: in `/etc/hosts` and by the rules of `nsswitch.conf` and
-/// `resolv.conf`.
+/// `resolv.conf`. In a simulation (feature `sim`) they are the names of its hosts.
 ///
 /// # Blocking
 ///
@@ -63,6 +129,10 @@ fn resolve<A: ToSocketAddrs>(addr: &A) -> io::Result<A::Iter> {
 /// ```
 pub fn lookup_host(host: impl Into<String>) -> io::Result<std::vec::IntoIter<SocketAddr>> {
     let host = host.into();
+    #[cfg(feature = "sim")]
+    if crate::bubble::is_inside() && !is_literal(&host) {
+        return simulated::look_up(&host);
+    }
     if is_literal(&host) || matches!(park::caller(), Caller::Thread) {
         return host.to_socket_addrs();
     }
@@ -82,15 +152,17 @@ pub fn lookup_host(host: impl Into<String>) -> io::Result<std::vec::IntoIter<Soc
     }
 }
 
+/// The address as a `T`, if that is its type but for lifetimes.
+fn as_type<A, T>(addr: &A) -> Option<&T> {
+    // SAFETY:
+    // - the types are the same except for lifetimes.
+    // - the reference is used only while `addr` is borrowed, and its lifetimes are not stretched.
+    (typeid::of::<A>() == typeid::of::<T>())
+        .then(|| unsafe { &*std::ptr::from_ref(addr).cast::<T>() })
+}
+
 /// Whether the address is of one of `std`'s types and certainly needs no name lookup.
 fn is_literal<A>(addr: &A) -> bool {
-    fn as_type<A, T>(addr: &A) -> Option<&T> {
-        // SAFETY:
-        // - the types are the same except for lifetimes.
-        // - the reference is used only inside the enclosing function, while `addr` is borrowed.
-        (typeid::of::<A>() == typeid::of::<T>())
-            .then(|| unsafe { &*std::ptr::from_ref(addr).cast::<T>() })
-    }
     let is_ip = |host: &str| host.parse::<IpAddr>().is_ok();
     let is_addr = |text: &str| text.parse::<SocketAddr>().is_ok();
     as_type::<A, SocketAddr>(addr).is_some()

@@ -110,7 +110,7 @@ macro_rules! settings {
             /// # Ok::<(), std::io::Error>(())
             /// ```
             pub fn take_error(&self) -> std::io::Result<Option<std::io::Error>> {
-                socket2::SockRef::from(&self.0).take_error()
+                self.0.take_error()
             }
 
             /// Sets whether calls fail with `WouldBlock` instead of waiting, on all handles to the
@@ -438,7 +438,7 @@ macro_rules! listener {
             /// # Ok::<(), io::Error>(())
             /// ```
             pub fn shutdown(&self) -> std::io::Result<()> {
-                socket2::SockRef::from(&self.0).shutdown(std::net::Shutdown::Both)
+                self.0.shutdown(std::net::Shutdown::Both)
             }
         }
     };

@@ -100,9 +100,10 @@ impl TcpListener {
         addr::each(addr, |addr| {
             let socket = socket_for(addr)?;
             socket.set_reuse_address(true)?;
-            socket.bind(&SockAddr::from(*addr))?;
-            socket.listen(BACKLOG)?;
-            Ok(TcpListener(Fd::from(OwnedFd::from(socket))))
+            let fd = Fd::from(OwnedFd::from(socket));
+            fd.bind(&SockAddr::from(*addr))?;
+            fd.listen(BACKLOG)?;
+            Ok(TcpListener(fd))
         })
     }
 
@@ -177,7 +178,7 @@ impl TcpListener {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        to_std(&SockRef::from(&self.0).local_addr()?)
+        to_std(&self.0.local_addr()?)
     }
 
     /// Sets the time-to-live (`IP_TTL`, in hops) of packets. Accepted connections inherit it.
@@ -339,7 +340,7 @@ impl TcpStream {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        to_std(&SockRef::from(&self.0).peer_addr()?)
+        to_std(&self.0.peer_addr()?)
     }
 
     /// Returns the address of this end of the connection.
@@ -360,7 +361,7 @@ impl TcpStream {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        to_std(&SockRef::from(&self.0).local_addr()?)
+        to_std(&self.0.local_addr()?)
     }
 
     /// Shuts down the reading half, the writing half or both. It wakes goroutines that wait in the
@@ -387,7 +388,7 @@ impl TcpStream {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        SockRef::from(&self.0).shutdown(how)
+        self.0.shutdown(how)
     }
 
     /// Receives bytes and leaves them in the socket: the next read returns them again.

@@ -370,15 +370,16 @@ impl TcpOptions {
         }
         // Buffer sizes count only before the connection: they decide the window scale.
         self.apply_to(&SockRef::from(&socket))?;
-        socket.bind(&SockAddr::from(*addr))?;
+        let fd = Fd::from(OwnedFd::from(socket));
+        fd.bind(&SockAddr::from(*addr))?;
         if let Some(n) = self.fast_open {
-            fast_open_listener(socket.as_fd(), n)?;
+            fast_open_listener(fd.as_fd(), n)?;
         }
         let backlog = self
             .backlog
             .map_or(BACKLOG, |n| i32::try_from(n).unwrap_or(i32::MAX));
-        socket.listen(backlog)?;
-        Ok(TcpListener(Fd::from(OwnedFd::from(socket))))
+        fd.listen(backlog)?;
+        Ok(TcpListener(fd))
     }
 
     /// Connects to an address, as [`TcpStream::connect`] does, with these options.

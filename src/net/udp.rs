@@ -59,8 +59,9 @@ impl UdpSocket {
         addr::each(addr, |addr| {
             let domain = Domain::for_address(*addr);
             let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
-            socket.bind(&SockAddr::from(*addr))?;
-            Ok(UdpSocket(Fd::from(OwnedFd::from(socket))))
+            let fd = Fd::from(OwnedFd::from(socket));
+            fd.bind(&SockAddr::from(*addr))?;
+            Ok(UdpSocket(fd))
         })
     }
 
@@ -173,9 +174,7 @@ impl UdpSocket {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<()> {
-        addr::each(addr, |addr| {
-            SockRef::from(&self.0).connect(&SockAddr::from(*addr))
-        })
+        addr::each(addr, |addr| self.0.connect_now(&SockAddr::from(*addr)))
     }
 
     /// Sends a packet to the peer set by [`UdpSocket::connect`]. Returns the number of bytes sent.
@@ -278,7 +277,7 @@ impl UdpSocket {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        to_std(&SockRef::from(&self.0).local_addr()?)
+        to_std(&self.0.local_addr()?)
     }
 
     /// Returns the peer's address, set by [`UdpSocket::connect`].
@@ -298,7 +297,7 @@ impl UdpSocket {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        to_std(&SockRef::from(&self.0).peer_addr()?)
+        to_std(&self.0.peer_addr()?)
     }
 }
 
@@ -420,7 +419,7 @@ impl UdpSocket {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn join_multicast_v4(&self, multiaddr: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
-        SockRef::from(&self.0).join_multicast_v4(multiaddr, interface)
+        self.0.set_member_v4(multiaddr, interface, true)
     }
 
     /// Joins a multicast group on the interface with the index `interface`. With 0 the kernel
@@ -442,7 +441,7 @@ impl UdpSocket {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn join_multicast_v6(&self, multiaddr: &Ipv6Addr, interface: u32) -> io::Result<()> {
-        SockRef::from(&self.0).join_multicast_v6(multiaddr, interface)
+        self.0.set_member_v6(multiaddr, interface, true)
     }
 
     /// Leaves a group joined by [`UdpSocket::join_multicast_v4`], which has an example.
@@ -451,7 +450,7 @@ impl UdpSocket {
     ///
     /// Those of `setsockopt(2)`.
     pub fn leave_multicast_v4(&self, multiaddr: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
-        SockRef::from(&self.0).leave_multicast_v4(multiaddr, interface)
+        self.0.set_member_v4(multiaddr, interface, false)
     }
 
     /// Leaves a group joined by [`UdpSocket::join_multicast_v6`], which has an example.
@@ -460,7 +459,7 @@ impl UdpSocket {
     ///
     /// Those of `setsockopt(2)`.
     pub fn leave_multicast_v6(&self, multiaddr: &Ipv6Addr, interface: u32) -> io::Result<()> {
-        SockRef::from(&self.0).leave_multicast_v6(multiaddr, interface)
+        self.0.set_member_v6(multiaddr, interface, false)
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
-use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::addr::{self, to_unix};
 use super::macros::{descriptors, listener, settings, stream, timeouts};
@@ -91,10 +91,14 @@ impl UnixListener {
     }
 
     fn listen(addr: &SockAddr) -> io::Result<UnixListener> {
-        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        socket.bind(addr)?;
-        socket.listen(BACKLOG)?;
-        Ok(UnixListener(Fd::from(OwnedFd::from(socket))))
+        let fd = Fd::from(OwnedFd::from(Socket::new(
+            Domain::UNIX,
+            Type::STREAM,
+            None,
+        )?));
+        fd.bind(addr)?;
+        fd.listen(BACKLOG)?;
+        Ok(UnixListener(fd))
     }
 
     /// Accepts a connection. Returns the stream and the peer's address, which is usually unnamed.
@@ -160,7 +164,7 @@ impl UnixListener {
     ///
     /// Those of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        to_unix(&SockRef::from(&self.0).local_addr()?)
+        to_unix(&self.0.local_addr()?)
     }
 }
 
@@ -296,9 +300,8 @@ impl UnixStream {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
-        let (a, b) = Socket::pair(Domain::UNIX, Type::STREAM, None)?;
-        let stream = |socket| UnixStream(Fd::from(OwnedFd::from(socket)));
-        Ok((stream(a), stream(b)))
+        let (a, b) = Fd::pair(Type::STREAM)?;
+        Ok((UnixStream(a), UnixStream(b)))
     }
 
     /// Returns the address of this end of the connection. For an example see
@@ -308,7 +311,7 @@ impl UnixStream {
     ///
     /// Those of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        to_unix(&SockRef::from(&self.0).local_addr()?)
+        to_unix(&self.0.local_addr()?)
     }
 
     /// Returns the address of the peer.
@@ -328,7 +331,7 @@ impl UnixStream {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        to_unix(&SockRef::from(&self.0).peer_addr()?)
+        to_unix(&self.0.peer_addr()?)
     }
 
     /// Shuts down the reading half, the writing half or both. It wakes goroutines that wait in the
@@ -353,7 +356,7 @@ impl UnixStream {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        SockRef::from(&self.0).shutdown(how)
+        self.0.shutdown(how)
     }
 
     /// Sends bytes, at least one, and descriptors along with the first byte (`SCM_RIGHTS`). The
@@ -389,9 +392,10 @@ impl UnixStream {
                 "descriptors go with a byte at least: the buffer is empty",
             ));
         }
-        match raw_fds(fds)? {
-            fds if fds.is_empty() => self.0.write(buf),
-            fds => self.0.send_fds(buf, &fds),
+        check_fds(fds)?;
+        match fds {
+            [] => self.0.write(buf),
+            fds => self.0.send_fds(buf, fds),
         }
     }
 
@@ -443,12 +447,12 @@ impl UnixStream {
     }
 }
 
-/// Returns the numbers of descriptors that are to be sent.
-pub(super) fn raw_fds(fds: &[BorrowedFd<'_>]) -> io::Result<Vec<i32>> {
+/// Fails if there are too many descriptors for one message.
+pub(super) fn check_fds(fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     if fds.len() > MAX_FDS {
         return Err(addr::invalid("a message carries at most 253 descriptors"));
     }
-    Ok(fds.iter().map(AsRawFd::as_raw_fd).collect())
+    Ok(())
 }
 
 impl fmt::Debug for UnixListener {

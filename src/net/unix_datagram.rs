@@ -7,12 +7,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
-use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::addr::{self, to_unix};
 use super::macros::{descriptors, settings, timeouts};
-use super::unix::raw_fds;
-use crate::poll::fd::{Fd, retry};
+use super::unix::check_fds;
+use crate::poll::fd::Fd;
 
 /// A Unix socket for packets. See [`std::os::unix::net::UnixDatagram`].
 ///
@@ -81,7 +81,7 @@ impl UnixDatagram {
 
     fn bind_to(addr: &SockAddr) -> io::Result<UnixDatagram> {
         let socket = UnixDatagram::unbound()?;
-        SockRef::from(&socket).bind(addr)?;
+        socket.0.bind(addr)?;
         Ok(socket)
     }
 
@@ -122,9 +122,8 @@ impl UnixDatagram {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
-        let (a, b) = Socket::pair(Domain::UNIX, Type::DGRAM, None)?;
-        let of = |socket| UnixDatagram(Fd::from(OwnedFd::from(socket)));
-        Ok((of(a), of(b)))
+        let (a, b) = Fd::pair(Type::DGRAM)?;
+        Ok((UnixDatagram(a), UnixDatagram(b)))
     }
 
     /// Sets the peer to the socket on a path: [`UnixDatagram::send`] sends to it.
@@ -185,7 +184,7 @@ impl UnixDatagram {
     }
 
     fn connect_to(&self, addr: &SockAddr) -> io::Result<()> {
-        retry(|| SockRef::from(&self.0).connect(addr))
+        self.0.connect_now(addr)
     }
 
     /// Returns the address that the socket is bound to. For an example see [`UnixDatagram::bind`].
@@ -194,7 +193,7 @@ impl UnixDatagram {
     ///
     /// Those of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        to_unix(&SockRef::from(&self.0).local_addr()?)
+        to_unix(&self.0.local_addr()?)
     }
 
     /// Returns the peer's address.
@@ -214,7 +213,7 @@ impl UnixDatagram {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        to_unix(&SockRef::from(&self.0).peer_addr()?)
+        to_unix(&self.0.peer_addr()?)
     }
 
     /// Receives a packet. Returns its length and the sender's address. Bytes of the packet that do
@@ -371,9 +370,10 @@ impl UnixDatagram {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn send_with_fds(&self, buf: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
-        match raw_fds(fds)? {
-            fds if fds.is_empty() => self.0.send(buf),
-            fds => self.0.send_fds(buf, &fds),
+        check_fds(fds)?;
+        match fds {
+            [] => self.0.send(buf),
+            fds => self.0.send_fds(buf, fds),
         }
     }
 
@@ -411,7 +411,7 @@ impl UnixDatagram {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        SockRef::from(&self.0).shutdown(how)
+        self.0.shutdown(how)
     }
 }
 

@@ -8,6 +8,8 @@ use socket2::{SockAddr, SockAddrStorage, SockRef};
 
 use super::fd::{Direction, Fd, retry};
 use super::op;
+#[cfg(feature = "sim")]
+use super::op::Deadline;
 use super::ready;
 use crate::g::header::GRef;
 use crate::netpoll::sqe::Request;
@@ -47,6 +49,11 @@ impl Fd {
     }
 
     fn accept_once(&self) -> io::Result<(Fd, SockAddr)> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            let accepted = seat.accept(self.terms(Direction::Read)?, self.as_fd());
+            return accepted.map(|(fd, seat, peer)| (Fd::with_seat(fd, seat), peer));
+        }
         let mut storage = SockAddrStorage::zeroed();
         let mut len = storage.size_of();
         let (addr, addr_len) = (
@@ -118,6 +125,14 @@ impl Fd {
 
     /// Connects, until the deadline (then `TimedOut`, as `std::net::TcpStream::connect_timeout`).
     pub(crate) fn connect(&self, addr: &SockAddr, deadline_ns: u64) -> io::Result<()> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            let connected = seat.connect(addr, Deadline::at(deadline_ns));
+            return connected.map_err(|e| match e.kind() {
+                io::ErrorKind::WouldBlock => connect_timed_out(),
+                _ => e,
+            });
+        }
         match park::caller() {
             Caller::Thread => {
                 park::cancel_point()?;

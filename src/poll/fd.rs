@@ -10,13 +10,18 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+
 use super::limit::MovableDeadline;
 use super::op::{self, Deadline};
 use super::ready;
+#[cfg(feature = "sim")]
+use super::seat::{self, Seat, Terms};
 use crate::bubble;
 use crate::g::header::GRef;
 use crate::lock::{Lock, Rank};
@@ -54,6 +59,9 @@ struct Shared {
     has_own_timeouts: AtomicBool,
     /// Multishot requests that may be armed for the socket: see [`Fd::note_multishot`].
     multishots: OnceLock<Box<Mutex<Vec<Weak<Multishot>>>>>,
+    /// Set in a simulation.
+    #[cfg(feature = "sim")]
+    seat: Option<Seat>,
 }
 
 /// The number of receives that wait one by one before the stream gets a multishot poll: arming and
@@ -138,32 +146,22 @@ pub(crate) enum Direction {
 
 impl From<OwnedFd> for Fd {
     fn from(fd: OwnedFd) -> Fd {
-        bubble::refuse(
-            "a socket",
-            "in a simulation, hand the code under test something that implements Read and Write \
-             over a channel",
-        );
         Fd {
+            #[cfg(feature = "sim")]
+            shared: Fd::shared(seat::seat_of(fd.as_fd())),
+            #[cfg(not(feature = "sim"))]
+            shared: Fd::shared(),
             fd,
-            shared: Arc::new(Shared {
-                read: DirectionState::new(),
-                write: DirectionState::new(),
-                maybe_readable: AtomicBool::new(false),
-                n_waits: AtomicU8::new(0),
-                watch: OnceLock::new(),
-                left: AtomicU32::new(0),
-                nonblocking: AtomicBool::new(false),
-                made_nonblocking: OnceLock::new(),
-                n_splices: Lock::new(Rank::Mode, 0),
-                has_own_timeouts: AtomicBool::new(false),
-                multishots: OnceLock::new(),
-            }),
         }
     }
 }
 
 impl From<Fd> for OwnedFd {
     fn from(fd: Fd) -> OwnedFd {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = fd.seat() {
+            seat.give_away(fd.as_fd());
+        }
         if fd.shared.watch.get().is_some() {
             // The next owner may not expect the control message that comes with each receive.
             let _ = socket::set_says_left(fd.as_fd(), false);
@@ -206,8 +204,65 @@ pub(crate) fn is_would_block<T>(r: &io::Result<T>) -> bool {
 }
 
 impl Fd {
+    fn shared(#[cfg(feature = "sim")] seat: Option<Seat>) -> Arc<Shared> {
+        Arc::new(Shared {
+            read: DirectionState::new(),
+            write: DirectionState::new(),
+            maybe_readable: AtomicBool::new(false),
+            n_waits: AtomicU8::new(0),
+            watch: OnceLock::new(),
+            left: AtomicU32::new(0),
+            nonblocking: AtomicBool::new(false),
+            made_nonblocking: OnceLock::new(),
+            n_splices: Lock::new(Rank::Mode, 0),
+            has_own_timeouts: AtomicBool::new(false),
+            multishots: OnceLock::new(),
+            #[cfg(feature = "sim")]
+            seat,
+        })
+    }
+
+    /// The simulated socket.
+    #[cfg(feature = "sim")]
+    #[inline]
+    pub(crate) fn seat(&self) -> Option<&Seat> {
+        self.shared.seat.as_ref()
+    }
+
+    /// How a call on the simulated socket that begins now waits.
+    #[cfg(feature = "sim")]
+    pub(super) fn terms(&self, direction: Direction) -> io::Result<Terms<'_>> {
+        match self.is_nonblocking() {
+            true => Ok(None),
+            false => self.deadline(direction).map(Some),
+        }
+    }
+
+    /// A connection that a simulated listener has accepted.
+    #[cfg(feature = "sim")]
+    pub(super) fn with_seat(fd: OwnedFd, seat: Seat) -> Fd {
+        Fd {
+            fd,
+            shared: Fd::shared(Some(seat)),
+        }
+    }
+
+    /// Refuses a descriptor from outside in a simulation, unless it is of a socket of its own.
+    fn refuse_foreign(fd: BorrowedFd<'_>) {
+        #[cfg(feature = "sim")]
+        if seat::is_simulated(fd) {
+            return;
+        }
+        let _ = fd;
+        bubble::refuse(
+            "a socket of the system",
+            "in a simulation, make sockets with windlass::net",
+        );
+    }
+
     /// Takes a socket that may have been used elsewhere, with its mode and its timeouts.
     pub(crate) fn adopt(fd: OwnedFd) -> Fd {
+        Fd::refuse_foreign(fd.as_fd());
         let fd = Fd::from(fd);
         let socket = socket2::SockRef::from(&fd);
         // If they cannot be read, as it is no socket, it has neither.
@@ -228,6 +283,110 @@ impl Fd {
             }
         }
         fd
+    }
+
+    // Calls that never wait.
+
+    pub(crate) fn bind(&self, addr: &SockAddr) -> io::Result<()> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            return seat.bind(addr);
+        }
+        SockRef::from(self).bind(addr)
+    }
+
+    pub(crate) fn listen(&self, backlog: i32) -> io::Result<()> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            return seat.listen(backlog);
+        }
+        SockRef::from(self).listen(backlog)
+    }
+
+    /// Sets the peer of a socket for packets.
+    pub(crate) fn connect_now(&self, addr: &SockAddr) -> io::Result<()> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            return seat.connect_now(addr);
+        }
+        retry(|| SockRef::from(self).connect(addr))
+    }
+
+    pub(crate) fn local_addr(&self) -> io::Result<SockAddr> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            return seat.local_addr();
+        }
+        SockRef::from(self).local_addr()
+    }
+
+    pub(crate) fn peer_addr(&self) -> io::Result<SockAddr> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            return seat.peer_addr();
+        }
+        SockRef::from(self).peer_addr()
+    }
+
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            return seat.shut_down(how);
+        }
+        SockRef::from(self).shutdown(how)
+    }
+
+    pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            return seat.take_error();
+        }
+        SockRef::from(self).take_error()
+    }
+
+    /// Joins a multicast group of IPv4, or leaves it.
+    pub(crate) fn set_member_v4(
+        &self,
+        group: &Ipv4Addr,
+        at: &Ipv4Addr,
+        joins: bool,
+    ) -> io::Result<()> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            return seat.set_member((*group).into(), joins);
+        }
+        match joins {
+            true => SockRef::from(self).join_multicast_v4(group, at),
+            false => SockRef::from(self).leave_multicast_v4(group, at),
+        }
+    }
+
+    /// Joins a multicast group of IPv6, or leaves it.
+    pub(crate) fn set_member_v6(&self, group: &Ipv6Addr, at: u32, joins: bool) -> io::Result<()> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            return seat.set_member((*group).into(), joins);
+        }
+        match joins {
+            true => SockRef::from(self).join_multicast_v6(group, at),
+            false => SockRef::from(self).leave_multicast_v6(group, at),
+        }
+    }
+
+    /// Two Unix sockets that are connected to each other.
+    pub(crate) fn pair(kind: Type) -> io::Result<(Fd, Fd)> {
+        let of = |socket| Fd::from(OwnedFd::from(socket));
+        if bubble::is_inside() {
+            let new = || Socket::new(Domain::UNIX, kind, None).map(of);
+            let (a, b) = (new()?, new()?);
+            #[cfg(feature = "sim")]
+            if let (Some(a), Some(b)) = (a.seat(), b.seat()) {
+                a.pair(b)?;
+            }
+            return Ok((a, b));
+        }
+        let (a, b) = Socket::pair(Domain::UNIX, kind, None)?;
+        Ok((of(a), of(b)))
     }
 
     /// Records a request that may stay armed. It keeps the socket open, so it must end with the

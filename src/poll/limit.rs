@@ -143,7 +143,7 @@ impl<W: HasStatus> MovableDeadline<W> {
     fn wait_of(&self, who: NonNull<W>) -> Option<WaitId> {
         // SAFETY: by the contract of `enter` the slot is never unmapped.
         let status = unsafe { who.as_ref() }.status().load();
-        (status.reason() == Reason::Io)
+        matches!(status.reason(), Reason::Io | Reason::SimulatedIo)
             .then(|| Status::wait_of(status))
             .flatten()
     }

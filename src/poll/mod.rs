@@ -6,6 +6,8 @@
 
 pub(crate) mod limit;
 pub(crate) mod op;
+#[cfg(feature = "sim")]
+pub(crate) mod seat;
 pub(crate) mod ready;
 pub(crate) mod fd;
 pub(crate) mod socket;

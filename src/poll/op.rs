@@ -129,8 +129,8 @@ pub(crate) fn is_epoll_here() -> bool {
 pub(super) fn check(g: GRef) -> io::Result<()> {
     bubble::refuse(
         "an operation on a descriptor",
-        "in a simulation, hand the code under test something that implements Read and Write over \
-         a channel",
+        "in a simulation, use the sockets and pipes of windlass, or hand the code under test \
+         something that implements Read and Write over a channel",
     );
     match park::chain_of(g).over() {
         None => Ok(()),

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use super::op::{self, Deadline};
+#[cfg(feature = "sim")]
+use super::seat;
 use crate::netpoll::sqe::Request;
 use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Caller};
@@ -184,6 +186,10 @@ pub(crate) fn wait_until(
     events: i16,
     deadline: Deadline<'_>,
 ) -> io::Result<()> {
+    #[cfg(feature = "sim")]
+    if let Some(waited) = seat::wait_until(fd, events & libc::POLLIN != 0, deadline) {
+        return waited;
+    }
     match park::caller() {
         Caller::Goroutine(g) if !deadline.has_passed() => {
             let request = Request::PollAdd {

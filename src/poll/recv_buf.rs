@@ -10,6 +10,8 @@
 
 use std::fmt;
 use std::io;
+#[cfg(feature = "sim")]
+use std::io::IoSliceMut;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -141,6 +143,19 @@ impl fmt::Debug for RecvBuf {
 impl Fd {
     /// Receives what is in the socket, at most [`SLOT_BYTES`]. Waits if that is nothing.
     pub(crate) fn recv_owned(&self) -> io::Result<RecvBuf> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            let mut bytes = vec![0; SLOT_BYTES];
+            let len = seat.read(
+                self.terms(Direction::Read)?,
+                &mut [IoSliceMut::new(&mut bytes)],
+                false,
+            )?;
+            bytes.truncate(len);
+            bytes.shrink_to_fit();
+            let memory = Memory::Heap(bytes);
+            return Ok(RecvBuf { memory, len });
+        }
         if self.is_nonblocking() {
             return self.recv_to_heap();
         }

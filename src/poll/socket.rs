@@ -13,7 +13,7 @@
 #![allow(unsafe_code)]
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 use socket2::{SockAddr, SockAddrStorage};
@@ -46,6 +46,14 @@ impl Fd {
     pub(crate) fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
         if buf.is_empty() {
             return Ok(0);
+        }
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            return seat.read(
+                self.terms(Direction::Read)?,
+                &mut [IoSliceMut::new(buf)],
+                false,
+            );
         }
         match self.watch() {
             Some(watch) => self.read_watched(watch, buf),
@@ -101,6 +109,14 @@ impl Fd {
 
     /// Receives, including empty packets; with `MSG_PEEK` the data stays in the socket.
     pub(crate) fn recv(&self, buf: &mut [u8], flags: i32) -> io::Result<usize> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            return seat.read(
+                self.terms(Direction::Read)?,
+                &mut [IoSliceMut::new(buf)],
+                flags & PEEK != 0,
+            );
+        }
         let len = buf.len().min(MAX_LEN);
         let ptr = buf.as_mut_ptr();
         let now = || retry(|| socket::recv_now(self.as_fd(), ptr, len, flags));
@@ -181,6 +197,10 @@ impl Fd {
             }
             _ => {}
         }
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            return seat.read(self.terms(Direction::Read)?, bufs, false);
+        }
         let mut msg = header(bufs.as_mut_ptr().cast(), bufs.len());
         // SAFETY: the buffers are borrowed by the caller until this returns.
         unsafe { self.recv_msg(&raw mut msg, 0) }
@@ -213,6 +233,10 @@ impl Fd {
 
     /// Receives a packet, possibly empty, and the address of its sender.
     pub(crate) fn recv_from(&self, buf: &mut [u8], flags: i32) -> io::Result<(usize, SockAddr)> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            return seat.receive_from(self.terms(Direction::Read)?, buf, flags & PEEK != 0);
+        }
         let mut storage = SockAddrStorage::zeroed();
         let mut iov = libc::iovec {
             iov_base: buf.as_mut_ptr().cast(),
@@ -238,6 +262,10 @@ impl Fd {
 
     /// Sends, including an empty packet.
     pub(crate) fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            return seat.write(self.terms(Direction::Write)?, &[IoSlice::new(buf)], None);
+        }
         let buf = &buf[..buf.len().min(MAX_LEN)];
         let now = || retry(|| socket::send_now(self.as_fd(), buf));
         let request = || Request::Send {
@@ -288,6 +316,10 @@ impl Fd {
         if bufs.iter().all(|b| b.is_empty()) {
             return Ok(0);
         }
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            return seat.write(self.terms(Direction::Write)?, bufs, None);
+        }
         let msg = header(bufs.as_ptr().cast_mut().cast(), bufs.len());
         // SAFETY: the buffers are borrowed by the caller until this returns.
         unsafe { self.send_msg(&raw const msg) }
@@ -310,6 +342,14 @@ impl Fd {
 
     /// Sends a packet, possibly empty, to an address.
     pub(crate) fn send_to(&self, buf: &[u8], addr: &SockAddr) -> io::Result<usize> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            return seat.write(
+                self.terms(Direction::Write)?,
+                &[IoSlice::new(buf)],
+                Some(addr),
+            );
+        }
         let mut iov = libc::iovec {
             iov_base: buf.as_ptr().cast_mut().cast(),
             iov_len: buf.len().min(MAX_LEN),
@@ -322,14 +362,19 @@ impl Fd {
     }
 
     /// Sends bytes together with descriptors, at least one and at most [`MAX_FDS`].
-    pub(crate) fn send_fds(&self, buf: &[u8], fds: &[i32]) -> io::Result<usize> {
+    pub(crate) fn send_fds(&self, buf: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            return seat.write_fds(self.terms(Direction::Write)?, buf, fds);
+        }
+        let fds: Vec<i32> = fds.iter().map(AsRawFd::as_raw_fd).collect();
         let mut control = Control::new();
         let mut iov = libc::iovec {
             iov_base: buf.as_ptr().cast_mut().cast(),
             iov_len: buf.len().min(MAX_LEN),
         };
         let mut msg = header(&raw mut iov, 1);
-        let bytes = size_of_val(fds) as u32;
+        let bytes = size_of_val(&fds[..]) as u32;
         msg.msg_control = control.0.as_mut_ptr().cast();
         // SAFETY: takes and returns plain numbers; `Control` has room for MAX_FDS.
         msg.msg_controllen = unsafe { libc::CMSG_SPACE(bytes) } as usize;
@@ -349,6 +394,10 @@ impl Fd {
     /// Receives bytes and the descriptors that came with them, close-on-exec. If some descriptors
     /// were lost on the way, closes the others and fails.
     pub(crate) fn recv_fds(&self, buf: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+        #[cfg(feature = "sim")]
+        if let Some(seat) = self.seat() {
+            return seat.receive_fds(self.terms(Direction::Read)?, buf);
+        }
         let mut control = Control::new();
         let mut iov = libc::iovec {
             iov_base: buf.as_mut_ptr().cast(),

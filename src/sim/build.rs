@@ -10,6 +10,9 @@ use std::str::FromStr;
 
 use super::events;
 use super::failure::{Facts, Failure, FailureKind, Panic};
+use super::faults::Faults;
+use super::host;
+use super::link::Link;
 use super::report::{Report, Run};
 use super::schedule::Schedule;
 use super::settle::linger;
@@ -18,9 +21,11 @@ use super::strategy::Strategy;
 use super::watch;
 use crate::bubble::Bubble;
 use crate::bubble::log::Event;
+use crate::bubble::net::network::Network;
 use crate::bubble::strategy::{Choice, Script, next_script};
 use crate::debug::dump::Dump;
 use crate::loom::native::Arc;
+use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::runtime::{Runtime, build_simulated, run_simulated};
 use crate::sched::types::current;
 use crate::sched::types::progress::Progress;
@@ -37,6 +42,8 @@ const SHORTEN_AT_MOST: usize = 100_000;
 const STEPS: u64 = 1_000_000;
 /// One seed in so many is run twice.
 const TWICE_EVERY: u64 = 16;
+/// The number of runs that this process has begun. Ordering: relaxed, a counter.
+static N_RUNS: AtomicU64 = AtomicU64::new(0);
 /// How many goroutines a report names as those with the most steps.
 const HOTTEST: usize = 5;
 
@@ -101,6 +108,8 @@ pub struct Sim {
     replay: Option<Schedule>,
     no_goroutines_left: bool,
     may_panic: bool,
+    link: Link,
+    faults: Faults,
 }
 
 impl Default for Sim {
@@ -120,6 +129,8 @@ impl Sim {
             replay: None,
             no_goroutines_left: false,
             may_panic: false,
+            link: Link::new(),
+            faults: Faults::none(),
         }
     }
 
@@ -171,6 +182,48 @@ impl Sim {
     /// ```
     pub fn may_panic(mut self, yes: bool) -> Sim {
         self.may_panic = yes;
+        self
+    }
+
+    /// Sets the properties of all links between hosts. By default they take no time, have no limit and lose
+    /// nothing. [`Network`](super::Network) sets those of single links, while a run goes on.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::UdpSocket;
+    /// use windlass::sim::{self, Link, Sim};
+    /// use windlass::time::{Duration, Instant};
+    ///
+    /// let link = Link::new().latency(Duration::from_millis(30));
+    /// Sim::new().seeds(5).link(link).run(|| {
+    ///     let _echo = sim::host("echo", [10, 0, 0, 1], || {
+    ///         let socket = UdpSocket::bind("0.0.0.0:7").unwrap();
+    ///         let mut buf = [0; 10];
+    ///         let (n, from) = socket.recv_from(&mut buf).unwrap();
+    ///         socket.send_to(&buf[..n], from).unwrap();
+    ///     });
+    ///     sim::settle();
+    ///     let start = Instant::now();
+    ///     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    ///     socket.send_to(b"hello", "echo:7").unwrap();
+    ///     assert_eq!(socket.recv(&mut [0; 10]).unwrap(), 5);
+    ///     assert_eq!(start.elapsed(), Duration::from_millis(60));
+    /// })?;
+    /// # Ok::<(), sim::Failure>(())
+    /// ```
+    pub fn link(mut self, link: Link) -> Sim {
+        self.link = link;
+        self
+    }
+
+    /// Sets which faults are drawn from the seed; none by default.
+    ///
+    /// # Examples
+    ///
+    /// See [`Faults`].
+    pub fn faults(mut self, faults: Faults) -> Sim {
+        self.faults = faults;
         self
     }
 
@@ -411,6 +464,15 @@ impl<F: Fn()> Runner<'_, F> {
             plan.most_steps.unwrap_or(sim.steps),
             plan.keeps,
             plan.repeats,
+        )
+        .with_network(
+            Network::new(
+                sim.link.quality(),
+                sim.faults.drawn(),
+                sim.faults.lookup_failures(),
+            ),
+            // Relaxed: see the static.
+            N_RUNS.fetch_add(1, Ordering::Relaxed),
         );
         self.progress.begin(seed);
         let taken = Rc::clone(&dump);
@@ -418,6 +480,7 @@ impl<F: Fn()> Runner<'_, F> {
             bubble,
             Arc::clone(&self.progress),
             Box::new(move |sched| *taken.borrow_mut() = Some(Dump::take(sched))),
+            host::on_crash,
         );
         if let Some(lines) = &plan.tells {
             simulation.on_switch = Some(Box::new(events::tell(lines)));

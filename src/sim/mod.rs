@@ -73,10 +73,18 @@ mod events;
 mod watch;
 mod shorten;
 mod strategy;
+mod link;
+mod faults;
+mod host;
+mod network;
 mod build;
 
 pub use build::{Sim, check};
 pub use failure::{Failure, FailureKind, Panic};
+pub use faults::Faults;
+pub use host::{Host, host, this_host};
+pub use link::Link;
+pub use network::Network;
 pub use report::{Report, Run};
 pub use schedule::Schedule;
 pub use settle::{is_simulated, settle};

@@ -187,7 +187,8 @@ impl WaitCtx<'_> {
         match &self.section {
             Some(section) => {
                 let m = section.m();
-                m.sched().phase() >= Phase::Cancelling && m.curg.get().is_some()
+                let ends = m.sched().phase() >= Phase::Cancelling || bubble::is_lost();
+                ends && m.curg.get().is_some()
             }
             None => park::is_cancelled() && park::current_g().is_some(),
         }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use windlass::channel::bounded;
+use windlass::io::Read;
 use windlass::sim::{self, Failure, FailureKind, Sim, Strategy};
 use windlass::sync::{Arc, Mutex, Once, Semaphore, WaitGroup};
 use windlass::time::{Duration, sleep};
@@ -267,17 +268,18 @@ fn the_real_world_is_refused() {
         ("`blocking`", || windlass::blocking(|| ())),
         ("`offload`", || windlass::offload(|| ())),
         ("`lock_thread`", || drop(windlass::task::lock_thread())),
-        ("a socket", || {
-            drop(windlass::net::TcpListener::bind("127.0.0.1:0"));
+        ("a socket of the system", || {
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            drop(windlass::net::UdpSocket::from(socket));
         }),
-        ("a socket", || {
-            drop(windlass::net::UdpSocket::bind("127.0.0.1:0"))
+        ("an operation on a descriptor", || {
+            let (reader, _writer) = std::io::pipe().unwrap();
+            let _ = windlass::io::PipeReader::from(reader).read(&mut [0]);
         }),
         ("`windlass::fs`", || drop(windlass::fs::read("/dev/null"))),
         ("a child process", || {
             drop(windlass::process::Command::new("true").spawn());
         }),
-        ("a pipe", || drop(windlass::io::pipe())),
         ("a signal", || drop(windlass::signal::ctrl_c())),
     ];
     for (what, call) in calls {

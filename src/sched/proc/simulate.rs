@@ -7,7 +7,7 @@ use crate::sched::types::m::M;
 use crate::sched::types::simulation::{Simulation, Stop};
 use crate::sched::types::state::Phase;
 use crate::sched::wait::turn::{collect, give_up};
-use crate::sched::wait::{handoff, wake};
+use crate::sched::wait::{handoff, hosts, wake};
 use crate::sys::clock::NEVER;
 
 /// Finds the next goroutine for `m` to run. `None` when the run is over and no goroutine is left.
@@ -18,6 +18,9 @@ pub(crate) fn find(m: &M, sim: &Simulation) -> Option<GRef> {
             sim.runnable.borrow_mut().push(g);
         }
         collect(m, sim);
+        if sim.has_lost.get() && !sim.bubble.is_over() {
+            hosts::end_waits(m, sim);
+        }
         if let Some(g) = sim.next.take() {
             return Some(begin(m, sim, g));
         }
@@ -68,6 +71,7 @@ fn begin(m: &M, sim: &Simulation, g: GRef) -> GRef {
         handoff::as_outsider(m, || on_switch(m.sched(), last));
     }
     sim.progress.step(sim.bubble.step(), g.id());
+    sim.bubble.set_running(g.id(), g.parent());
     if g.is_fresh() {
         sim.bubble.note_site(g.id(), g.site());
     }
@@ -87,17 +91,37 @@ fn wake_settling(m: &M, sim: &Simulation) -> bool {
     any
 }
 
-/// Moves the clock to the next timer, and readies whom it wakes. `false` without a timer.
+/// Moves the clock to the next timer, or to what happens next in the network, and readies whom that
+/// wakes. `false` if there is nothing.
 fn move_clock(m: &M, sim: &Simulation) -> bool {
-    let p = m.p();
+    let (p, bubble) = (m.p(), &sim.bubble);
     // A timer whose goroutine has been woken must not move the clock.
     p.timers.drop_stale();
-    let next_ns = p.timers.next_ns();
+    let mut next_ns = p.timers.next_ns();
+    if !bubble.is_over() {
+        let event_ns = bubble.net(|net, _| net.next_event_ns());
+        sim.wake_network();
+        if !sim.runnable.borrow().is_empty() {
+            // A descriptor that was given away has been closed.
+            return true;
+        }
+        next_ns = next_ns.min(event_ns.unwrap_or(NEVER));
+        if next_ns != NEVER {
+            let fault_ns = bubble.net(|net, dice| net.next_fault_ns(dice));
+            next_ns = next_ns.min(fault_ns.unwrap_or(NEVER));
+        }
+    }
     if next_ns == NEVER {
         return false;
     }
-    sim.bubble.advance(next_ns);
-    p.local.now_ns.set(sim.bubble.now_ns());
+    bubble.advance(next_ns);
+    p.local.now_ns.set(bubble.now_ns());
+    if !bubble.is_over() {
+        for action in bubble.net(|net, dice| net.run_due(dice)) {
+            hosts::act(m, sim, action);
+        }
+        sim.wake_network();
+    }
     run_timers_of(m, p);
     true
 }

@@ -2,10 +2,12 @@
 //! bubble's strategy chooses, and why the run was stopped. Only the thread of the run uses it.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 
 use super::progress::Progress;
 use super::state::Sched;
 use crate::bubble::Bubble;
+use crate::bubble::net::socket::Ticket;
 use crate::g::header::GRef;
 use crate::g::status::WaitId;
 use crate::loom::native::Arc;
@@ -45,6 +47,18 @@ impl Runnable {
         &self.ids
     }
 
+    /// Takes out the goroutines for which `is_out` holds, and adds them to `others`.
+    pub(crate) fn move_to(&mut self, others: &mut Vec<GRef>, is_out: impl Fn(GRef) -> bool) {
+        let mut at = 0;
+        while let Some(&g) = self.gs.get(at) {
+            if is_out(g) {
+                others.push(self.remove(at));
+            } else {
+                at += 1;
+            }
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
@@ -63,6 +77,13 @@ pub(crate) struct Simulation {
     pub(crate) bubble: Bubble,
     pub(crate) progress: Arc<Progress>,
     pub(crate) runnable: RefCell<Runnable>,
+    /// Goroutines that could run, but their host is paused.
+    pub(crate) held: RefCell<Vec<GRef>>,
+    /// Goroutines may be left that a crash of their host has to end.
+    pub(crate) has_lost: Cell<bool>,
+    /// Goroutines that wait for the simulated network.
+    pub(crate) waiting: RefCell<BTreeMap<Ticket, (GRef, WaitId)>>,
+    n_tickets: Cell<Ticket>,
     /// The goroutine that was chosen at a switch point, which the one before has left for it.
     pub(crate) next: Cell<Option<GRef>>,
     /// The number of the goroutine that ran last.
@@ -75,6 +96,8 @@ pub(crate) struct Simulation {
     pub(crate) stopped: Cell<Option<Stop>>,
     /// Called when the run is stopped, before goroutines are cancelled: takes the dump.
     pub(crate) on_stop: Box<dyn Fn(&Sched)>,
+    /// Called with the number of a host that has crashed.
+    pub(crate) on_crash: fn(u32),
     /// Called when another goroutine runs than before, with the number of the one before.
     pub(crate) on_switch: Option<OnSwitch>,
     /// Switch points since the run was over.
@@ -94,19 +117,43 @@ impl Simulation {
         bubble: Bubble,
         progress: Arc<Progress>,
         on_stop: Box<dyn Fn(&Sched)>,
+        on_crash: fn(u32),
     ) -> Simulation {
         Simulation {
             bubble,
             progress,
             runnable: RefCell::default(),
+            held: RefCell::default(),
+            has_lost: Cell::new(false),
+            waiting: RefCell::default(),
+            n_tickets: Cell::new(0),
             next: Cell::new(None),
             last: Cell::new(0),
             settling: RefCell::default(),
             lingering: Cell::new(None),
             stopped: Cell::new(None),
             on_stop,
+            on_crash,
             on_switch: None,
             n_late: Cell::new(0),
+        }
+    }
+
+    /// The number of another wait for the network.
+    pub(crate) fn next_ticket(&self) -> Ticket {
+        self.n_tickets.set(self.n_tickets.get() + 1);
+        self.n_tickets.get()
+    }
+
+    /// Makes the goroutines runnable whose waits for the network have come to an end.
+    pub(crate) fn wake_network(&self) {
+        for ticket in self.bubble.take_woken() {
+            let waiting = self.waiting.borrow_mut().remove(&ticket);
+            if let Some((g, wait)) = waiting
+                && g.status.wake(wait)
+            {
+                self.runnable.borrow_mut().push(g);
+            }
         }
     }
 

@@ -238,7 +238,7 @@ fn make(m: &M, g: GRef, fork: NonNull<Fork>) {
     // SAFETY: the fork stays until `done` is set.
     let site = unsafe { fork.as_ref() }.site();
     let body = Promoted(fork);
-    spawn::spawn_detached(m, move || body.run(), g.stack_bytes(), site);
+    spawn::spawn_detached(m, move || body.run(), (None, g.stack_bytes()), site);
 }
 
 /// The body of the goroutine made for a fork. Sets `done` when it is dropped, whether it ran or

@@ -10,6 +10,8 @@ pub(crate) mod current_context;
 pub(crate) mod completion;
 pub(crate) mod cancel;
 pub(crate) mod spawn;
+#[cfg(feature = "sim")]
+pub(crate) mod hosts;
 pub(crate) mod fork;
 pub(crate) mod checkpoint;
 pub(crate) mod offload;

@@ -112,10 +112,10 @@ pub(crate) fn current_g() -> Option<GRef> {
     current::m().and_then(|m| m.curg.get())
 }
 
-/// Whether the calling goroutine's runtime is ending.
+/// Whether the calling goroutine must end: its runtime is ending, or its simulated host has crashed.
 #[inline]
 pub(crate) fn is_cancelled() -> bool {
-    current::m().is_some_and(|m| m.sched().phase() >= Phase::Cancelling)
+    current::m().is_some_and(|m| m.sched().phase() >= Phase::Cancelling) || bubble::is_lost()
 }
 
 /// A cancellation point: unwinds the goroutine if its runtime ends. If it unwinds already, returns
@@ -140,7 +140,10 @@ fn unwind_cancelled() -> Result<(), Cancelled> {
     if let Some(g) = current_g() {
         g.set_unwinds_cancelled(true);
         #[cfg(feature = "sim")]
-        if let Some(sim) = current::m().and_then(M::simulation) {
+        if let Some(sim) = current::m()
+            .and_then(M::simulation)
+            .filter(|sim| sim.bubble.is_over())
+        {
             // An unwind takes as long as so many switch points.
             turn::count_late(sim, g, 100);
         }
@@ -373,7 +376,8 @@ pub(crate) fn perturb() {
 pub(crate) fn end_if_late() {
     #[cfg(feature = "sim")]
     if bubble::is_inside()
-        && current::m().is_some_and(|m| m.simulation().is_some_and(Simulation::is_late))
+        && (bubble::is_lost()
+            || current::m().is_some_and(|m| m.simulation().is_some_and(Simulation::is_late)))
     {
         // While it unwinds, the caller goes on.
         let _ = unwind_cancelled();

@@ -8,7 +8,7 @@ use windlass_topology::Topology;
 
 use super::completion;
 use super::handoff::Section;
-use super::park::Cancelled;
+use super::park::{self, Cancelled};
 use super::wake;
 use crate::g::coro::Coro;
 use crate::g::header::{self, GRef, Spawn};
@@ -140,17 +140,19 @@ where
 /// Spawns a goroutine that nobody will join, for a caller in the scheduler that holds the P of `m`.
 /// It goes to the tail of the queue, where thieves take from first; the caller wakes one. Not when
 /// the run ends.
+///
+/// Returns its number.
 pub(crate) fn spawn_detached<F: FnOnce()>(
     m: &M,
     f: F,
-    stack_bytes: usize,
+    (name, stack_bytes): (Option<Box<str>>, usize),
     site: &'static Location<'static>,
-) {
+) -> u64 {
     let (sched, p) = (m.sched(), m.p());
     let g = p.take_slot(header::class_of::<F, ()>(), sched.node_of(p).depot);
     let parent = m.curg.get().map_or(0, GRef::id);
     let options = Options {
-        name: None,
+        name,
         stack_bytes: Some(stack_bytes),
     };
     let home = (p.node_idx, false);
@@ -167,9 +169,11 @@ pub(crate) fn spawn_detached<F: FnOnce()>(
     completion::detach(&g.join);
     p.stats.spawned.add(1);
     g.status.set_runnable();
+    let id = g.id();
     if !p.is_watched() || stays(m, g) {
         wake::push_local(m, g);
     }
+    id
 }
 
 /// Queues a new goroutine on this M's P, or on the node it was spawned for.
@@ -220,7 +224,7 @@ pub(crate) fn begin_on(m: &M, g: GRef, stack: Stack) {
 /// The first and last frame of a goroutine. Never unwinds.
 #[inline(always)]
 fn entry(g: GRef) {
-    let ending = current::m().is_some_and(|m| m.sched().phase() >= Phase::Cancelling);
+    let ending = park::is_cancelled();
     let cancelled = ending.then(|| Box::new(Cancelled) as Box<dyn Any + Send>);
     // SAFETY: this is the goroutine's first run, on its stack.
     unsafe { header::run(g, cancelled) };

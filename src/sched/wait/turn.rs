@@ -29,6 +29,12 @@ pub(crate) fn collect(m: &M, sim: &Simulation) {
             list.push(g);
         }
     }
+    let mut held = sim.held.borrow_mut();
+    if sim.bubble.is_over() {
+        held.drain(..).for_each(|g| list.push(g));
+    } else if sim.bubble.net(|net, _| net.is_any_paused()) {
+        list.move_to(&mut held, |g| sim.bubble.is_paused(g.id(), g.parent()));
+    }
 }
 
 /// Whether the calling goroutine, which is at a switch point, has to switch out so that another
@@ -44,6 +50,10 @@ pub(crate) fn leaves(m: &M, sim: &Simulation) -> bool {
     }
     // `proc::simulate` stops the run.
     if bubble.is_exhausted() || m.sched().met_outside() {
+        return true;
+    }
+    // It then waits until its host goes on.
+    if bubble.is_paused(g.id(), g.parent()) {
         return true;
     }
     collect(m, sim);

@@ -1,0 +1,397 @@
+//! Simulated hosts: machines with an address and a name, which crash and restart, stop and go on.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::panic::Location;
+use std::time::Duration;
+
+use super::link::nanoseconds;
+use crate::bubble::net::network::Network as Net;
+use crate::bubble::{self, Bubble};
+use crate::loom::native::Arc;
+use crate::sched::types::m::M;
+use crate::sched::types::simulation::Simulation;
+use crate::sched::wait::handoff::Section;
+use crate::sched::wait::hosts;
+use crate::sched::wait::park;
+
+/// The calling thread's bubble.
+///
+/// # Panics
+///
+/// Outside of a simulation.
+#[track_caller]
+pub(super) fn bubble<'a>(what: &str) -> &'a Bubble {
+    match bubble::current() {
+        Some(bubble) => bubble,
+        None => {
+            panic!("windlass: {what} outside of a simulation: call it in the closure of sim::check")
+        }
+    }
+}
+
+/// Adds a host to the simulated network, and starts `main` as its first goroutine.
+///
+/// A host is a group of goroutines: all that `main` spawns, and those that they spawn. Its sockets have its address,
+/// and other hosts connect to it by the address or the name. It has its own loopback interface, its own ports, and its own
+/// names of Unix sockets. Its goroutines share no memory with those of other hosts, except what the program hands them: a
+/// test usually hands them what it looks at in the end.
+///
+/// The main goroutine of the run is on a host of its own, with the name `main` and the address 192.0.2.1.
+///
+/// The host stays when `main` returns. It may be called again, after a crash: see [`Host::restart`].
+///
+/// # Blocking
+///
+/// Never. `main` runs when the schedule chooses it.
+///
+/// # Panics
+///
+/// Outside of a simulation; if another host has the name or the address; if the name is empty, has a colon or is that of an
+/// address; if the address is not one of a single machine.
+///
+/// # Examples
+///
+/// ```
+/// use windlass::io::{Read, Write};
+/// use windlass::net::{TcpListener, TcpStream};
+/// use windlass::sim;
+///
+/// sim::check(|| {
+///     let _server = sim::host("server", [10, 0, 0, 1], || {
+///         let listener = TcpListener::bind("0.0.0.0:80").unwrap();
+///         for stream in listener.incoming() {
+///             stream.unwrap().write_all(b"hello").unwrap();
+///         }
+///     });
+///     sim::settle(); // it listens
+///     let mut text = String::new();
+///     TcpStream::connect("server:80").unwrap().read_to_string(&mut text).unwrap();
+///     assert_eq!(text, "hello");
+/// });
+/// ```
+#[track_caller]
+pub fn host<I, F>(name: &str, ip: I, main: F) -> Host
+where
+    I: Into<IpAddr>,
+    F: Fn() + Send + Sync + 'static,
+{
+    let site = Location::caller();
+    let bubble = bubble("sim::host was called");
+    let serial = bubble.serial();
+    let added = bubble.net(|net, _| net.add_host(name.to_owned(), ip.into(), Arc::new(main)));
+    let id = match added {
+        Ok(id) => id,
+        Err(why) => panic!("windlass: {why}"),
+    };
+    in_scheduler(|m, sim| hosts::start(m, sim, id, site));
+    Host { id, serial }
+}
+
+/// The simulated host on which the calling goroutine runs.
+///
+/// # Blocking
+///
+/// Never.
+///
+/// # Panics
+///
+/// Outside of a simulation.
+///
+/// # Examples
+///
+/// ```
+/// windlass::sim::check(|| assert_eq!(windlass::sim::this_host().name(), "main"));
+/// ```
+#[track_caller]
+#[must_use]
+pub fn this_host() -> Host {
+    let bubble = bubble("sim::this_host was called");
+    Host {
+        id: bubble.current_host(),
+        serial: bubble.serial(),
+    }
+}
+
+/// Calls `f` inside the scheduler. While the caller unwinds, and in the tear-down of a run, as well.
+fn in_scheduler<T>(f: impl FnOnce(&M, &Simulation) -> T) -> T {
+    let section = Section::enter().expect("a goroutine of a simulation has its P");
+    let m = section.m();
+    let sim = m.simulation().expect("the M carries out a simulation");
+    f(m, sim)
+}
+
+/// Called when a host has lost its power.
+pub(super) fn on_crash(host: u32) {
+    crash_disk(host);
+}
+
+/// Loses what the host had written and not yet made durable. There are no simulated disks, so nothing is lost.
+fn crash_disk(_host: u32) {}
+
+/// A simulated host. Copies name the same one.
+///
+/// # Panics
+///
+/// All methods panic outside of the run that the host belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Host {
+    id: u32,
+    serial: u64,
+}
+
+impl Host {
+    #[track_caller]
+    fn net<T>(self, f: impl FnOnce(&mut Net, u32) -> T) -> T {
+        self.check().net(|net, _| f(net, self.id))
+    }
+
+    #[track_caller]
+    fn check<'a>(self) -> &'a Bubble {
+        let bubble = bubble("a method of sim::Host was called");
+        assert!(
+            bubble.serial() == self.serial,
+            "windlass: a simulated host was used in another run: make it in the closure of the run"
+        );
+        bubble
+    }
+
+    /// Its number, for what the network keeps by hosts.
+    #[track_caller]
+    pub(super) fn id(self) -> u32 {
+        self.check();
+        self.id
+    }
+
+    /// The main goroutine's host does none of what the others may.
+    #[track_caller]
+    fn check_not_main(self, what: &str) {
+        self.check();
+        assert!(
+            self.id != 0,
+            "windlass: the host of the main goroutine cannot {what}: run the code under test on a host of its own"
+        );
+    }
+
+    /// The name.
+    #[track_caller]
+    #[must_use]
+    pub fn name(self) -> String {
+        self.net(|net, id| net.name_of(id))
+    }
+
+    /// The address.
+    #[track_caller]
+    #[must_use]
+    pub fn ip(self) -> IpAddr {
+        self.net(|net, id| net.ip_of(id))
+    }
+
+    /// Whether it has its power: it has not crashed, or was restarted.
+    #[track_caller]
+    #[must_use]
+    pub fn is_up(self) -> bool {
+        self.net(|net, id| net.is_up(id))
+    }
+
+    /// How often it was restarted.
+    #[track_caller]
+    #[must_use]
+    pub fn restarts(self) -> u32 {
+        self.net(|net, id| net.n_restarts(id))
+    }
+
+    /// Takes the power from the host, as if someone had pulled the plug.
+    ///
+    /// Its sockets are gone at once, and nobody is told: who waits for bytes from it waits on. After a restart the
+    /// host answers what comes for its old connections with a reset. Its goroutines end: they unwind at their next call into
+    /// windlass, or where they wait. Destructors run, for the memory has to be freed, but sockets fail in them.
+    /// What the goroutines do to memory or channels that they share with other hosts does happen.
+    ///
+    /// Does nothing if the host is down. If the caller runs on the host, the call unwinds.
+    ///
+    /// # Blocking
+    ///
+    /// Parks the goroutine until those of the host have ended, in no virtual time. A caller that unwinds does not wait.
+    ///
+    /// # Panics
+    ///
+    /// On the host of the main goroutine.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::io::Read;
+    /// use windlass::net::{TcpListener, TcpStream};
+    /// use windlass::sim;
+    /// use windlass::time::{Duration, sleep};
+    ///
+    /// sim::check(|| {
+    ///     let server = sim::host("server", [10, 0, 0, 1], || {
+    ///         let listener = TcpListener::bind("server:80").unwrap();
+    ///         let _stream = listener.accept().unwrap();
+    ///         sleep(Duration::from_secs(3600));
+    ///     });
+    ///     sim::settle();
+    ///     let mut stream = TcpStream::connect("server:80").unwrap();
+    ///     sim::settle();
+    ///     server.crash();
+    ///     // Nobody says that it is gone.
+    ///     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    ///     assert!(stream.read(&mut [0]).is_err());
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn crash(self) {
+        self.check_not_main("crash");
+        in_scheduler(|m, sim| hosts::crash(m, sim, self.id));
+        self.await_end();
+    }
+
+    /// Waits until the goroutines have ended that a crash has to end.
+    fn await_end(self) {
+        if self.check().current_host() != self.id {
+            while in_scheduler(|m, sim| hosts::is_any_lost(m, sim, self.id)) {
+                if std::thread::panicking() || park::yield_now().is_err() {
+                    return;
+                }
+            }
+        }
+        // The caller may be one of them. An error means that it unwinds already.
+        let _ = park::cancel_point();
+    }
+
+    /// Gives a host that has crashed its power back: what it runs is called again, in a new goroutine.
+    ///
+    /// Does nothing if the host is up.
+    ///
+    /// # Blocking
+    ///
+    /// As [`Host::crash`].
+    ///
+    /// # Panics
+    ///
+    /// On the host of the main goroutine.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sim;
+    /// use windlass::sync::Arc;
+    /// use windlass::sync::atomic::{AtomicU32, Ordering};
+    ///
+    /// sim::check(|| {
+    ///     let n = Arc::new(AtomicU32::new(0));
+    ///     let starts = Arc::clone(&n);
+    ///     let host = sim::host("a", [10, 0, 0, 1], move || {
+    ///         starts.fetch_add(1, Ordering::Relaxed);
+    ///         windlass::task::park();
+    ///     });
+    ///     sim::settle();
+    ///     host.crash();
+    ///     host.restart();
+    ///     sim::settle();
+    ///     assert_eq!((n.load(Ordering::Relaxed), host.restarts()), (2, 1));
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn restart(self) {
+        self.check_not_main("restart");
+        self.await_end();
+        in_scheduler(|m, sim| hosts::restart(m, sim, self.id));
+    }
+
+    /// Stops all goroutines of the host, as SIGSTOP stops a process. Its sockets stay, and take what comes. Time
+    /// passes for it: a timer that comes due meanwhile is seen after [`Host::resume`].
+    ///
+    /// # Blocking
+    ///
+    /// Never, unless the caller runs on the host: then it stops as well.
+    ///
+    /// # Panics
+    ///
+    /// On the host of the main goroutine.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sim;
+    /// use windlass::time::{Duration, Instant, sleep};
+    ///
+    /// sim::check(|| {
+    ///     let host = sim::host("a", [10, 0, 0, 1], || {
+    ///         let start = Instant::now();
+    ///         sleep(Duration::from_secs(1));
+    ///         assert_eq!(start.elapsed(), Duration::from_secs(60));
+    ///     });
+    ///     sim::settle();
+    ///     host.pause();
+    ///     sleep(Duration::from_secs(60));
+    ///     host.resume();
+    ///     sim::settle();
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn pause(self) {
+        self.check_not_main("be paused");
+        in_scheduler(|_, sim| {
+            sim.bubble.net(|net, _| {
+                let is_up = net.is_up(self.id);
+                net.set_paused(self.id, is_up);
+            });
+        });
+        // The caller may be one of those that stop.
+        park::perturb();
+    }
+
+    /// Lets a host go on that [`Host::pause`] has stopped.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Panics
+    ///
+    /// On the host of the main goroutine.
+    #[track_caller]
+    pub fn resume(self) {
+        self.check_not_main("be paused");
+        in_scheduler(|_, sim| hosts::resume(sim, self.id));
+    }
+
+    /// Sets the host's [`SystemTime`](crate::time::SystemTime) ahead of the run's by `time`, and behind it if
+    /// `is_ahead` is `false`. A crash does not change it. [`Instant`](crate::time::Instant) is the same on all hosts.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sim;
+    /// use windlass::time::{Duration, SystemTime};
+    ///
+    /// sim::check(|| {
+    ///     let here = sim::this_host();
+    ///     let before = SystemTime::now();
+    ///     here.set_clock_skew(Duration::from_secs(2), false);
+    ///     assert_eq!(before.duration_since(SystemTime::now()).unwrap(), Duration::from_secs(2));
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn set_clock_skew(self, time: Duration, is_ahead: bool) {
+        let ns = i64::try_from(nanoseconds(time)).unwrap_or(i64::MAX);
+        self.net(|net, id| net.set_skew_ns(id, if is_ahead { ns } else { -ns }));
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bubble = bubble::current().filter(|bubble| bubble.serial() == self.serial);
+        let name = bubble.map(|bubble| bubble.net(|net, _| net.name_of(self.id)));
+        f.debug_struct("Host")
+            .field("name", &name)
+            .finish_non_exhaustive()
+    }
+}
