@@ -359,8 +359,8 @@ impl Host {
         in_scheduler(|_, sim| hosts::resume(sim, self.id));
     }
 
-    /// Sets the host's [`SystemTime`](crate::time::SystemTime) ahead of the run's by `time`, and behind it if
-    /// `is_ahead` is `false`. A crash does not change it. [`Instant`](crate::time::Instant) is the same on all hosts.
+    /// Sets the host's [`SystemTime`](crate::time::SystemTime) ahead of the run's by `time`. A crash does not
+    /// change it. [`Instant`](crate::time::Instant) is the same on all hosts.
     ///
     /// # Blocking
     ///
@@ -373,16 +373,35 @@ impl Host {
     /// use windlass::time::{Duration, SystemTime};
     ///
     /// sim::check(|| {
-    ///     let here = sim::this_host();
     ///     let before = SystemTime::now();
-    ///     here.set_clock_skew(Duration::from_secs(2), false);
+    ///     sim::this_host().set_clock_ahead(Duration::from_secs(2));
+    ///     assert_eq!(before.elapsed().unwrap(), Duration::from_secs(2));
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn set_clock_ahead(self, time: Duration) {
+        let ns = i64::try_from(nanoseconds(time)).unwrap_or(i64::MAX);
+        self.net(|net, id| net.set_skew_ns(id, ns));
+    }
+
+    /// As [`Host::set_clock_ahead`], behind the run's time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sim;
+    /// use windlass::time::{Duration, SystemTime};
+    ///
+    /// sim::check(|| {
+    ///     let before = SystemTime::now();
+    ///     sim::this_host().set_clock_behind(Duration::from_secs(2));
     ///     assert_eq!(before.duration_since(SystemTime::now()).unwrap(), Duration::from_secs(2));
     /// });
     /// ```
     #[track_caller]
-    pub fn set_clock_skew(self, time: Duration, is_ahead: bool) {
+    pub fn set_clock_behind(self, time: Duration) {
         let ns = i64::try_from(nanoseconds(time)).unwrap_or(i64::MAX);
-        self.net(|net, id| net.set_skew_ns(id, if is_ahead { ns } else { -ns }));
+        self.net(|net, id| net.set_skew_ns(id, -ns));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::host::{Host, bubble};
 use super::link::{Link, millionths};
+use crate::bubble::net::dice::Dice;
 use crate::bubble::net::network::Network as Net;
 
 /// The simulated network of the run: its links can be changed at any time.
@@ -48,8 +49,8 @@ use crate::bubble::net::network::Network as Net;
 pub struct Network;
 
 #[track_caller]
-fn net<T>(f: impl FnOnce(&mut Net) -> T) -> T {
-    bubble("a function of sim::Network was called").net(|net, _| f(net))
+fn net<T>(f: impl FnOnce(&mut Net, &dyn Dice) -> T) -> T {
+    bubble("a function of sim::Network was called").net(f)
 }
 
 impl Network {
@@ -64,13 +65,13 @@ impl Network {
     #[track_caller]
     pub fn set_link_one_way(from: Host, to: Host, link: Link) {
         let (from, to) = (from.id(), to.id());
-        net(|net| net.set_link(from, to, link.quality()));
+        net(|net, _| net.set_link(from, to, link.quality()));
     }
 
     /// Sets the properties of all links, also to hosts that are added later.
     #[track_caller]
     pub fn set_all_links(link: Link) {
-        net(|net| net.set_all_links(link.quality()));
+        net(|net, _| net.set_all_links(link.quality()));
     }
 
     /// Cuts the link between two hosts: what is sent from now on, and what is on its way, is lost. TCP sends it again,
@@ -86,30 +87,30 @@ impl Network {
     #[track_caller]
     pub fn partition_one_way(from: Host, to: Host) {
         let (from, to) = (from.id(), to.id());
-        net(|net| net.set_cut(from, to, true));
+        net(|net, dice| net.set_cut(dice, from, to, true));
     }
 
     /// Ends all partitions between two hosts, also those that were drawn.
     #[track_caller]
     pub fn heal(a: Host, b: Host) {
         let (a, b) = (a.id(), b.id());
-        net(|net| {
-            net.set_cut(a, b, false);
-            net.set_cut(b, a, false);
+        net(|net, dice| {
+            net.set_cut(dice, a, b, false);
+            net.set_cut(dice, b, a, false);
         });
     }
 
     /// Ends all partitions.
     #[track_caller]
     pub fn heal_all() {
-        net(Net::heal_all);
+        net(|net, _| net.heal_all());
     }
 
     /// Resets all TCP connections between two hosts.
     #[track_caller]
     pub fn reset(a: Host, b: Host) {
         let (a, b) = (a.id(), b.id());
-        net(|net| net.reset_between(a, b));
+        net(|net, _| net.reset_between(a, b));
         wake();
     }
 
@@ -121,7 +122,7 @@ impl Network {
     #[track_caller]
     pub fn fail_lookups(probability: f64) {
         let failures = millionths(probability);
-        net(|net| net.set_lookup_failures(failures));
+        net(|net, _| net.set_lookup_failures(failures));
     }
 }
 

@@ -159,11 +159,11 @@ fn clocks_are_skewed() {
                 sleep(SECOND);
             }
         });
-        a.set_clock_skew(90 * SECOND, true);
+        a.set_clock_ahead(90 * SECOND);
         let (time, instant) = receiver.recv().unwrap();
         assert_eq!(time.duration_since(SystemTime::now()).unwrap(), 90 * SECOND);
         assert_eq!(instant, Instant::now());
-        a.set_clock_skew(5 * SECOND, false);
+        a.set_clock_behind(5 * SECOND);
         let (time, _) = receiver.recv().unwrap();
         assert_eq!(SystemTime::now().duration_since(time).unwrap(), 5 * SECOND);
     });
@@ -403,6 +403,184 @@ fn a_connection_that_is_given_up() {
         assert_eq!(kind((&stream).read(&mut [0])), ErrorKind::TimedOut);
         assert_eq!(start.elapsed(), 1400 * MS);
     });
+}
+
+#[test]
+fn a_silent_peer_is_asked() {
+    check(|| {
+        let a = echo("a", 1);
+        let connect = || {
+            let stream = TcpStream::connect("a:7").unwrap();
+            let mut options = TcpOptions::new();
+            options
+                .keepalive(10 * SECOND)
+                .keepalive_interval(2 * SECOND);
+            options.keepalive_retries(3).apply(&stream).unwrap();
+            ping(&stream).unwrap();
+            stream
+        };
+        let stream = connect();
+        sleep(4 * SECOND);
+        a.crash();
+        let start = Instant::now();
+        assert_eq!(kind((&stream).read(&mut [0])), ErrorKind::TimedOut);
+        assert_eq!(start.elapsed(), (6 + 3 * 2) * SECOND);
+        a.restart();
+        sim::settle();
+        // A host that is back does not know the connection.
+        let stream = connect();
+        a.crash();
+        a.restart();
+        let start = Instant::now();
+        assert_eq!(kind((&stream).read(&mut [0])), ErrorKind::ConnectionReset);
+        assert_eq!(start.elapsed(), 10 * SECOND);
+        sim::settle();
+        // One that cannot be reached for a while does.
+        let stream = connect();
+        Network::partition(a, sim::this_host());
+        sleep(13 * SECOND);
+        Network::heal_all();
+        sleep(100 * SECOND);
+        ping(&stream).unwrap();
+    });
+}
+
+#[test]
+fn a_stream_survives_partitions() {
+    let link = Link::new().latency_between(MS, 40 * MS).bandwidth(500_000);
+    let faults = Faults::network()
+        .partitions(60.0)
+        .one_way_partitions(60.0)
+        .at_most(SECOND);
+    check_with(Sim::new().link(link).faults(faults), || {
+        let _a = echo("a", 1);
+        let stream = loop {
+            if let Ok(stream) = TcpStream::connect("a:7") {
+                break stream;
+            }
+        };
+        let sent: Vec<u8> = (0..300_000_u32).map(|n| (n % 253) as u8).collect();
+        let mut got = vec![0; sent.len()];
+        windlass::scope(|s| {
+            s.spawn(|| {
+                (&stream).write_all(&sent).unwrap();
+                stream.shutdown(Shutdown::Write).unwrap();
+            });
+            (&stream).read_exact(&mut got).unwrap();
+        });
+        assert!(got == sent);
+        assert_eq!((&stream).read(&mut [0]).unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_full_queue_of_a_listener_makes_clients_try_again() {
+    check(|| {
+        let listener = TcpOptions::new().backlog(1).listen("0.0.0.0:7").unwrap();
+        let start = Instant::now();
+        let _queued = [(); 2].map(|()| TcpStream::connect("main:7").unwrap());
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        let third = spawn(|| TcpStream::connect("main:7").unwrap());
+        sleep(500 * MS);
+        assert!(!third.is_finished());
+        drop(listener.accept().unwrap());
+        let _third = third.join().unwrap();
+        assert_eq!(start.elapsed(), SECOND);
+    });
+}
+
+#[test]
+fn broadcasts_and_groups() {
+    check(|| {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        for n in 1..=3 {
+            let heard = Arc::clone(&heard);
+            sim::host(&format!("host{n}"), [10, 0, 0, n], move || {
+                let socket = UdpSocket::bind("0.0.0.0:9").unwrap();
+                if n > 1 {
+                    let group = [239, 1, 2, 3].into();
+                    socket
+                        .join_multicast_v4(&group, &[0, 0, 0, 0].into())
+                        .unwrap();
+                }
+                loop {
+                    let mut buf = [0; 16];
+                    let (len, _) = socket.recv_from(&mut buf).unwrap();
+                    let text = String::from_utf8_lossy(&buf[..len]).into_owned();
+                    heard.lock().unwrap().push((n, text));
+                }
+            });
+        }
+        sim::settle();
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        let take = || {
+            sim::settle();
+            let mut all = std::mem::take(&mut *heard.lock().unwrap());
+            all.sort();
+            all
+        };
+        socket.set_broadcast(true).unwrap();
+        socket.send_to(b"all", "255.255.255.255:9").unwrap();
+        let to = |n| (n, "all".to_owned());
+        assert_eq!(take(), [to(1), to(2), to(3)]);
+        socket.send_to(b"some", "239.1.2.3:9").unwrap();
+        let to = |n| (n, "some".to_owned());
+        assert_eq!(take(), [to(2), to(3)]);
+        let member = UdpSocket::bind("0.0.0.0:9").unwrap();
+        let group = [239, 1, 2, 3].into();
+        let any = [0, 0, 0, 0].into();
+        member.join_multicast_v4(&group, &any).unwrap();
+        assert!(member.join_multicast_v4(&group, &any).is_err());
+        socket.send_to(b"x", "239.1.2.3:9").unwrap();
+        assert_eq!(member.recv(&mut [0; 2]).unwrap(), 1);
+        socket.set_multicast_loop_v4(false).unwrap();
+        socket.send_to(b"y", "239.1.2.3:9").unwrap();
+        member.set_read_timeout(Some(SECOND)).unwrap();
+        assert_eq!(kind(member.recv(&mut [0; 2])), ErrorKind::WouldBlock);
+        member.leave_multicast_v4(&group, &any).unwrap();
+        assert!(member.leave_multicast_v4(&group, &any).is_err());
+        assert!(member.join_multicast_v4(&any, &any).is_err());
+    });
+}
+
+#[test]
+fn a_socket_that_is_full_loses_datagrams() {
+    check(|| {
+        let a = UdpSocket::bind("0.0.0.0:9").unwrap();
+        let b = UdpSocket::bind("0.0.0.0:0").unwrap();
+        for n in 0..1000_u16 {
+            b.send_to(&[&n.to_be_bytes()[..], &[0; 998]].concat(), "main:9")
+                .unwrap();
+        }
+        a.set_nonblocking(true).unwrap();
+        let mut n = 0;
+        let mut buf = [0; 1000];
+        while a.recv(&mut buf).is_ok() {
+            assert_eq!(u16::from_be_bytes([buf[0], buf[1]]), n);
+            n += 1;
+        }
+        assert!((50..500).contains(&n), "{n} came");
+    });
+}
+
+#[test]
+fn a_group_of_listeners_shares_connections() {
+    let seen = std::sync::Mutex::new(std::collections::BTreeSet::new());
+    check(|| {
+        let mut options = TcpOptions::new();
+        let group = options
+            .reuse_port(true)
+            .listen_group("0.0.0.0:7", 3)
+            .unwrap();
+        let _stream = TcpStream::connect("main:7").unwrap();
+        let mut accepted = group.iter().enumerate().filter(|(_, listener)| {
+            listener.set_nonblocking(true).unwrap();
+            listener.accept().is_ok()
+        });
+        seen.lock().unwrap().insert(accepted.next().unwrap().0);
+        assert!(accepted.next().is_none());
+    });
+    assert_eq!(seen.lock().unwrap().len(), 3);
 }
 
 #[test]

@@ -236,6 +236,19 @@ fn ports_are_taken_and_free_again() {
 }
 
 #[test]
+fn a_queue_that_is_full() {
+    both(|| {
+        let listener = TcpOptions::new().backlog(1).listen("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let _queued = [(); 2].map(|()| TcpStream::connect(addr).unwrap());
+        let third = TcpStream::connect_timeout(&addr, 50 * MS);
+        assert_eq!(kind(third), ErrorKind::TimedOut);
+        drop(listener.accept().unwrap());
+        let _third = TcpStream::connect(addr).unwrap();
+    });
+}
+
+#[test]
 fn one_direction_ends() {
     both(|| {
         let (mut a, mut b) = tcp_pair();

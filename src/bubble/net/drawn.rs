@@ -44,6 +44,7 @@ impl Network {
                 let (from, to) = self.draw_two(dice)?;
                 let is_both = kind == Kind::Partition;
                 self.set_fault(from, to, is_both, true);
+                self.plan_probes(dice, |a, b| (a, b) == (from, to) || (b, a) == (from, to));
                 self.end_later(dice, Fault::Cut { from, to, is_both });
                 None
             }

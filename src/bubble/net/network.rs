@@ -66,6 +66,11 @@ pub(super) enum Event {
         n: usize,
         n_tries: u32,
     },
+    /// A host asks whether the peer of a silent connection is still there, after so many times in vain.
+    Probe {
+        id: Id,
+        n_tries: u32,
+    },
     /// A datagram.
     Datagram {
         from_host: u32,
@@ -169,6 +174,7 @@ impl Network {
                     n,
                     n_tries,
                 } => self.on_read(dice, sender, by_host, n, n_tries),
+                Event::Probe { id, n_tries } => self.on_probe(dice, id, n_tries),
                 Event::Datagram {
                     from_host,
                     to_host,
@@ -496,7 +502,7 @@ impl Network {
     }
 
     /// Takes the power from a host: its sockets are gone, and nobody is told. `false` if it has none.
-    pub(crate) fn crash(&mut self, host: u32) -> bool {
+    pub(crate) fn crash(&mut self, dice: &dyn Dice, host: u32) -> bool {
         let lost = self.host_mut(host);
         if !lost.is_up {
             return false;
@@ -509,6 +515,7 @@ impl Network {
         for id in ids {
             self.take(id);
         }
+        self.plan_probes(dice, |_, to| to == host);
         // Files stay, and so do the names of sockets that are paths.
         self.host_mut(host)
             .names
@@ -534,8 +541,9 @@ impl Network {
         self.links.set(from, to, quality);
     }
 
-    pub(crate) fn set_cut(&mut self, from: u32, to: u32, cut: bool) {
+    pub(crate) fn set_cut(&mut self, dice: &dyn Dice, from: u32, to: u32, cut: bool) {
         self.links.set_cut(from, to, cut);
+        self.plan_probes(dice, |a, b| (a, b) == (from, to) || (b, a) == (from, to));
     }
 
     pub(crate) fn heal_all(&mut self) {

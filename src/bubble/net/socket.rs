@@ -148,6 +148,8 @@ pub(super) struct Tcp {
     /// Since when something is sent in vain, and how often.
     pub(super) stalled_ns: Option<u64>,
     pub(super) n_tries: u32,
+    /// When something last came from the peer.
+    pub(super) heard_ns: u64,
     /// When the last segment arrives. Later ones do not overtake it.
     pub(super) last_arrival_ns: u64,
     /// The listener that is to accept it.
@@ -175,6 +177,7 @@ impl Tcp {
             is_stalled: false,
             stalled_ns: None,
             n_tries: 0,
+            heard_ns: 0,
             last_arrival_ns: 0,
             listener: 0,
         }

@@ -32,6 +32,10 @@ const SYN_ACK_RETRIES: u32 = 5;
 /// How long a host looks for a neighbour that does not exist.
 const UNREACHABLE_NS: u64 = 3 * SECOND_NS;
 
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn retry_ns(n_tries: u32) -> u64 {
     (RETRY_NS << n_tries.min(20)).min(RETRY_AT_MOST_NS)
 }
@@ -268,6 +272,7 @@ impl Network {
         tcp.local = Some(to);
         tcp.peer = Some(source);
         tcp.state = State::Connected;
+        tcp.heard_ns = dice.now_ns();
         tcp.remote = client;
         tcp.remote_host = from;
         tcp.listener = listener;
@@ -297,6 +302,7 @@ impl Network {
             return;
         }
         tcp.state = State::Connected;
+        tcp.heard_ns = dice.now_ns();
         tcp.remote = server;
         tcp.remote_host = host;
         self.wake_all(client);
@@ -498,6 +504,7 @@ impl Network {
         }
         if let Some(tcp) = self.tcp_mut(sender) {
             tcp.room = (tcp.room + n).min(TCP_ROOM);
+            tcp.heard_ns = dice.now_ns();
             self.wake(sender, Side::Write);
         }
     }
@@ -647,6 +654,7 @@ impl Network {
                 self.answer_reset(dice, id, (to, from), &segment);
             }
             Segment::Data(bytes) => {
+                target.heard_ns = dice.now_ns();
                 target.inbox.extend(bytes);
                 self.wake(peer, Side::Read);
             }
@@ -763,6 +771,77 @@ impl Network {
                 tcp.is_orphan = true;
             }
             self.push(dice, server, Segment::Reset);
+        }
+    }
+
+    // Connections on which nothing is sent.
+
+    /// Plans to ask for the peers of connections whose owners want that (`SO_KEEPALIVE`), where an answer may be
+    /// missing: `between` tells the hosts. While everything is well nobody asks, or a run in which all wait for one
+    /// another would not end.
+    pub(super) fn plan_probes(&mut self, dice: &dyn Dice, between: impl Fn(u32, u32) -> bool) {
+        let mut probes = Vec::new();
+        for (&id, socket) in &self.sockets {
+            if let Kind::Tcp(tcp) = &socket.kind
+                && tcp.is_connected()
+                && between(socket.host, tcp.remote_host)
+                && socket.option(|s| s.keepalive())
+            {
+                let idle = socket.option(|s| s.tcp_keepalive_time());
+                let at_ns = tcp.heard_ns.saturating_add(nanoseconds(idle));
+                probes.push((at_ns.max(dice.now_ns()), id));
+            }
+        }
+        for (at_ns, id) in probes {
+            self.plan(at_ns, Event::Probe { id, n_tries: 0 });
+        }
+    }
+
+    pub(super) fn on_probe(&mut self, dice: &dyn Dice, id: Id, n_tries: u32) {
+        let Some(socket) = self.sockets.get(&id) else {
+            return;
+        };
+        let Kind::Tcp(tcp) = &socket.kind else {
+            return;
+        };
+        // What is sent in vain has its own limit.
+        if !tcp.is_connected() || !tcp.outbox.is_empty() || !socket.option(|s| s.keepalive()) {
+            return;
+        }
+        let due_ns = tcp
+            .heard_ns
+            .saturating_add(nanoseconds(socket.option(|s| s.tcp_keepalive_time())));
+        if n_tries == 0 && due_ns > dice.now_ns() {
+            self.plan(due_ns, Event::Probe { id, n_tries });
+            return;
+        }
+        let (here, there) = (socket.host, tcp.remote_host);
+        let is_there = self.hosts[there as usize].is_up;
+        let hears = is_there && !self.links.is_cut(here, there) && !self.links.is_cut(there, here);
+        if !hears {
+            let most = socket.option(|s| s.tcp_keepalive_retries());
+            let pause_ns = nanoseconds(socket.option(|s| s.tcp_keepalive_interval()));
+            match n_tries < most {
+                true => {
+                    let n_tries = n_tries + 1;
+                    self.plan(dice.after(pause_ns), Event::Probe { id, n_tries });
+                }
+                false => self.reset(id, libc::ETIMEDOUT),
+            }
+            return;
+        }
+        let is_known = self.tcp(tcp.remote).is_some();
+        let there_ns = self.links.depart(dice, here, there, 0);
+        let back_ns = self.links.depart(dice, there, here, 0);
+        let at_ns = there_ns
+            .zip(back_ns)
+            .map_or(dice.now_ns(), |(there_ns, back_ns)| {
+                there_ns + (back_ns - dice.now_ns())
+            });
+        if !is_known {
+            self.plan(at_ns, Event::Reset { target: id });
+        } else if let Some(tcp) = self.tcp_mut(id) {
+            tcp.heard_ns = at_ns;
         }
     }
 

@@ -25,7 +25,7 @@ pub(crate) fn act(m: &M, sim: &Simulation, action: Action) {
 
 /// Takes the power from a host. `false` if it has none.
 pub(crate) fn crash(m: &M, sim: &Simulation, host: u32) -> bool {
-    if !sim.bubble.net(|net, _| net.crash(host)) {
+    if !sim.bubble.net(|net, dice| net.crash(dice, host)) {
         return false;
     }
     (sim.on_crash)(host);
