@@ -3,7 +3,7 @@
 //! A test of concurrent code usually tries one schedule, the one that the machine happens to
 //! choose, and waits in real time. Here it runs under many schedules that are drawn from seeds, and
 //! a sleep takes no time. The same seed gives the same run again. The code under test is ordinary
-//! code: it spawns goroutines, and uses `channel`, `sync`, `time` and `context`.
+//! code: it spawns goroutines, and uses `channel`, `sync`, `time`, `context` and `net`.
 //!
 //! ```
 //! use windlass::time::{Duration, Instant};
@@ -33,7 +33,11 @@
 //!   the order of timers that come due at the same instant, and whether a fork of `join` becomes a
 //!   goroutine.
 //!
-//! Sockets, files, child processes, signals, `blocking`, `offload` and threads are not simulated:
+//! - **The network.** [`net`](crate::net) and [`io::pipe`](crate::io::pipe) work in memory. [`host`] adds machines
+//!   with addresses and names, which crash and restart. [`Link`] and [`Network`] set the properties of the links between
+//!   them, and [`Faults`] draws faults from the seed.
+//!
+//! Files, child processes, signals, `blocking`, `offload` and threads are not simulated:
 //! the calls panic, with a message that says what to do. A thread that a goroutine starts makes the
 //! run fail.
 //!
