@@ -72,7 +72,8 @@ pub(crate) struct Bubble {
     woken: RefCell<Vec<Ticket>>,
     /// The number of the goroutine that runs.
     running: Cell<u64>,
-    /// The host of each goroutine, by its number, and how often the host had crashed when it was spawned.
+    /// The host of each goroutine, by its number, and how often the host had crashed when it was
+    /// spawned.
     homes: RefCell<Vec<(u32, u32)>>,
     /// Tells this bubble from others of the process.
     serial: u64,
@@ -113,7 +114,8 @@ impl Bubble {
         }
     }
 
-    /// Before the run begins: sets the network, and a number that no other bubble of the process has.
+    /// Before the run begins: sets the network, and a number that no other bubble of the process
+    /// has.
     pub(crate) fn with_network(mut self, network: Network, serial: u64) -> Bubble {
         self.network = RefCell::new(network);
         self.serial = serial;

@@ -1,12 +1,14 @@
 //! A bubble: one simulated run, seen from below.
 //!
-//! With the feature `sim`, a program can run inside a bubble (`crate::sim`): one thread, one P, and one seed, from which
-//! all choices are drawn. This module is what the lower rows need of it: the clock that stands still while goroutines
-//! run, the random choices, and the log whose hash says whether two runs were the same. It knows goroutines by their
-//! numbers only, also those that wait for the simulated network (`net`). What the scheduler does in a bubble is in `sched/wait/turn.rs` and `sched/proc/simulate.rs`.
+//! With the feature `sim`, a program can run inside a bubble (`crate::sim`): one thread, one P, and
+//! one seed, from which all choices are drawn. This module is what the lower rows need of it: the
+//! clock that stands still while goroutines run, the random choices, and the log whose hash says
+//! whether two runs were the same. It knows goroutines by their numbers only, also those that wait
+//! for the simulated network (`net`). What the scheduler does in a bubble is in
+//! `sched/wait/turn.rs` and `sched/proc/simulate.rs`.
 //!
-//! Without the feature a bubble cannot exist: the functions here say so at compile time, and the code behind them is
-//! not built.
+//! Without the feature a bubble cannot exist: the functions here say so at compile time, and the
+//! code behind them is not built.
 //!
 //! The explorer draws from the same numbers (`draw`) and has the same priorities (`priorities`).
 
@@ -88,7 +90,8 @@ pub(crate) fn current_host() -> u32 {
     0
 }
 
-/// Whether the simulated host of the calling goroutine has crashed under it: the goroutine must end.
+/// Whether the simulated host of the calling goroutine has crashed under it: the goroutine must
+/// end.
 #[inline(always)]
 pub(crate) fn is_lost() -> bool {
     #[cfg(feature = "sim")]

@@ -17,6 +17,12 @@
 //! A read from a stream into an empty buffer returns 0 at once. A receive of a packet into an empty
 //! buffer takes a packet.
 //!
+//! # Simulations
+//!
+//! In a simulation (feature `sim`) all of this works in memory, between simulated hosts:
+//! docs/guide/simulation.md. Descriptors are then placeholders, which `std` and libc can convert,
+//! duplicate and close, but neither read nor write.
+//!
 //! # Options without a method
 //!
 //! Options that have no method here are set through the descriptor, for example with `SockRef` of

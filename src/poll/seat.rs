@@ -1,13 +1,15 @@
 //! A program's hold on a simulated socket, and waiting for it.
 //!
-//! In a simulation a socket or a pipe end is a number in the run's network (`bubble::net`). Its descriptor is a
-//! real one, of a socket of the same family and type that is never bound or connected: options are set and read
-//! there, duplicates are told by its cookie, and a read or a write of it by other means fails.
+//! In a simulation a socket or a pipe end is a number in the run's network (`bubble::net`). Its
+//! descriptor is a real one, of a socket of the same family and type that is never bound or
+//! connected: options are set and read there, duplicates are told by its cookie, and a read or a
+//! write of it by other means fails.
 //!
-//! A call begins with a switch point. Then it is attempted; if it would have to wait, the goroutine parks until
-//! the network wakes it, and tries again. Between the attempt and the park another goroutine may run, so the commit
-//! of the park looks once more.
+//! A call begins with a switch point. Then it is attempted; if it would have to wait, the goroutine
+//! parks until the network wakes it, and tries again. Between the attempt and the park another
+//! goroutine may run, so the commit of the park looks once more.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Shutdown, SocketAddr};
@@ -73,8 +75,8 @@ fn find(bubble: &Bubble, fd: BorrowedFd<'_>) -> Option<Id> {
     bubble.net(|net, _| net.find(cookie))
 }
 
-/// Makes a simulated socket for the descriptor `fd`, or finds the one that it has. `None` outside of
-/// simulations.
+/// Makes a simulated socket for the descriptor `fd`, or finds the one that it has. `None` outside
+/// of simulations.
 ///
 /// # Panics
 ///
@@ -94,6 +96,11 @@ pub(super) fn seat_of(fd: BorrowedFd<'_>) -> Option<Seat> {
         let socket = SockRef::from(&fd);
         let (domain, is_stream) = (socket.domain()?, socket.r#type()? == Type::STREAM);
         let is_v6 = domain == Domain::IPV6;
+        if !is_stream {
+            // A receive by other means than windlass returns at once, and a send fails. The kernel
+            // says that it is not connected, and notes it all the same.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
         bubble.net(|net, _| match (domain, is_stream) {
             (Domain::UNIX, _) => net.add_unix(host, is_stream, placeholder),
             (_, true) => net.add_tcp(host, is_v6, placeholder),
@@ -208,6 +215,7 @@ fn wait(deadline: Deadline<'_>, waits_for: impl Fn(&Network) -> (Id, Side)) -> i
     let ticket = simulation().next_ticket();
     let (id, side) = simulation().bubble.net(|net, _| waits_for(net));
     let chain = park::chain_of(g);
+    let waits = Cell::new(false);
     park::park_until::<false>(
         park::enter(),
         Reason::SimulatedIo,
@@ -216,15 +224,15 @@ fn wait(deadline: Deadline<'_>, waits_for: impl Fn(&Network) -> (Id, Side)) -> i
         |g, wait, m, is_cut| {
             let sim = m.simulation().expect("the M carries out a simulation");
             sim.bubble.net(|net, _| {
-                let waits = !is_cut && !net.is_ready(id, side);
-                if waits {
+                waits.set(!is_cut && !net.is_ready(id, side));
+                if waits.get() {
                     net.wait(id, side, ticket);
                     sim.waiting.borrow_mut().insert(ticket, (g, wait));
                 }
-                waits
+                waits.get()
             })
         },
-        || !simulation().waiting.borrow().contains_key(&ticket),
+        || waits.get() && !simulation().waiting.borrow().contains_key(&ticket),
     );
     let sim = simulation();
     if sim.waiting.borrow_mut().remove(&ticket).is_some() {
@@ -351,11 +359,13 @@ impl Seat {
             }
             let fd = placeholder_like(of)?;
             let (id, peer) = net.accept(self.id, fd.try_clone()?)?;
+            // A hold is not dropped in here.
+            let peer = to_sock_addr(&peer)?;
             let seat = Seat {
                 id,
                 serial: self.serial,
             };
-            Ok((fd, seat, to_sock_addr(&peer)?))
+            Ok((fd, seat, peer))
         })
     }
 
@@ -436,8 +446,8 @@ impl Seat {
     }
 }
 
-/// A new descriptor for a connection that a listener with the descriptor `of` accepts, with the options that
-/// it inherits.
+/// A new descriptor for a connection that a listener with the descriptor `of` accepts, with the
+/// options that it inherits.
 fn placeholder_like(of: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let listener = SockRef::from(&of);
     let domain = listener.domain()?;
@@ -466,7 +476,8 @@ pub(crate) fn look_up(host: &str, port: u16) -> Option<io::Result<Vec<SocketAddr
     Some(look_up())
 }
 
-/// Removes the file of a Unix socket's path on the host of the caller. `false` if it has no such socket.
+/// Removes the file of a Unix socket's path on the host of the caller. `false` if it has no such
+/// socket.
 pub(crate) fn unlink(path: &Path) -> bool {
     bubble::current().is_some_and(|bubble| {
         let host = bubble.current_host();

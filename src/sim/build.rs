@@ -185,8 +185,9 @@ impl Sim {
         self
     }
 
-    /// Sets the properties of all links between hosts. By default they take no time, have no limit and lose
-    /// nothing. [`Network`](super::Network) sets those of single links, while a run goes on.
+    /// Sets the properties of all links between hosts. By default they take no time, have no limit
+    /// and lose nothing. [`Network`](super::Network) sets those of single links, while a run goes
+    /// on.
     ///
     /// # Examples
     ///
@@ -419,7 +420,8 @@ impl<F: Fn()> Runner<'_, F> {
             return failed;
         }
         let (seed, text) = (failed.seed(), failed.to_string());
-        // Without the choices that end it, a loop that waits for another goroutine goes on for ever.
+        // Without the choices that end it, a loop that waits for another goroutine goes on for
+        // ever.
         let most_steps = (4 * failed.until().steps + 1_000).min(self.sim.steps);
         let fails = |choices: Vec<u32>, tells: Option<&events::Lines>| {
             let again = self.run_one(Plan {
@@ -615,7 +617,8 @@ fn note_panic_of_main(bubble: &Bubble, payload: Box<dyn Any + Send>) {
     }
 }
 
-/// The value of an environment variable. One that cannot be parsed is reported on stderr and ignored.
+/// The value of an environment variable. One that cannot be parsed is reported on stderr and
+/// ignored.
 #[allow(
     clippy::print_stderr,
     reason = "a wrong setting should not go unnoticed"

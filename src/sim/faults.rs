@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::link::{millionths, nanoseconds};
 use crate::bubble::net::faults::{self, Kind};
 
-/// Faults of hosts and links that are drawn from the seed. All are given as a mean number in a minute of virtual
-/// time.
+/// Faults of hosts and links that are drawn from the seed. All are given as a mean number in a
+/// minute of virtual time.
 ///
-/// A fault comes only while something else is still to happen in virtual time: a timer, or a packet that is on its
-/// way. An exhaustive search ([`Strategy::Exhaustive`](super::Strategy)) draws none.
+/// A fault comes only while something else is still to happen in virtual time: a timer, or a packet
+/// that is on its way. An exhaustive search ([`Strategy::Exhaustive`](super::Strategy)) draws none.
 ///
 /// # Examples
 ///
@@ -78,7 +78,8 @@ impl Faults {
         self
     }
 
-    /// Sets how often, in a minute on average, two hosts can no longer reach each other for a while.
+    /// Sets how often, in a minute on average, two hosts can no longer reach each other for a
+    /// while.
     ///
     /// # Panics
     ///
@@ -88,7 +89,8 @@ impl Faults {
         self.every(Kind::Partition, per_minute)
     }
 
-    /// Sets how often one host can no longer reach another for a while, although that one still reaches it.
+    /// Sets how often one host can no longer reach another for a while, although that one still
+    /// reaches it.
     ///
     /// # Panics
     ///
@@ -108,7 +110,8 @@ impl Faults {
         self.every(Kind::Resets, per_minute)
     }
 
-    /// Sets how often a host crashes. It restarts after a while. The host of the main goroutine never crashes.
+    /// Sets how often a host crashes. It restarts after a while. The host of the main goroutine
+    /// never crashes.
     ///
     /// # Panics
     ///
@@ -139,7 +142,8 @@ impl Faults {
         self
     }
 
-    /// Sets the most time that a fault lasts, which is 10 s by default. The time is drawn, from a millisecond on.
+    /// Sets the most time that a fault lasts, which is 10 s by default. The time is drawn, from a
+    /// millisecond on.
     pub fn at_most(mut self, time: Duration) -> Faults {
         self.drawn.at_most_ns = nanoseconds(time);
         self

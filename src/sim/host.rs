@@ -6,6 +6,7 @@ use std::panic::Location;
 use std::time::Duration;
 
 use super::link::nanoseconds;
+use crate::bubble::net::hosts::Main;
 use crate::bubble::net::network::Network as Net;
 use crate::bubble::{self, Bubble};
 use crate::loom::native::Arc;
@@ -32,14 +33,17 @@ pub(super) fn bubble<'a>(what: &str) -> &'a Bubble {
 
 /// Adds a host to the simulated network, and starts `main` as its first goroutine.
 ///
-/// A host is a group of goroutines: all that `main` spawns, and those that they spawn. Its sockets have its address,
-/// and other hosts connect to it by the address or the name. It has its own loopback interface, its own ports, and its own
-/// names of Unix sockets. Its goroutines share no memory with those of other hosts, except what the program hands them: a
-/// test usually hands them what it looks at in the end.
+/// A host is a group of goroutines: all that `main` spawns, and those that they spawn. Its sockets
+/// have its address, and other hosts connect to it by the address or the name. It has its own
+/// loopback interface, its own ports, and its own names of Unix sockets. Its goroutines share no
+/// memory with those of other hosts, except what the program hands them: a test usually hands them
+/// what it looks at in the end.
 ///
-/// The main goroutine of the run is on a host of its own, with the name `main` and the address 192.0.2.1.
+/// The main goroutine of the run is on a host of its own, with the name `main` and the address
+/// 192.0.2.1.
 ///
-/// The host stays when `main` returns. It may be called again, after a crash: see [`Host::restart`].
+/// The host stays when `main` returns. It may be called again, after a crash: see
+/// [`Host::restart`].
 ///
 /// # Blocking
 ///
@@ -47,8 +51,8 @@ pub(super) fn bubble<'a>(what: &str) -> &'a Bubble {
 ///
 /// # Panics
 ///
-/// Outside of a simulation; if another host has the name or the address; if the name is empty, has a colon or is that of an
-/// address; if the address is not one of a single machine.
+/// Outside of a simulation; if another host has the name or the address; if the name is empty, has
+/// a colon or is that of an address; if the address is not one of a single machine.
 ///
 /// # Examples
 ///
@@ -79,7 +83,9 @@ where
     let site = Location::caller();
     let bubble = bubble("sim::host was called");
     let serial = bubble.serial();
-    let added = bubble.net(|net, _| net.add_host(name.to_owned(), ip.into(), Arc::new(main)));
+    let main: Main = Arc::new(main);
+    // If the network refuses the host, the closure is dropped out here: it may own sockets.
+    let added = bubble.net(|net, _| net.add_host(name.to_owned(), ip.into(), Arc::clone(&main)));
     let id = match added {
         Ok(id) => id,
         Err(why) => panic!("windlass: {why}"),
@@ -113,7 +119,8 @@ pub fn this_host() -> Host {
     }
 }
 
-/// Calls `f` inside the scheduler. While the caller unwinds, and in the tear-down of a run, as well.
+/// Calls `f` inside the scheduler. While the caller unwinds, and in the tear-down of a run, as
+/// well.
 fn in_scheduler<T>(f: impl FnOnce(&M, &Simulation) -> T) -> T {
     let section = Section::enter().expect("a goroutine of a simulation has its P");
     let m = section.m();
@@ -126,7 +133,8 @@ pub(super) fn on_crash(host: u32) {
     crash_disk(host);
 }
 
-/// Loses what the host had written and not yet made durable. There are no simulated disks, so nothing is lost.
+/// Loses what the host had written and not yet made durable. There are no simulated disks, so
+/// nothing is lost.
 fn crash_disk(_host: u32) {}
 
 /// A simulated host. Copies name the same one.
@@ -169,7 +177,8 @@ impl Host {
         self.check();
         assert!(
             self.id != 0,
-            "windlass: the host of the main goroutine cannot {what}: run the code under test on a host of its own"
+            "windlass: the host of the main goroutine cannot {what}: run the code under test on a \
+             host of its own"
         );
     }
 
@@ -203,16 +212,18 @@ impl Host {
 
     /// Takes the power from the host, as if someone had pulled the plug.
     ///
-    /// Its sockets are gone at once, and nobody is told: who waits for bytes from it waits on. After a restart the
-    /// host answers what comes for its old connections with a reset. Its goroutines end: they unwind at their next call into
-    /// windlass, or where they wait. Destructors run, for the memory has to be freed, but sockets fail in them.
-    /// What the goroutines do to memory or channels that they share with other hosts does happen.
+    /// Its sockets are gone at once, and nobody is told: who waits for bytes from it waits on.
+    /// After a restart the host answers what comes for its old connections with a reset. Its
+    /// goroutines end: they unwind at their next call into windlass, or where they wait.
+    /// Destructors run, for the memory has to be freed, but sockets fail in them. What the
+    /// goroutines do to memory or channels that they share with other hosts does happen.
     ///
     /// Does nothing if the host is down. If the caller runs on the host, the call unwinds.
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine until those of the host have ended, in no virtual time. A caller that unwinds does not wait.
+    /// Parks the goroutine until those of the host have ended, in no virtual time. A caller that
+    /// unwinds does not wait.
     ///
     /// # Panics
     ///
@@ -261,7 +272,8 @@ impl Host {
         let _ = park::cancel_point();
     }
 
-    /// Gives a host that has crashed its power back: what it runs is called again, in a new goroutine.
+    /// Gives a host that has crashed its power back: what it runs is called again, in a new
+    /// goroutine.
     ///
     /// Does nothing if the host is up.
     ///
@@ -301,8 +313,9 @@ impl Host {
         in_scheduler(|m, sim| hosts::restart(m, sim, self.id));
     }
 
-    /// Stops all goroutines of the host, as SIGSTOP stops a process. Its sockets stay, and take what comes. Time
-    /// passes for it: a timer that comes due meanwhile is seen after [`Host::resume`].
+    /// Stops all goroutines of the host, as SIGSTOP stops a process. Its sockets stay, and take
+    /// what comes. Time passes for it: a timer that comes due meanwhile is seen after
+    /// [`Host::resume`].
     ///
     /// # Blocking
     ///
@@ -359,8 +372,8 @@ impl Host {
         in_scheduler(|_, sim| hosts::resume(sim, self.id));
     }
 
-    /// Sets the host's [`SystemTime`](crate::time::SystemTime) ahead of the run's by `time`. A crash does not
-    /// change it. [`Instant`](crate::time::Instant) is the same on all hosts.
+    /// Sets the host's [`SystemTime`](crate::time::SystemTime) ahead of the run's by `time`. A
+    /// crash does not change it. [`Instant`](crate::time::Instant) is the same on all hosts.
     ///
     /// # Blocking
     ///

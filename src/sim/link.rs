@@ -23,8 +23,8 @@ pub(super) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The properties of a link from one simulated host to another. A new one takes no time, has no limit and loses
-/// nothing.
+/// The properties of a link from one simulated host to another. A new one takes no time, has no
+/// limit and loses nothing.
 ///
 /// A host's link to itself is always like that.
 ///
@@ -60,8 +60,8 @@ impl Link {
         self.latency_between(time, time)
     }
 
-    /// Sets the least and the most time that a packet takes. Each packet draws its own. Packets of one TCP
-    /// connection do not overtake one another; datagrams do.
+    /// Sets the least and the most time that a packet takes. Each packet draws its own. Packets of
+    /// one TCP connection do not overtake one another; datagrams do.
     ///
     /// # Panics
     ///
@@ -113,8 +113,8 @@ impl Link {
         self
     }
 
-    /// Sets the probability that a UDP datagram is delayed, by up to the most time of the latency (or a
-    /// millisecond, if that is 0), so that later ones overtake it.
+    /// Sets the probability that a UDP datagram is delayed, by up to the most time of the latency
+    /// (or a millisecond, if that is 0), so that later ones overtake it.
     ///
     /// # Panics
     ///
@@ -125,8 +125,8 @@ impl Link {
         self
     }
 
-    /// Sets the probability that a segment of a TCP connection makes something on the way reset the connection.
-    /// Both ends get `ConnectionReset`.
+    /// Sets the probability that a segment of a TCP connection makes something on the way reset the
+    /// connection. Both ends get `ConnectionReset`.
     ///
     /// # Panics
     ///

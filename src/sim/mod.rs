@@ -33,9 +33,9 @@
 //!   the order of timers that come due at the same instant, and whether a fork of `join` becomes a
 //!   goroutine.
 //!
-//! - **The network.** [`net`](crate::net) and [`io::pipe`](crate::io::pipe) work in memory. [`host`] adds machines
-//!   with addresses and names, which crash and restart. [`Link`] and [`Network`] set the properties of the links between
-//!   them, and [`Faults`] draws faults from the seed.
+//! - **The network.** [`net`](crate::net) and [`io::pipe`](crate::io::pipe) work in memory. [`host`]
+//!   adds machines with addresses and names, which crash and restart. [`Link`] and [`Network`] set
+//!   the properties of the links between them, and [`Faults`] draws faults from the seed.
 //!
 //! Files, child processes, signals, `blocking`, `offload` and threads are not simulated:
 //! the calls panic, with a message that says what to do. A thread that a goroutine starts makes the

@@ -74,9 +74,10 @@ impl Network {
         net(|net, _| net.set_all_links(link.quality()));
     }
 
-    /// Cuts the link between two hosts: what is sent from now on, and what is on its way, is lost. TCP sends it again,
-    /// after 200 ms, and then each time after twice the pause; a connection on which nothing gets through 16 times in a row
-    /// (about a quarter of an hour) fails with `TimedOut`.
+    /// Cuts the link between two hosts: what is sent from now on, and what is on its way, is lost.
+    /// TCP sends it again, after 200 ms, and then each time after twice the pause; a connection on
+    /// which nothing gets through 16 times in a row (about a quarter of an hour) fails with
+    /// `TimedOut`.
     #[track_caller]
     pub fn partition(a: Host, b: Host) {
         Network::partition_one_way(a, b);

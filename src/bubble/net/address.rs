@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 /// The number of a socket in its run. No number is given twice, and none is 0.
 pub(crate) type Id = u64;
 
-/// The name of a Unix socket: a path; or a zero byte and an abstract name; or nothing, if it has none.
+/// The name of a Unix socket: a path; or a zero byte and an abstract name; or nothing, if it has
+/// none.
 pub(crate) type Name = Vec<u8>;
 
 /// The address of a socket.

@@ -32,8 +32,8 @@ impl Network {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if it takes time: then [`Network::connected`] says how it ended, after a wait for
-    /// [`Network::connect_waits_for`].
+    /// `WouldBlock` if it takes time: then [`Network::connected`] says how it ended, after a wait
+    /// for [`Network::connect_waits_for`].
     pub(crate) fn connect(&mut self, dice: &dyn Dice, id: Id, to: &Address) -> io::Result<()> {
         match (&self.get(id)?.kind, to) {
             (Kind::Tcp(_), Address::Ip(to)) => self.tcp_connect(dice, id, *to),

@@ -8,8 +8,8 @@ pub(crate) trait Dice {
     /// A number below `n`, which is not 0. The plainest run draws 0.
     fn below(&self, n: u32) -> u32;
 
-    /// Whether the run belongs to an exhaustive search of schedules. Then the network draws nothing: each
-    /// number would multiply the schedules.
+    /// Whether the run belongs to an exhaustive search of schedules. Then the network draws
+    /// nothing: each number would multiply the schedules.
     fn is_search(&self) -> bool;
 }
 

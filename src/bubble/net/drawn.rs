@@ -117,8 +117,8 @@ impl Network {
     }
 }
 
-/// The time until a fault may come. Each comes with a chance of a half, so they come twice as often as they
-/// happen. The plainest run waits longest.
+/// The time until a fault may come. Each comes with a chance of a half, so they come twice as often
+/// as they happen. The plainest run waits longest.
 fn gap_ns(dice: &dyn Dice, every_ns: u64) -> u64 {
     every_ns
         .saturating_sub(dice.between(0, every_ns - 1))

@@ -79,7 +79,8 @@ impl Host {
     /// How many ports the system chooses from.
     pub(super) const N_PORTS: u16 = LAST_PORT - FIRST_PORT + 1;
 
-    /// The address from which a packet to `to` leaves; `None` if the host has no address of that family.
+    /// The address from which a packet to `to` leaves; `None` if the host has no address of that
+    /// family.
     pub(super) fn source_for(&self, to: SocketAddr) -> Option<IpAddr> {
         match to.ip() {
             IpAddr::V4(ip) if ip.is_loopback() => Some(Ipv4Addr::LOCALHOST.into()),

@@ -1,8 +1,9 @@
 //! The network of a run: its hosts, links and sockets, and what is on its way between them.
 //!
-//! Nothing here waits or wakes a goroutine. A call that would have to wait fails with `WouldBlock`, and the
-//! numbers of waits that have come to an end are collected for the scheduler (`take_woken`). What takes time is an
-//! [`Event`]: the scheduler moves the clock to the next one, as it does for timers.
+//! Nothing here waits or wakes a goroutine. A call that would have to wait fails with `WouldBlock`,
+//! and the numbers of waits that have come to an end are collected for the scheduler
+//! (`take_woken`). What takes time is an [`Event`]: the scheduler moves the clock to the next one,
+//! as it does for timers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,9 +17,10 @@ use super::dice::Dice;
 use super::faults::{Fault, Faults};
 use super::hosts::{Host, MAIN_IP, MAIN_NAME, Main};
 use super::links::{Links, Quality};
-use super::socket::{Kind, Pipe, Side, Socket, State, Ticket, UnixState};
+use super::socket::{Kind, PIPE_ATOMIC, Pipe, Side, Socket, State, Ticket, UnixState};
 
-/// Something that happens at a later time. It names sockets by their numbers; they may be gone by then.
+/// Something that happens at a later time. It names sockets by their numbers; they may be gone by
+/// then.
 #[derive(Debug)]
 pub(super) enum Event {
     /// The first packet of a connect, or the answer to it.
@@ -66,7 +68,8 @@ pub(super) enum Event {
         n: usize,
         n_tries: u32,
     },
-    /// A host asks whether the peer of a silent connection is still there, after so many times in vain.
+    /// A host asks whether the peer of a silent connection is still there, after so many times in
+    /// vain.
     Probe {
         id: Id,
         n_tries: u32,
@@ -105,8 +108,8 @@ pub(crate) struct Network {
     pub(super) links: Links,
     pub(super) sockets: BTreeMap<Id, Socket>,
     next_id: Id,
-    /// Sockets by the numbers that the kernel gives their descriptors' files. Those differ from run to run: for
-    /// look-ups only.
+    /// Sockets by the numbers that the kernel gives their descriptors' files. Those differ from run
+    /// to run: for look-ups only.
     by_cookie: BTreeMap<u64, Id>,
     /// What is to happen, by its time and the order in which it was planned.
     events: BTreeMap<(u64, u64), Event>,
@@ -145,8 +148,8 @@ impl Network {
         self.events.insert((at_ns, self.n_events), event);
     }
 
-    /// When something happens next, drawn faults apart: these come only while something else is still to
-    /// come, or a run in which nothing can happen any more would not end.
+    /// When something happens next, drawn faults apart: these come only while something else is
+    /// still to come, or a run in which nothing can happen any more would not end.
     pub(crate) fn next_event_ns(&self) -> Option<u64> {
         self.events.first_key_value().map(|(&(at_ns, _), _)| at_ns)
     }
@@ -274,7 +277,10 @@ impl Network {
             (Kind::Pipe(Pipe::Reader { writer, bytes }), _) => {
                 !bytes.is_empty() || !self.sockets.contains_key(writer)
             }
-            (Kind::Pipe(Pipe::Writer { reader }), _) => self.pipe_room(*reader) != Some(0),
+            (Kind::Pipe(Pipe::Writer { reader }), _) => {
+                let room = self.pipe_room(*reader);
+                room.is_none_or(|room| room >= PIPE_ATOMIC)
+            }
         }
     }
 
@@ -335,7 +341,8 @@ impl Network {
         }
     }
 
-    /// A handle is gone. The last one closes the socket, unless the program has its descriptor elsewhere.
+    /// A handle is gone. The last one closes the socket, unless the program has its descriptor
+    /// elsewhere.
     pub(crate) fn release(&mut self, dice: &dyn Dice, id: Id) {
         let Some(socket) = self.sockets.get_mut(&id) else {
             return;
@@ -501,7 +508,8 @@ impl Network {
         self.host_mut(host).skew_ns = ns;
     }
 
-    /// Takes the power from a host: its sockets are gone, and nobody is told. `false` if it has none.
+    /// Takes the power from a host: its sockets are gone, and nobody is told. `false` if it has
+    /// none.
     pub(crate) fn crash(&mut self, dice: &dyn Dice, host: u32) -> bool {
         let lost = self.host_mut(host);
         if !lost.is_up {

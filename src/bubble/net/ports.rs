@@ -50,7 +50,7 @@ impl Socket {
         placeholder.map_or_else(T::default, |fd| of(SockRef::from(fd)).unwrap_or_default())
     }
 
-    fn is_listening(&self) -> bool {
+    pub(super) fn is_listening(&self) -> bool {
         matches!(&self.kind, Kind::Tcp(tcp) if matches!(tcp.state, State::Listening { .. }))
     }
 
@@ -135,8 +135,8 @@ impl Network {
         Err(error(libc::EADDRINUSE))
     }
 
-    /// The sockets of a host that a packet for `to` may be meant for: those bound to the address, or else
-    /// to all.
+    /// The sockets of a host that a packet for `to` may be meant for: those bound to the address,
+    /// or else to all.
     pub(super) fn bound_for(
         &self,
         host: u32,

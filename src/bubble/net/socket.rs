@@ -25,8 +25,8 @@ pub(crate) enum Side {
 #[derive(Debug)]
 pub(super) struct Socket {
     pub(super) host: u32,
-    /// A duplicate of the program's descriptor, which has the options. A connection that was not yet
-    /// accepted has none.
+    /// A duplicate of the program's descriptor, which has the options. A connection that was not
+    /// yet accepted has none.
     pub(super) placeholder: Option<OwnedFd>,
     /// What the kernel calls the descriptor's file.
     pub(super) cookie: u64,
@@ -77,8 +77,8 @@ impl Socket {
     }
 }
 
-/// How many bytes a TCP connection holds in one direction: those in the network, and those that were
-/// not read.
+/// How many bytes a TCP connection holds in one direction: those in the network, and those that
+/// were not read.
 pub(super) const TCP_ROOM: usize = 128 * 1024;
 /// The same of a Unix stream, and of a pipe.
 pub(super) const UNIX_ROOM: usize = 160 * 1024;
@@ -152,7 +152,7 @@ pub(super) struct Tcp {
     pub(super) heard_ns: u64,
     /// When the last segment arrives. Later ones do not overtake it.
     pub(super) last_arrival_ns: u64,
-    /// The listener that is to accept it.
+    /// The listener whose queue it is to enter, once the client has confirmed the connection.
     pub(super) listener: Id,
 }
 

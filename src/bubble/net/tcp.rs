@@ -1,8 +1,9 @@
 //! TCP: connections, and what is sent over them.
 //!
-//! A connection is two sockets that know each other's number. What one writes lies in its outbox until it arrives
-//! in the other's inbox. Between hosts each part of it takes the time of the link. If the link is cut when it
-//! leaves or arrives, the sender tries again, as the kernel does: after 200 ms, and then each time twice as long.
+//! A connection is two sockets that know each other's number. What one writes lies in its outbox
+//! until it arrives in the other's inbox. Between hosts each part of it takes the time of the link.
+//! If the link is cut when it leaves or arrives, the sender tries again, as the kernel does: after
+//! 200 ms, and then each time twice as long.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -23,7 +24,8 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// The first pause before a segment is sent again, and the longest.
 const RETRY_NS: u64 = 200_000_000;
 const RETRY_AT_MOST_NS: u64 = 120 * SECOND_NS;
-/// How often a segment is sent again before the connection is given up: the kernel's `tcp_retries2`.
+/// How often a segment is sent again before the connection is given up: the kernel's
+/// `tcp_retries2`.
 const RETRIES: u32 = 15;
 /// How often the first packet of a connect is sent again: the kernel's `tcp_syn_retries`.
 const SYN_RETRIES: u32 = 6;
@@ -105,7 +107,8 @@ impl Network {
 
     // Connecting.
 
-    /// Begins to connect. `WouldBlock` if the answer takes time: [`Network::tcp_connected`] tells it.
+    /// Begins to connect. `WouldBlock` if the answer takes time: [`Network::tcp_connected`] tells
+    /// it.
     pub(super) fn tcp_connect(
         &mut self,
         dice: &dyn Dice,
@@ -244,8 +247,7 @@ impl Network {
         if self.links.is_cut(from, host) || !self.hosts[host as usize].is_up {
             return;
         }
-        let listens = |socket: &Socket| matches!(&socket.kind, Kind::Tcp(tcp) if matches!(tcp.state, State::Listening { .. }));
-        let group = self.bound_for(host, Protocol::Tcp, to, listens);
+        let group = self.bound_for(host, Protocol::Tcp, to, Socket::is_listening);
         let listener = match group[..] {
             [] => {
                 let errno = libc::ECONNREFUSED;
@@ -349,6 +351,9 @@ impl Network {
             return;
         };
         let (listener, from) = (tcp.listener, tcp.remote_host);
+        if listener == 0 {
+            return;
+        }
         let client = tcp.remote;
         if self.links.is_cut(from, host) {
             match n_tries < SYN_ACK_RETRIES {
@@ -356,6 +361,9 @@ impl Network {
                 false => drop(self.take(server)),
             }
             return;
+        }
+        if let Some(tcp) = self.tcp_mut(server) {
+            tcp.listener = 0;
         }
         match self.tcp_mut(listener).map(|of| &mut of.state) {
             Some(State::Listening { queue, .. }) => {
@@ -521,8 +529,8 @@ impl Network {
         }
     }
 
-    /// Sends the segment at a place of the outbox, which is the first, or comes after those that are on
-    /// their way. `false` if it is lost, or the connection is.
+    /// Sends the segment at a place of the outbox, which is the first, or comes after those that
+    /// are on their way. `false` if it is lost, or the connection is.
     fn send_segment(&mut self, dice: &dyn Dice, id: Id, at: usize) -> bool {
         let Some((tcp, from)) = self.tcp(id) else {
             return false;
@@ -627,6 +635,8 @@ impl Network {
             self.stall(dice, id);
             return;
         }
+        // Whatever the client sends confirms the connection.
+        self.on_established(dice, peer, 0);
         let Some(tcp) = self.tcp_mut(id) else {
             return;
         };
@@ -776,9 +786,9 @@ impl Network {
 
     // Connections on which nothing is sent.
 
-    /// Plans to ask for the peers of connections whose owners want that (`SO_KEEPALIVE`), where an answer may be
-    /// missing: `between` tells the hosts. While everything is well nobody asks, or a run in which all wait for one
-    /// another would not end.
+    /// Plans to ask for the peers of connections whose owners want that (`SO_KEEPALIVE`), where an
+    /// answer may be missing: `between` tells the hosts. While everything is well nobody asks, or a
+    /// run in which all wait for one another would not end.
     pub(super) fn plan_probes(&mut self, dice: &dyn Dice, between: impl Fn(u32, u32) -> bool) {
         let mut probes = Vec::new();
         for (&id, socket) in &self.sockets {

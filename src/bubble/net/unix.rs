@@ -191,7 +191,8 @@ impl Network {
         Ok(())
     }
 
-    /// The listener whose queue a connect waits for, or the socket for packets that a send waits for.
+    /// The listener whose queue a connect waits for, or the socket for packets that a send waits
+    /// for.
     pub(super) fn unix_target(&self, id: Id, to: Option<&Name>) -> Id {
         let Some(socket) = self.sockets.get(&id) else {
             return id;

@@ -166,7 +166,8 @@ fn end_run(m: &M, sim: &Simulation) {
     }
 }
 
-/// Waits for a thread that has woken a goroutine and is about to queue it. `false` if there is none.
+/// Waits for a thread that has woken a goroutine and is about to queue it. `false` if there is
+/// none.
 #[expect(
     clippy::disallowed_methods,
     reason = "a thread gives way here, not a goroutine"

@@ -157,8 +157,8 @@ impl Simulation {
         }
     }
 
-    /// Counts `n` switch points after the end of the run. `true` if there have been so many that some
-    /// goroutine will not end.
+    /// Counts `n` switch points after the end of the run. `true` if there have been so many that
+    /// some goroutine will not end.
     pub(crate) fn count_late(&self, n: u64) -> bool {
         self.n_late.set(self.n_late.get() + n);
         self.n_late.get() > HOPELESS_AFTER

@@ -1,7 +1,8 @@
 //! What happens to the goroutines of a simulated host: it crashes and restarts, stops and goes on.
 //!
-//! A crash cannot free a stack on which values live, so the goroutines of the host unwind. By then their host is
-//! down for good: its sockets are gone, and what destructors ask of the network fails.
+//! A crash cannot free a stack on which values live, so the goroutines of the host unwind. By then
+//! their host is down for good: its sockets are gone, and what destructors ask of the network
+//! fails.
 
 use std::panic::Location;
 
@@ -37,8 +38,8 @@ pub(crate) fn crash(m: &M, sim: &Simulation, host: u32) -> bool {
     true
 }
 
-/// Ends the waits of goroutines that a crash has to end. Called again until there are none: one that was
-/// just about to wait does so after the crash.
+/// Ends the waits of goroutines that a crash has to end. Called again until there are none: one
+/// that was just about to wait does so after the crash.
 pub(crate) fn end_waits(m: &M, sim: &Simulation) {
     let lost = lost(m, sim);
     if lost.is_empty() {
