@@ -215,6 +215,11 @@ impl Bubble {
         Duration::from_nanos(self.now_ns.get() - BEGIN_NS)
     }
 
+    /// The virtual time from the beginning of the run to `ns`.
+    pub(crate) fn elapsed_at(&self, ns: u64) -> Duration {
+        Duration::from_nanos(ns - BEGIN_NS)
+    }
+
     pub(crate) fn now(&self) -> Instant {
         self.began + self.elapsed()
     }

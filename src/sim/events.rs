@@ -1,8 +1,10 @@
-//! What happens in a run, told by the switches between its goroutines.
+//! What happens in a run, told by the switches between its goroutines, and by what happens to
+//! simulated hosts and links.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crate::bubble;
 use crate::debug::dump::Stacks;
 use crate::debug::goroutines::{self, Goroutine, State};
 use crate::debug::stack;
@@ -21,6 +23,12 @@ pub(super) fn tell(lines: &Lines) -> impl Fn(&Sched, u64) + use<> {
     let lines = Rc::clone(lines);
     let stacks = RefCell::new(Stacks::new());
     move |sched, left| {
+        // Only this one takes notes.
+        if let Some(bubble) = bubble::current() {
+            let notes = bubble.net(|net, _| net.take_notes()).into_iter();
+            let told = notes.map(|(ns, text)| format!("{text}, at {:?}", bubble.elapsed_at(ns)));
+            lines.borrow_mut().extend(told);
+        }
         // Before the first goroutine nothing ran.
         if left != 0 {
             let line = line(sched, left, &mut stacks.borrow_mut());

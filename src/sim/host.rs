@@ -348,9 +348,9 @@ impl Host {
     pub fn pause(self) {
         self.check_not_main("be paused");
         in_scheduler(|_, sim| {
-            sim.bubble.net(|net, _| {
+            sim.bubble.net(|net, dice| {
                 let is_up = net.is_up(self.id);
-                net.set_paused(self.id, is_up);
+                net.set_paused(dice, self.id, is_up);
             });
         });
         // The caller may be one of those that stop.

@@ -111,7 +111,10 @@ impl Network {
     #[track_caller]
     pub fn reset(a: Host, b: Host) {
         let (a, b) = (a.id(), b.id());
-        net(|net, _| net.reset_between(a, b));
+        net(|net, dice| {
+            net.note_reset(dice, a, b);
+            net.reset_between(a, b);
+        });
         wake();
     }
 

@@ -908,6 +908,8 @@ fn a_failure_among_faults_is_shortened_and_repeated() {
     assert_eq!(failure.kind(), FailureKind::Panic);
     let shortest = failure.shortest().expect("it can be repeated");
     assert!(shortest.n_choices() <= 4, "{shortest}");
+    let text = failure.to_string();
+    assert!(text.contains("\n    host a crashes, at "), "{text}");
     let again = sim
         .clone()
         .replay(shortest)

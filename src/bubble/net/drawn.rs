@@ -44,12 +44,14 @@ impl Network {
                 let (from, to) = self.draw_two(dice)?;
                 let is_both = kind == Kind::Partition;
                 self.set_fault(from, to, is_both, true);
+                self.note_cut(dice, from, to, is_both, true);
                 self.plan_probes(dice, |a, b| (a, b) == (from, to) || (b, a) == (from, to));
                 self.end_later(dice, Fault::Cut { from, to, is_both });
                 None
             }
             Kind::Resets => {
                 let (a, b) = self.draw_two(dice)?;
+                self.note_reset(dice, a, b);
                 self.reset_between(a, b);
                 None
             }
@@ -73,10 +75,11 @@ impl Network {
         self.plan(dice.after(lasts_ns), Event::End(fault));
     }
 
-    pub(super) fn end_fault(&mut self, fault: Fault) -> Option<Action> {
+    pub(super) fn end_fault(&mut self, dice: &dyn Dice, fault: Fault) -> Option<Action> {
         match fault {
             Fault::Cut { from, to, is_both } => {
                 self.set_fault(from, to, is_both, false);
+                self.note_cut(dice, from, to, is_both, false);
                 None
             }
             // The program may have done it meanwhile.

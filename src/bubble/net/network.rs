@@ -101,6 +101,9 @@ pub(crate) enum Action {
     Resume(u32),
 }
 
+/// So many notes are kept that nobody takes.
+const MOST_NOTES: usize = 1000;
+
 /// The network of one run.
 #[derive(Debug)]
 pub(crate) struct Network {
@@ -115,6 +118,8 @@ pub(crate) struct Network {
     events: BTreeMap<(u64, u64), Event>,
     n_events: u64,
     woken: Vec<Ticket>,
+    /// What has happened to hosts and links, and when, for who tells a failure.
+    notes: Vec<(u64, String)>,
     /// The number of sockets with descriptors that windlass does not watch.
     n_given_away: usize,
     pub(super) faults: Faults,
@@ -135,6 +140,7 @@ impl Network {
             events: BTreeMap::new(),
             n_events: 0,
             woken: Vec::new(),
+            notes: Vec::new(),
             n_given_away: 0,
             faults,
             lookup_failures,
@@ -191,11 +197,44 @@ impl Network {
                     }
                 }
                 Event::Unreachable { sender, by_host } => self.on_unreachable(sender, by_host),
-                Event::End(fault) => actions.extend(self.end_fault(fault)),
+                Event::End(fault) => actions.extend(self.end_fault(dice, fault)),
             }
         }
         actions.extend(self.run_faults(dice));
         actions
+    }
+
+    // Notes.
+
+    fn note(&mut self, dice: &dyn Dice, text: String) {
+        if self.notes.len() < MOST_NOTES {
+            self.notes.push((dice.now_ns(), text));
+        }
+    }
+
+    /// What has happened since the last call, and when.
+    pub(crate) fn take_notes(&mut self) -> Vec<(u64, String)> {
+        std::mem::take(&mut self.notes)
+    }
+
+    pub(super) fn note_cut(&mut self, dice: &dyn Dice, from: u32, to: u32, both: bool, cut: bool) {
+        let (from, to) = (self.name_of(from), self.name_of(to));
+        let what = if cut { "is cut" } else { "stands again" };
+        let between = match both {
+            true => format!("between {from} and {to}"),
+            false => format!("from {from} to {to}"),
+        };
+        self.note(dice, format!("the link {between} {what}"));
+    }
+
+    pub(crate) fn note_reset(&mut self, dice: &dyn Dice, a: u32, b: u32) {
+        let (a, b) = (self.name_of(a), self.name_of(b));
+        self.note(dice, format!("connections between {a} and {b} are reset"));
+    }
+
+    fn note_host(&mut self, dice: &dyn Dice, host: u32, what: &str) {
+        let name = self.name_of(host);
+        self.note(dice, format!("host {name} {what}"));
     }
 
     // Waits.
@@ -488,8 +527,11 @@ impl Network {
         self.host(host).is_paused
     }
 
-    pub(crate) fn set_paused(&mut self, host: u32, paused: bool) {
-        self.host_mut(host).is_paused = paused;
+    pub(crate) fn set_paused(&mut self, dice: &dyn Dice, host: u32, paused: bool) {
+        let was = std::mem::replace(&mut self.host_mut(host).is_paused, paused);
+        if was != paused {
+            self.note_host(dice, host, if paused { "stands still" } else { "goes on" });
+        }
     }
 
     pub(crate) fn is_any_paused(&self) -> bool {
@@ -518,6 +560,7 @@ impl Network {
         lost.is_up = false;
         lost.is_paused = false;
         lost.life += 1;
+        self.note_host(dice, host, "crashes");
         let of_host = |(&id, socket): (&Id, &Socket)| (socket.host == host).then_some(id);
         let ids: Vec<Id> = self.sockets.iter().filter_map(of_host).collect();
         for id in ids {
@@ -532,10 +575,13 @@ impl Network {
     }
 
     /// Gives a host its power back. `false` if it has it.
-    pub(crate) fn restart(&mut self, host: u32) -> bool {
-        let host = self.host_mut(host);
-        let was_down = !std::mem::replace(&mut host.is_up, true);
-        host.n_restarts += u32::from(was_down);
+    pub(crate) fn restart(&mut self, dice: &dyn Dice, host: u32) -> bool {
+        let its = self.host_mut(host);
+        let was_down = !std::mem::replace(&mut its.is_up, true);
+        its.n_restarts += u32::from(was_down);
+        if was_down {
+            self.note_host(dice, host, "restarts");
+        }
         was_down
     }
 
@@ -551,6 +597,7 @@ impl Network {
 
     pub(crate) fn set_cut(&mut self, dice: &dyn Dice, from: u32, to: u32, cut: bool) {
         self.links.set_cut(from, to, cut);
+        self.note_cut(dice, from, to, false, cut);
         self.plan_probes(dice, |a, b| (a, b) == (from, to) || (b, a) == (from, to));
     }
 

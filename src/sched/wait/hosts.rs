@@ -19,7 +19,7 @@ pub(crate) fn act(m: &M, sim: &Simulation, action: Action) {
     match action {
         Action::Crash(host) => drop(crash(m, sim, host)),
         Action::Restart(host) => drop(restart(m, sim, host)),
-        Action::Pause(host) => sim.bubble.net(|net, _| net.set_paused(host, true)),
+        Action::Pause(host) => sim.bubble.net(|net, dice| net.set_paused(dice, host, true)),
         Action::Resume(host) => resume(sim, host),
     }
 }
@@ -59,7 +59,7 @@ pub(crate) fn end_waits(m: &M, sim: &Simulation) {
 
 /// Gives a host its power back, and starts its first goroutine. `false` if it has it.
 pub(crate) fn restart(m: &M, sim: &Simulation, host: u32) -> bool {
-    if !sim.bubble.net(|net, _| net.restart(host)) {
+    if !sim.bubble.net(|net, dice| net.restart(dice, host)) {
         return false;
     }
     start(m, sim, host, Location::caller());
@@ -81,7 +81,8 @@ pub(crate) fn start(m: &M, sim: &Simulation, host: u32, site: &'static Location<
 
 /// Lets a host that stands still go on.
 pub(crate) fn resume(sim: &Simulation, host: u32) {
-    sim.bubble.net(|net, _| net.set_paused(host, false));
+    sim.bubble
+        .net(|net, dice| net.set_paused(dice, host, false));
     release(sim, host);
 }
 
