@@ -43,7 +43,7 @@ pub(crate) fn writev(fd: BorrowedFd<'_>, iov: *const libc::iovec, n: usize) -> i
 pub(crate) fn readv_now(fd: BorrowedFd<'_>, iov: &[libc::iovec], offset: i64) -> io::Result<usize> {
     let n = iov.len() as libc::c_int;
     // SAFETY: the caller passes buffers valid for writes.
-    cvt_len(unsafe { libc::preadv2(fd.as_raw_fd(), iov.as_ptr(), n, offset, libc::RWF_NOWAIT) })
+    cvt_len(unsafe { raw::preadv2(fd.as_raw_fd(), iov.as_ptr(), n, offset, libc::RWF_NOWAIT) })
 }
 
 /// `pwritev2(2)` of as many bytes as there is room for without waiting. An offset of -1 means the
@@ -59,21 +59,21 @@ pub(crate) fn writev_now(
 ) -> io::Result<usize> {
     let n = iov.len() as libc::c_int;
     // SAFETY: the caller passes buffers valid for reads.
-    cvt_len(unsafe { libc::pwritev2(fd.as_raw_fd(), iov.as_ptr(), n, offset, libc::RWF_NOWAIT) })
+    cvt_len(unsafe { raw::pwritev2(fd.as_raw_fd(), iov.as_ptr(), n, offset, libc::RWF_NOWAIT) })
 }
 
 /// `preadv(2)`, or `readv(2)` for offset -1. Blocks.
 pub(crate) fn readv_at(fd: BorrowedFd<'_>, iov: &[libc::iovec], offset: i64) -> io::Result<usize> {
     let n = iov.len() as libc::c_int;
     // SAFETY: the caller passes `n` buffers valid for writes.
-    cvt_len(unsafe { libc::preadv2(fd.as_raw_fd(), iov.as_ptr(), n, offset, 0) })
+    cvt_len(unsafe { raw::preadv2(fd.as_raw_fd(), iov.as_ptr(), n, offset, 0) })
 }
 
 /// `pwritev(2)`, or `writev(2)` for offset -1. Blocks.
 pub(crate) fn writev_at(fd: BorrowedFd<'_>, iov: &[libc::iovec], offset: i64) -> io::Result<usize> {
     let n = iov.len() as libc::c_int;
     // SAFETY: the caller passes `n` buffers valid for reads.
-    cvt_len(unsafe { libc::pwritev2(fd.as_raw_fd(), iov.as_ptr(), n, offset, 0) })
+    cvt_len(unsafe { raw::pwritev2(fd.as_raw_fd(), iov.as_ptr(), n, offset, 0) })
 }
 
 /// `splice(2)` of at most `len` bytes. Does not wait for a pipe; whether it waits for the other
@@ -141,7 +141,7 @@ pub(crate) fn read_cached(
         Some(Err(_)) => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
     };
     // SAFETY: the vector names the one buffer, which is valid for writes during the call.
-    cvt_len(unsafe { libc::preadv2(fd.as_raw_fd(), &raw const iov, 1, offset, libc::RWF_NOWAIT) })
+    cvt_len(unsafe { raw::preadv2(fd.as_raw_fd(), &raw const iov, 1, offset, libc::RWF_NOWAIT) })
 }
 
 /// Whether a non-blocking pipe has a writer, or bytes. A read into invalid memory shows it: it

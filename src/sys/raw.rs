@@ -8,10 +8,13 @@
 
 use std::ffi::c_void;
 
-use libc::{c_int, c_long, iovec, msghdr, pollfd, sockaddr, socklen_t, syscall, timespec};
+use libc::{c_int, c_long, iovec, msghdr, off_t, pollfd, sockaddr, socklen_t, syscall, timespec};
 
 /// A null pointer where the kernel allows one.
 const NONE: *const c_void = std::ptr::null();
+
+/// The upper half of an offset, which is whole in the lower one on 64-bit machines.
+const NO_HIGH_HALF: c_long = 0;
 
 /// # Safety
 ///
@@ -43,6 +46,36 @@ pub(crate) unsafe fn readv(fd: c_int, iov: *const iovec, n: c_int) -> isize {
 pub(crate) unsafe fn writev(fd: c_int, iov: *const iovec, n: c_int) -> isize {
     // SAFETY: by this function's contract.
     unsafe { syscall(libc::SYS_writev, fd as c_long, iov, n as c_long) as isize }
+}
+
+/// # Safety
+///
+/// As `preadv2(2)`.
+pub(crate) unsafe fn preadv2(
+    fd: c_int,
+    iov: *const iovec,
+    n: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> isize {
+    let (fd, n, flags) = (fd as c_long, n as c_long, flags as c_long);
+    // SAFETY: by this function's contract.
+    unsafe { syscall(libc::SYS_preadv2, fd, iov, n, offset, NO_HIGH_HALF, flags) as isize }
+}
+
+/// # Safety
+///
+/// As `pwritev2(2)`.
+pub(crate) unsafe fn pwritev2(
+    fd: c_int,
+    iov: *const iovec,
+    n: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> isize {
+    let (fd, n, flags) = (fd as c_long, n as c_long, flags as c_long);
+    // SAFETY: by this function's contract.
+    unsafe { syscall(libc::SYS_pwritev2, fd, iov, n, offset, NO_HIGH_HALF, flags) as isize }
 }
 
 /// # Safety
