@@ -88,6 +88,7 @@ test-all: test
 	$(call stage,tests of the benches,$(CARGO) test $(BENCHES) -p windlass-suites)
 	$(call stage,examples,$(CARGO) build $(PACKAGES) --features $(TEST_FEATURES) --examples)
 	$(call stage,simulations of many seeds,WINDLASS_KERNEL_SEEDS=10000 $(CARGO) test --release -p windlass --features sim --test sim)
+	$(call stage,own tests in simulations,WINDLASS_INSIDE_SEEDS=1000 $(CARGO) test --release -p windlass --features sim --test channel --test sync -- simulated)
 	$(call stage,tests in release,$(MAKE) --no-print-directory test-release)
 	$(call stage,tests under a filter,$(MAKE) --no-print-directory test-filter)
 	$(call stage,more disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS="$(wordlist 2,99,$(CHAOS_SEEDS))")

@@ -370,3 +370,14 @@ fn the_end_of_a_run_drops_what_selects_and_deadlines_hold() {
     drop(channels);
     census.assert_all_dropped(48);
 }
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    a_channel_that_loses_its_receivers_gives_back_what_waits: "it uses threads",
+    a_channel_that_loses_its_senders_hands_out_what_is_left: "it uses threads",
+    a_waiter_that_is_cut_short_loses_no_value_and_takes_none_twice: "it uses threads",
+    destructors_that_send_run_when_their_channel_goes: "it uses threads",
+    destructors_that_send_to_the_channel_that_goes_are_refused,
+    a_destructor_that_panics_takes_no_value_along,
+    the_end_of_a_run_drops_what_selects_and_deadlines_hold: "it ends a run of its own",
+}

@@ -6,12 +6,12 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use crate::util::{Census, Pattern, hang_guard, pair, run, runtime, wait_until};
 use windlass::context::{self, Canceller, Context, Error, shield};
 use windlass::net::TcpListener;
 use windlass::task::{self, Cancelled, JoinHandle};
+use windlass::time::{Duration, Instant};
 use windlass::{blocking, sleep, spawn, yield_now};
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
@@ -393,10 +393,16 @@ fn the_earliest_deadline_holds() {
     let near = Instant::now() + Duration::from_secs(50);
     let far = near + Duration::from_secs(50);
     let ctx = Context::background().with_deadline(near);
-    assert_eq!(ctx.with_deadline(far).deadline(), Some(near));
+    assert_eq!(
+        ctx.with_deadline(far).deadline().map(Instant::from),
+        Some(near)
+    );
     let ctx = Context::background().with_deadline(far);
-    assert_eq!(ctx.with_deadline(near).deadline(), Some(near));
-    assert_eq!(ctx.with_cancel().0.deadline(), Some(far));
+    assert_eq!(
+        ctx.with_deadline(near).deadline().map(Instant::from),
+        Some(near)
+    );
+    assert_eq!(ctx.with_cancel().0.deadline().map(Instant::from), Some(far));
     assert_eq!(Context::background().deadline(), None);
     assert_eq!(
         Context::background().with_timeout(Duration::MAX).deadline(),
@@ -786,4 +792,34 @@ fn runtimes_cancel_each_others_goroutines() {
     });
     other.join().unwrap();
     assert!(matches!(ctx.err(), Some(context::Error::Cancelled)));
+}
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    a_cancel_ends_every_wait: "it uses blocking sections",
+    a_deadline_ends_every_wait: "it uses blocking sections",
+    a_thread_cancels_goroutines: "it uses threads",
+    a_context_that_is_done_lets_nothing_wait,
+    errors_say_why,
+    a_socket_timeout_of_its_own_stays_itself,
+    no_byte_is_lost_when_reads_are_cut: "it computes until time has passed",
+    no_byte_is_lost_when_deadlines_cut_reads,
+    cancels_race_with_wakes: "it uses threads",
+    a_thousand_are_cancelled_at_once,
+    children_end_with_their_parents_only,
+    the_earliest_deadline_holds,
+    values_are_found_by_type,
+    a_dropped_canceller_cancels_and_a_detached_one_does_not,
+    long_chains_are_dropped,
+    after_run_waits_are_as_before,
+    a_panic_inside_takes_the_frame_along,
+    of_nested_contexts_all_count,
+    a_shield_lets_waits_be,
+    a_cancel_does_not_reach_into_a_shield,
+    what_is_spawned_inherits_nothing,
+    contexts_work_on_plain_threads: "it uses threads",
+    wait_waits_for_the_context,
+    the_end_of_a_run_ends_what_waits_in_a_context: "it ends a run of its own",
+    a_cancel_after_the_runtime_is_gone: "it ends a run of its own",
+    runtimes_cancel_each_others_goroutines: "it builds runtimes",
 }

@@ -5,15 +5,14 @@
 use std::error::Error as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
-use crate::util::{Census, Gate, hang_guard, run, runtime, wait_until};
+use crate::util::{Census, Gate, hang_guard, is_simulated, run, runtime, wait_until};
 use windlass::context::{Canceller, Context, Error, shield};
 use windlass::sync::{
     Arc, Barrier, Condvar, LazyLock, Mutex, Once, OnceLock, RwLock, Semaphore, WaitGroup,
 };
 use windlass::task::{self, JoinHandle};
-use windlass::time::timeout;
+use windlass::time::{Duration, Instant, timeout};
 use windlass::{sleep, spawn, yield_now};
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
@@ -573,7 +572,10 @@ fn cuts_race_with_hand_overs() {
             }
         };
         let tasks: Vec<_> = (0..12).map(|i| spawn(body(i))).collect();
-        let threads: Vec<_> = (0..3).map(|i| std::thread::spawn(body(i))).collect();
+        let n_threads = if is_simulated() { 0 } else { 3 };
+        let threads: Vec<_> = (0..n_threads)
+            .map(|i| std::thread::spawn(body(i)))
+            .collect();
         tasks.into_iter().for_each(|t| t.join().unwrap());
         wait_until(|| threads.iter().all(std::thread::JoinHandle::is_finished));
         threads.into_iter().for_each(|t| t.join().unwrap());
@@ -581,7 +583,9 @@ fn cuts_race_with_hand_overs() {
         let written = *fight.mutex.try_lock().unwrap() + *fight.lock.try_write().unwrap();
         assert_eq!(written, fight.n_got.load(Ordering::SeqCst));
         assert_eq!(fight.semaphore.available_permits(), PERMITS);
-        assert!(fight.n_cut.load(Ordering::SeqCst) > 0, "nothing was cut");
+        // A seed may let the storm run last.
+        let n_cut = fight.n_cut.load(Ordering::SeqCst);
+        assert!(n_cut > 0 || is_simulated(), "nothing was cut");
     });
 }
 
@@ -703,4 +707,24 @@ fn the_end_of_a_run_unwinds_who_waits_in_a_context() {
     }
     rooms.let_go(keepers);
     rooms.assert_free();
+}
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    a_cancel_ends_every_wait_that_is_handed_a_context: "it uses threads",
+    a_deadline_ends_every_wait_that_is_handed_a_context: "it uses threads",
+    an_ambient_context_ends_waits_that_are_handed_another: "it uses threads",
+    what_can_be_had_at_once_is_given_when_the_context_is_done,
+    poison_and_closing_are_told_beside_the_context,
+    an_ambient_context_ends_waits_for_permits_and_timed_notifications,
+    the_names_of_std_wait_in_a_context_that_is_done: "it uses threads",
+    a_shield_keeps_contexts_from_permits,
+    a_join_that_is_cut_short_gives_the_handle_back,
+    an_initializer_does_not_run_in_the_context_of_its_caller,
+    those_behind_a_waiter_that_is_cut_are_served,
+    a_barrier_is_met_by_those_who_stay,
+    cuts_race_with_hand_overs,
+    no_notification_is_lost_to_one_who_is_cut,
+    a_starving_mutex_is_handed_on_past_those_who_are_cut,
+    the_end_of_a_run_unwinds_who_waits_in_a_context: "it ends a run of its own",
 }

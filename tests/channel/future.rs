@@ -330,3 +330,19 @@ fn select_drops_the_loser() {
         }
     });
 }
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    waits_for_a_wake_and_only_for_it,
+    block_on_keeps_the_token_of_park,
+    on_threads_and_in_blocking_sections: "it uses threads",
+    wakes_from_everywhere_race,
+    a_wake_for_the_outer_call_is_not_lost_to_an_inner_one,
+    wakers_outlive_goroutine_and_runtime: "it ends a run of its own",
+    the_end_of_a_run_drops_futures: "it ends a run of its own",
+    a_panic_is_the_goroutines,
+    futures_may_call_what_blocks,
+    async_channel_works: "the crate waits for others in a loop",
+    async_lock_works: "the crate asks for the real time",
+    select_drops_the_loser,
+}

@@ -8,7 +8,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::util::{Census, panic_text, run, wait_until};
 use windlass::channel::{
@@ -16,6 +15,7 @@ use windlass::channel::{
     TryRecvError, TrySelectError, after, at, bounded, never, select, select_biased, tick,
     unbounded,
 };
+use windlass::time::{Duration, Instant};
 use windlass::{spawn, yield_now};
 
 const SOON: Duration = Duration::from_millis(5);
@@ -460,7 +460,7 @@ fn time_fills_channels() {
         let (early, late) = (at(when), after(LATE));
         select! {
             recv(late) -> _ => panic!("too early"),
-            recv(early) -> msg => assert_eq!(msg, Ok(when)),
+            recv(early) -> msg => assert_eq!(msg.map(Instant::from), Ok(when)),
             recv(never::<()>()) -> _ => panic!("never"),
         }
         assert!(Instant::now() >= when);
@@ -575,4 +575,28 @@ fn errors_have_crossbeams_texts() {
         "sending on a disconnected channel"
     );
     assert_eq!(format!("{:?}", s.send(1)), "Err(SendError(..))");
+}
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    ready_channels_are_chosen_evenly,
+    a_woken_select_holds_no_place,
+    choosing_a_message_lets_a_sender_go_on,
+    a_waiting_select_starves_nobody: "the seed draws who is served, and is not fair",
+    the_first_written_is_preferred,
+    selects_that_meet_lose_nothing: "it uses threads",
+    a_losing_arm_keeps_its_message,
+    a_default_is_taken_when_nothing_is_possible,
+    messages_are_made_when_they_are_sent,
+    a_message_that_panics_while_it_is_made,
+    a_choice_that_is_not_completed,
+    the_wrong_end_is_refused,
+    a_list_of_many_operations,
+    the_same_channel_in_several_arms: "it uses threads",
+    readiness_ends_a_wait,
+    several_watchers_all_learn,
+    time_fills_channels,
+    two_receivers_share_the_ticks,
+    the_end_of_a_run_ends_selects: "it ends a run of its own",
+    errors_have_crossbeams_texts,
 }

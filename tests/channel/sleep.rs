@@ -3,11 +3,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use crate::util;
 use crate::util::{hang_guard, run, runtime, wait_until};
 use windlass::task::{self, Cancelled};
+use windlass::time::{Duration, Instant};
 use windlass::{sleep, spawn, yield_now};
 
 #[test]
@@ -365,4 +365,21 @@ fn sleepers_do_not_starve_the_queue() {
             "{yielders} turns beside {sleepers}"
         );
     });
+}
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    a_sleep_is_never_short,
+    sleepers_that_are_close_together_are_woken_together: "it counts what a runtime of its own does",
+    sleepers_wake_in_the_order_of_their_ends,
+    ten_thousand_sleepers_wake: "it takes long for each seed",
+    sleepers_of_all_ps_are_woken,
+    a_sleep_of_zero_returns_at_once,
+    huge_sleeps_end_with_the_runtime: "it ends a run of its own",
+    sleep_blocks_a_plain_thread,
+    sleep_inside_a_section_and_on_a_spare_thread: "it uses blocking sections",
+    an_idle_runtime_wakes_for_a_lone_sleeper,
+    a_sleeper_that_is_due_overtakes_a_long_queue: "it computes until time has passed",
+    a_sleeper_that_is_due_does_not_overflow: "it computes until time has passed",
+    sleepers_do_not_starve_the_queue: "it computes until time has passed",
 }

@@ -19,6 +19,11 @@ use windlass::{spawn, yield_now};
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 const MOMENT: Duration = Duration::from_millis(2);
 
+/// The time, in the type that channels of timers send; virtual in a simulation.
+fn now() -> Instant {
+    windlass::time::Instant::now().into()
+}
+
 /// Runs a test on a goroutine and on a plain thread.
 fn on_both(test: impl Fn() + Send + Sync) {
     run(2, &test);
@@ -29,11 +34,11 @@ fn on_both(test: impl Fn() + Send + Sync) {
 #[test]
 fn a_timer_sends_once() {
     on_both(|| {
-        let start = Instant::now();
+        let start = now();
         let timer = Timer::new(MOMENT);
         assert_eq!(timer.channel().capacity(), Some(1));
         let sent = timer.channel().recv().unwrap();
-        assert!(sent >= start + MOMENT && Instant::now() >= sent);
+        assert!(sent >= start + MOMENT && now() >= sent);
         assert_eq!(timer.channel().try_recv(), Err(TryRecvError::Empty));
         let more = timer.channel().recv_timeout(MOMENT);
         assert_eq!(more, Err(RecvTimeoutError::Timeout));
@@ -54,7 +59,7 @@ fn nothing_stale_comes_after_stop_or_reset() {
         assert_eq!(timer.channel().try_recv(), Err(TryRecvError::Empty));
         timer.reset(Duration::ZERO);
         wait_until(|| timer.channel().is_full());
-        let start = Instant::now();
+        let start = now();
         assert!(timer.reset(MOMENT));
         assert!(timer.channel().recv().unwrap() >= start + MOMENT);
         let huge = Timer::new(Duration::MAX);
@@ -83,7 +88,7 @@ fn nothing_stale_comes_while_others_receive() {
             })
             .collect();
         for i in 0..2000 {
-            let before = Instant::now();
+            let before = now();
             timer.reset(Duration::from_micros(i % 50));
             if i % 3 == 0 {
                 yield_now();
@@ -116,7 +121,7 @@ fn a_reset_reaches_those_who_wait() {
         };
         let first = waits(timer.channel().clone());
         wait_until(|| begun.load(Ordering::SeqCst) == 1);
-        let start = Instant::now();
+        let start = now();
         timer.reset(MOMENT);
         let sent = windlass::blocking(|| first.join().unwrap());
         assert!(sent >= start + MOMENT);
@@ -173,7 +178,7 @@ fn a_reset_reaches_selects() {
 fn a_timer_in_a_select() {
     on_both(|| {
         let (_sender, receiver) = unbounded::<u32>();
-        let start = Instant::now();
+        let start = now();
         let timer = Timer::new(MOMENT);
         select! {
             recv(receiver) -> _ => panic!("nobody sends"),
@@ -189,13 +194,13 @@ fn a_timer_in_a_select() {
 #[test]
 fn a_ticker_ticks() {
     on_both(|| {
-        let start = Instant::now();
+        let start = now();
         let period = Duration::from_micros(700);
         let ticker = Ticker::new(period);
         let mut last = None;
         for _ in 0..5 {
             let sent = ticker.channel().recv().unwrap();
-            assert!(sent >= start + period && sent <= Instant::now());
+            assert!(sent >= start + period && sent <= now());
             if let Some(last) = last {
                 let between: Duration = sent - last;
                 assert!(between >= period);
@@ -207,7 +212,7 @@ fn a_ticker_ticks() {
         wait_until(|| ticker.channel().is_full());
         ticker.stop();
         assert_eq!(ticker.channel().try_recv(), Err(TryRecvError::Empty));
-        let start = Instant::now();
+        let start = now();
         ticker.reset(MOMENT);
         assert!(ticker.channel().recv().unwrap() >= start + MOMENT);
     });
@@ -219,7 +224,7 @@ fn who_is_late_gets_one_tick() {
         let ticker = Ticker::new(Duration::from_millis(1));
         sleep(Duration::from_millis(6));
         let first = ticker.channel().recv().unwrap();
-        let after = Instant::now();
+        let after = now();
         let second = ticker.channel().recv().unwrap();
         assert!(second - first >= Duration::from_millis(5));
         assert!(second > after - Duration::from_millis(5));
@@ -518,9 +523,9 @@ fn a_tick_is_not_lost_when_a_wait_for_it_is_cut_short() {
     }
     run(2, || {
         for others_wait in [false, true] {
-            let before = Instant::now();
+            let before = now();
             let ticks = tick(PERIOD);
-            let first = before + PERIOD..=Instant::now() + PERIOD;
+            let first = before + PERIOD..=now() + PERIOD;
             let clone = ticks.clone();
             let waits = spawn(move || cut(&clone, 10 * MOMENT));
             if others_wait {
@@ -536,4 +541,26 @@ fn a_tick_is_not_lost_when_a_wait_for_it_is_cut_short() {
             }
         }
     });
+}
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    a_timer_sends_once,
+    nothing_stale_comes_after_stop_or_reset,
+    nothing_stale_comes_while_others_receive,
+    a_reset_reaches_those_who_wait: "it uses threads",
+    a_reset_reaches_selects,
+    a_timer_in_a_select,
+    a_ticker_ticks,
+    who_is_late_gets_one_tick,
+    periods_of_zero_are_refused,
+    a_million_timers_that_nobody_waits_for: "it takes too many steps",
+    timers_outlive_their_runtime: "it ends a run of its own",
+    a_context_ends_waits_in_channels,
+    what_is_there_is_still_received,
+    no_message_is_lost_or_doubled_by_cancels: "a wait of no time, tried again in a loop, takes too many steps",
+    done_in_a_select: "it uses threads",
+    done_races_with_cancel,
+    a_select_is_not_ended_by_the_ambient_context,
+    a_tick_is_not_lost_when_a_wait_for_it_is_cut_short,
 }

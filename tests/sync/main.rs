@@ -2,6 +2,9 @@
 
 #[path = "../util/both.rs"]
 mod both;
+#[cfg(feature = "sim")]
+#[path = "../util/inside.rs"]
+mod inside;
 #[path = "../util/mod.rs"]
 mod util;
 
@@ -10,3 +13,34 @@ mod sync_mutex;
 mod sync_once;
 mod sync_rwlock;
 mod sync_shutdown;
+
+/// Each file's tests, once more in simulations.
+#[cfg(feature = "sim")]
+mod simulated {
+    #[test]
+    fn sync_counting() {
+        crate::inside::run(
+            &crate::sync_counting::INSIDE,
+            include_str!("sync_counting.rs"),
+        );
+    }
+    #[test]
+    fn sync_mutex() {
+        crate::inside::run(&crate::sync_mutex::INSIDE, include_str!("sync_mutex.rs"));
+    }
+    #[test]
+    fn sync_once() {
+        crate::inside::run(&crate::sync_once::INSIDE, include_str!("sync_once.rs"));
+    }
+    #[test]
+    fn sync_rwlock() {
+        crate::inside::run(&crate::sync_rwlock::INSIDE, include_str!("sync_rwlock.rs"));
+    }
+    #[test]
+    fn sync_shutdown() {
+        crate::inside::run(
+            &crate::sync_shutdown::INSIDE,
+            include_str!("sync_shutdown.rs"),
+        );
+    }
+}

@@ -1,7 +1,5 @@
 //! Semaphore, Barrier and WaitGroup, on threads, in goroutines, and across the two.
 
-use std::time::{Duration, Instant};
-
 use crate::both;
 use crate::both::{on_each, panic_of, run_line, settle};
 use crate::util::{panic_text, run, wait_until};
@@ -9,6 +7,7 @@ use windlass::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use windlass::sync::{
     AcquireTimeoutError, Arc, Barrier, Mutex, Semaphore, TryAcquireError, WaitGroup,
 };
+use windlass::time::{Duration, Instant};
 use windlass::yield_now;
 
 const LONG: Duration = Duration::from_secs(1 << 20);
@@ -363,4 +362,23 @@ fn a_group_spawns() {
     let group = WaitGroup::new();
     panic_of(|| group.go(|| ()));
     group.wait();
+}
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    no_more_than_there_are,
+    permits_are_given_in_order,
+    counts_do_not_wrap,
+    permits_are_split_merged_forgotten: "it forgets permits of a static, which the next seed misses",
+    nothing_is_always_there,
+    there_is_a_most,
+    a_wait_may_end_with_its_time,
+    a_closed_semaphore_refuses,
+    permits_and_deadlines_agree,
+    one_leads_each_time,
+    a_barrier_for_one_is_open,
+    a_group_waits_for_all,
+    a_group_used_again_at_once,
+    a_group_has_no_less_than_nothing,
+    a_group_spawns: "it spawns outside of a runtime, too",
 }

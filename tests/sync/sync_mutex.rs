@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
 
 use crate::both::{Kind, on_each, panic_of, run_line, settle};
 use crate::util::{Census, panic_text, run, wait_until};
 use crate::{both, util};
 use windlass::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use windlass::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use windlass::time::{Duration, Instant};
 use windlass::yield_now;
 
 const LONG: Duration = Duration::from_secs(1 << 20);
@@ -234,6 +234,7 @@ fn guards_may_change_hands() {
     shares::<MutexGuard<'_, u8>>();
     run(2, || {
         static MUTEX: Mutex<u32> = Mutex::new(0);
+        *MUTEX.lock().unwrap() = 0;
         for _ in 0..100 {
             let mut guard = MUTEX.lock().unwrap();
             let other = windlass::spawn(move || *guard += 1);
@@ -680,4 +681,34 @@ fn panics_give_the_lock_back() {
         all.into_iter().for_each(both::Handle::join);
         assert_eq!(*mutex.lock().unwrap_err().into_inner(), 300);
     });
+}
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    a_sum_is_right,
+    a_held_lock_is_not_had,
+    a_panic_poisons,
+    waiters_hear_of_the_poison,
+    a_lock_in_a_destructor_does_not_poison,
+    a_destructor_waits_for_its_lock: "it waits in a destructor while it unwinds",
+    values_come_and_go,
+    values_may_be_unsized,
+    it_is_a_constant,
+    it_prints_as_std_does: "it uses threads",
+    guards_may_change_hands,
+    waiters_are_served_in_order: "the seed draws who gets the lock",
+    a_lock_held_long_goes_round: "the seed draws who gets the lock",
+    a_hammered_lock_is_shared: "it takes too many steps",
+    a_hog_does_not_starve_a_waiter,
+    a_leaked_guard_leaves_the_lock_held,
+    notify_one_wakes_one,
+    notify_all_wakes_all_that_wait,
+    notifications_come_in_order: "the seed draws who gets the lock",
+    waits_end_with_their_time,
+    a_notification_beats_the_time,
+    a_wait_gives_the_poison_of_the_meantime,
+    a_condition_may_panic,
+    a_bounded_queue,
+    two_runtimes_and_threads_share_a_lock: "it uses threads",
+    panics_give_the_lock_back,
 }

@@ -302,3 +302,20 @@ fn initializers_are_dropped() {
     drop(LazyLock::new(move || drop(captured)));
     census.assert_all_dropped(2);
 }
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    it_runs_once,
+    a_panic_poisons,
+    waiters_hear_of_the_panic,
+    waiting_begins_nothing,
+    an_initializer_may_park,
+    a_cell_is_written_once,
+    a_panicking_initializer_leaves_the_cell_empty,
+    a_cell_gives_its_value_back,
+    what_may_go_where,
+    a_lazy_value_is_made_once: "its static is made in the first run only",
+    a_lazy_value_may_be_changed,
+    a_lazy_value_that_panicked_panics,
+    initializers_are_dropped,
+}

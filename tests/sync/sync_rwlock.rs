@@ -285,6 +285,7 @@ fn guards_may_change_hands() {
     shares::<RwLockWriteGuard<'_, u8>>();
     run(2, || {
         static LOCK: RwLock<u32> = RwLock::new(0);
+        *LOCK.write().unwrap() = 0;
         for _ in 0..50 {
             let mut guard = LOCK.write().unwrap();
             let other = windlass::spawn(move || *guard += 1);
@@ -341,4 +342,20 @@ fn a_storm() {
         all.into_iter().for_each(both::Handle::join);
         assert!(shared.0.try_write().is_ok());
     });
+}
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    readers_are_together,
+    writers_are_alone,
+    attempts_tell_who_has_it,
+    first_in_first_out,
+    writers_get_through_many_readers,
+    readers_get_through_many_writers,
+    a_writer_may_become_a_reader,
+    writers_poison_and_readers_do_not,
+    values_come_and_go: "it counts in a static, which the next seed finds changed",
+    it_prints_as_std_does,
+    guards_may_change_hands,
+    a_storm,
 }

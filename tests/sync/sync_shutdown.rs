@@ -361,3 +361,13 @@ fn runs_end_in_the_middle() {
     assert!(!mutex.is_poisoned());
     drop(mutex.try_lock().unwrap());
 }
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    waiters_unwind_and_leave_nothing: "it ends a run of its own",
+    guards_are_given_back_without_poison: "it ends a run of its own",
+    a_panic_at_the_end_still_poisons: "it ends a run of its own",
+    destructors_get_locks_and_wait_for_nothing_else: "it ends a run of its own",
+    threads_wait_on: "it ends a run of its own",
+    runs_end_in_the_middle: "it ends a run of its own",
+}

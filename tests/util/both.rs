@@ -4,7 +4,7 @@
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::util::{hang_guard, run};
+use crate::util::{hang_guard, is_simulated, run};
 
 /// Who runs what a test spawns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +70,12 @@ impl Kind {
     }
 }
 
-/// Runs the body for each kind: on a thread, in a goroutine with 2 Ps, and mixed.
+/// Runs the body for each kind: on a thread, in a goroutine with 2 Ps, and mixed. In a simulation
+/// there are goroutines only.
 pub(crate) fn on_each(body: fn(Kind)) {
+    if is_simulated() {
+        return body(Kind::Goroutines);
+    }
     {
         let _guard = hang_guard();
         body(Kind::Threads);
@@ -96,12 +100,18 @@ pub(crate) fn panic_of<T>(f: impl FnOnce() -> T) -> Box<dyn std::any::Any + Send
 }
 
 /// A runtime of one P, on which goroutines can be brought to their waits one by one.
-pub(crate) struct Line(windlass::Handle);
+pub(crate) struct Line(Option<windlass::Handle>);
 
 impl Line {
     /// Calls `f`, and returns when one goroutine more has come to a wait.
     pub(crate) fn wait_for_park<T>(&self, f: impl FnOnce() -> T) -> T {
-        let parks = || self.0.metrics().total().parks;
+        let Some(handle) = &self.0 else {
+            let result = f();
+            #[cfg(feature = "sim")]
+            windlass::sim::settle();
+            return result;
+        };
+        let parks = || handle.metrics().total().parks;
         let before = parks();
         let result = f();
         // The caller only yields meanwhile.
@@ -120,8 +130,11 @@ impl Line {
 
 /// Runs `f` on such a runtime.
 pub(crate) fn run_line<T: Send>(f: impl FnOnce(&Line) -> T + Send) -> T {
+    if is_simulated() {
+        return f(&Line(None));
+    }
     let _guard = hang_guard();
     let runtime = crate::util::runtime(1);
-    let line = Line(runtime.handle());
+    let line = Line(Some(runtime.handle()));
     runtime.run(|| f(&line))
 }

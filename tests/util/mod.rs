@@ -54,8 +54,20 @@ pub(crate) fn runtime(n: usize) -> Runtime {
     build(Builder::new().processors(n)).expect("every machine has a poller")
 }
 
-/// Runs `f` as the main goroutine of a runtime of `n` Ps, with a hang guard.
+/// Whether the test runs in a simulation: see the modules named `inside`.
+pub(crate) fn is_simulated() -> bool {
+    #[cfg(feature = "sim")]
+    return windlass::sim::is_simulated();
+    #[cfg(not(feature = "sim"))]
+    false
+}
+
+/// Runs `f` as the main goroutine of a runtime of `n` Ps, with a hang guard. In a simulation, `f`
+/// runs in the goroutine that is there.
 pub(crate) fn run<T: Send>(n: usize, f: impl FnOnce() -> T + Send) -> T {
+    if is_simulated() {
+        return f();
+    }
     let _guard = hang_guard();
     runtime(n).run(f)
 }
@@ -63,6 +75,7 @@ pub(crate) fn run<T: Send>(n: usize, f: impl FnOnce() -> T + Send) -> T {
 /// Ends the process if it is not dropped in time.
 #[derive(Debug)]
 pub(crate) struct HangGuard {
+    /// Without a thread, in a simulation: its steps are limited.
     over: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -71,6 +84,9 @@ pub(crate) struct HangGuard {
 pub(crate) fn hang_guard() -> HangGuard {
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
     let over = Arc::new((Mutex::new(false), Condvar::new()));
+    if is_simulated() {
+        return HangGuard { over, thread: None };
+    }
     let watched = Arc::clone(&over);
     let thread = std::thread::Builder::new()
         .name("hang-guard".to_owned())
@@ -114,9 +130,13 @@ pub(crate) fn set_processors(rt: &Runtime, n: usize) {
     }
 }
 
-/// Lets others run until `done` says so. On a goroutine and on a plain thread.
+/// Lets others run until `done` says so. On a goroutine and on a plain thread. In a simulation time
+/// passes meanwhile.
 pub(crate) fn wait_until(mut done: impl FnMut() -> bool) {
     while !done() {
+        if is_simulated() {
+            windlass::sleep(Duration::from_millis(1));
+        }
         windlass::yield_now();
     }
 }

@@ -1,0 +1,63 @@
+//! Runs tests of these programs once more, inside simulations.
+//!
+//! A test whose goroutines only wait for each other and for time runs there as it is: `util::run`
+//! calls its closure in the goroutine that is there. Each file lists those of its tests that run in
+//! simulations, and says of the others why they do not. `WINDLASS_INSIDE_SEEDS` is the number of
+//! seeds for each, `WINDLASS_INSIDE_TEST` the name of the only one to run.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use windlass::sim::Sim;
+
+/// A file's tests.
+pub(crate) struct Tests {
+    pub(crate) inside: &'static [(&'static str, fn())],
+    /// Names, and why.
+    pub(crate) outside: &'static [(&'static str, &'static str)],
+}
+
+/// Makes the constant `INSIDE` of names of tests, and of `name: "why not"` for the others.
+macro_rules! tests {
+    (@ [$($inside:tt)*] [$($outside:tt)*]) => {
+        pub(crate) const INSIDE: crate::inside::Tests = crate::inside::Tests {
+            inside: &[$($inside)*],
+            outside: &[$($outside)*],
+        };
+    };
+    (@ $inside:tt [$($outside:tt)*] $name:ident: $why:literal, $($rest:tt)*) => {
+        crate::inside::tests! { @ $inside [$($outside)* (stringify!($name), $why),] $($rest)* }
+    };
+    (@ [$($inside:tt)*] $outside:tt $name:ident, $($rest:tt)*) => {
+        crate::inside::tests! { @ [$($inside)* (stringify!($name), $name as fn()),] $outside $($rest)* }
+    };
+    ($name:ident $($rest:tt)*) => { crate::inside::tests! { @ [] [] $name $($rest)* } };
+}
+pub(crate) use tests;
+
+/// Runs the tests of a file under some seeds each. `source` is the file, whose tests must all be
+/// among `tests`.
+pub(crate) fn run(tests: &Tests, source: &str) {
+    let n = tests.inside.len() + tests.outside.len();
+    assert_eq!(
+        source.matches("#[test]\n").count(),
+        n,
+        "a test is not listed, or twice"
+    );
+    assert!(tests.outside.iter().all(|(_, why)| !why.is_empty()));
+    let seeds = std::env::var("WINDLASS_INSIDE_SEEDS").map_or(8, |n| n.parse().expect("a number"));
+    let only = std::env::var("WINDLASS_INSIDE_TEST").ok();
+    for (name, test) in tests.inside {
+        if only.as_ref().is_some_and(|only| only != name) {
+            continue;
+        }
+        let run = || Sim::new().seed(0).seeds(seeds).may_panic(true).run(test);
+        match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Ok(_)) => {}
+            Ok(Err(failure)) => panic!("{name} fails in a simulation: {failure}"),
+            Err(payload) => {
+                eprintln!("{name} fails in a simulation");
+                resume_unwind(payload)
+            }
+        }
+    }
+}
