@@ -256,7 +256,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         "sim",
         &[
             "report", "schedule", "failure", "settle", "events", "watch", "shorten", "strategy",
-            "link", "faults", "host", "network", "build",
+            "link", "disk", "faults", "host", "network", "build",
         ],
     ),
     (
@@ -266,12 +266,21 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "section",
             "kind",
             "aligned",
+            "memory",
+            "metadata",
             "transfer",
             "file",
             "fifo",
             "open_options",
             "dir",
             "paths",
+        ],
+    ),
+    (
+        "fs/memory",
+        &[
+            "settings", "errno", "fate", "content", "inode", "names", "times", "tree", "drive",
+            "handle", "calls",
         ],
     ),
     ("metrics", &["placement"]),
@@ -415,6 +424,7 @@ const LIBC: &[&str] = &[
     "src/explore/run.rs",
     "src/fs/fifo.rs",
     "src/fs/kind.rs",
+    "src/fs/memory/errno.rs",
     "src/fs/open_options.rs",
     "src/fs/transfer.rs",
     "src/poll/bytes.rs",

@@ -1,8 +1,10 @@
 //! The state of a bubble, and the calling thread's bubble.
 #![allow(unsafe_code)]
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
+use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::draw::{Rng, mix};
@@ -77,6 +79,8 @@ pub(crate) struct Bubble {
     homes: RefCell<Vec<(u32, u32)>>,
     /// Tells this bubble from others of the process.
     serial: u64,
+    /// What higher modules keep for the run, such as its disks: one value of each type.
+    parts: RefCell<Vec<Rc<dyn Any>>>,
 }
 
 impl Bubble {
@@ -111,6 +115,7 @@ impl Bubble {
             running: Cell::new(0),
             homes: RefCell::default(),
             serial: 0,
+            parts: RefCell::default(),
         }
     }
 
@@ -257,6 +262,37 @@ impl Bubble {
             of: n as u64,
         });
         picked as usize
+    }
+
+    /// Draws whether something happens that has this probability, in millionths. In a script it is
+    /// a choice from two, and 0 is that it does not happen.
+    pub(crate) fn chance(&self, per_million: u32) -> bool {
+        if per_million == 0 || self.is_over.get() {
+            return false;
+        }
+        let picked = match &mut *self.script.borrow_mut() {
+            Some(script) => script.take(2),
+            None => u32::from(self.rng.borrow_mut().below(1_000_000) < u64::from(per_million)),
+        };
+        self.note_choice(picked as usize, 2);
+        self.add(Event::Draw {
+            picked: u64::from(picked),
+            of: 2,
+        });
+        picked == 1
+    }
+
+    /// The part of the run that has the type `T`, made at its first use.
+    pub(crate) fn part<T: Any + Default>(&self) -> Rc<T> {
+        let mut parts = self.parts.borrow_mut();
+        let found = parts
+            .iter()
+            .find_map(|part| Rc::clone(part).downcast::<T>().ok());
+        found.unwrap_or_else(|| {
+            let part = Rc::new(T::default());
+            parts.push(part.clone());
+            part
+        })
     }
 
     /// Chooses who runs next: the current goroutine (`None`), or a place in `runnable`, which is

@@ -1,13 +1,21 @@
 //! Directories.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, DirEntryExt};
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "sim")]
+use super::memory::{Drive, FileKind};
+use super::metadata::Metadata;
+#[cfg(feature = "sim")]
+use super::metadata::file_type;
 use super::mounts;
 use super::section::{at_path, choose};
+#[cfg(feature = "sim")]
+use crate::loom::native::Arc;
 use crate::sched::wait::offload::offload;
 
 /// Iterator over the entries of a directory, without `.` and `..`. Created by [`read_dir`].
@@ -17,19 +25,47 @@ use crate::sched::wait::offload::offload;
 /// Most steps make no system call. The others block the thread in a
 /// [`blocking`](crate::blocking) section.
 #[derive(Debug)]
-pub struct ReadDir {
-    entries: fs::ReadDir,
-    is_remote: bool,
+pub struct ReadDir(Entries);
+
+#[derive(Debug)]
+enum Entries {
+    Kernel {
+        entries: fs::ReadDir,
+        is_remote: bool,
+    },
+    #[cfg(feature = "sim")]
+    Memory {
+        disk: Arc<Drive>,
+        directory: PathBuf,
+        entries: std::vec::IntoIter<(OsString, u64, FileKind)>,
+    },
 }
 
 impl Iterator for ReadDir {
     type Item = io::Result<DirEntry>;
 
     fn next(&mut self) -> Option<io::Result<DirEntry>> {
-        let is_remote = self.is_remote;
-        choose(is_remote, || self.entries.next().transpose())
-            .transpose()
-            .map(|entry| entry.map(|entry| DirEntry { entry, is_remote }))
+        match &mut self.0 {
+            Entries::Kernel { entries, is_remote } => {
+                let is_remote = *is_remote;
+                choose(is_remote, || entries.next().transpose())
+                    .transpose()
+                    .map(|entry| entry.map(|entry| DirEntry(Entry::Kernel { entry, is_remote })))
+            }
+            #[cfg(feature = "sim")]
+            Entries::Memory {
+                disk,
+                directory,
+                entries,
+            } => entries.next().map(|(name, ino, kind)| {
+                Ok(DirEntry(Entry::Memory {
+                    disk: Arc::clone(disk),
+                    path: directory.join(name),
+                    ino,
+                    kind,
+                }))
+            }),
+        }
     }
 }
 
@@ -54,23 +90,47 @@ impl Iterator for ReadDir {
 /// # fs::remove_dir_all(&dir)?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[derive(Debug)]
-pub struct DirEntry {
-    entry: fs::DirEntry,
-    is_remote: bool,
+pub struct DirEntry(Entry);
+
+enum Entry {
+    Kernel {
+        entry: fs::DirEntry,
+        is_remote: bool,
+    },
+    #[cfg(feature = "sim")]
+    Memory {
+        disk: Arc<Drive>,
+        path: PathBuf,
+        ino: u64,
+        kind: FileKind,
+    },
+}
+
+impl fmt::Debug for DirEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DirEntry").field(&self.path()).finish()
+    }
 }
 
 impl DirEntry {
     /// Returns the path of the entry: the directory's path joined with the entry's name.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        self.entry.path()
+        match &self.0 {
+            Entry::Kernel { entry, .. } => entry.path(),
+            #[cfg(feature = "sim")]
+            Entry::Memory { path, .. } => path.clone(),
+        }
     }
 
     /// Returns the name of the entry.
     #[must_use]
     pub fn file_name(&self) -> OsString {
-        self.entry.file_name()
+        match &self.0 {
+            Entry::Kernel { entry, .. } => entry.file_name(),
+            #[cfg(feature = "sim")]
+            Entry::Memory { path, .. } => path.file_name().unwrap_or_default().to_owned(),
+        }
     }
 
     /// Returns the metadata of the entry, without following symbolic links.
@@ -82,8 +142,14 @@ impl DirEntry {
     /// # Errors
     ///
     /// As `std::fs::DirEntry::metadata`.
-    pub fn metadata(&self) -> io::Result<fs::Metadata> {
-        choose(self.is_remote, || self.entry.metadata())
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        match &self.0 {
+            Entry::Kernel { entry, is_remote } => {
+                choose(*is_remote, || entry.metadata()).map(Metadata::from)
+            }
+            #[cfg(feature = "sim")]
+            Entry::Memory { disk, path, .. } => Metadata::in_memory(disk.metadata(path, false)?),
+        }
     }
 
     /// Returns the type of the entry, without following symbolic links.
@@ -97,13 +163,21 @@ impl DirEntry {
     ///
     /// As `std::fs::DirEntry::file_type`.
     pub fn file_type(&self) -> io::Result<fs::FileType> {
-        choose(self.is_remote, || self.entry.file_type())
+        match &self.0 {
+            Entry::Kernel { entry, is_remote } => choose(*is_remote, || entry.file_type()),
+            #[cfg(feature = "sim")]
+            Entry::Memory { kind, .. } => file_type(*kind),
+        }
     }
 
     /// Returns the inode number of the entry.
     #[must_use]
     pub fn ino(&self) -> u64 {
-        self.entry.ino()
+        match &self.0 {
+            Entry::Kernel { entry, .. } => entry.ino(),
+            #[cfg(feature = "sim")]
+            Entry::Memory { ino, .. } => *ino,
+        }
     }
 }
 
@@ -122,9 +196,18 @@ impl DirEntry {
 /// See [`DirEntry`].
 pub fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
     let path = path.as_ref();
+    on_simulated_disk!(disk => {
+        let entries = disk.read_dir(path)?.into_iter();
+        let directory = path.to_owned();
+        Ok(ReadDir(Entries::Memory {
+            disk,
+            directory,
+            entries,
+        }))
+    });
     let is_remote = mounts::is_remote(path);
     let entries = choose(is_remote, || fs::read_dir(path))?;
-    Ok(ReadDir { entries, is_remote })
+    Ok(ReadDir(Entries::Kernel { entries, is_remote }))
 }
 
 /// Creates a directory.
@@ -151,6 +234,7 @@ pub fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
 /// ```
 pub fn create_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
     let path = path.as_ref();
+    on_simulated_disk!(disk => disk.create_dir(path, 0o777));
     at_path(path, || fs::create_dir(path))
 }
 
@@ -178,6 +262,7 @@ pub fn create_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
 /// ```
 pub fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
     let path = path.as_ref();
+    on_simulated_disk!(disk => disk.create_dir_all(path, 0o777));
     at_path(path, || fs::create_dir_all(path))
 }
 
@@ -196,6 +281,7 @@ pub fn create_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
 /// See [`create_dir`].
 pub fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
     let path = path.as_ref();
+    on_simulated_disk!(disk => disk.remove_dir(path));
     at_path(path, || fs::remove_dir(path))
 }
 
@@ -215,6 +301,7 @@ pub fn remove_dir<P: AsRef<Path>>(path: P) -> io::Result<()> {
 /// See [`create_dir_all`].
 pub fn remove_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
     let path = path.as_ref();
+    on_simulated_disk!(disk => disk.remove_dir_all(path));
     offload(|| fs::remove_dir_all(path))
 }
 
@@ -234,7 +321,10 @@ pub fn remove_dir_all<P: AsRef<Path>>(path: P) -> io::Result<()> {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct DirBuilder(fs::DirBuilder);
+pub struct DirBuilder {
+    recursive: bool,
+    mode: u32,
+}
 
 impl Default for DirBuilder {
     fn default() -> DirBuilder {
@@ -246,18 +336,21 @@ impl DirBuilder {
     /// Creates the default options: mode 0777 before the umask, not recursive.
     #[must_use]
     pub fn new() -> DirBuilder {
-        DirBuilder(fs::DirBuilder::new())
+        DirBuilder {
+            recursive: false,
+            mode: 0o777,
+        }
     }
 
     /// Creates missing parents, too. An existing directory is then no error.
     pub fn recursive(&mut self, recursive: bool) -> &mut DirBuilder {
-        self.0.recursive(recursive);
+        self.recursive = recursive;
         self
     }
 
     /// Sets the mode of new directories, before the umask.
     pub fn mode(&mut self, mode: u32) -> &mut DirBuilder {
-        self.0.mode(mode);
+        self.mode = mode;
         self
     }
 
@@ -272,7 +365,14 @@ impl DirBuilder {
     /// As `std::fs::DirBuilder::create`.
     pub fn create<P: AsRef<Path>>(&self, path: P) -> io::Result<()> {
         let path = path.as_ref();
-        at_path(path, || self.0.create(path))
+        on_simulated_disk!(disk => if self.recursive {
+            disk.create_dir_all(path, self.mode)
+        } else {
+            disk.create_dir(path, self.mode)
+        });
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(self.recursive).mode(self.mode);
+        at_path(path, || builder.create(path))
     }
 }
 

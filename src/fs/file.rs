@@ -4,10 +4,15 @@ use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
+#[cfg(feature = "sim")]
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::{Instant, SystemTime};
 
 use super::kind::Kind;
+#[cfg(feature = "sim")]
+use super::memory::Handle;
+use super::metadata::Metadata;
 use super::transfer::Raw;
 use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::sched::wait::offload::offload;
@@ -57,6 +62,13 @@ impl File {
     /// Wraps a file of known kind, without a system call.
     pub(crate) fn with_kind(file: impl Into<fs::File>, kind: Kind) -> File {
         File(Raw::new(file.into(), kind, false))
+    }
+
+    /// A file of a simulated disk.
+    #[cfg(feature = "sim")]
+    pub(super) fn in_memory(handle: Handle) -> io::Result<File> {
+        let placeholder = super::memory::placeholder()?;
+        Ok(File(Raw::in_memory(placeholder, handle)))
     }
 
     /// Writes the file's data and metadata to the disk, with `fsync(2)`.
@@ -127,6 +139,7 @@ impl File {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn set_len(&self, size: u64) -> io::Result<()> {
+        on_simulated_file!(self.0, file => file.set_len(size));
         self.0.call(|| self.0.file.set_len(size))
     }
 
@@ -172,8 +185,9 @@ impl File {
     /// # Examples
     ///
     /// See [`File::set_len`].
-    pub fn metadata(&self) -> io::Result<fs::Metadata> {
-        self.0.call(|| self.0.file.metadata())
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        on_simulated_file!(self.0, file => Metadata::in_memory(file.metadata()?));
+        self.0.call(|| self.0.file.metadata()).map(Metadata::from)
     }
 
     /// Creates a second handle to the same open file. Both share the file position and locks.
@@ -204,7 +218,15 @@ impl File {
     /// ```
     pub fn try_clone(&self) -> io::Result<File> {
         let clone = self.0.file.try_clone()?;
-        let clone = File(Raw::new(clone, self.0.kind, self.0.file.is_remote()));
+        #[cfg_attr(
+            not(feature = "sim"),
+            expect(unused_mut, reason = "only there it is set")
+        )]
+        let mut clone = File(Raw::new(clone, self.0.kind, self.0.file.is_remote()));
+        #[cfg(feature = "sim")]
+        {
+            clone.0.memory = self.0.memory.clone();
+        }
         let copy = |from: &AtomicU64, to: &AtomicU64| {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         };
@@ -237,6 +259,7 @@ impl File {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn set_permissions(&self, perm: fs::Permissions) -> io::Result<()> {
+        on_simulated_file!(self.0, file => file.set_mode(PermissionsExt::mode(&perm)));
         self.0.call(|| self.0.file.set_permissions(perm.clone()))
     }
 
@@ -267,6 +290,7 @@ impl File {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn set_times(&self, times: fs::FileTimes) -> io::Result<()> {
+        on_simulated_file!(self.0, file => file.set_times(times));
         self.0.call(|| self.0.file.set_times(times))
     }
 
@@ -284,6 +308,7 @@ impl File {
     ///
     /// See [`File::set_times`].
     pub fn set_modified(&self, time: SystemTime) -> io::Result<()> {
+        on_simulated_file!(self.0, file => file.set_modified(time));
         self.0.call(|| self.0.file.set_modified(time))
     }
 
@@ -314,6 +339,7 @@ impl File {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn lock(&self) -> io::Result<()> {
+        on_simulated_file!(self.0, file => file.lock(true));
         match self.try_lock() {
             Err(fs::TryLockError::WouldBlock) => offload(|| self.0.file.lock()),
             Err(fs::TryLockError::Error(e)) => Err(e),
@@ -343,6 +369,7 @@ impl File {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn lock_shared(&self) -> io::Result<()> {
+        on_simulated_file!(self.0, file => file.lock(false));
         match self.try_lock_shared() {
             Err(fs::TryLockError::WouldBlock) => offload(|| self.0.file.lock_shared()),
             Err(fs::TryLockError::Error(e)) => Err(e),
@@ -364,6 +391,7 @@ impl File {
     ///
     /// See [`File::lock`].
     pub fn try_lock(&self) -> Result<(), fs::TryLockError> {
+        on_simulated_file!(self.0, file => file.try_lock(true));
         self.0.lock_call(|| self.0.file.try_lock())
     }
 
@@ -381,6 +409,7 @@ impl File {
     ///
     /// See [`File::lock`].
     pub fn try_lock_shared(&self) -> Result<(), fs::TryLockError> {
+        on_simulated_file!(self.0, file => file.try_lock(false));
         self.0.lock_call(|| self.0.file.try_lock_shared())
     }
 
@@ -398,6 +427,7 @@ impl File {
     ///
     /// See [`File::lock`].
     pub fn unlock(&self) -> io::Result<()> {
+        on_simulated_file!(self.0, file => file.unlock());
         self.0.lock_call(|| self.0.file.unlock())
     }
 
@@ -475,6 +505,10 @@ impl Read for &File {
     }
 
     fn read_to_end(&mut self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        on_simulated_file!(self.0, file => {
+            buf.try_reserve(file.bytes_left())?;
+            ByRead(self).read_to_end(buf)
+        });
         if self.kind() == Kind::Cached && self.0.read_deadline_ns.load(Ordering::Relaxed) == NEVER {
             // `std` knows the size and reads the whole file at once.
             return self.0.call(|| (&*self.0.file).read_to_end(buf));
@@ -483,6 +517,10 @@ impl Read for &File {
     }
 
     fn read_to_string(&mut self, buf: &mut String) -> io::Result<usize> {
+        on_simulated_file!(self.0, file => {
+            buf.try_reserve(file.bytes_left())?;
+            ByRead(self).read_to_string(buf)
+        });
         if self.kind() == Kind::Cached && self.0.read_deadline_ns.load(Ordering::Relaxed) == NEVER {
             return self.0.call(|| (&*self.0.file).read_to_string(buf));
         }
@@ -516,6 +554,7 @@ impl Write for &File {
 
 impl Seek for &File {
     fn seek(&mut self, pos: SeekFrom) -> io::Result<u64> {
+        on_simulated_file!(self.0, file => file.seek(pos));
         match pos {
             // Seeking from the end needs the file's length, which the server has.
             SeekFrom::End(_) if self.0.file.is_remote() => {
@@ -576,6 +615,10 @@ impl FileExt for File {
 
 impl From<fs::File> for File {
     fn from(file: fs::File) -> File {
+        #[cfg(feature = "sim")]
+        if let Some(handle) = Handle::of_descriptor(&file) {
+            return File(Raw::in_memory(file, handle));
+        }
         let (kind, is_remote) = Kind::of(&file);
         File(Raw::new(file, kind, is_remote))
     }
@@ -589,19 +632,19 @@ impl From<OwnedFd> for File {
 
 impl From<File> for fs::File {
     fn from(file: File) -> fs::File {
-        file.0.file.into_std()
+        file.0.into_std()
     }
 }
 
 impl From<File> for OwnedFd {
     fn from(file: File) -> OwnedFd {
-        file.0.file.into_std().into()
+        file.0.into_std().into()
     }
 }
 
 impl From<File> for Stdio {
     fn from(file: File) -> Stdio {
-        file.0.file.into_std().into()
+        file.0.into_std().into()
     }
 }
 
@@ -633,6 +676,7 @@ impl AsRawFd for File {
 
 impl std::fmt::Debug for File {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        on_simulated_file!(self.0, file => file.fmt(f));
         // As `std`: descriptor, path, access mode.
         self.0.file.fmt(f)
     }

@@ -1,7 +1,7 @@
 //! Files: `std::fs` for goroutines.
 //!
 //! Names, semantics and errors are those of `std::fs`. Its types for plain values are reexported
-//! ([`Metadata`], [`Permissions`], [`FileType`], [`FileTimes`]). Additions are deadlines
+//! ([`Permissions`], [`FileType`], [`FileTimes`]); [`Metadata`] has the interface of `std`'s. Additions are deadlines
 //! ([`File::set_read_deadline`]), [`File::allocate`], and [`AlignedBuf`] for `O_DIRECT`.
 //!
 //! # Examples
@@ -56,10 +56,33 @@
 //! A goroutine that waits for a pipe or FIFO unwinds. Calls on files on a disk complete first.
 //! Destructors may still write to a file on a disk; in them, a wait for a pipe fails at once.
 
+/// Inside a simulation, returns what the call gives on the simulated disk.
+macro_rules! on_simulated_disk {
+    ($disk:ident => $call:expr) => {
+        #[cfg(feature = "sim")]
+        if let Some($disk) = $crate::fs::memory::here() {
+            return $call;
+        }
+    };
+}
+
+/// Returns what the call gives on the open file, if that is on a simulated disk.
+macro_rules! on_simulated_file {
+    ($raw:expr, $file:ident => $call:expr) => {
+        #[cfg(feature = "sim")]
+        if let Some($file) = &$raw.memory {
+            return $call;
+        }
+    };
+}
+
 mod mounts;
 mod section;
 mod kind;
 mod aligned;
+#[cfg(feature = "sim")]
+pub(crate) mod memory;
+mod metadata;
 mod transfer;
 mod file;
 mod fifo;
@@ -73,9 +96,10 @@ pub use dir::{
 };
 pub use file::File;
 pub(crate) use kind::Kind;
+pub use metadata::Metadata;
 pub use open_options::OpenOptions;
 pub use paths::{
     canonicalize, chown, copy, exists, hard_link, lchown, metadata, read, read_link,
     read_to_string, remove_file, rename, set_permissions, symlink, symlink_metadata, write,
 };
-pub use std::fs::{FileTimes, FileType, Metadata, Permissions, TryLockError};
+pub use std::fs::{FileTimes, FileType, Permissions, TryLockError};

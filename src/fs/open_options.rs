@@ -156,6 +156,10 @@ impl OpenOptions {
     /// See [`OpenOptions`].
     pub fn open<P: AsRef<Path>>(&self, path: P) -> io::Result<File> {
         let path = path.as_ref();
+        on_simulated_disk!(disk => {
+            self.check()?;
+            File::in_memory(disk.open(path, self.flags(), self.mode)?)
+        });
         let waits_for_nobody = self.custom_flags & (libc::O_NONBLOCK | libc::O_PATH) != 0;
         match park::caller() {
             Caller::Goroutine(g) if !waits_for_nobody => self.open_parked(g, path),
@@ -195,12 +199,7 @@ impl OpenOptions {
     /// Opens a FIFO by polling, and a device on a kernel worker or, without a ring, on a spare
     /// thread.
     fn open_waiting(&self, g: GRef, path: &Path) -> io::Result<OwnedFd> {
-        // `std` checks the combination of options before it uses the path.
-        if let Err(e) = self.with_flags(0).open("")
-            && e.kind() != io::ErrorKind::NotFound
-        {
-            return Err(e);
-        }
+        self.check()?;
         if is_fifo(path) {
             if self.read && (self.write || self.append) {
                 // This descriptor is both sides of the FIFO, so the open does not wait.
@@ -219,6 +218,14 @@ impl OpenOptions {
         let done = unsafe { op::run(g, request, NEVER) }?;
         // SAFETY: the kernel returned a new descriptor, which nothing else owns.
         Ok(unsafe { OwnedFd::from_raw_fd(done.n as i32) })
+    }
+
+    /// Checks the combination of options. `std` does so before it uses the path.
+    fn check(&self) -> io::Result<()> {
+        match self.with_flags(0).open("") {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the flags of `open(2)`. `std` has checked the combination of options.

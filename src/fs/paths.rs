@@ -1,6 +1,6 @@
 //! The free functions of `std::fs` on the path of a file.
 
-use std::fs::{self, Metadata, Permissions};
+use std::fs::{self, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs as unix;
 use std::os::unix::fs::PermissionsExt;
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::file::File;
 use super::kind::Kind;
+use super::metadata::Metadata;
 use super::open_options::OpenOptions;
 use super::section::{at_path, at_paths};
 use crate::sched::wait::offload::offload;
@@ -127,6 +128,7 @@ pub fn copy<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<u64> {
         // The permissions differ if the umask cleared some, or if the file existed.
         target.set_permissions(metadata.permissions())?;
     }
+    on_simulated_disk!(_disk => io::copy(&mut &source, &mut &target));
     offload(|| io::copy(&mut source.std(), &mut target.std()))
 }
 
@@ -158,6 +160,7 @@ pub fn copy<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<u64> {
 /// ```
 pub fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<()> {
     let (from, to) = (from.as_ref(), to.as_ref());
+    on_simulated_disk!(disk => disk.rename(from, to));
     at_paths([from, to], || fs::rename(from, to))
 }
 
@@ -181,6 +184,7 @@ pub fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
         // It was that of a simulated Unix socket.
         return Ok(());
     }
+    on_simulated_disk!(disk => disk.remove_file(path));
     at_path(path, || fs::remove_file(path))
 }
 
@@ -204,7 +208,8 @@ pub fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
 /// ```
 pub fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
     let path = path.as_ref();
-    at_path(path, || fs::metadata(path))
+    on_simulated_disk!(disk => Metadata::in_memory(disk.metadata(path, true)?));
+    at_path(path, || fs::metadata(path)).map(Metadata::from)
 }
 
 /// Returns the metadata of a file. Does not follow symbolic links.
@@ -222,7 +227,8 @@ pub fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
 /// See [`symlink`].
 pub fn symlink_metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
     let path = path.as_ref();
-    at_path(path, || fs::symlink_metadata(path))
+    on_simulated_disk!(disk => Metadata::in_memory(disk.metadata(path, false)?));
+    at_path(path, || fs::symlink_metadata(path)).map(Metadata::from)
 }
 
 /// Returns whether the file exists. Follows symbolic links.
@@ -240,6 +246,10 @@ pub fn symlink_metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
 /// See [`rename`].
 pub fn exists<P: AsRef<Path>>(path: P) -> io::Result<bool> {
     let path = path.as_ref();
+    on_simulated_disk!(disk => match disk.metadata(path, true) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        found => Ok(found.is_ok()),
+    });
     at_path(path, || fs::exists(path))
 }
 
@@ -263,6 +273,7 @@ pub fn exists<P: AsRef<Path>>(path: P) -> io::Result<bool> {
 /// ```
 pub fn canonicalize<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
     let path = path.as_ref();
+    on_simulated_disk!(disk => disk.canonicalize(path));
     at_path(path, || fs::canonicalize(path))
 }
 
@@ -292,6 +303,7 @@ pub fn canonicalize<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
 /// ```
 pub fn hard_link<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Result<()> {
     let (original, link) = (original.as_ref(), link.as_ref());
+    on_simulated_disk!(disk => disk.hard_link(original, link));
     at_paths([original, link], || fs::hard_link(original, link))
 }
 
@@ -322,6 +334,7 @@ pub fn hard_link<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Re
 /// ```
 pub fn symlink<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Result<()> {
     let (original, link) = (original.as_ref(), link.as_ref());
+    on_simulated_disk!(disk => disk.symlink(original, link));
     at_paths([original, link], || unix::symlink(original, link))
 }
 
@@ -340,6 +353,7 @@ pub fn symlink<P: AsRef<Path>, Q: AsRef<Path>>(original: P, link: Q) -> io::Resu
 /// See [`symlink`].
 pub fn read_link<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
     let path = path.as_ref();
+    on_simulated_disk!(disk => disk.read_link(path));
     at_path(path, || fs::read_link(path))
 }
 
@@ -371,6 +385,7 @@ pub fn read_link<P: AsRef<Path>>(path: P) -> io::Result<PathBuf> {
 /// ```
 pub fn set_permissions<P: AsRef<Path>>(path: P, perm: Permissions) -> io::Result<()> {
     let path = path.as_ref();
+    on_simulated_disk!(disk => disk.set_mode(path, perm.mode()));
     at_path(path, || fs::set_permissions(path, perm.clone()))
 }
 
@@ -402,6 +417,7 @@ pub fn set_permissions<P: AsRef<Path>>(path: P, perm: Permissions) -> io::Result
 /// ```
 pub fn chown<P: AsRef<Path>>(dir: P, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
     let dir = dir.as_ref();
+    on_simulated_disk!(disk => disk.set_owner(dir, uid, gid, true));
     at_path(dir, || unix::chown(dir, uid, gid))
 }
 
@@ -420,5 +436,6 @@ pub fn chown<P: AsRef<Path>>(dir: P, uid: Option<u32>, gid: Option<u32>) -> io::
 /// See [`chown`].
 pub fn lchown<P: AsRef<Path>>(dir: P, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
     let dir = dir.as_ref();
+    on_simulated_disk!(disk => disk.set_owner(dir, uid, gid, false));
     at_path(dir, || unix::lchown(dir, uid, gid))
 }

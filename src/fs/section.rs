@@ -26,8 +26,9 @@ use crate::sched::wait::park::{self, Cancelled};
 #[track_caller]
 pub(super) fn give_way() -> Result<(), Cancelled> {
     bubble::refuse(
-        "`windlass::fs`",
-        "in a simulation, keep the data in memory, or use std::fs if the files do not change",
+        "a file of the kernel",
+        "in a simulation, open it inside: there windlass::fs has a disk of its own; or use std::fs \
+         if the file does not change",
     );
     checkpoint()?;
     park::cancel_point()

@@ -28,6 +28,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 
 use super::kind::Kind;
+#[cfg(feature = "sim")]
+use super::memory::Handle;
 use super::section::{choose, give_way};
 use crate::g::header::GRef;
 use crate::loom::native::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -63,6 +65,9 @@ pub(super) struct Raw {
     pub(super) write_deadline_ns: AtomicU64,
     /// How many of the next reads skip the page cache. Ordering: relaxed, a hint.
     cold_reads: AtomicU32,
+    /// The file, if it is on a simulated disk. Then the descriptor only stands for it.
+    #[cfg(feature = "sim")]
+    pub(super) memory: Option<Handle>,
 }
 
 /// A descriptor that is closed on a spare thread if the close may wait for a server.
@@ -121,7 +126,32 @@ impl Raw {
             read_deadline_ns: AtomicU64::new(NEVER),
             write_deadline_ns: AtomicU64::new(NEVER),
             cold_reads: AtomicU32::new(0),
+            #[cfg(feature = "sim")]
+            memory: None,
         }
+    }
+
+    /// A file of a simulated disk, for which `file` stands.
+    #[cfg(feature = "sim")]
+    pub(super) fn in_memory(file: fs::File, handle: Handle) -> Raw {
+        let kind = if handle.is_direct() {
+            Kind::Direct
+        } else {
+            Kind::Cached
+        };
+        Raw {
+            memory: Some(handle),
+            ..Raw::new(file, kind, false)
+        }
+    }
+
+    /// Returns the descriptor.
+    pub(super) fn into_std(self) -> fs::File {
+        #[cfg(feature = "sim")]
+        if let Some(memory) = self.memory {
+            memory.take_out(&self.file);
+        }
+        self.file.into_std()
     }
 
     fn fd(&self) -> i32 {
@@ -157,6 +187,7 @@ impl Raw {
 
     pub(super) fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
         let deadline_ns = check(&self.read_deadline_ns)?;
+        on_simulated_file!(self, file => file.read(buf));
         let len = buf.len().min(MAX_LEN);
         let buf = &mut buf[..len];
         match (self.kind, self.goroutine()) {
@@ -220,6 +251,7 @@ impl Raw {
 
     pub(super) fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let deadline_ns = check(&self.read_deadline_ns)?;
+        on_simulated_file!(self, file => file.read_at(buf, offset));
         let len = buf.len().min(MAX_LEN);
         let buf = &mut buf[..len];
         // The ring takes an offset above `i64::MAX` for "the file's own position".
@@ -263,6 +295,7 @@ impl Raw {
 
     pub(super) fn read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let deadline_ns = check(&self.read_deadline_ns)?;
+        on_simulated_file!(self, file => file.read_vectored(bufs));
         match (self.kind, self.goroutine()) {
             (Kind::Stream, g) => {
                 let request = Request::Readv {
@@ -281,6 +314,7 @@ impl Raw {
 
     pub(super) fn write(&self, buf: &[u8]) -> io::Result<usize> {
         let deadline_ns = check(&self.write_deadline_ns)?;
+        on_simulated_file!(self, file => file.write(buf));
         let buf = &buf[..buf.len().min(MAX_LEN)];
         match (self.kind, self.goroutine()) {
             (Kind::Stream, g) => self.write_ring(g, buf, HERE, deadline_ns),
@@ -307,6 +341,7 @@ impl Raw {
 
     pub(super) fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
         let deadline_ns = check(&self.write_deadline_ns)?;
+        on_simulated_file!(self, file => file.write_at(buf, offset));
         let buf = &buf[..buf.len().min(MAX_LEN)];
         match (self.kind, self.goroutine()) {
             (Kind::Direct, Some(g)) if i64::try_from(offset).is_ok() => {
@@ -318,6 +353,7 @@ impl Raw {
 
     pub(super) fn write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         let deadline_ns = check(&self.write_deadline_ns)?;
+        on_simulated_file!(self, file => file.write_vectored(bufs));
         match (self.kind, self.goroutine()) {
             (Kind::Stream, g) => {
                 let request = Request::Writev {
@@ -335,6 +371,7 @@ impl Raw {
     }
 
     pub(super) fn sync(&self, data_only: bool) -> io::Result<()> {
+        on_simulated_file!(self, file => file.sync(data_only));
         let Some(g) = self.goroutine() else {
             return self.call(|| {
                 if data_only {
@@ -353,6 +390,7 @@ impl Raw {
     }
 
     pub(super) fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        on_simulated_file!(self, file => file.allocate(offset, len));
         let (Ok(start), Ok(length)) = (i64::try_from(offset), i64::try_from(len)) else {
             return Err(io::Error::from_raw_os_error(libc::EFBIG));
         };

@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::rc::Rc;
 use std::str::FromStr;
 
+use super::disk::Disk;
 use super::events;
 use super::failure::{Facts, Failure, FailureKind, Panic};
 use super::faults::Faults;
@@ -24,6 +25,7 @@ use crate::bubble::log::Event;
 use crate::bubble::net::network::Network;
 use crate::bubble::strategy::{Choice, Script, next_script};
 use crate::debug::dump::Dump;
+use crate::fs::memory::drive;
 use crate::loom::native::Arc;
 use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::runtime::{Runtime, build_simulated, run_simulated};
@@ -110,6 +112,7 @@ pub struct Sim {
     may_panic: bool,
     link: Link,
     faults: Faults,
+    disk: Disk,
 }
 
 impl Default for Sim {
@@ -131,6 +134,7 @@ impl Sim {
             may_panic: false,
             link: Link::new(),
             faults: Faults::none(),
+            disk: Disk::new(),
         }
     }
 
@@ -225,6 +229,16 @@ impl Sim {
     /// See [`Faults`].
     pub fn faults(mut self, faults: Faults) -> Sim {
         self.faults = faults;
+        self
+    }
+
+    /// Sets what the disks of the simulated machines are like, for `windlass::fs`.
+    ///
+    /// # Examples
+    ///
+    /// See [`Disk`].
+    pub fn disk(mut self, settings: Disk) -> Sim {
+        self.disk = settings;
         self
     }
 
@@ -488,6 +502,7 @@ impl<F: Fn()> Runner<'_, F> {
             simulation.on_switch = Some(Box::new(events::tell(lines)));
         }
         let bubble = &simulation.bubble;
+        drive::install(bubble, &sim.disk);
         let main = || {
             let outcome = catch_unwind(AssertUnwindSafe(self.f));
             match outcome {

@@ -1,5 +1,6 @@
 //! What makes a run fail, what the failure says, and that the next simulation begins afresh.
 
+use std::io::Read;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use windlass::channel::bounded;
@@ -276,7 +277,10 @@ fn the_real_world_is_refused() {
             let (reader, _writer) = std::io::pipe().unwrap();
             let _ = windlass::io::PipeReader::from(reader).read(&mut [0]);
         }),
-        ("`windlass::fs`", || drop(windlass::fs::read("/dev/null"))),
+        ("a file of the kernel", || {
+            let file = std::fs::File::open("/proc/version").unwrap();
+            drop((&windlass::fs::File::from(file)).read(&mut [0; 4]));
+        }),
         ("a child process", || {
             drop(windlass::process::Command::new("true").spawn());
         }),

@@ -5,8 +5,12 @@
 #[path = "../util/mod.rs"]
 mod util;
 
+#[path = "../util/temp.rs"]
+mod temp;
+
 mod clock;
 mod determinism;
+mod disk;
 mod failures;
 mod hosts;
 mod kernels;

@@ -1,0 +1,282 @@
+//! The disks of a simulated run: one for each host.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use super::fate;
+use super::inode::Ino;
+use super::settings::Disk;
+use super::tree::Tree;
+use crate::bubble::{self, Bubble};
+use crate::loom::native::atomic::{AtomicU64, Ordering};
+use crate::loom::native::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use crate::sched::wait::park;
+use crate::task::Task;
+
+/// Numbers the runs of the process, to tell a file of another run. Ordering: relaxed, only the
+/// number matters.
+static RUNS: AtomicU64 = AtomicU64::new(0);
+
+/// An open file, as the kernel has it: what all descriptors of one `open` share.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    pub(super) ino: Ino,
+    pub(super) flags: i32,
+    pub(super) position: u64,
+    /// How many failed syncs of the file it knows of.
+    pub(super) n_errors_seen: u64,
+    /// Whether it has a lock, and whether that is exclusive.
+    pub(super) lock: Option<bool>,
+    /// The power went while it was open.
+    pub(super) is_dead: bool,
+}
+
+/// What a disk consists of.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) tree: Tree,
+    pub(super) open: BTreeMap<u64, OpenFile>,
+    pub(super) next_open: u64,
+    /// Goroutines that wait for locks of files.
+    pub(super) waiting: Vec<Task>,
+}
+
+impl State {
+    /// Wakes all that wait for locks.
+    pub(super) fn wake(&mut self) {
+        for task in self.waiting.drain(..) {
+            task.unpark();
+        }
+    }
+
+    /// Closes an open file.
+    pub(super) fn close(&mut self, id: u64) {
+        let Some(file) = self.open.remove(&id) else {
+            return;
+        };
+        if file.lock.is_some() {
+            self.wake();
+        }
+        if !file.is_dead {
+            self.tree.inode_mut(file.ino).n_open -= 1;
+            self.tree.collect(file.ino);
+        }
+    }
+}
+
+/// A simulated disk. Locked for single steps only, never while a goroutine waits.
+pub(crate) struct Drive {
+    run: u64,
+    state: Mutex<State>,
+}
+
+impl fmt::Debug for Drive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Drive").finish_non_exhaustive()
+    }
+}
+
+impl Drive {
+    /// The state, for one step.
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A switch point, as each call is one.
+    ///
+    /// # Errors
+    ///
+    /// If the caller is not in the run of the disk. Also while the goroutine unwinds because the
+    /// run is over.
+    pub(super) fn enter(&self) -> io::Result<MutexGuard<'_, State>> {
+        park::perturb();
+        let _ = park::cancel_point();
+        self.check_run()?;
+        Ok(self.state())
+    }
+
+    /// # Errors
+    ///
+    /// If the caller is not in the run of the disk.
+    pub(super) fn check_run(&self) -> io::Result<()> {
+        let run = bubble::current().map(|bubble| run_of(bubble).borrow().run);
+        if run != Some(self.run) {
+            return Err(io::Error::other(
+                "the file belongs to a simulation that has ended, or that another thread runs",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Lets virtual time pass.
+    pub(super) fn wait(&self, time: Duration) {
+        if !time.is_zero() {
+            let until = bubble::now_ns().unwrap_or(0) + time.as_nanos() as u64;
+            // An error means that the goroutine unwinds.
+            let _ = park::sleep_until(until);
+        }
+    }
+
+    /// Waits for a transfer from or to the disk.
+    pub(super) fn wait_for_transfer(&self) {
+        let between = self.state().tree.settings.transfer_time.clone();
+        self.wait(fate::time(*between.start(), *between.end()));
+    }
+
+    /// The power goes: what was not synced may be lost, and all open files are dead.
+    fn crash(&self) {
+        let mut state = self.state();
+        let state = &mut *state;
+        for file in state.open.values_mut() {
+            file.is_dead = true;
+            file.lock = None;
+        }
+        state.tree.crash();
+        state.wake();
+    }
+}
+
+/// The time of day.
+pub(super) fn now() -> SystemTime {
+    bubble::time_of_day().unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// A descriptor that was taken out of a `File`, by its own file in the kernel.
+#[derive(Debug)]
+enum TakenOut<T> {
+    /// It has not come back.
+    Out(Arc<T>),
+    Back(Weak<T>),
+}
+
+/// All disks of a run.
+#[derive(Debug)]
+struct Drives<T> {
+    run: u64,
+    settings: Disk,
+    drives: BTreeMap<u32, Arc<Drive>>,
+    taken_out: BTreeMap<(u64, u64), TakenOut<T>>,
+}
+
+impl<T> Default for Drives<T> {
+    fn default() -> Drives<T> {
+        Drives {
+            run: RUNS.fetch_add(1, Ordering::Relaxed),
+            settings: Disk::new(),
+            drives: BTreeMap::new(),
+            taken_out: BTreeMap::new(),
+        }
+    }
+}
+
+fn run_of(bubble: &Bubble) -> Rc<RefCell<Drives<Opened>>> {
+    bubble.part()
+}
+
+/// The host whose disk the calling goroutine uses.
+pub(crate) fn current_host() -> u32 {
+    0
+}
+
+/// The disk of a host in the run of the calling thread; `None` outside of a simulation.
+fn drive_of(host: u32) -> Option<Arc<Drive>> {
+    let run = run_of(bubble::current()?);
+    let mut run = run.borrow_mut();
+    let (number, settings) = (run.run, run.settings.clone());
+    let drive = run.drives.entry(host).or_insert_with(|| {
+        Arc::new(Drive {
+            run: number,
+            state: Mutex::new(State {
+                tree: Tree::new(settings, u64::from(host) + 1, now()),
+                open: BTreeMap::new(),
+                next_open: 0,
+                waiting: Vec::new(),
+            }),
+        })
+    });
+    Some(Arc::clone(drive))
+}
+
+/// The disk that the caller uses; `None` outside of a simulation.
+#[inline]
+pub(crate) fn here() -> Option<Arc<Drive>> {
+    drive_of(current_host())
+}
+
+/// Sets what the disks of a run are like. Called before it begins.
+pub(crate) fn install(bubble: &Bubble, settings: &Disk) {
+    run_of(bubble).borrow_mut().settings = settings.clone();
+}
+
+/// Changes the settings of a host's disk; `None` outside of a simulation.
+pub(crate) fn set(host: u32, settings: Disk) -> Option<()> {
+    drive_of(host)?.state().tree.settings = settings;
+    Some(())
+}
+
+/// The settings of a host's disk; `None` outside of a simulation.
+pub(crate) fn settings(host: u32) -> Option<Disk> {
+    Some(drive_of(host)?.state().tree.settings.clone())
+}
+
+/// Power loss of a host's disk; `None` outside of a simulation.
+pub(crate) fn crash_disk(host: u32) -> Option<()> {
+    drive_of(host)?.crash();
+    Some(())
+}
+
+/// Keeps an open file alive whose descriptor leaves its `File`, so that it can come back.
+pub(super) fn take_out(opened: Arc<Opened>, descriptor: &std::fs::File) {
+    let (Some(bubble), Some(key)) = (bubble::current(), key(descriptor)) else {
+        return;
+    };
+    let run = run_of(bubble);
+    run.borrow_mut()
+        .taken_out
+        .insert(key, TakenOut::Out(opened));
+}
+
+/// The open file of a descriptor that was taken out of a `File`.
+pub(super) fn bring_back(descriptor: &std::fs::File) -> Option<Arc<Opened>> {
+    let run = run_of(bubble::current()?);
+    let mut run = run.borrow_mut();
+    let place = run.taken_out.get_mut(&key(descriptor)?)?;
+    let opened = match place {
+        TakenOut::Out(opened) => Arc::clone(opened),
+        TakenOut::Back(opened) => opened.upgrade()?,
+    };
+    *place = TakenOut::Back(Arc::downgrade(&opened));
+    Some(opened)
+}
+
+/// The file of a descriptor in the kernel: the same for all copies of the descriptor, and for no
+/// other one as long as they are open.
+fn key(descriptor: &std::fs::File) -> Option<(u64, u64)> {
+    let metadata = descriptor.metadata().ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+/// A descriptor that stands for an open file of a simulated disk. Calls of `std` on it fail: it is
+/// the end of a pipe that has no other end.
+pub(crate) fn placeholder() -> io::Result<std::fs::File> {
+    let (_reader, writer) = io::pipe()?;
+    Ok(std::fs::File::from(std::os::fd::OwnedFd::from(writer)))
+}
+
+/// An open file: closed with its last handle.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) drive: Arc<Drive>,
+    pub(super) id: u64,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.drive.state().close(self.id);
+    }
+}

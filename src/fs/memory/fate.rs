@@ -1,0 +1,69 @@
+//! What is drawn for a simulated disk. Without a bubble nothing is drawn, and nothing goes wrong.
+
+use std::time::Duration;
+
+use crate::bubble;
+
+/// How many steps a drawn time has between its ends.
+const TIME_STEPS: usize = 16;
+
+/// One in so many pages that were being written when the power went is torn.
+const TORN: u32 = 250_000;
+
+/// A number below `n`, which is not 0. 0 is the plain case.
+pub(super) fn below(n: usize) -> usize {
+    bubble::below(n).unwrap_or(0)
+}
+
+/// Whether something happens that has this probability, in millionths.
+pub(super) fn chance(per_million: u32) -> bool {
+    bubble::current().is_some_and(|bubble| bubble.chance(per_million))
+}
+
+/// A time between two, which are in order. The plain one is the first.
+pub(super) fn time(first: Duration, last: Duration) -> Duration {
+    let width = last.saturating_sub(first);
+    if width.is_zero() {
+        return first;
+    }
+    first + width * below(TIME_STEPS) as u32 / (TIME_STEPS as u32 - 1)
+}
+
+/// What a loss of power does to all that had not been synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// All of it had reached the disk.
+    Kept,
+    /// None of it had.
+    Lost,
+    /// Each part has its own fate.
+    Mixed,
+}
+
+impl Fate {
+    pub(super) fn draw() -> Fate {
+        match below(4) {
+            0 => Fate::Kept,
+            1 => Fate::Lost,
+            _ => Fate::Mixed,
+        }
+    }
+
+    /// Which of `n` states, in order of time, the disk has. There is at least one.
+    pub(super) fn state_of(self, n: usize) -> usize {
+        match self {
+            Fate::Kept => n - 1,
+            Fate::Lost => 0,
+            Fate::Mixed => n - 1 - below(n),
+        }
+    }
+
+    /// The sectors of a page that have the state before the newest one on the disk, as bits.
+    pub(super) fn torn_sectors(self) -> u8 {
+        if self == Fate::Mixed && chance(TORN) {
+            below(256) as u8
+        } else {
+            0
+        }
+    }
+}
