@@ -5,12 +5,16 @@
 #[path = "../util/mod.rs"]
 mod util;
 
+#[path = "../util/random.rs"]
+mod random;
+
 #[path = "../util/temp.rs"]
 mod temp;
 
 mod clock;
 mod determinism;
 mod disk;
+mod disk_model;
 mod failures;
 mod hosts;
 mod kernels;

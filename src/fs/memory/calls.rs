@@ -219,10 +219,11 @@ impl State {
         let follow = match is_new || has(O_NOFOLLOW) {
             true if has(O_CREAT) => Follow::Never,
             true => Follow::WithSlash,
+            false if has(O_CREAT) => Follow::ToCreate,
             false => Follow::Always,
         };
         let found = tree.walk(path, follow)?;
-        if has(O_CREAT) && (found.has_slash || !matches!(found.last, Last::Name(_))) {
+        if has(O_CREAT) && found.has_slash && matches!(found.last, Last::Name(_)) {
             return fail(EISDIR);
         }
         let Some(ino) = found.ino else {

@@ -158,12 +158,12 @@ impl Handle {
             return fail(EBADF);
         }
         let offset = file.place(at)?;
+        if len == 0 {
+            return Ok(0);
+        }
         let content_here = content(&mut state, ino)?;
         if is_direct {
             check_aligned(offset, len, buf.as_ptr().addr())?;
-        }
-        if len == 0 {
-            return Ok(0);
         }
         if is_direct && offset < content_here.size() || content_here.is_cold(offset, len) {
             drop(state);
@@ -354,15 +354,17 @@ impl Handle {
     }
 
     pub(crate) fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        let mut state = self.enter()?;
+        let file = self.file(&state);
+        let ino = file.ino;
+        if file.flags & O_PATH != 0 || len > 0 && !file.may_write() {
+            return fail(EBADF);
+        }
         if len == 0 {
             return fail(EINVAL);
         }
-        let end = offset.checked_add(len).filter(|&end| end <= MOST_BYTES);
-        let (mut state, ino) = self.enter_to_resize().map_err(|e| {
-            let is_not_open_for_it = e.raw_os_error() == Some(EINVAL);
-            if is_not_open_for_it { error(EBADF) } else { e }
-        })?;
-        if end.is_none() {
+        state.tree.write_fault()?;
+        if offset.checked_add(len).is_none_or(|end| end > MOST_BYTES) {
             return fail(EFBIG);
         }
         let n_free = state.tree.free() / super::content::PAGE as u64;
@@ -530,6 +532,9 @@ impl Handle {
 
     pub(crate) fn unlock(&self) -> io::Result<()> {
         let mut state = self.enter()?;
+        if self.file(&state).flags & O_PATH != 0 {
+            return fail(EBADF);
+        }
         self.unlock_in(&mut state);
         Ok(())
     }

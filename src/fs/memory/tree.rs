@@ -73,6 +73,8 @@ impl Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Follow {
     Always,
+    /// As `Always`, for a call that may create a file: a slash at the end is an error.
+    ToCreate,
     /// If a slash comes after it.
     WithSlash,
     Never,
@@ -192,6 +194,9 @@ impl Tree {
                 name if name.len() > LONGEST_NAME => return fail(ENAMETOOLONG),
                 _ => {
                     let is_last = parts.is_empty();
+                    if is_last && has_slash && follow == Follow::ToCreate {
+                        return fail(EISDIR);
+                    }
                     let next = here.entries.get(&part).copied();
                     last = Last::Name(part);
                     let Some(next) = next else {
@@ -207,7 +212,7 @@ impl Tree {
                     };
                     let follows = match follow {
                         _ if !is_last => true,
-                        Follow::Always => true,
+                        Follow::Always | Follow::ToCreate => true,
                         Follow::WithSlash => has_slash,
                         Follow::Never => false,
                     };
