@@ -256,7 +256,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         "sim",
         &[
             "report", "schedule", "failure", "settle", "events", "watch", "shorten", "strategy",
-            "link", "disk", "faults", "host", "network", "build",
+            "link", "faults", "host", "network", "build",
         ],
     ),
     (

@@ -9,7 +9,6 @@ mod path;
 mod range;
 
 use std::fmt::Write as _;
-use std::fs::Metadata;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -17,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use windlass::fs::File;
+use windlass::fs::{File, Metadata};
 use windlass::net::TcpListener;
 
 use crate::http::answer::{self, Body, Long};

@@ -529,6 +529,10 @@ impl Dice for Bubble {
         self.now_ns.get()
     }
 
+    fn began_ns(&self) -> u64 {
+        BEGIN_NS
+    }
+
     fn below(&self, n: u32) -> u32 {
         Bubble::below(self, n as usize) as u32
     }

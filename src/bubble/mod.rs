@@ -79,17 +79,6 @@ pub(crate) fn below(n: usize) -> Option<usize> {
     }
 }
 
-/// The number of the simulated host on which the calling goroutine runs. 0 is that of the main
-/// goroutine, and of everything outside of a simulation.
-#[inline(always)]
-#[allow(dead_code, reason = "for file systems, which each host has its own of")]
-pub(crate) fn current_host() -> u32 {
-    #[cfg(feature = "sim")]
-    return current().map_or(0, Bubble::current_host);
-    #[cfg(not(feature = "sim"))]
-    0
-}
-
 /// Whether the simulated host of the calling goroutine has crashed under it: the goroutine must
 /// end.
 #[inline(always)]

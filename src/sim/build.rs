@@ -8,11 +8,9 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::rc::Rc;
 use std::str::FromStr;
 
-use super::disk::Disk;
 use super::events;
 use super::failure::{Facts, Failure, FailureKind, Panic};
 use super::faults::Faults;
-use super::host;
 use super::link::Link;
 use super::report::{Report, Run};
 use super::schedule::Schedule;
@@ -26,6 +24,7 @@ use crate::bubble::net::network::Network;
 use crate::bubble::strategy::{Choice, Script, next_script};
 use crate::debug::dump::Dump;
 use crate::fs::memory::drive;
+use crate::fs::memory::settings::Disk;
 use crate::loom::native::Arc;
 use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::runtime::{Runtime, build_simulated, run_simulated};
@@ -496,7 +495,7 @@ impl<F: Fn()> Runner<'_, F> {
             bubble,
             Arc::clone(&self.progress),
             Box::new(move |sched| *taken.borrow_mut() = Some(Dump::take(sched))),
-            host::on_crash,
+            drive::on_event,
         );
         if let Some(lines) = &plan.tells {
             simulation.on_switch = Some(Box::new(events::tell(lines)));

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::link::{millionths, nanoseconds};
-use crate::bubble::net::faults::{self, Kind};
+use crate::bubble::net::faults::{self, Kind, Trouble};
 
-/// Faults of hosts and links that are drawn from the seed. All are given as a mean number in a
+/// Faults of hosts, links and disks that are drawn from the seed. All are given as a mean number in a
 /// minute of virtual time.
 ///
 /// A fault comes only while something else is still to happen in virtual time: a timer, or a packet
@@ -131,6 +131,66 @@ impl Faults {
         self.every(Kind::Pause, per_minute)
     }
 
+    /// Sets how often a disk is slow for a while: a transfer or a sync takes a hundred times as
+    /// long as its settings say.
+    ///
+    /// The disk is that of a host that runs. That of the main goroutine's host has faults only if
+    /// it is the only one.
+    ///
+    /// # Panics
+    ///
+    /// As [`Faults::partitions`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::fs::File;
+    /// use windlass::io::Write;
+    /// use windlass::sim::{self, Faults, Sim};
+    /// use windlass::time::{Instant, sleep};
+    ///
+    /// let faults = Faults::network().slow_disks(6.0);
+    /// Sim::new().seeds(5).faults(faults).run(|| {
+    ///     let mut file = File::create("/log").unwrap();
+    ///     let mut slowest = Duration::ZERO;
+    ///     for _ in 0..600 {
+    ///         file.write_all(b"line").unwrap();
+    ///         let start = Instant::now();
+    ///         file.sync_data().unwrap();
+    ///         slowest = slowest.max(start.elapsed());
+    ///         sleep(Duration::from_secs(1));
+    ///     }
+    ///     assert!(slowest >= Duration::from_millis(100));
+    /// })?;
+    /// # Ok::<(), sim::Failure>(())
+    /// ```
+    #[track_caller]
+    pub fn slow_disks(self, per_minute: f64) -> Faults {
+        self.every(Kind::Disk(Trouble::Slow), per_minute)
+    }
+
+    /// Sets how often a disk fails for a while: half of all reads, writes, changes of names, and
+    /// syncs give EIO. Whose disk it is, [`Faults::slow_disks`] says.
+    ///
+    /// # Panics
+    ///
+    /// As [`Faults::partitions`].
+    #[track_caller]
+    pub fn failing_disks(self, per_minute: f64) -> Faults {
+        self.every(Kind::Disk(Trouble::Failing), per_minute)
+    }
+
+    /// Sets how often a disk is full for a while. Whose disk it is, [`Faults::slow_disks`] says.
+    ///
+    /// # Panics
+    ///
+    /// As [`Faults::partitions`].
+    #[track_caller]
+    pub fn full_disks(self, per_minute: f64) -> Faults {
+        self.every(Kind::Disk(Trouble::Full), per_minute)
+    }
+
     /// Sets the probability that a look-up of a host's name fails.
     ///
     /// # Panics
@@ -146,6 +206,14 @@ impl Faults {
     /// millisecond on.
     pub fn at_most(mut self, time: Duration) -> Faults {
         self.drawn.at_most_ns = nanoseconds(time);
+        self
+    }
+
+    /// Sets how long after the beginning of the run the last fault may begin; by default there is
+    /// no end. A test that sleeps until then, and for as long as a fault lasts, can ask whether all
+    /// is well again.
+    pub fn until(mut self, time: Duration) -> Faults {
+        self.drawn.until_ns = nanoseconds(time);
         self
     }
 }

@@ -9,6 +9,8 @@ use super::link::nanoseconds;
 use crate::bubble::net::hosts::Main;
 use crate::bubble::net::network::Network as Net;
 use crate::bubble::{self, Bubble};
+use crate::fs::memory::drive;
+use crate::fs::memory::settings::Disk;
 use crate::loom::native::Arc;
 use crate::sched::types::m::M;
 use crate::sched::types::simulation::Simulation;
@@ -128,15 +130,6 @@ fn in_scheduler<T>(f: impl FnOnce(&M, &Simulation) -> T) -> T {
     f(m, sim)
 }
 
-/// Called when a host has lost its power.
-pub(super) fn on_crash(host: u32) {
-    crash_disk(host);
-}
-
-/// Loses what the host had written and not yet made durable. There are no simulated disks, so
-/// nothing is lost.
-fn crash_disk(_host: u32) {}
-
 /// A simulated host. Copies name the same one.
 ///
 /// # Panics
@@ -217,6 +210,8 @@ impl Host {
     /// goroutines end: they unwind at their next call into windlass, or where they wait.
     /// Destructors run, for the memory has to be freed, but sockets fail in them. What the
     /// goroutines do to memory or channels that they share with other hosts does happen.
+    ///
+    /// Its disk loses its power as well: see [`Host::crash_disk`].
     ///
     /// Does nothing if the host is down. If the caller runs on the host, the call unwinds.
     ///
@@ -370,6 +365,90 @@ impl Host {
     pub fn resume(self) {
         self.check_not_main("be paused");
         in_scheduler(|_, sim| hosts::resume(sim, self.id));
+    }
+
+    /// Changes the settings of the host's disk, from now on.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::ErrorKind;
+    /// use windlass::{fs, sim};
+    ///
+    /// sim::check(|| {
+    ///     fs::write("/full", [1; 4096]).unwrap();
+    ///     let host = sim::this_host();
+    ///     host.set_disk(host.disk().capacity(0)); // from now on there is no room
+    ///     assert_eq!(fs::write("/more", [1]).unwrap_err().kind(), ErrorKind::StorageFull);
+    ///     assert!(fs::read("/full").is_ok());
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn set_disk(self, settings: Disk) {
+        self.check();
+        drive::set(self.id, settings);
+    }
+
+    /// The settings of the host's disk, without what drawn faults change for a while.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside the simulation that the host belongs to.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Examples
+    ///
+    /// See [`Host::set_disk`].
+    #[track_caller]
+    pub fn disk(self) -> Disk {
+        self.check();
+        drive::settings(self.id).expect("the caller is in the run of the host")
+    }
+
+    /// Cuts the power of the host's disk alone, and turns it on again. [`Host::crash`] does the
+    /// same to the disk of the host that crashes.
+    ///
+    /// All that was synced is there afterwards. The rest is lost, kept, or in part both, by the
+    /// seed: a new name needs a sync of its directory, opened with
+    /// [`File::open`](crate::fs::File::open). What a program has open is dead: each call on it
+    /// fails with EIO. Locks are gone.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::Write;
+    /// use windlass::fs::{self, File};
+    /// use windlass::sim;
+    ///
+    /// sim::check(|| {
+    ///     let mut file = File::create("/log").unwrap();
+    ///     file.write_all(b"begin ").unwrap();
+    ///     file.sync_all().unwrap(); // the bytes
+    ///     File::open("/").unwrap().sync_all().unwrap(); // the name
+    ///     file.write_all(b"end").unwrap();
+    ///     sim::this_host().crash_disk();
+    ///     let left = fs::read("/log").unwrap();
+    ///     assert!(left.starts_with(b"begin "));
+    ///     assert!(left.len() <= 9);
+    ///     file.write_all(b"more").unwrap_err();
+    /// });
+    /// ```
+    #[track_caller]
+    pub fn crash_disk(self) {
+        self.check();
+        park::perturb();
+        drive::crash(self.id);
     }
 
     /// Sets the host's [`SystemTime`](crate::time::SystemTime) ahead of the run's by `time`. A

@@ -32,7 +32,8 @@
 //! - **Other choices**: the branch that `select!` takes, which waiter of a `Condvar` is notified,
 //!   the order of timers that come due at the same instant, and whether a fork of `join` becomes a
 //!   goroutine.
-//! - **Disks.** [`fs`](crate::fs) works on a disk in memory, which may lose its power ([`disk`]).
+//! - **Disks.** [`fs`](crate::fs) works on a disk in memory ([`Disk`]). When the power goes, what was
+//!   not synced may be lost ([`Host::crash`]).
 //! - **The network.** [`net`](crate::net) and [`io::pipe`](crate::io::pipe) work in memory. [`host`]
 //!   adds machines with addresses and names, which crash and restart. [`Link`] and [`Network`] set
 //!   the properties of the links between them, and [`Faults`] draws faults from the seed.
@@ -77,14 +78,13 @@ mod watch;
 mod shorten;
 mod strategy;
 mod link;
-pub mod disk;
 mod faults;
 mod host;
 mod network;
 mod build;
 
+pub use crate::fs::memory::settings::Disk;
 pub use build::{Sim, check};
-pub use disk::Disk;
 pub use failure::{Failure, FailureKind, Panic};
 pub use faults::Faults;
 pub use host::{Host, host, this_host};

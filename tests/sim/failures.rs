@@ -1,6 +1,5 @@
 //! What makes a run fail, what the failure says, and that the next simulation begins afresh.
 
-use std::io::Read;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use windlass::channel::bounded;

@@ -5,6 +5,9 @@ pub(crate) trait Dice {
     /// The virtual time, in nanoseconds.
     fn now_ns(&self) -> u64;
 
+    /// The virtual time at which the run began.
+    fn began_ns(&self) -> u64;
+
     /// A number below `n`, which is not 0. The plainest run draws 0.
     fn below(&self, n: u32) -> u32;
 

@@ -1,11 +1,14 @@
 //! Faults that are drawn from the seed: when they come, whom they meet, and how long they last.
 
 use super::dice::Dice;
-use super::faults::{Fault, KINDS, Kind};
+use super::faults::{DiskEvent, Fault, KINDS, Kind, Trouble};
 use super::network::{Action, Event, Network};
 
 /// The least time that a fault lasts.
 const LEAST_NS: u64 = 1_000_000;
+
+/// The time of a fault that does not come.
+const NEVER: u64 = u64::MAX;
 
 impl Network {
     /// When the next fault comes.
@@ -16,10 +19,13 @@ impl Network {
         for at in 0..KINDS.len() {
             let every_ns = self.faults.every_ns[at];
             if every_ns > 0 && self.faults.next_ns[at].is_none() {
-                self.faults.next_ns[at] = Some(dice.after(gap_ns(dice, every_ns)));
+                let next_ns = dice.after(gap_ns(dice, every_ns));
+                let is_late = next_ns > dice.began_ns().saturating_add(self.faults.until_ns);
+                self.faults.next_ns[at] = Some(if is_late { NEVER } else { next_ns });
             }
         }
-        self.faults.next_ns.iter().copied().flatten().min()
+        let next_ns = self.faults.next_ns.iter().copied().flatten().min();
+        next_ns.filter(|&ns| ns != NEVER)
     }
 
     /// Lets the faults happen that are due by now.
@@ -66,6 +72,12 @@ impl Network {
                 self.end_later(dice, Fault::Paused { host });
                 Some(Action::Pause(host))
             }
+            Kind::Disk(trouble) => {
+                let host = self.draw_disk(dice)?;
+                self.note_disk(dice, host, trouble, true);
+                self.end_later(dice, Fault::Disk { host, trouble });
+                Some(Action::Disk(host, DiskEvent::Begins(trouble)))
+            }
         }
     }
 
@@ -88,6 +100,10 @@ impl Network {
                 is_same.then_some(Action::Restart(host))
             }
             Fault::Paused { host } => self.is_paused(host).then_some(Action::Resume(host)),
+            Fault::Disk { host, trouble } => {
+                self.note_disk(dice, host, trouble, false);
+                Some(Action::Disk(host, DiskEvent::Ends(trouble)))
+            }
         }
     }
 
@@ -117,6 +133,20 @@ impl Network {
             0 => None,
             n => Some(all[dice.below(n as u32) as usize]),
         }
+    }
+
+    /// The host whose disk has a fault: not that of the main goroutine, unless it is the only one.
+    fn draw_disk(&self, dice: &dyn Dice) -> Option<u32> {
+        match self.hosts.len() {
+            1 => Some(0),
+            _ => self.draw_one(dice),
+        }
+    }
+
+    fn note_disk(&mut self, dice: &dyn Dice, host: u32, trouble: Trouble, begins: bool) {
+        let no_longer = if begins { "" } else { " no longer" };
+        let (name, trouble) = (self.name_of(host), trouble.name());
+        self.note(dice, format!("the disk of {name} is{no_longer} {trouble}"));
     }
 }
 

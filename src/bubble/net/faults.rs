@@ -8,15 +8,45 @@ pub(crate) enum Kind {
     Resets,
     Crash,
     Pause,
+    Disk(Trouble),
 }
 
-pub(super) const KINDS: [Kind; 5] = [
+pub(super) const KINDS: [Kind; 8] = [
     Kind::Partition,
     Kind::OneWay,
     Kind::Resets,
     Kind::Crash,
     Kind::Pause,
+    Kind::Disk(Trouble::Slow),
+    Kind::Disk(Trouble::Failing),
+    Kind::Disk(Trouble::Full),
 ];
+
+/// What is wrong with a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    Slow,
+    Failing,
+    Full,
+}
+
+impl Trouble {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Trouble::Slow => "slow",
+            Trouble::Failing => "failing",
+            Trouble::Full => "full",
+        }
+    }
+}
+
+/// What happens to the disk of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DiskEvent {
+    PowerLoss,
+    Begins(Trouble),
+    Ends(Trouble),
+}
 
 /// A fault that lasts for some time.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +64,10 @@ pub(super) enum Fault {
     Paused {
         host: u32,
     },
+    Disk {
+        host: u32,
+        trouble: Trouble,
+    },
 }
 
 /// Settings, and when the next fault of each kind comes.
@@ -43,6 +77,8 @@ pub(crate) struct Faults {
     pub(super) every_ns: [u64; KINDS.len()],
     /// The most that a fault lasts.
     pub(crate) at_most_ns: u64,
+    /// No fault begins later than so long after the beginning of the run.
+    pub(crate) until_ns: u64,
     pub(super) next_ns: [Option<u64>; KINDS.len()],
 }
 
@@ -51,6 +87,7 @@ impl Default for Faults {
         Faults {
             every_ns: [0; KINDS.len()],
             at_most_ns: 10_000_000_000,
+            until_ns: u64::MAX,
             next_ns: [None; KINDS.len()],
         }
     }

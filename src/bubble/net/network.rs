@@ -14,7 +14,7 @@ use socket2::SockRef;
 
 use super::address::{Id, error};
 use super::dice::Dice;
-use super::faults::{Fault, Faults};
+use super::faults::{DiskEvent, Fault, Faults};
 use super::hosts::{Host, MAIN_IP, MAIN_NAME, Main};
 use super::links::{Links, Quality};
 use super::socket::{Kind, PIPE_ATOMIC, Pipe, Side, Socket, State, Ticket, UnixState};
@@ -99,6 +99,7 @@ pub(crate) enum Action {
     Restart(u32),
     Pause(u32),
     Resume(u32),
+    Disk(u32, DiskEvent),
 }
 
 /// So many notes are kept that nobody takes.
@@ -206,7 +207,7 @@ impl Network {
 
     // Notes.
 
-    fn note(&mut self, dice: &dyn Dice, text: String) {
+    pub(super) fn note(&mut self, dice: &dyn Dice, text: String) {
         if self.notes.len() < MOST_NOTES {
             self.notes.push((dice.now_ns(), text));
         }

@@ -8,19 +8,16 @@ use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use super::errno::{EIO, fail};
 use super::fate;
 use super::inode::Ino;
 use super::settings::Disk;
 use super::tree::Tree;
+use crate::bubble::net::faults::DiskEvent;
 use crate::bubble::{self, Bubble};
-use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::loom::native::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::sched::wait::park;
 use crate::task::Task;
-
-/// Numbers the runs of the process, to tell a file of another run. Ordering: relaxed, only the
-/// number matters.
-static RUNS: AtomicU64 = AtomicU64::new(0);
 
 /// An open file, as the kernel has it: what all descriptors of one `open` share.
 #[derive(Debug)]
@@ -91,12 +88,15 @@ impl Drive {
     ///
     /// # Errors
     ///
-    /// If the caller is not in the run of the disk. Also while the goroutine unwinds because the
-    /// run is over.
+    /// If the caller is not in the run of the disk, or its host has crashed: destructors that run
+    /// then must not reach the disk. A goroutine that unwinds because the run is over may.
     pub(super) fn enter(&self) -> io::Result<MutexGuard<'_, State>> {
         park::perturb();
         let _ = park::cancel_point();
         self.check_run()?;
+        if bubble::is_lost() {
+            return fail(EIO);
+        }
         Ok(self.state())
     }
 
@@ -104,7 +104,7 @@ impl Drive {
     ///
     /// If the caller is not in the run of the disk.
     pub(super) fn check_run(&self) -> io::Result<()> {
-        let run = bubble::current().map(|bubble| run_of(bubble).borrow().run);
+        let run = bubble::current().map(Bubble::serial);
         if run != Some(self.run) {
             return Err(io::Error::other(
                 "the file belongs to a simulation that has ended, or that another thread runs",
@@ -124,12 +124,13 @@ impl Drive {
 
     /// Waits for a transfer from or to the disk.
     pub(super) fn wait_for_transfer(&self) {
-        let between = self.state().tree.settings.transfer_time.clone();
+        let between = self.state().tree.settings().transfer_time.clone();
         self.wait(fate::time(*between.start(), *between.end()));
     }
 
-    /// The power goes: what was not synced may be lost, and all open files are dead.
-    fn crash(&self) {
+    /// The power goes: what was not synced may be lost, and all open files are dead. Those who wait
+    /// for locks are not woken.
+    fn lose_power(&self) {
         let mut state = self.state();
         let state = &mut *state;
         for file in state.open.values_mut() {
@@ -137,7 +138,6 @@ impl Drive {
             file.lock = None;
         }
         state.tree.crash();
-        state.wake();
     }
 }
 
@@ -157,7 +157,6 @@ enum TakenOut<T> {
 /// All disks of a run.
 #[derive(Debug)]
 struct Drives<T> {
-    run: u64,
     settings: Disk,
     drives: BTreeMap<u32, Arc<Drive>>,
     taken_out: BTreeMap<(u64, u64), TakenOut<T>>,
@@ -166,7 +165,6 @@ struct Drives<T> {
 impl<T> Default for Drives<T> {
     fn default() -> Drives<T> {
         Drives {
-            run: RUNS.fetch_add(1, Ordering::Relaxed),
             settings: Disk::new(),
             drives: BTreeMap::new(),
             taken_out: BTreeMap::new(),
@@ -178,19 +176,15 @@ fn run_of(bubble: &Bubble) -> Rc<RefCell<Drives<Opened>>> {
     bubble.part()
 }
 
-/// The host whose disk the calling goroutine uses.
-pub(crate) fn current_host() -> u32 {
-    0
-}
-
 /// The disk of a host in the run of the calling thread; `None` outside of a simulation.
 fn drive_of(host: u32) -> Option<Arc<Drive>> {
-    let run = run_of(bubble::current()?);
+    let bubble = bubble::current()?;
+    let run = run_of(bubble);
     let mut run = run.borrow_mut();
-    let (number, settings) = (run.run, run.settings.clone());
+    let settings = run.settings.clone();
     let drive = run.drives.entry(host).or_insert_with(|| {
         Arc::new(Drive {
-            run: number,
+            run: bubble.serial(),
             state: Mutex::new(State {
                 tree: Tree::new(settings, u64::from(host) + 1, now()),
                 open: BTreeMap::new(),
@@ -205,7 +199,7 @@ fn drive_of(host: u32) -> Option<Arc<Drive>> {
 /// The disk that the caller uses; `None` outside of a simulation.
 #[inline]
 pub(crate) fn here() -> Option<Arc<Drive>> {
-    drive_of(current_host())
+    drive_of(bubble::current()?.current_host())
 }
 
 /// Sets what the disks of a run are like. Called before it begins.
@@ -213,21 +207,37 @@ pub(crate) fn install(bubble: &Bubble, settings: &Disk) {
     run_of(bubble).borrow_mut().settings = settings.clone();
 }
 
-/// Changes the settings of a host's disk; `None` outside of a simulation.
-pub(crate) fn set(host: u32, settings: Disk) -> Option<()> {
-    drive_of(host)?.state().tree.settings = settings;
-    Some(())
+/// Changes the settings of a host's disk. Does nothing outside of a simulation.
+pub(crate) fn set(host: u32, settings: Disk) {
+    if let Some(drive) = drive_of(host) {
+        drive.state().tree.set(settings);
+    }
 }
 
 /// The settings of a host's disk; `None` outside of a simulation.
 pub(crate) fn settings(host: u32) -> Option<Disk> {
-    Some(drive_of(host)?.state().tree.settings.clone())
+    Some(drive_of(host)?.state().tree.chosen_settings())
 }
 
-/// Power loss of a host's disk; `None` outside of a simulation.
-pub(crate) fn crash_disk(host: u32) -> Option<()> {
-    drive_of(host)?.crash();
-    Some(())
+/// The disk of a host loses its power. The caller is a goroutine.
+pub(crate) fn crash(host: u32) {
+    on_event(host, DiskEvent::PowerLoss);
+    if let Some(drive) = drive_of(host) {
+        drive.state().wake();
+    }
+}
+
+/// What happens to the disk of a host. The caller may be inside the scheduler. A host that crashes
+/// ends its goroutines, which therefore need not be woken here.
+pub(crate) fn on_event(host: u32, event: DiskEvent) {
+    let Some(drive) = drive_of(host) else {
+        return;
+    };
+    match event {
+        DiskEvent::PowerLoss => drive.lose_power(),
+        DiskEvent::Begins(trouble) => drive.state().tree.note_trouble(trouble, true),
+        DiskEvent::Ends(trouble) => drive.state().tree.note_trouble(trouble, false),
+    }
 }
 
 /// Keeps an open file alive whose descriptor leaves its `File`, so that it can come back.

@@ -1,8 +1,10 @@
-//! What is drawn for a simulated disk. Without a bubble nothing is drawn, and nothing goes wrong.
+//! What is drawn for a simulated disk. Without a bubble nothing is drawn, and nothing goes wrong. An
+//! exhaustive search tries what a loss of power leaves, but neither other faults nor times.
 
 use std::time::Duration;
 
 use crate::bubble;
+use crate::bubble::net::dice::Dice;
 
 /// How many steps a drawn time has between its ends.
 const TIME_STEPS: usize = 16;
@@ -17,13 +19,13 @@ pub(super) fn below(n: usize) -> usize {
 
 /// Whether something happens that has this probability, in millionths.
 pub(super) fn chance(per_million: u32) -> bool {
-    bubble::current().is_some_and(|bubble| bubble.chance(per_million))
+    bubble::current().is_some_and(|bubble| !bubble.is_search() && bubble.chance(per_million))
 }
 
 /// A time between two, which are in order. The plain one is the first.
 pub(super) fn time(first: Duration, last: Duration) -> Duration {
     let width = last.saturating_sub(first);
-    if width.is_zero() {
+    if width.is_zero() || bubble::current().is_some_and(Dice::is_search) {
         return first;
     }
     first + width * below(TIME_STEPS) as u32 / (TIME_STEPS as u32 - 1)

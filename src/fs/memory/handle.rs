@@ -170,7 +170,7 @@ impl Handle {
             self.0.drive.wait_for_transfer();
             state = self.again()?;
         }
-        let settings = &state.tree.settings;
+        let settings = &state.tree.settings();
         let (errors, short) = (settings.read_errors, settings.short_reads);
         if chance(errors) {
             return fail(EIO);
@@ -250,7 +250,7 @@ impl Handle {
         state.tree.write_fault()?;
         let place = self.file(&state).place(at)?;
         let n_free = state.tree.free() / super::content::PAGE as u64;
-        let short = state.tree.settings.short_writes;
+        let short = state.tree.settings().short_writes;
         let seq = state.tree.next_seq();
         let content = content(&mut state, ino)?;
         let offset = if flags & O_APPEND != 0 {
@@ -434,13 +434,13 @@ impl Handle {
             drop(state);
             return self.report(ino);
         }
-        let between = state.tree.settings.sync_time.clone();
+        let between = state.tree.settings().sync_time.clone();
         drop(state);
         self.0
             .drive
             .wait(fate::time(*between.start(), *between.end()));
         let mut state = self.again()?;
-        let fails = chance(state.tree.settings.sync_errors);
+        let fails = chance(state.tree.settings().sync_errors);
         let inode = state.tree.inode_mut(ino);
         match (&mut inode.body, &work.plan) {
             (Body::Regular(content), Some(plan)) if fails => {

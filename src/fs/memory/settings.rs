@@ -3,11 +3,19 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::bubble::net::faults::Trouble;
+
+/// How much longer everything takes on a slow disk.
+const SLOWER: u32 = 100;
+/// How often a call on a failing disk fails, in millionths.
+const FAILING: u32 = 500_000;
+
 /// Settings of a simulated disk: its size, its speed, and how often it fails.
 ///
 /// [`Sim::disk`](crate::sim::Sim::disk) sets them for all disks of a simulation, and
-/// [`disk::set`](crate::sim::disk::set) for one while a run goes on. By default a disk has no end
-/// and never fails. A transfer takes 0.1 ms of virtual time, and a sync from 1 to 10 ms.
+/// [`Host::set_disk`](crate::sim::Host::set_disk) for one host while a run goes on. By default a
+/// disk has no end and never fails. A transfer takes 0.1 ms of virtual time, and a sync from 1 to
+/// 10 ms.
 ///
 /// A *probability* lies between 0 and 1. It is kept in millionths.
 ///
@@ -164,5 +172,75 @@ impl Disk {
     pub fn short_writes(mut self, probability: f64) -> Disk {
         self.short_writes = millionths(probability);
         self
+    }
+}
+
+/// The settings of a disk, and what is wrong with it for a while.
+#[derive(Debug)]
+pub(super) struct Settings {
+    chosen: Disk,
+    now: Disk,
+    n_slow: u32,
+    n_failing: u32,
+    n_full: u32,
+}
+
+impl Settings {
+    pub(super) fn new(chosen: Disk) -> Settings {
+        Settings {
+            now: chosen.clone(),
+            chosen,
+            n_slow: 0,
+            n_failing: 0,
+            n_full: 0,
+        }
+    }
+
+    /// Those that hold now.
+    pub(super) fn now(&self) -> &Disk {
+        &self.now
+    }
+
+    pub(super) fn chosen(&self) -> Disk {
+        self.chosen.clone()
+    }
+
+    pub(super) fn set(&mut self, chosen: Disk) {
+        self.chosen = chosen;
+        self.refresh();
+    }
+
+    /// A fault begins or ends. There may be several of a kind at a time.
+    pub(super) fn note(&mut self, trouble: Trouble, begins: bool) {
+        let n = match trouble {
+            Trouble::Slow => &mut self.n_slow,
+            Trouble::Failing => &mut self.n_failing,
+            Trouble::Full => &mut self.n_full,
+        };
+        *n = if begins { *n + 1 } else { n.saturating_sub(1) };
+        self.refresh();
+    }
+
+    fn refresh(&mut self) {
+        let mut now = self.chosen.clone();
+        if self.n_slow > 0 {
+            for between in [&mut now.transfer_time, &mut now.sync_time] {
+                let slower = |time: &Duration| time.saturating_mul(SLOWER);
+                *between = slower(between.start())..=slower(between.end());
+            }
+        }
+        if self.n_failing > 0 {
+            for errors in [
+                &mut now.read_errors,
+                &mut now.write_errors,
+                &mut now.sync_errors,
+            ] {
+                *errors = FAILING.max(*errors);
+            }
+        }
+        if self.n_full > 0 {
+            now.capacity = 0;
+        }
+        self.now = now;
     }
 }

@@ -14,8 +14,9 @@ use super::errno::{
 use super::fate::{Fate, below, chance};
 use super::inode::{Body, Directory, FileKind, Ino, Inode, Stat};
 use super::names::{Change, What, with_needed, without_lost};
-use super::settings::Disk;
+use super::settings::{Disk, Settings};
 use crate::bubble::draw::mix;
+use crate::bubble::net::faults::Trouble;
 
 const ROOT: Ino = 2;
 
@@ -83,7 +84,7 @@ pub(super) enum Follow {
 /// All files of a disk.
 #[derive(Debug)]
 pub(super) struct Tree {
-    pub(super) settings: Disk,
+    settings: Settings,
     device: u64,
     inodes: BTreeMap<Ino, Inode>,
     next_ino: Ino,
@@ -99,7 +100,7 @@ impl Tree {
     /// A disk with the root and `/tmp`.
     pub(super) fn new(settings: Disk, device: u64, now: SystemTime) -> Tree {
         let mut tree = Tree {
-            settings,
+            settings: Settings::new(settings),
             device,
             inodes: BTreeMap::new(),
             next_ino: ROOT + 1,
@@ -114,6 +115,25 @@ impl Tree {
         let all = tree.changes.iter().map(|change| change.id).collect();
         tree.settle_names(&all);
         tree
+    }
+
+    /// The settings that hold now.
+    pub(super) fn settings(&self) -> &Disk {
+        self.settings.now()
+    }
+
+    pub(super) fn set(&mut self, settings: Disk) {
+        self.settings.set(settings);
+    }
+
+    /// The settings that the program has chosen.
+    pub(super) fn chosen_settings(&self) -> Disk {
+        self.settings.chosen()
+    }
+
+    /// A drawn fault begins or ends.
+    pub(super) fn note_trouble(&mut self, trouble: Trouble, begins: bool) {
+        self.settings.note(trouble, begins);
     }
 
     pub(super) fn next_seq(&mut self) -> u64 {
@@ -147,7 +167,7 @@ impl Tree {
 
     /// Draws whether a call that writes fails.
     pub(super) fn write_fault(&self) -> io::Result<()> {
-        if chance(self.settings.write_errors) {
+        if chance(self.settings().write_errors) {
             return fail(EIO);
         }
         Ok(())
@@ -155,7 +175,7 @@ impl Tree {
 
     /// The bytes that are free.
     pub(super) fn free(&self) -> u64 {
-        if self.settings.capacity == u64::MAX {
+        if self.settings().capacity == u64::MAX {
             return u64::MAX;
         }
         let in_use = self
@@ -163,7 +183,7 @@ impl Tree {
             .values()
             .filter(|i| i.n_links > 0 || i.n_open > 0);
         let used: u64 = in_use.map(|i| INODE_BYTES + i.allocated()).sum();
-        self.settings.capacity.saturating_sub(used)
+        self.settings().capacity.saturating_sub(used)
     }
 
     /// Follows a path. The current directory is the root.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use super::progress::Progress;
 use super::state::Sched;
 use crate::bubble::Bubble;
+use crate::bubble::net::faults::DiskEvent;
 use crate::bubble::net::socket::Ticket;
 use crate::g::header::GRef;
 use crate::g::status::WaitId;
@@ -96,8 +97,8 @@ pub(crate) struct Simulation {
     pub(crate) stopped: Cell<Option<Stop>>,
     /// Called when the run is stopped, before goroutines are cancelled: takes the dump.
     pub(crate) on_stop: Box<dyn Fn(&Sched)>,
-    /// Called with the number of a host that has crashed.
-    pub(crate) on_crash: fn(u32),
+    /// Called with the number of a host, and with what happens to its disk.
+    pub(crate) on_disk: fn(u32, DiskEvent),
     /// Called when another goroutine runs than before, with the number of the one before.
     pub(crate) on_switch: Option<OnSwitch>,
     /// Switch points since the run was over.
@@ -117,7 +118,7 @@ impl Simulation {
         bubble: Bubble,
         progress: Arc<Progress>,
         on_stop: Box<dyn Fn(&Sched)>,
-        on_crash: fn(u32),
+        on_disk: fn(u32, DiskEvent),
     ) -> Simulation {
         Simulation {
             bubble,
@@ -133,7 +134,7 @@ impl Simulation {
             lingering: Cell::new(None),
             stopped: Cell::new(None),
             on_stop,
-            on_crash,
+            on_disk,
             on_switch: None,
             n_late: Cell::new(0),
         }

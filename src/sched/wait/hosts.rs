@@ -7,6 +7,7 @@
 use std::panic::Location;
 
 use super::spawn;
+use crate::bubble::net::faults::DiskEvent;
 use crate::bubble::net::network::Action;
 use crate::g::header::GRef;
 use crate::g::slab;
@@ -21,6 +22,7 @@ pub(crate) fn act(m: &M, sim: &Simulation, action: Action) {
         Action::Restart(host) => drop(restart(m, sim, host)),
         Action::Pause(host) => sim.bubble.net(|net, dice| net.set_paused(dice, host, true)),
         Action::Resume(host) => resume(sim, host),
+        Action::Disk(host, event) => (sim.on_disk)(host, event),
     }
 }
 
@@ -29,7 +31,7 @@ pub(crate) fn crash(m: &M, sim: &Simulation, host: u32) -> bool {
     if !sim.bubble.net(|net, dice| net.crash(dice, host)) {
         return false;
     }
-    (sim.on_crash)(host);
+    (sim.on_disk)(host, DiskEvent::PowerLoss);
     // Those that stand still go on, to end.
     release(sim, host);
     sim.has_lost.set(true);
