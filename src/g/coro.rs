@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use corosensei::{Coroutine, CoroutineResult, Yielder};
+use corosensei::{CoroutineResult, Yielder};
 
 use super::stack::Stack;
 
@@ -62,8 +62,13 @@ unsafe impl corosensei::stack::Stack for Stack {
     }
 }
 
+/// corosensei's type for a goroutine. rustc compiles a method of it in the codegen unit of the type's
+/// module, with `Coroutine::resume`: the M's loop (`sched::proc::run`) is one, so that LLVM inlines
+/// `resume` there. Elsewhere that would depend on the sizes of all codegen units.
+pub(crate) type Coroutine = corosensei::Coroutine<Resume, Switch, (), Stack>;
+
 /// A goroutine's stack with its saved registers.
-pub(crate) struct Coro(Coroutine<Resume, Switch, (), Stack>);
+pub(crate) struct Coro(Coroutine);
 
 impl std::fmt::Debug for Coro {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -4,7 +4,7 @@
 use super::find::{find, stop_spinning};
 use super::leave::attend;
 use super::locked;
-use crate::g::coro::Switch;
+use crate::g::coro::{Coroutine, Switch};
 use crate::g::header::{self, GRef};
 use crate::loom::Ordering;
 use crate::loom::oracle;
@@ -126,7 +126,7 @@ pub(crate) fn m_loop(m: &M) {
     m.tid.store(threads::gettid(), Ordering::Relaxed);
     m.errno.set(errno::location());
     current::set_m(m);
-    while (m.has_p() || acquire(m)) && schedule(m) {}
+    while (m.has_p() || acquire(m)) && Coroutine::schedule(m) {}
     current::set_m(std::ptr::null());
     std::mem::forget(bomb);
 }
@@ -141,21 +141,28 @@ impl Drop for AbortOnUnwind {
     }
 }
 
-/// Runs goroutines while this M has its P. `false` when the run is over.
-#[inline(never)]
-fn schedule(m: &M) -> bool {
-    while m.has_p() {
-        match find(m) {
-            Some(g) => execute(m, g),
-            None if m.sched().phase() == Phase::Stopping => {
-                stop_spinning(m);
-                m.set_p(None);
-                return false;
+/// The loop of an M, as a method of the coroutine's type: see there why.
+trait Schedule {
+    /// Runs goroutines while this M has its P. `false` when the run is over.
+    fn schedule(m: &M) -> bool;
+}
+
+impl Schedule for Coroutine {
+    #[inline(never)]
+    fn schedule(m: &M) -> bool {
+        while m.has_p() {
+            match find(m) {
+                Some(g) => execute(m, g),
+                None if m.sched().phase() == Phase::Stopping => {
+                    stop_spinning(m);
+                    m.set_p(None);
+                    return false;
+                }
+                None => attend(m),
             }
-            None => attend(m),
         }
+        true
     }
-    true
 }
 
 /// Picks up the P that was handed to this M, or sleeps as a spare until there is one. `false` when
