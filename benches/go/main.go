@@ -22,7 +22,7 @@ workloads: yield spawn-one spawn-batch ping-pong skynet stream-16k stream-512
            gap-echo-pairs-2 gap-echo-pairs-4 gap-echo-yields-2 gap-echo-yields-4
            gap-sleeps gap-wake-elsewhere gap-locked-peer
            gap-sleep-hogs-1 gap-sleep-hogs-2 gap-sleep-hogs-4
-servers:   echo http http-raw
+servers:   echo http http-raw stalls
 
 WINDLASS_BENCH_WORKERS sets GOMAXPROCS.
 `
@@ -68,6 +68,7 @@ var programs = map[string]func(){
 
 var servers = map[string]func(net.Listener) error{
 	"echo":     serveEcho,
+	"stalls":   serveStalls,
 	"http":     serveHTTP,
 	"http-raw": serveHTTPRaw,
 }
