@@ -117,6 +117,8 @@ pub(crate) struct Config {
     /// The size of a P's event log, and whether events are recorded all the time.
     pub(crate) trace_bytes: usize,
     pub(crate) flight_recorder: bool,
+    /// Whether the CPU time of goroutines is measured.
+    pub(crate) cpu_accounting: bool,
     /// Whether its runs are simulated: one thread, a virtual clock, no I/O.
     #[cfg(feature = "sim")]
     pub(crate) is_simulated: bool,
@@ -145,6 +147,7 @@ impl Default for Config {
             live_metrics: false,
             trace_bytes: DEFAULT_TRACE_BYTES,
             flight_recorder: false,
+            cpu_accounting: false,
             #[cfg(feature = "sim")]
             is_simulated: false,
         }

@@ -25,6 +25,7 @@ mod placement;
 use std::ops::Range;
 use std::time::Duration;
 
+use crate::g::details::Label;
 use crate::loom::native::atomic::Ordering::Relaxed;
 use crate::sched::numa::policy::{N_DENIALS, StealDenied};
 use crate::sched::types::p::{N_LEVELS, P};
@@ -319,6 +320,12 @@ pub struct PMetrics {
     pub ring_batch_sizes: Histogram,
     /// The number of operations submitted by each `io_uring_enter` that submitted any.
     pub ring_submit_sizes: Histogram,
+    /// The CPU time of goroutines here, each up to its last switch, with
+    /// [`cpu_accounting`](crate::Builder::cpu_accounting); else 0.
+    pub cpu_time: Duration,
+    /// How long goroutines ran at a time, in nanoseconds, with
+    /// [`cpu_accounting`](crate::Builder::cpu_accounting). (tokio-metrics: `poll_time_histogram`)
+    pub run_slices: Histogram,
     /// Nanoseconds between two checks of the ring while the P was busy and operations were in
     /// flight: how long a completion may have waited. A sample.
     pub poll_gaps: Histogram,
@@ -405,6 +412,8 @@ impl PMetrics {
             ring_batches: r.batches.get(),
             ring_batch_sizes: Histogram::of(&r.batch_sizes),
             ring_submit_sizes: Histogram::of(&r.submit_sizes),
+            cpu_time: Duration::from_nanos(s.cpu_ns.get()),
+            run_slices: Histogram::of(&s.run_slices),
             poll_gaps: Histogram::of(&s.poll_gaps),
             queue_delays: Histogram::of(&s.queue_delays),
             queue_depth: p.runq.len() as u64 + u64::from(p.runq.has_runnext()),
@@ -456,6 +465,8 @@ impl PMetrics {
             ring_batches,
             ring_batch_sizes,
             ring_submit_sizes,
+            cpu_time,
+            run_slices,
             poll_gaps,
             queue_delays,
             queue_depth,
@@ -503,6 +514,8 @@ impl PMetrics {
         *ring_batches += o.ring_batches;
         ring_batch_sizes.add(&o.ring_batch_sizes);
         ring_submit_sizes.add(&o.ring_submit_sizes);
+        *cpu_time += o.cpu_time;
+        run_slices.add(&o.run_slices);
         poll_gaps.add(&o.poll_gaps);
         queue_delays.add(&o.queue_delays);
         *queue_depth += o.queue_depth;
@@ -590,6 +603,47 @@ impl NodeMetrics {
     }
 }
 
+/// The counters of a label of a runtime: see [`task::Builder::label`](crate::task::Builder::label).
+///
+/// # Examples
+///
+/// ```
+/// use windlass::task;
+///
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).cpu_accounting(true).build()? };
+/// rt.run(|| {
+///     let spawned = task::Builder::new().label("report").spawn(|| ())?;
+///     spawned.join().unwrap();
+///     for label in rt.metrics().labels {
+///         println!("{}: {} goroutines, {:?}", label.name, label.spawned, label.cpu_time);
+///     }
+///     Ok::<(), std::io::Error>(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LabelMetrics {
+    /// The label.
+    pub name: String,
+    /// Goroutines that were given it or have inherited it.
+    pub spawned: u64,
+    /// The CPU time of these goroutines, each up to its last switch, with
+    /// [`cpu_accounting`](crate::Builder::cpu_accounting).
+    pub cpu_time: Duration,
+}
+
+impl LabelMetrics {
+    fn of(label: &Label) -> LabelMetrics {
+        LabelMetrics {
+            name: label.name.to_string(),
+            spawned: label.spawned.load(Relaxed),
+            cpu_time: Duration::from_nanos(label.cpu_ns()),
+        }
+    }
+}
+
 /// The counters of a runtime. Made by [`Runtime::metrics`](crate::Runtime::metrics) and
 /// [`Handle::metrics`](crate::Handle::metrics).
 ///
@@ -617,6 +671,12 @@ pub struct RuntimeMetrics {
     pub retired: PMetrics,
     /// One entry per NUMA node on which Ps may be.
     pub nodes: Vec<NodeMetrics>,
+    /// One entry per label, in the order in which they were first used.
+    pub labels: Vec<LabelMetrics>,
+    /// Whether CPU times are measured: [`cpu_accounting`](crate::Builder::cpu_accounting).
+    pub cpu_accounting: bool,
+    /// The CPU time of goroutines that computed on after their P was retaken. Not part of any P's.
+    pub cpu_time_without_p: Duration,
     /// Goroutines spawned from outside the runtime.
     pub spawned_outside: u64,
     /// Goroutines that have not ended. (Go: `/sched/goroutines`, tokio: `num_alive_tasks`)
@@ -663,6 +723,9 @@ impl RuntimeMetrics {
                 .iter()
                 .filter(|p| !p.status.is_in_use())
                 .map(PMetrics::of)),
+            labels: sched.labels().iter().map(|l| LabelMetrics::of(l)).collect(),
+            cpu_accounting: sched.config.cpu_accounting,
+            cpu_time_without_p: Duration::from_nanos(sched.accounts.without_p_ns.load(Relaxed)),
             spawned_outside: sched.n_foreign.load(Relaxed),
             live_goroutines: sched.n_live(),
             threads: sched.n_ms.load(Relaxed),

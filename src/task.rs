@@ -31,11 +31,13 @@ use std::time::Duration;
 
 use crate::bubble;
 use crate::config::{MAX_STACK_BYTES, MIN_STACK_BYTES};
+use crate::g::details::{Details, Label};
 use crate::g::header::{self, TakeFn};
 use crate::g::status::{Reason, WakeKind};
 use crate::loom::native::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use crate::loom::native::{Arc, Mutex, PoisonError};
 use crate::sched::proc::locked;
+use crate::sched::types::accounting::MAX_LABELS;
 use crate::sched::wait::checkpoint as check;
 use crate::sched::wait::completion::{self, Unjoined};
 use crate::sched::wait::fork;
@@ -121,6 +123,7 @@ pub struct Builder {
     stack_bytes: Option<usize>,
     node: Option<u32>,
     is_bound: bool,
+    label: Option<String>,
 }
 
 impl Builder {
@@ -132,6 +135,35 @@ impl Builder {
     /// Names the goroutine. The name appears in dumps, traces and reports.
     pub fn name(mut self, name: impl Into<String>) -> Builder {
         self.name = Some(name.into());
+        self
+    }
+
+    /// Gives the goroutine a label: the kind of work that it does. Goroutines that it spawns inherit the
+    /// label, unless they get another.
+    ///
+    /// Dumps, profiles and the metrics show labels. With
+    /// [`cpu_accounting`](crate::Builder::cpu_accounting) the metrics have the CPU time of each. A
+    /// runtime keeps its labels, up to 1,024 of them, so a label names a kind of request, not a single
+    /// one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::task;
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let import = task::Builder::new().label("import").spawn(|| {
+    ///         let child = windlass::spawn(|| task::current().label().map(str::to_owned));
+    ///         child.join().unwrap()
+    ///     })?;
+    ///     assert_eq!(import.join().unwrap().as_deref(), Some("import"));
+    ///     Ok::<(), std::io::Error>(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn label(mut self, label: impl Into<String>) -> Builder {
+        self.label = Some(label.into());
         self
     }
 
@@ -194,7 +226,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a stack size out of range, or for a node that the runtime does not have.
+    /// `InvalidInput` for a stack size out of range, for a node that the runtime does not have, or for
+    /// one label more than a runtime may have.
     /// A failure to allocate the stack when the goroutine first runs is reported by its join.
     ///
     /// # Panics
@@ -277,11 +310,29 @@ impl Builder {
                 ),
             ));
         }
+        let label = self.label.as_deref().map(label_of).transpose()?;
+        let name = self.name.map(String::into_boxed_str);
+        let has_details = name.is_some() || label.is_some();
         Ok(Options {
-            name: self.name.map(String::into_boxed_str),
+            details: has_details.then(|| Box::new(Details::new(name, label))),
             stack_bytes: self.stack_bytes,
         })
     }
+}
+
+/// The label of this name, for one goroutine more.
+fn label_of(name: &str) -> io::Result<Arc<Label>> {
+    let label = make::label(name).ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!(
+                "label({name:?}): the runtime has {MAX_LABELS} others already; name kinds of work \
+                 by labels, and single goroutines by name()"
+            ),
+        )
+    })?;
+    label.spawned.fetch_add(1, Ordering::Relaxed);
+    Ok(label)
 }
 
 fn make_at<F: FnOnce() -> T, T>(
@@ -627,6 +678,22 @@ impl Task {
                 Some(unsafe { &*name })
             }
             TaskKind::Thread(thread) => thread.name(),
+        }
+    }
+
+    /// Its label, if it was given one or has inherited one: see [`Builder::label`].
+    #[must_use]
+    pub fn label(&self) -> Option<&str> {
+        match &self.0 {
+            TaskKind::Goroutine(task) => {
+                let label = task
+                    .g()
+                    .label()
+                    .map(|label| std::ptr::from_ref(&*label.name))?;
+                // SAFETY: the goroutine keeps the label, and `self` keeps a reference to it.
+                Some(unsafe { &*label })
+            }
+            TaskKind::Thread(_) => None,
         }
     }
 

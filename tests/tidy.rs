@@ -66,6 +66,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "current",
             "trace",
             "sampling",
+            "accounting",
         ],
     ),
     (
@@ -123,6 +124,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "coro",
             "status",
             "goroutine_locals",
+            "details",
             "header",
             "snapshot",
             "list",
@@ -301,6 +303,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "panics",
             "stall",
             "trace",
+            "profile",
         ],
     ),
     (

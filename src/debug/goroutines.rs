@@ -18,6 +18,7 @@ use super::stack::{self, Frame};
 use crate::g::header::GRef;
 use crate::g::slab;
 use crate::g::status::{GKind, Reason, Snapshot};
+use crate::loom::Ordering;
 use crate::sched::types::state::Sched;
 use crate::sched::wait::spawn::TaskRef;
 use crate::sys::clock;
@@ -68,6 +69,11 @@ pub struct Goroutine {
     pub parent: u64,
     /// Its name, if it has one.
     pub name: Option<String>,
+    /// Its label, if it has one: see [`task::Builder::label`](crate::task::Builder::label).
+    pub label: Option<String>,
+    /// The CPU time that it has used so far, with
+    /// [`cpu_accounting`](crate::Builder::cpu_accounting).
+    pub cpu_time: Option<Duration>,
     /// Its state.
     pub state: State,
     /// The reason of its wait, in the words of Go's dumps where Go has the same reason.
@@ -130,6 +136,12 @@ impl fmt::Display for Goroutine {
         if let Some(name) = &self.name {
             write!(f, ", name {name:?}")?;
         }
+        if let Some(label) = &self.label {
+            write!(f, ", label {label:?}")?;
+        }
+        if let Some(cpu_time) = self.cpu_time {
+            write!(f, ", cpu {cpu_time:.1?}")?;
+        }
         f.write_str("]")
     }
 }
@@ -164,7 +176,7 @@ pub(crate) fn for_each(sched: &Sched, mut f: impl FnMut(Goroutine, &TaskRef)) {
     let running = running(sched);
     slab::for_each(|g| {
         if let Some((task, status)) = claim(sched, g)
-            && let Some(goroutine) = describe(g, status, &running)
+            && let Some(goroutine) = describe(sched, g, status, &running)
         {
             f(goroutine, &task);
         }
@@ -193,7 +205,7 @@ pub(crate) fn id_of(sched: &Sched, g: GRef) -> Option<u64> {
 /// The goroutine that is in a slot, if it is one of `sched`.
 pub(crate) fn one(sched: &Sched, g: GRef) -> Option<Goroutine> {
     let (_task, status) = claim(sched, g)?;
-    describe(g, status, &running(sched))
+    describe(sched, g, status, &running(sched))
 }
 
 /// A goroutine that is on a thread, with its M and P.
@@ -201,10 +213,13 @@ struct Running {
     g: GRef,
     m: u64,
     p: Option<usize>,
+    /// CPU time that is not yet charged to it.
+    cpu_ns: u64,
 }
 
 /// The goroutines that are on threads now.
 fn running(sched: &Sched) -> Vec<Running> {
+    let now_ns = clock::now_ns();
     let ms = sched.ms.lock();
     ms.all
         .iter()
@@ -212,12 +227,21 @@ fn running(sched: &Sched) -> Vec<Running> {
             let g = m.curg.get()?;
             let holds = |p: &&crate::sched::types::p::P| std::ptr::eq(p.owner(), &raw const **m);
             let p = sched.ps.iter().find(holds).map(|p| p.idx);
-            Some(Running { g, m: m.id(), p })
+            let cpu_ns = match m.run_since_ns.load(Ordering::Relaxed) {
+                0 => 0,
+                since_ns => now_ns.saturating_sub(since_ns),
+            };
+            Some(Running {
+                g,
+                m: m.id(),
+                p,
+                cpu_ns,
+            })
         })
         .collect()
 }
 
-fn describe(g: GRef, status: Snapshot, running: &[Running]) -> Option<Goroutine> {
+fn describe(sched: &Sched, g: GRef, status: Snapshot, running: &[Running]) -> Option<Goroutine> {
     let on = running.iter().find(|r| r.g == g);
     let state = match status.kind() {
         // Its P was retaken, because it did not enter the runtime for long.
@@ -231,10 +255,17 @@ fn describe(g: GRef, status: Snapshot, running: &[Running]) -> Option<Goroutine>
     let waits = state == State::Waiting;
     // `running` was read before the status, so the goroutine may have left its thread since.
     let on = on.filter(|_| matches!(state, State::Running | State::Blocked));
+    let cpu_ns = || match g.is_fresh() {
+        true => 0,
+        false => g.cpu_ns() + on.map_or(0, |r| r.cpu_ns),
+    };
+    let is_timed = sched.config.cpu_accounting;
     Some(Goroutine {
         id: g.id(),
         parent: g.parent(),
         name: g.name().map(str::to_owned),
+        label: g.label().map(|label| label.name.to_string()),
+        cpu_time: is_timed.then(|| Duration::from_nanos(cpu_ns())),
         state,
         wait_reason: waits.then(|| reason_text(status.reason())).flatten(),
         waiting: if waits {

@@ -30,8 +30,10 @@ pub(crate) mod shutdown;
 pub(crate) mod panics;
 pub(crate) mod stall;
 pub(crate) mod trace;
+pub(crate) mod profile;
 
 pub use dump::Dump;
 pub use goroutines::{Goroutine, State};
+pub use profile::{Profile, Sample};
 pub use stack::Frame;
 pub use trace::Trace;

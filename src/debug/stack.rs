@@ -221,8 +221,14 @@ mod walk {
 
         /// The frames of a stack, the innermost first.
         pub(crate) fn frames(&mut self, stack: &StackCopy) -> Vec<Frame> {
+            let addresses = self.addresses(stack);
+            self.named(&addresses)
+        }
+
+        /// The frames at these addresses.
+        pub(crate) fn named(&mut self, addresses: &[usize]) -> Vec<Frame> {
             let mut frames = Vec::new();
-            for address in self.addresses(stack) {
+            for &address in addresses {
                 let known = self
                     .names
                     .entry(address)
@@ -232,7 +238,8 @@ mod walk {
             frames
         }
 
-        fn addresses(&mut self, stack: &StackCopy) -> Vec<usize> {
+        /// The addresses of the functions on a stack, the innermost first.
+        pub(crate) fn addresses(&mut self, stack: &StackCopy) -> Vec<usize> {
             let Some(r) = stack.registers() else {
                 return Vec::new();
             };

@@ -124,11 +124,11 @@ impl fmt::Display for Report {
 }
 
 #[cfg(feature = "backtrace")]
-mod sample {
+pub(super) mod sample {
     use crate::g::coro::Registers;
     use crate::g::snapshot::StackCopy;
     use crate::sched::types::debug_hooks::Stall;
-    use crate::sys::sample;
+    use crate::sys::sample::{self, Sample};
 
     /// How long sysmon waits for the goroutine's thread, which answers in microseconds if it is on
     /// a CPU.
@@ -137,6 +137,17 @@ mod sample {
     const TRIES: u32 = 50;
 
     pub(crate) struct TryAgain;
+
+    /// The stack in a sample.
+    pub(crate) fn copy_of(sample: Sample) -> StackCopy {
+        let registers = Registers {
+            ip: sample.ip,
+            sp: sample.sp,
+            fp: sample.fp,
+            link: sample.link,
+        };
+        StackCopy::of(registers, sample.words)
+    }
 
     /// Copies the goroutine's current stack. `None` if that fails.
     pub(crate) fn copy_stack(stall: &Stall<'_>) -> Result<Option<StackCopy>, TryAgain> {
@@ -147,15 +158,7 @@ mod sample {
             return Ok(None);
         }
         match taken {
-            Some(s) if s.what == stall.g.as_ptr().addr() => {
-                let registers = Registers {
-                    ip: s.ip,
-                    sp: s.sp,
-                    fp: s.fp,
-                    link: s.link,
-                };
-                Ok(Some(StackCopy::of(registers, s.words)))
-            }
+            Some(s) if s.g == stall.g.as_ptr().addr() => Ok(Some(copy_of(s))),
             _ if stall.n_tries + 1 < TRIES => Err(TryAgain),
             _ => Ok(None),
         }
@@ -187,6 +190,8 @@ mod tests {
             id: 7,
             parent: 1,
             name: Some("hog".to_owned()),
+            label: None,
+            cpu_time: None,
             state: State::Running,
             wait_reason: None,
             waiting: Duration::ZERO,

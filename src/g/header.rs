@@ -4,7 +4,7 @@
 //!  slot of 256 or 512 bytes
 //!  +------------------+------------------+-----------+--------------------+
 //!  | status link coro | vtable refs join | parent op | closure or result, |
-//!  |   (every switch) |  id name site .. | sizes ..  | inline or a Box    |
+//!  |   (every switch) |  id cpu  site .. | sizes ..  | inline or a Box    |
 //!  +------------------+------------------+-----------+--------------------+
 //!  0                  64                 128         160
 //! ```
@@ -22,11 +22,13 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::NonNull;
 
 use super::coro::{Coro, Out};
+use super::details::{Details, Label};
 use super::goroutine_locals::GoroutineLocals;
 use super::stack;
 use super::status::{Status, Token};
 #[cfg(feature = "sim")]
 use crate::bubble;
+use crate::loom::native::Arc;
 use crate::loom::native::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::sys::signal;
 use crate::util::prefetch::{LINE_BYTES, prefetch, prefetch_bytes};
@@ -107,7 +109,12 @@ pub(crate) struct Header {
     /// The goroutine that waits for the end: see `sched::wait::completion`.
     pub(crate) join: AtomicPtr<()>,
     id: Cell<u64>,
-    name: UnsafeCell<Option<Box<str>>>,
+    /// Its name and label, null for none. Ordering: release by the spawner, before the goroutine is
+    /// queued; acquire by readers, which hold a reference.
+    details: AtomicPtr<Details>,
+    /// The CPU time that it has used up to its last switch, where that is measured, since its first
+    /// run. Ordering: relaxed; written by the M that runs it.
+    cpu_ns: AtomicU64,
     site: Cell<Option<&'static Location<'static>>>,
 
     parent: Cell<u64>,
@@ -370,8 +377,42 @@ impl GRef {
     }
 
     pub(crate) fn name(&self) -> Option<&str> {
-        // SAFETY: the name is set before the G is queued and stays until its last reference goes.
-        unsafe { (*self.header().name.get()).as_deref() }
+        self.details()?.name.as_deref()
+    }
+
+    pub(crate) fn label(&self) -> Option<&Arc<Label>> {
+        self.details()?.label.get()
+    }
+
+    fn details(&self) -> Option<&Details> {
+        // SAFETY: the details are set before the G is queued and stay until its last reference goes.
+        unsafe { self.header().details.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Gives it a label, unless it has one. Called by its spawner before it is queued.
+    pub(crate) fn inherit_label(self, label: &Arc<Label>) {
+        label.spawned.fetch_add(1, Ordering::Relaxed);
+        match self.details() {
+            Some(details) => {
+                if details.label.set(Arc::clone(label)).is_err() {
+                    label.spawned.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+            None => {
+                let details = Details::new(None, Some(Arc::clone(label)));
+                let details = Box::into_raw(Box::new(details));
+                self.header().details.store(details, Ordering::Release);
+            }
+        }
+    }
+
+    pub(crate) fn cpu_ns(self) -> u64 {
+        self.header().cpu_ns.load(Ordering::Relaxed)
+    }
+
+    /// Called by the M that runs it.
+    pub(crate) fn set_cpu_ns(self, ns: u64) {
+        self.header().cpu_ns.store(ns, Ordering::Relaxed);
     }
 
     pub(crate) fn site(self) -> Option<&'static Location<'static>> {
@@ -500,11 +541,26 @@ impl GRef {
     /// Empties a slot whose last reference is gone; it may then be added to a free list.
     #[inline]
     pub(crate) fn dispose(self) {
-        // SAFETY: no reference is left, so no other thread reads the name.
-        unsafe { *self.header().name.get() = None };
+        let details = self.header().details.load(Ordering::Acquire);
+        if !details.is_null() {
+            // SAFETY: the box was made by the spawner, and no reference is left, so nobody reads it.
+            unsafe { drop_details(details) };
+            let none = std::ptr::null_mut();
+            self.header().details.store(none, Ordering::Relaxed);
+        }
         self.set_raw_out(std::ptr::null());
         self.status.set_free();
     }
+}
+
+/// # Safety
+///
+/// `details` came from a box, and nobody uses it any more.
+#[cold]
+#[inline(never)]
+unsafe fn drop_details(details: *mut Details) {
+    // SAFETY: by this function's contract.
+    drop(unsafe { Box::from_raw(details) });
 }
 
 /// Not a panic: a caller that catches it could continue until the count wraps.
@@ -535,7 +591,7 @@ fn lock_link_in<'a>(out: *const Out) -> Option<&'a LockLink> {
 pub(crate) struct Spawn {
     pub(crate) id: u64,
     pub(crate) parent: u64,
-    pub(crate) name: Option<Box<str>>,
+    pub(crate) details: Option<Box<Details>>,
     pub(crate) site: &'static Location<'static>,
     pub(crate) stack_bytes: usize,
     pub(crate) home: usize,
@@ -697,8 +753,8 @@ pub(crate) fn init<F: FnOnce() -> T, T>(g: GRef, closure: F, spawn: Spawn) {
     h.join.store(std::ptr::null_mut(), Ordering::Relaxed);
     h.id.set(spawn.id);
     h.parent.set(spawn.parent);
-    // SAFETY: the slot is free, so no other thread reads the name.
-    unsafe { *h.name.get() = spawn.name };
+    let details = spawn.details.map_or(std::ptr::null_mut(), Box::into_raw);
+    h.details.store(details, Ordering::Release);
     h.site.set(Some(spawn.site));
     h.stack_bytes.set((spawn.stack_bytes / 1024) as u32);
     h.home
@@ -771,7 +827,7 @@ mod tests {
         let spawn = Spawn {
             id: reserve_ids(1),
             parent: 0,
-            name: None,
+            details: None,
             site: Location::caller(),
             stack_bytes: 0,
             home: 0,

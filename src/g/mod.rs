@@ -22,6 +22,7 @@ pub(crate) mod stack;
 pub(crate) mod coro;
 pub(crate) mod slab;
 pub(crate) mod goroutine_locals;
+pub(crate) mod details;
 pub(crate) mod header;
 pub(crate) mod snapshot;
 pub(crate) mod list;

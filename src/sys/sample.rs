@@ -18,7 +18,7 @@
 #![allow(unsafe_code)]
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, TryLockError};
 
 use super::clock;
@@ -29,15 +29,35 @@ use super::sched;
 /// The most words copied from a stack: its innermost frames.
 const MAX_WORDS: usize = 8 * 1024;
 
-/// Returns what runs on the calling thread, and its stack, if that is known. Called in a signal
-/// handler.
-pub(crate) type WhereFn = fn() -> Option<(usize, Range<usize>)>;
+/// What runs on a thread.
+#[derive(Debug)]
+pub(crate) struct Seen<'a> {
+    /// The address of the goroutine.
+    pub(crate) g: usize,
+    /// Its name, empty for none.
+    pub(crate) name: &'a str,
+    /// The position of its label.
+    pub(crate) label: Option<usize>,
+    /// Its stack.
+    pub(crate) span: Range<usize>,
+}
+
+/// Passes on what runs on the calling thread, if that is known. Called in a signal handler.
+pub(crate) type WhereFn = fn(&mut dyn FnMut(&Seen<'_>));
+
+/// The most bytes copied from a name.
+const NAME_BYTES: usize = 64;
+
+/// In [`Desk::label`]: there is none.
+const NO_LABEL: usize = usize::MAX;
 
 /// A sample of a thread.
 #[derive(Debug)]
 pub(crate) struct Sample {
-    /// What ran there, as the [`WhereFn`] returned it.
-    pub(crate) what: usize,
+    /// What ran there, as the [`WhereFn`] passed it on. Of a long name, the beginning.
+    pub(crate) g: usize,
+    pub(crate) name: Option<String>,
+    pub(crate) label: Option<usize>,
     /// The registers: instruction, stack, frame, and on aarch64 the link.
     pub(crate) ip: usize,
     pub(crate) sp: usize,
@@ -60,7 +80,10 @@ struct Desk {
     state: AtomicU32,
     /// Ordering: relaxed; the state publishes it.
     tid: AtomicI32,
-    what: AtomicUsize,
+    g: AtomicUsize,
+    label: AtomicUsize,
+    name_len: AtomicUsize,
+    name: [AtomicU8; NAME_BYTES],
     registers: [AtomicUsize; 4],
     n_words: AtomicUsize,
     words: Box<[AtomicUsize]>,
@@ -83,7 +106,10 @@ pub(crate) fn install(where_fn: WhereFn) {
         Desk {
             state: AtomicU32::new(IDLE),
             tid: AtomicI32::new(0),
-            what: AtomicUsize::new(0),
+            g: AtomicUsize::new(0),
+            label: AtomicUsize::new(NO_LABEL),
+            name_len: AtomicUsize::new(0),
+            name: [const { AtomicU8::new(0) }; NAME_BYTES],
             registers: [const { AtomicUsize::new(0) }; 4],
             n_words: AtomicUsize::new(0),
             words: (0..MAX_WORDS).map(|_| AtomicUsize::new(0)).collect(),
@@ -154,7 +180,9 @@ impl Desk {
         let n_words = self.n_words.load(Ordering::Relaxed);
         let [ip, sp, fp, link] = [0, 1, 2, 3].map(|i| self.registers[i].load(Ordering::Relaxed));
         (n_words > 0).then(|| Sample {
-            what: self.what.load(Ordering::Relaxed),
+            g: self.g.load(Ordering::Relaxed),
+            name: self.name(),
+            label: Some(self.label.load(Ordering::Relaxed)).filter(|&label| label != NO_LABEL),
             ip,
             sp,
             fp,
@@ -164,6 +192,31 @@ impl Desk {
                 .map(|w| w.load(Ordering::Relaxed))
                 .collect(),
         })
+    }
+
+    /// The copied name, without a character that was cut.
+    fn name(&self) -> Option<String> {
+        let len = self.name_len.load(Ordering::Relaxed);
+        let bytes = self.name[..len].iter().map(|b| b.load(Ordering::Relaxed));
+        let bytes: Vec<u8> = bytes.collect();
+        let whole = match std::str::from_utf8(&bytes) {
+            Ok(name) => name,
+            Err(e) => std::str::from_utf8(&bytes[..e.valid_up_to()]).unwrap_or_default(),
+        };
+        (!whole.is_empty()).then(|| whole.to_owned())
+    }
+
+    /// In the handler: stores what runs here.
+    fn store(&self, seen: &Seen<'_>) {
+        self.g.store(seen.g, Ordering::Relaxed);
+        let label = seen.label.unwrap_or(NO_LABEL);
+        self.label.store(label, Ordering::Relaxed);
+        let name = seen.name.as_bytes();
+        self.name_len
+            .store(name.len().min(NAME_BYTES), Ordering::Relaxed);
+        for (place, byte) in self.name.iter().zip(name) {
+            place.store(*byte, Ordering::Relaxed);
+        }
     }
 
     /// In the handler: answers, if the request is for this thread.
@@ -180,15 +233,15 @@ impl Desk {
             return false;
         }
         self.n_words.store(0, Ordering::Relaxed);
-        if let Some((what, span)) = (self.where_fn)() {
-            self.what.store(what, Ordering::Relaxed);
+        (self.where_fn)(&mut |seen| {
+            self.store(seen);
             // SAFETY: with SA_SIGINFO the kernel passes a valid context.
             let registers = unsafe { registers(context) };
             for (place, register) in self.registers.iter().zip(registers) {
                 place.store(register, Ordering::Relaxed);
             }
-            self.copy(registers[1], span);
-        }
+            self.copy(registers[1], seen.span.clone());
+        });
         self.state.store(taking - TAKING + DONE, Ordering::Release);
         futex::wake_one(&raw const self.state);
         true
@@ -273,8 +326,21 @@ mod tests {
     static SPAN: Mutex<Option<Range<usize>>> = Mutex::new(None);
 
     /// The handler runs while the thread below spins, which holds no lock.
-    fn here() -> Option<(usize, Range<usize>)> {
-        SPAN.try_lock().ok()?.clone().map(|span| (7, span))
+    fn here(f: &mut dyn FnMut(&Seen<'_>)) {
+        if let Ok(span) = SPAN.try_lock()
+            && let Some(span) = span.clone()
+        {
+            f(&Seen {
+                g: 7,
+                // The last character is cut.
+                name: concat!(
+                    "0123456789012345678901234567890123456789",
+                    "01234567890123456789012\u{fc}"
+                ),
+                label: Some(9),
+                span,
+            });
+        }
     }
 
     struct SetOnDrop<'a>(&'a AtomicU32);
@@ -308,7 +374,9 @@ mod tests {
                 }
             };
             let sample = take(tid, 10_000_000_000).unwrap();
-            assert_eq!(sample.what, 7);
+            assert_eq!((sample.g, sample.label), (7, Some(9)));
+            let name = sample.name.unwrap();
+            assert_eq!((name.len(), name.ends_with("9012")), (63, true));
             assert_eq!(sample.words.last(), Some(&0x5eed_5eed));
             // A thread that does not exist does not answer.
             assert!(take(i32::MAX, 1_000_000).is_none());

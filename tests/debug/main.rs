@@ -3,9 +3,11 @@
 #[path = "../util/mod.rs"]
 mod util;
 
+mod accounting;
 mod dump;
 mod live;
 mod metrics;
+mod profile;
 mod schedtrace;
 mod stall;
 mod trace;

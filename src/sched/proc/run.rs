@@ -8,6 +8,7 @@ use crate::g::coro::{Coroutine, Switch};
 use crate::g::header::{self, GRef};
 use crate::loom::Ordering;
 use crate::loom::oracle;
+use crate::sched::types::accounting;
 use crate::sched::types::current;
 use crate::sched::types::m::{HAS_P, M, PREEMPT, RETAKING};
 use crate::sched::types::p::P;
@@ -231,9 +232,31 @@ fn execute(m: &M, mut g: GRef) {
     }
     let p = m.p();
     p.stats.dispatches.add(1);
-    if (g.status.is_stamped() || p.is_watched()) && !wake::may_run_here(m, g) {
+    if (g.status.is_stamped() || p.is_watched()) && !runs_untimed(m, g) {
         return;
     }
+    switch_to::<false>(m, g);
+}
+
+/// Whether `g` is to run on this M's P, without measuring its time. If not, it was sent to a node
+/// where it may run, or has run here, timed, and switched out.
+#[cold]
+#[inline(never)]
+fn runs_untimed(m: &M, g: GRef) -> bool {
+    if !wake::may_run_here(m, g) {
+        return false;
+    }
+    let is_timed = m.p().is_timed();
+    if is_timed {
+        switch_to::<true>(m, g);
+    }
+    !is_timed
+}
+
+/// Runs `g`, which is this M's, until it switches out, and obeys the reason. There are two copies of
+/// this: the other one measures how long `g` runs.
+#[inline(always)]
+fn switch_to<const TIMED: bool>(m: &M, g: GRef) {
     // SAFETY: `g` was taken from a queue, so it is this M's.
     if unsafe { g.coro() }.is_none() && !bind_stack(m, g) {
         return;
@@ -249,11 +272,18 @@ fn execute(m: &M, mut g: GRef) {
             )
         };
         oracle::runs(m, what, &[HAS_P, RETAKING, PREEMPT]);
+        if TIMED {
+            accounting::begin(m, g);
+        }
         mark_outside(m);
         // SAFETY: as above, and now it is Running on this M.
         let coro = unsafe { g.coro() }.as_mut().expect("bound above");
         let why = coro.resume(std::ptr::from_ref(m).expose_provenance());
         oracle::ran(m);
+        if TIMED {
+            let has_p = why != Some(Switch::LOST_P);
+            accounting::end(m, g, has_p.then(|| m.p()));
+        }
         let Some(why) = why else {
             m.curg.set(None);
             return finish(m, g);
@@ -295,7 +325,7 @@ fn execute(m: &M, mut g: GRef) {
 
 /// Gives `g` a stack, at its first run. If there is none, the goroutine ends, with the reason as
 /// its panic.
-#[inline]
+#[inline(always)]
 fn bind_stack(m: &M, g: GRef) -> bool {
     let p = m.p();
     let node = m.sched().node_of(p);
@@ -312,7 +342,7 @@ fn bind_stack(m: &M, g: GRef) -> bool {
 }
 
 /// Releases the resources of a goroutine that has ended.
-#[inline]
+#[inline(always)]
 fn finish(m: &M, g: GRef) {
     let p = m.p();
     // No value lives across this branch to the log's code.

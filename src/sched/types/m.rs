@@ -104,6 +104,9 @@ pub(crate) struct M {
     /// M checks it under that lock before it lists itself as a spare.
     pub(crate) next_p: AtomicPtr<P>,
     pub(crate) curg: CurG,
+    /// Since when its goroutine has used CPU time that is not yet charged to it; 0 while none runs,
+    /// and where that is not measured: see `accounting`. Ordering: relaxed; written by the M.
+    pub(crate) run_since_ns: AtomicU64,
     /// The forks of the running goroutine that nobody has begun, null if it has none: see
     /// `wait::fork`.
     pub(crate) forks: Cell<*const ForkList>,
@@ -180,6 +183,7 @@ impl M {
             p: loom::AtomicPtr::new(std::ptr::null_mut()),
             next_p: AtomicPtr::new(std::ptr::null_mut()),
             curg: CurG::default(),
+            run_since_ns: AtomicU64::new(0),
             forks: Cell::new(std::ptr::null()),
             fork_looks: Cell::new(0),
             forked_ticks: Cell::new(0),

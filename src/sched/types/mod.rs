@@ -16,3 +16,4 @@ pub(crate) mod state;
 pub(crate) mod current;
 pub(crate) mod trace;
 pub(crate) mod sampling;
+pub(crate) mod accounting;

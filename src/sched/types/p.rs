@@ -169,6 +169,9 @@ pub(crate) struct Stats {
     /// Time asleep up to the last wake-up; since when its M sleeps, 0 while it is awake.
     pub(crate) idle_ns: Counter,
     pub(crate) asleep_since_ns: Counter,
+    /// CPU time of goroutines here, and how long each ran at a time, if that is measured.
+    pub(crate) cpu_ns: Counter,
+    pub(crate) run_slices: Times,
     pub(crate) queue_delays: Times,
     pub(crate) poll_gaps: Times,
 }
@@ -234,8 +237,8 @@ pub(crate) struct Local {
     /// For `sched::types::sampling`, with the fields below: ticks, the gap being measured, whether the M
     /// slept since the last tick, the dispatch count when it was last woken.
     pub(crate) ticks: Cell<u8>,
-    /// Reasons for extra work per goroutine: [`TRACED`], [`NUMA`]. They share one word, so that a P
-    /// with neither pays for one test. Ordering: relaxed; set by other threads, and a delay does no
+    /// Reasons for extra work per goroutine: [`TRACED`], [`NUMA`], [`TIMED`], [`LABELLED`]. They share
+    /// one word, so that a P with none pays for one test. Ordering: relaxed; set by other threads, and a delay does no
     /// harm.
     pub(crate) watched: AtomicU32,
     pub(crate) gap: Cell<u8>,
@@ -257,6 +260,10 @@ pub(crate) struct Local {
 pub(crate) const TRACED: u32 = 1;
 /// In [`Local::watched`]: several nodes have Ps in use, so goroutines have a home (`home`).
 pub(crate) const NUMA: u32 = 2;
+/// In [`Local::watched`]: CPU times are measured (`accounting`).
+pub(crate) const TIMED: u32 = 4;
+/// In [`Local::watched`]: a goroutine may have a label for its children to inherit.
+pub(crate) const LABELLED: u32 = 8;
 
 /// A processor.
 #[derive(Debug)]
@@ -397,7 +404,7 @@ impl P {
         self.cpu.store(cpu, Ordering::Relaxed);
     }
 
-    /// Whether it is traced, or one of several nodes.
+    /// Whether there is a reason for extra work per goroutine.
     #[inline(always)]
     pub(crate) fn is_watched(&self) -> bool {
         self.local.watched.load(Ordering::Relaxed) != 0

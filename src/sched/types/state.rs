@@ -1,6 +1,7 @@
 //! The scheduler's state: nodes, Ps, Ms, and the locks that protect them.
 #![allow(unsafe_code)]
 
+use super::accounting::Accounts;
 use super::debug_hooks::DebugHooks;
 use super::m::{M, Note};
 use super::offload_pool::Offload;
@@ -149,6 +150,7 @@ pub(crate) struct Sched {
     /// Limits the lines on stderr about goroutines that could not start.
     pub(crate) failed_starts: RateLimit,
     pub(crate) tracing: Tracing,
+    pub(crate) accounts: Accounts,
     /// A thread outside of the simulation has woken or spawned a goroutine, or a goroutine has
     /// started a thread. Ordering: relaxed; the run is stopped a moment later.
     #[cfg(feature = "sim")]
@@ -199,6 +201,7 @@ impl Sched {
             warned_threads: AtomicBool::new(false),
             failed_starts: RateLimit::default(),
             tracing,
+            accounts: Accounts::default(),
             #[cfg(feature = "sim")]
             met_outside: AtomicBool::new(false),
             debug_hooks: OnceLock::new(),

@@ -48,13 +48,13 @@ use super::turn;
 use crate::g::coro::Switch;
 use crate::g::header::GRef;
 use crate::sched::queue::access;
+use crate::sched::types::accounting;
 use crate::sched::types::current;
 use crate::sched::types::m::{BLOCKING, HAS_P, M, PREEMPT, RETAKEN, RETAKING};
 use crate::sched::types::p::P;
 #[cfg(feature = "sim")]
 use crate::sched::types::simulation::Simulation;
 use crate::sched::types::state::Sched;
-use crate::sched::types::trace::EventKind;
 use crate::sys::sched::membarrier;
 use crate::util::chaos::{self, Point};
 
@@ -227,7 +227,9 @@ pub(crate) fn blocking<T>(f: impl FnOnce() -> T) -> T {
         .status
         .set_blocked();
     let tell_sysmon = sched.sysmon.slow.load(Ordering::Relaxed) && p.has_work();
-    p.trace_if(EventKind::Block);
+    if p.observes_sections() {
+        accounting::begin_section(m);
+    }
     bump(&p.syscalltick);
     m.access.store(BLOCKING, Ordering::Relaxed);
     chaos::pause(Point::Blocking);
@@ -254,7 +256,9 @@ fn leave_blocking() {
     {
         chaos::pause(Point::Blocking);
         m.access.store(HAS_P, Ordering::Relaxed);
-        p.trace_if(EventKind::Unblock);
+        if p.observes_sections() {
+            accounting::end_section(m);
+        }
         m.curg
             .get()
             .expect("a goroutine's code left")
@@ -263,6 +267,7 @@ fn leave_blocking() {
         return mark_outside(m);
     }
     m.access.store(RETAKEN, Ordering::Relaxed);
+    accounting::resume(m);
     m.curg
         .get()
         .expect("a goroutine's code left")

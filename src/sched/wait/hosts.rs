@@ -9,6 +9,7 @@ use std::panic::Location;
 use super::spawn;
 use crate::bubble::net::faults::DiskEvent;
 use crate::bubble::net::network::Action;
+use crate::g::details::Details;
 use crate::g::header::GRef;
 use crate::g::slab;
 use crate::g::status::{GKind, Status};
@@ -75,7 +76,8 @@ pub(crate) fn start(m: &M, sim: &Simulation, host: u32, site: &'static Location<
         .net(|net, _| (net.main_of(host), net.name_of(host)));
     if let Some(main) = main {
         let stack_bytes = m.sched().config.stack_bytes;
-        let options = (Some(name.into_boxed_str()), stack_bytes);
+        let details = Details::new(Some(name.into_boxed_str()), None);
+        let options = (Some(Box::new(details)), stack_bytes);
         let id = spawn::spawn_detached(m, move || main(), options, site);
         sim.bubble.set_home(id, host);
     }

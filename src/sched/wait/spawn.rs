@@ -11,10 +11,12 @@ use super::handoff::Section;
 use super::park::{self, Cancelled};
 use super::wake;
 use crate::g::coro::Coro;
+use crate::g::details::{Details, Label};
 use crate::g::header::{self, GRef, Spawn};
 use crate::g::slab;
 use crate::g::stack::Stack;
 use crate::loom::Ordering;
+use crate::loom::native::Arc;
 use crate::sched::types::current;
 use crate::sched::types::m::M;
 use crate::sched::types::state::{Phase, Sched};
@@ -22,7 +24,7 @@ use crate::sched::types::state::{Phase, Sched};
 /// Optional settings of a spawned goroutine.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
-    pub(crate) name: Option<Box<str>>,
+    pub(crate) details: Option<Box<Details>>,
     pub(crate) stack_bytes: Option<usize>,
 }
 
@@ -107,7 +109,7 @@ where
 {
     let Some(m) = current::m() else { off_runtime() };
     let Some(section) = Section::enter() else {
-        return spawn_foreign(m.sched(), None, f, options, site);
+        return spawn_foreign(m.sched(), None, f, inherit(m, options), site);
     };
     let m = section.m();
     let sched = m.sched();
@@ -145,14 +147,14 @@ where
 pub(crate) fn spawn_detached<F: FnOnce()>(
     m: &M,
     f: F,
-    (name, stack_bytes): (Option<Box<str>>, usize),
+    (details, stack_bytes): (Option<Box<Details>>, usize),
     site: &'static Location<'static>,
 ) -> u64 {
     let (sched, p) = (m.sched(), m.p());
     let g = p.take_slot(header::class_of::<F, ()>(), sched.node_of(p).depot);
     let parent = m.curg.get().map_or(0, GRef::id);
     let options = Options {
-        name,
+        details,
         stack_bytes: Some(stack_bytes),
     };
     let home = (p.node_idx, false);
@@ -188,10 +190,41 @@ fn ready(m: &M, g: GRef) {
 #[cold]
 #[inline(never)]
 fn stays(m: &M, g: GRef) -> bool {
+    if m.p().is_labelled()
+        && let Some(parent) = m.curg.get()
+        && let Some(label) = parent.label()
+    {
+        g.inherit_label(label);
+    }
     if m.p().is_numa() && !m.sched().config.numa.binds_stacks_late() {
         bind_early(m, g);
     }
     wake::stays(m, g)
+}
+
+/// Adds the label of the goroutine that runs on `m`, unless another one was asked for. For a caller
+/// without a P, whose goroutine is spawned as from outside.
+fn inherit(m: &M, mut options: Options) -> Options {
+    if let Some(parent) = m.curg.get()
+        && let Some(label) = parent.label()
+    {
+        let empty = || Box::new(Details::new(None, None));
+        let details = options.details.get_or_insert_with(empty);
+        if details.label.set(Arc::clone(label)).is_ok() {
+            label.spawned.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    options
+}
+
+/// The label of this name in the calling goroutine's runtime. `None` if it has too many.
+///
+/// # Panics
+///
+/// Off the runtime.
+pub(crate) fn label(name: &str) -> Option<Arc<Label>> {
+    let Some(m) = current::m() else { off_runtime() };
+    m.sched().label(name)
 }
 
 /// Gives `g` a stack before it is queued, on the node that it is spawned for;
@@ -251,7 +284,7 @@ where
 {
     let Some(m) = current::m() else { off_runtime() };
     let Some(section) = Section::enter() else {
-        return spawn_foreign(m.sched(), Some(place), f, options, site);
+        return spawn_foreign(m.sched(), Some(place), f, inherit(m, options), site);
     };
     let m = section.m();
     let (sched, p) = (m.sched(), m.p());
@@ -386,7 +419,7 @@ fn describe(
     Spawn {
         id,
         parent,
-        name: options.name,
+        details: options.details,
         site,
         stack_bytes: options.stack_bytes.unwrap_or(sched.config.stack_bytes),
         home,

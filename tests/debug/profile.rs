@@ -1,0 +1,98 @@
+//! CPU profiles: the functions, names and labels of what computes are in them.
+
+use crate::util;
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use windlass::debug::Profile;
+use windlass::{sleep, spawn, task};
+
+#[inline(never)]
+fn grinds_in_the_profile(is_over: &AtomicBool) {
+    while !is_over.load(Ordering::Relaxed) {
+        std::hint::spin_loop();
+    }
+}
+
+fn profile_of_a_grinder(n_ps: usize) -> Profile {
+    let _guard = util::hang_guard();
+    let rt = util::runtime(n_ps);
+    let handle = rt.handle();
+    rt.run(|| {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let grinder = task::Builder::new().name("grinder").label("grind");
+        let grinder = grinder.spawn(move || grinds_in_the_profile(&over)).unwrap();
+        let sleeper = spawn(|| {
+            sleep(Duration::from_millis(1));
+        });
+        // As long as it takes on a busy machine to see it.
+        let profile = loop {
+            let profile = match handle.profile(Duration::from_millis(200)) {
+                Ok(profile) => profile,
+                // Another test of this process takes one.
+                Err(e) => {
+                    assert_eq!(e.kind(), ErrorKind::ResourceBusy, "{e}");
+                    continue;
+                }
+            };
+            if profile.samples.iter().any(|s| !s.stack.is_empty()) {
+                break profile;
+            }
+        };
+        is_over.store(true, Ordering::Relaxed);
+        grinder.join().unwrap();
+        sleeper.join().unwrap();
+        profile
+    })
+}
+
+#[test]
+fn the_one_that_computes_is_there_with_name_label_and_stack() {
+    let profile = profile_of_a_grinder(2);
+    let of_grinder = |s: &&windlass::debug::Sample| s.label.as_deref() == Some("grind");
+    let sample = profile.samples.iter().find(of_grinder).unwrap();
+    assert!(sample.is_goroutine);
+    assert_eq!(sample.name.as_deref(), Some("grinder"));
+    assert!(sample.count > 0 && sample.cpu_time > Duration::ZERO);
+    let names: Vec<_> = sample
+        .stack
+        .iter()
+        .filter_map(|f| f.function.as_deref())
+        .collect();
+    assert!(
+        names
+            .iter()
+            .any(|name| name.ends_with("grinds_in_the_profile")),
+        "{names:?}"
+    );
+    assert!(profile.duration >= Duration::from_millis(200));
+    // The times are those that the kernel has counted: no more than two threads at once.
+    let sum: Duration = profile.samples.iter().map(|s| s.cpu_time).sum();
+    assert!(
+        sum <= 3 * profile.duration,
+        "{sum:?} of {:?}",
+        profile.duration
+    );
+}
+
+#[test]
+fn impossible_profiles_are_refused() {
+    let _guard = util::hang_guard();
+    let rt = util::runtime(1);
+    let handle = rt.handle();
+    for duration in [Duration::ZERO, Duration::MAX] {
+        let refused = handle.profile(duration).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{refused}");
+    }
+    // Outside a run there is nothing to see.
+    let empty = handle.profile(Duration::from_millis(1));
+    // Another test of this process may be taking one.
+    match empty {
+        Ok(empty) => assert!(empty.samples.is_empty(), "{empty:?}"),
+        Err(e) => assert_eq!(e.kind(), ErrorKind::ResourceBusy),
+    }
+}
