@@ -232,31 +232,9 @@ fn execute(m: &M, mut g: GRef) {
     }
     let p = m.p();
     p.stats.dispatches.add(1);
-    if (g.status.is_stamped() || p.is_watched()) && !runs_untimed(m, g) {
+    if (g.status.is_stamped() || p.is_watched()) && !may_run_watched(m, g) {
         return;
     }
-    switch_to::<false>(m, g);
-}
-
-/// Whether `g` is to run on this M's P, without measuring its time. If not, it was sent to a node
-/// where it may run, or has run here, timed, and switched out.
-#[cold]
-#[inline(never)]
-fn runs_untimed(m: &M, g: GRef) -> bool {
-    if !wake::may_run_here(m, g) {
-        return false;
-    }
-    let is_timed = m.p().is_timed();
-    if is_timed {
-        switch_to::<true>(m, g);
-    }
-    !is_timed
-}
-
-/// Runs `g`, which is this M's, until it switches out, and obeys the reason. There are two copies of
-/// this: the other one measures how long `g` runs.
-#[inline(always)]
-fn switch_to<const TIMED: bool>(m: &M, g: GRef) {
     // SAFETY: `g` was taken from a queue, so it is this M's.
     if unsafe { g.coro() }.is_none() && !bind_stack(m, g) {
         return;
@@ -272,25 +250,18 @@ fn switch_to<const TIMED: bool>(m: &M, g: GRef) {
             )
         };
         oracle::runs(m, what, &[HAS_P, RETAKING, PREEMPT]);
-        if TIMED {
-            accounting::begin(m, g);
-        }
         mark_outside(m);
         // SAFETY: as above, and now it is Running on this M.
         let coro = unsafe { g.coro() }.as_mut().expect("bound above");
         let why = coro.resume(std::ptr::from_ref(m).expose_provenance());
         oracle::ran(m);
-        if TIMED {
-            let has_p = why != Some(Switch::LOST_P);
-            accounting::end(m, g, has_p.then(|| m.p()));
+        if m.has_loose_ends() {
+            tie_up(m, g, why);
         }
         let Some(why) = why else {
             m.curg.set(None);
             return finish(m, g);
         };
-        if !m.forks.get().is_null() {
-            fork::leave_behind(m, g);
-        }
         if why == Switch::YIELD {
             m.curg.set(None);
             g.status.set_runnable();
@@ -310,6 +281,7 @@ fn switch_to<const TIMED: bool>(m: &M, g: GRef) {
                     return;
                 }
                 m.curg.set(Some(g));
+                accounting::resume(m);
             }
             None => {
                 m.curg.set(None);
@@ -323,9 +295,32 @@ fn switch_to<const TIMED: bool>(m: &M, g: GRef) {
     }
 }
 
+/// Whether `g` may run on this M's P, for a P that is watched and a G that is stamped. If not, it was
+/// sent to a node where it may.
+#[cold]
+#[inline(never)]
+fn may_run_watched(m: &M, g: GRef) -> bool {
+    let may_run = wake::may_run_here(m, g);
+    if may_run && m.p().is_timed() {
+        accounting::begin(m, g);
+    }
+    may_run
+}
+
+/// `g` has switched out of `m` with forks that nobody has begun, or its time is measured.
+#[cold]
+#[inline(never)]
+fn tie_up(m: &M, g: GRef, why: Option<Switch>) {
+    let has_p = why != Some(Switch::LOST_P);
+    accounting::end(m, g, has_p.then(|| m.p()));
+    if why.is_some() && !m.forks.get().is_null() {
+        fork::leave_behind(m, g);
+    }
+}
+
 /// Gives `g` a stack, at its first run. If there is none, the goroutine ends, with the reason as
 /// its panic.
-#[inline(always)]
+#[inline]
 fn bind_stack(m: &M, g: GRef) -> bool {
     let p = m.p();
     let node = m.sched().node_of(p);
@@ -342,7 +337,7 @@ fn bind_stack(m: &M, g: GRef) -> bool {
 }
 
 /// Releases the resources of a goroutine that has ended.
-#[inline(always)]
+#[inline]
 fn finish(m: &M, g: GRef) {
     let p = m.p();
     // No value lives across this branch to the log's code.

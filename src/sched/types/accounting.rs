@@ -2,8 +2,8 @@
 //!
 //! The M reads the clock when it switches to a goroutine and when that switches out, and adds the
 //! difference to the goroutine, to its label and to the P. A blocking section is left out. A P that
-//! is timed is *watched* ([`TIMED`]): it runs goroutines by a second copy of the M's loop
-//! (`sched::proc::run`), so the usual one does not grow.
+//! is timed is *watched* ([`TIMED`]), so that the M's loop has no test of its own for it before the switch,
+//! and after it shares one with forks (`M::has_loose_ends`).
 
 use super::m::M;
 use super::p::{LABELLED, P, TIMED, TRACED};

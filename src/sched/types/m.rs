@@ -263,6 +263,13 @@ impl M {
         !self.p.load(Ordering::Relaxed).is_null()
     }
 
+    /// Whether something is to be done when its goroutine has switched out: there are forks that nobody has
+    /// begun, or its time is measured. One test for both.
+    #[inline(always)]
+    pub(crate) fn has_loose_ends(&self) -> bool {
+        self.forks.get().addr() as u64 | self.run_since_ns.load(Ordering::Relaxed) != 0
+    }
+
     pub(crate) fn set_p(&self, p: Option<&P>) {
         let p = p.map_or(std::ptr::null(), std::ptr::from_ref);
         oracle::holds(self, &self.access, p);
