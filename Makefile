@@ -7,7 +7,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 # The packages with tests of the runtime. Each command names all of them: cargo unites the features of
 # the packages that a command names, so that other packages would mean other builds.
-PACKAGES := -p windlass -p windlass-hyper -p windlass-tracing -p windlass-hook -p windlass-examples
+PACKAGES := -p windlass -p windlass-hyper -p windlass-tracing -p windlass-hook -p windlass-macros -p windlass-examples
 # The programs that `compare` runs: a peer that the criterion benches leave out has a package of its own.
 BENCHES := -p windlass-benches -p windlass-bench-compio -p windlass-bench-monoio
 # What is off if not asked for, and tested all the same.
@@ -48,7 +48,7 @@ help:
 	@echo "make asan     tests under AddressSanitizer; needs a nightly toolchain"
 	@echo "make fuzz     the examples' parsers, each for SECONDS; needs a nightly toolchain and cargo-fuzz"
 	@echo "make lint     formatting, clippy and the documentation, warnings denied"
-	@echo "make package  the four crates as they would be published, each built from its archive"
+	@echo "make package  the crates as they would be published, each built from its archive"
 	@echo "make public-api  compares the public API with docs/api; needs nightly and cargo-public-api"
 	@echo "make bench    criterion benches of windlass, tokio and may, and a table of them (BENCH=yield runs one)"
 	@echo "make compare  servers and whole programs in turn, Go too where it is installed"
@@ -159,7 +159,7 @@ test-numa-small: setup
 
 # The library and the topology command for the other architecture.
 check-aarch64: setup
-	scripts/aarch64.sh check -p windlass -p windlass-topology -p windlass-hyper -p windlass-tracing -p windlass-hook --target-dir $(TARGET_DIR)/aarch64
+	scripts/aarch64.sh check -p windlass -p windlass-topology -p windlass-hyper -p windlass-tracing -p windlass-hook -p windlass-macros --target-dir $(TARGET_DIR)/aarch64
 
 # What goroutines, channels, locks and sockets do on aarch64, one boot of an emulated machine for
 # each program. Two nodes, so that remote stealing is among it.
@@ -231,9 +231,9 @@ lint: setup
 	$(CARGO) clippy -p windlass-criterion -p windlass-bench-numa --benches -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --features $(FEATURES),windlass/sim
 
-# In one command, so that cargo finds windlass-topology and windlass without a registry.
+# In one command, so that cargo finds windlass-topology, windlass-macros and windlass without a registry.
 package: setup
-	$(CARGO) package --allow-dirty -p windlass-topology -p windlass -p windlass-hyper -p windlass-tracing -p windlass-hook
+	$(CARGO) package --allow-dirty -p windlass-topology -p windlass-macros -p windlass -p windlass-hyper -p windlass-tracing -p windlass-hook
 
 # After a change of the API that is meant: scripts/public-api.sh --update.
 public-api: setup

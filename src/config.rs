@@ -106,6 +106,8 @@ pub(crate) struct Config {
     pub(crate) schedtrace: Option<Duration>,
     pub(crate) scheddetail: bool,
     pub(crate) deadlock_detection: bool,
+    /// Whether libtest calls the program's code, and the program has no main function of its own.
+    pub(crate) in_test_harness: bool,
     /// The time after which a goroutine that holds its P is reported.
     pub(crate) stall_reports: Option<Duration>,
     pub(crate) dump_on_sigquit: bool,
@@ -140,6 +142,7 @@ impl Default for Config {
             schedtrace: None,
             scheddetail: false,
             deadlock_detection: false,
+            in_test_harness: false,
             stall_reports: None,
             dump_on_sigquit: false,
             name_panics: true,

@@ -78,6 +78,7 @@
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `hwloc` | yes | The machine is read with libhwloc, to which the program is then linked. Without it, from sysfs alone: docs/CONTAINERS.md. |
+//! | `macros` | yes | The attributes [`main`](macro@main) and [`test`](macro@test). |
 //! | `unpinned-children` | yes | Threads and processes that goroutines start may run on all CPUs of the process, although the goroutine's thread is pinned to one. docs/SAFETY.md says where this has no effect. |
 //! | `backtrace` | no | Stacks in dumps and stall reports. Adds the crates backtrace and framehop. |
 //! | `chaos` | no | For tests: `WINDLASS_CHAOS=seed` perturbs decisions and timing of the scheduler. |
@@ -179,10 +180,14 @@ pub mod debug;
 mod runtime;
 #[cfg(feature = "sim")]
 pub mod sim;
+#[doc(hidden)]
+pub mod entry;
 
 pub use config::NumaPolicy;
 #[doc(hidden)]
 pub use poll::foreign;
 pub use runtime::{Builder, Handle, Runtime};
 pub use task::{blocking, join, offload, scope, sleep, spawn, yield_now};
+#[cfg(feature = "macros")]
+pub use windlass_macros::{main, test};
 pub use windlass_topology as topology;

@@ -349,18 +349,29 @@ impl Builder {
         self
     }
 
-    /// Sets whether a deadlock ends the process (default: no). A deadlock means that all goroutines
-    /// are parked, and that no timer, operation or thread is left that could wake one. The runtime
-    /// then prints a message that begins with "deadlock" and a dump on stderr, and ends the process
-    /// with status 2.
+    /// Sets whether a deadlock ends the process (default: no; in
+    /// [`#[windlass::test]`](macro@crate::test): yes). `WINDLASS_DEBUG=deadlock=1` or `deadlock=0`
+    /// has precedence. A deadlock means that all goroutines are parked, and that no timer, operation
+    /// or thread is left that could wake one. The runtime then prints Go's message, `fatal error: all
+    /// goroutines are asleep - deadlock!`, and a dump on stderr, and ends the process with status
+    /// 2.
     ///
     /// There are no false alarms. If the process has any thread that does not belong to this
     /// runtime, no deadlock is reported, because that thread may wake a goroutine later. The thread
-    /// that calls [`Runtime::run`] belongs to the runtime.
+    /// that calls [`Runtime::run`] belongs to the runtime. Threads of other runtimes do not
+    /// count while those are stuck as well. In a `#[windlass::test]` the main thread does not
+    /// count, in which the harness waits.
     ///
     /// For this check an idle runtime wakes up ten times a second.
     pub fn deadlock_detection(mut self, yes: bool) -> Builder {
         self.config.deadlock_detection = yes;
+        self
+    }
+
+    /// The runtime is that of a `#[test]` function, called by libtest: see `debug::deadlock`.
+    #[doc(hidden)]
+    pub fn in_test_harness(mut self) -> Builder {
+        self.config.in_test_harness = true;
         self
     }
 
@@ -411,6 +422,7 @@ impl Builder {
         let config = &mut self.config;
         config.schedtrace = settings.schedtrace.or(config.schedtrace);
         config.scheddetail = settings.scheddetail.unwrap_or(config.scheddetail);
+        config.deadlock_detection = settings.deadlock.unwrap_or(config.deadlock_detection);
         config.live_metrics = settings.live.unwrap_or(config.live_metrics);
     }
 
@@ -484,6 +496,9 @@ impl Builder {
         let sched = make_sched(self.config, place, max.max(n_ps))?;
         sched.resize(n_ps)?;
         children::install();
+        if !sched.config.is_simulated() {
+            deadlock::register(&sched);
+        }
         let first = sched.debug_hooks.set(hooks);
         debug_assert!(first.is_ok(), "a scheduler is watched from its beginning");
         #[cfg(feature = "backtrace")]

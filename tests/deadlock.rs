@@ -2,6 +2,7 @@
 //!
 //! Every case is a process of its own, this program once more, without threads of a test
 //! harness: a thread that windlass does not know may wake somebody.
+#![allow(unsafe_code)]
 #![expect(
     clippy::print_stdout,
     reason = "tells what it runs, as a harness would"
@@ -60,7 +61,16 @@ const CASES: &[Case] = &[
     ),
     ("an_operation_in_flight_is_none", in_flight, passes),
     ("another_runtime_may_wake_somebody", two_runtimes, passes),
+    ("two_runtimes_that_are_stuck", two_stuck_runtimes, has_two),
     ("not_asked_for", not_asked_for, passes),
+    ("asked_for_by_the_environment", without_asking, is_deadlock),
+    ("forbidden_by_the_environment", stuck_for_a_while, passes),
+];
+
+/// What `WINDLASS_DEBUG` says in the cases with these names.
+const ENVIRONMENT: &[(&str, &str)] = &[
+    ("asked_for_by_the_environment", "deadlock=1"),
+    ("forbidden_by_the_environment", "deadlock=0"),
 ];
 
 fn main() {
@@ -77,7 +87,9 @@ fn main() {
         if list {
             println!("{name}: test");
         } else if wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str())) {
-            check(&util::child(name, name));
+            let environment = ENVIRONMENT.iter().find(|(of, _)| of == name);
+            let environment = environment.map(|(_, value)| ("WINDLASS_DEBUG", *value));
+            check(&util::child_with_env(name, name, environment.as_slice()));
             println!("test {name} ... ok");
         }
     }
@@ -104,7 +116,8 @@ fn is_deadlock(output: &Output) {
         "{:?}: {stderr}",
         output.status
     );
-    assert!(stderr.starts_with("deadlock"), "{stderr}");
+    let headline = "fatal error: all goroutines are asleep - deadlock!\n\nwindlass: ";
+    assert!(stderr.starts_with(headline), "{stderr}");
 }
 
 #[track_caller]
@@ -360,6 +373,70 @@ fn two_runtimes() {
         task::park();
         blocking(|| thread.join().unwrap());
     });
+}
+
+/// Each of two runtimes has a sender of the channel from which the other receives. Only one asks for
+/// detection.
+fn two_stuck_runtimes() {
+    let (to_first, first) = bounded::<()>(0);
+    let (to_second, second) = bounded::<()>(0);
+    let other = std::thread::spawn(move || {
+        let builder = Builder::new().processors(1).name("other");
+        util::build(builder).unwrap().run(|| {
+            let _ = second.recv();
+            drop(to_first);
+        });
+    });
+    run(1, || {
+        let _ = first.recv();
+        drop(to_second);
+    });
+    other.join().unwrap();
+}
+
+#[track_caller]
+fn has_two(output: &Output) {
+    let stderr = text(output);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    for wanted in [
+        "fatal error: all goroutines are asleep - deadlock!\n\n",
+        "\nother: 1 goroutines\n\ngoroutine ",
+        "\nwindlass: 1 goroutines\n\ngoroutine ",
+    ] {
+        assert!(stderr.contains(wanted), "no {wanted} in {stderr}");
+    }
+    assert_eq!(stderr.matches("name \"main\"]:").count(), 2, "{stderr}");
+}
+
+fn without_asking() {
+    let runtime = util::build(Builder::new().processors(1)).unwrap();
+    runtime.run(task::park);
+}
+
+/// Looks like a deadlock for long, until a signal ends the wait: its handler's thread is the
+/// runtime's own.
+fn stuck_for_a_while() {
+    // SAFETY: the handler makes one system call.
+    unsafe { libc::signal(libc::SIGALRM, exit_well as *const () as libc::sighandler_t) };
+    let delay = libc::itimerval {
+        it_interval: libc::timeval {
+            tv_sec: 0,
+            tv_usec: 0,
+        },
+        it_value: libc::timeval {
+            tv_sec: 0,
+            tv_usec: 800_000,
+        },
+    };
+    // SAFETY: the value is a valid structure, and the old one is not asked for.
+    let set = unsafe { libc::setitimer(libc::ITIMER_REAL, &delay, std::ptr::null_mut()) };
+    assert_eq!(set, 0);
+    run(1, task::park);
+}
+
+extern "C" fn exit_well(_: i32) {
+    // SAFETY: ends the process, which is allowed in a handler.
+    unsafe { libc::_exit(0) };
 }
 
 fn not_asked_for() {

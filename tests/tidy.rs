@@ -25,7 +25,7 @@ const ROWS: [&[&str]; 8] = [
     &[
         "net", "io", "fs", "process", "signal", "context", "future", "os",
     ],
-    &["metrics", "debug", "runtime", "sim", "lib"],
+    &["metrics", "debug", "runtime", "sim", "entry", "lib"],
 ];
 
 /// The files of a folder in the order in which they may import each other: each from
@@ -341,6 +341,7 @@ const LIBRARIES: &[&str] = &[
     "bridges/hyper/src",
     "bridges/tracing/src",
     "hook/src",
+    "macros/src",
 ];
 
 /// An outsider and the files that may name it.

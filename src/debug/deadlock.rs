@@ -10,56 +10,120 @@
 //!   channel or a file by which it can wake a goroutine. That cannot be known, so its existence
 //!   rules a deadlock out.
 //!
-//! In this state only the runtime's threads could change anything, and all of them sleep, so the
-//! state is permanent. The conditions are not read at one moment. Therefore they are checked twice,
-//! and no goroutine may have run in between.
+//! A process may have several runtimes, and goroutines of one may wake those of another. A runtime
+//! that is stuck wakes nobody. So the last condition is read for all stuck runtimes together: every
+//! thread of the process belongs to one of them. The threads of a runtime that is not stuck, or not
+//! running, are other threads.
+//!
+//! In this state only the threads of stuck runtimes could change anything, and all of them sleep, so
+//! the state is permanent. The conditions are not read at one moment. Therefore they are checked
+//! twice, and no goroutine may have run in between. A thread that is in neither list cannot come to
+//! exist in between, because only a thread creates a thread.
+//!
+//! # In a test harness
+//!
+//! `#[windlass::test]` makes a function that libtest calls. The process then has one thread that
+//! belongs to no runtime and never ends before the tests do: the main thread, in which libtest waits
+//! for their results. It runs no code of the program but tests themselves (with one test thread),
+//! and in these it is a runtime's own. So it wakes nobody, and is not counted among the other
+//! threads. The threads of other tests are counted. They end with their tests, or are those of
+//! runtimes that are stuck, too. So a deadlock is reported when all other tests have ended.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use super::dump::Dump;
 use super::live;
+use super::registry::Registry;
 use super::sigquit;
 use crate::g::slab;
 use crate::g::status::{GKind, Reason};
 use crate::loom::Ordering;
+use crate::loom::native::{Arc, Mutex};
 use crate::sched::types::state::{Phase, Sched};
 use crate::sys::clock::{self, NEVER};
-use crate::sys::{sched as threads, signal};
+use crate::sys::signal;
 
 /// The time between the two checks.
 const PAUSE: Duration = Duration::from_millis(2);
+
+/// The first line of the report, as Go prints it.
+const HEADLINE: &str = "fatal error: all goroutines are asleep - deadlock!";
+
+/// The runtimes of the process, without simulated ones.
+static RUNTIMES: Registry = Registry::new();
+
+/// Makes a runtime known to the checks of all. Its own check is one of `debug_hooks`.
+pub(crate) fn register(sched: &Arc<Sched>) {
+    let known = RUNTIMES.add(sched, || Ok(()));
+    debug_assert!(known.is_ok(), "there is no thread to be started");
+}
 
 /// Ends the process with a dump if there is a deadlock. Called by sysmon.
 pub(crate) fn check(sched: &Sched) {
     if !is_stuck(sched) {
         return;
     }
-    let dispatches = dispatches(sched);
+    // Held by the sysmon of another runtime, which checks the same.
+    static CHECKING: Mutex<()> = Mutex::new(());
+    let Ok(_checking) = CHECKING.try_lock() else {
+        return;
+    };
+    let runtimes = RUNTIMES.runtimes();
+    let Some(seen) = Stuck::find(&runtimes) else {
+        return;
+    };
     clock::nap(PAUSE.as_nanos() as u64);
-    if !is_stuck(sched) || self::dispatches(sched) != dispatches {
+    if Stuck::find(&runtimes).as_ref() != Some(&seen) {
         return;
     }
-    let text = format!(
-        "deadlock: all goroutines of {:?} wait, and nothing is left that could wake one\n\n{}",
-        sched.config.name,
-        Dump::take(sched)
-    );
     // Not through std: a goroutine may hold the lock of std's stderr forever.
-    signal::write_stderr(text.as_bytes());
+    signal::write_stderr(report(&runtimes, &seen).as_bytes());
     signal::exit_now(2);
+}
+
+/// The stuck runtimes, if the process has no threads but theirs.
+#[derive(Debug, PartialEq, Eq)]
+struct Stuck {
+    /// Their positions in the list.
+    which: Vec<usize>,
+    /// How often goroutines of theirs were resumed.
+    dispatches: u64,
+}
+
+impl Stuck {
+    fn find(runtimes: &[Arc<Sched>]) -> Option<Stuck> {
+        let all = runtimes.iter().enumerate();
+        let (which, stuck): (Vec<_>, Vec<&Sched>) = all
+            .filter(|(_, sched)| is_stuck(sched))
+            .map(|(idx, sched)| (idx, &**sched))
+            .unzip();
+        let found = !stuck.is_empty() && no_other_thread(&stuck);
+        // After the conditions: what runs while they are read is counted.
+        let dispatches = stuck.iter().map(|sched| dispatches(sched)).sum();
+        found.then_some(Stuck { which, dispatches })
+    }
+}
+
+/// The text that the process leaves behind.
+fn report(runtimes: &[Arc<Sched>], stuck: &Stuck) -> String {
+    let mut text = format!("{HEADLINE}\n");
+    for &idx in &stuck.which {
+        text.push_str(&format!("\n{}", Dump::take(&runtimes[idx])));
+    }
+    text
 }
 
 fn dispatches(sched: &Sched) -> u64 {
     sched.ps.iter().map(|p| p.stats.dispatches.get()).sum()
 }
 
-/// Whether all conditions hold now.
+/// Whether all conditions but that on threads hold now.
 fn is_stuck(sched: &Sched) -> bool {
     sched.phase() == Phase::Running
         && no_work(sched)
         && nothing_under_way(sched)
         && all_parked(sched)
-        && no_other_thread(sched)
 }
 
 fn no_work(sched: &Sched) -> bool {
@@ -98,21 +162,37 @@ fn all_parked(sched: &Sched) -> bool {
     parked && n > 0
 }
 
-/// Whether all threads of the process are this runtime's own or io_uring workers of the kernel.
-fn no_other_thread(sched: &Sched) -> bool {
-    let mut own = sched.thread_ids();
-    own.push(threads::gettid());
+/// Whether all threads of the process are those of these runtimes, or io_uring workers of the kernel.
+fn no_other_thread(stuck: &[&Sched]) -> bool {
+    let mut own: Vec<i32> = stuck.iter().flat_map(|sched| sched.thread_ids()).collect();
     own.extend(sigquit::thread_id());
     own.extend(live::thread_id());
+    if stuck.iter().any(|sched| sched.config.in_test_harness) {
+        // The main thread has the process's number.
+        own.extend(i32::try_from(std::process::id()));
+    }
     // Without the list there may be other threads.
-    let Ok(entries) = std::fs::read_dir("/proc/self/task") else {
+    let Ok(entries) = std::fs::read_dir(TASKS) else {
         return false;
     };
-    entries.into_iter().all(|entry| {
+    let mut n_listed = 0;
+    let only_own = entries.into_iter().all(|entry| {
+        n_listed += 1;
         let Ok(entry) = entry else { return false };
         let tid = entry.file_name().to_string_lossy().parse().unwrap_or(0);
-        own.contains(&tid) || is_ring_worker(&entry.path())
-    })
+        tid > 0 && own.contains(&tid) || is_ring_worker(&entry.path())
+    });
+    only_own && is_complete(n_listed)
+}
+
+/// The directory with an entry for each thread.
+const TASKS: &str = "/proc/self/task";
+
+/// Whether a list of so many threads has all of them. The kernel ends a listing early if the thread
+/// that it has come to ends.
+fn is_complete(n_listed: u64) -> bool {
+    // The links are `.`, `..` and one for each thread.
+    std::fs::metadata(TASKS).is_ok_and(|tasks| tasks.nlink() <= n_listed + 2)
 }
 
 /// Whether a thread is an io_uring worker, which the kernel created and which runs no code of the

@@ -17,6 +17,7 @@ pub(crate) struct Settings {
     pub(crate) schedtrace: Option<Duration>,
     pub(crate) scheddetail: Option<bool>,
     pub(crate) live: Option<bool>,
+    pub(crate) deadlock: Option<bool>,
 }
 
 /// Reads the variable. Invalid parts are ignored and reported on stderr, once per process.
@@ -28,8 +29,8 @@ pub(crate) fn settings() -> Settings {
     static WARNED: AtomicBool = AtomicBool::new(false);
     if !complaint.is_empty() && !WARNED.swap(true, Ordering::Relaxed) {
         let line = format!(
-            "windlass: {NAME}: {complaint}; it takes schedtrace=milliseconds, scheddetail=0 or 1 \
-             and live=0 or 1, with commas between them\n"
+            "windlass: {NAME}: {complaint}; it takes schedtrace=milliseconds, scheddetail=0 or 1, \
+             live=0 or 1 and deadlock=0 or 1, with commas between them\n"
         );
         // If stderr is closed, the report is lost.
         let _ = std::io::stderr().write_all(line.as_bytes());
@@ -71,6 +72,8 @@ impl Settings {
             ("scheddetail", "1") => self.scheddetail = Some(true),
             ("live", "0") => self.live = Some(false),
             ("live", "1") => self.live = Some(true),
+            ("deadlock", "0") => self.deadlock = Some(false),
+            ("deadlock", "1") => self.deadlock = Some(true),
             _ => return false,
         }
         true
@@ -85,8 +88,10 @@ mod tests {
 
     #[test]
     fn what_is_understood_is_taken() {
-        let (settings, complaint) = parse(" schedtrace=1000, scheddetail=1,live=1,".into());
+        let (settings, complaint) =
+            parse(" schedtrace=1000, scheddetail=1,live=1,deadlock=0,".into());
         assert_eq!(settings.live, Some(true));
+        assert_eq!(settings.deadlock, Some(false));
         assert_eq!(settings.schedtrace, Some(Duration::from_secs(1)));
         assert_eq!(settings.scheddetail, Some(true));
         assert_eq!(complaint, "");
@@ -102,6 +107,7 @@ mod tests {
             "scheddetail=2",
             "gctrace=1",
             "live=yes",
+            "deadlock=on",
             "==",
         ] {
             let (settings, complaint) = parse(format!("schedtrace=5,{bad}").into());

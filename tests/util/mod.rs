@@ -346,6 +346,16 @@ pub(crate) fn n_threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
+/// The names of the process's threads.
+pub(crate) fn thread_names() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.filter_map(|task| {
+        // A thread may end meanwhile.
+        std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
+    });
+    names.map(|name| name.trim_end().to_owned()).collect()
+}
+
 /// CPU time that the thread of this name has used, in the kernel's steps of some milliseconds.
 /// Waits for the thread to begin.
 pub(crate) fn thread_cpu(name: &str) -> Duration {

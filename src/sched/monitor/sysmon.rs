@@ -162,6 +162,8 @@ pub(crate) fn main(sched: &Sched) {
     // A panic here would leave a run that never ends.
     let bomb = AbortOnUnwind;
     clock::tighten_timer_slack();
+    let tid = &sched.sysmon.tid;
+    tid.store(threads::gettid(), Ordering::Relaxed);
     let mut sysmon = Sysmon {
         sched,
         seen: vec![PSnapshot::default(); sched.ps.len()],

@@ -13,7 +13,9 @@ use crate::config::Config;
 use crate::g::slab::DepotId;
 use crate::g::stack::StackPool;
 use crate::lock::{Lock, Rank};
-use crate::loom::native::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::loom::native::atomic::{
+    AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 use crate::loom::native::{Arc, OnceLock};
 use crate::sched::numa::remote_peers::RemotePeers;
 use crate::sched::queue::global::NodeQueue;
@@ -103,6 +105,9 @@ pub(crate) struct SysmonState {
     /// a node, which may have no P left to run it, must wake sysmon. Ordering: sequentially
     /// consistent: set before sysmon checks the queues, and read after the push.
     pub(crate) awaits_work: AtomicBool,
+    /// The kernel's number of sysmon's thread; 0 before its first run. Ordering: relaxed, as those of
+    /// the Ms: a number that is not there yet is that of an unknown thread.
+    pub(crate) tid: AtomicI32,
 }
 
 /// The scheduler of one runtime.
@@ -245,9 +250,10 @@ impl Sched {
         self.ms.lock().spare.len()
     }
 
-    /// Kernel thread ids of the runtime's threads, without sysmon's.
+    /// Kernel thread ids of the runtime's threads.
     pub(crate) fn thread_ids(&self) -> Vec<i32> {
         let mut ids = self.offload.thread_ids();
+        ids.push(self.sysmon.tid.load(Ordering::Relaxed));
         let ms = self.ms.lock();
         ids.extend(ms.all.iter().map(|m| m.tid.load(Ordering::Relaxed)));
         ids

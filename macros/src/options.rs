@@ -1,0 +1,305 @@
+//! What stands in the parentheses of the attributes.
+
+use proc_macro::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
+
+use crate::error::Error;
+
+/// What the caller of `Builder::build` has to promise, as a word.
+pub(crate) const PROMISE: &str = "no_thread_local_across_waits";
+
+/// Setters of `windlass::Builder`. Those that end with `?` take a `bool`, and the name alone means
+/// `true`.
+const BUILDER: &[&str] = &[
+    "deadlock_detection?",
+    "dump_on_sigquit?",
+    "flight_recorder",
+    "live_metrics?",
+    "max_processors",
+    "max_threads",
+    "name",
+    "name_panics?",
+    "nodes",
+    "numa",
+    "pin?",
+    "processors",
+    "require_io_uring?",
+    "schedtrace",
+    "shutdown_timeout",
+    "stack_size",
+    "stall_reports",
+    "topology",
+];
+
+/// Setters of `windlass::sim::Sim`, in the same form.
+const SIM: &[&str] = &[
+    "disk",
+    "faults",
+    "link",
+    "may_panic?",
+    "no_goroutines_left?",
+    "replay",
+    "seed",
+    "seeds",
+    "steps",
+    "strategy",
+];
+
+/// A call of a setter.
+#[derive(Debug)]
+pub(crate) struct Setter {
+    pub(crate) name: Ident,
+    /// `None` for `true`.
+    pub(crate) value: Option<TokenStream>,
+}
+
+/// The options of an attribute.
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    /// The word `unsafe` of the promise.
+    pub(crate) promise: Option<Ident>,
+    /// The word `sim`.
+    pub(crate) sim: Option<Ident>,
+    pub(crate) setters: Vec<Setter>,
+    pub(crate) sim_setters: Vec<Setter>,
+    /// The path of windlass in this crate.
+    pub(crate) krate: Option<TokenStream>,
+    /// The expression of a builder to start from.
+    pub(crate) builder: Option<TokenStream>,
+    /// Whether windlass-hook is to be installed, and its path if that was given.
+    pub(crate) hook: Option<Option<TokenStream>>,
+}
+
+/// The two attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Main,
+    Test,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Main => "windlass::main",
+            Kind::Test => "windlass::test",
+        }
+    }
+}
+
+/// One option: a word, with or without `= value`.
+struct Part {
+    key: Ident,
+    value: Option<TokenStream>,
+}
+
+impl Options {
+    /// # Errors
+    ///
+    /// If the promise is missing, or an option is unknown, given twice or out of place.
+    pub(crate) fn parse(kind: Kind, args: TokenStream) -> Result<Options, Error> {
+        let mut options = Options::default();
+        let mut seen: Vec<String> = Vec::new();
+        for tokens in split_at_commas(args) {
+            if let Some(word) = parse_promise(kind, &tokens)? {
+                if options.promise.replace(word.clone()).is_some() {
+                    return Err(Error::new(word.span(), "the promise is here twice"));
+                }
+                continue;
+            }
+            let part = parse_part(tokens)?;
+            let key = part.key.to_string();
+            if seen.contains(&key) {
+                let text = format!("the option `{key}` is here twice");
+                return Err(Error::new(part.key.span(), text));
+            }
+            seen.push(key);
+            options.take(kind, part)?;
+        }
+        options.check(kind)?;
+        Ok(options)
+    }
+
+    fn take(&mut self, kind: Kind, part: Part) -> Result<(), Error> {
+        let key = part.key.to_string();
+        match &*key {
+            "crate" => self.krate = Some(part.need_value("a path")?),
+            "builder" => self.builder = Some(part.need_value("an expression")?),
+            "hook" => self.hook = Some(part.value),
+            "sim" if kind == Kind::Test => {
+                part.refuse_value()?;
+                self.sim = Some(part.key);
+            }
+            _ if find(BUILDER, &key).is_some() => {
+                self.setters.push(part.into_setter(find(BUILDER, &key))?);
+            }
+            _ if kind == Kind::Test && find(SIM, &key).is_some() => {
+                self.sim_setters.push(part.into_setter(find(SIM, &key))?);
+            }
+            _ => {
+                let text = format!("unknown option `{key}`: there are {}", known(kind));
+                return Err(Error::new(part.key.span(), text));
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, kind: Kind) -> Result<(), Error> {
+        let error = |span: Span, text: String| Err(Error::new(span, text));
+        if let Some(sim) = &self.sim {
+            if let Some(promise) = &self.promise {
+                let text = "a simulation keeps its goroutines on one thread and needs no promise: \
+                            remove `unsafe(..)`";
+                return error(promise.span(), text.into());
+            }
+            if let Some(setter) = self.setters.first() {
+                let text = format!(
+                    "`{}` is a setting of a runtime, and `sim` runs the test in a simulation, \
+                     which takes {}",
+                    setter.name,
+                    list(SIM)
+                );
+                return error(setter.name.span(), text);
+            }
+            if self.builder.is_some() || self.hook.is_some() {
+                let text = "`builder` and `hook` are for runtimes: remove them, or `sim`";
+                return error(sim.span(), text.into());
+            }
+            return Ok(());
+        }
+        if let Some(setter) = self.sim_setters.first() {
+            let text = format!("`{}` is a setting of simulations: add `sim`", setter.name);
+            return error(setter.name.span(), text);
+        }
+        if self.promise.is_none() {
+            return error(Span::call_site(), missing_promise(kind));
+        }
+        Ok(())
+    }
+}
+
+impl Part {
+    fn need_value(self, what: &str) -> Result<TokenStream, Error> {
+        let (key, span) = (self.key.to_string(), self.key.span());
+        self.value
+            .ok_or_else(|| Error::new(span, format!("`{key}` needs {what}: `{key} = ..`")))
+    }
+
+    fn refuse_value(&self) -> Result<(), Error> {
+        match self.value {
+            None => Ok(()),
+            Some(_) => {
+                let text = format!("`{}` takes no value", self.key);
+                Err(Error::new(self.key.span(), text))
+            }
+        }
+    }
+
+    /// `entry` is the setter's entry in the list that has it.
+    fn into_setter(self, entry: Option<&str>) -> Result<Setter, Error> {
+        let name = self.key.clone();
+        let value = match entry.is_some_and(|entry| entry.ends_with('?')) {
+            true => self.value,
+            false => Some(self.need_value("a value")?),
+        };
+        Ok(Setter { name, value })
+    }
+}
+
+fn find(list: &'static [&'static str], name: &str) -> Option<&'static str> {
+    let mut entries = list.iter();
+    entries.find(|e| e.trim_end_matches('?') == name).copied()
+}
+
+fn list(entries: &[&str]) -> String {
+    let names: Vec<_> = entries
+        .iter()
+        .map(|e| format!("`{}`", e.trim_end_matches('?')))
+        .collect();
+    names.join(", ")
+}
+
+fn known(kind: Kind) -> String {
+    let own = match kind {
+        Kind::Main => String::new(),
+        Kind::Test => format!(", `sim` and with it {}", list(SIM)),
+    };
+    format!("`crate`, `builder`, `hook`, {}{own}", list(BUILDER))
+}
+
+fn missing_promise(kind: Kind) -> String {
+    let name = kind.name();
+    let sim = match kind {
+        Kind::Main => "",
+        Kind::Test => "; or, without a promise, `sim`, which runs the test in a simulation",
+    };
+    format!(
+        "`#[{name}]` needs a promise: write `#[{name}(unsafe({PROMISE}))]`{sim}\n\
+         A goroutine may continue on another thread after each call that waits. You promise that no \
+         goroutine keeps, across such a call, a borrow of a thread-local or a value that belongs to \
+         its thread. The compiler cannot check this; windlass's docs/SAFETY.md has an example of \
+         each hazard."
+    )
+}
+
+/// The arguments, one list of tokens for each. A comma inside brackets separates nothing.
+fn split_at_commas(args: TokenStream) -> Vec<Vec<TokenTree>> {
+    let mut parts = vec![Vec::new()];
+    for token in args {
+        match &token {
+            TokenTree::Punct(punct) if punct.as_char() == ',' => parts.push(Vec::new()),
+            _ => parts
+                .last_mut()
+                .expect("there is one from the start")
+                .push(token),
+        }
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// The word `unsafe`, if the tokens are the promise.
+fn parse_promise(kind: Kind, tokens: &[TokenTree]) -> Result<Option<Ident>, Error> {
+    let Some(TokenTree::Ident(word)) = tokens.first() else {
+        return Ok(None);
+    };
+    if word.to_string() != "unsafe" {
+        return Ok(None);
+    }
+    match &tokens[1..] {
+        [TokenTree::Group(group)] if is_promise(group) => Ok(Some(word.clone())),
+        _ => {
+            let text = format!("write `unsafe({PROMISE})`\n{}", missing_promise(kind));
+            Err(Error::new(word.span(), text))
+        }
+    }
+}
+
+fn is_promise(group: &Group) -> bool {
+    group.delimiter() == Delimiter::Parenthesis && group.stream().to_string().trim() == PROMISE
+}
+
+fn parse_part(tokens: Vec<TokenTree>) -> Result<Part, Error> {
+    let mut tokens = tokens.into_iter();
+    let key = match tokens.next() {
+        Some(TokenTree::Ident(key)) => key,
+        other => {
+            let span = other.map_or(Span::call_site(), |t| t.span());
+            return Err(Error::new(span, "the name of an option is expected here"));
+        }
+    };
+    let value = match tokens.next() {
+        None => None,
+        Some(TokenTree::Punct(punct)) if punct.as_char() == '=' => {
+            let value: TokenStream = tokens.collect();
+            if value.is_empty() {
+                let text = format!("a value is missing after `{key} =`");
+                return Err(Error::new(punct.span(), text));
+            }
+            Some(value)
+        }
+        Some(other) => {
+            let text = format!("an option is written as `{key}` or `{key} = value`");
+            return Err(Error::new(other.span(), text));
+        }
+    };
+    Ok(Part { key, value })
+}

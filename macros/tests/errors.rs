@@ -1,0 +1,287 @@
+//! What the compiler says of programs that must not compile. The messages are for people, so they
+//! are compared by their words.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// The promise, for programs in which something else is wrong.
+const PROMISED: &str = "unsafe(no_thread_local_across_waits)";
+
+/// What the compiler says of a source.
+fn errors_of(source: &str) -> String {
+    let mut rustc = Command::new("rustc")
+        .args([
+            "-",
+            "--edition",
+            "2024",
+            "--crate-name",
+            "program",
+            "--color",
+            "never",
+        ])
+        .args([
+            "--test",
+            "--emit",
+            "metadata",
+            "-o",
+            "/dev/null",
+            "--extern",
+        ])
+        .arg(format!("windlass={}", the_macros().display()))
+        .env_remove("RUSTFLAGS")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    rustc
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(source.as_bytes())
+        .unwrap();
+    let output = rustc.wait_with_output().unwrap();
+    assert!(!output.status.success(), "this compiles:\n{source}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// The newest library of this crate beside this program: cargo builds it before.
+fn the_macros() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let beside = std::fs::read_dir(program.parent().unwrap()).unwrap();
+    let libraries = beside.map(|entry| entry.unwrap().path()).filter(|path| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("libwindlass_macros-") && name.ends_with(".so")
+    });
+    let built = |path: &PathBuf| std::fs::metadata(path).unwrap().modified().unwrap();
+    libraries.max_by_key(built).expect("the crate is built")
+}
+
+/// The error of a source, which must be the only one, has all the words, and names the place.
+#[track_caller]
+fn says(source: &str, place: &str, words: &[&str]) {
+    let errors = errors_of(source);
+    assert_eq!(
+        errors.matches("error:").count(),
+        2,
+        "one and a summary: {errors}"
+    );
+    for word in words {
+        assert!(errors.contains(word), "no {word:?} in\n{errors}");
+    }
+    assert!(
+        errors.contains(&format!("<anon>:{place}\n")),
+        "not at {place}:\n{errors}"
+    );
+}
+
+fn main_of(attribute: &str, function: &str) -> String {
+    format!("#![allow(dead_code)]\n#[windlass::main({attribute})]\n{function}\n")
+}
+
+#[test]
+fn the_promise_is_missing() {
+    let meaning = [
+        "`#[windlass::main]` needs a promise",
+        "write `#[windlass::main(unsafe(no_thread_local_across_waits))]`",
+        "a borrow of a thread-local",
+        "docs/SAFETY.md",
+    ];
+    says("#[windlass::main]\nfn main() {}", "1:1", &meaning);
+    says(&main_of("processors = 2", "fn main() {}"), "2:1", &meaning);
+    says(
+        "#[windlass::test]\nfn a_test() {}",
+        "1:1",
+        &[
+            "`#[windlass::test]` needs a promise",
+            "`sim`, which runs the test in a simulation",
+        ],
+    );
+}
+
+#[test]
+fn the_promise_is_another() {
+    for other in ["unsafe", "unsafe()", "unsafe(build)", "unsafe = true"] {
+        let words = [
+            "write `unsafe(no_thread_local_across_waits)`",
+            "You promise that",
+        ];
+        says(&main_of(other, "fn main() {}"), "2:18", &words);
+    }
+    let without = "no_thread_local_across_waits";
+    says(
+        &main_of(without, "fn main() {}"),
+        "2:18",
+        &["unknown option"],
+    );
+    let twice = format!("{PROMISED}, {PROMISED}");
+    says(&main_of(&twice, "fn main() {}"), "2:56", &["twice"]);
+}
+
+#[test]
+fn the_function_cannot_be_called() {
+    for (function, place, words) in [
+        (
+            "async fn main() {}",
+            "3:1",
+            "remove it together with each `.await`",
+        ),
+        ("fn main(n: u32) {}", "3:8", "called without arguments"),
+        ("fn main<T>() {}", "3:8", "remove the generics"),
+        (
+            "fn main() -> u8 where u8: Copy { 0 }",
+            "3:17",
+            "remove the `where` clause",
+        ),
+        ("unsafe fn main() {}", "3:1", "remove `unsafe`"),
+        ("const fn main() {}", "3:1", "remove `const`"),
+        ("extern \"C\" fn main() {}", "3:1", "remove `extern`"),
+        ("struct Main;", "3:1", "belongs in front of a function"),
+        ("fn start() {}", "3:4", "belongs in front of `fn main`"),
+    ] {
+        let errors = errors_of(&main_of(PROMISED, function));
+        assert!(errors.contains(words), "{function}: {errors}");
+        assert!(
+            errors.contains(&format!("<anon>:{place}\n")),
+            "{function}: {errors}"
+        );
+    }
+}
+
+#[test]
+fn an_option_is_wrong() {
+    for (options, words) in [
+        (
+            "worker_threads = 2",
+            "unknown option `worker_threads`: there are",
+        ),
+        (
+            "processors",
+            "`processors` needs a value: `processors = ..`",
+        ),
+        ("processors =", "a value is missing after `processors =`"),
+        (
+            "processors(2)",
+            "written as `processors` or `processors = value`",
+        ),
+        (
+            "processors = 1, processors = 2",
+            "the option `processors` is here twice",
+        ),
+        ("crate", "`crate` needs a path"),
+        ("sim", "unknown option `sim`"),
+        ("\"processors\"", "the name of an option is expected here"),
+    ] {
+        let attribute = format!("{PROMISED}, {options}");
+        says(
+            &main_of(&attribute, "fn main() {}"),
+            &place_of(options),
+            &[words],
+        );
+    }
+}
+
+/// Where the compiler points to in the attribute: at the option's name, or what follows it.
+fn place_of(options: &str) -> String {
+    let behind = match options {
+        "processors =" => "processors ".len(),
+        "processors(2)" => "processors".len(),
+        "processors = 1, processors = 2" => "processors = 1, ".len(),
+        _ => 0,
+    };
+    let begin = "#[windlass::main(".len() + PROMISED.len() + ", ".len();
+    format!("2:{}", begin + behind + 1)
+}
+
+#[test]
+fn options_of_tests_do_not_go_together() {
+    for (options, words) in [
+        (
+            "sim, unsafe(no_thread_local_across_waits)",
+            "needs no promise",
+        ),
+        (
+            "sim, processors = 2",
+            "`processors` is a setting of a runtime",
+        ),
+        ("sim, hook", "`builder` and `hook` are for runtimes"),
+        ("sim = true", "`sim` takes no value"),
+        (
+            "unsafe(no_thread_local_across_waits), seeds = 3",
+            "`seeds` is a setting of simulations: add `sim`",
+        ),
+    ] {
+        let source = format!("#[windlass::test({options})]\nfn a_test() {{}}\n");
+        let errors = errors_of(&source);
+        assert!(errors.contains(words), "{options}: {errors}");
+    }
+    let twice = "#[windlass::test(sim)]\n#[test]\nfn a_test() {}\n";
+    says(
+        twice,
+        "2:2",
+        &["makes the function a test: remove this attribute"],
+    );
+}
+
+/// The lint points to the word in the attribute: nobody forbids unsafe code and makes the promise.
+#[test]
+fn the_lint_for_unsafe_code_sees_the_promise() {
+    // Only the attributes are at hand here.
+    let stand_in = "mod stand_in {
+        #[allow(unused_imports)] pub(super) use windlass::main;
+        pub(super) struct Builder;
+        impl Builder {
+            pub(super) fn new() -> Builder { Builder }
+            pub(super) fn build(self) {}
+        }
+        pub(super) mod entry {
+            pub(crate) fn main(_: (), _: fn()) -> std::process::ExitCode { todo!() }
+        }
+    }";
+    let attribute = format!("{PROMISED}, crate = stand_in");
+    let source = main_of(&attribute, "fn main() {}");
+    let errors = errors_of(&format!("#![forbid(unsafe_code)]\n{source}{stand_in}"));
+    assert!(errors.contains("usage of an `unsafe` block"), "{errors}");
+    assert!(errors.contains("<anon>:3:18\n"), "{errors}");
+}
+
+/// A setter that the attributes do not know cannot be used with them.
+#[test]
+fn the_options_are_the_setters() {
+    let setters = |file: &str| -> Vec<String> {
+        let file = format!("{}/../{file}", env!("CARGO_MANIFEST_DIR"));
+        let source = std::fs::read_to_string(file).unwrap();
+        let documented = source
+            .split("#[doc(hidden)]\n    pub fn ")
+            .collect::<Vec<_>>();
+        let lines = documented.into_iter().enumerate().flat_map(|(i, part)| {
+            // What follows the split is a hidden one.
+            part.lines().skip(usize::from(i > 0)).collect::<Vec<_>>()
+        });
+        let names = lines.filter_map(|line| {
+            let rest = line.strip_prefix("    pub fn ")?;
+            let (name, arguments) = rest.split_once('(')?;
+            arguments.starts_with("mut self, ").then(|| name.to_owned())
+        });
+        names.collect()
+    };
+    for (file, attribute) in [
+        (
+            "src/runtime.rs",
+            "main(unsafe(no_thread_local_across_waits), nothing)",
+        ),
+        ("src/sim/build.rs", "test(sim, nothing)"),
+    ] {
+        let source = format!("#[windlass::{attribute}]\nfn main() {{}}\n");
+        let known = errors_of(&source);
+        let setters = setters(file);
+        assert!(setters.len() >= 9, "{setters:?}");
+        for setter in setters {
+            assert!(
+                known.contains(&format!("`{setter}`")),
+                "{setter} is not in {known}"
+            );
+        }
+    }
+}
