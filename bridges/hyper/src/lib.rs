@@ -9,8 +9,20 @@
 //! - [`Executor`] spawns a goroutine for each future that HTTP/2 needs to run.
 //! - [`Timer`] implements hyper's timeouts.
 //!
-//! A service may call functions of windlass that wait, and return a future that is ready. With
-//! HTTP/1 that delays only its own connection.
+//! # What a service may wait for
+//!
+//! A service may call functions of windlass that wait: locks, channels, sleeps, sockets. The wait
+//! parks the goroutine that polls the service's future. With HTTP/2 and [`Executor`] that is the
+//! goroutine of this request. With HTTP/1 it is the goroutine of the connection, which meanwhile
+//! neither reads nor writes. So the body of the request, and whatever else the connection itself
+//! brings about, must be awaited with `.await` and not with `block_on`. A peer that closes the
+//! connection does not end such a wait.
+//!
+//! # axum, tonic and other crates over hyper
+//!
+//! A `Router` of axum, and tonic's `Routes`, are services for each connection:
+//! `service_fn(move |request| router.clone().call(request))`. The repository has examples of both.
+//! A connection that was upgraded becomes a socket of windlass again by [`Io::into_fd`].
 //!
 //! # Examples
 //!
@@ -140,6 +152,52 @@ impl Io {
         Io {
             shared: Arc::new(shared),
             _waits: canceller,
+        }
+    }
+
+    /// Gives the socket back, for a connection that no longer speaks HTTP: a WebSocket, say, after
+    /// [`hyper::upgrade`]. The descriptor becomes a `TcpStream` or `UnixStream` of windlass by
+    /// `From`; its mode and timeouts are as before [`Io::new`].
+    ///
+    /// Bytes that hyper has read ahead are in the `read_buf` of [`hyper::upgrade::Parts`].
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Errors
+    ///
+    /// If a goroutine still waits for the socket, the wait is ended and the descriptor duplicated,
+    /// which fails when the process has too many open files.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    /// use windlass::net::UnixStream;
+    /// use windlass_hyper::Io;
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let (server, mut client) = UnixStream::pair()?;
+    ///     let io = Io::new(server);
+    ///     // Here hyper would serve a request, and upgrade the connection.
+    ///     let mut stream = UnixStream::from(io.into_fd()?);
+    ///     stream.write_all(b"hello")?;
+    ///     let mut greeting = [0; 5];
+    ///     client.read_exact(&mut greeting)?;
+    ///     assert_eq!(&greeting, b"hello");
+    ///     Ok::<(), std::io::Error>(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn into_fd(self) -> io::Result<OwnedFd> {
+        let Io { shared, _waits } = self;
+        drop(_waits);
+        match Arc::try_unwrap(shared) {
+            Ok(shared) => Ok(shared.fd),
+            Err(shared) => shared.fd.try_clone(),
         }
     }
 

@@ -287,6 +287,130 @@ fn a_dropped_socket_leaves_nobody_waiting() {
     });
 }
 
+/// With and without a goroutine that waits for it.
+#[test]
+fn a_socket_comes_back() {
+    run(2, || {
+        for waits in [false, true] {
+            let (a, mut b) = UnixStream::pair().unwrap();
+            let mut a = Io::new(a);
+            if waits {
+                let tick = Timer::new().sleep(Duration::from_millis(1));
+                block_on(select(Box::pin(read(&mut a, 10)), tick));
+            }
+            let mut a = UnixStream::from(a.into_fd().unwrap());
+            b.write_all(b"to a").unwrap();
+            a.read_exact(&mut [0; 4]).unwrap();
+            a.write_all(b"to b").unwrap();
+            b.read_exact(&mut [0; 4]).unwrap();
+            drop(a);
+            // No other descriptor is left.
+            assert_eq!(b.read(&mut [0]).unwrap(), 0);
+        }
+    });
+}
+
+/// Reads a head of HTTP/1.
+fn read_head(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// The server's side and the client's side of an upgrade, with bytes right behind the request.
+#[test]
+fn an_upgraded_connection_is_a_socket_again() {
+    run(2, || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (tell, told) = windlass::channel::bounded(1);
+        let server = windlass::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let service = hyper::service::service_fn(move |mut request: Request<_>| {
+                let upgrade = hyper::upgrade::on(&mut request);
+                tell.send(upgrade).unwrap();
+                let response = hyper::Response::builder()
+                    .status(StatusCode::SWITCHING_PROTOCOLS)
+                    .header("connection", "upgrade")
+                    .header("upgrade", "shout")
+                    .body(String::new());
+                std::future::ready(response)
+            });
+            let connection = hyper::server::conn::http1::Builder::new()
+                .serve_connection(Io::new(stream), service)
+                .with_upgrades();
+            block_on(connection).unwrap();
+            let parts = block_on(told.recv().unwrap())
+                .unwrap()
+                .downcast::<Io>()
+                .unwrap();
+            let mut stream = TcpStream::from(parts.io.into_fd().unwrap());
+            let mut text = parts.read_buf.to_vec();
+            stream.read_to_end(&mut text).unwrap();
+            text.make_ascii_uppercase();
+            stream.write_all(&text).unwrap();
+        });
+        let mut stream = TcpStream::connect(addr).unwrap();
+        let head = "GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: shout\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(b"early").unwrap();
+        assert!(read_head(&mut stream).starts_with("HTTP/1.1 101 "));
+        stream.write_all(b", late").unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, "EARLY, LATE");
+        server.join().unwrap();
+    });
+}
+
+/// With HTTP/2 a request that waits as goroutines do delays no other on its connection.
+#[test]
+fn a_service_that_waits_delays_only_itself() {
+    run(2, || {
+        let (a, b) = UnixStream::pair().unwrap();
+        let (tell, told) = windlass::channel::bounded::<()>(0);
+        let server = windlass::spawn(move || {
+            let service = hyper::service::service_fn(move |request: Request<_>| {
+                let (tell, told) = (tell.clone(), told.clone());
+                async move {
+                    drop::<Request<hyper::body::Incoming>>(request);
+                    // Each waits for the other, whichever comes first.
+                    windlass::channel::select! {
+                        send(tell, ()) -> sent => sent.unwrap(),
+                        recv(told) -> received => received.unwrap(),
+                    }
+                    Ok::<_, std::io::Error>(hyper::Response::new(String::new()))
+                }
+            });
+            let connection = hyper::server::conn::http2::Builder::new(Executor::new())
+                .timer(Timer::new())
+                .keep_alive_interval(Duration::from_secs(60))
+                .serve_connection(Io::new(a), service);
+            let _ = block_on(connection);
+        });
+        block_on(async {
+            let (mut sender, connection) =
+                http2::handshake(Executor::new(), Io::new(b)).await.unwrap();
+            let driver = future::spawn(connection);
+            sender.ready().await.unwrap();
+            let first = sender.send_request(request(Method::GET, "/1", Vec::new()));
+            let second = sender.send_request(request(Method::GET, "/2", Vec::new()));
+            let (first, second) = (future::spawn(first), future::spawn(second));
+            for answer in [first, second] {
+                assert_eq!(answer.join().unwrap().unwrap().status(), StatusCode::OK);
+            }
+            drop(sender);
+            driver.join().unwrap().unwrap();
+        });
+        server.join().unwrap();
+    });
+}
+
 #[test]
 fn a_peer_that_is_gone_is_an_error_and_no_signal() {
     run(1, || {
