@@ -66,9 +66,8 @@ impl File {
 
     /// A file of a simulated disk.
     #[cfg(feature = "sim")]
-    pub(super) fn in_memory(handle: Handle) -> io::Result<File> {
-        let placeholder = super::memory::placeholder()?;
-        Ok(File(Raw::in_memory(placeholder, handle)))
+    pub(super) fn in_memory(placeholder: fs::File, handle: Handle) -> File {
+        File(Raw::in_memory(placeholder, handle))
     }
 
     /// Writes the file's data and metadata to the disk, with `fsync(2)`.

@@ -158,7 +158,10 @@ impl OpenOptions {
         let path = path.as_ref();
         on_simulated_disk!(disk => {
             self.check()?;
-            File::in_memory(disk.open(path, self.flags(), self.mode)?)
+            // First, so that nothing is created or cut where there are no descriptors.
+            let placeholder = super::memory::placeholder()?;
+            let opened = disk.open(path, self.flags(), self.mode)?;
+            Ok(File::in_memory(placeholder, opened))
         });
         let waits_for_nobody = self.custom_flags & (libc::O_NONBLOCK | libc::O_PATH) != 0;
         match park::caller() {

@@ -14,6 +14,7 @@ mod temp;
 mod clock;
 mod determinism;
 mod disk;
+mod disk_edges;
 mod disk_faults;
 mod disk_model;
 mod failures;

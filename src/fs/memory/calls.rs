@@ -93,23 +93,38 @@ impl Drive {
 
     /// As `std`: makes what is missing, one directory after the other.
     pub(crate) fn create_dir_all(&self, path: &Path, mode: u32) -> io::Result<()> {
-        if path == Path::new("") {
-            return Ok(());
-        }
-        let is_there = |e| match self.metadata(path, true) {
-            Ok(stat) if stat.kind == FileKind::Directory => Ok(()),
-            _ => Err(e),
-        };
-        match self.create_dir(path, mode) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                let Some(parent) = path.parent() else {
-                    return Err(e);
-                };
-                self.create_dir_all(parent, mode)?;
-                self.create_dir(path, mode).or_else(is_there)
+        // The deepest one first.
+        let mut missing = Vec::new();
+        let mut next = Some(path);
+        while let Some(path) = next.filter(|path| *path != Path::new("")) {
+            match self.create_or_find_dir(path, mode) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => missing.push(path),
+                done => {
+                    done?;
+                    break;
+                }
             }
-            done => done.or_else(is_there),
+            next = path.parent();
+            if next.is_none() {
+                return fail(ENOENT);
+            }
         }
+        while let Some(path) = missing.pop() {
+            self.create_or_find_dir(path, mode)?;
+        }
+        Ok(())
+    }
+
+    fn create_or_find_dir(&self, path: &Path, mode: u32) -> io::Result<()> {
+        self.create_dir(path, mode).or_else(|e| {
+            if e.kind() == io::ErrorKind::NotFound {
+                return Err(e);
+            }
+            match self.metadata(path, true) {
+                Ok(stat) if stat.kind == FileKind::Directory => Ok(()),
+                _ => Err(e),
+            }
+        })
     }
 
     pub(crate) fn remove_dir(&self, path: &Path) -> io::Result<()> {
@@ -131,15 +146,29 @@ impl Drive {
             io::ErrorKind::NotFound => Ok(()),
             _ => Err(e),
         };
-        for (name, _, kind) in self.read_dir(path)? {
-            let below = path.join(name);
-            let removed = match kind {
-                FileKind::Directory => self.remove_below(&below),
-                _ => self.remove_file(&below),
-            };
-            removed.or_else(ignore)?;
+        // The directories on the way down, with what is left to remove in each.
+        let mut way = vec![(path.to_owned(), self.read_dir(path)?.into_iter())];
+        while let Some((directory, entries)) = way.last_mut() {
+            match entries.next() {
+                Some((name, _, FileKind::Directory)) => {
+                    let below = directory.join(name);
+                    match self.read_dir(&below) {
+                        Ok(entries) => way.push((below, entries.into_iter())),
+                        Err(e) => ignore(e)?,
+                    }
+                }
+                Some((name, ..)) => self.remove_file(&directory.join(name)).or_else(ignore)?,
+                None => {
+                    let removed = self.remove_dir(directory);
+                    way.pop();
+                    match removed {
+                        Err(e) if !way.is_empty() => ignore(e)?,
+                        removed => removed?,
+                    }
+                }
+            }
         }
-        self.remove_dir(path)
+        Ok(())
     }
 
     pub(crate) fn remove_file(&self, path: &Path) -> io::Result<()> {

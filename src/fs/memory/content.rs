@@ -24,6 +24,9 @@ pub(super) const SECTOR: usize = 512;
 /// The longest file.
 pub(super) const MOST_BYTES: u64 = 1 << 44;
 
+/// How much one call allocates at most: each page of it takes memory.
+const MOST_ALLOCATED: u64 = 1 << 30;
+
 /// How many states of a page, and sizes of a file, are remembered. Of more, those in between are
 /// forgotten: they then are never found on the disk.
 const MOST_STATES: usize = 8;
@@ -332,17 +335,31 @@ impl Content {
         self.push_size(seq, bytes);
     }
 
-    /// Gives space to a part of the file, which grows if it ends before.
-    pub(super) fn allocate(&mut self, seq: u64, offset: u64, len: u64) {
+    /// Gives space to a part of the file, which grows if it ends before. There are `n_free` new
+    /// pages. `false` if that is not enough.
+    pub(super) fn allocate(&mut self, seq: u64, offset: u64, len: u64, n_free: u64) -> bool {
+        if len > MOST_ALLOCATED || self.room(offset, len as usize, n_free) < len as usize {
+            return false;
+        }
+        // All new pages are one in memory, until they are written to.
+        let zeros = Arc::new([0; PAGE]);
         let last = (offset + len).div_ceil(PAGE as u64);
         for n in offset / PAGE as u64..last {
             if self.is_hole(n) {
-                self.change(seq, n, false, |_| ());
+                self.n_allocated += 1;
+                self.pages.entry(n).or_default().push(State {
+                    seq,
+                    epoch: self.epoch,
+                    image: Some(Arc::clone(&zeros)),
+                    is_cut: false,
+                    in_device: false,
+                });
             }
         }
         if offset + len > self.size() {
             self.push_size(seq, offset + len);
         }
+        true
     }
 
     /// What is not on the disk yet.

@@ -16,8 +16,8 @@ use super::tree::Tree;
 use crate::bubble::net::faults::DiskEvent;
 use crate::bubble::{self, Bubble};
 use crate::loom::native::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use crate::sched::wait::park;
-use crate::task::Task;
+use crate::sched::wait::{current_context, park};
+use crate::sync::Semaphore;
 
 /// An open file, as the kernel has it: what all descriptors of one `open` share.
 #[derive(Debug)]
@@ -39,30 +39,45 @@ pub(super) struct State {
     pub(super) tree: Tree,
     pub(super) open: BTreeMap<u64, OpenFile>,
     pub(super) next_open: u64,
-    /// Goroutines that wait for locks of files.
-    pub(super) waiting: Vec<Task>,
+    /// Those that wait for locks of files: each for a permit of its own.
+    waiting: Vec<Arc<Semaphore>>,
+}
+
+/// Waits for locks that are over. The waiters are woken when the disk is no longer locked: that is a
+/// switch point.
+#[derive(Debug)]
+#[must_use = "somebody waits"]
+pub(super) struct Woken(Vec<Arc<Semaphore>>);
+
+impl Woken {
+    pub(super) fn wake(self) {
+        for waiter in self.0 {
+            waiter.add_permits(1);
+        }
+    }
 }
 
 impl State {
-    /// Wakes all that wait for locks.
-    pub(super) fn wake(&mut self) {
-        for task in self.waiting.drain(..) {
-            task.unpark();
-        }
+    /// One more that waits for a lock.
+    pub(super) fn add_waiter(&mut self) -> Arc<Semaphore> {
+        let waiter = Arc::new(Semaphore::new(0));
+        self.waiting.push(Arc::clone(&waiter));
+        waiter
+    }
+
+    /// Ends the waits of all that wait for locks.
+    pub(super) fn end_waits(&mut self) -> Woken {
+        Woken(std::mem::take(&mut self.waiting))
     }
 
     /// Closes an open file.
-    pub(super) fn close(&mut self, id: u64) {
-        let Some(file) = self.open.remove(&id) else {
-            return;
-        };
-        if file.lock.is_some() {
-            self.wake();
-        }
+    fn close(&mut self, id: u64) -> Option<Woken> {
+        let file = self.open.remove(&id)?;
         if !file.is_dead {
             self.tree.inode_mut(file.ino).n_open -= 1;
             self.tree.collect(file.ino);
         }
+        file.lock.map(|_| self.end_waits())
     }
 }
 
@@ -113,19 +128,26 @@ impl Drive {
         Ok(())
     }
 
-    /// Lets virtual time pass.
+    /// Lets virtual time pass. The disk goes on when a context is done.
     pub(super) fn wait(&self, time: Duration) {
         if !time.is_zero() {
-            let until = bubble::now_ns().unwrap_or(0) + time.as_nanos() as u64;
+            let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            let until = bubble::now_ns().unwrap_or(0).saturating_add(ns);
             // An error means that the goroutine unwinds.
-            let _ = park::sleep_until(until);
+            let _ = current_context::shield(|| park::sleep_until(until));
         }
     }
 
     /// Waits for a transfer from or to the disk.
-    pub(super) fn wait_for_transfer(&self) {
+    ///
+    /// # Errors
+    ///
+    /// The current context's, if that is done: then the transfer does not begin.
+    pub(super) fn wait_for_transfer(&self) -> io::Result<()> {
+        current_context::check()?;
         let between = self.state().tree.settings().transfer_time.clone();
         self.wait(fate::time(*between.start(), *between.end()));
+        Ok(())
     }
 
     /// The power goes: what was not synced may be lost, and all open files are dead. Those who wait
@@ -223,7 +245,8 @@ pub(crate) fn settings(host: u32) -> Option<Disk> {
 pub(crate) fn crash(host: u32) {
     on_event(host, DiskEvent::PowerLoss);
     if let Some(drive) = drive_of(host) {
-        drive.state().wake();
+        let woken = drive.state().end_waits();
+        woken.wake();
     }
 }
 
@@ -287,6 +310,9 @@ pub(super) struct Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        self.drive.state().close(self.id);
+        let woken = self.drive.state().close(self.id);
+        if let Some(woken) = woken {
+            woken.wake();
+        }
     }
 }

@@ -28,7 +28,9 @@ pub(super) fn time(first: Duration, last: Duration) -> Duration {
     if width.is_zero() || bubble::current().is_some_and(Dice::is_search) {
         return first;
     }
-    first + width * below(TIME_STEPS) as u32 / (TIME_STEPS as u32 - 1)
+    let (step, last) = (below(TIME_STEPS) as u32, TIME_STEPS as u32 - 1);
+    let part = width.checked_mul(step).map(|time| time / last);
+    first + part.unwrap_or_else(|| width / last * step)
 }
 
 /// What a loss of power does to all that had not been synced.

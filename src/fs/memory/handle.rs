@@ -1,12 +1,13 @@
 //! What programs do with an open file of a simulated disk.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::{FileTimes, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut, SeekFrom};
 use std::time::SystemTime;
 
 use super::content::{Content, MOST_BYTES, Plan, SECTOR};
-use super::drive::{self, OpenFile, Opened, State, now};
+use super::drive::{self, OpenFile, Opened, State, Woken, now};
 use super::errno::{
     EAGAIN, EBADF, EFBIG, EINVAL, EIO, EISDIR, ENOSPC, O_ACCMODE, O_APPEND, O_DIRECT, O_DSYNC,
     O_NOATIME, O_PATH, O_RDONLY, O_SYNC, O_WRONLY, error, fail,
@@ -15,11 +16,14 @@ use super::fate::{self, below, chance};
 use super::inode::{Attributes, Body, Ino, Stat};
 use super::times;
 use crate::loom::native::{Arc, MutexGuard};
-use crate::sched::wait::park;
-use crate::task;
+use crate::sched::wait::current_context;
+use crate::sync::SemaphorePermit;
 
 /// The kernel's limit of bytes for one read or write.
 const MOST_AT_ONCE: usize = 0x7fff_f000;
+
+/// Its limit of buffers, of which `std` passes no more.
+const MOST_BUFS: usize = 1024;
 
 /// Without `O_NOATIME`, the time of the last read is renewed after so long at the latest.
 const ACCESS_TIME_OLD: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);
@@ -57,20 +61,47 @@ impl OpenFile {
         self.flags & O_DIRECT != 0
     }
 
-    fn place(&self, at: At) -> io::Result<u64> {
+    fn place(&self, at: At) -> u64 {
         match at {
-            At::Position => Ok(self.position),
-            At::Offset(offset) if i64::try_from(offset).is_ok() => Ok(offset),
-            At::Offset(_) => fail(EINVAL),
+            At::Position => self.position,
+            At::Offset(offset) => offset,
         }
     }
 }
 
+impl At {
+    /// The kernel looks at an offset before it looks at the file.
+    fn check(self) -> io::Result<()> {
+        match self {
+            At::Offset(offset) if i64::try_from(offset).is_err() => fail(EINVAL),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The bytes that the kernel moves in one call with these buffers: how many buffers it looks at, and
+/// how many bytes.
+fn transfer(lens: impl Iterator<Item = usize>) -> usize {
+    let sum = lens.take(MOST_BUFS).fold(0, usize::saturating_add);
+    sum.min(MOST_AT_ONCE)
+}
+
+/// # Errors
+///
+/// EINVAL if the bytes do not end where a file may end.
+fn check_end(offset: u64, len: usize) -> io::Result<()> {
+    match offset.checked_add(len as u64) {
+        Some(end) if i64::try_from(end).is_ok() => Ok(()),
+        _ => fail(EINVAL),
+    }
+}
+
 /// With `O_DIRECT`, place, length and memory are whole sectors.
-fn check_aligned(offset: u64, len: usize, memory: usize) -> io::Result<()> {
+fn check_aligned<'a>(offset: u64, bufs: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
+    let is_whole = |n: usize| n.is_multiple_of(SECTOR);
+    let mut bufs = bufs.take(MOST_BUFS);
     let is_aligned = offset.is_multiple_of(SECTOR as u64)
-        && len.is_multiple_of(SECTOR)
-        && memory.is_multiple_of(SECTOR);
+        && bufs.all(|buf| is_whole(buf.len()) && is_whole(buf.as_ptr().addr()));
     if is_aligned { Ok(()) } else { fail(EINVAL) }
 }
 
@@ -80,8 +111,9 @@ fn shortened(len: usize, per_million: u32, is_direct: bool) -> usize {
     if len <= unit || !chance(per_million) {
         return len;
     }
-    // At least one unit, and at least one fewer than all.
-    len - unit * (1 + below(len.div_ceil(unit) - 1))
+    // At least one unit, and fewer bytes than all.
+    let most = (len - 1) / unit;
+    unit * (most - below(most))
 }
 
 fn content(state: &mut State, ino: Ino) -> io::Result<&mut Content> {
@@ -142,32 +174,38 @@ impl Handle {
     }
 
     pub(crate) fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.read_from(buf, At::Position)
+        self.read_from(&mut [IoSliceMut::new(buf)], At::Position)
     }
 
     pub(crate) fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.read_from(buf, At::Offset(offset))
+        self.read_from(&mut [IoSliceMut::new(buf)], At::Offset(offset))
     }
 
-    fn read_from(&self, buf: &mut [u8], at: At) -> io::Result<usize> {
-        let len = buf.len().min(MOST_AT_ONCE);
+    pub(crate) fn read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.read_from(bufs, At::Position)
+    }
+
+    fn read_from(&self, bufs: &mut [IoSliceMut<'_>], at: At) -> io::Result<usize> {
+        at.check()?;
+        let len = transfer(bufs.iter().map(|buf| buf.len()));
         let mut state = self.enter()?;
         let file = self.file(&state);
         let (ino, is_direct) = (file.ino, file.is_direct());
         if !file.may_read() {
             return fail(EBADF);
         }
-        let offset = file.place(at)?;
+        let offset = file.place(at);
+        check_end(offset, len)?;
         if len == 0 {
             return Ok(0);
         }
         let content_here = content(&mut state, ino)?;
         if is_direct {
-            check_aligned(offset, len, buf.as_ptr().addr())?;
+            check_aligned(offset, bufs.iter().map(|buf| &**buf))?;
         }
         if is_direct && offset < content_here.size() || content_here.is_cold(offset, len) {
             drop(state);
-            self.0.drive.wait_for_transfer();
+            self.0.drive.wait_for_transfer()?;
             state = self.again()?;
         }
         let settings = &state.tree.settings();
@@ -176,11 +214,17 @@ impl Handle {
             return fail(EIO);
         }
         // Another goroutine may have moved the position meanwhile.
-        let offset = self.file(&state).place(at)?;
+        let offset = self.file(&state).place(at);
         let content = content(&mut state, ino)?;
         let there = content.size().saturating_sub(offset).min(len as u64) as usize;
-        let len = shortened(there, short, is_direct);
-        let n = content.read(offset, &mut buf[..len], !is_direct);
+        let mut left = shortened(there, short, is_direct);
+        let mut n = 0;
+        for buf in bufs {
+            let part = left.min(buf.len());
+            content.read(offset + n as u64, &mut buf[..part], !is_direct);
+            n += part;
+            left -= part;
+        }
         let file = self.file_mut(&mut state);
         if at == At::Position {
             file.position += n as u64;
@@ -192,63 +236,44 @@ impl Handle {
         Ok(n)
     }
 
-    pub(crate) fn read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        if let [one] = bufs {
-            return self.read(one);
-        }
-        self.check_vector(bufs.iter().map(|buf| &**buf))?;
-        let mut all = super::super::aligned::AlignedBuf::zeroed(bufs.iter().map(|b| b.len()).sum());
-        let n = self.read(&mut all)?;
-        let mut rest = &all[..n];
-        for buf in bufs {
-            let (part, more) = rest.split_at(rest.len().min(buf.len()));
-            buf[..part.len()].copy_from_slice(part);
-            rest = more;
-        }
-        Ok(n)
-    }
-
-    /// With `O_DIRECT` each buffer of a vector is aligned.
-    fn check_vector<'a>(&self, bufs: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
-        let is_direct = self.file(&self.0.drive.state()).is_direct();
-        for buf in bufs.filter(|_| is_direct) {
-            check_aligned(0, buf.len(), buf.as_ptr().addr())?;
-        }
-        Ok(())
-    }
-
     pub(crate) fn write(&self, buf: &[u8]) -> io::Result<usize> {
-        self.write_to(buf, At::Position)
+        self.write_to(&[IoSlice::new(buf)], At::Position)
     }
 
     pub(crate) fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
-        self.write_to(buf, At::Offset(offset))
+        self.write_to(&[IoSlice::new(buf)], At::Offset(offset))
     }
 
-    fn write_to(&self, buf: &[u8], at: At) -> io::Result<usize> {
-        let buf = &buf[..buf.len().min(MOST_AT_ONCE)];
+    pub(crate) fn write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.write_to(bufs, At::Position)
+    }
+
+    fn write_to(&self, bufs: &[IoSlice<'_>], at: At) -> io::Result<usize> {
+        at.check()?;
+        let len = transfer(bufs.iter().map(|buf| buf.len()));
         let mut state = self.enter()?;
         let file = self.file(&state);
         let (ino, flags, is_direct) = (file.ino, file.flags, file.is_direct());
         if !file.may_write() {
             return fail(EBADF);
         }
-        let place = file.place(at)?;
+        let place = file.place(at);
+        check_end(place, len)?;
         if is_direct {
             let size = state.tree.inode(ino).size();
             let offset = if flags & O_APPEND != 0 { size } else { place };
-            check_aligned(offset, buf.len(), buf.as_ptr().addr())?;
+            check_aligned(offset, bufs.iter().map(|buf| &**buf))?;
         }
-        if buf.is_empty() {
+        if len == 0 {
             return Ok(0);
         }
         if is_direct {
             drop(state);
-            self.0.drive.wait_for_transfer();
+            self.0.drive.wait_for_transfer()?;
             state = self.again()?;
         }
         state.tree.write_fault()?;
-        let place = self.file(&state).place(at)?;
+        let place = self.file(&state).place(at);
         let n_free = state.tree.free() / super::content::PAGE as u64;
         let short = state.tree.settings().short_writes;
         let seq = state.tree.next_seq();
@@ -261,7 +286,7 @@ impl Handle {
         if offset >= MOST_BYTES {
             return fail(EFBIG);
         }
-        let len = buf.len().min((MOST_BYTES - offset) as usize);
+        let len = len.min((MOST_BYTES - offset) as usize);
         let len = shortened(len, short, is_direct);
         let mut room = content.room(offset, len, n_free);
         if is_direct {
@@ -270,30 +295,24 @@ impl Handle {
         if room == 0 {
             return fail(ENOSPC);
         }
-        content.write(seq, offset, &buf[..room], is_direct);
+        content.write(seq, offset, &gathered(bufs, room), is_direct);
         state.tree.inode_mut(ino).touch(now());
         if at == At::Position {
             self.file_mut(&mut state).position = offset + room as u64;
         }
         drop(state);
-        if flags & (O_SYNC | O_DSYNC) != 0 {
-            self.sync_now(flags & O_SYNC != O_SYNC)?;
+        if flags & (O_SYNC | O_DSYNC) != 0
+            && let Err(e) = self.sync_now(flags & O_SYNC != O_SYNC)
+        {
+            // The bytes are there, but the call has failed.
+            let mut state = self.0.drive.state();
+            let file = self.file_mut(&mut state);
+            if at == At::Position && file.position == offset + room as u64 {
+                file.position = place;
+            }
+            return Err(e);
         }
         Ok(room)
-    }
-
-    pub(crate) fn write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        if let [one] = bufs {
-            return self.write(one);
-        }
-        self.check_vector(bufs.iter().map(|buf| &**buf))?;
-        let mut all = super::super::aligned::AlignedBuf::zeroed(bufs.iter().map(|b| b.len()).sum());
-        let mut at = 0;
-        for buf in bufs {
-            all[at..at + buf.len()].copy_from_slice(buf);
-            at += buf.len();
-        }
-        self.write(&all)
     }
 
     pub(crate) fn seek(&self, to: SeekFrom) -> io::Result<u64> {
@@ -307,7 +326,8 @@ impl Handle {
             SeekFrom::Current(by) => (file.position, by),
             SeekFrom::End(by) => (state.tree.inode(file.ino).size(), by),
         };
-        let to = from.checked_add_signed(by).ok_or_else(|| error(EINVAL))?;
+        let to = from.checked_add_signed(by).filter(|&to| to <= MOST_BYTES);
+        let to = to.ok_or_else(|| error(EINVAL))?;
         self.file_mut(&mut state).position = to;
         Ok(to)
     }
@@ -340,9 +360,8 @@ impl Handle {
     }
 
     pub(crate) fn set_len(&self, bytes: u64) -> io::Result<()> {
-        if i64::try_from(bytes).is_err() {
-            return fail(EINVAL);
-        }
+        // As `std` says it.
+        i64::try_from(bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         let (mut state, ino) = self.enter_to_resize()?;
         if bytes > MOST_BYTES {
             return fail(EFBIG);
@@ -354,6 +373,9 @@ impl Handle {
     }
 
     pub(crate) fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        if i64::try_from(offset).is_err() || i64::try_from(len).is_err() {
+            return fail(EFBIG);
+        }
         let mut state = self.enter()?;
         let file = self.file(&state);
         let ino = file.ino;
@@ -370,10 +392,9 @@ impl Handle {
         let n_free = state.tree.free() / super::content::PAGE as u64;
         let seq = state.tree.next_seq();
         let content = content(&mut state, ino)?;
-        if content.room(offset, len as usize, n_free) < len as usize {
+        if !content.allocate(seq, offset, len, n_free) {
             return fail(ENOSPC);
         }
-        content.allocate(seq, offset, len);
         state.tree.inode_mut(ino).touch(now());
         Ok(())
     }
@@ -422,6 +443,7 @@ impl Handle {
             return fail(EBADF);
         }
         drop(state);
+        current_context::check()?;
         self.sync_now(data_only)
     }
 
@@ -460,7 +482,8 @@ impl Handle {
             self.file_mut(&mut state).n_errors_seen = n_errors;
             return fail(EIO);
         }
-        if !data_only {
+        // Another sync may have begun later and ended before.
+        if !data_only && inode.attributes_on_disk.version < work.attributes.version {
             inode.attributes_on_disk = work.attributes;
         }
         state.tree.settle_names(&work.names);
@@ -484,50 +507,59 @@ impl Handle {
     /// Takes the lock, if no other open file has one in its way.
     pub(crate) fn try_lock(&self, exclusive: bool) -> Result<(), TryLockError> {
         let mut state = self.enter().map_err(TryLockError::Error)?;
-        match self.lock_in(&mut state, exclusive) {
+        let (is_locked, woken) = self.lock_in(&mut state, exclusive);
+        drop(state);
+        woken.into_iter().for_each(Woken::wake);
+        match is_locked {
             Ok(true) => Ok(()),
             Ok(false) => Err(TryLockError::WouldBlock),
             Err(e) => Err(TryLockError::Error(e)),
         }
     }
 
-    fn lock_in(&self, state: &mut State, exclusive: bool) -> io::Result<bool> {
+    /// Whether it has the lock now, and those that may have another one.
+    fn lock_in(&self, state: &mut State, exclusive: bool) -> (io::Result<bool>, Option<Woken>) {
         let file = self.file(state);
         let ino = file.ino;
         if file.flags & O_PATH != 0 {
-            return fail(EBADF);
+            return (fail(EBADF), None);
         }
         if file.lock == Some(exclusive) {
-            return Ok(true);
+            return (Ok(true), None);
         }
         // As in Linux, a lock of the other kind is given up first.
-        self.unlock_in(state);
+        let woken = self.unlock_in(state);
         let mut others = state.open.iter().filter(|&(&id, _)| id != self.0.id);
         let in_the_way = |other: &OpenFile| match other.lock {
             Some(is_exclusive) => other.ino == ino && (is_exclusive || exclusive),
             None => false,
         };
-        if others.any(|(_, other)| in_the_way(other)) {
-            return Ok(false);
+        let is_free = !others.any(|(_, other)| in_the_way(other));
+        if is_free {
+            self.file_mut(state).lock = Some(exclusive);
         }
-        self.file_mut(state).lock = Some(exclusive);
-        Ok(true)
+        (Ok(is_free), woken)
     }
 
     /// Waits for the lock.
     pub(crate) fn lock(&self, exclusive: bool) -> io::Result<()> {
         let mut state = self.enter()?;
-        while !self.lock_in(&mut state, exclusive)? {
-            state.waiting.push(task::current());
+        loop {
+            let (is_locked, woken) = self.lock_in(&mut state, exclusive);
+            let waiter = matches!(is_locked, Ok(false)).then(|| state.add_waiter());
             drop(state);
-            task::park();
-            if park::cancel_point().is_err() {
+            woken.into_iter().for_each(Woken::wake);
+            let Some(waiter) = waiter else {
+                return is_locked.map(drop);
+            };
+            if std::thread::panicking() {
                 // A goroutine that unwinds does not wait.
                 return fail(EAGAIN);
             }
+            // No context ends this wait, and nobody closes the semaphore.
+            let _ = current_context::shield(|| waiter.acquire(1).map(SemaphorePermit::forget));
             state = self.again()?;
         }
-        Ok(())
     }
 
     pub(crate) fn unlock(&self) -> io::Result<()> {
@@ -535,15 +567,29 @@ impl Handle {
         if self.file(&state).flags & O_PATH != 0 {
             return fail(EBADF);
         }
-        self.unlock_in(&mut state);
+        let woken = self.unlock_in(&mut state);
+        drop(state);
+        woken.into_iter().for_each(Woken::wake);
         Ok(())
     }
 
-    fn unlock_in(&self, state: &mut State) {
-        if self.file_mut(state).lock.take().is_some() {
-            state.wake();
-        }
+    /// Gives up the lock, if it has one: those that wait may have it.
+    fn unlock_in(&self, state: &mut State) -> Option<Woken> {
+        let lock = self.file_mut(state).lock.take();
+        lock.map(|_| state.end_waits())
     }
+}
+
+/// The first `len` bytes of some buffers that have them.
+fn gathered<'a>(bufs: &'a [IoSlice<'_>], len: usize) -> Cow<'a, [u8]> {
+    if let Some(first) = bufs.first().filter(|first| first.len() >= len) {
+        return Cow::Borrowed(&first[..len]);
+    }
+    let mut all = Vec::with_capacity(len);
+    for buf in bufs {
+        all.extend_from_slice(&buf[..buf.len().min(len - all.len())]);
+    }
+    Cow::Owned(all)
 }
 
 /// What a sync has to do.
