@@ -7,7 +7,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 # The packages with tests of the runtime. Each command names all of them: cargo unites the features of
 # the packages that a command names, so that other packages would mean other builds.
-PACKAGES := -p windlass -p windlass-hyper -p windlass-tracing -p windlass-hook -p windlass-macros -p windlass-examples
+PACKAGES := -p windlass -p windlass-hyper -p windlass-tracing -p windlass-hook -p windlass-macros -p windlass-examples -p windlass-ports
 # The programs that `compare` runs: a peer that the criterion benches leave out has a package of its own.
 BENCHES := -p windlass-benches -p windlass-bench-compio -p windlass-bench-monoio
 # What is off if not asked for, and tested all the same.
@@ -55,7 +55,7 @@ help:
 	@echo "make benchmarks  measures all rows of docs/BENCHMARKS.md anew, and renders it; goes on where it was cut off"
 	@echo "make benchmarks-page  renders docs/BENCHMARKS.md and its charts from docs/benchmarks/*.json"
 	@echo "make clients  install curl, redis-tools and wrk, which some tests drive the examples with"
-	@echo "make setup    install libhwloc and pkg-config if they are missing"
+	@echo "make setup    install libhwloc, SQLite and pkg-config if they are missing"
 
 setup:
 	@scripts/setup.sh
