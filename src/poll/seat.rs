@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use super::op::Deadline;
 use crate::bubble;
@@ -455,9 +455,25 @@ fn placeholder_like(of: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     if domain != Domain::UNIX {
         socket.set_reuse_address(listener.reuse_address()?)?;
         socket.set_tcp_nodelay(listener.tcp_nodelay()?)?;
-        socket.set_keepalive(listener.keepalive()?)?;
         socket.set_tcp_user_timeout(listener.tcp_user_timeout()?)?;
         socket.set_linger(listener.linger()?)?;
+        let probes = TcpKeepalive::new()
+            .with_time(listener.tcp_keepalive_time()?)
+            .with_interval(listener.tcp_keepalive_interval()?)
+            .with_retries(listener.tcp_keepalive_retries()?);
+        if listener.keepalive()? {
+            socket.set_tcp_keepalive(&probes)?;
+        }
+        // The kernel doubles what is set.
+        socket.set_recv_buffer_size(listener.recv_buffer_size()? / 2)?;
+        socket.set_send_buffer_size(listener.send_buffer_size()? / 2)?;
+        match domain {
+            Domain::IPV4 => {
+                socket.set_ttl_v4(listener.ttl_v4()?)?;
+                socket.set_tos_v4(listener.tos_v4()?)?;
+            }
+            _ => socket.set_unicast_hops_v6(listener.unicast_hops_v6()?)?,
+        }
     }
     Ok(socket.into())
 }

@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use windlass::time::{Duration, Instant};
 
 use crate::temp::TempDir;
 use crate::{fuse, util};
@@ -26,13 +26,14 @@ const SHORT: Duration = Duration::from_millis(20);
 
 /// On a plain thread and on a goroutine.
 fn both(test: impl Fn() + Send + Sync) {
-    let _guard = util::hang_guard();
-    test();
-    util::runtime(2).run(&test);
+    crate::util::on_thread_and_goroutine(2, test);
 }
 
-/// Throws a file's pages out of the cache.
+/// Throws a file's pages out of the cache. A simulated one keeps what it has.
 fn make_cold(file: &impl AsFd) {
+    if util::is_simulated() {
+        return;
+    }
     let fd = file.as_fd().as_raw_fd();
     // SAFETY: plain integers on an open descriptor.
     let r =
@@ -58,8 +59,7 @@ fn numbered(n: u64) -> Vec<u8> {
 #[test]
 fn reads_from_memory_give_way() {
     const READS: usize = 5000;
-    let _guard = util::hang_guard();
-    util::runtime(1).run(|| {
+    crate::util::run(1, || {
         let dir = TempDir::new();
         let path = dir.path().join("file");
         fs::write(&path, [7; 4096]).unwrap();
@@ -149,7 +149,7 @@ fn bytes_come_from_the_disk_when_the_cache_has_none() {
         let content = numbered(64 * 1024);
         fs::write(dir.join("f"), &content).unwrap();
         let mut file = File::open(dir.join("f")).unwrap();
-        for round in 0..20 {
+        for round in 0..util::much(20, 1) {
             make_cold(&file);
             let mut buf = [0; 4096];
             for page in [0, 77, 13, 100, 126] {
@@ -180,8 +180,8 @@ fn bytes_come_from_the_disk_when_the_cache_has_none() {
 /// Readers and writers that share a position must each have a piece of their own.
 #[test]
 fn goroutines_share_a_position_as_threads_do() {
-    const RECORDS: u64 = 4000;
-    util::run(4, || {
+    let n_records = util::much(4000, 200) as u64;
+    crate::util::run(4, || {
         let dir = TempDir::new();
         let file = Arc::new(File::create_new(dir.join("f")).unwrap());
         let next = Arc::new(AtomicUsize::new(0));
@@ -191,7 +191,7 @@ fn goroutines_share_a_position_as_threads_do() {
                 spawn(move || {
                     loop {
                         let n = next.fetch_add(1, Ordering::Relaxed) as u64;
-                        if n >= RECORDS {
+                        if n >= n_records {
                             return;
                         }
                         (&*file).write_all(&n.to_ne_bytes()).unwrap();
@@ -201,7 +201,7 @@ fn goroutines_share_a_position_as_threads_do() {
             })
             .collect();
         writers.into_iter().for_each(|w| w.join().unwrap());
-        assert_eq!(file.metadata().unwrap().len(), 8 * RECORDS);
+        assert_eq!(file.metadata().unwrap().len(), 8 * n_records);
 
         for cold in [false, true] {
             if cold {
@@ -227,7 +227,7 @@ fn goroutines_share_a_position_as_threads_do() {
                 .flat_map(|r| r.join().unwrap())
                 .collect();
             all.sort_unstable();
-            assert_eq!(all, (0..RECORDS).collect::<Vec<_>>());
+            assert_eq!(all, (0..n_records).collect::<Vec<_>>());
         }
     });
 }
@@ -296,7 +296,7 @@ fn names_are_made_changed_and_removed() {
         assert!(fs::symlink_metadata(at("s")).unwrap().is_symlink());
         assert!(fs::metadata(at("s")).unwrap().is_file());
         let whole = fs::canonicalize(at("s")).unwrap();
-        assert_eq!(whole, std_fs::canonicalize(at("a/h")).unwrap());
+        assert_eq!(whole, fs::canonicalize(dir.path()).unwrap().join("a/h"));
         fs::set_permissions(at("a/h"), fs::Permissions::from_mode(0o640)).unwrap();
         assert_eq!(fs::copy(at("s"), at("copy")).unwrap(), 4);
         assert_eq!(fs::metadata(at("copy")).unwrap().mode() & 0o777, 0o640);
@@ -496,12 +496,13 @@ fn holes_are_zeros_and_allocated_room_is_room() {
 
 #[test]
 fn a_thousand_files_are_read_at_once() {
-    util::run(4, || {
+    crate::util::run(4, || {
+        let n_files = util::much(1000, 20) as u64;
         let dir = TempDir::new();
         let file = Arc::new(File::create_new(dir.join("f")).unwrap());
-        (&*file).write_all(&numbered(512 * 1000)).unwrap();
+        (&*file).write_all(&numbered(512 * n_files)).unwrap();
         make_cold(&*file);
-        let readers: Vec<_> = (0..1000)
+        let readers: Vec<_> = (0..n_files)
             .map(|i| {
                 let (file, path) = (Arc::clone(&file), dir.join(&i.to_string()));
                 spawn(move || {
@@ -524,7 +525,7 @@ fn a_thousand_files_are_read_at_once() {
 #[test]
 fn a_read_of_a_pipe_parks() {
     // One P: if it blocked, nobody would write.
-    util::run(1, || {
+    crate::util::run(1, || {
         let (mut reader, mut writer) = pipe();
         let task = spawn(move || {
             let mut all = Vec::new();
@@ -560,7 +561,7 @@ fn a_read_of_a_pipe_parks() {
 
 #[test]
 fn opening_a_fifo_waits_for_the_other_side() {
-    util::run(1, || {
+    crate::util::run(1, || {
         let dir = TempDir::new();
         for reader_first in [true, false] {
             let path = dir.fifo(if reader_first { "r" } else { "w" });
@@ -597,7 +598,7 @@ fn opening_a_fifo_waits_for_the_other_side() {
 
 #[test]
 fn many_fifos_may_wait_to_be_opened() {
-    util::run(2, || {
+    crate::util::run(2, || {
         let dir = Arc::new(TempDir::new());
         let paths: Vec<_> = (0..60).map(|i| dir.fifo(&i.to_string())).collect();
         let readers: Vec<_> = paths
@@ -627,7 +628,7 @@ fn opens_of_fifos_that_wait_hold_no_threads() {
         return;
     }
     let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
-    util::run(2, || {
+    crate::util::run(2, || {
         let dir = TempDir::new();
         let before = threads();
         let begun = Arc::new(AtomicUsize::new(0));
@@ -668,7 +669,7 @@ fn a_deadline_ends_a_wait_and_loses_nothing() {
         let mut fifo = File::options().read(true).write(true).open(&path).unwrap();
         let mut buf = [0; 8];
         for _ in 0..10 {
-            fifo.set_read_deadline(Some(Instant::now() + Duration::from_millis(2)));
+            fifo.set_read_deadline(Some((Instant::now() + Duration::from_millis(2)).into()));
             let e = fifo.read(&mut buf).unwrap_err();
             assert_eq!(e.kind(), io::ErrorKind::WouldBlock);
             // Passed for good, also with bytes there.
@@ -677,11 +678,11 @@ fn a_deadline_ends_a_wait_and_loses_nothing() {
                 fifo.read(&mut buf).unwrap_err().kind(),
                 io::ErrorKind::WouldBlock
             );
-            fifo.set_read_deadline(Some(Instant::now() + LONG));
+            fifo.set_read_deadline(Some((Instant::now() + LONG).into()));
             assert_eq!(fifo.read(&mut buf).unwrap(), 4);
             assert_eq!(&buf[..4], b"late");
         }
-        fifo.set_write_deadline(Some(Instant::now() + SHORT));
+        fifo.set_write_deadline(Some((Instant::now() + SHORT).into()));
         let bufs = [IoSlice::new(&[]), IoSlice::new(&[1; 10_000])];
         assert!(fifo.write_vectored(&bufs).unwrap() >= 4096);
         let full = fifo.write_all(&vec![1; 10 << 20]).unwrap_err();
@@ -691,7 +692,7 @@ fn a_deadline_ends_a_wait_and_loses_nothing() {
         assert_eq!(fifo.read(&mut buf).unwrap(), 8);
 
         let file = File::create_new(dir.join("f")).unwrap();
-        file.set_read_deadline(Some(Instant::now()));
+        file.set_read_deadline(Some((Instant::now()).into()));
         assert_eq!(
             file.read_at(&mut buf, 0).unwrap_err().kind(),
             io::ErrorKind::WouldBlock
@@ -729,7 +730,7 @@ fn a_context_ends_waits_for_pipes() {
 /// Nobody comes to the other side.
 #[test]
 fn a_context_ends_the_opening_of_a_fifo() {
-    util::run(2, || {
+    crate::util::run(2, || {
         let dir = TempDir::new();
         let path = dir.fifo("p");
         for write in [false, true] {
@@ -745,7 +746,7 @@ fn a_context_ends_the_opening_of_a_fifo() {
 /// The deadline races with the writer: what the read did not get, the next one does.
 #[test]
 fn a_deadline_that_races_with_bytes_loses_none() {
-    util::run(2, || {
+    crate::util::run(2, || {
         let (mut reader, mut writer) = pipe();
         let task = spawn(move || {
             for i in 0..400_u64 {
@@ -756,7 +757,7 @@ fn a_deadline_that_races_with_bytes_loses_none() {
         let mut next = 0;
         let mut record = [0; 8];
         while next < 400 {
-            reader.set_read_deadline(Some(Instant::now() + Duration::from_micros(80)));
+            reader.set_read_deadline(Some((Instant::now() + Duration::from_micros(80)).into()));
             match reader.read(&mut record) {
                 Ok(8) => {
                     assert_eq!(u64::from_ne_bytes(record), next);
@@ -837,7 +838,7 @@ fn destructors_still_write_when_a_run_ends() {
 
 #[test]
 fn locks_exclude_each_other() {
-    util::run(1, || {
+    crate::util::run(1, || {
         let dir = TempDir::new();
         let path = dir.join("lock");
         let first = File::create(&path).unwrap();
@@ -1065,4 +1066,33 @@ fn a_file_server_that_stops_holds_up_nobody_else() {
         );
     });
     fuse::unmount(&dir);
+}
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    reads_from_memory_give_way: "it asks for the fairness of a scheduler",
+    a_file_is_written_and_read,
+    bytes_come_from_the_disk_when_the_cache_has_none,
+    goroutines_share_a_position_as_threads_do,
+    direct_transfers_go_past_the_cache,
+    names_are_made_changed_and_removed,
+    errors_are_those_of_std: "it compares with std::fs",
+    lengths_beyond_the_kernels_are_cut: "it writes to a device",
+    holes_are_zeros_and_allocated_room_is_room,
+    a_thousand_files_are_read_at_once,
+    a_read_of_a_pipe_parks: "it has a pipe of std's",
+    opening_a_fifo_waits_for_the_other_side: "a simulated disk has no FIFOs",
+    many_fifos_may_wait_to_be_opened: "a simulated disk has no FIFOs",
+    opens_of_fifos_that_wait_hold_no_threads: "it has a process of its own",
+    a_deadline_ends_a_wait_and_loses_nothing: "a simulated disk has no FIFOs",
+    a_context_ends_waits_for_pipes: "a simulated disk has no FIFOs",
+    a_context_ends_the_opening_of_a_fifo: "a simulated disk has no FIFOs",
+    a_deadline_that_races_with_bytes_loses_none: "it has a pipe of std's",
+    a_run_ends_with_reads_and_opens_that_wait: "it has a process of its own",
+    destructors_still_write_when_a_run_ends: "it has a runtime of its own",
+    locks_exclude_each_other,
+    files_are_exchanged_with_std: "it has files and pipes of std's",
+    a_goroutine_that_never_waits_is_cancelled_at_a_file: "it has a runtime of its own",
+    without_descriptors_there_is_an_error_and_no_leak: "it has a process of its own",
+    a_file_server_that_stops_holds_up_nobody_else: "it has a process of its own",
 }

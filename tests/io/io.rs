@@ -6,7 +6,7 @@ use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use windlass::time::{Duration, Instant};
 
 use crate::util;
 use crate::util::{Pattern, hang_guard, run, runtime, wait_until};
@@ -90,8 +90,7 @@ fn several_buffers_and_empty_ones() {
         let n = writer.write_vectored(&many).unwrap();
         assert!(n > 0 && n <= 1024);
     };
-    check();
-    runtime(1).run(check);
+    crate::util::on_thread_and_goroutine(1, check);
 }
 
 #[test]
@@ -105,8 +104,7 @@ fn a_reader_that_is_gone() {
             ErrorKind::BrokenPipe
         );
     };
-    check();
-    runtime(1).run(check);
+    crate::util::on_thread_and_goroutine(1, check);
     runtime(2).run(|| {
         // While the writer waits.
         let (reader, mut writer) = pipe().unwrap();
@@ -134,8 +132,7 @@ fn pipes_of_others_in_non_blocking_mode_wait_here() {
         assert!(all.len() == 1 << 20 && all.iter().all(|&byte| byte == 7));
         blocking(|| writes.join()).unwrap().unwrap();
     };
-    check();
-    runtime(2).run(check);
+    crate::util::on_thread_and_goroutine(2, check);
     runtime(2).run(|| {
         let (reader, writer) = std::io::pipe().unwrap();
         set_nonblocking(&reader);
@@ -197,8 +194,7 @@ fn readiness_of_any_descriptor() {
         // And a file always.
         io::wait_readable(std::fs::File::open("/dev/null").unwrap()).unwrap();
     };
-    check();
-    runtime(2).run(check);
+    crate::util::on_thread_and_goroutine(2, check);
 }
 
 #[test]
@@ -277,8 +273,7 @@ fn foreign_sockets() {
             .unwrap();
         assert!(a.get_ref().peer_addr().is_ok());
     };
-    check();
-    runtime(2).run(check);
+    crate::util::on_thread_and_goroutine(2, check);
     runtime(2).run(|| {
         let (a, b) = UnixStream::pair().unwrap();
         let (mut a, mut b) = (Async::new(a).unwrap(), Async::new(b).unwrap());
@@ -381,4 +376,18 @@ fn the_lock_of_an_output_has_one_holder() {
         });
     });
     assert_eq!(n.load(Ordering::Relaxed), 6 * TURNS);
+}
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    much_data_through_a_pipe: "it uses threads",
+    several_buffers_and_empty_ones,
+    a_reader_that_is_gone: "it has a runtime of its own",
+    pipes_of_others_in_non_blocking_mode_wait_here: "it uses threads",
+    readiness_of_any_descriptor: "it uses threads",
+    many_wait_for_one: "it has a descriptor of the kernel's",
+    a_wait_ends_with_its_run: "it has a runtime of its own",
+    foreign_sockets: "it uses threads",
+    a_foreign_timer: "it has a descriptor of the kernel's",
+    the_lock_of_an_output_has_one_holder: "it uses threads",
 }

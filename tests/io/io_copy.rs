@@ -6,7 +6,7 @@ use std::io::{Cursor, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use windlass::time::{Duration, Instant};
 
 use crate::util;
 use crate::util::{Pattern, hang_guard, pair, run, runtime};
@@ -96,12 +96,13 @@ fn copy(source: Source, sink: Sink, by_reference: bool) -> io::Result<u64> {
 /// Every byte arrives in order, in every combination.
 #[test]
 fn streams_and_pipes() {
-    let _guard = hang_guard();
     let pattern = Pattern::new();
+    let lens = [0, 1, 16_383, 16_384, 16_385, 100_000, 3_000_000];
+    let lens = &lens[..util::much(lens.len(), 5)];
     for n_ps in [1, 2] {
-        runtime(n_ps).run(|| {
+        run(n_ps, || {
             for (from, to) in (0..9).map(|i| (i / 3, i % 3)) {
-                for len in [0, 1, 16_383, 16_384, 16_385, 100_000, 3_000_000] {
+                for &len in lens {
                     let (mut way_in, source, sink, mut way_out) = through(from, to);
                     windlass::scope(|s| {
                         let pattern = &pattern;
@@ -170,7 +171,7 @@ fn messages_are_not_held_back() {
 /// A proxy: both directions of two connections at once, each socket in two copies.
 #[test]
 fn both_directions_at_once() {
-    const N: usize = 8 << 20;
+    let n_bytes = util::much(8 << 20, 200_000);
     run(4, || {
         let pattern = Arc::new(Pattern::new());
         let (client, inner) = pair();
@@ -196,7 +197,7 @@ fn both_directions_at_once() {
                 let (writer, reader) = (Arc::clone(&end), end);
                 let (pattern, same) = (Arc::clone(&pattern), Arc::clone(&pattern));
                 let writes = spawn(move || {
-                    pattern.write(&mut &*writer, 0, N, 200_000).unwrap();
+                    pattern.write(&mut &*writer, 0, n_bytes, 200_000).unwrap();
                     writer.shutdown(Shutdown::Write).unwrap();
                 });
                 let reads = spawn(move || same.check(&mut &*reader, 100_000).unwrap());
@@ -205,10 +206,10 @@ fn both_directions_at_once() {
             .collect();
         for (writes, reads) in ends {
             writes.join().unwrap();
-            assert_eq!(reads.join().unwrap(), N);
+            assert_eq!(reads.join().unwrap(), n_bytes);
         }
         for copy in copies {
-            assert_eq!(copy.join().unwrap(), N as u64);
+            assert_eq!(copy.join().unwrap(), n_bytes as u64);
         }
         assert!(!is_nonblocking(&*inner) && !is_nonblocking(&*outer));
     });
@@ -289,7 +290,7 @@ fn timeouts_and_deadlines_hold() {
             assert!(!is_nonblocking(&from) && !is_nonblocking(&to));
             let same = Arc::new(from);
             same.set_read_timeout(None).unwrap();
-            same.set_read_deadline(Some(Instant::now() + Duration::from_millis(10)));
+            same.set_read_deadline(Some((Instant::now() + Duration::from_millis(10)).into()));
             let e = io::copy(&mut &*same, &mut to).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::WouldBlock);
             drop(to);
@@ -363,4 +364,17 @@ fn a_copy_ends_with_its_run() {
         }
     });
     census.assert_all_dropped(2);
+}
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    streams_and_pipes,
+    on_plain_threads: "it uses threads",
+    messages_are_not_held_back,
+    both_directions_at_once,
+    a_duplicate_waits_while_its_socket_is_copied: "it waits for the mode of a descriptor, which a simulation does not change",
+    anything_else,
+    timeouts_and_deadlines_hold,
+    errors_come_through,
+    a_copy_ends_with_its_run: "it has a runtime of its own",
 }

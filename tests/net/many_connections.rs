@@ -189,3 +189,10 @@ fn more_completions_than_there_is_room_for() {
         assert_eq!(ended.iter().map(|(_, byte)| byte).sum::<u64>(), sum);
     });
 }
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    ten_thousand_connections: "it has a runtime of its own",
+    thousands_are_cancelled_while_thousands_are_queued: "it has a runtime of its own",
+    more_completions_than_there_is_room_for: "it has a runtime of its own",
+}

@@ -8,7 +8,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr as UnixAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use windlass::time::{Duration, Instant};
 
 use crate::both::{on_each, settle};
 use crate::util;
@@ -163,7 +163,7 @@ fn with_some_ahead(listener: &TcpListener, addr: SocketAddr) -> (Connections<'_>
     let mut connections = listener.accept_stream();
     let mut callers = vec![call(addr, 0)];
     connections.accept().unwrap();
-    listener.set_deadline(Some(Instant::now() + Duration::from_millis(1)));
+    listener.set_deadline(Some((Instant::now() + Duration::from_millis(1)).into()));
     assert!(connections.accept().is_err());
     listener.set_deadline(None);
     callers.extend((1..8).map(|i| call(addr, i)));
@@ -181,7 +181,7 @@ fn one_that_is_dropped_closes_what_is_ahead() {
         settle_long();
         // What the kernel had not accepted is in the queue.
         let late = call(addr, 8);
-        listener.set_deadline(Some(Instant::now() + Duration::from_secs(60)));
+        listener.set_deadline(Some((Instant::now() + Duration::from_secs(60)).into()));
         let mut open = Vec::new();
         loop {
             let (stream, peer) = listener.accept().unwrap();
@@ -262,10 +262,10 @@ fn a_deadline_ends_the_wait_and_takes_nothing() {
         let (tell, told) = windlass::channel::bounded(1);
         let server = kind.spawn(move || {
             let mut connections = listener.accept_stream();
-            listener.set_deadline(Some(Instant::now() + Duration::from_millis(5)));
+            listener.set_deadline(Some((Instant::now() + Duration::from_millis(5)).into()));
             let late = connections.accept().unwrap_err();
             assert_eq!(late.kind(), ErrorKind::WouldBlock);
-            listener.set_deadline(Some(Instant::now()));
+            listener.set_deadline(Some(Instant::now().into()));
             assert!(connections.accept().is_err());
             listener.set_deadline(None);
             tell.send(()).unwrap();
@@ -293,7 +293,7 @@ fn a_deadline_that_is_brought_forward() {
             (cut, number_of(connections.accept().unwrap()))
         });
         settle();
-        listener.set_deadline(Some(Instant::now()));
+        listener.set_deadline(Some(Instant::now().into()));
         told.recv().unwrap();
         let _caller = call(addr, 5);
         assert_eq!(waits.join().unwrap(), (ErrorKind::WouldBlock, 5));
@@ -327,7 +327,7 @@ fn no_connection_is_lost_to_who_ends_the_wait() {
             let connection = match round % 3 {
                 0 => short.run(|| connections.accept()),
                 _ => {
-                    listener.set_deadline(Some(until));
+                    listener.set_deadline(Some(until.into()));
                     let connection = connections.accept();
                     listener.set_deadline(None);
                     connection
@@ -607,7 +607,7 @@ fn the_end_of_a_run_leaves_nothing_armed() {
                 }
                 callers.push(call(addr, 1));
                 assert_eq!(number_of(connections.accept().unwrap()), 1);
-                kept.set_deadline(Some(Instant::now() + Duration::from_millis(1)));
+                kept.set_deadline(Some((Instant::now() + Duration::from_millis(1)).into()));
                 connections.accept().unwrap_err();
                 kept.set_deadline(None);
                 callers.extend((2..5).map(|i| call(addr, i)));
@@ -753,4 +753,28 @@ fn a_wait_that_is_cut_takes_no_connection_along() {
         server.join().unwrap();
         assert!(n_taken < 1500);
     });
+}
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    connections_come_as_streams,
+    unix_connections_come_as_well,
+    one_that_nobody_asks_takes_its_share_and_gives_it_back,
+    many_that_have_queued_up_come_one_after_the_other,
+    one_that_is_dropped_closes_what_is_ahead: "it blocks its thread",
+    a_dropped_listener_takes_what_is_ahead_along,
+    one_that_is_forgotten_ends_with_its_listener: "it calls std's sockets",
+    a_deadline_ends_the_wait_and_takes_nothing,
+    a_deadline_that_is_brought_forward,
+    no_connection_is_lost_to_who_ends_the_wait,
+    threads_and_goroutines_take_turns: "it uses threads",
+    a_non_blocking_listener_does_not_wait,
+    a_listener_that_is_shut_down_is_an_error,
+    without_descriptors_it_is_an_error_and_goes_on: "it has a process of its own",
+    several_at_one_listener_get_each_connection_once,
+    accepts_survive_what_happens_to_their_p: "it has a runtime of its own",
+    the_end_of_a_run_leaves_nothing_armed: "it has a process of its own",
+    no_descriptor_is_leaked: "it has a process of its own",
+    connections_are_close_on_exec,
+    a_wait_that_is_cut_takes_no_connection_along,
 }

@@ -339,3 +339,16 @@ fn a_buffer_is_free_after_a_write_that_timed_out() {
         assert_eq!(reads.join().unwrap(), n_written);
     });
 }
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    a_peer_vanishes_in_mid_message,
+    a_reset_is_told_to_a_writer_that_waits,
+    a_half_closed_connection_goes_on_the_other_way,
+    a_clone_is_dropped_while_another_waits,
+    a_shutdown_through_a_clone_wakes_readers_and_writers,
+    a_listener_is_shut_down_under_its_accepts,
+    buffers_longer_than_four_gib: "it has a runtime of its own",
+    a_buffer_is_free_after_a_read_that_timed_out: "it takes too many steps",
+    a_buffer_is_free_after_a_write_that_timed_out,
+}

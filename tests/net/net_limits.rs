@@ -110,3 +110,9 @@ fn no_descriptor_is_leaked() {
 fn is_reset(e: &io::Error) -> bool {
     e.kind() == ErrorKind::ConnectionReset
 }
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    descriptors_that_find_no_room_are_an_error_and_closed: "it has a process of its own",
+    no_descriptor_is_leaked: "it has a process of its own",
+}

@@ -116,3 +116,9 @@ fn a_wait_for_a_lookup_ends_before_it() {
         ALLOWED.store(u32::MAX, Ordering::SeqCst);
     });
 }
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    names_have_addresses: "it puts a resolver of its own into the process",
+    a_wait_for_a_lookup_ends_before_it: "it puts a resolver of its own into the process",
+}

@@ -171,3 +171,12 @@ fn fast_open() {
         accepts.join().unwrap();
     });
 }
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    options_of_listeners_are_inherited,
+    options_of_streams,
+    listeners_that_share_a_port,
+    only_ipv6,
+    fast_open,
+}

@@ -3,7 +3,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
-use std::time::{Duration, Instant};
+use windlass::time::{Duration, Instant};
 
 use crate::both::{on_each, run_line, settle};
 use crate::util::{Pattern, hang_guard, has_rings, pair, run, runtime, wait_until};
@@ -154,7 +154,7 @@ fn a_deadline_ends_the_wait_and_takes_nothing() {
             let late = b.recv_owned().unwrap_err();
             assert_eq!(late.kind(), ErrorKind::WouldBlock);
             b.set_read_timeout(None).unwrap();
-            b.set_read_deadline(Some(Instant::now()));
+            b.set_read_deadline(Some(Instant::now().into()));
             assert!(b.recv_owned().is_err());
             b.set_read_deadline(None);
             b
@@ -311,4 +311,20 @@ fn streams_keep_apart_while_goroutines_move() {
             assert_eq!(session.join().unwrap(), 60 * 700);
         }
     });
+}
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    what_is_sent_comes_and_then_the_end,
+    the_bytes_may_be_changed_and_shown: "it blocks its thread",
+    a_long_stream_keeps_its_order,
+    an_empty_pool_costs_no_byte: "it asks that small reads are whole",
+    those_who_wait_hold_no_buffer: "it blocks its thread",
+    a_deadline_ends_the_wait_and_takes_nothing,
+    no_byte_is_lost_to_a_deadline,
+    a_non_blocking_stream_does_not_wait,
+    errors_are_those_of_reading,
+    buffers_outlive_their_runtime: "it uses threads",
+    the_end_of_a_run_ends_waits: "it is about the end of a run",
+    streams_keep_apart_while_goroutines_move: "it uses threads",
 }

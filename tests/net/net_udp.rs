@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use windlass::time::{Duration, Instant};
 
 use crate::util::{
     child_case, child_passes_with_io, hang_guard, run, runtime, thread_cpu, wait_until,
@@ -77,8 +77,7 @@ fn a_receive_tells_that_packets_are_forbidden() {
             assert_eq!(a.send(b"packet").unwrap(), 6);
         }
     }
-    let _guard = hang_guard();
-    runtime(1).run(check);
+    crate::util::run(1, check);
 }
 
 #[test]
@@ -155,8 +154,7 @@ fn empty_packets_and_empty_buffers() {
             ErrorKind::WouldBlock
         );
     };
-    check();
-    runtime(1).run(check);
+    crate::util::on_thread_and_goroutine(1, check);
 }
 
 #[test]
@@ -229,8 +227,7 @@ fn nobody_there_is_told() {
         assert_eq!(e.kind(), ErrorKind::ConnectionRefused);
         assert!(a.take_error().unwrap().is_none());
     };
-    check();
-    runtime(1).run(check);
+    crate::util::on_thread_and_goroutine(1, check);
 }
 
 #[test]
@@ -256,15 +253,14 @@ fn timeouts_and_deadlines() {
         );
         b.set_read_timeout(None).unwrap();
         a.send(b"kept").unwrap();
-        b.set_read_deadline(Some(Instant::now()));
+        b.set_read_deadline(Some(Instant::now().into()));
         assert_eq!(b.recv(&mut buf).unwrap_err().kind(), ErrorKind::WouldBlock);
         b.set_read_deadline(None);
         assert_eq!(b.recv(&mut buf).unwrap(), 4);
-        a.set_write_deadline(Some(Instant::now()));
+        a.set_write_deadline(Some(Instant::now().into()));
         assert_eq!(a.send(b"x").unwrap_err().kind(), ErrorKind::WouldBlock);
     };
-    check();
-    runtime(2).run(check);
+    crate::util::on_thread_and_goroutine(2, check);
 }
 
 /// Every packet comes through, and once, however the receives are cut short.
@@ -462,4 +458,22 @@ fn addresses_that_are_none() {
         a.send_to(b"y", ("localhost", port)).unwrap();
         a.send_to(b"y", format!("127.0.0.1:{port}")).unwrap();
     });
+}
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    a_receive_tells_that_packets_are_forbidden: "it forges packets of the network below",
+    packets_there_and_back: "it uses threads",
+    empty_packets_and_empty_buffers,
+    a_parked_receive_takes_an_empty_packet,
+    what_does_not_fit_is_cut_off,
+    peek_takes_nothing_out,
+    nobody_there_is_told,
+    timeouts_and_deadlines,
+    timeouts_lose_no_packet,
+    a_timeout_ends_a_receive_beside_a_full_error_queue: "it has a process of its own",
+    options,
+    multicast_where_there_is_one,
+    conversions_and_clones: "it calls std's sockets",
+    addresses_that_are_none,
 }

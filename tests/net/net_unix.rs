@@ -8,7 +8,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use windlass::time::{Duration, Instant};
 
 use crate::util::{Pattern, child_case, child_passes_with_io, hang_guard, run, runtime};
 use windlass::io::{PipeReader, PipeWriter, pipe};
@@ -77,8 +77,7 @@ fn a_listener_on_a_path() {
         let e = UnixListener::bind(&place.0).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::AddrInUse);
     };
-    check();
-    runtime(2).run(check);
+    crate::util::on_thread_and_goroutine(2, check);
 }
 
 #[test]
@@ -219,8 +218,7 @@ fn a_full_listener_queue_is_waited_for() {
             assert_eq!(blocking(|| client.join()).unwrap(), [5]);
         }
     };
-    check();
-    runtime(2).run(check);
+    crate::util::on_thread_and_goroutine(2, check);
     // And with clients on goroutines.
     runtime(2).run(|| {
         let addr = abstract_addr("full-too");
@@ -283,8 +281,7 @@ fn datagrams() {
         a.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
         assert_eq!(a.recv(&mut buf).unwrap_err().kind(), ErrorKind::WouldBlock);
     };
-    check();
-    runtime(2).run(check);
+    crate::util::on_thread_and_goroutine(2, check);
 }
 
 #[test]
@@ -406,8 +403,7 @@ fn descriptors_travel() {
         let (n, fds) = b.recv_with_fds(&mut [0; 10]).unwrap();
         assert_eq!((n, fds.len()), (0, 0));
     };
-    check();
-    runtime(2).run(check);
+    crate::util::on_thread_and_goroutine(2, check);
 }
 
 #[test]
@@ -478,7 +474,7 @@ fn settings_and_conversions() {
             ErrorKind::WouldBlock
         );
         a.set_read_timeout(None).unwrap();
-        a.set_read_deadline(Some(Instant::now()));
+        a.set_read_deadline(Some(Instant::now().into()));
         assert_eq!(
             clone.read(&mut [0]).unwrap_err().kind(),
             ErrorKind::WouldBlock
@@ -507,7 +503,24 @@ fn settings_and_conversions() {
             text.starts_with("UnixListener { fd: ") && text.contains("local"),
             "{text}"
         );
-        listener.set_deadline(Some(Instant::now()));
+        listener.set_deadline(Some(Instant::now().into()));
         assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
     });
+}
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    a_listener_on_a_path: "it uses threads",
+    abstract_names,
+    bad_paths,
+    much_data_through_a_pair: "it asks that small reads are whole",
+    a_full_listener_queue_is_waited_for: "it uses threads",
+    datagrams,
+    a_datagram_sender_waits_for_room,
+    a_datagram_socket_that_is_shut_for_reading_receives_nothing: "it has a process of its own",
+    descriptors_travel,
+    descriptors_wait_with_the_receiver,
+    too_many_descriptors_and_none_to_go_with,
+    a_listener_is_shut_down_under_an_accept,
+    settings_and_conversions,
 }

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use windlass::time::{Duration, Instant};
 
 use crate::util;
 use crate::util::{Pattern, hang_guard, has_rings, is_chaotic, pair, run, runtime, wait_until};
@@ -314,7 +314,7 @@ fn a_deadline_loses_no_byte() {
         for round in 0..200 {
             let bytes = pattern.bytes(3 * round, 3).to_vec();
             b.set_read_deadline(Some(
-                Instant::now() + Duration::from_micros(10 * round as u64),
+                (Instant::now() + Duration::from_micros(10 * round as u64)).into(),
             ));
             let writer = spawn({
                 let (a, bytes) = (a.try_clone().unwrap(), bytes.clone());
@@ -606,4 +606,26 @@ fn nobody_sees_what_a_receive_says() {
         };
         assert_eq!((r, on), (0, 0));
     });
+}
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    bytes_come_in_order_whatever_is_read_at_once: "it has a runtime of its own",
+    what_peek_leaves_is_read: "it has a runtime of its own",
+    a_clone_takes_what_was_left: "it has a runtime of its own",
+    the_peer_learns_of_a_close: "it uses threads",
+    a_clone_is_watched_on: "it has a runtime of its own",
+    several_readers_share_a_connection: "it has a runtime of its own",
+    the_end_of_the_stream_comes_behind_all_bytes: "it has a runtime of its own",
+    a_reset_is_an_error: "it has a runtime of its own",
+    shutting_the_read_side_ends_a_wait: "it has a runtime of its own",
+    a_deadline_loses_no_byte: "it has a runtime of its own",
+    a_watched_connection_can_be_given_away: "it uses threads",
+    bytes_behind_urgent_ones_are_not_waited_for: "it has a runtime of its own",
+    polls_follow_their_readers: "it uses threads",
+    many_connections_are_watched: "it has a runtime of its own",
+    what_polls_tell_is_heard_beside_goroutines_that_yield: "it has a runtime of its own",
+    a_connection_whose_poll_never_stays_is_not_watched: "it uses threads",
+    the_end_of_a_run_ends_polls: "it has a runtime of its own",
+    nobody_sees_what_a_receive_says: "it has a runtime of its own",
 }

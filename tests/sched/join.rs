@@ -95,6 +95,7 @@ fn results_move_and_are_dropped_once() {
             DROPPED.fetch_add(1, Ordering::Relaxed);
         }
     }
+    DROPPED.store(0, Ordering::Relaxed);
     run(2, || {
         for promoted in WAYS {
             let (x, y) = (Counts(vec![1]), Counts(vec![2]));
@@ -891,4 +892,44 @@ fn recursion_on_the_smallest_stacks() {
         let small = task::Builder::new().stack_size(16 << 10);
         assert_eq!(small.spawn(|| deep(5000)).unwrap().join().unwrap(), 5000);
     });
+}
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    results_of_a_recursion: "it takes too many steps",
+    both_closures_borrow: "it takes too many steps",
+    results_move_and_are_dropped_once,
+    alone_no_fork_becomes_a_goroutine: "it has a runtime of its own",
+    an_idle_p_gets_the_oldest_fork,
+    work_spreads: "it asks for the use of all Ps",
+    a_panic_of_either_goes_on_when_both_have_ended,
+    a_panic_deep_inside_unwinds_all_calls,
+    a_destructor_that_panics_does_not_replace_the_panic,
+    a_destructor_forks,
+    a_closure_waits_for_the_other,
+    an_inner_call_waits_for_an_outer_fork,
+    a_yield_and_a_blocking_section_let_the_other_begin: "it uses threads",
+    calls_go_on_after_a_wait,
+    a_lock_between_forks: "it takes too many steps",
+    a_hog_keeps_its_forks,
+    forks_stay_when_a_goroutine_gives_way,
+    the_end_of_a_run_ends_both: "it has a runtime of its own",
+    the_end_of_a_run_waits_for_a_fork_that_computes: "it has a runtime of its own",
+    forks_at_the_end_of_a_run: "it has a runtime of its own",
+    contexts_around_a_call_end_the_waits_of_both,
+    a_timeout_around_a_call_ends_the_waits_of_both,
+    a_shield_around_a_call,
+    loops_visit_each_item_once: "it takes too many steps",
+    a_reduction_keeps_the_order: "it takes too many steps",
+    sorts_like_the_standard_library: "it takes too many steps",
+    chunks_have_items: "it has to panic",
+    on_a_plain_thread,
+    in_a_blocking_section: "it blocks its thread",
+    with_a_locked_thread: "it locks its thread",
+    recursion_deeper_than_a_stack: "it takes too many steps",
+    a_panic_crosses_stacks,
+    the_stack_of_a_fork,
+    a_destructor_forks_with_little_stack_left,
+    contexts_around_a_deep_recursion: "it takes too many steps",
+    recursion_on_the_smallest_stacks,
 }

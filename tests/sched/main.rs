@@ -2,6 +2,9 @@
 
 #[path = "../util/load.rs"]
 mod load;
+#[cfg(feature = "sim")]
+#[path = "../util/inside.rs"]
+mod inside;
 #[path = "../util/mod.rs"]
 mod util;
 
@@ -21,3 +24,20 @@ mod shutdown;
 mod task;
 mod task_local;
 mod topology;
+
+/// Each file's tests, once more in simulations.
+#[cfg(feature = "sim")]
+mod simulated {
+    #[test]
+    fn task() {
+        crate::inside::run(&crate::task::INSIDE, include_str!("task.rs"));
+    }
+    #[test]
+    fn task_local() {
+        crate::inside::run(&crate::task_local::INSIDE, include_str!("task_local.rs"));
+    }
+    #[test]
+    fn join() {
+        crate::inside::run(&crate::join::INSIDE, include_str!("join.rs"));
+    }
+}

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::{Duration, Instant};
+use windlass::time::{Duration, Instant};
 
 use crate::util;
 use crate::util::{Census, Gate, hang_guard, panic_text, run, runtime, wait_until};
@@ -1020,6 +1020,7 @@ fn closures_and_results_without_size() {
             DROPPED.fetch_add(1, Ordering::SeqCst);
         }
     }
+    DROPPED.store(0, Ordering::SeqCst);
     run(2, || {
         spawn(|| ()).join().unwrap();
         let nothing = Nothing;
@@ -1382,4 +1383,60 @@ fn a_chain_of_slow_hand_overs_ends_with_its_slice() {
         let n_long = chains.iter().filter(|&&n| n > MOST_IN_A_ROW).count();
         assert!(n_long * 10 < chains.len(), "{n_long} long ones: {chains:?}");
     });
+}
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    join_gives_the_value,
+    nobody_joins_itself,
+    goroutines_spawn_goroutines,
+    more_goroutines_than_a_queue_holds,
+    a_panics_payload_reaches_join,
+    a_detached_panic_does_not_stop_others,
+    a_panic_is_not_seen_by_other_goroutines: "it reads an atomic in a loop without a call",
+    a_goroutine_may_catch_its_own_panics,
+    a_destructor_may_wait_and_spawn_during_a_panic: "a destructor that waits ends a simulation",
+    is_finished_tells_the_end,
+    names_and_ids,
+    handles_show_their_task,
+    stack_sizes,
+    the_runtimes_stack_size_is_the_default: "it has a runtime of its own",
+    the_main_goroutine_has_a_large_stack,
+    stacks_of_all_sizes_at_once,
+    a_plain_thread_joins: "it uses threads",
+    a_goroutine_started_by_one_is_joined_by_another,
+    unpark_before_park_is_kept,
+    a_hundred_thousand_goroutines_park_and_wake: "it takes too many steps",
+    goroutines_and_threads_unpark_one_another: "it uses threads",
+    several_unparkers_lose_no_wake,
+    park_timeout_ends_by_itself_or_by_unpark,
+    park_timeout_against_unpark,
+    a_task_outlives_its_goroutine_and_its_runtime: "it has a runtime of its own",
+    current_and_park_on_a_plain_thread,
+    two_yielders_take_turns_on_one_p,
+    a_yielder_starves_nobody: "it asks for the fairness of a scheduler",
+    a_spawn_from_outside_waits_for_a_few_rounds_of_the_others: "it uses threads",
+    a_pair_that_hands_over_starves_nobody: "it asks for the fairness of a scheduler",
+    scopes_borrow,
+    scopes_nest_and_their_goroutines_spawn_in_them,
+    a_scope_waits_for_all_also_when_it_panics,
+    scoped_panics_as_std_has_them,
+    scoped_builder_and_handles,
+    a_scope_drops_closures_and_results_before_it_ends,
+    a_scope_works_on_a_plain_thread,
+    large_closures_and_results,
+    a_very_large_value_needs_a_stack_to_match,
+    over_aligned_closures_and_results,
+    closures_and_results_without_size,
+    closures_and_results_are_dropped_once: "it has a runtime of its own",
+    results_of_a_past_run_wait_for_join: "it has a runtime of its own",
+    goroutines_cancelled_before_they_ran_drop_their_closures: "it has a runtime of its own",
+    dropping_a_handle_races_with_the_end: "it uses threads",
+    joining_races_with_the_end,
+    panics_in_destructors_of_results_are_contained,
+    errno_is_kept_across_parks,
+    errno_is_kept_across_yields,
+    errno_is_kept_when_a_blocking_section_ends_elsewhere: "it uses threads",
+    errno_is_kept_when_a_hog_loses_its_p: "it computes without a call",
+    a_chain_of_slow_hand_overs_ends_with_its_slice: "it computes without a call",
 }

@@ -399,3 +399,22 @@ fn keys_that_look_alike_are_told_apart() {
         eprintln!("this compiler has not merged the keys: nothing was tested");
     }
 }
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    each_goroutine_has_its_own,
+    helpers_are_those_of_std,
+    with_may_park,
+    a_borrow_may_go_to_scoped_goroutines,
+    values_are_dropped_before_join_returns,
+    values_go_when_a_goroutine_panics_or_is_cancelled: "it uses threads",
+    destructors_may_wait_and_look_at_others,
+    a_destructor_that_panics_harms_nobody,
+    the_result_of_a_detached_goroutine_may_use_them,
+    making_may_wait_use_others_and_panic,
+    a_plain_thread_has_its_own,
+    goroutines_do_not_see_the_values_of_their_threads: "it has a runtime of its own",
+    closures_of_any_size_leave_room,
+    what_never_ran_has_no_values: "it has a runtime of its own",
+    keys_that_look_alike_are_told_apart: "it computes without a call",
+}

@@ -641,3 +641,21 @@ fn a_run_that_hangs_is_reported() {
     let report = "goroutine 1 of a simulation has run for 5 s without a switch point";
     assert!(text.contains(report), "{text}");
 }
+
+/// A thread moves the deadline of a goroutine that waits for the simulated network: it takes part in
+/// the run, which fails.
+#[test]
+fn a_thread_sets_a_deadline() {
+    let failure = fails(|| {
+        let (a, _b) = windlass::net::UnixStream::pair().unwrap();
+        let a = Arc::new(a);
+        let same = Arc::clone(&a);
+        let reads = windlass::spawn(move || std::io::Read::read(&mut &*same, &mut [0]).is_err());
+        sim::settle();
+        std::thread::spawn(move || a.set_read_deadline(Some(std::time::Instant::now())))
+            .join()
+            .unwrap();
+        assert!(reads.join().unwrap());
+    });
+    assert_eq!(failure.kind(), FailureKind::Thread, "{failure}");
+}

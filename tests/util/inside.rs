@@ -11,12 +11,14 @@ use windlass::sim::Sim;
 
 /// A file's tests.
 pub(crate) struct Tests {
-    pub(crate) inside: &'static [(&'static str, fn())],
+    /// Names, tests, and which part of the seeds each gets.
+    pub(crate) inside: &'static [(&'static str, fn(), u64)],
     /// Names, and why.
     pub(crate) outside: &'static [(&'static str, &'static str)],
 }
 
-/// Makes the constant `INSIDE` of names of tests, and of `name: "why not"` for the others.
+/// Makes the constant `INSIDE` of names of tests, of `name / n` for those that get one `n`th of the
+/// seeds because they are long, and of `name: "why not"` for the others.
 macro_rules! tests {
     (@ [$($inside:tt)*] [$($outside:tt)*]) => {
         pub(crate) const INSIDE: crate::inside::Tests = crate::inside::Tests {
@@ -28,7 +30,10 @@ macro_rules! tests {
         crate::inside::tests! { @ $inside [$($outside)* (stringify!($name), $why),] $($rest)* }
     };
     (@ [$($inside:tt)*] $outside:tt $name:ident, $($rest:tt)*) => {
-        crate::inside::tests! { @ [$($inside)* (stringify!($name), $name as fn()),] $outside $($rest)* }
+        crate::inside::tests! { @ [$($inside)* (stringify!($name), $name as fn(), 1),] $outside $($rest)* }
+    };
+    (@ [$($inside:tt)*] $outside:tt $name:ident / $n:literal, $($rest:tt)*) => {
+        crate::inside::tests! { @ [$($inside)* (stringify!($name), $name as fn(), $n),] $outside $($rest)* }
     };
     ($name:ident $($rest:tt)*) => { crate::inside::tests! { @ [] [] $name $($rest)* } };
 }
@@ -46,10 +51,11 @@ pub(crate) fn run(tests: &Tests, source: &str) {
     assert!(tests.outside.iter().all(|(_, why)| !why.is_empty()));
     let seeds = std::env::var("WINDLASS_INSIDE_SEEDS").map_or(8, |n| n.parse().expect("a number"));
     let only = std::env::var("WINDLASS_INSIDE_TEST").ok();
-    for (name, test) in tests.inside {
+    for (name, test, part) in tests.inside {
         if only.as_ref().is_some_and(|only| only != name) {
             continue;
         }
+        let seeds = u64::max(seeds / part, 1);
         let run = || Sim::new().seed(0).seeds(seeds).may_panic(true).run(test);
         match catch_unwind(AssertUnwindSafe(run)) {
             Ok(Ok(_)) => {}

@@ -72,6 +72,22 @@ pub(crate) fn run<T: Send>(n: usize, f: impl FnOnce() -> T + Send) -> T {
     runtime(n).run(f)
 }
 
+/// How much a test does: `all`, and in a simulation, which has many runs, `few`.
+pub(crate) fn much(all: usize, few: usize) -> usize {
+    if is_simulated() { few } else { all }
+}
+
+/// Runs `f` on the calling thread, and as the main goroutine of a runtime of `n` Ps. In a simulation
+/// it runs once, in the goroutine that is there.
+pub(crate) fn on_thread_and_goroutine(n: usize, f: impl Fn() + Send + Sync) {
+    if is_simulated() {
+        return f();
+    }
+    let _guard = hang_guard();
+    f();
+    runtime(n).run(f);
+}
+
 /// Ends the process if it is not dropped in time.
 #[derive(Debug)]
 pub(crate) struct HangGuard {

@@ -7,12 +7,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub(crate) struct TempDir(PathBuf);
 
 impl TempDir {
-    /// Beside the build, so on a disk and not in memory.
+    /// Beside the build, so on a disk and not in memory. In a simulation on the disk of that.
     pub(crate) fn new() -> TempDir {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let n = MADE.fetch_add(1, Ordering::Relaxed);
         let dir =
             Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{n}", std::process::id()));
+        if is_simulated() {
+            windlass::fs::create_dir_all(&dir).unwrap();
+            return TempDir(dir);
+        }
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir).unwrap();
         TempDir(dir)
@@ -40,8 +44,20 @@ impl TempDir {
     }
 }
 
+/// Whether the test runs in a simulation.
+fn is_simulated() -> bool {
+    #[cfg(feature = "sim")]
+    return windlass::sim::is_simulated();
+    #[cfg(not(feature = "sim"))]
+    false
+}
+
 impl Drop for TempDir {
     fn drop(&mut self) {
+        if is_simulated() {
+            let _ = windlass::fs::remove_dir_all(&self.0);
+            return;
+        }
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -268,13 +268,18 @@ pub(super) fn gather(bufs: &[IoSlice<'_>], most: usize) -> Vec<u8> {
     bytes
 }
 
+/// How many buffers the kernel looks at.
+const MOST_BUFS: usize = 1024;
+
 pub(super) fn len_of(bufs: &[IoSlice<'_>]) -> usize {
     bufs.iter()
+        .take(MOST_BUFS)
         .fold(0, |len, buf| len.saturating_add(buf.len()))
 }
 
 pub(super) fn room_of(bufs: &[IoSliceMut<'_>]) -> usize {
     bufs.iter()
+        .take(MOST_BUFS)
         .fold(0, |len, buf| len.saturating_add(buf.len()))
 }
 

@@ -135,6 +135,14 @@ pub(crate) fn hurry(g: GRef, wait: WaitId, at_ns: u64) {
         section.m().p().timers.add(at_ns, g, wait);
         return;
     }
+    // A wait for the network of a simulation, in which this thread takes part: there is no operation
+    // to cancel.
+    if g.status.load().reason() == Reason::SimulatedIo {
+        if g.status.wake(wait) {
+            wake::ready_cut(g, |sched| sched.wait_for_commit(g));
+        }
+        return;
+    }
     // This thread has no timers to defer to.
     loop {
         match cancel_op(g, wait, true) {
