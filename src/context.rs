@@ -16,10 +16,11 @@
 //! | of `sleep`, `task::park`                   | early, without an error         |
 //! | of a channel, for a message or for room    | as if disconnected; with a timeout, as if the time was over |
 //! | of a `Semaphore`, for permits              | with its error; with a timeout, as if the time was over |
-//! | of a `Condvar` with a timeout              | as if the time was over         |
+//! | of a `Condvar` or a `Notify` with a timeout | as if the time was over        |
+//! | of `closed_timeout` of a sender            | as if the time was over         |
 //! | of `join_timeout`                          | with the handle                 |
 //! | of a `_context` method, see below          | with an [`Error`]               |
-//! | all others: a lock, a notification without a timeout, `Barrier`, `WaitGroup`, `Once` and its cells, `join`, a select | not at all: the signatures of `std` have no such error |
+//! | all others: a lock, a notification without a timeout, `Barrier`, `WaitGroup`, `Once` and its cells, `SingleFlight`, `join`, a sender's `closed`, a select | not at all: the signatures of `std` have no such error |
 //!
 //! This `io::Error` has the kind `TimedOut` for a deadline and `Other` for a cancellation. It
 //! contains an [`Error`] ([`io::Error::get_ref`](std::io::Error::get_ref)). No byte is lost: an
@@ -43,14 +44,16 @@
 //!
 //! | type                                       | methods                         |
 //! |--------------------------------------------|---------------------------------|
-//! | [`Mutex`], [`RwLock`]                      | `lock_context`, `read_context`, `write_context` |
+//! | [`Mutex`], [`RwLock`]                      | `lock_context`, `read_context`, `write_context`; `lock_owned_context` and so on |
 //! | [`Condvar`]                                | `wait_context`, `wait_while_context` |
-//! | [`Semaphore`]                              | `acquire_context`               |
+//! | [`Semaphore`]                              | `acquire_context`, `acquire_owned_context` |
+//! | [`Notify`], [`Listener`]                   | `wait_context`                  |
+//! | [`SingleFlight`]                           | `run_context`                   |
 //! | [`Barrier`], [`WaitGroup`]                 | `wait_context`                  |
 //! | [`Once`], [`OnceLock`], [`LazyLock`]       | `call_once_context`, `wait_context`, `get_or_init_context`, `force_context` |
 //! | [`JoinHandle`], [`ScopedJoinHandle`]       | `join_context`: returns the handle, as `join_timeout` |
 //!
-//! A select uses the arm `recv(ctx.done())`.
+//! A select uses the arm `recv(ctx.done())`, also to wait for a sender's `closed_channel`.
 //!
 //! These methods end waits only: if they need not wait, they succeed even if the context is done. A
 //! caller that gives up has left the queue when the call returns, and its grant goes to the next
@@ -60,6 +63,9 @@
 //! [`RwLock`]: crate::sync::RwLock
 //! [`Condvar`]: crate::sync::Condvar
 //! [`Semaphore`]: crate::sync::Semaphore
+//! [`Notify`]: crate::sync::Notify
+//! [`Listener`]: crate::sync::Listener
+//! [`SingleFlight`]: crate::sync::SingleFlight
 //! [`Barrier`]: crate::sync::Barrier
 //! [`WaitGroup`]: crate::sync::WaitGroup
 //! [`Once`]: crate::sync::Once

@@ -3,7 +3,8 @@
 //! Each method first tries without waiting, and otherwise runs the wait inside the context. For the
 //! wait queues, this is the same as a wait that a deadline ends.
 
-use std::sync::{LockResult, TryLockError, TryLockResult};
+use std::hash::Hash;
+use std::sync::{Arc, LockResult, TryLockError, TryLockResult};
 use std::time::Duration;
 
 use super::tree::Context;
@@ -12,8 +13,10 @@ use crate::sched::wait::current_context::Error;
 use crate::sched::wait::park;
 use crate::sync::waitlist::WaitError;
 use crate::sync::{
-    AcquireError, Barrier, BarrierWaitResult, Condvar, LazyLock, Mutex, MutexGuard, Once, OnceLock,
-    RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit, WaitGroup,
+    AcquireError, Barrier, BarrierWaitResult, Condvar, LazyLock, Listener, Mutex, MutexGuard,
+    Notify, Once, OnceLock, OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard,
+    OwnedSemaphorePermit, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit,
+    SingleFlight, WaitGroup,
 };
 use crate::task::{self, JoinHandle, ScopedJoinHandle};
 
@@ -70,6 +73,37 @@ impl<T: ?Sized> Mutex<T> {
     /// ```
     pub fn lock_context(&self, ctx: &Context) -> Result<LockResult<MutexGuard<'_, T>>, Error> {
         or_wait(self.try_lock(), ctx, || self.lock_in_context())
+    }
+
+    /// As [`Mutex::lock_context`], with a guard that borrows nothing.
+    ///
+    /// # Blocking
+    ///
+    /// As [`Mutex::lock_context`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock_context`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::context::{Context, Error};
+    /// use windlass::sync::{Arc, Mutex};
+    ///
+    /// let (ctx, canceller) = Context::background().with_cancel();
+    /// let total = Arc::new(Mutex::new(7));
+    /// let held = total.lock_owned_context(&ctx)?.unwrap();
+    /// canceller.cancel();
+    /// assert_eq!(total.lock_owned_context(&ctx).unwrap_err(), Error::Cancelled);
+    /// # drop(held);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn lock_owned_context(
+        self: &Arc<Self>,
+        ctx: &Context,
+    ) -> Result<LockResult<OwnedMutexGuard<T>>, Error> {
+        or_wait(self.try_lock_owned(), ctx, || self.lock_owned_in_context())
     }
 }
 
@@ -128,6 +162,63 @@ impl<T: ?Sized> RwLock<T> {
         ctx: &Context,
     ) -> Result<LockResult<RwLockWriteGuard<'_, T>>, Error> {
         or_wait(self.try_write(), ctx, || self.write_in_context())
+    }
+
+    /// As [`RwLock::read_context`], with a guard that borrows nothing.
+    ///
+    /// # Blocking
+    ///
+    /// As [`RwLock::read_context`].
+    ///
+    /// # Errors
+    ///
+    /// As [`RwLock::read_context`].
+    ///
+    /// # Panics
+    ///
+    /// As [`RwLock::read`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::context::{Context, Error};
+    /// use windlass::sync::{Arc, RwLock};
+    ///
+    /// let (ctx, canceller) = Context::background().with_cancel();
+    /// let names = Arc::new(RwLock::new(vec!["a"]));
+    /// let writer = names.write_owned_context(&ctx)?.unwrap();
+    /// canceller.cancel();
+    /// assert_eq!(names.read_owned_context(&ctx).unwrap_err(), Error::Cancelled);
+    /// # drop(writer);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn read_owned_context(
+        self: &Arc<Self>,
+        ctx: &Context,
+    ) -> Result<LockResult<OwnedRwLockReadGuard<T>>, Error> {
+        or_wait(self.try_read_owned(), ctx, || self.read_owned_in_context())
+    }
+
+    /// As [`RwLock::write_context`], with a guard that borrows nothing.
+    ///
+    /// # Blocking
+    ///
+    /// As [`RwLock::write_context`].
+    ///
+    /// # Errors
+    ///
+    /// As [`RwLock::write_context`].
+    ///
+    /// # Examples
+    ///
+    /// See [`RwLock::read_owned_context`].
+    pub fn write_owned_context(
+        self: &Arc<Self>,
+        ctx: &Context,
+    ) -> Result<LockResult<OwnedRwLockWriteGuard<T>>, Error> {
+        or_wait(self.try_write_owned(), ctx, || {
+            self.write_owned_in_context()
+        })
     }
 }
 
@@ -250,6 +341,134 @@ impl Semaphore {
             Err(e) if !e.is_closed() => Err(e.over().unwrap_or(Error::Cancelled)),
             acquired => Ok(acquired),
         }
+    }
+
+    /// As [`Semaphore::acquire_context`], with a permit that borrows nothing.
+    ///
+    /// # Blocking
+    ///
+    /// As [`Semaphore::acquire_context`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Semaphore::acquire_context`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::context::{Context, Error};
+    /// use windlass::sync::{Arc, Semaphore};
+    ///
+    /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
+    /// let slots = Arc::new(Semaphore::new(1));
+    /// let _slot = slots.acquire_owned_context(1, &ctx)?.unwrap();
+    /// let late = slots.acquire_owned_context(1, &ctx);
+    /// assert_eq!(late.unwrap_err(), Error::DeadlineExceeded);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn acquire_owned_context(
+        self: &Arc<Self>,
+        n: usize,
+        ctx: &Context,
+    ) -> Result<Result<OwnedSemaphorePermit, AcquireError>, Error> {
+        let acquired = self.acquire_context(n, ctx)?;
+        Ok(acquired.map(|permit| self.own(permit)))
+    }
+}
+
+impl Notify {
+    /// As [`Notify::wait`], but the wait also ends when `ctx` or an ambient context
+    /// ([`context`](crate::context)) is done.
+    ///
+    /// # Blocking
+    ///
+    /// As [`Notify::wait`], until a context is done.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the context is done. No notification was consumed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::context::{Context, Error};
+    /// use windlass::sync::Notify;
+    ///
+    /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
+    /// let changed = Notify::new();
+    /// assert_eq!(changed.wait_context(&ctx), Err(Error::DeadlineExceeded));
+    /// changed.notify_one();
+    /// assert_eq!(changed.wait_context(&ctx), Ok(()));
+    /// ```
+    pub fn wait_context(&self, ctx: &Context) -> Result<(), Error> {
+        park::perturb();
+        ctx.run(|| self.wait_in_context()).map_err(over)
+    }
+}
+
+impl Listener<'_> {
+    /// As [`Listener::wait`], but the wait also ends when `ctx` or an ambient context
+    /// ([`context`](crate::context)) is done.
+    ///
+    /// # Blocking
+    ///
+    /// As [`Notify::wait`], until a context is done.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the context is done. No notification was consumed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::context::{Context, Error};
+    /// use windlass::sync::Notify;
+    ///
+    /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
+    /// let changed = Notify::new();
+    /// let listener = changed.listen();
+    /// assert_eq!(listener.wait_context(&ctx), Err(Error::DeadlineExceeded));
+    /// ```
+    pub fn wait_context(self, ctx: &Context) -> Result<(), Error> {
+        park::perturb();
+        ctx.run(|| self.wait_in_context()).map_err(over)
+    }
+}
+
+impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
+    /// As [`SingleFlight::run`], but a wait for another caller's closure also ends when `ctx` or an
+    /// ambient context ([`context`](crate::context)) is done.
+    ///
+    /// `f` itself does not run inside `ctx`, because other callers wait for its result.
+    ///
+    /// # Blocking
+    ///
+    /// As [`SingleFlight::run`].
+    ///
+    /// # Errors
+    ///
+    /// The reason why the context is done. `f` was not called then, and the other caller's closure
+    /// goes on.
+    ///
+    /// # Panics
+    ///
+    /// As [`SingleFlight::run`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::context::Context;
+    /// use windlass::sync::SingleFlight;
+    ///
+    /// let squares = SingleFlight::new();
+    /// assert_eq!(squares.run_context(&Context::background(), 7, || 7 * 7), Ok(49));
+    /// ```
+    pub fn run_context<F: FnOnce() -> V>(&self, ctx: &Context, key: K, f: F) -> Result<V, Error> {
+        self.run_or(key, f, |call| ctx.run(|| call.wait_in_context()))
+            .map_err(over)
     }
 }
 

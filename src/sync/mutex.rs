@@ -3,9 +3,10 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::{LockResult, TryLockError, TryLockResult};
+use std::sync::{Arc, LockResult, TryLockError, TryLockResult};
 
 use super::poison::{self, Flag};
 use super::raw_mutex::RawMutex;
@@ -91,6 +92,37 @@ pub struct MutexGuard<'a, T: ?Sized> {
 unsafe impl<T: ?Sized + Send> Send for MutexGuard<'_, T> {}
 // SAFETY: a shared guard gives only shared access to the value.
 unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
+
+/// Exclusive access to the value of a [`Mutex`] in an [`Arc`]. Dropping it unlocks the mutex.
+///
+/// It borrows nothing: a goroutine that is spawned can take it along. Otherwise it is as
+/// [`MutexGuard`]: it can be sent if the value can, and poisons the mutex if a panic drops it. Made
+/// by [`Mutex::lock_owned`].
+///
+/// # Examples
+///
+/// Several threads may share a guard only if they may share the value:
+///
+/// ```compile_fail,E0277
+/// use std::cell::Cell;
+/// use windlass::sync::{Arc, Mutex};
+///
+/// let held = Arc::new(Mutex::new(Cell::new(0))).lock_owned().unwrap();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| held.set(1));
+/// });
+/// ```
+#[must_use = "if unused the Mutex will immediately unlock"]
+pub struct OwnedMutexGuard<T: ?Sized> {
+    /// Dropped after the mutex was unlocked.
+    lock: Arc<Mutex<T>>,
+    poison: poison::Guard,
+    /// A shared guard gives shared access to the value: it is Sync only if the value is.
+    value: PhantomData<T>,
+}
+
+impl<T: ?Sized> UnwindSafe for OwnedMutexGuard<T> {}
+impl<T: ?Sized> RefUnwindSafe for OwnedMutexGuard<T> {}
 
 impl<T> Mutex<T> {
     const_fn! {
@@ -203,6 +235,81 @@ impl<T: ?Sized> Mutex<T> {
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         let guard = self.raw.try_lock().then(|| self.guard());
         self.poison.wrap_try(guard)
+    }
+
+    /// As [`Mutex::lock`], with a guard that borrows nothing.
+    ///
+    /// # Blocking
+    ///
+    /// As [`Mutex::lock`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::{Arc, Mutex};
+    ///
+    /// let log = Arc::new(Mutex::new(vec!["begin"]));
+    /// let mut held = log.lock_owned().unwrap();
+    /// let writer = std::thread::spawn(move || held.push("end"));
+    /// writer.join().unwrap();
+    /// assert_eq!(*log.lock().unwrap(), ["begin", "end"]);
+    /// ```
+    pub fn lock_owned(self: &Arc<Self>) -> LockResult<OwnedMutexGuard<T>> {
+        if self.raw.lock().is_err() {
+            waitlist::unwind();
+        }
+        self.poison.wrap(self.owned_guard())
+    }
+
+    /// As [`Mutex::lock_owned`], but the wait also ends when the ambient context is done.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the lock was not taken.
+    pub(crate) fn lock_owned_in_context(
+        self: &Arc<Self>,
+    ) -> Result<LockResult<OwnedMutexGuard<T>>, WaitError> {
+        self.raw.lock_in_context()?;
+        Ok(self.poison.wrap(self.owned_guard()))
+    }
+
+    /// As [`Mutex::try_lock`], with a guard that borrows nothing.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::try_lock`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::{Arc, Mutex};
+    ///
+    /// let mutex = Arc::new(Mutex::new(0));
+    /// let held = mutex.try_lock_owned().unwrap();
+    /// assert!(mutex.try_lock_owned().is_err());
+    /// drop(held);
+    /// assert!(mutex.try_lock().is_ok());
+    /// ```
+    pub fn try_lock_owned(self: &Arc<Self>) -> TryLockResult<OwnedMutexGuard<T>> {
+        let guard = self.raw.try_lock().then(|| self.owned_guard());
+        self.poison.wrap_try(guard)
+    }
+
+    /// Makes the owned guard of a lock that the caller holds.
+    fn owned_guard(self: &Arc<Self>) -> OwnedMutexGuard<T> {
+        OwnedMutexGuard {
+            lock: Arc::clone(self),
+            poison: Flag::guard(),
+            value: PhantomData,
+        }
     }
 
     /// Makes the guard of a lock that the caller holds.
@@ -347,6 +454,61 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
 }
 
 impl<T: ?Sized + fmt::Display> fmt::Display for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized> OwnedMutexGuard<T> {
+    /// The mutex that is locked.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::{Arc, Mutex, OwnedMutexGuard};
+    ///
+    /// let mutex = Arc::new(Mutex::new(0));
+    /// let held = mutex.lock_owned().unwrap();
+    /// assert!(Arc::ptr_eq(OwnedMutexGuard::mutex(&held), &mutex));
+    /// ```
+    pub fn mutex(guard: &OwnedMutexGuard<T>) -> &Arc<Mutex<T>> {
+        &guard.lock
+    }
+}
+
+impl<T: ?Sized> Deref for OwnedMutexGuard<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard holds the lock.
+        unsafe { &*self.lock.data.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for OwnedMutexGuard<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard holds the lock and is borrowed exclusively.
+        unsafe { &mut *self.lock.data.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for OwnedMutexGuard<T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.poison.done(&self.poison);
+        self.lock.raw.unlock();
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for OwnedMutexGuard<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display> fmt::Display for OwnedMutexGuard<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

@@ -3,9 +3,11 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::{LockResult, TryLockError, TryLockResult};
+use std::ptr;
+use std::sync::{Arc, LockResult, TryLockError, TryLockResult};
 
 use super::poison::{self, Flag};
 use super::raw_rwlock::{Mode, RawRwLock};
@@ -87,6 +89,44 @@ unsafe impl<T: ?Sized + Sync> Sync for RwLockReadGuard<'_, T> {}
 unsafe impl<T: ?Sized + Send + Sync> Send for RwLockWriteGuard<'_, T> {}
 // SAFETY: a shared guard gives only shared access to the value.
 unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
+
+/// Shared access to the value of a [`RwLock`] in an [`Arc`]. Dropping it releases the read lock.
+///
+/// It borrows nothing: a goroutine that is spawned can take it along. It can be sent if the lock can
+/// be shared. Made by [`RwLock::read_owned`].
+///
+/// # Examples
+///
+/// ```compile_fail,E0277
+/// use std::cell::Cell;
+/// use windlass::sync::{Arc, RwLock};
+///
+/// let held = Arc::new(RwLock::new(Cell::new(0))).read_owned().unwrap();
+/// std::thread::spawn(move || held.set(1));
+/// ```
+#[must_use = "if unused the RwLock will immediately unlock"]
+pub struct OwnedRwLockReadGuard<T: ?Sized> {
+    /// Dropped after the lock was released.
+    lock: Arc<RwLock<T>>,
+}
+
+/// Exclusive access to the value of a [`RwLock`] in an [`Arc`]. Dropping it unlocks the lock.
+///
+/// It borrows nothing: a goroutine that is spawned can take it along. It can be sent if the lock can
+/// be shared. Made by [`RwLock::write_owned`].
+#[must_use = "if unused the RwLock will immediately unlock"]
+pub struct OwnedRwLockWriteGuard<T: ?Sized> {
+    /// Dropped after the lock was released.
+    lock: Arc<RwLock<T>>,
+    poison: poison::Guard,
+}
+
+// Both are Send and Sync if the Arc is: if the value is Send and Sync.
+
+impl<T: ?Sized> UnwindSafe for OwnedRwLockReadGuard<T> {}
+impl<T: ?Sized> RefUnwindSafe for OwnedRwLockReadGuard<T> {}
+impl<T: ?Sized> UnwindSafe for OwnedRwLockWriteGuard<T> {}
+impl<T: ?Sized> RefUnwindSafe for OwnedRwLockWriteGuard<T> {}
 
 impl<T> RwLock<T> {
     const_fn! {
@@ -260,6 +300,147 @@ impl<T: ?Sized> RwLock<T> {
         park::perturb();
         let taken = self.raw.try_lock(Mode::Write);
         self.poison.wrap_try(taken.then(|| self.write_guard()))
+    }
+
+    /// As [`RwLock::read`], with a guard that borrows nothing.
+    ///
+    /// # Blocking
+    ///
+    /// As [`Mutex::lock`](super::Mutex::lock).
+    ///
+    /// # Errors
+    ///
+    /// As [`RwLock::read`].
+    ///
+    /// # Panics
+    ///
+    /// As [`RwLock::read`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::{Arc, RwLock};
+    ///
+    /// let names = Arc::new(RwLock::new(vec!["sheave"]));
+    /// let view = names.read_owned().unwrap();
+    /// let reader = std::thread::spawn(move || view.len());
+    /// assert_eq!(reader.join().unwrap(), 1);
+    /// ```
+    pub fn read_owned(self: &Arc<Self>) -> LockResult<OwnedRwLockReadGuard<T>> {
+        if self.raw.lock(Mode::Read).is_err() {
+            waitlist::unwind();
+        }
+        self.poison.wrap(self.owned_read_guard())
+    }
+
+    /// As [`RwLock::write`], with a guard that borrows nothing.
+    ///
+    /// # Blocking
+    ///
+    /// As [`Mutex::lock`](super::Mutex::lock).
+    ///
+    /// # Errors
+    ///
+    /// As [`RwLock::write`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::{Arc, RwLock};
+    ///
+    /// let names = Arc::new(RwLock::new(vec!["sheave"]));
+    /// let mut held = names.write_owned().unwrap();
+    /// std::thread::spawn(move || held.push("capstan")).join().unwrap();
+    /// assert_eq!(names.read().unwrap().len(), 2);
+    /// ```
+    pub fn write_owned(self: &Arc<Self>) -> LockResult<OwnedRwLockWriteGuard<T>> {
+        if self.raw.lock(Mode::Write).is_err() {
+            waitlist::unwind();
+        }
+        self.poison.wrap(self.owned_write_guard())
+    }
+
+    /// As [`RwLock::try_read`], with a guard that borrows nothing.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Errors
+    ///
+    /// As [`RwLock::try_read`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::{Arc, RwLock};
+    ///
+    /// let lock = Arc::new(RwLock::new(7));
+    /// let (one, two) = (lock.try_read_owned().unwrap(), lock.try_read_owned().unwrap());
+    /// assert!(lock.try_write_owned().is_err());
+    /// assert_eq!(*one, *two);
+    /// ```
+    pub fn try_read_owned(self: &Arc<Self>) -> TryLockResult<OwnedRwLockReadGuard<T>> {
+        park::perturb();
+        let taken = self.raw.try_lock(Mode::Read);
+        self.poison.wrap_try(taken.then(|| self.owned_read_guard()))
+    }
+
+    /// As [`RwLock::try_write`], with a guard that borrows nothing.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Errors
+    ///
+    /// As [`RwLock::try_write`].
+    ///
+    /// # Examples
+    ///
+    /// See [`RwLock::try_read_owned`].
+    pub fn try_write_owned(self: &Arc<Self>) -> TryLockResult<OwnedRwLockWriteGuard<T>> {
+        park::perturb();
+        let taken = self.raw.try_lock(Mode::Write);
+        self.poison
+            .wrap_try(taken.then(|| self.owned_write_guard()))
+    }
+
+    /// As [`RwLock::read_owned`], but the wait also ends when the ambient context is done.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the lock was not taken.
+    pub(crate) fn read_owned_in_context(
+        self: &Arc<Self>,
+    ) -> Result<LockResult<OwnedRwLockReadGuard<T>>, WaitError> {
+        self.raw.lock_in_context(Mode::Read)?;
+        Ok(self.poison.wrap(self.owned_read_guard()))
+    }
+
+    /// As [`RwLock::write_owned`], but the wait also ends when the ambient context is done.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the lock was not taken.
+    pub(crate) fn write_owned_in_context(
+        self: &Arc<Self>,
+    ) -> Result<LockResult<OwnedRwLockWriteGuard<T>>, WaitError> {
+        self.raw.lock_in_context(Mode::Write)?;
+        Ok(self.poison.wrap(self.owned_write_guard()))
+    }
+
+    fn owned_read_guard(self: &Arc<Self>) -> OwnedRwLockReadGuard<T> {
+        OwnedRwLockReadGuard {
+            lock: Arc::clone(self),
+        }
+    }
+
+    fn owned_write_guard(self: &Arc<Self>) -> OwnedRwLockWriteGuard<T> {
+        OwnedRwLockWriteGuard {
+            lock: Arc::clone(self),
+            poison: Flag::guard(),
+        }
     }
 
     #[inline]
@@ -438,6 +619,124 @@ impl<T: ?Sized + fmt::Display> fmt::Display for RwLockReadGuard<'_, T> {
 }
 
 impl<T: ?Sized + fmt::Display> fmt::Display for RwLockWriteGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized> OwnedRwLockReadGuard<T> {
+    /// The lock that is held. See [`OwnedRwLockWriteGuard::rwlock`] for an example.
+    pub fn rwlock(guard: &OwnedRwLockReadGuard<T>) -> &Arc<RwLock<T>> {
+        &guard.lock
+    }
+}
+
+impl<T: ?Sized> OwnedRwLockWriteGuard<T> {
+    /// The lock that is held.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::{Arc, OwnedRwLockWriteGuard, RwLock};
+    ///
+    /// let lock = Arc::new(RwLock::new(0));
+    /// let held = lock.write_owned().unwrap();
+    /// assert!(Arc::ptr_eq(OwnedRwLockWriteGuard::rwlock(&held), &lock));
+    /// ```
+    pub fn rwlock(guard: &OwnedRwLockWriteGuard<T>) -> &Arc<RwLock<T>> {
+        &guard.lock
+    }
+
+    /// Atomically downgrades to a read lock, as [`RwLockWriteGuard::downgrade`].
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sync::{Arc, OwnedRwLockWriteGuard, RwLock};
+    ///
+    /// let lock = Arc::new(RwLock::new(6));
+    /// let mut writer = lock.write_owned().unwrap();
+    /// *writer += 1;
+    /// let reader = OwnedRwLockWriteGuard::downgrade(writer);
+    /// assert_eq!(*reader, *lock.try_read().unwrap());
+    /// ```
+    pub fn downgrade(guard: OwnedRwLockWriteGuard<T>) -> OwnedRwLockReadGuard<T> {
+        guard.lock.poison.done(&guard.poison);
+        let guard = ManuallyDrop::new(guard);
+        // SAFETY: the guard is not used or dropped any more, so the Arc is moved out. The rest of it
+        // needs no drop.
+        let lock = unsafe { ptr::read(&raw const guard.lock) };
+        lock.raw.downgrade();
+        OwnedRwLockReadGuard { lock }
+    }
+}
+
+impl<T: ?Sized> Deref for OwnedRwLockReadGuard<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard holds the lock for reading.
+        unsafe { &*self.lock.data.get() }
+    }
+}
+
+impl<T: ?Sized> Deref for OwnedRwLockWriteGuard<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard holds the lock.
+        unsafe { &*self.lock.data.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for OwnedRwLockWriteGuard<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard holds the lock for writing and is borrowed exclusively.
+        unsafe { &mut *self.lock.data.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for OwnedRwLockReadGuard<T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.raw.unlock(Mode::Read);
+    }
+}
+
+impl<T: ?Sized> Drop for OwnedRwLockWriteGuard<T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.poison.done(&self.poison);
+        self.lock.raw.unlock(Mode::Write);
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for OwnedRwLockReadGuard<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for OwnedRwLockWriteGuard<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display> fmt::Display for OwnedRwLockReadGuard<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display> fmt::Display for OwnedRwLockWriteGuard<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

@@ -5,7 +5,10 @@
 //! that depends on it, change only under the list's lock.
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
+use std::fmt;
+use std::mem;
+use std::ops::{Deref, DerefMut};
 use std::ptr;
 
 use super::waitq::{Dequeued, DequeuedList, WaitCtx, WaitNode, WaitOptions, WaitQueue, Waiter};
@@ -196,5 +199,158 @@ impl Drop for Queue<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.lock.unlock();
+    }
+}
+
+/// A value that the lock of a wait list guards, together with the waiters for its changes.
+///
+/// The lock blocks the M, so the sections that hold it are short, do not wait and call no user code:
+/// what is to be dropped is moved out.
+pub(crate) struct WaitCell<T> {
+    list: WaitList,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached only through `Held`, which holds the lock: one thread at a time has
+// it, so T is Send.
+unsafe impl<T: Send> Sync for WaitCell<T> {}
+
+impl<T> WaitCell<T> {
+    const_fn! {
+        pub(crate) const fn new(value: T) -> WaitCell<T> {
+            WaitCell {
+                list: WaitList::new(),
+                value: UnsafeCell::new(value),
+            }
+        }
+    }
+
+    /// Takes the lock, until the result is dropped or waited in.
+    #[inline]
+    pub(crate) fn lock(&self, here: &WaitCtx<'_>) -> Held<'_, T> {
+        Held {
+            queue: self.list.lock(here),
+            value: &self.value,
+        }
+    }
+
+    /// Calls `f` with the lock held.
+    #[inline]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        let here = WaitCtx::enter();
+        let result = f(&mut self.lock(&here));
+        drop(here);
+        result
+    }
+
+    /// Calls `f` with the lock held, and then wakes the waiters that it took.
+    pub(crate) fn update<R>(
+        &self,
+        f: impl FnOnce(&mut Held<'_, T>, &WaitCtx<'_>, &mut DequeuedList) -> R,
+    ) -> R {
+        let here = WaitCtx::enter();
+        let mut woken = DequeuedList::new();
+        let result = f(&mut self.lock(&here), &here, &mut woken);
+        woken.ready(&here);
+        drop(here);
+        result
+    }
+
+    /// Calls `poll` with the lock held, now and after each wake-up, until it returns a value.
+    ///
+    /// A wait that ended without a taker calls it once more: what came in the last moment counts.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the last wait ended without a taker.
+    pub(crate) fn wait_for<R>(
+        &self,
+        terms: WaitOptions,
+        mut poll: impl FnMut(&mut T, &WaitCtx<'_>) -> Option<R>,
+    ) -> Result<R, WaitError> {
+        let mut gave_up = None;
+        loop {
+            let here = WaitCtx::enter();
+            let mut held = self.lock(&here);
+            let found = poll(&mut held, &here);
+            if found.is_some() || gave_up.is_some() {
+                drop(held);
+                drop(here);
+                return found.ok_or(gave_up.unwrap_or(WaitError::CutShort));
+            }
+            let leave = |_: &Queue<'_>| DequeuedList::new();
+            gave_up = held.wait(here, 0, terms, leave).err();
+        }
+    }
+}
+
+impl<T> fmt::Debug for WaitCell<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad("WaitCell { .. }")
+    }
+}
+
+/// The value of a [`WaitCell`], with the lock held.
+#[derive(Debug)]
+pub(crate) struct Held<'a, T> {
+    queue: Queue<'a>,
+    value: &'a UnsafeCell<T>,
+}
+
+impl<'a, T> Held<'a, T> {
+    /// The waiters.
+    pub(crate) fn queue(&self) -> &Queue<'a> {
+        &self.queue
+    }
+
+    /// Waits at the end of the queue: see [`Queue::wait`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::wait`].
+    pub(crate) fn wait(
+        self,
+        here: WaitCtx<'_>,
+        asks: usize,
+        terms: WaitOptions,
+        leave: impl FnOnce(&Queue<'_>) -> DequeuedList,
+    ) -> Result<usize, WaitError> {
+        self.queue.wait(here, QueueEnd::Last, asks, terms, leave)
+    }
+}
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held.
+        unsafe { &*self.value.get() }
+    }
+}
+
+impl<T> DerefMut for Held<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the lock is held, and this is borrowed exclusively.
+        unsafe { &mut *self.value.get() }
+    }
+}
+
+/// Waiters that were taken, and are readied when this is dropped, even by an unwind.
+#[derive(Debug)]
+pub(crate) struct Woken(DequeuedList);
+
+impl Woken {
+    pub(crate) fn new(taken: DequeuedList) -> Woken {
+        Woken(taken)
+    }
+}
+
+impl Drop for Woken {
+    fn drop(&mut self) {
+        if !self.0.is_empty() {
+            let here = WaitCtx::enter();
+            mem::replace(&mut self.0, DequeuedList::new()).ready(&here);
+        }
     }
 }

@@ -635,6 +635,14 @@ impl DequeuedList {
         self.head.is_null()
     }
 
+    /// Appends the waiters of `other`.
+    #[inline]
+    pub(crate) fn append(&mut self, mut other: DequeuedList) {
+        while let Some(taken) = other.pop() {
+            self.push(taken);
+        }
+    }
+
     fn pop(&mut self) -> Option<Dequeued> {
         // SAFETY: as in `push`.
         let link = unsafe { self.head.as_ref() }?;

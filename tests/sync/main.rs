@@ -10,7 +10,9 @@ mod util;
 
 mod sync_counting;
 mod sync_mutex;
+mod sync_notify;
 mod sync_once;
+mod sync_owned;
 mod sync_rwlock;
 mod sync_shutdown;
 
@@ -29,8 +31,16 @@ mod simulated {
         crate::inside::run(&crate::sync_mutex::INSIDE, include_str!("sync_mutex.rs"));
     }
     #[test]
+    fn sync_notify() {
+        crate::inside::run(&crate::sync_notify::INSIDE, include_str!("sync_notify.rs"));
+    }
+    #[test]
     fn sync_once() {
         crate::inside::run(&crate::sync_once::INSIDE, include_str!("sync_once.rs"));
+    }
+    #[test]
+    fn sync_owned() {
+        crate::inside::run(&crate::sync_owned::INSIDE, include_str!("sync_owned.rs"));
     }
     #[test]
     fn sync_rwlock() {
