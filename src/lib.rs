@@ -52,8 +52,8 @@
 //! | [`task`] | [`spawn`], [`scope`], join handles, task-locals, [`blocking`] and [`offload`] |
 //! | [`thread`] | goroutines with the names of `std::thread` alone |
 //! | [`join`], [`par`] | fork-join: two closures, loops, sums and sorts on all CPUs |
-//! | [`channel`] | channels and `select!`, with the interface of crossbeam-channel |
-//! | [`sync`] | `Mutex`, `RwLock`, `Condvar`, `Once`, `Barrier`, `Semaphore`, `WaitGroup` |
+//! | [`channel`] | channels and `select!`, with the interface of crossbeam-channel; `oneshot`, `broadcast`, `watch` |
+//! | [`sync`] | `Mutex`, `RwLock`, `Condvar`, `Once`, `Barrier`, `Semaphore`, `WaitGroup`, `Notify`, `SingleFlight`, `Pool` |
 //! | [`time`] | sleeps, intervals, timeouts |
 //! | [`net`] | TCP, UDP and Unix sockets |
 //! | [`fs`] | files and directories |
@@ -137,6 +137,10 @@ struct GuideFromThreads;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/guide/from-tokio.md")]
 struct GuideFromTokio;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/toolbox.md")]
+struct GuideToolbox;
 
 #[cfg(doctest)]
 #[doc = include_str!("../docs/guide/tuning.md")]

@@ -17,7 +17,9 @@ use super::core::{Head, Refused, WaiterEvent, head_of};
 use crate::g::status::Reason;
 use crate::lock::RawLock;
 use crate::sched::wait::{current_context, park};
-use crate::sync::waitq::{Dequeued, WaitCtx, WaitNode, WaitOptions, WaitQueue, Waiter};
+use crate::sync::waitq::{
+    Dequeued, DequeuedList, WaitCtx, WaitNode, WaitOptions, WaitQueue, Waiter,
+};
 use crate::sys::clock::{self, NEVER};
 
 /// What happens at the instant of a plan, and afterwards.
@@ -108,6 +110,22 @@ impl Alarm {
     /// Disconnects the channel.
     pub(crate) fn close(&self) {
         self.set(Some(clock::now()), Then::Close);
+    }
+
+    /// Makes the channel disconnected, or connected again, for a caller that holds the lock of a
+    /// state that the channel follows. The waiters are added to `woken`, to be readied when that lock
+    /// is released.
+    pub(super) fn put(&self, is_closed: bool, _here: &WaitCtx<'_>, woken: &mut DequeuedList) {
+        self.lock.lock();
+        if self.plan.get().when.is_some() != is_closed {
+            let when = is_closed.then(clock::now);
+            self.plan.set(AlarmPlan::new(when, Then::Close));
+            while is_closed && let Some(taken) = self.waiting.take() {
+                head_of(&taken).told.set(WaiterEvent::Again);
+                woken.push(taken);
+            }
+        }
+        self.lock.unlock();
     }
 
     /// Takes waiters, which will check the plan again. The lock is held.

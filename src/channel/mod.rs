@@ -27,6 +27,10 @@
 //! senders were dropped, the messages left in the channel can still be received. If the receivers
 //! were dropped, these messages are dropped.
 //!
+//! Three more channels have types of their own: [`oneshot`](mod@oneshot) for one message,
+//! [`broadcast`](mod@broadcast), whose receivers each get every message, and [`watch`](mod@watch) for
+//! the latest value of something.
+//!
 //! [`after`], [`at`] and [`tick`] return receivers whose messages come from the clock,
 //! [`never`](never()) one that never has a message. They use no timer and no thread while no
 //! receiver waits.
@@ -52,6 +56,10 @@ mod receiver;
 mod choice;
 mod select;
 mod macros;
+mod ready;
+pub mod oneshot;
+pub mod broadcast;
+pub mod watch;
 
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
@@ -124,6 +132,54 @@ pub fn bounded<T>(cap: usize) -> (Sender<T>, Receiver<T>) {
 fn channel<T>(cap: Option<usize>) -> (Sender<T>, Receiver<T>) {
     let chan = NonNull::from(Box::leak(Box::new(Chan::new(cap))));
     (Sender::new(chan), Receiver::new(chan))
+}
+
+/// Creates a channel for one message: [`oneshot::Sender::send`] consumes the sender.
+///
+/// # Examples
+///
+/// ```
+/// let (tx, rx) = windlass::channel::oneshot();
+/// std::thread::spawn(move || tx.send("done"));
+/// assert_eq!(rx.recv(), Ok("done"));
+/// ```
+pub fn oneshot<T>() -> (oneshot::Sender<T>, oneshot::Receiver<T>) {
+    let (sender, receiver) = bounded(1);
+    oneshot::channel(sender, receiver)
+}
+
+/// Creates a channel that delivers each message to every receiver, and that holds at most
+/// `capacity` messages. See [`broadcast`](mod@broadcast).
+///
+/// # Panics
+///
+/// If `capacity` is 0.
+///
+/// # Examples
+///
+/// ```
+/// let (tx, one) = windlass::channel::broadcast(16);
+/// let two = tx.subscribe();
+/// tx.send("all").unwrap();
+/// assert_eq!((one.recv(), two.recv()), (Ok("all"), Ok("all")));
+/// ```
+pub fn broadcast<T>(capacity: usize) -> (broadcast::Sender<T>, broadcast::Receiver<T>) {
+    broadcast::channel(capacity)
+}
+
+/// Creates a channel for the latest value of something. See [`watch`](mod@watch).
+///
+/// # Examples
+///
+/// ```
+/// let (tx, rx) = windlass::channel::watch("starting");
+/// assert_eq!(*rx.borrow(), "starting");
+/// std::thread::spawn(move || tx.send("ready"));
+/// rx.changed().unwrap();
+/// assert_eq!(*rx.borrow(), "ready");
+/// ```
+pub fn watch<T>(value: T) -> (watch::Sender<T>, watch::Receiver<T>) {
+    watch::channel(value)
 }
 
 /// Creates a channel that delivers one message after `duration`: the instant at which it was due.

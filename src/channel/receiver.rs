@@ -89,9 +89,17 @@ impl Receiver<Infallible> {
         }
     }
 
+    /// The alarm of a channel made by [`Receiver::closing`].
+    pub(super) fn alarm(&self) -> Option<&Arc<Alarm>> {
+        match &self.source {
+            Source::Alarm(alarm) => Some(alarm),
+            _ => None,
+        }
+    }
+
     /// Disconnects a channel made by [`Receiver::closing`].
     pub(crate) fn close(&self) {
-        if let Source::Alarm(alarm) = &self.source {
+        if let Some(alarm) = self.alarm() {
             alarm.close();
         }
     }

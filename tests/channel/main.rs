@@ -1,24 +1,33 @@
 //! Channels, select, contexts, futures and timers: what goroutines wait for.
 
+#[path = "../util/both.rs"]
+mod both;
 #[cfg(feature = "sim")]
 #[path = "../util/inside.rs"]
 mod inside;
 #[path = "../util/mod.rs"]
 mod util;
 
+mod broadcast;
 mod channel;
 mod channel_leaks;
 mod context;
 mod context_waits;
 mod future;
+mod oneshot;
 mod select;
 mod sleep;
 mod time;
 mod timers;
+mod watch;
 
 /// Each file's tests, once more in simulations.
 #[cfg(feature = "sim")]
 mod simulated {
+    #[test]
+    fn broadcast() {
+        crate::inside::run(&crate::broadcast::INSIDE, include_str!("broadcast.rs"));
+    }
     #[test]
     fn channel() {
         crate::inside::run(&crate::channel::INSIDE, include_str!("channel.rs"));
@@ -46,6 +55,10 @@ mod simulated {
         crate::inside::run(&crate::future::INSIDE, include_str!("future.rs"));
     }
     #[test]
+    fn oneshot() {
+        crate::inside::run(&crate::oneshot::INSIDE, include_str!("oneshot.rs"));
+    }
+    #[test]
     fn select() {
         crate::inside::run(&crate::select::INSIDE, include_str!("select.rs"));
     }
@@ -60,5 +73,9 @@ mod simulated {
     #[test]
     fn timers() {
         crate::inside::run(&crate::timers::INSIDE, include_str!("timers.rs"));
+    }
+    #[test]
+    fn watch() {
+        crate::inside::run(&crate::watch::INSIDE, include_str!("watch.rs"));
     }
 }
