@@ -7,7 +7,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 # The packages with tests of the runtime. Each command names all of them: cargo unites the features of
 # the packages that a command names, so that other packages would mean other builds.
-PACKAGES := -p windlass -p windlass-hyper -p windlass-tracing -p windlass-hook -p windlass-macros -p windlass-examples -p windlass-ports
+PACKAGES := -p windlass -p windlass-hyper -p windlass-tracing -p windlass-hook -p windlass-macros -p windlass-console -p windlass-examples -p windlass-ports
 # The programs that `compare` runs: a peer that the criterion benches leave out has a package of its own.
 BENCHES := -p windlass-benches -p windlass-bench-compio -p windlass-bench-monoio
 # What is off if not asked for, and tested all the same.
@@ -159,7 +159,7 @@ test-numa-small: setup
 
 # The library and the topology command for the other architecture.
 check-aarch64: setup
-	scripts/aarch64.sh check -p windlass -p windlass-topology -p windlass-hyper -p windlass-tracing -p windlass-hook -p windlass-macros --target-dir $(TARGET_DIR)/aarch64
+	scripts/aarch64.sh check -p windlass -p windlass-topology -p windlass-hyper -p windlass-tracing -p windlass-hook -p windlass-macros -p windlass-console --target-dir $(TARGET_DIR)/aarch64
 
 # What goroutines, channels, locks and sockets do on aarch64, one boot of an emulated machine for
 # each program. Two nodes, so that remote stealing is among it.
@@ -233,7 +233,7 @@ lint: setup
 
 # In one command, so that cargo finds windlass-topology, windlass-macros and windlass without a registry.
 package: setup
-	$(CARGO) package --allow-dirty -p windlass-topology -p windlass-macros -p windlass -p windlass-hyper -p windlass-tracing -p windlass-hook
+	$(CARGO) package --allow-dirty -p windlass-topology -p windlass-macros -p windlass -p windlass-hyper -p windlass-tracing -p windlass-hook -p windlass-console
 
 # After a change of the API that is meant: scripts/public-api.sh --update.
 public-api: setup

@@ -26,7 +26,7 @@ fi
 
 listings=$(mktemp -d)
 trap 'rm -rf "$listings"' EXIT
-for crate in windlass windlass-topology windlass-hyper windlass-tracing windlass-hook windlass-macros; do
+for crate in windlass windlass-topology windlass-hyper windlass-tracing windlass-hook windlass-macros windlass-console; do
     # `sim` is off by default, and an interface like the others.
     features=()
     [ "$crate" != windlass ] || features=(--features sim)

@@ -219,6 +219,10 @@ impl Histogram {
     }
 
     fn add(&mut self, other: &Histogram) {
+        // An empty sum knows no bounds.
+        if other.counts.is_empty() {
+            return;
+        }
         self.shift = other.shift;
         self.counts
             .resize(other.counts.len().max(self.counts.len()), 0);
@@ -644,6 +648,40 @@ impl LabelMetrics {
     }
 }
 
+/// Which P an entry of [`RuntimeMetrics::ps`] is about, and where that P is.
+///
+/// # Examples
+///
+/// ```
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// let metrics = rt.metrics();
+/// for (place, counters) in metrics.places.iter().zip(&metrics.ps) {
+///     println!("P{} on CPU {}: {} dispatches", place.index, place.cpu, counters.dispatches);
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PPlace {
+    /// The number of the P, as dumps and traces show it. It keeps it when other Ps come and go.
+    pub index: usize,
+    /// The CPU that its threads are pinned to, if they are.
+    pub cpu: usize,
+    /// Its NUMA node, by the kernel's number.
+    pub node: u32,
+}
+
+impl PPlace {
+    fn of(sched: &Sched, p: &P) -> PPlace {
+        PPlace {
+            index: p.idx,
+            cpu: p.cpu(),
+            node: sched.node_of(p).os_id,
+        }
+    }
+}
+
 /// The counters of a runtime. Made by [`Runtime::metrics`](crate::Runtime::metrics) and
 /// [`Handle::metrics`](crate::Handle::metrics).
 ///
@@ -667,6 +705,8 @@ pub struct RuntimeMetrics {
     pub poller: Poller,
     /// One entry per P in use. (Go: `/sched/gomaxprocs`, tokio: `num_workers`)
     pub ps: Vec<PMetrics>,
+    /// Where these Ps are, in the same order.
+    pub places: Vec<PPlace>,
     /// The sum of the counters of Ps that are no longer in use.
     pub retired: PMetrics,
     /// One entry per NUMA node on which Ps may be.
@@ -707,7 +747,9 @@ pub struct RuntimeMetrics {
 
 impl RuntimeMetrics {
     pub(crate) fn of(sched: &Sched) -> RuntimeMetrics {
-        let ps: Vec<_> = sched.ps_in_use().map(PMetrics::of).collect();
+        let in_use_now: Vec<&P> = sched.ps_in_use().collect();
+        let ps: Vec<_> = in_use_now.iter().map(|p| PMetrics::of(p)).collect();
+        let places = in_use_now.iter().map(|p| PPlace::of(sched, p)).collect();
         let nodes: Vec<_> = sched
             .nodes
             .iter()
@@ -737,6 +779,7 @@ impl RuntimeMetrics {
             handoffs: sched.handoffs.load(Relaxed),
             placement_refusals: numa::n_refused(),
             ps,
+            places,
             nodes,
         }
     }
@@ -780,6 +823,15 @@ mod tests {
         let buckets: Vec<_> = h.buckets().collect();
         assert_eq!(buckets, [(0..8, 1), (8..16, 2), (16..u64::MAX, 3)]);
         assert_eq!(h.count(), 6);
+    }
+
+    #[test]
+    fn a_sum_keeps_the_bounds() {
+        let mut sum = Histogram::default();
+        for part in [histogram(&[1, 2]), Histogram::default(), histogram(&[1, 0])] {
+            sum.add(&part);
+        }
+        assert_eq!(sum, histogram(&[2, 2]));
     }
 
     #[test]

@@ -358,6 +358,7 @@ const LIBRARIES: &[&str] = &[
     "topology/src",
     "bridges/hyper/src",
     "bridges/tracing/src",
+    "console/src",
     "hook/src",
     "macros/src",
 ];
@@ -390,6 +391,7 @@ const DOORS: &[(&str, &[&str])] = &[
         "socket2",
         &[
             "bridges/hyper/src/lib.rs",
+            "console/src/listen.rs",
             // The options of simulated sockets are those of their descriptors.
             "src/bubble/net/calls.rs",
             "src/bubble/net/network.rs",

@@ -5,6 +5,9 @@
 //! cargo run --release --example demo -- [--seconds N] [--connections N] [--procs N]
 //! ```
 //!
+//! With `--features console` the option `--console 127.0.0.1:6060` serves a page that shows the demo's
+//! runtime while it runs.
+//!
 //! Each connection has a goroutine at both ends. A client sends a request, waits for the whole
 //! answer, and sends the next. So the latencies are those of a machine that is kept busy by its own
 //! clients, and the CPU time is that of both ends.
@@ -29,9 +32,10 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use windlass::metrics::{PMetrics, RuntimeMetrics};
 use windlass::net::{TcpListener, TcpStream};
+use windlass::task;
 use windlass_topology::render::{self, Paint};
 
-const USAGE: &str = "usage: demo [--seconds N] [--connections N] [--procs N]";
+const USAGE: &str = "usage: demo [--seconds N] [--connections N] [--procs N] [--console ADDRESS]";
 const REQUEST: &[u8] = b"GET /plaintext HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 fn main() -> io::Result<()> {
@@ -39,11 +43,15 @@ fn main() -> io::Result<()> {
     let seconds: u32 = args.value("--seconds", 5);
     let n_connections: usize = args.value("--connections", 64);
     let procs = args.optional("--procs");
+    let console: Option<String> = args.optional("--console");
     args.finish();
 
     let mut builder = windlass::Builder::new().name("demo").dump_on_sigquit(true);
     if let Some(n) = procs {
         builder = builder.processors(n);
+    }
+    if console.is_some() {
+        builder = builder.cpu_accounting(true).flight_recorder(1 << 20);
     }
     #[expect(
         unsafe_code,
@@ -60,9 +68,13 @@ fn main() -> io::Result<()> {
 
     let handle = runtime.handle();
     let report = runtime.run(|| {
+        if let Some(address) = console {
+            show(&address)?;
+        }
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let addr = listener.local_addr()?;
-        windlass::spawn(move || http::serve(listener, &http::Graceful::default()));
+        let server = task::Builder::new().name("listener").label("server");
+        server.spawn(move || http::serve(listener, &http::Graceful::default()))?;
         let clients = connect(addr, n_connections)?;
         let begin = Reading::take(handle.metrics())?;
         let latencies = load(&clients, Duration::from_secs(seconds.into()))?;
@@ -74,6 +86,22 @@ fn main() -> io::Result<()> {
     })?;
     report.print();
     Ok(())
+}
+
+/// Serves the console.
+#[cfg(feature = "console")]
+fn show(address: &str) -> io::Result<()> {
+    let console = windlass_console::serve(address)?;
+    println!("this runtime is shown at {}", console.local_addr());
+    Ok(())
+}
+
+#[cfg(not(feature = "console"))]
+fn show(_address: &str) -> io::Result<()> {
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "--console: the demo was built without its feature: cargo run --features console",
+    ))
 }
 
 /// One connection to the server, and the number of answers received on it. Aligned to keep each
@@ -103,8 +131,11 @@ fn load(clients: &[Client], time: Duration) -> io::Result<Histogram<u64>> {
     windlass::scope(|scope| {
         let running: Vec<_> = clients
             .iter()
-            .map(|client| scope.spawn(|| client.run(&stop)))
-            .collect();
+            .map(|client| {
+                let labelled = task::Builder::new().label("client");
+                labelled.spawn_scoped(scope, || client.run(&stop))
+            })
+            .collect::<io::Result<_>>()?;
         watch(clients, time);
         stop.store(true, Ordering::Relaxed);
         let mut all = new_histogram();

@@ -232,7 +232,7 @@ fn execute(m: &M, mut g: GRef) {
     }
     let p = m.p();
     p.stats.dispatches.add(1);
-    if (g.status.is_stamped() || p.is_watched()) && !may_run_watched(m, g) {
+    if (g.status.is_stamped() || p.observes_dispatches()) && !may_run_watched(m, g) {
         return;
     }
     // SAFETY: `g` was taken from a queue, so it is this M's.

@@ -2,8 +2,8 @@
 //!
 //! The M reads the clock when it switches to a goroutine and when that switches out, and adds the
 //! difference to the goroutine, to its label and to the P. A blocking section is left out. A P that
-//! is timed is *watched* ([`TIMED`]), so that the M's loop has no test of its own for it before the switch,
-//! and after it shares one with forks (`M::has_loose_ends`).
+//! is timed ([`TIMED`]) shares one test with tracing and nodes before a switch, and one with forks after it
+//! (`M::has_loose_ends`), so that the M's loop does not grow.
 
 use super::m::M;
 use super::p::{LABELLED, P, TIMED, TRACED};

@@ -404,10 +404,22 @@ impl P {
         self.cpu.store(cpu, Ordering::Relaxed);
     }
 
-    /// Whether there is a reason for extra work per goroutine.
+    /// Whether there is extra work for a goroutine that is made runnable.
     #[inline(always)]
     pub(crate) fn is_watched(&self) -> bool {
-        self.local.watched.load(Ordering::Relaxed) != 0
+        self.local.watched.load(Ordering::Relaxed) & (TRACED | NUMA) != 0
+    }
+
+    /// Whether there is extra work for a goroutine that is about to run.
+    #[inline(always)]
+    pub(crate) fn observes_dispatches(&self) -> bool {
+        self.local.watched.load(Ordering::Relaxed) & (TRACED | NUMA | TIMED) != 0
+    }
+
+    /// Whether there is extra work for a new goroutine.
+    #[inline(always)]
+    pub(crate) fn observes_spawns(&self) -> bool {
+        self.local.watched.load(Ordering::Relaxed) & (TRACED | NUMA | LABELLED) != 0
     }
 
     #[inline(always)]

@@ -172,7 +172,7 @@ pub(crate) fn spawn_detached<F: FnOnce()>(
     p.stats.spawned.add(1);
     g.status.set_runnable();
     let id = g.id();
-    if !p.is_watched() || stays(m, g) {
+    if !p.observes_spawns() || stays(m, g) {
         wake::push_local(m, g);
     }
     id
@@ -181,7 +181,7 @@ pub(crate) fn spawn_detached<F: FnOnce()>(
 /// Queues a new goroutine on this M's P, or on the node it was spawned for.
 #[inline(always)]
 fn ready(m: &M, g: GRef) {
-    if !m.p().is_watched() || stays(m, g) {
+    if !m.p().observes_spawns() || stays(m, g) {
         wake::ready_here(m, g);
     }
 }

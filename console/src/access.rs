@@ -1,0 +1,110 @@
+//! Who may see what: a token, and for consoles without one the defences against web pages that make a
+//! browser ask.
+
+use crate::http::Request;
+use crate::listen::{Address, is_loopback};
+
+/// The shortest token: what can be guessed is no protection.
+pub(crate) const TOKEN_BYTES: usize = 16;
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The token is missing or wrong.
+    Token,
+    /// The browser was sent by another site's name for this address.
+    Host,
+    /// The browser was sent by another site's page.
+    Site,
+}
+
+/// Checks a request to a console at `address`, with `token` if it has one.
+pub(crate) fn check(
+    request: &Request,
+    address: &Address,
+    token: Option<&str>,
+) -> Result<(), Refusal> {
+    match token {
+        Some(token) => {
+            let given = bearer(request).or(request.parameter("token"));
+            if !given.is_some_and(|given| equal(given.as_bytes(), token.as_bytes())) {
+                return Err(Refusal::Token);
+            }
+        }
+        // DNS rebinding: a page of another site, whose name now has a loopback address.
+        None if matches!(address, Address::Tcp(_)) => {
+            if !request.header("host").is_some_and(names_loopback) {
+                return Err(Refusal::Host);
+            }
+        }
+        None => {}
+    }
+    // Browsers say whose page asks. Links to the page are harmless, work on demand is not.
+    match request.header("sec-fetch-site") {
+        None | Some("same-origin" | "none") => Ok(()),
+        Some(_) if request.path() == "/" => Ok(()),
+        Some(_) => Err(Refusal::Site),
+    }
+}
+
+/// The token in `Authorization: Bearer`.
+fn bearer(request: &Request) -> Option<&str> {
+    let (scheme, token) = request.header("authorization")?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Whether two values are equal, in a time that depends on their lengths only.
+fn equal(a: &[u8], b: &[u8]) -> bool {
+    let differences = a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a ^ b));
+    std::hint::black_box(differences) == 0 && a.len() == b.len()
+}
+
+/// Whether a Host header names this machine by `localhost` or by a loopback address.
+fn names_loopback(host: &str) -> bool {
+    let host = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    };
+    if host.eq_ignore_ascii_case("localhost") {
+        return true;
+    }
+    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+    let ip = bare.unwrap_or(host).parse();
+    ip.is_ok_and(is_loopback)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_this_machine_or_not() {
+        for host in [
+            "localhost",
+            "LocalHost:80",
+            "127.0.0.1:6060",
+            "127.9.9.9",
+            "[::1]:1",
+            "[::1]",
+        ] {
+            assert!(names_loopback(host), "{host}");
+        }
+        for host in [
+            "",
+            "example.org",
+            "localhost.example.org:80",
+            "127.0.0.1.nip.io",
+            "10.0.0.1",
+        ] {
+            assert!(!names_loopback(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_compared_whole() {
+        assert!(equal(b"secret", b"secret"));
+        for other in [&b"secreT"[..], b"secre", b"secret1", b""] {
+            assert!(!equal(other, b"secret"));
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! `/debug/goroutines`: all goroutines, grouped by stack as Go's `debug=1` has them, one by one as in
+//! dumps, or as JSON.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use windlass::debug::{Dump, Frame, Goroutine};
+
+use crate::json::{array, quoted, quoted_or_null};
+
+/// Goroutines that wait, or run, in the same place.
+struct Group<'a> {
+    first: &'a Goroutine,
+    n: usize,
+    /// The longest wait, in seconds.
+    longest: u64,
+}
+
+/// The goroutines by stack, the largest group first.
+pub(crate) fn grouped(dump: &Dump) -> String {
+    let mut groups: HashMap<_, Group<'_>> = HashMap::new();
+    for g in &dump.goroutines {
+        let addresses: Vec<_> = g.frames().iter().map(|frame| frame.address).collect();
+        let group = groups.entry((g.status(), &g.label, addresses));
+        let group = group.or_insert(Group {
+            first: g,
+            n: 0,
+            longest: 0,
+        });
+        group.n += 1;
+        group.longest = group.longest.max(g.waiting.as_secs());
+    }
+    let mut groups: Vec<_> = groups.into_values().collect();
+    groups.sort_by_key(|group| (std::cmp::Reverse(group.n), group.first.id));
+    let mut out = format!("goroutine profile: total {}\n", dump.goroutines.len());
+    for group in groups {
+        write_group(&mut out, &group);
+    }
+    out
+}
+
+/// Writing to a string cannot fail.
+fn write_group(out: &mut String, group: &Group<'_>) {
+    let g = group.first;
+    let _ = write!(out, "\n{} @", group.n);
+    let mut last = 0;
+    for frame in g.frames() {
+        // Functions that were inlined into another have its address.
+        if frame.address != last {
+            let _ = write!(out, " {:#x}", frame.address);
+        }
+        last = frame.address;
+    }
+    let _ = write!(out, "\n# state: {}", g.status());
+    if group.longest > 0 {
+        let _ = write!(out, ", up to {} s", group.longest);
+    }
+    out.push('\n');
+    if let Some(label) = &g.label {
+        let _ = writeln!(out, "# labels: {{\"label\":{}}}", quoted(label));
+    }
+    for frame in g.frames() {
+        let text = frame.to_string();
+        let mut parts = text.lines();
+        let function = parts.next().unwrap_or_default();
+        let place = parts.next().unwrap_or_default();
+        let _ = writeln!(out, "#\t{:#x}\t{function}{place}", frame.address);
+    }
+    if g.frames().is_empty() {
+        let _ = writeln!(out, "#\tspawned at {}", g.spawned_at);
+    }
+}
+
+/// Up to `limit` goroutines as JSON, the oldest first.
+pub(crate) fn json(dump: &Dump, limit: usize) -> String {
+    let shown = dump.goroutines.iter().take(limit).map(one);
+    format!(
+        "{{\"runtime\":{},\"total\":{},\"goroutines\":{}}}\n",
+        quoted(&dump.runtime),
+        dump.goroutines.len(),
+        array(shown)
+    )
+}
+
+fn number_or_null(number: Option<impl std::fmt::Display>) -> String {
+    number.map_or_else(|| "null".to_owned(), |n| n.to_string())
+}
+
+fn one(g: &Goroutine) -> String {
+    let cpu = g.cpu_time.map(|time| time.as_secs_f64());
+    format!(
+        "{{\"id\":{},\"parent\":{},\"name\":{},\"label\":{},\"state\":{},\"waiting_seconds\":{},\
+         \"cpu_seconds\":{},\"p\":{},\"m\":{},\"node\":{},\"spawned_at\":{},\"stack\":{}}}",
+        g.id,
+        g.parent,
+        quoted_or_null(g.name.as_deref()),
+        quoted_or_null(g.label.as_deref()),
+        quoted(g.status()),
+        g.waiting.as_secs_f64(),
+        number_or_null(cpu),
+        number_or_null(g.p),
+        number_or_null(g.m),
+        number_or_null(g.node),
+        quoted(&g.spawned_at.to_string()),
+        array(g.frames().iter().map(frame)),
+    )
+}
+
+fn frame(frame: &Frame) -> String {
+    format!(
+        "{{\"address\":\"{:#x}\",\"function\":{},\"file\":{},\"line\":{}}}",
+        frame.address,
+        quoted_or_null(frame.function.as_deref()),
+        quoted_or_null(frame.file.as_deref()),
+        number_or_null(frame.line),
+    )
+}

@@ -1,0 +1,217 @@
+//! What is at which path.
+
+use std::io;
+use std::time::Duration;
+
+use windlass_topology::render::svg;
+
+use crate::http::{self, Answer, Connection, Request};
+use crate::server::Shared;
+use crate::{goroutines, pprof, prometheus};
+
+const PAGE: &str = include_str!("page.html");
+/// Where the state goes in the page.
+const STATE: &str = "/*STATE*/";
+
+/// The page's own style and script, and connections to where it came from; nothing else.
+const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+                           connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
+                           frame-ancestors 'none'";
+const SVG_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+
+/// How many goroutines the JSON has by default.
+const GOROUTINES: usize = 10_000;
+
+/// The longest trace, whose logs have a size, and the longest profile.
+const TRACE_SECONDS: f64 = 60.0;
+const PROFILE_SECONDS: f64 = 300.0;
+
+/// Answers a request. `false` if the connection must end.
+///
+/// # Errors
+///
+/// Those of the connection, or of an answer that was cut off.
+pub(crate) fn answer(
+    shared: &Shared,
+    connection: &mut Connection,
+    request: &Request,
+) -> io::Result<bool> {
+    let handle = &shared.handle;
+    let answer = match request.path() {
+        // With a first reading, so that it is filled at once.
+        "/" => Answer::new(
+            "text/html; charset=utf-8",
+            PAGE.replace(STATE, &shared.sampler.state()),
+        )
+        .with("Content-Security-Policy", PAGE_POLICY)
+        .with("X-Frame-Options", "DENY"),
+        "/metrics" => Answer::new(prometheus::CONTENT_TYPE, prometheus::page(handle)),
+        "/events" => return events(shared, connection, request).map(|()| false),
+        "/debug/state" => Answer::new(crate::JSON, &*shared.sampler.state()),
+        "/debug/goroutines" => list(shared, request),
+        "/debug/trace" => return trace(shared, connection, request),
+        "/debug/profile" => return profile(shared, connection, request),
+        "/debug/flight" => return flight(shared, connection, request),
+        "/debug/topology.svg" => {
+            let picture = svg::placement(handle.topology(), &handle.plan());
+            Answer::new("image/svg+xml", picture).with("Content-Security-Policy", SVG_POLICY)
+        }
+        _ => Answer::text(
+            http::NOT_FOUND,
+            "not found; / is the page, which has links to the rest",
+        ),
+    };
+    send(connection, request, &answer)
+}
+
+/// Sends an answer that is there as a whole. For a request of which only the head is wanted, what would
+/// take time is not done.
+fn send(connection: &mut Connection, request: &Request, answer: &Answer) -> io::Result<bool> {
+    connection.answer(Some(request), answer)?;
+    Ok(request.keeps_alive)
+}
+
+fn list(shared: &Shared, request: &Request) -> Answer {
+    let format = request.parameter("format").unwrap_or("text");
+    let debug = request.parameter("debug").unwrap_or("1");
+    let limit = match request.parameter("limit").map(str::parse::<usize>) {
+        None => GOROUTINES,
+        Some(Ok(limit)) => limit,
+        Some(Err(_)) => return Answer::text(http::BAD_REQUEST, "limit: a number is wanted"),
+    };
+    match (format, debug) {
+        ("json", _) => Answer::new(crate::JSON, goroutines::json(&shared.handle.dump(), limit)),
+        ("text", "1") => Answer::new(crate::TEXT, goroutines::grouped(&shared.handle.dump())),
+        ("text", "2") => Answer::new(crate::TEXT, shared.handle.dump().to_string()),
+        ("text", _) => Answer::text(
+            http::BAD_REQUEST,
+            "debug: choose 1 (grouped by stack) or 2 (one by one)",
+        ),
+        _ => Answer::text(http::BAD_REQUEST, "format: choose text or json"),
+    }
+}
+
+/// The parameter `seconds`.
+fn seconds(request: &Request, default: f64, most: f64) -> Result<Duration, Answer> {
+    let seconds = match request.parameter("seconds") {
+        None => default,
+        // What is no number is refused with the numbers out of range.
+        Some(text) => text.parse().unwrap_or(f64::NAN),
+    };
+    match seconds > 0.0 && seconds <= most {
+        true => Ok(Duration::from_secs_f64(seconds).max(Duration::from_millis(1))),
+        false => Err(Answer::text(
+            http::BAD_REQUEST,
+            &format!("seconds: choose a number above 0, up to {most}"),
+        )),
+    }
+}
+
+const BUSY: &str = "another trace or profile is being taken; try again when it is over";
+
+fn trace(shared: &Shared, connection: &mut Connection, request: &Request) -> io::Result<bool> {
+    let time = match seconds(request, 5.0, TRACE_SECONDS) {
+        Ok(time) => time,
+        Err(answer) => return send(connection, request, &answer),
+    };
+    let head = attachment(crate::JSON, "trace.json");
+    if request.is_head {
+        return send(connection, request, &head);
+    }
+    let Some(_turn) = shared.turn() else {
+        let answer = Answer::text(http::CONFLICT, BUSY);
+        return send(connection, request, &answer);
+    };
+    connection.begin_answer(time);
+    connection.answer_in_chunks(request, &head, |out| {
+        let trace = shared.handle.start_trace();
+        shared.wait(time);
+        trace.finish(out)
+    })?;
+    Ok(request.keeps_alive)
+}
+
+fn profile(shared: &Shared, connection: &mut Connection, request: &Request) -> io::Result<bool> {
+    let time = match seconds(request, 10.0, PROFILE_SECONDS) {
+        Ok(time) => time,
+        Err(answer) => return send(connection, request, &answer),
+    };
+    let head = attachment("application/octet-stream", "profile.pb.gz");
+    if request.is_head {
+        return send(connection, request, &head);
+    }
+    let Some(_turn) = shared.turn() else {
+        let answer = Answer::text(http::CONFLICT, BUSY);
+        return send(connection, request, &answer);
+    };
+    connection.begin_answer(time);
+    match shared.handle.profile(time) {
+        Ok(profile) => {
+            connection.answer_in_chunks(request, &head, |out| pprof::write(&profile, out))?;
+            Ok(request.keeps_alive)
+        }
+        Err(e) => {
+            let status = match e.kind() {
+                io::ErrorKind::Unsupported => http::NOT_IMPLEMENTED,
+                io::ErrorKind::ResourceBusy => http::CONFLICT,
+                _ => http::INTERNAL,
+            };
+            send(connection, request, &Answer::text(status, &e.to_string()))
+        }
+    }
+}
+
+fn flight(shared: &Shared, connection: &mut Connection, request: &Request) -> io::Result<bool> {
+    // Found out before the head of the answer is sent.
+    if let Err(e) = shared.handle.write_flight_record(FirstByte)
+        && e.kind() == io::ErrorKind::Unsupported
+    {
+        let answer = Answer::text(http::NOT_FOUND, &e.to_string());
+        return send(connection, request, &answer);
+    }
+    let head = attachment(crate::JSON, "flight.json");
+    if request.is_head {
+        return send(connection, request, &head);
+    }
+    connection.answer_in_chunks(request, &head, |out| shared.handle.write_flight_record(out))?;
+    Ok(request.keeps_alive)
+}
+
+/// A writer that refuses to be written to.
+struct FirstByte;
+
+impl io::Write for FirstByte {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::WriteZero.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// An answer that browsers save under this name.
+fn attachment(content_type: &'static str, name: &str) -> Answer {
+    let disposition = format!("attachment; filename=\"{name}\"");
+    Answer::new(content_type, "").with("Content-Disposition", &disposition)
+}
+
+/// Server-sent events: the state once a second, until the client or the console goes.
+fn events(shared: &Shared, connection: &mut Connection, request: &Request) -> io::Result<()> {
+    let head = Answer::new("text/event-stream", "");
+    if request.is_head {
+        return connection.answer(Some(request), &head);
+    }
+    let Some(_watcher) = shared.watcher() else {
+        let answer = Answer::text(http::UNAVAILABLE, "too many pages are open already");
+        return connection.answer(Some(request), &answer);
+    };
+    connection.begin_events(&head)?;
+    loop {
+        let state = shared.sampler.state();
+        connection.event(&format!("data: {state}\n\n"))?;
+        if shared.wait(crate::state::INTERVAL) {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The threads of a console: one that accepts, and one for each connection.
+//!
+//! They are plain threads with blocking calls, not goroutines: a runtime whose Ps are all stuck is the
+//! one that has to be looked into.
+
+use std::collections::HashMap;
+use std::io::{self, Read};
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use windlass::Handle;
+
+use crate::access::{self, Refusal};
+use crate::http::{self, Answer, Connection, NoRequest, Request, Status};
+use crate::listen::{Address, Listener, Stream};
+use crate::routes;
+use crate::state::Sampler;
+
+/// Connections at once.
+const CONNECTIONS: usize = 64;
+/// Of those, pages that are open.
+const WATCHERS: usize = 32;
+/// Requests of one connection.
+const REQUESTS: usize = 1000;
+/// The pause after an accept that failed, as for lack of descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What the threads share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) handle: Handle,
+    pub(crate) sampler: Sampler,
+    pub(crate) address: Address,
+    token: Option<String>,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Whether a trace or a profile is being taken. Ordering: relaxed, it protects no data.
+    is_taking: AtomicBool,
+    /// Pages that are open. Ordering: relaxed, a limit.
+    watchers: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_over: bool,
+    /// The open connections, to end them.
+    open: HashMap<usize, Stream>,
+    next: usize,
+}
+
+impl Shared {
+    pub(crate) fn new(handle: Handle, address: Address, token: Option<String>) -> Shared {
+        Shared {
+            sampler: Sampler::new(handle.clone()),
+            handle,
+            address,
+            token,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            is_taking: AtomicBool::new(false),
+            watchers: AtomicUsize::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a time, or for the end of the console. `true` if it has ended.
+    pub(crate) fn wait(&self, time: Duration) -> bool {
+        let waited = self
+            .changed
+            .wait_timeout_while(self.lock(), time, |state| !state.is_over);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_over
+    }
+
+    /// Ends the console: its connections, and its accepts as soon as they return.
+    pub(crate) fn end(&self) {
+        let mut state = self.lock();
+        state.is_over = true;
+        self.changed.notify_all();
+        for stream in state.open.values() {
+            stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Waits until no connection is open, for a while: a profile cannot be cut short.
+    pub(crate) fn wait_for_connections(&self, time: Duration) {
+        let waited = self
+            .changed
+            .wait_timeout_while(self.lock(), time, |state| !state.open.is_empty());
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The right to take a trace or a profile.
+    pub(crate) fn turn(&self) -> Option<Turn<'_>> {
+        let was_taking = self.is_taking.swap(true, Ordering::Relaxed);
+        (!was_taking).then(|| Turn(self))
+    }
+
+    /// A place for a page that stays open.
+    pub(crate) fn watcher(&self) -> Option<Watcher<'_>> {
+        let n = self.watchers.fetch_add(1, Ordering::Relaxed);
+        let watcher = Watcher(self);
+        (n < WATCHERS).then_some(watcher)
+    }
+
+    /// Lists a connection, if there is room.
+    fn open(&self, stream: &Stream) -> io::Result<Option<usize>> {
+        let mut state = self.lock();
+        if state.is_over || state.open.len() >= CONNECTIONS {
+            return Ok(None);
+        }
+        let copy = stream.try_clone()?;
+        let id = state.next;
+        state.next += 1;
+        state.open.insert(id, copy);
+        Ok(Some(id))
+    }
+}
+
+/// Held while a trace or a profile is taken.
+#[derive(Debug)]
+pub(crate) struct Turn<'a>(&'a Shared);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.is_taking.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Held while a page is open.
+#[derive(Debug)]
+pub(crate) struct Watcher<'a>(&'a Shared);
+
+impl Drop for Watcher<'_> {
+    fn drop(&mut self) {
+        self.0.watchers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Takes a connection off the list when its thread ends, however it ends.
+struct Listed {
+    shared: Arc<Shared>,
+    id: usize,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.shared.lock().open.remove(&self.id);
+        self.shared.changed.notify_all();
+    }
+}
+
+/// Accepts connections until the console ends.
+pub(crate) fn accept_all(shared: &Arc<Shared>, listener: &Listener) {
+    loop {
+        let accepted = listener.accept();
+        if shared.lock().is_over {
+            return;
+        }
+        match accepted {
+            Ok(stream) => begin(shared, stream),
+            // For lack of descriptors or memory, or because the client has gone already.
+            Err(_) => _ = shared.wait(PAUSE),
+        }
+    }
+}
+
+/// Serves a connection by a thread of its own. If none can be had, the connection ends.
+fn begin(shared: &Arc<Shared>, stream: Stream) {
+    match shared.open(&stream) {
+        Ok(Some(id)) => {
+            let listed = Listed {
+                shared: Arc::clone(shared),
+                id,
+            };
+            let serve = move || serve(&listed.shared, stream);
+            // The closure, and with it the connection, is dropped on failure.
+            let _ = thread::Builder::new()
+                .name("windlass-http".to_owned())
+                .spawn(serve);
+        }
+        Ok(None) => {
+            let answer = Answer::text(http::UNAVAILABLE, "too many connections");
+            // It is short, and the buffers of a new connection are empty.
+            let _ = Connection::new(stream).answer(None, &answer);
+        }
+        Err(_) => {}
+    }
+}
+
+fn serve(shared: &Shared, stream: Stream) {
+    let mut connection = Connection::new(stream);
+    for _ in 0..REQUESTS {
+        let goes_on = match connection.request() {
+            Ok(request) => answer(shared, &mut connection, &request),
+            Err(NoRequest::Ended) => return,
+            Err(NoRequest::Bad(status)) => {
+                let answer = complaint(status);
+                connection.answer(None, &answer).map(|()| false)
+            }
+        };
+        match goes_on {
+            Ok(true) => {}
+            Ok(false) => return linger(connection.stream()),
+            // The client has gone, or is too slow, or sees that the answer was cut off.
+            Err(_) => return,
+        }
+    }
+    linger(connection.stream());
+}
+
+fn answer(shared: &Shared, connection: &mut Connection, request: &Request) -> io::Result<bool> {
+    match access::check(request, &shared.address, shared.token.as_deref()) {
+        Ok(()) => routes::answer(shared, connection, request),
+        Err(refusal) => {
+            let answer = match refusal {
+                Refusal::Token => Answer::text(
+                    http::UNAUTHORIZED,
+                    "a token is needed: Authorization: Bearer TOKEN, or ?token=TOKEN",
+                )
+                .with("WWW-Authenticate", "Bearer realm=\"windlass-console\""),
+                Refusal::Host => Answer::text(
+                    http::MISDIRECTED,
+                    "without a token, this is served to localhost and loopback addresses only",
+                ),
+                Refusal::Site => {
+                    Answer::text(http::FORBIDDEN, "pages of other sites may not ask for this")
+                }
+            };
+            connection.answer(Some(request), &answer)?;
+            Ok(request.keeps_alive)
+        }
+    }
+}
+
+/// What a client that sent no request is told.
+fn complaint(status: Status) -> Answer {
+    let why = match status {
+        http::NOT_ALLOWED => "only GET and HEAD are known here",
+        http::TOO_LARGE => "requests have no body here",
+        http::HEAD_TOO_LARGE => "a request has at most 8 KiB and 64 headers here",
+        http::TIMEOUT => "the request did not arrive in time",
+        http::VERSION => "only HTTP/1.0 and HTTP/1.1 are known here",
+        _ => "the request is malformed",
+    };
+    let answer = Answer::text(status, why);
+    match status {
+        http::NOT_ALLOWED => answer.with("Allow", "GET, HEAD"),
+        _ => answer,
+    }
+}
+
+/// Ends a connection so that the client gets the answer: if bytes of it were left unread, the kernel
+/// would reset the connection and discard the answer.
+fn linger(mut stream: &Stream) {
+    const FOR: Duration = Duration::from_secs(2);
+    const BYTES: usize = 256 * 1024;
+    stream.shutdown(Shutdown::Write);
+    let (deadline, mut buf, mut n) = (Instant::now() + FOR, [0; 4096], 0);
+    while n < BYTES {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || stream.set_read_timeout(left).is_err() {
+            return;
+        }
+        match stream.read(&mut buf) {
+            Ok(0) | Err(_) => return,
+            Ok(more) => n += more,
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! What is refused: strangers, bad requests, too many of them.
+
+mod support;
+
+use std::io::{self, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use support::{
+    PATIENCE, console, get, get_with, hang_guard, read_answer, read_head, runtime, send, tcp,
+    wait_until,
+};
+use windlass_console::{Address, Console};
+
+const TOKEN: &str = "a-token-of-this-test";
+
+#[test]
+fn other_machines_need_a_token() {
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    let open = |address: &str, token: Option<&str>| {
+        let console = Console::new().handle(rt.handle());
+        match token {
+            Some(token) => console.token(token).serve(address),
+            None => console.serve(address),
+        }
+    };
+    let refused = open("0.0.0.0:0", None).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+    assert!(
+        refused.to_string().contains("set Console::token"),
+        "{refused}"
+    );
+    for token in [
+        "short",
+        "",
+        "has spaces, and is long enough",
+        "ümläute-ümläute-ümläute",
+    ] {
+        let refused = open("127.0.0.1:0", Some(token)).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{token}");
+    }
+    let server = open("0.0.0.0:0", Some(TOKEN)).unwrap();
+    let mut addr = tcp(&server);
+    addr.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+    let bearer = |token: &str| format!("Authorization: Bearer {token}\r\n");
+    let status = |path: &str, headers: &str| get_with(addr, path, headers).status;
+    assert_eq!(status("/metrics", ""), 401);
+    assert_eq!(status("/", ""), 401);
+    assert_eq!(status("/metrics", &bearer(&TOKEN[1..])), 401);
+    assert_eq!(status("/metrics", &bearer(&format!("{TOKEN}x"))), 401);
+    assert_eq!(status("/metrics", &bearer(&TOKEN.to_uppercase())), 401);
+    assert_eq!(
+        status("/metrics", &format!("Authorization: Basic {TOKEN}\r\n")),
+        401
+    );
+    // Two of them: which one counts?
+    assert_eq!(status("/metrics", &(bearer(TOKEN) + &bearer("x"))), 401);
+    assert_eq!(status("/metrics?token=", ""), 401);
+    assert_eq!(status("/metrics", &bearer(TOKEN)), 200);
+    assert_eq!(status(&format!("/metrics?token={TOKEN}"), ""), 200);
+    assert_eq!(
+        status("/metrics", &format!("authorization: bearer {TOKEN}\r\n")),
+        200
+    );
+    let unauthorized = get(addr, "/");
+    assert!(
+        unauthorized
+            .header("www-authenticate")
+            .starts_with("Bearer")
+    );
+    // Its name does not matter then.
+    let named = format!(
+        "GET /metrics HTTP/1.1\r\nHost: example.org\r\n{}\r\n",
+        bearer(TOKEN)
+    );
+    assert_eq!(send(addr, named.as_bytes()).unwrap().status, 200);
+    assert!(!format!("{:?}", Console::new().token(TOKEN)).contains(TOKEN));
+    server.shutdown();
+}
+
+/// A page of another site, whose name leads here, must not read what a browser may.
+#[test]
+fn without_a_token_only_local_names_are_served() {
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    let (server, addr) = console(&rt);
+    let status = |host: &str| {
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        send(addr, request.as_bytes()).unwrap().status
+    };
+    for host in ["localhost", "localhost:1", "127.0.0.1", "[::1]:6060"] {
+        assert_eq!(status(host), 200, "{host}");
+    }
+    for host in [
+        "example.org",
+        "localhost.example.org",
+        "10.0.0.1",
+        "127.0.0.1.example.org",
+        "",
+    ] {
+        assert_eq!(status(host), 421, "{host}");
+    }
+    // What HTTP/1.0 allows to be left out is needed here.
+    assert_eq!(send(addr, b"GET / HTTP/1.0\r\n\r\n").unwrap().status, 421);
+    for (site, path, expected) in [
+        ("cross-site", "/debug/profile?seconds=1", 403),
+        ("same-site", "/metrics", 403),
+        ("cross-site", "/", 200),
+        ("same-origin", "/debug/state", 200),
+        ("none", "/metrics", 200),
+    ] {
+        let header = format!("Sec-Fetch-Site: {site}\r\n");
+        assert_eq!(
+            get_with(addr, path, &header).status,
+            expected,
+            "{site} {path}"
+        );
+    }
+    server.shutdown();
+}
+
+fn socket_path(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!(
+        "windlass-console-{name}-{}.sock",
+        std::process::id()
+    ))
+}
+
+#[test]
+fn a_unix_socket_is_its_owners() {
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    let path = socket_path("own");
+    let address = format!("unix:{}", path.display());
+    let server = Console::new().handle(rt.handle()).serve(&address).unwrap();
+    assert_eq!(server.local_addr(), &Address::Unix(path.clone()));
+    assert_eq!(server.local_addr().to_string(), address);
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: whatever\r\n\r\n")
+        .unwrap();
+    let answer = read_answer(&mut BufReader::new(stream)).unwrap();
+    assert_eq!(answer.status, 200);
+    // Somebody serves there.
+    let taken = Console::new()
+        .handle(rt.handle())
+        .serve(&address)
+        .unwrap_err();
+    assert_eq!(taken.kind(), io::ErrorKind::AddrInUse, "{taken}");
+    server.shutdown();
+    assert!(!path.exists());
+    // A process that was killed leaves its file behind.
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    let server = Console::new()
+        .handle(rt.handle())
+        .serve(path.to_str().unwrap());
+    server.unwrap().shutdown();
+    assert!(!path.exists());
+    // Other files stay.
+    std::fs::write(&path, "precious").unwrap();
+    let refused = Console::new().handle(rt.handle()).serve(&address);
+    assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn bad_requests_get_an_answer() {
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    let (server, addr) = console(&rt);
+    let many_headers = "X: y\r\n".repeat(100);
+    let long = "x".repeat(10_000);
+    for (request, status) in [
+        ("POST / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), 405),
+        (
+            "DELETE /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
+            405,
+        ),
+        (
+            "GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
+            404,
+        ),
+        ("GET / HTTP/1.1\r\n\r\n".to_owned(), 400),
+        ("GET  / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), 400),
+        ("GET / HTTP/3.0\r\nHost: localhost\r\n\r\n".to_owned(), 505),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), 505),
+        ("\u{1}\u{2}\u{3}\r\n\r\n".to_owned(), 400),
+        (
+            "GET /%zz HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
+            400,
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc".to_owned(),
+            413,
+        ),
+        (
+            format!("GET / HTTP/1.1\r\nHost: localhost\r\n{many_headers}\r\n"),
+            431,
+        ),
+        (
+            format!("GET /{long} HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+            431,
+        ),
+        (
+            format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {long}\r\n\r\n"),
+            431,
+        ),
+    ] {
+        let answer = send(addr, request.as_bytes()).unwrap();
+        assert_eq!(answer.status, status, "{request:.60}");
+        assert!(answer.text().ends_with('\n'));
+        if status == 405 {
+            assert_eq!(answer.header("allow"), "GET, HEAD");
+        }
+    }
+    for bad in [
+        "seconds=0",
+        "seconds=-1",
+        "seconds=1e9",
+        "seconds=x",
+        "seconds=",
+        "seconds=nan",
+        "seconds=inf",
+    ] {
+        for path in ["trace", "profile"] {
+            let answer = get(addr, &format!("/debug/{path}?{bad}"));
+            assert_eq!(answer.status, 400, "{path} {bad}");
+        }
+    }
+    server.shutdown();
+}
+
+/// Whatever comes, the next client is served.
+#[test]
+fn noise_does_no_harm() {
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    let (server, addr) = console(&rt);
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed
+    };
+    let whole =
+        b"GET /debug/goroutines?format=json&limit=1 HTTP/1.1\r\nHost: localhost\r\nX: y\r\n\r\n";
+    for i in 0..300 {
+        let mut request = whole.to_vec();
+        for _ in 0..=random() % 4 {
+            let at = random() as usize % request.len();
+            match random() % 3 {
+                0 => request[at] = random() as u8,
+                1 => request.truncate(at + 1),
+                _ => request.insert(at, random() as u8),
+            }
+        }
+        let mut stream = TcpStream::connect(addr).unwrap();
+        // It may be refused before it is sent as a whole.
+        let _ = stream.write_all(&request);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let read = stream.read_to_end(&mut answer);
+        assert!(
+            read.is_err() || answer.is_empty() || answer.starts_with(b"HTTP/1.1 "),
+            "{i}"
+        );
+    }
+    assert_eq!(get(addr, "/metrics").status, 200);
+    server.shutdown();
+}
+
+#[test]
+fn a_connection_is_used_again() {
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    let (server, addr) = console(&rt);
+    let mut stream = TcpStream::connect(addr).unwrap();
+    let request =
+        |path: &str, more: &str| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n");
+    // Three at once, the second of them in chunks.
+    let all = request("/metrics", "")
+        + &request("/debug/trace?seconds=0.01", "")
+        + &request("/nothing", "");
+    stream.write_all(all.as_bytes()).unwrap();
+    let mut from = BufReader::new(stream.try_clone().unwrap());
+    for status in [200, 200, 404] {
+        let answer = read_answer(&mut from).unwrap();
+        assert_eq!(answer.status, status);
+        assert_eq!(answer.header("connection"), "keep-alive");
+    }
+    // In pieces; and a HEAD, whose answer has no body.
+    for piece in [
+        "HEAD /met",
+        "rics HTTP/1.1\r\nHo",
+        "st: localhost\r\n\r",
+        "\n",
+    ] {
+        stream.write_all(piece.as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let head = read_head(&mut from).unwrap();
+    assert!(head.header("content-length").parse::<usize>().unwrap() > 1000);
+    for path in ["/debug/trace", "/debug/profile", "/events"] {
+        let head = format!("HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        assert_eq!(read_head(&mut from).unwrap().status, 200, "{path}");
+    }
+    drop((stream, from));
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream
+        .write_all(request("/", "Connection: close\r\n").as_bytes())
+        .unwrap();
+    let mut from = BufReader::new(stream);
+    assert_eq!(
+        read_answer(&mut from).unwrap().header("connection"),
+        "close"
+    );
+    assert_eq!(from.read(&mut [0; 1]).unwrap(), 0);
+    server.shutdown();
+}
+
+#[test]
+fn connections_are_limited() {
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    let (server, addr) = console(&rt);
+    // Each is known to be open when it has been answered.
+    let connect = || {
+        let mut stream = TcpStream::connect(addr).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+            .write_all(b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .unwrap();
+        let answer = read_answer(&mut BufReader::new(stream.try_clone().unwrap()));
+        (stream, answer.map(|a| a.status).unwrap_or(0))
+    };
+    let open: Vec<_> = (0..64).map(|_| connect()).collect();
+    assert!(open.iter().all(|(_, status)| *status == 404));
+    let mut one_more = TcpStream::connect(addr).unwrap();
+    let mut answer = String::new();
+    one_more.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    drop(open);
+    wait_until(|| connect().1 == 404);
+    server.shutdown();
+}
+
+#[test]
+fn one_trace_or_profile_at_a_time() {
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    let (server, addr) = console(&rt);
+    let mut first = TcpStream::connect(addr).unwrap();
+    first
+        .write_all(b"GET /debug/trace?seconds=60 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .unwrap();
+    // The head comes when it has begun.
+    let head = read_head(&mut BufReader::new(&first)).unwrap();
+    assert_eq!(head.status, 200);
+    for path in ["/debug/trace?seconds=1", "/debug/profile?seconds=1"] {
+        assert_eq!(get(addr, path).status, 409, "{path}");
+    }
+    // The rest is served, and the end does not wait for the trace.
+    assert_eq!(get(addr, "/metrics").status, 200);
+    server.shutdown();
+}
+
+#[test]
+fn the_end_frees_the_address_and_ends_pages() {
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    let (server, addr) = console(&rt);
+    let mut page = TcpStream::connect(addr).unwrap();
+    page.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .unwrap();
+    let mut from = BufReader::new(page);
+    assert_eq!(read_head(&mut from).unwrap().status, 200);
+    let _idle = TcpStream::connect(addr).unwrap();
+    server.shutdown();
+    let mut rest = Vec::new();
+    // Cut off, gently or not.
+    let _ = from.read_to_end(&mut rest);
+    assert!(TcpStream::connect(addr).is_err());
+    TcpListener::bind(addr).unwrap();
+}
+
+#[test]
+fn a_console_needs_a_runtime() {
+    let _guard = hang_guard();
+    let refused = windlass_console::serve("127.0.0.1:0").unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+    assert!(refused.to_string().contains("Console::handle"), "{refused}");
+    let rt = runtime(1);
+    rt.run(|| {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap().to_string();
+        let refused = windlass_console::serve(&address).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        assert!(refused.to_string().contains(&address), "{refused}");
+        let server = windlass_console::serve("localhost:0").unwrap();
+        // It goes on without its handle.
+        let addr = tcp(&server);
+        drop(server);
+        windlass::blocking(|| assert_eq!(get(addr, "/metrics").status, 200));
+    });
+}
