@@ -7,7 +7,10 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 # The packages with tests of the runtime. Each command names all of them: cargo unites the features of
 # the packages that a command names, so that other packages would mean other builds.
-PACKAGES := -p windlass -p windlass-hyper -p windlass-tracing -p windlass-hook -p windlass-macros -p windlass-console -p windlass-examples -p windlass-ports
+PACKAGE_NAMES := windlass windlass-hyper windlass-tracing windlass-hook windlass-macros windlass-console windlass-examples windlass-ports
+PACKAGES := $(addprefix -p ,$(PACKAGE_NAMES))
+# Those that are tested in release as well: the others switch no stacks of their own.
+RELEASE_PACKAGES := $(addprefix -p ,$(filter-out windlass-macros windlass-console windlass-ports,$(PACKAGE_NAMES)))
 # The programs that `compare` runs: a peer that the criterion benches leave out has a package of its own.
 BENCHES := -p windlass-benches -p windlass-bench-compio -p windlass-bench-monoio
 # What is off if not asked for, and tested all the same.
@@ -81,7 +84,7 @@ test: setup clients
 	$(call stage,tests over epoll,$(MAKE) --no-print-directory test-epoll)
 	$(call stage,tests with disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS=$(firstword $(CHAOS_SEEDS)))
 	$(call stage,explored schedules,$(MAKE) --no-print-directory explore-short)
-	$(call stage,optimised tests,$(CARGO) test --release $(PACKAGES) --features $(FEATURES) $(call tests,$(OPTIMISED_TESTS)))
+	$(call stage,optimised tests,$(CARGO) test --release $(RELEASE_PACKAGES) --features $(FEATURES) $(call tests,$(OPTIMISED_TESTS)))
 
 # What a change must pass (.ci/run). What is long and rare is here only.
 test-all: test
@@ -105,7 +108,7 @@ test-dev: setup
 # Not a repetition: what an optimiser does to thread-locals over a stack switch shows there only. The
 # examples are linked into their tests, so they need not be built for themselves.
 test-release: setup
-	$(CARGO) test --release $(PACKAGES) --features $(FEATURES) --lib --tests
+	$(CARGO) test --release $(RELEASE_PACKAGES) --features $(FEATURES) --lib --tests
 
 # crossbeam-channel's own tests on ours, with threads and with goroutines. One at a time: many of
 # them measure times.
@@ -121,8 +124,8 @@ test-epoll: setup
 
 # Where a filter really denies io_uring, with the programs of the release run.
 test-filter: setup
-	UNDER_FILTER="env $(FORGET) $(CARGO) test --release $(PACKAGES) --features $(FEATURES) --test '*'" env -u WINDLASS_IO \
-		$(CARGO) test --release $(PACKAGES) --features $(FEATURES) --test seccomp -- --nocapture programs_that
+	UNDER_FILTER="env $(FORGET) $(CARGO) test --release $(RELEASE_PACKAGES) --features $(FEATURES) --test '*'" env -u WINDLASS_IO \
+		$(CARGO) test --release $(RELEASE_PACKAGES) --features $(FEATURES) --test seccomp -- --nocapture programs_that
 
 # Between them these seeds touch every place that can be perturbed; src/util/chaos.rs tests that.
 CHAOS_SEEDS ?= 1 2 18
