@@ -18,7 +18,7 @@ FEATURES := windlass-examples/all
 # Tests in the dev profile can also be perturbed (WINDLASS_CHAOS), so that this needs no build of
 # its own. Without the variable the feature does nothing. Simulations are among them (tests/sim); tests in
 # release are without that feature, as programs are.
-TEST_FEATURES := $(FEATURES),windlass/chaos,windlass/sim
+TEST_FEATURES := $(FEATURES),windlass-examples/sim,windlass/chaos,windlass/sim
 
 # A stage says when it begins, and how long it took: $(call stage,NAME,COMMAND).
 define stage
@@ -91,6 +91,7 @@ test-all: test
 	$(call stage,tests of the benches,$(CARGO) test $(BENCHES) -p windlass-suites)
 	$(call stage,examples,$(CARGO) build $(PACKAGES) --features $(TEST_FEATURES) --examples)
 	$(call stage,simulations of many seeds,WINDLASS_KERNEL_SEEDS=10000 $(CARGO) test --release -p windlass --features sim --test sim)
+	$(call stage,simulated clusters,WINDLASS_CLUSTER_HOURS=1000 $(CARGO) test --release -p windlass -p windlass-examples --features windlass/sim,windlass-examples/sim --test replicated)
 	$(call stage,own tests in simulations,WINDLASS_INSIDE_SEEDS=1000 $(CARGO) test --release -p windlass --features sim --test channel --test sync -- simulated)
 	$(call stage,tests in release,$(MAKE) --no-print-directory test-release)
 	$(call stage,tests under a filter,$(MAKE) --no-print-directory test-filter)
@@ -228,7 +229,7 @@ fuzz: setup
 # The second clippy is as users have it: without the features that the tests ask for. The third: without libhwloc.
 lint: setup
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --features $(FEATURES),windlass/sim -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --features $(FEATURES),windlass-examples/sim,windlass/sim -- -D warnings
 	$(CARGO) clippy -p windlass -- -D warnings
 	$(CARGO) clippy -p windlass --no-default-features -- -D warnings
 	$(CARGO) clippy -p windlass-criterion -p windlass-bench-numa --benches -- -D warnings

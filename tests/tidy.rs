@@ -276,7 +276,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         "sim",
         &[
             "report", "schedule", "failure", "settle", "events", "watch", "shorten", "strategy",
-            "link", "faults", "host", "network", "build",
+            "link", "faults", "host", "network", "draw", "build",
         ],
     ),
     (

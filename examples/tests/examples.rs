@@ -32,6 +32,8 @@ mod httpd;
 mod linger;
 #[path = "../proxy/mod.rs"]
 mod proxy;
+#[path = "../replicated/mod.rs"]
+mod replicated;
 #[path = "../resp/mod.rs"]
 mod resp;
 #[allow(dead_code, reason = "only httpd waits for signals")]
@@ -56,6 +58,8 @@ mod http_server;
 mod https_server;
 #[path = "examples/proxy.rs"]
 mod proxy_server;
+#[path = "examples/replicated.rs"]
+mod replicated_servers;
 #[path = "examples/resp_redis.rs"]
 mod resp_redis;
 #[path = "examples/resp.rs"]

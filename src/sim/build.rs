@@ -109,6 +109,7 @@ pub struct Sim {
     replay: Option<Schedule>,
     no_goroutines_left: bool,
     may_panic: bool,
+    shortens: bool,
     link: Link,
     faults: Faults,
     disk: Disk,
@@ -131,6 +132,7 @@ impl Sim {
             replay: None,
             no_goroutines_left: false,
             may_panic: false,
+            shortens: true,
             link: Link::new(),
             faults: Faults::none(),
             disk: Disk::new(),
@@ -185,6 +187,23 @@ impl Sim {
     /// ```
     pub fn may_panic(mut self, yes: bool) -> Sim {
         self.may_panic = yes;
+        self
+    }
+
+    /// Sets whether the shortest schedule is searched for that fails as the first failure does
+    /// (default: yes). The search repeats the run up to 500 times, which takes a while if the run is
+    /// long.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sim::Sim;
+    ///
+    /// let failure = Sim::new().shorten(false).run(|| panic!("oh")).unwrap_err();
+    /// assert!(failure.shortest().is_none());
+    /// ```
+    pub fn shorten(mut self, yes: bool) -> Sim {
+        self.shortens = yes;
         self
     }
 
@@ -429,7 +448,7 @@ impl<F: Fn()> Runner<'_, F> {
             failed.kind(),
             FailureKind::Panic | FailureKind::Deadlock | FailureKind::GoroutinesLeft
         );
-        if !is_worth || choices.len() > SHORTEN_AT_MOST {
+        if !is_worth || !self.sim.shortens || choices.len() > SHORTEN_AT_MOST {
             return failed;
         }
         let (seed, text) = (failed.seed(), failed.to_string());

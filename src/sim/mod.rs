@@ -81,10 +81,12 @@ mod link;
 mod faults;
 mod host;
 mod network;
+mod draw;
 mod build;
 
 pub use crate::fs::memory::settings::Disk;
 pub use build::{Sim, check};
+pub use draw::draw;
 pub use failure::{Failure, FailureKind, Panic};
 pub use faults::Faults;
 pub use host::{Host, host, this_host};
