@@ -86,13 +86,16 @@ test: setup clients
 	$(call stage,explored schedules,$(MAKE) --no-print-directory explore-short)
 	$(call stage,optimised tests,$(CARGO) test --release $(RELEASE_PACKAGES) --features $(FEATURES) $(call tests,$(OPTIMISED_TESTS)))
 
+# Simulations of many seeds. One set of packages, so that all of them are one build.
+SIMULATE := $(CARGO) test --release -p windlass -p windlass-examples --features windlass/sim,windlass-examples/sim
+
 # What a change must pass (.ci/run). What is long and rare is here only.
 test-all: test
 	$(call stage,tests of the benches,$(CARGO) test $(BENCHES) -p windlass-suites)
 	$(call stage,examples,$(CARGO) build $(PACKAGES) --features $(TEST_FEATURES) --examples)
-	$(call stage,simulations of many seeds,WINDLASS_KERNEL_SEEDS=10000 $(CARGO) test --release -p windlass --features sim --test sim)
-	$(call stage,simulated clusters,WINDLASS_CLUSTER_HOURS=1000 $(CARGO) test --release -p windlass -p windlass-examples --features windlass/sim,windlass-examples/sim --test replicated)
-	$(call stage,own tests in simulations,WINDLASS_INSIDE_SEEDS=1000 $(CARGO) test --release -p windlass --features sim --test channel --test sync -- simulated)
+	$(call stage,simulations of many seeds,WINDLASS_KERNEL_SEEDS=10000 $(SIMULATE) --test sim)
+	$(call stage,simulated clusters,WINDLASS_CLUSTER_HOURS=1000 $(SIMULATE) --test replicated)
+	$(call stage,own tests in simulations,WINDLASS_INSIDE_SEEDS=1000 $(SIMULATE) --test channel --test sync --test net --test io --test sched -- simulated)
 	$(call stage,tests in release,$(MAKE) --no-print-directory test-release)
 	$(call stage,tests under a filter,$(MAKE) --no-print-directory test-filter)
 	$(call stage,more disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS="$(wordlist 2,99,$(CHAOS_SEEDS))")

@@ -381,7 +381,7 @@ fn the_lock_of_an_output_has_one_holder() {
 #[cfg(feature = "sim")]
 crate::inside::tests! {
     much_data_through_a_pipe: "it uses threads",
-    several_buffers_and_empty_ones,
+    several_buffers_and_empty_ones: "it asks that small reads are whole",
     a_reader_that_is_gone: "it has a runtime of its own",
     pipes_of_others_in_non_blocking_mode_wait_here: "it uses threads",
     readiness_of_any_descriptor: "it uses threads",

@@ -368,10 +368,10 @@ fn a_copy_ends_with_its_run() {
 
 #[cfg(feature = "sim")]
 crate::inside::tests! {
-    streams_and_pipes,
+    streams_and_pipes / 50,
     on_plain_threads: "it uses threads",
-    messages_are_not_held_back,
-    both_directions_at_once,
+    messages_are_not_held_back / 10,
+    both_directions_at_once / 10,
     a_duplicate_waits_while_its_socket_is_copied: "it waits for the mode of a descriptor, which a simulation does not change",
     anything_else,
     timeouts_and_deadlines_hold,

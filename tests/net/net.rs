@@ -72,7 +72,7 @@ fn many_clients_and_an_echo() {
     run(4, || {
         let (listener, addr) = listener();
         let server = spawn(move || {
-            for stream in listener.incoming().take(100) {
+            for stream in listener.incoming().take(util::much(100, 10)) {
                 let mut stream = stream.unwrap();
                 spawn(move || {
                     let mut buf = [0; 512];
@@ -85,7 +85,7 @@ fn many_clients_and_an_echo() {
                 });
             }
         });
-        let clients: Vec<_> = (0..100_u32)
+        let clients: Vec<_> = (0..util::much(100, 10) as u32)
             .map(|i| {
                 spawn(move || {
                     let mut stream = TcpStream::connect(addr).unwrap();
@@ -263,7 +263,7 @@ fn peek_takes_nothing_out() {
 #[test]
 fn a_read_timeout_gives_would_block_and_loses_nothing() {
     fn check() {
-        const N: usize = 100_000;
+        let n_bytes = util::much(100_000, 2_000);
         let pattern = Pattern::new();
         let (mut a, mut b) = pair();
         let start = Instant::now();
@@ -292,8 +292,8 @@ fn a_read_timeout_gives_would_block_and_loses_nothing() {
             s.spawn(|| {
                 let mut at = 0;
                 let mut i = 0_u64;
-                while at < N {
-                    let n = (i as usize * 31 % 200 + 1).min(N - at);
+                while at < n_bytes {
+                    let n = (i as usize * 31 % 200 + 1).min(n_bytes - at);
                     a.write_all(pattern.bytes(at, n)).unwrap();
                     at += n;
                     i += 1;
@@ -316,7 +316,7 @@ fn a_read_timeout_gives_would_block_and_loses_nothing() {
                     }
                 }
             }
-            assert_eq!(at, N, "after {n_timeouts} timeouts");
+            assert_eq!(at, n_bytes, "after {n_timeouts} timeouts");
         });
     }
     run(2, || {
@@ -1297,20 +1297,20 @@ fn errors_of_descriptors_that_are_no_sockets() {
 #[cfg(feature = "sim")]
 crate::inside::tests! {
     many_clients_and_an_echo,
-    much_data_both_ways_at_once,
+    much_data_both_ways_at_once / 5,
     much_data_in_several_buffers,
     more_buffers_than_the_kernel_takes,
     empty_buffers,
     peek_takes_nothing_out,
     a_read_timeout_gives_would_block_and_loses_nothing,
     a_read_timeout_on_a_plain_thread,
-    a_write_timeout_on_a_full_pipe_loses_nothing,
+    a_write_timeout_on_a_full_pipe_loses_nothing / 5,
     write_timeouts_race_with_a_slow_reader,
     timeouts_of_zero_are_refused,
     clones_share_their_timeouts_and_the_connection,
     shutdown_wakes_who_waits,
     shutdown_for_writing_is_the_peers_end_of_file,
-    a_blocked_writer_learns_of_the_close,
+    a_blocked_writer_learns_of_the_close / 5,
     connections_refused_and_addresses_in_use,
     a_connect_timeout_gives_timed_out: "it fills a queue of the kernel",
     a_closed_peer_is_an_error_and_no_signal: "it has a process of its own",
@@ -1324,12 +1324,12 @@ crate::inside::tests! {
     nonblocking_sockets_of_std_can_be_made_to_wait: "it calls std's sockets",
     options,
     ipv6_where_there_is_one,
-    names_are_resolved,
+    names_are_resolved / 10,
     threads_and_goroutines_mix: "it uses threads",
     one_stream_shared_by_threads_and_goroutines: "it uses threads",
     a_stream_outlives_its_runtime: "it uses threads",
-    a_dropped_listener_refuses,
-    several_goroutines_accept_from_one_listener,
+    a_dropped_listener_refuses / 5,
+    several_goroutines_accept_from_one_listener / 20,
     accept_without_descriptors_neither_spins_nor_dies: "it has a process of its own",
     errors_of_descriptors_that_are_no_sockets: "it has a file of the kernel's",
 }

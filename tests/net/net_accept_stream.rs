@@ -143,18 +143,18 @@ fn one_that_nobody_asks_takes_its_share_and_gives_it_back() {
 #[test]
 fn many_that_have_queued_up_come_one_after_the_other() {
     run(2, || {
-        const N: u32 = 600;
+        let n = util::much(600, 40) as u32;
         let (listener, addr) = listener();
-        let _callers: Vec<_> = (0..N).map(|i| call(addr, i)).collect();
+        let _callers: Vec<_> = (0..n).map(|i| call(addr, i)).collect();
         let mut connections = listener.accept_stream();
-        let mut all: Vec<_> = (0..N / 2)
+        let mut all: Vec<_> = (0..n / 2)
             .map(|_| number_of(connections.accept().unwrap()))
             .collect();
         all.extend(connections.finish().into_iter().map(number_of));
-        while all.len() < N as usize {
+        while all.len() < n as usize {
             all.push(number_of(listener.accept().unwrap().0));
         }
-        assert_all(all, N);
+        assert_all(all, n);
     });
 }
 
@@ -303,11 +303,11 @@ fn a_deadline_that_is_brought_forward() {
 /// Deadlines, contexts and ends in a race with the connections: each comes once.
 #[test]
 fn no_connection_is_lost_to_who_ends_the_wait() {
-    const N: u32 = 600;
+    let n = util::much(600, 60) as u32;
     run(2, || {
         let (listener, addr) = listener();
         let callers = spawn(move || {
-            (0..N)
+            (0..n)
                 .map(|i| {
                     if i % 5 == 0 {
                         windlass::sleep(Duration::from_micros(u64::from(i % 7) * 40));
@@ -319,7 +319,7 @@ fn no_connection_is_lost_to_who_ends_the_wait() {
         let mut all = Vec::new();
         let mut connections = listener.accept_stream();
         for round in 0.. {
-            if all.len() == N as usize {
+            if all.len() == n as usize {
                 break;
             }
             let short = Context::background().with_timeout(Duration::from_micros(round % 90));
@@ -347,7 +347,7 @@ fn no_connection_is_lost_to_who_ends_the_wait() {
             }
         }
         drop(callers.join().unwrap());
-        assert_all(all, N);
+        assert_all(all, n);
     });
 }
 
@@ -759,7 +759,7 @@ fn a_wait_that_is_cut_takes_no_connection_along() {
 crate::inside::tests! {
     connections_come_as_streams,
     unix_connections_come_as_well,
-    one_that_nobody_asks_takes_its_share_and_gives_it_back,
+    one_that_nobody_asks_takes_its_share_and_gives_it_back / 50,
     many_that_have_queued_up_come_one_after_the_other,
     one_that_is_dropped_closes_what_is_ahead: "it blocks its thread",
     a_dropped_listener_takes_what_is_ahead_along,
@@ -771,10 +771,10 @@ crate::inside::tests! {
     a_non_blocking_listener_does_not_wait,
     a_listener_that_is_shut_down_is_an_error,
     without_descriptors_it_is_an_error_and_goes_on: "it has a process of its own",
-    several_at_one_listener_get_each_connection_once,
+    several_at_one_listener_get_each_connection_once / 100,
     accepts_survive_what_happens_to_their_p: "it has a runtime of its own",
     the_end_of_a_run_leaves_nothing_armed: "it has a process of its own",
     no_descriptor_is_leaked: "it has a process of its own",
     connections_are_close_on_exec,
-    a_wait_that_is_cut_takes_no_connection_along,
+    a_wait_that_is_cut_takes_no_connection_along / 500,
 }

@@ -343,8 +343,8 @@ crate::inside::tests! {
     a_coming_deadline_from_a_plain_thread: "it uses threads",
     a_deadline_reaches_everyone_who_waits,
     a_deadline_that_is_put_off,
-    a_blocked_writer_and_an_accept,
+    a_blocked_writer_and_an_accept / 10,
     short_deadlines_against_a_trickling_peer: "it uses threads",
-    short_deadlines_against_many_connects,
+    short_deadlines_against_many_connects / 50,
     clones_share_their_deadlines,
 }

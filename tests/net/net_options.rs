@@ -176,7 +176,7 @@ fn fast_open() {
 crate::inside::tests! {
     options_of_listeners_are_inherited,
     options_of_streams,
-    listeners_that_share_a_port,
+    listeners_that_share_a_port / 10,
     only_ipv6,
     fast_open,
 }

@@ -470,7 +470,7 @@ crate::inside::tests! {
     peek_takes_nothing_out,
     nobody_there_is_told,
     timeouts_and_deadlines,
-    timeouts_lose_no_packet,
+    timeouts_lose_no_packet / 10,
     a_timeout_ends_a_receive_beside_a_full_error_queue: "it has a process of its own",
     options,
     multicast_where_there_is_one,

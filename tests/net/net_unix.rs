@@ -518,7 +518,7 @@ crate::inside::tests! {
     datagrams,
     a_datagram_sender_waits_for_room,
     a_datagram_socket_that_is_shut_for_reading_receives_nothing: "it has a process of its own",
-    descriptors_travel,
+    descriptors_travel: "it asks that small reads are whole",
     descriptors_wait_with_the_receiver,
     too_many_descriptors_and_none_to_go_with,
     a_listener_is_shut_down_under_an_accept,

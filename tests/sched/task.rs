@@ -61,21 +61,23 @@ fn goroutines_spawn_goroutines() {
         ];
         halves.into_iter().map(|j| j.join().unwrap()).sum()
     }
-    assert_eq!(run(4, || tree(12)), 4096);
+    let depth = util::much(12, 6) as u32;
+    assert_eq!(run(4, || tree(depth)), 1 << depth);
 }
 
 #[test]
 fn more_goroutines_than_a_queue_holds() {
+    let n_all = util::much(10_000, 600);
     let n = run(2, || {
         let done = Arc::new(AtomicUsize::new(0));
-        for _ in 0..10_000 {
+        for _ in 0..n_all {
             let done = Arc::clone(&done);
             spawn(move || done.fetch_add(1, Ordering::Relaxed));
         }
-        wait_until(|| done.load(Ordering::Relaxed) == 10_000);
+        wait_until(|| done.load(Ordering::Relaxed) == n_all);
         done.load(Ordering::Relaxed)
     });
-    assert_eq!(n, 10_000);
+    assert_eq!(n, n_all);
 }
 
 #[test]
@@ -1188,7 +1190,7 @@ fn dropping_a_handle_races_with_the_end() {
 #[test]
 fn joining_races_with_the_end() {
     run(4, || {
-        for i in 0..20_000_u32 {
+        for i in 0..util::much(20_000, 500) as u32 {
             let join = spawn(move || i);
             if i % 3 == 0 {
                 (0..i % 200).for_each(|_| std::hint::spin_loop());
@@ -1392,40 +1394,40 @@ crate::inside::tests! {
     goroutines_spawn_goroutines,
     more_goroutines_than_a_queue_holds,
     a_panics_payload_reaches_join,
-    a_detached_panic_does_not_stop_others,
+    a_detached_panic_does_not_stop_others / 20,
     a_panic_is_not_seen_by_other_goroutines: "it reads an atomic in a loop without a call",
-    a_goroutine_may_catch_its_own_panics,
+    a_goroutine_may_catch_its_own_panics / 10,
     a_destructor_may_wait_and_spawn_during_a_panic: "a destructor that waits ends a simulation",
     is_finished_tells_the_end,
     names_and_ids,
     handles_show_their_task,
-    stack_sizes,
+    stack_sizes / 5,
     the_runtimes_stack_size_is_the_default: "it has a runtime of its own",
-    the_main_goroutine_has_a_large_stack,
-    stacks_of_all_sizes_at_once,
+    the_main_goroutine_has_a_large_stack / 5,
+    stacks_of_all_sizes_at_once / 20,
     a_plain_thread_joins: "it uses threads",
     a_goroutine_started_by_one_is_joined_by_another,
     unpark_before_park_is_kept,
     a_hundred_thousand_goroutines_park_and_wake: "it takes too many steps",
     goroutines_and_threads_unpark_one_another: "it uses threads",
-    several_unparkers_lose_no_wake,
-    park_timeout_ends_by_itself_or_by_unpark,
-    park_timeout_against_unpark,
+    several_unparkers_lose_no_wake / 10,
+    park_timeout_ends_by_itself_or_by_unpark / 10,
+    park_timeout_against_unpark / 50,
     a_task_outlives_its_goroutine_and_its_runtime: "it has a runtime of its own",
     current_and_park_on_a_plain_thread,
-    two_yielders_take_turns_on_one_p,
+    two_yielders_take_turns_on_one_p / 20,
     a_yielder_starves_nobody: "it asks for the fairness of a scheduler",
     a_spawn_from_outside_waits_for_a_few_rounds_of_the_others: "it uses threads",
     a_pair_that_hands_over_starves_nobody: "it asks for the fairness of a scheduler",
     scopes_borrow,
-    scopes_nest_and_their_goroutines_spawn_in_them,
+    scopes_nest_and_their_goroutines_spawn_in_them / 10,
     a_scope_waits_for_all_also_when_it_panics,
     scoped_panics_as_std_has_them,
     scoped_builder_and_handles,
     a_scope_drops_closures_and_results_before_it_ends,
     a_scope_works_on_a_plain_thread,
     large_closures_and_results,
-    a_very_large_value_needs_a_stack_to_match,
+    a_very_large_value_needs_a_stack_to_match / 10,
     over_aligned_closures_and_results,
     closures_and_results_without_size,
     closures_and_results_are_dropped_once: "it has a runtime of its own",
@@ -1435,7 +1437,7 @@ crate::inside::tests! {
     joining_races_with_the_end,
     panics_in_destructors_of_results_are_contained,
     errno_is_kept_across_parks,
-    errno_is_kept_across_yields,
+    errno_is_kept_across_yields / 10,
     errno_is_kept_when_a_blocking_section_ends_elsewhere: "it uses threads",
     errno_is_kept_when_a_hog_loses_its_p: "it computes without a call",
     a_chain_of_slow_hand_overs_ends_with_its_slice: "it computes without a call",

@@ -402,7 +402,7 @@ fn keys_that_look_alike_are_told_apart() {
 
 #[cfg(feature = "sim")]
 crate::inside::tests! {
-    each_goroutine_has_its_own,
+    each_goroutine_has_its_own / 10,
     helpers_are_those_of_std,
     with_may_park,
     a_borrow_may_go_to_scoped_goroutines,

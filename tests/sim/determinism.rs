@@ -1,9 +1,14 @@
 //! Whether the same seed gives the same run: one seed in 16 is run twice.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use windlass::sim::{self, Failure, FailureKind, Sim, Strategy};
+use crate::random::Random;
+use windlass::fs::{self, File};
+use windlass::net::{TcpListener, TcpStream};
+use windlass::sim::{self, Disk, Failure, FailureKind, Faults, Link, Sim, Strategy};
 use windlass::sync::{Arc, Mutex};
 use windlass::time::{Duration, Instant, SystemTime, sleep};
 
@@ -144,4 +149,142 @@ fn a_failure_that_is_not_repeated_says_so() {
     assert!(failure.shortest().is_none());
     let text = failure.to_string();
     assert!(text.contains("did not fail like this"), "{text}");
+}
+
+/// Runs twice what a seed decides; the runs are the same.
+#[track_caller]
+fn is_the_same_twice(sim: impl Fn() -> Sim, f: impl Fn()) {
+    let run = || {
+        let report = sim().run(&f);
+        report.unwrap_or_else(|failure| panic!("{failure}")).runs
+    };
+    assert_eq!(run(), run());
+}
+
+/// Where `join` changes stacks is a matter of the program, and not of where its stacks lie.
+#[test]
+fn a_recursion_on_small_stacks() {
+    fn deep(n: u32) -> u32 {
+        match n {
+            0 => 0,
+            _ => windlass::join(|| deep(n - 1), || 1).0 + 1,
+        }
+    }
+    for _ in 0..8 {
+        is_the_same_twice(
+            || Sim::new().seed(16).seeds(1),
+            || {
+                let small = windlass::task::Builder::new().stack_size(16 << 10);
+                assert_eq!(small.spawn(|| deep(300)).unwrap().join().unwrap(), 300);
+            },
+        );
+    }
+}
+
+/// What a drawn program does on each of its hosts: files, names, connections, sleeps.
+fn live(random: &mut Random, n_hosts: usize) {
+    let mut below = |n: usize| (random.next() >> 33) as usize % n;
+    let mut files = Vec::new();
+    for step in 0..30 {
+        let path = format!("/{}", NAMES[below(4)]);
+        let bytes = vec![step; below(9000)];
+        let _ = match below(12) {
+            0 => fs::write(&path, &bytes),
+            1 => fs::rename(&path, format!("/{}", NAMES[below(4)])),
+            2 => fs::remove_file(&path),
+            3 => File::open("/").and_then(|root| root.sync_all()),
+            4 => File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .open(&path)
+                .map(|file| files.push(file)),
+            5..=7 => files.last().map_or(Ok(()), |file: &File| {
+                file.write_all_at(&bytes, below(5000) as u64)?;
+                file.sync_data()
+            }),
+            8 => fs::read_dir("/").map(|entries| {
+                for entry in entries {
+                    let _ = entry.and_then(|entry| fs::read(entry.path()));
+                }
+            }),
+            9 | 10 => TcpStream::connect((format!("host{}", below(n_hosts)), 80)).and_then(
+                |mut stream| {
+                    stream.set_read_timeout(Some(SECOND))?;
+                    stream.write_all(&bytes)?;
+                    stream.read_exact(&mut [0; 10])
+                },
+            ),
+            _ => {
+                sleep(Duration::from_millis(below(3000) as u64));
+                Ok(())
+            }
+        };
+    }
+}
+
+fn serve() {
+    let Ok(listener) = TcpListener::bind("0.0.0.0:80") else {
+        return;
+    };
+    windlass::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            windlass::spawn(move || {
+                let mut stream = stream;
+                let _ = stream.read(&mut [0; 100]);
+                let names = fs::read_dir("/").map_or(0, Iterator::count);
+                let _ = fs::write("/served", names.to_string());
+                let _ = stream.write_all(&[names as u8; 10]);
+            });
+        }
+    });
+}
+
+#[test]
+fn drawn_programs_of_files_and_sockets_with_crashes() {
+    const HOSTS: usize = 3;
+    for seed in 0..30 {
+        let faults = || {
+            let network = Faults::network().partitions(4.0).resets(4.0);
+            network
+                .crashes(6.0)
+                .pauses(4.0)
+                .slow_disks(2.0)
+                .failing_disks(2.0)
+        };
+        let link = || Link::new().latency_between(Duration::ZERO, Duration::from_millis(20));
+        let disk = || {
+            Disk::new()
+                .short_reads(0.1)
+                .short_writes(0.1)
+                .sync_errors(0.05)
+        };
+        is_the_same_twice(
+            || {
+                Sim::new()
+                    .seed(seed)
+                    .seeds(1)
+                    .faults(faults())
+                    .link(link())
+                    .disk(disk())
+            },
+            || {
+                for n in 0..HOSTS {
+                    let starts = AtomicU32::new(0);
+                    sim::host(&format!("host{n}"), [10, 0, 0, n as u8 + 1], move || {
+                        // After a restart it does something else.
+                        let k = starts.fetch_add(1, Ordering::Relaxed);
+                        let mut random =
+                            Random::new(seed * 1000 + n as u64 * 100 + u64::from(k) + 1);
+                        for _ in 0..20 {
+                            random.next();
+                        }
+                        serve();
+                        live(&mut random, HOSTS);
+                    });
+                }
+                sleep(120 * SECOND);
+            },
+        );
+    }
 }

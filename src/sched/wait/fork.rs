@@ -55,6 +55,7 @@ use crate::sched::types::current;
 use crate::sched::types::m::{HAS_P, M};
 use crate::sched::types::state::Phase;
 use crate::sys::clock::{self, NEVER};
+use crate::sys::mmap;
 
 /// Calls of `join` between two looks for Ms that spin. Those that sleep are seen at every call.
 const LOOK_EVERY: i32 = 16;
@@ -169,8 +170,13 @@ pub(crate) fn new_list() -> Option<ForkList> {
         return None;
     };
     let span = g.stack_span()?;
-    let left = ((span.end - span.start) / 4).min(LEFT);
-    Some(ForkList::new(span.start + left))
+    let mut room = span.end - span.start;
+    if bubble::is_inside() {
+        // The colour of a stack (`g::stack`) depends on earlier runs, and is less than a page.
+        room &= !(mmap::page_bytes() - 1);
+    }
+    let left = (room / 4).min(LEFT);
+    Some(ForkList::new(span.end - room + left))
 }
 
 /// Makes `list`, whose address is its own from now on, the list of the calling goroutine, until the
