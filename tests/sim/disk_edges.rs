@@ -705,3 +705,59 @@ fn without_descriptors_nothing_is_created_or_cut() {
         assert_eq!(fs::read("/f").unwrap(), b"text");
     });
 }
+
+/// Goroutines of a host that crashes hold files, wait for locks and syncs, and have given a
+/// descriptor to `std`. In a process of its own, where nobody else opens anything.
+#[test]
+fn a_crash_leaves_nothing_open() {
+    const NAME: &str = "a_crash_leaves_nothing_open";
+    if util::child_case().is_none() {
+        util::child_passes(NAME, "crash");
+        return;
+    }
+    // What is opened once for a process is open from here on.
+    check(Sim::new().seed(1).seeds(1), || {
+        drop(read_write(Path::new("/f")))
+    });
+    let before = util::open_fds();
+    let census = util::Census::default();
+    let n_runs = std::cell::Cell::new(0);
+    check(Sim::new().seed(1).seeds(20), || {
+        n_runs.set(n_runs.get() + 1);
+        let held = census.clone();
+        let host = sim::host("db", [10, 0, 0, 1], move || {
+            let lock = read_write(Path::new("/lock"));
+            lock.lock().unwrap();
+            let waits: Vec<_> = (0..3)
+                .map(|n| {
+                    let member = held.member();
+                    spawn(move || {
+                        let _member = member;
+                        let mut file = read_write(Path::new("/lock"));
+                        if n == 0 {
+                            return file.lock().unwrap();
+                        }
+                        let given: std::fs::File = file.try_clone().unwrap().into();
+                        loop {
+                            file.write_all(&[n; 5000]).unwrap();
+                            file.sync_all().unwrap();
+                            assert!(given.metadata().is_ok());
+                        }
+                    })
+                })
+                .collect();
+            waits.into_iter().for_each(|one| one.join().unwrap());
+        });
+        for _ in 0..3 {
+            sleep(Duration::from_millis(20));
+            host.crash();
+            sleep(Duration::from_millis(5));
+            host.restart();
+        }
+        host.crash();
+        sleep(Duration::from_millis(5));
+        assert_eq!(census.made(), census.dropped());
+    });
+    assert_eq!(census.made(), n_runs.get() * 4 * 3);
+    assert_eq!(util::open_fds(), before);
+}
