@@ -49,11 +49,12 @@
 //! | [`Semaphore`]                              | `acquire_context`, `acquire_owned_context` |
 //! | [`Notify`], [`Listener`]                   | `wait_context`                  |
 //! | [`SingleFlight`]                           | `run_context`                   |
+//! | [`oneshot::Sender`], [`broadcast::Sender`], [`watch::Sender`] | `closed_context` |
 //! | [`Barrier`], [`WaitGroup`]                 | `wait_context`                  |
 //! | [`Once`], [`OnceLock`], [`LazyLock`]       | `call_once_context`, `wait_context`, `get_or_init_context`, `force_context` |
 //! | [`JoinHandle`], [`ScopedJoinHandle`]       | `join_context`: returns the handle, as `join_timeout` |
 //!
-//! A select uses the arm `recv(ctx.done())`, also to wait for a sender's `closed_channel`.
+//! A select uses the arm `recv(ctx.done())`.
 //!
 //! These methods end waits only: if they need not wait, they succeed even if the context is done. A
 //! caller that gives up has left the queue when the call returns, and its grant goes to the next
@@ -66,6 +67,9 @@
 //! [`Notify`]: crate::sync::Notify
 //! [`Listener`]: crate::sync::Listener
 //! [`SingleFlight`]: crate::sync::SingleFlight
+//! [`oneshot::Sender`]: crate::channel::oneshot::Sender
+//! [`broadcast::Sender`]: crate::channel::broadcast::Sender
+//! [`watch::Sender`]: crate::channel::watch::Sender
 //! [`Barrier`]: crate::sync::Barrier
 //! [`WaitGroup`]: crate::sync::WaitGroup
 //! [`Once`]: crate::sync::Once

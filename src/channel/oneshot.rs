@@ -113,8 +113,8 @@ impl<T> Sender<T> {
     ///
     /// Parks the goroutine; blocks a plain thread. If the runtime shuts down, a waiting goroutine
     /// unwinds. In a destructor that runs during this unwinding, a call that would wait returns at
-    /// once. A context does not end it; see [`Sender::closed_timeout`] and
-    /// [`Sender::closed_channel`].
+    /// once. A context ends [`closed_timeout`](Sender::closed_timeout) and
+    /// [`closed_context`](Sender::closed_context) only.
     ///
     /// # Examples
     ///

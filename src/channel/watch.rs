@@ -21,7 +21,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! The value is in a [`RwLock`](crate::sync::RwLock), and a [`Ref`] holds the lock for reading: a
+//! The value is in a [`RwLock`], and a [`Ref`] holds the lock for reading: a
 //! send waits until it is dropped, and later readers wait behind that send. Keep a `Ref` short, and do
 //! not send, or take another `Ref` of the same channel, while you hold one.
 //!

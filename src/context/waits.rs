@@ -8,8 +8,9 @@ use std::sync::{Arc, LockResult, TryLockError, TryLockResult};
 use std::time::Duration;
 
 use super::tree::Context;
+use crate::channel::{broadcast, oneshot, watch};
 use crate::loom::native::PoisonError;
-use crate::sched::wait::current_context::Error;
+use crate::sched::wait::current_context::{self, Error};
 use crate::sched::wait::park;
 use crate::sync::waitlist::WaitError;
 use crate::sync::{
@@ -41,6 +42,17 @@ fn or_wait<G>(
         Err(TryLockError::Poisoned(e)) => Ok(Err(e)),
         Err(TryLockError::WouldBlock) => ctx.run(wait).map_err(over),
     }
+}
+
+/// Waits by `closed` until a channel is closed, or until `ctx` or an ambient context is done.
+fn closed_or_over(ctx: &Context, closed: impl FnOnce(Duration) -> bool) -> Result<(), Error> {
+    ctx.run(|| {
+        if closed(Duration::MAX) {
+            return Ok(());
+        }
+        let _ = park::cancel_point();
+        Err(current_context::check().err().unwrap_or(Error::Cancelled))
+    })
 }
 
 impl<T: ?Sized> Mutex<T> {
@@ -698,6 +710,76 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     /// ```
     pub fn force_context<'a>(this: &'a LazyLock<T, F>, ctx: &Context) -> Result<&'a T, Error> {
         LazyLock::force_or(this, |once| ctx.run(|| once.wait_run_in_context())).map_err(over)
+    }
+}
+
+impl<T> oneshot::Sender<T> {
+    /// As [`oneshot::Sender::closed`], but the wait also ends when `ctx` or an ambient context
+    /// ([`context`](crate::context)) is done.
+    ///
+    /// # Blocking
+    ///
+    /// As [`oneshot::Sender::closed`], until a context is done.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the context is done.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::channel::oneshot;
+    /// use windlass::context::{Context, Error};
+    ///
+    /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
+    /// let (tx, rx) = oneshot::<()>();
+    /// assert_eq!(tx.closed_context(&ctx), Err(Error::DeadlineExceeded));
+    /// drop(rx);
+    /// assert_eq!(tx.closed_context(&ctx), Ok(()));
+    /// ```
+    pub fn closed_context(&self, ctx: &Context) -> Result<(), Error> {
+        closed_or_over(ctx, |timeout| self.closed_timeout(timeout))
+    }
+}
+
+impl<T> broadcast::Sender<T> {
+    /// As [`broadcast::Sender::closed`], but the wait also ends when `ctx` or an ambient context
+    /// ([`context`](crate::context)) is done.
+    ///
+    /// # Blocking
+    ///
+    /// As [`broadcast::Sender::closed`], until a context is done.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the context is done.
+    ///
+    /// # Examples
+    ///
+    /// See [`oneshot::Sender::closed_context`].
+    pub fn closed_context(&self, ctx: &Context) -> Result<(), Error> {
+        closed_or_over(ctx, |timeout| self.closed_timeout(timeout))
+    }
+}
+
+impl<T> watch::Sender<T> {
+    /// As [`watch::Sender::closed`], but the wait also ends when `ctx` or an ambient context
+    /// ([`context`](crate::context)) is done.
+    ///
+    /// # Blocking
+    ///
+    /// As [`watch::Sender::closed`], until a context is done.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the context is done.
+    ///
+    /// # Examples
+    ///
+    /// See [`oneshot::Sender::closed_context`].
+    pub fn closed_context(&self, ctx: &Context) -> Result<(), Error> {
+        closed_or_over(ctx, |timeout| self.closed_timeout(timeout))
     }
 }
 

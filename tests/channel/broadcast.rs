@@ -11,7 +11,7 @@ use windlass::channel::broadcast::{
     Lagged, Receiver, RecvError, RecvTimeoutError, Sender, TryRecvError,
 };
 use windlass::channel::{SendError, after, broadcast, never, select};
-use windlass::context::Context;
+use windlass::context::{Context, Error};
 use windlass::sync::Mutex;
 use windlass::time::{Duration, Instant};
 use windlass::{sleep, spawn, yield_now};
@@ -348,6 +348,9 @@ fn waits_end_with_time_and_contexts() {
         canceller.cancel();
         assert_eq!(ctx.run(|| rx.recv()), Ok(1));
         assert!(!ctx.run(|| tx.closed_timeout(LONG)));
+        assert_eq!(tx.closed_context(&ctx), Err(Error::Cancelled));
+        drop(rx);
+        assert_eq!(tx.closed_context(&ctx), Ok(()));
     });
 }
 

@@ -9,7 +9,7 @@ use crate::util::{Census, hang_guard, runtime, wait_until};
 use windlass::channel::{
     RecvError, RecvTimeoutError, TryRecvError, after, bounded, oneshot, select,
 };
-use windlass::context::Context;
+use windlass::context::{Context, Error};
 use windlass::time::{Duration, Instant};
 use windlass::{sleep, spawn, yield_now};
 
@@ -173,6 +173,7 @@ fn waits_end_with_time_and_contexts() {
         let rx = waiter.join();
         let ctx = Context::background().with_timeout(SOON);
         assert!(!ctx.run(|| tx.closed_timeout(LONG)));
+        assert_eq!(tx.closed_context(&ctx), Err(Error::DeadlineExceeded));
         // It can still come.
         tx.send(1).unwrap();
         assert_eq!(rx.recv(), Ok(1));

@@ -9,7 +9,7 @@ use crate::both::{on_each, panic_of, run_line};
 use crate::util::{Census, Member, hang_guard, runtime, wait_until};
 use windlass::channel::watch::{Receiver, Sender};
 use windlass::channel::{RecvError, RecvTimeoutError, SendError, after, select, watch};
-use windlass::context::Context;
+use windlass::context::{Context, Error};
 use windlass::time::{Duration, Instant};
 use windlass::{sleep, spawn, yield_now};
 
@@ -259,6 +259,9 @@ fn waits_end_with_time_and_contexts() {
         canceller.cancel();
         assert_eq!(ctx.run(|| rx.changed()), Ok(()));
         assert!(!ctx.run(|| tx.closed_timeout(LONG)));
+        assert_eq!(tx.closed_context(&ctx), Err(Error::Cancelled));
+        drop(rx);
+        assert_eq!(tx.closed_context(&ctx), Ok(()));
     });
 }
 

@@ -248,18 +248,18 @@ fn the_end_of_a_run_gives_back_owned_guards() {
             inside.fetch_add(1, Ordering::SeqCst);
             sleep(LONG);
         });
-        let ways: [fn(&Arc<Mutex<u32>>, &Arc<RwLock<u32>>, &Arc<Semaphore>); 4] = [
-            |m, _, _| drop(m.lock_owned()),
-            |_, l, _| drop(l.read_owned()),
-            |_, l, _| drop(l.write_owned()),
-            |_, _, s| drop(s.acquire_owned(1)),
-        ];
-        for way in ways {
+        for way in 0..4 {
             let (mutex, lock) = (Arc::clone(&mutex), Arc::clone(&lock));
             let (semaphore, inside) = (Arc::clone(&semaphore), Arc::clone(&begun));
             spawn(move || {
                 inside.fetch_add(1, Ordering::SeqCst);
-                way(&mutex, &lock, &semaphore);
+                match way {
+                    0 => drop(mutex.lock_owned()),
+                    1 => drop(lock.read_owned()),
+                    2 => drop(lock.write_owned()),
+                    _ => drop(semaphore.acquire_owned(1)),
+                }
+                unreachable!("all of it is held");
             });
         }
         wait_until(|| begun.load(Ordering::SeqCst) == 5);
