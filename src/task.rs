@@ -725,6 +725,11 @@ impl fmt::Debug for Task {
 
 /// Returns the calling goroutine, or on a plain thread that thread.
 ///
+/// # Blocking
+///
+/// Never. This call, [`Task::id`] and [`Task::name`] do not enter the scheduler: the goroutine stays
+/// on its thread, so a logger may make them while it borrows a thread-local.
+///
 /// # Examples
 ///
 /// ```

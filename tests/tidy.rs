@@ -320,6 +320,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "shutdown",
             "panics",
             "stall",
+            "region",
             "trace",
             "profile",
         ],

@@ -30,6 +30,8 @@ mod http;
 mod httpd;
 #[path = "../support/linger.rs"]
 mod linger;
+#[path = "../logging/mod.rs"]
+mod logging;
 #[path = "../proxy/mod.rs"]
 mod proxy;
 #[path = "../replicated/mod.rs"]
@@ -56,6 +58,8 @@ mod graceful_server;
 mod http_server;
 #[path = "examples/https.rs"]
 mod https_server;
+#[path = "examples/logging.rs"]
+mod log_lines;
 #[path = "examples/proxy.rs"]
 mod proxy_server;
 #[path = "examples/replicated.rs"]

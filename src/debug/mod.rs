@@ -29,11 +29,13 @@ pub(crate) mod deadlock;
 pub(crate) mod shutdown;
 pub(crate) mod panics;
 pub(crate) mod stall;
+pub(crate) mod region;
 pub(crate) mod trace;
 pub(crate) mod profile;
 
 pub use dump::Dump;
 pub use goroutines::{Goroutine, State};
 pub use profile::{Profile, Sample};
+pub use region::{Region, begin_region, end_region, region};
 pub use stack::Frame;
 pub use trace::Trace;

@@ -5,18 +5,20 @@
 //!   section inside it, and for each time that the P's thread slept.
 //! - An arrow leads from where a goroutine was woken or spawned to where it ran next.
 //! - Marks show steals, batches of completions, and Ps that were retaken or handed off.
+//! - A track for each goroutine that has regions shows these, across waits (`region.rs`).
 //! - One more track has the events outside Ps: of threads that are no Ms, and of sysmon.
 //!
 //! A log holds only the newest events, and the logs of different Ps begin at different moments.
 //! Slices and arrows whose beginning or end is lost are left out.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::goroutines;
+use super::region;
 use crate::sched::types::p::P;
 use crate::sched::types::state::Sched;
 use crate::sched::types::trace::{Event, EventKind, FROM_NODE, NO_P};
@@ -129,6 +131,9 @@ pub(crate) fn write(sched: &Sched, from_ns: u64, writer: impl Write) -> io::Resu
     }
     for (i, flow) in flows(sched.ps.len(), &events).into_iter().enumerate() {
         out.flow(i, &flow)?;
+    }
+    for end in region_ends(&events, until_ns) {
+        out.region_end(&end)?;
     }
     out.writer.write_all(b"]}\n")?;
     out.writer.flush()
@@ -272,6 +277,8 @@ impl Track {
                 });
             }
             EventKind::Ready => {}
+            // They are on tracks of goroutines.
+            EventKind::RegionBegin | EventKind::RegionEnd => {}
         }
     }
 
@@ -385,6 +392,50 @@ fn flows(n_ps: usize, events: &[Event]) -> Vec<Flow> {
     flows
 }
 
+/// The begin or the end of a region.
+#[derive(Debug, PartialEq, Eq)]
+struct RegionEnd {
+    at_ns: u64,
+    g: u64,
+    name: u32,
+    is_begin: bool,
+}
+
+/// The ends of all regions whose begin is known, in the order of time. Regions that are open at the
+/// end of the trace end there.
+fn region_ends(events: &[Event], until_ns: u64) -> Vec<RegionEnd> {
+    let mut ends = Vec::new();
+    // The open regions of each goroutine, the innermost last.
+    let mut open: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+    let end = |at_ns, g, name, is_begin| RegionEnd {
+        at_ns,
+        g,
+        name,
+        is_begin,
+    };
+    for e in events {
+        match e.kind {
+            EventKind::RegionBegin => {
+                open.entry(e.g).or_default().push(e.n);
+                ends.push(end(e.at_ns, e.g, e.n, true));
+            }
+            EventKind::RegionEnd => {
+                let names = open.entry(e.g).or_default();
+                if let Some(at) = names.iter().rposition(|&name| name == e.n) {
+                    names.remove(at);
+                    ends.push(end(e.at_ns, e.g, e.n, false));
+                }
+            }
+            _ => {}
+        }
+    }
+    for (g, names) in open {
+        let still_open = names.into_iter().rev();
+        ends.extend(still_open.map(|name| end(until_ns, g, name, false)));
+    }
+    ends
+}
+
 /// Writes the JSON, event by event.
 struct Output<W: Write> {
     writer: io::BufWriter<W>,
@@ -453,6 +504,18 @@ impl<W: Write> Output<W> {
             ))?;
         }
         Ok(())
+    }
+
+    /// Events with the same category and number are drawn on a track of their own.
+    fn region_end(&mut self, end: &RegionEnd) -> io::Result<()> {
+        let ph = if end.is_begin { "b" } else { "e" };
+        self.event(&format!(
+            "\"ph\":\"{ph}\",\"cat\":\"region\",\"id\":\"0x{:x}\",\"name\":{},\"tid\":0,\"ts\":{},\"args\":{{\"goroutine\":{}}}",
+            end.g,
+            quoted(region::name_at(end.name)),
+            self.ts(end.at_ns),
+            end.g,
+        ))
     }
 
     fn event(&mut self, fields: &str) -> io::Result<()> {
@@ -530,6 +593,45 @@ mod tests {
             .into_iter()
             .map(|s| (s.from_ns, s.to_ns, s.what))
             .collect()
+    }
+
+    #[test]
+    fn regions_nest_and_end_with_the_trace() {
+        let region = |at_ns, kind, g, n| Event {
+            n,
+            ..event(at_ns, kind, g)
+        };
+        let found = region_ends(
+            &[
+                // Its begin is lost.
+                region(1, EventKind::RegionEnd, 7, 0),
+                region(2, EventKind::RegionBegin, 7, 0),
+                region(3, EventKind::RegionBegin, 8, 0),
+                region(4, EventKind::RegionBegin, 7, 1),
+                event(5, EventKind::Park, 0),
+                region(6, EventKind::RegionEnd, 7, 1),
+                region(7, EventKind::RegionBegin, 7, 2),
+                region(8, EventKind::RegionEnd, 8, 0),
+            ],
+            9,
+        );
+        let found: Vec<_> = found
+            .into_iter()
+            .map(|e| (e.at_ns, e.g, e.name, e.is_begin))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (2, 7, 0, true),
+                (3, 8, 0, true),
+                (4, 7, 1, true),
+                (6, 7, 1, false),
+                (7, 7, 2, true),
+                (8, 8, 0, false),
+                (9, 7, 2, false),
+                (9, 7, 0, false),
+            ]
+        );
     }
 
     #[test]

@@ -32,6 +32,9 @@ struct File {
     slices: BTreeMap<u64, Vec<Slice>>,
     marks: HashMap<String, u64>,
     flows: Vec<(End, End)>,
+    /// The ends of regions, in the order of the file: the goroutine, the name, whether it begins,
+    /// and when.
+    regions: Vec<(u64, String, bool, u64)>,
 }
 
 /// Microseconds with three digits, as exact nanoseconds.
@@ -85,6 +88,13 @@ fn check(json: &[u8]) -> File {
                     assert_eq!(e["bp"], "e");
                     to.push(end);
                 }
+            }
+            ph @ ("b" | "e") => {
+                assert_eq!(e["cat"], "region");
+                let g = e["args"]["goroutine"].as_u64().unwrap();
+                assert_eq!(e["id"], format!("{g:#x}"));
+                let region = (g, name, ph == "b", ns(&e["ts"]));
+                file.regions.push(region);
             }
             other => panic!("an event of type {other}"),
         }
@@ -218,6 +228,71 @@ fn a_trace_shows_what_happened() {
     assert!(file.marks["ring batch"] >= 10, "{:?}", file.marks);
     // Every echo takes two wakes by completions, most of them seen here.
     assert!(file.flows.len() >= 50, "{} arrows", file.flows.len());
+}
+
+/// Regions last across waits, belong to their goroutine, and are nothing while there is no trace and
+/// on plain threads.
+#[test]
+fn regions_are_on_tracks_of_their_goroutines() {
+    use windlass::debug::{begin_region, end_region, region};
+
+    let _guard = util::hang_guard();
+    let runtime = util::runtime(2);
+    let handle = runtime.handle();
+    let mut json = Vec::new();
+    let ids = runtime.run(|| {
+        drop(region("before the trace"));
+        let trace = handle.start_trace();
+        let worker = spawn(|| {
+            let _outer = region("outer \"quoted\"");
+            (0..3).for_each(|_| {
+                let _inner = region("inner");
+                sleep(Duration::from_millis(1));
+            });
+            end_region("was never begun");
+            task::current().id()
+        });
+        let other = spawn(|| {
+            begin_region("still open");
+            begin_region("inner");
+            yield_now();
+            end_region("inner");
+            task::current().id()
+        });
+        windlass::offload(|| drop(region("on a plain thread")));
+        let ids = [worker, other].map(|task| task.join().unwrap());
+        trace.finish(&mut json).unwrap();
+        ids
+    });
+    drop(region("after the run"));
+    let file = check(&json);
+    let of = |id: u64| -> Vec<(&str, bool)> {
+        let regions = file.regions.iter().filter(|(g, ..)| *g == id);
+        regions
+            .map(|(_, name, begins, _)| (&**name, *begins))
+            .collect()
+    };
+    let mut worker = vec![("outer \"quoted\"", true)];
+    (0..3).for_each(|_| worker.extend([("inner", true), ("inner", false)]));
+    worker.push(("outer \"quoted\"", false));
+    assert_eq!(of(ids[0]), worker);
+    let other = [
+        ("still open", true),
+        ("inner", true),
+        ("inner", false),
+        ("still open", false),
+    ];
+    assert_eq!(of(ids[1]), other);
+    assert_eq!(file.regions.len(), worker.len() + other.len());
+    // A sleep lies inside of each inner one.
+    let inner: Vec<_> = file
+        .regions
+        .iter()
+        .filter(|(g, name, ..)| *g == ids[0] && name == "inner")
+        .collect();
+    for ends in inner.chunks(2) {
+        assert!(ends[1].3 - ends[0].3 >= 1_000_000, "{ends:?}");
+    }
 }
 
 #[test]

@@ -279,3 +279,54 @@ fn the_subscriber_inside_can_be_found() {
     );
     assert!(dispatch.downcast_ref::<String>().is_none());
 }
+
+/// Spans of goroutines are regions of traces, if that was asked for, and their names are forgotten
+/// with them.
+#[test]
+fn spans_are_regions_of_traces() {
+    let trace_of = |subscriber: Dispatch| {
+        let runtime = util::runtime(2);
+        let handle = runtime.handle();
+        let mut json = Vec::new();
+        runtime.run(|| {
+            let trace = handle.start_trace();
+            let span =
+                tracing::dispatcher::with_default(&subscriber, || info_span!("a span", n = 1));
+            let tasks: Vec<_> = (0..2)
+                .map(|_| {
+                    let span = span.clone();
+                    windlass::spawn(move || {
+                        let _entered = span.enter();
+                        windlass::sleep(Duration::from_millis(1));
+                    })
+                })
+                .collect();
+            tasks.into_iter().for_each(|task| task.join().unwrap());
+            drop(span);
+            trace.finish(&mut json).unwrap();
+        });
+        String::from_utf8(json).unwrap()
+    };
+    let goroutines = || Goroutines::new(tracing_subscriber::registry());
+    assert_eq!(
+        trace_of(Dispatch::new(goroutines()))
+            .matches("\"a span\"")
+            .count(),
+        0
+    );
+    let subscriber = Dispatch::new(goroutines().with_regions());
+    let json = trace_of(subscriber.clone());
+    for end in ["b", "e"] {
+        let of_end = json
+            .lines()
+            .filter(|line| line.contains(&format!("\"ph\":\"{end}\"")));
+        assert_eq!(
+            of_end.filter(|line| line.contains("\"a span\"")).count(),
+            2,
+            "{json}"
+        );
+    }
+    let goroutines = subscriber.downcast_ref::<Goroutines<tracing_subscriber::Registry>>();
+    let debug = format!("{:?}", goroutines.unwrap());
+    assert!(debug.contains("of: {}"), "{debug}");
+}

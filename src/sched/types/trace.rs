@@ -53,10 +53,13 @@ pub(crate) enum EventKind {
     Rehome,
     /// `n` goroutines stolen from another node go to the other Ps of this one.
     Surplus,
+    /// `g` begins a region whose name has the number `n`; ends it.
+    RegionBegin,
+    RegionEnd,
 }
 
 impl EventKind {
-    const ALL: [EventKind; 18] = [
+    const ALL: [EventKind; 20] = [
         EventKind::Start,
         EventKind::Park,
         EventKind::End,
@@ -75,6 +78,8 @@ impl EventKind {
         EventKind::SendHome,
         EventKind::Rehome,
         EventKind::Surplus,
+        EventKind::RegionBegin,
+        EventKind::RegionEnd,
     ];
 }
 
@@ -222,6 +227,28 @@ impl Sched {
                 Event {
                     p: p.map_or(NO_P, |p| p.idx),
                     g: g.map_or(0, GRef::id),
+                    ..Event::now(kind)
+                }
+                .pack(),
+            );
+        }
+    }
+
+    /// Records that `g`, which calls this, begins or ends a region. Does not enter the scheduler, so it
+    /// writes to the log of threads without a P.
+    #[inline]
+    pub(crate) fn trace_region(&self, kind: EventKind, g: GRef, name: impl FnOnce() -> u32) {
+        if self.tracing.n_users.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let n = name();
+        if let Some(log) = self.tracing.others.get() {
+            let _writer = self.tracing.lock();
+            let g = g.id();
+            log.push(
+                Event {
+                    n,
+                    g,
                     ..Event::now(kind)
                 }
                 .pack(),
