@@ -41,6 +41,9 @@
 //! [`Runtime::run`] makes the closure the main goroutine. When it returns, the remaining goroutines
 //! are cancelled: their operations end, their stacks unwind, and all threads are joined.
 //!
+//! The attribute `#[windlass::main(..)]` writes these two calls around `main`, and
+//! `#[windlass::test(..)]` around a test.
+//!
 //! [`Builder::build`] is `unsafe` because of one rule that the compiler cannot check: a goroutine
 //! may continue on another thread after a call that parks. Its documentation has the contract, and
 //! docs/SAFETY.md has an example for each hazard.

@@ -46,11 +46,17 @@ fn errors_of(source: &str) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// The newest library of this crate beside this program: cargo builds it before.
+/// The newest library of this crate: cargo builds it before this program, for the host. So with
+/// `--target` it is not beside the program, but in the folder of the same profile two levels up.
 fn the_macros() -> PathBuf {
     let program = std::env::current_exe().unwrap();
-    let beside = std::fs::read_dir(program.parent().unwrap()).unwrap();
-    let libraries = beside.map(|entry| entry.unwrap().path()).filter(|path| {
+    let beside = program.parent().unwrap();
+    let profile = beside.parent().unwrap();
+    let of_host = profile.parent().and_then(|target| target.parent());
+    let of_host = of_host.map(|target| target.join(profile.file_name().unwrap()).join("deps"));
+    let folders = [Some(beside.to_owned()), of_host].into_iter().flatten();
+    let entries = folders.flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten());
+    let libraries = entries.map(|entry| entry.unwrap().path()).filter(|path| {
         let name = path.file_name().unwrap().to_string_lossy();
         name.starts_with("libwindlass_macros-") && name.ends_with(".so")
     });
