@@ -318,8 +318,7 @@ impl Builder {
     /// goroutine, and the metrics that of each P and of each [label](crate::task::Builder::label).
     ///
     /// The clock is read when a goroutine begins to run and when it parks, yields or ends. Where this
-    /// is off, that costs nothing; where it is on, a switch costs two readings of the clock more, some
-    /// 50 ns. The time is that on a thread of the runtime, without [`blocking`](crate::blocking)
+    /// is off, that costs nothing; where it is on, a switch costs two readings of the clock more. The time is that on a thread of the runtime, without [`blocking`](crate::blocking)
     /// sections and what [`offload`](crate::offload) runs elsewhere. If the machine has more threads
     /// to run than CPUs, the time in which the kernel ran others is included.
     ///
@@ -1384,12 +1383,7 @@ impl Handle {
     /// ```
     #[must_use]
     pub fn try_current() -> Option<Handle> {
-        let sched = current::m()?.sched();
-        // SAFETY: schedulers are made as an `Arc`, which the runtime holds while its Ms exist.
-        let sched = unsafe {
-            Arc::increment_strong_count(sched);
-            Arc::from_raw(std::ptr::from_ref(sched))
-        };
+        let sched = current::m()?.sched().me.upgrade()?;
         Some(Handle { sched })
     }
 

@@ -32,10 +32,10 @@ pub(crate) fn check(
             }
         }
         // DNS rebinding: a page of another site, whose name now has a loopback address.
-        None if matches!(address, Address::Tcp(_)) => {
-            if !request.header("host").is_some_and(names_loopback) {
-                return Err(Refusal::Host);
-            }
+        None if matches!(address, Address::Tcp(_))
+            && !request.header("host").is_some_and(names_loopback) =>
+        {
+            return Err(Refusal::Host);
         }
         None => {}
     }

@@ -2,7 +2,7 @@
 //! goroutines with their stacks, CPU profiles, traces. One line in a goroutine starts it:
 //!
 //! ```
-//! # // SAFETY: nothing here keeps a thread-local across a call that parks.
+//! # // No goroutine here keeps a thread-local across a call that parks.
 //! # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
 //! # rt.run(|| {
 //! # let addr = "127.0.0.1:0";

@@ -16,7 +16,7 @@ use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{
     AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
-use crate::loom::native::{Arc, OnceLock};
+use crate::loom::native::{Arc, OnceLock, Weak};
 use crate::sched::numa::remote_peers::RemotePeers;
 use crate::sched::queue::global::NodeQueue;
 use crate::sched::queue::idle::IdleSet;
@@ -113,6 +113,8 @@ pub(crate) struct SysmonState {
 /// The scheduler of one runtime.
 #[derive(Debug)]
 pub(crate) struct Sched {
+    /// Itself, for handles.
+    pub(crate) me: Weak<Sched>,
     pub(crate) config: Config,
     pub(crate) pin: bool,
     pub(crate) nodes: Placed<Node>,
@@ -180,7 +182,8 @@ impl Sched {
         membarrier: bool,
     ) -> Arc<Sched> {
         let tracing = Tracing::new(config.trace_bytes);
-        Arc::new(Sched {
+        Arc::new_cyclic(|me| Sched {
+            me: Weak::clone(me),
             config,
             pin,
             nodes,
