@@ -127,6 +127,14 @@ fn listeners_are_waiters() {
     let two = notify.listen();
     one.wait();
     assert!(!two.wait_timeout(Duration::ZERO));
+
+    // Of permits that were meant for listeners it leaves one at most.
+    let listeners = [notify.listen(), notify.listen()];
+    (0..5).for_each(|_| notify.notify_one());
+    notify.notify_waiters();
+    listeners.map(windlass::sync::Listener::wait);
+    assert!(notify.wait_timeout(Duration::ZERO));
+    assert!(!notify.wait_timeout(Duration::ZERO));
 }
 
 #[test]
@@ -238,7 +246,7 @@ fn calls_of_a_key_are_shared() {
     });
 }
 
-/// At most one closure of a key runs, and a caller gets a value that was made after it called.
+/// At most one closure of a key runs, and every caller gets a value of its key.
 #[test]
 fn calls_of_a_key_do_not_overlap() {
     on_each(|kind| {
@@ -250,20 +258,17 @@ fn calls_of_a_key_do_not_overlap() {
         let callers = kind.spawn_all(4, {
             let shared = Arc::clone(&shared);
             move |i| {
-                let (flights, running, n_begun) = &*shared;
+                let (flights, running, n_calls) = &*shared;
                 for n in 0..60 {
                     let key = (n + i) % 3;
-                    let n_before = n_begun.load(Ordering::SeqCst);
-                    let mut is_mine = false;
                     let value = flights.run(key, || {
-                        is_mine = true;
                         assert!(!running[key].swap(true, Ordering::SeqCst));
-                        let begun = n_begun.fetch_add(1, Ordering::SeqCst);
+                        n_calls.fetch_add(1, Ordering::SeqCst);
                         yield_now();
                         running[key].store(false, Ordering::SeqCst);
-                        begun
+                        key * 10
                     });
-                    assert!(!is_mine || value >= n_before);
+                    assert_eq!(value, key * 10);
                 }
             }
         });
@@ -394,6 +399,45 @@ fn values_and_keys_may_panic() {
         assert_eq!(outcomes.filter(Result::is_err).count(), 1);
         let value = flights.run(Key(1), || Value(Arc::default()));
         assert!(!value.0.load(Ordering::SeqCst));
+    });
+}
+
+/// A call whose removal failed is not joined when it has ended.
+#[test]
+fn a_call_that_stays_in_the_map_is_not_joined() {
+    #[derive(Clone, Debug)]
+    struct Key(Arc<AtomicBool>);
+    impl PartialEq for Key {
+        fn eq(&self, _: &Key) -> bool {
+            if self.0.swap(false, Ordering::SeqCst) {
+                resume_unwind(Box::new("eq"));
+            }
+            true
+        }
+    }
+    impl Eq for Key {}
+    impl std::hash::Hash for Key {
+        fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+            state.write_u8(1);
+        }
+    }
+    on_each(|_| {
+        let key = Key(Arc::default());
+        let flights = SingleFlight::new();
+        panic_of(|| {
+            flights.run(key.clone(), || {
+                key.0.store(true, Ordering::SeqCst);
+                1
+            })
+        });
+        assert!(!flights.forget(&key), "it has ended");
+        panic_of(|| {
+            flights.run(key.clone(), || {
+                key.0.store(true, Ordering::SeqCst);
+                2
+            })
+        });
+        assert_eq!(flights.run(key, || 3), 3);
     });
 }
 
@@ -594,6 +638,7 @@ crate::inside::tests! {
     a_forgotten_call_is_not_joined,
     a_wait_for_a_call_ends_with_its_context,
     values_and_keys_may_panic,
+    a_call_that_stays_in_the_map_is_not_joined,
     a_call_that_a_shutdown_ends_has_not_run: "it ends a run of its own",
     pools_lend_each_object_to_one,
     pools_are_bounded,
