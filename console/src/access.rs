@@ -7,6 +7,26 @@ use crate::listen::{Address, is_loopback};
 /// The shortest token: what can be guessed is no protection.
 pub(crate) const TOKEN_BYTES: usize = 16;
 
+/// What every request must have. Not shown by `Debug`.
+#[derive(Clone)]
+pub(crate) struct Token(String);
+
+impl Token {
+    pub(crate) fn new(text: String) -> Token {
+        Token(text)
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -22,12 +42,12 @@ pub(crate) enum Refusal {
 pub(crate) fn check(
     request: &Request,
     address: &Address,
-    token: Option<&str>,
+    token: Option<&Token>,
 ) -> Result<(), Refusal> {
     match token {
         Some(token) => {
             let given = bearer(request).or(request.parameter("token"));
-            if !given.is_some_and(|given| equal(given.as_bytes(), token.as_bytes())) {
+            if !given.is_some_and(|given| equal(given.as_bytes(), token.0.as_bytes())) {
                 return Err(Refusal::Token);
             }
         }

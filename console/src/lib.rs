@@ -69,6 +69,7 @@ use std::time::Duration;
 
 use windlass::Handle;
 
+use access::Token;
 pub use listen::Address;
 use listen::Listener;
 use server::Shared;
@@ -126,21 +127,11 @@ pub fn serve(address: &str) -> io::Result<Server> {
 /// server.shutdown();
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "a console does nothing until it serves"]
 pub struct Console {
     handle: Option<Handle>,
-    token: Option<String>,
-}
-
-impl std::fmt::Debug for Console {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The token is a secret.
-        f.debug_struct("Console")
-            .field("handle", &self.handle)
-            .field("has_token", &self.token.is_some())
-            .finish()
-    }
+    token: Option<Token>,
 }
 
 impl Console {
@@ -158,7 +149,7 @@ impl Console {
     /// Sets the token that every request must have: 16 bytes or more of printable ASCII without spaces.
     /// Take it from the environment or a file, not from the program's text.
     pub fn token(mut self, token: impl Into<String>) -> Console {
-        self.token = Some(token.into());
+        self.token = Some(Token::new(token.into()));
         self
     }
 
@@ -183,7 +174,7 @@ impl Console {
             ));
         };
         if let Some(token) = &self.token {
-            check_token(token)?;
+            check_token(token.text())?;
         }
         let address = Address::parse(address)?;
         if address.is_public() && self.token.is_none() {

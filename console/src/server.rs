@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use windlass::Handle;
 
-use crate::access::{self, Refusal};
+use crate::access::{self, Refusal, Token};
 use crate::http::{self, Answer, Connection, NoRequest, Request, Status};
 use crate::listen::{Address, Listener, Stream};
 use crate::routes;
@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) handle: Handle,
     pub(crate) sampler: Sampler,
     pub(crate) address: Address,
-    token: Option<String>,
+    token: Option<Token>,
     state: Mutex<State>,
     changed: Condvar,
     /// Whether a trace or a profile is being taken. Ordering: relaxed, it protects no data.
@@ -52,7 +52,7 @@ struct State {
 }
 
 impl Shared {
-    pub(crate) fn new(handle: Handle, address: Address, token: Option<String>) -> Shared {
+    pub(crate) fn new(handle: Handle, address: Address, token: Option<Token>) -> Shared {
         Shared {
             sampler: Sampler::new(handle.clone()),
             handle,
@@ -215,7 +215,7 @@ fn serve(shared: &Shared, stream: Stream) {
 }
 
 fn answer(shared: &Shared, connection: &mut Connection, request: &Request) -> io::Result<bool> {
-    match access::check(request, &shared.address, shared.token.as_deref()) {
+    match access::check(request, &shared.address, shared.token.as_ref()) {
         Ok(()) => routes::answer(shared, connection, request),
         Err(refusal) => {
             let answer = match refusal {
