@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
 # Installs the foreign programs that drive the examples in the tests (curl,
-# redis-cli, redis-benchmark, wrk), where they are missing and where that can be
-# done without asking anybody. What cannot be installed is said; its tests skip,
-# and say so, too.
+# redis-cli, redis-benchmark, wrk, kosoku), where they are missing and where that
+# can be done without asking anybody. What cannot be installed is said; its tests
+# skip, and say so, too.
 set -uo pipefail
+cd "$(dirname "$0")/.."
 
 missing=()
 command -v curl >/dev/null || missing+=(curl)
 command -v redis-benchmark >/dev/null || missing+=(redis)
 command -v wrk >/dev/null || missing+=(wrk)
-[ ${#missing[@]} -gt 0 ] || exit 0
+# Runs the cases of the Autobahn test suite. Python's, so in an environment of its own.
+kosoku=${CARGO_TARGET_DIR:-target}/clients/kosoku
+has_kosoku() { [ -x "$kosoku/bin/kosoku" ]; }
+[ ${#missing[@]} -gt 0 ] || ! has_kosoku || exit 0
 
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
@@ -54,6 +58,21 @@ refresh() {
     fi
 }
 
+environment() {
+    rm -rf "$kosoku"
+    python3 -m venv "$kosoku"
+}
+
+if ! has_kosoku && command -v python3 >/dev/null; then
+    printf 'clients: installing kosoku\n'
+    # Debian has what makes environments in a package of its own.
+    { environment 2>/dev/null || { refresh && install python3-venv && environment; }; } &&
+        "$kosoku/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: kosoku==0.1.0
+fi
+has_kosoku ||
+    printf 'clients: there is no kosoku, so tests with it will be skipped\n' >&2
+
+[ ${#missing[@]} -gt 0 ] || exit 0
 printf 'clients: installing %s\n' "${missing[*]}"
 # What is known already may do.
 refresh || true

@@ -9,6 +9,8 @@ use windlass::net::{TcpListener, TcpStream};
 const PAUSE: Duration = Duration::from_millis(5);
 /// The interval of error messages.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
+/// The most connections that are taken from a listener's queue after the stop.
+const MAX_QUEUED: usize = 1 << 16;
 
 /// Runs `serve` in a goroutine of its own for each connection, until the runtime ends. Ends the
 /// process with status 1 if the listener cannot accept any more.
@@ -58,6 +60,28 @@ pub(crate) fn accept_until(
             }
         }
     }
+}
+
+/// Calls `serve` with each connection that the kernel has accepted already, without waiting for
+/// more.
+///
+/// # Errors
+///
+/// The listener's mode cannot be changed.
+#[allow(dead_code, reason = "only for servers that stop gracefully")]
+pub(crate) fn accept_queued(
+    listener: &TcpListener,
+    mut serve: impl FnMut(TcpStream),
+) -> io::Result<()> {
+    listener.set_deadline(None);
+    listener.set_nonblocking(true)?;
+    for _ in 0..MAX_QUEUED {
+        match listener.accept() {
+            Ok((stream, _)) => serve(stream),
+            Err(_) => break,
+        }
+    }
+    Ok(())
 }
 
 /// Whether every later accept fails as this one did.

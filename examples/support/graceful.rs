@@ -11,9 +11,6 @@ use windlass::sync::{Condvar, Mutex, MutexGuard};
 
 use crate::accept;
 
-/// The most connections that are taken from the listener's queue after the stop.
-const MAX_QUEUED: usize = 1 << 16;
-
 /// A server that can be asked to stop. All clones are handles to the same server.
 #[derive(Clone, Default)]
 pub(crate) struct Graceful(Arc<Shared>);
@@ -93,15 +90,8 @@ impl Graceful {
         if self.is_stopping() {
             listener.set_deadline(Some(Instant::now()));
         }
-        let ended = accept::accept_until(&listener, || self.is_stopping(), each);
-        listener.set_deadline(None);
-        listener.set_nonblocking(true)?;
-        for _ in 0..MAX_QUEUED {
-            match listener.accept() {
-                Ok((stream, _)) => self.spawn(stream, serve.clone()),
-                Err(_) => break,
-            }
-        }
+        let ended = accept::accept_until(&listener, || self.is_stopping(), &each);
+        accept::accept_queued(&listener, each)?;
         self.open().listener = None;
         ended
     }

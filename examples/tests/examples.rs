@@ -13,6 +13,8 @@ mod accept;
 #[allow(dead_code, reason = "the tests have no command line")]
 #[path = "../support/args.rs"]
 mod args;
+#[path = "../axum/mod.rs"]
+mod board;
 #[path = "../tls/client.rs"]
 mod client;
 #[allow(dead_code, reason = "its main function is not called")]
@@ -36,8 +38,14 @@ mod logging;
 mod proxy;
 #[path = "../replicated/mod.rs"]
 mod replicated;
+#[path = "../reqwest/load.rs"]
+mod load;
+#[path = "../reqwest/mod.rs"]
+mod reactor;
 #[path = "../resp/mod.rs"]
 mod resp;
+#[path = "../support/routes.rs"]
+mod routes;
 #[allow(dead_code, reason = "only httpd waits for signals")]
 #[path = "../support/signals.rs"]
 mod signals;
@@ -45,7 +53,13 @@ mod signals;
 mod tls;
 #[path = "../websocket/mod.rs"]
 mod websocket;
+#[path = "../grpc/mod.rs"]
+mod words;
 
+#[path = "examples/autobahn.rs"]
+mod autobahn;
+#[path = "examples/axum.rs"]
+mod axum_server;
 #[path = "examples/echo.rs"]
 mod echo_server;
 #[path = "examples/fetch.rs"]
@@ -54,6 +68,8 @@ mod fetch_client;
 mod files_server;
 #[path = "examples/graceful.rs"]
 mod graceful_server;
+#[path = "examples/grpc.rs"]
+mod grpc_server;
 #[path = "examples/http.rs"]
 mod http_server;
 #[path = "examples/https.rs"]
@@ -64,6 +80,8 @@ mod log_lines;
 mod proxy_server;
 #[path = "examples/replicated.rs"]
 mod replicated_servers;
+#[path = "examples/reqwest.rs"]
+mod reqwest_client;
 #[path = "examples/resp_redis.rs"]
 mod resp_redis;
 #[path = "examples/resp.rs"]

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! cargo run --release --features tungstenite --example websocket -- [--addr HOST:PORT] [--procs N]
+//!     [--max-message BYTES]
 //! websocat ws://127.0.0.1:8084/
 //! ```
 //!
-//! It listens on 127.0.0.1:8084 by default, on every CPU available to it. Ctrl-c or SIGTERM stop
-//! it, with status 0. The server itself is in examples/websocket.
+//! It listens on 127.0.0.1:8084 by default, on every CPU available to it, and takes messages of up to
+//! a megabyte. Ctrl-c or SIGTERM stop it, with status 0. The server itself is in examples/websocket.
 #![expect(clippy::print_stdout, reason = "says where it listens")]
 
 #[path = "../support/accept.rs"]
@@ -24,12 +25,14 @@ use std::io;
 
 use windlass::net::TcpListener;
 
-const USAGE: &str = "usage: websocket [--addr HOST:PORT] [--procs N]";
+const USAGE: &str = "usage: websocket [--addr HOST:PORT] [--procs N] [--max-message BYTES]";
 
 fn main() -> io::Result<()> {
     let mut args = args::Args::of_process(USAGE);
     let addr = args.value("--addr", "127.0.0.1:8084".to_owned());
     let procs = args.optional("--procs");
+    let mut limits = server::Limits::default();
+    limits.message_bytes = args.value("--max-message", limits.message_bytes);
     args.finish();
 
     let mut builder = windlass::Builder::new().name("websocket");
@@ -45,7 +48,7 @@ fn main() -> io::Result<()> {
     runtime.run(|| {
         let listener = TcpListener::bind(&addr)?;
         println!("ws://{}/", listener.local_addr()?);
-        windlass::spawn(move || server::serve(&listener));
+        windlass::spawn(move || server::serve(&listener, limits));
         // The run ends with this goroutine, and cancels all others.
         signals::wait_for_stop()
     })

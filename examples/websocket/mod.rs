@@ -11,12 +11,11 @@ use windlass::net::{TcpListener, TcpStream};
 
 use crate::linger;
 
-/// The longest message.
-const MAX_MESSAGE_BYTES: usize = 1 << 20;
-
-/// Timeouts for peers.
+/// Limits for peers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct Limits {
+    /// The longest message.
+    pub(crate) message_bytes: usize,
     /// For the whole handshake.
     pub(crate) handshake: Duration,
     /// For a message, from its first byte to its last: a peer that sends byte by byte cannot hold a
@@ -27,9 +26,10 @@ pub(crate) struct Patience {
     pub(crate) silence: Duration,
 }
 
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience {
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            message_bytes: 1 << 20,
             handshake: Duration::from_secs(10),
             message: Duration::from_secs(60),
             silence: Duration::from_secs(60),
@@ -38,30 +38,25 @@ impl Default for Patience {
 }
 
 /// Serves until the runtime ends.
-pub(crate) fn serve(listener: &TcpListener) -> ! {
-    serve_with(listener, Patience::default())
-}
-
-/// As [`serve`], with other timeouts.
-pub(crate) fn serve_with(listener: &TcpListener, patience: Patience) -> ! {
+pub(crate) fn serve(listener: &TcpListener, limits: Limits) -> ! {
     crate::accept::accept_each(listener, move |stream| {
         // Errors of a connection concern only its peer.
-        let _ = serve_one(stream, patience);
+        let _ = serve_one(stream, limits);
     })
 }
 
-fn serve_one(stream: TcpStream, patience: Patience) -> Result<(), Box<dyn std::error::Error>> {
+fn serve_one(stream: TcpStream, limits: Limits) -> Result<(), Box<dyn std::error::Error>> {
     stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(patience.silence))?;
+    stream.set_write_timeout(Some(limits.silence))?;
     let config = WebSocketConfig::default()
-        .max_message_size(Some(MAX_MESSAGE_BYTES))
-        .max_frame_size(Some(MAX_MESSAGE_BYTES));
+        .max_message_size(Some(limits.message_bytes))
+        .max_frame_size(Some(limits.message_bytes));
     // The handshake has the same kind of deadline as a message that has started.
     let timed = Timed {
         stream: &stream,
         begun: Some(Instant::now()),
-        whole: patience.handshake,
-        silence: patience.silence,
+        whole: limits.handshake,
+        silence: limits.silence,
     };
     let mut socket = match accept_with_config(timed, Some(config)) {
         Ok(socket) => socket,
@@ -69,7 +64,7 @@ fn serve_one(stream: TcpStream, patience: Patience) -> Result<(), Box<dyn std::e
         Err(HandshakeError::Interrupted(_)) => unreachable!("the stream blocks"),
     };
     let timed = socket.get_mut();
-    (timed.begun, timed.whole) = (None, patience.message);
+    (timed.begun, timed.whole) = (None, limits.message);
     let error = match echo(&mut socket) {
         // Both sides have sent a close frame.
         Err(Error::ConnectionClosed) | Ok(()) => return Ok(()),

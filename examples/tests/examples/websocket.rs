@@ -8,10 +8,10 @@ use tungstenite::{Bytes, Error, Message};
 
 use crate::server::Server;
 use crate::util::run;
-use crate::websocket::{self, Patience};
+use crate::websocket::{self, Limits};
 
 fn start() -> Server {
-    Server::start(|listener| websocket::serve(&listener))
+    Server::start(|listener| websocket::serve(&listener, Limits::default()))
 }
 
 /// A conversation over any stream.
@@ -179,12 +179,12 @@ fn broken_frames_close_the_connection_with_a_code() {
 #[test]
 fn what_trickles_in_is_cut_off() {
     let short = Duration::from_millis(300);
-    let patience = Patience {
+    let limits = Limits {
         handshake: short,
         message: short,
-        ..Patience::default()
+        ..Limits::default()
     };
-    let server = Server::start(move |listener| websocket::serve_with(&listener, patience));
+    let server = Server::start(move |listener| websocket::serve(&listener, limits));
     for step in [short / 10, 3 * short] {
         let (answer, is_closed) = server.trickle(&HANDSHAKE[..80], step);
         assert!(is_closed && answer.is_empty(), "{answer:?}");
@@ -211,11 +211,11 @@ fn what_trickles_in_is_cut_off() {
 
 #[test]
 fn a_silent_peer_is_asked_and_then_left() {
-    let patience = Patience {
+    let limits = Limits {
         silence: Duration::from_millis(200),
-        ..Patience::default()
+        ..Limits::default()
     };
-    let server = Server::start(move |listener| websocket::serve_with(&listener, patience));
+    let server = Server::start(move |listener| websocket::serve(&listener, limits));
     let (mut stream, _) = shake_hands(&server);
     // A ping, and then the end of the stream.
     let mut answer = Vec::new();
