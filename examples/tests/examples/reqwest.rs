@@ -85,12 +85,11 @@ fn futures_of_tokio_run_to_their_end() {
             tokio::task::yield_now().await;
             panic!("on purpose")
         };
-        let panic = inside(fails).map(|()| ()).unwrap_err();
+        let panic = inside(fails).unwrap_err();
         assert_eq!(*panic.downcast::<&str>().unwrap(), "on purpose");
         let panic = catch_unwind(AssertUnwindSafe(|| {
             reactor.run(async { panic!("there, too") })
         }))
-        .map(|()| ())
         .unwrap_err();
         assert_eq!(*panic.downcast::<&str>().unwrap(), "there, too");
         // No goroutine is left inside the runtime.
