@@ -132,7 +132,9 @@ fn listeners_are_waiters() {
     let listeners = [notify.listen(), notify.listen()];
     (0..5).for_each(|_| notify.notify_one());
     notify.notify_waiters();
-    listeners.map(windlass::sync::Listener::wait);
+    listeners
+        .into_iter()
+        .for_each(windlass::sync::Listener::wait);
     assert!(notify.wait_timeout(Duration::ZERO));
     assert!(!notify.wait_timeout(Duration::ZERO));
 }
