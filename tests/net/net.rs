@@ -1296,13 +1296,13 @@ fn errors_of_descriptors_that_are_no_sockets() {
 
 #[cfg(feature = "sim")]
 crate::inside::tests! {
-    many_clients_and_an_echo,
+    many_clients_and_an_echo / 5,
     much_data_both_ways_at_once / 5,
-    much_data_in_several_buffers,
+    much_data_in_several_buffers / 5,
     more_buffers_than_the_kernel_takes,
     empty_buffers,
     peek_takes_nothing_out,
-    a_read_timeout_gives_would_block_and_loses_nothing,
+    a_read_timeout_gives_would_block_and_loses_nothing / 20,
     a_read_timeout_on_a_plain_thread,
     a_write_timeout_on_a_full_pipe_loses_nothing / 5,
     write_timeouts_race_with_a_slow_reader,

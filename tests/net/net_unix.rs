@@ -511,7 +511,7 @@ fn settings_and_conversions() {
 #[cfg(feature = "sim")]
 crate::inside::tests! {
     a_listener_on_a_path: "it uses threads",
-    abstract_names,
+    abstract_names / 5,
     bad_paths,
     much_data_through_a_pair: "it asks that small reads are whole",
     a_full_listener_queue_is_waited_for: "it uses threads",

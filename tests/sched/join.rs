@@ -929,7 +929,7 @@ crate::inside::tests! {
     recursion_deeper_than_a_stack: "it takes too many steps",
     a_panic_crosses_stacks / 50,
     the_stack_of_a_fork,
-    a_destructor_forks_with_little_stack_left,
+    a_destructor_forks_with_little_stack_left / 5,
     contexts_around_a_deep_recursion: "it takes too many steps",
     recursion_on_the_smallest_stacks / 20,
 }
