@@ -102,6 +102,11 @@ fn cluster(bug: Option<Bug>) {
     if let Err(why) = history.check() {
         panic!("{why}");
     }
+    let (n_calls, n_answers) = history.counts();
+    assert!(
+        n_answers >= n_calls / 10 * 9,
+        "only {n_answers} of {n_calls} commands were answered"
+    );
 }
 
 /// Each user carries out a command, all at the same time. As nothing fails, none takes long.
