@@ -91,9 +91,8 @@ fn fetch_all(reactor: &Reactor, urls: &str) -> bool {
             })
             .collect();
         // All are waited for, whether or not one failed.
-        fetches
-            .into_iter()
-            .map(|fetch| fetch.join().unwrap_or(false))
-            .fold(true, |all, one| all && one)
+        let ended = fetches.into_iter().map(|fetch| fetch.join());
+        let ended: Vec<_> = ended.collect();
+        ended.into_iter().all(|fetched| fetched.unwrap_or(false))
     })
 }

@@ -85,12 +85,13 @@ fn futures_of_tokio_run_to_their_end() {
             tokio::task::yield_now().await;
             panic!("on purpose")
         };
-        let panic = inside(fails).unwrap_err();
+        let failed: Result<(), _> = inside(fails);
+        let panic = failed.unwrap_err();
         assert_eq!(*panic.downcast::<&str>().unwrap(), "on purpose");
-        let panic = catch_unwind(AssertUnwindSafe(|| {
+        let failed: Result<(), _> = catch_unwind(AssertUnwindSafe(|| {
             reactor.run(async { panic!("there, too") })
-        }))
-        .unwrap_err();
+        }));
+        let panic = failed.unwrap_err();
         assert_eq!(*panic.downcast::<&str>().unwrap(), "there, too");
         // No goroutine is left inside the runtime.
         assert!(tokio::runtime::Handle::try_current().is_err());
