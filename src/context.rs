@@ -28,9 +28,9 @@
 //! would not have to wait fails, too. The buffer is free to use when the call returns.
 //!
 //! If calls of `run` are nested, all their contexts apply. [`shield`] hides them from a function,
-//! for clean-up. Goroutines that are spawned inside do not inherit the ambient contexts: pass them
-//! a clone on which they call `run`. The same holds for `offload`'s closure, which runs on another
-//! thread.
+//! for clean-up. Goroutines that are spawned inside do not inherit the ambient contexts: spawn them
+//! with [`task::spawn_in`], or in a [`task::scope_in`]. The same holds for `offload`'s closure, which
+//! runs on another thread: pass it a clone on which it calls `run`.
 //!
 //! On a plain thread, a deadline ends a wait as precisely as on a goroutine. A cancellation is
 //! noticed within a millisecond.
@@ -60,6 +60,8 @@
 //! caller that gives up has left the queue when the call returns, and its grant goes to the next
 //! waiter.
 //!
+//! [`task::spawn_in`]: crate::task::spawn_in
+//! [`task::scope_in`]: crate::task::scope_in
 //! [`Mutex`]: crate::sync::Mutex
 //! [`RwLock`]: crate::sync::RwLock
 //! [`Condvar`]: crate::sync::Condvar
@@ -80,7 +82,11 @@
 
 mod tree;
 mod waits;
+mod after_func;
 
 pub use crate::sched::wait::current_context::Error;
 
-pub use tree::{Canceller, Context, shield};
+pub use after_func::{AfterFunc, after_func};
+pub use tree::{Canceller, Context, check, shield};
+
+pub(crate) use tree::CancelRef;

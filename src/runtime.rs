@@ -11,6 +11,7 @@ use windlass_topology::placement::PlannedP;
 use windlass_topology::{Level, Plan, Source, Topology};
 
 use crate::config::{Config, MAX_PROCESSORS, NumaPolicy};
+use crate::context::Context;
 use crate::debug::dump::Dump;
 use crate::debug::goroutines::{self, Goroutine};
 use crate::debug::profile::{self, Profile};
@@ -49,7 +50,7 @@ use crate::sched::types::state::{Node, Phase, Sched};
 use crate::sched::wait::wake;
 use crate::sys::signal::{self, AltStack};
 use crate::sys::{affinity, clock, mmap, sched as threads};
-use crate::task::JoinHandle;
+use crate::task::{self, JoinHandle};
 use crate::util::chaos;
 use crate::util::padded::Padded;
 use crate::util::placed::Placed;
@@ -1347,9 +1348,99 @@ impl Handle {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let task =
-            spawn::spawn_foreign(&self.sched, None, f, Options::default(), Location::caller());
+        self.spawn_at(f, Location::caller())
+    }
+
+    /// Spawns a goroutine that runs in a context of its own, as
+    /// [`task::spawn_in`](crate::task::spawn_in) does, from any thread.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::context::Context;
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// let sleeper = rt.handle().spawn_in(&Context::background(), || {
+    ///     windlass::sleep(Duration::from_secs(3600));
+    ///     "cancelled"
+    /// });
+    /// assert!(sleeper.cancel()); // before it starts: its sleep returns at once
+    /// assert_eq!(rt.run(|| sleeper.join().unwrap()), "cancelled");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn spawn_in<F, T>(&self, ctx: &Context, f: F) -> JoinHandle<T>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let (f, own) = task::in_own_context(ctx, f);
+        self.spawn_at(f, Location::caller()).with_own(own)
+    }
+
+    fn spawn_at<F: FnOnce() -> T, T>(
+        &self,
+        f: F,
+        site: &'static Location<'static>,
+    ) -> JoinHandle<T> {
+        let task = spawn::spawn_foreign(&self.sched, None, f, Options::default(), site);
         JoinHandle::new(task, header::take_fn::<F, T>())
+    }
+
+    /// Returns a handle to the runtime of the calling goroutine. It lets code that the goroutine
+    /// starts on other threads spawn goroutines.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Panics
+    ///
+    /// If the caller is not a goroutine; see [`try_current`](Handle::try_current).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::Handle;
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let handle = Handle::current();
+    ///     let answer = windlass::offload(move || handle.spawn(|| 6 * 7).join().unwrap());
+    ///     assert_eq!(answer, 42);
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn current() -> Handle {
+        Handle::try_current().expect(
+            "windlass: Handle::current was called on a thread outside any windlass runtime: \
+             pass it a handle, or use Handle::try_current",
+        )
+    }
+
+    /// As [`current`](Handle::current). `None` if the caller is not a goroutine.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// assert!(windlass::Handle::try_current().is_none());
+    /// ```
+    #[must_use]
+    pub fn try_current() -> Option<Handle> {
+        spawn::current_sched().map(|sched| Handle { sched })
     }
 
     /// The counters of the runtime.
@@ -1362,29 +1453,6 @@ impl Handle {
     #[must_use]
     pub fn topology(&self) -> &Topology {
         &self.sched.place.topology
-    }
-
-    /// The runtime of the calling goroutine; `None` on a plain thread.
-    ///
-    /// # Blocking
-    ///
-    /// Never.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use windlass::Handle;
-    ///
-    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
-    /// # let rt = unsafe { windlass::Builder::new().name("app").processors(2).build()? };
-    /// rt.run(|| assert_eq!(Handle::try_current().unwrap().name(), "app"));
-    /// assert!(Handle::try_current().is_none());
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    #[must_use]
-    pub fn try_current() -> Option<Handle> {
-        let sched = current::m()?.sched().me.upgrade()?;
-        Some(Handle { sched })
     }
 
     /// The name of the runtime: [`Builder::name`].

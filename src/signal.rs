@@ -20,18 +20,22 @@
 #![allow(unsafe_code)]
 
 use std::borrow::Borrow;
+use std::fmt;
 use std::io::{self, PipeWriter, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::panic::Location;
 use std::process;
 
 use signal_hook::SigId;
 use signal_hook::consts::FORBIDDEN;
-use signal_hook::low_level::{register, unregister};
+use signal_hook::low_level::{register, signal_name, unregister};
 
 use crate::bubble;
+use crate::context::{Canceller, Context};
 use crate::fs::{File, Kind};
 use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::loom::native::{Arc, Mutex, PoisonError};
+use crate::sched::wait::spawn;
 use crate::sys::file;
 use crate::sys::signal::write_byte;
 
@@ -331,6 +335,88 @@ pub fn ctrl_c() -> io::Result<()> {
         signals.recv()?;
     }
 }
+
+/// Derives a context that is cancelled when one of `signals` arrives: Go's `signal.NotifyContext`.
+///
+/// The [`cause`](Context::cause) is then a [`Received`]. Cancelling the context by the canceller, or
+/// dropping that, ends the listening; a signal that arrives later is ignored, as the
+/// [module](self#limits) says.
+///
+/// Until then, this costs a goroutine that waits.
+///
+/// # Blocking
+///
+/// Never.
+///
+/// # Errors
+///
+/// As [`Signals::new`].
+///
+/// # Panics
+///
+/// If the caller is not a goroutine.
+///
+/// # Examples
+///
+/// ```
+/// use signal_hook::low_level::raise;
+/// use windlass::context::Context;
+/// use windlass::signal::{self, Received, SIGINT, SIGTERM};
+///
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     let background = Context::background();
+///     let (ctx, _canceller) = signal::notify_context(&background, [SIGINT, SIGTERM])?;
+///     raise(SIGTERM)?;
+///     ctx.run(|| windlass::sleep(std::time::Duration::from_secs(3600))); // returns early
+///     let cause = ctx.cause().unwrap();
+///     assert_eq!(cause.downcast_ref::<Received>().unwrap().signal(), SIGTERM);
+///     assert_eq!(cause.to_string(), "the signal SIGTERM was received");
+///     std::io::Result::Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[track_caller]
+pub fn notify_context<I, S>(ctx: &Context, signals: I) -> io::Result<(Context, Canceller)>
+where
+    I: IntoIterator<Item = S>,
+    S: Borrow<i32>,
+{
+    let signals = Signals::new(signals)?;
+    let (ctx, canceller) = ctx.with_cancel();
+    let (listens, own) = (ctx.clone(), canceller.to_ref());
+    let listen = move || {
+        if let (Ok(signal), Some(own)) = (listens.run(|| signals.recv()), own) {
+            own.cancel_because(Received(signal));
+        }
+    };
+    spawn::spawn_unjoined(listen, Location::caller());
+    Ok((ctx, canceller))
+}
+
+/// The cause of a context that was cancelled by a signal: see [`notify_context`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Received(i32);
+
+impl Received {
+    /// The number of the signal.
+    #[must_use]
+    pub fn signal(&self) -> i32 {
+        self.0
+    }
+}
+
+impl fmt::Display for Received {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match signal_name(self.0) {
+            Some(name) => write!(f, "the signal {name} was received"),
+            None => write!(f, "the signal {} was received", self.0),
+        }
+    }
+}
+
+impl std::error::Error for Received {}
 
 /// Registers the handler that counts SIGINTs, at the first call. It stays registered forever.
 fn count_interrupts() -> io::Result<()> {

@@ -68,6 +68,8 @@ struct Node {
     /// The earliest of its own deadline and those of its ancestors.
     deadline: Option<Instant>,
     deadline_ns: u64,
+    /// The cause that was given with this deadline.
+    deadline_cause: Option<Cause>,
     done: OnceLock<Done>,
     /// The channel of `Context::done`, created by its first call. After setting this or `done`, a
     /// thread passes a fence and then reads the other one, so that one of them closes the channel.
@@ -128,9 +130,17 @@ impl Context {
     /// assert!(ctx.is_done());
     /// ```
     pub fn with_cancel(&self) -> (Context, Canceller) {
-        let node = self.child(None);
+        let node = self.child(None, None);
         let canceller = Canceller(Some(Arc::clone(&node)));
         (self.with_node(node), canceller)
+    }
+
+    /// As [`with_cancel`](Context::with_cancel), for a canceller that leaves the context alone when
+    /// it is dropped.
+    pub(crate) fn with_cancel_ref(&self) -> (Context, CancelRef) {
+        let node = self.child(None, None);
+        let own = CancelRef(Arc::clone(&node));
+        (self.with_node(node), own)
     }
 
     /// Derives a context that is done at `deadline`.
@@ -152,7 +162,23 @@ impl Context {
     #[must_use]
     pub fn with_deadline(&self, deadline: impl Into<Instant>) -> Context {
         let deadline = deadline.into();
-        self.with_node(self.child(Some(deadline)))
+        self.with_node(self.child(Some(deadline), None))
+    }
+
+    /// Derives a context as [`with_deadline`](Context::with_deadline) does, whose
+    /// [`cause`](Context::cause) is `cause` if this deadline ends it.
+    ///
+    /// # Examples
+    ///
+    /// See [`Context::with_timeout_cause`].
+    #[must_use]
+    pub fn with_deadline_cause(
+        &self,
+        deadline: impl Into<Instant>,
+        cause: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Context {
+        let cause = Some(Arc::from(cause.into()));
+        self.with_node(self.child(Some(deadline.into()), cause))
     }
 
     /// Derives a context that is done after `timeout`.
@@ -171,6 +197,35 @@ impl Context {
     pub fn with_timeout(&self, timeout: Duration) -> Context {
         match clock::now().checked_add(timeout) {
             Some(deadline) => self.with_deadline(deadline),
+            None => self.clone(),
+        }
+    }
+
+    /// Derives a context as [`with_timeout`](Context::with_timeout) does, whose
+    /// [`cause`](Context::cause) is `cause` if this timeout ends it.
+    ///
+    /// If an ancestor's deadline is earlier, that ends the context, with its own cause.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::context::{Context, Error};
+    ///
+    /// let ctx = Context::background();
+    /// let ctx = ctx.with_timeout_cause(Duration::from_millis(2), "the database is too slow");
+    /// ctx.wait();
+    /// assert_eq!(ctx.err(), Some(Error::DeadlineExceeded));
+    /// assert_eq!(ctx.cause().unwrap().to_string(), "the database is too slow");
+    /// ```
+    #[must_use]
+    pub fn with_timeout_cause(
+        &self,
+        timeout: Duration,
+        cause: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Context {
+        match clock::now().checked_add(timeout) {
+            Some(deadline) => self.with_deadline_cause(deadline, cause),
             None => self.clone(),
         }
     }
@@ -288,12 +343,12 @@ impl Context {
         self.node.as_ref().map_or(&NEVER, |node| node.channel())
     }
 
-    /// Returns the cause that was passed to [`Canceller::cancel_because`], if that call ended the
-    /// context.
+    /// Returns the cause that was passed to [`Canceller::cancel_because`] or to
+    /// [`with_deadline_cause`](Context::with_deadline_cause), if that ended the context.
     ///
     /// # Examples
     ///
-    /// See [`Canceller::cancel_because`].
+    /// See [`Canceller::cancel_because`] and [`Context::with_timeout_cause`].
     #[must_use]
     pub fn cause(&self) -> Option<&(dyn StdError + Send + Sync + 'static)> {
         self.node.as_ref()?.done()?.cause.as_deref()
@@ -379,15 +434,20 @@ impl Context {
         }
     }
 
-    fn child(&self, deadline: Option<Instant>) -> Arc<Node> {
+    fn child(&self, deadline: Option<Instant>, cause: Option<Cause>) -> Arc<Node> {
         let parent = self.node.clone();
         let inherited = parent.as_ref().and_then(|p| p.deadline);
-        let deadline = [deadline, inherited].into_iter().flatten().min();
+        let is_inherited = inherited.is_some_and(|i| deadline.is_none_or(|own| i <= own));
+        let (deadline, deadline_cause) = match &parent {
+            Some(parent) if is_inherited => (inherited, parent.deadline_cause.clone()),
+            _ => (deadline, cause),
+        };
         let node = Arc::new(Node {
             id: next_id(),
             parent,
             deadline,
             deadline_ns: deadline.map_or(NEVER, clock::instant_ns),
+            deadline_cause,
             done: OnceLock::new(),
             channel: OnceLock::new(),
             children: Mutex::default(),
@@ -445,6 +505,43 @@ impl fmt::Debug for Context {
 /// ```
 pub fn shield<T>(f: impl FnOnce() -> T) -> T {
     current_context::shield(f)
+}
+
+/// Returns an error if an ambient context of the caller is done. For a long computation that makes no
+/// call that waits.
+///
+/// # Blocking
+///
+/// Never.
+///
+/// # Errors
+///
+/// The reason why the context is done.
+///
+/// # Examples
+///
+/// ```
+/// use windlass::context::{self, Context, Error};
+///
+/// let (ctx, canceller) = Context::background().with_cancel();
+/// let n_steps = ctx.run(|| {
+///     let mut n = 0;
+///     while context::check().is_ok() {
+///         n += 1; // one step of the computation
+///         if n == 1000 {
+///             canceller.cancel();
+///         }
+///     }
+///     n
+/// });
+/// assert_eq!(n_steps, 1000);
+/// assert_eq!(ctx.run(context::check), Err(Error::Cancelled));
+/// assert_eq!(context::check(), Ok(()));
+/// ```
+#[inline]
+pub fn check() -> Result<(), Error> {
+    park::perturb();
+    current_context::check()
 }
 
 /// Cancels a context. Created by [`Context::with_cancel`].
@@ -506,14 +603,34 @@ impl Canceller {
     }
 
     fn end(&self, cause: Option<Cause>) {
-        if let Some(node) = &self.0
-            && node.done().is_none()
-        {
-            node.end(Done {
-                error: Error::Cancelled,
-                cause,
-            });
+        if let Some(node) = &self.0 {
+            node.cancel(cause);
         }
+    }
+
+    /// Another canceller of the same context, which leaves it alone when it is dropped.
+    pub(crate) fn to_ref(&self) -> Option<CancelRef> {
+        self.0.clone().map(CancelRef)
+    }
+}
+
+/// Cancels a context as a [`Canceller`] does, but not when it is dropped.
+#[derive(Clone)]
+pub(crate) struct CancelRef(Arc<Node>);
+
+impl CancelRef {
+    pub(crate) fn cancel(&self) {
+        self.0.cancel(None);
+    }
+
+    pub(crate) fn cancel_because(&self, cause: impl Into<Box<dyn StdError + Send + Sync>>) {
+        self.0.cancel(Some(Arc::from(cause.into())));
+    }
+}
+
+impl fmt::Debug for CancelRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CancelRef").finish_non_exhaustive()
     }
 }
 
@@ -558,7 +675,7 @@ impl Node {
         // No waiter has to be woken: each has its own timer.
         let late = Done {
             error: Error::DeadlineExceeded,
-            cause: None,
+            cause: self.deadline_cause.clone(),
         };
         Some(self.done.get_or_init(|| late))
     }
@@ -572,6 +689,16 @@ impl Node {
             channel.close();
         }
         channel
+    }
+
+    /// Marks this context and its descendants cancelled, unless it is done.
+    fn cancel(self: &Arc<Node>, cause: Option<Cause>) {
+        if self.done().is_none() {
+            self.end(Done {
+                error: Error::Cancelled,
+                cause,
+            });
+        }
     }
 
     /// Marks this context and its descendants done, except those that already are.

@@ -1,4 +1,4 @@
-//! The `_context` methods: waits of locks, of the other types in `sync`, and of joins.
+//! The `_context` methods: waits of locks and of the other types in `sync`.
 //!
 //! Each method first tries without waiting, and otherwise runs the wait inside the context. For the
 //! wait queues, this is the same as a wait that a deadline ends.
@@ -19,7 +19,6 @@ use crate::sync::{
     OwnedSemaphorePermit, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit,
     SingleFlight, WaitGroup,
 };
-use crate::task::{self, JoinHandle, ScopedJoinHandle};
 
 /// Returns the error of a wait that was given up. Unwinds if the goroutine's runtime ends.
 fn over(gave_up: WaitError) -> Error {
@@ -70,8 +69,7 @@ impl<T: ?Sized> Mutex<T> {
     /// # Examples
     ///
     /// ```
-    /// use std::time::Duration;
-    /// use windlass::context::{Context, Error};
+    ///     /// use windlass::context::{Context, Error};
     /// use windlass::sync::Mutex;
     ///
     /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
@@ -252,8 +250,7 @@ impl Condvar {
     /// # Examples
     ///
     /// ```
-    /// use std::time::Duration;
-    /// use windlass::context::{Context, Error};
+    ///     /// use windlass::context::{Context, Error};
     /// use windlass::sync::{Condvar, Mutex};
     ///
     /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
@@ -334,8 +331,7 @@ impl Semaphore {
     /// # Examples
     ///
     /// ```
-    /// use std::time::Duration;
-    /// use windlass::context::{Context, Error};
+    ///     /// use windlass::context::{Context, Error};
     /// use windlass::sync::Semaphore;
     ///
     /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
@@ -501,8 +497,7 @@ impl Barrier {
     /// # Examples
     ///
     /// ```
-    /// use std::time::Duration;
-    /// use windlass::context::{Context, Error};
+    ///     /// use windlass::context::{Context, Error};
     /// use windlass::sync::Barrier;
     ///
     /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
@@ -529,8 +524,7 @@ impl WaitGroup {
     /// # Examples
     ///
     /// ```
-    /// use std::time::Duration;
-    /// use windlass::context::{Context, Error};
+    ///     /// use windlass::context::{Context, Error};
     /// use windlass::sync::WaitGroup;
     ///
     /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
@@ -602,8 +596,7 @@ impl Once {
     /// # Examples
     ///
     /// ```
-    /// use std::time::Duration;
-    /// use windlass::context::{Context, Error};
+    ///     /// use windlass::context::{Context, Error};
     /// use windlass::sync::Once;
     ///
     /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
@@ -631,8 +624,7 @@ impl<T> OnceLock<T> {
     /// # Examples
     ///
     /// ```
-    /// use std::time::Duration;
-    /// use windlass::context::{Context, Error};
+    ///     /// use windlass::context::{Context, Error};
     /// use windlass::sync::OnceLock;
     ///
     /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
@@ -780,63 +772,5 @@ impl<T> watch::Sender<T> {
     /// See [`oneshot::Sender::closed_context`].
     pub fn closed_context(&self, ctx: &Context) -> Result<(), Error> {
         closed_or_over(ctx, |timeout| self.closed_timeout(timeout))
-    }
-}
-
-impl<T> JoinHandle<T> {
-    /// As [`JoinHandle::join`], but the wait also ends when `ctx` or an ambient context
-    /// ([`context`](crate::context)) is done. The call then
-    /// returns the handle.
-    ///
-    /// # Blocking
-    ///
-    /// As [`JoinHandle::join`], until a context is done.
-    ///
-    /// # Errors
-    ///
-    /// The handle, if the goroutine has not ended. The `Ok` value is the result of
-    /// [`JoinHandle::join`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use windlass::context::Context;
-    ///
-    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
-    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
-    /// rt.run(|| {
-    ///     let (ctx, canceller) = Context::background().with_cancel();
-    ///     let task = windlass::spawn(windlass::task::park);
-    ///     canceller.cancel();
-    ///     let task = task.join_context(&ctx).unwrap_err();
-    ///     task.task().unpark();
-    ///     task.join_context(&Context::background()).unwrap().unwrap();
-    /// });
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn join_context(self, ctx: &Context) -> Result<task::Result<T>, JoinHandle<T>> {
-        ctx.run(|| self.join_timeout(Duration::MAX))
-    }
-}
-
-impl<'scope, T> ScopedJoinHandle<'scope, T> {
-    /// Waits for the goroutine as [`JoinHandle::join_context`].
-    ///
-    /// # Blocking
-    ///
-    /// As [`JoinHandle::join_context`].
-    ///
-    /// # Errors
-    ///
-    /// The handle, if the goroutine has not ended.
-    ///
-    /// # Examples
-    ///
-    /// See [`JoinHandle::join_context`].
-    pub fn join_context(
-        self,
-        ctx: &Context,
-    ) -> Result<task::Result<T>, ScopedJoinHandle<'scope, T>> {
-        ctx.run(|| self.join_timeout(Duration::MAX))
     }
 }

@@ -12,6 +12,7 @@
 //!
 //! - waits for the readiness of any descriptor ([`wait_readable`], [`wait_writable`] and their
 //!   forms with a timeout or a deadline);
+//! - [`copy_bidirectional`], which copies both ways between two streams;
 //! - [`Async`], which makes a foreign type with a descriptor park;
 //! - the results of streams' own methods: [`RecvBuf`].
 //!
@@ -39,6 +40,7 @@ mod non_blocking;
 mod pipe_pool;
 mod splice;
 mod copy;
+mod bidirectional;
 
 pub use std::io::*;
 
@@ -48,6 +50,7 @@ pub use crate::poll::ready::{
 };
 pub use crate::poll::recv_buf::RecvBuf;
 
+pub use bidirectional::{Duplex, copy_bidirectional};
 pub use copy::copy;
 pub use non_blocking::Async;
 pub use pipe::{PipeReader, PipeWriter, pipe};

@@ -38,6 +38,7 @@
 //! ```
 
 mod addr;
+mod ip_options;
 mod macros;
 mod tcp;
 mod tcp_options;
@@ -45,6 +46,8 @@ mod tcp_nodes;
 mod udp;
 mod unix;
 mod unix_datagram;
+mod udp_options;
+mod graceful;
 
 pub use std::net::{
     AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6,
@@ -56,9 +59,11 @@ pub use crate::poll::accept_stream::AcceptStream;
 
 pub use addr::lookup_host;
 
+pub use graceful::{Graceful, Listener, Member, Unfinished};
 pub use tcp::{Incoming, TcpListener, TcpStream, TcpStreamExt};
 pub use tcp_nodes::NodeListeners;
 pub use tcp_options::TcpOptions;
 pub use udp::UdpSocket;
+pub use udp_options::UdpOptions;
 pub use unix::{UnixIncoming, UnixListener, UnixStream};
 pub use unix_datagram::UnixDatagram;

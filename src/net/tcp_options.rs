@@ -8,6 +8,7 @@ use std::time::Duration;
 use socket2::{SockAddr, SockRef, TcpKeepalive};
 
 use super::addr;
+use super::ip_options::IpOptions;
 use super::tcp::{BACKLOG, TcpListener, TcpStream, socket_for};
 use crate::poll::fd::Fd;
 use crate::sys::clock::{NEVER, deadline_ns};
@@ -67,6 +68,8 @@ pub struct TcpOptions {
     send_buffer_bytes: Option<usize>,
     linger: Option<Duration>,
     user_timeout: Option<Duration>,
+    local: Option<SocketAddr>,
+    ip: IpOptions,
 }
 
 impl TcpOptions {
@@ -294,6 +297,69 @@ impl TcpOptions {
         self
     }
 
+    /// Sets the local address of a stream that connects: it is bound before. With port 0 the kernel
+    /// chooses the port. It has no effect on a listener.
+    ///
+    /// With a port that other sockets use, too, [`reuse_port`](TcpOptions::reuse_port) is needed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::{TcpListener, TcpOptions};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpOptions::new()
+    ///     .bind("127.0.0.2:0".parse().unwrap())
+    ///     .connect(listener.local_addr()?)?;
+    /// assert_eq!(stream.local_addr()?.ip().to_string(), "127.0.0.2");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn bind(&mut self, local: SocketAddr) -> &mut TcpOptions {
+        self.local = Some(local);
+        self
+    }
+
+    /// Lets packets come and go through one network interface only, such as `eth0`
+    /// (`SO_BINDTODEVICE`).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use windlass::net::TcpOptions;
+    ///
+    /// let listener = TcpOptions::new().bind_device("eth0").listen("[::]:8080")?;
+    /// # drop(listener);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn bind_device(&mut self, interface: impl Into<String>) -> &mut TcpOptions {
+        self.ip.device = Some(interface.into());
+        self
+    }
+
+    /// Sets the time-to-live of packets, in hops (`IP_TTL`, `IPV6_UNICAST_HOPS`), from 1 to 255.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::{TcpListener, TcpOptions};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// let stream = TcpOptions::new().ttl(4).tos(0x10).connect(listener.local_addr()?)?;
+    /// assert_eq!(stream.ttl()?, 4);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn ttl(&mut self, hops: u32) -> &mut TcpOptions {
+        self.ip.ttl = Some(hops);
+        self
+    }
+
+    /// Sets the type of service of packets, which routers may obey (`IP_TOS`, `IPV6_TCLASS`), from 0
+    /// to 255. For an example see [`TcpOptions::ttl`].
+    pub fn tos(&mut self, tos: u32) -> &mut TcpOptions {
+        self.ip.tos = Some(tos);
+        self
+    }
+
     /// Binds a socket to an address and listens, as [`TcpListener::bind`] does, with these options.
     ///
     /// # Blocking
@@ -390,7 +456,8 @@ impl TcpOptions {
     ///
     /// # Errors
     ///
-    /// As [`TcpStream::connect`]; those of `setsockopt(2)` if the kernel refuses an option.
+    /// As [`TcpStream::connect`]; those of `setsockopt(2)` if the kernel refuses an option; those of
+    /// [`TcpListener::bind`] if it refuses the local address.
     ///
     /// # Examples
     ///
@@ -443,14 +510,26 @@ impl TcpOptions {
         if self.fast_open.is_some_and(|n| n > 0) {
             fast_open_stream(socket.as_fd())?;
         }
+        if self.local.is_some() && self.reuse_port {
+            socket.set_reuse_port(true)?;
+        }
         let fd = Fd::from(OwnedFd::from(socket));
+        if let Some(local) = &self.local {
+            if local.is_ipv4() != addr.is_ipv4() {
+                return Err(addr::invalid(
+                    "the local address is not of the same family as the peer's",
+                ));
+            }
+            fd.bind(&SockAddr::from(*local))?;
+        }
         fd.connect(&SockAddr::from(*addr), deadline)?;
         Ok(TcpStream(fd))
     }
 
     /// Sets these options on an existing stream. Options that concern listening and connecting
     /// ([`backlog`](TcpOptions::backlog), [`reuse_port`](TcpOptions::reuse_port),
-    /// [`only_v6`](TcpOptions::only_v6), [`fast_open`](TcpOptions::fast_open)) have no effect.
+    /// [`only_v6`](TcpOptions::only_v6), [`fast_open`](TcpOptions::fast_open),
+    /// [`bind`](TcpOptions::bind)) have no effect.
     ///
     /// # Errors
     ///
@@ -472,6 +551,7 @@ impl TcpOptions {
     }
 
     fn apply_to(&self, socket: &SockRef<'_>) -> io::Result<()> {
+        self.ip.apply_to(socket)?;
         if let Some(nodelay) = self.nodelay {
             socket.set_tcp_nodelay(nodelay)?;
         }

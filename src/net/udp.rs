@@ -31,7 +31,7 @@ use crate::poll::socket::PEEK;
 /// })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub struct UdpSocket(Fd);
+pub struct UdpSocket(pub(super) Fd);
 
 impl UdpSocket {
     /// Makes a socket and binds it to an address. Of several addresses the first that works is

@@ -2,23 +2,28 @@
 #![allow(unsafe_code)]
 
 use std::io::{self, Read};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::panic::Location;
 use std::process as std_process;
 use std::process::{ExitStatus, Output};
 
 use super::stdio::{ChildStderr, ChildStdin, ChildStdout};
 use crate::g::header::GRef;
+use crate::loom::native::{Mutex, PoisonError};
 use crate::netpoll::sqe::Request;
 use crate::poll::op;
 use crate::sched::wait::offload::offload;
 use crate::sched::wait::park::{self, Caller};
+use crate::sched::wait::spawn;
 use crate::sys::clock::NEVER;
 use crate::sys::process::pidfd_open;
 use crate::task;
 
 /// A child process: `std::process::Child`. Created by [`Command::spawn`](super::Command::spawn).
 ///
-/// As in `std`, dropping it neither kills the child nor waits for it.
+/// As in `std`, dropping it neither kills the child nor waits for it, unless
+/// [`kill_on_drop`](Child::kill_on_drop) was called.
 ///
 /// # Examples
 ///
@@ -49,7 +54,7 @@ pub struct Child {
     pub stdout: Option<ChildStdout>,
     /// The pipe from the child's standard error, if it was set to a pipe.
     pub stderr: Option<ChildStderr>,
-    child: std_process::Child,
+    child: Owned,
     /// `None` if the kernel or a sandbox denies pidfds. A spare thread then waits.
     pidfd: Option<OwnedFd>,
 }
@@ -63,8 +68,29 @@ impl Child {
             stdin: child.stdin.take().map(ChildStdin::from),
             stdout: child.stdout.take().map(ChildStdout::from),
             stderr: child.stderr.take().map(ChildStderr::from),
-            child,
+            child: Owned {
+                child: Some(child),
+                kills_on_drop: false,
+            },
         }
+    }
+
+    /// Sets whether dropping this kills the child with SIGKILL, as
+    /// [`Command::kill_on_drop`](super::Command::kill_on_drop) does. The default is no.
+    ///
+    /// A killed child is waited for by a goroutine, so that it does not stay a zombie. Where none can
+    /// be spawned, because the run ends or the drop is on a plain thread, it is waited for when the
+    /// next command is started. Conversion into `std`'s `Child` turns this off.
+    ///
+    /// # Blocking
+    ///
+    /// Never; nor does the drop.
+    ///
+    /// # Examples
+    ///
+    /// See [`Command::kill_on_drop`](super::Command::kill_on_drop).
+    pub fn kill_on_drop(&mut self, yes: bool) {
+        self.child.kills_on_drop = yes;
     }
 
     /// Returns the process id of the child.
@@ -133,7 +159,10 @@ impl Child {
             }
             match (park::caller(), &self.pidfd) {
                 (Caller::Goroutine(g), Some(pidfd)) => wait_readable(g, pidfd)?,
-                (Caller::Goroutine(_), None) => return offload(|| self.child.wait()),
+                (Caller::Goroutine(_), None) => {
+                    let child = &mut *self.child;
+                    return offload(|| child.wait());
+                }
                 (Caller::Thread, _) => {
                     park::cancel_point()?;
                     return self.child.wait();
@@ -223,7 +252,8 @@ impl Child {
         park::cancel_point()?;
         self.child.stdout = self.stdout.take().map(|end| OwnedFd::from(end).into());
         self.child.stderr = self.stderr.take().map(|end| OwnedFd::from(end).into());
-        self.child.wait_with_output()
+        // It may unwind, but not before the child has ended.
+        self.child.release().wait_with_output()
     }
 }
 
@@ -240,7 +270,86 @@ impl From<Child> for std_process::Child {
         child.child.stdin = child.stdin.take().map(|end| OwnedFd::from(end).into());
         child.child.stdout = child.stdout.take().map(|end| OwnedFd::from(end).into());
         child.child.stderr = child.stderr.take().map(|end| OwnedFd::from(end).into());
-        child.child
+        child.child.release()
+    }
+}
+
+/// Children that were killed and could not be waited for then.
+static ORPHANS: Mutex<Vec<std_process::Child>> = Mutex::new(Vec::new());
+
+/// Waits for the orphans that have ended by now.
+pub(super) fn reap_orphans() {
+    let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
+    // An error means that other code has waited for the child.
+    orphans.retain_mut(|orphan| matches!(orphan.try_wait(), Ok(None)));
+}
+
+/// A child of `std`'s, which may be killed when this is dropped.
+#[derive(Debug)]
+struct Owned {
+    /// `None` once it was released.
+    child: Option<std_process::Child>,
+    kills_on_drop: bool,
+}
+
+impl Owned {
+    fn release(&mut self) -> std_process::Child {
+        self.child.take().expect("a child is released at the end")
+    }
+}
+
+impl Deref for Owned {
+    type Target = std_process::Child;
+
+    fn deref(&self) -> &std_process::Child {
+        self.child.as_ref().expect("a child is released at the end")
+    }
+}
+
+impl DerefMut for Owned {
+    fn deref_mut(&mut self) -> &mut std_process::Child {
+        self.child.as_mut().expect("a child is released at the end")
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if self.kills_on_drop
+            && let Some(mut child) = self.child.take()
+            && matches!(child.try_wait(), Ok(None))
+        {
+            // The child may end at this moment: it is waited for in either case.
+            let _ = child.kill();
+            let orphan = Orphan(Some(child));
+            if matches!(park::caller(), Caller::Goroutine(_)) && !park::is_cancelled() {
+                spawn::spawn_unjoined(move || orphan.wait(), Location::caller());
+            }
+        }
+    }
+}
+
+/// A child that was killed. It is waited for, or put to the others when this is dropped.
+struct Orphan(Option<std_process::Child>);
+
+impl Orphan {
+    fn wait(mut self) {
+        if let Some(child) = self.0.take() {
+            // If the run ends meanwhile, the drop of the child puts it to the others.
+            let mut child = Child::new(child);
+            child.child.kills_on_drop = true;
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take()
+            && matches!(child.try_wait(), Ok(None))
+        {
+            let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
+            orphans.push(child);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process as std_process;
 use std::process::{CommandArgs, CommandEnvs, ExitStatus, Output, Stdio};
 
-use super::child::Child;
+use super::child::{Child, reap_orphans};
 use crate::bubble;
 use crate::sched::wait::offload::offload;
 use crate::sched::wait::park;
@@ -59,6 +59,7 @@ pub struct Command {
     /// Which of stdin, stdout, stderr were set. `output` has other defaults than `spawn`. `None` if
     /// only `std`, which has made the command, knows it.
     is_set: Option<[bool; 3]>,
+    kills_on_drop: bool,
 }
 
 impl std::fmt::Debug for Command {
@@ -76,7 +77,40 @@ impl Command {
         Command {
             command: std_process::Command::new(program),
             is_set: Some([false; 3]),
+            kills_on_drop: false,
         }
+    }
+
+    /// Sets whether a child that [`spawn`](Command::spawn) starts is killed with SIGKILL when its
+    /// [`Child`] is dropped before it has ended. The default is no, as in `std`.
+    ///
+    /// That also holds when the goroutine that owns it unwinds, because of a panic or because the run
+    /// ends. Only the child itself is killed, not the processes that it has started. See
+    /// [`Child::kill_on_drop`] for what becomes of the killed child.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::Read;
+    /// use windlass::process::{Command, Stdio};
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
+    /// rt.run(|| {
+    ///     let mut sleeper = Command::new("sleep");
+    ///     sleeper.arg("1000").stdout(Stdio::piped()).kill_on_drop(true);
+    ///     let mut child = sleeper.spawn()?;
+    ///     let mut stdout = child.stdout.take().unwrap();
+    ///     drop(child);
+    ///     // Its end of the pipe is closed when it is dead.
+    ///     assert_eq!(stdout.read(&mut [0; 10])?, 0);
+    ///     std::io::Result::Ok(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn kill_on_drop(&mut self, yes: bool) -> &mut Command {
+        self.kills_on_drop = yes;
+        self
     }
 
     /// Adds one argument.
@@ -259,7 +293,10 @@ impl Command {
             "in a simulation, spawn a goroutine that does its work",
         );
         park::cancel_point()?;
-        offload(|| self.command.spawn().map(Child::new))
+        reap_orphans();
+        let mut child = offload(|| self.command.spawn().map(Child::new))?;
+        child.kill_on_drop(self.kills_on_drop);
+        Ok(child)
     }
 
     /// Starts the program, collects its output, and waits until it ends.
@@ -365,7 +402,11 @@ impl From<std_process::Command> for Command {
     /// After it, [`spawn`](Command::spawn) starts a child with the streams that were set.
     fn from(command: std_process::Command) -> Command {
         let is_set = None;
-        Command { command, is_set }
+        Command {
+            command,
+            is_set,
+            kills_on_drop: false,
+        }
     }
 }
 

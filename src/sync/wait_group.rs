@@ -5,14 +5,14 @@
 //! queued then waits for exactly this 0, and later waiters see the new count.
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 
 use super::waitlist::{Queue, QueueEnd, WaitError, WaitList};
 use super::waitq::{DequeuedList, WaitCtx, WaitOptions};
 use crate::g::status::Reason;
 use crate::loom::{AtomicU64, Ordering};
-use crate::sched::wait::park;
-use crate::task;
+use crate::sched::wait::{park, spawn};
 
 const WAITED_FOR: u64 = 1;
 const ONE: u64 = 2;
@@ -168,10 +168,11 @@ impl WaitGroup {
     pub fn go<F: FnOnce() + Send + 'static>(&self, f: F) {
         self.add(1);
         let done = Done(self.clone());
-        task::spawn(move || {
+        let counted = move || {
             let _done = done;
             f();
-        });
+        };
+        spawn::spawn_unjoined(counted, Location::caller());
     }
 }
 

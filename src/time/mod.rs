@@ -10,10 +10,12 @@ mod sleep;
 mod timeout;
 mod interval;
 mod timer;
+mod after_func;
 
 pub use std::time::{Duration, SystemTimeError, TryFromFloatSecsError};
 
 pub use crate::task::sleep;
+pub use after_func::{AfterFunc, after_func};
 pub use instant::Instant;
 pub use interval::{Interval, MissedTickBehavior, interval, interval_at};
 pub use sleep::sleep_until;

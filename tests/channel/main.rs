@@ -14,6 +14,7 @@ mod channel_leaks;
 mod context;
 mod context_waits;
 mod future;
+mod groups;
 mod oneshot;
 mod select;
 mod sleep;
@@ -53,6 +54,10 @@ mod simulated {
     #[test]
     fn future() {
         crate::inside::run(&crate::future::INSIDE, include_str!("future.rs"));
+    }
+    #[test]
+    fn groups() {
+        crate::inside::run(&crate::groups::INSIDE, include_str!("groups.rs"));
     }
     #[test]
     fn oneshot() {

@@ -366,6 +366,55 @@ fn a_copy_ends_with_its_run() {
     census.assert_all_dropped(2);
 }
 
+#[test]
+fn both_directions_are_copied_and_end_by_themselves() {
+    run(2, || {
+        for len in [10, 1 << 20] {
+            let ((mut client, a), (b, mut server)) = (pair(), pair());
+            let proxy = spawn(move || io::copy_bidirectional(&a, &b));
+            let writes = spawn(move || {
+                client.write_all(&vec![1; len]).unwrap();
+                client.shutdown(Shutdown::Write).unwrap();
+                // The other direction is still open.
+                let mut answer = Vec::new();
+                client.read_to_end(&mut answer).unwrap();
+                answer
+            });
+            let mut request = Vec::new();
+            server.read_to_end(&mut request).unwrap();
+            server.write_all(b"an answer").unwrap();
+            drop(server);
+            assert!(request.len() == len && request.iter().all(|&byte| byte == 1));
+            assert_eq!(writes.join().unwrap(), b"an answer");
+            assert_eq!(proxy.join().unwrap().unwrap(), (len as u64, 9));
+        }
+    });
+}
+
+#[test]
+fn an_error_of_one_direction_ends_the_other() {
+    run(2, || {
+        let ((_client, a), (b, server)) = (pair(), pair());
+        // Of one side only, which never gets anything.
+        b.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
+        let error = io::copy_bidirectional(&a, &b).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        // The streams are still open.
+        (&b).write_all(b"x").unwrap();
+        (&server).read_exact(&mut [0]).unwrap();
+    });
+}
+
+#[test]
+fn contexts_end_copies_in_both_directions() {
+    run(2, || {
+        let ((_client, a), (b, _server)) = (UnixStream::pair().unwrap(), pair());
+        let ctx = windlass::context::Context::background().with_timeout(Duration::from_millis(2));
+        let error = ctx.run(|| io::copy_bidirectional(&a, &b)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    });
+}
+
 #[cfg(feature = "sim")]
 crate::inside::tests! {
     streams_and_pipes / 50,
@@ -376,5 +425,8 @@ crate::inside::tests! {
     anything_else,
     timeouts_and_deadlines_hold,
     errors_come_through,
+    both_directions_are_copied_and_end_by_themselves / 10,
+    an_error_of_one_direction_ends_the_other,
+    contexts_end_copies_in_both_directions,
     a_copy_ends_with_its_run: "it has a runtime of its own",
 }

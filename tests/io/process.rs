@@ -742,3 +742,78 @@ fn without_a_status_to_be_had_waiting_is_an_error() {
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     });
 }
+
+/// Whether the process exists, if only as a zombie.
+fn exists(pid: u32) -> bool {
+    // SAFETY: sends no signal.
+    unsafe { libc::kill(pid as i32, 0) == 0 }
+}
+
+#[test]
+fn a_child_is_killed_when_it_is_dropped() {
+    both(|| {
+        let mut command = sh("echo begun; exec sleep 1000");
+        command.stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
+        let (pid, mut stdout) = (child.id(), child.stdout.take().unwrap());
+        stdout.read_exact(&mut [0; 6]).unwrap();
+        drop(child);
+        assert_eq!(
+            stdout.read(&mut [0]).unwrap(),
+            0,
+            "it holds the pipe until it is dead"
+        );
+        // It does not stay a zombie: at the latest, the start of another child ends that.
+        while exists(pid) {
+            sh("exit 0").status().unwrap();
+            yield_now();
+        }
+        // Nothing is killed that has ended, or was released, or is not to be killed any more.
+        let mut child = command.spawn().unwrap();
+        child.kill().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+        drop(child);
+        let mut child = command.spawn().unwrap();
+        child.kill_on_drop(false);
+        let pid = child.id();
+        drop(child);
+        assert!(exists(pid));
+        // SAFETY: the child of this test, which nobody has waited for.
+        unsafe {
+            assert_eq!(libc::kill(pid as i32, libc::SIGTERM), 0);
+            let mut status = 0;
+            assert_eq!(libc::waitpid(pid as i32, &raw mut status, 0), pid as i32);
+            assert_eq!(libc::WTERMSIG(status), libc::SIGTERM);
+        }
+        let mut child = std::process::Child::from(command.spawn().unwrap());
+        let pid = child.id();
+        assert!(exists(pid) && child.try_wait().unwrap().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    });
+}
+
+#[test]
+fn the_end_of_a_run_kills_children() {
+    let _guard = util::hang_guard();
+    let mut ends = util::runtime(2).run(|| {
+        let (sender, receiver) = windlass::channel::unbounded();
+        for waits in [false, true] {
+            let sender = sender.clone();
+            spawn(move || {
+                let mut command = sh("exec sleep 1000");
+                command.stdout(Stdio::piped()).kill_on_drop(true);
+                let mut child = command.spawn().unwrap();
+                sender.send(child.stdout.take().unwrap()).unwrap();
+                match waits {
+                    true => drop(child.wait()),
+                    false => windlass::sleep(Duration::from_secs(1000)),
+                }
+            });
+        }
+        [receiver.recv().unwrap(), receiver.recv().unwrap()]
+    });
+    for end in &mut ends {
+        assert_eq!(end.read(&mut [0]).unwrap(), 0);
+    }
+}

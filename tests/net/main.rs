@@ -19,6 +19,7 @@ mod net;
 mod net_accept_stream;
 mod net_deadlines;
 mod net_faults;
+mod net_graceful;
 mod net_limits;
 mod net_lookup;
 mod net_lossy;

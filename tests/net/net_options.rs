@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::util::run;
 use socket2::SockRef;
-use windlass::net::{TcpOptions, TcpStream};
+use windlass::net::{Ipv4Addr, TcpOptions, TcpStream, UdpOptions};
 use windlass::spawn;
 
 #[test]
@@ -172,6 +172,97 @@ fn fast_open() {
     });
 }
 
+#[test]
+fn streams_are_bound_before_they_connect() {
+    run(2, || {
+        let listener = TcpOptions::new().listen("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let mut options = TcpOptions::new();
+        options.bind("127.0.0.3:0".parse().unwrap());
+        let stream = options.connect(addr).unwrap();
+        let (_, peer) = listener.accept().unwrap();
+        assert_eq!(peer, stream.local_addr().unwrap());
+        assert_eq!(peer.ip().to_string(), "127.0.0.3");
+        // The port is taken.
+        options.bind(peer);
+        let error = options.connect(addr).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AddrInUse);
+        options.bind("[::1]:0".parse().unwrap());
+        let error = options.connect(addr).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("family"), "{error}");
+    });
+}
+
+#[test]
+fn options_of_ip() {
+    run(2, || {
+        let listener = TcpOptions::new()
+            .ttl(9)
+            .tos(8)
+            .listen("127.0.0.1:0")
+            .unwrap();
+        let addr = listener.local_addr().unwrap();
+        let stream = TcpOptions::new().ttl(5).tos(16).connect(addr).unwrap();
+        assert_eq!(stream.ttl().unwrap(), 5);
+        assert_eq!(SockRef::from(&stream).tos_v4().unwrap(), 16);
+        assert_eq!(SockRef::from(&listener).tos_v4().unwrap(), 8);
+        let refused = TcpOptions::new().ttl(1000).connect(addr).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
+        let refused = TcpOptions::new()
+            .bind_device("no-such-device")
+            .connect(addr);
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::ENODEV));
+    });
+}
+
+#[test]
+fn options_of_udp() {
+    run(2, || {
+        let mut options = UdpOptions::new();
+        options
+            .reuse_address(true)
+            .reuse_port(true)
+            .only_v6(true)
+            .recv_buffer_size(20_000)
+            .send_buffer_size(30_000)
+            .broadcast(true)
+            .multicast_loop(false)
+            .multicast_ttl(3)
+            .ttl(5)
+            .tos(16);
+        let first = options.bind("127.0.0.1:0").unwrap();
+        let second = options.bind(first.local_addr().unwrap()).unwrap();
+        for socket in [&first, &second] {
+            assert!(socket.broadcast().unwrap() && !socket.multicast_loop_v4().unwrap());
+            assert_eq!(
+                (socket.multicast_ttl_v4().unwrap(), socket.ttl().unwrap()),
+                (3, 5)
+            );
+            let socket = SockRef::from(socket);
+            assert_eq!(socket.tos_v4().unwrap(), 16);
+            assert_eq!(socket.recv_buffer_size().unwrap(), 40_000);
+            assert_eq!(socket.send_buffer_size().unwrap(), 60_000);
+        }
+        let taken = UdpOptions::new().bind(first.local_addr().unwrap());
+        assert_eq!(taken.unwrap_err().kind(), ErrorKind::AddrInUse);
+        // A group, joined before the socket is bound.
+        let group = Ipv4Addr::new(224, 0, 0, 251);
+        let member = UdpOptions::new()
+            .reuse_address(true)
+            .join_multicast_v4(group, Ipv4Addr::LOCALHOST)
+            .bind("127.0.0.1:0")
+            .unwrap();
+        member
+            .leave_multicast_v4(&group, &Ipv4Addr::LOCALHOST)
+            .unwrap();
+        let not_one = UdpOptions::new()
+            .join_multicast_v4(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST)
+            .bind("127.0.0.1:0");
+        assert_eq!(not_one.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+    });
+}
+
 #[cfg(feature = "sim")]
 crate::inside::tests! {
     options_of_listeners_are_inherited,
@@ -179,4 +270,7 @@ crate::inside::tests! {
     listeners_that_share_a_port / 10,
     only_ipv6,
     fast_open,
+    streams_are_bound_before_they_connect,
+    options_of_ip: "it binds to a device",
+    options_of_udp: "a simulation has no groups of multicast",
 }

@@ -269,7 +269,7 @@ impl Promoted {
 ///
 /// The scopes are not on the stack, which may have less room than that of the other goroutine. And
 /// they are not more than those of `chain`, since forks of forks come here again and again.
-fn run_in(chain: ScopeChain, f: &mut dyn FnMut()) -> bool {
+pub(crate) fn run_in(chain: ScopeChain, f: &mut dyn FnMut()) -> bool {
     if !chain.is_some() {
         f();
         return false;

@@ -139,6 +139,19 @@ where
     TaskRef(g)
 }
 
+/// Spawns `f` on the runtime of the calling goroutine, without a handle.
+///
+/// # Panics
+///
+/// Off the runtime.
+pub(crate) fn spawn_unjoined<F: FnOnce()>(f: F, site: &'static Location<'static>) {
+    park::end_if_late();
+    let task = spawn(f, Options::default(), site);
+    if completion::detach(&task.g().join) {
+        drop_outcome(task.g());
+    }
+}
+
 /// Spawns a goroutine that nobody will join, for a caller in the scheduler that holds the P of `m`.
 /// It goes to the tail of the queue, where thieves take from first; the caller wakes one. Not when
 /// the run ends.
@@ -330,6 +343,12 @@ pub(crate) fn live_nodes() -> Vec<u32> {
 pub(crate) fn machine() -> Option<Topology> {
     let m = current::m()?;
     Some(m.sched().place.topology.clone())
+}
+
+/// The scheduler of the calling goroutine; `None` off the runtime.
+pub(crate) fn current_sched() -> Option<Arc<Sched>> {
+    park::current_g()?;
+    current::m()?.sched().me.upgrade()
 }
 
 /// The kernel number of the node of the P that the calling goroutine runs on.

@@ -1,26 +1,4 @@
-//! Goroutines, with the names of `std::thread`: spawn, join, scope, park, sleep.
-//!
-//! # Off the runtime
-//!
-//! Every function here that waits also works on a plain thread, which it blocks. Only spawning
-//! needs a goroutine of a runtime as the caller; [`Handle::spawn`](crate::Handle::spawn) spawns
-//! from any thread.
-//!
-//! # Examples
-//!
-//! ```
-//! use windlass::task;
-//!
-//! // SAFETY: the program keeps no thread-local borrow across a call that parks.
-//! let rt = unsafe { windlass::Builder::new().processors(2).build()? };
-//! rt.run(|| {
-//!     let adder = task::Builder::new().name("adder").spawn(|| 1 + 1)?;
-//!     assert_eq!(adder.task().name(), Some("adder"));
-//!     assert_eq!(adder.join().unwrap(), 2);
-//!     Ok::<(), std::io::Error>(())
-//! })?;
-//! # Ok::<(), std::io::Error>(())
-//! ```
+//! Spawning goroutines, joining them, and what they call on themselves: park, sleep, yield, scopes.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -31,6 +9,8 @@ use std::time::Duration;
 
 use crate::bubble;
 use crate::config::{MAX_STACK_BYTES, MIN_STACK_BYTES};
+use crate::context::{CancelRef, Context};
+use crate::g::cancel_wait::ScopeChain;
 use crate::g::details::{Details, Label};
 use crate::g::header::{self, TakeFn};
 use crate::g::status::{Reason, WakeKind};
@@ -45,12 +25,7 @@ use crate::sched::wait::park::{self, Caller};
 use crate::sched::wait::spawn::{self as make, Options, SpawnPlace, TaskRef};
 use crate::sys::clock::{NEVER, deadline_ns, now_ns};
 
-mod join;
-mod local;
-
 pub use crate::sched::wait::park::Cancelled;
-pub use join::join;
-pub use local::{AccessError, LocalKey, task_local};
 
 /// The result of a join: the goroutine's value, or the payload of its panic.
 ///
@@ -89,6 +64,66 @@ where
     spawn_at(f, Location::caller())
 }
 
+/// Spawns a goroutine that runs in a context of its own, a child of `ctx`: its waits end when `ctx`
+/// is done, or when [`JoinHandle::cancel`] is called.
+///
+/// [`context`](mod@crate::context#what-a-context-ends) lists what ends, and how. The goroutine is
+/// not interrupted: it handles the errors of its waits. If it computes for long, it should ask
+/// [`context::check`](crate::context::check).
+///
+/// A context of its own costs an allocation, and its waits cost a little more than those of a plain
+/// goroutine. So [`spawn`] does without.
+///
+/// # Blocking
+///
+/// As [`spawn`].
+///
+/// # Panics
+///
+/// As [`spawn`]; [`Handle::spawn_in`](crate::Handle::spawn_in) works on plain threads.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::context::Context;
+/// use windlass::task;
+///
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     let ctx = Context::background().with_timeout(Duration::from_millis(2));
+///     let sleeper = task::spawn_in(&ctx, || {
+///         windlass::sleep(Duration::from_secs(3600)); // returns early
+///         windlass::context::check()
+///     });
+///     let outcome = sleeper.join().unwrap();
+///     assert_eq!(outcome, Err(windlass::context::Error::DeadlineExceeded));
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[track_caller]
+pub fn spawn_in<F, T>(ctx: &Context, f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let (f, own) = in_own_context(ctx, f);
+    spawn_at(f, Location::caller()).with_own(own)
+}
+
+/// A closure that runs `f` in a new child of `ctx`, and what cancels that child.
+pub(crate) fn in_own_context<F, T>(
+    ctx: &Context,
+    f: F,
+) -> (impl FnOnce() -> T + use<F, T>, CancelRef)
+where
+    F: FnOnce() -> T,
+{
+    let (ctx, own) = ctx.with_cancel_ref();
+    (move || ctx.run(f), own)
+}
+
 /// As [`spawn`], for a caller at `site`.
 #[inline]
 pub(crate) fn spawn_at<F, T>(f: F, site: &'static Location<'static>) -> JoinHandle<T>
@@ -124,6 +159,7 @@ pub struct Builder {
     node: Option<u32>,
     is_bound: bool,
     label: Option<String>,
+    context: Option<Context>,
 }
 
 impl Builder {
@@ -218,6 +254,34 @@ impl Builder {
         self
     }
 
+    /// Makes the goroutine run in a context of its own, a child of `ctx`, as [`spawn_in`] does. Only
+    /// such a goroutine can be cancelled by [`JoinHandle::cancel`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::context::Context;
+    /// use windlass::task;
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let sleeper = task::Builder::new()
+    ///         .name("sleeper")
+    ///         .context(&Context::background())
+    ///         .spawn(|| windlass::sleep(Duration::from_secs(3600)))?;
+    ///     assert!(sleeper.cancel());
+    ///     sleeper.join().unwrap();
+    ///     Ok::<(), std::io::Error>(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn context(mut self, ctx: &Context) -> Builder {
+        self.context = Some(ctx.clone());
+        self
+    }
+
     /// Spawns the goroutine.
     ///
     /// # Blocking
@@ -239,10 +303,35 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let site = Location::caller();
+        self.spawn_at(f, Location::caller())
+    }
+
+    /// As [`Builder::spawn`], for a caller at `site`.
+    pub(super) fn spawn_at<F, T>(
+        mut self,
+        f: F,
+        site: &'static Location<'static>,
+    ) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
         let place = self.place()?;
-        let task = make_at(place, f, self.options()?, site);
-        Ok(JoinHandle::new(task, header::take_fn::<F, T>()))
+        let ctx = self.context.take();
+        let options = self.options()?;
+        match ctx {
+            None => Ok(joinable(place, f, options, site)),
+            Some(ctx) => {
+                let (f, own) = in_own_context(&ctx, f);
+                Ok(joinable(place, f, options, site).with_own(own))
+            }
+        }
+    }
+
+    /// Sets the context unless one is set.
+    pub(super) fn context_or(mut self, ctx: &Context) -> Builder {
+        self.context.get_or_insert_with(|| ctx.clone());
+        self
     }
 
     /// Spawns the goroutine in a scope.
@@ -277,7 +366,7 @@ impl Builder {
     /// ```
     #[track_caller]
     pub fn spawn_scoped<'scope, F, T>(
-        self,
+        mut self,
         scope: &'scope Scope<'scope, '_>,
         f: F,
     ) -> io::Result<ScopedJoinHandle<'scope, T>>
@@ -287,7 +376,23 @@ impl Builder {
     {
         let site = Location::caller();
         let place = self.place()?;
-        Ok(scope.spawn_with(place, f, self.options()?, site))
+        let ctx = self.context.take();
+        let options = self.options()?;
+        match ctx {
+            None => Ok(scope.spawn_with(place, f, options, site)),
+            Some(ctx) => {
+                let (f, own) = in_own_context(&ctx, f);
+                let mut handle = scope.spawn_with(place, f, options, site);
+                handle.own = Some(own);
+                Ok(handle)
+            }
+        }
+    }
+
+    /// Fails as [`Builder::spawn`] would.
+    pub(super) fn check(&self) -> io::Result<()> {
+        self.place()?;
+        self.check_stack_size()
     }
 
     /// The placement that the caller asked for, if any.
@@ -299,7 +404,7 @@ impl Builder {
         Ok((place.node.is_some() || place.is_bound).then_some(place))
     }
 
-    fn options(self) -> io::Result<Options> {
+    fn check_stack_size(&self) -> io::Result<()> {
         if let Some(bytes) = self.stack_bytes
             && !(MIN_STACK_BYTES..=MAX_STACK_BYTES).contains(&bytes)
         {
@@ -310,6 +415,11 @@ impl Builder {
                 ),
             ));
         }
+        Ok(())
+    }
+
+    fn options(self) -> io::Result<Options> {
+        self.check_stack_size()?;
         let label = self.label.as_deref().map(label_of).transpose()?;
         let name = self.name.map(String::into_boxed_str);
         let has_details = name.is_some() || label.is_some();
@@ -333,6 +443,16 @@ fn label_of(name: &str) -> io::Result<Arc<Label>> {
     })?;
     label.spawned.fetch_add(1, Ordering::Relaxed);
     Ok(label)
+}
+
+fn joinable<F: FnOnce() -> T, T>(
+    place: Option<SpawnPlace>,
+    f: F,
+    options: Options,
+    site: &'static Location<'static>,
+) -> JoinHandle<T> {
+    let take = take_fn_of(&f);
+    JoinHandle::new(make_at(place, f, options, site), take)
 }
 
 fn make_at<F: FnOnce() -> T, T>(
@@ -452,6 +572,8 @@ pub fn current_node() -> Option<u32> {
 /// ```
 pub struct JoinHandle<T> {
     inner: Handle<T>,
+    /// Cancels the goroutine's own context, if it has one.
+    own: Option<CancelRef>,
 }
 
 /// The part that the handles of plain and scoped goroutines share.
@@ -532,6 +654,93 @@ impl<T> JoinHandle<T> {
                 take,
                 result: PhantomData,
             },
+            own: None,
+        }
+    }
+
+    /// The handle of a goroutine that runs in the context that `own` cancels.
+    pub(crate) fn with_own(mut self, own: CancelRef) -> JoinHandle<T> {
+        self.own = Some(own);
+        self
+    }
+
+    /// Cancels the goroutine's own context, which it has if it was spawned by [`spawn_in`] or with
+    /// [`Builder::context`]. Returns `false` if it has none: then nothing is cancelled.
+    ///
+    /// The goroutine's waits end as [`context`](mod@crate::context#what-a-context-ends) describes:
+    /// a read fails, a sleep returns early. The goroutine itself is not interrupted. One that never
+    /// waits goes on, unless it asks [`context::check`](crate::context::check); one that ignores the
+    /// errors of its waits goes on, too. A goroutine that has not started yet starts, and its first
+    /// wait ends at once.
+    ///
+    /// It does nothing after the goroutine has ended. [`join`](JoinHandle::join) returns what the
+    /// goroutine returned, not [`Cancelled`].
+    ///
+    /// # Blocking
+    ///
+    /// As [`Canceller::cancel`](crate::context::Canceller::cancel): does not wait for the goroutine.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::Read;
+    /// use windlass::context::Context;
+    /// use windlass::net::{TcpListener, TcpStream};
+    /// use windlass::task;
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     let mut stream = TcpStream::connect(listener.local_addr()?)?;
+    ///     let reader = task::spawn_in(&Context::background(), move || stream.read(&mut [0; 10]));
+    ///     assert!(reader.cancel());
+    ///     let error = reader.join().unwrap().unwrap_err();
+    ///     assert_eq!(error.to_string(), "the context was cancelled");
+    ///     // A goroutine without a context of its own is left alone.
+    ///     assert!(!windlass::spawn(|| ()).cancel());
+    ///     Ok::<(), std::io::Error>(())
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use = "if this is `false`, the goroutine has no context of its own, and goes on"]
+    pub fn cancel(&self) -> bool {
+        park::perturb();
+        cancel_own(self.own.as_ref())
+    }
+
+    /// Returns a guard that cancels the goroutine when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// The handle, if the goroutine has no context of its own: see [`cancel`](JoinHandle::cancel).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::channel;
+    /// use windlass::context::Context;
+    /// use windlass::task;
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let (sender, receiver) = channel::bounded(1);
+    ///     let helper = task::spawn_in(&Context::background(), move || {
+    ///         windlass::sleep(Duration::from_secs(3600));
+    ///         sender.send("cancelled").unwrap();
+    ///     });
+    ///     let guard = helper.cancel_on_drop().unwrap();
+    ///     drop(guard); // the helper ends with the work that needed it
+    ///     assert_eq!(receiver.recv(), Ok("cancelled"));
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn cancel_on_drop(self) -> std::result::Result<CancelOnDrop<T>, JoinHandle<T>> {
+        match self.own {
+            Some(_) => Ok(CancelOnDrop(Some(self))),
+            None => Err(self),
         }
     }
 
@@ -605,6 +814,40 @@ impl<T> JoinHandle<T> {
         }
     }
 
+    /// As [`JoinHandle::join`], but the wait also ends when `ctx` or an ambient context
+    /// ([`context`](crate::context)) is done. The call then
+    /// returns the handle.
+    ///
+    /// # Blocking
+    ///
+    /// As [`JoinHandle::join`], until a context is done.
+    ///
+    /// # Errors
+    ///
+    /// The handle, if the goroutine has not ended. The `Ok` value is the result of
+    /// [`JoinHandle::join`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::context::Context;
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let (ctx, canceller) = Context::background().with_cancel();
+    ///     let task = windlass::spawn(windlass::task::park);
+    ///     canceller.cancel();
+    ///     let task = task.join_context(&ctx).unwrap_err();
+    ///     task.task().unpark();
+    ///     task.join_context(&Context::background()).unwrap().unwrap();
+    /// });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn join_context(self, ctx: &Context) -> std::result::Result<Result<T>, JoinHandle<T>> {
+        ctx.run(|| self.join_timeout(Duration::MAX))
+    }
+
     /// Whether the goroutine has ended. Never blocks.
     #[must_use]
     pub fn is_finished(&self) -> bool {
@@ -616,6 +859,61 @@ impl<T> JoinHandle<T> {
     pub fn task(&self) -> Task {
         Task(TaskKind::Goroutine(self.inner.task().clone()))
     }
+}
+
+/// Cancels a goroutine when it is dropped. Made by [`JoinHandle::cancel_on_drop`].
+#[derive(Debug)]
+#[must_use = "dropping it cancels the goroutine"]
+pub struct CancelOnDrop<T>(Option<JoinHandle<T>>);
+
+impl<T> CancelOnDrop<T> {
+    /// Returns the handle: the goroutine is no longer cancelled by a drop.
+    #[must_use = "dropping the handle detaches the goroutine"]
+    #[allow(clippy::missing_panics_doc, reason = "the handle is there until now")]
+    pub fn into_inner(mut self) -> JoinHandle<T> {
+        self.0.take().expect("the handle is taken once")
+    }
+
+    /// Waits for the goroutine as [`JoinHandle::join`] does. If the wait unwinds, because the run of
+    /// the caller ends, the goroutine is not cancelled by this guard but with its own run.
+    ///
+    /// # Blocking
+    ///
+    /// As [`JoinHandle::join`].
+    ///
+    /// # Errors
+    ///
+    /// As [`JoinHandle::join`].
+    ///
+    /// # Panics
+    ///
+    /// As [`JoinHandle::join`].
+    #[track_caller]
+    pub fn join(self) -> Result<T> {
+        self.into_inner().join()
+    }
+}
+
+impl<T> std::ops::Deref for CancelOnDrop<T> {
+    type Target = JoinHandle<T>;
+
+    fn deref(&self) -> &JoinHandle<T> {
+        self.0
+            .as_ref()
+            .expect("the handle is taken at the end only")
+    }
+}
+
+impl<T> Drop for CancelOnDrop<T> {
+    fn drop(&mut self) {
+        if let Some(handle) = &self.0 {
+            let _ = handle.cancel();
+        }
+    }
+}
+
+fn cancel_own(own: Option<&CancelRef>) -> bool {
+    own.inspect(|own| own.cancel()).is_some()
 }
 
 impl<T> fmt::Debug for JoinHandle<T> {
@@ -1083,7 +1381,7 @@ pub struct Scope<'scope, 'env: 'scope> {
     env: PhantomData<&'env mut &'env ()>,
 }
 
-/// Ordering: decrements of the count release. The last decrement sets `done`, which the waiting
+/// Ordering: decrements of the count release, and so do they what the flags say. The last decrement sets `done`, which the waiting
 /// owner acquires.
 #[derive(Debug)]
 struct ScopeShared {
@@ -1092,10 +1390,40 @@ struct ScopeShared {
     a_goroutine_panicked: AtomicBool,
     /// A goroutine was dropped before it ran, because the run ends.
     a_goroutine_was_refused: AtomicBool,
+    /// A wait of a goroutine of the scope ended by the deadline of an inherited context.
+    a_goroutine_was_late: AtomicBool,
     done: AtomicPtr<()>,
+    contexts: Inherited,
 }
 
+/// The cancel scopes that the goroutines of a scope inherit from the call that made it, which waits
+/// for them inside these.
+#[derive(Debug)]
+struct Inherited(ScopeChain);
+
+// SAFETY: the chain is only read, by `fork::run_in`, and stays while the scope is waited for.
+unsafe impl Send for Inherited {}
+// SAFETY: as for Send.
+unsafe impl Sync for Inherited {}
+
 impl ScopeShared {
+    /// Runs `f` in the inherited contexts, and catches its panic.
+    fn run_inside<T>(&self, f: impl FnOnce() -> T) -> Result<T> {
+        let Inherited(chain) = self.contexts;
+        if !chain.is_some() {
+            return catch_unwind(AssertUnwindSafe(f));
+        }
+        let (mut f, mut result) = (Some(f), None);
+        let was_late = fork::run_in(chain, &mut || {
+            let f = f.take().expect("the closure runs once");
+            result = Some(catch_unwind(AssertUnwindSafe(f)));
+        });
+        if was_late {
+            self.a_goroutine_was_late.store(true, Ordering::Relaxed);
+        }
+        result.expect("the closure has run")
+    }
+
     /// Decrements the count. The last call sets `done`, after which `self` may be freed.
     fn leave(&self, panicked: bool) {
         if panicked {
@@ -1142,12 +1470,65 @@ pub fn scope<'env, F, T>(f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
 {
+    scope_with(ScopeChain::NONE, f)
+}
+
+/// Runs `f` in `ctx`, as [`Context::run`] does, with a [`scope`] whose goroutines run in `ctx` and
+/// in the ambient contexts of the caller, too. With [`Context::background`], only in the latter.
+///
+/// The goroutines of a plain [`scope`] inherit no context.
+///
+/// # Blocking
+///
+/// As [`scope`]: it waits for all goroutines, also after the contexts are done.
+///
+/// # Panics
+///
+/// As [`scope`].
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::context::Context;
+/// use windlass::{sleep, task};
+///
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     let ctx = Context::background().with_timeout(Duration::from_millis(2));
+///     let names = ["a", "b"];
+///     task::scope_in(&ctx, |s| {
+///         for name in &names {
+///             s.spawn(move || {
+///                 sleep(Duration::from_secs(3600)); // returns early
+///                 println!("{name} was cancelled");
+///             });
+///         }
+///     });
+///     assert!(ctx.is_done());
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn scope_in<'env, F, T>(ctx: &Context, f: F) -> T
+where
+    F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
+{
+    ctx.run(|| scope_with(park::current_chain(), f))
+}
+
+fn scope_with<'env, F, T>(contexts: ScopeChain, f: F) -> T
+where
+    F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
+{
     let scope = Scope {
         shared: ScopeShared {
             n_running: AtomicUsize::new(1),
             a_goroutine_panicked: AtomicBool::new(false),
             a_goroutine_was_refused: AtomicBool::new(false),
+            a_goroutine_was_late: AtomicBool::new(false),
             done: AtomicPtr::default(),
+            contexts: Inherited(contexts),
         },
         scope: PhantomData,
         env: PhantomData,
@@ -1155,6 +1536,10 @@ where
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
     scope.shared.leave(false);
     completion::wait(&scope.shared.done, Reason::Scope).expect("this wait is never cut short");
+    if scope.shared.a_goroutine_was_late.load(Ordering::Relaxed) {
+        // Records in the scopes of the caller that their deadlines have ended a wait.
+        let _ = park::current_chain().over();
+    }
     if scope.shared.a_goroutine_was_refused.load(Ordering::Relaxed) {
         // Some goroutine did not run, so the caller must not continue as if its work was done.
         let _ = park::cancel_point();
@@ -1222,6 +1607,7 @@ impl<'scope> Scope<'scope, '_> {
             },
             packet,
             scope: PhantomData,
+            own: None,
         }
     }
 }
@@ -1254,7 +1640,7 @@ impl<F: FnOnce() -> T, T> ScopedBody<'_, F, T> {
             mut leave,
         } = self;
         leave.ran = true;
-        let result = catch_unwind(AssertUnwindSafe(f));
+        let result = leave.shared.run_inside(f);
         *packet.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         // As in std, a panic that will not be joined becomes the scope's panic. It will not be
         // joined if this is the last reference. The result's destructor then runs here, inside the
@@ -1296,6 +1682,8 @@ pub struct ScopedJoinHandle<'scope, T> {
     inner: Handle<()>,
     packet: Arc<Packet<T>>,
     scope: PhantomData<&'scope ()>,
+    /// Cancels the goroutine's own context, if it has one.
+    own: Option<CancelRef>,
 }
 
 impl<T> ScopedJoinHandle<'_, T> {
@@ -1343,6 +1731,34 @@ impl<T> ScopedJoinHandle<'_, T> {
         } else {
             Err(self)
         }
+    }
+
+    /// Waits for the goroutine as [`JoinHandle::join_context`].
+    ///
+    /// # Blocking
+    ///
+    /// As [`JoinHandle::join_context`].
+    ///
+    /// # Errors
+    ///
+    /// The handle, if the goroutine has not ended.
+    ///
+    /// # Examples
+    ///
+    /// See [`JoinHandle::join_context`].
+    pub fn join_context(self, ctx: &Context) -> std::result::Result<Result<T>, Self> {
+        ctx.run(|| self.join_timeout(Duration::MAX))
+    }
+
+    /// As [`JoinHandle::cancel`].
+    ///
+    /// # Blocking
+    ///
+    /// As [`JoinHandle::cancel`].
+    #[must_use = "if this is `false`, the goroutine has no context of its own, and goes on"]
+    pub fn cancel(&self) -> bool {
+        park::perturb();
+        cancel_own(self.own.as_ref())
     }
 
     /// Whether the goroutine has ended. Never blocks.

@@ -1,0 +1,509 @@
+//! The graceful end of a server: it stops accepting, finishes the requests in flight, and cancels
+//! what is left after a deadline.
+//!
+//! Two contexts tell the connections. The outer one ends every wait of a connection, and is cancelled
+//! at the deadline. The inner one ends waits for the next request only, and is cancelled by the stop.
+//! Each connection has a child of its own of the inner one: its lock is then not shared, although the
+//! connection enters it for each request.
+
+use std::fmt;
+use std::io;
+use std::panic::Location;
+use std::time::{Duration, Instant};
+
+use super::tcp::{TcpListener, TcpStream};
+use super::unix::{UnixListener, UnixStream};
+use crate::context::{self, CancelRef, Context};
+use crate::loom::native::atomic::{AtomicUsize, Ordering};
+use crate::loom::native::{Arc, OnceLock};
+use crate::sched::wait::spawn;
+use crate::sync::WaitGroup;
+use crate::sys::clock;
+use crate::task;
+
+/// The pause after an accept that failed, but may succeed later.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A server that can stop without losing a request, as Go's `http.Server.Shutdown`. All clones are
+/// handles to the same server.
+///
+/// [`serve`](Graceful::serve) accepts connections and runs a goroutine for each. The handler calls
+/// [`idle`](Member::idle) where it waits for the next request. After [`stop`](Graceful::stop):
+///
+/// 1. Connections that are in the queue of the listener are still accepted and served. Then the
+///    listener is closed, and `serve` returns.
+/// 2. A connection that waits in `idle` waits for the [grace](Graceful::with_grace) only, because a
+///    request may be on its way. A connection that works on a request finishes it.
+/// 3. [`shutdown`](Graceful::shutdown) waits for them. At its deadline it cancels the context in
+///    which the handlers run: their waits end with an error.
+///
+/// A protocol that can say so should say in its answers that no other request is awaited
+/// ([`Member::is_stopping`]).
+///
+/// # Examples
+///
+/// A server that answers lines:
+///
+/// ```
+/// use std::io::{BufRead, BufReader, Read, Write};
+/// use std::time::Duration;
+/// use windlass::net::{Graceful, Member, TcpListener, TcpStream};
+///
+/// fn answer(stream: TcpStream, member: &Member) -> std::io::Result<()> {
+///     let mut input = BufReader::new(&stream);
+///     // Another line may be in the buffer already: wait only if it is empty.
+///     while !input.buffer().is_empty() || member.idle(|| input.fill_buf().map(<[u8]>::len))? > Some(0) {
+///         let mut line = String::new();
+///         input.read_line(&mut line)?;
+///         (&stream).write_all(line.to_uppercase().as_bytes())?;
+///     }
+///     Ok(())
+/// }
+///
+/// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+/// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+/// rt.run(|| {
+///     let listener = TcpListener::bind("127.0.0.1:0")?;
+///     let mut client = TcpStream::connect(listener.local_addr()?)?;
+///     let server = Graceful::new();
+///     let stopper = server.clone();
+///     windlass::spawn(move || {
+///         client.write_all(b"hello\n")?;
+///         stopper.stop(); // in a program: after a signal has arrived
+///         let mut answers = String::new();
+///         client.read_to_string(&mut answers)?;
+///         assert_eq!(answers, "HELLO\n");
+///         std::io::Result::Ok(())
+///     });
+///     // Returns after the stop.
+///     server.serve(listener, |stream, member| {
+///         // An error concerns only this client.
+///         let _ = answer(stream, member);
+///     })?;
+///     server.shutdown(Duration::from_secs(30)).unwrap();
+///     std::io::Result::Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Graceful(Arc<Shared>);
+
+struct Shared {
+    grace: Duration,
+    /// In which the handlers run; cancelled at the deadline of a shutdown.
+    work: (Context, CancelRef),
+    /// A child of `work`, cancelled by the stop.
+    open: (Context, CancelRef),
+    /// Accept loops and members.
+    running: WaitGroup,
+    /// Ordering: relaxed; it is counted for people.
+    n_members: AtomicUsize,
+}
+
+/// A listener whose connections [`Graceful::serve`] can accept: [`TcpListener`] and
+/// [`UnixListener`].
+pub trait Listener: sealed::Accepts {
+    /// The type of its connections.
+    type Stream: Send + 'static;
+}
+
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+}
+
+impl Listener for UnixListener {
+    type Stream = UnixStream;
+}
+
+mod sealed {
+    use super::{Listener, TcpListener, TcpStream, UnixListener, UnixStream, io};
+
+    pub trait Accepts {
+        fn accept_one(&self) -> io::Result<<Self as Listener>::Stream>
+        where
+            Self: Listener;
+
+        fn do_not_wait(&self) -> io::Result<()>;
+    }
+
+    impl Accepts for TcpListener {
+        fn accept_one(&self) -> io::Result<TcpStream> {
+            self.accept().map(|(stream, _)| stream)
+        }
+
+        fn do_not_wait(&self) -> io::Result<()> {
+            self.set_nonblocking(true)
+        }
+    }
+
+    impl Accepts for UnixListener {
+        fn accept_one(&self) -> io::Result<UnixStream> {
+            self.accept().map(|(stream, _)| stream)
+        }
+
+        fn do_not_wait(&self) -> io::Result<()> {
+            self.set_nonblocking(true)
+        }
+    }
+}
+
+impl Graceful {
+    /// Creates a server whose idle connections may still send a request for 500 ms after the stop.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    #[must_use]
+    pub fn new() -> Graceful {
+        Graceful::with_grace(Duration::from_millis(500))
+    }
+
+    /// Creates a server whose idle connections may still send a request for `grace` after the stop:
+    /// one that was sent before the client could know of the stop.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    #[must_use]
+    pub fn with_grace(grace: Duration) -> Graceful {
+        Graceful::with_context(&Context::background(), grace)
+    }
+
+    /// Creates a server as [`with_grace`](Graceful::with_grace) does, whose handlers run in a child
+    /// of `ctx`. When `ctx` is done, all their waits end, and those for connections.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    #[must_use]
+    pub fn with_context(ctx: &Context, grace: Duration) -> Graceful {
+        let work = ctx.with_cancel_ref();
+        let open = work.0.with_cancel_ref();
+        Graceful(Arc::new(Shared {
+            grace,
+            work,
+            open,
+            running: WaitGroup::new(),
+            n_members: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Accepts connections, and runs `handle` for each in a goroutine of its own, until the server is
+    /// asked to stop. Then accepts those that the kernel has in its queue, and closes the listener.
+    ///
+    /// An accept that fails because descriptors or memory are short is repeated a moment later:
+    /// connections that end release them. Several listeners may be served at the same time.
+    ///
+    /// # Blocking
+    ///
+    /// Parks the goroutine until the stop. It also returns, without waiting for a stop, when an
+    /// ambient context ([`context`](mod@crate::context)) is done.
+    ///
+    /// # Errors
+    ///
+    /// The listener cannot accept any more, or the ambient context is done. Or the deadline of a
+    /// shutdown has passed while descriptors were short and connections in the queue.
+    ///
+    /// # Panics
+    ///
+    /// If the caller is not a goroutine.
+    ///
+    /// # Examples
+    ///
+    /// See [`Graceful`].
+    #[track_caller]
+    pub fn serve<L, F>(&self, listener: L, handle: F) -> io::Result<()>
+    where
+        L: Listener,
+        F: Fn(L::Stream, &Member) + Clone + Send + 'static,
+    {
+        self.serve_with(listener, |_| {}, handle)
+    }
+
+    /// As [`serve`](Graceful::serve), and calls `on_error` with each error of an accept that is
+    /// repeated. A report should be limited: while descriptors are short, that is every 5 ms.
+    ///
+    /// # Blocking
+    ///
+    /// As [`serve`](Graceful::serve).
+    ///
+    /// # Errors
+    ///
+    /// As [`serve`](Graceful::serve).
+    ///
+    /// # Panics
+    ///
+    /// If the caller is not a goroutine.
+    #[track_caller]
+    pub fn serve_with<L, F>(
+        &self,
+        listener: L,
+        mut on_error: impl FnMut(&io::Error),
+        handle: F,
+    ) -> io::Result<()>
+    where
+        L: Listener,
+        F: Fn(L::Stream, &Member) + Clone + Send + 'static,
+    {
+        let site = Location::caller();
+        // Counted first, so that the count of a shutdown that waits cannot grow from 0.
+        let _counted = Counted::new(&self.0.running);
+        let each = |stream| {
+            let (member, handle) = (self.member(), handle.clone());
+            let run = move || {
+                let work = member.context().clone();
+                work.run(|| handle(stream, &member));
+            };
+            spawn::spawn_unjoined(run, site);
+        };
+        let mut is_stopping = false;
+        loop {
+            let accepted = match is_stopping {
+                false => self.0.open.0.run(|| listener.accept_one()),
+                // The connections that are left in the kernel's queue.
+                true => listener.accept_one(),
+            };
+            match accepted {
+                Ok(stream) => each(stream),
+                Err(error) if is_stopping && error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(());
+                }
+                Err(error) if is_permanent(&error) => return Err(error),
+                Err(error) => {
+                    // An ambient context, or that of the server.
+                    self.check()?;
+                    if !is_stopping && self.is_stopping() {
+                        listener.do_not_wait()?;
+                        is_stopping = true;
+                        continue;
+                    }
+                    on_error(&error);
+                    let until = if is_stopping {
+                        &self.0.work
+                    } else {
+                        &self.0.open
+                    };
+                    until.0.run(|| task::sleep(PAUSE));
+                }
+            }
+        }
+    }
+
+    /// Fails if connections must not be accepted any more, not even those in the queue.
+    fn check(&self) -> io::Result<()> {
+        Ok(self.0.work.0.run(context::check)?)
+    }
+
+    /// Counts the caller as a connection until the guard is dropped, for servers that accept their
+    /// connections in another way. Its waits end at the deadline of a shutdown only inside
+    /// [`Member::context`].
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    #[must_use = "the connection is counted until this is dropped"]
+    pub fn member(&self) -> Member {
+        let shared = &self.0;
+        shared.n_members.fetch_add(1, Ordering::Relaxed);
+        let counted = Counted::new(&shared.running);
+        Member {
+            open: shared.open.0.with_cancel_ref().0,
+            server: self.clone(),
+            grace_ends: OnceLock::new(),
+            _counted: counted,
+        }
+    }
+
+    /// The number of connections that have not ended.
+    #[must_use]
+    pub fn n_members(&self) -> usize {
+        self.0.n_members.load(Ordering::Relaxed)
+    }
+
+    /// Asks the server to stop: see [`Graceful`]. Does nothing if it was asked before. May be called
+    /// from any thread.
+    ///
+    /// # Blocking
+    ///
+    /// Does not wait for the connections.
+    pub fn stop(&self) {
+        self.0.open.1.cancel();
+    }
+
+    /// Whether the server was asked to stop.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.0.open.0.is_done()
+    }
+
+    /// The context that is done when the server was asked to stop.
+    #[must_use]
+    pub fn stopping(&self) -> &Context {
+        &self.0.open.0
+    }
+
+    /// Asks the server to stop, and waits until its connections have ended, for at most `limit`. Then
+    /// cancels the context in which the handlers of those that are left run, and does not wait for
+    /// them.
+    ///
+    /// # Blocking
+    ///
+    /// Parks the goroutine; blocks a plain thread. If an ambient context
+    /// ([`context`](mod@crate::context)) is done, that counts as the end of the limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Unfinished`] if connections were left.
+    ///
+    /// # Examples
+    ///
+    /// See [`Graceful`].
+    pub fn shutdown(&self, limit: Duration) -> Result<(), Unfinished> {
+        self.stop();
+        let ctx = Context::background().with_timeout(limit);
+        let waited = self.0.running.wait_context(&ctx);
+        let n_left = self.n_members();
+        self.0.work.1.cancel();
+        match waited {
+            Ok(()) => Ok(()),
+            Err(_) => Err(Unfinished { n_left }),
+        }
+    }
+}
+
+impl Default for Graceful {
+    fn default() -> Graceful {
+        Graceful::new()
+    }
+}
+
+impl fmt::Debug for Graceful {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Graceful")
+            .field("n_members", &self.n_members())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether every later accept fails as this one did.
+fn is_permanent(error: &io::Error) -> bool {
+    let permanent = [libc::EBADF, libc::EINVAL, libc::ENOTSOCK, libc::EOPNOTSUPP];
+    error.raw_os_error().is_some_and(|e| permanent.contains(&e))
+}
+
+fn is_by_context(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|e| e.is::<context::Error>())
+}
+
+/// Counted in a wait group until it is dropped.
+#[derive(Debug)]
+struct Counted(WaitGroup);
+
+impl Counted {
+    fn new(group: &WaitGroup) -> Counted {
+        group.add(1);
+        Counted(group.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.done();
+    }
+}
+
+/// A connection of a [`Graceful`] server, until it is dropped.
+#[derive(Debug)]
+pub struct Member {
+    server: Graceful,
+    /// A child of the server's context of this name.
+    open: Context,
+    /// Set when it first waits for a request after the stop.
+    grace_ends: OnceLock<Option<Instant>>,
+    _counted: Counted,
+}
+
+impl Member {
+    /// Waits for the next request: calls `wait`, for example a read. After the stop it waits for the
+    /// [grace](Graceful::with_grace) only, and returns `None` if no request has come. The grace begins
+    /// when a connection first waits for a request after the stop.
+    ///
+    /// `wait` is called once more if the stop has ended its first wait, so a wait that fails must
+    /// have no effect. A single read has none: when it fails, no byte was taken.
+    ///
+    /// # Blocking
+    ///
+    /// As `wait`, whose waits end with the server's contexts.
+    ///
+    /// # Errors
+    ///
+    /// Those of `wait`, such as a timeout of the stream. The error of the context of the connection
+    /// ([`context`](Member::context)) or of an ambient one if that is done.
+    ///
+    /// # Examples
+    ///
+    /// See [`Graceful`].
+    pub fn idle<T>(&self, mut wait: impl FnMut() -> io::Result<T>) -> io::Result<Option<T>> {
+        if !self.is_stopping() {
+            match self.open.run(&mut wait) {
+                Err(error) if is_by_context(&error) && self.is_stopping() => {}
+                waited => return waited.map(Some),
+            }
+        }
+        let shared = &self.server.0;
+        let ends = || clock::now().checked_add(shared.grace);
+        let ctx = match *self.grace_ends.get_or_init(ends) {
+            Some(end) => shared.work.0.with_deadline(end),
+            None => shared.work.0.clone(),
+        };
+        match ctx.run(wait) {
+            Err(error) if is_by_context(&error) => {
+                // Only the end of the grace is no error.
+                shared.work.0.run(context::check)?;
+                Ok(None)
+            }
+            waited => waited.map(Some),
+        }
+    }
+
+    /// Whether the server was asked to stop. An answer should then say that it is the last one.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.server.is_stopping()
+    }
+
+    /// The context that is done when the server was asked to stop, for a select.
+    #[must_use]
+    pub fn stopping(&self) -> &Context {
+        &self.open
+    }
+
+    /// The context that is done at the deadline of a shutdown. The handlers of
+    /// [`Graceful::serve`] run in it.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.server.0.work.0
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.server.0.n_members.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// [`Graceful::shutdown`] has cut connections off, because they had not ended in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unfinished {
+    /// The number of connections.
+    pub n_left: usize,
+}
+
+impl fmt::Display for Unfinished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} connections had not ended in time", self.n_left)
+    }
+}
+
+impl std::error::Error for Unfinished {}

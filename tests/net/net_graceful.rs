@@ -1,0 +1,376 @@
+//! The graceful end of servers.
+#![allow(clippy::disallowed_methods, reason = "plain threads take part")]
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::util::{child_case, child_passes, hang_guard, run, set_nofile_limit, wait_until};
+use windlass::channel::{Receiver, Sender, bounded};
+use windlass::context::{self, Context, Error};
+use windlass::net::{Graceful, Member, TcpListener, TcpStream, UnixListener, UnixStream};
+use windlass::time::Duration;
+use windlass::{sleep, spawn, yield_now};
+
+const FOREVER: Duration = Duration::from_secs(1 << 30);
+const MOMENT: Duration = Duration::from_millis(2);
+
+/// Answers each byte with itself.
+fn echo(mut stream: impl Read + Write, member: &Member) -> io::Result<()> {
+    let mut byte = [0];
+    while let Some(1) = member.idle(|| stream.read(&mut byte))? {
+        stream.write_all(&byte)?;
+    }
+    Ok(())
+}
+
+struct Server {
+    server: Graceful,
+    addr: std::net::SocketAddr,
+    ended: windlass::task::JoinHandle<io::Result<()>>,
+}
+
+fn start<F>(server: Graceful, handle: F) -> Server
+where
+    F: Fn(TcpStream, &Member) + Clone + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let serving = server.clone();
+    let ended = spawn(move || serving.serve(listener, handle));
+    Server {
+        server,
+        addr,
+        ended,
+    }
+}
+
+fn ask(client: &mut TcpStream, byte: u8) {
+    client.write_all(&[byte]).unwrap();
+    let mut answer = [0];
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, [byte]);
+}
+
+#[test]
+fn a_stop_ends_idle_connections_after_the_grace() {
+    run(2, || {
+        let server = start(Graceful::with_grace(MOMENT), |stream, member| {
+            echo(stream, member).unwrap();
+        });
+        let mut clients: Vec<_> = (0..20)
+            .map(|_| TcpStream::connect(server.addr).unwrap())
+            .collect();
+        for client in &mut clients {
+            ask(client, 7);
+        }
+        assert_eq!(server.server.n_members(), 20);
+        assert!(!server.server.is_stopping());
+        server.server.stop();
+        server.server.stop();
+        server.ended.join().unwrap().unwrap();
+        assert_eq!(server.server.shutdown(FOREVER), Ok(()));
+        assert_eq!(server.server.n_members(), 0);
+        for mut client in clients {
+            assert_eq!(client.read(&mut [0]).unwrap(), 0);
+        }
+        let refused = TcpStream::connect(server.addr).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    });
+}
+
+/// With a grace that does not end, every request that a client sends is answered.
+#[test]
+fn requests_on_their_way_are_answered() {
+    run(2, || {
+        let server = start(Graceful::with_grace(FOREVER), |stream, member| {
+            echo(stream, member).unwrap();
+        });
+        let mut served = TcpStream::connect(server.addr).unwrap();
+        ask(&mut served, 1);
+        // Connections that nobody may have accepted yet.
+        let queued: Vec<_> = (0..50)
+            .map(|_| TcpStream::connect(server.addr).unwrap())
+            .collect();
+        server.server.stop();
+        server.ended.join().unwrap().unwrap();
+        assert_eq!(server.server.n_members(), 51);
+        for (i, mut client) in queued.into_iter().chain([served]).enumerate() {
+            ask(&mut client, i as u8);
+            ask(&mut client, 7);
+        }
+        assert_eq!(server.server.shutdown(FOREVER), Ok(()));
+    });
+}
+
+/// A handler that works until it is told to go on.
+fn works(gate: Receiver<()>) -> impl Fn(TcpStream, &Member) + Clone + Send {
+    move |mut stream, member| {
+        let mut byte = [0];
+        if let Ok(Some(1)) = member.idle(|| stream.read(&mut byte)) {
+            let _ = gate.recv();
+            let _ = stream.write_all(&byte);
+        }
+    }
+}
+
+fn gate() -> (Sender<()>, Receiver<()>) {
+    bounded(0)
+}
+
+#[test]
+fn work_in_flight_is_finished() {
+    run(2, || {
+        let (open, gate) = gate();
+        let server = start(Graceful::with_grace(Duration::ZERO), works(gate));
+        let mut client = TcpStream::connect(server.addr).unwrap();
+        client.write_all(b"x").unwrap();
+        wait_until(|| server.server.n_members() == 1);
+        // The handler has its request: it waits for the gate, which a first visitor passes.
+        let mut second = TcpStream::connect(server.addr).unwrap();
+        second.write_all(b"y").unwrap();
+        open.send(()).unwrap();
+        wait_until(|| server.server.n_members() == 1);
+        let stopping = server.server.clone();
+        let shutdown = spawn(move || stopping.shutdown(FOREVER));
+        server.ended.join().unwrap().unwrap();
+        // Whichever of the two is left either has its request or never gets it.
+        let _ = open.send_timeout((), Duration::from_millis(100));
+        assert_eq!(shutdown.join().unwrap(), Ok(()));
+        let mut answers = Vec::new();
+        for client in [&mut client, &mut second] {
+            let _ = client.read_to_end(&mut answers);
+        }
+        assert!(!answers.is_empty() && answers.len() <= 2);
+    });
+}
+
+#[test]
+fn the_deadline_cancels_what_is_left() {
+    run(2, || {
+        let (tell, told) = bounded(10);
+        let server = start(Graceful::new(), move |_stream, member| {
+            assert!(!member.stopping().is_done());
+            tell.send(None).unwrap();
+            sleep(FOREVER);
+            assert!(member.is_stopping() && member.stopping().is_done());
+            tell.send(Some(context::check())).unwrap();
+        });
+        let clients: Vec<_> = (0..3)
+            .map(|_| TcpStream::connect(server.addr).unwrap())
+            .collect();
+        for _ in &clients {
+            assert_eq!(told.recv(), Ok(None));
+        }
+        let unfinished = server.server.shutdown(MOMENT).unwrap_err();
+        assert_eq!(unfinished.n_left, 3);
+        assert_eq!(
+            unfinished.to_string(),
+            "3 connections had not ended in time"
+        );
+        for _ in &clients {
+            assert_eq!(told.recv(), Ok(Some(Err(Error::Cancelled))));
+        }
+        server.ended.join().unwrap().unwrap();
+        assert_eq!(server.server.shutdown(FOREVER), Ok(()));
+    });
+}
+
+#[test]
+fn a_stop_before_the_start_serves_the_queue() {
+    run(2, || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let server = Graceful::with_grace(FOREVER);
+        server.stop();
+        server
+            .serve(listener, |stream, member| echo(stream, member).unwrap())
+            .unwrap();
+        ask(&mut client, 7);
+        drop(client);
+        assert_eq!(server.shutdown(FOREVER), Ok(()));
+        // A server without connections ends at once.
+        assert_eq!(Graceful::default().shutdown(Duration::ZERO), Ok(()));
+    });
+}
+
+#[test]
+fn a_broken_listener_ends_the_loop() {
+    run(1, || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.shutdown().unwrap();
+        let ended = Graceful::new().serve(listener, |_, _| unreachable!());
+        assert_eq!(ended.unwrap_err().kind(), ErrorKind::InvalidInput);
+    });
+}
+
+#[test]
+fn contexts_end_the_server() {
+    run(2, || {
+        let (ctx, canceller) = Context::background().with_cancel();
+        let server = start(Graceful::with_context(&ctx, FOREVER), |stream, member| {
+            let error = echo(stream, member).unwrap_err();
+            assert_eq!(
+                error.get_ref().unwrap().to_string(),
+                Error::Cancelled.to_string()
+            );
+        });
+        let mut client = TcpStream::connect(server.addr).unwrap();
+        ask(&mut client, 7);
+        canceller.cancel();
+        assert_eq!(
+            server.ended.join().unwrap().unwrap_err().kind(),
+            ErrorKind::Other
+        );
+        assert_eq!(server.server.shutdown(FOREVER), Ok(()));
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
+
+        // The ambient context of `serve` ends only that.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = Graceful::new();
+        let ctx = Context::background().with_timeout(MOMENT);
+        let ended = ctx.run(|| server.serve(listener, |_, _| ()));
+        assert_eq!(ended.unwrap_err().kind(), ErrorKind::TimedOut);
+        assert!(!server.is_stopping());
+        // And that of a wait only the wait.
+        let member = server.member();
+        let idle = ctx.run(|| member.idle(|| context::check().map_err(io::Error::from)));
+        assert_eq!(idle.unwrap_err().kind(), ErrorKind::TimedOut);
+        server.stop();
+        let idle = ctx.run(|| member.idle(|| context::check().map_err(io::Error::from)));
+        assert_eq!(idle.unwrap_err().kind(), ErrorKind::TimedOut);
+        let unfinished = ctx.run(|| server.shutdown(FOREVER)).unwrap_err();
+        assert_eq!(unfinished.n_left, 1);
+    });
+}
+
+#[test]
+fn panics_of_handlers_are_counted_as_ends() {
+    run(2, || {
+        let server = start(Graceful::new(), |_, _| panic!("of a handler"));
+        let mut client = TcpStream::connect(server.addr).unwrap();
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
+        assert_eq!(server.server.shutdown(FOREVER), Ok(()));
+        server.ended.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn unix_listeners_and_members_of_ones_own() {
+    run(2, || {
+        let path = std::env::temp_dir().join(format!("windlass-graceful-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = Graceful::with_grace(MOMENT);
+        let serving = server.clone();
+        let ended =
+            spawn(move || serving.serve(listener, |stream, member| echo(stream, member).unwrap()));
+        let mut client = UnixStream::connect(&path).unwrap();
+        client.write_all(b"x").unwrap();
+        assert_eq!(client.read(&mut [0]).unwrap(), 1);
+        // One that was accepted in another way, on a plain thread.
+        let member = server.member();
+        let stopper = server.clone();
+        let thread = std::thread::spawn(move || {
+            stopper.stop();
+            assert_eq!(stopper.shutdown(FOREVER), Ok(()));
+        });
+        member.stopping().wait();
+        drop(member);
+        windlass::blocking(|| thread.join().unwrap());
+        ended.join().unwrap().unwrap();
+        std::fs::remove_file(&path).unwrap();
+    });
+}
+
+/// Stops from many sides, while clients come and go.
+#[test]
+fn stops_race_with_connections() {
+    for _ in 0..10 {
+        run(2, || {
+            let n_answers = Arc::new(AtomicUsize::new(0));
+            let server = start(Graceful::with_grace(FOREVER), |stream, member| {
+                let _ = echo(stream, member);
+            });
+            let addr = server.addr;
+            let clients: Vec<_> = (0..8)
+                .map(|_| {
+                    let n_answers = Arc::clone(&n_answers);
+                    spawn(move || {
+                        while let Ok(mut client) = TcpStream::connect(addr) {
+                            // Refused only if the listener was closed with it in the queue.
+                            let asked = client.write_all(b"x");
+                            let answered = client.read(&mut [0]);
+                            if !matches!((asked, answered), (Ok(()), Ok(1))) {
+                                break;
+                            }
+                            n_answers.fetch_add(1, Ordering::SeqCst);
+                        }
+                    })
+                })
+                .collect();
+            wait_until(|| n_answers.load(Ordering::SeqCst) > 20);
+            let stops: Vec<_> = (0..4)
+                .map(|_| {
+                    let server = server.server.clone();
+                    spawn(move || {
+                        yield_now();
+                        server.shutdown(FOREVER)
+                    })
+                })
+                .collect();
+            for stop in stops {
+                assert_eq!(stop.join().unwrap(), Ok(()));
+            }
+            for client in clients {
+                client.join().unwrap();
+            }
+        });
+    }
+}
+
+/// In a process of its own: the test takes all descriptors.
+#[test]
+fn accepts_fail_for_want_of_descriptors_and_go_on() {
+    let name = "accepts_fail_for_want_of_descriptors_and_go_on";
+    if child_case().is_none() {
+        child_passes(name, "descriptors");
+        return;
+    }
+    let _guard = hang_guard();
+    run(2, || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let n_errors = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&n_errors);
+        let server = Graceful::with_grace(FOREVER);
+        let serving = server.clone();
+        let mut clients: Vec<_> = (0..4).map(|_| TcpStream::connect(addr).unwrap()).collect();
+        set_nofile_limit(1024);
+        // What is left of the descriptors.
+        let mut files = Vec::new();
+        while let Ok(file) = std::fs::File::open("/dev/null") {
+            files.push(file);
+        }
+        let ended = spawn(move || {
+            let on_error = move |_: &io::Error| {
+                counted.fetch_add(1, Ordering::SeqCst);
+            };
+            serving.serve_with(listener, on_error, |stream, member| {
+                echo(stream, member).unwrap();
+            })
+        });
+        wait_until(|| n_errors.load(Ordering::SeqCst) > 2);
+        // The stop does not lose those in the queue.
+        server.stop();
+        let seen = n_errors.load(Ordering::SeqCst);
+        wait_until(|| n_errors.load(Ordering::SeqCst) > seen + 2);
+        drop(files);
+        ended.join().unwrap().unwrap();
+        for client in &mut clients {
+            ask(client, 7);
+        }
+        drop(clients);
+        assert_eq!(server.shutdown(FOREVER), Ok(()));
+    });
+}
