@@ -13,6 +13,7 @@ use libc::{
 };
 use windlass::foreign::{self, NEVER};
 
+use crate::by_number::syscall as by_number;
 use crate::parks;
 use crate::wait::{
     self, For, Waited, Waits, errno, fail, is_nonblocking, is_shut_for_reading, set_errno,
@@ -31,10 +32,11 @@ macro_rules! all {
 }
 
 /// Keeps the linker from leaving the functions out.
-pub(crate) static ALL: [Address; 34] = all![
+pub(crate) static ALL: [Address; 44] = all![
     read write readv writev recv send recvfrom sendto recvmsg sendmsg connect accept accept4
     poll ppoll select pselect nanosleep clock_nanosleep usleep sleep getaddrinfo
     sendfile sendfile64 splice waitpid wait4 waitid pthread_join
+    epoll_wait epoll_pwait epoll_pwait2 recvmmsg sendmmsg flock fsync fdatasync sem_wait by_number
     __read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk
 ];
 
@@ -491,9 +493,10 @@ fn socket_type(fd: c_int) -> Result<c_int, c_int> {
     checked(r as c_long).map(|_| kind)
 }
 
-/// Calls `f`, which blocks, in a section in which the P is handed to another thread.
+/// Calls `f`, which blocks, in a section in which the P is handed to another thread. The goroutine
+/// stays on its own.
 fn in_section(f: impl FnOnce() -> isize) -> isize {
-    let (n, errno) = windlass::blocking(|| (f(), errno()));
+    let (n, errno) = foreign::block(|| (f(), errno()));
     if n < 0 {
         set_errno(errno);
     }
@@ -900,7 +903,7 @@ unsafe extern "C" fn getaddrinfo(
     if !parks() {
         return call();
     }
-    let (result, errno) = windlass::blocking(|| (call(), errno()));
+    let (result, errno) = foreign::block(|| (call(), errno()));
     if result == libc::EAI_SYSTEM {
         set_errno(errno);
     }
@@ -1006,6 +1009,126 @@ unsafe extern "C" fn pthread_join(thread: libc::pthread_t, value: *mut *mut c_vo
     let join = unsafe { std::mem::transmute::<*mut c_void, Join>(join) };
     // SAFETY: by this function's contract. It returns its error.
     in_section_if_parks(|| unsafe { join(thread, value) as isize }) as c_int
+}
+
+// What callers wait in while they keep thread-locals, as tokio's runtimes do, or what no ring can do.
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_wait(
+    set: c_int,
+    events: *mut libc::epoll_event,
+    n: c_int,
+    timeout_ms: c_int,
+) -> c_int {
+    // SAFETY: by this function's contract.
+    unsafe { epoll_pwait(set, events, n, timeout_ms, null()) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_pwait(
+    set: c_int,
+    events: *mut libc::epoll_event,
+    n: c_int,
+    timeout_ms: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    let (set, n, ms) = (set as c_long, n as c_long, timeout_ms as c_long);
+    let call = || {
+        // SAFETY: by this function's contract.
+        unsafe { syscall(libc::SYS_epoll_pwait, set, events, n, ms, mask, MASK_LEN) as isize }
+    };
+    in_section_unless(ms == 0, call) as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_pwait2(
+    set: c_int,
+    events: *mut libc::epoll_event,
+    n: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: by this function's contract.
+    let time = unsafe { timeout.as_ref() }.map(|time| (time.tv_sec, time.tv_nsec));
+    let (set, n) = (set as c_long, n as c_long);
+    let call = || {
+        // SAFETY: by this function's contract.
+        unsafe {
+            let number = libc::SYS_epoll_pwait2;
+            syscall(number, set, events, n, timeout, mask, MASK_LEN) as isize
+        }
+    };
+    in_section_unless(time == Some((0, 0)), call) as c_int
+}
+
+fn in_section_unless(at_once: bool, call: impl FnOnce() -> isize) -> isize {
+    if at_once {
+        call()
+    } else {
+        in_section_if_parks(call)
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    msgs: *mut libc::mmsghdr,
+    n: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    let at_once = flags & RECEIVES_AT_ONCE != 0;
+    let (fd, n, flags) = (fd as c_long, n as c_long, flags as c_long);
+    // SAFETY: by this function's contract.
+    let call = || unsafe { syscall(libc::SYS_recvmmsg, fd, msgs, n, flags, timeout) as isize };
+    in_section_unless(at_once, call) as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendmmsg(
+    fd: c_int,
+    msgs: *mut libc::mmsghdr,
+    n: c_uint,
+    flags: c_int,
+) -> c_int {
+    let at_once = flags & libc::MSG_DONTWAIT != 0;
+    let (fd, n, flags) = (fd as c_long, n as c_long, flags as c_long);
+    // SAFETY: by this function's contract.
+    let call = || unsafe { syscall(libc::SYS_sendmmsg, fd, msgs, n, flags) as isize };
+    in_section_unless(at_once, call) as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn flock(fd: c_int, how: c_int) -> c_int {
+    // SAFETY: takes plain numbers.
+    let call = || unsafe { syscall(libc::SYS_flock, fd as c_long, how as c_long) as isize };
+    in_section_unless(how & (libc::LOCK_NB | libc::LOCK_UN) != 0, call) as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fsync(fd: c_int) -> c_int {
+    // SAFETY: takes a plain number.
+    in_section_if_parks(|| unsafe { syscall(libc::SYS_fsync, fd as c_long) as isize }) as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
+    // SAFETY: takes a plain number.
+    in_section_if_parks(|| unsafe { syscall(libc::SYS_fdatasync, fd as c_long) as isize }) as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sem_wait(sem: *mut libc::sem_t) -> c_int {
+    type Wait = unsafe extern "C" fn(*mut libc::sem_t) -> c_int;
+    static FOUND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+    let Some(wait) = real(c"sem_wait", &FOUND) else {
+        set_errno(libc::ENOSYS);
+        return -1;
+    };
+    // SAFETY: libc's function of this name has this type.
+    let wait = unsafe { std::mem::transmute::<*mut c_void, Wait>(wait) };
+    // SAFETY: by this function's contract.
+    in_section_if_parks(|| unsafe { wait(sem) as isize }) as c_int
 }
 
 // What programs call that were compiled with _FORTIFY_SOURCE. Each knows the size of the buffer.

@@ -4,8 +4,11 @@
 //! The crate defines the functions of libc that `std` and most C clients call to wait: `read`,
 //! `write`, `readv`, `writev`, `recv`, `send`, `recvfrom`, `sendto`, `recvmsg`, `sendmsg`,
 //! `connect`, `accept`, `accept4`, `poll`, `ppoll`, `select`, `nanosleep`, `clock_nanosleep`,
-//! `usleep`, `sleep` and `getaddrinfo`. Others run in a blocking section: `sendfile`, `splice`,
-//! `waitpid`, `wait4`, `waitid` and `pthread_join`. A symbol in the executable takes precedence over libc's.
+//! `usleep` and `sleep`. Others block the thread, but hand the P to another one: `getaddrinfo`,
+//! `sendfile`, `splice`, `waitpid`, `wait4`, `waitid`, `pthread_join`, `epoll_wait`, `epoll_pwait`,
+//! `epoll_pwait2`, `recvmmsg`, `sendmmsg`, `flock`, `fsync`, `fdatasync`, `sem_wait`, and `syscall`
+//! for a futex, by which the locks of `std` and parking_lot wait. A symbol in the executable takes
+//! precedence over libc's.
 //! One line at the start of the final program turns them on: [`install`].
 //!
 //! On plain threads, in blocking sections, while unwinding, for descriptors in non-blocking mode
@@ -43,6 +46,7 @@
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 compile_error!("windlass-hook needs Linux and glibc: docs/decisions/hook.md says why");
 
+mod by_number;
 mod calls;
 mod wait;
 

@@ -37,7 +37,7 @@ pub(crate) fn fail(errno: c_int) -> isize {
 
 /// The run ends, and a caller that ignores errors may try again for ever: it must not burn the CPU.
 pub(crate) fn slow_down() {
-    windlass::blocking(|| nap(Duration::from_millis(1)));
+    foreign::block(|| nap(Duration::from_millis(1)));
 }
 
 /// Blocks the thread.

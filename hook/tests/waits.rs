@@ -434,7 +434,14 @@ fn the_end_of_the_run_ends_waits() {
 #[test]
 fn libraries_find_the_functions() {
     run(1, || ());
-    for name in [c"recv", c"poll", c"nanosleep", c"connect"] {
+    for name in [
+        c"recv",
+        c"poll",
+        c"nanosleep",
+        c"connect",
+        c"syscall",
+        c"epoll_wait",
+    ] {
         // SAFETY: the name ends with a null byte.
         let (first, next) = unsafe {
             let first = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());

@@ -12,6 +12,7 @@ use crate::bubble;
 use crate::loom::Ordering;
 use crate::netpoll::sqe::Request;
 use crate::sched::types::current;
+use crate::sched::wait::handoff;
 use crate::sched::wait::park::{self, Caller};
 use crate::sys::clock;
 
@@ -143,6 +144,13 @@ pub fn sleep_until(deadline_ns: u64) -> bool {
         park::without_unwinding(|| park::sleep_until(deadline_ns)),
         Ok(Ok(()))
     )
+}
+
+/// Runs `f`, which blocks and does not unwind, while the P is handed to another thread. Unlike
+/// [`blocking`](crate::blocking) it never moves the goroutine to another thread, so that the caller
+/// may keep thread-locals across it. The caller [`parks`].
+pub fn block<T>(f: impl FnOnce() -> T) -> T {
+    handoff::blocking_on_thread(f)
 }
 
 fn errno_of(e: &io::Error) -> i32 {

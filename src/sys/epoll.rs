@@ -120,6 +120,17 @@ pub(crate) fn wait_ms(epfd: i32, events: &mut [Event], timeout_ns: u64) -> io::R
         timeout_ns.div_ceil(1_000_000).min(i32::MAX as u64) as i32
     };
     // SAFETY: the buffer has room for as many events as its length says.
-    let n = unsafe { libc::epoll_wait(epfd, events.as_mut_ptr(), events.len() as i32, ms) };
+    // No mask: as `epoll_wait`, which not every architecture has as a system call.
+    let n = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_pwait,
+            epfd,
+            events.as_mut_ptr(),
+            events.len() as i32,
+            ms,
+            std::ptr::null::<libc::sigset_t>(),
+            0,
+        ) as libc::c_int
+    };
     cvt(n).map(|n| n as usize)
 }

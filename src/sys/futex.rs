@@ -8,6 +8,9 @@ use super::clock;
 /// Sleeps until `word` is woken, if it still holds `expected`; returns at once otherwise. May
 /// return early (signal, spurious wake), so callers loop. A `timeout_ns` of [`clock::NEVER`] waits
 /// without limit.
+///
+/// The address is passed a second time, which FUTEX_WAIT ignores. It marks the wait as windlass's own
+/// for the crate windlass-hook, which hands the P of a goroutine over while it waits for others.
 pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
     let ts = clock::timespec(timeout_ns);
     let ts_ptr: *const libc::timespec = if timeout_ns == clock::NEVER {
@@ -25,6 +28,7 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
             libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
             expected,
             ts_ptr,
+            word.as_ptr(),
         );
     }
 }

@@ -91,6 +91,23 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// As [`Section::enter`], but never moves the goroutine. `None` also if its P was retaken.
+    fn enter_if_with_p() -> Option<Section<'a>> {
+        let m = current::m()?;
+        mark_inside(m);
+        loop {
+            match m.access.load(Ordering::Acquire) {
+                // A request to yield is discarded by the section that now begins.
+                HAS_P | PREEMPT => return Some(Section(m)),
+                RETAKING => crate::loom::spin_loop(),
+                _ => {
+                    mark_outside(m);
+                    return None;
+                }
+            }
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn m(&self) -> &'a M {
         self.0
@@ -218,6 +235,26 @@ pub(crate) fn blocking<T>(f: impl FnOnce() -> T) -> T {
     let Some(section) = Section::enter() else {
         return f();
     };
+    begin_blocking(section);
+    let outcome = catch_unwind(AssertUnwindSafe(f));
+    leave_blocking(false);
+    outcome.unwrap_or_else(|payload| resume_unwind(payload))
+}
+
+/// As [`blocking`], but the goroutine stays on its thread: if its P is retaken meanwhile, it goes on
+/// without one, as after a call that sysmon found to block, until it next enters the scheduler. So
+/// a caller may keep thread-locals across this. `f` does not unwind.
+pub(crate) fn blocking_on_thread<T>(f: impl FnOnce() -> T) -> T {
+    let Some(section) = Section::enter_if_with_p() else {
+        return f();
+    };
+    begin_blocking(section);
+    let result = f();
+    leave_blocking(true);
+    result
+}
+
+fn begin_blocking(section: Section<'_>) {
     let m = section.m();
     let p = m.p();
     let sched = m.sched();
@@ -239,12 +276,10 @@ pub(crate) fn blocking<T>(f: impl FnOnce() -> T) -> T {
     if tell_sysmon {
         sched.sysmon.note.wake();
     }
-    let outcome = catch_unwind(AssertUnwindSafe(f));
-    leave_blocking();
-    outcome.unwrap_or_else(|payload| resume_unwind(payload))
 }
 
-fn leave_blocking() {
+/// With `stays`, without a switch.
+fn leave_blocking(stays: bool) {
     // No switch can have happened in the section, so this is the M that began it.
     let m = current::m().expect("a goroutine runs on an M");
     mark_inside(m);
@@ -273,7 +308,7 @@ fn leave_blocking() {
         .expect("a goroutine's code left")
         .status
         .set_running();
-    if std::thread::panicking() {
+    if stays || std::thread::panicking() {
         // No switch while unwinding: the next call into the scheduler afterwards moves the
         // goroutine.
         return mark_outside(m);
