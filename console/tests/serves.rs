@@ -207,7 +207,7 @@ fn goroutines_are_listed_in_each_form() {
             );
             assert!(text.contains("# state: park"), "{text}");
             assert!(text.contains("# labels: {\"label\":\"wait\"}"), "{text}");
-            assert!(text.contains("task::park\t"), "{text}");
+            assert!(text.contains("::park\t"), "{text}");
             let all = get(addr, "/debug/goroutines?debug=2");
             assert_eq!(all.text().matches("[park").count(), 5);
             assert!(

@@ -10,6 +10,7 @@ pub(crate) const PROMISE: &str = "no_thread_local_across_waits";
 /// Setters of `windlass::Builder`. Those that end with `?` take a `bool`, and the name alone means
 /// `true`.
 const BUILDER: &[&str] = &[
+    "cpu_accounting?",
     "deadlock_detection?",
     "dump_on_sigquit?",
     "flight_recorder",
@@ -40,6 +41,7 @@ const SIM: &[&str] = &[
     "replay",
     "seed",
     "seeds",
+    "shorten?",
     "steps",
     "strategy",
 ];

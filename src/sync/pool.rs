@@ -15,7 +15,6 @@ use crate::loom::const_fn;
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::sched::wait::handoff::Section;
 use crate::sched::wait::park;
-use crate::thread::available_parallelism;
 use crate::util::padded::Padded;
 
 /// Objects to be used again, such as buffers and compressors, in a list for each P: Go's
@@ -202,12 +201,10 @@ impl<T, F: Fn() -> T> Pool<T, F> {
 }
 
 impl<T> Lists<T> {
-    /// The lists of Ps.
-    fn own(&self) -> &[Padded<List<T>>] {
-        self.own.get_or_init(|| {
-            let n = available_parallelism().map_or(1, usize::from);
-            (0..n).map(|_| Padded(List::new())).collect()
-        })
+    /// The lists of Ps: as many as the runtime has that uses the pool first. Ps of a larger one share them.
+    fn own(&self, n_ps: usize) -> &[Padded<List<T>>] {
+        self.own
+            .get_or_init(|| (0..n_ps).map(|_| Padded(List::new())).collect())
     }
 
     fn all(&self) -> impl Iterator<Item = &List<T>> {
@@ -217,8 +214,10 @@ impl<T> Lists<T> {
 
     /// The list of the caller's P; `None` on a plain thread.
     fn of_caller(&self) -> Option<&List<T>> {
-        let p_idx = Section::enter()?.m().p().idx;
-        let own = self.own();
+        let section = Section::enter()?;
+        let (p_idx, n_ps) = (section.m().p().idx, section.m().sched().ps.len());
+        drop(section);
+        let own = self.own(n_ps);
         Some(&own[p_idx % own.len()])
     }
 
