@@ -9,8 +9,9 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 # the packages that a command names, so that other packages would mean other builds.
 PACKAGE_NAMES := windlass windlass-hyper windlass-tracing windlass-hook windlass-macros windlass-console windlass-examples windlass-ports
 PACKAGES := $(addprefix -p ,$(PACKAGE_NAMES))
-# Those that are tested in release as well: the others switch no stacks of their own.
-RELEASE_PACKAGES := $(addprefix -p ,$(filter-out windlass-macros windlass-console windlass-ports,$(PACKAGE_NAMES)))
+# Those that are tested in release as well. The others switch no stacks of their own, and the crates that the
+# examples show take longer to optimise than all the rest.
+RELEASE_PACKAGES := $(addprefix -p ,$(filter-out windlass-macros windlass-console windlass-ports windlass-examples,$(PACKAGE_NAMES)))
 # The programs that `compare` runs: a peer that the criterion benches leave out has a package of its own.
 BENCHES := -p windlass-benches -p windlass-bench-compio -p windlass-bench-monoio
 # What is off if not asked for, and tested all the same.
@@ -84,7 +85,7 @@ test: setup clients
 	$(call stage,tests over epoll,$(MAKE) --no-print-directory test-epoll)
 	$(call stage,tests with disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS=$(firstword $(CHAOS_SEEDS)))
 	$(call stage,explored schedules,$(MAKE) --no-print-directory explore-short)
-	$(call stage,optimised tests,$(CARGO) test --release $(RELEASE_PACKAGES) --features $(FEATURES) $(call tests,$(OPTIMISED_TESTS)))
+	$(call stage,optimised tests,$(CARGO) test --release $(RELEASE_PACKAGES) $(call tests,$(OPTIMISED_TESTS)))
 
 # Simulations of many seeds. One set of packages, so that all of them are one build.
 SIMULATE := $(CARGO) test --release -p windlass -p windlass-examples --features windlass/sim,windlass-examples/sim
@@ -109,10 +110,9 @@ test-dev: setup
 	$(CARGO) test -p windlass-topology
 	$(CARGO) test -p windlass-topology --no-default-features --lib
 
-# Not a repetition: what an optimiser does to thread-locals over a stack switch shows there only. The
-# examples are linked into their tests, so they need not be built for themselves.
+# Not a repetition: what an optimiser does to thread-locals over a stack switch shows there only.
 test-release: setup
-	$(CARGO) test --release $(RELEASE_PACKAGES) --features $(FEATURES) --lib --tests
+	$(CARGO) test --release $(RELEASE_PACKAGES) --lib --tests
 
 # crossbeam-channel's own tests on ours, with threads and with goroutines. One at a time: many of
 # them measure times.
@@ -128,8 +128,8 @@ test-epoll: setup
 
 # Where a filter really denies io_uring, with the programs of the release run.
 test-filter: setup
-	UNDER_FILTER="env $(FORGET) $(CARGO) test --release $(RELEASE_PACKAGES) --features $(FEATURES) --test '*'" env -u WINDLASS_IO \
-		$(CARGO) test --release $(RELEASE_PACKAGES) --features $(FEATURES) --test seccomp -- --nocapture programs_that
+	UNDER_FILTER="env $(FORGET) $(CARGO) test --release $(RELEASE_PACKAGES) --test '*'" env -u WINDLASS_IO \
+		$(CARGO) test --release $(RELEASE_PACKAGES) --test seccomp -- --nocapture programs_that
 
 # Between them these seeds touch every place that can be perturbed; src/util/chaos.rs tests that.
 CHAOS_SEEDS ?= 1 2 18
