@@ -69,7 +69,8 @@ impl<T: ?Sized> Mutex<T> {
     /// # Examples
     ///
     /// ```
-    ///     /// use windlass::context::{Context, Error};
+    /// use std::time::Duration;
+    /// use windlass::context::{Context, Error};
     /// use windlass::sync::Mutex;
     ///
     /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
@@ -250,7 +251,8 @@ impl Condvar {
     /// # Examples
     ///
     /// ```
-    ///     /// use windlass::context::{Context, Error};
+    /// use std::time::Duration;
+    /// use windlass::context::{Context, Error};
     /// use windlass::sync::{Condvar, Mutex};
     ///
     /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
@@ -331,7 +333,8 @@ impl Semaphore {
     /// # Examples
     ///
     /// ```
-    ///     /// use windlass::context::{Context, Error};
+    /// use std::time::Duration;
+    /// use windlass::context::{Context, Error};
     /// use windlass::sync::Semaphore;
     ///
     /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
@@ -497,7 +500,8 @@ impl Barrier {
     /// # Examples
     ///
     /// ```
-    ///     /// use windlass::context::{Context, Error};
+    /// use std::time::Duration;
+    /// use windlass::context::{Context, Error};
     /// use windlass::sync::Barrier;
     ///
     /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
@@ -524,7 +528,8 @@ impl WaitGroup {
     /// # Examples
     ///
     /// ```
-    ///     /// use windlass::context::{Context, Error};
+    /// use std::time::Duration;
+    /// use windlass::context::{Context, Error};
     /// use windlass::sync::WaitGroup;
     ///
     /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
@@ -596,7 +601,8 @@ impl Once {
     /// # Examples
     ///
     /// ```
-    ///     /// use windlass::context::{Context, Error};
+    /// use std::time::Duration;
+    /// use windlass::context::{Context, Error};
     /// use windlass::sync::Once;
     ///
     /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
@@ -624,7 +630,8 @@ impl<T> OnceLock<T> {
     /// # Examples
     ///
     /// ```
-    ///     /// use windlass::context::{Context, Error};
+    /// use std::time::Duration;
+    /// use windlass::context::{Context, Error};
     /// use windlass::sync::OnceLock;
     ///
     /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
