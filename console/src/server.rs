@@ -238,7 +238,7 @@ fn answer(shared: &Shared, connection: &mut Connection, request: &Request) -> io
     }
 }
 
-/// What a client that sent no request is told.
+/// The answer to a client that sent no valid request.
 fn complaint(status: Status) -> Answer {
     let why = match status {
         http::NOT_ALLOWED => "only GET and HEAD are known here",

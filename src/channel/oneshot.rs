@@ -52,7 +52,7 @@ pub struct Sender<T> {
 /// dropped.
 pub struct Receiver<T> {
     receiver: receiver::Receiver<T>,
-    /// Dropped after `receiver`: whoever sees the channel closed cannot send.
+    /// Dropped after `receiver`, so that a sender that finds the channel closed cannot send.
     _closes: CloseOnDrop,
 }
 

@@ -43,7 +43,7 @@ fn every_receiver_gets_every_message() {
     });
 }
 
-/// Whatever a receiver misses it is told of: the numbers of messages and of those missed add up.
+/// A receiver learns how many messages it has missed: with those received they add up to all.
 #[test]
 fn receivers_that_lag_know_what_they_missed() {
     on_each(|kind| {
