@@ -135,7 +135,7 @@ impl Replica {
             id: config.id,
             timing: config.timing,
             bug: config.bug,
-            random: first_random(config.seed ^ config.id as u64),
+            random: first_random(config.seed, config.id),
             term: found.term,
             vote: found.vote,
             role: Role::Backup { primary: None },
@@ -551,9 +551,18 @@ impl Replica {
     }
 }
 
-/// Similar seeds give numbers that are not similar, and none is 0.
-fn first_random(seed: u64) -> u64 {
-    seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1
+/// Seeds and places that are similar give numbers that are not: the finisher of SplitMix64 (Steele, Lea and
+/// Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014). None is 0.
+fn first_random(seed: u64, id: usize) -> u64 {
+    // Seeds that differ in the same bits as the places, as process ids do, must not become equal.
+    mix(mix(seed).wrapping_add(id as u64)) | 1
+}
+
+fn mix(mut n: u64) -> u64 {
+    n = n.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    n = (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    n ^ (n >> 31)
 }
 
 fn nth_largest<T: Ord + Copy>(mut values: Vec<T>, n: usize) -> T {

@@ -138,6 +138,11 @@ struct Servers {
 
 impl Servers {
     fn start(bug: Option<Bug>) -> Servers {
+        Servers::start_with_seeds(bug, |_| sim::draw(u32::MAX).into())
+    }
+
+    /// Starts servers with the seed that each place in the cluster gives.
+    fn start_with_seeds(bug: Option<Bug>, seed: fn(usize) -> u64) -> Servers {
         let cluster: Vec<SocketAddr> = (1..=N_SERVERS)
             .map(|n| SocketAddr::from(([10, 0, 0, n], 7000)))
             .collect();
@@ -152,7 +157,7 @@ impl Servers {
                         id,
                         data: "/data".into(),
                         timing: TIMING,
-                        seed: sim::draw(u32::MAX).into(),
+                        seed: seed(id),
                         bug,
                     };
                     // The disk has failed. The process ends, and is started again.
@@ -299,6 +304,28 @@ fn clusters_are_linearizable_and_go_on() {
     if std::env::vars_os().all(|(name, _)| !name.to_string_lossy().starts_with("WINDLASS_SIM")) {
         assert!(time >= Duration::from_secs(3600 * hours));
     }
+}
+
+/// Seeds that differ in the same bits as the places of the servers, as ids of processes do that start one
+/// after another.
+#[test]
+fn servers_with_similar_seeds_do_not_stand_for_election_together_for_ever() {
+    let sim = Sim::new().seeds(20).link(Link::new().latency(MS));
+    let outcome = sim.run(|| {
+        let servers = Servers::start_with_seeds(None, |id| 100 + id as u64);
+        let mut client = Client::new(servers.cluster.clone(), 1, TIMING);
+        for _ in 0..3 {
+            let begun = Instant::now();
+            let get = Command::Get { key: "key".into() };
+            client.call(get, PATIENCE).unwrap();
+            let time = begun.elapsed();
+            assert!(time < 6 * TIMING.election, "no primary for {time:?}");
+            let down = servers.hosts.iter().filter(|host| !host.is_up());
+            down.for_each(|host| host.restart());
+            servers.hosts[client.server()].crash();
+        }
+    });
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 /// The failure of the first seed that finds a bug.
