@@ -122,9 +122,11 @@ suites: setup
 # What cargo tells the tests that it runs, and what build scripts would take for a change.
 FORGET := $(foreach v,NAME VERSION_MAJOR VERSION_MINOR VERSION_PATCH VERSION_PRE,-u CARGO_PKG_$(v)) -u CARGO_MANIFEST_DIR
 
-# Over epoll by choice, with the programs that the run over rings has built.
+# Over epoll by choice, with the programs that the run over rings has built. Without most of the simulations,
+# which have no poller.
+NOT_OVER_EPOLL := simulated:: kernels determinism:: disk_model:: disk_faults:: disk_edges:: clusters_ keys_that_look
 test-epoll: setup
-	WINDLASS_IO=epoll $(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests
+	WINDLASS_IO=epoll $(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests -- $(addprefix --skip ,$(NOT_OVER_EPOLL))
 
 # Where a filter really denies io_uring, with the programs of the release run.
 test-filter: setup

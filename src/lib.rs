@@ -107,16 +107,6 @@
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
-#[cfg(not(target_os = "linux"))]
-compile_error!("windlass needs Linux: it is built on io_uring and futexes");
-
-#[cfg(not(panic = "unwind"))]
-compile_error!(
-    "windlass needs `panic = \"unwind\"`: goroutines that still wait at the end of a run are \
-     unwound, and with `panic = \"abort\"` the process would die there without a word; remove \
-     `panic` from the profile in Cargo.toml, and `-C panic` from RUSTFLAGS"
-);
-
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
@@ -156,6 +146,7 @@ struct GuideSimulation;
 #[cfg(explore)]
 #[doc(hidden)]
 pub mod explore;
+mod target;
 mod bubble;
 mod loom;
 mod sys;

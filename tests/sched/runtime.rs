@@ -241,7 +241,7 @@ fn panics_that_abort_are_refused_by_the_compiler() {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .args(["--edition", "2024", "--crate-type", "lib"])
         .args(["-C", "panic=abort", "--error-format", "short"])
-        .args(["--emit", "metadata", "-o", "/dev/null", "src/lib.rs"])
+        .args(["--emit", "metadata", "-o", "/dev/null", "src/target.rs"])
         .output();
     match built {
         Ok(built) => {
