@@ -263,7 +263,7 @@ compare: setup
 # cut off goes on with the parts that are missing; FRESH=1 begins anew. The last part takes what no
 # other has. Commit first, as parts of different commits do not go together.
 BENCHMARKS_PARTS := yield,spawn_,ping_pong,skynet chan_,mutex_ sleepers,deadlines,sleep_overshoot memory_,close_parked \
-	echo_ http_ latency_busy gap_ stream_,reads_
+	echo_ http_ latency_busy stalls_ gap_ stream_,reads_
 benchmarks: setup
 	$(CARGO) build --release $(BENCHES)
 	set -e; results=$(TARGET_DIR)/benchmarks-$$(git rev-parse --short HEAD).json; \

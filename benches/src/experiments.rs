@@ -25,6 +25,17 @@ pub enum What {
         /// The programs in Rust that there are.
         runtimes: &'static [Name],
     },
+    /// A program that starts the server of each contender, and prints its figures as `key=value`.
+    OwnServers {
+        /// The program.
+        program: &'static str,
+        /// Its arguments, after the contender.
+        arguments: &'static [&'static str],
+        /// The keys of the figures and their names.
+        figures: &'static [(&'static str, &'static str)],
+        /// The contenders written in Rust. Go takes part, too.
+        runtimes: &'static [Name],
+    },
     /// A server, and a client to load it.
     Server {
         /// The program in Rust, if this is not for Go alone.
@@ -67,6 +78,21 @@ const TAIL: &[(&str, &str)] = &[
     ("p99_us", "us, p99"),
     ("max_us", "us, longest"),
 ];
+const STALLS: &[(&str, &str)] = &[
+    ("p50_us", "us, p50"),
+    ("p99_us", "us, p99"),
+    ("p999_us", "us, p99.9"),
+];
+const OVERLOAD: &[(&str, &str)] = &[
+    ("per_second", "requests/s (more is better)"),
+    ("p50_us", "us, p50"),
+    ("p99_us", "us, p99"),
+];
+const ONE_STALL: &[(&str, &str)] = &[
+    ("waited", "share that waited for the stall"),
+    ("p50_us", "us, p50"),
+    ("p99_us", "us, p99"),
+];
 const SLEEPS: &[(&str, &str)] = &[
     ("late_50_p50_us", "50 us: us late, p50"),
     ("late_50_p99_us", "50 us: us late, p99"),
@@ -97,6 +123,17 @@ const FILES: &[Name] = &[
     Name::Monoio,
     Name::Compio,
     Name::Threads,
+];
+
+/// Who has a server that computes what it is asked to.
+const STALL_SERVERS: &[Name] = &[
+    Name::Windlass,
+    Name::Tokio,
+    Name::May,
+    Name::Monoio,
+    Name::Compio,
+    Name::Threads,
+    Name::EpollLoop,
 ];
 
 /// All of them, in the order of the tables.
@@ -218,6 +255,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         "gap-sleep-hogs-4",
         TAIL,
     ),
+    stalls("stalls_15", &["--load", "0.15"], STALLS),
+    stalls("stalls_40", &["--load", "0.40"], STALLS),
+    stalls("stalls_64", &["--load", "0.64"], STALLS),
+    stalls("stalls_120", &["--load", "1.20"], OVERLOAD),
+    stalls("stalls_alone", &["--alone"], ONE_STALL),
     server("echo_1", Some("echo_server"), "echo", false, 1),
     server("echo_64", Some("echo_server"), "echo", false, 64),
     server("echo_1000", Some("echo_server"), "echo", false, 1000),
@@ -253,6 +295,23 @@ const fn gap(
     figures: &'static [(&'static str, &'static str)],
 ) -> Experiment {
     with(&[Name::Windlass], name, rust, Some(go), figures)
+}
+
+/// Requests that make the server compute.
+const fn stalls(
+    name: &'static str,
+    arguments: &'static [&'static str],
+    figures: &'static [(&'static str, &'static str)],
+) -> Experiment {
+    Experiment {
+        name,
+        what: What::OwnServers {
+            program: "stalls",
+            arguments,
+            figures,
+            runtimes: STALL_SERVERS,
+        },
+    }
 }
 
 const fn with(
@@ -295,7 +354,7 @@ impl Experiment {
     /// The keys of the figures that are shown, and their units.
     pub fn figures(&self) -> &'static [(&'static str, &'static str)] {
         match self.what {
-            What::Program { figures, .. } => figures,
+            What::Program { figures, .. } | What::OwnServers { figures, .. } => figures,
             What::Server { .. } => SERVER,
         }
     }

@@ -30,6 +30,8 @@ pub enum Name {
     Compio,
     /// No runtime: threads that block.
     Threads,
+    /// No runtime: an epoll instance on each worker's thread.
+    EpollLoop,
 }
 
 impl Name {
@@ -41,6 +43,7 @@ impl Name {
         Name::Monoio,
         Name::Compio,
         Name::Threads,
+        Name::EpollLoop,
     ];
 
     /// One of the programs on this runtime: the name of the executable, and its arguments.
@@ -74,6 +77,7 @@ impl fmt::Display for Name {
             Name::Monoio => "monoio",
             Name::Compio => "compio",
             Name::Threads => "threads",
+            Name::EpollLoop => "epoll-loop",
         })
     }
 }

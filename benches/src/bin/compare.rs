@@ -42,7 +42,7 @@ struct Args {
     /// Only these experiments, and those whose names begin so.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Only these contenders: windlass, tokio, may, monoio, compio, threads, windlass-epoll, go.
+    /// Only these contenders: windlass, tokio, may, monoio, compio, threads, epoll-loop, windlass-epoll, go.
     #[arg(long, value_delimiter = ',')]
     contenders: Vec<String>,
     /// Keep the CPUs from halting.
@@ -310,6 +310,24 @@ impl Bench {
                     return Ok(None);
                 }
                 Ok(Some(parse_pairs(&output)))
+            }
+            What::OwnServers {
+                program,
+                arguments,
+                runtimes,
+                ..
+            } => {
+                let takes_part = match contender {
+                    Contender::Rust(name) => runtimes.contains(&name),
+                    Contender::Epoll => false,
+                    Contender::Go => true,
+                };
+                if !takes_part {
+                    return Ok(None);
+                }
+                let mut command = limited(120, None, &self.programs.join(program));
+                command.arg(contender.to_string()).args(arguments);
+                Ok(Some(parse_pairs(&output_of(&mut command)?)))
             }
             What::Server {
                 rust,

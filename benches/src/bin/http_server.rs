@@ -35,7 +35,7 @@ fn main() -> io::Result<()> {
         Name::Windlass => runtimes::windlass(workers).run(move || windlass(address)),
         Name::Tokio => runtimes::tokio(workers).run(tokio(address)),
         Name::May => runtimes::may(workers).run(move || may(address)),
-        Name::Monoio | Name::Compio | Name::Threads => runtime.has_no_twin(),
+        other => other.has_no_twin(),
     }
 }
 

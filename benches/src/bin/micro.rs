@@ -187,7 +187,7 @@ impl Workload {
                     Workload::Stream512 => stream::may(&may, STREAM_512.0, n),
                 })
             }
-            Name::Monoio | Name::Compio | Name::Threads => runtime.has_no_twin(),
+            other => other.has_no_twin(),
         }
     }
 }

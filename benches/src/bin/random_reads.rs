@@ -46,7 +46,7 @@ fn main() -> io::Result<()> {
         Name::Windlass => runtimes::windlass(workers).run(move || windlass(&job)),
         Name::Tokio => runtimes::tokio(workers).run(tokio(job)),
         Name::Threads => threads(&job),
-        Name::May | Name::Monoio | Name::Compio => runtime.has_no_twin(),
+        other => other.has_no_twin(),
     })
 }
 

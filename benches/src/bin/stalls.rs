@@ -14,7 +14,8 @@
 //! - `stalls windlass --alone` sends one stall of 8 ms to an otherwise idle server, a millisecond
 //!   later a request on each other connection, and prints which share of these waited until the
 //!   stall was over.
-//! - `stalls --address 127.0.0.1:7000 go` measures a server that runs already: `gobench stalls`.
+//! - `stalls --address 127.0.0.1:7000 go` measures a server that runs already. Without an address
+//!   the server is started: for Go that is `gobench stalls`, which `compare` builds.
 #![expect(clippy::print_stdout, reason = "the results")]
 #![allow(
     clippy::disallowed_methods,
@@ -44,11 +45,11 @@ enum Kind {
     Tokio,
     May,
     Monoio,
+    Compio,
     /// A thread for each connection.
     Threads,
     /// On each worker's thread an epoll instance, with its share of the connections.
-    Epoll,
-    /// With `--address` only.
+    EpollLoop,
     Go,
 }
 
@@ -91,18 +92,23 @@ fn main() -> io::Result<()> {
         Some(_) => None,
         None => {
             let this = std::env::current_exe()?;
+            let beside = |program| Command::new(this.with_file_name(program));
+            let workers = args.workers.to_string();
             let mut command = match args.kind {
-                Kind::Monoio => Command::new(this.with_file_name("bench_monoio")),
+                Kind::Monoio => beside("bench_monoio"),
+                Kind::Compio => beside("bench_compio"),
+                Kind::Go => beside("gobench"),
                 _ => Command::new(&this),
             };
             match args.kind {
-                Kind::Monoio => command.arg("stall_server"),
-                kind => command.args([kind_name(kind).as_str(), "--serve"]),
+                Kind::Go => command.arg("stalls"),
+                Kind::Monoio | Kind::Compio => {
+                    command.args(["stall_server", "--workers", &workers])
+                }
+                kind => command.args([&kind_name(kind), "--serve", "--workers", &workers]),
             };
-            let workers = args.workers.to_string();
-            Some(Server::start(
-                command.args(["--workers", &workers]).stdin(Stdio::null()),
-            )?)
+            command.env("WINDLASS_BENCH_WORKERS", &workers);
+            Some(Server::start(command.stdin(Stdio::null()))?)
         }
     };
     let address = match (&server, args.address) {
@@ -155,12 +161,11 @@ mod server {
             Kind::Windlass => runtimes::windlass(workers).run(windlass),
             Kind::Tokio => runtimes::tokio(workers).run(tokio()),
             Kind::May => runtimes::may(workers).run(may),
-            Kind::Monoio => Err(io::Error::other(
-                "a program of its own: bench_monoio stall_server",
-            )),
             Kind::Threads => threads(),
-            Kind::Epoll => epoll(workers),
-            Kind::Go => Err(io::Error::other("a server of its own: gobench stalls")),
+            Kind::EpollLoop => epoll(workers),
+            Kind::Monoio | Kind::Compio | Kind::Go => {
+                Err(io::Error::other("its server is another program"))
+            }
         }
     }
 

@@ -99,6 +99,15 @@ const fn late(experiment: &'static str, label: &'static str) -> [Figure; 3] {
     ]
 }
 
+/// Requests beside others that compute: the median and the tail, which is drawn.
+const fn stalls(experiment: &'static str, label: &'static str) -> [Figure; 3] {
+    [
+        listed(experiment, "p50_us", label, "µs"),
+        drawn(experiment, "p99_us", "– p99", "µs"),
+        listed(experiment, "p999_us", "– p99.9", "µs"),
+    ]
+}
+
 const TASKS: &[&str] = &["windlass", "tokio", "may", "go"];
 const CONNECTIONS: &[&str] = &[
     "windlass",
@@ -112,6 +121,16 @@ const CONNECTIONS: &[&str] = &[
 const STREAMS: &[&str] = &["windlass", "tokio", "may", "go", "monoio", "compio"];
 const FILES: &[&str] = &["windlass", "tokio", "monoio", "compio", "threads"];
 const GO: &[&str] = &["windlass", "go"];
+const STALLS: &[&str] = &[
+    "windlass",
+    "tokio",
+    "may",
+    "go",
+    "monoio",
+    "compio",
+    "threads",
+    "epoll-loop",
+];
 
 /// The figures of the picture that README.md shows.
 pub const HEADLINE: &[(&str, &str)] = &[
@@ -252,6 +271,33 @@ pub const TOPICS: &[Topic] = &[
                 "µs",
             ),
         ]],
+    },
+    Topic {
+        name: "stalls",
+        contenders: STALLS,
+        groups: &[
+            &stalls("stalls_15", "15 % of the CPUs: p50"),
+            &stalls("stalls_40", "40 % of the CPUs: p50"),
+            &stalls("stalls_64", "64 % of the CPUs: p50"),
+            &[
+                drawn(
+                    "stalls_120",
+                    "per_second",
+                    "120 % of the CPUs: rate",
+                    "requests/s",
+                ),
+                listed("stalls_120", "p50_us", "– p50", "µs"),
+                listed("stalls_120", "p99_us", "– p99", "µs"),
+                drawn(
+                    "stalls_alone",
+                    "waited",
+                    "one stall: share that waits for it",
+                    "of 1",
+                ),
+                listed("stalls_alone", "p50_us", "– p50", "µs"),
+                listed("stalls_alone", "p99_us", "– p99", "µs"),
+            ],
+        ],
     },
     Topic {
         name: "gaps",
