@@ -63,7 +63,7 @@ impl<'a> Writer<'a> {
     /// #attributes
     /// pub fn name() -> ::std::process::ExitCode {
     ///     fn name() -> Type { body }
-    ///     let built = unsafe { builder.build() };
+    ///     let built = { let builder = ..; unsafe { builder.build() } };
     ///     ::windlass::entry::main(built, name)
     /// }
     /// ```
@@ -126,24 +126,31 @@ impl<'a> Writer<'a> {
         code
     }
 
-    /// `unsafe { builder.build() }`, with the `unsafe` of the promise: lints that concern unsafe code
-    /// point to it.
+    /// A block that ends with `unsafe { builder.build() }`. That `unsafe` is the one of the promise:
+    /// lints that concern unsafe code point to it. The user's expressions are outside of it, as the
+    /// promise says nothing of them.
     fn built(&self) -> TokenStream {
         let mut code = TokenStream::new();
+        let mut promised = TokenStream::new();
         if let Some(path) = &self.options.hook {
+            code.extend(self.code("let install: unsafe fn() ="));
             code.extend(path.clone().unwrap_or_else(|| self.code("::windlass_hook")));
-            code.extend(self.code("::install();"));
+            code.extend(self.code("::install;"));
+            promised.extend(self.code("install();"));
         }
+        promised.extend(self.code("builder.build()"));
+        code.extend(self.code("let builder:"));
+        code.extend(self.at_crate("::Builder"));
+        code.extend(self.code("="));
         code.extend(self.builder());
         code.extend(self.setters(&self.options.setters));
-        code.extend(self.code(".build()"));
+        code.extend(self.code(";"));
         let promise = self.options.promise.clone();
         let promise = promise.expect("a runtime is built after a promise only");
-        let mut block = Group::new(Delimiter::Brace, code);
+        let mut block = Group::new(Delimiter::Brace, promised);
         block.set_span(promise.span());
-        [TokenTree::from(promise), block.into()]
-            .into_iter()
-            .collect()
+        code.extend([TokenTree::from(promise), block.into()]);
+        [self.group(Delimiter::Brace, code)].into_iter().collect()
     }
 
     fn builder(&self) -> TokenStream {

@@ -208,8 +208,10 @@ fn parse_output_and_body(tokens: &mut Tokens) -> Result<(TokenStream, Group), Er
             return tokens.error("the function has no generics: remove the `where` clause");
         }
         match token {
-            // A type may have braces only inside brackets or parentheses.
-            TokenTree::Group(body) if body.delimiter() == Delimiter::Brace => {
+            // Braces before the end belong to the type: `-> Code<{ 1 + 1 }>`.
+            TokenTree::Group(body)
+                if body.delimiter() == Delimiter::Brace && tokens.left.peek().is_none() =>
+            {
                 return Ok((output.into_iter().collect(), body));
             }
             token => output.push(token),

@@ -230,26 +230,59 @@ fn options_of_tests_do_not_go_together() {
     );
 }
 
+/// In place of windlass, as only the attributes are at hand here.
+const STAND_IN: &str = "mod stand_in {
+    #[allow(unused_imports)] pub(super) use windlass::main;
+    pub(super) struct Builder;
+    impl Builder {
+        pub(super) fn new() -> Builder { Builder }
+        pub(super) fn processors(self, _: usize) -> Builder { self }
+        pub(super) unsafe fn build(self) {}
+    }
+    pub(super) mod entry {
+        pub(crate) fn main(_: (), _: fn()) -> std::process::ExitCode { todo!() }
+    }
+    pub(super) unsafe fn install() {}
+    pub(super) unsafe fn two() -> usize { 2 }
+    pub(super) unsafe fn builder() -> Builder { Builder }
+    pub(super) struct Another;
+    impl Another {
+        pub(super) unsafe fn build(self) {}
+    }
+}";
+
 /// The lint points to the word in the attribute: nobody forbids unsafe code and makes the promise.
 #[test]
 fn the_lint_for_unsafe_code_sees_the_promise() {
-    // Only the attributes are at hand here.
-    let stand_in = "mod stand_in {
-        #[allow(unused_imports)] pub(super) use windlass::main;
-        pub(super) struct Builder;
-        impl Builder {
-            pub(super) fn new() -> Builder { Builder }
-            pub(super) fn build(self) {}
-        }
-        pub(super) mod entry {
-            pub(crate) fn main(_: (), _: fn()) -> std::process::ExitCode { todo!() }
-        }
-    }";
     let attribute = format!("{PROMISED}, crate = stand_in");
     let source = main_of(&attribute, "fn main() {}");
-    let errors = errors_of(&format!("#![forbid(unsafe_code)]\n{source}{stand_in}"));
+    let errors = errors_of(&format!("#![forbid(unsafe_code)]\n{source}{STAND_IN}"));
     assert!(errors.contains("usage of an `unsafe` block"), "{errors}");
     assert!(errors.contains("<anon>:3:18\n"), "{errors}");
+}
+
+#[test]
+fn the_promise_is_for_nothing_else_that_is_unsafe() {
+    for (option, words) in [
+        (
+            "processors = stand_in::two()",
+            "call to unsafe function `two`",
+        ),
+        (
+            "builder = stand_in::builder()",
+            "call to unsafe function `builder`",
+        ),
+        ("builder = stand_in::Another", "mismatched types"),
+        (
+            "hook = stand_in::install(); stand_in",
+            "expected fn pointer, found `()`",
+        ),
+    ] {
+        let attribute = format!("{PROMISED}, crate = stand_in, {option}");
+        let source = main_of(&attribute, "fn main() {}");
+        let errors = errors_of(&format!("#![allow(unused)]\n{source}{STAND_IN}"));
+        assert!(errors.contains(words), "{option}: {errors}");
+    }
 }
 
 /// A setter that the attributes do not know cannot be used with them.

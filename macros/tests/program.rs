@@ -27,6 +27,13 @@ const CASES: &[Case] = &[
             ends(output, 7, "", "");
         },
     ),
+    (
+        "returns_a_type_with_braces",
+        returns_a_type_with_braces::main,
+        |output| {
+            ends(output, 6, "", "");
+        },
+    ),
     ("never_returns", never_returns::main, |output| {
         ends(output, 3, "", "");
     }),
@@ -243,6 +250,23 @@ mod keeps_attributes {
     #[cfg(unix)]
     pub(super) fn main() {
         let unused = 1;
+    }
+}
+
+mod returns_a_type_with_braces {
+    use std::process::{ExitCode, Termination};
+
+    pub(super) struct Code<const N: u8>;
+
+    impl<const N: u8> Termination for Code<N> {
+        fn report(self) -> ExitCode {
+            ExitCode::from(N)
+        }
+    }
+
+    #[windlass::main(unsafe(no_thread_local_across_waits))]
+    pub(super) fn main() -> Code<{ 2 + 4 }> {
+        Code
     }
 }
 
