@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::Shutdown;
 
 use super::copy::copy;
-use crate::context::Context;
+use crate::context::{Canceller, Context};
 use crate::loom::native::{Mutex, PoisonError};
 use crate::net::{TcpStream, UnixStream};
 use crate::task;
@@ -97,7 +97,8 @@ impl Duplex for UnixStream {
 ///
 /// # Panics
 ///
-/// If the caller is not a goroutine.
+/// If the caller is not a goroutine, and if a stream of the program's own panics. That ends the other
+/// direction as an error does.
 ///
 /// # Examples
 ///
@@ -139,8 +140,15 @@ where
         canceller.cancel();
     };
     let (there, back) = task::scope_in(&ctx, |scope| {
-        let back = scope.spawn(|| one_way(b, a).map_err(&fail));
+        let back = scope.spawn(|| {
+            let guard = CancelOnPanic(&canceller);
+            let back = one_way(b, a).map_err(&fail);
+            std::mem::forget(guard);
+            back
+        });
+        let guard = CancelOnPanic(&canceller);
         let there = one_way(a, b).map_err(&fail);
+        std::mem::forget(guard);
         (there, back.join())
     });
     let back = back.unwrap_or_else(|payload| std::panic::resume_unwind(payload));
@@ -151,6 +159,15 @@ where
             let first = first.unwrap_or_else(PoisonError::into_inner);
             Err(first.expect("a direction that fails leaves its error"))
         }
+    }
+}
+
+/// Ends the waits of the other direction if a panic drops it: one of the program's own streams.
+struct CancelOnPanic<'a>(&'a Canceller);
+
+impl Drop for CancelOnPanic<'_> {
+    fn drop(&mut self) {
+        self.0.cancel();
     }
 }
 

@@ -5,11 +5,12 @@
 use std::io::{Cursor, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use windlass::time::{Duration, Instant};
 
 use crate::util;
-use crate::util::{Pattern, hang_guard, pair, run, runtime};
+use crate::util::{Pattern, hang_guard, pair, panic_text, run, runtime};
 use windlass::io::{self, PipeReader, PipeWriter, pipe};
 use windlass::net::{TcpStream, UnixStream};
 use windlass::spawn;
@@ -415,6 +416,54 @@ fn contexts_end_copies_in_both_directions() {
     });
 }
 
+/// A stream of a program's own, whose reader panics.
+struct Panics(TcpStream);
+
+impl io::Duplex for Panics {
+    type Half<'a> = PanicsHalf<'a>;
+
+    fn half(&self) -> PanicsHalf<'_> {
+        PanicsHalf(&self.0)
+    }
+
+    fn close_write(&self) -> io::Result<()> {
+        self.0.shutdown(Shutdown::Write)
+    }
+}
+
+struct PanicsHalf<'a>(&'a TcpStream);
+
+impl Read for PanicsHalf<'_> {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        panic!("of a reader")
+    }
+}
+
+impl Write for PanicsHalf<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[test]
+fn a_panic_of_one_direction_ends_the_other() {
+    run(2, || {
+        let ((_client, a), (b, _server)) = (pair(), pair());
+        let b = Panics(b);
+        for there in [true, false] {
+            let copied = catch_unwind(AssertUnwindSafe(|| match there {
+                true => io::copy_bidirectional(&a, &b),
+                false => io::copy_bidirectional(&b, &a),
+            }));
+            assert_eq!(panic_text(&*copied.unwrap_err()), "of a reader");
+        }
+    });
+}
+
 #[cfg(feature = "sim")]
 crate::inside::tests! {
     streams_and_pipes / 50,
@@ -427,6 +476,7 @@ crate::inside::tests! {
     errors_come_through,
     both_directions_are_copied_and_end_by_themselves / 10,
     an_error_of_one_direction_ends_the_other,
+    a_panic_of_one_direction_ends_the_other,
     contexts_end_copies_in_both_directions,
     a_copy_ends_with_its_run: "it has a runtime of its own",
 }
