@@ -37,3 +37,8 @@ impl IpOptions {
         Ok(())
     }
 }
+
+/// The size of a buffer as the kernel takes it, an `int`. It lowers what is larger than its limit.
+pub(super) fn buffer_size(bytes: usize) -> usize {
+    bytes.min(i32::MAX as usize)
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 use socket2::{SockAddr, SockRef, TcpKeepalive};
 
 use super::addr;
-use super::ip_options::IpOptions;
+use super::ip_options::{IpOptions, buffer_size};
 use super::tcp::{BACKLOG, TcpListener, TcpStream, socket_for};
 use crate::poll::fd::Fd;
 use crate::sys::clock::{NEVER, deadline_ns};
@@ -256,7 +256,7 @@ impl TcpOptions {
     }
 
     /// Sets how long closing the socket waits until all data has been sent (`SO_LINGER`, in whole
-    /// seconds).
+    /// seconds, rounded up).
     ///
     /// Dropping the last handle blocks the thread for up to that time, and the kernel then discards
     /// the rest. Zero resets the connection at once.
@@ -559,17 +559,25 @@ impl TcpOptions {
             socket.set_tcp_keepalive(keepalive)?;
         }
         if let Some(bytes) = self.recv_buffer_bytes {
-            socket.set_recv_buffer_size(bytes)?;
+            socket.set_recv_buffer_size(buffer_size(bytes))?;
         }
         if let Some(bytes) = self.send_buffer_bytes {
-            socket.set_send_buffer_size(bytes)?;
+            socket.set_send_buffer_size(buffer_size(bytes))?;
         }
         if let Some(time) = self.linger {
-            socket.set_linger(Some(time))?;
+            socket.set_linger(Some(round_up(time, Duration::from_secs(1))))?;
         }
         if let Some(time) = self.user_timeout {
+            let time = round_up(time, Duration::from_millis(1));
             socket.set_tcp_user_timeout(Some(time))?;
         }
         Ok(())
     }
+}
+
+/// The time in whole units, which the kernel counts as an `int`. Zero has a meaning of its own, so
+/// nothing else becomes zero.
+fn round_up(time: Duration, unit: Duration) -> Duration {
+    let n = time.as_nanos().div_ceil(unit.as_nanos());
+    unit * n.min(i32::MAX as u128) as u32
 }

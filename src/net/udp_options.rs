@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::addr;
-use super::ip_options::IpOptions;
+use super::ip_options::{IpOptions, buffer_size};
 use super::udp::UdpSocket;
 use crate::poll::fd::Fd;
 
@@ -217,10 +217,10 @@ impl UdpOptions {
             socket.set_only_v6(only)?;
         }
         if let Some(bytes) = self.recv_buffer_bytes {
-            socket.set_recv_buffer_size(bytes)?;
+            socket.set_recv_buffer_size(buffer_size(bytes))?;
         }
         if let Some(bytes) = self.send_buffer_bytes {
-            socket.set_send_buffer_size(bytes)?;
+            socket.set_send_buffer_size(buffer_size(bytes))?;
         }
         if let Some(allow) = self.broadcast {
             socket.set_broadcast(allow)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::util::run;
 use socket2::SockRef;
-use windlass::net::{Ipv4Addr, TcpOptions, TcpStream, UdpOptions};
+use windlass::net::{Ipv4Addr, TcpListener, TcpOptions, TcpStream, UdpOptions};
 use windlass::spawn;
 
 #[test]
@@ -70,6 +70,47 @@ fn options_of_streams() {
         assert_eq!(e.kind(), ErrorKind::InvalidInput);
         let text = format!("{options:?}");
         assert!(text.contains("nodelay: Some(true)"), "{text}");
+    });
+}
+
+/// The kernel counts them in seconds, milliseconds and bytes, as an `int`, and zero is special.
+#[test]
+fn values_that_the_kernel_cannot_count() {
+    run(1, || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let values = |linger, user_timeout| {
+            let mut options = TcpOptions::new();
+            options.linger(linger).user_timeout(user_timeout);
+            let stream = options.connect(addr).unwrap();
+            let socket = SockRef::from(&stream);
+            let values = (socket.linger().unwrap(), socket.tcp_user_timeout().unwrap());
+            // The drop waits for nothing.
+            socket.set_linger(None).unwrap();
+            values
+        };
+        let (second, ms) = (Duration::from_secs(1), Duration::from_millis(1));
+        assert_eq!(
+            values(ms, Duration::from_nanos(1)),
+            (Some(second), Some(ms))
+        );
+        assert_eq!(values(1001 * ms, second), (Some(2 * second), Some(second)));
+        assert_eq!(values(Duration::ZERO, ms).0, Some(Duration::ZERO));
+        let (linger, user_timeout) = values(Duration::from_secs(1 << 32), Duration::MAX);
+        assert!(linger > Some(second) && user_timeout > Some(second));
+
+        let large = usize::MAX - 1;
+        let mut options = TcpOptions::new();
+        options.recv_buffer_size(1 << 32).send_buffer_size(large);
+        let stream = options.connect(addr).unwrap();
+        let mut options = UdpOptions::new();
+        options.recv_buffer_size(1 << 32).send_buffer_size(large);
+        let udp = options.bind("127.0.0.1:0").unwrap();
+        for socket in [SockRef::from(&stream), SockRef::from(&udp)] {
+            let (recv, send) = (socket.recv_buffer_size(), socket.send_buffer_size());
+            // More than the least that there can be.
+            assert!(recv.unwrap() > 10_000 && send.unwrap() > 10_000);
+        }
     });
 }
 
@@ -272,5 +313,6 @@ crate::inside::tests! {
     fast_open,
     streams_are_bound_before_they_connect,
     options_of_ip: "it binds to a device",
+    values_that_the_kernel_cannot_count: "options of the system's sockets",
     options_of_udp: "a simulation has no groups of multicast",
 }
