@@ -7,7 +7,8 @@
 #[path = "../../tests/util/mod.rs"]
 mod util;
 
-use std::io;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -213,6 +214,38 @@ fn a_deadlock_is_found_beside_other_tests() {
             let line = format!("test child_deadlock::{passed} ... ok");
             assert!(stdout.contains(&line), "{stdout}");
         }
+    }
+}
+
+/// The harness is slow to begin the next test, here because nobody reads what it writes: at that moment
+/// the only threads are its own and those of the test that is stuck.
+#[test]
+fn tests_that_have_not_begun_rule_a_deadlock_out() {
+    /// What a pipe holds.
+    const PAGE: usize = 4096;
+    let (mut reader, mut writer) = io::pipe().unwrap();
+    // SAFETY: takes plain numbers.
+    let set = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, PAGE) };
+    assert_eq!(set as usize, PAGE);
+    // There is room for `running 3 tests`, and not for the first result.
+    let filler = vec![b'.'; PAGE - 30];
+    writer.write_all(&filler).unwrap();
+    let mut command = harness("child_deadlock", 2);
+    command.stdout(writer).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    // The pipe's end of this process is closed.
+    drop(command);
+    // The first test that ends takes 600 ms. A deadlock is looked for every 100 ms.
+    std::thread::sleep(Duration::from_millis(1500));
+    let mut stdout = String::new();
+    reader.read_to_string(&mut stdout).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stdout}{stderr}");
+    assert!(stderr.contains(HEADLINE), "{stderr}");
+    for passed in ["takes_a_while", "takes_a_while_on_a_thread"] {
+        let line = format!("test child_deadlock::{passed} ... ok");
+        assert!(stdout.contains(&line), "{stdout}{stderr}");
     }
 }
 

@@ -27,7 +27,13 @@
 //! for their results. It runs no code of the program but tests themselves (with one test thread),
 //! and in these it is a runtime's own. So it wakes nobody, and is not counted among the other
 //! threads. The threads of other tests are counted. They end with their tests, or are those of
-//! runtimes that are stuck, too. So a deadlock is reported when all other tests have ended.
+//! runtimes that are stuck, too.
+//!
+//! But the main thread creates the threads of the tests that have not begun. Between the end of one
+//! test and the begin of the next there may be no other thread for a while. So the main thread must
+//! wait for others, in the same wait at both checks. A test reports its result before its thread
+//! ends. Therefore a main thread that waits while there is no other thread has no test left to begin,
+//! and a deadlock is reported when all other tests have ended.
 
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -42,6 +48,7 @@ use crate::loom::Ordering;
 use crate::loom::native::{Arc, Mutex};
 use crate::sched::types::state::{Phase, Sched};
 use crate::sys::clock::{self, NEVER};
+use crate::sys::futex;
 use crate::sys::signal;
 
 /// The time between the two checks.
@@ -89,6 +96,8 @@ struct Stuck {
     which: Vec<usize>,
     /// How often goroutines of theirs were resumed.
     dispatches: u64,
+    /// How often the main thread of a test harness was switched, which waits for the tests.
+    harness_switches: Option<u64>,
 }
 
 impl Stuck {
@@ -98,10 +107,20 @@ impl Stuck {
             .filter(|(_, sched)| is_stuck(sched))
             .map(|(idx, sched)| (idx, &**sched))
             .unzip();
-        let found = !stuck.is_empty() && no_other_thread(&stuck);
+        if stuck.is_empty() || !no_other_thread(&stuck) {
+            return None;
+        }
+        let harness_switches = match harness_thread(&stuck) {
+            Some(tid) => Some(switches_if_it_waits(tid)?),
+            None => None,
+        };
         // After the conditions: what runs while they are read is counted.
         let dispatches = stuck.iter().map(|sched| dispatches(sched)).sum();
-        found.then_some(Stuck { which, dispatches })
+        Some(Stuck {
+            which,
+            dispatches,
+            harness_switches,
+        })
     }
 }
 
@@ -167,10 +186,7 @@ fn no_other_thread(stuck: &[&Sched]) -> bool {
     let mut own: Vec<i32> = stuck.iter().flat_map(|sched| sched.thread_ids()).collect();
     own.extend(sigquit::thread_id());
     own.extend(live::thread_id());
-    if stuck.iter().any(|sched| sched.config.in_test_harness) {
-        // The main thread has the process's number.
-        own.extend(i32::try_from(std::process::id()));
-    }
+    own.extend(harness_thread(stuck));
     // Without the list there may be other threads.
     let Ok(entries) = std::fs::read_dir(TASKS) else {
         return false;
@@ -183,6 +199,41 @@ fn no_other_thread(stuck: &[&Sched]) -> bool {
         tid > 0 && own.contains(&tid) || is_ring_worker(&entry.path())
     });
     only_own && is_complete(n_listed)
+}
+
+/// The main thread, if it is that of a test harness and not one of these runtimes' own.
+fn harness_thread(stuck: &[&Sched]) -> Option<i32> {
+    let in_harness = stuck.iter().any(|sched| sched.config.in_test_harness);
+    // It has the process's number.
+    let main = i32::try_from(std::process::id())
+        .ok()
+        .filter(|_| in_harness)?;
+    let is_own = |sched: &&Sched| sched.thread_ids().into_iter().any(|tid| tid == main);
+    (!stuck.iter().any(is_own)).then_some(main)
+}
+
+/// How often a thread was switched, if it waits for another thread now.
+fn switches_if_it_waits(tid: i32) -> Option<u64> {
+    let read = |file: &str| std::fs::read_to_string(format!("{TASKS}/{tid}/{file}"));
+    let waits = match read("syscall") {
+        // The number of the call, or `running`.
+        Ok(call) => call.split_whitespace().next()? == futex::NUMBER.to_string(),
+        // A kernel without this file. A thread that sleeps may wait for something else.
+        Err(_) => stat_field(&read("stat").ok()?, 0)? == "S",
+    };
+    let status = read("status").ok().filter(|_| waits)?;
+    let switches = status.lines().filter_map(|line| {
+        let (name, n) = line.split_once(':')?;
+        let n = n.trim().parse::<u64>().ok()?;
+        name.ends_with("voluntary_ctxt_switches").then_some(n)
+    });
+    Some(switches.sum())
+}
+
+/// A field of a `stat` file, counted from that behind the name.
+fn stat_field(stat: &str, n: usize) -> Option<&str> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(n)
 }
 
 /// The directory with an entry for each thread.
@@ -205,10 +256,6 @@ fn is_ring_worker(task: &std::path::Path) -> bool {
     // PF_IO_WORKER (include/linux/sched.h) in the flags, which are the seventh field after the
     // name.
     const PF_IO_WORKER: u64 = 0x10;
-    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-    let flags = fields
-        .split_whitespace()
-        .nth(6)
-        .and_then(|f| f.parse::<u64>().ok());
+    let flags = stat_field(&stat, 6).and_then(|f| f.parse::<u64>().ok());
     flags.is_some_and(|flags| flags & PF_IO_WORKER != 0)
 }

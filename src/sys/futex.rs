@@ -5,6 +5,9 @@ use std::sync::atomic::AtomicU32;
 
 use super::clock;
 
+/// The number of the system call, by which `/proc` names it.
+pub(crate) const NUMBER: libc::c_long = libc::SYS_futex;
+
 /// Sleeps until `word` is woken, if it still holds `expected`; returns at once otherwise. May
 /// return early (signal, spurious wake), so callers loop. A `timeout_ns` of [`clock::NEVER`] waits
 /// without limit.
