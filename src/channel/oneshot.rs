@@ -49,10 +49,11 @@ pub struct Sender<T> {
 /// The receiving half of a oneshot channel.
 ///
 /// Dropping it closes the channel: the sender can no longer send, and a message that was sent is
-/// dropped.
+/// dropped. A clone of its [`channel`](Receiver::channel) may still receive.
 pub struct Receiver<T> {
     receiver: receiver::Receiver<T>,
-    /// Dropped after `receiver`, so that a sender that finds the channel closed cannot send.
+    /// Dropped after `receiver`: a sender that finds the channel closed cannot send, unless there is
+    /// a clone of `receiver`.
     _closes: CloseOnDrop,
 }
 
@@ -270,6 +271,9 @@ impl<T> Receiver<T> {
     }
 
     /// Returns the channel that the message comes through, for use in a select.
+    ///
+    /// A clone of it is another receiver: the message can be sent while there is one. But for
+    /// [`Sender::closed`] and [`Sender::is_closed`] only this receiver counts.
     ///
     /// # Examples
     ///

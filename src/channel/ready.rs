@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::alarm::Alarm;
-use super::err::TryRecvError;
+use super::err::{RecvTimeoutError, TryRecvError};
 use super::receiver::Receiver;
-use crate::sched::wait::current_context;
+use crate::sched::wait::{current_context, park};
 use crate::sync::waitq::{DequeuedList, WaitCtx};
 
 /// The channels of the receivers that asked for one. Guarded by the lock of the state that they
@@ -79,6 +79,14 @@ pub(super) fn wait_closed(receiver: &Receiver<Infallible>) {
 /// Waits until a channel is disconnected, or until the time limit has passed or the ambient context
 /// is done.
 pub(super) fn wait_closed_timeout(receiver: &Receiver<Infallible>, timeout: Duration) -> bool {
-    let _ = receiver.recv_timeout(timeout);
-    is_closed(receiver)
+    match receiver.recv_timeout(timeout) {
+        Ok(never) => match never {},
+        Err(RecvTimeoutError::Timeout) => is_closed(receiver),
+        // Also the error of a wait that a context or the end of the run has ended. If neither has, the
+        // channel was disconnected, and may be connected again by now.
+        Err(RecvTimeoutError::Disconnected) => {
+            let ended = park::is_cancelled() || current_context::check().is_err();
+            !ended || is_closed(receiver)
+        }
+    }
 }

@@ -354,6 +354,35 @@ fn waits_end_with_time_and_contexts() {
     });
 }
 
+/// A wait for the receivers to go ends only when they have gone, also if others come at that moment.
+#[test]
+fn receivers_that_come_back_are_not_a_context_that_ends() {
+    on_each(|kind| {
+        for _ in 0..20 {
+            let (tx, rx) = broadcast::<u8>(1);
+            let tx = Arc::new(tx);
+            let waiters: Vec<_> = (0..2)
+                .map(|i| {
+                    let tx = Arc::clone(&tx);
+                    kind.spawn(move || match i {
+                        0 => tx.closed_context(&Context::background()) == Ok(()),
+                        _ => tx.closed_timeout(Duration::MAX),
+                    })
+                })
+                .collect();
+            let mut rx = Some(rx);
+            for _ in 0..5 {
+                yield_now();
+                drop(rx.take());
+                rx = Some(tx.subscribe());
+            }
+            yield_now();
+            drop(rx);
+            assert!(waiters.into_iter().all(both::Handle::join));
+        }
+    });
+}
+
 /// A receive that a cancellation ends loses no message.
 #[test]
 fn a_cancelled_receive_loses_no_message() {
@@ -609,6 +638,7 @@ crate::inside::tests! {
     ready_follows_the_messages,
     selects_among_broadcast_channels,
     waits_end_with_time_and_contexts,
+    receivers_that_come_back_are_not_a_context_that_ends,
     a_cancelled_receive_loses_no_message,
     a_clone_that_panics_is_one_receivers_loss,
     messages_may_call_their_channel,
