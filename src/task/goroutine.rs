@@ -308,7 +308,7 @@ impl Builder {
 
     /// As [`Builder::spawn`], for a caller at `site`.
     pub(super) fn spawn_at<F, T>(
-        mut self,
+        self,
         f: F,
         site: &'static Location<'static>,
     ) -> io::Result<JoinHandle<T>>
@@ -316,16 +316,19 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
+        Ok(self.prepare()?.spawn(f, site))
+    }
+
+    /// Does all of a spawn that may fail.
+    pub(super) fn prepare(mut self) -> io::Result<Prepared> {
         let place = self.place()?;
-        let ctx = self.context.take();
+        let context = self.context.take();
         let options = self.options()?;
-        match ctx {
-            None => Ok(joinable(place, f, options, site)),
-            Some(ctx) => {
-                let (f, own) = in_own_context(&ctx, f);
-                Ok(joinable(place, f, options, site).with_own(own))
-            }
-        }
+        Ok(Prepared {
+            place,
+            options,
+            context,
+        })
     }
 
     /// Sets the context unless one is set.
@@ -427,6 +430,29 @@ impl Builder {
             details: has_details.then(|| Box::new(Details::new(name, label))),
             stack_bytes: self.stack_bytes,
         })
+    }
+}
+
+/// What a [`Builder`] says, when nothing of it can fail any more.
+pub(super) struct Prepared {
+    place: Option<SpawnPlace>,
+    options: Options,
+    context: Option<Context>,
+}
+
+impl Prepared {
+    pub(super) fn spawn<F, T>(self, f: F, site: &'static Location<'static>) -> JoinHandle<T>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        match self.context {
+            None => joinable(self.place, f, self.options, site),
+            Some(ctx) => {
+                let (f, own) = in_own_context(&ctx, f);
+                joinable(self.place, f, self.options, site).with_own(own)
+            }
+        }
     }
 }
 

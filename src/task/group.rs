@@ -10,7 +10,7 @@ use super::goroutine::{Builder, Cancelled};
 use crate::context::{CancelRef, Context, shield};
 use crate::loom::native::{Arc, Mutex, PoisonError};
 use crate::sched::wait::spawn;
-use crate::sync::{Semaphore, WaitGroup};
+use crate::sync::{OwnedSemaphorePermit, Semaphore, WaitGroup};
 
 /// Goroutines that work on one task, of which the first error cancels the others: Go's
 /// `errgroup.Group`.
@@ -197,6 +197,7 @@ impl<E> Group<E> {
         F: FnOnce() -> Result<(), E> + Send + 'static,
         E: Send + 'static,
     {
+        spawn::expect_runtime();
         let member = self.member(self.wait_for_slot());
         spawn::spawn_unjoined(move || member.run(f), Location::caller());
     }
@@ -237,11 +238,15 @@ impl<E> Group<E> {
         F: FnOnce() -> Result<(), E> + Send + 'static,
         E: Send + 'static,
     {
-        // Before a slot and the group are taken, as what is refused is dropped.
+        spawn::expect_runtime();
+        // Refused at once, and not after a wait.
         builder.check()?;
-        let member = self.member(self.wait_for_slot());
-        let run = move || member.run(f);
-        builder.spawn_at(run, Location::caller()).map(drop)
+        let slot = self.wait_for_slot();
+        // The last that may fail: a member whose goroutine does not run ends the group.
+        let ready = builder.prepare()?;
+        let member = self.member(slot);
+        drop(ready.spawn(move || member.run(f), Location::caller()));
+        Ok(())
     }
 
     /// Spawns a goroutine as [`spawn`](Group::spawn) does, unless the limit is reached.
@@ -281,13 +286,11 @@ impl<E> Group<E> {
         F: FnOnce() -> Result<(), E> + Send + 'static,
         E: Send + 'static,
     {
+        spawn::expect_runtime();
         let slot = match &self.slots {
             None => None,
-            Some(slots) => match slots.try_acquire(1) {
-                Ok(permit) => {
-                    permit.forget();
-                    Some(Arc::clone(slots))
-                }
+            Some(slots) => match slots.try_acquire_owned(1) {
+                Ok(slot) => Some(slot),
                 Err(_) => return Err(f),
             },
         };
@@ -327,6 +330,10 @@ impl<E> Group<E> {
             (failure.panic.take(), failure.error.take())
         };
         if let Some(payload) = panic {
+            // Before the panic goes on: a destructor that panics then would end the process.
+            if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(error))) {
+                spawn::drop_payload(another);
+            }
             resume_unwind(payload);
         }
         error.map_or(Ok(()), Err)
@@ -337,15 +344,13 @@ impl<E> Group<E> {
     }
 
     /// Takes a permit, which the new goroutine gives back.
-    fn wait_for_slot(&self) -> Option<Arc<Semaphore>> {
+    fn wait_for_slot(&self) -> Option<OwnedSemaphorePermit> {
         let slots = self.slots.as_ref()?;
         // It fails in a destructor of a cancelled goroutine only, which spawns nothing.
-        let permit = shield(|| slots.acquire(1)).ok()?;
-        permit.forget();
-        Some(Arc::clone(slots))
+        shield(|| slots.acquire_owned(1)).ok()
     }
 
-    fn member(&self, slot: Option<Arc<Semaphore>>) -> Member<E> {
+    fn member(&self, slot: Option<OwnedSemaphorePermit>) -> Member<E> {
         let shared = Arc::clone(self.shared());
         shared.running.add(1);
         Member {
@@ -359,7 +364,7 @@ impl<E> Group<E> {
 /// A goroutine of a group, until it has ended.
 struct Member<E> {
     shared: Arc<Shared<E>>,
-    slot: Option<Arc<Semaphore>>,
+    slot: Option<OwnedSemaphorePermit>,
     /// Whether it needs no entry in the group's failure any more.
     is_over: bool,
 }
@@ -391,9 +396,8 @@ impl<E> Drop for Member<E> {
             // It never ran, as the run has ended.
             self.shared.end_by_panic(Box::new(Cancelled));
         }
-        if let Some(slots) = &self.slot {
-            slots.add_permits(1);
-        }
+        // A caller that waits for the group finds the slot free.
+        self.slot = None;
         self.shared.running.done();
     }
 }
@@ -406,9 +410,11 @@ impl<E> Shared<E> {
             Some(_) => Some(error),
         };
         drop(failure);
-        // Its destructor is the program's code.
-        drop(another);
         self.canceller.cancel();
+        // Its destructor is the program's code.
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(another))) {
+            self.end_by_panic(payload);
+        }
     }
 
     fn end_by_panic(&self, payload: Box<dyn Any + Send>) {

@@ -45,6 +45,8 @@ crate::inside::tests! {
     the_first_error_ends_a_group,
     errors_after_the_first_are_dropped,
     a_panic_goes_through_the_group,
+    a_panic_of_an_errors_destructor_goes_through_the_group,
+    a_refused_goroutine_leaves_its_group_as_it_was: "threads of its own",
     a_limit_is_kept,
     a_limit_of_nothing_is_refused,
     try_spawn_gives_the_closure_back,
@@ -639,6 +641,55 @@ fn a_panic_goes_through_the_group() {
         group.spawn(|| panic!("alone"));
         group.spawn(|| sleep_in_context().or(Ok(())));
         assert!(catch_unwind(AssertUnwindSafe(|| group.wait())).is_err());
+    });
+}
+
+/// An error whose destructor panics.
+#[derive(Debug)]
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("of an error's destructor");
+    }
+}
+
+#[test]
+fn a_panic_of_an_errors_destructor_goes_through_the_group() {
+    run(2, || {
+        let group = Group::new();
+        group.spawn(|| Err(Some(PanicsWhenDropped)));
+        group.context().wait();
+        group.spawn(|| Err(Some(PanicsWhenDropped)));
+        let payload = catch_unwind(AssertUnwindSafe(|| group.wait())).unwrap_err();
+        assert_eq!(panic_text(&*payload), "of an error's destructor");
+    });
+}
+
+#[test]
+fn a_refused_goroutine_leaves_its_group_as_it_was() {
+    let _guard = hang_guard();
+    runtime(2).run(|| {
+        let group = Group::<()>::new().limit(1);
+        let with_label = |n: usize| Builder::new().label(format!("label {n}"));
+        // More labels than a runtime has.
+        let refused = (0..5000).find_map(|n| group.spawn_with(with_label(n), || Ok(())).err());
+        assert_eq!(refused.unwrap().kind(), ErrorKind::InvalidInput);
+        // The caller is no goroutine.
+        let other = group.clone();
+        let panicked = std::thread::spawn(move || {
+            let spawns: [&dyn Fn(); 3] = [
+                &|| other.spawn(|| Ok(())),
+                &|| _ = other.try_spawn(|| Ok(())),
+                &|| _ = other.spawn_with(Builder::new(), || Ok(())),
+            ];
+            spawns.map(|spawn| catch_unwind(AssertUnwindSafe(spawn)).is_err())
+        });
+        assert_eq!(panicked.join().unwrap(), [true; 3]);
+        assert_eq!(group.context().err(), None);
+        // The slot is free.
+        group.spawn(|| Ok(()));
+        assert_eq!(group.wait(), Ok(()));
     });
 }
 

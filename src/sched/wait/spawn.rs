@@ -358,6 +358,18 @@ pub(crate) fn current_node() -> Option<u32> {
     Some(m.sched().node_of(m.p()).os_id)
 }
 
+/// For callers that take something before they spawn.
+///
+/// # Panics
+///
+/// Off the runtime, as a spawn.
+#[track_caller]
+pub(crate) fn expect_runtime() {
+    if current::m().is_none() {
+        off_runtime()
+    }
+}
+
 #[cold]
 #[track_caller]
 fn off_runtime() -> ! {
