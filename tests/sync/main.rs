@@ -8,6 +8,7 @@ mod inside;
 #[path = "../util/mod.rs"]
 mod util;
 
+mod auto_traits;
 mod sync_counting;
 mod sync_mutex;
 mod sync_notify;
