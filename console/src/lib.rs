@@ -41,8 +41,9 @@
 //!   `Authorization: Bearer TOKEN`, or as the parameter `token`. The console speaks no TLS; put a proxy
 //!   before it where the network is not trusted.
 //!
-//! At most 64 connections are open at once, requests have at most 8 KiB and no body, slow clients are
-//! left, and one trace or profile is taken at a time (others get status 409).
+//! At most 64 connections are open at once, requests have at most 8 KiB and no body, and slow clients are
+//! left. One trace or profile is taken at a time (others get status 409), and four dumps of goroutines
+//! (others get status 503).
 //!
 //! # How it works
 //!

@@ -48,7 +48,14 @@ pub(crate) fn answer(
         "/metrics" => Answer::new(prometheus::CONTENT_TYPE, prometheus::page(handle)),
         "/events" => return events(shared, connection, request).map(|()| false),
         "/debug/state" => Answer::new(crate::JSON, &*shared.sampler.state()),
-        "/debug/goroutines" => list(shared, request),
+        "/debug/goroutines" => {
+            let Some(_place) = shared.dump() else {
+                let answer = Answer::text(http::UNAVAILABLE, "too many dumps are being taken");
+                return send(connection, request, &answer);
+            };
+            // A client that reads slowly keeps the place, as the dump is in memory.
+            return send(connection, request, &list(shared, request));
+        }
         "/debug/trace" => return trace(shared, connection, request),
         "/debug/profile" => return profile(shared, connection, request),
         "/debug/flight" => return flight(shared, connection, request),

@@ -23,6 +23,8 @@ use crate::state::Sampler;
 const CONNECTIONS: usize = 64;
 /// Of those, pages that are open.
 const WATCHERS: usize = 32;
+/// Of those, dumps that are being taken and sent: each has a line and more for every goroutine.
+const DUMPS: usize = 4;
 /// Requests of one connection.
 const REQUESTS: usize = 1000;
 /// The pause after an accept that failed, as for lack of descriptors.
@@ -41,6 +43,8 @@ pub(crate) struct Shared {
     is_taking: AtomicBool,
     /// Pages that are open. Ordering: relaxed, a limit.
     watchers: AtomicUsize,
+    /// Dumps. Ordering: as above.
+    dumps: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +66,7 @@ impl Shared {
             changed: Condvar::new(),
             is_taking: AtomicBool::new(false),
             watchers: AtomicUsize::new(0),
+            dumps: AtomicUsize::new(0),
         }
     }
 
@@ -102,10 +107,13 @@ impl Shared {
     }
 
     /// A place for a page that stays open.
-    pub(crate) fn watcher(&self) -> Option<Watcher<'_>> {
-        let n = self.watchers.fetch_add(1, Ordering::Relaxed);
-        let watcher = Watcher(self);
-        (n < WATCHERS).then_some(watcher)
+    pub(crate) fn watcher(&self) -> Option<Place<'_>> {
+        Place::among(&self.watchers, WATCHERS)
+    }
+
+    /// A place for a dump, until it is sent.
+    pub(crate) fn dump(&self) -> Option<Place<'_>> {
+        Place::among(&self.dumps, DUMPS)
     }
 
     /// Lists a connection, if there is room.
@@ -132,13 +140,21 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Held while a page is open.
+/// One of so many that may be at work at once.
 #[derive(Debug)]
-pub(crate) struct Watcher<'a>(&'a Shared);
+pub(crate) struct Place<'a>(&'a AtomicUsize);
 
-impl Drop for Watcher<'_> {
+impl<'a> Place<'a> {
+    fn among(taken: &'a AtomicUsize, most: usize) -> Option<Place<'a>> {
+        let n = taken.fetch_add(1, Ordering::Relaxed);
+        let place = Place(taken);
+        (n < most).then_some(place)
+    }
+}
+
+impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.0.watchers.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

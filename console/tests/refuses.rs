@@ -379,6 +379,39 @@ fn one_trace_or_profile_at_a_time() {
     server.shutdown();
 }
 
+/// A dump is large, and stays in memory until a slow client has read it.
+#[test]
+fn dumps_are_limited() {
+    let _guard = hang_guard();
+    let path = socket_path("dumps");
+    let path = path.to_str().unwrap();
+    runtime(1).run(|| {
+        // More than the buffers of a socket hold.
+        let name = "x".repeat(4000);
+        for _ in 0..500 {
+            let builder = windlass::task::Builder::new().name(&name);
+            drop(builder.spawn(windlass::task::park).unwrap());
+        }
+        let server = windlass_console::serve(path).unwrap();
+        windlass::blocking(|| {
+            let ask = || {
+                let mut stream = UnixStream::connect(path).unwrap();
+                stream
+                    .write_all(b"GET /debug/goroutines?debug=2 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                    .unwrap();
+                let head = read_head(&mut BufReader::new(&stream)).unwrap();
+                (stream, head.status)
+            };
+            let slow: Vec<_> = (0..4).map(|_| ask()).collect();
+            assert!(slow.iter().all(|(_, status)| *status == 200));
+            assert_eq!(ask().1, 503);
+            drop(slow);
+            wait_until(|| ask().1 == 200);
+            server.shutdown();
+        });
+    });
+}
+
 #[test]
 fn the_end_frees_the_address_and_ends_pages() {
     let _guard = hang_guard();
