@@ -727,9 +727,10 @@ unsafe fn select_for(
     if !parks() || length == Some(Some(Duration::ZERO)) {
         return plain(time) as c_int;
     }
-    if !mask.is_null() || length == Some(None) || n < 0 {
-        return in_section(|| plain(time)) as c_int;
-    }
+    let n = match looked_at(n) {
+        Some(n) if mask.is_null() && length != Some(None) => n,
+        _ => return in_section(|| plain(time)) as c_int,
+    };
     let deadline_ns = length.flatten().map_or(NEVER, foreign::deadline_ns);
     // SAFETY: by this function's contract.
     let wanted = sets.map(|set| unsafe { words(set, n) }.to_vec());
@@ -758,6 +759,20 @@ unsafe fn select_for(
             }
         }
     }
+}
+
+/// How many descriptors the kernel looks at if it is asked for `n`: at most as many as the process's
+/// table has places. Programs ask for all that they may ever open (`getdtablesize(3)`), and their sets
+/// are shorter. `None` if it is not known.
+fn looked_at(n: c_int) -> Option<c_int> {
+    if n <= libc::FD_SETSIZE as c_int {
+        return (n >= 0).then_some(n);
+    }
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let mut lines = status.lines();
+    // The table never shrinks, so the kernel looks at no fewer later.
+    let places = lines.find_map(|line| line.strip_prefix("FDSize:"))?;
+    Some(n.min(places.trim().parse().ok()?))
 }
 
 /// The words of a set that hold `n` descriptors; C clients make sets longer than `fd_set`.

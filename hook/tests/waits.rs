@@ -349,6 +349,38 @@ fn poll_and_select_wait_for_several() {
     });
 }
 
+/// Programs ask for as many descriptors as they may open, with a set that is shorter: the kernel looks
+/// at no more than there can be.
+#[test]
+fn select_looks_no_further_than_the_kernel() {
+    const PAGE: usize = 4096;
+    run(1, || {
+        // SAFETY: a new mapping, whose second half cannot be accessed.
+        let set = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let size = 2 * PAGE;
+            let at = libc::mmap(std::ptr::null_mut(), size, libc::PROT_NONE, flags, -1, 0);
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            assert_eq!(libc::mprotect(at, PAGE, access), 0);
+            at.cast::<u64>()
+        };
+        let (a, mut to_a) = UnixStream::pair().unwrap();
+        let writer = windlass::spawn(move || to_a.write_all(b"a").map(|()| to_a));
+        let fd = a.as_raw_fd() as usize;
+        let none = std::ptr::null_mut();
+        // SAFETY: the set has places for 32,768 descriptors, and fewer are open.
+        let (ready, word) = unsafe {
+            set.add(fd / 64).write(1 << (fd % 64));
+            let ready = libc::select(1 << 20, set.cast(), none, none, std::ptr::null_mut());
+            (ready, set.add(fd / 64).read())
+        };
+        assert_eq!((ready, word), (1, 1 << (fd % 64)));
+        drop(writer.join().unwrap());
+        // SAFETY: the mapping is that from above.
+        unsafe { libc::munmap(set.cast(), 2 * PAGE) };
+    });
+}
+
 #[test]
 fn names_are_looked_up_off_the_p() {
     run(1, || {
