@@ -146,7 +146,7 @@ pub fn sleep_until(deadline_ns: u64) -> bool {
     )
 }
 
-/// Runs `f`, which blocks and does not unwind, while the P is handed to another thread. Unlike
+/// Runs `f`, which blocks, while the P is handed to another thread. Unlike
 /// [`blocking`](crate::blocking) it never moves the goroutine to another thread, so that the caller
 /// may keep thread-locals across it. The caller [`parks`].
 pub fn block<T>(f: impl FnOnce() -> T) -> T {

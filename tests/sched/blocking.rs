@@ -41,6 +41,28 @@ fn echo() {
     server.join().unwrap();
 }
 
+/// Also in the section that windlass-hook uses, whose caller stays on its thread.
+#[test]
+fn a_panic_leaves_a_section_that_keeps_its_thread() {
+    run(1, || {
+        for takes_long in [false, true] {
+            let goroutine = spawn(move || {
+                let section = catch_unwind(|| {
+                    windlass::foreign::block(|| -> () {
+                        if takes_long {
+                            std::thread::sleep(Duration::from_millis(30));
+                        }
+                        panic!("of the section");
+                    })
+                });
+                assert_eq!(panic_text(&*section.unwrap_err()), "of the section");
+                spawn(yield_now).join().unwrap();
+            });
+            goroutine.join().unwrap();
+        }
+    });
+}
+
 #[test]
 fn hogs_on_every_p_stop_nobody() {
     let _guard = hang_guard();

@@ -243,15 +243,23 @@ pub(crate) fn blocking<T>(f: impl FnOnce() -> T) -> T {
 
 /// As [`blocking`], but the goroutine stays on its thread: if its P is retaken meanwhile, it goes on
 /// without one, as after a call that sysmon found to block, until it next enters the scheduler. So
-/// a caller may keep thread-locals across this. `f` does not unwind.
+/// a caller may keep thread-locals across this.
 pub(crate) fn blocking_on_thread<T>(f: impl FnOnce() -> T) -> T {
     let Some(section) = Section::enter_if_with_p() else {
         return f();
     };
     begin_blocking(section);
-    let result = f();
-    leave_blocking(true);
-    result
+    let _leaves = LeavesOnDrop;
+    f()
+}
+
+/// Leaves the blocking section, without a switch, also if a panic drops it.
+struct LeavesOnDrop;
+
+impl Drop for LeavesOnDrop {
+    fn drop(&mut self) {
+        leave_blocking(true);
+    }
 }
 
 fn begin_blocking(section: Section<'_>) {
