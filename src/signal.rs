@@ -383,6 +383,8 @@ where
     I: IntoIterator<Item = S>,
     S: Borrow<i32>,
 {
+    // Before the actions of the signals change.
+    spawn::expect_runtime();
     let signals = Signals::new(signals)?;
     let (ctx, canceller) = ctx.with_cancel();
     let (listens, own) = (ctx.clone(), canceller.to_ref());

@@ -5,14 +5,18 @@ mod util;
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use windlass::context::{Context, Error};
 use windlass::fs::{self, File};
 use windlass::process::Command;
-use windlass::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, Signals, ctrl_c};
-use windlass::{spawn, yield_now};
+use windlass::signal::{
+    Received, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, Signals, ctrl_c, notify_context,
+};
+use windlass::{Handle, spawn, yield_now};
 
 /// How long a test waits for what does not come.
 const SHORT: Duration = Duration::from_millis(20);
@@ -67,6 +71,42 @@ fn a_signal_is_received() {
             assert_eq!(signals.try_recv(), Some(SIGHUP));
             assert_eq!(signals.try_recv(), None);
         });
+    });
+}
+
+#[test]
+fn a_signal_cancels_a_context() {
+    alone("a_signal_cancels_a_context", || {
+        util::runtime(2).run(|| {
+            let background = Context::background();
+            let (ctx, _canceller) = notify_context(&background, [SIGUSR1, SIGUSR2]).unwrap();
+            assert_eq!(ctx.err(), None);
+            send(SIGUSR2);
+            ctx.wait();
+            let cause = ctx.cause().unwrap().downcast_ref::<Received>();
+            assert_eq!(cause.unwrap().signal(), SIGUSR2);
+            // Nobody listens any more.
+            let (ctx, canceller) = notify_context(&background, [SIGUSR1]).unwrap();
+            drop(canceller);
+            assert_eq!(ctx.err(), Some(Error::Cancelled));
+            util::wait_until(|| Handle::current().goroutines().len() == 1);
+            assert!(ctx.cause().is_none());
+        });
+    });
+}
+
+#[test]
+fn a_context_off_the_runtime_leaves_the_signals_alone() {
+    alone("a_context_off_the_runtime_leaves_the_signals_alone", || {
+        let made = catch_unwind(|| notify_context(&Context::background(), [SIGUSR1]));
+        assert!(made.is_err());
+        // SAFETY: all zeros is an action, and the call only writes it.
+        let action = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(SIGUSR1, std::ptr::null(), &raw mut action);
+            action
+        };
+        assert_eq!(action.sa_sigaction, libc::SIG_DFL);
     });
 }
 
