@@ -164,6 +164,7 @@ impl<E> Group<E> {
             n > 0,
             "a group with a limit of 0 could run no goroutine: choose at least 1"
         );
+        let n = n.min(Semaphore::MAX_PERMITS);
         self.slots = Some(Arc::new(Semaphore::new(n)));
         self
     }

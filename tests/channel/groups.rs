@@ -724,6 +724,10 @@ fn a_limit_of_nothing_is_refused() {
     run(1, || {
         let refused = catch_unwind(|| Group::<()>::new().limit(0)).unwrap_err();
         assert!(panic_text(&*refused).contains("choose at least 1"));
+        // More than there can be is no limit.
+        let group = Group::<()>::new().limit(usize::MAX);
+        group.spawn(|| Ok(()));
+        assert_eq!(group.wait(), Ok(()));
     });
 }
 
