@@ -37,6 +37,7 @@ pub(crate) enum Then {
 #[derive(Clone, Copy, Debug)]
 struct AlarmPlan {
     when: Option<Instant>,
+    /// The same in nanoseconds; 0 if it counts as past by every clock.
     when_ns: u64,
     then: Then,
 }
@@ -48,6 +49,21 @@ impl AlarmPlan {
             when_ns: when.map_or(NEVER, clock::instant_ns),
             then,
         }
+    }
+
+    /// The channel is disconnected. Not from now on but since ever: another simulation, or the program
+    /// after it, has a clock that may be behind.
+    fn closed() -> AlarmPlan {
+        AlarmPlan {
+            when: Some(clock::now()),
+            when_ns: 0,
+            then: Then::Close,
+        }
+    }
+
+    /// The instant of the event, if that has come.
+    fn due(&self, now: Instant) -> Option<Instant> {
+        self.when.filter(|when| self.when_ns == 0 || *when <= now)
     }
 
     /// The plan after the message of `when` was received at `now`.
@@ -89,8 +105,11 @@ impl Alarm {
     /// Replaces the plan. Returns whether the old plan still had an event to come or a message to
     /// receive.
     pub(crate) fn set(&self, when: Option<Instant>, then: Then) -> bool {
+        self.replace(AlarmPlan::new(when, then))
+    }
+
+    fn replace(&self, plan: AlarmPlan) -> bool {
         let here = WaitCtx::enter();
-        let plan = AlarmPlan::new(when, then);
         self.lock.lock();
         let before = self.plan.replace(plan);
         loop {
@@ -109,7 +128,7 @@ impl Alarm {
 
     /// Disconnects the channel.
     pub(crate) fn close(&self) {
-        self.set(Some(clock::now()), Then::Close);
+        self.replace(AlarmPlan::closed());
     }
 
     /// Makes the channel disconnected, or connected again, for a caller that holds the lock of a
@@ -118,8 +137,10 @@ impl Alarm {
     pub(super) fn put(&self, is_closed: bool, _here: &WaitCtx<'_>, woken: &mut DequeuedList) {
         self.lock.lock();
         if self.plan.get().when.is_some() != is_closed {
-            let when = is_closed.then(clock::now);
-            self.plan.set(AlarmPlan::new(when, Then::Close));
+            self.plan.set(match is_closed {
+                true => AlarmPlan::closed(),
+                false => AlarmPlan::new(None, Then::Close),
+            });
             while is_closed && let Some(taken) = self.waiting.take() {
                 head_of(&taken).told.set(WaiterEvent::Again);
                 woken.push(taken);
@@ -150,24 +171,21 @@ impl Alarm {
     pub(super) fn take(&self) -> Result<Instant, Refused> {
         let plan = self.plan.get();
         let now = clock::now();
-        match plan.when {
-            Some(when) if when <= now => {
+        match plan.due(now) {
+            Some(when) => {
                 if plan.then == Then::Close {
                     return Err(Refused::Disconnected);
                 }
                 self.plan.set(plan.next(when, now));
                 Ok(when)
             }
-            _ => Err(Refused::Blocked),
+            None => Err(Refused::Blocked),
         }
     }
 
     /// Whether a receive would return without waiting. The lock is held.
     pub(super) fn is_ready(&self) -> bool {
-        self.plan
-            .get()
-            .when
-            .is_some_and(|when| when <= clock::now())
+        self.plan.get().due(clock::now()).is_some()
     }
 
     /// When a receive may next return without waiting. The lock is held.

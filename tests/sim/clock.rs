@@ -1,6 +1,6 @@
 //! Virtual time: it moves when nothing can run, and then to the next timer.
 
-use windlass::channel::{after, bounded, tick};
+use windlass::channel::{RecvError, TryRecvError, after, bounded, oneshot, tick, watch};
 use windlass::context::Context;
 use windlass::sim::{self, Sim};
 use windlass::sync::{Arc, Condvar, Mutex};
@@ -44,6 +44,40 @@ fn each_run_begins_in_the_year_2000() {
         sleep(DAY);
         let later = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         assert_eq!(later - since, DAY);
+    });
+}
+
+/// What has ended in a run has also ended by the clocks after it, which are behind.
+#[test]
+fn what_is_over_in_a_run_is_over_after_it() {
+    let kept = std::sync::Mutex::new(Vec::new());
+    let run = Sim::new().seeds(1).run(|| {
+        sleep(DAY);
+        let (sender, receiver) = oneshot::<u8>();
+        let (level, levels) = watch(0);
+        let (ctx, canceller) = Context::background().with_cancel();
+        let done = ctx.done().clone();
+        assert!(!sender.is_closed() && levels.ready().try_recv() == Err(TryRecvError::Empty));
+        drop((receiver, level, canceller));
+        kept.lock().unwrap().push((sender, levels, done));
+    });
+    run.unwrap();
+    let kept = kept.into_inner().unwrap();
+    for (sender, levels, done) in &kept {
+        assert!(sender.is_closed());
+        sender.closed();
+        assert_eq!(levels.ready().recv(), Err(RecvError));
+        assert_eq!(done.try_recv(), Err(TryRecvError::Disconnected));
+    }
+    // In another run, whose clock begins anew.
+    sim::check(|| {
+        let begin = Instant::now();
+        for (sender, levels, done) in &kept {
+            sender.closed();
+            assert_eq!(levels.ready().recv(), Err(RecvError));
+            assert_eq!(done.recv(), Err(RecvError));
+        }
+        assert_eq!(begin.elapsed(), Duration::ZERO);
     });
 }
 
