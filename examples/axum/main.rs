@@ -14,14 +14,16 @@
 //! connections in examples/support/routes.rs.
 #![expect(clippy::print_stdout, reason = "says where it listens")]
 
-#[path = "../support/accept.rs"]
-mod accept;
 #[path = "../support/args.rs"]
 mod args;
 #[path = "mod.rs"]
 mod board;
+#[path = "../support/finish.rs"]
+mod finish;
 #[path = "../support/routes.rs"]
 mod routes;
+#[path = "../support/serve.rs"]
+mod serve;
 #[path = "../support/signals.rs"]
 mod signals;
 

@@ -13,16 +13,14 @@
 //! clients, and the CPU time is that of both ends.
 #![expect(clippy::print_stdout, reason = "prints what it has measured")]
 
-#[path = "../support/accept.rs"]
-mod accept;
 #[path = "../support/args.rs"]
 mod args;
-#[path = "../support/graceful.rs"]
-mod graceful;
 #[path = "../http/mod.rs"]
 mod http;
 #[path = "../support/linger.rs"]
 mod linger;
+#[path = "../support/serve.rs"]
+mod serve;
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::net::SocketAddr;
@@ -31,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use windlass::metrics::{PMetrics, RuntimeMetrics};
-use windlass::net::{TcpListener, TcpStream};
+use windlass::net::{Graceful, TcpListener, TcpStream};
 use windlass::task;
 use windlass_topology::render::{self, Paint};
 
@@ -74,7 +72,7 @@ fn main() -> io::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let addr = listener.local_addr()?;
         let server = task::Builder::new().name("listener").label("server");
-        server.spawn(move || http::serve(listener, &http::Graceful::default()))?;
+        server.spawn(move || http::serve(listener, &Graceful::new()))?;
         let clients = connect(addr, n_connections)?;
         let begin = Reading::take(handle.metrics())?;
         let latencies = load(&clients, Duration::from_secs(seconds.into()))?;

@@ -4,12 +4,14 @@
 //! cargo run --release --example echo -- [HOST:PORT]
 //! nc 127.0.0.1 7777
 //! ```
+//!
+//! Ctrl-c or SIGTERM stop it: what has been received is sent back first.
 #![expect(clippy::print_stdout, reason = "prints where it listens")]
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
-use windlass::net::{TcpListener, TcpStream};
+use windlass::net::{Graceful, Member, TcpListener, TcpStream};
 use windlass::signal::{SIGINT, SIGTERM, Signals};
 
 fn main() -> io::Result<()> {
@@ -19,34 +21,39 @@ fn main() -> io::Result<()> {
     // SAFETY: no goroutine of this program keeps a thread-local borrow across a call that parks.
     let runtime = unsafe { windlass::Builder::new().build()? };
     runtime.run(|| {
+        let signals = Signals::new([SIGINT, SIGTERM])?;
         let listener = TcpListener::bind(addr)?;
         println!("{}", listener.local_addr()?);
-        windlass::spawn(move || serve(&listener));
-        // Ctrl-c ends this goroutine, and with it the run, which cancels all others.
-        Signals::new([SIGINT, SIGTERM])?.recv()?;
-        Ok(())
+        let server = Graceful::new();
+        let stopper = server.clone();
+        windlass::spawn(move || {
+            let _ = signals.recv();
+            stopper.stop();
+        });
+        serve(listener, &server)?;
+        server
+            .shutdown(Duration::from_secs(10))
+            .map_err(io::Error::other)
     })
 }
 
-/// Accepts connections until the runtime ends. Each has a goroutine of its own.
-pub(crate) fn serve(listener: &TcpListener) {
-    for stream in listener.incoming() {
-        match stream {
-            Ok(stream) => drop(windlass::spawn(|| echo(stream))),
-            // Out of descriptors or memory: connections that end give them back.
-            Err(_) => windlass::sleep(Duration::from_millis(5)),
-        }
-    }
+/// Accepts connections until the server is asked to stop. Each has a goroutine of its own.
+pub(crate) fn serve(listener: TcpListener, server: &Graceful) -> io::Result<()> {
+    server.serve(listener, |stream, member| {
+        // An error concerns only this peer.
+        let _ = echo(stream, member);
+    })
 }
 
 /// Sends back everything that the peer sends.
-fn echo(mut stream: TcpStream) -> io::Result<()> {
+fn echo(mut stream: TcpStream, member: &Member) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut buffer = [0; 16 * 1024];
     loop {
-        match stream.read(&mut buffer)? {
-            0 => return Ok(()),
-            n => stream.write_all(&buffer[..n])?,
+        match member.idle(|| stream.read(&mut buffer))? {
+            // The peer has closed the connection, or the server stops and nothing more has come.
+            Some(0) | None => return Ok(()),
+            Some(n) => stream.write_all(&buffer[..n])?,
         }
     }
 }

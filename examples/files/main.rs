@@ -11,28 +11,28 @@
 //! of httpd.
 #![expect(clippy::print_stdout, reason = "says where it listens")]
 
-#[path = "../support/accept.rs"]
-mod accept;
 #[path = "../support/args.rs"]
 mod args;
 #[path = "mod.rs"]
 mod files;
-#[path = "../support/graceful.rs"]
-mod graceful;
 #[path = "../http/mod.rs"]
 mod http;
 #[path = "../support/linger.rs"]
 mod linger;
+#[path = "../support/serve.rs"]
+mod serve;
 #[path = "../support/signals.rs"]
 mod signals;
 
 use std::io;
 use std::time::Duration;
 
-use windlass::net::TcpListener;
+use windlass::net::{Graceful, TcpListener};
 
 const USAGE: &str = "usage: files [--root DIR] [--addr HOST:PORT] [--procs N]";
 
+/// How long an idle connection may still send a request after the signal.
+const GRACE: Duration = Duration::from_secs(2);
 /// The time limit for answers after the signal.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
@@ -59,10 +59,8 @@ fn main() -> io::Result<()> {
         let signals = signals::StopSignals::register()?;
         let listener = TcpListener::bind(&addr)?;
         println!("http://{}/", listener.local_addr()?);
-        http::Graceful::serve_until(
-            move || signals.wait(),
-            STOP_LIMIT,
-            |server| site.serve(listener, server),
-        )
+        let server = Graceful::with_grace(GRACE);
+        let stop = move || signals.wait();
+        serve::until(stop, &server, STOP_LIMIT, || site.serve(listener, &server))
     })
 }

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use windlass::fs::{File, Metadata};
-use windlass::net::TcpListener;
+use windlass::net::{Graceful, TcpListener};
 
 use crate::http::answer::{self, Body, Long};
-use crate::http::{self, Answer, Graceful, Patience, Request};
+use crate::http::{self, Answer, Patience, Request};
 use path::Name;
 use range::Part;
 

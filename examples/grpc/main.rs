@@ -10,12 +10,14 @@
 //! prints the words of a text and how often each occurs.
 #![expect(clippy::print_stdout, reason = "says where it listens, and the answer")]
 
-#[path = "../support/accept.rs"]
-mod accept;
 #[path = "../support/args.rs"]
 mod args;
+#[path = "../support/finish.rs"]
+mod finish;
 #[path = "../support/routes.rs"]
 mod routes;
+#[path = "../support/serve.rs"]
+mod serve;
 #[path = "../support/signals.rs"]
 mod signals;
 #[allow(dead_code, reason = "the tests use the client's other functions")]

@@ -3,11 +3,10 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
-use windlass::net::{TcpOptions, TcpStream};
+use windlass::net::{Member, TcpOptions, TcpStream};
 
 use super::answer::{self, Answer, Long, Reply};
 use super::request::{self, Request};
-use crate::graceful::{Member, Stream};
 
 /// The longest head of a request: its request line and its headers.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
@@ -30,9 +29,6 @@ pub(crate) struct Patience {
     /// For a client to take an answer, or a piece of a long one. It is for all writes together: a
     /// client that reads byte by byte cannot hold a connection for ever.
     pub(crate) answer: Duration,
-    /// For the start of another request, after the server was asked to stop: a request may be on
-    /// its way.
-    pub(crate) stopping: Duration,
 }
 
 impl Default for Patience {
@@ -42,7 +38,6 @@ impl Default for Patience {
             idle: minute,
             request: minute,
             answer: minute,
-            stopping: Duration::from_secs(2),
         }
     }
 }
@@ -55,9 +50,9 @@ pub(crate) trait Transport: Read + Write {
     fn close(&mut self) -> io::Result<()>;
 }
 
-impl Transport for Stream {
+impl Transport for TcpStream {
     fn tcp(&self) -> &TcpStream {
-        &self.0
+        self
     }
 
     fn close(&mut self) -> io::Result<()> {
@@ -77,8 +72,6 @@ pub(crate) struct Connection<'a, T, F> {
     /// The start time of the request that has arrived in part.
     begun: Option<Instant>,
     member: &'a Member,
-    /// The time from which no other request is awaited, once the server was asked to stop.
-    ends: Option<Instant>,
 }
 
 /// A request that was answered, and whose body must still be skipped.
@@ -119,24 +112,21 @@ where
             patience,
             begun: None,
             member,
-            ends: None,
         })
     }
 
     pub(crate) fn run(mut self) -> io::Result<()> {
         loop {
             match self.fill() {
-                Ok(0) => return Ok(()),
-                Ok(_) => {}
+                // The server stops, and the peer has no other request.
+                Ok(None) => return self.close(),
+                Ok(Some(0)) => return Ok(()),
+                Ok(Some(_)) => {}
                 // The deadline has passed. A request that has started gets an answer.
                 Err(e) if e.kind() == ErrorKind::WouldBlock && self.is_amid_request() => {
                     self.refuse(answer::TIMEOUT);
                     self.send()?;
                     return self.linger();
-                }
-                // The peer has no other request, and the server stops.
-                Err(e) if e.kind() == ErrorKind::WouldBlock && self.ends.is_some() => {
-                    return self.close();
                 }
                 Err(e) => return Err(e),
             }
@@ -150,37 +140,20 @@ where
         }
     }
 
-    /// Reads more. Fails with `WouldBlock` after the deadline.
-    fn fill(&mut self) -> io::Result<usize> {
-        loop {
-            let is_stopping = self.member.is_stopping();
-            let deadline = self.deadline(is_stopping);
-            self.stream.tcp().set_read_deadline(Some(deadline));
-            if is_stopping != self.member.is_stopping_behind_deadline() {
-                // This deadline may have replaced that of the stop.
-                continue;
-            }
-            match self.input.fill(&mut self.stream) {
-                // The stop has ended the wait.
-                Err(e) if e.kind() == ErrorKind::WouldBlock && Instant::now() < deadline => {}
-                read => return read,
-            }
-        }
-    }
-
-    /// The time by which more bytes must have arrived.
-    fn deadline(&mut self, is_stopping: bool) -> Instant {
+    /// Reads more. Returns `None` if the server stops and no other request has come. Fails with
+    /// `WouldBlock` after the deadline.
+    fn fill(&mut self) -> io::Result<Option<usize>> {
+        let patience = self.patience;
         if self.is_amid_request() {
-            return *self.begun.get_or_insert_with(Instant::now) + self.patience.request;
+            let begun = *self.begun.get_or_insert_with(Instant::now);
+            let tcp = self.stream.tcp();
+            tcp.set_read_deadline(Some(begun + patience.request));
+            return self.input.fill(&mut self.stream).map(Some);
         }
-        let idle = Instant::now() + self.patience.idle;
-        match is_stopping {
-            true => *self.ends.get_or_insert_with(|| {
-                let stopping = Instant::now() + self.patience.stopping;
-                stopping.min(idle)
-            }),
-            false => idle,
-        }
+        let tcp = self.stream.tcp();
+        tcp.set_read_deadline(Some(Instant::now() + patience.idle));
+        let (input, stream) = (&mut self.input, &mut self.stream);
+        self.member.idle(|| input.fill(stream))
     }
 
     fn send(&mut self) -> io::Result<()> {

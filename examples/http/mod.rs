@@ -16,14 +16,14 @@ mod request;
 
 use std::io;
 
-use windlass::net::TcpListener;
+use windlass::net::{Graceful, TcpListener};
 
 pub(crate) use answer::Answer;
 pub(crate) use connection::{Connection, Patience};
 pub(crate) use pages::page;
 pub(crate) use request::Request;
 
-pub(crate) use crate::graceful::Graceful;
+use crate::serve::complain;
 
 /// Serves the two pages of the benchmarks until the server is asked to stop.
 ///
@@ -44,7 +44,7 @@ pub(crate) fn serve_with<F>(
 where
     F: Fn(&Request<'_>) -> Answer + Clone + Send + 'static,
 {
-    server.serve(listener, move |stream, member| {
+    server.serve_with(listener, complain(), move |stream, member| {
         // A connection ends with an error when its peer has gone or is too slow: the server has
         // nothing to do then.
         let _ = Connection::new(stream, &site, patience, member).and_then(Connection::run);

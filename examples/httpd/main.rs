@@ -11,18 +11,16 @@
 //! What takes longer than 30 seconds in all is cut off. If it cannot listen, the status is 1. The
 //! server itself is in examples/http.
 
-#[path = "../support/accept.rs"]
-mod accept;
 #[path = "../support/args.rs"]
 mod args;
-#[path = "../support/graceful.rs"]
-mod graceful;
 #[path = "../http/mod.rs"]
 mod http;
 #[path = "mod.rs"]
 mod httpd;
 #[path = "../support/linger.rs"]
 mod linger;
+#[path = "../support/serve.rs"]
+mod serve;
 #[path = "../support/signals.rs"]
 mod signals;
 

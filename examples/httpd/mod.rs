@@ -3,25 +3,25 @@
 use std::io;
 use std::time::Duration;
 
-use windlass::net::TcpListener;
+use windlass::net::{Graceful, TcpListener};
 
 use crate::args::Args;
-use crate::http::{self, Graceful, Patience};
-use crate::signals;
+use crate::http;
+use crate::{serve, signals};
 
 pub(crate) const USAGE: &str = "usage: httpd [--addr HOST:PORT] [--procs N] [--grace SECONDS]";
 
+/// How long an idle connection may still send a request after the signal, by default.
+const GRACE: Duration = Duration::from_secs(2);
 /// The time limit for answers after the signal, besides the grace.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(mut args: Args) -> io::Result<()> {
     let addr = args.value("--addr", "127.0.0.1:8080".to_owned());
     let procs = args.optional("--procs");
-    let grace = args.optional("--grace").map(Duration::from_secs);
+    let grace = args.optional("--grace").map_or(GRACE, Duration::from_secs);
     args.finish();
 
-    let mut patience = Patience::default();
-    patience.stopping = grace.unwrap_or(patience.stopping);
     let mut builder = windlass::Builder::new().name("httpd");
     if let Some(n) = procs {
         builder = builder.processors(n);
@@ -39,11 +39,10 @@ pub(crate) fn run(mut args: Args) -> io::Result<()> {
         {
             println!("http://{}/plaintext", listener.local_addr()?);
         }
-        let limit = patience.stopping + STOP_LIMIT;
-        Graceful::serve_until(
-            move || signals.wait(),
-            limit,
-            |server| http::serve_with(listener, server, patience, http::page),
-        )
+        let server = Graceful::with_grace(grace);
+        let stop = move || signals.wait();
+        serve::until(stop, &server, grace + STOP_LIMIT, || {
+            http::serve(listener, &server)
+        })
     })
 }

@@ -17,16 +17,14 @@
     reason = "says where it listens, and what to trust"
 )]
 
-#[path = "../support/accept.rs"]
-mod accept;
 #[path = "../support/args.rs"]
 mod args;
-#[path = "../support/graceful.rs"]
-mod graceful;
 #[path = "../http/mod.rs"]
 mod http;
 #[path = "../support/linger.rs"]
 mod linger;
+#[path = "../support/serve.rs"]
+mod serve;
 #[path = "../support/signals.rs"]
 mod signals;
 #[path = "../tls/mod.rs"]
@@ -35,10 +33,12 @@ mod tls;
 use std::io;
 use std::time::Duration;
 
-use windlass::net::TcpListener;
+use windlass::net::{Graceful, TcpListener};
 
 const USAGE: &str = "usage: https [--addr HOST:PORT] [--procs N] [--cert FILE.pem --key FILE.pem]";
 
+/// How long an idle connection may still send a request after the signal.
+const GRACE: Duration = Duration::from_secs(2);
 /// The time limit for answers after the signal.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
@@ -74,10 +74,10 @@ fn main() -> io::Result<()> {
         let signals = signals::StopSignals::register()?;
         let listener = TcpListener::bind(&addr)?;
         println!("https://{}/plaintext", listener.local_addr()?);
-        http::Graceful::serve_until(
-            move || signals.wait(),
-            STOP_LIMIT,
-            |server| tls::serve(listener, server, &config),
-        )
+        let server = Graceful::with_grace(GRACE);
+        let stop = move || signals.wait();
+        serve::until(stop, &server, STOP_LIMIT, || {
+            tls::serve(listener, &server, &config)
+        })
     })
 }

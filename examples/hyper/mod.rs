@@ -4,6 +4,7 @@
 //! do.
 
 use std::convert::Infallible;
+use std::io;
 use std::time::Duration;
 
 use http_body_util::{Either, Full};
@@ -11,21 +12,32 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use windlass::net::{TcpListener, TcpStream};
+use windlass::net::{Graceful, Member, TcpListener, TcpStream};
 use windlass_hyper::{Executor, Io, Timer};
+
+use crate::finish;
+use crate::serve::complain;
 
 /// The time limit for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Serves until the runtime ends.
-pub(crate) fn serve(listener: &TcpListener, is_http2: bool) -> ! {
-    crate::accept::accept_each(listener, move |stream| {
+/// Serves until the server is asked to stop.
+///
+/// # Errors
+///
+/// The listener cannot accept any more.
+pub(crate) fn serve(listener: TcpListener, server: &Graceful, is_http2: bool) -> io::Result<()> {
+    server.serve_with(listener, complain(), move |stream, member| {
         // Errors of a connection concern only its peer.
-        let _ = serve_one(stream, is_http2);
+        let _ = serve_one(stream, is_http2, member);
     })
 }
 
-fn serve_one(stream: TcpStream, is_http2: bool) -> Result<(), Box<dyn std::error::Error>> {
+fn serve_one(
+    stream: TcpStream,
+    is_http2: bool,
+    member: &Member,
+) -> Result<(), Box<dyn std::error::Error>> {
     stream.set_nodelay(true)?;
     let io = Io::new(stream);
     if is_http2 {
@@ -33,7 +45,8 @@ fn serve_one(stream: TcpStream, is_http2: bool) -> Result<(), Box<dyn std::error
         builder
             .timer(Timer::new())
             .keep_alive_interval(HEAD_TIMEOUT);
-        windlass::future::block_on(builder.serve_connection(io, service_fn(answer)))?;
+        let connection = builder.serve_connection(io, service_fn(answer));
+        finish::run_until(member.stopping(), connection, |c| c.graceful_shutdown())?;
     } else {
         let mut builder = http1::Builder::new();
         builder
@@ -41,7 +54,8 @@ fn serve_one(stream: TcpStream, is_http2: bool) -> Result<(), Box<dyn std::error
             .header_read_timeout(HEAD_TIMEOUT)
             // A client may close its sending side and still read.
             .half_close(true);
-        windlass::future::block_on(builder.serve_connection(io, service_fn(answer)))?;
+        let connection = builder.serve_connection(io, service_fn(answer));
+        finish::run_until(member.stopping(), connection, |c| c.graceful_shutdown())?;
     }
     Ok(())
 }

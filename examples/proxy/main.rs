@@ -6,19 +6,26 @@
 //! ```
 //!
 //! It listens on 127.0.0.1:8081 by default, on every CPU available to it. Ctrl-c or SIGTERM stop
-//! it, with status 0. The proxy itself is in examples/proxy.
+//! it: it accepts no more connections, and those that have not ended after 30 seconds are cut off.
+//! The proxy itself is in examples/proxy.
 #![expect(clippy::print_stdout, reason = "says where it listens")]
 
-#[path = "../support/accept.rs"]
-mod accept;
 #[path = "../support/args.rs"]
 mod args;
 #[path = "mod.rs"]
 mod proxy;
+#[path = "../support/serve.rs"]
+mod serve;
 #[path = "../support/signals.rs"]
 mod signals;
 
 use std::io;
+use std::time::Duration;
+
+use windlass::net::Graceful;
+
+/// The time limit for connections after the signal.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 const USAGE: &str = "usage: proxy --to HOST:PORT [--addr HOST:PORT] [--procs N]";
 
@@ -44,10 +51,13 @@ fn main() -> io::Result<()> {
     // SAFETY: no goroutine of this program keeps a thread-local borrow across a call that parks.
     let runtime = unsafe { builder.build()? };
     runtime.run(|| {
+        let signals = signals::StopSignals::register()?;
         let listener = proxy::options().listen(&addr)?;
         println!("{} -> {to}", listener.local_addr()?);
-        windlass::spawn(move || proxy::serve(&listener, &to));
-        // The run ends with this goroutine, and cancels all others.
-        signals::wait_for_stop()
+        let server = Graceful::new();
+        let stop = move || signals.wait();
+        serve::until(stop, &server, STOP_LIMIT, || {
+            proxy::serve(listener, &server, &to)
+        })
     })
 }

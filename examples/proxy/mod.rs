@@ -1,15 +1,17 @@
 //! A TCP proxy: two goroutines for each connection, one for each direction.
 //!
-//! `windlass::io::copy` moves the bytes, inside the kernel once there are many. The end of one
-//! direction is forwarded and does not end the other one: in some protocols a peer sends
-//! everything, closes its sending side, and only then reads. An error ends both directions. The
-//! kernel checks whether silent peers are still there (keepalive).
+//! `windlass::io::copy_bidirectional` moves the bytes, inside the kernel once there are many, and
+//! forwards the end of each direction. The kernel checks whether silent peers are still there
+//! (keepalive).
 
 use std::io;
-use std::net::{Shutdown, ToSocketAddrs};
+use std::net::ToSocketAddrs;
 use std::time::Duration;
 
-use windlass::net::{TcpListener, TcpOptions, TcpStream};
+use windlass::io::copy_bidirectional;
+use windlass::net::{Graceful, TcpListener, TcpOptions, TcpStream};
+
+use crate::serve::complain;
 
 /// The time limit for connecting to the server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,24 +25,20 @@ pub(crate) fn options() -> TcpOptions {
     options
 }
 
-/// Forwards connections to the server at `to` until the runtime ends.
-pub(crate) fn serve(listener: &TcpListener, to: &str) -> ! {
+/// Forwards connections to the server at `to` until the proxy is asked to stop.
+///
+/// # Errors
+///
+/// The listener cannot accept any more.
+pub(crate) fn serve(listener: TcpListener, proxy: &Graceful, to: &str) -> io::Result<()> {
     let to = to.to_owned();
-    crate::accept::accept_each(listener, move |client| {
-        if let Err(error) = hand_on(&client, &to) {
-            eprintln!("cannot connect to {to}: {error}");
-        }
+    // The proxy does not know the protocol, so a connection is at work until it ends: nothing here
+    // waits in `Member::idle`.
+    proxy.serve_with(listener, complain(), move |client, _| match connect(&to) {
+        // An error concerns only this connection.
+        Ok(server) => drop(copy_bidirectional(&client, &server)),
+        Err(error) => eprintln!("cannot connect to {to}: {error}"),
     })
-}
-
-/// Serves one connection until it ends; fails if the server cannot be reached.
-fn hand_on(client: &TcpStream, to: &str) -> io::Result<()> {
-    let server = connect(to)?;
-    windlass::scope(|scope| {
-        scope.spawn(|| one_way(client, &server));
-        one_way(&server, client);
-    });
-    Ok(())
 }
 
 /// Connects to the first address of the server that answers in time.
@@ -54,16 +52,4 @@ fn connect(to: &str) -> io::Result<TcpStream> {
         }
     }
     Err(last)
-}
-
-/// Forwards all bytes, and then the end of the stream.
-fn one_way(from: &TcpStream, to: &TcpStream) {
-    match windlass::io::copy(&mut &*from, &mut &*to) {
-        // The shutdown fails if the peer has gone; the other direction notices that too.
-        Ok(_) => drop(to.shutdown(Shutdown::Write)),
-        Err(_) => {
-            let _ = from.shutdown(Shutdown::Both);
-            let _ = to.shutdown(Shutdown::Both);
-        }
-    }
 }

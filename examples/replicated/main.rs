@@ -14,8 +14,6 @@
 //! examples/replicated/mod.rs, which explains them.
 #![expect(clippy::print_stdout, reason = "prints values, and where it listens")]
 
-#[path = "../support/accept.rs"]
-mod accept;
 #[path = "../support/args.rs"]
 mod args;
 #[path = "mod.rs"]
@@ -135,7 +133,7 @@ fn carry_out(work: Work) -> io::Result<()> {
                 std::process::exit(1)
             });
             // The run ends with this goroutine, and ends all others.
-            signals::wait_for_stop()
+            signals::StopSignals::register()?.wait()
         }
         Work::Call(cluster, command) => {
             let mut client = Client::new(cluster, random(), Timing::default());

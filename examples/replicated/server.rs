@@ -11,7 +11,7 @@
 use std::io;
 use std::sync::PoisonError;
 
-use windlass::net::{TcpListener, TcpStream};
+use windlass::net::{Graceful, TcpListener, TcpStream};
 use windlass::sync::{Arc, Condvar, Mutex, MutexGuard};
 use windlass::time::{Duration, Instant, sleep, sleep_until};
 
@@ -65,10 +65,15 @@ fn run(listener: TcpListener, config: Config) -> io::Result<Never> {
     windlass::spawn(move || ticking.tick());
     let accepting = Arc::clone(&server);
     windlass::spawn(move || {
-        crate::accept::accept_each(&listener, move |stream| {
+        // It never stops: a server that ends loses nothing that its log has.
+        let ended = Graceful::new().serve(listener, move |stream, _| {
             // Errors of a connection concern only its peer.
             let _ = accepting.talk_with(stream);
-        })
+        });
+        if let Err(error) = ended {
+            eprintln!("cannot accept connections any more: {error}");
+            std::process::exit(1);
+        }
     });
     server.save_records(&mut log)
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
-use windlass::net::TcpStream;
+use windlass::net::{Member, TcpStream};
 
 use super::Server;
 use super::command;
@@ -28,6 +28,7 @@ pub(super) struct Connection<'s> {
     end: usize,
     output: Vec<u8>,
     patience: Duration,
+    member: &'s Member,
     /// The start time of the request that has arrived in part.
     begun: Option<Instant>,
 }
@@ -37,6 +38,7 @@ impl<'s> Connection<'s> {
         server: &'s Server,
         id: u64,
         stream: TcpStream,
+        member: &'s Member,
     ) -> io::Result<Connection<'s>> {
         // Answers are sent together, so Nagle's algorithm would only delay them.
         stream.set_nodelay(true)?;
@@ -50,6 +52,7 @@ impl<'s> Connection<'s> {
             end: 0,
             output: Vec::new(),
             patience,
+            member,
             begun: None,
         })
     }
@@ -121,7 +124,8 @@ impl<'s> Connection<'s> {
         begun + self.patience + Duration::from_secs((n_bytes / MIN_BYTES_PER_SECOND).into())
     }
 
-    /// Reads more, and returns the number of bytes.
+    /// Reads more, and returns the number of bytes: 0 also when the server stops and no other request
+    /// has come.
     fn fill(&mut self) -> io::Result<usize> {
         let is_amid_request = self.begin < self.end;
         if !is_amid_request {
@@ -140,8 +144,13 @@ impl<'s> Connection<'s> {
             self.input.resize(2 * self.input.len(), 0);
         }
         let deadline = is_amid_request.then(|| self.deadline());
-        self.session.stream.set_read_deadline(deadline);
-        let n = (&*self.session.stream).read(&mut self.input[self.end..])?;
+        let mut stream = &*self.session.stream;
+        stream.set_read_deadline(deadline);
+        let room = &mut self.input[self.end..];
+        let n = match is_amid_request {
+            true => stream.read(room)?,
+            false => self.member.idle(|| stream.read(room))?.unwrap_or(0),
+        };
         self.end += n;
         Ok(n)
     }

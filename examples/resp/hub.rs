@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use windlass::channel::{Receiver, Sender, unbounded};
-use windlass::net::TcpStream;
+use windlass::net::{Member, TcpStream};
 use windlass::sync::RwLock;
 
 use super::reply::Reply;
@@ -28,8 +28,9 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Makes a queue, and a goroutine that writes its messages until the queue is dropped.
-    pub(super) fn new(stream: Arc<TcpStream>, is_resp3: bool) -> Arc<Outbox> {
+    /// Makes a queue, and a goroutine that writes its messages until the queue is dropped. `member`
+    /// is for the goroutine: a server that stops waits for it, too.
+    pub(super) fn new(stream: Arc<TcpStream>, is_resp3: bool, member: Member) -> Arc<Outbox> {
         let (sender, receiver) = unbounded();
         let outbox = Arc::new(Outbox {
             sender,
@@ -44,7 +45,8 @@ impl Outbox {
                     outbox.n_waiting.fetch_sub(n, Ordering::Relaxed);
                 }
             };
-            if write_all(&stream, &receiver, written).is_err() {
+            let ctx = member.context();
+            if ctx.run(|| write_all(&stream, &receiver, written)).is_err() {
                 // This wakes the connection's own goroutine, which is reading.
                 let _ = stream.shutdown(Shutdown::Both);
             }

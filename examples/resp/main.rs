@@ -7,24 +7,28 @@
 //! ```
 //!
 //! It listens on 127.0.0.1:6380 by default, stores everything in memory, and uses every CPU
-//! available to it. Ctrl-c or SIGTERM stop it, with status 0. The server itself is in
-//! examples/resp.
+//! available to it. Ctrl-c or SIGTERM stop it: the commands that have arrived are answered, and the
+//! status is 0. The server itself is in examples/resp.
 #![expect(clippy::print_stdout, reason = "says where it listens")]
 
-#[path = "../support/accept.rs"]
-mod accept;
 #[path = "../support/args.rs"]
 mod args;
 #[path = "../support/linger.rs"]
 mod linger;
 #[path = "mod.rs"]
 mod resp;
+#[path = "../support/serve.rs"]
+mod serve;
 #[path = "../support/signals.rs"]
 mod signals;
 
 use std::io;
+use std::time::Duration;
 
-use windlass::net::TcpListener;
+use windlass::net::{Graceful, TcpListener};
+
+/// The time limit for answers after the signal.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 const USAGE: &str = "usage: resp [--addr HOST:PORT] [--procs N]";
 
@@ -45,10 +49,11 @@ fn main() -> io::Result<()> {
     // SAFETY: no goroutine of this program keeps a thread-local borrow across a call that parks.
     let runtime = unsafe { builder.build()? };
     runtime.run(|| {
+        let signals = signals::StopSignals::register()?;
         let listener = TcpListener::bind(&addr)?;
         println!("{}", listener.local_addr()?);
-        windlass::spawn(move || resp::serve(&listener));
-        // The run ends with this goroutine, and ends all others.
-        signals::wait_for_stop()
+        let server = Graceful::new();
+        let stop = move || signals.wait();
+        serve::until(stop, &server, STOP_LIMIT, || resp::serve(listener, &server))
     })
 }

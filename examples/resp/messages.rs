@@ -20,11 +20,13 @@ pub(super) fn subscribe(
     args: Args<'_>,
     reply: &mut Reply<'_>,
 ) -> Outcome {
-    let outbox = Arc::clone(
-        session
-            .outbox
-            .get_or_insert_with(|| Outbox::new(Arc::clone(&session.stream), session.is_resp3)),
-    );
+    if session.outbox.is_none() {
+        let stream = Arc::clone(&session.stream);
+        session.outbox = Some(Outbox::new(stream, session.is_resp3, session.member()));
+    }
+    let Some(outbox) = session.outbox.clone() else {
+        unreachable!("it was just set");
+    };
     // The answers to earlier commands must come first.
     if !reply.out.is_empty() {
         outbox.push(reply.out.as_slice().into());

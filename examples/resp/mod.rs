@@ -24,15 +24,18 @@ mod store;
 mod texts;
 mod transaction;
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use windlass::net::TcpListener;
+use windlass::net::{Graceful, TcpListener};
 
 use connection::Connection;
 use hub::Hub;
 use store::Store;
+
+use crate::serve::complain;
 
 /// The interval at which expired keys are removed that no command uses.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
@@ -45,21 +48,31 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Server {
     store: Store,
     hub: Hub,
+    graceful: Graceful,
     patience: Duration,
     /// The number of the next connection. Ordering: relaxed, only uniqueness matters.
     next_id: AtomicU64,
 }
 
-/// Serves until the runtime ends.
-pub(crate) fn serve(listener: &TcpListener) -> ! {
-    serve_with(listener, PATIENCE)
+/// Serves until the server is asked to stop.
+///
+/// # Errors
+///
+/// The listener cannot accept any more.
+pub(crate) fn serve(listener: TcpListener, graceful: &Graceful) -> io::Result<()> {
+    serve_with(listener, graceful, PATIENCE)
 }
 
 /// As [`serve`], with other timeouts.
-pub(crate) fn serve_with(listener: &TcpListener, patience: Duration) -> ! {
+pub(crate) fn serve_with(
+    listener: TcpListener,
+    graceful: &Graceful,
+    patience: Duration,
+) -> io::Result<()> {
     let server = Arc::new(Server {
         store: Store::new(),
         hub: Hub::default(),
+        graceful: graceful.clone(),
         patience,
         next_id: AtomicU64::new(1),
     });
@@ -71,9 +84,9 @@ pub(crate) fn serve_with(listener: &TcpListener, patience: Duration) -> ! {
             swept.store.sweep();
         }
     });
-    crate::accept::accept_each(listener, move |stream| {
+    graceful.serve_with(listener, complain(), move |stream, member| {
         let id = server.next_id.fetch_add(1, Ordering::Relaxed);
         // Errors of a connection concern only its peer.
-        let _ = Connection::new(&server, id, stream).and_then(Connection::run);
+        let _ = Connection::new(&server, id, stream, member).and_then(Connection::run);
     })
 }

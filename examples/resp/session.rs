@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-use windlass::net::TcpStream;
+use windlass::net::{Member, TcpStream};
 use windlass::sync::MutexGuard;
 
 use super::Server;
@@ -91,6 +91,11 @@ impl<'s> Session<'s> {
 
     pub(super) fn store(&self) -> &'s Store {
         &self.server.store
+    }
+
+    /// Counts a goroutine that a server waits for when it stops.
+    pub(super) fn member(&self) -> Member {
+        self.server.graceful.member()
     }
 
     pub(super) fn hub(&self) -> &'s Hub {

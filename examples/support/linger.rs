@@ -1,6 +1,6 @@
 //! Closes a connection in such a way that its peer can read the last answer.
 
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, Read};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
@@ -14,17 +14,13 @@ const MAX_BYTES: usize = 4 * 1024 * 1024;
 /// receives unread bytes resets the connection, and the answer is lost.
 pub(crate) fn linger(mut stream: &TcpStream) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
-    let end = Instant::now() + TIMEOUT;
+    stream.set_read_deadline(Some(Instant::now() + TIMEOUT));
     let mut buffer = [0; 4096];
     let mut n_bytes = 0;
     while n_bytes < MAX_BYTES {
-        stream.set_read_deadline(Some(end));
-        match stream.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(n) => n_bytes += n,
-            // A server that stops has replaced the deadline.
-            Err(e) if e.kind() == ErrorKind::WouldBlock && Instant::now() < end => {}
-            Err(e) => return Err(e),
+        match stream.read(&mut buffer)? {
+            0 => break,
+            n => n_bytes += n,
         }
     }
     Ok(())

@@ -28,9 +28,3 @@ impl StopSignals {
         self.0.recv().map(drop)
     }
 }
-
-/// Parks the goroutine until SIGINT (ctrl-c) or SIGTERM arrives.
-#[allow(dead_code, reason = "servers that stop gracefully register first")]
-pub(crate) fn wait_for_stop() -> io::Result<()> {
-    StopSignals::register()?.wait()
-}

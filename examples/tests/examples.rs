@@ -8,8 +8,6 @@ mod temp;
 #[path = "../../tests/util/mod.rs"]
 mod util;
 
-#[path = "../support/accept.rs"]
-mod accept;
 #[allow(dead_code, reason = "the tests have no command line")]
 #[path = "../support/args.rs"]
 mod args;
@@ -24,8 +22,8 @@ mod echo;
 mod fetch;
 #[path = "../files/mod.rs"]
 mod files;
-#[path = "../support/graceful.rs"]
-mod graceful;
+#[path = "../support/finish.rs"]
+mod finish;
 #[path = "../http/mod.rs"]
 mod http;
 #[path = "../httpd/mod.rs"]
@@ -46,6 +44,8 @@ mod reactor;
 mod resp;
 #[path = "../support/routes.rs"]
 mod routes;
+#[path = "../support/serve.rs"]
+mod serve;
 #[allow(dead_code, reason = "only httpd waits for signals")]
 #[path = "../support/signals.rs"]
 mod signals;

@@ -3,8 +3,6 @@
 //!
 //! `WINDLASS_CLUSTER_HOURS` says how many hours of virtual time the correct clusters run.
 
-#[path = "../support/accept.rs"]
-mod accept;
 #[path = "replicated/history.rs"]
 mod history;
 #[path = "../replicated/mod.rs"]

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
-use windlass::net::{TcpListener, TcpStream};
+use windlass::net::{Graceful, Member, TcpListener, TcpStream};
 
-use crate::graceful::{Member, Stream};
 use crate::http::connection::Transport;
-use crate::http::{Connection, Graceful, Patience, page};
+use crate::http::{Connection, Patience, page};
+use crate::serve::complain;
 
 /// A certificate with its chain, and its private key.
 pub(crate) struct Identity {
@@ -81,7 +81,7 @@ pub(crate) fn serve_with(
     patience: Patience,
 ) -> io::Result<()> {
     let config = Arc::clone(config);
-    server.serve(listener, move |stream, member| {
+    server.serve_with(listener, complain(), move |stream, member| {
         // Errors of a connection concern only its peer: it has gone, or does not trust the
         // certificate.
         let _ = serve_one(stream, Arc::clone(&config), patience, member);
@@ -89,7 +89,7 @@ pub(crate) fn serve_with(
 }
 
 fn serve_one(
-    stream: Stream,
+    stream: TcpStream,
     config: Arc<ServerConfig>,
     patience: Patience,
     member: &Member,
@@ -99,7 +99,7 @@ fn serve_one(
     Connection::new(stream, &page, patience, member)?.run()
 }
 
-struct Tls(StreamOwned<ServerConnection, Stream>);
+struct Tls(StreamOwned<ServerConnection, TcpStream>);
 
 impl Read for Tls {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
@@ -119,7 +119,7 @@ impl Write for Tls {
 
 impl Transport for Tls {
     fn tcp(&self) -> &TcpStream {
-        &self.0.sock.0
+        &self.0.sock
     }
 
     /// The peer then knows that the answer is complete.

@@ -7,23 +7,28 @@
 //! ```
 //!
 //! It listens on 127.0.0.1:8084 by default, on every CPU available to it, and takes messages of up to
-//! a megabyte. Ctrl-c or SIGTERM stop it, with status 0. The server itself is in examples/websocket.
+//! a megabyte. Ctrl-c or SIGTERM stop it: messages that have begun to arrive are sent back, and the
+//! connections are closed with the code 1001. The server itself is in examples/websocket.
 #![expect(clippy::print_stdout, reason = "says where it listens")]
 
-#[path = "../support/accept.rs"]
-mod accept;
 #[path = "../support/args.rs"]
 mod args;
 #[path = "../support/linger.rs"]
 mod linger;
 #[path = "mod.rs"]
 mod server;
+#[path = "../support/serve.rs"]
+mod serve;
 #[path = "../support/signals.rs"]
 mod signals;
 
 use std::io;
+use std::time::Duration;
 
-use windlass::net::TcpListener;
+use windlass::net::{Graceful, TcpListener};
+
+/// The time limit for messages after the signal.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 const USAGE: &str = "usage: websocket [--addr HOST:PORT] [--procs N] [--max-message BYTES]";
 
@@ -46,10 +51,13 @@ fn main() -> io::Result<()> {
     // SAFETY: no goroutine of this program keeps a thread-local borrow across a call that parks.
     let runtime = unsafe { builder.build()? };
     runtime.run(|| {
+        let signals = signals::StopSignals::register()?;
         let listener = TcpListener::bind(&addr)?;
         println!("ws://{}/", listener.local_addr()?);
-        windlass::spawn(move || server::serve(&listener, limits));
-        // The run ends with this goroutine, and cancels all others.
-        signals::wait_for_stop()
+        let server = Graceful::new();
+        let stop = move || signals.wait();
+        serve::until(stop, &server, STOP_LIMIT, || {
+            server::serve(listener, &server, limits)
+        })
     })
 }

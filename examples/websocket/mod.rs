@@ -7,9 +7,10 @@ use tungstenite::error::ProtocolError;
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use tungstenite::{Error, HandshakeError, Message, Utf8Bytes, WebSocket, accept_with_config};
-use windlass::net::{TcpListener, TcpStream};
+use windlass::net::{Graceful, Member, TcpListener, TcpStream};
 
 use crate::linger;
+use crate::serve::complain;
 
 /// Limits for peers.
 #[derive(Clone, Copy, Debug)]
@@ -37,15 +38,23 @@ impl Default for Limits {
     }
 }
 
-/// Serves until the runtime ends.
-pub(crate) fn serve(listener: &TcpListener, limits: Limits) -> ! {
-    crate::accept::accept_each(listener, move |stream| {
+/// Serves until the server is asked to stop.
+///
+/// # Errors
+///
+/// The listener cannot accept any more.
+pub(crate) fn serve(listener: TcpListener, server: &Graceful, limits: Limits) -> io::Result<()> {
+    server.serve_with(listener, complain(), move |stream, member| {
         // Errors of a connection concern only its peer.
-        let _ = serve_one(stream, limits);
+        let _ = serve_one(stream, limits, member);
     })
 }
 
-fn serve_one(stream: TcpStream, limits: Limits) -> Result<(), Box<dyn std::error::Error>> {
+fn serve_one(
+    stream: TcpStream,
+    limits: Limits,
+    member: &Member,
+) -> Result<(), Box<dyn std::error::Error>> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(limits.silence))?;
     let config = WebSocketConfig::default()
@@ -57,6 +66,8 @@ fn serve_one(stream: TcpStream, limits: Limits) -> Result<(), Box<dyn std::error
         begun: Some(Instant::now()),
         whole: limits.handshake,
         silence: limits.silence,
+        member,
+        is_over: false,
     };
     let mut socket = match accept_with_config(timed, Some(config)) {
         Ok(socket) => socket,
@@ -70,8 +81,10 @@ fn serve_one(stream: TcpStream, limits: Limits) -> Result<(), Box<dyn std::error
         Err(Error::ConnectionClosed) | Ok(()) => return Ok(()),
         Err(error) => error,
     };
-    let Some(code) = close_code(&error) else {
-        return Err(error.into());
+    let code = match close_code(&error) {
+        Some(code) => code,
+        None if socket.get_ref().is_over => CloseCode::Away,
+        None => return Err(error.into()),
     };
     let frame = CloseFrame {
         code,
@@ -146,15 +159,27 @@ struct Timed<'a> {
     whole: Duration,
     /// The time limit until one starts.
     silence: Duration,
+    member: &'a Member,
+    /// Whether the server stops, and no other message has come.
+    is_over: bool,
 }
 
 impl Read for Timed<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let now = Instant::now();
         let until = self.begun.map_or(now + self.silence, |at| at + self.whole);
-        self.stream.set_read_deadline(Some(until));
-        match self.stream.read(buf) {
-            Ok(n) => {
+        let mut stream = self.stream;
+        stream.set_read_deadline(Some(until));
+        let read = match self.begun {
+            Some(_) => stream.read(buf).map(Some),
+            None => self.member.idle(|| stream.read(buf)),
+        };
+        match read {
+            Ok(None) => {
+                self.is_over = true;
+                Err(io::Error::other("the server stops"))
+            }
+            Ok(Some(n)) => {
                 self.begun.get_or_insert_with(Instant::now);
                 Ok(n)
             }

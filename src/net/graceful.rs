@@ -23,6 +23,9 @@ use crate::task;
 
 /// The pause after an accept that failed, but may succeed later.
 const PAUSE: Duration = Duration::from_millis(5);
+/// The most connections that are accepted after the stop: more than a kernel's queue has by default,
+/// and an end even if clients connect faster than they are accepted.
+const MAX_QUEUED: usize = 1 << 16;
 
 /// A server that can stop without losing a request, as Go's `http.Server.Shutdown`. All clones are
 /// handles to the same server.
@@ -257,14 +260,18 @@ impl Graceful {
             spawn::spawn_unjoined(run, site);
         };
         let mut is_stopping = false;
-        loop {
+        let mut n_queued = 0;
+        while n_queued < MAX_QUEUED {
             let accepted = match is_stopping {
                 false => self.0.open.0.run(|| listener.accept_one()),
                 // The connections that are left in the kernel's queue.
                 true => listener.accept_one(),
             };
             match accepted {
-                Ok(stream) => each(stream),
+                Ok(stream) => {
+                    n_queued += usize::from(is_stopping);
+                    each(stream);
+                }
                 Err(error) if is_stopping && error.kind() == io::ErrorKind::WouldBlock => {
                     return Ok(());
                 }
@@ -287,6 +294,7 @@ impl Graceful {
                 }
             }
         }
+        Ok(())
     }
 
     /// Fails if connections must not be accepted any more, not even those in the queue.

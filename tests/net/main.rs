@@ -50,6 +50,13 @@ mod simulated {
         crate::inside::run(&crate::net_udp::INSIDE, include_str!("net_udp.rs"));
     }
     #[test]
+    fn net_graceful() {
+        crate::inside::run(
+            &crate::net_graceful::INSIDE,
+            include_str!("net_graceful.rs"),
+        );
+    }
+    #[test]
     fn net_unix() {
         crate::inside::run(&crate::net_unix::INSIDE, include_str!("net_unix.rs"));
     }

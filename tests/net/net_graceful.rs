@@ -5,7 +5,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::util::{child_case, child_passes, hang_guard, run, set_nofile_limit, wait_until};
+use crate::util::{
+    child_case, child_passes, hang_guard, is_simulated, much, run, set_nofile_limit, wait_until,
+};
 use windlass::channel::{Receiver, Sender, bounded};
 use windlass::context::{self, Context, Error};
 use windlass::net::{Graceful, Member, TcpListener, TcpStream, UnixListener, UnixStream};
@@ -256,10 +258,10 @@ fn panics_of_handlers_are_counted_as_ends() {
 }
 
 #[test]
-fn unix_listeners_and_members_of_ones_own() {
+fn unix_listeners() {
     run(2, || {
         let path = std::env::temp_dir().join(format!("windlass-graceful-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
+        let _ = windlass::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).unwrap();
         let server = Graceful::with_grace(MOMENT);
         let serving = server.clone();
@@ -268,7 +270,18 @@ fn unix_listeners_and_members_of_ones_own() {
         let mut client = UnixStream::connect(&path).unwrap();
         client.write_all(b"x").unwrap();
         assert_eq!(client.read(&mut [0]).unwrap(), 1);
-        // One that was accepted in another way, on a plain thread.
+        server.stop();
+        ended.join().unwrap().unwrap();
+        assert_eq!(server.shutdown(FOREVER), Ok(()));
+        windlass::fs::remove_file(&path).unwrap();
+    });
+}
+
+/// A connection that was accepted in another way, and a plain thread that stops the server.
+#[test]
+fn members_of_ones_own() {
+    run(2, || {
+        let server = Graceful::with_grace(MOMENT);
         let member = server.member();
         let stopper = server.clone();
         let thread = std::thread::spawn(move || {
@@ -278,22 +291,20 @@ fn unix_listeners_and_members_of_ones_own() {
         member.stopping().wait();
         drop(member);
         windlass::blocking(|| thread.join().unwrap());
-        ended.join().unwrap().unwrap();
-        std::fs::remove_file(&path).unwrap();
     });
 }
 
 /// Stops from many sides, while clients come and go.
 #[test]
 fn stops_race_with_connections() {
-    for _ in 0..10 {
+    for _ in 0..much(10, 1) {
         run(2, || {
             let n_answers = Arc::new(AtomicUsize::new(0));
             let server = start(Graceful::with_grace(FOREVER), |stream, member| {
                 let _ = echo(stream, member);
             });
             let addr = server.addr;
-            let clients: Vec<_> = (0..8)
+            let clients: Vec<_> = (0..much(8, 4))
                 .map(|_| {
                     let n_answers = Arc::clone(&n_answers);
                     spawn(move || {
@@ -305,6 +316,10 @@ fn stops_race_with_connections() {
                                 break;
                             }
                             n_answers.fetch_add(1, Ordering::SeqCst);
+                            if is_simulated() {
+                                // Else some orders never let the server see an empty queue.
+                                sleep(MOMENT);
+                            }
                         }
                     })
                 })
@@ -373,4 +388,80 @@ fn accepts_fail_for_want_of_descriptors_and_go_on() {
         drop(clients);
         assert_eq!(server.shutdown(FOREVER), Ok(()));
     });
+}
+
+/// In simulations the times are exact.
+#[cfg(feature = "sim")]
+#[test]
+fn grace_and_limit_in_virtual_time() {
+    use windlass::sim::Sim;
+    use windlass::time::Instant;
+
+    const GRACE: Duration = Duration::from_secs(10);
+    const LIMIT: Duration = Duration::from_secs(60);
+    /// More than a message takes.
+    const STEP: Duration = Duration::from_secs(1);
+
+    let run = || {
+        let server = start(Graceful::with_grace(GRACE), |mut stream, member| {
+            let mut byte = [0];
+            while let Ok(Some(1)) = member.idle(|| stream.read(&mut byte)) {
+                if byte == *b"z" {
+                    sleep(FOREVER);
+                }
+                let _ = stream.write_all(&byte);
+            }
+        });
+        let mut clients = [(); 3].map(|()| TcpStream::connect(server.addr).unwrap());
+        for client in &mut clients {
+            ask(client, b'a');
+        }
+        let begin = Instant::now();
+        let stopping = server.server.clone();
+        let shutdown = spawn(move || stopping.shutdown(LIMIT));
+        server.ended.join().unwrap().unwrap();
+        assert!(begin.elapsed() < STEP);
+        let [idle, late, stuck] = clients;
+        let idle = spawn(move || {
+            assert_eq!((&idle).read(&mut [0]).unwrap(), 0);
+            begin.elapsed()
+        });
+        let late = spawn(move || {
+            let mut late = late;
+            sleep(GRACE - STEP);
+            ask(&mut late, b'b');
+            // The grace is one for all requests.
+            assert_eq!(late.read(&mut [0]).unwrap(), 0);
+            begin.elapsed()
+        });
+        (&stuck).write_all(b"z").unwrap();
+        for waited in [idle, late].map(|client| client.join().unwrap()) {
+            assert!(GRACE <= waited && waited < GRACE + STEP, "{waited:?}");
+        }
+        wait_until(|| server.server.n_members() == 1);
+        assert_eq!(shutdown.join().unwrap().unwrap_err().n_left, 1);
+        assert_eq!((&stuck).read(&mut [0]).unwrap_or(0), 0);
+        let ended = begin.elapsed();
+        assert!(LIMIT <= ended && ended < LIMIT + STEP, "{ended:?}");
+    };
+    if let Err(failure) = Sim::new().seed(0).seeds(30).run(run) {
+        panic!("{failure}");
+    }
+}
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    a_stop_ends_idle_connections_after_the_grace,
+    requests_on_their_way_are_answered,
+    work_in_flight_is_finished,
+    the_deadline_cancels_what_is_left,
+    a_stop_before_the_start_serves_the_queue,
+    a_broken_listener_ends_the_loop,
+    contexts_end_the_server,
+    panics_of_handlers_are_counted_as_ends,
+    unix_listeners,
+    members_of_ones_own: "it uses threads",
+    stops_race_with_connections,
+    accepts_fail_for_want_of_descriptors_and_go_on: "it has a process of its own",
+    grace_and_limit_in_virtual_time: "it makes simulations of its own",
 }

@@ -1,8 +1,10 @@
 //! hyper over windlass-hyper: server and client, both versions of HTTP, timeouts, and
 //! curl.
 
-#[path = "../../../examples/support/accept.rs"]
-mod accept;
+#[path = "../../../examples/support/serve.rs"]
+mod serve;
+#[path = "../../../examples/support/finish.rs"]
+mod finish;
 #[path = "../../../examples/tests/examples/server.rs"]
 mod server;
 #[path = "../../../examples/hyper/mod.rs"]
@@ -23,14 +25,14 @@ use hyper::client::conn::{http1, http2};
 use hyper::rt::{Read as _, ReadBuf, Timer as _, Write as _};
 use hyper::{Method, Request, StatusCode};
 use windlass::future::{self, block_on};
-use windlass::net::{TcpListener, TcpStream, UnixStream};
+use windlass::net::{Graceful, TcpListener, TcpStream, UnixStream};
 use windlass_hyper::{Executor, Io, Timer};
 
 use server::{Server, foreign_prints};
 use util::run;
 
 fn start(is_http2: bool) -> Server {
-    Server::start(move |listener| serving::serve(&listener, is_http2))
+    Server::start(move |listener| serving::serve(listener, &Graceful::new(), is_http2).unwrap())
 }
 
 fn request(method: Method, path: &str, body: Vec<u8>) -> Request<Full<Bytes>> {

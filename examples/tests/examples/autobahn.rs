@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::graceful_server::start_graceful;
 use crate::server::{Server, foreign};
 use crate::temp::TempDir;
 use crate::websocket::{self, Limits};
@@ -83,7 +84,7 @@ fn the_server_behaves_in_all_cases() {
         message_bytes: MAX_MESSAGE_BYTES,
         ..Limits::default()
     };
-    let server = Server::start(move |listener| websocket::serve(&listener, limits));
+    let server = start_graceful(move |listener, server| websocket::serve(listener, server, limits));
     let mut ended = BTreeMap::new();
     let mut cases: Vec<_> = CATEGORIES.iter().map(|(n, _)| format!("{n}.*")).collect();
     for _ in 0..MAX_TRIES {

@@ -4,10 +4,11 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 
 use crate::echo;
+use crate::graceful_server::{LONG_GRACE, start_graceful, start_stoppable};
 use crate::server::{Server, foreign_prints};
 
 fn start() -> Server {
-    Server::start(|listener| echo::serve(&listener))
+    start_graceful(echo::serve)
 }
 
 #[test]
@@ -37,4 +38,22 @@ fn redis_cli_gets_back_what_it_asked() {
         return;
     };
     assert_eq!(printed, "ECHO\nhello\n");
+}
+
+/// Also on a connection that has sent nothing before the stop.
+#[test]
+fn what_arrives_in_the_grace_comes_back() {
+    let (server, stopped, told) = start_stoppable(LONG_GRACE, echo::serve);
+    let (mut old, mut new) = (server.connect(), server.connect());
+    old.write_all(b"old").unwrap();
+    old.read_exact(&mut [0; 3]).unwrap();
+    server.stop_accepting(&stopped);
+    for stream in [&mut old, &mut new] {
+        stream.write_all(b"late").unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut back = String::new();
+        stream.read_to_string(&mut back).unwrap();
+        assert_eq!(back, "late");
+    }
+    assert_eq!(told.recv().unwrap(), Ok(()));
 }

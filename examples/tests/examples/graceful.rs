@@ -9,13 +9,15 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use windlass::net::TcpListener;
+use windlass::net::{Graceful, TcpListener, Unfinished};
 
 use crate::args::Args;
-use crate::graceful::Graceful;
-use crate::http::{self, Patience};
+use crate::http;
 use crate::server::Server;
 use crate::{httpd, util};
+
+/// So long that a test of a grace that does not pass never depends on time.
+pub(crate) const LONG_GRACE: Duration = Duration::from_secs(100);
 
 const REQUEST: &[u8] = b"GET /plaintext HTTP/1.1\r\nHost: x\r\n\r\n";
 
@@ -24,17 +26,24 @@ pub(crate) fn start_graceful<F>(serve: F) -> Server
 where
     F: FnOnce(TcpListener, &Graceful) -> io::Result<()> + Send + 'static,
 {
-    Server::start(move |listener| serve(listener, &Graceful::default()).unwrap())
+    Server::start(move |listener| serve(listener, &Graceful::new()).unwrap())
 }
 
-/// A server of the pages that can be stopped. The channel gets the result of its last wait.
-fn start_with(patience: Patience) -> (Server, Graceful, mpsc::Receiver<usize>) {
-    let stopped = Graceful::default();
+/// A server that can be stopped. The channel gets the result of its last wait.
+pub(crate) fn start_stoppable<F>(
+    grace: Duration,
+    serve: F,
+) -> (Server, Graceful, mpsc::Receiver<Result<(), Unfinished>>)
+where
+    F: FnOnce(TcpListener, &Graceful) -> io::Result<()> + Send + 'static,
+{
+    let stopped = Graceful::with_grace(grace);
     let (tell, told) = mpsc::channel();
     let serving = stopped.clone();
     let server = Server::start(move |listener| {
-        http::serve_with(listener, &serving, patience, http::page).unwrap();
-        tell.send(serving.wait(Duration::from_secs(60))).unwrap();
+        serve(listener, &serving).unwrap();
+        tell.send(serving.shutdown(Duration::from_secs(60)))
+            .unwrap();
     });
     (server, stopped, told)
 }
@@ -167,7 +176,7 @@ fn a_listener_that_is_broken_ends_the_server() {
     util::run(1, || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.shutdown().unwrap();
-        let ended = http::serve(listener, &Graceful::default());
+        let ended = http::serve(listener, &Graceful::new());
         assert_eq!(ended.unwrap_err().kind(), ErrorKind::InvalidInput);
     });
 }
@@ -175,11 +184,7 @@ fn a_listener_that_is_broken_ends_the_server() {
 /// Requests of which only a part has arrived, and pipelined requests.
 #[test]
 fn requests_that_have_begun_are_finished() {
-    let patience = Patience {
-        stopping: Duration::from_secs(100),
-        ..Patience::default()
-    };
-    let (server, stopped, told) = start_with(patience);
+    let (server, stopped, told) = start_stoppable(LONG_GRACE, http::serve);
     let post = b"POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n";
     let mut begun: Vec<_> = [&REQUEST[..9], b"G", &post[..], &[&post[..], b"b"].concat()]
         .map(|part| {
@@ -194,8 +199,7 @@ fn requests_that_have_begun_are_finished() {
     let mut pipelined = server.connect();
     pipelined.write_all(REQUEST).unwrap();
     assert!(read_answer(&mut pipelined).unwrap());
-    stopped.stop();
-    while TcpStream::connect(server.addr).is_ok() {}
+    server.stop_accepting(&stopped);
     for (stream, rest) in begun
         .iter_mut()
         .zip([&REQUEST[9..], &REQUEST[1..], b"body", b"ody"])
@@ -214,22 +218,18 @@ fn requests_that_have_begun_are_finished() {
         .collect();
     assert_eq!(kept, [true, true, false]);
     assert_eq!(pipelined.read(&mut [0]).unwrap(), 0);
-    assert_eq!(told.recv().unwrap(), 0);
+    assert_eq!(told.recv().unwrap(), Ok(()));
 }
 
 /// A connection that stays idle does not hold up the end.
 #[test]
 fn idle_connections_are_closed_after_the_grace() {
-    let patience = Patience {
-        stopping: Duration::from_millis(10),
-        ..Patience::default()
-    };
-    let (server, stopped, told) = start_with(patience);
+    let (server, stopped, told) = start_stoppable(Duration::from_millis(10), http::serve);
     let mut idle: Vec<_> = (0..20).map(|_| server.connect()).collect();
     idle[0].write_all(REQUEST).unwrap();
     assert!(read_answer(&mut idle[0]).unwrap());
     stopped.stop();
-    assert_eq!(told.recv().unwrap(), 0);
+    assert_eq!(told.recv().unwrap(), Ok(()));
     for mut stream in idle {
         assert_eq!(stream.read(&mut [0]).unwrap(), 0);
     }
@@ -238,7 +238,7 @@ fn idle_connections_are_closed_after_the_grace() {
 /// The stop does not shorten the time in which a refused peer can read why.
 #[test]
 fn refused_peers_are_still_read_from() {
-    let (server, stopped, told) = start_with(Patience::default());
+    let (server, stopped, told) = start_stoppable(Duration::from_secs(2), http::serve);
     let begin = Instant::now();
     let mut stream = server.connect();
     stream.write_all(b"nonsense\r\n\r\n").unwrap();
@@ -246,6 +246,6 @@ fn refused_peers_are_still_read_from() {
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     stopped.stop();
-    assert_eq!(told.recv().unwrap(), 0);
+    assert_eq!(told.recv().unwrap(), Ok(()));
     assert!(begin.elapsed() >= Duration::from_secs(2));
 }

@@ -3,14 +3,15 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use crate::graceful_server::start_graceful;
+use crate::graceful_server::{start_graceful, start_stoppable};
 use crate::proxy;
 use crate::server::{Server, foreign_prints};
 use crate::util::Pattern;
 
 fn start(to: SocketAddr) -> Server {
-    Server::start(move |listener| proxy::serve(&listener, &to.to_string()))
+    start_graceful(move |listener, server| proxy::serve(listener, server, &to.to_string()))
 }
 
 /// A server that serves one connection.
@@ -93,4 +94,28 @@ fn curl_goes_through_it() {
     if let Some(printed) = foreign_prints("curl", &args) {
         assert_eq!(printed, "Hello, World!Hello, World!");
     }
+}
+
+/// The proxy accepts no more, and goes on with the connections that it has.
+#[test]
+fn connections_outlive_the_stop() {
+    let (addr, serving) = upstream(|mut stream| {
+        let mut all = String::new();
+        stream.read_to_string(&mut all).unwrap();
+        stream.write_all(all.to_uppercase().as_bytes()).unwrap();
+    });
+    let to = addr.to_string();
+    let serve = move |listener, server: &_| proxy::serve(listener, server, &to);
+    // Without a grace: the proxy does not take a silent connection for an idle one.
+    let (proxy, stopped, told) = start_stoppable(Duration::ZERO, serve);
+    let mut stream = proxy.connect();
+    stream.write_all(b"hel").unwrap();
+    proxy.stop_accepting(&stopped);
+    stream.write_all(b"lo").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "HELLO");
+    serving.join().unwrap();
+    assert_eq!(told.recv().unwrap(), Ok(()));
 }

@@ -7,12 +7,13 @@ use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
+use crate::graceful_server::{LONG_GRACE, start_graceful, start_stoppable};
 use crate::random::Random;
 use crate::resp;
 use crate::server::{Server, foreign_prints};
 
 fn start() -> Server {
-    Server::start(|listener| resp::serve(&listener))
+    start_graceful(resp::serve)
 }
 
 /// A request in the form in which clients send it.
@@ -368,7 +369,8 @@ fn garbage_harms_nobody() {
 #[test]
 fn requests_that_trickle_in_are_cut_off() {
     let patience = Duration::from_millis(300);
-    let server = Server::start(move |listener| resp::serve_with(&listener, patience));
+    let server =
+        start_graceful(move |listener, server| resp::serve_with(listener, server, patience));
     let mut silent = server.connect();
     silent.write_all(&words("PING")).unwrap();
     expect(&mut silent, "+PONG\r\n");
@@ -862,4 +864,61 @@ fn redis_benchmark_works() {
         assert_eq!(n_results, 13, "{printed}");
         assert!(!printed.to_lowercase().contains("err"), "{printed}");
     }
+}
+
+#[test]
+fn commands_are_answered_after_the_stop() {
+    let (server, stopped, told) = start_stoppable(LONG_GRACE, resp::serve);
+    let [mut begun, mut idle, mut subscriber] = [(); 3].map(|()| {
+        let mut stream = server.connect();
+        stream.write_all(&words("PING")).unwrap();
+        expect(&mut stream, "+PONG\r\n");
+        stream
+    });
+    subscriber.write_all(&words("SUBSCRIBE news")).unwrap();
+    expect(
+        &mut subscriber,
+        "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n",
+    );
+    let set = words("SET a hello");
+    begun.write_all(&set[..20]).unwrap();
+    let mut queued = server.connect();
+    server.stop_accepting(&stopped);
+    begun.write_all(&set[20..]).unwrap();
+    expect(&mut begun, "+OK\r\n");
+    for stream in [&mut idle, &mut queued] {
+        stream.write_all(&words("GET a")).unwrap();
+        expect(stream, "$5\r\nhello\r\n");
+    }
+    idle.write_all(&words("PUBLISH news hello")).unwrap();
+    expect(&mut idle, ":1\r\n");
+    expect(
+        &mut subscriber,
+        "*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$5\r\nhello\r\n",
+    );
+    drop((begun, idle, queued, subscriber));
+    assert_eq!(told.recv().unwrap(), Ok(()));
+}
+
+/// The messages that were published before the stop reach them first.
+#[test]
+fn silent_clients_are_closed_at_the_stop() {
+    let (server, stopped, told) = start_stoppable(Duration::ZERO, resp::serve);
+    let mut subscriber = server.connect();
+    subscriber.write_all(&words("SUBSCRIBE news")).unwrap();
+    expect(
+        &mut subscriber,
+        "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n",
+    );
+    let mut publisher = server.connect();
+    for _ in 0..100 {
+        publisher.write_all(&words("PUBLISH news hello")).unwrap();
+        expect(&mut publisher, ":1\r\n");
+    }
+    stopped.stop();
+    let mut rest = String::new();
+    subscriber.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest.matches("hello").count(), 100);
+    assert_eq!(publisher.read(&mut [0]).unwrap(), 0);
+    assert_eq!(told.recv().unwrap(), Ok(()));
 }

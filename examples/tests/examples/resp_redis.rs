@@ -6,9 +6,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::graceful_server::start_graceful;
 use crate::random::Random;
 use crate::resp;
-use crate::server::Server;
 use crate::temp::TempDir;
 
 /// A Redis server that runs until this value is dropped.
@@ -337,7 +337,7 @@ impl Author {
 #[test]
 fn redis_gives_the_same_answers() {
     let Some(redis) = Redis::start() else { return };
-    let server = Server::start(|listener| resp::serve(&listener));
+    let server = start_graceful(resp::serve);
     let mut theirs = [(); 2].map(|()| Client::new(redis.connect()));
     let mut ours = [(); 2].map(|()| Client::new(server.connect()));
     let hello = [b"HELLO".to_vec(), b"3".to_vec()];
@@ -378,7 +378,7 @@ fn redis_gives_the_same_answers() {
 #[test]
 fn redis_finds_the_same_keys_by_patterns() {
     let Some(redis) = Redis::start() else { return };
-    let server = Server::start(|listener| resp::serve(&listener));
+    let server = start_graceful(resp::serve);
     let mut theirs = Client::new(redis.connect());
     let mut ours = Client::new(server.connect());
     let mut random = Random::new(8);

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use windlass::channel::{Sender, bounded};
-use windlass::net::TcpListener;
+use windlass::net::{Graceful, TcpListener};
 
 use crate::util::{self, HangGuard};
 
@@ -46,6 +46,14 @@ impl Server {
         let stream = TcpStream::connect(self.addr).unwrap();
         stream.set_nodelay(true).unwrap();
         stream
+    }
+
+    /// Asks the server to stop, and waits until it has closed its listener. It has accepted all
+    /// earlier connections then.
+    #[allow(dead_code, reason = "not used by the tests of hyper")]
+    pub(crate) fn stop_accepting(&self, server: &Graceful) {
+        server.stop();
+        while TcpStream::connect(self.addr).is_ok() {}
     }
 
     /// Sends the bytes one by one, and waits up to `step` for an answer after each. Returns the

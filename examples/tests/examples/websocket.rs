@@ -6,12 +6,17 @@ use std::time::Duration;
 
 use tungstenite::{Bytes, Error, Message};
 
+use crate::graceful_server::{LONG_GRACE, start_graceful, start_stoppable};
 use crate::server::Server;
 use crate::util::run;
 use crate::websocket::{self, Limits};
 
 fn start() -> Server {
-    Server::start(|listener| websocket::serve(&listener, Limits::default()))
+    start_with(Limits::default())
+}
+
+fn start_with(limits: Limits) -> Server {
+    start_graceful(move |listener, server| websocket::serve(listener, server, limits))
 }
 
 /// A conversation over any stream.
@@ -184,7 +189,7 @@ fn what_trickles_in_is_cut_off() {
         message: short,
         ..Limits::default()
     };
-    let server = Server::start(move |listener| websocket::serve(&listener, limits));
+    let server = start_with(limits);
     for step in [short / 10, 3 * short] {
         let (answer, is_closed) = server.trickle(&HANDSHAKE[..80], step);
         assert!(is_closed && answer.is_empty(), "{answer:?}");
@@ -215,7 +220,7 @@ fn a_silent_peer_is_asked_and_then_left() {
         silence: Duration::from_millis(200),
         ..Limits::default()
     };
-    let server = Server::start(move |listener| websocket::serve(&listener, limits));
+    let server = start_with(limits);
     let (mut stream, _) = shake_hands(&server);
     // A ping, and then the end of the stream.
     let mut answer = Vec::new();
@@ -240,4 +245,41 @@ fn a_message_without_end_is_refused() {
     }
     assert!(n_taken < 64 << 20);
     talk(server.connect());
+}
+
+#[test]
+fn messages_that_have_begun_are_finished_after_the_stop() {
+    let serve = |listener, server: &_| websocket::serve(listener, server, Limits::default());
+    let (server, stopped, told) = start_stoppable(LONG_GRACE, serve);
+    let (mut stream, _) = shake_hands(&server);
+    let message = frame(0x81, b"hello");
+    stream.write_all(&message[..8]).unwrap();
+    let mut queued = server.connect();
+    server.stop_accepting(&stopped);
+    stream.write_all(&message[8..]).unwrap();
+    let mut answer = [0; 7];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, *b"\x81\x05hello");
+    // A connection that nobody had accepted before the stop.
+    queued.write_all(HANDSHAKE).unwrap();
+    let mut head = [0; 13];
+    queued.read_exact(&mut head).unwrap();
+    assert_eq!(head, *b"HTTP/1.1 101 ");
+    drop((stream, queued));
+    assert_eq!(told.recv().unwrap(), Ok(()));
+}
+
+/// A silent peer learns that the server goes away.
+#[test]
+fn silent_peers_get_a_close_frame_at_the_stop() {
+    let serve = |listener, server: &_| websocket::serve(listener, server, Limits::default());
+    let (server, stopped, told) = start_stoppable(Duration::ZERO, serve);
+    let (mut stream, _) = shake_hands(&server);
+    stopped.stop();
+    let mut answer = [0; 4];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, *b"\x88\x02\x03\xe9");
+    stream.write_all(&frame(0x88, b"\x03\xe9")).unwrap();
+    drop(stream);
+    assert_eq!(told.recv().unwrap(), Ok(()));
 }
