@@ -220,6 +220,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "select",
             "macros",
             "ready",
+            "sides",
             "oneshot",
             "broadcast",
             "watch",

@@ -116,56 +116,74 @@ fn seconds(request: &Request, default: f64, most: f64) -> Result<Duration, Answe
 
 const BUSY: &str = "another trace or profile is being taken; try again when it is over";
 
-fn trace(shared: &Shared, connection: &mut Connection, request: &Request) -> io::Result<bool> {
-    let time = match seconds(request, 5.0, TRACE_SECONDS) {
+/// Answers with something that takes the parameter `seconds` to make, one at a time. `make` sends it.
+fn make(
+    shared: &Shared,
+    connection: &mut Connection,
+    request: &Request,
+    (default, most): (f64, f64),
+    head: &Answer,
+    make: impl FnOnce(&mut Connection, Duration) -> io::Result<bool>,
+) -> io::Result<bool> {
+    let time = match seconds(request, default, most) {
         Ok(time) => time,
         Err(answer) => return send(connection, request, &answer),
     };
-    let head = attachment(crate::JSON, "trace.json");
     if request.is_head {
-        return send(connection, request, &head);
+        return send(connection, request, head);
     }
     let Some(_turn) = shared.turn() else {
         let answer = Answer::text(http::CONFLICT, BUSY);
         return send(connection, request, &answer);
     };
     connection.begin_answer(time);
-    connection.answer_in_chunks(request, &head, |out| {
-        let trace = shared.handle.start_trace();
-        shared.wait(time);
-        trace.finish(out)
-    })?;
-    Ok(request.keeps_alive)
+    make(connection, time)
+}
+
+fn trace(shared: &Shared, connection: &mut Connection, request: &Request) -> io::Result<bool> {
+    let head = attachment(crate::JSON, "trace.json");
+    let times = (5.0, TRACE_SECONDS);
+    make(
+        shared,
+        connection,
+        request,
+        times,
+        &head,
+        |connection, time| {
+            connection.answer_in_chunks(request, &head, |out| {
+                let trace = shared.handle.start_trace();
+                shared.wait(time);
+                trace.finish(out)
+            })?;
+            Ok(request.keeps_alive)
+        },
+    )
 }
 
 fn profile(shared: &Shared, connection: &mut Connection, request: &Request) -> io::Result<bool> {
-    let time = match seconds(request, 10.0, PROFILE_SECONDS) {
-        Ok(time) => time,
-        Err(answer) => return send(connection, request, &answer),
-    };
     let head = attachment("application/octet-stream", "profile.pb.gz");
-    if request.is_head {
-        return send(connection, request, &head);
-    }
-    let Some(_turn) = shared.turn() else {
-        let answer = Answer::text(http::CONFLICT, BUSY);
-        return send(connection, request, &answer);
-    };
-    connection.begin_answer(time);
-    match shared.handle.profile(time) {
-        Ok(profile) => {
-            connection.answer_in_chunks(request, &head, |out| pprof::write(&profile, out))?;
-            Ok(request.keeps_alive)
-        }
-        Err(e) => {
-            let status = match e.kind() {
-                io::ErrorKind::Unsupported => http::NOT_IMPLEMENTED,
-                io::ErrorKind::ResourceBusy => http::CONFLICT,
-                _ => http::INTERNAL,
-            };
-            send(connection, request, &Answer::text(status, &e.to_string()))
-        }
-    }
+    let times = (10.0, PROFILE_SECONDS);
+    make(
+        shared,
+        connection,
+        request,
+        times,
+        &head,
+        |connection, time| match shared.handle.profile(time) {
+            Ok(profile) => {
+                connection.answer_in_chunks(request, &head, |out| pprof::write(&profile, out))?;
+                Ok(request.keeps_alive)
+            }
+            Err(e) => {
+                let status = match e.kind() {
+                    io::ErrorKind::Unsupported => http::NOT_IMPLEMENTED,
+                    io::ErrorKind::ResourceBusy => http::CONFLICT,
+                    _ => http::INTERNAL,
+                };
+                send(connection, request, &Answer::text(status, &e.to_string()))
+            }
+        },
+    )
 }
 
 fn flight(shared: &Shared, connection: &mut Connection, request: &Request) -> io::Result<bool> {

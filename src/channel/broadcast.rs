@@ -43,8 +43,9 @@ use std::time::{Duration, Instant};
 
 use super::chan::note_disconnect;
 use super::err::SendError;
-use super::ready::{self, ReadyList};
+use super::ready;
 use super::receiver;
+use super::sides::{self, Closed, Sides};
 use crate::g::status::Reason;
 use crate::loom::native::OnceLock;
 use crate::loom::{AtomicU64, Ordering};
@@ -59,8 +60,7 @@ const MOST_AT_FIRST: usize = 64;
 struct Shared<T> {
     state: WaitCell<State<T>>,
     capacity: usize,
-    /// Disconnected while there are no receivers.
-    closed: receiver::Receiver<Infallible>,
+    closed: Closed,
 }
 
 /// Messages are numbered in the order in which they were sent, from 0. Numbers do not wrap in the
@@ -69,9 +69,7 @@ struct State<T> {
     /// The messages that are kept, the oldest first. The last one has the number `n_sent` - 1.
     kept: VecDeque<Kept<T>>,
     n_sent: u64,
-    n_senders: usize,
-    n_receivers: usize,
-    ready: ReadyList,
+    sides: Sides,
 }
 
 struct Kept<T> {
@@ -103,10 +101,8 @@ pub struct Receiver<T> {
     ready: OnceLock<receiver::Receiver<Infallible>>,
 }
 
-impl<T> UnwindSafe for Sender<T> {}
-impl<T> RefUnwindSafe for Sender<T> {}
-impl<T> UnwindSafe for Receiver<T> {}
-impl<T> RefUnwindSafe for Receiver<T> {}
+sides::sender!("broadcast::<()>(16)");
+sides::receiver!("broadcast::<()>(16)");
 
 /// Makes a sender and a receiver.
 pub(super) fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
@@ -118,12 +114,10 @@ pub(super) fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
         state: WaitCell::new(State {
             kept: VecDeque::with_capacity(capacity.min(MOST_AT_FIRST)),
             n_sent: 0,
-            n_senders: 1,
-            n_receivers: 1,
-            ready: ReadyList::default(),
+            sides: Sides::new(),
         }),
         capacity,
-        closed: receiver::Receiver::closing(None),
+        closed: Closed::new(),
     });
     let receiver = Receiver::new(Arc::clone(&shared), 0);
     (Sender { shared }, receiver)
@@ -155,8 +149,7 @@ impl<T> Shared<T> {
     /// Counts a receiver. Returns the number of its first message.
     fn add_receiver(&self) -> u64 {
         self.state.update(|state, here, woken| {
-            state.n_receivers += 1;
-            ready::put(&self.closed, false, here, woken);
+            state.sides.add_receiver(&self.closed, here, woken);
             state.n_sent
         })
     }
@@ -195,7 +188,7 @@ impl<T> Sender<T> {
         // Dropped after the lock was released, as are the Arcs below.
         let mut oldest = None;
         let sent = self.shared.state.update(|state, here, woken| {
-            let n_left = state.n_receivers;
+            let n_left = state.sides.n_receivers;
             if n_left == 0 {
                 return Err(message);
             }
@@ -205,7 +198,7 @@ impl<T> Sender<T> {
             state.kept.push_back(Kept { message, n_left });
             state.n_sent += 1;
             woken.append(state.queue().take_all());
-            state.ready.raise(here, woken);
+            state.sides.ready.raise(here, woken);
             Ok(n_left)
         });
         drop(oldest);
@@ -262,79 +255,6 @@ impl<T> Sender<T> {
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.shared.capacity
-    }
-
-    /// Number of receivers.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// let (tx, _rx) = windlass::channel::broadcast::<()>(16);
-    /// let _another = tx.subscribe();
-    /// assert_eq!((tx.receiver_count(), tx.sender_count()), (2, 1));
-    /// ```
-    #[must_use]
-    pub fn receiver_count(&self) -> usize {
-        self.shared.state.with(|state| state.n_receivers)
-    }
-
-    /// Number of senders.
-    #[must_use]
-    pub fn sender_count(&self) -> usize {
-        self.shared.state.with(|state| state.n_senders)
-    }
-
-    /// Whether both senders belong to the same channel.
-    ///
-    /// ```
-    /// let (tx, _rx) = windlass::channel::broadcast::<()>(16);
-    /// assert!(tx.same_channel(&tx.clone()));
-    /// ```
-    #[must_use]
-    pub fn same_channel(&self, other: &Sender<T>) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
-    }
-
-    /// Whether there are no receivers now.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        ready::is_closed(&self.shared.closed)
-    }
-
-    /// Waits until there are no receivers.
-    ///
-    /// # Blocking
-    ///
-    /// As [`oneshot::Sender::closed`](super::oneshot::Sender::closed).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// let (tx, rx) = windlass::channel::broadcast::<()>(16);
-    /// std::thread::spawn(move || drop(rx));
-    /// tx.closed();
-    /// ```
-    pub fn closed(&self) {
-        ready::wait_closed(&self.shared.closed);
-    }
-
-    /// As [`Sender::closed`], but waits for at most `timeout`. Returns whether there are no
-    /// receivers.
-    ///
-    /// # Blocking
-    ///
-    /// As [`oneshot::Sender::closed_timeout`](super::oneshot::Sender::closed_timeout).
-    #[must_use]
-    pub fn closed_timeout(&self, timeout: Duration) -> bool {
-        ready::wait_closed_timeout(&self.shared.closed, timeout)
-    }
-
-    /// Returns a channel without messages that is disconnected while there are no receivers, for use
-    /// in a select. See
-    /// [`oneshot::Sender::closed_channel`](super::oneshot::Sender::closed_channel) for an example.
-    #[must_use]
-    pub fn closed_channel(&self) -> &receiver::Receiver<Infallible> {
-        &self.shared.closed
     }
 }
 
@@ -395,29 +315,6 @@ impl<T> Receiver<T> {
         self.len() == 0
     }
 
-    /// Whether all senders were dropped. There may be messages left.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.sender_count() == 0
-    }
-
-    /// Number of senders.
-    #[must_use]
-    pub fn sender_count(&self) -> usize {
-        self.shared.state.with(|state| state.n_senders)
-    }
-
-    /// Whether both receivers belong to the same channel.
-    ///
-    /// ```
-    /// let (tx, rx) = windlass::channel::broadcast::<()>(16);
-    /// assert!(rx.same_channel(&tx.subscribe()));
-    /// ```
-    #[must_use]
-    pub fn same_channel(&self, other: &Receiver<T>) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
-    }
-
     /// Returns a channel without messages that is disconnected while there is something to receive: a
     /// message, a notice of missed messages, or the end of the channel. It is for use in a select,
     /// whose arm then calls [`Receiver::try_recv`].
@@ -451,8 +348,8 @@ impl<T> Receiver<T> {
         self.shared.state.update(|state, here, _| {
             if self.ready.get().is_none() {
                 let next = self.next.load(Ordering::Relaxed);
-                let is_ready = next != state.n_sent || state.n_senders == 0;
-                let _ = self.ready.set(state.ready.add(is_ready, here));
+                let is_ready = next != state.n_sent || state.sides.n_senders == 0;
+                let _ = self.ready.set(state.sides.ready.add(is_ready, here));
             }
         });
         self.ready.get().expect("it was set above")
@@ -468,11 +365,11 @@ impl<T> Receiver<T> {
             return Some(Attempt::Lagged(oldest - next));
         }
         if next == state.n_sent {
-            return (state.n_senders == 0).then_some(Attempt::Disconnected);
+            return (state.sides.n_senders == 0).then_some(Attempt::Disconnected);
         }
         self.next.store(next + 1, Ordering::Relaxed);
         if next + 1 == state.n_sent
-            && state.n_senders > 0
+            && state.sides.n_senders > 0
             && let Some(ready) = self.ready.get()
         {
             // Nobody is woken by that.
@@ -716,41 +613,14 @@ fn timeout_error(refused: Refused) -> RecvTimeoutError {
     }
 }
 
-impl<T> Clone for Sender<T> {
-    fn clone(&self) -> Sender<T> {
-        self.shared.state.with(|state| state.n_senders += 1);
-        Sender {
-            shared: Arc::clone(&self.shared),
-        }
-    }
-}
-
-/// Dropping the last sender disconnects the channel: receivers get the messages that are left, and
-/// then an error.
-impl<T> Drop for Sender<T> {
-    fn drop(&mut self) {
-        self.shared.state.update(|state, here, woken| {
-            state.n_senders -= 1;
-            if state.n_senders == 0 {
-                woken.append(state.queue().take_all());
-                state.ready.raise(here, woken);
-            }
-        });
-    }
-}
-
 /// Messages that only this receiver was still to receive are dropped.
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         // Dropped after the lock was released.
         let mut unread = VecDeque::new();
         self.shared.state.update(|state, here, woken| {
-            if let Some(ready) = self.ready.get() {
-                state.ready.remove(ready, here, woken);
-            }
-            state.n_receivers -= 1;
-            if state.n_receivers == 0 {
-                ready::put(&self.shared.closed, true, here, woken);
+            let sides = &mut state.sides;
+            if sides.remove_receiver(self.ready.get(), &self.shared.closed, here, woken) {
                 std::mem::swap(&mut unread, &mut state.kept);
                 return;
             }
@@ -765,18 +635,6 @@ impl<T> Drop for Receiver<T> {
             unread.extend(state.kept.drain(..n_unread));
         });
         drop(unread);
-    }
-}
-
-impl<T> fmt::Debug for Sender<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("Sender { .. }")
-    }
-}
-
-impl<T> fmt::Debug for Receiver<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("Receiver { .. }")
     }
 }
 

@@ -57,6 +57,7 @@ mod choice;
 mod select;
 mod macros;
 mod ready;
+mod sides;
 pub mod oneshot;
 pub mod broadcast;
 pub mod watch;

@@ -21,7 +21,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::err::{RecvError, RecvTimeoutError, TryRecvError, TrySendError};
-use super::ready::{self, wait_closed, wait_closed_timeout};
+use super::sides::{CloseOnDrop, Closed};
 use super::{receiver, sender};
 
 /// Makes both halves of those of a bounded channel of capacity 1.
@@ -29,11 +29,10 @@ pub(super) fn channel<T>(
     sender: sender::Sender<T>,
     receiver: receiver::Receiver<T>,
 ) -> (Sender<T>, Receiver<T>) {
-    let closed = receiver::Receiver::closing(None);
-    let closes = CloseOnDrop(closed.clone());
+    let closed = Closed::new();
     let receiver = Receiver {
         receiver,
-        _closes: closes,
+        _closes: closed.on_drop(),
     };
     (Sender { sender, closed }, receiver)
 }
@@ -43,7 +42,7 @@ pub(super) fn channel<T>(
 /// Dropping it without sending disconnects the channel.
 pub struct Sender<T> {
     sender: sender::Sender<T>,
-    closed: receiver::Receiver<Infallible>,
+    closed: Closed,
 }
 
 /// The receiving half of a oneshot channel.
@@ -55,14 +54,6 @@ pub struct Receiver<T> {
     /// Dropped after `receiver`: a sender that finds the channel closed cannot send, unless there is
     /// a clone of `receiver`.
     _closes: CloseOnDrop,
-}
-
-struct CloseOnDrop(receiver::Receiver<Infallible>);
-
-impl Drop for CloseOnDrop {
-    fn drop(&mut self) {
-        self.0.close();
-    }
 }
 
 impl<T> Sender<T> {
@@ -105,7 +96,7 @@ impl<T> Sender<T> {
     /// ```
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        ready::is_closed(&self.closed)
+        self.closed.is_closed()
     }
 
     /// Waits until the receiver is dropped, so that work for it may end.
@@ -125,7 +116,7 @@ impl<T> Sender<T> {
     /// tx.closed();
     /// ```
     pub fn closed(&self) {
-        wait_closed(&self.closed);
+        self.closed.wait();
     }
 
     /// As [`Sender::closed`], but waits for at most `timeout`. Returns whether the receiver was
@@ -146,7 +137,7 @@ impl<T> Sender<T> {
     /// ```
     #[must_use]
     pub fn closed_timeout(&self, timeout: Duration) -> bool {
-        wait_closed_timeout(&self.closed, timeout)
+        self.closed.wait_timeout(timeout)
     }
 
     /// Returns a channel without messages that is disconnected when the receiver is dropped, for use
@@ -167,7 +158,7 @@ impl<T> Sender<T> {
     /// ```
     #[must_use]
     pub fn closed_channel(&self) -> &receiver::Receiver<Infallible> {
-        &self.closed
+        self.closed.channel()
     }
 }
 

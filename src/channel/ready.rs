@@ -8,12 +8,9 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::alarm::Alarm;
-use super::err::{RecvTimeoutError, TryRecvError};
 use super::receiver::Receiver;
-use crate::sched::wait::{current_context, park};
 use crate::sync::waitq::{DequeuedList, WaitCtx};
 
 /// The channels of the receivers that asked for one. Guarded by the lock of the state that they
@@ -63,30 +60,5 @@ pub(super) fn put(
 ) {
     if let Some(alarm) = receiver.alarm() {
         alarm.put(is_closed, here, woken);
-    }
-}
-
-/// Whether a channel is disconnected.
-pub(super) fn is_closed(receiver: &Receiver<Infallible>) -> bool {
-    receiver.try_recv() == Err(TryRecvError::Disconnected)
-}
-
-/// Waits until a channel is disconnected. A context does not end the wait.
-pub(super) fn wait_closed(receiver: &Receiver<Infallible>) {
-    let Err(_) = current_context::shield(|| receiver.recv());
-}
-
-/// Waits until a channel is disconnected, or until the time limit has passed or the ambient context
-/// is done.
-pub(super) fn wait_closed_timeout(receiver: &Receiver<Infallible>, timeout: Duration) -> bool {
-    match receiver.recv_timeout(timeout) {
-        Ok(never) => match never {},
-        Err(RecvTimeoutError::Timeout) => is_closed(receiver),
-        // Also the error of a wait that a context or the end of the run has ended. If neither has, the
-        // channel was disconnected, and may be connected again by now.
-        Err(RecvTimeoutError::Disconnected) => {
-            let ended = park::is_cancelled() || current_context::check().is_err();
-            !ended || is_closed(receiver)
-        }
     }
 }

@@ -40,8 +40,9 @@ use std::time::{Duration, Instant};
 
 use super::chan::note_disconnect;
 use super::err::{RecvError, RecvTimeoutError, SendError};
-use super::ready::{self, ReadyList};
+use super::ready;
 use super::receiver;
+use super::sides::{self, Closed, Sides};
 use crate::g::status::Reason;
 use crate::loom::native::OnceLock;
 use crate::loom::{AtomicU64, Ordering};
@@ -57,14 +58,11 @@ struct Shared<T> {
     /// read with either.
     version: AtomicU64,
     state: WaitCell<State>,
-    /// Disconnected while there are no receivers.
-    closed: receiver::Receiver<Infallible>,
+    closed: Closed,
 }
 
 struct State {
-    n_senders: usize,
-    n_receivers: usize,
-    ready: ReadyList,
+    sides: Sides,
 }
 
 /// The sending half of a watch channel.
@@ -98,10 +96,8 @@ pub struct Ref<'a, T> {
     has_changed: bool,
 }
 
-impl<T> UnwindSafe for Sender<T> {}
-impl<T> RefUnwindSafe for Sender<T> {}
-impl<T> UnwindSafe for Receiver<T> {}
-impl<T> RefUnwindSafe for Receiver<T> {}
+sides::sender!("watch(0)");
+sides::receiver!("watch(0)");
 
 /// Makes a sender and a receiver, which has seen the value.
 pub(super) fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
@@ -109,11 +105,9 @@ pub(super) fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
         value: RwLock::new(value),
         version: AtomicU64::new(1),
         state: WaitCell::new(State {
-            n_senders: 1,
-            n_receivers: 1,
-            ready: ReadyList::default(),
+            sides: Sides::new(),
         }),
-        closed: receiver::Receiver::closing(None),
+        closed: Closed::new(),
     });
     let receiver = Receiver::new(Arc::clone(&shared), 1);
     (Sender { shared }, receiver)
@@ -158,7 +152,7 @@ impl<T> Shared<T> {
         let state = self.state.lock(&here);
         self.version.store(self.version() + 1, Ordering::Relaxed);
         woken.append(state.queue().take_all());
-        state.ready.raise(&here, &mut woken);
+        state.sides.ready.raise(&here, &mut woken);
         drop(state);
         drop(here);
         Woken::new(woken)
@@ -166,8 +160,7 @@ impl<T> Shared<T> {
 
     fn add_receiver(self: &Arc<Self>, seen: Option<u64>) -> Receiver<T> {
         let seen = self.state.update(|state, here, woken| {
-            state.n_receivers += 1;
-            ready::put(&self.closed, false, here, woken);
+            state.sides.add_receiver(&self.closed, here, woken);
             seen.unwrap_or(self.version())
         });
         Receiver::new(Arc::clone(self), seen)
@@ -308,79 +301,6 @@ impl<T> Sender<T> {
     pub fn subscribe(&self) -> Receiver<T> {
         self.shared.add_receiver(None)
     }
-
-    /// Number of receivers.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// let (tx, rx) = windlass::channel::watch(0);
-    /// let _another = rx.clone();
-    /// assert_eq!((tx.receiver_count(), tx.sender_count()), (2, 1));
-    /// ```
-    #[must_use]
-    pub fn receiver_count(&self) -> usize {
-        self.shared.state.with(|state| state.n_receivers)
-    }
-
-    /// Number of senders.
-    #[must_use]
-    pub fn sender_count(&self) -> usize {
-        self.shared.state.with(|state| state.n_senders)
-    }
-
-    /// Whether both senders belong to the same channel.
-    ///
-    /// ```
-    /// let (tx, _rx) = windlass::channel::watch(0);
-    /// assert!(tx.same_channel(&tx.clone()));
-    /// ```
-    #[must_use]
-    pub fn same_channel(&self, other: &Sender<T>) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
-    }
-
-    /// Whether there are no receivers now.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        ready::is_closed(&self.shared.closed)
-    }
-
-    /// Waits until there are no receivers.
-    ///
-    /// # Blocking
-    ///
-    /// As [`oneshot::Sender::closed`](super::oneshot::Sender::closed).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// let (tx, rx) = windlass::channel::watch(0);
-    /// std::thread::spawn(move || drop(rx));
-    /// tx.closed();
-    /// ```
-    pub fn closed(&self) {
-        ready::wait_closed(&self.shared.closed);
-    }
-
-    /// As [`Sender::closed`], but waits for at most `timeout`. Returns whether there are no
-    /// receivers.
-    ///
-    /// # Blocking
-    ///
-    /// As [`oneshot::Sender::closed_timeout`](super::oneshot::Sender::closed_timeout).
-    #[must_use]
-    pub fn closed_timeout(&self, timeout: Duration) -> bool {
-        ready::wait_closed_timeout(&self.shared.closed, timeout)
-    }
-
-    /// Returns a channel without messages that is disconnected while there are no receivers, for use
-    /// in a select. See
-    /// [`oneshot::Sender::closed_channel`](super::oneshot::Sender::closed_channel) for an example.
-    #[must_use]
-    pub fn closed_channel(&self) -> &receiver::Receiver<Infallible> {
-        &self.shared.closed
-    }
 }
 
 impl<T> Receiver<T> {
@@ -446,7 +366,7 @@ impl<T> Receiver<T> {
             return false;
         }
         self.seen.store(version, Ordering::Relaxed);
-        if state.n_senders > 0
+        if state.sides.n_senders > 0
             && let Some(ready) = self.ready.get()
         {
             // Nobody is woken by that.
@@ -511,7 +431,7 @@ impl<T> Receiver<T> {
         park::end_if_late();
         let has_changed = self.shared.state.with(|state| {
             let has_changed = self.seen.load(Ordering::Relaxed) != self.shared.version();
-            (has_changed || state.n_senders > 0).then_some(has_changed)
+            (has_changed || state.sides.n_senders > 0).then_some(has_changed)
         });
         has_changed.ok_or_else(|| {
             note_disconnect();
@@ -533,7 +453,7 @@ impl<T> Receiver<T> {
             if is_there(state, here) {
                 Some(Ok(()))
             } else {
-                (state.n_senders == 0).then_some(Err(Refused::Disconnected))
+                (state.sides.n_senders == 0).then_some(Err(Refused::Disconnected))
             }
         };
         loop {
@@ -731,34 +651,11 @@ impl<T> Receiver<T> {
         self.shared.state.update(|state, here, _| {
             if self.ready.get().is_none() {
                 let is_new = self.seen.load(Ordering::Relaxed) != self.shared.version();
-                let is_ready = is_new || state.n_senders == 0;
-                let _ = self.ready.set(state.ready.add(is_ready, here));
+                let is_ready = is_new || state.sides.n_senders == 0;
+                let _ = self.ready.set(state.sides.ready.add(is_ready, here));
             }
         });
         self.ready.get().expect("it was set above")
-    }
-
-    /// Whether all senders were dropped. The last value may not have been seen.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.sender_count() == 0
-    }
-
-    /// Number of senders.
-    #[must_use]
-    pub fn sender_count(&self) -> usize {
-        self.shared.state.with(|state| state.n_senders)
-    }
-
-    /// Whether both receivers belong to the same channel.
-    ///
-    /// ```
-    /// let (tx, rx) = windlass::channel::watch(0);
-    /// assert!(rx.same_channel(&tx.subscribe()));
-    /// ```
-    #[must_use]
-    pub fn same_channel(&self, other: &Receiver<T>) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
     }
 }
 
@@ -785,15 +682,6 @@ impl<T> Deref for Ref<'_, T> {
     }
 }
 
-impl<T> Clone for Sender<T> {
-    fn clone(&self) -> Sender<T> {
-        self.shared.state.with(|state| state.n_senders += 1);
-        Sender {
-            shared: Arc::clone(&self.shared),
-        }
-    }
-}
-
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Receiver<T> {
         let seen = self.seen.load(Ordering::Relaxed);
@@ -801,29 +689,11 @@ impl<T> Clone for Receiver<T> {
     }
 }
 
-/// Dropping the last sender disconnects the channel: waits of receivers end.
-impl<T> Drop for Sender<T> {
-    fn drop(&mut self) {
-        self.shared.state.update(|state, here, woken| {
-            state.n_senders -= 1;
-            if state.n_senders == 0 {
-                woken.append(state.queue().take_all());
-                state.ready.raise(here, woken);
-            }
-        });
-    }
-}
-
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         self.shared.state.update(|state, here, woken| {
-            if let Some(ready) = self.ready.get() {
-                state.ready.remove(ready, here, woken);
-            }
-            state.n_receivers -= 1;
-            if state.n_receivers == 0 {
-                ready::put(&self.shared.closed, true, here, woken);
-            }
+            let sides = &mut state.sides;
+            sides.remove_receiver(self.ready.get(), &self.shared.closed, here, woken);
         });
     }
 }
@@ -831,18 +701,6 @@ impl<T> Drop for Receiver<T> {
 impl<T: Default> Default for Sender<T> {
     fn default() -> Sender<T> {
         channel(T::default()).0
-    }
-}
-
-impl<T> fmt::Debug for Sender<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("Sender { .. }")
-    }
-}
-
-impl<T> fmt::Debug for Receiver<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("Receiver { .. }")
     }
 }
 

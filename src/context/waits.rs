@@ -43,17 +43,6 @@ fn or_wait<G>(
     }
 }
 
-/// Waits by `closed` until a channel is closed, or until `ctx` or an ambient context is done.
-fn closed_or_over(ctx: &Context, closed: impl FnOnce(Duration) -> bool) -> Result<(), Error> {
-    ctx.run(|| {
-        if closed(Duration::MAX) {
-            return Ok(());
-        }
-        let _ = park::cancel_point();
-        Err(current_context::check().err().unwrap_or(Error::Cancelled))
-    })
-}
-
 impl<T: ?Sized> Mutex<T> {
     /// As [`Mutex::lock`], but the wait also ends when `ctx` or an ambient context
     /// ([`context`](crate::context)) is done.
@@ -712,72 +701,48 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     }
 }
 
-impl<T> oneshot::Sender<T> {
-    /// As [`oneshot::Sender::closed`], but the wait also ends when `ctx` or an ambient context
-    /// ([`context`](crate::context)) is done.
-    ///
-    /// # Blocking
-    ///
-    /// As [`oneshot::Sender::closed`], until a context is done.
-    ///
-    /// # Errors
-    ///
-    /// The reason why the context is done.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use windlass::channel::oneshot;
-    /// use windlass::context::{Context, Error};
-    ///
-    /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
-    /// let (tx, rx) = oneshot::<()>();
-    /// assert_eq!(tx.closed_context(&ctx), Err(Error::DeadlineExceeded));
-    /// drop(rx);
-    /// assert_eq!(tx.closed_context(&ctx), Ok(()));
-    /// ```
-    pub fn closed_context(&self, ctx: &Context) -> Result<(), Error> {
-        closed_or_over(ctx, |timeout| self.closed_timeout(timeout))
-    }
+/// Implements `closed_context` for the senders of some channels.
+macro_rules! closed_context {
+    (@ oneshot) => { "let (tx, rx) = oneshot::<()>();" };
+    (@ broadcast) => { "let (tx, rx) = broadcast::<()>(16);" };
+    (@ watch) => { "let (tx, rx) = watch(0);" };
+    ($($channel:ident)*) => {$(
+        impl<T> $channel::Sender<T> {
+            #[doc = concat!("As [`", stringify!($channel), "::Sender::closed`], but the wait also ends")]
+            /// when `ctx` or an ambient context ([`context`](crate::context)) is done.
+            ///
+            /// # Blocking
+            ///
+            #[doc = concat!("As [`", stringify!($channel), "::Sender::closed`], until a context is done.")]
+            ///
+            /// # Errors
+            ///
+            /// The reason why the context is done.
+            ///
+            /// # Examples
+            ///
+            /// ```
+            /// use std::time::Duration;
+            #[doc = concat!("use windlass::channel::", stringify!($channel), ";")]
+            /// use windlass::context::{Context, Error};
+            ///
+            /// let ctx = Context::background().with_timeout(Duration::from_millis(2));
+            #[doc = closed_context!(@ $channel)]
+            /// assert_eq!(tx.closed_context(&ctx), Err(Error::DeadlineExceeded));
+            /// drop(rx);
+            /// assert_eq!(tx.closed_context(&ctx), Ok(()));
+            /// ```
+            pub fn closed_context(&self, ctx: &Context) -> Result<(), Error> {
+                ctx.run(|| {
+                    if self.closed_timeout(Duration::MAX) {
+                        return Ok(());
+                    }
+                    let _ = park::cancel_point();
+                    Err(current_context::check().err().unwrap_or(Error::Cancelled))
+                })
+            }
+        }
+    )*};
 }
 
-impl<T> broadcast::Sender<T> {
-    /// As [`broadcast::Sender::closed`], but the wait also ends when `ctx` or an ambient context
-    /// ([`context`](crate::context)) is done.
-    ///
-    /// # Blocking
-    ///
-    /// As [`broadcast::Sender::closed`], until a context is done.
-    ///
-    /// # Errors
-    ///
-    /// The reason why the context is done.
-    ///
-    /// # Examples
-    ///
-    /// See [`oneshot::Sender::closed_context`].
-    pub fn closed_context(&self, ctx: &Context) -> Result<(), Error> {
-        closed_or_over(ctx, |timeout| self.closed_timeout(timeout))
-    }
-}
-
-impl<T> watch::Sender<T> {
-    /// As [`watch::Sender::closed`], but the wait also ends when `ctx` or an ambient context
-    /// ([`context`](crate::context)) is done.
-    ///
-    /// # Blocking
-    ///
-    /// As [`watch::Sender::closed`], until a context is done.
-    ///
-    /// # Errors
-    ///
-    /// The reason why the context is done.
-    ///
-    /// # Examples
-    ///
-    /// See [`oneshot::Sender::closed_context`].
-    pub fn closed_context(&self, ctx: &Context) -> Result<(), Error> {
-        closed_or_over(ctx, |timeout| self.closed_timeout(timeout))
-    }
-}
+closed_context! { oneshot broadcast watch }
