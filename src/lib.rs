@@ -96,6 +96,7 @@
 //! | `WINDLASS_PROCS=n` | The number of Ps, unless [`Builder::processors`] sets it. |
 //! | `WINDLASS_IO=uring` or `epoll` | The poller; `uring` makes [`Builder::build`] fail where io_uring cannot be used. |
 //! | `WINDLASS_SIM_SEED=n`, `WINDLASS_SIM_SEEDS=n`, `WINDLASS_SIM_SCHEDULE=...` | Which runs a simulation makes (feature `sim`). |
+//! | `WINDLASS_SIM_TRACE=file` | A simulated run is written to this file, for ui.perfetto.dev (feature `sim`). |
 //! | `WINDLASS_DEBUG=...` | Scheduler traces and live metrics: docs/OBSERVABILITY.md. |
 //!
 //! # Further reading

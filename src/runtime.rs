@@ -1193,6 +1193,9 @@ pub(crate) fn run_simulated(
     p.begin_simulation(clock::now_ns());
     let m0 = Box::new(M::new(1, &raw const **sched));
     m0.simulation.set(sim);
+    if sim.recording.is_some() {
+        sched.start_tracing();
+    }
     let m0_ptr: *const M = &raw const *m0;
     sched.n_ms.fetch_add(1, crate::loom::Ordering::Relaxed);
     sched.ms.lock().all.push(m0);
@@ -1201,6 +1204,9 @@ pub(crate) fn run_simulated(
     run::take_p(m0, p);
     spawn_main(sched, m0, main, stack, site);
     run::m_loop(m0);
+    if sim.recording.is_some() {
+        sched.stop_tracing();
+    }
     sched.refuse_jobs();
     wake::wait_for_outside_wakers();
     end_ms(sched);

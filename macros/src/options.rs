@@ -44,6 +44,7 @@ const SIM: &[&str] = &[
     "shorten?",
     "steps",
     "strategy",
+    "trace",
 ];
 
 /// A call of a setter.

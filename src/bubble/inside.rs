@@ -30,6 +30,9 @@ pub(crate) struct Panicked {
     pub(crate) message: String,
     /// Unknown if the program has replaced the panic hook.
     pub(crate) at: Option<String>,
+    /// When that was.
+    pub(crate) step: u64,
+    pub(crate) at_ns: u64,
 }
 
 /// A panic that the hook saw.
@@ -507,6 +510,8 @@ impl Bubble {
             name: name.map(str::to_owned),
             message: text.unwrap_or_else(|| "a payload that is not a string".to_owned()),
             at: seen.and_then(|seen| seen.at),
+            step: self.step.get(),
+            at_ns: self.now_ns.get(),
         });
     }
 
@@ -527,6 +532,10 @@ const UNKNOWN: (u32, u32) = (u32::MAX, 0);
 impl Dice for Bubble {
     fn now_ns(&self) -> u64 {
         self.now_ns.get()
+    }
+
+    fn step(&self) -> u64 {
+        self.step.get()
     }
 
     fn began_ns(&self) -> u64 {

@@ -30,6 +30,7 @@ pub(crate) mod shutdown;
 pub(crate) mod panics;
 pub(crate) mod stall;
 pub(crate) mod region;
+pub(crate) mod trace_format;
 pub(crate) mod trace;
 pub(crate) mod profile;
 

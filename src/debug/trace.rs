@@ -1,5 +1,5 @@
-//! Execution traces: writes the events of `sched::types::trace` in the Chrome trace-event format, which
-//! ui.perfetto.dev and chrome://tracing open.
+//! Execution traces: writes the events of `sched::types::trace` as a file of `trace_format`, which
+//! ui.perfetto.dev and chrome://tracing open. Traces of simulated runs are in `sim::trace`.
 //!
 //! - Every P has a track, with a slice for each time that a goroutine ran, for each blocking
 //!   section inside it, and for each time that the P's thread slept.
@@ -12,17 +12,28 @@
 //! Slices and arrows whose beginning or end is lost are left out.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::goroutines;
 use super::region;
+use super::trace_format::{Output, Row, quoted};
 use crate::sched::types::p::P;
 use crate::sched::types::state::Sched;
 use crate::sched::types::trace::{Event, EventKind, FROM_NODE, NO_P};
 use crate::sys::clock;
+
+/// A runtime is one process of the file.
+const PROCESS: u64 = 1;
+
+/// The row of a track.
+fn row(tid: usize) -> Row {
+    Row {
+        pid: PROCESS,
+        tid: tid as u64,
+    }
+}
 
 /// The length with which an instant is drawn as a slice.
 const MOMENT_NS: u64 = 200;
@@ -118,25 +129,20 @@ pub(crate) fn write(sched: &Sched, from_ns: u64, writer: impl Write) -> io::Resu
     let until_ns = clock::now_ns();
     let events = sched.events(from_ns);
     let names = names(sched);
-    let mut out = Output {
-        writer: io::BufWriter::new(writer),
-        from_ns: events.first().map_or(from_ns, |e| e.at_ns),
-        is_first: true,
-    };
-    out.writer
-        .write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
-    out.describe(sched)?;
+    let from_ns = events.first().map_or(from_ns, |e| e.at_ns);
+    let mut out = Output::new(writer, from_ns)?;
+    describe(&mut out, sched)?;
     for track in tracks(sched.ps.len(), &events, until_ns) {
         track.write(&mut out, &names)?;
     }
     for (i, flow) in flows(sched.ps.len(), &events).into_iter().enumerate() {
-        out.flow(i, &flow)?;
+        out.flow(i, flow.from, flow.to)?;
     }
     for end in region_ends(&events, until_ns) {
-        out.region_end(&end)?;
+        let name = region::name_at(end.name);
+        out.region_end(row(0), end.g, name, end.is_begin, end.at_ns)?;
     }
-    out.writer.write_all(b"]}\n")?;
-    out.writer.flush()
+    out.finish()
 }
 
 /// The names of the goroutines that still live.
@@ -339,10 +345,15 @@ impl Track {
                 What::Asleep => ("asleep".to_owned(), String::new()),
                 What::Wakes => ("ready".to_owned(), String::new()),
             };
-            out.slice(self.tid, slice, &name, &args)?;
+            let category = match slice.what {
+                What::Goroutine(..) => "goroutine",
+                _ => "runtime",
+            };
+            let span = (slice.from_ns, slice.to_ns);
+            out.slice(row(self.tid), span, category, &name, &args)?;
         }
         for mark in &self.marks {
-            out.mark(self.tid, mark)?;
+            out.mark(row(self.tid), mark.at_ns, mark.name, &mark.args)?;
         }
         Ok(())
     }
@@ -356,7 +367,7 @@ fn victim(number: u64) -> String {
     }
 }
 
-fn goroutine_name(g: u64, names: &HashMap<u64, String>) -> String {
+pub(crate) fn goroutine_name(g: u64, names: &HashMap<u64, String>) -> String {
     match names.get(&g) {
         Some(name) => format!("{name} (G{g})"),
         None => format!("G{g}"),
@@ -366,8 +377,8 @@ fn goroutine_name(g: u64, names: &HashMap<u64, String>) -> String {
 /// An arrow from where a goroutine was made runnable to where it ran.
 #[derive(Debug)]
 struct Flow {
-    from: (usize, u64),
-    to: (usize, u64),
+    from: (Row, u64),
+    to: (Row, u64),
 }
 
 fn flows(n_ps: usize, events: &[Event]) -> Vec<Flow> {
@@ -376,13 +387,13 @@ fn flows(n_ps: usize, events: &[Event]) -> Vec<Flow> {
     for e in events.iter().filter(|e| tid_of(e) <= n_ps) {
         match e.kind {
             EventKind::Ready => {
-                ready.insert(e.g, (tid_of(e), e.at_ns));
+                ready.insert(e.g, (row(tid_of(e)), e.at_ns));
             }
             EventKind::Start => {
                 if let Some(from) = ready.remove(&e.g) {
                     flows.push(Flow {
                         from,
-                        to: (tid_of(e), e.at_ns),
+                        to: (row(tid_of(e)), e.at_ns),
                     });
                 }
             }
@@ -394,16 +405,16 @@ fn flows(n_ps: usize, events: &[Event]) -> Vec<Flow> {
 
 /// The begin or the end of a region.
 #[derive(Debug, PartialEq, Eq)]
-struct RegionEnd {
-    at_ns: u64,
-    g: u64,
-    name: u32,
-    is_begin: bool,
+pub(crate) struct RegionEnd {
+    pub(crate) at_ns: u64,
+    pub(crate) g: u64,
+    pub(crate) name: u32,
+    pub(crate) is_begin: bool,
 }
 
 /// The ends of all regions whose begin is known, in the order of time. Regions that are open at the
 /// end of the trace end there.
-fn region_ends(events: &[Event], until_ns: u64) -> Vec<RegionEnd> {
+pub(crate) fn region_ends(events: &[Event], until_ns: u64) -> Vec<RegionEnd> {
     let mut ends = Vec::new();
     // The open regions of each goroutine, the innermost last.
     let mut open: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
@@ -436,123 +447,18 @@ fn region_ends(events: &[Event], until_ns: u64) -> Vec<RegionEnd> {
     ends
 }
 
-/// Writes the JSON, event by event.
-struct Output<W: Write> {
-    writer: io::BufWriter<W>,
-    from_ns: u64,
-    is_first: bool,
-}
-
-impl<W: Write> Output<W> {
-    /// Writes the names of the process and its tracks.
-    fn describe(&mut self, sched: &Sched) -> io::Result<()> {
-        let name = quoted(&sched.config.name);
-        self.event(&format!(
-            "\"ph\":\"M\",\"name\":\"process_name\",\"args\":{{\"name\":{name}}}"
-        ))?;
-        self.thread(0, "outside")?;
-        // A P that is no longer in use may have events.
-        let has_run = |p: &&P| p.status.is_in_use() || p.stats.dispatches.get() > 0;
-        for p in sched.ps.iter().filter(has_run) {
-            let node = sched.node_of(p).os_id;
-            self.thread(
-                p.idx + 1,
-                &format!("P{} (cpu {}, node {node})", p.idx, p.cpu()),
-            )?;
-        }
-        Ok(())
+/// Writes the names of the process and its tracks.
+fn describe<W: Write>(out: &mut Output<W>, sched: &Sched) -> io::Result<()> {
+    out.process(PROCESS, &sched.config.name)?;
+    out.row(row(0), "outside", 0)?;
+    // A P that is no longer in use may have events.
+    let has_run = |p: &&P| p.status.is_in_use() || p.stats.dispatches.get() > 0;
+    for p in sched.ps.iter().filter(has_run) {
+        let node = sched.node_of(p).os_id;
+        let name = format!("P{} (cpu {}, node {node})", p.idx, p.cpu());
+        out.row(row(p.idx + 1), &name, p.idx as u64 + 1)?;
     }
-
-    fn thread(&mut self, tid: usize, name: &str) -> io::Result<()> {
-        let name = quoted(name);
-        self.event(&format!(
-            "\"ph\":\"M\",\"name\":\"thread_name\",\"tid\":{tid},\"args\":{{\"name\":{name}}}"
-        ))?;
-        self.event(&format!(
-            "\"ph\":\"M\",\"name\":\"thread_sort_index\",\"tid\":{tid},\"args\":{{\"sort_index\":{tid}}}"
-        ))
-    }
-
-    fn slice(&mut self, tid: usize, slice: &Slice, name: &str, args: &str) -> io::Result<()> {
-        let category = match slice.what {
-            What::Goroutine(..) => "goroutine",
-            _ => "runtime",
-        };
-        self.event(&format!(
-            "\"ph\":\"X\",\"cat\":\"{category}\",\"name\":{},\"tid\":{tid},\"ts\":{},\"dur\":{},\"args\":{{{args}}}",
-            quoted(name),
-            self.ts(slice.from_ns),
-            us(slice.to_ns.saturating_sub(slice.from_ns)),
-        ))
-    }
-
-    fn mark(&mut self, tid: usize, mark: &Mark) -> io::Result<()> {
-        self.event(&format!(
-            "\"ph\":\"i\",\"s\":\"t\",\"cat\":\"runtime\",\"name\":{},\"tid\":{tid},\"ts\":{},\"args\":{{{}}}",
-            quoted(mark.name),
-            self.ts(mark.at_ns),
-            mark.args,
-        ))
-    }
-
-    fn flow(&mut self, id: usize, flow: &Flow) -> io::Result<()> {
-        let ends = [("s", "", flow.from), ("f", ",\"bp\":\"e\"", flow.to)];
-        for (ph, more, (tid, at_ns)) in ends {
-            self.event(&format!(
-                "\"ph\":\"{ph}\"{more},\"id\":{id},\"cat\":\"wake\",\"name\":\"wake\",\"tid\":{tid},\"ts\":{}",
-                self.ts(at_ns),
-            ))?;
-        }
-        Ok(())
-    }
-
-    /// Events with the same category and number are drawn on a track of their own.
-    fn region_end(&mut self, end: &RegionEnd) -> io::Result<()> {
-        let ph = if end.is_begin { "b" } else { "e" };
-        self.event(&format!(
-            "\"ph\":\"{ph}\",\"cat\":\"region\",\"id\":\"0x{:x}\",\"name\":{},\"tid\":0,\"ts\":{},\"args\":{{\"goroutine\":{}}}",
-            end.g,
-            quoted(region::name_at(end.name)),
-            self.ts(end.at_ns),
-            end.g,
-        ))
-    }
-
-    fn event(&mut self, fields: &str) -> io::Result<()> {
-        let sep = if self.is_first { "\n" } else { ",\n" };
-        self.is_first = false;
-        write!(self.writer, "{sep}{{\"pid\":1,{fields}}}")
-    }
-
-    fn ts(&self, at_ns: u64) -> String {
-        us(at_ns.saturating_sub(self.from_ns))
-    }
-}
-
-/// Formats nanoseconds as microseconds, exactly.
-fn us(ns: u64) -> String {
-    format!("{}.{:03}", ns / 1000, ns % 1000)
-}
-
-/// Quotes a string for JSON.
-fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => {
-                out.push('\\');
-                out.push(c);
-            }
-            c if c < ' ' => {
-                // Writing to a string cannot fail.
-                let _ = write!(out, "\\u{:04x}", c as u32);
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
+    Ok(())
 }
 
 /// The error for a runtime without a flight recorder.
@@ -688,12 +594,7 @@ mod tests {
         ];
         let flows = flows(1, &events);
         assert_eq!(flows.len(), 1);
-        assert_eq!((flows[0].from, flows[0].to), ((1, 20), (1, 40)));
-    }
-
-    #[test]
-    fn strings_are_quoted() {
-        assert_eq!(quoted("a\"b\\c\n"), "\"a\\\"b\\\\c\\u000a\"");
-        assert_eq!(us(1_002_003), "1002.003");
+        assert_eq!(flows[0].from, (row(1), 20));
+        assert_eq!(flows[0].to, (row(1), 40));
     }
 }

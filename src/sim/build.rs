@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::str::FromStr;
 
@@ -17,6 +18,8 @@ use super::schedule::Schedule;
 use super::settle::linger;
 use super::shorten::shorten;
 use super::strategy::Strategy;
+use super::trace::Taken;
+use super::trace_file::TraceFile;
 use super::watch;
 use crate::bubble::Bubble;
 use crate::bubble::log::Event;
@@ -30,6 +33,7 @@ use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::runtime::{Runtime, build_simulated, run_simulated};
 use crate::sched::types::current;
 use crate::sched::types::progress::Progress;
+use crate::sched::types::recording::Recording;
 use crate::sched::types::simulation::{Simulation, Stop};
 use crate::sched::wait::park::Cancelled;
 use crate::sys::clock;
@@ -113,6 +117,7 @@ pub struct Sim {
     link: Link,
     faults: Faults,
     disk: Disk,
+    trace: Option<TraceFile>,
 }
 
 impl Default for Sim {
@@ -136,6 +141,7 @@ impl Sim {
             link: Link::new(),
             faults: Faults::none(),
             disk: Disk::new(),
+            trace: None,
         }
     }
 
@@ -260,6 +266,32 @@ impl Sim {
         self
     }
 
+    /// Writes one run to a file that ui.perfetto.dev opens, as `WINDLASS_SIM_TRACE=file` does for each
+    /// simulation of the process.
+    ///
+    /// It is the run that fails. If there are several seeds, it is the shortest one that was found to
+    /// fail in the same way. If no run fails, it is the last one. A file that exists is replaced.
+    /// docs/guide/simulation.md says what the file shows.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::sim::Sim;
+    ///
+    /// # let file = std::env::temp_dir().join(format!("windlass-sim-{}.json", std::process::id()));
+    /// Sim::new().seed(1).seeds(1).trace(&file).run(|| {
+    ///     windlass::spawn(|| ()).join().unwrap();
+    /// })?;
+    /// # if std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("WINDLASS_SIM")) { return Ok(()) }
+    /// assert!(std::fs::read_to_string(&file).unwrap().contains("schedule"));
+    /// # std::fs::remove_file(file).unwrap();
+    /// # Ok::<(), windlass::sim::Failure>(())
+    /// ```
+    pub fn trace(mut self, file: impl Into<PathBuf>) -> Sim {
+        self.trace = Some(TraceFile::of_program(file.into()));
+        self
+    }
+
     /// Repeats one run by its choices: there is one run, and the strategy and the number of seeds
     /// play no part.
     ///
@@ -298,6 +330,10 @@ impl Sim {
         if let Some(schedule) = parsed("WINDLASS_SIM_SCHEDULE", "a schedule") {
             self.replay = Some(schedule);
         }
+        let file = std::env::var_os("WINDLASS_SIM_TRACE").filter(|value| !value.is_empty());
+        if let Some(file) = file {
+            self.trace = Some(TraceFile::of_environment(file.into()));
+        }
         self
     }
 
@@ -318,7 +354,9 @@ impl Sim {
     ///
     /// # Panics
     ///
-    /// If it is called inside a goroutine, or the process is out of memory or descriptors.
+    /// If it is called inside a goroutine, or the process is out of memory or descriptors; and if
+    /// the file of a trace ([`Sim::trace`]) cannot be written. If a run has failed, its text says so
+    /// instead.
     ///
     /// # Examples
     ///
@@ -341,6 +379,11 @@ impl Sim {
              such as that of a test"
         );
         let sim = self.clone().with_environment();
+        if let Some(file) = &sim.trace
+            && let Err(e) = file.check()
+        {
+            panic!("windlass: {e}");
+        }
         let runtime = match build_simulated(crate::config::DEFAULT_STACK_BYTES) {
             Ok(runtime) => runtime,
             Err(e) => panic!("windlass: a simulation cannot start: {e}"),
@@ -351,12 +394,22 @@ impl Sim {
             f: &f,
             site,
             progress: watch::watched(),
+            taken: RefCell::default(),
         };
-        match (&sim.replay, sim.strategy) {
+        let outcome = match (&sim.replay, sim.strategy) {
             (Some(schedule), _) => runner.replay(schedule),
             (None, Strategy::Exhaustive { preemptions }) => runner.search(preemptions),
             (None, _) => runner.draw(),
+        };
+        match (&sim.trace, runner.taken.take()) {
+            (Some(file), Some(taken)) => file.write(&taken, outcome),
+            _ => outcome,
         }
+    }
+
+    /// Whether there is one run for sure.
+    fn is_one(&self) -> bool {
+        self.replay.is_some() || self.seeds == Some(1)
     }
 }
 
@@ -367,6 +420,8 @@ struct Runner<'a, F> {
     f: &'a F,
     site: &'static Location<'static>,
     progress: Arc<Progress>,
+    /// The run that is to be written as a trace.
+    taken: RefCell<Option<Taken>>,
 }
 
 /// How one run is to be.
@@ -382,6 +437,8 @@ struct Plan {
     most_steps: Option<u64>,
     /// Gets a line for each switch.
     tells: Option<events::Lines>,
+    /// The run is recorded, if a trace is to be written.
+    traces: bool,
 }
 
 impl<F: Fn()> Runner<'_, F> {
@@ -393,15 +450,16 @@ impl<F: Fn()> Runner<'_, F> {
         for n in 0..self.sim.seeds.unwrap_or(SEEDS) {
             let seed = first.wrapping_add(n);
             let twice = n.is_multiple_of(TWICE_EVERY);
-            let plan = || Plan {
+            let plan = |traces| Plan {
                 seed,
                 keeps: twice,
+                traces,
                 ..Plan::default()
             };
-            let outcome = self.run_one(plan());
+            let outcome = self.run_one(plan(true));
             let outcome = outcome.map_err(|failed| self.with_shortest(failed))?;
             if twice {
-                let again = self.run_one(plan());
+                let again = self.run_one(plan(false));
                 again.map_or_else(
                     |failed| Err(outcome.differs(format!("only the second run failed: {failed}"))),
                     |again| outcome.compare(&again),
@@ -420,6 +478,7 @@ impl<F: Fn()> Runner<'_, F> {
             let Some(choices) = next else { break };
             let mut outcome = self.run_one(Plan {
                 script: Some(Script::new(choices, Some(preemptions))),
+                traces: true,
                 ..Plan::default()
             })?;
             next = next_script(std::mem::take(&mut outcome.choices));
@@ -433,6 +492,7 @@ impl<F: Fn()> Runner<'_, F> {
         let outcome = self.run_one(Plan {
             seed: self.sim.seed.unwrap_or(0),
             script: Some(Script::new(schedule.choices().to_vec(), None)),
+            traces: true,
             ..Plan::default()
         })?;
         Ok(Report {
@@ -455,29 +515,37 @@ impl<F: Fn()> Runner<'_, F> {
         // Without the choices that end it, a loop that waits for another goroutine goes on for
         // ever.
         let most_steps = (4 * failed.until().steps + 1_000).min(self.sim.steps);
-        let fails = |choices: Vec<u32>, tells: Option<&events::Lines>| {
+        let fails = |choices: Vec<u32>, tells: Option<&events::Lines>, traces: bool| {
             let again = self.run_one(Plan {
                 seed,
                 script: Some(Script::new(choices, None)),
                 repeats: Some(text.clone()),
                 most_steps: Some(most_steps),
                 tells: tells.cloned(),
+                traces,
                 ..Plan::default()
             });
             again.err().filter(|again| again.is_like(&failed))
         };
-        if fails(choices.clone(), None).is_none() {
+        if fails(choices.clone(), None, false).is_none() {
             return failed.without_repetition();
         }
         let mut n_steps = failed.until().steps;
         let shortest = shorten(choices, |choices| {
-            let again = fails(choices, None)?;
+            let again = fails(choices, None, false)?;
             n_steps = n_steps.min(again.until().steps);
             Some(again.schedule().choices().to_vec())
         });
         let lines = events::Lines::default();
-        if n_steps <= events::MOST_STEPS {
-            fails(shortest.clone(), Some(&lines));
+        let is_told = n_steps <= events::MOST_STEPS;
+        // A run that was asked for by its seed is written as it was.
+        let traces = self.sim.trace.is_some() && !self.sim.is_one();
+        if is_told || traces {
+            let before = self.taken.take();
+            let again = fails(shortest.clone(), is_told.then_some(&lines), traces);
+            if !traces || again.is_none() {
+                self.taken.replace(before);
+            }
         }
         failed.with_shortest(Schedule::new(shortest), events::shown(&lines))
     }
@@ -516,6 +584,11 @@ impl<F: Fn()> Runner<'_, F> {
             Box::new(move |sched| *taken.borrow_mut() = Some(Dump::take(sched))),
             drive::on_event,
         );
+        let traces = plan.traces && sim.trace.is_some();
+        simulation.recording = traces.then(Recording::default);
+        if traces || plan.tells.is_some() {
+            simulation.bubble.net(|net, _| net.keep_notes());
+        }
         if let Some(lines) = &plan.tells {
             simulation.on_switch = Some(Box::new(events::tell(lines)));
         }
@@ -560,6 +633,11 @@ impl<F: Fn()> Runner<'_, F> {
             Some(Stop::Left) => Some(FailureKind::GoroutinesLeft),
             None => None,
         };
+        if let Some(recording) = &simulation.recording {
+            let is_shorter = bubble.repeats().is_some();
+            let taken = Taken::of(bubble, recording, &run, &strategy, kind, is_shorter);
+            self.taken.replace(Some(taken));
+        }
         if let Some(kind) = kind {
             return Err(Failure::new(Facts {
                 kind,

@@ -1,13 +1,15 @@
 //! What happens in a run, told by the switches between its goroutines, and by what happens to
 //! simulated hosts and links.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::bubble;
 use crate::debug::dump::Stacks;
 use crate::debug::goroutines::{self, Goroutine, State};
 use crate::debug::stack;
+use crate::sched::types::current;
+use crate::sched::types::m::M;
 use crate::sched::types::state::Sched;
 
 /// A longer run is not told.
@@ -19,26 +21,44 @@ const MOST_LINES: usize = 40;
 pub(super) type Lines = Rc<RefCell<Vec<String>>>;
 
 /// A callback for `Simulation::on_switch` that adds a line for each switch.
-pub(super) fn tell(lines: &Lines) -> impl Fn(&Sched, u64) + use<> {
+pub(super) fn tell(lines: &Lines) -> impl Fn(&Sched, u64, u64) + use<> {
     let lines = Rc::clone(lines);
     let stacks = RefCell::new(Stacks::new());
-    move |sched, left| {
-        // Only this one takes notes.
+    let n_notes = Cell::new(0);
+    move |sched, left, step| {
         if let Some(bubble) = bubble::current() {
-            let notes = bubble.net(|net, _| net.take_notes()).into_iter();
-            let told = notes.map(|(ns, text)| format!("{text}, at {:?}", bubble.elapsed_at(ns)));
-            lines.borrow_mut().extend(told);
+            bubble.net(|net, _| {
+                let notes = net.notes(n_notes.get());
+                n_notes.set(n_notes.get() + notes.len());
+                let told = notes.iter().filter_map(|note| {
+                    let at = bubble.elapsed_at(note.at_ns);
+                    Some(format!("{}, at {at:?}", net.tell(note.what)?))
+                });
+                lines.borrow_mut().extend(told);
+            });
         }
         // Before the first goroutine nothing ran.
         if left != 0 {
-            let line = line(sched, left, &mut stacks.borrow_mut());
-            lines.borrow_mut().push(line);
+            let found = find(sched, left, &mut stacks.borrow_mut());
+            note_place(left, found.as_ref());
+            let line = line(left, found);
+            lines.borrow_mut().push(format!("step {step}: {line}"));
         }
     }
 }
 
-/// What goroutine `id`, which has just been left, has done.
-fn line(sched: &Sched, id: u64, stacks: &mut Stacks) -> String {
+/// Adds where a goroutine was left to the recording of the run, if there is one.
+fn note_place(id: u64, found: Option<&Goroutine>) {
+    let sim = current::m().and_then(M::simulation);
+    if let Some(recording) = sim.and_then(|sim| sim.recording.as_ref())
+        && let Some(place) = found.and_then(line_of)
+    {
+        recording.add_place(id, place);
+    }
+}
+
+/// A goroutine that has just been left, unless it has ended.
+fn find(sched: &Sched, id: u64, stacks: &mut Stacks) -> Option<Goroutine> {
     let mut found = None;
     goroutines::for_each(sched, |mut goroutine, task| {
         if goroutine.id == id {
@@ -46,6 +66,11 @@ fn line(sched: &Sched, id: u64, stacks: &mut Stacks) -> String {
             found = Some(goroutine);
         }
     });
+    found
+}
+
+/// What goroutine `id`, which has just been left, has done.
+fn line(id: u64, found: Option<Goroutine>) -> String {
     let Some(goroutine) = found else {
         return format!("goroutine {id} ends");
     };
@@ -58,11 +83,17 @@ fn line(sched: &Sched, id: u64, stacks: &mut Stacks) -> String {
 
 /// Where it is. Without the feature `backtrace` that is not known.
 fn place(goroutine: &Goroutine) -> String {
-    let frame = stack::program_frame(&goroutine.stack);
-    match frame.map(|frame| (&frame.file, frame.line)) {
-        Some((Some(file), Some(line))) => format!(" at {file}:{line}"),
-        _ => format!(", spawned at {}", goroutine.spawned_at),
+    match line_of(goroutine) {
+        Some(place) => format!(" at {place}"),
+        None => format!(", spawned at {}", goroutine.spawned_at),
     }
+}
+
+/// The line at which it is, if that is known.
+fn line_of(goroutine: &Goroutine) -> Option<String> {
+    let frame = stack::program_frame(&goroutine.stack)?;
+    let (file, line) = (frame.file.as_ref()?, frame.line?);
+    Some(format!("{file}:{line}"))
 }
 
 /// The lines that are printed.

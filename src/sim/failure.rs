@@ -106,6 +106,8 @@ pub(super) struct Facts {
     pub(super) events: Vec<String>,
     /// The same choices did not fail again.
     pub(super) is_unrepeatable: bool,
+    /// Where its trace is, or why there is none.
+    pub(super) trace: Option<String>,
 }
 
 impl Failure {
@@ -167,6 +169,11 @@ impl Failure {
     pub(super) fn with_shortest(mut self, schedule: Schedule, events: Vec<String>) -> Failure {
         self.0.shortest = Some(schedule);
         self.0.events = events;
+        self
+    }
+
+    pub(super) fn with_trace(mut self, text: String) -> Failure {
+        self.0.trace = Some(text);
         self
     }
 
@@ -238,6 +245,9 @@ impl fmt::Display for Failure {
                 "a second run with the same choices did not fail like this: something is not drawn \
                  from the seed"
             )?;
+        }
+        if let Some(trace) = &self.0.trace {
+            writeln!(f, "{trace}")?;
         }
         if self.0.kind == FailureKind::StepLimit {
             for (id, steps) in &self.0.hottest {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::link::nanoseconds;
 use crate::bubble::net::hosts::Main;
 use crate::bubble::net::network::Network as Net;
+use crate::bubble::net::notes::What;
 use crate::bubble::{self, Bubble};
 use crate::fs::memory::drive;
 use crate::fs::memory::settings::Disk;
@@ -446,8 +447,9 @@ impl Host {
     /// ```
     #[track_caller]
     pub fn crash_disk(self) {
-        self.check();
+        let bubble = self.check();
         park::perturb();
+        bubble.net(|net, dice| net.note(dice, What::DiskPowerLoss(self.id)));
         drive::crash(self.id);
     }
 

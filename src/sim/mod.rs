@@ -54,6 +54,9 @@
 //! [`Schedule`], such as the shortest that was found to fail. All have precedence over what the
 //! program says: name one test when you set them.
 //!
+//! `WINDLASS_SIM_TRACE=file` writes a run to a file that ui.perfetto.dev opens: the one that fails, or
+//! else the last one ([`Sim::trace`]).
+//!
 //! # Determinism
 //!
 //! A run is the same again only if the code draws nothing from elsewhere: the order of a
@@ -74,6 +77,8 @@ mod schedule;
 mod failure;
 mod settle;
 mod events;
+mod trace;
+mod trace_file;
 mod watch;
 mod shorten;
 mod strategy;

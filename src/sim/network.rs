@@ -4,6 +4,7 @@ use super::host::{Host, bubble};
 use super::link::{Link, millionths};
 use crate::bubble::net::dice::Dice;
 use crate::bubble::net::network::Network as Net;
+use crate::bubble::net::notes::What;
 
 /// The simulated network of the run: its links can be changed at any time.
 ///
@@ -104,7 +105,7 @@ impl Network {
     /// Ends all partitions.
     #[track_caller]
     pub fn heal_all() {
-        net(|net, _| net.heal_all());
+        net(|net, dice| net.heal_all(dice));
     }
 
     /// Resets all TCP connections between two hosts.
@@ -112,7 +113,7 @@ impl Network {
     pub fn reset(a: Host, b: Host) {
         let (a, b) = (a.id(), b.id());
         net(|net, dice| {
-            net.note_reset(dice, a, b);
+            net.note(dice, What::Reset { a, b });
             net.reset_between(a, b);
         });
         wake();

@@ -26,3 +26,4 @@ mod loops;
 mod misuse;
 mod same;
 mod schedule;
+mod trace;

@@ -5,6 +5,9 @@ pub(crate) trait Dice {
     /// The virtual time, in nanoseconds.
     fn now_ns(&self) -> u64;
 
+    /// The number of steps so far.
+    fn step(&self) -> u64;
+
     /// The virtual time at which the run began.
     fn began_ns(&self) -> u64;
 

@@ -3,6 +3,7 @@
 use super::dice::Dice;
 use super::faults::{DiskEvent, Fault, KINDS, Kind, Trouble};
 use super::network::{Action, Event, Network};
+use super::notes::What;
 
 /// The least time that a fault lasts.
 const LEAST_NS: u64 = 1_000_000;
@@ -50,14 +51,14 @@ impl Network {
                 let (from, to) = self.draw_two(dice)?;
                 let is_both = kind == Kind::Partition;
                 self.set_fault(from, to, is_both, true);
-                self.note_cut(dice, from, to, is_both, true);
+                self.note_partition(dice, (from, to), is_both, true);
                 self.plan_probes(dice, |a, b| (a, b) == (from, to) || (b, a) == (from, to));
                 self.end_later(dice, Fault::Cut { from, to, is_both });
                 None
             }
             Kind::Resets => {
                 let (a, b) = self.draw_two(dice)?;
-                self.note_reset(dice, a, b);
+                self.note(dice, What::Reset { a, b });
                 self.reset_between(a, b);
                 None
             }
@@ -91,7 +92,7 @@ impl Network {
         match fault {
             Fault::Cut { from, to, is_both } => {
                 self.set_fault(from, to, is_both, false);
-                self.note_cut(dice, from, to, is_both, false);
+                self.note_partition(dice, (from, to), is_both, false);
                 None
             }
             // The program may have done it meanwhile.
@@ -144,9 +145,14 @@ impl Network {
     }
 
     fn note_disk(&mut self, dice: &dyn Dice, host: u32, trouble: Trouble, begins: bool) {
-        let no_longer = if begins { "" } else { " no longer" };
-        let (name, trouble) = (self.name_of(host), trouble.name());
-        self.note(dice, format!("the disk of {name} is{no_longer} {trouble}"));
+        self.note(
+            dice,
+            What::DiskTrouble {
+                host,
+                trouble,
+                begins,
+            },
+        );
     }
 }
 

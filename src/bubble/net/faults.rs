@@ -31,7 +31,7 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Trouble::Slow => "slow",
             Trouble::Failing => "failing",

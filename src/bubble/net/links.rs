@@ -80,6 +80,12 @@ impl Links {
         }
     }
 
+    /// The directions that are cut.
+    pub(super) fn cuts(&self) -> Vec<(u32, u32)> {
+        let all = self.by_hosts.keys().copied();
+        all.filter(|&(from, to)| self.is_cut(from, to)).collect()
+    }
+
     pub(super) fn heal_all(&mut self) {
         for direction in self.by_hosts.values_mut() {
             direction.is_cut = false;

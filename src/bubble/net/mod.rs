@@ -11,6 +11,7 @@ pub(crate) mod hosts;
 pub(crate) mod links;
 pub(crate) mod socket;
 pub(crate) mod faults;
+pub(crate) mod notes;
 pub(crate) mod network;
 mod ports;
 mod tcp;

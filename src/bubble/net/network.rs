@@ -17,6 +17,7 @@ use super::dice::Dice;
 use super::faults::{DiskEvent, Fault, Faults};
 use super::hosts::{Host, MAIN_IP, MAIN_NAME, Main};
 use super::links::{Links, Quality};
+use super::notes::{Note, Notes, What};
 use super::socket::{Kind, PIPE_ATOMIC, Pipe, Side, Socket, State, Ticket, UnixState};
 
 /// Something that happens at a later time. It names sockets by their numbers; they may be gone by
@@ -102,9 +103,6 @@ pub(crate) enum Action {
     Disk(u32, DiskEvent),
 }
 
-/// So many notes are kept that nobody takes.
-const MOST_NOTES: usize = 1000;
-
 /// The network of one run.
 #[derive(Debug)]
 pub(crate) struct Network {
@@ -119,8 +117,7 @@ pub(crate) struct Network {
     events: BTreeMap<(u64, u64), Event>,
     n_events: u64,
     woken: Vec<Ticket>,
-    /// What has happened to hosts and links, and when, for who tells a failure.
-    notes: Vec<(u64, String)>,
+    pub(super) notes: Notes,
     /// The number of sockets with descriptors that windlass does not watch.
     n_given_away: usize,
     pub(super) faults: Faults,
@@ -141,7 +138,7 @@ impl Network {
             events: BTreeMap::new(),
             n_events: 0,
             woken: Vec::new(),
-            notes: Vec::new(),
+            notes: Notes::default(),
             n_given_away: 0,
             faults,
             lookup_failures,
@@ -207,35 +204,96 @@ impl Network {
 
     // Notes.
 
-    pub(super) fn note(&mut self, dice: &dyn Dice, text: String) {
-        if self.notes.len() < MOST_NOTES {
-            self.notes.push((dice.now_ns(), text));
+    /// From now on notes are kept.
+    pub(crate) fn keep_notes(&mut self) {
+        self.notes.list.get_or_insert_default();
+    }
+
+    /// The notes from the `first`-th on.
+    pub(crate) fn notes(&self, first: usize) -> &[Note] {
+        let all = self.notes.list.as_deref().unwrap_or_default();
+        all.get(first..).unwrap_or_default()
+    }
+
+    pub(crate) fn note(&mut self, dice: &dyn Dice, what: What) {
+        if let Some(list) = &mut self.notes.list {
+            list.push(Note {
+                step: dice.step(),
+                at_ns: dice.now_ns(),
+                what,
+            });
         }
     }
 
-    /// What has happened since the last call, and when.
-    pub(crate) fn take_notes(&mut self) -> Vec<(u64, String)> {
-        std::mem::take(&mut self.notes)
+    /// A partition has begun or ended.
+    pub(super) fn note_partition(
+        &mut self,
+        dice: &dyn Dice,
+        (from, to): (u32, u32),
+        is_both: bool,
+        begins: bool,
+    ) {
+        self.note(
+            dice,
+            What::Partition {
+                from,
+                to,
+                is_both,
+                begins,
+            },
+        );
+        if self.notes.list.is_none() {
+            return;
+        }
+        let cuts = self.links.cuts();
+        let before = std::mem::replace(&mut self.notes.cuts, cuts.clone());
+        let no_longer = before.iter().filter(|cut| !cuts.contains(cut));
+        let newly = cuts.iter().filter(|cut| !before.contains(cut));
+        let changes = no_longer.map(|cut| (cut, false));
+        for (&(from, to), is_cut) in changes.chain(newly.map(|cut| (cut, true))) {
+            self.note(dice, What::Cut { from, to, is_cut });
+        }
     }
 
-    pub(super) fn note_cut(&mut self, dice: &dyn Dice, from: u32, to: u32, both: bool, cut: bool) {
-        let (from, to) = (self.name_of(from), self.name_of(to));
-        let what = if cut { "is cut" } else { "stands again" };
-        let between = match both {
-            true => format!("between {from} and {to}"),
-            false => format!("from {from} to {to}"),
-        };
-        self.note(dice, format!("the link {between} {what}"));
-    }
-
-    pub(crate) fn note_reset(&mut self, dice: &dyn Dice, a: u32, b: u32) {
-        let (a, b) = (self.name_of(a), self.name_of(b));
-        self.note(dice, format!("connections between {a} and {b} are reset"));
-    }
-
-    fn note_host(&mut self, dice: &dyn Dice, host: u32, what: &str) {
-        let name = self.name_of(host);
-        self.note(dice, format!("host {name} {what}"));
+    /// A note in words; `None` if another note has said it.
+    pub(crate) fn tell(&self, what: What) -> Option<String> {
+        let name = |host| self.name_of(host);
+        Some(match what {
+            What::Crash(host) => format!("host {} crashes", name(host)),
+            What::Restart(host) => format!("host {} restarts", name(host)),
+            What::Pause(host) => format!("host {} stands still", name(host)),
+            What::Resume(host) => format!("host {} goes on", name(host)),
+            What::DiskPowerLoss(host) => format!("the disk of {} loses its power", name(host)),
+            What::DiskTrouble {
+                host,
+                trouble,
+                begins,
+            } => {
+                let no_longer = if begins { "" } else { " no longer" };
+                format!(
+                    "the disk of {} is{no_longer} {}",
+                    name(host),
+                    trouble.name()
+                )
+            }
+            What::Partition {
+                from,
+                to,
+                is_both,
+                begins,
+            } => {
+                let what = if begins { "is cut" } else { "stands again" };
+                let (from, to) = (name(from), name(to));
+                match is_both {
+                    true => format!("the link between {from} and {to} {what}"),
+                    false => format!("the link from {from} to {to} {what}"),
+                }
+            }
+            What::Reset { a, b } => {
+                format!("connections between {} and {} are reset", name(a), name(b))
+            }
+            What::Cut { .. } => return None,
+        })
     }
 
     // Waits.
@@ -499,6 +557,10 @@ impl Network {
         &mut self.hosts[host as usize]
     }
 
+    pub(crate) fn n_hosts(&self) -> u32 {
+        self.hosts.len() as u32
+    }
+
     pub(crate) fn find_host(&self, name: &str) -> Option<u32> {
         let at = self.hosts.iter().position(|host| host.name == name)?;
         Some(at as u32)
@@ -531,7 +593,8 @@ impl Network {
     pub(crate) fn set_paused(&mut self, dice: &dyn Dice, host: u32, paused: bool) {
         let was = std::mem::replace(&mut self.host_mut(host).is_paused, paused);
         if was != paused {
-            self.note_host(dice, host, if paused { "stands still" } else { "goes on" });
+            let note = if paused { What::Pause } else { What::Resume };
+            self.note(dice, note(host));
         }
     }
 
@@ -561,7 +624,7 @@ impl Network {
         lost.is_up = false;
         lost.is_paused = false;
         lost.life += 1;
-        self.note_host(dice, host, "crashes");
+        self.note(dice, What::Crash(host));
         let of_host = |(&id, socket): (&Id, &Socket)| (socket.host == host).then_some(id);
         let ids: Vec<Id> = self.sockets.iter().filter_map(of_host).collect();
         for id in ids {
@@ -581,7 +644,7 @@ impl Network {
         let was_down = !std::mem::replace(&mut its.is_up, true);
         its.n_restarts += u32::from(was_down);
         if was_down {
-            self.note_host(dice, host, "restarts");
+            self.note(dice, What::Restart(host));
         }
         was_down
     }
@@ -598,12 +661,19 @@ impl Network {
 
     pub(crate) fn set_cut(&mut self, dice: &dyn Dice, from: u32, to: u32, cut: bool) {
         self.links.set_cut(from, to, cut);
-        self.note_cut(dice, from, to, false, cut);
+        self.note_partition(dice, (from, to), false, cut);
         self.plan_probes(dice, |a, b| (a, b) == (from, to) || (b, a) == (from, to));
     }
 
-    pub(crate) fn heal_all(&mut self) {
+    pub(crate) fn heal_all(&mut self, dice: &dyn Dice) {
+        let cuts = self.links.cuts();
         self.links.heal_all();
+        for &(from, to) in &cuts {
+            let is_both = cuts.contains(&(to, from));
+            if from < to || !is_both {
+                self.note_partition(dice, (from, to), is_both, false);
+            }
+        }
     }
 
     pub(crate) fn set_lookup_failures(&mut self, millionths: u32) {

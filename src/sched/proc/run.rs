@@ -12,6 +12,7 @@ use crate::sched::types::accounting;
 use crate::sched::types::current;
 use crate::sched::types::m::{HAS_P, M, PREEMPT, RETAKING};
 use crate::sched::types::p::P;
+use crate::sched::types::sampling;
 use crate::sched::types::state::{Phase, Sched};
 use crate::sched::types::trace::EventKind;
 use crate::sched::wait::fork;
@@ -282,6 +283,7 @@ fn execute(m: &M, mut g: GRef) {
                 }
                 m.curg.set(Some(g));
                 accounting::resume(m);
+                sampling::trace_start(m, g);
             }
             None => {
                 m.curg.set(None);

@@ -68,7 +68,9 @@ fn begin(m: &M, sim: &Simulation, g: GRef) -> GRef {
         && last != g.id()
         && !sim.bubble.is_over()
     {
-        handoff::as_outsider(m, || on_switch(m.sched(), last));
+        // The choice of `g` was a step.
+        let step = sim.bubble.step().saturating_sub(1);
+        handoff::as_outsider(m, || on_switch(m.sched(), last, step));
     }
     sim.progress.step(sim.bubble.step(), g.id());
     sim.bubble.set_running(g.id(), g.parent());
@@ -144,7 +146,9 @@ fn wake_lingering(m: &M, sim: &Simulation) -> bool {
 fn stop(m: &M, sim: &Simulation, why: Stop) {
     sim.stopped.set(Some(why));
     if let Some(on_switch) = &sim.on_switch {
-        handoff::as_outsider(m, || on_switch(m.sched(), sim.last.get()));
+        handoff::as_outsider(m, || {
+            on_switch(m.sched(), sim.last.get(), sim.bubble.step());
+        });
     }
     sim.bubble.end();
     let sched = m.sched();

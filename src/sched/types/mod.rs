@@ -8,6 +8,8 @@ pub(crate) mod place;
 #[cfg(feature = "sim")]
 pub(crate) mod progress;
 #[cfg(feature = "sim")]
+pub(crate) mod recording;
+#[cfg(feature = "sim")]
 pub(crate) mod simulation;
 pub(crate) mod stop_requests;
 pub(crate) mod offload_pool;

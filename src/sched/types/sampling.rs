@@ -11,7 +11,7 @@
 
 use super::m::M;
 use super::p::P;
-use super::trace::EventKind;
+use super::trace::{self, EventKind};
 use crate::g::header::GRef;
 use crate::g::status::Reason;
 use crate::sys::clock;
@@ -100,13 +100,21 @@ impl P {
     }
 }
 
+/// `g` runs from now on. Traced, if that is on.
+#[cold]
+#[inline(never)]
+pub(crate) fn trace_start(m: &M, g: GRef) {
+    if m.p().is_traced() {
+        trace::introduce(g);
+        m.p().trace(EventKind::Start, Reason::None, 0, g.id());
+    }
+}
+
 /// Called when a stamped goroutine is dispatched, or any goroutine while tracing.
 #[cold]
 #[inline(never)]
 pub(crate) fn dispatch(m: &M, g: GRef) {
-    if m.p().is_traced() {
-        m.p().trace(EventKind::Start, Reason::None, 0, g.id());
-    }
+    trace_start(m, g);
     if !g.status.is_stamped() {
         return;
     }

@@ -5,7 +5,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use super::progress::Progress;
+use super::recording::Recording;
 use super::state::Sched;
+use super::trace::{self, EventKind};
 use crate::bubble::Bubble;
 use crate::bubble::net::faults::DiskEvent;
 use crate::bubble::net::socket::Ticket;
@@ -70,8 +72,8 @@ impl Runnable {
 const LATE_AFTER: u64 = 20_000;
 const HOPELESS_AFTER: u64 = 2_000_000;
 
-/// Called with the number of the goroutine that is left for another one.
-pub(crate) type OnSwitch = Box<dyn Fn(&Sched, u64)>;
+/// Called with the number of the goroutine that is left for another one, and its last step.
+pub(crate) type OnSwitch = Box<dyn Fn(&Sched, u64, u64)>;
 
 /// A simulated run.
 pub(crate) struct Simulation {
@@ -99,8 +101,10 @@ pub(crate) struct Simulation {
     pub(crate) on_stop: Box<dyn Fn(&Sched)>,
     /// Called with the number of a host, and with what happens to its disk.
     pub(crate) on_disk: fn(u32, DiskEvent),
-    /// Called when another goroutine runs than before, with the number of the one before.
+    /// Called when another goroutine runs than before.
     pub(crate) on_switch: Option<OnSwitch>,
+    /// What happens, if it is to be written as a trace.
+    pub(crate) recording: Option<Recording>,
     /// Switch points since the run was over.
     n_late: Cell<u64>,
 }
@@ -136,6 +140,7 @@ impl Simulation {
             on_stop,
             on_disk,
             on_switch: None,
+            recording: None,
             n_late: Cell::new(0),
         }
     }
@@ -153,8 +158,29 @@ impl Simulation {
             if let Some((g, wait)) = waiting
                 && g.status.wake(wait)
             {
-                self.runnable.borrow_mut().push(g);
+                self.make_runnable(g);
             }
+        }
+    }
+
+    /// Adds a goroutine, whose wait has ended, to those that can run.
+    pub(crate) fn make_runnable(&self, g: GRef) {
+        self.record(g, EventKind::Ready);
+        self.runnable.borrow_mut().push(g);
+    }
+
+    /// Records an event of a goroutine, if this run is recorded.
+    fn record(&self, g: GRef, kind: EventKind) {
+        if let Some(recording) = &self.recording {
+            recording.introduce(g);
+            let g = g.id();
+            recording.add(
+                &self.bubble,
+                trace::Event {
+                    g,
+                    ..trace::Event::now(kind)
+                },
+            );
         }
     }
 

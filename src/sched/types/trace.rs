@@ -9,6 +9,8 @@
 
 use super::p::{P, TRACED};
 use super::state::Sched;
+#[cfg(feature = "sim")]
+use super::{current, m::M};
 use crate::g::header::GRef;
 use crate::g::status::Reason;
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
@@ -160,6 +162,31 @@ impl Tracing {
     }
 }
 
+/// Keeps an event with the simulated run of the calling thread. `false` if there is none, or it is
+/// not recorded.
+fn recorded(event: Event) -> bool {
+    #[cfg(feature = "sim")]
+    if let Some(sim) = current::m().and_then(M::simulation)
+        && let Some(recording) = &sim.recording
+    {
+        recording.add(&sim.bubble, event);
+        return true;
+    }
+    let _ = event;
+    false
+}
+
+/// Notes the name of a goroutine, if it is in a simulated run that is recorded.
+pub(super) fn introduce(g: GRef) {
+    #[cfg(feature = "sim")]
+    if let Some(sim) = current::m().and_then(M::simulation)
+        && let Some(recording) = &sim.recording
+    {
+        recording.introduce(g);
+    }
+    let _ = g;
+}
+
 /// The log of a P, allocated at first use.
 pub(crate) type PLog = OnceLock<EventLog>;
 
@@ -172,17 +199,18 @@ impl P {
 
     /// Records an event on this P. Called by the M that holds it.
     pub(crate) fn trace(&self, kind: EventKind, reason: Reason, n: u32, g: u64) {
+        let event = Event {
+            reason,
+            p: self.idx,
+            n,
+            g,
+            ..Event::now(kind)
+        };
+        if recorded(event) {
+            return;
+        }
         if let Some(log) = self.log.get() {
-            log.push(
-                Event {
-                    reason,
-                    p: self.idx,
-                    n,
-                    g,
-                    ..Event::now(kind)
-                }
-                .pack(),
-            );
+            log.push(event.pack());
         }
     }
 
@@ -211,6 +239,7 @@ impl P {
     #[cold]
     #[inline(never)]
     fn trace_g(&self, kind: EventKind, g: GRef) {
+        introduce(g);
         self.trace(kind, Reason::None, 0, g.id());
     }
 }
@@ -241,18 +270,17 @@ impl Sched {
         if self.tracing.n_users.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let n = name();
+        let event = Event {
+            n: name(),
+            g: g.id(),
+            ..Event::now(kind)
+        };
+        if recorded(event) {
+            return;
+        }
         if let Some(log) = self.tracing.others.get() {
             let _writer = self.tracing.lock();
-            let g = g.id();
-            log.push(
-                Event {
-                    n,
-                    g,
-                    ..Event::now(kind)
-                }
-                .pack(),
-            );
+            log.push(event.pack());
         }
     }
 

@@ -55,7 +55,7 @@ pub(crate) fn end_waits(m: &M, sim: &Simulation) {
             && let Some(wait) = Status::wait_of(status)
             && g.status.wake(wait)
         {
-            sim.runnable.borrow_mut().push(g);
+            sim.make_runnable(g);
         }
     }
 }
