@@ -268,13 +268,22 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ),
     (
         "bubble",
-        &["draw", "priorities", "strategy", "log", "net", "inside"],
+        &[
+            "draw",
+            "priorities",
+            "strategy",
+            "log",
+            "net",
+            "messages",
+            "inside",
+            "tally",
+        ],
     ),
     (
         "bubble/net",
         &[
             "dice", "address", "hosts", "links", "socket", "faults", "notes", "network", "ports",
-            "tcp", "udp", "unix", "calls", "drawn",
+            "tcp", "udp", "unix", "calls", "drawn", "left",
         ],
     ),
     (

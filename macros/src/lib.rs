@@ -162,7 +162,8 @@ pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
 /// With `sim` the function runs under `windlass::sim::Sim` (windlass's feature `sim`), once for each
 /// of many seeds, in virtual time. All goroutines stay on one thread, so no promise is needed. The
 /// options are the setters of `Sim`: `seeds = 20`, `seed`, `steps`, `strategy`, `link`, `faults`,
-/// `disk`, `no_goroutines_left`, `may_panic`, `replay`, `trace`; and `crate`.
+/// `disk`, `no_goroutines_left`, `no_descriptors_left`, `no_messages_left`, `may_panic`, `replay`,
+/// `trace`; and `crate`.
 ///
 /// # Errors
 ///

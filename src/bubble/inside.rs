@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::draw::{Rng, mix};
 use super::log::{Event, Log};
+use super::messages::Messages;
 use super::net::dice::Dice;
 use super::net::faults::Faults;
 use super::net::links::Quality;
@@ -73,6 +74,8 @@ pub(crate) struct Bubble {
     /// The last panic of each goroutine that the hook saw.
     seen_by_hook: RefCell<Vec<Seen>>,
     network: RefCell<Network>,
+    /// Counts the messages of channels, if that is asked for.
+    messages: Option<Messages>,
     /// Waits for sockets that have come to an end, for the scheduler.
     woken: RefCell<Vec<Ticket>>,
     /// The number of the goroutine that runs.
@@ -114,6 +117,7 @@ impl Bubble {
             panics: RefCell::default(),
             seen_by_hook: RefCell::default(),
             network: RefCell::new(Network::new(Quality::default(), Faults::default(), 0)),
+            messages: None,
             woken: RefCell::default(),
             running: Cell::new(0),
             homes: RefCell::default(),
@@ -130,12 +134,27 @@ impl Bubble {
         self
     }
 
+    /// Before the run begins: counts the messages of channels.
+    pub(crate) fn count_messages(&mut self) {
+        self.messages = Some(Messages::default());
+    }
+
+    pub(crate) fn messages(&self) -> Option<&Messages> {
+        self.messages.as_ref()
+    }
+
+    /// The number of the goroutine that runs.
+    pub(crate) fn running(&self) -> u64 {
+        self.running.get()
+    }
+
     /// Calls `f` with the network.
     pub(crate) fn net<T>(&self, f: impl FnOnce(&mut Network, &dyn Dice) -> T) -> T {
         let mut network = self.network.borrow_mut();
         if !self.is_over.get() {
             network.sweep(self);
         }
+        network.set_caller(self.running.get(), self.step.get());
         let result = f(&mut network, self);
         self.woken.borrow_mut().append(&mut network.take_woken());
         result

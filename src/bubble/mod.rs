@@ -23,7 +23,11 @@ pub(crate) mod log;
 #[cfg(feature = "sim")]
 pub(crate) mod net;
 #[cfg(feature = "sim")]
+pub(crate) mod messages;
+#[cfg(feature = "sim")]
 pub(crate) mod inside;
+#[cfg(feature = "sim")]
+pub(crate) mod tally;
 
 #[cfg(feature = "sim")]
 pub(crate) use inside::{Bubble, current};

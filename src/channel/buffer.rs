@@ -7,6 +7,9 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+#[cfg(feature = "sim")]
+use crate::bubble::tally::Tally;
+
 /// Maximum size of a ring of an unbounded channel.
 const CHUNK_BYTES: usize = 16 << 10;
 const CHUNK_MIN: usize = 32;
@@ -20,6 +23,9 @@ pub(super) struct Buffer<T> {
     n_in_rest: usize,
     /// Maximum number of messages in a ring.
     chunk: usize,
+    /// Counts the messages in a simulation that asks for it.
+    #[cfg(feature = "sim")]
+    tally: Option<Tally>,
 }
 
 impl<T> Buffer<T> {
@@ -38,7 +44,16 @@ impl<T> Buffer<T> {
             rest: VecDeque::new(),
             n_in_rest: 0,
             chunk,
+            #[cfg(feature = "sim")]
+            tally: None,
         }
+    }
+
+    /// Counts the messages, if the caller is in a simulation that asks for it.
+    #[cfg(feature = "sim")]
+    #[track_caller]
+    pub(super) fn count(&mut self) {
+        self.tally = Tally::new();
     }
 
     #[inline]
@@ -48,6 +63,10 @@ impl<T> Buffer<T> {
 
     #[inline]
     pub(super) fn push(&mut self, msg: T) {
+        #[cfg(feature = "sim")]
+        if let Some(tally) = &self.tally {
+            tally.sent();
+        }
         if self.n_in_rest == 0 && self.front.len() < self.chunk {
             self.front.push_back(msg);
         } else {
@@ -72,6 +91,10 @@ impl<T> Buffer<T> {
     #[inline]
     pub(super) fn pop(&mut self) -> Option<T> {
         let msg = self.front.pop_front();
+        #[cfg(feature = "sim")]
+        if let Some(tally) = self.tally.as_ref().filter(|_| msg.is_some()) {
+            tally.received();
+        }
         if self.front.is_empty() && self.n_in_rest != 0 {
             self.next_ring();
         }
@@ -88,6 +111,10 @@ impl<T> Buffer<T> {
     /// Takes all messages out, for the caller to drop without holding a lock.
     pub(super) fn take(&mut self) -> Buffer<T> {
         let empty = Buffer::with_chunk(VecDeque::new(), self.chunk);
+        #[cfg(feature = "sim")]
+        if let Some(tally) = self.tally.take() {
+            tally.lost();
+        }
         std::mem::replace(self, empty)
     }
 

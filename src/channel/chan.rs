@@ -102,6 +102,13 @@ impl<T> Chan<T> {
         }
     }
 
+    /// Counts the messages of a new channel, in a simulation that asks for it.
+    #[cfg(feature = "sim")]
+    #[track_caller]
+    pub(super) fn count(&mut self) {
+        self.core.get_mut().count();
+    }
+
     /// Takes the lock. The `WaitCtx` of the caller must exist until the lock is released.
     #[inline]
     fn lock(&self, _: &WaitCtx<'_>) -> Locked<'_, T> {

@@ -190,6 +190,13 @@ impl<T> Core<T> {
         }
     }
 
+    /// See [`Buffer::count`].
+    #[cfg(feature = "sim")]
+    #[track_caller]
+    pub(super) fn count(&mut self) {
+        self.buffer.count();
+    }
+
     /// Number of messages that are not claimed.
     #[inline]
     pub(super) fn n_free(&self) -> usize {

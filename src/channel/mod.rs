@@ -98,6 +98,7 @@ pub mod __select {
 /// std::thread::spawn(move || s.send(20).unwrap());
 /// assert_eq!(r.recv(), Ok(20));
 /// ```
+#[track_caller]
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     channel(None)
 }
@@ -126,12 +127,27 @@ pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
 /// std::thread::spawn(move || s.send("met").unwrap());
 /// assert_eq!(r.recv(), Ok("met"));
 /// ```
+#[track_caller]
 pub fn bounded<T>(cap: usize) -> (Sender<T>, Receiver<T>) {
     channel(Some(cap))
 }
 
+#[track_caller]
 fn channel<T>(cap: Option<usize>) -> (Sender<T>, Receiver<T>) {
-    let chan = NonNull::from(Box::leak(Box::new(Chan::new(cap))));
+    #[cfg_attr(not(feature = "sim"), expect(unused_mut, reason = "there is no count"))]
+    let mut chan = Chan::new(cap);
+    #[cfg(feature = "sim")]
+    chan.count();
+    handles(chan)
+}
+
+/// A channel for windlass itself, whose messages a simulation does not count.
+pub(crate) fn internal<T>(cap: Option<usize>) -> (Sender<T>, Receiver<T>) {
+    handles(Chan::new(cap))
+}
+
+fn handles<T>(chan: Chan<T>) -> (Sender<T>, Receiver<T>) {
+    let chan = NonNull::from(Box::leak(Box::new(chan)));
     (Sender::new(chan), Receiver::new(chan))
 }
 
@@ -145,7 +161,7 @@ fn channel<T>(cap: Option<usize>) -> (Sender<T>, Receiver<T>) {
 /// assert_eq!(rx.recv(), Ok("done"));
 /// ```
 pub fn oneshot<T>() -> (oneshot::Sender<T>, oneshot::Receiver<T>) {
-    let (sender, receiver) = bounded(1);
+    let (sender, receiver) = internal(Some(1));
     oneshot::channel(sender, receiver)
 }
 

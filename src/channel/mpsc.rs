@@ -40,6 +40,7 @@ pub use std::sync::mpsc::{RecvError, RecvTimeoutError, SendError, TryRecvError, 
 /// assert_eq!(receiver.recv(), Ok(20));
 /// ```
 #[must_use]
+#[track_caller]
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let (sender, receiver) = channel::unbounded();
     (Sender(sender), Receiver(receiver))
@@ -60,6 +61,7 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
 /// assert_eq!(receiver.recv(), Ok("met"));
 /// ```
 #[must_use]
+#[track_caller]
 pub fn sync_channel<T>(bound: usize) -> (SyncSender<T>, Receiver<T>) {
     let (sender, receiver) = channel::bounded(bound);
     (SyncSender(sender), Receiver(receiver))

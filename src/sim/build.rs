@@ -16,13 +16,14 @@ use super::link::Link;
 use super::report::{Report, Run};
 use super::schedule::Schedule;
 use super::settle::linger;
-use super::shorten::shorten;
+use super::shorten::{MOST_RUNS, shorten};
 use super::strategy::Strategy;
 use super::trace::Taken;
 use super::trace_file::TraceFile;
 use super::watch;
 use crate::bubble::Bubble;
 use crate::bubble::log::Event;
+use crate::bubble::messages::Messages;
 use crate::bubble::net::network::Network;
 use crate::bubble::strategy::{Choice, Script, next_script};
 use crate::debug::dump::Dump;
@@ -43,6 +44,8 @@ const SEEDS: u64 = 100;
 const SEARCH_RUNS: u64 = 100_000;
 /// A run with more choices is not shortened.
 const SHORTEN_AT_MOST: usize = 100_000;
+/// The search for a shorter run may leave so many descriptors open.
+const MOST_LEAKS: usize = 100;
 /// The number of steps of a run, unless it is set.
 const STEPS: u64 = 1_000_000;
 /// One seed in so many is run twice.
@@ -112,6 +115,8 @@ pub struct Sim {
     strategy: Strategy,
     replay: Option<Schedule>,
     no_goroutines_left: bool,
+    no_descriptors_left: bool,
+    no_messages_left: bool,
     may_panic: bool,
     shortens: bool,
     link: Link,
@@ -136,6 +141,8 @@ impl Sim {
             strategy: Strategy::default(),
             replay: None,
             no_goroutines_left: false,
+            no_descriptors_left: false,
+            no_messages_left: false,
             may_panic: false,
             shortens: true,
             link: Link::new(),
@@ -177,6 +184,82 @@ impl Sim {
     pub fn no_goroutines_left(mut self, yes: bool) -> Sim {
         self.no_goroutines_left = yes;
         self
+    }
+
+    /// Sets whether it is a failure if descriptors are open at the end (default: no): sockets, ends of
+    /// pipes and files, of all hosts. [`Failure::left`] names them.
+    ///
+    /// The end is when the main goroutine has ended, and each other one has ended or waits for ever. So
+    /// what a server that never ends has open is left over: end it, or [crash](super::Host::crash) its
+    /// host. Values that were forgotten ([`std::mem::forget`]) or leaked count as well. A socket that was
+    /// given to `std`, or sent over a Unix socket, counts while its descriptor is open. A file that was given
+    /// to `std` does not count.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::TcpListener;
+    /// use windlass::sim::{FailureKind, Sim};
+    ///
+    /// let leaks = || std::mem::forget(TcpListener::bind("0.0.0.0:80").unwrap());
+    /// let sim = Sim::new().no_descriptors_left(true);
+    /// let failure = sim.run(leaks).unwrap_err();
+    /// assert_eq!(failure.kind(), FailureKind::DescriptorsLeft);
+    /// assert!(failure.left()[0].starts_with("TCP listener at 0.0.0.0:80 on host main"));
+    /// ```
+    pub fn no_descriptors_left(mut self, yes: bool) -> Sim {
+        self.no_descriptors_left = yes;
+        self
+    }
+
+    /// Sets whether it is a failure if a message was sent and never received (default: no).
+    /// [`Failure::left`] names the channels.
+    ///
+    /// A message counts if it is in its channel at the end, which is that of
+    /// [`Sim::no_descriptors_left`], or was in it when the last receiver was dropped. The channels are those of
+    /// [`bounded`](crate::channel::bounded), [`unbounded`](crate::channel::unbounded) and
+    /// [`sync::mpsc`](crate::sync::mpsc), also if their handles were forgotten or leaked. The others do not
+    /// count: those of timers, and `oneshot`, `broadcast` and `watch`, whose messages need not be
+    /// received. Nor do messages that a host takes with it when it crashes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::channel::unbounded;
+    /// use windlass::sim::{FailureKind, Sim};
+    ///
+    /// let sim = Sim::new().no_messages_left(true);
+    /// let failure = sim.run(|| {
+    ///     let (sender, receiver) = unbounded();
+    ///     sender.send(1).unwrap();
+    ///     sender.send(2).unwrap();
+    ///     assert_eq!(receiver.recv(), Ok(1));
+    /// });
+    /// let failure = failure.unwrap_err();
+    /// assert_eq!(failure.kind(), FailureKind::MessagesLeft);
+    /// assert!(failure.left()[0].ends_with("1 message dropped with the last receiver"));
+    /// ```
+    pub fn no_messages_left(mut self, yes: bool) -> Sim {
+        self.no_messages_left = yes;
+        self
+    }
+
+    /// Whether the run goes on until no goroutine can run.
+    fn lingers(&self) -> bool {
+        self.no_goroutines_left || self.no_descriptors_left || self.no_messages_left
+    }
+
+    /// What is left of what must not be left.
+    fn left(&self, bubble: &Bubble) -> Option<(FailureKind, Vec<String>)> {
+        if self.no_descriptors_left {
+            let mut lines = bubble.net(|net, _| net.left());
+            lines.extend(drive::left(bubble));
+            if !lines.is_empty() {
+                return Some((FailureKind::DescriptorsLeft, lines));
+            }
+        }
+        let lines = bubble.messages().map(Messages::left).unwrap_or_default();
+        (!lines.is_empty()).then_some((FailureKind::MessagesLeft, lines))
     }
 
     /// Sets whether goroutines other than the main one may panic (default: no). Their joiners get
@@ -506,7 +589,11 @@ impl<F: Fn()> Runner<'_, F> {
         let choices = failed.schedule().choices().to_vec();
         let is_worth = matches!(
             failed.kind(),
-            FailureKind::Panic | FailureKind::Deadlock | FailureKind::GoroutinesLeft
+            FailureKind::Panic
+                | FailureKind::Deadlock
+                | FailureKind::GoroutinesLeft
+                | FailureKind::DescriptorsLeft
+                | FailureKind::MessagesLeft
         );
         if !is_worth || !self.sim.shortens || choices.len() > SHORTEN_AT_MOST {
             return failed;
@@ -531,7 +618,12 @@ impl<F: Fn()> Runner<'_, F> {
             return failed.without_repetition();
         }
         let mut n_steps = failed.until().steps;
-        let shortest = shorten(choices, |choices| {
+        // A descriptor that was forgotten is one of the kernel's, and stays open after each run.
+        let most_runs = match failed.kind() {
+            FailureKind::DescriptorsLeft => MOST_LEAKS / failed.left().len().max(1),
+            _ => MOST_RUNS,
+        };
+        let shortest = shorten(choices, most_runs, |choices| {
             let again = fails(choices, None, false)?;
             n_steps = n_steps.min(again.until().steps);
             Some(again.schedule().choices().to_vec())
@@ -592,16 +684,27 @@ impl<F: Fn()> Runner<'_, F> {
         if let Some(lines) = &plan.tells {
             simulation.on_switch = Some(Box::new(events::tell(lines)));
         }
+        if sim.no_messages_left {
+            simulation.bubble.count_messages();
+        }
+        simulation.forbids_others.set(sim.no_goroutines_left);
+        let left = RefCell::new(None);
         let bubble = &simulation.bubble;
         drive::install(bubble, &sim.disk);
         let main = || {
             let outcome = catch_unwind(AssertUnwindSafe(self.f));
             match outcome {
-                Ok(()) if sim.no_goroutines_left && !bubble.is_over() => linger(),
+                Ok(()) if sim.lingers() && !bubble.is_over() => {
+                    linger();
+                    if !bubble.is_over() {
+                        left.replace(sim.left(bubble));
+                    }
+                }
                 Ok(()) => {}
                 Err(payload) => note_panic_of_main(bubble, payload),
             }
-            if !bubble.panics().is_empty() && simulation.stopped.get().is_none() {
+            let has_failed = !bubble.panics().is_empty() || left.borrow().is_some();
+            if has_failed && simulation.stopped.get().is_none() {
                 let m = current::m().expect("a goroutine runs on an M");
                 (simulation.on_stop)(m.sched());
             }
@@ -625,13 +728,14 @@ impl<F: Fn()> Runner<'_, F> {
                 at: panicked.at,
             })
             .collect();
+        let (kind_left, left) = left.take().unzip();
         let kind = match simulation.stopped.get() {
             Some(Stop::Outside) => Some(FailureKind::Thread),
             _ if !panics.is_empty() => Some(FailureKind::Panic),
             Some(Stop::Deadlock) => Some(FailureKind::Deadlock),
             Some(Stop::Steps) => Some(FailureKind::StepLimit),
             Some(Stop::Left) => Some(FailureKind::GoroutinesLeft),
-            None => None,
+            None => kind_left,
         };
         if let Some(recording) = &simulation.recording {
             let is_shorter = bubble.repeats().is_some();
@@ -646,6 +750,7 @@ impl<F: Fn()> Runner<'_, F> {
                 panics,
                 hottest: bubble.hottest(HOTTEST),
                 dump: dump.take(),
+                left: left.unwrap_or_default(),
                 schedule: Schedule::new(picked(&bubble.take_choices())),
                 ..Facts::default()
             }));

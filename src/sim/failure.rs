@@ -21,6 +21,12 @@ pub enum FailureKind {
     /// The main goroutine had ended, and others waited for ever
     /// ([`Sim::no_goroutines_left`](super::Sim::no_goroutines_left)).
     GoroutinesLeft,
+    /// Descriptors were open at the end
+    /// ([`Sim::no_descriptors_left`](super::Sim::no_descriptors_left)).
+    DescriptorsLeft,
+    /// Messages were sent and never received
+    /// ([`Sim::no_messages_left`](super::Sim::no_messages_left)).
+    MessagesLeft,
     /// A thread took part in the run, so that it cannot be repeated.
     Thread,
     /// A seed was run twice, and the runs differed.
@@ -97,6 +103,8 @@ pub(super) struct Facts {
     pub(super) hottest: Vec<(u64, u64)>,
     /// What differed, between runs with the same seed.
     pub(super) difference: Option<String>,
+    /// A line for each descriptor or channel that is left.
+    pub(super) left: Vec<String>,
     /// The goroutines when the run was stopped.
     pub(super) dump: Option<Dump>,
     pub(super) schedule: Schedule,
@@ -146,6 +154,14 @@ impl Failure {
         self.0.dump.as_ref()
     }
 
+    /// A line for each descriptor that is left, or each channel with messages that are, for the kinds
+    /// [`DescriptorsLeft`](FailureKind::DescriptorsLeft) and
+    /// [`MessagesLeft`](FailureKind::MessagesLeft).
+    #[must_use]
+    pub fn left(&self) -> &[String] {
+        &self.0.left
+    }
+
     /// The choices of the run, for [`Sim::replay`](super::Sim::replay).
     #[must_use]
     pub fn schedule(&self) -> &Schedule {
@@ -153,7 +169,7 @@ impl Failure {
     }
 
     /// The shortest schedule that fails in the same way, if one was searched for: after a panic, a
-    /// deadlock, and if goroutines are left, in runs drawn from seeds. It is the shortest of those
+    /// deadlock, and if something is left, in runs drawn from seeds. It is the shortest of those
     /// that up to 500 runs tried.
     #[must_use]
     pub fn shortest(&self) -> Option<&Schedule> {
@@ -199,6 +215,10 @@ impl Failure {
             FailureKind::GoroutinesLeft => f.write_str(
                 "goroutines are left that wait for ever, and the main goroutine has ended",
             ),
+            FailureKind::DescriptorsLeft => {
+                f.write_str("descriptors are open at the end of the run")
+            }
+            FailureKind::MessagesLeft => f.write_str("messages were sent and never received"),
             FailureKind::Thread => f.write_str(
                 "a thread took part: threads are not simulated; use windlass::spawn, and keep \
                  threads away from what the simulation uses",
@@ -224,6 +244,9 @@ impl fmt::Display for Failure {
         )?;
         for panic in &self.0.panics {
             writeln!(f, "{panic}")?;
+        }
+        for line in &self.0.left {
+            writeln!(f, "left: {line}")?;
         }
         if let Some(difference) = &self.0.difference {
             writeln!(f, "{difference}")?;

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 /// The most runs of a search, and the most choices of all its runs: about a second.
-const MOST_RUNS: usize = 500;
+pub(super) const MOST_RUNS: usize = 500;
 const MOST_CHOICES: usize = 4_000_000;
 
 /// How far the choices after one that is left out may move: the others before them need more or
@@ -12,12 +12,13 @@ const MOST_CHOICES: usize = 4_000_000;
 const FARTHEST: usize = 8;
 
 /// Shortens `choices`, which fail. `fails` runs other choices, and returns those that the run has
-/// really made if it fails in the same way.
+/// really made if it fails in the same way. It is called at most `most_runs` times.
 pub(super) fn shorten(
     choices: Vec<u32>,
+    most_runs: usize,
     mut fails: impl FnMut(Vec<u32>) -> Option<Vec<u32>>,
 ) -> Vec<u32> {
-    let mut left = MOST_RUNS.min(MOST_CHOICES / choices.len().max(1));
+    let mut left = most_runs.min(MOST_CHOICES / choices.len().max(1));
     let mut best = choices;
     let mut width = best.len().next_power_of_two();
     while width > 0 && left > 0 {
@@ -90,7 +91,7 @@ mod tests {
         let choices: Vec<u32> = (0..64).map(|n| n % 5).collect();
         let needed = |c: &[u32]| c[7] == 2 && c[43] == 3;
         assert!(needed(&choices));
-        let shortest = shorten(choices, |c| needed(&c).then_some(c));
+        let shortest = shorten(choices, MOST_RUNS, |c| needed(&c).then_some(c));
         assert_eq!(weight(&shortest), (2, 44));
     }
 
@@ -102,14 +103,14 @@ mod tests {
             (c.get(at) == Some(&1)).then_some(c)
         };
         assert_eq!(
-            shorten(vec![2, 0, 0, 0, 0, 0, 1, 4], fails),
+            shorten(vec![2, 0, 0, 0, 0, 0, 1, 4], MOST_RUNS, fails),
             [0, 0, 0, 1, 0]
         );
     }
 
     #[test]
     fn nothing_is_needed_by_a_failure_of_every_run() {
-        assert_eq!(weight(&shorten(vec![1; 9], Some)), (0, 0));
-        assert_eq!(shorten(Vec::new(), Some), Vec::<u32>::new());
+        assert_eq!(weight(&shorten(vec![1; 9], MOST_RUNS, Some)), (0, 0));
+        assert_eq!(shorten(Vec::new(), MOST_RUNS, Some), Vec::<u32>::new());
     }
 }

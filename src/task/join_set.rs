@@ -13,7 +13,7 @@ use std::panic::Location;
 use std::time::Duration;
 
 use super::goroutine::{self, Builder, JoinHandle, Result, Task, spawn_at};
-use crate::channel::{Receiver, Sender, unbounded};
+use crate::channel::{self, Receiver, Sender};
 use crate::context::{self, Context, shield};
 use crate::sched::wait::park;
 
@@ -147,7 +147,7 @@ impl<T> JoinSet<T> {
         JoinSet {
             context: ctx.clone(),
             handles: BTreeMap::new(),
-            ended: unbounded(),
+            ended: channel::internal(None),
             n_spawned: 0,
         }
     }
@@ -473,7 +473,7 @@ impl<T> JoinSet<T> {
         park::perturb();
         self.handles.clear();
         // What the detached ones will report concerns nobody.
-        self.ended = unbounded();
+        self.ended = channel::internal(None);
     }
 }
 

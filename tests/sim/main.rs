@@ -22,6 +22,7 @@ mod hosts;
 mod kernels;
 mod kernels_orders;
 mod kernels_waits;
+mod left;
 mod loops;
 mod misuse;
 mod same;

@@ -19,3 +19,4 @@ mod udp;
 mod unix;
 mod calls;
 mod drawn;
+mod left;

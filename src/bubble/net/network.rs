@@ -118,6 +118,8 @@ pub(crate) struct Network {
     n_events: u64,
     woken: Vec<Ticket>,
     pub(super) notes: Notes,
+    /// The goroutine that makes a call, and the step.
+    caller: (u64, u64),
     /// The number of sockets with descriptors that windlass does not watch.
     n_given_away: usize,
     pub(super) faults: Faults,
@@ -139,10 +141,16 @@ impl Network {
             n_events: 0,
             woken: Vec::new(),
             notes: Notes::default(),
+            caller: (0, 0),
             n_given_away: 0,
             faults,
             lookup_failures,
         }
+    }
+
+    /// Which goroutine makes the calls that follow, and at which step.
+    pub(crate) fn set_caller(&mut self, id: u64, step: u64) {
+        self.caller = (id, step);
     }
 
     // Events.
@@ -409,6 +417,7 @@ impl Network {
         self.by_cookie.insert(cookie, id);
         if let Some(socket) = self.sockets.get_mut(&id) {
             socket.cookie = cookie;
+            socket.opened = self.caller;
             socket.placeholder = Some(placeholder);
             socket.n_handles = 1;
         }

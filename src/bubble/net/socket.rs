@@ -30,6 +30,8 @@ pub(super) struct Socket {
     pub(super) placeholder: Option<OwnedFd>,
     /// What the kernel calls the descriptor's file.
     pub(super) cookie: u64,
+    /// The goroutine that got the descriptor, and at which step.
+    pub(super) opened: (u64, u64),
     /// The number of values of windlass that stand for it.
     pub(super) n_handles: u32,
     /// Descriptors of the program that windlass does not watch: given to `std`, or sent.
@@ -58,6 +60,7 @@ impl Socket {
             host,
             placeholder: None,
             cookie: 0,
+            opened: (0, 0),
             n_handles: 0,
             given_away: Vec::new(),
             readers: Vec::new(),

@@ -13,6 +13,7 @@ use super::errno::{
 use super::handle::Handle;
 use super::inode::{Body, FileKind, Ino, Stat};
 use super::tree::{Follow, Last};
+use crate::bubble;
 use crate::loom::native::{Arc, MutexGuard};
 
 /// A path that can be given to the kernel.
@@ -72,6 +73,8 @@ impl Drive {
                 n_errors_seen,
                 lock: None,
                 is_dead: false,
+                path: path.to_path_buf(),
+                opened: bubble::current().map_or((0, 0), |b| (b.running(), b.step())),
             },
         );
         drop(state);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
@@ -31,6 +32,9 @@ pub(super) struct OpenFile {
     pub(super) lock: Option<bool>,
     /// The power went while it was open.
     pub(super) is_dead: bool,
+    /// The path, as it was given, and the goroutine that opened it, with its step.
+    pub(super) path: PathBuf,
+    pub(super) opened: (u64, u64),
 }
 
 /// What a disk consists of.
@@ -239,6 +243,31 @@ pub(crate) fn set(host: u32, settings: Disk) {
 /// The settings of a host's disk; `None` outside of a simulation.
 pub(crate) fn settings(host: u32) -> Option<Disk> {
     Some(drive_of(host)?.state().tree.chosen_settings())
+}
+
+/// A line for each file that is open, host by host. A file whose descriptor was taken out is left out:
+/// whether that is open is not known.
+pub(crate) fn left(bubble: &Bubble) -> Vec<String> {
+    let run = run_of(bubble);
+    let run = run.borrow();
+    let mut lines = Vec::new();
+    for (&host, drive) in &run.drives {
+        let is_out = |id: u64| {
+            run.taken_out.values().any(|taken| match taken {
+                TakenOut::Out(opened) => opened.id == id && Arc::ptr_eq(&opened.drive, drive),
+                TakenOut::Back(_) => false,
+            })
+        };
+        let name = bubble.net(|net, _| net.name_of(host));
+        let state = drive.state();
+        for (_, file) in state.open.iter().filter(|&(&id, _)| !is_out(id)) {
+            let (path, (g, step)) = (file.path.display(), file.opened);
+            lines.push(format!(
+                "file {path} on host {name}, opened by goroutine {g} at step {step}"
+            ));
+        }
+    }
+    lines
 }
 
 /// The disk of a host loses its power. The caller is a goroutine.
