@@ -36,7 +36,7 @@ test_programs = $(addprefix --test ,$(sort $(foreach name,$(1),$(or $(call of_mo
 test_filters = $(addsuffix ::,$(call modules,$(1)))
 tests = $(call test_programs,$(1)) -- $(call test_filters,$(1))
 
-.PHONY: help setup clients demo test test-all test-dev test-release test-filter test-epoll test-chaos test-numa test-numa-small check-aarch64 test-aarch64 suites loom explore explore-short instructions asan fuzz lint package public-api bench compare benchmarks benchmarks-page
+.PHONY: help setup clients demo test test-all test-dev test-release test-filter test-epoll test-chaos test-numa test-numa-small check-aarch64 test-aarch64 suites test-servers loom explore explore-short instructions asan fuzz lint package public-api bench compare benchmarks benchmarks-page
 
 help:
 	@echo "make demo     build and run examples/demo"
@@ -47,6 +47,7 @@ help:
 	@echo "make check-aarch64  cargo check for aarch64; the standard library for it is fetched or built"
 	@echo "make test-aarch64  tests in an emulated aarch64 machine, cross-compiled; takes long"
 	@echo "make suites   crossbeam-channel's own tests, with threads and with goroutines"
+	@echo "make test-servers  blocking crates over windlass-hook, with Redis, MariaDB, PostgreSQL and others"
 	@echo "make explore  the runtime's threads in orders that seeds draw (EXPLORE=\"--seconds 300 hogs\" chooses)"
 	@echo "make instructions  counts instructions of the hot paths by valgrind, compares (ARGS=--update records)"
 	@echo "make asan     tests under AddressSanitizer; needs a nightly toolchain"
@@ -97,6 +98,7 @@ test-all: test
 	$(call stage,simulations of many seeds,WINDLASS_KERNEL_SEEDS=10000 $(SIMULATE) --test sim)
 	$(call stage,simulated clusters,WINDLASS_CLUSTER_HOURS=1000 $(SIMULATE) --test replicated)
 	$(call stage,own tests in simulations,WINDLASS_INSIDE_SEEDS=300 $(SIMULATE) --test channel --test sync --test net --test io --test sched -- simulated)
+	$(call stage,crates with real servers,$(MAKE) --no-print-directory test-servers)
 	$(call stage,tests in release,$(MAKE) --no-print-directory test-release)
 	$(call stage,tests under a filter,$(MAKE) --no-print-directory test-filter)
 	$(call stage,more disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS="$(wordlist 2,99,$(CHAOS_SEEDS))")
@@ -118,6 +120,16 @@ test-release: setup
 # them measure times.
 suites: setup
 	$(CARGO) run -p windlass-suites -- --test-threads=1
+
+# Crates that open std's sockets, with real servers, over windlass-hook. Their package is no part of other builds, since
+# it needs OpenSSL's headers.
+test-servers: setup
+	@status=0; scripts/servers.sh || status=$$?; \
+	case $$status in \
+	0) $(CARGO) test -p windlass-servers ;; \
+	77) printf '\n== SKIPPED: crates with real servers were not tested, for the reason above\n' ;; \
+	*) exit $$status ;; \
+	esac
 
 # What cargo tells the tests that it runs, and what build scripts would take for a change.
 FORGET := $(foreach v,NAME VERSION_MAJOR VERSION_MINOR VERSION_PATCH VERSION_PRE,-u CARGO_PKG_$(v)) -u CARGO_MANIFEST_DIR
@@ -231,14 +243,17 @@ fuzz: setup
 			-dict=tests/fuzz/dictionaries/$$target; \
 	done
 
+# Does not build without OpenSSL's headers, which scripts/servers.sh installs.
+WITHOUT_SERVERS = $(if $(shell pkg-config --exists openssl && echo yes),,--exclude windlass-servers)
+
 # The second clippy is as users have it: without the features that the tests ask for. The third: without libhwloc.
 lint: setup
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --features $(FEATURES),windlass-examples/sim,windlass/sim -- -D warnings
+	$(CARGO) clippy --workspace $(WITHOUT_SERVERS) --all-targets --features $(FEATURES),windlass-examples/sim,windlass/sim -- -D warnings
 	$(CARGO) clippy -p windlass -- -D warnings
 	$(CARGO) clippy -p windlass --no-default-features -- -D warnings
 	$(CARGO) clippy -p windlass-criterion -p windlass-bench-numa --benches -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --features $(FEATURES),windlass/sim
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace $(WITHOUT_SERVERS) --no-deps --features $(FEATURES),windlass/sim
 
 # In one command, so that cargo finds windlass-topology, windlass-macros and windlass without a registry.
 package: setup

@@ -14,7 +14,14 @@ use crate::{report, root};
 const LINKED: &[&str] = &["MIT", "Apache-2.0"];
 
 /// Licences of what only builds, tests and measurements use, besides those above.
-const USED: &[&str] = &["BSD-3-Clause", "ISC", "Unicode-3.0", "Zlib"];
+const USED: &[&str] = &[
+    "0BSD",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "ISC",
+    "Unicode-3.0",
+    "Zlib",
+];
 
 /// Packages that a user of windlass would build in several versions, and the cause.
 const DUPLICATES: &[(&str, &str)] = &[
