@@ -245,16 +245,32 @@ fn missing_promise(kind: Kind) -> String {
     )
 }
 
-/// The arguments, one list of tokens for each. A comma inside brackets separates nothing.
+/// The arguments, one list of tokens for each. A comma inside brackets separates nothing, and neither
+/// does one among the arguments of a generic function, `f::<A, B>()`.
 fn split_at_commas(args: TokenStream) -> Vec<Vec<TokenTree>> {
     let mut parts = vec![Vec::new()];
+    // Brackets that are open, from the first one behind `::` on.
+    let mut n_open = 0_u32;
+    // The two characters before, if they are punctuation.
+    let mut before = [' '; 2];
     for token in args {
-        match &token {
-            TokenTree::Punct(punct) if punct.as_char() == ',' => parts.push(Vec::new()),
-            _ => parts
-                .last_mut()
-                .expect("there is one from the start")
-                .push(token),
+        let c = match &token {
+            TokenTree::Punct(punct) => punct.as_char(),
+            _ => ' ',
+        };
+        match (c, before) {
+            ('<', _) if n_open > 0 => n_open += 1,
+            ('<', [':', ':']) => n_open = 1,
+            // Not the end of an arrow.
+            ('>', [_, last]) if last != '-' && last != '=' => n_open = n_open.saturating_sub(1),
+            _ => {}
+        }
+        before = [before[1], c];
+        if c == ',' && n_open == 0 {
+            parts.push(Vec::new());
+        } else {
+            let part = parts.last_mut();
+            part.expect("there is one from the start").push(token);
         }
     }
     parts.retain(|part| !part.is_empty());

@@ -176,6 +176,11 @@ mod has_options {
     use windlass::NumaPolicy;
 
     const KIB: usize = 1024;
+    const N: usize = 3;
+
+    const fn largest<const A: usize, const B: usize>() -> usize {
+        if A > B { A } else { B }
+    }
 
     #[windlass::main(
         name = String::from("app"),
@@ -186,8 +191,8 @@ mod has_options {
         deadlock_detection,
         dump_on_sigquit = true,
         numa = NumaPolicy::Flat,
-        max_threads = 100,
-        max_processors = 3,
+        max_threads = largest::<100, { N - 1 }>(),
+        max_processors = [2, 3][usize::from(2 < N)],
         shutdown_timeout = Duration::from_secs(60),
     )]
     pub(super) fn main() {
