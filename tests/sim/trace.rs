@@ -355,7 +355,8 @@ fn after_many_seeds_it_is_the_shortest_run() {
                 .iter()
                 .find(|(row, _)| row.0 > 1 && row.1.to_string() == id);
             let slices = &file.slices[row.unwrap().0];
-            let begins = |slice: &&Slice| slice.args["step"].to_string() == step;
+            let step: u64 = step.parse().unwrap();
+            let begins = |slice: &&Slice| slice.args["step"] == step;
             let found = slices.iter().filter(begins);
             let found: Vec<_> = found
                 .filter(|s| s.name == reason.trim_end_matches(')'))
