@@ -19,10 +19,15 @@ pub(crate) struct Priorities {
 impl Priorities {
     /// The priority of `who`, drawn when it is first asked for.
     pub(crate) fn of(&mut self, who: usize, rng: &mut Rng) -> i64 {
+        self.up_to(who, rng)[who]
+    }
+
+    /// The priorities by number, at least those up to `who`.
+    pub(crate) fn up_to(&mut self, who: usize, rng: &mut Rng) -> &[i64] {
         while self.drawn.len() <= who {
             self.drawn.push(1 + rng.below(HIGHEST).cast_signed());
         }
-        self.drawn[who]
+        &self.drawn
     }
 
     /// Puts `who` below all others, and returns its priority.

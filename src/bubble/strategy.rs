@@ -102,12 +102,19 @@ impl Strategy for Pct {
         let Pct {
             priorities, rng, ..
         } = self;
-        let mut of = |id: u64| priorities.of(id as usize, rng);
-        let best = options.runnable.iter().enumerate();
-        let best = best.map(|(at, &id)| (of(id), at));
-        let (priority, at) = best.max_by_key(|&(priority, _)| priority)?;
+        let newest = options.runnable.iter().chain(&options.current).max()?;
+        let all = priorities.up_to(*newest as usize, rng);
+        let of = |id: u64| all[id as usize];
+        // Thousands may be runnable. Of two with the same priority, the later one.
+        let (mut at, mut highest) = (0, i64::MIN);
+        for (place, &id) in options.runnable.iter().enumerate() {
+            let priority = of(id);
+            if priority >= highest {
+                (at, highest) = (place, priority);
+            }
+        }
         match options.current {
-            Some(current) if of(current) > priority => None,
+            Some(current) if of(current) > highest => None,
             _ => Some(at),
         }
     }
