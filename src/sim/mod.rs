@@ -47,7 +47,7 @@
 //! takes too many steps. [`Failure`] has the seed, the step, a hash of the schedule, all panics,
 //! and the goroutines with their stacks (feature `backtrace`). It also has the shortest schedule
 //! that was found to fail in the same way, and what happens in it, switch by switch.
-//! [`Sim::no_goroutines_left`] asks for more.
+//! [`Sim::no_goroutines_left`], [`Sim::no_descriptors_left`] and [`Sim::no_messages_left`] ask for more.
 //!
 //! `WINDLASS_SIM_SEED=seed` repeats one run, in each simulation of the process.
 //! `WINDLASS_SIM_SEEDS=n` sets the number of runs. `WINDLASS_SIM_SCHEDULE=choices` runs one
