@@ -533,8 +533,8 @@ fn many_goroutines_end_when_a_channel_closes() {
 
 #[cfg(feature = "sim")]
 crate::inside::tests! {
-    messages_come_in_order,
-    every_message_has_one_receiver,
+    messages_come_in_order / 2,
+    every_message_has_one_receiver / 4,
     a_rendezvous_ends_when_both_have_come,
     those_who_wait_are_served_in_order: "it uses threads",
     the_numbers_of_a_channel,
@@ -548,7 +548,7 @@ crate::inside::tests! {
     a_destructor_fails_at_once_when_the_run_ends: "it ends a run of its own",
     a_panicking_goroutine_may_use_channels: "it waits in a destructor while it unwinds",
     handles_may_be_used_after_a_panic,
-    large_and_empty_messages,
+    large_and_empty_messages / 10,
     a_pair_of_hogs_leaves_time_for_others: "goroutines that never wait take too many steps",
-    many_goroutines_end_when_a_channel_closes,
+    many_goroutines_end_when_a_channel_closes / 20,
 }

@@ -723,8 +723,8 @@ crate::inside::tests! {
     an_initializer_does_not_run_in_the_context_of_its_caller,
     those_behind_a_waiter_that_is_cut_are_served,
     a_barrier_is_met_by_those_who_stay,
-    cuts_race_with_hand_overs,
-    no_notification_is_lost_to_one_who_is_cut,
+    cuts_race_with_hand_overs / 4,
+    no_notification_is_lost_to_one_who_is_cut / 10,
     a_starving_mutex_is_handed_on_past_those_who_are_cut,
     the_end_of_a_run_unwinds_who_waits_in_a_context: "it ends a run of its own",
 }

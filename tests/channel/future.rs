@@ -336,7 +336,7 @@ crate::inside::tests! {
     waits_for_a_wake_and_only_for_it,
     block_on_keeps_the_token_of_park,
     on_threads_and_in_blocking_sections: "it uses threads",
-    wakes_from_everywhere_race,
+    wakes_from_everywhere_race / 2,
     a_wake_for_the_outer_call_is_not_lost_to_an_inner_one,
     wakers_outlive_goroutine_and_runtime: "it ends a run of its own",
     the_end_of_a_run_drops_futures: "it ends a run of its own",

@@ -38,7 +38,7 @@ crate::inside::tests! {
     contexts_end_the_waits_for_a_set,
     a_set_cancels_all_or_one,
     a_set_that_is_dropped_cancels_and_does_not_wait,
-    a_set_that_is_dropped_while_its_goroutines_spawn_into_it,
+    a_set_that_is_dropped_while_its_goroutines_spawn_into_it / 4,
     a_set_lets_its_goroutines_go,
     a_set_on_a_plain_thread: "threads of its own",
     a_set_at_the_end_of_the_run: "builds runtimes",

@@ -579,7 +579,7 @@ fn errors_have_crossbeams_texts() {
 
 #[cfg(feature = "sim")]
 crate::inside::tests! {
-    ready_channels_are_chosen_evenly,
+    ready_channels_are_chosen_evenly / 20,
     a_woken_select_holds_no_place,
     choosing_a_message_lets_a_sender_go_on,
     a_waiting_select_starves_nobody: "the seed draws who is served, and is not fair",

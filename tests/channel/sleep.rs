@@ -373,7 +373,7 @@ crate::inside::tests! {
     sleepers_that_are_close_together_are_woken_together: "it counts what a runtime of its own does",
     sleepers_wake_in_the_order_of_their_ends,
     ten_thousand_sleepers_wake: "it takes long for each seed",
-    sleepers_of_all_ps_are_woken,
+    sleepers_of_all_ps_are_woken / 5,
     a_sleep_of_zero_returns_at_once,
     huge_sleeps_end_with_the_runtime: "it ends a run of its own",
     sleep_blocks_a_plain_thread,

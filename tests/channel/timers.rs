@@ -547,7 +547,7 @@ fn a_tick_is_not_lost_when_a_wait_for_it_is_cut_short() {
 crate::inside::tests! {
     a_timer_sends_once,
     nothing_stale_comes_after_stop_or_reset,
-    nothing_stale_comes_while_others_receive,
+    nothing_stale_comes_while_others_receive / 5,
     a_reset_reaches_those_who_wait: "it uses threads",
     a_reset_reaches_selects,
     a_timer_in_a_select,
@@ -560,7 +560,7 @@ crate::inside::tests! {
     what_is_there_is_still_received,
     no_message_is_lost_or_doubled_by_cancels: "a wait of no time, tried again in a loop, takes too many steps",
     done_in_a_select: "it uses threads",
-    done_races_with_cancel,
+    done_races_with_cancel / 2,
     a_select_is_not_ended_by_the_ambient_context,
     a_tick_is_not_lost_when_a_wait_for_it_is_cut_short,
 }

@@ -3,7 +3,8 @@
 //! A test whose goroutines only wait for each other and for time runs there as it is: `util::run`
 //! calls its closure in the goroutine that is there. Each file lists those of its tests that run in
 //! simulations, and says of the others why they do not. `WINDLASS_INSIDE_SEEDS` is the number of
-//! seeds for each, `WINDLASS_INSIDE_TEST` the name of the only one to run.
+//! seeds for each, `WINDLASS_INSIDE_TEST` the name of the only one to run. With
+//! `WINDLASS_INSIDE_TIMES` set, and `--nocapture`, each prints its steps and how long it took.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -56,8 +57,13 @@ pub(crate) fn run(tests: &Tests, source: &str) {
             continue;
         }
         let seeds = u64::max(seeds / part, 1);
+        let began = std::time::Instant::now();
         let run = || Sim::new().seed(0).seeds(seeds).may_panic(true).run(test);
         match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Ok(report)) if std::env::var_os("WINDLASS_INSIDE_TIMES").is_some() => {
+                let (took, steps) = (began.elapsed(), report.steps());
+                eprintln!("{took:>12.1?} {name}: {seeds} seeds, {steps} steps");
+            }
             Ok(Ok(_)) => {}
             Ok(Err(failure)) => panic!("{name} fails in a simulation: {failure}"),
             Err(payload) => {
