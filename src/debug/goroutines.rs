@@ -106,11 +106,15 @@ impl Goroutine {
         }
     }
 
-    /// [`Goroutine::stack`] without the runtime's own frames: from the call in which the goroutine
-    /// waits to the function that it was spawned with.
+    /// The program's part of [`Goroutine::stack`]: from the function that called windlass to that which
+    /// the goroutine was spawned with. [`status`](Goroutine::status) says what it waits for there. With
+    /// `RUST_BACKTRACE=full` in the environment, the whole stack.
     #[must_use]
     pub fn frames(&self) -> &[Frame] {
-        stack::own_frames(&self.stack)
+        match stack::shows_all() {
+            true => &self.stack,
+            false => stack::own_frames(&self.stack),
+        }
     }
 }
 

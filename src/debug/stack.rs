@@ -8,6 +8,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::loom::native::OnceLock;
+
 /// A function on a stack. A function that was inlined into another has an entry of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -67,6 +69,11 @@ impl Frame {
         ) || self.is_in(&["sched/", "g/", "poll/op.rs"])
     }
 
+    /// Whether it is one of this crate's functions.
+    fn is_ours(&self) -> bool {
+        self.is_of(&["windlass::", "&windlass::", "&mut windlass::"], &[]) || self.is_in(&[""])
+    }
+
     /// Whether it is one of the runtime's functions below the goroutine's own closure.
     fn is_root(&self) -> bool {
         self.is_of(&["windlass::g::header::"], &[]) || self.is_in(&["g/header.rs"])
@@ -91,9 +98,19 @@ impl Frame {
     }
 }
 
-/// The frames without the runtime's at both ends: from the goroutine's last call down to its
-/// closure.
+/// The frames of the program: from the function that called this crate down to the goroutine's
+/// closure. If the goroutine has none of them, because it was spawned with a function of this crate,
+/// that function.
 pub(crate) fn own_frames(frames: &[Frame]) -> &[Frame] {
+    let frames = without_runtime(frames);
+    let own = frames.iter().position(|f| !f.is_ours() && !f.is_plumbing());
+    let begin = own.or_else(|| frames.iter().rposition(Frame::is_ours));
+    &frames[begin.unwrap_or(0)..]
+}
+
+/// The frames without the scheduler's at both ends: from the goroutine's last call down to its
+/// closure.
+fn without_runtime(frames: &[Frame]) -> &[Frame] {
     let begin = frames
         .iter()
         .position(|f| !f.is_above())
@@ -109,9 +126,17 @@ pub(crate) fn own_frames(frames: &[Frame]) -> &[Frame] {
     &frames[..end]
 }
 
-/// [`own_frames`] without plumbing.
+/// Whether people want to see all frames: `RUST_BACKTRACE=full`, as in backtraces of `std`.
+pub(crate) fn shows_all() -> bool {
+    static SHOWS: OnceLock<bool> = OnceLock::new();
+    *SHOWS.get_or_init(|| std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value == "full"))
+}
+
+/// What is shown of a stack: [`own_frames`] without plumbing, or all.
 pub(crate) fn shown_frames(frames: &[Frame]) -> impl Iterator<Item = &Frame> {
-    own_frames(frames).iter().filter(|f| !f.is_plumbing())
+    let all = shows_all();
+    let shown = if all { frames } else { own_frames(frames) };
+    shown.iter().filter(move |f| all || !f.is_plumbing())
 }
 
 /// The innermost frame of the program's own code: neither windlass's nor `std`'s.
@@ -325,14 +350,31 @@ mod tests {
             .iter()
             .map(|f| f.function.as_deref().unwrap())
             .collect();
-        assert_eq!(
-            own,
-            [
-                "windlass::task::sleep",
-                "app::work",
-                "app::main::{{closure}}"
-            ]
-        );
+        assert_eq!(own, ["app::work", "app::main::{{closure}}"]);
+    }
+
+    #[test]
+    fn functions_of_this_crate_are_shown_only_below_the_programs() {
+        let all = frames(&[
+            "windlass::sched::wait::park::park",
+            "windlass::poll::fd::Fd::read",
+            "<&windlass::net::tcp::TcpStream as std::io::Read>::read",
+            "std::io::default_read_exact",
+            "app::work",
+            "windlass::task::goroutine::scope",
+            "app::main::{{closure}}",
+            "windlass::g::header::Typed<F,T>::run",
+        ]);
+        assert_eq!(own_frames(&all), &all[3..7]);
+        // A goroutine that was spawned with a function of this crate.
+        let all = frames(&[
+            "windlass::sched::wait::park::park",
+            "windlass::task::goroutine::park_until",
+            "windlass::task::goroutine::park",
+            "core::ops::function::FnOnce::call_once",
+            "windlass::g::header::Typed<F,T>::run",
+        ]);
+        assert_eq!(own_frames(&all), &all[2..3]);
     }
 
     #[test]
@@ -361,7 +403,7 @@ mod tests {
         for (frame, file) in all.iter_mut().zip(&files) {
             frame.file = Some(file.as_str().into());
         }
-        assert_eq!(own_frames(&all), &all[1..3]);
+        assert_eq!(own_frames(&all), &all[2..3]);
     }
 
     #[test]
