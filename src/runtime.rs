@@ -319,9 +319,10 @@ impl Builder {
     /// goroutine, and the metrics that of each P and of each [label](crate::task::Builder::label).
     ///
     /// The clock is read when a goroutine begins to run and when it parks, yields or ends. Where this
-    /// is off, that costs nothing; where it is on, a switch costs two readings of the clock more. The time is that on a thread of the runtime, without [`blocking`](crate::blocking)
-    /// sections and what [`offload`](crate::offload) runs elsewhere. If the machine has more threads
-    /// to run than CPUs, the time in which the kernel ran others is included.
+    /// is off, a switch costs one instruction for it; where it is on, two readings of the clock. The
+    /// time is that on a thread of the runtime, without [`blocking`](crate::blocking) sections and
+    /// what [`offload`](crate::offload) runs elsewhere. If the machine has more threads to run than
+    /// CPUs, the time in which the kernel ran others is included.
     ///
     /// # Examples
     ///
