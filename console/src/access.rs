@@ -53,18 +53,45 @@ pub(crate) fn check(
         }
         // DNS rebinding: a page of another site, whose name now has a loopback address.
         None if matches!(address, Address::Tcp(_))
-            && !request.header("host").is_some_and(names_loopback) =>
+            && !request.host().is_some_and(names_loopback) =>
         {
             return Err(Refusal::Host);
         }
         None => {}
     }
-    // Browsers say whose page asks. Links to the page are harmless, work on demand is not.
-    match request.header("sec-fetch-site") {
-        None | Some("same-origin" | "none") => Ok(()),
-        Some(_) if request.path() == "/" => Ok(()),
-        Some(_) => Err(Refusal::Site),
+    match is_of_other_site(request) && !is_link_to_page(request) {
+        true => Err(Refusal::Site),
+        false => Ok(()),
     }
+}
+
+/// Whether a page of another site has made the browser ask. Such a page can read no answer, as none
+/// permits it, but the work for the answer would be done.
+///
+/// Browsers say whose page asks. Those from before 2023 may not do so in `Sec-Fetch-Site`: then other
+/// headers may name the site.
+fn is_of_other_site(request: &Request) -> bool {
+    let mut sites = request.headers("sec-fetch-site").peekable();
+    if sites.peek().is_some() {
+        return sites.any(|site| !matches!(site, "same-origin" | "none"));
+    }
+    let is_other = |url: &str| {
+        let authority = url.strip_prefix("http://").map(|rest| {
+            let end = rest.find('/').unwrap_or(rest.len());
+            &rest[..end]
+        });
+        authority.is_none() || authority != request.host()
+    };
+    let named = request.headers("origin").chain(request.headers("referer"));
+    let mut named = named.filter(|url| !url.is_empty());
+    named.any(is_other)
+}
+
+/// Whether a person has followed a link to the page, which is harmless.
+fn is_link_to_page(request: &Request) -> bool {
+    request.path() == "/"
+        && request.header("sec-fetch-mode") == Some("navigate")
+        && request.header("sec-fetch-dest") == Some("document")
 }
 
 /// The token in `Authorization: Bearer`.

@@ -1,5 +1,6 @@
 //! As much of HTTP/1.1 as the console needs: requests without a body, answers of known length or in
-//! chunks, connections that are used again. Each step has a deadline and a bound.
+//! chunks, connections that are used again. Each step has a deadline and a bound. Clients of HTTP/1.0
+//! get answers that end with the connection instead of chunks.
 
 use std::io::{self, BufWriter, Read, Write};
 use std::time::{Duration, Instant};
@@ -24,6 +25,9 @@ pub(crate) struct Request {
     pub(crate) is_head: bool,
     /// Whether the connection goes on afterwards.
     pub(crate) keeps_alive: bool,
+    /// Whether the client understands chunks: it speaks HTTP/1.1.
+    takes_chunks: bool,
+    host: Option<String>,
     path: String,
     parameters: Vec<(String, String)>,
     headers: Vec<(String, String)>,
@@ -35,10 +39,22 @@ impl Request {
         &self.path
     }
 
+    /// Whom the client takes this server for, with the port if it was given: the authority of the
+    /// target if that has one, else the header.
+    pub(crate) fn host(&self) -> Option<&str> {
+        self.host.as_deref()
+    }
+
+    /// The values of a header, by its name in lower case.
+    pub(crate) fn headers(&self, name: &'static str) -> impl Iterator<Item = &str> {
+        let named = self.headers.iter().filter(move |(n, _)| n == name);
+        named.map(|(_, value)| &**value)
+    }
+
     /// The value of a header, by its name in lower case. `None` if there are several.
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let mut found = self.headers.iter().filter(|(n, _)| n == name);
-        let value = found.next().map(|(_, value)| &**value);
+    pub(crate) fn header(&self, name: &'static str) -> Option<&str> {
+        let mut found = self.headers(name);
+        let value = found.next();
         value.filter(|_| found.next().is_none())
     }
 
@@ -145,6 +161,10 @@ impl Connection {
             Err(httparse::Error::Version) => return Err(NoRequest::Bad(VERSION)),
             Err(_) => return Err(NoRequest::Bad(BAD_REQUEST)),
         };
+        // The parser takes these for line ends, and other servers and proxies do not.
+        if has_bare_lf(&self.ahead[..n]) {
+            return Err(NoRequest::Bad(BAD_REQUEST));
+        }
         let request = understand(&parsed).map_err(NoRequest::Bad)?;
         self.ahead.drain(..n);
         Ok(Some(request))
@@ -168,8 +188,9 @@ impl Connection {
         self.deadline = Instant::now() + time + ANSWER_WITHIN;
     }
 
-    /// Sends an answer in chunks: `f` writes it. After an error of `f` the client sees that the
-    /// answer was cut off.
+    /// Sends an answer of unknown length: `f` writes it. It is sent in chunks, or to a client of
+    /// HTTP/1.0 up to the end of the connection. After an error of `f` the client sees that the answer
+    /// was cut off.
     pub(crate) fn answer_in_chunks(
         &mut self,
         request: &Request,
@@ -177,6 +198,17 @@ impl Connection {
         f: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut head = answer.head(request.keeps_alive);
+        if !request.takes_chunks {
+            head.push_str("\r\n");
+            self.write_all(head.as_bytes())?;
+            // Only a reset tells such a client that an answer is not complete.
+            self.stream.resets_on_close(true)?;
+            let mut out = BufWriter::with_capacity(32 * 1024, &mut *self);
+            f(&mut out)?;
+            out.flush()?;
+            drop(out);
+            return self.stream.resets_on_close(false);
+        }
         head.push_str("Transfer-Encoding: chunked\r\n\r\n");
         self.write_all(head.as_bytes())?;
         let mut out = BufWriter::with_capacity(32 * 1024, Chunks(self));
@@ -235,6 +267,12 @@ impl Write for Chunks<'_> {
     }
 }
 
+/// Whether a line of a head ends with LF alone.
+fn has_bare_lf(head: &[u8]) -> bool {
+    head.split_inclusive(|&b| b == b'\n')
+        .any(|line| line.ends_with(b"\n") && !line.ends_with(b"\r\n"))
+}
+
 /// The request that was parsed, or why it is refused.
 fn understand(parsed: &httparse::Request<'_, '_>) -> Result<Request, Status> {
     let is_head = match parsed.method {
@@ -265,11 +303,19 @@ fn understand(parsed: &httparse::Request<'_, '_>) -> Result<Request, Status> {
         wishes.any(|w| w.trim().eq_ignore_ascii_case(wish))
     };
     let keeps_alive = is_1_1 && !wishes("close");
-    let target = parsed.path.unwrap_or_default();
-    let target = target.strip_prefix("http://").map_or(target, |rest| {
-        // Also a proxy's form is to be understood.
-        rest.find('/').map_or("/", |at| &rest[at..])
-    });
+    let mut target = parsed.path.unwrap_or_default();
+    let mut host = values("host").next().map(str::to_owned);
+    // Also the form that proxies get is to be understood. It says itself whose it is.
+    if let Some((scheme, rest)) = target.split_once("://")
+        && scheme.eq_ignore_ascii_case("http")
+    {
+        let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        host = Some(authority.to_owned());
+        target = match path.is_empty() {
+            true => "/",
+            false => path,
+        };
+    }
     if !target.starts_with('/') {
         return Err(BAD_REQUEST);
     }
@@ -282,6 +328,8 @@ fn understand(parsed: &httparse::Request<'_, '_>) -> Result<Request, Status> {
     Ok(Request {
         is_head,
         keeps_alive,
+        takes_chunks: is_1_1,
+        host,
         path: decode(path, false)?,
         parameters,
         headers,
@@ -389,12 +437,17 @@ mod tests {
             (request.header("host"), request.header("x")),
             (Some("a"), None)
         );
+        assert!(request.headers("x").eq(["1", "2"]));
+        assert_eq!(request.host(), Some("a"));
         assert!(request.keeps_alive && !request.is_head);
         let old = parsed("HEAD http://host:1/a HTTP/1.0\r\n\r\n").unwrap();
         assert_eq!(
             (old.path(), old.keeps_alive, old.is_head),
             ("/a", false, true)
         );
+        assert_eq!(old.host(), Some("host:1"));
+        let whole = parsed("GET HTTP://a:1 HTTP/1.1\r\nHost: b\r\n\r\n").unwrap();
+        assert_eq!((whole.path(), whole.host()), ("/", Some("a:1")));
     }
 
     #[test]
@@ -404,6 +457,8 @@ mod tests {
             ("GET / HTTP/1.1\r\n\r\n", BAD_REQUEST),
             ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", BAD_REQUEST),
             ("GET x HTTP/1.1\r\nHost: a\r\n\r\n", BAD_REQUEST),
+            ("GET http://a?b HTTP/1.1\r\nHost: a\r\n\r\n", BAD_REQUEST),
+            ("GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n", BAD_REQUEST),
             ("GET /%4 HTTP/1.1\r\nHost: a\r\n\r\n", BAD_REQUEST),
             ("GET /%ff HTTP/1.1\r\nHost: a\r\n\r\n", BAD_REQUEST),
             ("GET /?a=%zz HTTP/1.1\r\nHost: a\r\n\r\n", BAD_REQUEST),
@@ -417,6 +472,33 @@ mod tests {
             ),
         ] {
             assert_eq!(parsed(text).unwrap_err(), status, "{text}");
+        }
+    }
+
+    /// Without chunks only a reset shows that.
+    #[test]
+    fn old_clients_see_that_an_answer_was_cut_off() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        for is_whole in [true, false] {
+            let addr = listener.local_addr().unwrap();
+            let mut client = std::net::TcpStream::connect(addr).unwrap();
+            let served = Stream::Tcp(listener.accept().unwrap().0);
+            let request = parsed("GET / HTTP/1.0\r\n\r\n").unwrap();
+            let mut connection = Connection::new(served);
+            let answer = Answer::new(crate::TEXT, "");
+            let sent = connection.answer_in_chunks(&request, &answer, |out| {
+                out.write_all(b"a part")?;
+                match is_whole {
+                    true => Ok(()),
+                    false => Err(io::ErrorKind::Other.into()),
+                }
+            });
+            assert_eq!(sent.is_ok(), is_whole);
+            drop(connection);
+            let mut answer = String::new();
+            let read = client.read_to_string(&mut answer);
+            assert_eq!(read.is_ok(), is_whole, "{answer}");
+            assert!(!is_whole || answer.ends_with("\r\n\r\na part"), "{answer}");
         }
     }
 }

@@ -187,6 +187,16 @@ impl Stream {
         })
     }
 
+    /// Whether closing resets the connection, which the peer takes for an error. A Unix socket cannot be
+    /// reset.
+    pub(crate) fn resets_on_close(&self, does: bool) -> io::Result<()> {
+        let linger = does.then_some(Duration::ZERO);
+        match self {
+            Stream::Tcp(stream) => SockRef::from(stream).set_linger(linger),
+            Stream::Unix(_) => Ok(()),
+        }
+    }
+
     pub(crate) fn set_read_timeout(&self, time: Duration) -> io::Result<()> {
         let time = Some(time.max(Duration::from_millis(1)));
         match self {

@@ -114,7 +114,23 @@ fn without_a_token_only_local_names_are_served() {
     for (site, path, expected) in [
         ("cross-site", "/debug/profile?seconds=1", 403),
         ("same-site", "/metrics", 403),
-        ("cross-site", "/", 200),
+        ("cross-site", "/", 403),
+        (
+            "cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document",
+            "/",
+            200,
+        ),
+        (
+            "cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document",
+            "/debug/goroutines",
+            403,
+        ),
+        (
+            "cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe",
+            "/",
+            403,
+        ),
+        ("same-origin\r\nSec-Fetch-Site: cross-site", "/metrics", 403),
         ("same-origin", "/debug/state", 200),
         ("none", "/metrics", 200),
     ] {
@@ -125,6 +141,57 @@ fn without_a_token_only_local_names_are_served() {
             "{site} {path}"
         );
     }
+    server.shutdown();
+}
+
+/// Browsers that do not send `Sec-Fetch-Site` name the page's site in other headers.
+#[test]
+fn pages_of_other_sites_may_not_ask() {
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    let (server, addr) = console(&rt);
+    for (header, expected) in [
+        (format!("Origin: http://{addr}"), 200),
+        (format!("Referer: http://{addr}/debug/goroutines?a=b"), 200),
+        ("Origin: null".to_owned(), 403),
+        ("Origin: http://example.org".to_owned(), 403),
+        (format!("Origin: https://{addr}"), 403),
+        ("Referer: http://example.org/a".to_owned(), 403),
+        // Another server of this machine.
+        ("Origin: http://localhost:1".to_owned(), 403),
+        (format!("Referer: http://{addr}.example.org/"), 403),
+        (
+            format!("Origin: http://{addr}\r\nReferer: http://example.org/"),
+            403,
+        ),
+    ] {
+        let refused_only = (expected == 403).then_some("/debug/trace?seconds=0.001");
+        for path in ["/debug/state", "/metrics"].into_iter().chain(refused_only) {
+            let answer = get_with(addr, path, &format!("{header}\r\n"));
+            assert_eq!(answer.status, expected, "{header} {path}");
+            // And what they get, they may not read.
+            assert_eq!(answer.header("access-control-allow-origin"), "");
+            assert_eq!(answer.header("cross-origin-resource-policy"), "same-origin");
+        }
+    }
+    // A request whose target names somebody else.
+    for target in [
+        "http://example.org/metrics",
+        "HTTP://user@localhost/metrics",
+    ] {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: {addr}\r\n\r\n");
+        assert_eq!(send(addr, request.as_bytes()).unwrap().status, 421);
+    }
+    let request = format!("GET http://{addr}/metrics HTTP/1.1\r\nHost: example.org\r\n\r\n");
+    assert_eq!(send(addr, request.as_bytes()).unwrap().status, 200);
+    // What a browser asks before it lets a page send its own headers.
+    let preflight = format!(
+        "OPTIONS /metrics HTTP/1.1\r\nHost: {addr}\r\nOrigin: http://example.org\r\n\
+         Access-Control-Request-Method: GET\r\n\r\n"
+    );
+    let answer = send(addr, preflight.as_bytes()).unwrap();
+    assert_eq!(answer.status, 405);
+    assert_eq!(answer.header("access-control-allow-origin"), "");
     server.shutdown();
 }
 
@@ -194,6 +261,41 @@ fn bad_requests_get_an_answer() {
             404,
         ),
         ("GET / HTTP/1.1\r\n\r\n".to_owned(), 400),
+        ("GET / HTTP/1.1\nHost: localhost\n\n".to_owned(), 400),
+        (
+            "GET / HTTP/1.1\r\nHost: localhost\nX: y\r\n\r\n".to_owned(),
+            400,
+        ),
+        ("GET / HTTP/1.1\r\nHost: localhost\r\n\n".to_owned(), 400),
+        (
+            "\nGET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
+            400,
+        ),
+        ("GET / HTTP/1.1\r\nHost : localhost\r\n\r\n".to_owned(), 400),
+        (
+            "GET / HTTP/1.1\r\nHost: localhost\r\n folded\r\n\r\n".to_owned(),
+            400,
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: localhost\r\nX: a\rb\r\n\r\n".to_owned(),
+            400,
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n".to_owned(),
+            400,
+        ),
+        (
+            "GET /?a=%e2%28 HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
+            400,
+        ),
+        (
+            "GET /metrics%00 HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
+            404,
+        ),
+        (
+            "GET /debug/../metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
+            404,
+        ),
         ("GET  / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), 400),
         ("GET / HTTP/3.0\r\nHost: localhost\r\n\r\n".to_owned(), 505),
         ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), 505),

@@ -12,6 +12,37 @@ use std::time::Duration;
 use support::{build, console, get, hang_guard, read_head, runtime, wait_until};
 use windlass::{Builder, blocking, sleep, spawn, task};
 
+/// Clients of HTTP/1.0 do not know chunks: the end of the connection is the end of the answer.
+#[test]
+fn old_clients_get_answers_without_chunks() {
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    let (server, addr) = console(&rt);
+    for (path, more) in [
+        ("/debug/trace?seconds=0.01", ""),
+        ("/debug/trace?seconds=0.01", "Connection: keep-alive\r\n"),
+        ("/metrics", "Connection: keep-alive\r\n"),
+    ] {
+        let mut stream = TcpStream::connect(addr).unwrap();
+        let request = format!("GET {path} HTTP/1.0\r\nHost: {addr}\r\n{more}\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut from = BufReader::new(stream);
+        let head = read_head(&mut from).unwrap();
+        assert_eq!(head.status, 200);
+        assert_eq!(head.header("connection"), "close");
+        assert_eq!(head.header("transfer-encoding"), "");
+        let mut body = Vec::new();
+        from.read_to_end(&mut body).unwrap();
+        if path == "/metrics" {
+            assert_eq!(head.header("content-length"), body.len().to_string());
+            continue;
+        }
+        let trace: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert!(!trace["traceEvents"].as_array().unwrap().is_empty());
+    }
+    server.shutdown();
+}
+
 #[test]
 fn the_page_is_whole() {
     let _guard = hang_guard();
