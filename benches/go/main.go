@@ -16,7 +16,7 @@ const usage = `usage: gobench WORKLOAD
        gobench SERVER [ADDRESS]
 
 workloads: yield spawn-one spawn-batch ping-pong skynet stream-16k stream-512
-           sleepers deadlines mutex-alone mutex-contended
+           sleepers sleepers-10k deadlines mutex-alone mutex-contended
            chan-unbuffered chan-buffered chan-pairs chan-mpmc
            close-parked latency-busy parked-memory spawned-memory sleep-overshoot
            gap-echo-pairs-2 gap-echo-pairs-4 gap-echo-yields-2 gap-echo-yields-4
@@ -36,8 +36,10 @@ var micros = map[string]func() (operations int){
 	"skynet":      skynet,
 	"stream-16k":  stream16k,
 	"stream-512":  stream512b,
-	"sleepers":    sleepers,
 	"deadlines":   deadlines,
+
+	"sleepers":     sleepers(100_000),
+	"sleepers-10k": sleepers(10_000),
 
 	"chan-unbuffered": chanPingPong(0, 1, 200_000),
 	"chan-buffered":   chanPingPong(1, 1, 200_000),

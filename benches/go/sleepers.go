@@ -5,9 +5,13 @@ import (
 	"time"
 )
 
-// sleepers: 100,000 goroutines that sleep 5 times each, 1 to 100 ms in no order.
-func sleepers() int {
-	const tasks, rounds = 100_000, 5
+// sleepers: so many goroutines that sleep 5 times each, 1 to 100 ms in no order.
+func sleepers(tasks int) func() int {
+	return func() int { return sleep(tasks) }
+}
+
+func sleep(tasks int) int {
+	const rounds = 5
 	var done sync.WaitGroup
 	for task := range tasks {
 		done.Add(1)

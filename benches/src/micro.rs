@@ -19,6 +19,13 @@ pub struct Size {
     pub operations: u64,
 }
 
+/// How many tasks sleep.
+pub const SLEEPERS: usize = 100_000;
+/// As [`SLEEPERS`], for a P whose timers and stacks fit the caches.
+pub const FEWER_SLEEPERS: usize = 10_000;
+/// How often each of them sleeps.
+pub const SLEEPS: u64 = 5;
+
 /// The bytes of a message, and the size of a run.
 pub const STREAM_16K: (usize, Size) = (16 << 10, messages(5_000));
 /// As [`STREAM_16K`], with small messages.

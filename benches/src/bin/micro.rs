@@ -9,7 +9,9 @@
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use windlass_benches::micro::{self, STREAM_16K, STREAM_512, Size};
+use windlass_benches::micro::{
+    self, FEWER_SLEEPERS, SLEEPERS, SLEEPS, STREAM_16K, STREAM_512, Size,
+};
 use windlass_benches::runtimes::{self, Name};
 use windlass_benches::workloads::chan_ping_pong::{self, Shape};
 use windlass_benches::workloads::{
@@ -27,8 +29,6 @@ const LEAVES: u64 = 1_000_000;
 const MUTEX_ALONE: u64 = 10_000_000;
 const MUTEX_TASKS: usize = 64;
 const MUTEX_ROUNDS: u64 = 20_000;
-const SLEEPERS: usize = 100_000;
-const SLEEPS: u64 = 5;
 const DEADLINE_PAIRS: usize = 500;
 const ROUND_TRIPS_PER_PAIR: u64 = 400;
 const CHAN_PAIRS: usize = 1_000;
@@ -79,6 +79,9 @@ enum Workload {
     MutexContended,
     /// Per sleep: 100,000 tasks that sleep 5 times.
     Sleepers,
+    /// As before: 10,000 tasks.
+    #[value(name = "sleepers-10k")]
+    Sleepers10k,
     /// Per round trip of 500 pairs of tasks whose waits have deadlines.
     Deadlines,
     /// Per message: 16 KiB, streamed over each of 4 connections.
@@ -106,6 +109,7 @@ impl Workload {
             Workload::MutexAlone => (MUTEX_ALONE, MUTEX_ALONE),
             Workload::MutexContended => (MUTEX_ROUNDS, MUTEX_ROUNDS * MUTEX_TASKS as u64),
             Workload::Sleepers => (SLEEPS, SLEEPS * SLEEPERS as u64),
+            Workload::Sleepers10k => (SLEEPS, SLEEPS * FEWER_SLEEPERS as u64),
             Workload::Deadlines => (
                 ROUND_TRIPS_PER_PAIR,
                 ROUND_TRIPS_PER_PAIR * DEADLINE_PAIRS as u64,
@@ -142,6 +146,7 @@ impl Workload {
                     Workload::MutexAlone => mutex::windlass_alone(&windlass, n),
                     Workload::MutexContended => mutex::windlass(&windlass, MUTEX_TASKS, n),
                     Workload::Sleepers => sleepers::windlass(&windlass, SLEEPERS, n),
+                    Workload::Sleepers10k => sleepers::windlass(&windlass, FEWER_SLEEPERS, n),
                     Workload::Deadlines => deadlines::windlass(&windlass, DEADLINE_PAIRS, n),
                     Workload::Stream16k => stream::windlass(&windlass, STREAM_16K.0, n),
                     Workload::Stream512 => stream::windlass(&windlass, STREAM_512.0, n),
@@ -162,6 +167,7 @@ impl Workload {
                     Workload::MutexAlone => mutex::tokio_alone(&tokio, n),
                     Workload::MutexContended => mutex::tokio(&tokio, MUTEX_TASKS, n),
                     Workload::Sleepers => sleepers::tokio(&tokio, SLEEPERS, n),
+                    Workload::Sleepers10k => sleepers::tokio(&tokio, FEWER_SLEEPERS, n),
                     Workload::Deadlines => deadlines::tokio(&tokio, DEADLINE_PAIRS, n),
                     Workload::Stream16k => stream::tokio(&tokio, STREAM_16K.0, n),
                     Workload::Stream512 => stream::tokio(&tokio, STREAM_512.0, n),
@@ -182,6 +188,7 @@ impl Workload {
                     Workload::MutexAlone => mutex::may_alone(&may, n),
                     Workload::MutexContended => mutex::may(&may, MUTEX_TASKS, n),
                     Workload::Sleepers => sleepers::may(&may, SLEEPERS, n),
+                    Workload::Sleepers10k => sleepers::may(&may, FEWER_SLEEPERS, n),
                     Workload::Deadlines => deadlines::may(&may, DEADLINE_PAIRS, n),
                     Workload::Stream16k => stream::may(&may, STREAM_16K.0, n),
                     Workload::Stream512 => stream::may(&may, STREAM_512.0, n),
@@ -203,6 +210,7 @@ fn main() {
     let stacks = match workload {
         Workload::Skynet => size.operations * 10 / 9,
         Workload::Sleepers => SLEEPERS as u64,
+        Workload::Sleepers10k => FEWER_SLEEPERS as u64,
         _ => 0,
     };
     if runtime == Name::May && stacks > runtimes::may_coroutines() as u64 {
