@@ -56,19 +56,24 @@ pub(crate) const MANY_SLEEPERS: usize = 64;
 /// How many goroutines timers must have woken between two sleeps for the next timers to wait a
 /// little for one another.
 const COALESCE_FROM: usize = 4;
-/// How long they wait at most.
-const COALESCE_NS: u64 = 200_000;
+/// How long they wait at most, for each goroutine woken, and the bounds of that: the shorter one is
+/// for a few tickers, the longer one for thousands of sleepers.
+const COALESCE_EACH_NS: u64 = 50_000;
+const COALESCE_LEAST_NS: u64 = 200_000;
+const COALESCE_MOST_NS: u64 = 1_000_000;
 
 /// When a P that goes to sleep may be woken by a timer, if timers have woken `woken` goroutines
 /// since it slept last.
 ///
 /// Going to sleep and waking takes as much CPU as tens of timers. If one sleep is too short for
-/// more than a few of them, it is short because there are many: then they are served together.
+/// more than a few of them, it is short because there are many: then they are served together. The
+/// more there are, the longer the next sleep.
 pub(crate) fn earliest_wake(woken: usize, now_ns: impl FnOnce() -> u64) -> u64 {
-    match woken < COALESCE_FROM {
-        true => 0,
-        false => now_ns() + COALESCE_NS,
+    if woken < COALESCE_FROM {
+        return 0;
     }
+    let wait_ns = (woken as u64).saturating_mul(COALESCE_EACH_NS);
+    now_ns() + wait_ns.clamp(COALESCE_LEAST_NS, COALESCE_MOST_NS)
 }
 
 /// From this time between two looks at the node queue on, a share of it costs little beside what
@@ -131,6 +136,15 @@ mod tests {
             assert!(2 * overtaken <= dispatches + SHARE_KEPT);
         }
         assert!(overtaken >= 4_990);
+    }
+
+    #[test]
+    fn the_more_timers_come_due_the_longer_they_wait_for_one_another() {
+        let wake = |woken| earliest_wake(woken, || 7);
+        assert_eq!([wake(0), wake(3)], [0, 0]);
+        assert_eq!([wake(4), wake(10), wake(15)], [200_007, 500_007, 750_007]);
+        assert_eq!([wake(20), wake(100_000)], [1_000_007, 1_000_007]);
+        assert_eq!(wake(usize::MAX), 1_000_007);
     }
 
     #[test]
