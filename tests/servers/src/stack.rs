@@ -20,14 +20,20 @@ const PAGE: usize = 4096;
 pub fn high_water_kib(f: impl FnOnce() + Send + 'static) -> usize {
     let measured = move || {
         let here = 0_u8;
-        let top = (&raw const here).addr() / PAGE * PAGE;
-        forget_below(top - OWN);
-        f();
-        resident_below(top) / 1024
+        let here = (&raw const here).addr();
+        forget_below(here / PAGE * PAGE - OWN);
+        call(f);
+        (here - lowest_resident(here / PAGE * PAGE)) / 1024
     };
     let builder = windlass::task::Builder::new().stack_size(SIZE);
     let measuring = builder.spawn(measured).expect("there is memory");
     measuring.join().expect("it does not panic")
+}
+
+/// Not inlined: the frame of `f` is to lie below that of the caller.
+#[inline(never)]
+fn call(f: impl FnOnce()) {
+    f();
 }
 
 /// Gives back the pages that another goroutine has used before.
@@ -38,13 +44,13 @@ fn forget_below(top: usize) {
     assert_eq!(r, 0, "{}", io::Error::last_os_error());
 }
 
-/// Bytes from the lowest page that has memory to `top`.
-fn resident_below(top: usize) -> usize {
+/// The address of the lowest page that has memory.
+fn lowest_resident(top: usize) -> usize {
     let mut pages = vec![0_u8; LOOKED_AT / PAGE];
     let from = std::ptr::without_provenance_mut(top - LOOKED_AT);
     // SAFETY: the kernel writes a byte for each page, and reads no memory at the address.
     let r = unsafe { libc::mincore(from, LOOKED_AT, pages.as_mut_ptr()) };
     assert_eq!(r, 0, "{}", io::Error::last_os_error());
     let unused = pages.iter().take_while(|&&page| page & 1 == 0).count();
-    (pages.len() - unused) * PAGE
+    top - (pages.len() - unused) * PAGE
 }

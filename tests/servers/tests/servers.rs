@@ -325,6 +325,19 @@ fn minreq_waits_park() {
     });
 }
 
+/// The measure itself. The second goroutine gets the stack of the first.
+#[test]
+fn stacks_are_measured() {
+    run(|_| {
+        let much = high_water_kib(|| {
+            std::hint::black_box([1_u8; 200 << 10]);
+        });
+        assert!((200..700).contains(&much), "{much} KiB");
+        let little = high_water_kib(|| ());
+        assert!(little < 32, "{little} KiB");
+    });
+}
+
 /// Both sides are goroutines, and each fits the stack that goroutines have by default.
 fn shakes_hands(kind: Kind) {
     let server = Server::start(kind).unwrap();

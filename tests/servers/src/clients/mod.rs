@@ -130,6 +130,13 @@ pub const CLIENTS: &[Client] = &[
         prepare: http::minreq,
     },
     Client {
+        name: "minreq, slow server",
+        server: Kind::SlowHttp,
+        limit: 1000,
+        parks: true,
+        prepare: http::minreq,
+    },
+    Client {
         name: "tiny_http",
         server: Kind::Nothing,
         limit: 1000,
@@ -140,6 +147,13 @@ pub const CLIENTS: &[Client] = &[
         name: "native-tls",
         server: Kind::NativeTls,
         limit: 100,
+        parks: true,
+        prepare: tls::native_tls,
+    },
+    Client {
+        name: "native-tls, few",
+        server: Kind::NativeTls,
+        limit: 8,
         parks: true,
         prepare: tls::native_tls,
     },
