@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -99,8 +100,11 @@ fn curl_goes_through_it() {
 /// The proxy accepts no more, and goes on with the connections that it has.
 #[test]
 fn connections_outlive_the_stop() {
-    let (addr, serving) = upstream(|mut stream| {
+    let (begin, begun) = mpsc::channel();
+    let (addr, serving) = upstream(move |mut stream| {
         let mut all = String::new();
+        stream.by_ref().take(3).read_to_string(&mut all).unwrap();
+        begin.send(()).unwrap();
         stream.read_to_string(&mut all).unwrap();
         stream.write_all(all.to_uppercase().as_bytes()).unwrap();
     });
@@ -110,6 +114,8 @@ fn connections_outlive_the_stop() {
     let (proxy, stopped, told) = start_stoppable(Duration::ZERO, serve);
     let mut stream = proxy.connect();
     stream.write_all(b"hel").unwrap();
+    // The server behind the proxy serves one connection: this one, and none of those that come before the stop.
+    begun.recv().unwrap();
     proxy.stop_accepting(&stopped);
     stream.write_all(b"lo").unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
