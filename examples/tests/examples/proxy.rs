@@ -103,7 +103,7 @@ fn connections_outlive_the_stop() {
     let (begin, begun) = mpsc::channel();
     let (addr, serving) = upstream(move |mut stream| {
         let mut all = String::new();
-        stream.by_ref().take(3).read_to_string(&mut all).unwrap();
+        (&stream).take(3).read_to_string(&mut all).unwrap();
         begin.send(()).unwrap();
         stream.read_to_string(&mut all).unwrap();
         stream.write_all(all.to_uppercase().as_bytes()).unwrap();
