@@ -12,15 +12,13 @@ PACKAGES := $(addprefix -p ,$(PACKAGE_NAMES))
 # Those that are tested in release as well. The others switch no stacks of their own, and the crates that the
 # examples show take longer to optimise than all the rest.
 RELEASE_PACKAGES := $(addprefix -p ,$(filter-out windlass-macros windlass-console windlass-ports windlass-examples,$(PACKAGE_NAMES)))
-# With simulations, so that those of many seeds are the same build. OPTIMISED_TESTS are built as programs of users
-# are, without that feature.
-RELEASE_TESTS := $(RELEASE_PACKAGES) -p windlass-examples --features windlass/sim,windlass-examples/sim
 # The programs that `compare` runs: a peer that the criterion benches leave out has a package of its own.
 BENCHES := -p windlass-benches -p windlass-bench-compio -p windlass-bench-monoio
 # What is off if not asked for, and tested all the same.
 FEATURES := windlass-examples/all
 # Tests in the dev profile can also be perturbed (WINDLASS_CHAOS), so that this needs no build of
-# its own. Without the variable the feature does nothing. Simulations are among them (tests/sim).
+# its own. Without the variable the feature does nothing. Simulations are among them (tests/sim); tests in
+# release are without that feature, as programs are.
 TEST_FEATURES := $(FEATURES),windlass-examples/sim,windlass/chaos,windlass/sim
 
 # A stage says when it begins, and how long it took: $(call stage,NAME,COMMAND).
@@ -90,10 +88,8 @@ test: setup clients
 	$(call stage,explored schedules,$(MAKE) --no-print-directory explore-short)
 	$(call stage,optimised tests,$(CARGO) test --release $(RELEASE_PACKAGES) $(call tests,$(OPTIMISED_TESTS)))
 
-SIMULATE := $(CARGO) test --release $(RELEASE_TESTS)
-# The names of most simulations. They have no poller, and stages of their own.
-SIMULATIONS := simulated:: kernels determinism:: disk_model:: disk_faults:: disk_edges:: clusters_
-skip = $(addprefix --skip ,$(1))
+# Simulations of many seeds. One set of packages, so that all of them are one build.
+SIMULATE := $(CARGO) test --release -p windlass -p windlass-examples --features windlass/sim,windlass-examples/sim
 
 # What a change must pass (.ci/run). What is long and rare is here only.
 test-all: test
@@ -118,7 +114,7 @@ test-dev: setup
 
 # Not a repetition: what an optimiser does to thread-locals over a stack switch shows there only.
 test-release: setup
-	$(CARGO) test --release $(RELEASE_TESTS) --lib --tests -- $(call skip,$(SIMULATIONS))
+	$(CARGO) test --release $(RELEASE_PACKAGES) --lib --tests
 
 # crossbeam-channel's own tests on ours, with threads and with goroutines. One at a time: many of
 # them measure times.
@@ -138,14 +134,16 @@ test-servers: setup
 # What cargo tells the tests that it runs, and what build scripts would take for a change.
 FORGET := $(foreach v,NAME VERSION_MAJOR VERSION_MINOR VERSION_PATCH VERSION_PRE,-u CARGO_PKG_$(v)) -u CARGO_MANIFEST_DIR
 
-# Over epoll by choice, with the programs that the run over rings has built.
+# Over epoll by choice, with the programs that the run over rings has built. Without most of the simulations,
+# which have no poller.
+NOT_OVER_EPOLL := simulated:: kernels determinism:: disk_model:: disk_faults:: disk_edges:: clusters_ keys_that_look
 test-epoll: setup
-	WINDLASS_IO=epoll $(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests -- $(call skip,$(SIMULATIONS) keys_that_look)
+	WINDLASS_IO=epoll $(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests -- $(addprefix --skip ,$(NOT_OVER_EPOLL))
 
 # Where a filter really denies io_uring, with the programs of the release run.
 test-filter: setup
-	UNDER_FILTER="env $(FORGET) $(CARGO) test --release $(RELEASE_TESTS) --test '*' -- $(call skip,$(SIMULATIONS))" env -u WINDLASS_IO \
-		$(CARGO) test --release $(RELEASE_TESTS) --test seccomp -- --nocapture programs_that
+	UNDER_FILTER="env $(FORGET) $(CARGO) test --release $(RELEASE_PACKAGES) --test '*'" env -u WINDLASS_IO \
+		$(CARGO) test --release $(RELEASE_PACKAGES) --test seccomp -- --nocapture programs_that
 
 # Between them these seeds touch every place that can be perturbed; src/util/chaos.rs tests that.
 CHAOS_SEEDS ?= 1 2 18
