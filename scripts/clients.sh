@@ -15,15 +15,7 @@ kosoku=${CARGO_TARGET_DIR:-target}/clients/kosoku
 has_kosoku() { [ -x "$kosoku/bin/kosoku" ]; }
 [ ${#missing[@]} -gt 0 ] || ! has_kosoku || exit 0
 
-as_root() {
-    if [ "$(id -u)" -eq 0 ]; then
-        "$@"
-    elif command -v sudo >/dev/null; then
-        sudo --non-interactive "$@"
-    else
-        return 1
-    fi
-}
+. scripts/root.sh
 
 # What the program is a part of.
 package() {

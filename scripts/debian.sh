@@ -2,9 +2,7 @@
 # To be sourced. Needs: $work, a temporary folder.
 # shellcheck shell=bash
 
-as_root() {
-    if [ "$(id -u)" = 0 ]; then "$@"; else sudo --non-interactive "$@"; fi
-}
+. "$(dirname "${BASH_SOURCE[0]}")/root.sh"
 
 # The name of this machine's Debian release.
 release() {

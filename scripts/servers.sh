@@ -5,16 +5,8 @@
 #
 # The exit status is 77 if there are no headers of OpenSSL, without which the tests cannot be built.
 set -uo pipefail
-
-as_root() {
-    if [ "$(id -u)" -eq 0 ]; then
-        "$@"
-    elif command -v sudo >/dev/null; then
-        sudo --non-interactive "$@"
-    else
-        return 1
-    fi
-}
+cd "$(dirname "$0")/.."
+. scripts/root.sh
 
 has_headers() { pkg-config --exists openssl; }
 has_program() { PATH="$PATH:/usr/sbin" command -v "$1" >/dev/null; }
