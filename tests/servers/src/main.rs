@@ -19,8 +19,7 @@ use std::time::{Duration, Instant};
 use windlass::net::{TcpListener, TcpStream};
 use windlass::sync::Mutex;
 use windlass_servers::{
-    CLIENTS, Client, Home, Kind, Pool, Result, Server, World, high_water_kib,
-    raise_descriptor_limit, tls,
+    CLIENTS, Client, Home, Pool, Result, Server, World, high_water_kib, raise_descriptor_limit, tls,
 };
 
 /// The first argument of a process that measures one figure.
@@ -390,29 +389,16 @@ fn stacks() -> Result {
             }))
         })?;
         println!("| {} | {kib} |", client.name);
-        match client.server {
-            Kind::NativeTls => {
-                let talks = (
-                    tls::native_tls_server(&server.dir)?,
-                    tls::native_tls_client(&server.dir)?,
-                );
-                println!("| {}, server | {} |", client.name, of_server(talks)?);
-            }
-            Kind::Rustls => {
-                let talks = (
-                    tls::rustls_server(&server.dir)?,
-                    tls::rustls_client(&server.dir)?,
-                );
-                println!("| {}, server | {} |", client.name, of_server(talks)?);
-            }
-            _ => {}
+        if let Some((serve, connect)) = tls::sides(client.server) {
+            let kib = of_server(serve(&server.dir)?, connect(&server.dir)?)?;
+            println!("| {}, server | {kib} |", client.name);
         }
     }
     Ok(())
 }
 
 /// What a server of TLS uses of its stack for one connection. Its client is a thread.
-fn of_server((serve, connect): (tls::Talk, tls::Talk)) -> Result<usize> {
+fn of_server(serve: tls::Talk, connect: tls::Talk) -> Result<usize> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     let addr = listener.local_addr()?;
     let client = thread::spawn(move || connect(std::net::TcpStream::connect(addr)?));

@@ -77,12 +77,7 @@ impl Server {
                     thread::sleep(Duration::from_millis(20))
                 })?)
             }),
-            Kind::NativeTls => tls::write_certificate(&dir)
-                .and_then(|()| tls::native_tls_server(&dir))
-                .and_then(|talk| serve(move |stream| talk(stream))),
-            Kind::Rustls => tls::write_certificate(&dir)
-                .and_then(|()| tls::rustls_server(&dir))
-                .and_then(|talk| serve(move |stream| talk(stream))),
+            Kind::NativeTls | Kind::Rustls => serve_tls(&dir, kind),
             Kind::Nothing => Ok((0, None)),
         };
         match server {
@@ -263,6 +258,14 @@ fn serve(talk: impl Fn(TcpStream) -> Result + Clone + Send + 'static) -> Result<
     };
     thread::spawn(accept);
     Ok((port, None))
+}
+
+/// Serves as [`serve`] does, with a new certificate in the directory.
+fn serve_tls(dir: &Path, kind: Kind) -> Result<Started> {
+    let (server, _) = tls::sides(kind).ok_or("not a server of TLS")?;
+    tls::write_certificate(dir)?;
+    let talk = server(dir)?;
+    serve(move |stream| talk(stream))
 }
 
 /// Lets the clients go first where CPUs are scarce, as servers on other machines would: a server with a

@@ -341,12 +341,8 @@ fn stacks_are_measured() {
 /// Both sides are goroutines, and each fits the stack that goroutines have by default.
 fn shakes_hands(kind: Kind) {
     let server = Server::start(kind).unwrap();
-    let dir = server.dir.clone();
-    let (serve, connect) = match kind {
-        Kind::NativeTls => (tls::native_tls_server(&dir), tls::native_tls_client(&dir)),
-        _ => (tls::rustls_server(&dir), tls::rustls_client(&dir)),
-    };
-    let (serve, connect) = (serve.unwrap(), connect.unwrap());
+    let (serve, connect) = tls::sides(kind).unwrap();
+    let (serve, connect) = (serve(&server.dir).unwrap(), connect(&server.dir).unwrap());
     run(|_| {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();

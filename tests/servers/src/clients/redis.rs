@@ -30,7 +30,7 @@ pub(super) fn plain(world: &World) -> Result<Opener> {
     }))
 }
 
-/// Who waits for a connection of r2d2 waits in a lock of parking_lot.
+/// A caller that finds no free connection in the pool waits in a lock of parking_lot.
 pub(super) fn pooled(world: &World) -> Result<Opener> {
     let pool = r2d2::Pool::builder()
         .max_size(POOL)

@@ -21,9 +21,22 @@ use openssl::x509::extension::SubjectAlternativeName;
 use openssl::x509::{X509Builder, X509NameBuilder};
 
 use super::{Opener, Result, World, check};
+use crate::servers::Kind;
 
 /// Serves one connection, or uses one.
 pub type Talk = Arc<dyn Fn(TcpStream) -> Result + Send + Sync>;
+
+/// Makes one side of the dialogue. Fails if the certificate in the directory cannot be read.
+pub type Side = fn(&Path) -> Result<Talk>;
+
+/// The server's and the client's side of a server of TLS, `None` for others.
+pub fn sides(kind: Kind) -> Option<(Side, Side)> {
+    match kind {
+        Kind::NativeTls => Some((native_tls_server, native_tls_client)),
+        Kind::Rustls => Some((rustls_server, rustls_client)),
+        _ => None,
+    }
+}
 
 /// How many bytes are echoed.
 const LEN: usize = 16;
@@ -80,11 +93,7 @@ fn shaken<S>(result: std::result::Result<S, HandshakeError<TcpStream>>) -> Resul
 }
 
 /// The server's side of native-tls.
-///
-/// # Errors
-///
-/// The certificate cannot be read.
-pub fn native_tls_server(dir: &Path) -> Result<Talk> {
+fn native_tls_server(dir: &Path) -> Result<Talk> {
     let certificate = fs::read(dir.join("certificate.pem"))?;
     let key = fs::read(dir.join("key.pem"))?;
     let acceptor = TlsAcceptor::new(Identity::from_pkcs8(&certificate, &key)?)?;
@@ -94,11 +103,7 @@ pub fn native_tls_server(dir: &Path) -> Result<Talk> {
 }
 
 /// The client's side of native-tls.
-///
-/// # Errors
-///
-/// The certificate cannot be read.
-pub fn native_tls_client(dir: &Path) -> Result<Talk> {
+fn native_tls_client(dir: &Path) -> Result<Talk> {
     let certificate = Certificate::from_pem(&fs::read(dir.join("certificate.pem"))?)?;
     let connector = TlsConnector::builder()
         .disable_built_in_roots(true)
@@ -110,11 +115,7 @@ pub fn native_tls_client(dir: &Path) -> Result<Talk> {
 }
 
 /// The server's side of rustls.
-///
-/// # Errors
-///
-/// The certificate cannot be read.
-pub fn rustls_server(dir: &Path) -> Result<Talk> {
+fn rustls_server(dir: &Path) -> Result<Talk> {
     let certificate = CertificateDer::from_pem_file(dir.join("certificate.pem"))?;
     let key = PrivateKeyDer::from_pem_file(dir.join("key.pem"))?;
     let config = ServerConfig::builder().with_no_client_auth();
@@ -126,11 +127,7 @@ pub fn rustls_server(dir: &Path) -> Result<Talk> {
 }
 
 /// The client's side of rustls.
-///
-/// # Errors
-///
-/// The certificate cannot be read.
-pub fn rustls_client(dir: &Path) -> Result<Talk> {
+fn rustls_client(dir: &Path) -> Result<Talk> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(dir.join("certificate.pem"))?)?;
     let config = ClientConfig::builder().with_root_certificates(roots);
