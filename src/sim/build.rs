@@ -687,7 +687,7 @@ impl<F: Fn()> Runner<'_, F> {
         if sim.no_messages_left {
             simulation.bubble.count_messages();
         }
-        simulation.forbids_others.set(sim.no_goroutines_left);
+        simulation.forbids_others = sim.no_goroutines_left;
         let left = RefCell::new(None);
         let bubble = &simulation.bubble;
         drive::install(bubble, &sim.disk);

@@ -378,6 +378,7 @@ impl<'a> Drawing<'a> {
             let last_step = last_step.max(activity.step);
             args.push_str(&format!(",\"last step\":{last_step}"));
         }
+        args.push(',');
         args.push_str(&virtual_time(activity.elapsed_ns));
         if let Some(place) = &activity.place {
             args.push_str(&format!(",\"at\":{}", quoted(place)));
@@ -467,18 +468,20 @@ impl<'a> Drawing<'a> {
             return;
         };
         condition.n -= 1;
-        if condition.n == 0
-            && let Some(condition) = self.conditions.remove(lane)
-        {
+        if condition.n == 0 {
+            self.close_condition(lane, at_ns);
+        }
+    }
+
+    fn close_condition(&mut self, lane: &Lane, at_ns: u64) {
+        if let Some(condition) = self.conditions.remove(lane) {
             self.slices.push(Slice {
                 row: self.lanes[lane],
                 from_ns: condition.from_ns,
                 to_ns: at_ns,
                 category: "fault",
                 name: condition.name.to_owned(),
-                args: virtual_time(condition.elapsed_ns)
-                    .trim_start_matches(',')
-                    .to_owned(),
+                args: virtual_time(condition.elapsed_ns),
             });
         }
     }
@@ -491,9 +494,9 @@ impl<'a> Drawing<'a> {
         for (g, activity) in std::mem::take(&mut self.activities) {
             self.close(g, activity, at_ns, step);
         }
-        while let Some((lane, condition)) = self.conditions.first_key_value() {
-            let (lane, n) = (lane.clone(), condition.n);
-            (0..n).for_each(|_| self.end_condition(&lane, at_ns));
+        while let Some((lane, _)) = self.conditions.first_key_value() {
+            let lane = lane.clone();
+            self.close_condition(&lane, at_ns);
         }
         let text = match self.taken.failure {
             Some(kind) => format!("the run fails: {kind:?}"),
@@ -561,10 +564,10 @@ impl<'a> Drawing<'a> {
 
 /// The arguments of an instant.
 fn at_step(step: u64, elapsed_ns: u64) -> String {
-    format!("\"step\":{step}{}", virtual_time(elapsed_ns))
+    format!("\"step\":{step},{}", virtual_time(elapsed_ns))
 }
 
 fn virtual_time(elapsed_ns: u64) -> String {
     let elapsed = Duration::from_nanos(elapsed_ns);
-    format!(",\"virtual time\":\"{elapsed:?}\"")
+    format!("\"virtual time\":\"{elapsed:?}\"")
 }

@@ -133,7 +133,7 @@ fn wake_lingering(m: &M, sim: &Simulation) -> bool {
     let Some((g, wait)) = sim.lingering.take() else {
         return false;
     };
-    if sim.forbids_others.get() && m.sched().n_live() > 1 {
+    if sim.forbids_others && m.sched().n_live() > 1 {
         stop(m, sim, Stop::Left);
     }
     if g.status.wake(wait) {

@@ -96,7 +96,7 @@ pub(crate) struct Simulation {
     /// The main goroutine, which waits until no other goroutine will ever run.
     pub(crate) lingering: Cell<Option<(GRef, WaitId)>>,
     /// Whether it is a failure if other goroutines are left then.
-    pub(crate) forbids_others: Cell<bool>,
+    pub(crate) forbids_others: bool,
     /// Why the run was stopped, and at which step and with which hash.
     pub(crate) stopped: Cell<Option<Stop>>,
     /// Called when the run is stopped, before goroutines are cancelled: takes the dump.
@@ -138,7 +138,7 @@ impl Simulation {
             last: Cell::new(0),
             settling: RefCell::default(),
             lingering: Cell::new(None),
-            forbids_others: Cell::new(false),
+            forbids_others: false,
             stopped: Cell::new(None),
             on_stop,
             on_disk,
