@@ -140,15 +140,8 @@ where
         canceller.cancel();
     };
     let (there, back) = task::scope_in(&ctx, |scope| {
-        let back = scope.spawn(|| {
-            let guard = CancelOnPanic(&canceller);
-            let back = one_way(b, a).map_err(&fail);
-            std::mem::forget(guard);
-            back
-        });
-        let guard = CancelOnPanic(&canceller);
-        let there = one_way(a, b).map_err(&fail);
-        std::mem::forget(guard);
+        let back = scope.spawn(|| or_cancel(&canceller, || one_way(b, a).map_err(&fail)));
+        let there = or_cancel(&canceller, || one_way(a, b).map_err(&fail));
         (there, back.join())
     });
     let back = back.unwrap_or_else(|payload| std::panic::resume_unwind(payload));
@@ -162,13 +155,19 @@ where
     }
 }
 
-/// Ends the waits of the other direction if a panic drops it: one of the program's own streams.
-struct CancelOnPanic<'a>(&'a Canceller);
-
-impl Drop for CancelOnPanic<'_> {
-    fn drop(&mut self) {
-        self.0.cancel();
+/// Calls `f`, and ends the waits of the other direction if it panics: one of the program's own streams
+/// may.
+fn or_cancel<T>(canceller: &Canceller, f: impl FnOnce() -> T) -> T {
+    struct CancelOnDrop<'a>(&'a Canceller);
+    impl Drop for CancelOnDrop<'_> {
+        fn drop(&mut self) {
+            self.0.cancel();
+        }
     }
+    let guard = CancelOnDrop(canceller);
+    let result = f();
+    std::mem::forget(guard);
+    result
 }
 
 /// Copies everything, and then passes the end of the stream on.
