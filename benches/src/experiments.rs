@@ -26,6 +26,7 @@ pub enum What {
         runtimes: &'static [Name],
     },
     /// A program that starts the server of each contender, and prints its figures as `key=value`.
+    /// All take part but windlass over epoll.
     OwnServers {
         /// The program.
         program: &'static str,
@@ -33,8 +34,6 @@ pub enum What {
         arguments: &'static [&'static str],
         /// The keys of the figures and their names.
         figures: &'static [(&'static str, &'static str)],
-        /// The contenders written in Rust. Go takes part, too.
-        runtimes: &'static [Name],
     },
     /// A server, and a client to load it.
     Server {
@@ -123,17 +122,6 @@ const FILES: &[Name] = &[
     Name::Monoio,
     Name::Compio,
     Name::Threads,
-];
-
-/// Who has a server that computes what it is asked to.
-const STALL_SERVERS: &[Name] = &[
-    Name::Windlass,
-    Name::Tokio,
-    Name::May,
-    Name::Monoio,
-    Name::Compio,
-    Name::Threads,
-    Name::EpollLoop,
 ];
 
 /// All of them, in the order of the tables.
@@ -309,7 +297,6 @@ const fn stalls(
             program: "stalls",
             arguments,
             figures,
-            runtimes: STALL_SERVERS,
         },
     }
 }
