@@ -20,13 +20,11 @@ pub(super) fn subscribe(
     args: Args<'_>,
     reply: &mut Reply<'_>,
 ) -> Outcome {
-    if session.outbox.is_none() {
+    let outbox = session.outbox.take().unwrap_or_else(|| {
         let stream = Arc::clone(&session.stream);
-        session.outbox = Some(Outbox::new(stream, session.is_resp3, session.member()));
-    }
-    let Some(outbox) = session.outbox.clone() else {
-        unreachable!("it was just set");
-    };
+        Outbox::new(stream, session.is_resp3, session.member())
+    });
+    session.outbox = Some(Arc::clone(&outbox));
     // The answers to earlier commands must come first.
     if !reply.out.is_empty() {
         outbox.push(reply.out.as_slice().into());
