@@ -240,7 +240,7 @@ const STAND_IN: &str = "mod stand_in {
         pub(super) unsafe fn build(self) {}
     }
     pub(super) mod entry {
-        pub(crate) fn main(_: (), _: fn()) -> std::process::ExitCode { todo!() }
+        pub(crate) fn main(_: (), _: fn()) -> std::process::ExitCode { std::process::ExitCode::SUCCESS }
     }
     pub(super) unsafe fn install() {}
     pub(super) unsafe fn two() -> usize { 2 }
