@@ -1,21 +1,30 @@
-//! The timers of one P: a 4-ary min-heap by time, under a short lock.
+//! The timers of one P, under a short lock: a 4-ary min-heap by time, and behind it buckets for what does
+//! not come due soon ([`later`]). With few timers the heap has them all.
 //!
 //! A timer is an entry `(when, G, wait)`. It names one wait of one goroutine, so it needs no
-//! allocation and no removal. If the goroutine wakes for another reason, its entry stays in the
-//! heap and is stale: the status word has another wait number. A stale entry is dropped when its
-//! time comes, or when stale entries make up a quarter of the heap. (This is Go's lazy deletion;
+//! allocation and no removal. If the goroutine wakes for another reason, its entry stays where it is
+//! and is stale: the status word has another wait number. A stale entry is dropped when its
+//! time comes, or when stale entries are a quarter of all. (This is Go's lazy deletion;
 //! the wait number in the status word replaces Go's timer states.)
 //!
 //! This module schedules nothing: [`Timers::expire`] takes the wake tokens and returns the Gs that
 //! are now runnable, and the waits whose operation must be cancelled.
+
+mod later;
+
+use std::ops::Range;
 
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, Status, WaitId};
 use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::sys::clock::NEVER;
+use crate::sys::clock::{self, NEVER};
 use crate::util::placed::PageVec;
+use later::Later;
+
+/// So many entries go to the heap, whenever they are due.
+const HEAP_ENTRIES: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -46,7 +55,7 @@ pub(crate) struct Moved(Vec<Entry>);
 /// The timers of a P.
 #[derive(Debug)]
 pub(crate) struct Timers {
-    heap: Lock<PageVec<Entry>>,
+    entries: Lock<Entries>,
     /// When the earliest entry is due, `NEVER` for none. Read without the lock.
     /// Ordering: release and acquire with the re-check before a P goes idle. A stealing P that
     /// reads an old value runs the timers a moment later.
@@ -56,10 +65,14 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Creates an empty heap. Its memory is on `node`, if one is given.
+    /// Creates timers of which there are none yet. Their memory is on `node`, if one is given.
     pub(crate) fn new(node: Option<u32>) -> Timers {
+        let entries = Entries {
+            heap: PageVec::new(node),
+            later: Later::new(node),
+        };
         Timers {
-            heap: Lock::new(Rank::Timers, PageVec::new(node)),
+            entries: Lock::new(Rank::Timers, entries),
             next_ns: AtomicU64::new(NEVER),
             n_stale: AtomicUsize::new(0),
         }
@@ -73,20 +86,21 @@ impl Timers {
 
     /// Arms a timer for a wait that has begun.
     pub(crate) fn add(&self, when_ns: u64, g: GRef, wait: WaitId) {
-        let mut heap = self.heap.lock();
+        let mut entries = self.entries.lock();
         let n_stale = self.n_stale.load(Ordering::Relaxed);
-        if n_stale > 64 && n_stale > heap.len() / 4 {
-            heap.retain(|e| !e.is_stale());
-            rebuild(&mut heap);
+        if n_stale > 64 && n_stale > entries.len() / 4 {
+            entries.drop_stale();
             self.n_stale.store(0, Ordering::Relaxed);
+            self.publish(&entries);
         }
-        heap.push(Entry { when_ns, g, wait });
-        let last = heap.len() - 1;
-        sift_up(&mut heap, last);
-        self.publish(&heap);
+        entries.add(Entry { when_ns, g, wait });
+        // Ordering: relaxed, as it is written under the lock only.
+        if when_ns < self.next_ns.load(Ordering::Relaxed) {
+            self.next_ns.store(when_ns, Ordering::Release);
+        }
     }
 
-    /// Counts an entry of this heap as stale: its goroutine woke for another reason.
+    /// Counts an entry as stale: its goroutine woke for another reason.
     pub(crate) fn note_stale(&self) {
         self.n_stale.fetch_add(1, Ordering::Relaxed);
     }
@@ -95,12 +109,13 @@ impl Timers {
     #[cold]
     pub(crate) fn expire(&self, now_ns: u64) -> Expired {
         let mut expired = Expired::default();
-        let mut heap = self.heap.lock();
-        while heap.first().is_some_and(|e| e.when_ns <= now_ns) {
-            let e = pop(&mut heap);
-            for later in heap.iter().take(5) {
+        let mut entries = self.entries.lock();
+        entries.advance(now_ns);
+        while entries.heap.first().is_some_and(|e| e.when_ns <= now_ns) {
+            let e = pop(&mut entries.heap);
+            for next in entries.heap.iter().take(5) {
                 // One of these is the next.
-                later.g.prefetch_status();
+                next.g.prefetch_status();
             }
             let status = e.g.status.load();
             if Status::wait_of(status) != Some(e.wait) {
@@ -112,51 +127,109 @@ impl Timers {
                 expired.ready.push(e.g);
             }
         }
-        self.publish(&heap);
+        self.publish(&entries);
         expired
     }
 
     /// Removes all entries, for another P.
     pub(crate) fn take_all(&self) -> Moved {
-        let mut heap = self.heap.lock();
+        let mut entries = self.entries.lock();
         self.n_stale.store(0, Ordering::Relaxed);
         self.next_ns.store(NEVER, Ordering::Release);
-        let moved = Moved(heap.to_vec());
-        heap.clear();
+        let moved = entries.heap.iter().chain(entries.later.iter());
+        let moved = Moved(moved.copied().collect());
+        entries.retain(|_| false);
         moved
     }
 
     /// Adds the entries of another P.
     pub(crate) fn adopt(&self, moved: Moved) {
-        let mut heap = self.heap.lock();
-        heap.extend(moved.0.into_iter().filter(|e| !e.is_stale()));
-        rebuild(&mut heap);
-        self.publish(&heap);
+        let mut entries = self.entries.lock();
+        let live = moved.0.into_iter().filter(|e| !e.is_stale());
+        live.for_each(|e| entries.add(e));
+        self.publish(&entries);
     }
 
     /// Removes the stale entries.
     pub(crate) fn drop_stale(&self) {
-        let mut heap = self.heap.lock();
-        heap.retain(|e| !e.is_stale());
-        rebuild(&mut heap);
+        let mut entries = self.entries.lock();
+        entries.drop_stale();
         self.n_stale.store(0, Ordering::Relaxed);
-        self.publish(&heap);
+        self.publish(&entries);
     }
 
     /// Returns the number of entries, including stale ones.
     pub(crate) fn len(&self) -> usize {
-        self.heap.lock().len()
+        self.entries.lock().len()
     }
 
-    /// Returns the address range of the heap's pages.
-    pub(crate) fn span(&self) -> std::ops::Range<usize> {
-        self.heap.lock().span()
+    /// Returns the address ranges of the entries' pages.
+    pub(crate) fn spans(&self) -> Vec<Range<usize>> {
+        let entries = self.entries.lock();
+        let heap = std::iter::once(entries.heap.span());
+        heap.chain(entries.later.spans()).collect()
     }
 
-    fn publish(&self, heap: &[Entry]) {
-        self.next_ns
-            .store(heap.first().map_or(NEVER, |e| e.when_ns), Ordering::Release);
+    #[inline]
+    fn publish(&self, entries: &Entries) {
+        self.next_ns.store(entries.first_ns(), Ordering::Release);
     }
+}
+
+/// All entries of a P.
+#[derive(Debug)]
+struct Entries {
+    heap: PageVec<Entry>,
+    later: Later,
+}
+
+impl Entries {
+    fn len(&self) -> usize {
+        self.heap.len() + self.later.len()
+    }
+
+    /// When the earliest entry is due, `NEVER` for none.
+    #[inline]
+    fn first_ns(&self) -> u64 {
+        let heap = self.heap.first().map_or(NEVER, |e| e.when_ns);
+        heap.min(self.later.first_ns())
+    }
+
+    #[inline]
+    fn add(&mut self, entry: Entry) {
+        if self.heap.len() < HEAP_ENTRIES {
+            return push(&mut self.heap, entry);
+        }
+        if self.later.len() == 0 {
+            self.later.advance(clock::now_ns(), |_| {});
+        }
+        if let Err(entry) = self.later.add(entry) {
+            push(&mut self.heap, entry);
+        }
+    }
+
+    /// Brings what is due at `now_ns`, or soon after it, into the heap.
+    #[inline]
+    fn advance(&mut self, now_ns: u64) {
+        let heap = &mut self.heap;
+        self.later.advance(now_ns, |entry| push(heap, entry));
+    }
+
+    fn drop_stale(&mut self) {
+        self.retain(|e| !e.is_stale());
+    }
+
+    fn retain(&mut self, keep: impl Fn(&Entry) -> bool) {
+        self.heap.retain(&keep);
+        rebuild(&mut self.heap);
+        self.later.retain(&keep);
+    }
+}
+
+fn push(heap: &mut PageVec<Entry>, entry: Entry) {
+    heap.push(entry);
+    let last = heap.len() - 1;
+    sift_up(heap, last);
 }
 
 fn sift_up(heap: &mut [Entry], mut i: usize) {
@@ -232,6 +305,69 @@ mod tests {
         assert_eq!(timers.next_ns(), NEVER);
     }
 
+    /// The heap has room for a part of them only, and the times are of all magnitudes.
+    #[test]
+    fn times_of_all_magnitudes_come_due_in_order() {
+        let timers = Timers::new(None);
+        let random = Random::new(11);
+        // Below 2^bits.
+        let below = |bits: u32| {
+            let (high, low) = (random.below(1 << 31) as u64, random.below(1 << 31) as u64);
+            (high << 33 | low << 2) >> (u64::BITS - bits)
+        };
+        let mut now_ns = clock::now_ns();
+        let mut model = std::collections::BTreeMap::new();
+        let mut n_left = 0;
+        for round in 0..3_000 {
+            let n_new = if round < 1_000 { 10 } else { 0 };
+            for _ in 0..n_new {
+                let (g, wait) = waiting_g(Reason::Sleep);
+                let after = below(1 + random.below(50) as u32);
+                let when_ns = if random.below(50) == 0 {
+                    NEVER - random.below(3) as u64
+                } else {
+                    now_ns + after
+                };
+                timers.add(when_ns, g, wait);
+                *model.entry(when_ns).or_insert(0) += 1;
+                n_left += 1;
+            }
+            let next_ns = model
+                .first_key_value()
+                .map_or(NEVER, |(&when_ns, _)| when_ns);
+            assert_eq!(timers.next_ns(), next_ns, "round {round}");
+            assert_eq!(timers.len(), n_left);
+            // To the next one, just before it, or anywhere.
+            let soon_ns = next_ns.min(now_ns + (1 << 50));
+            now_ns = now_ns.max(match random.below(3) {
+                0 => soon_ns,
+                1 => soon_ns - 1,
+                _ => now_ns + below(1 + random.below(50) as u32),
+            });
+            let later = model.split_off(&now_ns.saturating_add(1));
+            let due = std::mem::replace(&mut model, later)
+                .into_values()
+                .sum::<usize>();
+            assert_eq!(timers.expire(now_ns).ready.len(), due, "round {round}");
+            n_left -= due;
+        }
+    }
+
+    #[test]
+    fn entries_of_all_buckets_move_to_another_p() {
+        let (from, to) = (Timers::new(None), Timers::new(None));
+        let now_ns = clock::now_ns();
+        for i in 0..2_000_u64 {
+            let (g, wait) = waiting_g(Reason::Sleep);
+            from.add(now_ns + i * i * i * 1_000, g, wait);
+        }
+        assert!(from.spans().iter().filter(|span| !span.is_empty()).count() > 10);
+        to.adopt(from.take_all());
+        assert_eq!((from.len(), from.next_ns()), (0, NEVER));
+        assert_eq!((to.len(), to.next_ns()), (2_000, now_ns));
+        assert_eq!(to.expire(NEVER - 1).ready.len(), 2_000);
+    }
+
     #[test]
     fn a_stale_timer_wakes_nobody() {
         let timers = Timers::new(None);
@@ -258,9 +394,10 @@ mod tests {
         let timers = Timers::new(None);
         let random = Random::new(5);
         let (often, mut wait) = waiting_g(Reason::Park);
+        let begin_ns = clock::now_ns();
         let mut n_live = 0;
         for i in 0..1_000_000_u64 {
-            let when_ns = 1_000_000 + random.below(1 << 30) as u64;
+            let when_ns = begin_ns + 1_000_000 + random.below(1 << 30) as u64;
             if i % 100 == 0 {
                 let (g, wait) = waiting_g(Reason::Sleep);
                 timers.add(when_ns, g, wait);
@@ -287,9 +424,10 @@ mod tests {
     #[test]
     fn stale_entries_are_purged() {
         let timers = Timers::new(None);
+        let begin_ns = clock::now_ns();
         for i in 0..10_000 {
             let (g, wait) = waiting_g(Reason::Park);
-            timers.add(1_000_000 + i, g, wait);
+            timers.add(begin_ns + (i << 20), g, wait);
             assert!(g.status.wake(wait));
             timers.note_stale();
         }

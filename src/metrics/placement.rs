@@ -142,7 +142,7 @@ fn pages_of(sched: &Sched, idx: usize, node: &Node) -> MemoryPages {
     let ps = || sched.ps.range(node.ps.clone());
     let mut processors = vec![sched.nodes.span(idx)];
     processors.extend(node.ps.clone().map(|i| sched.ps.span(i)));
-    processors.extend(ps().map(|p| p.timers.span()));
+    processors.extend(ps().flat_map(|p| p.timers.spans()));
     let buffers = ps()
         .filter_map(|p| p.poller.pool_span())
         .collect::<Vec<_>>();

@@ -516,6 +516,9 @@ fn sleep(m: &M, p: &P) {
 fn sleep_as(p: &P, how: u32) {
     let woken = p.local.woken_by_timers.replace(0);
     let earliest_ns = pace::earliest_wake(woken, clock::now_ns);
+    // A notification may have cut the last sleep short.
+    let earliest_ns = earliest_ns.max(p.local.earliest_wake_ns.get());
+    p.local.earliest_wake_ns.set(earliest_ns);
     while !p.word.is_notified() {
         let deadline_ns = p.timers.next_ns().max(earliest_ns);
         if how == idle::IN_RING {

@@ -215,6 +215,8 @@ pub(crate) struct Local {
     pub(crate) attend_after: u64,
     /// Number of goroutines that timers have woken since it slept last.
     pub(crate) woken_by_timers: Cell<usize>,
+    /// Before this time no timer ends its sleep: see [`pace::earliest_wake`].
+    pub(crate) earliest_wake_ns: Cell<u64>,
     /// Dispatch count from which the share of expired timers is counted: see [`P::overtakers`].
     pub(crate) overtakes_from: Cell<u64>,
     /// Dispatches since the node queue was last tried.
@@ -463,6 +465,7 @@ impl P {
                 since_attended: Cell::new(0),
                 attend_after: clock::ticks_in(pace::TICK_NS),
                 woken_by_timers: Cell::new(0),
+                earliest_wake_ns: Cell::new(0),
                 overtakes_from: Cell::new(0),
                 since_node_queue: Cell::new(0),
                 node_queue_seen_ns: Cell::new(0),
