@@ -5,7 +5,7 @@
 //! (`take_woken`). What takes time is an [`Event`]: the scheduler moves the clock to the next one,
 //! as it does for timers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -18,6 +18,7 @@ use super::faults::{DiskEvent, Fault, Faults};
 use super::hosts::{Host, MAIN_IP, MAIN_NAME, Main};
 use super::links::{Links, Quality};
 use super::notes::{Note, Notes, What};
+use super::ports::Port;
 use super::socket::{Kind, PIPE_ATOMIC, Pipe, Side, Socket, State, Ticket, UnixState};
 
 /// Something that happens at a later time. It names sockets by their numbers; they may be gone by
@@ -107,12 +108,15 @@ pub(crate) enum Action {
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(super) hosts: Vec<Host>,
+    n_paused: usize,
     pub(super) links: Links,
     pub(super) sockets: BTreeMap<Id, Socket>,
     next_id: Id,
     /// Sockets by the numbers that the kernel gives their descriptors' files. Those differ from run
     /// to run: for look-ups only.
     by_cookie: BTreeMap<u64, Id>,
+    /// Sockets of TCP and UDP by their ports.
+    pub(super) by_port: BTreeSet<(Port, Id)>,
     /// What is to happen, by its time and the order in which it was planned.
     events: BTreeMap<(u64, u64), Event>,
     n_events: u64,
@@ -133,10 +137,12 @@ impl Network {
         links.set_all(default);
         Network {
             hosts: vec![Host::new(MAIN_NAME.to_owned(), MAIN_IP, None)],
+            n_paused: 0,
             links,
             sockets: BTreeMap::new(),
             next_id: 1,
             by_cookie: BTreeMap::new(),
+            by_port: BTreeSet::new(),
             events: BTreeMap::new(),
             n_events: 0,
             woken: Vec::new(),
@@ -500,6 +506,9 @@ impl Network {
         if socket.placeholder.is_some() {
             self.by_cookie.remove(&socket.cookie);
         }
+        if let Some(port) = socket.port() {
+            self.by_port.remove(&(port, id));
+        }
         Some(socket)
     }
 
@@ -602,13 +611,14 @@ impl Network {
     pub(crate) fn set_paused(&mut self, dice: &dyn Dice, host: u32, paused: bool) {
         let was = std::mem::replace(&mut self.host_mut(host).is_paused, paused);
         if was != paused {
+            self.n_paused = self.n_paused + usize::from(paused) - usize::from(was);
             let note = if paused { What::Pause } else { What::Resume };
             self.note(dice, note(host));
         }
     }
 
     pub(crate) fn is_any_paused(&self) -> bool {
-        self.hosts.iter().any(|host| host.is_paused)
+        self.n_paused > 0
     }
 
     pub(crate) fn life_of(&self, host: u32) -> u32 {
@@ -631,8 +641,9 @@ impl Network {
             return false;
         }
         lost.is_up = false;
-        lost.is_paused = false;
         lost.life += 1;
+        let was_paused = std::mem::take(&mut lost.is_paused);
+        self.n_paused -= usize::from(was_paused);
         self.note(dice, What::Crash(host));
         let of_host = |(&id, socket): (&Id, &Socket)| (socket.host == host).then_some(id);
         let ids: Vec<Id> = self.sockets.iter().filter_map(of_host).collect();

@@ -11,11 +11,14 @@ use super::network::Network;
 use super::socket::{Kind, Socket, State};
 
 /// What kind of port it is: TCP and UDP have their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Protocol {
     Tcp,
     Udp,
 }
+
+/// A port of a host.
+pub(super) type Port = (u32, Protocol, u16);
 
 impl Socket {
     pub(super) fn protocol(&self) -> Option<Protocol> {
@@ -35,12 +38,9 @@ impl Socket {
         }
     }
 
-    fn set_local(&mut self, addr: SocketAddr) {
-        match &mut self.kind {
-            Kind::Tcp(tcp) => tcp.local = Some(addr),
-            Kind::Udp(udp) => udp.local = Some(addr),
-            _ => {}
-        }
+    /// The port that it has.
+    pub(super) fn port(&self) -> Option<Port> {
+        Some((self.host, self.protocol()?, self.local()?.port()))
     }
 
     /// Asks the descriptor for an option. A connection without one has those of its listener, which
@@ -98,8 +98,34 @@ impl Network {
         } else if self.is_taken(id, addr) {
             return Err(error(libc::EADDRINUSE));
         }
-        self.get_mut(id)?.set_local(addr);
+        self.set_local(id, addr);
         Ok(())
+    }
+
+    /// Gives a socket an address, which may be its second one.
+    pub(super) fn set_local(&mut self, id: Id, addr: SocketAddr) {
+        let Some(socket) = self.sockets.get_mut(&id) else {
+            return;
+        };
+        let before = socket.port();
+        match &mut socket.kind {
+            Kind::Tcp(tcp) => tcp.local = Some(addr),
+            Kind::Udp(udp) => udp.local = Some(addr),
+            _ => {}
+        }
+        let port = socket.port();
+        if let Some(port) = before {
+            self.by_port.remove(&(port, id));
+        }
+        if let Some(port) = port {
+            self.by_port.insert((port, id));
+        }
+    }
+
+    /// The sockets that have a port, in the order in which they were made.
+    fn on_port(&self, port: Port) -> impl Iterator<Item = (Id, &Socket)> {
+        let ids = self.by_port.range((port, Id::MIN)..=(port, Id::MAX));
+        ids.filter_map(|&(_, id)| Some((id, self.sockets.get(&id)?)))
     }
 
     /// Whether another socket of the host excludes `id` from a port.
@@ -107,16 +133,18 @@ impl Network {
         let Some(socket) = self.sockets.get(&id) else {
             return false;
         };
-        let mut others = self.sockets.iter().filter(|&(&other, _)| other != id);
+        let Some(protocol) = socket.protocol() else {
+            return false;
+        };
+        let on_port = self.on_port((socket.host, protocol, addr.port()));
+        let mut others = on_port.filter(|&(other, _)| other != id);
         others.any(|(_, other)| {
-            let same = other.host == socket.host && other.protocol() == socket.protocol();
             let meets = |local: SocketAddr| {
-                local.port() == addr.port()
-                    && (local.ip() == addr.ip()
-                        || other.takes_any(local, addr.ip())
-                        || socket.takes_any(addr, local.ip()))
+                local.ip() == addr.ip()
+                    || other.takes_any(local, addr.ip())
+                    || socket.takes_any(addr, local.ip())
             };
-            same && other.local().is_some_and(meets) && !socket.shares_with(other)
+            other.local().is_some_and(meets) && !socket.shares_with(other)
         })
     }
 
@@ -124,11 +152,7 @@ impl Network {
     pub(super) fn free_port(&mut self, host: u32, protocol: Protocol) -> io::Result<u16> {
         for _ in 0..Host::N_PORTS {
             let port = self.host_mut(host).next_port();
-            let is_used = self.sockets.values().any(|socket| {
-                let has_it = socket.local().is_some_and(|local| local.port() == port);
-                has_it && socket.host == host && socket.protocol() == Some(protocol)
-            });
-            if !is_used {
+            if self.on_port((host, protocol, port)).next().is_none() {
                 return Ok(port);
             }
         }
@@ -144,14 +168,12 @@ impl Network {
         to: SocketAddr,
         suits: impl Fn(&Socket) -> bool,
     ) -> Vec<Id> {
-        let all = self.sockets.iter().filter(|(_, socket)| {
-            let fits = socket.host == host && socket.protocol() == Some(protocol);
-            fits && socket.is_bound_for(to) && suits(socket)
-        });
+        let on_port = self.on_port((host, protocol, to.port()));
+        let all = on_port.filter(|(_, socket)| socket.is_bound_for(to) && suits(socket));
         let (exact, any): (Vec<_>, Vec<_>) =
             all.partition(|(_, socket)| socket.local().is_some_and(|local| local.ip() == to.ip()));
         let chosen = if exact.is_empty() { any } else { exact };
-        chosen.into_iter().map(|(&id, _)| id).collect()
+        chosen.into_iter().map(|(id, _)| id).collect()
     }
 
     /// The address of a socket, as its owner sees it.

@@ -88,10 +88,10 @@ impl Network {
         if self.is_taken(id, local) {
             return Err(error(libc::EADDRINUSE));
         }
+        self.set_local(id, local);
         let Some(tcp) = self.tcp_mut(id) else {
             return Ok(());
         };
-        tcp.local = Some(local);
         let new = backlog;
         match &mut tcp.state {
             State::Listening { backlog, .. } => *backlog = new,
@@ -142,8 +142,8 @@ impl Network {
             Some(port) => port,
             None => self.free_port(host, Protocol::Tcp)?,
         };
+        self.set_local(id, SocketAddr::new(source, port));
         if let Some(tcp) = self.tcp_mut(id) {
-            tcp.local = Some(SocketAddr::new(source, port));
             tcp.peer = Some(to);
             tcp.state = State::Connecting { n_tries: 0 };
         }
@@ -271,7 +271,6 @@ impl Network {
             return;
         }
         let mut tcp = Tcp::new(of.is_v6);
-        tcp.local = Some(to);
         tcp.peer = Some(source);
         tcp.state = State::Connected;
         tcp.heard_ns = dice.now_ns();
@@ -279,6 +278,7 @@ impl Network {
         tcp.remote_host = from;
         tcp.listener = listener;
         let server = self.add(Socket::new(host, Kind::Tcp(tcp)));
+        self.set_local(server, to);
         match self.links.depart(dice, host, from, 0) {
             Some(at_ns) if at_ns <= dice.now_ns() => self.on_syn_ack(dice, client, server),
             Some(at_ns) => self.plan(at_ns, Event::SynAck { client, server }),

@@ -70,8 +70,8 @@ impl Network {
             None => self.free_port(host, Protocol::Udp)?,
         };
         debug_assert!(source.is_ipv4() || is_v6);
+        self.set_local(id, SocketAddr::new(source, port));
         let (udp, _) = self.udp_mut(id)?;
-        udp.local = Some(SocketAddr::new(source, port));
         udp.peer = Some(to);
         Ok(())
     }
@@ -123,7 +123,7 @@ impl Network {
                     false => Ipv4Addr::UNSPECIFIED.into(),
                 };
                 let port = self.free_port(host, Protocol::Udp)?;
-                self.udp_mut(id)?.0.local = Some(SocketAddr::new(any, port));
+                self.set_local(id, SocketAddr::new(any, port));
                 (any, port)
             }
         };
