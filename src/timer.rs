@@ -10,6 +10,7 @@
 //! This module schedules nothing: [`Timers::expire`] takes the wake tokens and returns the Gs that
 //! are now runnable, and the waits whose operation must be cancelled.
 
+mod entry;
 mod later;
 
 use std::ops::Range;
@@ -21,23 +22,11 @@ use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sys::clock::{self, NEVER};
 use crate::util::placed::PageVec;
+use entry::Entry;
 use later::Later;
 
 /// So many entries go to the heap, whenever they are due.
 const HEAP_ENTRIES: usize = 256;
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    when_ns: u64,
-    g: GRef,
-    wait: WaitId,
-}
-
-impl Entry {
-    fn is_stale(&self) -> bool {
-        Status::wait_of(self.g.status.load()) != Some(self.wait)
-    }
-}
 
 /// The result of [`Timers::expire`].
 #[derive(Debug, Default)]

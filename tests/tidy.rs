@@ -252,6 +252,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("loom", &["native", "oracle"]),
+    ("timer", &["entry", "later"]),
     ("task", &["local", "join", "goroutine", "join_set", "group"]),
     ("context", &["tree", "waits", "after_func"]),
     (

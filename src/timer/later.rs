@@ -9,7 +9,7 @@
 //! it, and adding one sorts nothing. (These are the hierarchical timing wheels of Varghese and Lauck,
 //! 1987, scheme 7. The heap behind them keeps nanoseconds.)
 
-use super::Entry;
+use super::entry::Entry;
 use crate::sys::clock::NEVER;
 use crate::util::placed::PageVec;
 

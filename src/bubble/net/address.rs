@@ -6,6 +6,16 @@ use std::net::{IpAddr, SocketAddr};
 /// The number of a socket in its run. No number is given twice, and none is 0.
 pub(crate) type Id = u64;
 
+/// What kind of port it is: TCP and UDP have their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Protocol {
+    Tcp,
+    Udp,
+}
+
+/// A port of a host.
+pub(super) type Port = (u32, Protocol, u16);
+
 /// The name of a Unix socket: a path; or a zero byte and an abstract name; or nothing, if it has
 /// none.
 pub(crate) type Name = Vec<u8>;

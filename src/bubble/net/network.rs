@@ -12,13 +12,12 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use socket2::SockRef;
 
-use super::address::{Id, error};
+use super::address::{Id, Port, error};
 use super::dice::Dice;
 use super::faults::{DiskEvent, Fault, Faults};
 use super::hosts::{Host, MAIN_IP, MAIN_NAME, Main};
 use super::links::{Links, Quality};
 use super::notes::{Note, Notes, What};
-use super::ports::Port;
 use super::socket::{Kind, PIPE_ATOMIC, Pipe, Side, Socket, State, Ticket, UnixState};
 
 /// Something that happens at a later time. It names sockets by their numbers; they may be gone by

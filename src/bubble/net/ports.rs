@@ -5,20 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use socket2::SockRef;
 
-use super::address::{Address, Id, canonical, error, shown};
+use super::address::{Address, Id, Port, Protocol, canonical, error, shown};
 use super::hosts::Host;
 use super::network::Network;
 use super::socket::{Kind, Socket, State};
-
-/// What kind of port it is: TCP and UDP have their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Protocol {
-    Tcp,
-    Udp,
-}
-
-/// A port of a host.
-pub(super) type Port = (u32, Protocol, u16);
 
 impl Socket {
     pub(super) fn protocol(&self) -> Option<Protocol> {

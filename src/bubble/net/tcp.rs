@@ -11,10 +11,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use super::address::{Address, Id, canonical, error, shown, would_block};
+use super::address::{Address, Id, Protocol, canonical, error, shown, would_block};
 use super::dice::Dice;
 use super::network::{Event, Network};
-use super::ports::Protocol;
 use super::socket::{
     Kind, Segment, Side, Socket, State, TCP_ROOM, Tcp, gather, len_of, room_of, scatter,
 };

@@ -5,10 +5,9 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
-use super::address::{Id, canonical, error, shown, would_block};
+use super::address::{Id, Protocol, canonical, error, shown, would_block};
 use super::dice::Dice;
 use super::network::{Event, Network, is_broadcast};
-use super::ports::Protocol;
 use super::socket::{
     Kind, Side, Socket, UDP_EXTRA, UDP_ROOM, Udp, gather, len_of, room_of, scatter,
 };
