@@ -343,6 +343,23 @@ mod tests {
     }
 
     #[test]
+    fn buckets_keep_few_pages_after_a_burst() {
+        let timers = Timers::new(None);
+        let now_ns = clock::now_ns();
+        let of_buckets = || {
+            let spans = timers.spans().into_iter().skip(1);
+            spans.map(|span| span.len()).max()
+        };
+        for _ in 0..10_000 {
+            let (g, wait) = waiting_g(Reason::Sleep);
+            timers.add(now_ns + (1 << 32), g, wait);
+        }
+        assert!(of_buckets() > Some(200_000));
+        assert_eq!(timers.expire(now_ns + (1 << 32)).ready.len(), 10_000);
+        assert!(of_buckets() <= Some(65_536));
+    }
+
+    #[test]
     fn entries_of_all_buckets_move_to_another_p() {
         let (from, to) = (Timers::new(None), Timers::new(None));
         let now_ns = clock::now_ns();

@@ -18,6 +18,9 @@ const TICK_BITS: u32 = 20;
 /// Each level has 64 buckets, each as wide as the whole level below.
 const DIGIT_BITS: u32 = 6;
 const BUCKETS: usize = 1 << DIGIT_BITS;
+/// An empty bucket keeps pages for the next entries, but no more than this: after a burst the others
+/// would stay, level by level.
+const KEPT_BYTES: usize = 64 << 10;
 /// Enough for every time.
 const LEVELS: usize = (u64::BITS - TICK_BITS).div_ceil(DIGIT_BITS) as usize;
 
@@ -120,8 +123,10 @@ impl Later {
                 }
             }
             // They have gone to lower levels or to the heap, so the bucket is still empty.
-            entries.clear();
-            self.buckets[level * BUCKETS + digit].entries = entries;
+            if entries.span().len() <= KEPT_BYTES {
+                entries.clear();
+                self.buckets[level * BUCKETS + digit].entries = entries;
+            }
         }
         self.tick = self.tick.max(now);
     }
