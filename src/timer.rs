@@ -1,5 +1,5 @@
-//! The timers of one P, under a short lock: a 4-ary min-heap by time, and behind it buckets for what does
-//! not come due soon ([`later`]). With few timers the heap has them all.
+//! The timers of one P, under a short lock: a 4-ary min-heap by time of those that are due soon, and
+//! unsorted buckets of the others ([`later`]). If there are few, all are in the heap.
 //!
 //! A timer is an entry `(when, G, wait)`. It names one wait of one goroutine, so it needs no
 //! allocation and no removal. If the goroutine wakes for another reason, its entry stays where it is
@@ -25,7 +25,7 @@ use crate::util::placed::PageVec;
 use entry::Entry;
 use later::Later;
 
-/// So many entries go to the heap, whenever they are due.
+/// Up to this length the heap takes every entry, whenever it is due.
 const HEAP_ENTRIES: usize = 256;
 
 /// The result of [`Timers::expire`].
@@ -78,9 +78,7 @@ impl Timers {
         let mut entries = self.entries.lock();
         let n_stale = self.n_stale.load(Ordering::Relaxed);
         if n_stale > 64 && n_stale > entries.len() / 4 {
-            entries.drop_stale();
-            self.n_stale.store(0, Ordering::Relaxed);
-            self.publish(&entries);
+            self.purge(&mut entries);
         }
         entries.add(Entry { when_ns, g, wait });
         // Ordering: relaxed, as it is written under the lock only.
@@ -141,10 +139,7 @@ impl Timers {
 
     /// Removes the stale entries.
     pub(crate) fn drop_stale(&self) {
-        let mut entries = self.entries.lock();
-        entries.drop_stale();
-        self.n_stale.store(0, Ordering::Relaxed);
-        self.publish(&entries);
+        self.purge(&mut self.entries.lock());
     }
 
     /// Returns the number of entries, including stale ones.
@@ -157,6 +152,12 @@ impl Timers {
         let entries = self.entries.lock();
         let heap = std::iter::once(entries.heap.span());
         heap.chain(entries.later.spans()).collect()
+    }
+
+    fn purge(&self, entries: &mut Entries) {
+        entries.retain(|e| !e.is_stale());
+        self.n_stale.store(0, Ordering::Relaxed);
+        self.publish(entries);
     }
 
     #[inline]
@@ -202,10 +203,6 @@ impl Entries {
     fn advance(&mut self, now_ns: u64) {
         let heap = &mut self.heap;
         self.later.advance(now_ns, |entry| push(heap, entry));
-    }
-
-    fn drop_stale(&mut self) {
-        self.retain(|e| !e.is_stale());
     }
 
     fn retain(&mut self, keep: impl Fn(&Entry) -> bool) {

