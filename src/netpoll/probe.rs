@@ -76,8 +76,6 @@ pub(crate) fn probe() -> io::Result<Features> {
     Ok(Features {
         msg_wake: can_send_msg(&ring),
         no_iowait: ring.params().is_feature_no_iowait(),
-        #[cfg(all(not(loom), test))]
-        denied: super::ring::tests::DENIED.get(),
     })
 }
 

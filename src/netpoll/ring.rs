@@ -181,9 +181,6 @@ pub(crate) struct Features {
     pub(crate) msg_wake: bool,
     /// Idle waits need not count as waiting for a disk (Linux 6.15).
     pub(crate) no_iowait: bool,
-    /// Operations that the tests deny to rings, one bit for each opcode.
-    #[cfg(all(not(loom), test))]
-    pub(crate) denied: u64,
 }
 
 /// A ring, owned by the M that holds its P.
@@ -195,6 +192,9 @@ pub(crate) struct Ring {
     words: UnsafeCell<Option<SharedWords>>,
     waker: Waker,
     features: Features,
+    /// Operations that the tests deny to this ring, one bit for each opcode.
+    #[cfg(all(not(loom), test))]
+    denied: u64,
     /// Entries queued and not submitted.
     pending: Cell<u32>,
     /// When the oldest of them was queued.
@@ -232,6 +232,8 @@ impl Ring {
             eventfd: Cell::new(None),
             words: UnsafeCell::new(None),
             features,
+            #[cfg(all(not(loom), test))]
+            denied: tests::DENIED.get(),
             pending: Cell::new(0),
             pending_since_ns: Cell::new(NEVER),
             eventfd_buf: UnsafeCell::new(0),
@@ -245,6 +247,9 @@ impl Ring {
 
     /// Creates the ring in the kernel, unless it is open. No other thread may use it meanwhile.
     ///
+    /// The thread that creates a ring is interrupted once when the ring is closed: the kernel makes
+    /// each thread that has used a ring take note of its end, as if by a signal.
+    ///
     /// # Errors
     ///
     /// The kernel's; `probe::explain_here` explains them.
@@ -257,7 +262,7 @@ impl Ring {
         #[cfg(any(loom, not(test)))]
         let uring = builder().build(ENTRIES)?;
         #[cfg(all(not(loom), test))]
-        let uring = tests::restricted(self.features.denied)?;
+        let uring = tests::restricted(self.denied)?;
         // If this fails, the kernel's own limit stays: four for each CPU.
         let _ = uring
             .submitter()

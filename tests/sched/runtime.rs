@@ -5,7 +5,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
 use crate::util;
@@ -486,6 +486,25 @@ fn what_run_borrows_of_its_thread_is_given_back() {
     let before = state();
     runtime(2).run(|| windlass::sleep(Duration::from_millis(1)));
     assert_eq!(state(), before);
+}
+
+/// The kernel interrupts the threads that have made or used a ring when it is closed. `read` does
+/// not go on by itself after that if it has a timeout.
+#[test]
+fn the_end_of_a_runtime_does_not_interrupt_its_caller() {
+    let _guard = hang_guard();
+    let (mut reader, _writer) = std::os::unix::net::UnixStream::pair().unwrap();
+    reader
+        .set_read_timeout(Some(Duration::from_millis(40)))
+        .unwrap();
+    for _ in 0..5 {
+        let rt = runtime(2);
+        rt.run(|| task::spawn(|| windlass::sleep(Duration::from_millis(1))).join())
+            .unwrap();
+        drop(rt);
+        let e = reader.read(&mut [0]).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::WouldBlock);
+    }
 }
 
 #[test]
@@ -989,6 +1008,18 @@ fn a_run_without_a_monitor_panics_and_the_next_one_works() {
     };
     let rt = runtime(2);
     let queued = rt.handle().spawn(|| 7);
+    // They take the stacks that libc has kept of threads that have ended, to the end of the process.
+    let has_begun = Arc::new(Barrier::new(5));
+    for _ in 0..4 {
+        let has_begun = Arc::clone(&has_begun);
+        std::thread::spawn(move || {
+            has_begun.wait();
+            loop {
+                std::thread::park();
+            }
+        });
+    }
+    has_begun.wait();
     for attempt in 0..3 {
         // Enough for the main goroutine's stack, which is kept, not for a thread beside it.
         let stack = if attempt == 0 { 8 << 20 } else { 0 };

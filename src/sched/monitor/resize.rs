@@ -200,14 +200,18 @@ impl Sched {
     }
 
     /// Opens the pollers that are not open yet, on a thread of their node: the kernel allocates a
-    /// ring's memory where the caller runs.
+    /// ring's memory where the caller runs. The thread ends with that, as a thread of the program
+    /// would be interrupted when the rings are closed.
     fn open_pollers(&self, node: &Node, ps: Vec<(&P, usize)>) -> io::Result<()> {
-        let Some(&(_, cpu)) = ps.iter().find(|(p, _)| !p.poller.is_open()) else {
+        let Some(&(p, cpu)) = ps.iter().find(|(p, _)| !p.poller.is_open()) else {
             return Ok(());
         };
-        run_on_node::on_node(Some(cpu), node.memory, || {
-            ps.iter().try_for_each(|(p, _)| p.poller.open())
-        })
+        let open = || ps.iter().try_for_each(|(p, _)| p.poller.open());
+        match node.memory {
+            None if p.poller.is_epoll() => open(),
+            None => run_on_node::on_own_thread(open),
+            memory => run_on_node::on_node(Some(cpu), memory, open),
+        }
     }
 
     /// Without a run no M holds a P: Ps that are leaving are dead at once.

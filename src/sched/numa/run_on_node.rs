@@ -1,5 +1,6 @@
 //! Running work on a NUMA node: for memory that the kernel allocates where its caller runs, such as
-//! a ring's, and for memory placed by first touch.
+//! a ring's, and for memory placed by first touch. Running work on a thread that ends with it: the
+//! kernel interrupts the threads that have created a ring when the ring is closed.
 
 use std::panic::resume_unwind;
 
@@ -16,15 +17,26 @@ pub(crate) fn on_node<T: Send>(
     let Some(node) = memory else {
         return f();
     };
+    on_own_thread(|| {
+        // If either is refused, the memory comes from any node.
+        cpu.map(affinity::pin);
+        numa::prefer_node_here(node);
+        f()
+    })
+}
+
+/// Runs `f` on a thread of its own, which ends with it. Runs `f` in place if the kernel refuses a
+/// thread.
+pub(crate) fn on_own_thread<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+    if cfg!(explore) {
+        // The rings there belong to the explorer's threads, and no kernel interrupts anyone.
+        return f();
+    }
     let work = Mutex::new(Some(f));
     let take = || work.lock().unwrap_or_else(PoisonError::into_inner).take();
     let done = crate::loom::thread::scope(|scope| {
-        let thread = crate::loom::thread::Builder::new().spawn_scoped(scope, || {
-            // If either is refused, the memory comes from any node.
-            cpu.map(affinity::pin);
-            numa::prefer_node_here(node);
-            take().map(|f| f())
-        });
+        let thread =
+            crate::loom::thread::Builder::new().spawn_scoped(scope, || take().map(|f| f()));
         thread.map_or(None, |t| t.join().unwrap_or_else(|e| resume_unwind(e)))
     });
     done.unwrap_or_else(|| take().expect("no thread has taken it")())
