@@ -19,6 +19,8 @@
 #[cfg(feature = "programs")]
 pub mod clients;
 #[cfg(feature = "programs")]
+pub mod commands;
+#[cfg(feature = "programs")]
 pub mod experiments;
 #[cfg(feature = "programs")]
 pub mod http;

@@ -19,11 +19,12 @@ use std::env;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode};
 use std::thread;
 
 use clap::Parser;
 use serde_json::{Value, json};
+use windlass_benches::commands::{self, limited, output_of, pinned};
 use windlass_benches::experiments::{CONNECTIONS, EXPERIMENTS, Experiment, What};
 use windlass_benches::machine_time::{MachineTime, Shares};
 use windlass_benches::process::CpuTime;
@@ -94,6 +95,7 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> io::Result<()> {
     raise_descriptor_limit();
+    commands::adopt_orphans()?;
     let bench = Bench::new(args)?;
     // Read before the run: its own load would count otherwise.
     let (machine, load_before) = (results::machine(), results::load_average());
@@ -518,41 +520,6 @@ fn build_go(programs: &Path) -> io::Result<bool> {
 fn there_is(program: &str) -> bool {
     env::var_os("PATH")
         .is_some_and(|path| env::split_paths(&path).any(|folder| folder.join(program).is_file()))
-}
-
-/// A command on these CPUs.
-fn pinned(cpus: Option<&str>, program: &Path) -> Command {
-    match cpus {
-        Some(cpus) => {
-            let mut command = Command::new("taskset");
-            command.args(["--cpu-list", cpus]).arg(program);
-            command
-        }
-        None => Command::new(program),
-    }
-}
-
-/// A command on these CPUs that is ended if it takes longer.
-fn limited(seconds: u64, cpus: Option<&str>, program: &Path) -> Command {
-    let inner = pinned(cpus, program);
-    let mut command = Command::new("timeout");
-    command
-        .arg(seconds.to_string())
-        .arg(inner.get_program())
-        .args(inner.get_args());
-    command
-}
-
-fn output_of(command: &mut Command) -> io::Result<String> {
-    let output = command.stderr(Stdio::inherit()).output()?;
-    if !output.status.success() {
-        let reason = match output.status.code() {
-            Some(124) => "took too long".to_owned(),
-            _ => output.status.to_string(),
-        };
-        return Err(io::Error::other(reason));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// `key=value key=value`
