@@ -190,6 +190,34 @@ fn retakes_for_completions() -> u64 {
     n
 }
 
+/// Taking the P from them would cost more than it gains: they give way soon.
+#[test]
+fn goroutines_that_compute_briefly_keep_their_p() {
+    const ROUNDS: u64 = 300;
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    rt.run(|| {
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&stop);
+        let sleeper = spawn(move || {
+            while !seen.load(Ordering::Relaxed) {
+                sleep(Duration::from_micros(100));
+            }
+        });
+        for _ in 0..ROUNDS {
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(1) {
+                std::hint::spin_loop();
+            }
+            yield_now();
+        }
+        stop.store(true, Ordering::Relaxed);
+        sleeper.join().unwrap();
+    });
+    let n_retaken = rt.metrics().total().retakes_due;
+    assert!(n_retaken < ROUNDS / 20, "{n_retaken}");
+}
+
 /// Tries of a channel whose lock is always taken: sysmon finds these goroutines inside the
 /// runtime whenever it looks.
 #[test]

@@ -12,6 +12,11 @@
 //! thread of a P may get none for a while: such a P is left alone, as its new thread would get none
 //! either.
 //!
+//! Taking a P costs others more than waiting does where goroutines compute for a millisecond and
+//! then give way: the thread that lost its P computes on beside the new one, at a low priority. So
+//! sysmon measures how long those compute that it takes a P from. After some brief ones in a row it
+//! lets goroutines compute for [`LONG_NS`], until one does ([`Patience`]).
+//!
 //! The times of timers are known, so sysmon sleeps until the first one that may have to be served.
 //! Completions are not announced: sysmon looks for them, the less often the longer the goroutine
 //! has computed. A P that makes progress is looked at once in [`CALM_GAP_NS`], and more often
@@ -20,9 +25,14 @@
 use crate::sys::clock::NEVER;
 
 /// How long a goroutine may compute while others wait for a timer that is due, or for a completion.
-pub(crate) const OUTSIDE_NS: u64 = 200_000;
+pub(crate) const SHORT_NS: u64 = 200_000;
 /// A thread that has used this much CPU time since an earlier look computes.
-pub(crate) const COMPUTES_NS: u64 = 50_000;
+const SHORT_CPU_NS: u64 = 50_000;
+/// The same two where goroutines are expected to compute briefly.
+const LONG_NS: u64 = 5_000_000;
+const LONG_CPU_NS: u64 = 2_500_000;
+/// After so many brief ones in a row, the next one is expected to be brief.
+const BRIEF_IN_A_ROW: u32 = 4;
 /// A P that makes progress runs a timer within this time.
 const DUE_FOR_NS: u64 = 30_000;
 /// Interval between two looks at a P that makes progress.
@@ -35,6 +45,46 @@ const STUCK_GAP_NS: u64 = 500_000;
 pub(crate) const ALERT_FOR_NS: u64 = 20_000_000;
 /// Interval at which sysmon looks for completions that wait for a thread without a P.
 pub(crate) const NUDGE_EVERY_NS: u64 = 500_000;
+
+/// How long goroutines that compute may keep their P, by what became of those that lost theirs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Patience {
+    /// Goroutines that have lost their P and computed briefly, since one that did not.
+    n_brief: u32,
+}
+
+impl Patience {
+    /// A goroutine that lost its P has computed for so much CPU time, and is done or goes on.
+    pub(crate) fn note(&mut self, cpu_ns: u64) {
+        self.n_brief = match is_brief(cpu_ns) {
+            true => self.n_brief.saturating_add(1),
+            false => 0,
+        };
+    }
+
+    fn is_long(self) -> bool {
+        self.n_brief >= BRIEF_IN_A_ROW
+    }
+
+    /// How long a goroutine may compute.
+    fn outside_ns(self) -> u64 {
+        if self.is_long() { LONG_NS } else { SHORT_NS }
+    }
+
+    /// The CPU time after which a thread computes.
+    pub(crate) fn computes_ns(self) -> u64 {
+        if self.is_long() {
+            LONG_CPU_NS
+        } else {
+            SHORT_CPU_NS
+        }
+    }
+}
+
+/// Whether a goroutine that computes for so much CPU time would better have kept its P.
+pub(crate) fn is_brief(cpu_ns: u64) -> bool {
+    cpu_ns < LONG_CPU_NS
+}
 
 /// What is known of a P's poller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +108,8 @@ pub(crate) struct View {
     pub(crate) poller: PollerView,
     /// Whether its node has an idle P.
     pub(crate) any_idle: bool,
-    /// Whether the thread has used [`COMPUTES_NS`] of CPU time since an earlier look.
+    pub(crate) patience: Patience,
+    /// Whether the thread has used [`Patience::computes_ns`] of CPU time since an earlier look.
     pub(crate) computes: bool,
     /// Whether an idle P was already woken for the timer that is due.
     pub(crate) was_helped: bool,
@@ -81,7 +132,7 @@ impl View {
     }
 
     pub(crate) fn is_stuck(&self) -> bool {
-        self.stuck_for_ns() >= OUTSIDE_NS
+        self.stuck_for_ns() >= self.patience.outside_ns()
     }
 
     /// The time from which on the P's next timer is late.
@@ -109,7 +160,7 @@ impl View {
         if self.due_ns == NEVER && self.poller == PollerView::Unused {
             return NEVER;
         }
-        let may_be_stuck_ns = self.since_ns + OUTSIDE_NS;
+        let may_be_stuck_ns = self.since_ns + self.patience.outside_ns();
         let stuck_gap_ns = (self.stuck_for_ns() / 4).clamp(ALERT_GAP_NS, STUCK_GAP_NS);
         let timer_ns = match self.due_ns {
             NEVER => NEVER,
@@ -146,6 +197,7 @@ mod tests {
             due_ns: NEVER,
             poller: PollerView::Unused,
             any_idle: false,
+            patience: Patience::default(),
             computes: true,
             was_helped: false,
             is_alert: false,
@@ -154,7 +206,7 @@ mod tests {
 
     #[test]
     fn without_timers_and_operations_nothing_is_done() {
-        for ns in [0, OUTSIDE_NS, 100 * OUTSIDE_NS] {
+        for ns in [0, SHORT_NS, 100 * SHORT_NS] {
             let view = stuck_for(ns);
             assert_eq!((view.help(), view.look_again_ns()), (Help::Nothing, NEVER));
         }
@@ -164,7 +216,7 @@ mod tests {
     fn a_late_timer_wakes_an_idle_p_or_takes_the_p() {
         let late = View {
             due_ns: NOW_NS - DUE_FOR_NS,
-            ..stuck_for(OUTSIDE_NS)
+            ..stuck_for(SHORT_NS)
         };
         assert_eq!(late.help(), Help::Retake);
         let any_idle = true;
@@ -185,7 +237,7 @@ mod tests {
             due_ns: NOW_NS - DUE_FOR_NS,
             poller: PollerView::Ready,
             computes: false,
-            ..stuck_for(OUTSIDE_NS)
+            ..stuck_for(SHORT_NS)
         };
         assert_eq!(waits.help(), Help::Nothing);
         assert_eq!(waits.look_again_ns(), NOW_NS + ALERT_GAP_NS);
@@ -198,9 +250,30 @@ mod tests {
         let late = View {
             due_ns: NOW_NS - 1_000_000,
             poller: PollerView::Ready,
-            ..stuck_for(OUTSIDE_NS - 1)
+            ..stuck_for(SHORT_NS - 1)
         };
         assert_eq!(late.help(), Help::Nothing);
+    }
+
+    #[test]
+    fn where_goroutines_compute_briefly_they_keep_their_p() {
+        let mut patience = Patience::default();
+        let ready = |ns, patience| View {
+            poller: PollerView::Ready,
+            patience,
+            ..stuck_for(ns)
+        };
+        for _ in 0..BRIEF_IN_A_ROW {
+            assert_eq!(ready(SHORT_NS, patience).help(), Help::Retake);
+            patience.note(LONG_CPU_NS - 1);
+        }
+        assert_eq!(ready(LONG_NS - 1, patience).help(), Help::Nothing);
+        assert_eq!(ready(LONG_NS, patience).help(), Help::Retake);
+        assert_eq!(patience.computes_ns(), LONG_CPU_NS);
+        // One that computes on.
+        patience.note(LONG_CPU_NS);
+        assert_eq!(ready(SHORT_NS, patience).help(), Help::Retake);
+        assert_eq!(patience.computes_ns(), SHORT_CPU_NS);
     }
 
     #[test]
@@ -208,7 +281,7 @@ mod tests {
         let quiet = View {
             poller: PollerView::Quiet,
             any_idle: true,
-            ..stuck_for(OUTSIDE_NS)
+            ..stuck_for(SHORT_NS)
         };
         assert_eq!(quiet.help(), Help::Nothing);
         let ready = View {
@@ -222,7 +295,7 @@ mod tests {
     fn the_next_look_at_a_stuck_p_is_when_its_timer_is_late() {
         let waits = View {
             due_ns: NOW_NS + 400_000,
-            ..stuck_for(2 * OUTSIDE_NS)
+            ..stuck_for(2 * SHORT_NS)
         };
         assert_eq!(waits.help(), Help::Nothing);
         assert_eq!(waits.look_again_ns(), NOW_NS + 400_000 + DUE_FOR_NS);
@@ -242,7 +315,7 @@ mod tests {
             };
             view.look_again_ns() - NOW_NS
         };
-        assert_eq!(gap(OUTSIDE_NS), ALERT_GAP_NS);
+        assert_eq!(gap(SHORT_NS), ALERT_GAP_NS);
         assert_eq!(gap(1_000_000), 250_000);
         assert_eq!(gap(100_000_000), STUCK_GAP_NS);
     }
@@ -259,7 +332,7 @@ mod tests {
             is_alert: true,
             ..busy
         };
-        assert_eq!(alert.look_again_ns(), NOW_NS + OUTSIDE_NS);
+        assert_eq!(alert.look_again_ns(), NOW_NS + SHORT_NS);
         let far = View {
             due_ns: NOW_NS + 5_000_000,
             poller: PollerView::Unused,
@@ -285,6 +358,7 @@ mod tests {
                             (false, true) => PollerView::Ready,
                         },
                         any_idle: false,
+                        patience: Patience::default(),
                         computes: true,
                         was_helped: false,
                         is_alert,

@@ -5,7 +5,8 @@
 //!   runtime ([`crate::sched::wait::handoff`]). Requests preemption of goroutines that make one such call after
 //!   the other.
 //! - Does the same after 200 µs where a timer is due or the poller has something for other
-//!   goroutines ([`super::due_work`]): sleepers and I/O do not wait for goroutines that compute.
+//!   goroutines: sleepers and I/O do not wait for goroutines that compute for long. After 5 ms where
+//!   goroutines compute briefly ([`super::due_work`]).
 //! - Interrupts threads that compute without a P, if completions wait for them: the kernel posts
 //!   the completion of an operation on the thread that submitted it.
 //! - Wakes an idle P for a goroutine that waits behind another at a busy P.
@@ -25,7 +26,7 @@
 //! runnable wakes the P.
 
 use super::cpu_mask::Follower;
-use super::due_work::{self, Help, PollerView, View};
+use super::due_work::{self, Help, Patience, PollerView, View};
 use super::rebalance::Rebalance;
 use super::scavenge::Scavenger;
 use super::stall::Stalls;
@@ -126,6 +127,9 @@ struct Straggler<'a> {
     tid: i32,
     /// Whether it has been demoted.
     is_demoted: bool,
+    /// Its CPU time when its goroutine was first seen to compute, if it lost its P for what was due.
+    /// `None` once [`Patience`] has been told.
+    begin_cpu_ns: Option<u64>,
     /// Its CPU time, and when that was found to have advanced.
     cpu_ns: Option<u64>,
     advanced_ns: u64,
@@ -153,6 +157,7 @@ struct Sysmon<'a> {
     look_at_ns: u64,
     /// Until when Ps are looked at more often.
     alert_until_ns: u64,
+    patience: Patience,
     stragglers: Vec<Straggler<'a>>,
 }
 
@@ -177,6 +182,7 @@ pub(crate) fn main(sched: &Sched) {
         rebalance: Rebalance::default(),
         look_at_ns: NEVER,
         alert_until_ns: 0,
+        patience: Patience::default(),
         stragglers: Vec::new(),
     };
     sysmon.unowned.give_all();
@@ -406,6 +412,7 @@ impl<'a> Sysmon<'a> {
                 _ => PollerView::Quiet,
             },
             any_idle: idle.any_idle(),
+            patience: self.patience,
             computes: false,
             was_helped: seen.helped_due_ns == due_ns,
             is_alert: now_ns < self.alert_until_ns,
@@ -417,7 +424,7 @@ impl<'a> Sysmon<'a> {
         let cpu_ns = owner.and_then(|m| clock::thread_cpu_ns(m.tid.load(Ordering::Relaxed)));
         let before_ns = *seen.cpu_ns.get_or_insert(cpu_ns.unwrap_or(NEVER));
         view.computes =
-            cpu_ns.is_some_and(|ns| ns.saturating_sub(before_ns) >= due_work::COMPUTES_NS);
+            cpu_ns.is_some_and(|ns| ns.saturating_sub(before_ns) >= self.patience.computes_ns());
         let help = view.help();
         if help != Help::Nothing {
             self.alert_until_ns = now_ns + due_work::ALERT_FOR_NS;
@@ -442,8 +449,14 @@ impl<'a> Sysmon<'a> {
     /// the membarrier does that. Returns when to look again.
     fn look_at_stragglers(&mut self, now_ns: u64) -> u64 {
         let (sched, can_renice) = (self.sched, self.can_renice);
-        self.stragglers
-            .retain_mut(|straggler| straggler.is_one(now_ns, can_renice));
+        let patience = &mut self.patience;
+        self.stragglers.retain_mut(|straggler| {
+            // ORDERING: acquire; `tell` reads what the M has stored before this.
+            let is_back = straggler.m.access.load(Ordering::Acquire) != RETAKEN;
+            let is_one = !is_back && straggler.is_one(now_ns, can_renice);
+            straggler.tell(patience, is_back);
+            is_one
+        });
         if self.stragglers.is_empty() {
             return NEVER;
         }
@@ -557,6 +570,7 @@ impl<'a> Sysmon<'a> {
             m,
             tid,
             is_demoted: false,
+            begin_cpu_ns: self.due[p.idx].cpu_ns.filter(|_| is_due),
             cpu_ns: clock::thread_cpu_ns(tid),
             advanced_ns: now_ns,
             read_ns: now_ns,
@@ -652,9 +666,6 @@ impl<'a> Sysmon<'a> {
 impl Straggler<'_> {
     /// Whether it still computes without a P. Demotes it once that is known.
     fn is_one(&mut self, now_ns: u64, can_renice: bool) -> bool {
-        if self.m.access.load(Ordering::Relaxed) != RETAKEN {
-            return false;
-        }
         // The clock of a thread is a system call away.
         let wait_ns = match self.is_demoted {
             true => BLOCKS_AFTER_NS / 2,
@@ -673,6 +684,22 @@ impl Straggler<'_> {
             }
         }
         now_ns - self.advanced_ns < BLOCKS_AFTER_NS
+    }
+
+    /// Tells for how long its goroutine has computed, when it is back or that is known to be long.
+    fn tell(&mut self, patience: &mut Patience, is_back: bool) {
+        let Some(begin_ns) = self.begin_cpu_ns else {
+            return;
+        };
+        let cpu_ns = match is_back {
+            true => self.m.back_cpu_ns.load(Ordering::Relaxed),
+            false => self.cpu_ns.unwrap_or(0),
+        };
+        let computed_ns = cpu_ns.saturating_sub(begin_ns);
+        if is_back || !due_work::is_brief(computed_ns) {
+            patience.note(computed_ns);
+            self.begin_cpu_ns = None;
+        }
     }
 }
 

@@ -411,6 +411,8 @@ fn give_way(m: &M, g: GRef) {
 fn lost_p(m: &M, g: GRef) {
     let sched = m.sched();
     m.set_p(None);
+    let cpu_ns = clock::thread_cpu_ns(m.tid.load(Ordering::Relaxed));
+    m.back_cpu_ns.store(cpu_ns.unwrap_or(0), Ordering::Relaxed);
     m.access.store(HAS_P, Ordering::SeqCst);
     if m.is_locked() {
         locked::lost_p(m);

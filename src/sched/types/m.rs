@@ -161,6 +161,9 @@ pub(crate) struct M {
     pub(crate) simulation: Cell<*const Simulation>,
     /// Sysmon lowered its priority. Ordering: relaxed; a hint to restore it.
     pub(crate) demoted: AtomicBool,
+    /// The CPU time of its thread when it last came into the runtime without its P. Ordering:
+    /// written before `access` is.
+    pub(crate) back_cpu_ns: AtomicU64,
 }
 
 // SAFETY: the cells belong to the M's own thread; other threads use the atomics and the note.
@@ -208,6 +211,7 @@ impl M {
             #[cfg(feature = "sim")]
             simulation: Cell::new(std::ptr::null()),
             demoted: AtomicBool::new(false),
+            back_cpu_ns: AtomicU64::new(0),
         }
     }
 
