@@ -4,7 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "plain threads take part")]
 
 use std::collections::HashSet;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -13,6 +13,7 @@ use windlass::time::{Duration, Instant};
 use crate::util;
 use crate::util::{Census, Gate, hang_guard, panic_text, run, runtime, wait_until};
 use windlass::channel::bounded;
+use windlass::net::{TcpListener, TcpStream};
 use windlass::task::{self, Cancelled, JoinHandle, Task};
 use windlass::{blocking, sleep, spawn, yield_now};
 
@@ -773,6 +774,56 @@ fn a_pair_that_hands_over_starves_nobody() {
     });
 }
 
+/// A byte comes back to its sender without a turn of each pair, also if the time slice of one is
+/// over just then.
+#[test]
+fn a_completion_does_not_wait_for_a_slice_of_each_pair() {
+    const ROUNDS: usize = 2_000;
+    const PAIRS: usize = 4;
+    let n_waited = run(1, || {
+        let stop = AtomicBool::new(false);
+        let turns = [const { AtomicUsize::new(0) }; PAIRS];
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        task::scope(|s| {
+            for turns in &turns {
+                let (ours, theirs) = (bounded(0), bounded(0));
+                let (stop, to, from) = (&stop, ours.0, theirs.1);
+                s.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        turns.fetch_add(1, Ordering::Relaxed);
+                        to.send(()).unwrap();
+                        from.recv().unwrap();
+                    }
+                });
+                let (from, to) = (ours.1, theirs.0);
+                s.spawn(move || while from.recv().is_ok() && to.send(()).is_ok() {});
+            }
+            s.spawn(move || {
+                let mut byte = [0];
+                while far.read(&mut byte).unwrap() > 0 {
+                    far.write_all(&byte).unwrap();
+                }
+            });
+            let seen = || turns.each_ref().map(|n| n.load(Ordering::Relaxed));
+            let waits = (0..ROUNDS).filter(|_| {
+                let before = seen();
+                near.write_all(&[7]).unwrap();
+                near.read_exact(&mut [0]).unwrap();
+                let after = seen();
+                // Each pair had its slice.
+                (0..PAIRS).all(|i| after[i] - before[i] > 10)
+            });
+            let n_waited = waits.count();
+            stop.store(true, Ordering::Relaxed);
+            drop(near);
+            n_waited
+        })
+    });
+    assert!(n_waited < ROUNDS / 100, "{n_waited}");
+}
+
 // Scopes
 
 #[test]
@@ -1419,6 +1470,7 @@ crate::inside::tests! {
     a_yielder_starves_nobody: "it asks for the fairness of a scheduler",
     a_spawn_from_outside_waits_for_a_few_rounds_of_the_others: "it uses threads",
     a_pair_that_hands_over_starves_nobody: "it asks for the fairness of a scheduler",
+    a_completion_does_not_wait_for_a_slice_of_each_pair: "it asks for the fairness of a scheduler",
     scopes_borrow,
     scopes_nest_and_their_goroutines_spawn_in_them / 10,
     a_scope_waits_for_all_also_when_it_panics,

@@ -124,8 +124,7 @@ fn prefetch_next(p: &P) {
 /// Starts a time slice, for a goroutine that did not come from runnext.
 #[inline(always)]
 fn begin_slice(p: &P, g: GRef) -> GRef {
-    p.local.slice_start_ns.set(p.local.now_ns.get());
-    p.local.handed_on.set(0);
+    p.begin_slice();
     g
 }
 

@@ -387,7 +387,14 @@ impl P {
             && !self.runq.is_ring_empty()
     }
 
-    /// How many of `n` goroutines with expired timers may run before those in the queue: at most
+    /// Starts a time slice, for a goroutine that no other on this P has made runnable.
+    #[inline(always)]
+    pub(crate) fn begin_slice(&self) {
+        self.local.slice_start_ns.set(self.local.now_ns.get());
+        self.local.handed_on.set(0);
+    }
+
+    /// How many of `n` goroutines with completions or expired timers may run before those in the queue: at most
     /// half of all dispatches, or the queue would starve.
     pub(crate) fn overtakers(&self, n: usize) -> usize {
         let from = &self.local.overtakes_from;
