@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use windlass::time::{Duration, Instant};
 
-use crate::util::{Pattern, child_case, child_passes_with_io, hang_guard, run, runtime};
+use crate::util::{
+    Pattern, child_case, child_passes_with_io, hang_guard, run, runtime, wait_until_refused,
+};
 use windlass::io::{PipeReader, PipeWriter, pipe};
 use windlass::net::{UnixDatagram, UnixListener, UnixStream};
 use windlass::{blocking, spawn};
@@ -120,8 +122,7 @@ fn abstract_names() {
         clients.into_iter().for_each(|c| c.join().unwrap());
         drop(UnixStream::connect_addr(&addr).unwrap());
         echo.join().unwrap();
-        let e = UnixStream::connect_addr(&addr).unwrap_err();
-        assert_eq!(e.kind(), ErrorKind::ConnectionRefused);
+        wait_until_refused(|| UnixStream::connect_addr(&addr));
         // A name may have any bytes, also zeros.
         let odd = SocketAddr::from_abstract_name(b"a\0b\xff").unwrap();
         let socket = UnixDatagram::bind_addr(&odd).unwrap();
@@ -276,8 +277,7 @@ fn datagrams() {
         c.send(b"hello").unwrap();
         assert_eq!(a.recv(&mut [0; 2]).unwrap(), 2);
         drop(b);
-        let e = a.send_to(b"x", &there.0).unwrap_err();
-        assert_eq!(e.kind(), ErrorKind::ConnectionRefused);
+        wait_until_refused(|| a.send_to(b"x", &there.0));
         a.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
         assert_eq!(a.recv(&mut buf).unwrap_err().kind(), ErrorKind::WouldBlock);
     };

@@ -157,6 +157,17 @@ pub(crate) fn wait_until(mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Tries until the peer's socket is closed. A process that another test has forked keeps it open
+/// until it executes its program.
+pub(crate) fn wait_until_refused<T>(mut attempt: impl FnMut() -> io::Result<T>) {
+    wait_until(|| {
+        attempt().is_err_and(|e| {
+            assert_eq!(e.kind(), io::ErrorKind::ConnectionRefused);
+            true
+        })
+    });
+}
+
 /// Which child this process is, if it is one. It is killed if it hangs, and leaves
 /// no core file.
 pub(crate) fn child_case() -> Option<String> {
