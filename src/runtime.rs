@@ -576,7 +576,7 @@ fn make_sched(config: Config, place: UsableCpus, max: usize) -> io::Result<Arc<S
     let pollers = match config.is_simulated() {
         // Nothing is ever in flight.
         true => Choice::Epoll,
-        false => run_on_node::on_own_thread(|| choose::choose(config.require_io_uring))?,
+        false => threads::on_own_thread(|| choose::choose(config.require_io_uring))?,
     };
     let guard = mmap::probe_guard()?;
     let mut nodes = Placed::new();

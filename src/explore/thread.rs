@@ -10,9 +10,6 @@ pub(crate) mod facade {
     use crate::explore::control::{self, Key, NEVER, me};
     use crate::explore::log::What;
 
-    /// For threads that nobody controls: those of `sched::numa::run_on_node`, which are waited for at once.
-    pub(crate) use std::thread::scope;
-
     pub(crate) use std::thread::ThreadId;
 
     #[derive(Debug)]
@@ -60,18 +57,6 @@ pub(crate) mod facade {
                 control::point(What::Start);
             }
             spawned.map(|inner| JoinHandle { inner, id })
-        }
-
-        pub(crate) fn spawn_scoped<'scope, 'env, F, T>(
-            self,
-            scope: &'scope std::thread::Scope<'scope, 'env>,
-            f: F,
-        ) -> io::Result<std::thread::ScopedJoinHandle<'scope, T>>
-        where
-            F: FnOnce() -> T + Send + 'scope,
-            T: Send + 'scope,
-        {
-            self.inner.spawn_scoped(scope, f)
         }
     }
 

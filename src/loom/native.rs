@@ -47,6 +47,6 @@ pub(crate) mod thread {
     //! `std::thread`.
 
     pub(crate) use std::thread::{
-        Builder, JoinHandle, Thread, ThreadId, current, park, park_timeout, scope, sleep, yield_now,
+        Builder, JoinHandle, Thread, ThreadId, current, park, park_timeout, sleep, yield_now,
     };
 }

@@ -93,6 +93,8 @@ pub struct Graceful(Arc<Shared>);
 
 struct Shared {
     grace: Duration,
+    /// The context that the server was made in.
+    outer: Context,
     /// In which the handlers run; cancelled at the deadline of a shutdown.
     work: (Context, CancelRef),
     /// A child of `work`, cancelled by the stop.
@@ -184,6 +186,7 @@ impl Graceful {
         let open = work.0.with_cancel_ref();
         Graceful(Arc::new(Shared {
             grace,
+            outer: ctx.clone(),
             work,
             open,
             running: WaitGroup::new(),
@@ -278,12 +281,13 @@ impl Graceful {
                 Err(error) if is_permanent(&error) => return Err(error),
                 Err(error) => {
                     // An ambient context, or that of the server.
-                    self.check()?;
+                    self.0.outer.run(context::check)?;
                     if !is_stopping && self.is_stopping() {
                         listener.do_not_wait()?;
                         is_stopping = true;
                         continue;
                     }
+                    self.check()?;
                     on_error(&error);
                     let until = if is_stopping {
                         &self.0.work

@@ -1,7 +1,11 @@
-//! Threads in the kernel's scheduler: ids, priorities, cross-CPU barriers.
+//! Threads in the kernel's scheduler: ids, priorities, cross-CPU barriers, and threads for a single
+//! piece of work.
 #![allow(unsafe_code)]
 
 use std::io;
+use std::panic::resume_unwind;
+use std::sync::{Mutex, PoisonError};
+use std::thread::Builder;
 
 use super::errno::cvt;
 
@@ -74,6 +78,24 @@ pub(crate) fn set_nice(tid: i32, nice: i32) -> io::Result<()> {
     return Ok(());
     // SAFETY: takes plain integers; on Linux PRIO_PROCESS with a thread id names one thread.
     cvt(unsafe { libc::setpriority(libc::PRIO_PROCESS, tid.cast_unsigned(), nice) }).map(drop)
+}
+
+/// Runs `f` on a thread of its own, which ends with it. Runs `f` in place if the kernel refuses a
+/// thread.
+pub(crate) fn on_own_thread<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+    if cfg!(explore) {
+        // The rings there belong to the explorer's threads, and no kernel interrupts anyone.
+        return f();
+    }
+    let work = Mutex::new(Some(f));
+    let take = || work.lock().unwrap_or_else(PoisonError::into_inner).take();
+    // Not `thread::scope`: it leaves the calling thread unparked, so that the next
+    // `thread::park` of the program would return at once.
+    //
+    // SAFETY: the thread borrows `work`, and is joined before this function returns.
+    let thread = unsafe { Builder::new().spawn_unchecked(|| take().map(|f| f())) };
+    let done = thread.map_or(None, |t| t.join().unwrap_or_else(|e| resume_unwind(e)));
+    done.unwrap_or_else(|| take().expect("no thread has taken it")())
 }
 
 /// Sends a signal to thread `tid` of this process; `false` if there is no such thread.

@@ -178,6 +178,24 @@ fn the_deadline_cancels_what_is_left() {
     });
 }
 
+/// Its `serve` returns no error.
+#[test]
+fn a_server_that_hears_of_a_stop_after_the_deadline_ends_as_usual() {
+    run(1, || {
+        let (tell, told) = bounded(1);
+        let server = start(Graceful::new(), move |_stream, _| {
+            tell.send(()).unwrap();
+            sleep(FOREVER);
+        });
+        let _client = TcpStream::connect(server.addr).unwrap();
+        told.recv().unwrap();
+        // The other goroutines do not run before this returns.
+        let unfinished = server.server.shutdown(Duration::ZERO).unwrap_err();
+        assert_eq!(unfinished.n_left, 1);
+        server.ended.join().unwrap().unwrap();
+    });
+}
+
 #[test]
 fn a_stop_before_the_start_serves_the_queue() {
     run(2, || {
@@ -454,6 +472,7 @@ crate::inside::tests! {
     a_stop_ends_idle_connections_after_the_grace,
     requests_on_their_way_are_answered,
     work_in_flight_is_finished,
+    a_server_that_hears_of_a_stop_after_the_deadline_ends_as_usual,
     the_deadline_cancels_what_is_left,
     a_stop_before_the_start_serves_the_queue,
     a_broken_listener_ends_the_loop,

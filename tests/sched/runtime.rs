@@ -507,6 +507,17 @@ fn the_end_of_a_runtime_does_not_interrupt_its_caller() {
     }
 }
 
+/// As `std::thread::scope` would.
+#[test]
+fn a_runtime_does_not_unpark_its_caller() {
+    const TIME: Duration = Duration::from_millis(20);
+    let _guard = hang_guard();
+    runtime(2).run(|| task::spawn(|| ()).join().unwrap());
+    let begun = std::time::Instant::now();
+    std::thread::park_timeout(TIME);
+    assert!(begun.elapsed() >= TIME);
+}
+
 #[test]
 fn threads_carry_the_name() {
     fn names() -> Vec<String> {

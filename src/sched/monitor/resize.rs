@@ -25,7 +25,7 @@ use crate::sched::proc::leave::{bury, take_queue};
 use crate::sched::types::p::{NUMA, P};
 use crate::sched::types::place::Now;
 use crate::sched::types::state::{Node, Sched};
-use crate::sys::affinity;
+use crate::sys::{affinity, sched as threads};
 
 impl Sched {
     /// How many Ps are in use.
@@ -209,7 +209,7 @@ impl Sched {
         let open = || ps.iter().try_for_each(|(p, _)| p.poller.open());
         match node.memory {
             None if p.poller.is_epoll() => open(),
-            None => run_on_node::on_own_thread(open),
+            None => threads::on_own_thread(open),
             memory => run_on_node::on_node(Some(cpu), memory, open),
         }
     }

@@ -1,10 +1,7 @@
 //! Running work on a NUMA node: for memory that the kernel allocates where its caller runs, such as
-//! a ring's, and for memory placed by first touch. Running work on a thread that ends with it: the
-//! kernel interrupts the threads that have created a ring when the ring is closed.
+//! a ring's, and for memory placed by first touch.
 
-use std::panic::resume_unwind;
-
-use crate::loom::native::{Mutex, PoisonError};
+use crate::sys::sched::on_own_thread;
 use crate::sys::{affinity, numa};
 
 /// Runs `f` on a thread of its own that is bound to `cpu`, if given, and allocates memory of the
@@ -23,23 +20,6 @@ pub(crate) fn on_node<T: Send>(
         numa::prefer_node_here(node);
         f()
     })
-}
-
-/// Runs `f` on a thread of its own, which ends with it. Runs `f` in place if the kernel refuses a
-/// thread.
-pub(crate) fn on_own_thread<T: Send>(f: impl FnOnce() -> T + Send) -> T {
-    if cfg!(explore) {
-        // The rings there belong to the explorer's threads, and no kernel interrupts anyone.
-        return f();
-    }
-    let work = Mutex::new(Some(f));
-    let take = || work.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let done = crate::loom::thread::scope(|scope| {
-        let thread =
-            crate::loom::thread::Builder::new().spawn_scoped(scope, || take().map(|f| f()));
-        thread.map_or(None, |t| t.join().unwrap_or_else(|e| resume_unwind(e)))
-    });
-    done.unwrap_or_else(|| take().expect("no thread has taken it")())
 }
 
 #[cfg(all(test, not(loom)))]
