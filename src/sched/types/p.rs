@@ -394,8 +394,8 @@ impl P {
         self.local.handed_on.set(0);
     }
 
-    /// How many of `n` goroutines with completions or expired timers may run before those in the queue: at most
-    /// half of all dispatches, or the queue would starve.
+    /// How many of `n` goroutines with completions or expired timers may run before those in the
+    /// queue: at most half of all dispatches, or the queue would starve.
     pub(crate) fn overtakers(&self, n: usize) -> usize {
         let from = &self.local.overtakes_from;
         let (share, next) = pace::overtakers(from.get(), self.stats.dispatches.get(), n);

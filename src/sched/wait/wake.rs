@@ -145,8 +145,9 @@ fn kick_out(m: &M, kicked: GRef) {
 const OVERTAKES_BELOW: usize = 16;
 
 /// Queues goroutines returned by a ring or the timers: the first in runnext, if few wait, the rest
-/// at the tail. If the slice of the chain in runnext is over, the first begins one of its own instead
-/// of going to the tail with that slice, for at most half of the dispatches. A goroutine of another runtime is queued there, as in [`send_out`].
+/// at the tail. If the slice of the chain in runnext is over, the first begins one of its own
+/// instead of going to the tail with that slice, for at most half of the dispatches. A goroutine of
+/// another runtime is queued there, as in [`send_out`].
 pub(crate) fn ready_all(m: &M, mut gs: GList) {
     let p = m.p();
     let mut n_here = 0;
