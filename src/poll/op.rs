@@ -219,7 +219,7 @@ unsafe fn queue(m: &M, request: &Request, op: &Op, wait: WaitId) -> Option<i32> 
         p.poller
             .queue(request, op, wait, p.local.now_ns.get(), &mut ready)
     };
-    wake::ready_all(m, ready);
+    wake::ready_completed(m, ready);
     if Moment::Queued.enters(p.poller.pending(), || p.poller.wants_enter()) {
         p.submit_and_poll();
     }
@@ -498,7 +498,7 @@ fn expect(m: &M, op: &Op, fd: i32, watch: &Arc<MultishotPoll>) -> Option<i32> {
                 let by = (here, p.local.now_ns.get());
                 // SAFETY: the M in a commit holds the P.
                 unsafe { p.poller.arm_watch(fd, watch, by, &mut ready) };
-                wake::ready_all(m, ready);
+                wake::ready_completed(m, ready);
             }
         }
     }

@@ -147,7 +147,7 @@ fn expect(m: &M, op: &Op, multishot: &Arc<Multishot>, fd: i32) -> Option<i32> {
                     let now_ns = p.local.now_ns.get();
                     p.poller.arm_multi(fd, multishot, (by, now_ns), &mut ready);
                 }
-                wake::ready_all(m, ready);
+                wake::ready_completed(m, ready);
             }
         }
     }

@@ -256,7 +256,7 @@ fn reap(m: &M, p: &P) -> usize {
     if p.is_traced() {
         p.trace(EventKind::Ring, Reason::None, n as u32, 0);
     }
-    wake::ready_all(m, ready);
+    wake::ready_completed(m, ready);
     n
 }
 
@@ -295,7 +295,7 @@ fn dispatch_events(m: &M, p: &P) {
     local.dispatched_many.set(n >= DISPATCH_AT_ONCE);
     local.n_deferred.set(0);
     local.dispatched_ns.set(now_ns);
-    wake::ready_all(m, ready);
+    wake::ready_completed(m, ready);
     if Moment::Dispatched.enters(p.poller.pending(), || p.poller.wants_enter()) {
         p.submit_and_poll();
     }

@@ -218,7 +218,7 @@ pub(crate) fn take_p(m: &M, p: &P) {
         .store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
     let mut ready = crate::g::list::GList::new();
     p.poller.adopt(&mut ready);
-    wake::ready_all(m, ready);
+    wake::ready_completed(m, ready);
 }
 
 /// Runs `g` until it switches out, and obeys the reason.

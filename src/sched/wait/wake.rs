@@ -144,10 +144,20 @@ fn kick_out(m: &M, kicked: GRef) {
 /// uneven.
 const OVERTAKES_BELOW: usize = 16;
 
-/// Queues goroutines returned by a ring or the timers: the first in runnext, if few wait, the rest
-/// at the tail. If the slice of the chain in runnext is over, the first begins one of its own
-/// instead of going to the tail with that slice, for at most half of the dispatches. A goroutine of
-/// another runtime is queued there, as in [`send_out`].
+/// Queues goroutines whose operations have completed, as [`ready_all`] does. If the slice of the
+/// chain in runnext is over, the first begins one of its own instead of going to the tail with that
+/// slice, for at most half of the dispatches.
+pub(crate) fn ready_completed(m: &M, gs: GList) {
+    let p = m.p();
+    let overtakes = !gs.is_empty() && p.runq.len() < OVERTAKES_BELOW;
+    if overtakes && p.slice_is_over() && p.overtakers(1) > 0 {
+        p.begin_slice();
+    }
+    ready_all(m, gs);
+}
+
+/// Queues goroutines that became runnable together: the first in runnext, if few wait, the rest at
+/// the tail. A goroutine of another runtime is queued there, as in [`send_out`].
 pub(crate) fn ready_all(m: &M, mut gs: GList) {
     let p = m.p();
     let mut n_here = 0;
@@ -163,9 +173,6 @@ pub(crate) fn ready_all(m: &M, mut gs: GList) {
         }
         n_here += 1;
         if std::mem::take(&mut may_overtake) {
-            if p.slice_is_over() && p.overtakers(1) > 0 {
-                p.begin_slice();
-            }
             kicked = p.runq.set_runnext(g);
         } else {
             push_local(m, g);
