@@ -210,6 +210,9 @@ pub(crate) const MAX_PROCESSORS: usize = 4096;
 
 /// How long a chain of goroutines that hand over through runnext may occupy a P.
 pub(crate) const RUNNEXT_SLICE_NS: u64 = 200_000;
+/// The same while operations are in flight and none completes: what completes may have to wait for a
+/// turn of each chain in the queue.
+pub(crate) const SLICE_BESIDE_IO_NS: u64 = 10_000;
 
 /// A queued ring entry is submitted at most this long after it was queued.
 pub(crate) const FLUSH_AFTER_NS: u64 = 20_000;

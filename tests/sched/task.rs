@@ -774,12 +774,56 @@ fn a_pair_that_hands_over_starves_nobody() {
     });
 }
 
-/// A byte comes back to its sender without a turn of each pair, also if the time slice of one is
+/// Goroutines whose operations complete without end leave the others their turns.
+#[test]
+fn a_pair_that_sends_bytes_starves_nobody() {
+    run(1, || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let sends = spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                near.write_all(&[7]).unwrap();
+                near.read_exact(&mut [0]).unwrap();
+            }
+        });
+        let answers = spawn(move || {
+            let mut byte = [0];
+            while far.read(&mut byte).unwrap() > 0 {
+                far.write_all(&byte).unwrap();
+            }
+        });
+        // As they stay in the queue, a slice may be over.
+        let yielders = [(); 10].map(|()| {
+            let stopped = Arc::clone(&stop);
+            spawn(move || {
+                while !stopped.load(Ordering::Relaxed) {
+                    yield_now();
+                }
+            })
+        });
+        for _ in 0..100 {
+            spawn(yield_now).join().unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+        for join in yielders.into_iter().chain([sends, answers]) {
+            join.join().unwrap();
+        }
+    });
+}
+
+/// A byte comes back to its sender without a long turn of each pair, also if the time slice of one is
 /// over just then.
 #[test]
 fn a_completion_does_not_wait_for_a_slice_of_each_pair() {
     const ROUNDS: usize = 2_000;
     const PAIRS: usize = 4;
+    const ALONE: Duration = Duration::from_millis(50);
+    // How often each pair has the P for 0.1 ms in that time. A slice is twice as long where nobody
+    // waits for I/O.
+    const LONG_TURNS: usize = 500 / PAIRS;
     let n_waited = run(1, || {
         let stop = AtomicBool::new(false);
         let turns = [const { AtomicUsize::new(0) }; PAIRS];
@@ -807,13 +851,16 @@ fn a_completion_does_not_wait_for_a_slice_of_each_pair() {
                 }
             });
             let seen = || turns.each_ref().map(|n| n.load(Ordering::Relaxed));
+            let before = seen();
+            windlass::sleep(ALONE);
+            let after = seen();
+            let long: [usize; PAIRS] = std::array::from_fn(|i| (after[i] - before[i]) / LONG_TURNS);
             let waits = (0..ROUNDS).filter(|_| {
                 let before = seen();
                 near.write_all(&[7]).unwrap();
                 near.read_exact(&mut [0]).unwrap();
                 let after = seen();
-                // Each pair had its slice.
-                (0..PAIRS).all(|i| after[i] - before[i] > 10)
+                (0..PAIRS).all(|i| after[i] - before[i] > long[i])
             });
             let n_waited = waits.count();
             stop.store(true, Ordering::Relaxed);
@@ -1470,6 +1517,7 @@ crate::inside::tests! {
     a_yielder_starves_nobody: "it asks for the fairness of a scheduler",
     a_spawn_from_outside_waits_for_a_few_rounds_of_the_others: "it uses threads",
     a_pair_that_hands_over_starves_nobody: "it asks for the fairness of a scheduler",
+    a_pair_that_sends_bytes_starves_nobody: "it asks for the fairness of a scheduler",
     a_completion_does_not_wait_for_a_slice_of_each_pair: "it asks for the fairness of a scheduler",
     scopes_borrow,
     scopes_nest_and_their_goroutines_spawn_in_them / 10,

@@ -124,7 +124,8 @@ fn prefetch_next(p: &P) {
 /// Starts a time slice, for a goroutine that did not come from runnext.
 #[inline(always)]
 fn begin_slice(p: &P, g: GRef) -> GRef {
-    p.begin_slice();
+    p.local.slice_start_ns.set(p.local.now_ns.get());
+    p.local.handed_on.set(0);
     g
 }
 
@@ -175,6 +176,7 @@ fn attend_to(m: &M, p: &P) -> bool {
         m.sched().wake_for_published(p);
     }
     let poller = &p.poller;
+    p.adapt_slice();
     if poller.inflight() > 0 {
         let waited_ns = now_ns.saturating_sub(poller.pending_since_ns());
         let at = Moment::Tick { waited_ns };

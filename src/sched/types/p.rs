@@ -11,7 +11,7 @@ use windlass_topology::LevelKind;
 use super::m::M;
 use super::pace;
 use super::trace::PLog;
-use crate::config::RUNNEXT_SLICE_NS;
+use crate::config::{RUNNEXT_SLICE_NS, SLICE_BESIDE_IO_NS};
 use crate::g::header::{self, GRef, SLOT_BYTES};
 use crate::g::list::GList;
 use crate::g::slab::{self, DepotId};
@@ -234,6 +234,10 @@ pub(crate) struct Local {
     pub(crate) now_ns: CoarseTime,
     /// When the goroutine that began the current chain of runnext dispatches was dispatched.
     pub(crate) slice_start_ns: Cell<u64>,
+    /// How long that chain may last: see [`P::adapt_slice`].
+    slice_ns: Cell<u64>,
+    /// Whether operations have completed since the last tick.
+    has_completions: Cell<bool>,
     /// How many have run since through runnext, up to [`pace::MEASURE_CHAIN_AT`].
     pub(crate) handed_on: Cell<u8>,
     /// For `sched::types::sampling`, with the fields below: ticks, the gap being measured, whether the M
@@ -383,19 +387,29 @@ impl P {
     /// wait.
     #[inline(always)]
     pub(crate) fn slice_is_over(&self) -> bool {
-        self.local.now_ns.get() > self.local.slice_start_ns.get() + RUNNEXT_SLICE_NS
+        self.local.now_ns.get() > self.local.slice_start_ns.get() + self.local.slice_ns.get()
             && !self.runq.is_ring_empty()
     }
 
-    /// Starts a time slice, for a goroutine that no other on this P has made runnable.
-    #[inline(always)]
-    pub(crate) fn begin_slice(&self) {
-        self.local.slice_start_ns.set(self.local.now_ns.get());
-        self.local.handed_on.set(0);
+    /// Operations have completed: the chain that their goroutines join may last longer.
+    pub(crate) fn note_completions(&self) {
+        self.local.has_completions.set(true);
+        self.local.slice_ns.set(RUNNEXT_SLICE_NS);
     }
 
-    /// How many of `n` goroutines with completions or expired timers may run before those in the
-    /// queue: at most half of all dispatches, or the queue would starve.
+    /// Decides at a tick how long chains may last, until the next one: if operations are in flight,
+    /// and none has completed since the last tick, then not for long.
+    pub(crate) fn adapt_slice(&self) {
+        let local = &self.local;
+        let may_wait = !local.has_completions.replace(false) && self.poller.inflight() > 0;
+        local.slice_ns.set(match may_wait {
+            true => SLICE_BESIDE_IO_NS,
+            false => RUNNEXT_SLICE_NS,
+        });
+    }
+
+    /// How many of `n` goroutines with expired timers may run before those in the queue: at most
+    /// half of all dispatches, or the queue would starve.
     pub(crate) fn overtakers(&self, n: usize) -> usize {
         let from = &self.local.overtakes_from;
         let (share, next) = pace::overtakers(from.get(), self.stats.dispatches.get(), n);
@@ -482,6 +496,8 @@ impl P {
                 n_deferred: Cell::new(0),
                 now_ns: CoarseTime::default(),
                 slice_start_ns: Cell::new(0),
+                slice_ns: Cell::new(RUNNEXT_SLICE_NS),
+                has_completions: Cell::new(false),
                 handed_on: Cell::new(pace::MEASURE_CHAIN_AT),
                 ticks: Cell::new(0),
                 watched: AtomicU32::new(0),

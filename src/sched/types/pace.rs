@@ -40,9 +40,9 @@ pub(crate) fn interval_after(interval: u32, n: u32, elapsed: u64, tick: u64) -> 
     fits.clamp(1, u64::from(MOST_DISPATCHES)) as u32
 }
 
-/// How many of `n` goroutines with completions or expired timers may run before those in the queue:
-/// as many as there were other dispatches since `from`, so the queue keeps half of all. Also returns
-/// the dispatch from which to count next time.
+/// How many of `n` goroutines with expired timers may run before those in the queue: as many as
+/// there were other dispatches since `from`, so the queue keeps half of all. Also returns the
+/// dispatch from which to count next time.
 pub(crate) fn overtakers(from: u64, dispatches: u64, n: usize) -> (usize, u64) {
     let from = from.max(dispatches.saturating_sub(SHARE_KEPT));
     let share = dispatches.saturating_sub(from) / 2;

@@ -144,14 +144,10 @@ fn kick_out(m: &M, kicked: GRef) {
 /// uneven.
 const OVERTAKES_BELOW: usize = 16;
 
-/// Queues goroutines whose operations have completed, as [`ready_all`] does. If the slice of the
-/// chain in runnext is over, the first begins one of its own instead of going to the tail with that
-/// slice, for at most half of the dispatches.
+/// Queues goroutines whose operations have completed, as [`ready_all`] does.
 pub(crate) fn ready_completed(m: &M, gs: GList) {
-    let p = m.p();
-    let overtakes = !gs.is_empty() && p.runq.len() < OVERTAKES_BELOW;
-    if overtakes && p.slice_is_over() && p.overtakers(1) > 0 {
-        p.begin_slice();
+    if !gs.is_empty() {
+        m.p().note_completions();
     }
     ready_all(m, gs);
 }
