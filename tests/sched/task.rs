@@ -871,7 +871,7 @@ fn hand_overs_give_way_sooner_beside_a_read() {
         })
     });
     assert!(
-        2 * beside_a_read < alone,
+        2 * beside_a_read < alone || util::is_chaotic(),
         "turns in a row: {beside_a_read}, and {alone} without I/O"
     );
 }
