@@ -11,9 +11,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use windlass::time::{Duration, Instant};
 
 use crate::util;
-use crate::util::{Census, Gate, hang_guard, panic_text, run, runtime, wait_until};
+use crate::util::{Census, Gate, hang_guard, pair, panic_text, run, runtime, wait_until};
 use windlass::channel::bounded;
-use windlass::net::{TcpListener, TcpStream};
 use windlass::task::{self, Cancelled, JoinHandle, Task};
 use windlass::{blocking, sleep, spawn, yield_now};
 
@@ -778,9 +777,7 @@ fn a_pair_that_hands_over_starves_nobody() {
 #[test]
 fn a_pair_that_sends_bytes_starves_nobody() {
     run(1, || {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (mut far, _) = listener.accept().unwrap();
+        let (mut near, mut far) = pair();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let sends = spawn(move || {
@@ -830,10 +827,8 @@ fn hand_overs_give_way_sooner_beside_a_read() {
     }
     let [alone, beside_a_read] = run(1, || {
         let stop = AtomicBool::new(false);
-        let turns = std::sync::Mutex::new(Turns::default());
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (mut far, _) = listener.accept().unwrap();
+        let turns = Mutex::new(Turns::default());
+        let (near, mut far) = pair();
         task::scope(|s| {
             for pair in 0..PAIRS {
                 let (ours, theirs) = (bounded(0), bounded(0));
@@ -857,7 +852,7 @@ fn hand_overs_give_way_sooner_beside_a_read() {
             }
             let median_run = || {
                 turns.lock().unwrap().runs.clear();
-                windlass::sleep(LOOK);
+                sleep(LOOK);
                 let mut runs = std::mem::take(&mut turns.lock().unwrap().runs);
                 runs.sort_unstable();
                 runs[runs.len() / 2]
