@@ -80,6 +80,62 @@ pub(crate) fn set_nice(tid: i32, nice: i32) -> io::Result<()> {
     cvt(unsafe { libc::setpriority(libc::PRIO_PROCESS, tid.cast_unsigned(), nice) }).map(drop)
 }
 
+/// The least time slice that a thread can ask for.
+const SHORT_SLICE_NS: u64 = 100_000;
+
+/// Sets the nice value and the time slice of thread `tid`; 0 is the calling thread. A thread that wakes
+/// takes the CPU of one that has run for its slice. A slice of 0 is the kernel's own: some milliseconds.
+/// Linux before 6.12 ignores the slice. `flags` are `SCHED_FLAG_KEEP_POLICY`, or the policy becomes
+/// `SCHED_OTHER`.
+///
+/// # Errors
+///
+/// `EPERM` or `EACCES` when raising the priority without `CAP_SYS_NICE`, or where a sandbox denies the
+/// call; `EINVAL` if the policy that is kept is a real-time one.
+#[cfg_attr(explore, allow(unreachable_code, unused_variables))]
+fn set_nice_and_slice(tid: i32, nice: i32, slice_ns: u64, flags: libc::c_int) -> io::Result<()> {
+    #[cfg(explore)]
+    return Ok(());
+    let attributes = libc::sched_attr {
+        size: size_of::<libc::sched_attr>() as u32,
+        sched_policy: libc::SCHED_OTHER as u32,
+        sched_flags: flags as u64,
+        sched_nice: nice,
+        sched_priority: 0,
+        sched_runtime: slice_ns,
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    // SAFETY: the attributes are valid, and of the size that they state.
+    let r = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attributes, 0) };
+    cvt(r as libc::c_int).map(drop)
+}
+
+/// Gives the calling thread a short time slice: it gets its CPU sooner when it wakes, and gives way
+/// sooner while it computes. What it starts has a usual one. `false` if it has another policy or
+/// priority than the usual ones, or a sandbox denies the call.
+pub(crate) fn shorten_own_slice() -> bool {
+    // SAFETY: takes plain integers; a failure is a policy of -1.
+    let policy = unsafe { libc::sched_getscheduler(0) };
+    // SAFETY: takes plain integers, and cannot fail for the calling thread.
+    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    let flags = libc::SCHED_FLAG_RESET_ON_FORK;
+    (policy, nice) == (libc::SCHED_OTHER, 0)
+        && set_nice_and_slice(0, 0, SHORT_SLICE_NS, flags).is_ok()
+}
+
+/// As [`set_nice`], for a thread whose slice was shortened: with a nice value of 0 it is short, and
+/// otherwise the kernel's own.
+///
+/// # Errors
+///
+/// As [`set_nice`]; and `EINVAL` if the thread has got a real-time policy.
+pub(crate) fn set_nice_of_shortened(tid: i32, nice: i32) -> io::Result<()> {
+    let slice_ns = if nice == 0 { SHORT_SLICE_NS } else { 0 };
+    // A goroutine may have given a thread that it has locked a policy of its own.
+    set_nice_and_slice(tid, nice, slice_ns, libc::SCHED_FLAG_KEEP_POLICY)
+}
+
 /// Runs `f` on a thread of its own, which ends with it. Runs `f` in place if the kernel refuses a
 /// thread.
 pub(crate) fn on_own_thread<T: Send>(f: impl FnOnce() -> T + Send) -> T {
@@ -103,4 +159,60 @@ pub(crate) fn on_own_thread<T: Send>(f: impl FnOnce() -> T + Send) -> T {
 pub(crate) fn signal_thread(tid: i32, signal: libc::c_int) -> bool {
     // SAFETY: takes plain integers; the process's own id is not that of another process.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal) == 0 }
+}
+
+#[cfg(all(test, not(loom), not(explore)))]
+mod tests {
+    use super::*;
+
+    /// The slice of the calling thread.
+    fn slice_ns() -> u64 {
+        let mut attributes = std::mem::MaybeUninit::<libc::sched_attr>::zeroed();
+        let size = size_of::<libc::sched_attr>();
+        // SAFETY: the place for the answer is valid, and of the size that is stated.
+        unsafe {
+            let r = libc::syscall(libc::SYS_sched_getattr, 0, attributes.as_mut_ptr(), size, 0);
+            assert_eq!(r, 0);
+            attributes.assume_init().sched_runtime
+        }
+    }
+
+    #[test]
+    fn what_a_thread_with_a_short_slice_starts_has_a_usual_one() {
+        let usual_ns = slice_ns();
+        let (own_ns, others_ns) = std::thread::spawn(|| {
+            let is_short = shorten_own_slice();
+            assert!(is_short || slice_ns() == usual_ns_of_a_new_thread());
+            (slice_ns(), usual_ns_of_a_new_thread())
+        })
+        .join()
+        .unwrap();
+        assert_eq!(others_ns, usual_ns);
+        // Before Linux 6.12 there are no slices to read, and they are 0.
+        assert!(own_ns <= usual_ns);
+    }
+
+    fn usual_ns_of_a_new_thread() -> u64 {
+        std::thread::spawn(slice_ns).join().unwrap()
+    }
+
+    #[test]
+    fn a_shortened_thread_may_be_demoted_and_restored() {
+        std::thread::spawn(|| {
+            if !shorten_own_slice() {
+                return;
+            }
+            let short_ns = slice_ns();
+            let tid = gettid();
+            if set_nice_of_shortened(tid, 10).is_ok() {
+                assert_eq!(slice_ns(), usual_ns_of_a_new_thread());
+                // It is raised again only where that is allowed.
+                if set_nice_of_shortened(tid, 0).is_ok() {
+                    assert_eq!(slice_ns(), short_ns);
+                }
+            }
+        })
+        .join()
+        .unwrap();
+    }
 }

@@ -167,6 +167,7 @@ pub(crate) fn main(sched: &Sched) {
     // A panic here would leave a run that never ends.
     let bomb = AbortOnUnwind;
     clock::tighten_timer_slack();
+    threads::shorten_own_slice();
     let tid = &sched.sysmon.tid;
     tid.store(threads::gettid(), Ordering::Relaxed);
     let mut sysmon = Sysmon {
@@ -703,13 +704,14 @@ impl Straggler<'_> {
     }
 }
 
-/// Lowers the priority of a thread that computes without a P, so that the P's new M keeps the core,
-/// and lets it run on any CPU: several such threads may have been pinned to one. The thread restores
-/// its priority when it enters the scheduler (`run::lost_p`), and pins itself when it takes a P.
+/// Lowers the priority of a thread that computes without a P, so that the P's new M keeps the core, and
+/// gives it a usual time slice, so that the M's is the shorter one. Lets it run on any CPU: several such
+/// threads may have been pinned to one. The thread restores both when it enters the scheduler
+/// (`run::lost_p`), and pins itself when it takes a P.
 fn demote(m: &M, tid: i32, can_renice: bool) {
     let sched = m.sched();
     m.demoted.store(can_renice, Ordering::SeqCst);
-    let is_lowered = can_renice && threads::set_nice(tid, HOG_NICE).is_ok();
+    let is_lowered = can_renice && m.set_nice(tid, HOG_NICE).is_ok();
     // The mask of a thread that a goroutine has locked may have been set on purpose.
     let is_freed = sched.pin && !m.is_locked();
     if is_freed {
@@ -723,7 +725,7 @@ fn demote(m: &M, tid: i32, can_renice: bool) {
     let is_back = m.access.load(Ordering::SeqCst) != RETAKEN;
     if is_back || !is_lowered {
         if is_lowered {
-            let _ = threads::set_nice(tid, 0);
+            let _ = m.set_nice(tid, 0);
         }
         m.demoted.store(false, Ordering::Relaxed);
     }

@@ -109,6 +109,8 @@ fn warn_once(sched: &Sched, why: &str) {
 /// The whole life of an M other than M0.
 fn m_main(m: &M) {
     let slack = clock::tighten_timer_slack();
+    m.has_short_slice
+        .store(threads::shorten_own_slice(), Ordering::Relaxed);
     let stack = AltStack::install();
     m_loop(m);
     drop(stack);
@@ -418,7 +420,7 @@ fn lost_p(m: &M, g: GRef) {
         locked::lost_p(m);
     }
     // ORDERING: `sysmon::demote` is the partner.
-    if m.demoted.load(Ordering::SeqCst) && threads::set_nice(0, 0).is_ok() {
+    if m.demoted.load(Ordering::SeqCst) && m.set_nice(0, 0).is_ok() {
         m.demoted.store(false, Ordering::Relaxed);
     }
     g.status.set_runnable();

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
+use std::io;
 use std::ptr::NonNull;
 
 use super::p::P;
@@ -20,6 +21,7 @@ use crate::sched::queue::access::Access;
 pub(crate) use crate::sched::queue::access::{BLOCKING, HAS_P, PREEMPT, RETAKEN, RETAKING};
 use crate::sched::queue::handed_work::HandedWork;
 use crate::sys::clock::NEVER;
+use crate::sys::sched as threads;
 
 /// A one-shot wake-up: a futex word. A wake that precedes the sleep is remembered.
 ///
@@ -159,6 +161,8 @@ pub(crate) struct M {
     /// The simulated run that it carries out, null in others. Its own thread's.
     #[cfg(feature = "sim")]
     pub(crate) simulation: Cell<*const Simulation>,
+    /// Its thread has a short time slice. Ordering: relaxed; it is set before the M has a P.
+    pub(crate) has_short_slice: AtomicBool,
     /// Sysmon lowered its priority. Ordering: relaxed; a hint to restore it.
     pub(crate) demoted: AtomicBool,
     /// The CPU time of its thread when it last came into the runtime without its P. Ordering:
@@ -210,6 +214,7 @@ impl M {
             is_widened: AtomicBool::new(false),
             #[cfg(feature = "sim")]
             simulation: Cell::new(std::ptr::null()),
+            has_short_slice: AtomicBool::new(false),
             demoted: AtomicBool::new(false),
             back_cpu_ns: AtomicU64::new(0),
         }
@@ -240,6 +245,14 @@ impl M {
         self.set_cpu(None);
         self.is_widened.store(false, Ordering::SeqCst);
         self.demoted.store(false, Ordering::Relaxed);
+    }
+
+    /// Sets the nice value of its thread, which is `tid`.
+    pub(crate) fn set_nice(&self, tid: i32, nice: i32) -> io::Result<()> {
+        match self.has_short_slice.load(Ordering::Relaxed) {
+            true => threads::set_nice_of_shortened(tid, nice),
+            false => threads::set_nice(tid, nice),
+        }
     }
 
     /// Its number, which no other M of the runtime has or had.
