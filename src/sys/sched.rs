@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
 use std::thread::Builder;
@@ -115,13 +116,21 @@ fn set_nice_and_slice(tid: i32, nice: i32, slice_ns: u64, flags: libc::c_int) ->
 /// sooner while it computes. What it starts has a usual one. `false` if it has another policy or
 /// priority than the usual ones, or a sandbox denies the call.
 pub(crate) fn shorten_own_slice() -> bool {
-    // SAFETY: takes plain integers; a failure is a policy of -1.
-    let policy = unsafe { libc::sched_getscheduler(0) };
-    // SAFETY: takes plain integers, and cannot fail for the calling thread.
-    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    let usual = (libc::SCHED_OTHER as u32, 0);
     let flags = libc::SCHED_FLAG_RESET_ON_FORK;
-    (policy, nice) == (libc::SCHED_OTHER, 0)
+    own_attributes().is_ok_and(|own| (own.sched_policy, own.sched_nice) == usual)
         && set_nice_and_slice(0, 0, SHORT_SLICE_NS, flags).is_ok()
+}
+
+/// How the kernel schedules the calling thread.
+fn own_attributes() -> io::Result<libc::sched_attr> {
+    let mut own = MaybeUninit::<libc::sched_attr>::zeroed();
+    let size = size_of::<libc::sched_attr>();
+    // SAFETY: the place for the answer is valid, and of the size that is stated.
+    let r = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, own.as_mut_ptr(), size, 0) };
+    cvt(r as libc::c_int)?;
+    // SAFETY: plain numbers, which the kernel has filled in.
+    Ok(unsafe { own.assume_init() })
 }
 
 /// As [`set_nice`], for a thread whose slice was shortened: with a nice value of 0 it is short, and
@@ -165,35 +174,27 @@ pub(crate) fn signal_thread(tid: i32, signal: libc::c_int) -> bool {
 mod tests {
     use super::*;
 
-    /// The slice of the calling thread.
+    /// The slice of the calling thread; 0 before Linux 6.12.
     fn slice_ns() -> u64 {
-        let mut attributes = std::mem::MaybeUninit::<libc::sched_attr>::zeroed();
-        let size = size_of::<libc::sched_attr>();
-        // SAFETY: the place for the answer is valid, and of the size that is stated.
-        unsafe {
-            let r = libc::syscall(libc::SYS_sched_getattr, 0, attributes.as_mut_ptr(), size, 0);
-            assert_eq!(r, 0);
-            attributes.assume_init().sched_runtime
-        }
+        own_attributes().unwrap().sched_runtime
+    }
+
+    fn usual_ns_of_a_new_thread() -> u64 {
+        std::thread::spawn(slice_ns).join().unwrap()
     }
 
     #[test]
     fn what_a_thread_with_a_short_slice_starts_has_a_usual_one() {
         let usual_ns = slice_ns();
-        let (own_ns, others_ns) = std::thread::spawn(|| {
+        let (is_short, own_ns, others_ns) = std::thread::spawn(|| {
             let is_short = shorten_own_slice();
-            assert!(is_short || slice_ns() == usual_ns_of_a_new_thread());
-            (slice_ns(), usual_ns_of_a_new_thread())
+            (is_short, slice_ns(), usual_ns_of_a_new_thread())
         })
         .join()
         .unwrap();
         assert_eq!(others_ns, usual_ns);
-        // Before Linux 6.12 there are no slices to read, and they are 0.
-        assert!(own_ns <= usual_ns);
-    }
-
-    fn usual_ns_of_a_new_thread() -> u64 {
-        std::thread::spawn(slice_ns).join().unwrap()
+        let is_seen = is_short && usual_ns > 0;
+        assert_eq!(own_ns, if is_seen { SHORT_SLICE_NS } else { usual_ns });
     }
 
     #[test]
