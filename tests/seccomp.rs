@@ -26,13 +26,11 @@ fn holdings() -> impl PartialEq + std::fmt::Debug {
 fn refused() -> io::Error {
     let builder = Builder::new().processors(2).require_io_uring(true);
     let n_threads = util::n_threads();
-    // The kernel lists a thread for a moment after it was joined.
-    let wait_for_joined = || util::wait_until(|| util::n_threads() <= n_threads);
     drop(build(builder.clone()));
-    wait_for_joined();
+    util::wait_for_n_threads(n_threads);
     let before = holdings();
     let e = build(builder).expect_err("io_uring is denied");
-    wait_for_joined();
+    util::wait_for_n_threads(n_threads);
     assert_eq!(holdings(), before);
     e
 }

@@ -883,7 +883,9 @@ fn a_failed_build_leaves_nothing_behind() {
         return;
     };
     // What the first calls set up once (allocator, hwloc) is none of the build's.
+    let n_threads = util::n_threads();
     drop(runtime(4));
+    util::wait_for_n_threads(n_threads);
     let limit = util::nofile_limits().0;
     let before = (util::open_fds(), util::n_threads(), util::mappings());
     let lowest_free = (0..).find(|fd| !before.0.contains_key(fd)).unwrap() as u64;
@@ -907,6 +909,7 @@ fn a_failed_build_leaves_nothing_behind() {
         build(Builder::new().processors(0)).unwrap_err();
         build(Builder::new().nodes(&[4_000_000])).unwrap_err();
     }
+    util::wait_for_n_threads(n_threads);
     let after = (util::open_fds(), util::n_threads(), util::mappings());
     assert_eq!(before, after);
 }
