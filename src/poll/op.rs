@@ -91,7 +91,7 @@ impl From<Cancelled> for io::Error {
 #[inline]
 pub(crate) fn batches_here() -> bool {
     matches!(park::caller(), Caller::Goroutine(_))
-        && current::m().is_some_and(|m| m.p().poller.has_batches())
+        && current::m().is_some_and(|m| m.p().has_batches())
 }
 
 /// A send or a receive did not have to wait. A goroutine that makes many of them does not compute

@@ -89,11 +89,15 @@ fn a_goroutine_that_waits_behind_another_is_seen_in_the_delays() {
     assert!(delays.quantile(0.5) >= 64_000, "{delays:?}");
 }
 
-fn spin_and_yield() {
+fn spin_for(time: Duration) {
     let begin = std::time::Instant::now();
-    while begin.elapsed() < Duration::from_micros(2) {
+    while begin.elapsed() < time {
         std::hint::spin_loop();
     }
+}
+
+fn spin_and_yield() {
+    spin_for(Duration::from_micros(2));
     yield_now();
 }
 
@@ -146,6 +150,43 @@ fn what_the_ring_does_is_counted_in_batches() {
     assert!(total.ring_batches >= 50, "{}", total.ring_batches);
     assert_eq!(total.ring_batch_sizes.count(), total.ring_batches);
     assert!(total.ring_submit_sizes.count() <= total.ring_enters);
+}
+
+/// What is queued for the ring would wait for the next goroutine that computes.
+#[test]
+fn beside_goroutines_that_compute_sends_are_not_queued() {
+    use std::io::{Read, Write};
+    const N_READERS: usize = 20;
+    const N_SENDS: u64 = 30;
+    if !util::has_rings() || util::is_chaotic() {
+        return;
+    }
+    let _guard = util::hang_guard();
+    let runtime = util::build(Builder::new().processors(1)).unwrap();
+    runtime.run(|| {
+        let pairs: Vec<_> = (0..N_READERS).map(|_| util::pair()).collect();
+        let readers = pairs.iter().map(|(reader, _)| {
+            let mut reader = reader.try_clone().unwrap();
+            spawn(move || reader.read(&mut [0]).unwrap())
+        });
+        let readers: Vec<_> = readers.collect();
+        let (mut sender, _peer) = util::pair();
+        let mut compute_and_send = || {
+            spin_for(Duration::from_micros(300));
+            sender.write_all(&[0; 64]).unwrap();
+            yield_now();
+        };
+        (0..3).for_each(|_| compute_and_send());
+        let n_submitted = || runtime.metrics().total().ring_submitted;
+        let before = n_submitted();
+        (0..N_SENDS).for_each(|_| compute_and_send());
+        let n = n_submitted() - before;
+        assert!(n <= N_SENDS / 3, "{n} of {N_SENDS} sends were queued");
+        drop(pairs);
+        for reader in readers {
+            reader.join().unwrap();
+        }
+    });
 }
 
 #[test]

@@ -139,6 +139,7 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
     }
     let local = &p.local;
     let ticks = clock::ticks();
+    p.note_run(ticks);
     let elapsed = ticks.wrapping_sub(local.measured_ticks.replace(ticks));
     let (interval, measured) = (local.interval.get(), local.measured_from.get() + 1);
     let next = pace::interval_after(interval, measured, elapsed, local.attend_after);
@@ -240,7 +241,7 @@ fn look_at_ring(m: &M, p: &P) {
 #[inline(always)]
 fn events(p: &P, now_ns: u64) -> Events {
     Events {
-        has_batches: p.poller.has_batches(),
+        has_batches: p.has_batches(),
         was_full: p.local.dispatched_many.get(),
         n_deferred: p.local.n_deferred.get(),
         since_ns: now_ns.saturating_sub(p.local.dispatched_ns.get()),
@@ -292,7 +293,7 @@ fn dispatch_events(m: &M, p: &P) {
     let mut ready = GList::new();
     let local = &p.local;
     let now_ns = local.now_ns.get();
-    let begins_ns = p.poller.has_batches().then_some(now_ns);
+    let begins_ns = p.has_batches().then_some(now_ns);
     let n = p.poller.dispatch_events(at_most, begins_ns, &mut ready);
     local.dispatched_many.set(n >= DISPATCH_AT_ONCE);
     local.n_deferred.set(0);
@@ -322,6 +323,7 @@ fn find_runnable_slow(m: &M, p: &P) -> Dry {
         sched.publish_own(p);
     }
     let now_ns = clock::now_ns();
+    p.note_run(clock::ticks());
     p.local.set_budget(0);
     p.local.measure_from(now_ns);
     if let Some(g) = m.handed_work.take() {

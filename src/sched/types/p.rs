@@ -213,6 +213,11 @@ pub(crate) struct Local {
     pub(crate) since_attended: Cell<u32>,
     /// Ticks after which it runs again.
     pub(crate) attend_after: u64,
+    /// The tick counter when [`P::note_run`] was last called, or its M woke or left the kernel.
+    running_from: Cell<u64>,
+    /// The dispatch count at the last long dispatch, and until which nothing is queued for a batch.
+    long_at: Cell<Option<u64>>,
+    at_once_until: Cell<u64>,
     /// Number of goroutines that timers have woken since it slept last.
     pub(crate) woken_by_timers: Cell<usize>,
     /// Before this time no timer ends its sleep: see [`pace::earliest_wake`].
@@ -335,7 +340,14 @@ impl Local {
     pub(crate) fn measure_from(&self, now_ns: u64) {
         self.now_ns.set(now_ns);
         self.measured_from.set(self.budget());
-        self.measured_ticks.set(clock::ticks());
+        let ticks = clock::ticks();
+        self.measured_ticks.set(ticks);
+        self.running_from.set(ticks);
+    }
+
+    /// No goroutine has run up to now: its M slept.
+    pub(crate) fn runs_from_now(&self) {
+        self.running_from.set(clock::ticks());
     }
 
     /// Called at the second dispatch of a runnext chain: measures it together with the first,
@@ -371,10 +383,37 @@ impl Local {
 }
 
 impl P {
+    /// Whether goroutines send and receive in batches of its ring. Beside goroutines that compute
+    /// they do not: what is queued would wait until those are done.
+    #[inline]
+    pub(crate) fn has_batches(&self) -> bool {
+        self.poller.has_batches() && self.stats.dispatches.get() >= self.local.at_once_until.get()
+    }
+
+    /// Goroutines have run until now, when the tick counter was read.
+    #[inline]
+    pub(crate) fn note_run(&self, ticks: u64) {
+        let local = &self.local;
+        let elapsed = ticks.wrapping_sub(local.running_from.replace(ticks));
+        if pace::is_long(elapsed, local.attend_after) {
+            self.note_long_run();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_long_run(&self) {
+        let (local, n) = (&self.local, self.stats.dispatches.get());
+        if let Some(until) = pace::at_once_until(local.long_at.replace(Some(n)), n) {
+            local.at_once_until.set(until);
+        }
+    }
+
     /// Enters the kernel: submits the ring's queued entries, and collects completions. Time in the
     /// kernel is charged to no goroutine, so the measurement restarts. Timers that expired
     /// meanwhile run before the next dispatch.
     pub(crate) fn submit_and_poll(&self) {
+        self.note_run(clock::ticks());
         self.poller.flush();
         let (local, now_ns) = (&self.local, clock::now_ns());
         if self.timers.next_ns() <= now_ns {
@@ -485,6 +524,9 @@ impl P {
                 attended_ticks: Cell::new(0),
                 since_attended: Cell::new(0),
                 attend_after: clock::ticks_in(pace::TICK_NS),
+                running_from: Cell::new(clock::ticks()),
+                long_at: Cell::new(None),
+                at_once_until: Cell::new(0),
                 woken_by_timers: Cell::new(0),
                 earliest_wake_ns: Cell::new(0),
                 overtakes_from: Cell::new(0),

@@ -1,5 +1,5 @@
-//! How often a P reads the clock, and how many expired timers overtake its queue: functions of
-//! plain numbers.
+//! How often a P reads the clock, how many expired timers overtake its queue, and whether its
+//! goroutines compute: functions of plain numbers.
 //!
 //! Reading the clock takes as long as a fast dispatch, so it is not done for each one. A count of
 //! dispatches alone bounds no time: 61 dispatches of 100 µs are 6 ms. So dispatches are measured,
@@ -92,6 +92,27 @@ pub(crate) fn share_of_node_queue(since: u32, since_ns: u64) -> usize {
     }
 }
 
+/// A dispatch that takes as long is one that computes, or that was preempted.
+const LONG_NS: u64 = 200_000;
+/// A P's goroutines compute if at most so many dispatches lie between two long ones. A thread that
+/// is preempted runs more in between.
+const LONG_WITHIN: u64 = 16;
+/// For so many dispatches after that nothing is queued for a batch.
+const AT_ONCE_FOR: u64 = 64;
+
+/// Whether dispatches that took `elapsed` ticks hold a long one; [`TICK_NS`] are `tick` ticks.
+#[inline]
+pub(crate) fn is_long(elapsed: u64, tick: u64) -> bool {
+    elapsed >= LONG_NS / TICK_NS * tick
+}
+
+/// Until which dispatch sends and receives are made at once, if the long ones before this, the
+/// `n`th, ended with dispatch `last`.
+pub(crate) fn at_once_until(last: Option<u64>, n: u64) -> Option<u64> {
+    let is_near = last.is_some_and(|last| (1..=LONG_WITHIN).contains(&(n - last)));
+    is_near.then_some(n + AT_ONCE_FOR)
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -154,6 +175,22 @@ mod tests {
         assert_eq!(share_of_node_queue(61, 50_000), 61);
         assert_eq!(share_of_node_queue(1, 1_000_000), 1);
         assert_eq!(share_of_node_queue(10, 1_000_000), 10);
+    }
+
+    #[test]
+    fn a_dispatch_is_long_from_twenty_ticks_on() {
+        assert!(!is_long(20 * TICK - 1, TICK));
+        assert!(is_long(20 * TICK, TICK));
+    }
+
+    #[test]
+    fn two_long_dispatches_close_together_are_needed() {
+        assert_eq!(at_once_until(None, 0), None);
+        assert_eq!(at_once_until(Some(100), 117), None);
+        assert_eq!(at_once_until(Some(100), 116), Some(180));
+        assert_eq!(at_once_until(Some(100), 101), Some(165));
+        // The same dispatch.
+        assert_eq!(at_once_until(Some(100), 100), None);
     }
 
     #[test]

@@ -91,6 +91,7 @@ impl P {
         let since_ns = stats.asleep_since_ns.get();
         stats.idle_ns.add(clock::now_ns().saturating_sub(since_ns));
         stats.asleep_since_ns.set(0);
+        self.local.runs_from_now();
     }
 
     /// Another thread woke its M, which now looks for work.
