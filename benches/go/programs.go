@@ -76,22 +76,22 @@ func quantile(latencies []time.Duration, q float64) float64 {
 	return float64(latencies[at].Nanoseconds()) / 1e3
 }
 
-const memoryTasks = 100_000
+const parkedTasks, spawnedTasks = 100_000, 20_000
 
 // parkedMemory is `parked_memory parked`.
 func parkedMemory() {
 	var begun atomic.Int64
 	before := residentBytes()
-	for range memoryTasks {
+	for range parkedTasks {
 		go func() {
 			begun.Add(1)
 			select {}
 		}()
 	}
-	for begun.Load() < memoryTasks {
+	for begun.Load() < parkedTasks {
 		time.Sleep(5 * time.Millisecond)
 	}
-	reportMemory(before, memoryTasks)
+	reportMemory(before, parkedTasks)
 }
 
 // spawnedMemory is `parked_memory spawned`; goroutines that Go began all the
@@ -100,10 +100,10 @@ func spawnedMemory() {
 	runtime.GOMAXPROCS(1)
 	var begun atomic.Int64
 	before := residentBytes()
-	for range memoryTasks {
+	for range spawnedTasks {
 		go func() { begun.Add(1) }()
 	}
-	reportMemory(before, memoryTasks-int(begun.Load()))
+	reportMemory(before, spawnedTasks-int(begun.Load()))
 }
 
 func reportMemory(before, tasks int) {
