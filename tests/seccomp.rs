@@ -17,20 +17,17 @@ use windlass::metrics::Poller;
 use windlass::net::{TcpListener, TcpStream};
 use windlass::{Builder, spawn};
 
-/// What the process holds, apart from threads.
+/// What the process holds.
 fn holdings() -> impl PartialEq + std::fmt::Debug {
-    (util::open_fds(), util::mappings())
+    (util::open_fds(), util::n_threads(), util::mappings())
 }
 
 /// Builds where io_uring is required, which must fail, and leave nothing.
 fn refused() -> io::Error {
     let builder = Builder::new().processors(2).require_io_uring(true);
-    let n_threads = util::n_threads();
     drop(build(builder.clone()));
-    util::wait_for_at_most_n_threads(n_threads);
     let before = holdings();
     let e = build(builder).expect_err("io_uring is denied");
-    util::wait_for_at_most_n_threads(n_threads);
     assert_eq!(holdings(), before);
     e
 }

@@ -8,7 +8,7 @@ use crate::util;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use windlass::debug::Goroutine;
 use windlass::metrics::RuntimeMetrics;
@@ -16,14 +16,6 @@ use windlass::{Builder, Runtime, blocking, sleep, spawn, task, yield_now};
 
 fn timed(n: usize) -> Runtime {
     util::build(Builder::new().processors(n).cpu_accounting(true)).unwrap()
-}
-
-#[inline(never)]
-fn compute(time: Duration) {
-    let begin = Instant::now();
-    while begin.elapsed() < time {
-        std::hint::black_box(());
-    }
 }
 
 fn my_label() -> Option<String> {
@@ -125,7 +117,7 @@ fn time_is_charged_to_goroutine_label_and_p() {
         let sleeper = sleeper.unwrap();
         let worker = task::Builder::new().label("work").spawn(|| {
             for _ in 0..4 {
-                compute(TIME / 4);
+                util::compute(TIME / 4);
                 yield_now();
             }
             task::park();
@@ -219,7 +211,7 @@ fn a_blocking_section_is_not_charged() {
         let section = task::Builder::new().label("section").spawn(|| {
             blocking(|| ());
             blocking(|| std::thread::sleep(LONG));
-            compute(Duration::from_millis(1));
+            util::compute(Duration::from_millis(1));
         });
         let section = section.unwrap();
         while !section.is_finished() {
@@ -239,7 +231,9 @@ fn a_slot_that_is_used_again_begins_at_zero() {
     let rt = timed(1);
     let handle = rt.handle();
     rt.run(|| {
-        spawn(|| compute(Duration::from_millis(50))).join().unwrap();
+        spawn(|| util::compute(Duration::from_millis(50)))
+            .join()
+            .unwrap();
         // It gets the slot of the one that has ended.
         let next = spawn(task::park);
         let fresh = own(handle.goroutines(), next.task().id());

@@ -89,15 +89,8 @@ fn a_goroutine_that_waits_behind_another_is_seen_in_the_delays() {
     assert!(delays.quantile(0.5) >= 64_000, "{delays:?}");
 }
 
-fn spin_for(time: Duration) {
-    let begin = std::time::Instant::now();
-    while begin.elapsed() < time {
-        std::hint::spin_loop();
-    }
-}
-
 fn spin_and_yield() {
-    spin_for(Duration::from_micros(2));
+    util::compute(Duration::from_micros(2));
     yield_now();
 }
 
@@ -172,7 +165,7 @@ fn beside_goroutines_that_compute_sends_are_not_queued() {
         let readers: Vec<_> = readers.collect();
         let (mut sender, _peer) = util::pair();
         let mut compute_and_send = || {
-            spin_for(Duration::from_micros(300));
+            util::compute(Duration::from_micros(300));
             sender.write_all(&[0; 64]).unwrap();
             yield_now();
         };

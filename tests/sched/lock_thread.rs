@@ -402,11 +402,6 @@ fn the_main_goroutine_begins_on_the_calling_thread() {
     }
 }
 
-/// The threads of this process.
-fn n_threads() -> usize {
-    std::fs::read_dir("/proc/self/task").unwrap().count()
-}
-
 #[test]
 fn ending_while_tied_ends_the_thread() {
     let name = "ending_while_tied_ends_the_thread";
@@ -441,7 +436,7 @@ fn taint_threads(n_ps: usize) {
         // They have ended, and were joined.
         wait_until(|| {
             sleep(Duration::from_millis(1));
-            rt.metrics().threads < 20 && n_threads() < 30
+            rt.metrics().threads < 20 && util::n_threads() < 30
         });
         echo();
     });

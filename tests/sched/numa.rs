@@ -5,9 +5,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::util::{build, hang_guard, set_processors, wait_until};
+use crate::util::{build, compute, hang_guard, set_processors, wait_until};
 use windlass::channel::bounded;
 use windlass::metrics::PMetrics;
 use windlass::task::{self, JoinHandle};
@@ -62,14 +62,6 @@ fn spawn_bound<T: Send + 'static>(
 ) -> JoinHandle<T> {
     let builder = task::Builder::new().node(node).bound(true);
     builder.spawn(f).unwrap()
-}
-
-/// Computes without a call into windlass.
-fn compute(duration: Duration) {
-    let until = Instant::now() + duration;
-    while Instant::now() < until {
-        std::hint::spin_loop();
-    }
 }
 
 /// A goroutine that keeps a P of `node` busy, from when this returns until `stop`.

@@ -883,11 +883,9 @@ fn a_failed_build_leaves_nothing_behind() {
         return;
     };
     // What the first calls set up once (allocator, hwloc) is none of the build's.
-    let n_threads = util::n_threads();
     drop(runtime(4));
-    util::wait_for_at_most_n_threads(n_threads);
     let limit = util::nofile_limits().0;
-    let before = (util::open_fds(), util::mappings());
+    let before = (util::open_fds(), util::n_threads(), util::mappings());
     let lowest_free = (0..).find(|fd| !before.0.contains_key(fd)).unwrap() as u64;
     let mut n_failed = 0;
     // The build fails at its first, second, .. descriptor.
@@ -909,8 +907,7 @@ fn a_failed_build_leaves_nothing_behind() {
         build(Builder::new().processors(0)).unwrap_err();
         build(Builder::new().nodes(&[4_000_000])).unwrap_err();
     }
-    util::wait_for_at_most_n_threads(n_threads);
-    let after = (util::open_fds(), util::mappings());
+    let after = (util::open_fds(), util::n_threads(), util::mappings());
     assert_eq!(before, after);
 }
 
@@ -935,7 +932,7 @@ fn a_dropped_runtime_leaves_nothing_behind() {
         once();
     }
     assert_eq!(util::open_fds(), fds);
-    util::wait_for_at_most_n_threads(threads);
+    assert_eq!(util::n_threads(), threads);
     // The allocator's own mappings for threads are bounded.
     let stacks = util::mappings().len();
     for _ in 0..30 {

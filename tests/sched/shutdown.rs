@@ -275,14 +275,14 @@ fn fifty_ends_leave_nothing_behind() {
     for _ in 0..25 {
         check_one_end(&rt, &full);
         assert_eq!(util::open_fds(), fds);
-        util::wait_for_at_most_n_threads(threads);
+        assert_eq!(util::n_threads(), threads);
     }
     drop(rt);
     let fds = util::open_fds();
     for _ in 0..25 {
         check_one_end(&runtime(3), &full);
         assert_eq!(util::open_fds(), fds);
-        util::wait_for_at_most_n_threads(threads);
+        assert_eq!(util::n_threads(), threads);
     }
 }
 

@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use windlass::metrics::Poller;
 use windlass::net::{TcpListener, TcpStream};
@@ -368,9 +368,36 @@ pub(crate) fn open_fds() -> BTreeMap<i32, String> {
     fds
 }
 
-/// How many threads the process has.
+/// How many threads the process has that are not about to end: one that was joined is off the
+/// kernel's list only a moment later.
 pub(crate) fn n_threads() -> usize {
-    std::fs::read_dir("/proc/self/task").unwrap().count()
+    /// The kernel's flag of such a thread; flags are the field 9 of its statistics.
+    const PF_EXITING: u32 = 4;
+    let is_exiting = |stat: &String| {
+        let flags: u32 = fields_of(stat).nth(6).unwrap().parse().unwrap();
+        flags & PF_EXITING != 0
+    };
+    thread_stats().filter(|stat| !is_exiting(stat)).count()
+}
+
+/// The kernel's statistics of each thread of the process, as text.
+fn thread_stats() -> impl Iterator<Item = String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    // A thread may end meanwhile.
+    tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok())
+}
+
+/// The fields behind the thread's name. The first is the state, which counts as the third of all.
+fn fields_of(stat: &str) -> impl Iterator<Item = &str> {
+    stat.rsplit_once(") ").unwrap().1.split(' ')
+}
+
+/// Computes without a call into windlass.
+pub(crate) fn compute(time: Duration) {
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        std::hint::spin_loop();
+    }
 }
 
 /// The names of the process's threads.
@@ -387,22 +414,13 @@ pub(crate) fn thread_names() -> Vec<String> {
 /// Waits for the thread to begin.
 pub(crate) fn thread_cpu(name: &str) -> Duration {
     let name = format!("({name})");
-    let find = || {
-        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-        let mut stats =
-            tasks.filter_map(|t| std::fs::read_to_string(t.ok()?.path().join("stat")).ok());
-        stats.find(|stat| stat.contains(&name))
-    };
     let mut stat = None;
     wait_until(|| {
-        stat = find();
+        stat = thread_stats().find(|stat| stat.contains(&name));
         stat.is_some()
     });
-    let stat = stat.unwrap();
-    let (_, fields) = stat.rsplit_once(") ").unwrap();
-    // utime and stime are the fields 14 and 15, and the state is the third.
-    let ticks: u64 = fields
-        .split(' ')
+    // utime and stime are the fields 14 and 15.
+    let ticks: u64 = fields_of(&stat.unwrap())
         .skip(11)
         .take(2)
         .map(|ticks| ticks.parse::<u64>().unwrap())
@@ -425,12 +443,6 @@ pub(crate) fn mappings() -> Vec<String> {
         .collect();
     all.sort();
     all
-}
-
-/// Waits until the process has at most this many threads. A joined thread is off the list of
-/// threads only a moment later, so `n` may count one that has ended, and equality proves nothing.
-pub(crate) fn wait_for_at_most_n_threads(n: usize) {
-    wait_until(|| n_threads() <= n);
 }
 
 /// The CPUs that the calling thread may run on.
