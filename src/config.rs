@@ -220,8 +220,8 @@ pub(crate) const FLUSH_AFTER_NS: u64 = 20_000;
 /// Queued ring entries are submitted when there are this many.
 pub(crate) const FLUSH_AT: u32 = 32;
 
-/// With at least this many operations in flight, a P sends and receives in batches through its
-/// ring.
+/// With at least this many operations in flight, a P whose goroutines do not compute sends and
+/// receives in batches through its ring.
 pub(crate) const BATCHES_FROM: u32 = 8;
 
 /// A P is retaken from a goroutine that computes or blocks this long.

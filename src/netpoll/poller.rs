@@ -120,9 +120,9 @@ impl Poller {
         self.counts.inflight()
     }
 
-    /// Whether it is a ring with enough in flight for batching to pay.
+    /// Whether it is a ring with enough in flight for batches to pay.
     #[inline]
-    pub(crate) fn has_batches(&self) -> bool {
+    pub(crate) fn batches_pay(&self) -> bool {
         self.inflight() >= BATCHES_FROM && !self.is_epoll()
     }
 

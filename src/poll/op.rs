@@ -86,8 +86,10 @@ impl From<Cancelled> for io::Error {
     }
 }
 
-/// Whether the calling goroutine sends and receives in batches of its P's ring. Not on a plain
-/// thread, in a blocking section, while unwinding, or without a ring.
+/// Whether the calling goroutine sends and receives in batches of its P's ring ([`P::has_batches`]).
+/// Not on a plain thread, in a blocking section, while unwinding, or without a ring.
+///
+/// [`P::has_batches`]: crate::sched::types::p::P::has_batches
 #[inline]
 pub(crate) fn batches_here() -> bool {
     matches!(park::caller(), Caller::Goroutine(_))

@@ -138,8 +138,7 @@ fn tick(m: &M, p: &P) -> Option<GRef> {
         return Some(g);
     }
     let local = &p.local;
-    let ticks = clock::ticks();
-    p.note_run(ticks);
+    let ticks = p.note_run();
     let elapsed = ticks.wrapping_sub(local.measured_ticks.replace(ticks));
     let (interval, measured) = (local.interval.get(), local.measured_from.get() + 1);
     let next = pace::interval_after(interval, measured, elapsed, local.attend_after);
@@ -281,7 +280,7 @@ fn finish_or_dispatch(m: &M, p: &P) {
 }
 
 /// Dispatches buffered events of multishot polls, and submits the receives that this queues: they
-/// complete at once. With little in flight, the waiting goroutines are made runnable and receive
+/// complete at once. Without batches the waiting goroutines are made runnable and receive
 /// for themselves.
 #[inline(never)]
 fn dispatch_events(m: &M, p: &P) {
@@ -323,7 +322,7 @@ fn find_runnable_slow(m: &M, p: &P) -> Dry {
         sched.publish_own(p);
     }
     let now_ns = clock::now_ns();
-    p.note_run(clock::ticks());
+    p.note_run();
     p.local.set_budget(0);
     p.local.measure_from(now_ns);
     if let Some(g) = m.handed_work.take() {

@@ -4,7 +4,7 @@
 //! | moment                            | enters the kernel     | reaps         | dispatches events |
 //! |-----------------------------------|-----------------------|---------------|-------------------|
 //! | a goroutine has queued an entry   | from [`FLUSH_AT`] on  | –             | –                 |
-//! | before a dispatch                 | –                     | short queue   | few in flight     |
+//! | before a dispatch                 | –                     | short queue   | without batches   |
 //! | the same, every 32nd time         | entries, kernel work  | yes           | yes, or defers it |
 //! | every 10 µs (`pace`)              | old entries, kernel   | –             | yes, after a full |
 //! |                                   | work                  |               | batch 1 ms later  |
@@ -110,7 +110,7 @@ impl Moment {
 /// What decides about buffered events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Events {
-    /// Enough is in flight for batches to pay.
+    /// Enough is in flight for batches to pay, and no goroutines compute.
     pub(crate) has_batches: bool,
     /// The last batch was a full one.
     pub(crate) was_full: bool,

@@ -387,17 +387,18 @@ impl P {
     /// they do not: what is queued would wait until those are done.
     #[inline]
     pub(crate) fn has_batches(&self) -> bool {
-        self.poller.has_batches() && self.stats.dispatches.get() >= self.local.at_once_until.get()
+        self.poller.batches_pay() && self.stats.dispatches.get() >= self.local.at_once_until.get()
     }
 
-    /// Goroutines have run until now, when the tick counter was read.
+    /// Goroutines have run until now. Returns the tick counter.
     #[inline]
-    pub(crate) fn note_run(&self, ticks: u64) {
-        let local = &self.local;
+    pub(crate) fn note_run(&self) -> u64 {
+        let (local, ticks) = (&self.local, clock::ticks());
         let elapsed = ticks.wrapping_sub(local.running_from.replace(ticks));
         if pace::is_long(elapsed, local.attend_after) {
             self.note_long_run();
         }
+        ticks
     }
 
     #[cold]
@@ -413,7 +414,7 @@ impl P {
     /// kernel is charged to no goroutine, so the measurement restarts. Timers that expired
     /// meanwhile run before the next dispatch.
     pub(crate) fn submit_and_poll(&self) {
-        self.note_run(clock::ticks());
+        self.note_run();
         self.poller.flush();
         let (local, now_ns) = (&self.local, clock::now_ns());
         if self.timers.next_ns() <= now_ns {
