@@ -13,7 +13,7 @@ mod util;
 use std::io::{Read, Write};
 use std::process::Output;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use windlass::time::{Duration, Instant};
 
 use windlass::channel::{after, bounded};
 use windlass::net::{TcpListener, TcpStream};

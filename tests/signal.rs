@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use windlass::time::{Duration, Instant};
 
 use windlass::context::{Context, Error};
 use windlass::fs::{self, File};

@@ -258,7 +258,6 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "time",
         &[
-            "instant",
             "system_time",
             "sleep",
             "timeout",
@@ -315,6 +314,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "section",
             "kind",
             "aligned",
+            "file_times",
             "memory",
             "metadata",
             "transfer",
@@ -328,8 +328,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "fs/memory",
         &[
-            "settings", "errno", "fate", "content", "inode", "names", "times", "tree", "drive",
-            "handle", "calls",
+            "settings", "errno", "fate", "content", "inode", "names", "tree", "drive", "handle",
+            "calls",
         ],
     ),
     ("metrics", &["placement"]),
@@ -369,6 +369,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "chaos",
             "counter",
             "histogram",
+            "instant",
             "event_log",
             "padded",
             "placed",

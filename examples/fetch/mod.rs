@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
-use std::time::{Duration, Instant};
 
 use ureq::config::Config;
 use ureq::http::Uri;
@@ -15,6 +14,7 @@ use ureq::unversioned::transport::{
 };
 use ureq::{Agent, Error, Timeout};
 use windlass::net::TcpStream;
+use windlass::time::{Duration, Instant};
 
 /// An agent whose calls park the goroutine, with a time limit for each call.
 pub(crate) fn agent(timeout: Duration) -> Agent {

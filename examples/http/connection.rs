@@ -1,9 +1,9 @@
 //! A connection: reads requests and writes answers until either side closes it.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::time::{Duration, Instant};
 
 use windlass::net::{Member, TcpOptions, TcpStream};
+use windlass::time::{Duration, Instant};
 
 use super::answer::{self, Answer, Long, Reply};
 use super::request::{self, Request};

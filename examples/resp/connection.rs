@@ -1,9 +1,9 @@
 //! A connection: reads requests, carries them out, and answers.
 
 use std::io::{self, Read, Write};
-use std::time::{Duration, Instant};
 
 use windlass::net::{Member, TcpStream};
+use windlass::time::{Duration, Instant};
 
 use super::Server;
 use super::command;

@@ -2,9 +2,9 @@
 
 use std::io::{self, Read};
 use std::net::Shutdown;
-use std::time::{Duration, Instant};
 
 use windlass::net::TcpStream;
+use windlass::time::{Duration, Instant};
 
 /// The time and the number of bytes for which a refused peer is still read from.
 const TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,7 +1,6 @@
 //! Serves a `Router` of axum with hyper: HTTP/1.1 and HTTP/2 on one port, and a graceful end.
 
 use std::io::{self, ErrorKind};
-use std::time::{Duration, Instant};
 
 use axum::Router;
 use hyper::Request;
@@ -10,6 +9,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use tower_service::Service;
 use windlass::net::{Graceful, Member, TcpListener, TcpStream};
+use windlass::time::{Duration, Instant};
 use windlass_hyper::{Executor, Io, Timer};
 
 use crate::{finish, serve};

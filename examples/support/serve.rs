@@ -1,9 +1,9 @@
 //! A server until the program is asked to stop.
 
 use std::io;
-use std::time::{Duration, Instant};
 
 use windlass::net::Graceful;
+use windlass::time::{Duration, Instant};
 
 /// The interval of messages about connections that cannot be accepted.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(1);

@@ -1,13 +1,13 @@
 //! A WebSocket server: a goroutine for each connection, in plain blocking style.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::time::{Duration, Instant};
 
 use tungstenite::error::ProtocolError;
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use tungstenite::{Error, HandshakeError, Message, Utf8Bytes, WebSocket, accept_with_config};
 use windlass::net::{Graceful, Member, TcpListener, TcpStream};
+use windlass::time::{Duration, Instant};
 
 use crate::linger;
 use crate::serve::complain;

@@ -63,11 +63,12 @@ pub mod broadcast;
 pub mod watch;
 
 use std::ptr::NonNull;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chan::Chan;
 
 use crate::sys::clock;
+use crate::util::instant::Instant;
 
 pub(crate) use alarm::{Alarm, Then};
 
@@ -206,8 +207,8 @@ pub fn watch<T>(value: T) -> (watch::Sender<T>, watch::Receiver<T>) {
 /// # Examples
 ///
 /// ```
-/// use std::time::{Duration, Instant};
 /// use windlass::channel::after;
+/// use windlass::time::{Duration, Instant};
 ///
 /// let start = Instant::now();
 /// let r = after(Duration::from_millis(5));
@@ -223,14 +224,13 @@ pub fn after(duration: Duration) -> Receiver<Instant> {
 /// # Examples
 ///
 /// ```
-/// use std::time::{Duration, Instant};
+/// use windlass::time::{Duration, Instant};
 ///
 /// let when = Instant::now() + Duration::from_millis(5);
 /// assert_eq!(windlass::channel::at(when).recv(), Ok(when));
 /// ```
-pub fn at(when: impl Into<Instant>) -> Receiver<Instant> {
-    let when = when.into();
-    Receiver::at(when)
+pub fn at(when: impl Into<std::time::Instant>) -> Receiver<Instant> {
+    Receiver::at(when.into())
 }
 
 /// Creates a channel that never delivers a message and is never disconnected.
@@ -258,8 +258,8 @@ pub const fn never<T>() -> Receiver<T> {
 /// # Examples
 ///
 /// ```
-/// use std::time::{Duration, Instant};
 /// use windlass::channel::tick;
+/// use windlass::time::{Duration, Instant};
 ///
 /// let start = Instant::now();
 /// let period = Duration::from_millis(5);

@@ -8,7 +8,7 @@ use std::mem;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::alarm::{Alarm, Then};
 use super::chan::{Chan, note_disconnect};
@@ -17,6 +17,7 @@ use super::err::{RecvError, RecvTimeoutError, TryRecvError};
 use super::timer::{self, At, Tick};
 use crate::sched::wait::park;
 use crate::sys::clock::{self, NEVER};
+use crate::util::instant::Instant;
 
 /// The receiving half of a channel.
 ///
@@ -60,20 +61,23 @@ impl<T> UnwindSafe for Receiver<T> {}
 impl<T> RefUnwindSafe for Receiver<T> {}
 
 impl Receiver<Instant> {
-    pub(super) fn at(when: Instant) -> Receiver<Instant> {
+    pub(super) fn at(when: std::time::Instant) -> Receiver<Instant> {
         Receiver {
             source: Source::At(Arc::new(At::new(when))),
         }
     }
 
-    pub(super) fn tick(start: Instant, period: Duration) -> Receiver<Instant> {
+    pub(super) fn tick(start: std::time::Instant, period: Duration) -> Receiver<Instant> {
         Receiver {
             source: Source::Tick(Arc::new(Tick::new(start, period))),
         }
     }
 
     /// Creates an alarm and a receiver of its messages.
-    pub(crate) fn alarm(when: Option<Instant>, then: Then) -> (Arc<Alarm>, Receiver<Instant>) {
+    pub(crate) fn alarm(
+        when: Option<std::time::Instant>,
+        then: Then,
+    ) -> (Arc<Alarm>, Receiver<Instant>) {
         let alarm = Arc::new(Alarm::new(when, then));
         let source = Source::Alarm(Arc::clone(&alarm));
         (alarm, Receiver { source })
@@ -83,7 +87,7 @@ impl Receiver<Instant> {
 impl Receiver<Infallible> {
     /// Creates a channel without messages that is disconnected by [`Receiver::close`], or at
     /// `when`.
-    pub(crate) fn closing(when: Option<Instant>) -> Receiver<Infallible> {
+    pub(crate) fn closing(when: Option<std::time::Instant>) -> Receiver<Infallible> {
         Receiver {
             source: Source::Alarm(Arc::new(Alarm::new(when, Then::Close))),
         }
@@ -107,7 +111,8 @@ impl Receiver<Infallible> {
 
 /// Converts the message of a time channel to `T`, which is `Instant`.
 #[inline]
-pub(super) fn from_instant<T>(instant: Instant) -> T {
+pub(super) fn from_instant<T>(instant: std::time::Instant) -> T {
+    let instant: Instant = instant.into();
     assert!(size_of::<T>() == size_of::<Instant>(), "T is Instant");
     // SAFETY: only `Receiver::<Instant>` makes `At`, `Tick` and alarms with messages, so T is
     // Instant.
@@ -260,14 +265,17 @@ impl<T> Receiver<T> {
     /// # Examples
     ///
     /// ```
-    /// use std::time::{Duration, Instant};
+    /// use windlass::time::{Duration, Instant};
     /// use windlass::channel::{RecvTimeoutError, unbounded};
     ///
     /// let (_s, r) = unbounded::<i32>();
     /// let deadline = Instant::now() + Duration::from_millis(5);
     /// assert_eq!(r.recv_deadline(deadline), Err(RecvTimeoutError::Timeout));
     /// ```
-    pub fn recv_deadline(&self, deadline: impl Into<Instant>) -> Result<T, RecvTimeoutError> {
+    pub fn recv_deadline(
+        &self,
+        deadline: impl Into<std::time::Instant>,
+    ) -> Result<T, RecvTimeoutError> {
         let deadline = deadline.into();
         self.recv_until(clock::instant_ns(deadline))
             .map_err(timeout_error)

@@ -18,6 +18,7 @@ use crate::sched::wait::current_context::{self, Error};
 use crate::sched::wait::handoff::Section;
 use crate::sched::wait::{cancel, park};
 use crate::sys::clock::{self, NEVER};
+use crate::util::instant;
 
 /// The cause that a canceller may pass.
 type Cause = Arc<dyn StdError + Send + Sync>;
@@ -150,7 +151,7 @@ impl Context {
     /// # Examples
     ///
     /// ```
-    /// use std::time::{Duration, Instant};
+    /// use windlass::time::{Duration, Instant};
     /// use windlass::context::{Context, Error};
     ///
     /// let soon = Instant::now() + Duration::from_millis(2);
@@ -294,8 +295,8 @@ impl Context {
     ///
     /// See [`Context::with_deadline`].
     #[must_use]
-    pub fn deadline(&self) -> Option<Instant> {
-        self.node.as_ref()?.deadline
+    pub fn deadline(&self) -> Option<instant::Instant> {
+        Some(self.node.as_ref()?.deadline?.into())
     }
 
     /// Returns the reason why the context is done, or `None` while it is not done.

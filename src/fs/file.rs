@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 #[cfg(feature = "sim")]
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
-use std::time::{Instant, SystemTime};
 
+use super::file_times::FileTimes;
 use super::kind::Kind;
 #[cfg(feature = "sim")]
 use super::memory::Handle;
@@ -17,6 +17,7 @@ use super::transfer::Raw;
 use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::sched::wait::offload::offload;
 use crate::sys::clock::{self, NEVER};
+use crate::time::{Instant, SystemTime};
 
 /// An open file: `std::fs::File`, whose calls wait by parking the goroutine.
 ///
@@ -275,8 +276,8 @@ impl File {
     /// # Examples
     ///
     /// ```
-    /// use std::time::{Duration, UNIX_EPOCH};
     /// use windlass::fs::{File, FileTimes};
+    /// use windlass::time::{Duration, UNIX_EPOCH};
     ///
     /// # let path = std::env::temp_dir().join(format!("windlass-times-{}", std::process::id()));
     /// let file = File::create(&path)?;
@@ -288,9 +289,9 @@ impl File {
     /// # windlass::fs::remove_file(&path)?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn set_times(&self, times: fs::FileTimes) -> io::Result<()> {
+    pub fn set_times(&self, times: FileTimes) -> io::Result<()> {
         on_simulated_file!(self.0, file => file.set_times(times));
-        self.0.call(|| self.0.file.set_times(times))
+        self.0.call(|| self.0.file.set_times(times.into()))
     }
 
     /// Changes the modification time of the file.
@@ -306,9 +307,8 @@ impl File {
     /// # Examples
     ///
     /// See [`File::set_times`].
-    pub fn set_modified(&self, time: SystemTime) -> io::Result<()> {
-        on_simulated_file!(self.0, file => file.set_modified(time));
-        self.0.call(|| self.0.file.set_modified(time))
+    pub fn set_modified(&self, time: impl Into<SystemTime>) -> io::Result<()> {
+        self.set_times(FileTimes::new().set_modified(time))
     }
 
     /// Acquires an exclusive advisory lock on the file, with `flock(2)`.
@@ -445,8 +445,8 @@ impl File {
     /// ```
     /// use std::io::{ErrorKind, Read};
     /// use std::os::fd::OwnedFd;
-    /// use std::time::{Duration, Instant};
     /// use windlass::fs::File;
+    /// use windlass::time::{Duration, Instant};
     ///
     /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
     /// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };

@@ -7,10 +7,10 @@ use std::io;
 use std::os::linux::raw;
 #[cfg(feature = "sim")]
 use std::os::unix::fs::PermissionsExt;
-use std::time::SystemTime;
 
 #[cfg(feature = "sim")]
 use super::memory::{FileKind, Stat};
+use crate::time::SystemTime;
 
 /// Metadata of a file. It has the interface of [`std::fs::Metadata`], with the extension traits of
 /// `std::os::unix::fs` and `std::os::linux::fs`.
@@ -113,9 +113,9 @@ impl Metadata {
     /// As `std::fs::Metadata::modified`.
     pub fn modified(&self) -> io::Result<SystemTime> {
         match &self.0 {
-            Source::Kernel(metadata) => metadata.modified(),
+            Source::Kernel(metadata) => Ok(metadata.modified()?.into()),
             #[cfg(feature = "sim")]
-            Source::Memory(memory) => Ok(memory.stat.attributes.modified),
+            Source::Memory(memory) => Ok(memory.stat.attributes.modified.into()),
         }
     }
 
@@ -126,9 +126,9 @@ impl Metadata {
     /// As `std::fs::Metadata::accessed`.
     pub fn accessed(&self) -> io::Result<SystemTime> {
         match &self.0 {
-            Source::Kernel(metadata) => metadata.accessed(),
+            Source::Kernel(metadata) => Ok(metadata.accessed()?.into()),
             #[cfg(feature = "sim")]
-            Source::Memory(memory) => Ok(memory.stat.attributes.accessed),
+            Source::Memory(memory) => Ok(memory.stat.attributes.accessed.into()),
         }
     }
 
@@ -139,9 +139,9 @@ impl Metadata {
     /// As `std::fs::Metadata::created`.
     pub fn created(&self) -> io::Result<SystemTime> {
         match &self.0 {
-            Source::Kernel(metadata) => metadata.created(),
+            Source::Kernel(metadata) => Ok(metadata.created()?.into()),
             #[cfg(feature = "sim")]
-            Source::Memory(memory) => Ok(memory.stat.attributes.created),
+            Source::Memory(memory) => Ok(memory.stat.attributes.created.into()),
         }
     }
 }
@@ -242,8 +242,8 @@ fields! {
 
 /// Seconds and nanoseconds, which are never negative.
 #[cfg(feature = "sim")]
-fn since_1970(time: SystemTime) -> (i64, i64) {
-    match time.duration_since(SystemTime::UNIX_EPOCH) {
+fn since_1970(time: std::time::SystemTime) -> (i64, i64) {
+    match time.duration_since(std::time::SystemTime::UNIX_EPOCH) {
         Ok(after) => (after.as_secs() as i64, i64::from(after.subsec_nanos())),
         Err(e) => {
             let before = e.duration();

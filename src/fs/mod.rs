@@ -80,6 +80,7 @@ mod mounts;
 mod section;
 mod kind;
 mod aligned;
+mod file_times;
 #[cfg(feature = "sim")]
 pub(crate) mod memory;
 mod metadata;
@@ -95,6 +96,7 @@ pub use dir::{
     DirBuilder, DirEntry, ReadDir, create_dir, create_dir_all, read_dir, remove_dir, remove_dir_all,
 };
 pub use file::File;
+pub use file_times::FileTimes;
 pub(crate) use kind::Kind;
 pub use metadata::Metadata;
 pub use open_options::OpenOptions;
@@ -102,4 +104,4 @@ pub use paths::{
     canonicalize, chown, copy, exists, hard_link, lchown, metadata, read, read_link,
     read_to_string, remove_file, rename, set_permissions, symlink, symlink_metadata, write,
 };
-pub use std::fs::{FileTimes, FileType, Permissions, TryLockError};
+pub use std::fs::{FileType, Permissions, TryLockError};

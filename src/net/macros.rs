@@ -226,7 +226,7 @@ macro_rules! timeouts {
             ///
             /// ```
             /// use std::io::{self, Read};
-            /// use std::time::Instant;
+            /// use windlass::time::Instant;
             /// use windlass::net::UnixStream;
             /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
             /// # let rt = unsafe { windlass::Builder::new().processors(1).build()? };
@@ -242,16 +242,16 @@ macro_rules! timeouts {
             /// })?;
             /// # Ok::<(), io::Error>(())
             /// ```
-            pub fn set_read_deadline(&self, deadline: Option<std::time::Instant>) {
+            pub fn set_read_deadline(&self, deadline: Option<crate::time::Instant>) {
                 self.0
-                    .set_deadline(crate::poll::fd::Direction::Read, deadline);
+                    .set_deadline(crate::poll::fd::Direction::Read, deadline.map(Into::into));
             }
 
             /// Sets the time at which writes and sends begin to fail with `WouldBlock`, as
             #[doc = concat!("[`", stringify!($type), "::set_read_deadline`] for reads.")]
-            pub fn set_write_deadline(&self, deadline: Option<std::time::Instant>) {
+            pub fn set_write_deadline(&self, deadline: Option<crate::time::Instant>) {
                 self.0
-                    .set_deadline(crate::poll::fd::Direction::Write, deadline);
+                    .set_deadline(crate::poll::fd::Direction::Write, deadline.map(Into::into));
             }
         }
     };
@@ -392,7 +392,7 @@ macro_rules! listener {
             ///
             /// ```
             /// use std::io;
-            /// use std::time::Instant;
+            /// use windlass::time::Instant;
             /// use windlass::net::TcpListener;
             ///
             /// let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -401,9 +401,9 @@ macro_rules! listener {
             /// assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
             /// # Ok::<(), io::Error>(())
             /// ```
-            pub fn set_deadline(&self, deadline: Option<std::time::Instant>) {
+            pub fn set_deadline(&self, deadline: Option<crate::time::Instant>) {
                 self.0
-                    .set_deadline(crate::poll::fd::Direction::Read, deadline);
+                    .set_deadline(crate::poll::fd::Direction::Read, deadline.map(Into::into));
             }
 
             /// Ends listening, for all handles to the socket. Calls that wait in `accept`, and

@@ -4,7 +4,6 @@
 //! Times are those of the monotonic clock (`CLOCK_MONOTONIC`), in nanoseconds. Inside a simulation
 //! (feature `sim`) they are virtual, and so are [`Instant`] and [`SystemTime`].
 
-mod instant;
 mod system_time;
 mod sleep;
 mod timeout;
@@ -15,8 +14,8 @@ mod after_func;
 pub use std::time::{Duration, SystemTimeError, TryFromFloatSecsError};
 
 pub use crate::task::sleep;
+pub use crate::util::instant::Instant;
 pub use after_func::{AfterFunc, after_func};
-pub use instant::Instant;
 pub use interval::{Interval, MissedTickBehavior, interval, interval_at};
 pub use sleep::sleep_until;
 pub use system_time::{SystemTime, UNIX_EPOCH};

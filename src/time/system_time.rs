@@ -11,6 +11,9 @@ use crate::sys::clock;
 /// The difference: inside a simulation (feature `sim`) it is virtual time, which begins on 1
 /// January 2000, UTC, and moves only when no goroutine can run. Outside, it is `std`'s clock.
 ///
+/// The two types convert into each other and can be compared. Functions of windlass that take a
+/// time of day take either type, and all that return one return this one.
+///
 /// # Examples
 ///
 /// ```
@@ -48,8 +51,11 @@ impl SystemTime {
     /// # Errors
     ///
     /// If `earlier` is later. The error has the difference.
-    pub fn duration_since(&self, earlier: SystemTime) -> Result<Duration, SystemTimeError> {
-        self.0.duration_since(earlier.0)
+    pub fn duration_since(
+        &self,
+        earlier: impl Into<SystemTime>,
+    ) -> Result<Duration, SystemTimeError> {
+        self.0.duration_since(earlier.into().0)
     }
 
     /// The time that has passed since this time.
@@ -89,6 +95,30 @@ impl From<std::time::SystemTime> for SystemTime {
 impl From<SystemTime> for std::time::SystemTime {
     fn from(time: SystemTime) -> std::time::SystemTime {
         time.0
+    }
+}
+
+impl PartialEq<std::time::SystemTime> for SystemTime {
+    fn eq(&self, other: &std::time::SystemTime) -> bool {
+        self.0 == *other
+    }
+}
+
+impl PartialEq<SystemTime> for std::time::SystemTime {
+    fn eq(&self, other: &SystemTime) -> bool {
+        *self == other.0
+    }
+}
+
+impl PartialOrd<std::time::SystemTime> for SystemTime {
+    fn partial_cmp(&self, other: &std::time::SystemTime) -> Option<std::cmp::Ordering> {
+        self.0.partial_cmp(other)
+    }
+}
+
+impl PartialOrd<SystemTime> for std::time::SystemTime {
+    fn partial_cmp(&self, other: &SystemTime) -> Option<std::cmp::Ordering> {
+        self.partial_cmp(&other.0)
     }
 }
 

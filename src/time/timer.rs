@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::channel::{Alarm, Receiver, Then};
 use crate::sched::wait::park;
 use crate::sys::clock;
+use crate::util::instant::Instant;
 
 /// Sends one instant on its channel when that instant has come: Go's `time.Timer`.
 ///
@@ -170,7 +171,7 @@ impl Ticker {
 }
 
 #[track_caller]
-fn plan(period: Duration) -> (Option<Instant>, Then) {
+fn plan(period: Duration) -> (Option<std::time::Instant>, Then) {
     assert!(!period.is_zero(), "`period` must be non-zero");
     (clock::now().checked_add(period), Then::Repeat(period))
 }

@@ -6,11 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::util;
 use crate::util::{hang_guard, pair, run};
+use windlass::context::Context;
 use windlass::time::{
     Duration, Elapsed, Instant, MissedTickBehavior, interval, interval_at, sleep, sleep_until,
     timeout, timeout_at,
 };
-use windlass::{spawn, task};
+use windlass::{channel, spawn, task};
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 const MOMENT: Duration = Duration::from_millis(2);
@@ -300,4 +301,31 @@ crate::inside::tests! {
     missed_ticks_by_behavior,
     an_interval_cut_short_keeps_its_tick,
     a_period_of_zero_is_refused,
+}
+
+#[test]
+fn a_deadline_is_of_either_type_and_what_is_returned_of_ours() {
+    fn taken_by_all(at: impl Into<std::time::Instant> + Copy) {
+        let (_s, r) = channel::bounded::<u8>(1);
+        assert!(r.recv_deadline(at).is_err());
+        assert!(timeout_at(at, || channel::never::<u8>().recv()).is_err());
+        sleep_until(at);
+        let given: Instant = channel::at(at).recv().unwrap();
+        let of_context: Option<Instant> = Context::background().with_deadline(at).deadline();
+        assert_eq!(of_context, Some(given));
+        assert_eq!(given, at.into());
+        assert_eq!(given.duration_since(at.into()), Duration::ZERO);
+    }
+    on_both(|| {
+        taken_by_all(Instant::now());
+        taken_by_all(std::time::Instant::now());
+        let (a, _b) = pair();
+        a.set_read_deadline(Some(Instant::now()));
+        a.set_read_deadline(Some(std::time::Instant::now().into()));
+        assert_eq!(
+            (&a).read(&mut [0]).unwrap_err().kind(),
+            ErrorKind::WouldBlock
+        );
+        a.set_read_deadline(None);
+    });
 }

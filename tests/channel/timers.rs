@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Instant;
 
 use crate::util;
 use crate::util::{hang_guard, run, runtime, wait_until};
@@ -13,16 +12,11 @@ use windlass::channel::{
 };
 use windlass::context::{Context, Error};
 use windlass::select;
-use windlass::time::{Duration, Elapsed, Ticker, Timer, sleep, timeout};
+use windlass::time::{Duration, Elapsed, Instant, Ticker, Timer, sleep, timeout};
 use windlass::{spawn, yield_now};
 
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 const MOMENT: Duration = Duration::from_millis(2);
-
-/// The time, in the type that channels of timers send; virtual in a simulation.
-fn now() -> Instant {
-    windlass::time::Instant::now().into()
-}
 
 /// Runs a test on a goroutine and on a plain thread.
 fn on_both(test: impl Fn() + Send + Sync) {
@@ -34,11 +28,11 @@ fn on_both(test: impl Fn() + Send + Sync) {
 #[test]
 fn a_timer_sends_once() {
     on_both(|| {
-        let start = now();
+        let start = Instant::now();
         let timer = Timer::new(MOMENT);
         assert_eq!(timer.channel().capacity(), Some(1));
         let sent = timer.channel().recv().unwrap();
-        assert!(sent >= start + MOMENT && now() >= sent);
+        assert!(sent >= start + MOMENT && Instant::now() >= sent);
         assert_eq!(timer.channel().try_recv(), Err(TryRecvError::Empty));
         let more = timer.channel().recv_timeout(MOMENT);
         assert_eq!(more, Err(RecvTimeoutError::Timeout));
@@ -59,7 +53,7 @@ fn nothing_stale_comes_after_stop_or_reset() {
         assert_eq!(timer.channel().try_recv(), Err(TryRecvError::Empty));
         timer.reset(Duration::ZERO);
         wait_until(|| timer.channel().is_full());
-        let start = now();
+        let start = Instant::now();
         assert!(timer.reset(MOMENT));
         assert!(timer.channel().recv().unwrap() >= start + MOMENT);
         let huge = Timer::new(Duration::MAX);
@@ -88,7 +82,7 @@ fn nothing_stale_comes_while_others_receive() {
             })
             .collect();
         for i in 0..2000 {
-            let before = now();
+            let before = Instant::now();
             timer.reset(Duration::from_micros(i % 50));
             if i % 3 == 0 {
                 yield_now();
@@ -121,7 +115,7 @@ fn a_reset_reaches_those_who_wait() {
         };
         let first = waits(timer.channel().clone());
         wait_until(|| begun.load(Ordering::SeqCst) == 1);
-        let start = now();
+        let start = Instant::now();
         timer.reset(MOMENT);
         let sent = windlass::blocking(|| first.join().unwrap());
         assert!(sent >= start + MOMENT);
@@ -178,7 +172,7 @@ fn a_reset_reaches_selects() {
 fn a_timer_in_a_select() {
     on_both(|| {
         let (_sender, receiver) = unbounded::<u32>();
-        let start = now();
+        let start = Instant::now();
         let timer = Timer::new(MOMENT);
         select! {
             recv(receiver) -> _ => panic!("nobody sends"),
@@ -194,13 +188,13 @@ fn a_timer_in_a_select() {
 #[test]
 fn a_ticker_ticks() {
     on_both(|| {
-        let start = now();
+        let start = Instant::now();
         let period = Duration::from_micros(700);
         let ticker = Ticker::new(period);
         let mut last = None;
         for _ in 0..5 {
             let sent = ticker.channel().recv().unwrap();
-            assert!(sent >= start + period && sent <= now());
+            assert!(sent >= start + period && sent <= Instant::now());
             if let Some(last) = last {
                 let between: Duration = sent - last;
                 assert!(between >= period);
@@ -212,7 +206,7 @@ fn a_ticker_ticks() {
         wait_until(|| ticker.channel().is_full());
         ticker.stop();
         assert_eq!(ticker.channel().try_recv(), Err(TryRecvError::Empty));
-        let start = now();
+        let start = Instant::now();
         ticker.reset(MOMENT);
         assert!(ticker.channel().recv().unwrap() >= start + MOMENT);
     });
@@ -223,7 +217,7 @@ fn who_is_late_gets_one_tick() {
     on_both(|| {
         let ticker = Ticker::new(Duration::from_millis(1));
         sleep(Duration::from_millis(6));
-        let late = now();
+        let late = Instant::now();
         let first = ticker.channel().recv().unwrap();
         let second = ticker.channel().recv().unwrap();
         assert!(second - first >= Duration::from_millis(5));
@@ -523,9 +517,9 @@ fn a_tick_is_not_lost_when_a_wait_for_it_is_cut_short() {
     }
     run(2, || {
         for others_wait in [false, true] {
-            let before = now();
+            let before = Instant::now();
             let ticks = tick(PERIOD);
-            let first = before + PERIOD..=now() + PERIOD;
+            let first = before + PERIOD..=Instant::now() + PERIOD;
             let clone = ticks.clone();
             let waits = spawn(move || cut(&clone, 10 * MOMENT));
             if others_wait {

@@ -669,7 +669,7 @@ fn a_deadline_ends_a_wait_and_loses_nothing() {
         let mut fifo = File::options().read(true).write(true).open(&path).unwrap();
         let mut buf = [0; 8];
         for _ in 0..10 {
-            fifo.set_read_deadline(Some((Instant::now() + Duration::from_millis(2)).into()));
+            fifo.set_read_deadline(Some(Instant::now() + Duration::from_millis(2)));
             let e = fifo.read(&mut buf).unwrap_err();
             assert_eq!(e.kind(), io::ErrorKind::WouldBlock);
             // Passed for good, also with bytes there.
@@ -678,11 +678,11 @@ fn a_deadline_ends_a_wait_and_loses_nothing() {
                 fifo.read(&mut buf).unwrap_err().kind(),
                 io::ErrorKind::WouldBlock
             );
-            fifo.set_read_deadline(Some((Instant::now() + LONG).into()));
+            fifo.set_read_deadline(Some(Instant::now() + LONG));
             assert_eq!(fifo.read(&mut buf).unwrap(), 4);
             assert_eq!(&buf[..4], b"late");
         }
-        fifo.set_write_deadline(Some((Instant::now() + SHORT).into()));
+        fifo.set_write_deadline(Some(Instant::now() + SHORT));
         let bufs = [IoSlice::new(&[]), IoSlice::new(&[1; 10_000])];
         assert!(fifo.write_vectored(&bufs).unwrap() >= 4096);
         let full = fifo.write_all(&vec![1; 10 << 20]).unwrap_err();
@@ -692,7 +692,7 @@ fn a_deadline_ends_a_wait_and_loses_nothing() {
         assert_eq!(fifo.read(&mut buf).unwrap(), 8);
 
         let file = File::create_new(dir.join("f")).unwrap();
-        file.set_read_deadline(Some((Instant::now()).into()));
+        file.set_read_deadline(Some(Instant::now()));
         assert_eq!(
             file.read_at(&mut buf, 0).unwrap_err().kind(),
             io::ErrorKind::WouldBlock
@@ -757,7 +757,7 @@ fn a_deadline_that_races_with_bytes_loses_none() {
         let mut next = 0;
         let mut record = [0; 8];
         while next < 400 {
-            reader.set_read_deadline(Some((Instant::now() + Duration::from_micros(80)).into()));
+            reader.set_read_deadline(Some(Instant::now() + Duration::from_micros(80)));
             match reader.read(&mut record) {
                 Ok(8) => {
                     assert_eq!(u64::from_ne_bytes(record), next);

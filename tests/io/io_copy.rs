@@ -291,7 +291,7 @@ fn timeouts_and_deadlines_hold() {
             assert!(!is_nonblocking(&from) && !is_nonblocking(&to));
             let same = Arc::new(from);
             same.set_read_timeout(None).unwrap();
-            same.set_read_deadline(Some((Instant::now() + Duration::from_millis(10)).into()));
+            same.set_read_deadline(Some(Instant::now() + Duration::from_millis(10)));
             let e = io::copy(&mut &*same, &mut to).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::WouldBlock);
             drop(to);

@@ -5,7 +5,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use windlass::time::Instant;
 
 use crate::util;
 use crate::util::{hang_guard, runtime, wait_until};

@@ -163,7 +163,7 @@ fn with_some_ahead(listener: &TcpListener, addr: SocketAddr) -> (Connections<'_>
     let mut connections = listener.accept_stream();
     let mut callers = vec![call(addr, 0)];
     connections.accept().unwrap();
-    listener.set_deadline(Some((Instant::now() + Duration::from_millis(1)).into()));
+    listener.set_deadline(Some(Instant::now() + Duration::from_millis(1)));
     assert!(connections.accept().is_err());
     listener.set_deadline(None);
     callers.extend((1..8).map(|i| call(addr, i)));
@@ -181,7 +181,7 @@ fn one_that_is_dropped_closes_what_is_ahead() {
         settle_long();
         // What the kernel had not accepted is in the queue.
         let late = call(addr, 8);
-        listener.set_deadline(Some((Instant::now() + Duration::from_secs(60)).into()));
+        listener.set_deadline(Some(Instant::now() + Duration::from_secs(60)));
         let mut open = Vec::new();
         loop {
             let (stream, peer) = listener.accept().unwrap();
@@ -262,10 +262,10 @@ fn a_deadline_ends_the_wait_and_takes_nothing() {
         let (tell, told) = windlass::channel::bounded(1);
         let server = kind.spawn(move || {
             let mut connections = listener.accept_stream();
-            listener.set_deadline(Some((Instant::now() + Duration::from_millis(5)).into()));
+            listener.set_deadline(Some(Instant::now() + Duration::from_millis(5)));
             let late = connections.accept().unwrap_err();
             assert_eq!(late.kind(), ErrorKind::WouldBlock);
-            listener.set_deadline(Some(Instant::now().into()));
+            listener.set_deadline(Some(Instant::now()));
             assert!(connections.accept().is_err());
             listener.set_deadline(None);
             tell.send(()).unwrap();
@@ -293,7 +293,7 @@ fn a_deadline_that_is_brought_forward() {
             (cut, number_of(connections.accept().unwrap()))
         });
         settle();
-        listener.set_deadline(Some(Instant::now().into()));
+        listener.set_deadline(Some(Instant::now()));
         told.recv().unwrap();
         let _caller = call(addr, 5);
         assert_eq!(waits.join().unwrap(), (ErrorKind::WouldBlock, 5));
@@ -327,7 +327,7 @@ fn no_connection_is_lost_to_who_ends_the_wait() {
             let connection = match round % 3 {
                 0 => short.run(|| connections.accept()),
                 _ => {
-                    listener.set_deadline(Some(until.into()));
+                    listener.set_deadline(Some(until));
                     let connection = connections.accept();
                     listener.set_deadline(None);
                     connection
@@ -607,7 +607,7 @@ fn the_end_of_a_run_leaves_nothing_armed() {
                 }
                 callers.push(call(addr, 1));
                 assert_eq!(number_of(connections.accept().unwrap()), 1);
-                kept.set_deadline(Some((Instant::now() + Duration::from_millis(1)).into()));
+                kept.set_deadline(Some(Instant::now() + Duration::from_millis(1)));
                 connections.accept().unwrap_err();
                 kept.set_deadline(None);
                 callers.extend((2..5).map(|i| call(addr, i)));

@@ -11,8 +11,8 @@ use crate::util::{Pattern, hang_guard, pair, run, runtime, wait_until};
 use windlass::net::{TcpListener, TcpStream, UdpSocket};
 use windlass::{blocking, spawn};
 
-fn passed() -> Option<std::time::Instant> {
-    Some(Instant::now().into())
+fn passed() -> Option<Instant> {
+    Some(Instant::now())
 }
 
 fn would_block<T: std::fmt::Debug>(r: std::io::Result<T>) {
@@ -38,7 +38,7 @@ fn a_deadline_in_the_past_fails_at_once() {
         }
         // Long ago is no other.
         let long_ago = Instant::now().checked_sub(Duration::from_secs(1));
-        b.set_read_deadline(long_ago.map(Into::into));
+        b.set_read_deadline(long_ago);
         would_block(b.read(&mut [0; 8]));
         // The other direction is free.
         b.write_all(b"x").unwrap();
@@ -64,23 +64,23 @@ fn a_deadline_bounds_several_calls_together() {
     let check = || {
         let (mut a, mut b) = pair();
         let start = Instant::now();
-        b.set_read_deadline(Some((start + Duration::from_millis(40)).into()));
+        b.set_read_deadline(Some(start + Duration::from_millis(40)));
         a.write_all(&[1]).unwrap();
         b.read_exact(&mut [0]).unwrap();
         would_block(b.read(&mut [0]));
         assert!(start.elapsed() >= Duration::from_millis(40));
         would_block(b.read(&mut [0]));
         // Whichever is first: the timeout.
-        b.set_read_deadline(Some((Instant::now() + Duration::from_secs(3600)).into()));
+        b.set_read_deadline(Some(Instant::now() + Duration::from_secs(3600)));
         b.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
         would_block(b.read(&mut [0]));
         // Or the deadline.
         b.set_read_timeout(Some(Duration::from_secs(3600))).unwrap();
-        b.set_read_deadline(Some((Instant::now() + Duration::from_millis(5)).into()));
+        b.set_read_deadline(Some(Instant::now() + Duration::from_millis(5)));
         would_block(b.read(&mut [0]));
         // One that will not be seen.
         let far = Instant::now().checked_add(Duration::from_secs(1 << 36));
-        b.set_read_deadline(far.map(Into::into));
+        b.set_read_deadline(far);
         a.write_all(&[2]).unwrap();
         b.read_exact(&mut [0]).unwrap();
     };
@@ -109,9 +109,7 @@ fn a_deadline_reaches_who_waits() {
                 }
                 match i % 4 {
                     0 | 1 => b.set_read_deadline(passed()),
-                    2 => b.set_read_deadline(Some(
-                        (Instant::now() + Duration::from_micros(300)).into(),
-                    )),
+                    2 => b.set_read_deadline(Some(Instant::now() + Duration::from_micros(300))),
                     _ => {
                         let same = Arc::clone(&b);
                         let sets = std::thread::spawn(move || same.set_read_deadline(passed()));
@@ -136,7 +134,7 @@ fn a_coming_deadline_from_a_plain_thread() {
         windlass::sleep(Duration::from_millis(2));
         let start = Instant::now();
         let sets = std::thread::spawn(move || {
-            b.set_read_deadline(Some((start + Duration::from_millis(20)).into()));
+            b.set_read_deadline(Some(start + Duration::from_millis(20)));
         });
         assert_eq!(reads.join().unwrap(), ErrorKind::WouldBlock);
         assert!(start.elapsed() >= Duration::from_millis(20));
@@ -173,14 +171,14 @@ fn a_deadline_that_is_put_off() {
         for to in [None, Some(Duration::from_secs(3600))] {
             let (mut a, b) = pair();
             let b = Arc::new(b);
-            b.set_read_deadline(Some((Instant::now() + Duration::from_millis(400)).into()));
+            b.set_read_deadline(Some(Instant::now() + Duration::from_millis(400)));
             let reader = Arc::clone(&b);
             let reads = spawn(move || {
                 let mut byte = [0];
                 (&*reader).read_exact(&mut byte).map(|()| byte)
             });
             windlass::sleep(Duration::from_millis(1));
-            b.set_read_deadline(to.map(|d| (Instant::now() + d).into()));
+            b.set_read_deadline(to.map(|d| Instant::now() + d));
             windlass::sleep(Duration::from_millis(500));
             a.write_all(&[8]).unwrap();
             assert_eq!(reads.join().unwrap().unwrap(), [8]);
@@ -259,7 +257,7 @@ fn short_deadlines_against_a_trickling_peer() {
                     b.set_read_deadline(match i % 5 {
                         0 => None,
                         1 => passed(),
-                        n => Some((Instant::now() + Duration::from_micros(n * 20)).into()),
+                        n => Some(Instant::now() + Duration::from_micros(n * 20)),
                     });
                     windlass::sleep(Duration::from_micros(i % 70));
                 }
@@ -309,9 +307,7 @@ fn short_deadlines_against_many_connects() {
         let (mut n, mut i) = (0, 0);
         while n < N {
             i += 1;
-            listener.set_deadline(Some(
-                (Instant::now() + Duration::from_micros(i % 60)).into(),
-            ));
+            listener.set_deadline(Some(Instant::now() + Duration::from_micros(i % 60)));
             match listener.accept() {
                 Ok((mut stream, _)) => {
                     n += 1;

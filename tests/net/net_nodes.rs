@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use windlass::time::{Duration, Instant};
 
 use crate::util::{
     build, child_case, child_passes, hang_guard, runtime, set_processors, wait_until,

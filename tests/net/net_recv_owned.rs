@@ -154,7 +154,7 @@ fn a_deadline_ends_the_wait_and_takes_nothing() {
             let late = b.recv_owned().unwrap_err();
             assert_eq!(late.kind(), ErrorKind::WouldBlock);
             b.set_read_timeout(None).unwrap();
-            b.set_read_deadline(Some(Instant::now().into()));
+            b.set_read_deadline(Some(Instant::now()));
             assert!(b.recv_owned().is_err());
             b.set_read_deadline(None);
             b

@@ -253,11 +253,11 @@ fn timeouts_and_deadlines() {
         );
         b.set_read_timeout(None).unwrap();
         a.send(b"kept").unwrap();
-        b.set_read_deadline(Some(Instant::now().into()));
+        b.set_read_deadline(Some(Instant::now()));
         assert_eq!(b.recv(&mut buf).unwrap_err().kind(), ErrorKind::WouldBlock);
         b.set_read_deadline(None);
         assert_eq!(b.recv(&mut buf).unwrap(), 4);
-        a.set_write_deadline(Some(Instant::now().into()));
+        a.set_write_deadline(Some(Instant::now()));
         assert_eq!(a.send(b"x").unwrap_err().kind(), ErrorKind::WouldBlock);
     };
     crate::util::on_thread_and_goroutine(2, check);

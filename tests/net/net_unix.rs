@@ -474,7 +474,7 @@ fn settings_and_conversions() {
             ErrorKind::WouldBlock
         );
         a.set_read_timeout(None).unwrap();
-        a.set_read_deadline(Some(Instant::now().into()));
+        a.set_read_deadline(Some(Instant::now()));
         assert_eq!(
             clone.read(&mut [0]).unwrap_err().kind(),
             ErrorKind::WouldBlock
@@ -503,7 +503,7 @@ fn settings_and_conversions() {
             text.starts_with("UnixListener { fd: ") && text.contains("local"),
             "{text}"
         );
-        listener.set_deadline(Some(Instant::now().into()));
+        listener.set_deadline(Some(Instant::now()));
         assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
     });
 }

@@ -314,7 +314,7 @@ fn a_deadline_loses_no_byte() {
         for round in 0..200 {
             let bytes = pattern.bytes(3 * round, 3).to_vec();
             b.set_read_deadline(Some(
-                (Instant::now() + Duration::from_micros(10 * round as u64)).into(),
+                Instant::now() + Duration::from_micros(10 * round as u64),
             ));
             let writer = spawn({
                 let (a, bytes) = (a.try_clone().unwrap(), bytes.clone());

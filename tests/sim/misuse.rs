@@ -159,7 +159,7 @@ fn contexts_and_timers_outlive_their_run() {
                 let (context, canceller): (context::Context, context::Canceller) =
                     (context, canceller);
                 let (timer, ticker): (Timer, Ticker) = (timer, ticker);
-                let messages: Receiver<std::time::Instant> = messages;
+                let messages: Receiver<Instant> = messages;
                 canceller.cancel();
                 assert!(context.err().is_some());
                 timer.reset(day);
@@ -652,7 +652,7 @@ fn a_thread_sets_a_deadline() {
         let same = Arc::clone(&a);
         let reads = windlass::spawn(move || std::io::Read::read(&mut &*same, &mut [0]).is_err());
         sim::settle();
-        std::thread::spawn(move || a.set_read_deadline(Some(std::time::Instant::now())))
+        std::thread::spawn(move || a.set_read_deadline(Some(Instant::now())))
             .join()
             .unwrap();
         assert!(reads.join().unwrap());

@@ -420,11 +420,11 @@ fn timeouts_and_deadlines() {
         assert!(start.elapsed() >= 20 * MS);
         a.set_read_timeout(None).unwrap();
         // A deadline that is moved while the read waits.
-        a.set_read_deadline(Some((Instant::now() + Duration::from_secs(3600)).into()));
+        a.set_read_deadline(Some(Instant::now() + Duration::from_secs(3600)));
         scope(|s| {
             let read = s.spawn(|| kind((&a).read(&mut [0])));
             sleep(5 * MS);
-            a.set_read_deadline(Some((Instant::now() + 5 * MS).into()));
+            a.set_read_deadline(Some(Instant::now() + 5 * MS));
             assert_eq!(read.join().unwrap(), ErrorKind::WouldBlock);
         });
         assert_eq!(kind((&a).read(&mut [0])), ErrorKind::WouldBlock);
@@ -456,7 +456,7 @@ fn timeouts_and_deadlines() {
 fn accepts_and_receives_have_deadlines() {
     both(|| {
         let (listener, _) = listener();
-        listener.set_deadline(Some((Instant::now() + 5 * MS).into()));
+        listener.set_deadline(Some(Instant::now() + 5 * MS));
         assert_eq!(kind(listener.accept()), ErrorKind::WouldBlock);
         assert_eq!(
             kind(listener.accept_stream().accept()),

@@ -11,11 +11,11 @@ use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::net::Shutdown;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use std::{env, process};
 
 use windlass::channel::{Receiver, Sender, bounded, select};
 use windlass::net::{TcpListener, TcpStream};
+use windlass::time::{Duration, Instant};
 
 const BACKLOG: usize = 16;
 const SILENCE: Duration = Duration::from_secs(5 * 60);

@@ -2,9 +2,8 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::fs::{FileTimes, TryLockError};
+use std::fs::TryLockError;
 use std::io::{self, IoSlice, IoSliceMut, SeekFrom};
-use std::time::SystemTime;
 
 use super::content::{Content, MOST_BYTES, Plan, SECTOR};
 use super::drive::{self, OpenFile, Opened, State, Woken, now};
@@ -14,7 +13,7 @@ use super::errno::{
 };
 use super::fate::{self, below, chance};
 use super::inode::{Attributes, Body, Ino, Stat};
-use super::times;
+use crate::fs::file_times::FileTimes;
 use crate::loom::native::{Arc, MutexGuard};
 use crate::sched::wait::current_context;
 use crate::sync::SemaphorePermit;
@@ -413,14 +412,14 @@ impl Handle {
 
     pub(crate) fn set_times(&self, new: FileTimes) -> io::Result<()> {
         self.change(|attributes| {
-            let (accessed, modified) = times::resolve(new, attributes)?;
-            (attributes.accessed, attributes.modified) = (accessed, modified);
+            if let Some(time) = new.accessed {
+                attributes.accessed = time.into();
+            }
+            if let Some(time) = new.modified {
+                attributes.modified = time.into();
+            }
             Ok(())
         })
-    }
-
-    pub(crate) fn set_modified(&self, time: SystemTime) -> io::Result<()> {
-        self.set_times(FileTimes::new().set_modified(time))
     }
 
     fn change(&self, f: impl FnOnce(&mut Attributes) -> io::Result<()>) -> io::Result<()> {

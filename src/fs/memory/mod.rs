@@ -16,7 +16,6 @@ mod fate;
 mod content;
 mod inode;
 mod names;
-mod times;
 mod tree;
 pub(crate) mod drive;
 pub(crate) mod handle;

@@ -11,10 +11,11 @@ use crate::sys::clock;
 /// The difference: inside a simulation (feature `sim`) it is virtual time, which moves only when
 /// no goroutine can run. Outside, it is `std`'s clock.
 ///
-/// The two types convert into each other. Functions of windlass that take a deadline take either.
-/// An instant that windlass returns in `std`'s type, such as the message of
-/// [`channel::after`](crate::channel::after), is of the same clock: convert it before you call
-/// `elapsed`.
+/// The two types convert into each other, and each is compared with and subtracted from the other.
+/// Functions of windlass that take a deadline take either type, and all that return an instant
+/// return this one. Only in an `Option`, such as that of
+/// [`TcpStream::set_read_deadline`](crate::net::TcpStream::set_read_deadline), an instant of `std`
+/// must be converted: `Some(instant.into())`.
 ///
 /// # Examples
 ///
@@ -46,22 +47,22 @@ impl Instant {
     /// The time from `earlier` to this, or zero if that is later.
     #[must_use]
     #[inline]
-    pub fn duration_since(&self, earlier: Instant) -> Duration {
-        self.0.duration_since(earlier.0)
+    pub fn duration_since(&self, earlier: impl Into<Instant>) -> Duration {
+        self.0.duration_since(earlier.into().0)
     }
 
     /// The time from `earlier` to this, or `None` if that is later.
     #[must_use]
     #[inline]
-    pub fn checked_duration_since(&self, earlier: Instant) -> Option<Duration> {
-        self.0.checked_duration_since(earlier.0)
+    pub fn checked_duration_since(&self, earlier: impl Into<Instant>) -> Option<Duration> {
+        self.0.checked_duration_since(earlier.into().0)
     }
 
     /// The time from `earlier` to this, or zero if that is later.
     #[must_use]
     #[inline]
-    pub fn saturating_duration_since(&self, earlier: Instant) -> Duration {
-        self.0.saturating_duration_since(earlier.0)
+    pub fn saturating_duration_since(&self, earlier: impl Into<Instant>) -> Duration {
+        self.0.saturating_duration_since(earlier.into().0)
     }
 
     /// The time that has passed since this instant.
