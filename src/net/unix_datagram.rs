@@ -102,7 +102,7 @@ impl UnixDatagram {
     /// ```
     pub fn unbound() -> io::Result<UnixDatagram> {
         let socket = Socket::new(Domain::UNIX, Type::DGRAM, None)?;
-        Ok(UnixDatagram(Fd::from(OwnedFd::from(socket))))
+        Ok(UnixDatagram(Fd::of_any_kind(OwnedFd::from(socket))))
     }
 
     /// Returns two connected sockets without addresses.
@@ -280,7 +280,9 @@ impl UnixDatagram {
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine while the receiver's queue is full; blocks a plain thread.
+    /// Parks the goroutine while the receiver's queue is full; blocks a plain thread. A goroutine
+    /// whose socket is not connected to the receiver waits with a second descriptor; if none is
+    /// free, it notices that there is room up to 10 ms late.
     ///
     /// # Errors
     ///

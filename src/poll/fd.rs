@@ -49,6 +49,9 @@ struct Shared {
     left: AtomicU32,
     /// `O_NONBLOCK` was requested: calls make one attempt. Ordering: relaxed, a setting.
     nonblocking: AtomicBool,
+    /// Sends are system calls, also those that wait ([`socket::reads_before_it_fails`]). Ordering:
+    /// relaxed; set before the socket is shared.
+    sends_by_calls: AtomicBool,
     /// Set for a listener that the epoll poller has put into non-blocking mode: its cookie, which
     /// is also in [`MADE`], if the kernel has cookies.
     made_nonblocking: OnceLock<Option<u64>>,
@@ -213,6 +216,7 @@ impl Fd {
             watch: OnceLock::new(),
             left: AtomicU32::new(0),
             nonblocking: AtomicBool::new(false),
+            sends_by_calls: AtomicBool::new(false),
             made_nonblocking: OnceLock::new(),
             n_splices: Lock::new(Rank::Mode, 0),
             has_own_timeouts: AtomicBool::new(false),
@@ -260,10 +264,19 @@ impl Fd {
         );
     }
 
-    /// Takes a socket that may have been used elsewhere, with its mode and its timeouts.
+    /// Takes a new socket that may be for Unix datagrams.
+    pub(crate) fn of_any_kind(fd: OwnedFd) -> Fd {
+        let fd = Fd::from(fd);
+        let by_calls = socket::reads_before_it_fails(fd.as_fd());
+        fd.shared.sends_by_calls.store(by_calls, Ordering::Relaxed);
+        fd
+    }
+
+    /// Takes a socket that may have been used elsewhere, with its mode and its timeouts. It may be of
+    /// another kind than the type that it is made into.
     pub(crate) fn adopt(fd: OwnedFd) -> Fd {
         Fd::refuse_foreign(fd.as_fd());
-        let fd = Fd::from(fd);
+        let fd = Fd::of_any_kind(fd);
         let socket = socket2::SockRef::from(&fd);
         // If they cannot be read, as it is no socket, it has neither.
         if let Ok(Some(timeout)) = socket.read_timeout() {
@@ -375,7 +388,7 @@ impl Fd {
 
     /// Two Unix sockets that are connected to each other.
     pub(crate) fn pair(kind: Type) -> io::Result<(Fd, Fd)> {
-        let of = |socket| Fd::from(OwnedFd::from(socket));
+        let of = |socket| Fd::of_any_kind(OwnedFd::from(socket));
         if bubble::is_inside() {
             let new = || Socket::new(Domain::UNIX, kind, None).map(of);
             let (a, b) = (new()?, new()?);
@@ -487,6 +500,11 @@ impl Fd {
     #[inline]
     pub(crate) fn is_nonblocking(&self) -> bool {
         self.shared.nonblocking.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn sends_by_calls(&self) -> bool {
+        self.shared.sends_by_calls.load(Ordering::Relaxed)
     }
 
     /// Records that the epoll poller puts the socket into non-blocking mode.

@@ -267,9 +267,29 @@ pub(super) unsafe fn is_denied_to_rings(g: GRef, request: &Request) -> io::Resul
     }
 }
 
-/// The first pause between two attempts that no event announces, and the longest.
-const PAUSE_NS: u64 = 50_000;
-const PAUSE_AT_MOST_NS: u64 = 10_000_000;
+/// Pauses between attempts that no event announces, each twice as long as the one before.
+#[derive(Debug)]
+pub(super) struct Pauses(u64);
+
+impl Pauses {
+    const FIRST_NS: u64 = 50_000;
+    const AT_MOST_NS: u64 = 10_000_000;
+
+    pub(super) fn new() -> Pauses {
+        Pauses(Pauses::FIRST_NS)
+    }
+
+    /// Sleeps at most until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// As [`park::sleep_until`].
+    pub(super) fn sleep(&mut self, deadline: Deadline<'_>) -> Result<(), Cancelled> {
+        let length_ns = self.0;
+        self.0 = (2 * length_ns).min(Pauses::AT_MOST_NS);
+        park::sleep_until(deadline.ns().min(clock::now_ns() + length_ns))
+    }
+}
 
 /// Carries out a request that rings refuse ([`is_denied_to_rings`]), by system calls as the epoll
 /// poller does. Its result is final, even if the error is the same: then it was not the ring's. No
@@ -303,7 +323,7 @@ pub(super) unsafe fn run_denied(
         // SAFETY: by this function's contract.
         return unsafe { run_blocking(call) };
     }
-    let (mut is_announced, mut pause_ns) = (false, PAUSE_NS);
+    let (mut is_announced, mut pauses) = (false, Pauses::new());
     loop {
         park::cancel_point()?;
         check(g)?;
@@ -334,8 +354,7 @@ pub(super) unsafe fn run_denied(
             unsafe { run_until(g, poll, deadline) }?;
             is_announced = true;
         } else {
-            park::sleep_until(deadline.ns().min(clock::now_ns() + pause_ns))?;
-            pause_ns = (2 * pause_ns).min(PAUSE_AT_MOST_NS);
+            pauses.sleep(deadline)?;
         }
     }
 }

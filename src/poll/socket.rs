@@ -9,23 +9,25 @@
 //! **Sending.** Inline first while the P has few operations in flight: a socket buffer nearly
 //! always has room, and the data reaches the peer at once. A P with many operations in flight is a
 //! busy server: there the ring sends for its goroutines in one batch, which saves system calls and
-//! wakes (docs/decisions/netpoller.md).
+//! wakes (docs/decisions/netpoller.md). Unix datagrams, and messages with descriptors, are sent by
+//! system calls only: a ring that repeats such a send does not send all of it.
 #![allow(unsafe_code)]
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-use socket2::{SockAddr, SockAddrStorage};
+use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
 
 use super::fd::{Direction, Fd, is_would_block, retry};
-use super::op::{self, Deadline, Watched};
+use super::op::{self, Deadline, Pauses, Watched};
+use super::ready;
 use crate::g::header::GRef;
 use crate::netpoll::multishot_poll::MultishotPoll;
 use crate::netpoll::sqe::{Request, left_something};
 use crate::sched::wait::checkpoint::checkpoint;
 use crate::sched::wait::park::{self, Caller};
-use crate::sys::socket;
+use crate::sys::{clock, socket};
 use crate::util::chaos::{self, Point};
 
 /// The most bytes that one receive or send moves: the kernel's own limit.
@@ -36,6 +38,20 @@ pub(crate) const MAX_BUFFERS: usize = 1024;
 
 /// The received bytes stay in the socket.
 pub(crate) const PEEK: i32 = libc::MSG_PEEK;
+
+/// Where a sender finds out that there is room for what it sends.
+#[derive(Clone, Copy, Debug)]
+enum Room<'a> {
+    /// At its socket.
+    Here,
+    /// At a socket that is connected to this address: a poll of its own reports nothing about the
+    /// queue of a receiver that it is not connected to.
+    At(&'a SockAddr),
+}
+
+/// How long a sender waits for a poll before it tries again: a socket that has sent to another one
+/// before may have room for a packet before its poll reports it.
+const LOOK_AGAIN_NS: u64 = 1_000_000_000;
 
 /// The most descriptors in one message: `SCM_MAX_FD`.
 pub(crate) const MAX_FDS: usize = 253;
@@ -273,11 +289,12 @@ impl Fd {
             buf: buf.as_ptr(),
             len: buf.len() as u32,
         };
+        let by_calls = self.sends_by_calls().then_some(Room::Here);
         // SAFETY: the buffer is borrowed by the caller until this returns.
-        unsafe { self.send_request(now, request) }
+        unsafe { self.send_request(now, request, by_calls) }
     }
 
-    /// Sends inline or by a request.
+    /// Sends inline or by a request, or only by system calls.
     ///
     /// # Safety
     ///
@@ -287,6 +304,7 @@ impl Fd {
         &self,
         now: impl Fn() -> io::Result<usize>,
         request: impl FnOnce() -> Request,
+        by_calls: Option<Room<'_>>,
     ) -> io::Result<usize> {
         if self.is_nonblocking() {
             return now();
@@ -295,7 +313,7 @@ impl Fd {
         // A plain thread must try it here: in a destructor it may not wait.
         let is_perturbed =
             chaos::coin(Point::Send) && matches!(park::caller(), Caller::Goroutine(_));
-        if !op::batches_here() && !is_perturbed {
+        if by_calls.is_some() || !op::batches_here() && !is_perturbed {
             let first = now();
             if !is_would_block(&first) {
                 op::note_transfer();
@@ -304,10 +322,52 @@ impl Fd {
         }
         match park::caller() {
             Caller::Thread => self.on_thread(libc::POLLOUT, deadline, now),
-            Caller::Goroutine(g) => {
+            Caller::Goroutine(g) => match by_calls {
+                Some(room) => self.send_by_calls(g, deadline, room, now),
                 // SAFETY: by this function's contract.
-                unsafe { op::run_until(g, request(), deadline) }.map(|done| done.n)
+                None => unsafe { op::run_until(g, request(), deadline) }.map(|done| done.n),
+            },
+        }
+    }
+
+    /// Waits for room, and sends by system calls.
+    #[cold]
+    fn send_by_calls(
+        &self,
+        g: GRef,
+        deadline: Deadline<'_>,
+        room: Room<'_>,
+        now: impl Fn() -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let stand_in = match room {
+            Room::Here => None,
+            Room::At(addr) => Some(sender_to(addr)),
+        };
+        let polled = match &stand_in {
+            None => Some(self.as_fd()),
+            Some(socket) => socket.as_ref().ok().map(AsFd::as_fd),
+        };
+        let is_full = |fd: &BorrowedFd<'_>| matches!(socket::poll_now(*fd, libc::POLLOUT), Ok(0));
+        let mut pauses = Pauses::new();
+        loop {
+            if let Some(fd) = polled.filter(is_full) {
+                let soon = Deadline {
+                    at_ns: deadline.at_ns.min(clock::now_ns() + LOOK_AGAIN_NS),
+                    ..deadline
+                };
+                match ready::wait_until(fd, libc::POLLOUT, soon) {
+                    Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(e),
+                    _ => {}
+                }
             }
+            op::check(g)?;
+            let r = now();
+            if !is_would_block(&r) || deadline.has_passed() {
+                return r;
+            }
+            // Another sender took the room, or nothing reports it. The kernel wakes all senders at
+            // once, so those that wait in vain stay away for a while.
+            pauses.sleep(deadline)?;
         }
     }
 
@@ -321,8 +381,9 @@ impl Fd {
             return seat.write(self.terms(Direction::Write)?, bufs, None);
         }
         let msg = header(bufs.as_ptr().cast_mut().cast(), bufs.len());
+        let by_calls = self.sends_by_calls().then_some(Room::Here);
         // SAFETY: the buffers are borrowed by the caller until this returns.
-        unsafe { self.send_msg(&raw const msg) }
+        unsafe { self.send_msg(&raw const msg, by_calls) }
     }
 
     /// Sends a message.
@@ -330,14 +391,18 @@ impl Fd {
     /// # Safety
     ///
     /// The message and what it names stay valid until this returns.
-    unsafe fn send_msg(&self, msg: *const libc::msghdr) -> io::Result<usize> {
+    unsafe fn send_msg(
+        &self,
+        msg: *const libc::msghdr,
+        by_calls: Option<Room<'_>>,
+    ) -> io::Result<usize> {
         let now = || retry(|| socket::sendmsg_now(self.as_fd(), msg));
         let request = || Request::SendMsg {
             fd: self.as_fd().as_raw_fd(),
             msg,
         };
         // SAFETY: by this function's contract.
-        unsafe { self.send_request(now, request) }
+        unsafe { self.send_request(now, request, by_calls) }
     }
 
     /// Sends a packet, possibly empty, to an address.
@@ -357,8 +422,9 @@ impl Fd {
         let mut msg = header(&raw mut iov, 1);
         msg.msg_name = addr.as_ptr().cast_mut().cast();
         msg.msg_namelen = addr.len();
+        let by_calls = self.sends_by_calls().then_some(Room::At(addr));
         // SAFETY: the header is on this frame, buffer and address are the caller's.
-        unsafe { self.send_msg(&raw const msg) }
+        unsafe { self.send_msg(&raw const msg, by_calls) }
     }
 
     /// Sends bytes together with descriptors, at least one and at most [`MAX_FDS`].
@@ -388,7 +454,7 @@ impl Fd {
             std::ptr::copy_nonoverlapping(fds.as_ptr().cast(), data, bytes as usize);
         }
         // SAFETY: all parts are on this frame or the caller's.
-        unsafe { self.send_msg(&raw const msg) }
+        unsafe { self.send_msg(&raw const msg, Some(Room::Here)) }
     }
 
     /// Receives bytes and the descriptors that came with them, close-on-exec. If some descriptors
@@ -419,6 +485,13 @@ impl Fd {
         }
         Ok((n, fds))
     }
+}
+
+/// A socket of which a poll reports whether the Unix datagram socket on `addr` has room.
+fn sender_to(addr: &SockAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::UNIX, Type::DGRAM, None)?;
+    socket.connect(addr)?;
+    Ok(socket)
 }
 
 fn recv_request(fd: i32, buf: *mut u8, len: usize, flags: i32) -> Request {

@@ -112,6 +112,27 @@ pub(crate) fn sendmsg_now(fd: BorrowedFd<'_>, msg: *const libc::msghdr) -> io::R
     cvt_len(unsafe { raw::sendmsg(fd.as_raw_fd(), msg, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
 }
 
+/// Whether an attempt to send on the socket reads the data before it fails for want of room. A ring
+/// repeats a send without going back to the start of the data, so it would send an empty packet: see
+/// `docs/decisions/netpoller.md`. Only internet sockets, and Unix sockets other than for datagrams, are
+/// known to look for room first.
+pub(crate) fn reads_before_it_fails(fd: BorrowedFd<'_>) -> bool {
+    let option = |name| -> io::Result<i32> {
+        let (mut value, mut len) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+        // SAFETY: the integer is as long as `len` says.
+        cvt(unsafe {
+            let value = (&raw mut value).cast();
+            libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, name, value, &raw mut len)
+        })?;
+        Ok(value)
+    };
+    match option(libc::SO_DOMAIN) {
+        Ok(libc::AF_INET | libc::AF_INET6) => false,
+        Ok(libc::AF_UNIX) => option(libc::SO_TYPE).is_ok_and(|kind| kind == libc::SOCK_DGRAM),
+        _ => true,
+    }
+}
+
 /// Repeats a receive that found nothing on a socket that was reported readable, if the socket was
 /// shut down for reading. On such a datagram or packet socket a blocking receive returns 0, but an
 /// attempt always fails with `WouldBlock`. `None` if the socket was not shut down.

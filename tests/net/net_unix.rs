@@ -6,12 +6,12 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use windlass::time::{Duration, Instant};
 
 use crate::util::{
-    Pattern, child_case, child_passes_with_io, hang_guard, run, runtime, wait_until_refused,
+    Census, Pattern, child_case, child_passes_with_io, hang_guard, run, runtime, wait_until_refused,
 };
 use windlass::io::{PipeReader, PipeWriter, pipe};
 use windlass::net::{UnixDatagram, UnixListener, UnixStream};
@@ -311,6 +311,177 @@ fn a_datagram_sender_waits_for_room() {
     });
 }
 
+type Send<'a> = &'a (dyn Fn(&UnixDatagram, &[u8], &Path) -> std::io::Result<usize> + Sync);
+
+/// A queue takes 10 packets, so most sends here wait for room.
+#[test]
+fn datagrams_of_senders_that_wait_arrive_whole_and_in_order() {
+    const SENDERS: u8 = 8;
+    const EACH: u8 = 40;
+    let as_stream =
+        |socket: &UnixDatagram| UnixStream::from(OwnedFd::from(socket.try_clone().unwrap()));
+    let ways: [(&str, bool, Send<'_>); 6] = [
+        ("send", true, &|socket, bytes, _| socket.send(bytes)),
+        ("send_to", false, &|socket, bytes, to| {
+            socket.send_to(bytes, to)
+        }),
+        ("send_to while connected", true, &|socket, bytes, to| {
+            socket.send_to(bytes, to)
+        }),
+        ("send_with_fds", true, &|socket, bytes, _| {
+            socket.send_with_fds(bytes, &[std::io::stderr().as_fd()])
+        }),
+        ("a stream's write", true, &|socket, bytes, _| {
+            as_stream(socket).write(bytes)
+        }),
+        ("a stream's write_vectored", true, &|socket, bytes, _| {
+            let (a, b) = bytes.split_at(1);
+            as_stream(socket).write_vectored(&[IoSlice::new(a), IoSlice::new(b)])
+        }),
+    ];
+    for (way, is_connected, send) in ways {
+        run(2, || {
+            let place = Place::new();
+            let receiver = UnixDatagram::bind(&place.0).unwrap();
+            windlass::scope(|s| {
+                for i in 0..SENDERS {
+                    let place = &place;
+                    s.spawn(move || {
+                        let socket = UnixDatagram::unbound().unwrap();
+                        if is_connected {
+                            socket.connect(&place.0).unwrap();
+                        }
+                        for j in 0..EACH {
+                            let sent = send(&socket, &[i, j, 7], &place.0);
+                            assert_eq!(sent.unwrap(), 3, "{way}, sender {i}, packet {j}");
+                        }
+                    });
+                }
+                windlass::sleep(Duration::from_millis(5));
+                let mut seen = [0; SENDERS as usize];
+                for _ in 0..u32::from(SENDERS) * u32::from(EACH) {
+                    let mut buf = [0; 8];
+                    let (n, fds) = receiver.recv_with_fds(&mut buf).unwrap();
+                    let next = &mut seen[usize::from(buf[0])];
+                    assert_eq!((n, &buf[1..3]), (3, &[*next, 7][..]), "{way}");
+                    assert_eq!(fds.len(), usize::from(way == "send_with_fds"));
+                    *next += 1;
+                }
+            });
+        });
+    }
+}
+
+/// A sender to a receiver whose queue is full.
+struct Waits {
+    socket: UnixDatagram,
+    /// `None` if it is connected.
+    to: Option<PathBuf>,
+}
+
+impl Waits {
+    fn new(place: &Place, is_connected: bool) -> Waits {
+        let socket = UnixDatagram::unbound().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        while socket.send_to(b"!", &place.0).is_ok() {}
+        socket.set_nonblocking(false).unwrap();
+        let to = match is_connected {
+            true => socket.connect(&place.0).map(|()| None).unwrap(),
+            false => Some(place.0.clone()),
+        };
+        Waits { socket, to }
+    }
+
+    fn send(&self) -> std::io::Result<usize> {
+        match &self.to {
+            None => self.socket.send(b"!"),
+            Some(to) => self.socket.send_to(b"!", to),
+        }
+    }
+
+    fn error(&self) -> ErrorKind {
+        self.send().unwrap_err().kind()
+    }
+}
+
+#[test]
+fn the_wait_of_a_datagram_sender_ends() {
+    let _guard = hang_guard();
+    let short = Duration::from_millis(20);
+    for is_connected in [true, false] {
+        let (place, census) = (Place::new(), Census::default());
+        let receiver = UnixDatagram::bind(&place.0).unwrap();
+        let new = || Waits::new(&place, is_connected);
+        runtime(2).run(|| {
+            let waits = new();
+            waits.socket.set_write_timeout(Some(short)).unwrap();
+            assert_eq!(waits.error(), ErrorKind::WouldBlock);
+            waits.socket.set_write_timeout(None).unwrap();
+            assert!(windlass::time::timeout(short, || waits.send()).is_err());
+            windlass::scope(|s| {
+                let sends = s.spawn(|| waits.error());
+                windlass::sleep(short);
+                waits.socket.set_write_deadline(Some(Instant::now().into()));
+                assert_eq!(sends.join().unwrap(), ErrorKind::WouldBlock);
+            });
+            let (waits, member) = (new(), census.member());
+            spawn(move || {
+                let _member = member;
+                let _ = waits.send();
+                unreachable!("the run ends first");
+            });
+            windlass::sleep(short);
+        });
+        census.assert_all_dropped(1);
+        run(2, || {
+            let waits = new();
+            let sends = spawn(move || waits.error());
+            windlass::sleep(short);
+            drop(receiver);
+            assert_eq!(sends.join().unwrap(), ErrorKind::ConnectionRefused);
+        });
+    }
+}
+
+/// The CPU time of this process so far.
+#[allow(unsafe_code)]
+fn cpu_time() -> Duration {
+    let mut used = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the structure is valid for writes.
+    let r = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut used) };
+    assert_eq!(r, 0);
+    Duration::new(used.tv_sec.cast_unsigned(), used.tv_nsec as u32)
+}
+
+/// Neither threads nor time.
+#[test]
+fn datagram_senders_that_wait_cost_nothing() {
+    const SENDERS: usize = 200;
+    if child_case().is_none() {
+        crate::util::child_passes("datagram_senders_that_wait_cost_nothing", "");
+        return;
+    }
+    run(2, || {
+        let place = Place::new();
+        let receiver = UnixDatagram::bind(&place.0).unwrap();
+        for i in 0..SENDERS {
+            let waits = Waits::new(&place, i % 2 == 0);
+            spawn(move || drop(waits.send()));
+        }
+        windlass::sleep(Duration::from_millis(100));
+        let before = cpu_time();
+        windlass::sleep(Duration::from_secs(1));
+        let used = cpu_time() - before;
+        assert!(used < Duration::from_millis(300), "{used:?}");
+        let n_threads = crate::util::n_threads();
+        assert!(n_threads < SENDERS / 4, "{n_threads} threads");
+        drop(receiver);
+    });
+}
+
 /// With reading shut down, every receive of `std` returns 0 after the packets that came before.
 /// So it is on a plain thread, over io_uring and over epoll.
 #[test]
@@ -517,6 +688,9 @@ crate::inside::tests! {
     a_full_listener_queue_is_waited_for: "it uses threads",
     datagrams,
     a_datagram_sender_waits_for_room,
+    datagrams_of_senders_that_wait_arrive_whole_and_in_order: "it converts sockets into others",
+    the_wait_of_a_datagram_sender_ends: "it has runtimes of its own",
+    datagram_senders_that_wait_cost_nothing: "it has a process of its own",
     a_datagram_socket_that_is_shut_for_reading_receives_nothing: "it has a process of its own",
     descriptors_travel: "it asks that small reads are whole",
     descriptors_wait_with_the_receiver,
