@@ -15,6 +15,7 @@ use crate::bubble;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, WaitId};
+use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::netpoll::call::{Attempt, Blocking, Class, MUST_BLOCK};
 use crate::netpoll::multishot_poll::{MultishotPoll, RingThread, WaitStart};
 use crate::netpoll::op::{ERESTARTSYS, Op};
@@ -30,7 +31,7 @@ use crate::sched::wait::offload::offload;
 use crate::sched::wait::park::{self, Caller, Cancelled};
 use crate::sched::wait::wake;
 use crate::sys::clock::{self, NEVER};
-use crate::sys::file;
+use crate::sys::{file, signal};
 
 /// The result of an operation.
 #[derive(Clone, Copy, Debug)]
@@ -152,8 +153,15 @@ pub(super) fn check(g: GRef) -> io::Result<()> {
 /// The operation's; `WouldBlock` at the deadline, as `std` does on Linux; the context's if that is
 /// done.
 pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Result<Completed> {
+    let deadline = Deadline::at(deadline_ns);
+    if lacks_kernel_threads() && request.blocking().is_some() {
+        park::cancel_point()?;
+        check(g)?;
+        // SAFETY: by this function's contract.
+        return unsafe { run_denied(g, request, deadline) };
+    }
     // SAFETY: by this function's contract.
-    unsafe { run_until(g, request, Deadline::at(deadline_ns)) }
+    unsafe { run_until(g, request, deadline) }
 }
 
 /// As [`run`], with a deadline that may be moved while the operation is in flight.
@@ -171,6 +179,7 @@ pub(crate) unsafe fn run_until(
     deadline: Deadline<'_>,
 ) -> io::Result<Completed> {
     let waiting = deadline.enter(g);
+    let mut n_unasked = 0;
     loop {
         park::cancel_point()?;
         check(g)?;
@@ -197,11 +206,48 @@ pub(crate) unsafe fn run_until(
         }
         if ended.result != MUST_BLOCK {
             why_failed(g, deadline, ended)?;
+            n_unasked += u32::from(ended.is_unasked_cancel());
+            if n_unasked >= UNASKED_AT_MOST && request.blocking().is_some() {
+                note_no_kernel_threads();
+                drop(waiting);
+                // SAFETY: by this function's contract.
+                return unsafe { run_denied(g, request, deadline) };
+            }
         } else if let Some(call) = request.blocking() {
             // SAFETY: by this function's contract.
             return unsafe { run_blocking(call) };
         }
     }
+}
+
+/// The number of cancellations that no deadline asked for, after which an operation that may need a
+/// kernel thread is carried out by system calls. One occurs if the thread that submitted it ends.
+const UNASKED_AT_MOST: u32 = 3;
+
+/// Until when operations that may need a kernel thread are not given to rings; 0 for never.
+/// Ordering: relaxed, a hint.
+static NO_KERNEL_THREADS_UNTIL_NS: AtomicU64 = AtomicU64::new(0);
+
+/// How long [`note_no_kernel_threads`] is remembered: a ring takes 50 ms for each cancellation.
+const NO_KERNEL_THREADS_NS: u64 = 1_000_000_000;
+
+/// Records that the kernel can start no thread for an operation. Reports it once in the process.
+#[cold]
+fn note_no_kernel_threads() {
+    let until_ns = clock::now_ns() + NO_KERNEL_THREADS_NS;
+    if NO_KERNEL_THREADS_UNTIL_NS.swap(until_ns, Ordering::Relaxed) == 0 {
+        signal::write_stderr(
+            b"windlass: the kernel cannot start threads for io_uring: raise RLIMIT_NPROC or the \
+              cgroup's pids.max; operations on files block threads of the program instead\n",
+        );
+    }
+}
+
+/// Whether the kernel can start no threads for operations, as far as is known.
+#[inline]
+fn lacks_kernel_threads() -> bool {
+    let until_ns = NO_KERNEL_THREADS_UNTIL_NS.load(Ordering::Relaxed);
+    until_ns != 0 && clock::now_ns() < until_ns
 }
 
 /// In a commit: queues a request with the operation `op`. Returns the result for [`park_for`].
@@ -291,8 +337,8 @@ impl Pauses {
     }
 }
 
-/// Carries out a request that rings refuse ([`is_denied_to_rings`]), by system calls as the epoll
-/// poller does. Its result is final, even if the error is the same: then it was not the ring's. No
+/// Carries out a request that rings refuse ([`is_denied_to_rings`]), or cannot carry out
+/// ([`note_no_kernel_threads`]), by system calls as the epoll poller does. Its result is final, even if the error is the same: then it was not the ring's. No
 /// part of the request was carried out before.
 ///
 /// A listener is in non-blocking mode by now (`Fd::note_made_nonblocking`).
@@ -368,6 +414,13 @@ pub(super) struct Ended {
     /// The event after which the ring received for a waiter of a multishot poll.
     seen: Option<SeenEvents>,
     timed_out: bool,
+}
+
+impl Ended {
+    /// Whether it was cancelled, and no deadline asked for that.
+    fn is_unasked_cancel(self) -> bool {
+        self.result == -libc::ECANCELED && !self.timed_out
+    }
 }
 
 /// Parks `g` until the operation has ended that `begin` queues, which runs on the M's stack. If

@@ -3,11 +3,14 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use crate::temp::TempDir;
 use crate::util::{
     Pattern, build, child_case, child_passes_with_io, hang_guard, has_io_uring, run, runtime,
 };
+use windlass::fs::{AlignedBuf, File};
 use windlass::io::{PipeReader, PipeWriter, pipe, wait_readable, wait_writable};
 use windlass::metrics::Poller;
 use windlass::net::{TcpListener, TcpStream};
@@ -331,4 +334,68 @@ fn polls_for_reading_and_writing_of_one_descriptor() {
                 .for_each(|r| r.join().unwrap().unwrap());
         });
     });
+}
+
+/// A ring needs a thread of the kernel for each of these, and gets none: it cancels them.
+#[test]
+fn operations_on_files_go_on_at_the_limit_of_threads() {
+    const NAME: &str = "operations_on_files_go_on_at_the_limit_of_threads";
+    if child_case().is_none() {
+        assert_eq!(child_passes_with_io(NAME, "", Some("epoll")), "");
+        if has_io_uring() {
+            let stderr = child_passes_with_io(NAME, "", Some("uring"));
+            assert_eq!(stderr.lines().count(), 1, "{stderr}");
+            assert!(stderr.contains("RLIMIT_NPROC"), "{stderr}");
+        }
+        return;
+    }
+    let temp = TempDir::new();
+    let file = File::create(temp.join("file")).unwrap();
+    // Not every file system has them.
+    let direct = File::options()
+        .write(true)
+        .create(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(temp.join("direct"))
+        .ok();
+    drop(temp);
+    run(2, || {
+        spawn(|| windlass::sleep(Duration::from_millis(1)))
+            .join()
+            .unwrap();
+        no_more_threads();
+        for _ in 0..3 {
+            file.sync_all().unwrap();
+            file.sync_data().unwrap();
+            File::open("/dev/null").unwrap();
+        }
+        if let Err(e) = file.allocate(0, 4096) {
+            assert_eq!(e.kind(), ErrorKind::Unsupported, "the file system's");
+        }
+        if let Some(file) = direct {
+            let block = AlignedBuf::zeroed(4096);
+            for i in 0..5 {
+                file.write_all_at(&block, i * 4096).unwrap();
+            }
+        }
+    });
+}
+
+/// From here on no thread of the process can start another one. The limit does not bind root.
+#[allow(unsafe_code)]
+fn no_more_threads() {
+    const NOBODY: libc::uid_t = 65534;
+    let one = libc::rlimit {
+        rlim_cur: 1,
+        rlim_max: 1,
+    };
+    // SAFETY: the calls take plain numbers and a valid structure.
+    unsafe {
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NPROC, &raw const one), 0);
+        if libc::geteuid() == 0 {
+            assert_eq!(libc::setuid(NOBODY), 0);
+        }
+    }
+    let thread = std::thread::Builder::new().spawn(|| ());
+    assert_eq!(thread.unwrap_err().kind(), ErrorKind::WouldBlock);
 }
