@@ -427,3 +427,50 @@ fn rings_that_there_is_no_room_for() {
         }
     }
 }
+
+/// Attempts to read and write that do not wait. Whatever the error, it is not the file's.
+#[test]
+fn pipes_and_files_without_preadv2_and_pwritev2() {
+    const NAME: &str = "pipes_and_files_without_preadv2_and_pwritev2";
+    let errno = match child_case().as_deref() {
+        None => {
+            for case in ["EPERM", "ENOSYS", "EINVAL"] {
+                assert_eq!(child_passes_with_io(NAME, case, Some("epoll")), "");
+                child_passes(NAME, case);
+            }
+            return;
+        }
+        Some("EPERM") => libc::EPERM,
+        Some("ENOSYS") => libc::ENOSYS,
+        Some(_) => libc::EINVAL,
+    };
+    const MUCH: usize = 200_000;
+    let _guard = hang_guard();
+    for syscall in [libc::SYS_preadv2, libc::SYS_pwritev2] {
+        deny(syscall, errno);
+    }
+    runtime(2).run(|| {
+        let (mut reader, mut writer) = windlass::io::pipe().unwrap();
+        // The reader waits first, then the writer, for room.
+        let reads = spawn(move || {
+            let mut first = [0];
+            reader.read_exact(&mut first).unwrap();
+            windlass::sleep(Duration::from_millis(5));
+            let mut all = first.to_vec();
+            reader.read_to_end(&mut all).unwrap();
+            all
+        });
+        windlass::sleep(Duration::from_millis(5));
+        let sent: Vec<u8> = (0..MUCH).map(|i| (i % 251) as u8).collect();
+        writer.write_all(&sent).unwrap();
+        drop(writer);
+        assert!(reads.join().unwrap() == sent);
+        let output = windlass::process::Command::new("echo")
+            .arg("hello")
+            .output();
+        assert_eq!(output.unwrap().stdout, b"hello\n");
+        let me = std::env::current_exe().unwrap();
+        let read = windlass::fs::read(&me).unwrap();
+        assert!(read == std::fs::read(&me).unwrap());
+    });
+}

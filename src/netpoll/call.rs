@@ -267,9 +267,11 @@ fn whole(buf: *mut u8, len: u32) -> libc::iovec {
 fn read(fd: i32, iov: &[libc::iovec], offset: u64, announced: bool) -> Attempt {
     let fd = borrow(fd);
     match again(|| file::readv_now(fd, iov, offset as i64)) {
-        Err(e) if cannot_tell(&e) => when_it_shows(fd, libc::POLLIN, announced, || {
-            file::readv_at(fd, iov, offset as i64)
-        }),
+        Err(e) if cannot_tell(&e, file::denies_readv_now) => {
+            when_it_shows(fd, libc::POLLIN, announced, || {
+                file::readv_at(fd, iov, offset as i64)
+            })
+        }
         r => came_to(r),
     }
 }
@@ -277,17 +279,23 @@ fn read(fd: i32, iov: &[libc::iovec], offset: u64, announced: bool) -> Attempt {
 fn write(fd: i32, iov: &[libc::iovec], offset: u64, announced: bool) -> Attempt {
     let fd = borrow(fd);
     match again(|| file::writev_now(fd, iov, offset as i64)) {
-        Err(e) if cannot_tell(&e) => when_it_shows(fd, libc::POLLOUT, announced, || {
-            file::writev_at(fd, &[short(iov)], offset as i64)
-        }),
+        Err(e) if cannot_tell(&e, file::denies_writev_now) => {
+            when_it_shows(fd, libc::POLLOUT, announced, || {
+                file::writev_at(fd, &[short(iov)], offset as i64)
+            })
+        }
         r => came_to(r),
     }
 }
 
-/// Whether the file or the kernel does not support non-blocking attempts (pipes before Linux 6.4,
-/// terminals).
-fn cannot_tell(e: &io::Error) -> bool {
-    matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS))
+/// Whether an attempt failed because the file does not support it (pipes before Linux 6.4, terminals),
+/// or because no file does: a sandbox may deny the call with an error that files have, too.
+fn cannot_tell(e: &io::Error, is_denied: impl FnOnce() -> bool) -> bool {
+    match e.raw_os_error() {
+        Some(libc::EAGAIN) => false,
+        Some(libc::EOPNOTSUPP) => true,
+        _ => is_denied(),
+    }
 }
 
 /// A ready descriptor does not block, unless another thread takes the data at this very moment.

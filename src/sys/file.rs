@@ -62,18 +62,38 @@ pub(crate) fn writev_now(
     cvt_len(unsafe { raw::pwritev2(fd.as_raw_fd(), iov.as_ptr(), n, offset, libc::RWF_NOWAIT) })
 }
 
+/// Whether [`readv_now`] fails on any file: a sandbox denies the call, or the kernel does not have it.
+pub(crate) fn denies_readv_now() -> bool {
+    // SAFETY: there are no buffers; a number that is no descriptor is an error.
+    let r = cvt_len(unsafe { raw::preadv2(-1, std::ptr::null(), 0, -1, libc::RWF_NOWAIT) });
+    r.is_err_and(|e| e.raw_os_error() != Some(libc::EBADF))
+}
+
+/// As [`denies_readv_now`], for [`writev_now`].
+pub(crate) fn denies_writev_now() -> bool {
+    // SAFETY: as above.
+    let r = cvt_len(unsafe { raw::pwritev2(-1, std::ptr::null(), 0, -1, libc::RWF_NOWAIT) });
+    r.is_err_and(|e| e.raw_os_error() != Some(libc::EBADF))
+}
+
 /// `preadv(2)`, or `readv(2)` for offset -1. Blocks.
 pub(crate) fn readv_at(fd: BorrowedFd<'_>, iov: &[libc::iovec], offset: i64) -> io::Result<usize> {
+    if offset == -1 {
+        return readv(fd, iov.as_ptr(), iov.len());
+    }
     let n = iov.len() as libc::c_int;
     // SAFETY: the caller passes `n` buffers valid for writes.
-    cvt_len(unsafe { raw::preadv2(fd.as_raw_fd(), iov.as_ptr(), n, offset, 0) })
+    cvt_len(unsafe { raw::preadv(fd.as_raw_fd(), iov.as_ptr(), n, offset) })
 }
 
 /// `pwritev(2)`, or `writev(2)` for offset -1. Blocks.
 pub(crate) fn writev_at(fd: BorrowedFd<'_>, iov: &[libc::iovec], offset: i64) -> io::Result<usize> {
+    if offset == -1 {
+        return writev(fd, iov.as_ptr(), iov.len());
+    }
     let n = iov.len() as libc::c_int;
     // SAFETY: the caller passes `n` buffers valid for reads.
-    cvt_len(unsafe { raw::pwritev2(fd.as_raw_fd(), iov.as_ptr(), n, offset, 0) })
+    cvt_len(unsafe { raw::pwritev(fd.as_raw_fd(), iov.as_ptr(), n, offset) })
 }
 
 /// `splice(2)` of at most `len` bytes. Does not wait for a pipe; whether it waits for the other

@@ -50,6 +50,24 @@ pub(crate) unsafe fn writev(fd: c_int, iov: *const iovec, n: c_int) -> isize {
 
 /// # Safety
 ///
+/// As `preadv(2)`.
+pub(crate) unsafe fn preadv(fd: c_int, iov: *const iovec, n: c_int, offset: off_t) -> isize {
+    let (fd, n) = (fd as c_long, n as c_long);
+    // SAFETY: by this function's contract.
+    unsafe { syscall(libc::SYS_preadv, fd, iov, n, offset, NO_HIGH_HALF) as isize }
+}
+
+/// # Safety
+///
+/// As `pwritev(2)`.
+pub(crate) unsafe fn pwritev(fd: c_int, iov: *const iovec, n: c_int, offset: off_t) -> isize {
+    let (fd, n) = (fd as c_long, n as c_long);
+    // SAFETY: by this function's contract.
+    unsafe { syscall(libc::SYS_pwritev, fd, iov, n, offset, NO_HIGH_HALF) as isize }
+}
+
+/// # Safety
+///
 /// As `preadv2(2)`.
 pub(crate) unsafe fn preadv2(
     fd: c_int,
