@@ -7,34 +7,39 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr as UnixAddr;
 use std::path::Path;
+use std::vec;
 
 use socket2::SockAddr;
 
+use crate::bubble;
 use crate::channel;
 use crate::sched::wait::current_context;
 use crate::sched::wait::offload::offload;
 use crate::sched::wait::park::{self, Caller};
 use crate::task;
 
-/// Resolves an address. A host name is looked up in a blocking section.
+/// Resolves an address. A host name in one of `std`'s types is looked up as by [`lookup_host`]; other
+/// types look theirs up by themselves, in a blocking section.
 fn resolve<A: ToSocketAddrs>(addr: &A) -> io::Result<Addrs<A::Iter>> {
-    #[cfg(feature = "sim")]
-    if crate::bubble::is_inside() {
-        return simulated::resolve(addr);
+    if is_literal(addr) {
+        return addr.to_socket_addrs().map(Addrs::Std);
     }
-    let found = if is_literal(addr) {
-        addr.to_socket_addrs()
-    } else {
-        task::blocking(|| addr.to_socket_addrs())
-    };
-    found.map(Addrs::Std)
+    if let Some(text) = text_of(addr) {
+        return look_up_text(text.to_owned()).map(Addrs::Found);
+    }
+    if let Some((host, port)) = pair_of(addr) {
+        return look_up_pair(host.to_owned(), port).map(Addrs::Found);
+    }
+    if bubble::is_inside() {
+        return addr.to_socket_addrs().map(Addrs::Std);
+    }
+    task::blocking(|| addr.to_socket_addrs()).map(Addrs::Std)
 }
 
 /// Addresses that were found.
 enum Addrs<I> {
     Std(I),
-    #[cfg(feature = "sim")]
-    Simulated(std::vec::IntoIter<SocketAddr>),
+    Found(vec::IntoIter<SocketAddr>),
 }
 
 impl<I: Iterator<Item = SocketAddr>> Iterator for Addrs<I> {
@@ -43,49 +48,64 @@ impl<I: Iterator<Item = SocketAddr>> Iterator for Addrs<I> {
     fn next(&mut self) -> Option<SocketAddr> {
         match self {
             Addrs::Std(addrs) => addrs.next(),
-            #[cfg(feature = "sim")]
-            Addrs::Simulated(addrs) => addrs.next(),
+            Addrs::Found(addrs) => addrs.next(),
         }
     }
+}
+
+/// The text of a host with its port.
+fn text_of<A>(addr: &A) -> Option<&str> {
+    let text = as_type::<A, &str>(addr).copied();
+    let text = text.or_else(|| as_type::<A, String>(addr).map(String::as_str));
+    let text = text.or_else(|| as_type::<A, &String>(addr).map(|text| text.as_str()));
+    text.or_else(|| as_type::<A, &&str>(addr).map(|text| **text))
+}
+
+/// A host, and its port.
+fn pair_of<A>(addr: &A) -> Option<(&str, u16)> {
+    let borrowed = as_type::<A, (&str, u16)>(addr);
+    let borrowed = borrowed.or_else(|| as_type::<A, &(&str, u16)>(addr).copied());
+    let owned = as_type::<A, (String, u16)>(addr);
+    let owned = owned.or_else(|| as_type::<A, &(String, u16)>(addr).copied());
+    borrowed
+        .copied()
+        .or_else(|| owned.map(|(host, port)| (host.as_str(), *port)))
+}
+
+fn look_up_text(text: String) -> io::Result<vec::IntoIter<SocketAddr>> {
+    #[cfg(feature = "sim")]
+    if bubble::is_inside() {
+        return simulated::look_up(&text);
+    }
+    look_up(text)
+}
+
+fn look_up_pair(host: String, port: u16) -> io::Result<vec::IntoIter<SocketAddr>> {
+    #[cfg(feature = "sim")]
+    if bubble::is_inside() {
+        return simulated::look_up_in(&host, port);
+    }
+    look_up((host, port))
 }
 
 #[cfg(feature = "sim")]
 mod simulated {
     use std::io;
-    use std::net::{SocketAddr, ToSocketAddrs};
+    use std::net::SocketAddr;
+    use std::vec;
 
-    use super::{Addrs, as_type, invalid, is_literal};
+    use super::invalid;
     use crate::poll::seat;
 
-    /// As [`super::resolve`], in a simulation: names are those of its hosts.
-    pub(super) fn resolve<A: ToSocketAddrs>(addr: &A) -> io::Result<Addrs<A::Iter>> {
-        let text = as_type::<A, &str>(addr).copied();
-        let text = text.or_else(|| as_type::<A, String>(addr).map(String::as_str));
-        let text = text.or_else(|| as_type::<A, &String>(addr).map(|text| text.as_str()));
-        let text = text.or_else(|| as_type::<A, &&str>(addr).map(|text| **text));
-        let pair = as_type::<A, (&str, u16)>(addr).copied();
-        let pair = pair.or_else(|| {
-            let pair = as_type::<A, (String, u16)>(addr);
-            pair.map(|(host, port)| (host.as_str(), *port))
-        });
-        match (text, pair) {
-            // Other types hold addresses, or look names up by themselves.
-            _ if is_literal(addr) => addr.to_socket_addrs().map(Addrs::Std),
-            (Some(text), _) => look_up(text).map(Addrs::Simulated),
-            (None, Some((host, port))) => look_up_in(host, port).map(Addrs::Simulated),
-            (None, None) => addr.to_socket_addrs().map(Addrs::Std),
-        }
-    }
-
-    /// Looks up a host that is given with its port.
-    pub(super) fn look_up(text: &str) -> io::Result<std::vec::IntoIter<SocketAddr>> {
+    /// Looks up a host that is given with its port, among those of the simulation.
+    pub(super) fn look_up(text: &str) -> io::Result<vec::IntoIter<SocketAddr>> {
         let parts = text.rsplit_once(':');
         let (host, port) = parts.ok_or_else(|| invalid("invalid socket address"))?;
         let port = port.parse().map_err(|_| invalid("invalid port value"))?;
         look_up_in(host, port)
     }
 
-    fn look_up_in(host: &str, port: u16) -> io::Result<std::vec::IntoIter<SocketAddr>> {
+    pub(super) fn look_up_in(host: &str, port: u16) -> io::Result<vec::IntoIter<SocketAddr>> {
         let found = seat::look_up(host, port).unwrap_or_else(|| Ok(Vec::new()));
         found.map(Vec::into_iter)
     }
@@ -127,20 +147,27 @@ mod simulated {
 /// })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub fn lookup_host(host: impl Into<String>) -> io::Result<std::vec::IntoIter<SocketAddr>> {
+pub fn lookup_host(host: impl Into<String>) -> io::Result<vec::IntoIter<SocketAddr>> {
     let host = host.into();
-    #[cfg(feature = "sim")]
-    if crate::bubble::is_inside() && !is_literal(&host) {
-        return simulated::look_up(&host);
+    match is_literal(&host) {
+        true => host.to_socket_addrs(),
+        false => look_up_text(host),
     }
-    if is_literal(&host) || matches!(park::caller(), Caller::Thread) {
+}
+
+/// Looks up a name on a spare thread; on a plain thread, there.
+fn look_up<H>(host: H) -> io::Result<vec::IntoIter<SocketAddr>>
+where
+    H: ToSocketAddrs<Iter = vec::IntoIter<SocketAddr>> + Send + 'static,
+{
+    if matches!(park::caller(), Caller::Thread) {
         return host.to_socket_addrs();
     }
     current_context::check()?;
     let (sender, receiver) = channel::bounded(1);
     let lookup = move || {
         // Nobody may wait any more.
-        let _ = sender.send(offload(|| host.to_socket_addrs()));
+        let _ = sender.send(offload(move || host.to_socket_addrs()));
     };
     drop(task::Builder::new().name("lookup_host").spawn(lookup)?);
     match receiver.recv() {

@@ -6,7 +6,7 @@
 //! Calls that wait (`accept`, `connect`, reading, writing, sending, receiving) park the goroutine.
 //! On a thread outside the runtime (a plain thread) they block the thread, also after the runtime
 //! has ended. All other calls return an address, or read or set an option: they never wait.
-//! Resolving a host name runs in a blocking section ([`task::blocking`](crate::task::blocking)).
+//! A host name is looked up as in [`lookup_host`], on a spare thread.
 //!
 //! # Errors
 //!

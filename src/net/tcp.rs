@@ -79,8 +79,8 @@ impl TcpListener {
     ///
     /// # Blocking
     ///
-    /// Resolving a host name runs in a blocking section: it blocks the thread, and other
-    /// goroutines run elsewhere. With an address the call never waits.
+    /// Parks the goroutine while a host name is looked up, as in
+    /// [`lookup_host`](super::lookup_host). With an address the call never waits.
     ///
     /// # Errors
     ///
@@ -264,8 +264,8 @@ impl TcpStream {
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine until the connection is made; blocks a plain thread. Resolving a host
-    /// name runs in a blocking section: it blocks the thread, and other goroutines run elsewhere.
+    /// Parks the goroutine until the connection is made; blocks a plain thread. A host name is looked
+    /// up as in [`lookup_host`](super::lookup_host).
     ///
     /// # Errors
     ///

@@ -39,8 +39,8 @@ impl UdpSocket {
     ///
     /// # Blocking
     ///
-    /// Resolving a host name runs in a blocking section: it blocks the thread, and other
-    /// goroutines run elsewhere. With an address the call never waits.
+    /// Parks the goroutine while a host name is looked up, as in
+    /// [`lookup_host`](super::lookup_host). With an address the call never waits.
     ///
     /// # Errors
     ///
@@ -129,8 +129,8 @@ impl UdpSocket {
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine while the send buffer is full; blocks a plain thread. Resolving a host
-    /// name blocks as in [`UdpSocket::bind`].
+    /// Parks the goroutine while the send buffer is full; blocks a plain thread. A host name
+    /// is looked up as in [`UdpSocket::bind`]; the write timeout does not count the lookup.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl UdpSocket {
     ///
     /// # Blocking
     ///
-    /// Resolving a host name blocks as in [`UdpSocket::bind`]; otherwise the call never waits.
+    /// As [`UdpSocket::bind`].
     ///
     /// # Errors
     ///

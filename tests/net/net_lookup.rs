@@ -2,13 +2,14 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use windlass::context::Context;
-use windlass::net::lookup_host;
+use windlass::net::{TcpListener, TcpOptions, TcpStream, UdpSocket, lookup_host};
 use windlass::{sleep, spawn};
 
 use crate::util::{self, run};
@@ -82,6 +83,14 @@ fn names_have_addresses() {
     run(1, check);
 }
 
+#[track_caller]
+fn assert_is_of_context(e: &io::Error) {
+    let is_of_context = e
+        .get_ref()
+        .is_some_and(|e| e.is::<windlass::context::Error>());
+    assert!(is_of_context, "{e:?}");
+}
+
 /// One test, as the slow lookups have an order.
 #[test]
 fn a_wait_for_a_lookup_ends_before_it() {
@@ -102,16 +111,41 @@ fn a_wait_for_a_lookup_ends_before_it() {
         begun(2);
         canceller.cancel();
         let e = ended.join().unwrap().unwrap_err();
-        assert!(
-            e.get_ref()
-                .is_some_and(|e| e.is::<windlass::context::Error>()),
-            "{e:?}"
-        );
+        assert_is_of_context(&e);
+        // So it is in every call that takes a name.
+        let udp = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
+        let udp = || Arc::clone(&udp);
+        let (sends, connects) = (udp(), udp());
+        let name = String::from("slow.test");
+        let (pair, text) = ((name.clone(), 80), String::from("slow.test:80"));
+        let calls: [Box<dyn FnOnce() -> io::Result<()> + Send>; 8] = [
+            Box::new(|| TcpStream::connect("slow.test:80").map(drop)),
+            Box::new(|| TcpStream::connect(("slow.test", 80)).map(drop)),
+            Box::new(move || TcpStream::connect(&pair).map(drop)),
+            Box::new(move || TcpOptions::new().connect(text).map(drop)),
+            Box::new(|| TcpListener::bind("slow.test:0").map(drop)),
+            Box::new(|| UdpSocket::bind((name, 0)).map(drop)),
+            Box::new(move || sends.send_to(b"!", "slow.test:80").map(drop)),
+            Box::new(move || connects.connect(&"slow.test:80")),
+        ];
+        let mut n = 2;
+        for call in calls {
+            let (context, canceller) = Context::background().with_cancel();
+            let ended = spawn(move || context.run(call));
+            n += 1;
+            begun(n);
+            canceller.cancel();
+            let e = ended.join().unwrap().unwrap_err();
+            assert_is_of_context(&e);
+        }
         // No lookup begins for a context that is done.
         let (context, canceller) = Context::background().with_cancel();
         canceller.cancel();
         context.run(|| lookup_host("slow.test:80")).unwrap_err();
-        assert_eq!(BEGUN.load(Ordering::SeqCst), 2);
+        context
+            .run(|| TcpStream::connect("slow.test:80"))
+            .unwrap_err();
+        assert_eq!(BEGUN.load(Ordering::SeqCst), n);
         // The end of the run waits for those that have begun.
         ALLOWED.store(u32::MAX, Ordering::SeqCst);
     });
