@@ -305,7 +305,7 @@ pub struct PMetrics {
     /// which the poller had completions: these do not wait until a goroutine has computed for 10 ms.
     pub retakes_due: u64,
     /// Times that a goroutine yielded in a call into the runtime, because it had run for 10 ms
-    /// without parking while others waited.
+    /// without parking while others waited; for less if a timer was due or the poller had completions.
     pub preemptions: u64,
     /// Times that the P was handed to another thread.
     pub handoffs: u64,

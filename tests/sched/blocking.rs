@@ -255,6 +255,81 @@ fn goroutines_that_only_try_give_way() {
     assert!(m.preemptions + m.retakes_hogs > 0 || util::is_chaotic());
 }
 
+fn fib(n: u32) -> u64 {
+    if n < 2 {
+        return u64::from(n);
+    }
+    let (a, b) = windlass::join(|| fib(n - 1), || fib(n - 2));
+    a + b
+}
+
+/// Computes for some microseconds.
+fn compute() {
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_micros(2) {}
+}
+
+/// A goroutine computes on the only P, and calls the runtime again and again: for an instant, so that
+/// sysmon finds it outside, but it is inside before sysmon has taken the P. It is asked to give way
+/// for the timer of a sleeper, and hardly ever loses its P: that would take a thread each time.
+fn gives_way_for_a_sleeper(what: &str, mut call: impl FnMut() + Send + 'static) {
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    rt.run(|| {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stops = Arc::clone(&stop);
+        let hog = spawn(move || {
+            while !stops.load(Ordering::Relaxed) {
+                call();
+            }
+        });
+        let gave_way = || rt.metrics().total().preemptions;
+        let mut n_sleeps = 0;
+        // With disorder it gives way before anybody asks.
+        while gave_way() < 20 && n_sleeps < 200 {
+            sleep(Duration::from_millis(1));
+            n_sleeps += 1;
+        }
+        echo();
+        stop.store(true, Ordering::Relaxed);
+        hog.join().unwrap();
+        let n = gave_way();
+        assert!(n >= 20 || util::is_chaotic(), "{what}: {n} of {n_sleeps}");
+    });
+}
+
+#[test]
+fn goroutines_that_fork_give_way_for_a_sleeper() {
+    gives_way_for_a_sleeper("join", || assert_eq!(fib(12), 144));
+    let mut numbers = vec![1_u32; 10_000];
+    gives_way_for_a_sleeper("par", move || {
+        windlass::par::for_each_mut(&mut numbers, |n| *n = n.wrapping_mul(3));
+    });
+}
+
+#[test]
+fn goroutines_that_call_now_and_then_give_way_for_a_sleeper() {
+    let (sender, receiver) = windlass::channel::bounded::<u64>(1);
+    gives_way_for_a_sleeper("channel", move || {
+        let _ = sender.try_send(1);
+        compute();
+        let _ = receiver.try_recv();
+    });
+    let (sender, _receiver) = windlass::channel::watch(0);
+    gives_way_for_a_sleeper("watch", move || {
+        sender.send(1).unwrap();
+        compute();
+    });
+    gives_way_for_a_sleeper("spawn", || {
+        drop(spawn(|| ()));
+        compute();
+    });
+    gives_way_for_a_sleeper("section", || {
+        blocking(compute);
+        compute();
+    });
+}
+
 #[test]
 fn a_thousand_sections_stop_nobody() {
     let _guard = hang_guard();

@@ -2,11 +2,13 @@
 //! something for other goroutines, and when it looks at the P again. Functions of numbers.
 //!
 //! A P runs its due timers and reads its completions between two dispatches, so both wait while one
-//! goroutine computes. Such a goroutine may keep its P for [`OUTSIDE_NS`]. After that
+//! goroutine computes. Such a goroutine may keep its P for [`SHORT_NS`]. After that
 //!
 //! - an idle P of the node is woken for a due timer: a thief runs the timers of its victims;
-//! - the P is retaken for the poller, which only the holder of the P may use, and for a timer for
-//!   which no idle P was found.
+//! - for the poller, which only the holder of the P may use, and for a timer for which no idle P was
+//!   found, the goroutine is asked to yield. It does so when it next enters the scheduler: one that
+//!   forks, or tries a channel again and again, does so at once, and costs nobody a thread;
+//! - if it has computed on by the next look, the P is retaken.
 //!
 //! A goroutine computes if the CPU time of its thread advances. Where others keep the CPUs busy, the
 //! thread of a P may get none for a while: such a P is left alone, as its new thread would get none
@@ -27,7 +29,7 @@ use crate::sys::clock::NEVER;
 /// How long a goroutine may compute while others wait for a timer that is due, or for a completion.
 pub(crate) const SHORT_NS: u64 = 200_000;
 /// A thread that has used this much CPU time since an earlier look computes.
-const SHORT_CPU_NS: u64 = 50_000;
+pub(crate) const SHORT_CPU_NS: u64 = 50_000;
 /// The same two where goroutines are expected to compute briefly.
 const LONG_NS: u64 = 5_000_000;
 const LONG_CPU_NS: u64 = 2_500_000;
@@ -39,6 +41,10 @@ const DUE_FOR_NS: u64 = 30_000;
 const CALM_GAP_NS: u64 = 1_000_000;
 /// The same, after help was needed.
 const ALERT_GAP_NS: u64 = 100_000;
+/// Time for a goroutine that computes to yield after it was asked to. A thread that has used half of
+/// it as CPU time since then computes on.
+const ASKED_GAP_NS: u64 = 20_000;
+pub(crate) const ASKED_CPU_NS: u64 = ASKED_GAP_NS / 2;
 /// Longest interval between two looks at a P whose goroutine computes.
 const STUCK_GAP_NS: u64 = 500_000;
 /// For how long sysmon is alert after help was needed.
@@ -113,6 +119,9 @@ pub(crate) struct View {
     pub(crate) computes: bool,
     /// Whether an idle P was already woken for the timer that is due.
     pub(crate) was_helped: bool,
+    /// Whether its goroutine was asked to yield, and whether it has computed since.
+    pub(crate) was_asked: bool,
+    pub(crate) computes_on: bool,
     /// Whether help was needed, here or elsewhere, in the last [`ALERT_FOR_NS`].
     pub(crate) is_alert: bool,
 }
@@ -123,6 +132,8 @@ pub(crate) enum Help {
     Nothing,
     /// Wake an idle P, which will run the timer.
     WakeIdle,
+    /// Ask the goroutine to yield at its next entry.
+    Ask,
     Retake,
 }
 
@@ -142,13 +153,14 @@ impl View {
 
     pub(crate) fn help(&self) -> Help {
         let timer_is_late = self.late_from_ns() <= self.now_ns;
-        match self.poller {
-            _ if !self.is_stuck() => Help::Nothing,
-            PollerView::Ready if self.computes => Help::Retake,
-            _ if !timer_is_late => Help::Nothing,
-            _ if self.any_idle && !self.was_helped => Help::WakeIdle,
-            _ if self.computes => Help::Retake,
-            _ => Help::Nothing,
+        let is_ready = self.poller == PollerView::Ready;
+        if !self.is_stuck() || !(is_ready || timer_is_late) {
+            return Help::Nothing;
+        }
+        match self.computes && self.computes_on {
+            _ if !is_ready && self.any_idle && !self.was_helped => Help::WakeIdle,
+            true => Help::Retake,
+            false => Help::Ask,
         }
     }
 
@@ -159,6 +171,9 @@ impl View {
     pub(crate) fn look_again_ns(&self) -> u64 {
         if self.due_ns == NEVER && self.poller == PollerView::Unused {
             return NEVER;
+        }
+        if self.computes && !self.was_asked && self.help() == Help::Ask {
+            return self.now_ns + ASKED_GAP_NS;
         }
         let may_be_stuck_ns = self.since_ns + self.patience.outside_ns();
         let stuck_gap_ns = (self.stuck_for_ns() / 4).clamp(ALERT_GAP_NS, STUCK_GAP_NS);
@@ -200,6 +215,8 @@ mod tests {
             patience: Patience::default(),
             computes: true,
             was_helped: false,
+            was_asked: true,
+            computes_on: true,
             is_alert: false,
         }
     }
@@ -232,6 +249,36 @@ mod tests {
     }
 
     #[test]
+    fn a_goroutine_is_asked_first() {
+        let late = View {
+            due_ns: NOW_NS - DUE_FOR_NS,
+            ..stuck_for(SHORT_NS)
+        };
+        let ready = View {
+            poller: PollerView::Ready,
+            ..stuck_for(SHORT_NS)
+        };
+        for view in [late, ready] {
+            let computes_on = false;
+            let second = View {
+                computes_on,
+                ..view
+            };
+            let was_asked = false;
+            let first = View {
+                was_asked,
+                ..second
+            };
+            assert_eq!(first.help(), Help::Ask);
+            assert_eq!(first.look_again_ns(), NOW_NS + ASKED_GAP_NS);
+            // It has had no CPU since.
+            assert_eq!(second.help(), Help::Ask);
+            assert_eq!(second.look_again_ns(), NOW_NS + ALERT_GAP_NS);
+            assert_eq!(view.help(), Help::Retake);
+        }
+    }
+
+    #[test]
     fn a_thread_that_gets_no_cpu_keeps_its_p() {
         let waits = View {
             due_ns: NOW_NS - DUE_FOR_NS,
@@ -239,7 +286,8 @@ mod tests {
             computes: false,
             ..stuck_for(SHORT_NS)
         };
-        assert_eq!(waits.help(), Help::Nothing);
+        // Its goroutine yields when it gets one.
+        assert_eq!(waits.help(), Help::Ask);
         assert_eq!(waits.look_again_ns(), NOW_NS + ALERT_GAP_NS);
         let any_idle = true;
         assert_eq!(View { any_idle, ..waits }.help(), Help::WakeIdle);
@@ -361,11 +409,22 @@ mod tests {
                         patience: Patience::default(),
                         computes: true,
                         was_helped: false,
+                        was_asked: false,
+                        computes_on: false,
                         is_alert,
                     };
-                    let mut now_ns = 0;
-                    while at(now_ns).help() == Help::Nothing {
-                        let next_ns = at(now_ns).look_again_ns() - NOW_NS;
+                    let (mut now_ns, mut was_asked) = (0, false);
+                    loop {
+                        let view = View {
+                            was_asked,
+                            computes_on: was_asked,
+                            ..at(now_ns)
+                        };
+                        match view.help() {
+                            Help::Retake => break,
+                            help => was_asked = help == Help::Ask,
+                        }
+                        let next_ns = view.look_again_ns() - NOW_NS;
                         assert!(next_ns > now_ns);
                         now_ns = next_ns;
                     }

@@ -2,8 +2,7 @@
 //!
 //! - Retakes Ps from blocking sections, after 20 µs if they have work and after 10 ms if not, and
 //!   from *hogs*: goroutines that have computed or blocked for 10 ms without a call into the
-//!   runtime ([`crate::sched::wait::handoff`]). Requests preemption of goroutines that make one such call after
-//!   the other.
+//!   runtime ([`crate::sched::wait::handoff`]). Those that make such calls yield at the next one.
 //! - Does the same after 200 µs where a timer is due or the poller has something for other
 //!   goroutines: sleepers and I/O do not wait for goroutines that compute for long. After 5 ms where
 //!   goroutines compute briefly ([`super::due_work`]).
@@ -78,14 +77,14 @@ struct PSnapshot {
 #[derive(Clone, Copy, Debug, Default)]
 struct DueSnapshot {
     dispatches: u64,
-    /// The blocking sections that were begun, and the counts of calls of its M's goroutines, which a
-    /// computation does not make.
-    sections: u32,
+    /// The counts of calls of its M's goroutines, which a computation does not make.
     calls: Option<(u32, u32)>,
     /// When it last made progress, as far as is known.
     progress_ns: u64,
     /// The CPU time of its thread at the first look since then.
     cpu_ns: Option<u64>,
+    /// The CPU time when its goroutine was asked to yield, if it was since then.
+    asked_cpu_ns: Option<u64>,
     /// The due time of the timer for which an idle P was woken last.
     helped_due_ns: u64,
 }
@@ -93,15 +92,13 @@ struct DueSnapshot {
 impl DueSnapshot {
     fn note_progress(&mut self, p: &P, m: Option<&M>, now_ns: u64) {
         let dispatches = p.stats.dispatches.get();
-        let sections = p.syscalltick.load(Ordering::Relaxed);
         let calls = m.map(|m| {
             let transfers = m.transfers.load(Ordering::Relaxed);
             (m.checks.left.load(Ordering::Relaxed), transfers)
         });
-        // The scheduler itself may take long, with a hundred thousand timers due.
-        let is_inside = m.is_some_and(|m| m.in_runtime.load(Ordering::Relaxed) != 0)
-            || p.syscall.load(Ordering::Acquire) != 0;
-        let progress_ns = if is_inside || (self.sections, self.calls) != (sections, calls) {
+        // The M's loop may take long, with a hundred thousand timers due. A goroutine's calls do not.
+        let is_in_loop = m.is_some_and(|m| m.curg.get().is_none());
+        let progress_ns = if is_in_loop || self.calls != calls {
             now_ns
         } else if self.dispatches != dispatches {
             // From its own readings of the clock, which may be older than the dispatch.
@@ -111,10 +108,10 @@ impl DueSnapshot {
         };
         *self = DueSnapshot {
             dispatches,
-            sections,
             calls,
             progress_ns,
             cpu_ns: None,
+            asked_cpu_ns: None,
             ..*self
         };
     }
@@ -130,6 +127,8 @@ struct Straggler<'a> {
     /// Its CPU time when its goroutine was first seen to compute, if it lost its P for what was due.
     /// `None` once [`Patience`] has been told.
     begin_cpu_ns: Option<u64>,
+    /// Its CPU time when it lost its P.
+    lost_cpu_ns: u64,
     /// Its CPU time, and when that was found to have advanced.
     cpu_ns: Option<u64>,
     advanced_ns: u64,
@@ -416,6 +415,8 @@ impl<'a> Sysmon<'a> {
             patience: self.patience,
             computes: false,
             was_helped: seen.helped_due_ns == due_ns,
+            was_asked: seen.asked_cpu_ns.is_some(),
+            computes_on: false,
             is_alert: now_ns < self.alert_until_ns,
         };
         // Only of a P that is stuck: its holder would have to fetch the words back.
@@ -424,8 +425,11 @@ impl<'a> Sysmon<'a> {
         }
         let cpu_ns = owner.and_then(|m| clock::thread_cpu_ns(m.tid.load(Ordering::Relaxed)));
         let before_ns = *seen.cpu_ns.get_or_insert(cpu_ns.unwrap_or(NEVER));
-        view.computes =
-            cpu_ns.is_some_and(|ns| ns.saturating_sub(before_ns) >= self.patience.computes_ns());
+        let has_used = |since: u64, ns| cpu_ns.is_some_and(|cpu| cpu.saturating_sub(since) >= ns);
+        view.computes = has_used(before_ns, self.patience.computes_ns());
+        view.computes_on = seen
+            .asked_cpu_ns
+            .is_some_and(|asked_ns| has_used(asked_ns, due_work::ASKED_CPU_NS));
         let help = view.help();
         if help != Help::Nothing {
             self.alert_until_ns = now_ns + due_work::ALERT_FOR_NS;
@@ -435,6 +439,11 @@ impl<'a> Sysmon<'a> {
             Help::WakeIdle => {
                 seen.helped_due_ns = due_ns;
                 sched.wake_in(sched.node_of(p), Some(p));
+                false
+            }
+            Help::Ask => {
+                seen.asked_cpu_ns.get_or_insert(cpu_ns.unwrap_or(NEVER));
+                owner.inspect(|m| sched.request_preempt(m, p));
                 false
             }
             Help::Retake => self.retake_hog(p, now_ns, true),
@@ -553,13 +562,11 @@ impl<'a> Sysmon<'a> {
             return false;
         };
         let wanted = is_due || p.has_work() || sched.nodes.iter().any(|n| n.queue.len() > 0);
-        if !wanted || sched.request_preempt(m, p) || !self.thread_to_be_had() {
-            return false;
-        }
         let tid = m.tid.load(Ordering::Relaxed);
-        if !sched.retake_running(m, p) {
+        if !wanted || !sched.retake_running(m, p, self.thread_to_be_had()) {
             return false;
         }
+        let cpu_ns = clock::thread_cpu_ns(tid);
         let seen = &mut self.seen[p.idx];
         seen.since_ns = now_ns;
         let since_ns = seen.outside_since_ns;
@@ -572,7 +579,8 @@ impl<'a> Sysmon<'a> {
             tid,
             is_demoted: false,
             begin_cpu_ns: self.due[p.idx].cpu_ns.filter(|_| is_due),
-            cpu_ns: clock::thread_cpu_ns(tid),
+            lost_cpu_ns: cpu_ns.unwrap_or(0),
+            cpu_ns,
             advanced_ns: now_ns,
             read_ns: now_ns,
         });
@@ -687,7 +695,8 @@ impl Straggler<'_> {
         now_ns - self.advanced_ns < BLOCKS_AFTER_NS
     }
 
-    /// Tells for how long its goroutine has computed, when it is back or that is known to be long.
+    /// Tells for how long its goroutine has computed, when it is back or that is known to be long. One
+    /// that was back at once has computed beside nobody.
     fn tell(&mut self, patience: &mut Patience, is_back: bool) {
         let Some(begin_ns) = self.begin_cpu_ns else {
             return;
@@ -697,10 +706,13 @@ impl Straggler<'_> {
             false => self.cpu_ns.unwrap_or(0),
         };
         let computed_ns = cpu_ns.saturating_sub(begin_ns);
-        if is_back || !due_work::is_brief(computed_ns) {
-            patience.note(computed_ns);
-            self.begin_cpu_ns = None;
+        if !is_back && due_work::is_brief(computed_ns) {
+            return;
         }
+        if cpu_ns.saturating_sub(self.lost_cpu_ns) >= due_work::SHORT_CPU_NS {
+            patience.note(computed_ns);
+        }
+        self.begin_cpu_ns = None;
     }
 }
 

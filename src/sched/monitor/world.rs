@@ -240,8 +240,5 @@ fn take_now(sched: &Sched, p: &P, waited_ns: u64) -> bool {
     let Some(m) = owner_of(sched, p) else {
         return false;
     };
-    sched.take_back(m, p)
-        || waited_ns >= STOPS_BY_ITSELF_NS
-            && !sched.request_preempt(m, p)
-            && sched.retake_running(m, p)
+    sched.take_back(m, p) || waited_ns >= STOPS_BY_ITSELF_NS && sched.retake_running(m, p, true)
 }

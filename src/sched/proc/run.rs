@@ -397,11 +397,16 @@ pub(crate) fn tell_of_failed_starts(sched: &Sched) {
     }
 }
 
-/// The goroutine was preempted because others wait: it goes to the tail of its node's queue.
+/// The goroutine was preempted because others wait: it goes to the tail of its node's queue. Timers
+/// and the poller come next, with a slice of their own, and then the local queue.
 #[cold]
 #[inline(never)]
 fn give_way(m: &M, g: GRef) {
-    m.p().stats.preemptions.add(1);
+    let p = m.p();
+    p.stats.preemptions.add(1);
+    p.local.attend_soon();
+    p.local.slice_start_ns.set(clock::now_ns());
+    p.local.since_node_queue.set(0);
     g.status.set_runnable();
     m.sched().inject(g);
 }

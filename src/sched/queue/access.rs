@@ -47,8 +47,18 @@ pub(crate) struct Access<'a, T> {
 }
 
 impl<T> Access<'_, T> {
-    /// Retakes `p` from the M, if the M holds that same P and runs user code. `barrier` is the
-    /// membarrier; it returns `false` if there is none.
+    /// Requests that the M's goroutine yields at its next entry.
+    pub(crate) fn ask(&self) {
+        // RETAKEN and BLOCKING stay: the M has no P, or gives it up to the first that wants it.
+        // ORDERING: release: `M::preempt_at` was written before.
+        let _ = self
+            .access
+            .compare_exchange(HAS_P, PREEMPT, Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// Retakes `p` from the M, if the M holds that same P and runs user code. If it may be inside the
+    /// scheduler, asks as [`Access::ask`] does. `barrier` is the membarrier; it returns `false` if
+    /// there is none.
     ///
     /// The M may have given `p` to another M since the caller checked, and hold another P. Its `p`
     /// word shows that:
@@ -72,7 +82,11 @@ impl<T> Access<'_, T> {
         chaos::pause(Point::Retake);
         // ORDERING: relaxed; see above.
         let is_taken = is_outside && std::ptr::eq(self.p.load(Ordering::Relaxed), p);
-        let verdict = if is_taken { RETAKEN } else { HAS_P };
+        let verdict = match is_outside {
+            false => PREEMPT,
+            true if is_taken => RETAKEN,
+            true => HAS_P,
+        };
         let given =
             self.access
                 .compare_exchange(RETAKING, verdict, Ordering::SeqCst, Ordering::Relaxed);

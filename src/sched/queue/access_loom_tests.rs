@@ -61,7 +61,7 @@ impl World {
     }
 
     /// Sysmon retakes the first P from the M, and uses it if it succeeds.
-    fn take_first(&self) {
+    fn take_first(&self) -> bool {
         let words = Access {
             access: &self.access,
             in_runtime: &self.in_runtime,
@@ -71,9 +71,11 @@ impl World {
             crate::loom::fence(Ordering::SeqCst);
             true
         };
-        if words.take(&raw const self.ps[0], barrier) {
+        let is_taken = words.take(&raw const self.ps[0], barrier);
+        if is_taken {
             self.ps[0].touch();
         }
+        is_taken
     }
 }
 
@@ -95,6 +97,44 @@ fn loom_a_p_is_not_taken_from_an_m_that_is_inside() {
         };
         world.take_first();
         m.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_an_m_that_keeps_its_p_is_asked() {
+    ::loom::model(|| {
+        let world = World::new();
+        let m = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                let mut was_asked = false;
+                for _ in 0..2 {
+                    mark_inside(&world.in_runtime);
+                    while world.access.load(Ordering::Acquire) == RETAKING {
+                        thread::yield_now();
+                    }
+                    let has_p = |from| {
+                        let changed = world.access.compare_exchange(
+                            from,
+                            HAS_P,
+                            Ordering::AcqRel,
+                            Ordering::Relaxed,
+                        );
+                        changed.is_ok()
+                    };
+                    was_asked |= has_p(PREEMPT);
+                    if was_asked || has_p(HAS_P) {
+                        world.use_p();
+                    }
+                    mark_outside(&world.in_runtime);
+                }
+                was_asked
+            })
+        };
+        let is_taken = world.take_first();
+        let was_asked = m.join().unwrap();
+        let is_asked = world.access.load(Ordering::Relaxed) == PREEMPT;
+        assert_eq!(u32::from(is_taken) + u32::from(was_asked | is_asked), 1);
     });
 }
 

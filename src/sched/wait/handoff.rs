@@ -10,11 +10,11 @@
 //! |-----------------------------------|-----------------------------------------|
 //! | 1. in_runtime = 1                 | 1. access: HAS_P → RETAKING             |
 //! | 2. compiler fence                 | 2. membarrier on all CPUs               |
-//! | 3. read access                    | 3. in_runtime == 1, or the M holds      |
-//! |    HAS_P: go on                   |    another P? access = HAS_P: it has    |
-//! |    RETAKING: spin until decided   |    entered the scheduler by itself      |
-//! |    RETAKEN: queue G, park the M   | 4. else RETAKING → RETAKEN by a CAS:    |
-//! |                                   |    the P is retaken                     |
+//! | 3. read access                    | 3. the M holds another P? HAS_P         |
+//! |    HAS_P: go on                   |    in_runtime == 1? PREEMPT: its        |
+//! |    RETAKING: spin until decided   |    goroutine is to yield                |
+//! |    PREEMPT: queue G               |    else RETAKEN: the P is retaken       |
+//! |    RETAKEN: queue G, park the M   | 4. access: RETAKING → this, by a CAS    |
 //!
 //! Step 4 is a CAS because an M that was inside at step 1 may since have begun a blocking section
 //! and left the scheduler: it then wrote BLOCKING over RETAKING. The P may now be retaken only
@@ -28,10 +28,12 @@
 //! HAS_P, sysmon reads in_runtime == 1. Without membarrier (a sandbox denies it) no P is retaken
 //! this way, only out of blocking sections.
 //!
-//! A goroutine that makes one short call into the scheduler after the other (it retries a contended
-//! channel, say) is inside whenever sysmon checks. Such a goroutine gets a **preemption request**:
-//! access HAS_P → PREEMPT. It sees the request at its next call, and goes to its node's queue like
-//! a goroutine that lost its P. The request names the dispatch it is meant for, so that a goroutine
+//! A goroutine that makes one short call into the scheduler after the other (it forks, or retries a
+//! contended channel) is inside whenever sysmon checks: a membarrier takes longer than such a
+//! goroutine stays outside. PREEMPT is a **request** to it. Sysmon makes it before it takes a P, and as
+//! the verdict on an M that is inside. The goroutine sees it at its next entry, at the latest where it
+//! waits for the verdict, and goes to its node's queue like a goroutine that lost its P. One that
+//! parks goes there by itself. The request names the dispatch it is meant for, so that a goroutine
 //! dispatched later is not preempted for its predecessor.
 //!
 //! A **blocking section** ([`blocking`]) is cheaper to leave and faster to retake from. The M
@@ -75,6 +77,13 @@ impl<'a> Section<'a> {
     /// is then treated as a plain thread.
     #[inline(always)]
     pub(crate) fn enter() -> Option<Section<'a>> {
+        Section::enter_to(false)
+    }
+
+    /// As [`Section::enter`]. With `parks` the caller switches out in any case, so it need not do so
+    /// first because it was asked to.
+    #[inline(always)]
+    pub(crate) fn enter_to(parks: bool) -> Option<Section<'a>> {
         let m = current::m()?;
         mark_inside(m);
         if m.access.load(Ordering::Relaxed) == HAS_P {
@@ -87,7 +96,7 @@ impl<'a> Section<'a> {
             }
             Some(Section(m))
         } else {
-            enter_slow(m)
+            enter_slow(m, parks)
         }
     }
 
@@ -172,7 +181,7 @@ fn enter_after_others<'a>(mut m: &'a M) -> Option<Section<'a>> {
     if !std::thread::panicking() {
         m = switch_and_enter(m, Switch::YIELD);
     }
-    enter_slow(m)
+    enter_slow(m, false)
 }
 
 /// Every entry is a switch point of a simulation: other goroutines may run first.
@@ -197,13 +206,13 @@ fn switch_and_enter<'a>(m: &M, why: Switch) -> &'a M {
 
 #[cold]
 #[inline(never)]
-fn enter_slow<'a>(mut m: &'a M) -> Option<Section<'a>> {
+fn enter_slow<'a>(mut m: &'a M, parks: bool) -> Option<Section<'a>> {
     loop {
         match m.access.load(Ordering::Acquire) {
             HAS_P => return Some(Section(m)),
             RETAKING => crate::loom::spin_loop(),
             PREEMPT => {
-                if is_to_give_way(m) {
+                if is_to_give_way(m) && !parks {
                     m = switch_and_enter(m, Switch::GIVE_WAY);
                 }
             }
@@ -363,28 +372,22 @@ impl Sched {
             .is_ok()
     }
 
-    /// Called by sysmon: retakes `p` from `m`, whose goroutine has not entered the scheduler for
-    /// long. `false` if it just did, if `m` holds another P by now, or without membarrier.
-    pub(crate) fn retake_running(&self, m: &M, p: &P) -> bool {
-        self.membarrier && m.words().take(p, || membarrier().is_ok())
+    /// Called by sysmon: requests that the goroutine on `m`, which holds `p`, yields at its next
+    /// entry.
+    pub(crate) fn request_preempt(&self, m: &M, p: &P) {
+        let dispatches = p.stats.dispatches.get();
+        if m.seems_to_hold(p) {
+            m.preempt_at.store(dispatches, Ordering::Relaxed);
+            m.words().ask();
+        }
     }
 
-    /// Called by sysmon: if `m` is inside the scheduler, where its `p` cannot be retaken, requests
-    /// that its goroutine yields at its next entry. `false` if `m` is outside.
-    pub(crate) fn request_preempt(&self, m: &M, p: &P) -> bool {
-        if m.in_runtime.load(Ordering::Relaxed) == 0 {
-            return false;
-        }
-        let dispatches = p.stats.dispatches.get();
-        let has_p = m.access.load(Ordering::Relaxed) == HAS_P && m.seems_to_hold(p);
-        if m.curg.get().is_some() && has_p {
-            m.preempt_at.store(dispatches, Ordering::Relaxed);
-            // The word may be RETAKING, or BLOCKING for a new section: no request is needed then.
-            let _ = m
-                .access
-                .compare_exchange(HAS_P, PREEMPT, Ordering::Release, Ordering::Relaxed);
-        }
-        true
+    /// Called by sysmon: retakes `p` from `m`, whose goroutine has run for long. If it is inside the
+    /// scheduler just now, or the P may not be taken, requests that it yields at its next entry.
+    /// `false` then, and if `m` holds another P or is in a blocking section by now.
+    pub(crate) fn retake_running(&self, m: &M, p: &P, may_take: bool) -> bool {
+        self.request_preempt(m, p);
+        may_take && self.membarrier && m.words().take(p, || membarrier().is_ok())
     }
 
     /// Gives a P to a spare M, preferably one on the P's CPU, and with it the goroutine to run

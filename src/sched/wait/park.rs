@@ -220,7 +220,7 @@ pub(crate) fn park<F: FnOnce(GRef, WaitId, &M) -> bool>(why: impl Into<Why>, com
 /// Enters the scheduler, to park.
 #[inline(always)]
 pub(crate) fn enter<'a>() -> Section<'a> {
-    Section::enter().expect("a goroutine that may park has or gets a P")
+    Section::enter_to(true).expect("a goroutine that may park has or gets a P")
 }
 
 /// As [`park`], for a goroutine that is already inside the scheduler.
@@ -576,7 +576,7 @@ pub(crate) fn give(g: GRef, whose: WakeKind) {
 pub(crate) fn yield_now() -> Result<(), Cancelled> {
     // What `caller` asks and `enter` does not: the latter refuses threads and blocking sections.
     if !std::thread::panicking()
-        && let Some(section) = Section::enter()
+        && let Some(section) = Section::enter_to(true)
     {
         section.switch_out(Switch::YIELD);
         return cancel_point();

@@ -51,6 +51,8 @@ scenarios! {
     hogs,
     /// Computations lose their P for sleepers, and come back just then.
     hogs_and_timers,
+    /// Computations that fork are asked to give way for sleepers, or lose their P.
+    forks_and_timers,
     /// Computations lose their P for completions, and come back just then.
     hogs_and_completions,
     /// The same, over epoll.
@@ -487,6 +489,27 @@ fn hogs_and_timers() {
             })
             .collect();
         all.into_iter().for_each(|g| g.join().unwrap());
+    });
+}
+
+fn forks_and_timers() {
+    fn tree(depth: u32) -> u32 {
+        if depth == 0 {
+            advance(us(20 + draw(4) * 40));
+            return 1;
+        }
+        let (a, b) = join(|| tree(depth - 1), || tree(depth - 1));
+        a + b
+    }
+    let rt = runtime(2);
+    rt.run(|| {
+        let forkers: Vec<_> = (0..2).map(|_| spawn(|| tree(3))).collect();
+        for _ in 0..3 {
+            sleep(us(100 + draw(3) * 100));
+        }
+        for forker in forkers {
+            assert_eq!(forker.join().unwrap(), 8);
+        }
     });
 }
 
