@@ -458,6 +458,15 @@ const DOORS: &[(&str, &[&str])] = &[
             "bridges/tracing/src/lib.rs",
         ],
     ),
+    // A goroutine's M with its P, which only a section keeps for it.
+    (
+        "current::inside",
+        &[
+            "src/sched/wait/handoff.rs",
+            // In simulations no P is taken.
+            "src/sched/wait/spawn.rs",
+        ],
+    ),
 ];
 
 /// Besides src/sys: numbers and types of the kernel's interface, and ring.rs's

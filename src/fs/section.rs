@@ -10,7 +10,7 @@ use super::mounts;
 use crate::bubble;
 use crate::poll::fd::retry;
 use crate::sched::types::current;
-use crate::sched::types::m::M;
+use crate::sched::types::m::Carrier;
 use crate::sched::wait::checkpoint::checkpoint;
 use crate::sched::wait::handoff;
 use crate::sched::wait::offload::offload;
@@ -77,7 +77,7 @@ pub(super) fn choose<T: Send>(
 
 #[cold]
 fn elsewhere<T: Send>(mut call: impl FnMut() -> io::Result<T> + Send) -> io::Result<T> {
-    if current::m().is_some_and(M::is_locked) {
+    if current::m().is_some_and(Carrier::is_locked) {
         // The goroutine is locked to its thread for the thread's own state, such as credentials and
         // mount namespace. The call must use that state, so it runs in place.
         return in_place(call);

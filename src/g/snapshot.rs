@@ -3,6 +3,7 @@
 
 use super::coro::Registers;
 use super::header::GRef;
+use crate::loom::native::atomic::{AtomicUsize, Ordering};
 
 /// The most bytes copied from a stack: its innermost frames.
 const MAX_BYTES: usize = 64 * 1024;
@@ -45,14 +46,17 @@ impl StackCopy {
         };
         let end = span.end.min(sp + MAX_BYTES);
         for at in (sp..end).step_by(size_of::<usize>()) {
-            let word = std::ptr::with_exposed_provenance::<usize>(at);
+            let word = std::ptr::with_exposed_provenance_mut::<usize>(at);
             // SAFETY:
             // - the stack stays mapped while its goroutine is alive, which it is, and `sp` lies in
-            //   it.
-            // - other threads may be writing to parts that a frame has lent them (a buffer, a
-            //   result): a volatile read takes any value, and no such word is used to walk the
-            //   stack.
-            self.words.push(unsafe { word.read_volatile() });
+            //   it, a multiple of 8 as all that come after it.
+            // - other threads may be writing to parts that a frame has lent them: words of the
+            //   runtime (`completion`) are atomic, and so is this access. Of a buffer or a result
+            //   any value will do, and no such word is used to walk the stack.
+            let word = unsafe { AtomicUsize::from_ptr(word) };
+            // ORDERING: relaxed; the words that a walk needs were written before the goroutine
+            // switched out.
+            self.words.push(word.load(Ordering::Relaxed));
         }
         self.base = sp;
         self.node_idx = Some(g.home());

@@ -25,8 +25,9 @@ use crate::netpoll::sqe::{Request, left_something};
 use crate::sched::proc::kernel_visits::Moment;
 use crate::sched::types::current;
 use crate::sched::types::m::M;
+use crate::sched::types::p::P;
 use crate::sched::wait::current_context;
-use crate::sched::wait::handoff::bump;
+use crate::sched::wait::handoff::{Section, bump};
 use crate::sched::wait::offload::offload;
 use crate::sched::wait::park::{self, Caller, Cancelled};
 use crate::sched::wait::wake;
@@ -89,12 +90,19 @@ impl From<Cancelled> for io::Error {
 
 /// Whether the calling goroutine sends and receives in batches of its P's ring ([`P::has_batches`]).
 /// Not on a plain thread, in a blocking section, while unwinding, or without a ring.
-///
-/// [`P::has_batches`]: crate::sched::types::p::P::has_batches
 #[inline]
 pub(crate) fn batches_here() -> bool {
-    matches!(park::caller(), Caller::Goroutine(_))
-        && current::m().is_some_and(|m| m.p().has_batches())
+    last_p().is_some_and(P::has_batches)
+}
+
+/// The P of the calling goroutine, which may have been taken from its M. `None` as in
+/// [`batches_here`].
+#[inline]
+fn last_p<'a>() -> Option<&'a P> {
+    match park::caller() {
+        Caller::Goroutine(_) => current::m()?.last_p(),
+        Caller::Thread => None,
+    }
 }
 
 /// A send or a receive did not have to wait. A goroutine that makes many of them does not compute
@@ -109,9 +117,9 @@ pub(crate) fn note_transfer() {
 /// The receive buffers of the calling goroutine's P. `None` where [`batches_here`] is `false`, and
 /// where the kernel does not support them.
 pub(crate) fn pool_here() -> Option<Arc<BufferRing>> {
-    match (park::caller(), current::m()) {
-        (Caller::Goroutine(_), Some(m)) => pool_of(m).cloned(),
-        _ => None,
+    match park::caller() {
+        Caller::Goroutine(_) => pool_of(Section::enter()?.m()).cloned(),
+        Caller::Thread => None,
     }
 }
 
@@ -124,8 +132,7 @@ pub(super) fn pool_of(m: &M) -> Option<&Arc<BufferRing>> {
 
 /// Whether the calling goroutine's P runs the epoll fallback.
 pub(crate) fn is_epoll_here() -> bool {
-    matches!(park::caller(), Caller::Goroutine(_))
-        && current::m().is_some_and(|m| m.p().poller.is_epoll())
+    last_p().is_some_and(|p| p.poller.is_epoll())
 }
 
 /// Fails if the current context of the calling goroutine `g` is done.

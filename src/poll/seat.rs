@@ -28,7 +28,7 @@ use crate::bubble::net::network::Network;
 use crate::bubble::net::socket::Side;
 use crate::g::status::Reason;
 use crate::sched::types::current;
-use crate::sched::types::m::M;
+use crate::sched::types::m::Carrier;
 use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Caller};
 
@@ -54,7 +54,7 @@ impl Drop for Seat {
 
 /// Makes those runnable whose waits the network has ended.
 fn wake() {
-    if let Some(sim) = current::m().and_then(M::simulation) {
+    if let Some(sim) = current::m().and_then(Carrier::simulation) {
         sim.wake_network();
     }
 }
@@ -209,7 +209,7 @@ fn wait(deadline: Deadline<'_>, waits_for: impl Fn(&Network) -> (Id, Side)) -> i
     }
     let simulation = || {
         current::m()
-            .and_then(M::simulation)
+            .and_then(Carrier::simulation)
             .expect("the M carries out a simulation")
     };
     let ticket = simulation().next_ticket();

@@ -9,7 +9,7 @@ use crate::debug::dump::Stacks;
 use crate::debug::goroutines::{self, Goroutine, State};
 use crate::debug::stack;
 use crate::sched::types::current;
-use crate::sched::types::m::M;
+use crate::sched::types::m::Carrier;
 use crate::sched::types::state::Sched;
 
 /// A longer run is not told.
@@ -49,7 +49,7 @@ pub(super) fn tell(lines: &Lines) -> impl Fn(&Sched, u64, u64) + use<> {
 
 /// Adds where a goroutine was left to the recording of the run, if there is one.
 fn note_place(id: u64, found: Option<&Goroutine>) {
-    let sim = current::m().and_then(M::simulation);
+    let sim = current::m().and_then(Carrier::simulation);
     if let Some(recording) = sim.and_then(|sim| sim.recording.as_ref())
         && let Some(place) = found.and_then(line_of)
     {

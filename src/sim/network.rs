@@ -134,7 +134,7 @@ impl Network {
 /// Makes those runnable whose waits have ended.
 fn wake() {
     if let Some(sim) =
-        crate::sched::types::current::m().and_then(crate::sched::types::m::M::simulation)
+        crate::sched::types::current::m().and_then(crate::sched::types::m::Carrier::simulation)
     {
         sim.wake_network();
     }

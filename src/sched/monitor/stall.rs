@@ -6,7 +6,7 @@
 
 use crate::loom::Ordering;
 use crate::sched::types::debug_hooks::{OnStall, Stall};
-use crate::sched::types::m::{HAS_P, M, PREEMPT};
+use crate::sched::types::m::{Carrier, HAS_P, PREEMPT};
 use crate::sched::types::p::P;
 use crate::sched::types::state::Sched;
 
@@ -48,7 +48,7 @@ impl<'a> Stalls<'a> {
         &mut self,
         sched: &Sched,
         p: &'a P,
-        m: &'a M,
+        m: &'a Carrier,
         dispatches: u64,
         since_ns: u64,
     ) {
@@ -65,7 +65,7 @@ impl<'a> Stalls<'a> {
     }
 
     /// The P was retaken from `m`, whose goroutine had not entered the scheduler since `since_ns`.
-    pub(crate) fn lost_p(&mut self, p: &P, m: &'a M, since_ns: u64) {
+    pub(crate) fn lost_p(&mut self, p: &P, m: &'a Carrier, since_ns: u64) {
         let before = self.on_ps[p.idx].take();
         let Some(g) = m.curg.get() else { return };
         let told = before.filter(|stall| stall.g == g && stall.since_ns == since_ns);
@@ -95,7 +95,7 @@ impl Drop for Stalls<'_> {
 }
 
 /// A stall of the goroutine that runs on `m`, if there is one and `m` holds `p`.
-fn stall_on<'a>(p: &'a P, m: &'a M, dispatches: u64, since_ns: u64) -> Option<Stall<'a>> {
+fn stall_on<'a>(p: &'a P, m: &'a Carrier, dispatches: u64, since_ns: u64) -> Option<Stall<'a>> {
     // Inside the scheduler, the M is looking for work or sleeping.
     let is_out = m.in_runtime.load(Ordering::Relaxed) == 0;
     let has_p = matches!(m.access.load(Ordering::Relaxed), HAS_P | PREEMPT);

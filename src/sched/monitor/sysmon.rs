@@ -34,7 +34,7 @@ use crate::config::HOG_AFTER;
 use crate::loom::Ordering;
 use crate::sched::proc::run::AbortOnUnwind;
 use crate::sched::types::debug_hooks::DebugHooks;
-use crate::sched::types::m::{M, RETAKEN};
+use crate::sched::types::m::{Carrier, RETAKEN};
 use crate::sched::types::p::P;
 use crate::sched::types::state::{Phase, Sched};
 use crate::sched::types::trace::EventKind;
@@ -90,7 +90,7 @@ struct DueSnapshot {
 }
 
 impl DueSnapshot {
-    fn note_progress(&mut self, p: &P, m: Option<&M>, now_ns: u64) {
+    fn note_progress(&mut self, p: &P, m: Option<&Carrier>, now_ns: u64) {
         let dispatches = p.stats.dispatches.get();
         let calls = m.map(|m| {
             let transfers = m.transfers.load(Ordering::Relaxed);
@@ -120,7 +120,7 @@ impl DueSnapshot {
 /// A thread that computes without a P.
 #[derive(Debug)]
 struct Straggler<'a> {
-    m: &'a M,
+    m: &'a Carrier,
     tid: i32,
     /// Whether it has been demoted.
     is_demoted: bool,
@@ -720,7 +720,7 @@ impl Straggler<'_> {
 /// gives it a usual time slice, so that the M's is the shorter one. Lets it run on any CPU: several such
 /// threads may have been pinned to one. The thread restores both when it enters the scheduler
 /// (`run::lost_p`), and pins itself when it takes a P.
-fn demote(m: &M, tid: i32, can_renice: bool) {
+fn demote(m: &Carrier, tid: i32, can_renice: bool) {
     let sched = m.sched();
     m.demoted.store(can_renice, Ordering::SeqCst);
     let is_lowered = can_renice && m.set_nice(tid, HOG_NICE).is_ok();

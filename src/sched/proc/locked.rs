@@ -31,7 +31,7 @@ use crate::g::header::GRef;
 use crate::loom::native::atomic::{Ordering, fence};
 use crate::sched::queue::handed_work::Posted;
 use crate::sched::types::current;
-use crate::sched::types::m::M;
+use crate::sched::types::m::{Carrier, M};
 use crate::sched::types::p::P;
 use crate::sched::types::state::Sched;
 use crate::sched::types::trace::EventKind;
@@ -91,14 +91,14 @@ pub(crate) fn unlock() {
 }
 
 /// Dissolves the binding of `m` and `g`, which has ended or unlocks its thread.
-pub(crate) fn free(m: &M, g: GRef) {
+pub(crate) fn free(m: &Carrier, g: GRef) {
     g.unlock();
     m.locked_g.set(None);
     m.n_locks.set(0);
     m.sched().n_locked.fetch_sub(1, Ordering::Relaxed);
 }
 
-impl M {
+impl Carrier {
     /// Whether a goroutine has locked it.
     #[inline(always)]
     pub(crate) fn is_locked(&self) -> bool {
@@ -122,7 +122,7 @@ pub(crate) fn route(m: &M, g: GRef) -> Option<GRef> {
         return own;
     }
     // From here on a locked `m` gives its P away.
-    let to = g.locked_m().cast::<M>();
+    let to = g.locked_m().cast::<Carrier>();
     // SAFETY: Ms live until the run ends, and `g` is not over.
     let Some(to) = (unsafe { to.as_ref() }) else {
         make_way(m, Some(g));
@@ -142,7 +142,7 @@ pub(crate) fn route(m: &M, g: GRef) -> Option<GRef> {
 }
 
 /// Wakes `m` if it sleeps with its P: a goroutine was posted to it.
-fn wake_sleeper(m: &M) {
+fn wake_sleeper(m: &Carrier) {
     // ORDERING: the sleeper goes idle and then checks for handed work.
     fence(Ordering::SeqCst);
     let Some(p) = m.last_p() else { return };
@@ -154,12 +154,12 @@ fn wake_sleeper(m: &M) {
 }
 
 /// Gives the P of `m` to `to`, which sleeps without one and which no other thread may wake.
-fn give(m: &M, to: &M) {
+fn give(m: &M, to: &Carrier) {
     let p = m.p();
     m.set_p(None);
     note_given(m, p);
     p.owner
-        .store(std::ptr::from_ref(to).cast_mut(), Ordering::Release);
+        .store(std::ptr::from_ref(to).cast_mut().cast(), Ordering::Release);
     to.next_p
         .store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
     to.note.wake();

@@ -10,7 +10,7 @@
 
 use std::cell::Cell;
 
-use super::m::M;
+use super::m::{Carrier, M};
 use crate::g::goroutine_locals::GoroutineLocals;
 
 thread_local!(static CURRENT: Cell<*const M> = const { Cell::new(std::ptr::null()) });
@@ -30,10 +30,17 @@ pub(crate) fn set_m(m: *const M) {
     CURRENT.with(|c| c.set(m));
 }
 
-/// The M of the calling thread. The reference must not be used after the next switch: it must not
-/// live across a park.
+/// The M of the calling thread, which may have lost its P. The reference must not be used after the
+/// next switch: it must not live across a park.
 #[inline(always)]
-pub(crate) fn m<'a>() -> Option<&'a M> {
+pub(crate) fn m<'a>() -> Option<&'a Carrier> {
+    Some(inside()?)
+}
+
+/// As [`m`], for the code by which goroutines enter the scheduler, and in simulations, where no P is
+/// taken from an M. tests/tidy.rs lists the callers.
+#[inline(always)]
+pub(crate) fn inside<'a>() -> Option<&'a M> {
     // SAFETY: a thread's M outlives the thread's use of it (the pointer is cleared before the M is
     // dropped).
     unsafe { m_ptr().as_ref() }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::m::{M, RETAKEN};
+use super::m::{Carrier, RETAKEN};
 use super::p::P;
 use super::state::Sched;
 use crate::g::header::GRef;
@@ -117,7 +117,7 @@ impl DebugHooks {
 #[derive(Debug)]
 pub(crate) struct Stall<'a> {
     pub(crate) g: GRef,
-    pub(crate) m: &'a M,
+    pub(crate) m: &'a Carrier,
     /// The P that it holds, and the dispatches there; `None` once that was taken.
     pub(crate) holds: Option<(&'a P, u64)>,
     pub(crate) since_ns: u64,
@@ -132,7 +132,7 @@ impl Stall<'_> {
         let on_m = self.m.curg.get() == Some(self.g);
         on_m && match self.holds {
             Some((p, dispatches)) => {
-                std::ptr::eq(p.owner(), self.m) && p.stats.dispatches.get() == dispatches
+                std::ptr::eq(p.owner().cast(), self.m) && p.stats.dispatches.get() == dispatches
             }
             None => self.m.access.load(Ordering::Relaxed) == RETAKEN,
         }

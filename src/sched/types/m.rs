@@ -91,10 +91,28 @@ impl CurG {
 
 const NO_CPU: usize = usize::MAX;
 
-/// A thread of the runtime. Aligned to cache lines of its own: it is written at every switch.
+/// A thread of the runtime, with the P that it holds.
+///
+/// A reference shows that the M keeps its P: only the M's own loop has one, and a goroutine inside the
+/// scheduler (`handoff::Section`). So what belongs to the holder of a P is reached through it. Others
+/// have a [`Carrier`].
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct M(Carrier);
+
+impl std::ops::Deref for M {
+    type Target = Carrier;
+    #[inline(always)]
+    fn deref(&self) -> &Carrier {
+        &self.0
+    }
+}
+
+/// An M without its P: as a goroutine sees the M that it runs on, which may have lost its P, and as
+/// other threads see it. Aligned to cache lines of its own: it is written at every switch.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct M {
+pub(crate) struct Carrier {
     /// Ordering: relaxed; set under the lock of the Ms, before its thread exists.
     id: AtomicU64,
     pub(crate) sched: *const Sched,
@@ -171,9 +189,9 @@ pub(crate) struct M {
 }
 
 // SAFETY: the cells belong to the M's own thread; other threads use the atomics and the note.
-unsafe impl Sync for M {}
+unsafe impl Sync for Carrier {}
 // SAFETY: as for Sync: an M is created by one thread and then belongs to its own.
-unsafe impl Send for M {}
+unsafe impl Send for Carrier {}
 
 #[cfg(explore)]
 impl Drop for M {
@@ -184,7 +202,7 @@ impl Drop for M {
 
 impl M {
     pub(crate) fn new(id: u64, sched: *const Sched) -> M {
-        M {
+        M(Carrier {
             id: AtomicU64::new(id),
             sched,
             p: loom::AtomicPtr::new(std::ptr::null_mut()),
@@ -217,9 +235,25 @@ impl M {
             has_short_slice: AtomicBool::new(false),
             demoted: AtomicBool::new(false),
             back_cpu_ns: AtomicU64::new(0),
-        }
+        })
     }
 
+    /// The P that it holds; for scheduler code that knows that there is one.
+    #[inline(always)]
+    pub(crate) fn p(&self) -> &P {
+        debug_assert!(self.has_p(), "M {} has no P", self.id());
+        // SAFETY: Ps live as long as the scheduler, and callers know that one is held.
+        unsafe { &*self.p.load(Ordering::Relaxed) }
+    }
+
+    pub(crate) fn set_p(&self, p: Option<&P>) {
+        let p = p.map_or(std::ptr::null(), std::ptr::from_ref);
+        oracle::holds(self, &self.access, p);
+        self.p.store(p.cast_mut(), Ordering::Relaxed);
+    }
+}
+
+impl Carrier {
     /// The simulated run that it carries out, if it is one.
     #[cfg(feature = "sim")]
     #[inline(always)]
@@ -267,14 +301,6 @@ impl M {
         unsafe { &*self.sched }
     }
 
-    /// The P that it holds; for scheduler code that knows that there is one.
-    #[inline(always)]
-    pub(crate) fn p(&self) -> &P {
-        debug_assert!(self.has_p(), "M {} has no P", self.id());
-        // SAFETY: Ps live as long as the scheduler, and callers know that one is held.
-        unsafe { &*self.p.load(Ordering::Relaxed) }
-    }
-
     #[inline(always)]
     pub(crate) fn has_p(&self) -> bool {
         !self.p.load(Ordering::Relaxed).is_null()
@@ -285,12 +311,6 @@ impl M {
     #[inline(always)]
     pub(crate) fn has_loose_ends(&self) -> bool {
         self.forks.get().addr() as u64 | self.run_since_ns.load(Ordering::Relaxed) != 0
-    }
-
-    pub(crate) fn set_p(&self, p: Option<&P>) {
-        let p = p.map_or(std::ptr::null(), std::ptr::from_ref);
-        oracle::holds(self, &self.access, p);
-        self.p.store(p.cast_mut(), Ordering::Relaxed);
     }
 
     /// The words by which sysmon retakes its P.
@@ -328,7 +348,8 @@ impl M {
         self.is_pin_in_doubt.store(true, Ordering::Relaxed);
     }
 
-    /// The P that it holds or held a moment ago, as seen by another thread.
+    /// The P that it holds or held a moment ago, as seen by another thread or by a goroutine outside
+    /// the scheduler.
     pub(crate) fn last_p(&self) -> Option<&P> {
         // SAFETY: Ps live as long as the scheduler; callers use only the parts of a P that any
         // thread may.

@@ -6,7 +6,7 @@ use std::io;
 
 use crossbeam_deque::{Injector, Steal};
 
-use super::m::M;
+use super::m::Carrier;
 use crate::loom::native::atomic::{AtomicBool, Ordering};
 use crate::loom::native::{Condvar, Mutex, PoisonError};
 use crate::loom::thread::JoinHandle;
@@ -105,7 +105,7 @@ impl Offload {
 
     /// Queues a job and makes sure that a thread will run it. `Err` gives it back
     /// if there is no thread and none can be started.
-    pub(crate) fn submit(&'static self, job: Job, m: &M) -> Result<(), Job> {
+    pub(crate) fn submit(&'static self, job: Job, m: &Carrier) -> Result<(), Job> {
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         let more = pool.n_idle <= pool.n_jobs && pool.threads.len() < MAX_THREADS;
         if more && !m.is_locked() && self.start(&mut pool).is_err() && pool.threads.is_empty() {

@@ -217,7 +217,7 @@ pub(crate) struct Local {
     running_from: Cell<u64>,
     /// The dispatch count at the last long dispatch, and until which nothing is queued for a batch.
     long_at: Cell<Option<u64>>,
-    at_once_until: Cell<u64>,
+    at_once_until: Counter,
     /// Number of goroutines that timers have woken since it slept last.
     pub(crate) woken_by_timers: Cell<usize>,
     /// Before this time no timer ends its sleep: see [`pace::earliest_wake`].
@@ -384,7 +384,7 @@ impl Local {
 
 impl P {
     /// Whether goroutines send and receive in batches of its ring. Beside goroutines that compute
-    /// they do not: what is queued would wait until those are done.
+    /// they do not: what is queued would wait until those are done. Any thread.
     #[inline]
     pub(crate) fn has_batches(&self) -> bool {
         self.poller.batches_pay() && self.stats.dispatches.get() >= self.local.at_once_until.get()
@@ -527,7 +527,7 @@ impl P {
                 attend_after: clock::ticks_in(pace::TICK_NS),
                 running_from: Cell::new(clock::ticks()),
                 long_at: Cell::new(None),
-                at_once_until: Cell::new(0),
+                at_once_until: Counter::default(),
                 woken_by_timers: Cell::new(0),
                 earliest_wake_ns: Cell::new(0),
                 overtakes_from: Cell::new(0),

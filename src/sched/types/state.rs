@@ -3,7 +3,7 @@
 
 use super::accounting::Accounts;
 use super::debug_hooks::DebugHooks;
-use super::m::{M, Note};
+use super::m::{Carrier, M, Note};
 use super::offload_pool::Offload;
 use super::p::P;
 use super::place::UsableCpus;
@@ -74,7 +74,7 @@ pub(crate) struct Ms {
     #[allow(clippy::vec_box, reason = "Ms must not move")]
     pub(crate) all: Vec<Box<M>>,
     /// Ms that sleep on their note without a P, or are about to.
-    pub(crate) spare: Vec<*const M>,
+    pub(crate) spare: Vec<*const Carrier>,
     /// Ms of `all` whose threads have ended, for the next threads.
     pub(crate) retired: Vec<*const M>,
     pub(crate) threads: Vec<crate::loom::thread::JoinHandle<()>>,
@@ -82,7 +82,7 @@ pub(crate) struct Ms {
 
 impl Ms {
     /// Lists an M as a spare, once. It may still be on its way to sleep.
-    pub(crate) fn add_spare(&mut self, m: &M) {
+    pub(crate) fn add_spare(&mut self, m: &Carrier) {
         if !self.spare.contains(&std::ptr::from_ref(m)) {
             self.spare.push(m);
         }

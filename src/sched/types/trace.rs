@@ -10,7 +10,7 @@
 use super::p::{P, TRACED};
 use super::state::Sched;
 #[cfg(feature = "sim")]
-use super::{current, m::M};
+use super::{current, m::Carrier};
 use crate::g::header::GRef;
 use crate::g::status::Reason;
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
@@ -166,7 +166,7 @@ impl Tracing {
 /// not recorded.
 fn recorded(event: Event) -> bool {
     #[cfg(feature = "sim")]
-    if let Some(sim) = current::m().and_then(M::simulation)
+    if let Some(sim) = current::m().and_then(Carrier::simulation)
         && let Some(recording) = &sim.recording
     {
         recording.add(&sim.bubble, event);
@@ -179,7 +179,7 @@ fn recorded(event: Event) -> bool {
 /// Notes the name of a goroutine, if it is in a simulated run that is recorded.
 pub(super) fn introduce(g: GRef) {
     #[cfg(feature = "sim")]
-    if let Some(sim) = current::m().and_then(M::simulation)
+    if let Some(sim) = current::m().and_then(Carrier::simulation)
         && let Some(recording) = &sim.recording
     {
         recording.introduce(g);

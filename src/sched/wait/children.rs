@@ -19,7 +19,7 @@
 
 use crate::loom::Ordering;
 use crate::sched::types::current;
-use crate::sched::types::m::M;
+use crate::sched::types::m::Carrier;
 use crate::sys::affinity::{self, Mask};
 use crate::sys::wrap::{self, Hooks};
 
@@ -33,7 +33,7 @@ pub(crate) fn install() {
 }
 
 /// The calling thread's M, if it is still pinned as the runtime has pinned it.
-fn pinned_m<'a>() -> Option<&'a M> {
+fn pinned_m<'a>() -> Option<&'a Carrier> {
     let m = current::m()?;
     let cpu = m.cpu()?;
     affinity::is_just_here(cpu).then_some(m)

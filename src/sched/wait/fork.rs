@@ -52,7 +52,7 @@ use crate::g::header::GRef;
 use crate::g::status::Reason;
 use crate::loom::Ordering;
 use crate::sched::types::current;
-use crate::sched::types::m::{HAS_P, M};
+use crate::sched::types::m::{Carrier, HAS_P, M};
 use crate::sched::types::state::Phase;
 use crate::sys::clock::{self, NEVER};
 use crate::sys::mmap;
@@ -66,7 +66,7 @@ const BEAT: u64 = 2;
 
 /// Whether the caller should call [`beat`]. Called at each `join`, by a goroutine on `m`.
 #[inline(always)]
-pub(crate) fn is_due(m: &M) -> bool {
+pub(crate) fn is_due(m: &Carrier) -> bool {
     const _: () = assert!(HAS_P == 0);
     if bubble::is_inside() {
         return true;
@@ -81,7 +81,7 @@ pub(crate) fn is_due(m: &M) -> bool {
 
 /// The cancel scopes around the calling goroutine, which runs on `m`.
 #[inline(always)]
-pub(crate) fn scopes(m: &M) -> ScopeChain {
+pub(crate) fn scopes(m: &Carrier) -> ScopeChain {
     m.curg.get().map_or(ScopeChain::NONE, park::chain_of)
 }
 

@@ -52,7 +52,7 @@ use crate::g::header::GRef;
 use crate::sched::queue::access;
 use crate::sched::types::accounting;
 use crate::sched::types::current;
-use crate::sched::types::m::{BLOCKING, HAS_P, M, PREEMPT, RETAKEN, RETAKING};
+use crate::sched::types::m::{BLOCKING, Carrier, HAS_P, M, PREEMPT, RETAKEN, RETAKING};
 use crate::sched::types::p::P;
 #[cfg(feature = "sim")]
 use crate::sched::types::simulation::Simulation;
@@ -84,7 +84,7 @@ impl<'a> Section<'a> {
     /// first because it was asked to.
     #[inline(always)]
     pub(crate) fn enter_to(parks: bool) -> Option<Section<'a>> {
-        let m = current::m()?;
+        let m = current::inside()?;
         mark_inside(m);
         if m.access.load(Ordering::Relaxed) == HAS_P {
             if chaos::coin(Point::Enter) {
@@ -102,7 +102,7 @@ impl<'a> Section<'a> {
 
     /// As [`Section::enter`], but never moves the goroutine. `None` also if its P was retaken.
     fn enter_if_with_p() -> Option<Section<'a>> {
-        let m = current::m()?;
+        let m = current::inside()?;
         mark_inside(m);
         loop {
             match m.access.load(Ordering::Acquire) {
@@ -132,7 +132,7 @@ impl<'a> Section<'a> {
         std::mem::forget(self);
         // SAFETY: `out` was set when the goroutine began, and the caller runs on its stack.
         let m = unsafe { (*g.out()).suspend(why) };
-        let m = std::ptr::with_exposed_provenance::<M>(m);
+        let m = std::ptr::with_exposed_provenance::<Carrier>(m);
         // SAFETY: an M resumes a goroutine with its own address, and is on its thread.
         unsafe { *(*m).errno.get() = errno };
     }
@@ -142,7 +142,7 @@ impl<'a> Section<'a> {
     pub(crate) fn switch_out_with_forks(self, why: Switch) {
         let forks = self.0.forks.replace(std::ptr::null());
         self.switch_out(why);
-        let m = current::m().expect("a goroutine runs on an M");
+        let m = current::inside().expect("a goroutine runs on an M");
         m.forks.set(forks);
     }
 
@@ -199,7 +199,7 @@ fn enter_simulated<'a>(mut m: &'a M, sim: &Simulation) -> Option<Section<'a>> {
 /// goroutine.
 fn switch_and_enter<'a>(m: &M, why: Switch) -> &'a M {
     Section(m).switch_out_with_forks(why);
-    let m = current::m().expect("a goroutine runs on an M");
+    let m = current::inside().expect("a goroutine runs on an M");
     mark_inside(m);
     m
 }
@@ -298,7 +298,7 @@ fn begin_blocking(section: Section<'_>) {
 /// With `stays`, without a switch.
 fn leave_blocking(stays: bool) {
     // No switch can have happened in the section, so this is the M that began it.
-    let m = current::m().expect("a goroutine runs on an M");
+    let m = current::inside().expect("a goroutine runs on an M");
     mark_inside(m);
     let p = m.p();
     chaos::pause(Point::Blocking);
@@ -353,7 +353,7 @@ pub(crate) fn bump(counter: &AtomicU32) {
 }
 
 /// The M that holds `p`, or that `p` was given to.
-pub(crate) fn owner_of<'a>(sched: &'a Sched, p: &P) -> Option<&'a M> {
+pub(crate) fn owner_of<'a>(sched: &'a Sched, p: &P) -> Option<&'a Carrier> {
     let owner = p.owner();
     let ms = sched.ms.lock();
     let found = ms
@@ -374,7 +374,7 @@ impl Sched {
 
     /// Called by sysmon: requests that the goroutine on `m`, which holds `p`, yields at its next
     /// entry.
-    pub(crate) fn request_preempt(&self, m: &M, p: &P) {
+    pub(crate) fn request_preempt(&self, m: &Carrier, p: &P) {
         let dispatches = p.stats.dispatches.get();
         if m.seems_to_hold(p) {
             m.preempt_at.store(dispatches, Ordering::Relaxed);
@@ -385,17 +385,17 @@ impl Sched {
     /// Called by sysmon: retakes `p` from `m`, whose goroutine has run for long. If it is inside the
     /// scheduler just now, or the P may not be taken, requests that it yields at its next entry.
     /// `false` then, and if `m` holds another P or is in a blocking section by now.
-    pub(crate) fn retake_running(&self, m: &M, p: &P, may_take: bool) -> bool {
+    pub(crate) fn retake_running(&self, m: &Carrier, p: &P, may_take: bool) -> bool {
         self.request_preempt(m, p);
         may_take && self.membarrier && m.words().take(p, || membarrier().is_ok())
     }
 
     /// Gives a P to a spare M, preferably one on the P's CPU, and with it the goroutine to run
     /// there. The caller wakes the M. `None` if there is no spare M.
-    pub(crate) fn give_to_spare(&self, p: &P, g: Option<GRef>) -> Option<&M> {
+    pub(crate) fn give_to_spare(&self, p: &P, g: Option<GRef>) -> Option<&Carrier> {
         let mut ms = self.ms.lock();
         // SAFETY: spare Ms live in `all` until the run ends.
-        let same_cpu = |&m: &*const M| unsafe { (*m).cpu() } == Some(p.cpu());
+        let same_cpu = |&m: &*const Carrier| unsafe { (*m).cpu() } == Some(p.cpu());
         let at = ms
             .spare
             .iter()
@@ -409,7 +409,7 @@ impl Sched {
         }
         // From here on it belongs to the new M: no other code may give the P away again.
         p.owner
-            .store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
+            .store(std::ptr::from_ref(m).cast_mut().cast(), Ordering::Release);
         chaos::pause(Point::HandOff);
         m.next_p
             .store(std::ptr::from_ref(p).cast_mut(), Ordering::Release);
@@ -418,7 +418,7 @@ impl Sched {
 
     /// Takes back a P that was given to `m` but not yet picked up: `m` is a spare again. A P handed
     /// over with a goroutine stays: only that M may run the goroutine.
-    pub(crate) fn take_back(&self, m: &M, p: &P) -> bool {
+    pub(crate) fn take_back(&self, m: &Carrier, p: &P) -> bool {
         let mut ms = self.ms.lock();
         // ORDERING: the handed work is posted before the P is given.
         let is_on_its_way = std::ptr::eq(m.next_p.load(Ordering::Acquire), p);

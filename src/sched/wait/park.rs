@@ -49,7 +49,7 @@ use crate::g::header::GRef;
 use crate::g::status::{Reason, WaitId, WakeKind, Why};
 use crate::loom::Ordering;
 use crate::sched::types::current;
-use crate::sched::types::m::{BLOCKING, M};
+use crate::sched::types::m::{BLOCKING, Carrier, M};
 #[cfg(feature = "sim")]
 use crate::sched::types::simulation::Simulation;
 use crate::sched::types::state::Phase;
@@ -141,7 +141,7 @@ fn unwind_cancelled() -> Result<(), Cancelled> {
         g.set_unwinds_cancelled(true);
         #[cfg(feature = "sim")]
         if let Some(sim) = current::m()
-            .and_then(M::simulation)
+            .and_then(Carrier::simulation)
             .filter(|sim| sim.bubble.is_over())
         {
             // An unwind takes as long as so many switch points.

@@ -18,7 +18,7 @@ use crate::g::stack::Stack;
 use crate::loom::Ordering;
 use crate::loom::native::Arc;
 use crate::sched::types::current;
-use crate::sched::types::m::M;
+use crate::sched::types::m::{Carrier, M};
 use crate::sched::types::state::{Phase, Sched};
 
 /// Optional settings of a spawned goroutine.
@@ -217,7 +217,7 @@ fn stays(m: &M, g: GRef) -> bool {
 
 /// Adds the label of the goroutine that runs on `m`, unless another one was asked for. For a caller
 /// without a P, whose goroutine is spawned as from outside.
-fn inherit(m: &M, mut options: Options) -> Options {
+fn inherit(m: &Carrier, mut options: Options) -> Options {
     if let Some(parent) = m.curg.get()
         && let Some(label) = parent.label()
     {
@@ -423,10 +423,10 @@ fn make<F: FnOnce() -> T, T>(
     let depot = sched.nodes[home].depot;
     slab::take(depot, header::class_of::<F, T>(), 1, |g| slot = Some(g));
     let g = slot.expect("the slab gives the slot asked for");
-    let id = match current::m()
+    let id = match current::inside()
         .filter(|m| sched.config.is_simulated() && std::ptr::eq(m.sched(), sched) && m.has_p())
     {
-        // Numbers are the same in each run.
+        // Numbers are the same in each run, whose M keeps its P.
         Some(m) => m.p().next_id(),
         None => header::reserve_ids(1),
     };
