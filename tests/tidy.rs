@@ -180,6 +180,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         "poll",
         &[
             "limit",
+            "waits",
             "op",
             "seat",
             "ready",
@@ -501,6 +502,7 @@ const LIBC: &[&str] = &[
     "src/poll/ready.rs",
     "src/poll/recv_buf.rs",
     "src/poll/socket.rs",
+    "src/poll/waits.rs",
     "src/io/splice.rs",
     "src/io/stdio.rs",
     "src/net/graceful.rs",

@@ -96,8 +96,7 @@ impl For {
 pub(crate) struct Waits {
     fd: c_int,
     direction: For,
-    deadline_ns: Option<u64>,
-    pace: Pace,
+    waits: Option<foreign::Waits>,
 }
 
 impl Waits {
@@ -105,37 +104,34 @@ impl Waits {
         Waits {
             fd,
             direction,
-            deadline_ns: None,
-            pace: Pace::default(),
+            waits: None,
         }
     }
 
     pub(crate) fn has_waited(&self) -> bool {
-        self.deadline_ns.is_some()
+        self.waits.is_some()
     }
 
     /// Waits until another attempt is worthwhile. Fails with `EAGAIN` in non-blocking mode and at
     /// the socket's timeout.
     pub(crate) fn ready(&mut self) -> Result<(), c_int> {
-        let deadline_ns = match self.deadline_ns {
-            Some(ns) => ns,
+        let waits = match &mut self.waits {
+            Some(waits) => waits,
             None if is_nonblocking(self.fd) => return Err(libc::EAGAIN),
-            None => *self
-                .deadline_ns
-                .insert(socket_deadline(self.fd, self.direction)),
+            none => {
+                let deadline_ns = socket_deadline(self.fd, self.direction);
+                none.insert(foreign::Waits::new(self.direction.events(), deadline_ns))
+            }
         };
-        let (fd, events) = (self.fd, self.direction.events());
-        let wait = || waited(foreign::wait(fd, events, deadline_ns));
-        match self.pace.wait(deadline_ns, wait) {
-            Waited::Ready => Ok(()),
-            Waited::TimedOut | Waited::Impossible => Err(libc::EAGAIN),
-            Waited::Failed(errno) => Err(errno),
+        match waits.wait(self.fd)? {
+            true => Ok(()),
+            false => Err(libc::EAGAIN),
         }
     }
 }
 
-/// Keeps a call from spinning where the kernel says that a descriptor is ready and each attempt says
-/// that it is not: a datagram socket without a peer whose receiver is full is always writable.
+/// Keeps `poll` and `select` from spinning where a wait ends for an event that they were not asked
+/// for: `select` for exceptions does not report an error.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     at_once: u32,
@@ -150,6 +146,10 @@ impl Pace {
 
     pub(crate) fn wait(&mut self, deadline_ns: u64, wait: impl FnOnce() -> Waited) -> Waited {
         let begin_ns = foreign::now_ns();
+        if self.at_once > 0 && deadline_ns <= begin_ns {
+            // The descriptors may show as ready all the time.
+            return Waited::TimedOut;
+        }
         if self.at_once >= Self::FREE {
             let pause_ns = begin_ns.saturating_add(Self::PAUSE_NS);
             if !foreign::sleep_until(pause_ns.min(deadline_ns)) {

@@ -35,7 +35,9 @@ use crate::g::header::GRef;
 use crate::loom::native::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::netpoll::call::Attempt;
 use crate::netpoll::sqe::{HERE, Request};
-use crate::poll::{op, ready};
+use crate::poll::limit::Deadline;
+use crate::poll::op;
+use crate::poll::waits::Waits;
 use crate::sched::wait::handoff;
 use crate::sched::wait::offload::offload;
 use crate::sched::wait::park::{self, Caller};
@@ -434,6 +436,7 @@ impl Raw {
             Request::Read { .. } | Request::Readv { .. } => libc::POLLIN,
             _ => libc::POLLOUT,
         };
+        let mut waits = Waits::new(events, Deadline::at(deadline_ns));
         loop {
             let result = if deadline_ns == NEVER && !park::current_chain().is_some() {
                 // SAFETY: by this function's contract.
@@ -449,8 +452,7 @@ impl Raw {
                 Some(n) if n >= 0 => return Ok(n as usize),
                 Some(errno) if errno == -libc::EINTR => {}
                 Some(errno) => return Err(io::Error::from_raw_os_error(-errno)),
-                None if ready::poll(self.file.as_fd(), events, deadline_ns)? => {}
-                None => return Err(io::ErrorKind::WouldBlock.into()),
+                None => waits.wait(self.file.as_fd())?,
             }
         }
     }

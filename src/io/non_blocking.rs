@@ -1,10 +1,17 @@
 //! `Async`: makes a foreign descriptor park the goroutine.
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, PipeReader, PipeWriter, Read, Write};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::process::ChildStdin;
 
-use crate::poll::fd::is_would_block;
+use crate::poll::fd::{Direction, is_would_block};
+use crate::poll::limit::Deadline;
 use crate::poll::ready::{wait_readable, wait_writable};
+use crate::poll::waits::Waits;
+use crate::sys::clock::NEVER;
 use crate::sys::file;
 
 /// Makes a foreign type with a descriptor park the goroutine instead of blocking its thread.
@@ -14,7 +21,8 @@ use crate::sys::file;
 ///
 /// The descriptor is put into non-blocking mode. [`Async::read_with`] and [`Async::write_with`]
 /// make a call on the value, and wait and repeat it while it fails with `WouldBlock`. `Async`
-/// implements `Read` and `Write` if the value does.
+/// implements `Read` and `Write` if the value does. References to it do for streams, files and pipe
+/// ends of `std`. For another type that is read by reference, wrap a reference: `Async::new(&value)`.
 ///
 /// # Examples
 ///
@@ -177,7 +185,7 @@ impl<T: AsFd> Async<T> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn read_with<R>(&self, mut f: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
-        repeat(|| f(&self.inner), || self.readable())
+        repeat(&mut &self.inner, Direction::Read, |inner| f(inner))
     }
 
     /// Calls `f` until it returns anything other than `WouldBlock`. Between two calls it waits
@@ -203,20 +211,24 @@ impl<T: AsFd> Async<T> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn write_with<R>(&self, mut f: impl FnMut(&T) -> io::Result<R>) -> io::Result<R> {
-        repeat(|| f(&self.inner), || self.writable())
+        repeat(&mut &self.inner, Direction::Write, |inner| f(inner))
     }
 }
 
-fn repeat<R>(
-    mut f: impl FnMut() -> io::Result<R>,
-    mut wait: impl FnMut() -> io::Result<()>,
+/// Calls `f` until it returns anything other than `WouldBlock`. Between two calls it waits until the
+/// descriptor is ready.
+fn repeat<T: AsFd, R>(
+    inner: &mut T,
+    direction: Direction,
+    mut f: impl FnMut(&mut T) -> io::Result<R>,
 ) -> io::Result<R> {
+    let mut waits = Waits::new(direction.poll_events(), Deadline::at(NEVER));
     loop {
-        let r = f();
+        let r = f(inner);
         if !is_would_block(&r) {
             return r;
         }
-        wait()?;
+        waits.wait(inner.as_fd())?;
     }
 }
 
@@ -234,84 +246,67 @@ impl<T: AsFd> AsRawFd for Async<T> {
 
 impl<T: AsFd + Read> Read for Async<T> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let r = self.inner.read(buf);
-            if !is_would_block(&r) {
-                return r;
-            }
-            self.readable()?;
-        }
+        repeat(&mut self.inner, Direction::Read, |inner| inner.read(buf))
     }
 
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        loop {
-            let r = self.inner.read_vectored(bufs);
-            if !is_would_block(&r) {
-                return r;
-            }
-            self.readable()?;
-        }
-    }
-}
-
-impl<T: AsFd> Read for &Async<T>
-where
-    for<'a> &'a T: Read,
-{
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.read_with(|mut inner| inner.read(buf))
-    }
-
-    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.read_with(|mut inner| inner.read_vectored(bufs))
+        repeat(&mut self.inner, Direction::Read, |inner| {
+            inner.read_vectored(bufs)
+        })
     }
 }
 
 impl<T: AsFd + Write> Write for Async<T> {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        loop {
-            let r = self.inner.write(buf);
-            if !is_would_block(&r) {
-                return r;
-            }
-            self.writable()?;
-        }
+        repeat(&mut self.inner, Direction::Write, |inner| inner.write(buf))
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        loop {
-            let r = self.inner.write_vectored(bufs);
-            if !is_would_block(&r) {
-                return r;
-            }
-            self.writable()?;
-        }
+        repeat(&mut self.inner, Direction::Write, |inner| {
+            inner.write_vectored(bufs)
+        })
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        loop {
-            let r = self.inner.flush();
-            if !is_would_block(&r) {
-                return r;
-            }
-            self.writable()?;
-        }
+        repeat(&mut self.inner, Direction::Write, T::flush)
     }
 }
 
-impl<T: AsFd> Write for &Async<T>
-where
-    for<'a> &'a T: Write,
-{
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.write_with(|mut inner| inner.write(buf))
-    }
+// One for each type, because a clause `where for<'a> &'a T: Read` refers to this trait again: the
+// compiler would follow it without end wherever it looks for a reference that reads, also in crates
+// that do not name `Async`.
+macro_rules! by_reference {
+    (Read: $($reads:ty),*; Write: $($writes:ty),*;) => {
+        $(
+            impl Read for &Async<$reads> {
+                fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+                    self.read_with(|mut inner| inner.read(buf))
+                }
 
-    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.write_with(|mut inner| inner.write_vectored(bufs))
-    }
+                fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+                    self.read_with(|mut inner| inner.read_vectored(bufs))
+                }
+            }
+        )*
+        $(
+            impl Write for &Async<$writes> {
+                fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+                    self.write_with(|mut inner| inner.write(buf))
+                }
 
-    fn flush(&mut self) -> io::Result<()> {
-        self.write_with(|mut inner| inner.flush())
-    }
+                fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+                    self.write_with(|mut inner| inner.write_vectored(bufs))
+                }
+
+                fn flush(&mut self) -> io::Result<()> {
+                    self.write_with(|mut inner| inner.flush())
+                }
+            }
+        )*
+    };
+}
+
+by_reference! {
+    Read: File, TcpStream, UnixStream, PipeReader;
+    Write: File, TcpStream, UnixStream, PipeWriter, ChildStdin;
 }

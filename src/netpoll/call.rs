@@ -19,6 +19,10 @@ use crate::sys::{file, socket};
 /// The result that means "make a blocking call"; no error number is so large.
 pub(crate) const MUST_BLOCK: i32 = -0x1000_0000;
 
+/// The result that means "reported ready, but the attempt found nothing, and it still is": the
+/// goroutine waits for its descriptor by itself (`poll::waits`).
+pub(crate) const IN_VAIN: i32 = -0x1000_0001;
+
 /// The flag of a receive's completion for "there is more" (`IORING_CQE_F_SOCK_NONEMPTY`).
 const SOCK_NONEMPTY: u32 = 1 << 2;
 

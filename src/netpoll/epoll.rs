@@ -13,17 +13,17 @@
 //!   later.
 //! - An event is a hint. It may belong to an earlier descriptor with the same number, or come after
 //!   another thread has taken the data. Then the attempt finds nothing, and the descriptor is armed
-//!   again.
-//! - Where a descriptor is reported ready in vain again and again (an error queue that is never
-//!   read), or cannot be reported at all (a Unix listener's full queue, no memory for another
-//!   watch), the operation is retried every millisecond instead.
+//!   again. If the descriptor still shows as ready (an error queue that is not read), the operation
+//!   completes with [`IN_VAIN`].
+//! - Where a descriptor cannot be reported at all (a Unix listener's full queue, no memory for
+//!   another watch), the operation is retried every millisecond instead.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, UnsafeCell};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use super::call::{Attempt, Class, MUST_BLOCK};
+use super::call::{Attempt, Class, IN_VAIN, MUST_BLOCK};
 use super::counts::Counts;
 use super::op::{Interest, Op, OwnerKind, WaiterLink};
 use super::sqe::Request;
@@ -34,6 +34,7 @@ use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicI32, Ordering};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::epoll::{self, Event, NO_EVENT};
+use crate::sys::socket;
 
 /// The most events collected at once: the P's goroutines wait while they are handled.
 const EVENTS: usize = 128;
@@ -41,8 +42,6 @@ const EVENTS: usize = 128;
 const WAKE: u64 = u64::MAX;
 /// The interval at which operations that no event announces are retried.
 const RETRY_NS: u64 = 1_000_000;
-/// From this many events in vain on, an operation is retried at intervals.
-const MANY_IN_VAIN: u8 = 16;
 
 /// An epoll instance, owned by the M that holds its P.
 pub(crate) struct Epoll {
@@ -179,7 +178,6 @@ impl Epoll {
                 request: *request,
                 next: std::ptr::null(),
                 list: None,
-                n_vain: 0,
             });
         }
         op.set_owner(OwnerKind::Poller, poller);
@@ -302,10 +300,10 @@ impl Epoll {
                 if self.try_op(counts, op, true, ready) {
                     continue;
                 }
-                if !is_often_in_vain(op) {
+                if !is_ready(fd, direction) {
                     return self.waiters.lock().push_front(fd, direction, op);
                 }
-                self.try_later(op);
+                complete(counts, &*op, IN_VAIN, 0, ready);
             }
         }
     }
@@ -319,12 +317,7 @@ impl Epoll {
             };
             // SAFETY: it was removed from the list here, so only this function may complete it.
             unsafe {
-                if self.try_op(counts, op, true, ready) {
-                    continue;
-                }
-                if is_often_in_vain(op) {
-                    self.try_later(op);
-                } else {
+                if !self.try_op(counts, op, true, ready) {
                     self.waiters.lock().push_back(fd, direction, op);
                 }
             }
@@ -343,7 +336,6 @@ impl Epoll {
             // SAFETY: it was removed from the list here, so only this function may complete it.
             unsafe {
                 let request = (*(*op).waiting()).request;
-                (*(*op).waiting()).n_vain = 0;
                 match (request.attempt(true), request.class()) {
                     (Attempt::Done { result, flags }, _) => {
                         complete(counts, &*op, result, flags, ready);
@@ -472,19 +464,12 @@ impl Epoll {
     }
 }
 
-/// Counts an event in vain. `true` if the operation has had many of them.
-///
-/// # Safety
-///
-/// As [`Epoll::try_op`].
-unsafe fn is_often_in_vain(op: *const Op) -> bool {
-    // SAFETY: by this function's contract; of an operation in no list, other threads read only
-    // `list`.
-    unsafe {
-        let n_vain = &raw mut (*(*op).waiting()).n_vain;
-        *n_vain = (*n_vain).saturating_add(1);
-        *n_vain >= MANY_IN_VAIN
-    }
+/// Whether a descriptor shows as ready, or an error, after an attempt has found nothing.
+fn is_ready(fd: i32, direction: Interest) -> bool {
+    // SAFETY: as for the attempts, the owner of an operation that waits for it keeps it open; if it
+    // does not, the poll fails.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    socket::poll_now(fd, direction.poll_events() as i16).is_ok_and(|shown| shown != 0)
 }
 
 fn complete(counts: &Counts, op: &Op, result: i32, flags: u32, ready: &mut GList) {

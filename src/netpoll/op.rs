@@ -103,8 +103,6 @@ pub(crate) struct WaiterLink {
     pub(crate) next: *const Op,
     /// The list that it is in, if any.
     pub(crate) list: Option<(i32, Interest)>,
-    /// How often its descriptor was reported ready and was not.
-    pub(crate) n_vain: u8,
 }
 
 /// What an operation waits for.

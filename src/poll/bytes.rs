@@ -10,8 +10,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::fd::{is_would_block, retry};
 use super::op::{self, Deadline};
-use super::ready;
 use super::socket::{MAX_BUFFERS, MAX_LEN};
+use super::waits::Waits;
 use crate::netpoll::sqe::{HERE, Request};
 use crate::sched::wait::park::{self, Caller};
 use crate::sys::clock::NEVER;
@@ -91,6 +91,7 @@ unsafe fn transfer(
     request: Request,
     call: impl Fn() -> io::Result<usize>,
 ) -> io::Result<usize> {
+    let mut waits = Waits::new(events, Deadline::at(NEVER));
     loop {
         let r = match park::caller() {
             Caller::Thread => {
@@ -105,6 +106,6 @@ unsafe fn transfer(
         if !is_would_block(&r) {
             return r;
         }
-        ready::wait_until(fd, events, Deadline::at(NEVER))?;
+        waits.wait(fd)?;
     }
 }

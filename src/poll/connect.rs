@@ -85,7 +85,7 @@ impl Fd {
                     if errno.is_some_and(op::is_denial) && !op::is_epoll_here() {
                         self.note_made_nonblocking();
                         // SAFETY: as above.
-                        accepted = unsafe { op::run_denied(g, request, deadline) };
+                        accepted = unsafe { op::run_by_attempts(g, request, deadline) };
                     }
                     // The kernel's own errors come from an accept that has checked the queue.
                     if accepted.as_ref().is_err_and(|e| e.raw_os_error().is_none()) {

@@ -19,9 +19,9 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::limit::MovableDeadline;
 use super::op::{self, Deadline};
-use super::ready;
 #[cfg(feature = "sim")]
 use super::seat::{self, Seat, Terms};
+use super::waits::Waits;
 use crate::bubble;
 use crate::g::header::GRef;
 use crate::lock::{Lock, Rank};
@@ -29,7 +29,7 @@ use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Or
 use crate::loom::native::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::netpoll::multishot::Multishot;
 use crate::netpoll::multishot_poll::MultishotPoll;
-use crate::sched::wait::{cancel, current_context, park};
+use crate::sched::wait::{cancel, current_context};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::{file, socket};
 
@@ -72,11 +72,6 @@ struct Shared {
 const WATCHED_FROM: u8 = 4;
 /// The stream gets no multishot poll.
 const UNWATCHED: u8 = u8::MAX;
-
-/// The number of polls in vain after which a plain thread pauses before each further one, and the
-/// length of the pause in nanoseconds.
-const MANY_IN_VAIN: u32 = 16;
-const RETRY_NS: u64 = 1_000_000;
 
 /// The cookies of sockets that windlass itself has put into non-blocking mode: listeners over
 /// epoll, and sockets that are being spliced. If a duplicate of such a descriptor is adopted, its
@@ -145,6 +140,16 @@ pub(crate) struct Fd {
 pub(crate) enum Direction {
     Read,
     Write,
+}
+
+impl Direction {
+    /// The `poll(2)` events to wait for.
+    pub(crate) fn poll_events(self) -> i16 {
+        match self {
+            Direction::Read => libc::POLLIN,
+            Direction::Write => libc::POLLOUT,
+        }
+    }
 }
 
 impl From<OwnedFd> for Fd {
@@ -595,30 +600,19 @@ impl Fd {
         self.shared.n_waits.store(UNWATCHED, Ordering::Relaxed);
     }
 
-    /// Makes a call on a plain thread: polls until the deadline, and attempts. If the descriptor is
-    /// reported ready in vain again and again (an error queue that is never read), it attempts
-    /// every millisecond, as the epoll poller does.
+    /// Makes a call on a plain thread: polls until the deadline, and attempts.
     pub(super) fn on_thread<T>(
         &self,
         events: i16,
         deadline: Deadline<'_>,
         now: impl Fn() -> io::Result<T>,
     ) -> io::Result<T> {
-        let deadline_ns = deadline.ns();
-        let mut n_vain = 0_u32;
+        let mut waits = Waits::new(events, deadline);
         loop {
-            park::cancel_point()?;
-            if !ready::poll(self.as_fd(), events, deadline_ns)? {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
+            waits.wait(self.as_fd())?;
             let r = now();
-            if !is_would_block(&r) || deadline_ns <= clock::now_ns() {
+            if !is_would_block(&r) {
                 return r;
-            }
-            n_vain += 1;
-            if n_vain >= MANY_IN_VAIN {
-                n_vain = MANY_IN_VAIN;
-                clock::nap(RETRY_NS.min(deadline_ns.saturating_sub(clock::now_ns())));
             }
         }
     }

@@ -7,7 +7,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 
 use super::op::{self, Deadline};
-use super::ready;
+use super::{ready, waits};
 use crate::bubble;
 use crate::loom::Ordering;
 use crate::netpoll::sqe::Request;
@@ -41,14 +41,42 @@ pub fn parks() -> bool {
         && current::m().is_some_and(|m| m.in_runtime.load(Ordering::Relaxed) == 0)
 }
 
+/// The waits of one call for a descriptor, between attempts that find nothing.
+#[derive(Debug)]
+pub struct Waits(waits::Waits<'static>);
+
+impl Waits {
+    /// Waits for one of `events`, an error or a hangup, until the deadline.
+    #[must_use]
+    pub fn new(events: i16, deadline_ns: u64) -> Waits {
+        Waits(waits::Waits::new(events, Deadline::at(deadline_ns)))
+    }
+
+    /// Waits until an attempt is worthwhile (`true`), or until the deadline (`false`). `fd` is the
+    /// same each time. The caller [`parks`].
+    ///
+    /// # Errors
+    ///
+    /// An `errno`: `ECANCELED` if the run ends or the context is cancelled, `ETIMEDOUT` at the
+    /// deadline of the context; those of `poll(2)`.
+    pub fn wait(&mut self, fd: RawFd) -> Result<bool, i32> {
+        wait_for(fd, |fd| self.0.wait(fd))
+    }
+}
+
 /// Waits until the descriptor shows one of `events`, an error or a hangup (`true`), or until the
 /// deadline (`false`). The caller [`parks`].
 ///
 /// # Errors
 ///
-/// An `errno`: `ECANCELED` if the run ends or the context is cancelled, `ETIMEDOUT` at the deadline
-/// of the context; those of `poll(2)`.
+/// As [`Waits::wait`].
 pub fn wait(fd: RawFd, events: i16, deadline_ns: u64) -> Result<bool, i32> {
+    wait_for(fd, |fd| {
+        ready::wait_until(fd, events, Deadline::at(deadline_ns))
+    })
+}
+
+fn wait_for(fd: RawFd, wait: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>) -> Result<bool, i32> {
     if fd < 0 {
         return Err(libc::EBADF);
     }
@@ -56,9 +84,7 @@ pub fn wait(fd: RawFd, events: i16, deadline_ns: u64) -> Result<bool, i32> {
     // is closed meanwhile, the poll fails or waits for the file that was open: no memory is
     // involved.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    let waited =
-        park::without_unwinding(|| ready::wait_until(fd, events, Deadline::at(deadline_ns)));
-    match waited {
+    match park::without_unwinding(|| wait(fd)) {
         Ok(Ok(())) => Ok(true),
         Ok(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
         Ok(Err(e)) => Err(errno_of(&e)),

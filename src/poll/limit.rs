@@ -20,11 +20,11 @@
 
 use std::ptr::{self, NonNull};
 
-use crate::g::header::Header;
+use crate::g::header::{GRef, Header};
 use crate::g::status::{Reason, Status, WaitId};
 use crate::lock::{Lock, Rank};
 use crate::loom::{AtomicPtr, AtomicU64, Ordering, after_seq_cst};
-use crate::sys::clock::NEVER;
+use crate::sys::clock::{self, NEVER};
 
 /// A type with a goroutine's status.
 pub(crate) trait HasStatus {
@@ -168,6 +168,45 @@ impl<W: HasStatus> Drop for DeadlineWait<'_, W> {
     }
 }
 
+/// The time limit of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline<'a> {
+    /// The deadline of this call; `NEVER` for none.
+    pub(crate) at_ns: u64,
+    /// The deadline of the descriptor, which may be moved meanwhile.
+    pub(crate) limit: Option<&'a MovableDeadline>,
+}
+
+impl<'a> Deadline<'a> {
+    /// Registers the calling goroutine `g` as waiting until the guard is dropped, so that a change
+    /// of the deadline reaches it.
+    #[inline]
+    pub(super) fn enter(self, g: GRef) -> Option<DeadlineWait<'a>> {
+        // SAFETY: the G is the calling goroutine, which drops the guard when it returns or unwinds,
+        // and slots are never unmapped.
+        let enter = |limit: &'a MovableDeadline| unsafe { limit.enter(NonNull::from(&*g)) };
+        self.limit.map(enter)
+    }
+
+    /// A deadline that does not move; `NEVER` for none.
+    pub(crate) const fn at(at_ns: u64) -> Deadline<'static> {
+        Deadline { at_ns, limit: None }
+    }
+
+    /// The current value; `NEVER` for none.
+    #[inline]
+    pub(crate) fn ns(self) -> u64 {
+        self.limit
+            .map_or(self.at_ns, |limit| limit.ns().min(self.at_ns))
+    }
+
+    #[inline]
+    pub(crate) fn has_passed(self) -> bool {
+        let ns = self.ns();
+        ns != NEVER && ns <= clock::now_ns()
+    }
+}
+
 #[cfg(all(test, loom))]
 #[path = "limit_loom_tests.rs"]
 mod loom_tests;
@@ -175,7 +214,6 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::g::header::GRef;
     use crate::g::slab;
 
     fn running_g() -> GRef {

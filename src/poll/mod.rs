@@ -5,6 +5,7 @@
 //! descriptors, for `io`, `fs` and `process`.
 
 pub(crate) mod limit;
+pub(crate) mod waits;
 pub(crate) mod op;
 #[cfg(feature = "sim")]
 pub(crate) mod seat;

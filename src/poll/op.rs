@@ -7,16 +7,17 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::ptr::NonNull;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
-use super::limit::{DeadlineWait, MovableDeadline};
+pub(crate) use super::limit::Deadline;
+use super::waits::Waits;
 use crate::bubble;
 use crate::g::header::GRef;
 use crate::g::list::GList;
 use crate::g::status::{Reason, WaitId};
 use crate::loom::native::atomic::{AtomicU64, Ordering};
-use crate::netpoll::call::{Attempt, Blocking, Class, MUST_BLOCK};
+use crate::netpoll::call::{Attempt, Blocking, Class, IN_VAIN, MUST_BLOCK};
 use crate::netpoll::multishot_poll::{MultishotPoll, RingThread, WaitStart};
 use crate::netpoll::op::{ERESTARTSYS, Op};
 use crate::netpoll::poll_desc::SeenEvents;
@@ -40,45 +41,6 @@ pub(crate) struct Completed {
     pub(crate) n: usize,
     /// The completion's flags.
     pub(crate) flags: u32,
-}
-
-/// The time limit of an operation.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadline<'a> {
-    /// The deadline of this call; `NEVER` for none.
-    pub(crate) at_ns: u64,
-    /// The deadline of the descriptor, which may be moved meanwhile.
-    pub(crate) limit: Option<&'a MovableDeadline>,
-}
-
-impl<'a> Deadline<'a> {
-    /// Registers the calling goroutine `g` as waiting until the guard is dropped, so that a change
-    /// of the deadline reaches it.
-    #[inline]
-    pub(super) fn enter(self, g: GRef) -> Option<DeadlineWait<'a>> {
-        // SAFETY: the G is the calling goroutine, which drops the guard when it returns or unwinds,
-        // and slots are never unmapped.
-        let enter = |limit: &'a MovableDeadline| unsafe { limit.enter(NonNull::from(&*g)) };
-        self.limit.map(enter)
-    }
-
-    /// A deadline that does not move; `NEVER` for none.
-    pub(crate) const fn at(at_ns: u64) -> Deadline<'static> {
-        Deadline { at_ns, limit: None }
-    }
-
-    /// The current value; `NEVER` for none.
-    #[inline]
-    pub(crate) fn ns(self) -> u64 {
-        self.limit
-            .map_or(self.at_ns, |limit| limit.ns().min(self.at_ns))
-    }
-
-    #[inline]
-    pub(crate) fn has_passed(self) -> bool {
-        let ns = self.ns();
-        ns != NEVER && ns <= clock::now_ns()
-    }
 }
 
 /// The error of a blocking call in a destructor of a goroutine that is being cancelled.
@@ -165,7 +127,7 @@ pub(crate) unsafe fn run(g: GRef, request: Request, deadline_ns: u64) -> io::Res
         park::cancel_point()?;
         check(g)?;
         // SAFETY: by this function's contract.
-        return unsafe { run_denied(g, request, deadline) };
+        return unsafe { run_by_attempts(g, request, deadline) };
     }
     // SAFETY: by this function's contract.
     unsafe { run_until(g, request, deadline) }
@@ -199,17 +161,17 @@ pub(crate) unsafe fn run_until(
             return Ok(Completed { n, flags });
         }
         give_back(&request, ended.flags);
-        if is_denial(-ended.result)
+        let may_be_denied = is_denial(-ended.result)
             && !is_epoll_here()
-            && !matches!(request, Request::Accept { .. })
-        {
-            // SAFETY: by this function's contract.
-            if !unsafe { is_denied_to_rings(g, &request) }? {
-                return Err(io::Error::from_raw_os_error(-ended.result));
-            }
+            && !matches!(request, Request::Accept { .. });
+        // SAFETY: by this function's contract.
+        if may_be_denied && !unsafe { is_denied_to_rings(g, &request) }? {
+            return Err(io::Error::from_raw_os_error(-ended.result));
+        }
+        if may_be_denied || ended.result == IN_VAIN {
             drop(waiting);
             // SAFETY: by this function's contract.
-            return unsafe { run_denied(g, request, deadline) };
+            return unsafe { run_by_attempts(g, request, deadline) };
         }
         if ended.result != MUST_BLOCK {
             why_failed(g, deadline, ended)?;
@@ -218,7 +180,7 @@ pub(crate) unsafe fn run_until(
                 note_no_kernel_threads();
                 drop(waiting);
                 // SAFETY: by this function's contract.
-                return unsafe { run_denied(g, request, deadline) };
+                return unsafe { run_by_attempts(g, request, deadline) };
             }
         } else if let Some(call) = request.blocking() {
             // SAFETY: by this function's contract.
@@ -320,33 +282,10 @@ pub(super) unsafe fn is_denied_to_rings(g: GRef, request: &Request) -> io::Resul
     }
 }
 
-/// Pauses between attempts that no event announces, each twice as long as the one before.
-#[derive(Debug)]
-pub(super) struct Pauses(u64);
-
-impl Pauses {
-    const FIRST_NS: u64 = 50_000;
-    const AT_MOST_NS: u64 = 10_000_000;
-
-    pub(super) fn new() -> Pauses {
-        Pauses(Pauses::FIRST_NS)
-    }
-
-    /// Sleeps at most until the deadline.
-    ///
-    /// # Errors
-    ///
-    /// As [`park::sleep_until`].
-    pub(super) fn sleep(&mut self, deadline: Deadline<'_>) -> Result<(), Cancelled> {
-        let length_ns = self.0;
-        self.0 = (2 * length_ns).min(Pauses::AT_MOST_NS);
-        park::sleep_until(deadline.ns().min(clock::now_ns() + length_ns))
-    }
-}
-
-/// Carries out a request that rings refuse ([`is_denied_to_rings`]), or cannot carry out
-/// ([`note_no_kernel_threads`]), by system calls as the epoll poller does. Its result is final, even if the error is the same: then it was not the ring's. No
-/// part of the request was carried out before.
+/// Carries out a request by attempts of the goroutine: one that rings refuse
+/// ([`is_denied_to_rings`]) or cannot carry out ([`note_no_kernel_threads`]), or that the epoll poller
+/// has tried in vain. Its result is final, even if the error is the same: then it was not the ring's.
+/// No part of the request was carried out before.
 ///
 /// A listener is in non-blocking mode by now (`Fd::note_made_nonblocking`).
 ///
@@ -358,7 +297,7 @@ impl Pauses {
 ///
 /// As [`run`].
 #[cold]
-pub(super) unsafe fn run_denied(
+pub(super) unsafe fn run_by_attempts(
     g: GRef,
     request: Request,
     deadline: Deadline<'_>,
@@ -376,7 +315,10 @@ pub(super) unsafe fn run_denied(
         // SAFETY: by this function's contract.
         return unsafe { run_blocking(call) };
     }
-    let (mut is_announced, mut pauses) = (false, Pauses::new());
+    // SAFETY: the owner of the request keeps the descriptor open until this returns.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    let mut is_announced = false;
+    let mut waits = Waits::new(direction.poll_events() as i16, deadline);
     loop {
         park::cancel_point()?;
         check(g)?;
@@ -398,18 +340,34 @@ pub(super) unsafe fn run_denied(
             return Err(io::ErrorKind::WouldBlock.into());
         }
         if is_announceable {
-            let poll = Request::PollAdd {
-                fd,
-                events: direction.poll_events(),
-            };
-            // SAFETY: a poll points at nothing. If polls are refused as well, this recurses once
-            // more at most.
-            unsafe { run_until(g, poll, deadline) }?;
+            // If polls are refused as well, this recurses once more at most.
+            waits.wait_by(borrowed, |fd, events, deadline| {
+                poll(g, fd, events, deadline)
+            })?;
             is_announced = true;
         } else {
-            pauses.sleep(deadline)?;
+            waits.pause()?;
         }
     }
+}
+
+/// Waits for events of a descriptor, or an error, by a request.
+///
+/// # Errors
+///
+/// As [`run`].
+pub(super) fn poll(
+    g: GRef,
+    fd: BorrowedFd<'_>,
+    events: i16,
+    deadline: Deadline<'_>,
+) -> io::Result<()> {
+    let request = Request::PollAdd {
+        fd: fd.as_raw_fd(),
+        events: u32::from(events.cast_unsigned()),
+    };
+    // SAFETY: the request holds no pointer; the descriptor is borrowed until this returns.
+    unsafe { run_until(g, request, deadline) }.map(drop)
 }
 
 /// How the park for an operation ended.

@@ -2,13 +2,13 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use super::op::{self, Deadline};
 #[cfg(feature = "sim")]
 use super::seat;
-use crate::netpoll::sqe::Request;
+use super::waits::Waits;
 use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Caller};
 use crate::sys::clock::{self, NEVER};
@@ -191,14 +191,7 @@ pub(crate) fn wait_until(
         return waited;
     }
     match park::caller() {
-        Caller::Goroutine(g) if !deadline.has_passed() => {
-            let request = Request::PollAdd {
-                fd: fd.as_raw_fd(),
-                events: events as u32,
-            };
-            // SAFETY: the request holds no pointer; the descriptor is borrowed until this returns.
-            unsafe { op::run_until(g, request, deadline) }.map(drop)
-        }
+        Caller::Goroutine(g) if !deadline.has_passed() => op::poll(g, fd, events, deadline),
         // On a goroutine whose deadline has passed, the poll does not wait.
         _ => {
             park::cancel_point()?;
@@ -207,6 +200,23 @@ pub(crate) fn wait_until(
                 false => Err(io::ErrorKind::WouldBlock.into()),
             }
         }
+    }
+}
+
+impl Waits<'_> {
+    /// Waits until another attempt is worthwhile. `fd` is the same each time.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` at the deadline; the context's if that is done.
+    pub(crate) fn wait(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        #[cfg(feature = "sim")]
+        if seat::is_simulated(fd) {
+            // It is never shown as ready in vain.
+            let (events, deadline) = self.terms();
+            return wait_until(fd, events, deadline);
+        }
+        self.wait_by(fd, wait_until)
     }
 }
 

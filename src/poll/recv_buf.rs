@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::fd::{Direction, Fd, is_would_block, retry};
 use super::op::{self, Deadline};
-use super::ready;
+use super::waits::Waits;
 use crate::g::header::GRef;
 use crate::netpoll::pool::{self, BufferRing, SLOT_BYTES};
 use crate::netpoll::sqe::{Request, left_something};
@@ -199,15 +199,16 @@ impl Fd {
 
     /// Receives into a heap buffer, which is allocated only after bytes have arrived.
     pub(super) fn recv_when_ready(&self, deadline: Deadline<'_>) -> io::Result<RecvBuf> {
+        let mut waits = Waits::new(libc::POLLIN, deadline);
         if !self.maybe_readable() {
-            ready::wait_until(self.as_fd(), libc::POLLIN, deadline)?;
+            waits.wait(self.as_fd())?;
         }
         loop {
             let r = self.recv_to_heap();
             if !is_would_block(&r) {
                 return r;
             }
-            ready::wait_until(self.as_fd(), libc::POLLIN, deadline)?;
+            waits.wait(self.as_fd())?;
         }
     }
 

@@ -20,8 +20,9 @@ use std::sync::Arc;
 use socket2::{Domain, SockAddr, SockAddrStorage, Socket, Type};
 
 use super::fd::{Direction, Fd, is_would_block, retry};
-use super::op::{self, Deadline, Pauses, Watched};
+use super::op::{self, Deadline, Watched};
 use super::ready;
+use super::waits::Waits;
 use crate::g::header::GRef;
 use crate::netpoll::multishot_poll::MultishotPoll;
 use crate::netpoll::sqe::{Request, left_something};
@@ -348,7 +349,7 @@ impl Fd {
             Some(socket) => socket.as_ref().ok().map(AsFd::as_fd),
         };
         let is_full = |fd: &BorrowedFd<'_>| matches!(socket::poll_now(*fd, libc::POLLOUT), Ok(0));
-        let mut pauses = Pauses::new();
+        let mut waits = Waits::new(libc::POLLOUT, deadline);
         loop {
             if let Some(fd) = polled.filter(is_full) {
                 let soon = Deadline {
@@ -367,7 +368,7 @@ impl Fd {
             }
             // Another sender took the room, or nothing reports it. The kernel wakes all senders at
             // once, so those that wait in vain stay away for a while.
-            pauses.sleep(deadline)?;
+            waits.pause()?;
         }
     }
 

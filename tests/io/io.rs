@@ -294,6 +294,41 @@ fn foreign_sockets() {
     });
 }
 
+/// References to it read and write without a clause that refers to itself: the compiler must find the
+/// type behind a reference where windlass is in sight, too.
+#[test]
+fn readers_by_reference_are_found_by_inference() {
+    use std::os::unix::net::UnixStream;
+
+    fn exchange<T>(slot: &Option<T>) -> io::Result<u8>
+    where
+        for<'a> &'a T: Read + Write,
+    {
+        let mut byte = [7];
+        let mut stream = slot.as_ref().ok_or(ErrorKind::NotConnected)?;
+        stream.write_all(&byte)?;
+        stream.read_exact(&mut byte)?;
+        Ok(byte[0])
+    }
+
+    let (a, b) = UnixStream::pair().unwrap();
+    (&b).write_all(&[9]).unwrap();
+    let mut slot = None;
+    // The type is not known yet.
+    let missing = exchange(&slot).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotConnected);
+    slot = Some(a);
+    assert_eq!(exchange(&slot).unwrap(), 9);
+    // One of ours does as well, and so does a reference in it.
+    (&b).write_all(&[1, 2]).unwrap();
+    let ours = Some(Async::new(slot.unwrap()).unwrap());
+    assert_eq!(exchange(&ours).unwrap(), 1);
+    let mut by_reference = Async::new(ours.as_ref().unwrap().get_ref()).unwrap();
+    let mut byte = [0];
+    by_reference.read_exact(&mut byte).unwrap();
+    assert_eq!(byte, [2]);
+}
+
 /// A timer of the kernel, as an example of something that is no stream.
 #[test]
 fn a_foreign_timer() {
@@ -388,6 +423,7 @@ crate::inside::tests! {
     many_wait_for_one: "it has a descriptor of the kernel's",
     a_wait_ends_with_its_run: "it has a runtime of its own",
     foreign_sockets: "it uses threads",
+    readers_by_reference_are_found_by_inference: "it uses std's sockets",
     a_foreign_timer: "it has a descriptor of the kernel's",
     the_lock_of_an_output_has_one_holder: "it uses threads",
 }

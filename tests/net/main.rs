@@ -18,6 +18,7 @@ mod many_connections;
 mod net;
 mod net_accept_stream;
 mod net_deadlines;
+mod net_error_queue;
 mod net_faults;
 mod net_graceful;
 mod net_limits;

@@ -20,7 +20,6 @@ fn op() -> Box<Op> {
             request,
             next: std::ptr::null(),
             list: None,
-            n_vain: 0,
         });
     }
     op

@@ -1,0 +1,302 @@
+//! Sockets that show as ready, while every attempt finds nothing: an entry in the error queue is shown until
+//! the program reads it.
+#![allow(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "plain threads take part")]
+
+use std::io::{ErrorKind, IoSliceMut, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::{AtomicU32, Ordering};
+use windlass::time::{Duration, Instant};
+
+use crate::util::{
+    child_case, child_passes_with_io, hang_guard, has_io_uring, on_thread_and_goroutine, pair, run,
+    runtime, set_nofile_limit, wait_until,
+};
+use windlass::context::Context;
+use windlass::fs::File;
+use windlass::io::{self, Async};
+use windlass::net::{TcpStream, UdpSocket};
+use windlass::spawn;
+
+const LIMIT: Duration = Duration::from_millis(200);
+
+fn shows(fd: &impl AsRawFd, event: i16) -> bool {
+    let mut pollfd = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: event,
+        revents: 0,
+    };
+    // SAFETY: the array of one is valid during the call.
+    assert!(unsafe { libc::poll(&raw mut pollfd, 1, 0) } >= 0);
+    pollfd.revents & event != 0
+}
+
+fn set(socket: &impl AsRawFd, level: i32, option: i32, value: u32) {
+    let len = size_of_val(&value) as u32;
+    // SAFETY: the option is a number of this length.
+    let r = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            len,
+        )
+    };
+    assert_eq!(r, 0);
+}
+
+/// Puts an entry into the error queue of a stream: the time at which some bytes were sent.
+fn fill_error_queue(mut stream: &TcpStream) {
+    let stamps = libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
+    set(stream, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, stamps);
+    stream.write_all(b"stamped").unwrap();
+    wait_until(|| shows(stream, libc::POLLERR));
+}
+
+/// A stream with an entry in its error queue, and its peer.
+fn stamped() -> (TcpStream, TcpStream) {
+    let (stream, peer) = pair();
+    fill_error_queue(&stream);
+    (stream, peer)
+}
+
+fn refused() -> UdpSocket {
+    let nobody = || UdpSocket::bind("127.0.0.1:0").unwrap();
+    let socket = nobody();
+    set(&socket, libc::SOL_IP, libc::IP_RECVERR, 1);
+    let gone = nobody().local_addr().unwrap();
+    socket.send_to(b"nobody", gone).unwrap();
+    wait_until(|| shows(&socket, libc::POLLERR));
+    // The error itself is reported once.
+    assert!(socket.take_error().unwrap().is_some());
+    socket
+}
+
+fn in_time<T>(f: impl FnOnce() -> T) -> T {
+    Context::background().with_timeout(LIMIT).run(f)
+}
+
+/// Fills what a stream takes, so that a write waits. An error queue is filled before.
+fn full(stream: &TcpStream) {
+    let socket = socket2::SockRef::from(stream);
+    while socket
+        .send_with_flags(&[0; 60_000], libc::MSG_DONTWAIT)
+        .is_ok()
+    {}
+}
+
+type Wait = (&'static str, fn() -> io::Result<()>);
+
+/// Each waits for [`LIMIT`], and ends with an error.
+const WAITS: &[Wait] = &[
+    ("read", || {
+        let (stream, _peer) = stamped();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        (&stream).read(&mut [0; 8]).map(drop)
+    }),
+    ("read_vectored, deadline", || {
+        let (stream, _peer) = stamped();
+        stream.set_read_deadline(Some((Instant::now() + LIMIT).into()));
+        let (mut a, mut b) = ([0; 4], [0; 4]);
+        let mut bufs = [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)];
+        (&stream).read_vectored(&mut bufs).map(drop)
+    }),
+    ("recv_owned", || {
+        let (stream, _peer) = stamped();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.recv_owned().map(drop)
+    }),
+    ("recv_owned, deadline", || {
+        let (stream, _peer) = stamped();
+        stream.set_read_deadline(Some((Instant::now() + LIMIT).into()));
+        stream.recv_owned().map(drop)
+    }),
+    ("write", || {
+        let (stream, _peer) = stamped();
+        full(&stream);
+        stream.set_write_timeout(Some(LIMIT)).unwrap();
+        (&stream).write(&[0; 60_000]).map(drop)
+    }),
+    ("recv_from", || {
+        let socket = refused();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        socket.recv_from(&mut [0; 8]).map(drop)
+    }),
+    ("a file's read, deadline", || {
+        let (stream, _peer) = stamped();
+        let file = File::from(OwnedFd::from(stream));
+        file.set_read_deadline(Some((Instant::now() + LIMIT).into()));
+        (&file).read(&mut [0; 8]).map(drop)
+    }),
+    ("read_with, context", || {
+        let (stream, _peer) = stamped();
+        let stream = Async::new(std::net::TcpStream::from(stream)).unwrap();
+        let n_attempts = AtomicU32::new(0);
+        let read = in_time(|| {
+            stream.read_with(|mut stream| {
+                n_attempts.fetch_add(1, Ordering::Relaxed);
+                stream.read(&mut [0; 8])
+            })
+        });
+        let n_attempts = n_attempts.into_inner();
+        assert!(n_attempts < 10, "{n_attempts} attempts");
+        read.map(drop)
+    }),
+];
+
+fn process_cpu() -> Duration {
+    let mut used = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the structure is valid during the call.
+    let r = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut used) };
+    assert_eq!(r, 0);
+    Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
+}
+
+/// A wait that spins uses its whole time.
+fn ends_in_time_without_spinning(&(name, wait): &Wait) {
+    let (used, begin) = (process_cpu(), Instant::now());
+    let error = wait().expect_err(name);
+    let (used, waited) = (process_cpu() - used, begin.elapsed());
+    let kind = error.kind();
+    let is_late = [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&kind);
+    assert!(is_late, "{name}: {error:?}");
+    assert!(waited >= LIMIT, "{name}: ended after {waited:?}");
+    assert!(used < waited / 4, "{name}: {used:?} of CPU in {waited:?}");
+}
+
+/// Runs `check` as a goroutine over both pollers and on a plain thread, in processes of its own.
+#[track_caller]
+fn in_children(name: &str, check: fn()) {
+    match child_case().as_deref() {
+        Some("goroutine") => run(2, check),
+        Some(_) => check(),
+        None => {
+            if has_io_uring() {
+                child_passes_with_io(name, "goroutine", None);
+            }
+            child_passes_with_io(name, "goroutine", Some("epoll"));
+            child_passes_with_io(name, "thread", None);
+        }
+    }
+}
+
+#[test]
+fn waits_end_in_time_and_do_not_spin() {
+    in_children("waits_end_in_time_and_do_not_spin", || {
+        WAITS.iter().for_each(ends_in_time_without_spinning);
+    });
+}
+
+/// Nor where no descriptor is left to watch for changes with.
+#[test]
+fn waits_do_not_spin_without_descriptors() {
+    in_children("waits_do_not_spin_without_descriptors", || {
+        let (stream, _peer) = stamped();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let (other, _other_peer) = stamped();
+        let wait = Async::new(std::net::TcpStream::from(other)).unwrap();
+        let mut taken = Vec::new();
+        set_nofile_limit(200);
+        while let Ok(one) = wait.get_ref().try_clone() {
+            taken.push(one);
+        }
+        let (used, begin) = (process_cpu(), Instant::now());
+        let read = in_time(|| wait.read_with(|mut stream| stream.read(&mut [0; 8])));
+        let owned = stream.recv_owned().unwrap_err();
+        let (used, waited) = (process_cpu() - used, begin.elapsed());
+        assert_eq!(owned.kind(), ErrorKind::WouldBlock);
+        assert_eq!(read.unwrap_err().kind(), ErrorKind::TimedOut);
+        assert!(used < waited / 4, "{used:?} of CPU in {waited:?}");
+    });
+}
+
+/// Data that comes is received while the error queue stays as it is, again and again.
+#[test]
+fn data_is_received_beside_an_error_queue() {
+    let _guard = hang_guard();
+    on_thread_and_goroutine(2, || {
+        let (stream, mut peer) = stamped();
+        let stream = Async::new(std::net::TcpStream::from(stream)).unwrap();
+        peer.read_exact(&mut [0; 7]).unwrap();
+        let echoes = std::thread::spawn(move || {
+            let mut byte = [0];
+            while peer.read(&mut byte).unwrap() > 0 {
+                // The reader waits by now, most likely.
+                std::thread::sleep(Duration::from_millis(2));
+                peer.write_all(&byte).unwrap();
+            }
+        });
+        for i in 0..30 {
+            (&stream).write_all(&[i]).unwrap();
+            let mut byte = [0];
+            (&stream).read_exact(&mut byte).unwrap();
+            assert_eq!(byte, [i]);
+            assert!(shows(&stream, libc::POLLERR));
+        }
+        drop(stream);
+        windlass::blocking(|| echoes.join()).unwrap();
+    });
+}
+
+/// A deadline that is set while the call waits for a change ends that wait.
+#[test]
+fn a_deadline_is_moved_beside_an_error_queue() {
+    let _guard = hang_guard();
+    runtime(2).run(|| {
+        let (stream, _peer) = stamped();
+        let clone = stream.try_clone().unwrap();
+        let reads = spawn(move || clone.recv_owned().map(drop).unwrap_err().kind());
+        windlass::sleep(Duration::from_millis(20));
+        stream.set_read_deadline(Some((Instant::now() + Duration::from_millis(20)).into()));
+        assert_eq!(reads.join().unwrap(), ErrorKind::WouldBlock);
+    });
+}
+
+/// The kernel says that a datagram socket without a peer is writable, also if its receiver's queue is full.
+#[test]
+fn attempts_are_rare_where_the_kernel_is_wrong() {
+    let _guard = hang_guard();
+    on_thread_and_goroutine(2, || {
+        use std::os::linux::net::SocketAddrExt;
+        let name = format!(
+            "windlass-full-{}-{:?}",
+            std::process::id(),
+            std::thread::current().id()
+        );
+        let addr = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
+        let receiver = UnixDatagram::bind_addr(&addr).unwrap();
+        let sender = Async::new(UnixDatagram::unbound().unwrap()).unwrap();
+        let mut n_sent = 0;
+        while sender.get_ref().send_to_addr(b"x", &addr).is_ok() {
+            n_sent += 1;
+        }
+        let n_attempts = AtomicU32::new(0);
+        let send = || {
+            sender.write_with(|sender| {
+                n_attempts.fetch_add(1, Ordering::Relaxed);
+                sender.send_to_addr(b"y", &addr)
+            })
+        };
+        let late = in_time(send).unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::TimedOut);
+        let n = n_attempts.swap(0, Ordering::Relaxed);
+        assert!(n < 100, "{n} attempts");
+        // The receiver makes room while another send waits.
+        let receives = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            let mut got = [0];
+            for _ in 0..n_sent {
+                receiver.recv(&mut got).unwrap();
+            }
+            receiver.recv(&mut got).unwrap();
+            assert_eq!(got, *b"y");
+        });
+        send().unwrap();
+        windlass::blocking(|| receives.join()).unwrap();
+    });
+}
