@@ -122,6 +122,12 @@ pub(crate) fn set_pipe_bytes(fd: BorrowedFd<'_>, bytes: usize) -> usize {
     has.map_or(0, |bytes| bytes as usize)
 }
 
+/// Whether the descriptor is of a pipe or a FIFO.
+pub(crate) fn is_pipe(fd: BorrowedFd<'_>) -> bool {
+    // SAFETY: takes a descriptor and a plain number.
+    cvt(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETPIPE_SZ) }).is_ok()
+}
+
 /// Whether `O_NONBLOCK` is set.
 pub(crate) fn is_nonblocking(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(flags(fd)? & libc::O_NONBLOCK != 0)

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use windlass::time::{Duration, Instant};
 
 use crate::util;
-use crate::util::{Pattern, hang_guard, pair, panic_text, run, runtime};
+use crate::util::{Pattern, hang_guard, pair, panic_text, run, runtime, wait_until};
 use windlass::io::{self, PipeReader, PipeWriter, pipe};
 use windlass::net::{TcpStream, UnixStream};
 use windlass::spawn;
@@ -216,7 +216,6 @@ fn both_directions_at_once() {
     });
 }
 
-/// What is no stream of ours is copied as `std` does it.
 /// While a socket is copied from it is in non-blocking mode, which is not its owner's wish: a
 /// duplicate waits as the socket does.
 #[test]
@@ -245,6 +244,125 @@ fn a_duplicate_waits_while_its_socket_is_copied() {
     });
 }
 
+/// A byte of urgent data stops `splice(2)`, and nothing else.
+struct Urgent {
+    /// How many bytes come before each urgent byte, and behind the last one.
+    parts: &'static [usize],
+    is_inline: bool,
+}
+
+impl Urgent {
+    /// A stream in which all of this lies, and its end.
+    fn stream(&self) -> TcpStream {
+        let (peer, stream) = pair();
+        let inline = libc::c_int::from(self.is_inline);
+        // SAFETY: the option is a number of this length.
+        let r = unsafe {
+            libc::setsockopt(
+                stream.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_OOBINLINE,
+                (&raw const inline).cast(),
+                size_of_val(&inline) as u32,
+            )
+        };
+        assert_eq!(r, 0);
+        let socket = socket2::SockRef::from(&peer);
+        for (i, &len) in self.parts.iter().enumerate() {
+            if i > 0 {
+                assert_eq!(socket.send_out_of_band(b"!").unwrap(), 1);
+            }
+            let part: Vec<u8> = (0..len).map(|at| (at / 7 + i) as u8).collect();
+            (&peer).write_all(&part).unwrap();
+        }
+        peer.shutdown(Shutdown::Write).unwrap();
+        wait_until(|| n_under_way(&peer) == 0);
+        stream
+    }
+
+    /// What a copy gives that knows nothing of splicing.
+    fn expected(&self) -> Vec<u8> {
+        let mut all = Vec::new();
+        self.stream().read_to_end(&mut all).unwrap();
+        all
+    }
+}
+
+/// How many bytes the other end has not acknowledged yet.
+fn n_under_way(stream: &TcpStream) -> libc::c_int {
+    let mut n: libc::c_int = 0;
+    // SAFETY: the kernel writes one number.
+    let r = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut n) };
+    assert_eq!(r, 0);
+    n
+}
+
+const URGENT: &[&[usize]] = &[
+    &[50_000, 7_000],
+    &[16_384, 1],
+    &[16_384, 0],
+    &[20_000, 0],
+    &[0, 40_000],
+    &[1, 40_000],
+    &[30_000, 10_000, 10_000],
+    &[20_000, 0, 0, 20_000],
+];
+
+/// What lies behind urgent data is copied as well.
+#[test]
+fn urgent_data_does_not_end_a_copy() {
+    run(2, || {
+        for (&parts, is_inline) in URGENT.iter().flat_map(|p| [(p, false), (p, true)]) {
+            let urgent = Urgent { parts, is_inline };
+            let expected = urgent.expected();
+            for to in 0..3 {
+                let (_, _, sink, mut way_out) = through(0, to);
+                let source = Source::Tcp(urgent.stream());
+                let copies = spawn(move || copy(source, sink, true).unwrap());
+                let mut all = Vec::new();
+                way_out.read_to_end(&mut all).unwrap();
+                assert_eq!(copies.join().unwrap(), expected.len() as u64);
+                assert!(all == expected, "{parts:?}, inline: {is_inline}, to {to}");
+            }
+            let (to, mut way_out) = pair();
+            let from = urgent.stream();
+            let copies = spawn(move || io::copy_bidirectional(&from, &to).unwrap());
+            let mut all = Vec::new();
+            way_out.read_to_end(&mut all).unwrap();
+            drop(way_out);
+            assert_eq!(copies.join().unwrap(), (expected.len() as u64, 0));
+            assert!(all == expected, "{parts:?}, inline: {is_inline}");
+        }
+    });
+}
+
+/// Nor does it while the stream goes on.
+#[test]
+fn urgent_data_does_not_stop_a_copy() {
+    run(2, || {
+        for to in 0..3 {
+            let (mut peer, from) = pair();
+            let (_, _, sink, mut way_out) = through(0, to);
+            let copies = spawn(move || copy(Source::Tcp(from), sink, false).unwrap());
+            let (mut many, mut few) = (vec![0; 40_000], [0; 1000]);
+            peer.write_all(&many).unwrap();
+            way_out.read_exact(&mut many).unwrap();
+            for i in 1..20 {
+                let sent = socket2::SockRef::from(&peer).send_out_of_band(b"!");
+                assert_eq!(sent.unwrap(), 1);
+                // The copy finds the mark, most likely.
+                windlass::sleep(Duration::from_millis(1));
+                peer.write_all(&[i; 1000]).unwrap();
+                way_out.read_exact(&mut few).unwrap();
+                assert_eq!(few, [i; 1000]);
+            }
+            drop(peer);
+            assert_eq!(copies.join().unwrap(), 59_000);
+        }
+    });
+}
+
+/// What is no stream of ours is copied as `std` does it.
 #[test]
 fn anything_else() {
     run(2, || {
@@ -471,6 +589,8 @@ crate::inside::tests! {
     messages_are_not_held_back / 10,
     both_directions_at_once / 10,
     a_duplicate_waits_while_its_socket_is_copied: "it waits for the mode of a descriptor, which a simulation does not change",
+    urgent_data_does_not_end_a_copy: "simulated streams have no urgent data",
+    urgent_data_does_not_stop_a_copy: "simulated streams have no urgent data",
     anything_else,
     timeouts_and_deadlines_hold,
     errors_come_through,

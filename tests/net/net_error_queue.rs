@@ -15,7 +15,7 @@ use crate::util::{
 };
 use windlass::context::Context;
 use windlass::fs::File;
-use windlass::io::{self, Async};
+use windlass::io::{self, Async, pipe};
 use windlass::net::{TcpStream, UdpSocket};
 use windlass::spawn;
 
@@ -87,6 +87,13 @@ fn full(stream: &TcpStream) {
     {}
 }
 
+/// A stream to copy from, from which a copy gets 40,000 bytes, and its peer.
+fn source() -> (TcpStream, TcpStream) {
+    let (source, mut peer) = stamped();
+    peer.write_all(&[1; 40_000]).unwrap();
+    (source, peer)
+}
+
 type Wait = (&'static str, fn() -> io::Result<()>);
 
 /// Each waits for [`LIMIT`], and ends with an error.
@@ -143,6 +150,41 @@ const WAITS: &[Wait] = &[
         let n_attempts = n_attempts.into_inner();
         assert!(n_attempts < 10, "{n_attempts} attempts");
         read.map(drop)
+    }),
+    ("copy", || {
+        let ((mut from, _peer), (mut to, _sink)) = (source(), pair());
+        from.set_read_timeout(Some(LIMIT)).unwrap();
+        io::copy(&mut from, &mut to).map(drop)
+    }),
+    ("copy, deadline", || {
+        let ((mut from, _peer), (mut to, _sink)) = (source(), pair());
+        from.set_read_deadline(Some((Instant::now() + LIMIT).into()));
+        io::copy(&mut from, &mut to).map(drop)
+    }),
+    ("copy to a pipe, context", || {
+        let ((mut from, _peer), (_reader, mut writer)) = (source(), pipe().unwrap());
+        in_time(|| io::copy(&mut from, &mut writer)).map(drop)
+    }),
+    ("copy of urgent data", || {
+        let ((peer, mut from), (mut to, _sink)) = (pair(), pair());
+        (&peer).write_all(&[1; 40_000]).unwrap();
+        let urgent = socket2::SockRef::from(&peer).send_out_of_band(b"!");
+        assert_eq!(urgent.unwrap(), 1);
+        from.set_read_timeout(Some(LIMIT)).unwrap();
+        io::copy(&mut from, &mut to).map(drop)
+    }),
+    ("copy to a full socket", || {
+        let ((mut from, _peer), (mut to, _sink)) = (source(), stamped());
+        full(&to);
+        to.set_write_timeout(Some(LIMIT)).unwrap();
+        io::copy(&mut from, &mut to).map(drop)
+    }),
+    ("copy from a pipe to a full socket", || {
+        let ((mut reader, mut writer), (mut to, _sink)) = (pipe().unwrap(), stamped());
+        writer.write_all(&[1; 40_000]).unwrap();
+        full(&to);
+        to.set_write_timeout(Some(LIMIT)).unwrap();
+        io::copy(&mut reader, &mut to).map(drop)
     }),
 ];
 
@@ -215,6 +257,23 @@ fn waits_do_not_spin_without_descriptors() {
     });
 }
 
+#[test]
+fn both_directions_of_a_copy_end_in_time() {
+    let name = "both_directions_of_a_copy_end_in_time";
+    let wait: Wait = (name, || {
+        let ((a, _client), (b, _server)) = (source(), stamped());
+        b.set_read_timeout(Some(LIMIT)).unwrap();
+        io::copy_bidirectional(&a, &b).map(drop)
+    });
+    match child_case() {
+        Some(_) => run(2, || ends_in_time_without_spinning(&wait)),
+        None => {
+            child_passes_with_io(name, "", None);
+            child_passes_with_io(name, "", Some("epoll"));
+        }
+    }
+}
+
 /// Data that comes is received while the error queue stays as it is, again and again.
 #[test]
 fn data_is_received_beside_an_error_queue() {
@@ -251,9 +310,15 @@ fn a_deadline_is_moved_beside_an_error_queue() {
         let (stream, _peer) = stamped();
         let clone = stream.try_clone().unwrap();
         let reads = spawn(move || clone.recv_owned().map(drop).unwrap_err().kind());
+        let copied = stream.try_clone().unwrap();
+        let copies = spawn(move || {
+            let (mut to, _sink) = pair();
+            io::copy(&mut &copied, &mut to).unwrap_err().kind()
+        });
         windlass::sleep(Duration::from_millis(20));
         stream.set_read_deadline(Some((Instant::now() + Duration::from_millis(20)).into()));
         assert_eq!(reads.join().unwrap(), ErrorKind::WouldBlock);
+        assert_eq!(copies.join().unwrap(), ErrorKind::WouldBlock);
     });
 }
 
