@@ -10,18 +10,10 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use super::section::in_place;
-use crate::sched::wait::{current_context, park};
-use crate::sys::{clock, file, socket};
-use crate::task::sleep;
-
-/// The shortest and the longest pause between two polls. Between these limits, a pause is
-/// 1/[`PART`] of the time waited so far, which bounds the relative delay of the open.
-const FIRST_PAUSE: Duration = Duration::from_micros(500);
-const LAST_PAUSE: Duration = Duration::from_millis(50);
-const PART: u32 = 8;
+use crate::poll::ready::look_for;
+use crate::sys::{file, socket};
 
 /// Opens one side of a FIFO and waits for the other. `open` must pass `O_NONBLOCK`.
 pub(super) fn open(write: bool, open: impl Fn() -> io::Result<File>) -> io::Result<File> {
@@ -43,17 +35,4 @@ pub(super) fn open(write: bool, open: impl Fn() -> io::Result<File>) -> io::Resu
 fn has_had_writer(fifo: &File) -> io::Result<bool> {
     // POLLHUP shows a writer that has closed the FIFO, POLLIN one that has written.
     Ok(socket::poll_now(fifo.as_fd(), libc::POLLIN)? != 0 || file::has_writer(fifo.as_fd())?)
-}
-
-fn look_for<T>(mut look: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T> {
-    let begun = clock::now();
-    loop {
-        if let Some(found) = look()? {
-            return Ok(found);
-        }
-        park::cancel_point()?;
-        // An ended context cuts `sleep` short without an error, so check here.
-        current_context::check()?;
-        sleep((begun.elapsed() / PART).clamp(FIRST_PAUSE, LAST_PAUSE));
-    }
 }

@@ -25,7 +25,6 @@ use std::path::Path;
 use super::fifo;
 use super::file::File;
 use super::section::at_path;
-use crate::g::header::GRef;
 use crate::netpoll::sqe::Request;
 use crate::poll::op;
 use crate::sched::wait::park::{self, Caller};
@@ -164,10 +163,12 @@ impl OpenOptions {
             Ok(File::in_memory(placeholder, opened))
         });
         let waits_for_nobody = self.custom_flags & (libc::O_NONBLOCK | libc::O_PATH) != 0;
-        match park::caller() {
-            Caller::Goroutine(g) if !waits_for_nobody => self.open_parked(g, path),
-            _ => at_path(path, || self.with_flags(0).open(path).map(File::from)),
+        // On a plain thread, only a context ends the wait for the other side of a FIFO.
+        let is_thread = matches!(park::caller(), Caller::Thread);
+        if waits_for_nobody || is_thread && !park::current_chain().is_some() {
+            return at_path(path, || self.with_flags(0).open(path).map(File::from));
         }
+        self.open_parked(path)
     }
 
     /// Returns the options for `std`, with the flags `more` added.
@@ -185,7 +186,7 @@ impl OpenOptions {
         options
     }
 
-    fn open_parked(&self, g: GRef, path: &Path) -> io::Result<File> {
+    fn open_parked(&self, path: &Path) -> io::Result<File> {
         let options = self.with_flags(0);
         let opened = at_path(path, || {
             if !self.create_new && may_wait(path) {
@@ -195,13 +196,13 @@ impl OpenOptions {
         })?;
         match opened {
             Some(file) => Ok(file),
-            None => self.open_waiting(g, path).map(File::from),
+            None => self.open_waiting(path).map(File::from),
         }
     }
 
     /// Opens a FIFO by polling, and a device on a kernel worker or, without a ring, on a spare
-    /// thread.
-    fn open_waiting(&self, g: GRef, path: &Path) -> io::Result<OwnedFd> {
+    /// thread; on a plain thread in place.
+    fn open_waiting(&self, path: &Path) -> io::Result<OwnedFd> {
         self.check()?;
         if is_fifo(path) {
             if self.read && (self.write || self.append) {
@@ -211,6 +212,9 @@ impl OpenOptions {
             let options = self.with_flags(libc::O_NONBLOCK);
             return fifo::open(!self.read, || options.open(path)).map(OwnedFd::from);
         }
+        let Caller::Goroutine(g) = park::caller() else {
+            return at_path(path, || self.with_flags(0).open(path)).map(OwnedFd::from);
+        };
         let path = CString::new(path.as_os_str().as_bytes())?;
         let request = Request::Open {
             path: path.as_ptr(),

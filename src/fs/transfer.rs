@@ -33,11 +33,8 @@ use super::memory::Handle;
 use super::section::{choose, give_way};
 use crate::g::header::GRef;
 use crate::loom::native::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::netpoll::call::Attempt;
 use crate::netpoll::sqe::{HERE, Request};
-use crate::poll::limit::Deadline;
-use crate::poll::op;
-use crate::poll::waits::Waits;
+use crate::poll::{bytes, op};
 use crate::sched::wait::handoff;
 use crate::sched::wait::offload::offload;
 use crate::sched::wait::park::{self, Caller};
@@ -418,42 +415,7 @@ impl Raw {
             // SAFETY: by this function's contract.
             Some(g) => unsafe { op::run(g, request, deadline_ns) }.map(|done| done.n),
             // SAFETY: as above.
-            None => unsafe { self.run_on_thread(request, deadline_ns) },
-        }
-    }
-
-    /// Runs a request by blocking the thread, until the deadline or the end of the ambient context.
-    ///
-    /// With a deadline or a context, it polls and makes non-blocking attempts: a blocking write to
-    /// a pipe that polls as ready waits for room for all of its bytes.
-    ///
-    /// # Safety
-    ///
-    /// As [`Raw::run`].
-    unsafe fn run_on_thread(&self, request: Request, deadline_ns: u64) -> io::Result<usize> {
-        park::cancel_point()?;
-        let events = match request {
-            Request::Read { .. } | Request::Readv { .. } => libc::POLLIN,
-            _ => libc::POLLOUT,
-        };
-        let mut waits = Waits::new(events, Deadline::at(deadline_ns));
-        loop {
-            let result = if deadline_ns == NEVER && !park::current_chain().is_some() {
-                // SAFETY: by this function's contract.
-                request.blocking().map(|call| unsafe { call.run() })
-            } else {
-                // SAFETY: as above.
-                match unsafe { request.attempt(true) } {
-                    Attempt::Done { result, .. } => Some(result),
-                    Attempt::NotReady | Attempt::Unannounced => None,
-                }
-            };
-            match result {
-                Some(n) if n >= 0 => return Ok(n as usize),
-                Some(errno) if errno == -libc::EINTR => {}
-                Some(errno) => return Err(io::Error::from_raw_os_error(-errno)),
-                None => waits.wait(self.file.as_fd())?,
-            }
+            None => unsafe { bytes::run_on_thread(self.file.as_fd(), request, deadline_ns) },
         }
     }
 }

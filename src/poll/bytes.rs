@@ -2,17 +2,20 @@
 //! position.
 //!
 //! The ring reads and writes them. It does not wait for a descriptor in non-blocking mode, so the
-//! goroutine waits for that with a poll. On a plain thread the system calls block.
+//! goroutine waits for that with a poll. On a plain thread the system calls block, unless a deadline
+//! or a context may end them ([`run_on_thread`]).
 #![allow(unsafe_code)]
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::fd::{is_would_block, retry};
+use super::fd::is_would_block;
 use super::op::{self, Deadline};
 use super::socket::{MAX_BUFFERS, MAX_LEN};
 use super::waits::Waits;
+use crate::netpoll::call::Attempt;
 use crate::netpoll::sqe::{HERE, Request};
+use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Caller};
 use crate::sys::clock::NEVER;
 use crate::sys::file;
@@ -23,15 +26,14 @@ pub(crate) fn read(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
         return Ok(0);
     }
     let len = buf.len().min(MAX_LEN);
-    let ptr = buf.as_mut_ptr();
     let request = Request::Read {
         fd: fd.as_raw_fd(),
-        buf: ptr,
+        buf: buf.as_mut_ptr(),
         len: len as u32,
         offset: HERE,
     };
     // SAFETY: the buffer is borrowed until this returns.
-    unsafe { transfer(fd, libc::POLLIN, request, || file::read(fd, ptr, len)) }
+    unsafe { transfer(fd, libc::POLLIN, request) }
 }
 
 /// Reads into several buffers. For the end and empty buffers as [`read`].
@@ -47,7 +49,7 @@ pub(crate) fn read_vectored(fd: BorrowedFd<'_>, bufs: &mut [IoSliceMut<'_>]) -> 
         offset: HERE,
     };
     // SAFETY: the buffers are borrowed until this returns.
-    unsafe { transfer(fd, libc::POLLIN, request, || file::readv(fd, iovec, len)) }
+    unsafe { transfer(fd, libc::POLLIN, request) }
 }
 
 /// Writes at least one byte, unless the buffer is empty.
@@ -63,7 +65,7 @@ pub(crate) fn write(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
         offset: HERE,
     };
     // SAFETY: the buffer is borrowed until this returns.
-    unsafe { transfer(fd, libc::POLLOUT, request, || file::write(fd, &buf[..len])) }
+    unsafe { transfer(fd, libc::POLLOUT, request) }
 }
 
 /// Writes from several buffers.
@@ -79,27 +81,20 @@ pub(crate) fn write_vectored(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>]) -> io::Re
         offset: HERE,
     };
     // SAFETY: the buffers are borrowed until this returns.
-    unsafe { transfer(fd, libc::POLLOUT, request, || file::writev(fd, iovec, len)) }
+    unsafe { transfer(fd, libc::POLLOUT, request) }
 }
 
 /// # Safety
 ///
 /// As [`op::run`].
-unsafe fn transfer(
-    fd: BorrowedFd<'_>,
-    events: i16,
-    request: Request,
-    call: impl Fn() -> io::Result<usize>,
-) -> io::Result<usize> {
+unsafe fn transfer(fd: BorrowedFd<'_>, events: i16, request: Request) -> io::Result<usize> {
     let mut waits = Waits::new(events, Deadline::at(NEVER));
     loop {
         let r = match park::caller() {
-            Caller::Thread => {
-                park::cancel_point()?;
-                retry(&call)
-            }
+            // SAFETY: by this function's contract.
+            Caller::Thread => unsafe { run_on_thread(fd, request, NEVER) },
             Caller::Goroutine(g) => {
-                // SAFETY: by this function's contract.
+                // SAFETY: as above.
                 unsafe { op::run(g, request, NEVER) }.map(|done| done.n)
             }
         };
@@ -107,5 +102,51 @@ unsafe fn transfer(
             return r;
         }
         waits.wait(fd)?;
+    }
+}
+
+/// Runs a read or write by blocking the thread, until the deadline or the end of the ambient context.
+///
+/// With a deadline or a context, it polls and makes non-blocking attempts: a blocking write to a
+/// pipe that polls as ready waits for room for all of its bytes.
+///
+/// # Safety
+///
+/// As [`op::run`].
+///
+/// # Errors
+///
+/// As [`op::run`].
+pub(crate) unsafe fn run_on_thread(
+    fd: BorrowedFd<'_>,
+    request: Request,
+    deadline_ns: u64,
+) -> io::Result<usize> {
+    park::cancel_point()?;
+    let events = match request {
+        Request::Read { .. } | Request::Readv { .. } => libc::POLLIN,
+        _ => libc::POLLOUT,
+    };
+    let may_end = deadline_ns != NEVER || park::current_chain().is_some();
+    let is_awaited = may_end && file::is_polled(fd.as_raw_fd())?;
+    let mut waits = Waits::new(events, Deadline::at(deadline_ns));
+    loop {
+        current_context::check()?;
+        let result = if is_awaited {
+            // SAFETY: by this function's contract.
+            match unsafe { request.attempt(true) } {
+                Attempt::Done { result, .. } => Some(result),
+                Attempt::NotReady | Attempt::Unannounced => None,
+            }
+        } else {
+            // SAFETY: as above.
+            request.blocking().map(|call| unsafe { call.run() })
+        };
+        match result {
+            Some(n) if n >= 0 => return Ok(n as usize),
+            Some(errno) if errno == -libc::EINTR => {}
+            Some(errno) => return Err(io::Error::from_raw_os_error(-errno)),
+            None => waits.wait(fd)?,
+        }
     }
 }

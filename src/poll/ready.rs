@@ -222,7 +222,7 @@ impl Waits<'_> {
 
 /// Waits on a plain thread until the descriptor shows one of `events` (`true`) or the deadline
 /// passes (`false`). Fails when the ambient context is done. Cancellation wakes no thread, so the
-/// thread checks the context every [`park::LOOK_UP_NS`].
+/// thread checks a context that can be cancelled every [`park::LOOK_UP_NS`].
 pub(crate) fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Result<bool> {
     loop {
         current_context::check()?;
@@ -230,12 +230,38 @@ pub(crate) fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Res
         if !chain.is_some() {
             return socket::poll(fd, events, deadline_ns);
         }
-        let look_up_ns = (clock::now_ns() + park::LOOK_UP_NS).min(chain.deadline_ns());
-        if socket::poll(fd, events, deadline_ns.min(look_up_ns))? {
+        let look_up_ns = match chain.sources().next() {
+            Some(_) => clock::now_ns() + park::LOOK_UP_NS,
+            None => NEVER,
+        };
+        let until_ns = deadline_ns.min(look_up_ns).min(chain.deadline_ns());
+        if socket::poll(fd, events, until_ns)? {
             return Ok(true);
         }
         if deadline_ns <= clock::now_ns() {
             return Ok(false);
         }
+    }
+}
+
+/// The shortest and the longest pause between two looks. Between these limits, a pause is
+/// 1/[`PART`] of the time waited so far, which bounds the relative delay.
+const FIRST_PAUSE_NS: u64 = 500_000;
+const LAST_PAUSE_NS: u64 = 50_000_000;
+const PART: u64 = 8;
+
+/// Waits for something that no descriptor reports: calls `look` until it finds it. Fails when the
+/// ambient context is done.
+pub(crate) fn look_for<T>(mut look: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T> {
+    let begun_ns = clock::now_ns();
+    loop {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        // An ended context cuts the sleep short without an error, so check here.
+        current_context::check()?;
+        let now_ns = clock::now_ns();
+        let pause_ns = ((now_ns - begun_ns) / PART).clamp(FIRST_PAUSE_NS, LAST_PAUSE_NS);
+        park::sleep_until(now_ns + pause_ns)?;
     }
 }

@@ -16,24 +16,6 @@ pub(crate) fn read(fd: BorrowedFd<'_>, buf: *mut u8, len: usize) -> io::Result<u
     cvt_len(unsafe { raw::read(fd.as_raw_fd(), buf.cast(), len) })
 }
 
-/// `readv(2)`.
-pub(crate) fn readv(fd: BorrowedFd<'_>, iov: *const libc::iovec, n: usize) -> io::Result<usize> {
-    // SAFETY: the caller passes `n` buffers valid for writes.
-    cvt_len(unsafe { raw::readv(fd.as_raw_fd(), iov, n as libc::c_int) })
-}
-
-/// `write(2)`.
-pub(crate) fn write(fd: BorrowedFd<'_>, buf: &[u8]) -> io::Result<usize> {
-    // SAFETY: the slice is valid for reads during the call.
-    cvt_len(unsafe { raw::write(fd.as_raw_fd(), buf.as_ptr().cast(), buf.len()) })
-}
-
-/// `writev(2)`.
-pub(crate) fn writev(fd: BorrowedFd<'_>, iov: *const libc::iovec, n: usize) -> io::Result<usize> {
-    // SAFETY: the caller passes `n` buffers valid for reads.
-    cvt_len(unsafe { raw::writev(fd.as_raw_fd(), iov, n as libc::c_int) })
-}
-
 /// `preadv2(2)` of the bytes available without waiting, not even for a disk. An offset of -1 means
 /// the file's current position.
 ///
@@ -78,22 +60,26 @@ pub(crate) fn denies_writev_now() -> bool {
 
 /// `preadv(2)`, or `readv(2)` for offset -1. Blocks.
 pub(crate) fn readv_at(fd: BorrowedFd<'_>, iov: &[libc::iovec], offset: i64) -> io::Result<usize> {
-    if offset == -1 {
-        return readv(fd, iov.as_ptr(), iov.len());
-    }
-    let n = iov.len() as libc::c_int;
+    let (fd, n) = (fd.as_raw_fd(), iov.len() as libc::c_int);
     // SAFETY: the caller passes `n` buffers valid for writes.
-    cvt_len(unsafe { raw::preadv(fd.as_raw_fd(), iov.as_ptr(), n, offset) })
+    cvt_len(unsafe {
+        match offset {
+            -1 => raw::readv(fd, iov.as_ptr(), n),
+            _ => raw::preadv(fd, iov.as_ptr(), n, offset),
+        }
+    })
 }
 
 /// `pwritev(2)`, or `writev(2)` for offset -1. Blocks.
 pub(crate) fn writev_at(fd: BorrowedFd<'_>, iov: &[libc::iovec], offset: i64) -> io::Result<usize> {
-    if offset == -1 {
-        return writev(fd, iov.as_ptr(), iov.len());
-    }
-    let n = iov.len() as libc::c_int;
+    let (fd, n) = (fd.as_raw_fd(), iov.len() as libc::c_int);
     // SAFETY: the caller passes `n` buffers valid for reads.
-    cvt_len(unsafe { raw::pwritev(fd.as_raw_fd(), iov.as_ptr(), n, offset) })
+    cvt_len(unsafe {
+        match offset {
+            -1 => raw::writev(fd, iov.as_ptr(), n),
+            _ => raw::pwritev(fd, iov.as_ptr(), n, offset),
+        }
+    })
 }
 
 /// `splice(2)` of at most `len` bytes. Does not wait for a pipe; whether it waits for the other
