@@ -32,8 +32,10 @@
 //! with [`task::spawn_in`], or in a [`task::scope_in`]. The same holds for `offload`'s closure, which
 //! runs on another thread: pass it a clone on which it calls `run`.
 //!
-//! On a plain thread, a deadline ends a wait as precisely as on a goroutine. A cancellation is
-//! noticed within a millisecond.
+//! On a plain thread, in a [`blocking`](crate::blocking) section and in `offload`'s closure, a deadline
+//! ends a wait as precisely as on a goroutine. A cancellation is noticed within a millisecond. There
+//! `task::park` may also return early while the context is not done, and an open of a device is not
+//! ended.
 //!
 //! # Waits with a context as argument
 //!

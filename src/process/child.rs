@@ -1,24 +1,25 @@
 //! Running children, and waiting for them.
-#![allow(unsafe_code)]
 
 use std::io::{self, Read};
 use std::ops::{Deref, DerefMut};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::panic::Location;
 use std::process as std_process;
 use std::process::{ExitStatus, Output};
 
 use super::stdio::{ChildStderr, ChildStdin, ChildStdout};
-use crate::g::header::GRef;
+use crate::fs::File;
 use crate::loom::native::{Mutex, PoisonError};
-use crate::netpoll::sqe::Request;
-use crate::poll::op;
-use crate::sched::wait::offload::offload;
+use crate::poll::op::Deadline;
+use crate::poll::ready;
 use crate::sched::wait::park::{self, Caller};
 use crate::sched::wait::spawn;
 use crate::sys::clock::NEVER;
+use crate::sys::epoll;
 use crate::sys::process::pidfd_open;
-use crate::task;
+
+/// The most that a pipe holds, unless its capacity was changed.
+const PIPE_BYTES: usize = 64 * 1024;
 
 /// A child process: `std::process::Child`. Created by [`Command::spawn`](super::Command::spawn).
 ///
@@ -55,7 +56,7 @@ pub struct Child {
     /// The pipe from the child's standard error, if it was set to a pipe.
     pub stderr: Option<ChildStderr>,
     child: Owned,
-    /// `None` if the kernel or a sandbox denies pidfds. A spare thread then waits.
+    /// `None` if the kernel or a sandbox denies pidfds. A wait then looks at the child again and again.
     pidfd: Option<OwnedFd>,
 }
 
@@ -153,22 +154,14 @@ impl Child {
     /// See [`Child`].
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         drop(self.stdin.take());
-        loop {
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(status);
-            }
-            match (park::caller(), &self.pidfd) {
-                (Caller::Goroutine(g), Some(pidfd)) => wait_readable(g, pidfd)?,
-                (Caller::Goroutine(_), None) => {
-                    let child = &mut *self.child;
-                    return offload(|| child.wait());
-                }
-                (Caller::Thread, _) => {
-                    park::cancel_point()?;
-                    return self.child.wait();
-                }
-            }
+        if let Some(status) = self.child.try_wait()? {
+            return Ok(status);
         }
+        if let Some(pidfd) = &self.pidfd {
+            ready::wait_until(pidfd.as_fd(), libc::POLLIN, Deadline::at(NEVER))?;
+        }
+        // A debugger gets the status of a child that it traces first, after the pidfd is readable.
+        ready::look_for(|| self.child.try_wait())
     }
 
     /// Returns the exit status of the child, or `None` if it still runs.
@@ -190,7 +183,13 @@ impl Child {
 
     /// Reads standard output and standard error to their ends, and waits until the child ends.
     ///
-    /// Closes the child's standard input first. Reads both outputs concurrently.
+    /// Closes the child's standard input first. Reads both outputs by turns, as they come. An output
+    /// ends when all processes that have it have closed it: the child, and those that it has started.
+    ///
+    /// If the call fails, the child is killed with SIGKILL, because nobody has a handle to it any more.
+    /// The processes that it has started are not killed. [`kill_on_drop`](Child::kill_on_drop) says
+    /// what becomes of the killed child. To keep a child beyond a timeout, take its outputs, read them,
+    /// and call [`wait`](Child::wait).
     ///
     /// # Blocking
     ///
@@ -198,7 +197,8 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// As `std::process::Child::wait_with_output`.
+    /// As `std::process::Child::wait_with_output`. The error of the ambient context
+    /// ([`context`](crate::context)) if it is done before the child and its outputs have ended.
     ///
     /// # Examples
     ///
@@ -218,42 +218,30 @@ impl Child {
     /// })?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
-    pub fn wait_with_output(mut self) -> io::Result<Output> {
-        drop(self.stdin.take());
-        if matches!(park::caller(), Caller::Thread) {
-            return self.output_on_thread();
-        }
-        let (stdout, stderr) = match (self.stdout.take(), self.stderr.take()) {
-            (Some(mut out), Some(mut err)) => task::scope(|scope| {
-                let err = scope.spawn(move || read_all(&mut err));
-                let out = read_all(&mut out)?;
-                let err = err.join().unwrap_or_else(|panic| {
-                    // A goroutine that only reads does not panic. It was cancelled, and so was
-                    // this one.
-                    std::panic::resume_unwind(panic)
-                })?;
-                io::Result::Ok((out, err))
-            })?,
-            (out, err) => (
-                out.map_or(Ok(Vec::new()), |mut out| read_all(&mut out))?,
-                err.map_or(Ok(Vec::new()), |mut err| read_all(&mut err))?,
-            ),
-        };
-        let status = self.wait()?;
-        Ok(Output {
-            status,
-            stdout,
-            stderr,
+    pub fn wait_with_output(self) -> io::Result<Output> {
+        self.end_with(|child| {
+            drop(child.stdin.take());
+            let stdout = child.stdout.take().map(File::from);
+            let stderr = child.stderr.take().map(File::from);
+            let (stdout, stderr) = read_to_ends(stdout, stderr)?;
+            let status = child.wait()?;
+            Ok(Output {
+                status,
+                stdout,
+                stderr,
+            })
         })
     }
 
-    /// As [`Child::wait_with_output`], by `std`, which polls both pipes.
-    fn output_on_thread(mut self) -> io::Result<Output> {
-        park::cancel_point()?;
-        self.child.stdout = self.stdout.take().map(|end| OwnedFd::from(end).into());
-        self.child.stderr = self.stderr.take().map(|end| OwnedFd::from(end).into());
-        // It may unwind, but not before the child has ended.
-        self.child.release().wait_with_output()
+    /// Makes the last call on the child. If it fails, the child is killed, because nobody else has
+    /// a handle to it.
+    pub(super) fn end_with<T>(
+        mut self,
+        last: impl FnOnce(&mut Child) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let ended = last(&mut self);
+        self.child.kills_on_drop |= ended.is_err();
+        ended
     }
 }
 
@@ -353,18 +341,67 @@ impl Drop for Orphan {
     }
 }
 
-/// Parks until the descriptor is readable.
-fn wait_readable(g: GRef, fd: &OwnedFd) -> io::Result<()> {
-    let request = Request::PollAdd {
-        fd: fd.as_raw_fd(),
-        events: libc::POLLIN as u32,
-    };
-    // SAFETY: the request contains no pointer.
-    unsafe { op::run(g, request, NEVER) }.map(drop)
+/// Reads both pipes to their ends, by turns: the child may fill either one first.
+fn read_to_ends(out: Option<File>, err: Option<File>) -> io::Result<(Vec<u8>, Vec<u8>)> {
+    let mut pipes = [out, err].map(|end| (end, Vec::new()));
+    if let [(Some(out), _), (Some(err), _)] = &pipes
+        && let Some(both) = poll_both(out, err)?
+    {
+        loop {
+            ready::wait_until(both.as_fd(), libc::POLLIN, Deadline::at(NEVER))?;
+            let mut events = [epoll::NO_EVENT; 2];
+            let n = epoll::wait_ms(both.as_raw_fd(), &mut events, 0)?;
+            let mut is_one_at_end = false;
+            for event in &events[..n] {
+                let (end, bytes) = &mut pipes[event.u64 as usize];
+                is_one_at_end |= read_some(end, bytes)? == 0;
+            }
+            if is_one_at_end {
+                break;
+            }
+        }
+    }
+    for (end, bytes) in &mut pipes {
+        while read_some(end, bytes)? > 0 {}
+    }
+    let [(_, out), (_, err)] = pipes;
+    Ok((out, err))
 }
 
-fn read_all(from: &mut impl Read) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    from.read_to_end(&mut bytes)?;
-    Ok(bytes)
+/// An epoll instance that is readable when one of them is. `None` if one is a regular file, which
+/// the child cannot fill.
+fn poll_both(out: &File, err: &File) -> io::Result<Option<OwnedFd>> {
+    let both = epoll::create()?;
+    for (end, number) in [(out, 0), (err, 1)] {
+        match epoll::set(
+            both.as_raw_fd(),
+            end.as_raw_fd(),
+            libc::EPOLLIN as u32,
+            number,
+        ) {
+            Err(e) if e.raw_os_error() == Some(libc::EPERM) => return Ok(None),
+            set => set?,
+        }
+    }
+    Ok(Some(both))
+}
+
+/// Reads once, and closes the pipe at its end.
+fn read_some(end: &mut Option<File>, bytes: &mut Vec<u8>) -> io::Result<usize> {
+    let Some(pipe) = end else {
+        return Ok(0);
+    };
+    let before = bytes.len();
+    bytes.resize(before + PIPE_BYTES, 0);
+    let n = loop {
+        match pipe.read(&mut bytes[before..]) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            n => break n,
+        }
+    };
+    bytes.truncate(before + *n.as_ref().unwrap_or(&0));
+    if matches!(n, Ok(0)) {
+        *end = None;
+    }
+    n
 }

@@ -11,7 +11,7 @@ use std::process::{CommandArgs, CommandEnvs, ExitStatus, Output, Stdio};
 use super::child::{Child, reap_orphans};
 use crate::bubble;
 use crate::sched::wait::offload::offload;
-use crate::sched::wait::park;
+use crate::sched::wait::{current_context, park};
 
 /// A program to start: `std::process::Command`, with the methods of its `CommandExt`.
 ///
@@ -303,13 +303,16 @@ impl Command {
     ///
     /// Streams that were not set default to an empty standard input and captured outputs.
     ///
+    /// A timeout or a context that ends the call also kills the child, as in
+    /// [`Child::wait_with_output`]. If the context is done before, nothing is started.
+    ///
     /// # Blocking
     ///
     /// As [`Child::wait`].
     ///
     /// # Errors
     ///
-    /// As `std::process::Command::output`.
+    /// As `std::process::Command::output`; as [`Child::wait_with_output`].
     ///
     /// # Examples
     ///
@@ -319,6 +322,7 @@ impl Command {
             park::cancel_point()?;
             return offload(|| self.command.output());
         }
+        current_context::check()?;
         self.set_unset(Stdio::null, Stdio::piped);
         let child = self.spawn();
         self.set_unset(Stdio::inherit, Stdio::inherit);
@@ -346,13 +350,16 @@ impl Command {
 
     /// Starts the program and waits until it ends.
     ///
+    /// A timeout or a context that ends the call also kills the child, as in
+    /// [`Child::wait_with_output`]. If the context is done before, nothing is started.
+    ///
     /// # Blocking
     ///
     /// As [`Child::wait`].
     ///
     /// # Errors
     ///
-    /// As `std::process::Command::status`.
+    /// As `std::process::Command::status`; as [`Child::wait`].
     ///
     /// # Examples
     ///
@@ -369,7 +376,8 @@ impl Command {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn status(&mut self) -> io::Result<ExitStatus> {
-        self.spawn()?.wait()
+        current_context::check()?;
+        self.spawn()?.end_with(Child::wait)
     }
 
     /// Returns the program.
@@ -398,7 +406,9 @@ impl Command {
 impl From<std_process::Command> for Command {
     /// Takes over a command of `std` with its arguments, environment and streams.
     ///
-    /// [`output`](Command::output) of such a command occupies a spare thread until the child ends.
+    /// [`output`](Command::output) of such a command occupies a spare thread until the child ends, and
+    /// no timeout or context ends it. Set the streams and call [`spawn`](Command::spawn) and
+    /// [`wait_with_output`](Child::wait_with_output) instead where that matters.
     /// After it, [`spawn`](Command::spawn) starts a child with the streams that were set.
     fn from(command: std_process::Command) -> Command {
         let is_set = None;

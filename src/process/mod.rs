@@ -9,6 +9,10 @@
 //!   mappings. `PR_SET_PDEATHSIG` refers to the spare thread, which lives until the run ends.
 //! - A wait is for one child: the ring polls its pidfd, then `waitid(2)` collects the status of
 //!   this child only. Other children of the process are not affected. No SIGCHLD handler is needed.
+//!   Where a debugger gets the status first, or without pidfds, a wait asks for the status up to every
+//!   50 ms.
+//! - A timeout or a context ends a wait. [`Child::wait`] leaves the child as it is;
+//!   [`Command::output`], [`Command::status`] and [`Child::wait_with_output`] kill it.
 //! - A read or write of a pipe to a child parks the goroutine: [`ChildStdin`], [`ChildStdout`],
 //!   [`ChildStderr`].
 

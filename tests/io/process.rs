@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,9 +13,11 @@ use windlass::time::{Duration, Instant};
 
 use crate::temp::TempDir;
 use crate::util;
+use windlass::context::Context;
 use windlass::fs::File;
 use windlass::net::UnixStream;
 use windlass::process::{ChildStdout, Command, Stdio};
+use windlass::time::{Elapsed, timeout};
 use windlass::{spawn, yield_now};
 
 /// How long a test waits for what does not come.
@@ -822,4 +824,129 @@ fn the_end_of_a_run_kills_children() {
     for end in &mut ends {
         assert_eq!(end.read(&mut [0]).unwrap(), 0);
     }
+}
+
+/// On a goroutine, a plain thread, in a blocking section, and on a thread to which work is offloaded.
+fn everywhere(test: impl Fn() + Send + Sync) {
+    both(&test);
+    util::run(1, || windlass::blocking(&test));
+    util::run(1, || windlass::offload(&test));
+}
+
+/// The child ends at once, but another process holds its pipe.
+#[test]
+fn a_timeout_ends_the_wait_for_output_that_does_not_end() {
+    everywhere(|| {
+        let (stdin, writer) = std::io::pipe().unwrap();
+        let mut command = sh("exec 3<&0; cat <&3 & echo hi; echo ho >&2");
+        let late = timeout(SHORT, || command.stdin(stdin).output());
+        assert!(matches!(late, Err(Elapsed { .. })), "{late:?}");
+        // Now it ends.
+        drop(writer);
+    });
+}
+
+#[test]
+fn a_child_whose_end_is_not_waited_for_is_killed_and_what_it_started_is_not() {
+    everywhere(|| {
+        for way in 0..3 {
+            let (stdin, mut writer) = std::io::pipe().unwrap();
+            let (reader, stderr) = windlass::io::pipe().unwrap();
+            let mut command = sh("exec 3<&0; cat <&3 >&2 & echo $$ >&2; exec sleep 1000");
+            command.stdin(stdin).stdout(Stdio::piped()).stderr(stderr);
+            let (ctx, canceller) = Context::background().with_cancel();
+            let cancels = std::thread::spawn(move || {
+                let mut lines = BufReader::new(reader).lines();
+                let pid: u32 = lines.next().unwrap().unwrap().parse().unwrap();
+                canceller.cancel();
+                (pid, lines)
+            });
+            let cut = ctx.run(|| match way {
+                0 => command.output().map(drop),
+                1 => command.status().map(drop),
+                _ => command.spawn()?.wait_with_output().map(drop),
+            });
+            assert_eq!(cut.unwrap_err().kind(), io::ErrorKind::Other);
+            drop(command);
+            let (pid, mut lines) = windlass::blocking(|| cancels.join()).unwrap();
+            // One that is killed on a plain thread is waited for when another is started.
+            util::wait_until(|| sh("").status().unwrap().success() && !exists(pid));
+            writer.write_all(b"still here\n").unwrap();
+            assert_eq!(lines.next().unwrap().unwrap(), "still here");
+            drop(writer);
+            assert!(lines.next().is_none());
+        }
+    });
+}
+
+#[test]
+fn nothing_is_started_when_there_is_no_time_to_wait_for_it() {
+    everywhere(|| {
+        let dir = TempDir::new();
+        let made = dir.join("made");
+        let mut command = Command::new("mkdir");
+        command.arg(&made);
+        assert!(timeout(Duration::ZERO, || command.output()).is_err());
+        assert!(timeout(Duration::ZERO, || command.status()).is_err());
+        assert!(!made.exists());
+    });
+}
+
+/// A process that traces `pid`, until what it reads is at its end.
+fn trace(pid: u32) -> (libc::pid_t, std::io::PipeWriter) {
+    let (mut begun, tell) = std::io::pipe().unwrap();
+    let (until, writer) = std::io::pipe().unwrap();
+    // SAFETY: the child of a process with several threads makes system calls only.
+    let tracer = unsafe { libc::fork() };
+    if tracer == 0 {
+        // SAFETY: as above; the descriptors are open, and the buffer is as long as said.
+        unsafe {
+            libc::close(writer.as_raw_fd());
+            let nothing = std::ptr::null_mut::<u8>();
+            let seized = libc::ptrace(libc::PTRACE_SEIZE, pid as libc::pid_t, nothing, nothing);
+            let mut byte = [u8::from(seized == 0)];
+            libc::write(tell.as_raw_fd(), byte.as_ptr().cast(), 1);
+            libc::read(until.as_raw_fd(), byte.as_mut_ptr().cast(), 1);
+            libc::_exit(0);
+        }
+    }
+    let mut is_traced = [0];
+    begun.read_exact(&mut is_traced).unwrap();
+    assert_eq!(is_traced, [1], "the child could not be traced");
+    (tracer, writer)
+}
+
+/// The kernel gives the status to a debugger first, and to the parent when the debugger has let go.
+/// A process of its own, as the CPU time of all threads counts.
+#[test]
+fn a_child_that_a_debugger_keeps_is_waited_for_without_spinning() {
+    const LONG: Duration = Duration::from_millis(500);
+    if util::child_case().is_none() {
+        util::child_passes(
+            "a_child_that_a_debugger_keeps_is_waited_for_without_spinning",
+            "",
+        );
+        return;
+    }
+    everywhere(|| {
+        let mut command = Command::new("sleep");
+        // SAFETY: a system call that takes plain integers.
+        unsafe {
+            command.arg("1000").pre_exec(|| {
+                libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY);
+                Ok(())
+            })
+        };
+        let mut child = command.spawn().unwrap();
+        let (tracer, until) = trace(child.id());
+        child.kill().unwrap();
+        let before = util::process_cpu();
+        assert!(timeout(LONG, || child.wait()).is_err());
+        let used = util::process_cpu() - before;
+        assert!(used < LONG / 5, "{used:?}");
+        drop(until);
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+        // SAFETY: a child of this process that nobody else waits for.
+        unsafe { libc::waitpid(tracer, std::ptr::null_mut(), 0) };
+    });
 }

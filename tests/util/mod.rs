@@ -430,6 +430,27 @@ pub(crate) fn thread_cpu(name: &str) -> Duration {
     Duration::from_secs(1) * ticks as u32 / per_second as u32
 }
 
+/// CPU time that all threads of the process have used.
+pub(crate) fn process_cpu() -> Duration {
+    clock_of(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// CPU time that the calling thread has used.
+#[inline(never)]
+pub(crate) fn own_cpu() -> Duration {
+    clock_of(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn clock_of(clock: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the place for the answer is valid.
+    assert_eq!(unsafe { libc::clock_gettime(clock, &raw mut time) }, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 /// The mappings of the process: protection and name, without address and size,
 /// because the allocator's grow.
 pub(crate) fn mappings() -> Vec<String> {
