@@ -1146,21 +1146,30 @@ fn park_until(deadline: u64) {
 )]
 fn park_thread(deadline: u64) {
     let chain = park::current_chain();
-    let deadline = deadline.min(chain.deadline_ns());
-    let left = || Duration::from_nanos(deadline.saturating_sub(now_ns()));
+    let until = deadline.min(chain.deadline_ns());
+    let left = || Duration::from_nanos(until.saturating_sub(now_ns()));
     let look_up = Duration::from_nanos(park::LOOK_UP_NS);
     match park::current_g() {
         _ if chain.over().is_some() => {}
-        None if chain.is_some() => crate::loom::thread::park_timeout(left().min(look_up)),
-        None if deadline == NEVER => crate::loom::thread::park(),
-        None => crate::loom::thread::park_timeout(left()),
+        None => {
+            // A canceller cannot wake the thread, so the call then returns early.
+            if chain.sources().next().is_some() {
+                crate::loom::thread::park_timeout(left().min(look_up));
+            } else if until == NEVER {
+                crate::loom::thread::park();
+            } else {
+                crate::loom::thread::park_timeout(left());
+            }
+            // If the context's deadline has ended the wait, this records it in the context.
+            chain.over();
+        }
         Some(g) => {
-            while !g.token.take(WakeKind::Park) && !park::is_cancelled() && chain.over().is_none() {
-                let left = left();
-                if left.is_zero() {
-                    return;
-                }
-                crate::loom::thread::sleep(left.min(look_up));
+            while !g.token.take(WakeKind::Park)
+                && !park::is_cancelled()
+                && chain.over().is_none()
+                && now_ns() < deadline
+            {
+                crate::loom::thread::sleep(left().min(look_up));
             }
         }
     }

@@ -526,7 +526,10 @@ pub(crate) fn park_token(g: GRef, deadline_ns: u64) -> Result<(), Cancelled> {
             begin,
             was_woken,
         );
-        g.token.take(WakeKind::Park);
+        if !g.token.take(WakeKind::Park) {
+            // If the context's deadline has ended the wait, this records it in the context.
+            chain.over();
+        }
     }
     cancel_point()
 }
