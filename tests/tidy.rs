@@ -584,7 +584,6 @@ const UNSAFE: &[&str] = &[
     "src/netpoll/ring.rs",
     "src/netpoll/waiters.rs",
     "src/netpoll/multishot_poll.rs",
-    "src/process/child.rs",
     "src/process/command.rs",
     "src/runtime.rs",
     "src/sched/wait/cancel.rs",
