@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::AsFd;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
@@ -18,11 +19,14 @@ use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::loom::native::{Arc, OnceLock};
 use crate::sched::wait::spawn;
 use crate::sync::WaitGroup;
-use crate::sys::clock;
+use crate::sys::{clock, socket};
 use crate::task;
 
 /// The pause after an accept that failed, but may succeed later.
 const PAUSE: Duration = Duration::from_millis(5);
+/// How long connections are awaited that had begun before the stop: longer than a packet takes to
+/// most places and back.
+const HALF_OPEN: Duration = Duration::from_millis(200);
 /// The most connections that are accepted after the stop: more than a kernel's queue has by default,
 /// and an end even if clients connect faster than they are accepted.
 const MAX_QUEUED: usize = 1 << 16;
@@ -34,7 +38,8 @@ const MAX_QUEUED: usize = 1 << 16;
 /// [`idle`](Member::idle) where it waits for the next request. After [`stop`](Graceful::stop):
 ///
 /// 1. Connections that are in the queue of the listener are still accepted and served. Then the
-///    listener is closed, and `serve` returns.
+///    listener is closed, and `serve` returns. [Connections at the stop](#connections-at-the-stop)
+///    has the details.
 /// 2. A connection that waits in `idle` waits for the [grace](Graceful::with_grace) only, because a
 ///    request may be on its way. A connection that works on a request finishes it.
 /// 3. [`shutdown`](Graceful::shutdown) waits for them. At its deadline it cancels the context in
@@ -42,6 +47,20 @@ const MAX_QUEUED: usize = 1 << 16;
 ///
 /// A protocol that can say so should say in its answers that no other request is awaited
 /// ([`Member::is_stopping`]).
+///
+/// # Connections at the stop
+///
+/// A connection that arrives between the last accept and the close of the listener would be reset.
+/// So the kernel is first told to drop the packets by which TCP connections begin
+/// (`SO_ATTACH_FILTER`). The server accepts those that have begun for 200 ms, or for the grace if that
+/// is shorter, and then closes the listener. A client that connects meanwhile sends its packet again after a
+/// second, and is then refused, or served by another process that listens at the port. A connection is
+/// still reset if its handshake began before the stop and takes longer than that. The filter is removed
+/// just before the close, because another process may have the same listener.
+///
+/// Unix sockets have no such filter: a client that connects in the microseconds between the last
+/// accept and the close loses its connection. If no other process serves the path, remove the file
+/// before [`stop`](Graceful::stop). Then nobody connects any more, and nothing is lost.
 ///
 /// # Examples
 ///
@@ -89,7 +108,11 @@ const MAX_QUEUED: usize = 1 << 16;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Graceful(Arc<Shared>);
+pub struct Graceful {
+    shared: Arc<Shared>,
+    /// Spawns the goroutines of connections.
+    builder: Option<task::Builder>,
+}
 
 struct Shared {
     grace: Duration,
@@ -121,7 +144,7 @@ impl Listener for UnixListener {
 }
 
 mod sealed {
-    use super::{Listener, TcpListener, TcpStream, UnixListener, UnixStream, io};
+    use super::{AsFd, Listener, TcpListener, TcpStream, UnixListener, UnixStream, io, socket};
 
     pub trait Accepts {
         fn accept_one(&self) -> io::Result<<Self as Listener>::Stream>
@@ -129,6 +152,14 @@ mod sealed {
             Self: Listener;
 
         fn do_not_wait(&self) -> io::Result<()>;
+
+        /// Lets no further connections begin. Returns whether there is a way to do that.
+        fn hold(&self) -> bool {
+            false
+        }
+
+        /// Ends the effect of `hold`.
+        fn release(&self) {}
     }
 
     impl Accepts for TcpListener {
@@ -138,6 +169,15 @@ mod sealed {
 
         fn do_not_wait(&self) -> io::Result<()> {
             self.set_nonblocking(true)
+        }
+
+        fn hold(&self) -> bool {
+            socket::drop_syns(self.as_fd()).is_ok()
+        }
+
+        fn release(&self) {
+            // It fails only if the filter is gone.
+            let _ = socket::take_syns(self.as_fd());
         }
     }
 
@@ -184,14 +224,53 @@ impl Graceful {
     pub fn with_context(ctx: &Context, grace: Duration) -> Graceful {
         let work = ctx.with_cancel_ref();
         let open = work.0.with_cancel_ref();
-        Graceful(Arc::new(Shared {
+        let shared = Arc::new(Shared {
             grace,
             outer: ctx.clone(),
             work,
             open,
             running: WaitGroup::new(),
             n_members: AtomicUsize::new(0),
-        }))
+        });
+        Graceful {
+            shared,
+            builder: None,
+        }
+    }
+
+    /// Returns a handle to the same server whose [`serve`](Graceful::serve) spawns the goroutines of
+    /// connections as `builder` says: with a name, a label, a stack size and so on. Other handles are
+    /// as before, so each listener may have a builder of its own.
+    ///
+    /// # Blocking
+    ///
+    /// Never.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use windlass::net::{Graceful, TcpListener};
+    /// use windlass::task;
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// rt.run(|| {
+    ///     let server = Graceful::new();
+    ///     let admin = server.spawn_with(task::Builder::new().name("admin").label("admin"));
+    ///     let listener = TcpListener::bind("127.0.0.1:0")?;
+    ///     server.stop(); // in a program: after a signal has arrived
+    ///     admin.serve(listener, |_stream, _member| {
+    ///         assert_eq!(task::current().name(), Some("admin"));
+    ///     })
+    /// })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use = "the handle that is returned uses the builder"]
+    pub fn spawn_with(&self, builder: task::Builder) -> Graceful {
+        Graceful {
+            shared: Arc::clone(&self.shared),
+            builder: Some(builder),
+        }
     }
 
     /// Accepts connections, and runs `handle` for each in a goroutine of its own, until the server is
@@ -202,13 +281,15 @@ impl Graceful {
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine until the stop. It also returns, without waiting for a stop, when an
-    /// ambient context ([`context`](mod@crate::context)) is done.
+    /// Parks the goroutine until the stop. An ambient context ([`context`](mod@crate::context)) that
+    /// is done counts as a call of [`stop`](Graceful::stop), and ends none of the waits after that.
     ///
     /// # Errors
     ///
-    /// The listener cannot accept any more, or the ambient context is done. Or the deadline of a
-    /// shutdown has passed while descriptors were short and connections in the queue.
+    /// The listener cannot accept any more, or the context that the server was
+    /// [made in](Graceful::with_context) is done. Or the deadline of a shutdown has passed while
+    /// descriptors were short and connections in the queue. Those of [`task::Builder::spawn`], at
+    /// once, for a builder that was given to [`spawn_with`](Graceful::spawn_with).
     ///
     /// # Panics
     ///
@@ -251,59 +332,108 @@ impl Graceful {
         L: Listener,
         F: Fn(L::Stream, &Member) + Clone + Send + 'static,
     {
+        spawn::expect_runtime();
         let site = Location::caller();
+        if let Some(builder) = &self.builder {
+            builder.check()?;
+        }
         // Counted first, so that the count of a shutdown that waits cannot grow from 0.
-        let _counted = Counted::new(&self.0.running);
-        let each = |stream| {
-            let (member, handle) = (self.member(), handle.clone());
-            let run = move || {
-                let work = member.context().clone();
-                work.run(|| handle(stream, &member));
-            };
-            spawn::spawn_unjoined(run, site);
-        };
-        let mut is_stopping = false;
-        let mut n_queued = 0;
-        while n_queued < MAX_QUEUED {
-            let accepted = match is_stopping {
-                false => self.0.open.0.run(|| listener.accept_one()),
-                // The connections that are left in the kernel's queue.
-                true => listener.accept_one(),
-            };
-            match accepted {
-                Ok(stream) => {
-                    n_queued += usize::from(is_stopping);
-                    each(stream);
-                }
-                Err(error) if is_stopping && error.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok(());
-                }
+        let _counted = Counted::new(&self.shared.running);
+        let open = &self.shared.open.0;
+        loop {
+            let error = match self.serve_one(&listener, open, &handle, site) {
+                Ok(()) => continue,
                 Err(error) if is_permanent(&error) => return Err(error),
-                Err(error) => {
-                    // An ambient context, or that of the server.
-                    self.0.outer.run(context::check)?;
-                    if !is_stopping && self.is_stopping() {
-                        listener.do_not_wait()?;
-                        is_stopping = true;
-                        continue;
-                    }
-                    self.check()?;
-                    on_error(&error);
-                    let until = if is_stopping {
-                        &self.0.work
-                    } else {
-                        &self.0.open
-                    };
-                    until.0.run(|| task::sleep(PAUSE));
-                }
+                Err(error) => error,
+            };
+            if context::check().is_err() {
+                self.stop();
             }
+            if self.is_stopping() {
+                break;
+            }
+            on_error(&error);
+            open.run(|| task::sleep(PAUSE));
+        }
+        // The ambient contexts have asked for the stop, or have no part in it.
+        context::shield(|| self.serve_queue(listener, on_error, &handle, site))
+    }
+
+    /// Accepts a connection, in a wait that `until` ends, and starts its goroutine.
+    fn serve_one<L, F>(
+        &self,
+        listener: &L,
+        until: &Context,
+        handle: &F,
+        site: &'static Location<'static>,
+    ) -> io::Result<()>
+    where
+        L: Listener,
+        F: Fn(L::Stream, &Member) + Clone + Send + 'static,
+    {
+        let stream = until.run(|| listener.accept_one())?;
+        let (member, handle) = (self.member(), handle.clone());
+        let run = move || {
+            let work = member.context().clone();
+            work.run(|| handle(stream, &member));
+        };
+        match &self.builder {
+            None => spawn::spawn_unjoined(run, site),
+            // It was checked.
+            Some(builder) => drop(builder.clone().prepare()?.spawn(run, site)),
         }
         Ok(())
     }
 
-    /// Fails if connections must not be accepted any more, not even those in the queue.
-    fn check(&self) -> io::Result<()> {
-        Ok(self.0.work.0.run(context::check)?)
+    /// Accepts what the kernel has in its queue at the stop, and closes the listener.
+    fn serve_queue<L, F>(
+        &self,
+        listener: L,
+        mut on_error: impl FnMut(&io::Error),
+        handle: &F,
+        site: &'static Location<'static>,
+    ) -> io::Result<()>
+    where
+        L: Listener,
+        F: Fn(L::Stream, &Member) + Clone + Send + 'static,
+    {
+        let shared = &*self.shared;
+        shared.outer.run(context::check)?;
+        let held = Held::new(&listener);
+        let patience = match held.is_held {
+            true => HALF_OPEN.min(shared.grace),
+            false => Duration::ZERO,
+        };
+        let (for_half_open, no_wait) =
+            (shared.work.0.with_timeout(patience), Context::background());
+        let (mut until, mut n_queued) = (&for_half_open, 0);
+        while n_queued < MAX_QUEUED {
+            let error = match self.serve_one(&listener, until, handle, site) {
+                Ok(()) => {
+                    n_queued += 1;
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let waits = until.deadline().is_some();
+            if !waits && error.kind() == io::ErrorKind::WouldBlock {
+                return Ok(());
+            }
+            if is_permanent(&error) {
+                return Err(error);
+            }
+            shared.outer.run(context::check)?;
+            if waits && until.is_done() {
+                listener.do_not_wait()?;
+                until = &no_wait;
+                continue;
+            }
+            // Connections must not be accepted any more, not even those in the queue.
+            shared.work.0.run(context::check)?;
+            on_error(&error);
+            shared.work.0.run(|| task::sleep(PAUSE));
+        }
+        Ok(())
     }
 
     /// Counts the caller as a connection until the guard is dropped, for servers that accept their
@@ -315,7 +445,7 @@ impl Graceful {
     /// Never.
     #[must_use = "the connection is counted until this is dropped"]
     pub fn member(&self) -> Member {
-        let shared = &self.0;
+        let shared = &self.shared;
         shared.n_members.fetch_add(1, Ordering::Relaxed);
         let counted = Counted::new(&shared.running);
         Member {
@@ -329,7 +459,7 @@ impl Graceful {
     /// The number of connections that have not ended.
     #[must_use]
     pub fn n_members(&self) -> usize {
-        self.0.n_members.load(Ordering::Relaxed)
+        self.shared.n_members.load(Ordering::Relaxed)
     }
 
     /// Asks the server to stop: see [`Graceful`]. Does nothing if it was asked before. May be called
@@ -339,19 +469,19 @@ impl Graceful {
     ///
     /// Does not wait for the connections.
     pub fn stop(&self) {
-        self.0.open.1.cancel();
+        self.shared.open.1.cancel();
     }
 
     /// Whether the server was asked to stop.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
-        self.0.open.0.is_done()
+        self.shared.open.0.is_done()
     }
 
     /// The context that is done when the server was asked to stop.
     #[must_use]
     pub fn stopping(&self) -> &Context {
-        &self.0.open.0
+        &self.shared.open.0
     }
 
     /// Asks the server to stop, and waits until its connections have ended, for at most `limit`. Then
@@ -360,8 +490,9 @@ impl Graceful {
     ///
     /// # Blocking
     ///
-    /// Parks the goroutine; blocks a plain thread. If an ambient context
-    /// ([`context`](mod@crate::context)) is done, that counts as the end of the limit.
+    /// Parks the goroutine; blocks a plain thread. An ambient context
+    /// ([`context`](mod@crate::context)) that becomes done meanwhile counts as the end of the limit. One
+    /// that was done before the call does not: it may be the reason of the stop.
     ///
     /// # Errors
     ///
@@ -373,9 +504,13 @@ impl Graceful {
     pub fn shutdown(&self, limit: Duration) -> Result<(), Unfinished> {
         self.stop();
         let ctx = Context::background().with_timeout(limit);
-        let waited = self.0.running.wait_context(&ctx);
+        let wait = || self.shared.running.wait_context(&ctx);
+        let waited = match context::check() {
+            Ok(()) => wait(),
+            Err(_) => context::shield(wait),
+        };
         let n_left = self.n_members();
-        self.0.work.1.cancel();
+        self.shared.work.1.cancel();
         match waited {
             Ok(()) => Ok(()),
             Err(_) => Err(Unfinished { n_left }),
@@ -405,6 +540,29 @@ fn is_permanent(error: &io::Error) -> bool {
 
 fn is_by_context(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|e| e.is::<context::Error>())
+}
+
+/// No further connections to the listener begin until this is dropped.
+struct Held<'a, L: Listener> {
+    listener: &'a L,
+    is_held: bool,
+}
+
+impl<L: Listener> Held<'_, L> {
+    fn new(listener: &L) -> Held<'_, L> {
+        Held {
+            listener,
+            is_held: listener.hold(),
+        }
+    }
+}
+
+impl<L: Listener> Drop for Held<'_, L> {
+    fn drop(&mut self) {
+        if self.is_held {
+            self.listener.release();
+        }
+    }
 }
 
 /// Counted in a wait group until it is dropped.
@@ -462,7 +620,7 @@ impl Member {
                 waited => return waited.map(Some),
             }
         }
-        let shared = &self.server.0;
+        let shared = &self.server.shared;
         let ends = || clock::now().checked_add(shared.grace);
         let ctx = match *self.grace_ends.get_or_init(ends) {
             Some(end) => shared.work.0.with_deadline(end),
@@ -494,13 +652,13 @@ impl Member {
     /// [`Graceful::serve`] run in it.
     #[must_use]
     pub fn context(&self) -> &Context {
-        &self.server.0.work.0
+        &self.server.shared.work.0
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.server.0.n_members.fetch_sub(1, Ordering::Relaxed);
+        self.server.shared.n_members.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

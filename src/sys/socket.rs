@@ -307,6 +307,11 @@ pub(crate) struct FromCpu {
 pub(crate) fn choose_listener_by_cpu(fd: BorrowedFd<'_>, ranges: &[FromCpu]) -> io::Result<()> {
     let mut program = vec![this_cpu()];
     search(ranges, &mut program);
+    attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, &mut program)
+}
+
+/// Attaches a program of classic BPF to a socket.
+fn attach(fd: BorrowedFd<'_>, option: i32, program: &mut [libc::sock_filter]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog {
         len,
@@ -318,9 +323,66 @@ pub(crate) fn choose_listener_by_cpu(fd: BorrowedFd<'_>, ranges: &[FromCpu]) -> 
         libc::setsockopt(
             fd.as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_ATTACH_REUSEPORT_CBPF,
+            option,
             (&raw const program).cast(),
             size_of_val(&program) as libc::socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+/// Makes the kernel drop the first packets of connections to a TCP listener, so that no further
+/// connection begins. Those that have begun are still established, and those in the queue stay.
+/// A client sends its packet again after a second. The socket has the filter, and so have its
+/// duplicates in other processes: [`take_syns`] removes it.
+///
+/// # Errors
+///
+/// The kernel's. `EEXIST` if the socket has a filter of the program's own.
+pub(crate) fn drop_syns(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let mut n_instructions: libc::socklen_t = 0;
+    // SAFETY: with a length of 0 the kernel writes the length only.
+    cvt(unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_GET_FILTER,
+            std::ptr::null_mut(),
+            &raw mut n_instructions,
+        )
+    })?;
+    if n_instructions != 0 {
+        return Err(io::Error::from_raw_os_error(libc::EEXIST));
+    }
+    /// Where the flags are in a TCP header, and two of them.
+    const FLAGS_AT: u32 = 13;
+    const SYN: u32 = 0x02;
+    const ACK: u32 = 0x10;
+    let load_byte = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+    let and = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
+    let is_equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let return_len = libc::BPF_RET | libc::BPF_K;
+    let mut program = [
+        instruction(load_byte, FLAGS_AT, 0, 0),
+        instruction(and, SYN | ACK, 0, 0),
+        instruction(is_equal, SYN, 0, 1),
+        instruction(return_len, 0, 0, 0),
+        instruction(return_len, u32::MAX, 0, 0),
+    ];
+    attach(fd, libc::SO_ATTACH_FILTER, &mut program)
+}
+
+/// Ends the effect of [`drop_syns`].
+pub(crate) fn take_syns(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let unused: libc::c_int = 0;
+    // SAFETY: the value is valid for reads during the call, with the length given.
+    cvt(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_DETACH_FILTER,
+            (&raw const unused).cast(),
+            size_of_val(&unused) as libc::socklen_t,
         )
     })
     .map(drop)

@@ -151,7 +151,7 @@ where
 /// })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until it spawns"]
 pub struct Builder {
     name: Option<String>,
@@ -320,7 +320,7 @@ impl Builder {
     }
 
     /// Does all of a spawn that may fail.
-    pub(super) fn prepare(mut self) -> io::Result<Prepared> {
+    pub(crate) fn prepare(mut self) -> io::Result<Prepared> {
         let place = self.place()?;
         let context = self.context.take();
         let options = self.options()?;
@@ -393,8 +393,9 @@ impl Builder {
     }
 
     /// Fails as [`Builder::spawn`] would.
-    pub(super) fn check(&self) -> io::Result<()> {
+    pub(crate) fn check(&self) -> io::Result<()> {
         self.place()?;
+        self.label.as_deref().map(label_of).transpose()?;
         self.check_stack_size()
     }
 
@@ -424,6 +425,9 @@ impl Builder {
     fn options(self) -> io::Result<Options> {
         self.check_stack_size()?;
         let label = self.label.as_deref().map(label_of).transpose()?;
+        if let Some(label) = &label {
+            label.spawned.fetch_add(1, Ordering::Relaxed);
+        }
         let name = self.name.map(String::into_boxed_str);
         let has_details = name.is_some() || label.is_some();
         Ok(Options {
@@ -434,14 +438,14 @@ impl Builder {
 }
 
 /// What a [`Builder`] says, when nothing of it can fail any more.
-pub(super) struct Prepared {
+pub(crate) struct Prepared {
     place: Option<SpawnPlace>,
     options: Options,
     context: Option<Context>,
 }
 
 impl Prepared {
-    pub(super) fn spawn<F, T>(self, f: F, site: &'static Location<'static>) -> JoinHandle<T>
+    pub(crate) fn spawn<F, T>(self, f: F, site: &'static Location<'static>) -> JoinHandle<T>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
@@ -456,9 +460,9 @@ impl Prepared {
     }
 }
 
-/// The label of this name, for one goroutine more.
+/// The label of this name, which is made if the runtime does not have it.
 fn label_of(name: &str) -> io::Result<Arc<Label>> {
-    let label = make::label(name).ok_or_else(|| {
+    make::label(name).ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::InvalidInput,
             format!(
@@ -466,9 +470,7 @@ fn label_of(name: &str) -> io::Result<Arc<Label>> {
                  by labels, and single goroutines by name()"
             ),
         )
-    })?;
-    label.spawned.fetch_add(1, Ordering::Relaxed);
-    Ok(label)
+    })
 }
 
 fn joinable<F: FnOnce() -> T, T>(

@@ -5,12 +5,15 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use socket2::{Domain, Socket, Type};
+
 use crate::util::{
     child_case, child_passes, hang_guard, is_simulated, much, run, set_nofile_limit, wait_until,
 };
 use windlass::channel::{Receiver, Sender, bounded};
 use windlass::context::{self, Context, Error};
 use windlass::net::{Graceful, Member, TcpListener, TcpStream, UnixListener, UnixStream};
+use windlass::task::{self, Builder, Group};
 use windlass::time::Duration;
 use windlass::{sleep, spawn, yield_now};
 
@@ -249,23 +252,110 @@ fn contexts_end_the_server() {
         assert_eq!(server.server.shutdown(FOREVER), Ok(()));
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
 
-        // The ambient context of `serve` ends only that.
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // An ambient context ends a wait in `idle`, before the stop and after it.
         let server = Graceful::new();
         let ctx = Context::background().with_timeout(MOMENT);
-        let ended = ctx.run(|| server.serve(listener, |_, _| ()));
-        assert_eq!(ended.unwrap_err().kind(), ErrorKind::TimedOut);
-        assert!(!server.is_stopping());
-        // And that of a wait only the wait.
         let member = server.member();
+        let idle = ctx.run(|| member.idle(|| context::check().map_err(io::Error::from)));
+        assert!(idle.is_ok() || idle.unwrap_err().kind() == ErrorKind::TimedOut);
+        ctx.wait();
         let idle = ctx.run(|| member.idle(|| context::check().map_err(io::Error::from)));
         assert_eq!(idle.unwrap_err().kind(), ErrorKind::TimedOut);
         server.stop();
         let idle = ctx.run(|| member.idle(|| context::check().map_err(io::Error::from)));
         assert_eq!(idle.unwrap_err().kind(), ErrorKind::TimedOut);
+        // One that becomes done while a shutdown waits ends that.
+        let ctx = Context::background().with_timeout(MOMENT);
         let unfinished = ctx.run(|| server.shutdown(FOREVER)).unwrap_err();
         assert_eq!(unfinished.n_left, 1);
     });
+}
+
+/// The pattern of Go's errgroup and `signal.NotifyContext`: the context of the group is done, and
+/// `serve` and `shutdown` are called inside.
+#[test]
+fn a_done_context_around_serve_is_a_stop() {
+    run(2, || {
+        let (stop, canceller) = Context::background().with_cancel();
+        let group = Group::with_context(&stop);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut clients: Vec<_> = (0..50)
+            .map(|_| TcpStream::connect(listener.local_addr().unwrap()).unwrap())
+            .collect();
+        for client in &mut clients {
+            client.write_all(b"x").unwrap();
+        }
+        // None is accepted yet.
+        canceller.cancel();
+        let server = Graceful::with_grace(FOREVER);
+        let serving = server.clone();
+        group.spawn(move || {
+            serving.serve(listener, |stream, member| echo(stream, member).unwrap())?;
+            assert!(context::check().is_err() && serving.is_stopping());
+            serving.shutdown(FOREVER).map_err(io::Error::other)
+        });
+        for client in &mut clients {
+            let mut answer = [0];
+            client.read_exact(&mut answer).unwrap();
+            assert_eq!(answer, *b"x");
+            ask(client, 7);
+        }
+        drop(clients);
+        group.wait().unwrap();
+        assert_eq!(server.n_members(), 0);
+    });
+}
+
+/// A context that becomes done while `serve` waits for a connection.
+#[test]
+fn a_context_that_ends_stops_the_server() {
+    run(2, || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = Graceful::new();
+        let ctx = Context::background().with_timeout(MOMENT);
+        ctx.run(|| server.serve(listener, |_, _| ())).unwrap();
+        assert!(server.is_stopping());
+        assert_eq!(ctx.run(|| server.shutdown(FOREVER)), Ok(()));
+    });
+}
+
+#[test]
+fn connections_are_goroutines_as_the_builder_says() {
+    run(2, || {
+        let (tell, told) = bounded(2);
+        let server = Graceful::with_grace(MOMENT);
+        let builder = Builder::new().name("of admin").label("admin");
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        server.stop();
+        let served = server.spawn_with(builder).serve(listener, move |_, _| {
+            let task = task::current();
+            let name = |name: Option<&str>| name.map(str::to_owned);
+            tell.send((name(task.name()), name(task.label()))).unwrap();
+        });
+        served.unwrap();
+        let names = (Some("of admin".to_owned()), Some("admin".to_owned()));
+        assert_eq!(told.recv(), Ok(names));
+        assert_eq!(server.shutdown(FOREVER), Ok(()));
+
+        // A builder that cannot spawn is refused at once, with the listener open and nobody there.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = Graceful::new();
+        let refused = server.spawn_with(Builder::new().stack_size(1));
+        let refused = refused.serve(listener, |_, _| ()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+        assert!(!server.is_stopping());
+    });
+}
+
+/// Not only when the first client comes.
+#[test]
+fn serve_on_a_plain_thread_panics_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let serve = || Graceful::new().serve(listener, |_, _| ());
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(serve)).unwrap_err();
+    let text = panic.downcast_ref::<&str>().unwrap();
+    assert!(text.contains("outside any windlass runtime"), "{text}");
 }
 
 #[test]
@@ -383,6 +473,9 @@ fn accepts_fail_for_want_of_descriptors_and_go_on() {
         let server = Graceful::with_grace(FOREVER);
         let serving = server.clone();
         let mut clients: Vec<_> = (0..4).map(|_| TcpStream::connect(addr).unwrap()).collect();
+        let shared = listener.try_clone().unwrap();
+        let late = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let (stopping, mut n_after_stop) = (server.clone(), 0);
         set_nofile_limit(1024);
         // What is left of the descriptors.
         let mut files = Vec::new();
@@ -391,6 +484,13 @@ fn accepts_fail_for_want_of_descriptors_and_go_on() {
         }
         let ended = spawn(move || {
             let on_error = move |_: &io::Error| {
+                n_after_stop += u32::from(stopping.is_stopping());
+                // The first may have been called before the loop knew of the stop.
+                if n_after_stop == 2 {
+                    // No connection begins that might be lost at the close.
+                    let connected = late.connect_timeout(&addr.into(), 20 * MOMENT);
+                    assert_eq!(connected.unwrap_err().kind(), ErrorKind::TimedOut);
+                }
                 counted.fetch_add(1, Ordering::SeqCst);
             };
             serving.serve_with(listener, on_error, |stream, member| {
@@ -409,6 +509,10 @@ fn accepts_fail_for_want_of_descriptors_and_go_on() {
         }
         drop(clients);
         assert_eq!(server.shutdown(FOREVER), Ok(()));
+        // Another owner of the listener has it as it was.
+        let client = TcpStream::connect(addr).unwrap();
+        let (stream, _) = shared.accept().unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), client.local_addr().unwrap());
     });
 }
 
@@ -477,6 +581,10 @@ crate::inside::tests! {
     requests_on_their_way_are_answered,
     work_in_flight_is_finished,
     a_server_that_hears_of_a_stop_after_the_deadline_ends_as_usual: "it uses threads",
+    a_done_context_around_serve_is_a_stop,
+    a_context_that_ends_stops_the_server,
+    connections_are_goroutines_as_the_builder_says,
+    serve_on_a_plain_thread_panics_at_once: "it has no goroutine",
     the_deadline_cancels_what_is_left,
     a_stop_before_the_start_serves_the_queue,
     a_broken_listener_ends_the_loop,
