@@ -76,6 +76,8 @@ mod http_server;
 mod https_server;
 #[path = "examples/logging.rs"]
 mod log_lines;
+#[path = "examples/pages.rs"]
+mod pages;
 #[path = "examples/proxy.rs"]
 mod proxy_server;
 #[path = "examples/replicated.rs"]

@@ -1,0 +1,256 @@
+//! The servers of the documentation, as their pages have them: what happens to their clients when they are
+//! stopped, and when descriptors are short.
+#![allow(unsafe_code)]
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Child, ExitCode, Stdio, Termination};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::util;
+
+include!(concat!(env!("OUT_DIR"), "/pages.rs"));
+
+/// Less than any page gives a connection after the stop.
+const GRACE: Duration = Duration::from_millis(250);
+/// Less than any page waits for connections that do not end.
+const IN_TIME: Duration = Duration::from_secs(9);
+
+/// Not a test by itself.
+#[test]
+fn program_of_another_test() {
+    let Some(case) = util::child_case() else {
+        return;
+    };
+    let (_, main) = PROGRAMS.iter().find(|(name, _)| *name == case).unwrap();
+    // An error is reported as the runtime of Rust does it.
+    std::process::exit(i32::from(main() != ExitCode::SUCCESS));
+}
+
+#[test]
+fn all_pages_with_servers_are_found() {
+    let pages = PROGRAMS
+        .iter()
+        .map(|(name, _)| name.rsplit_once(':').unwrap().0);
+    let pages: Vec<_> = pages.collect();
+    for page in [
+        "README.md",
+        "docs/PORTING.md",
+        "docs/guide/first-server.md",
+        "docs/guide/toolbox.md",
+    ] {
+        assert!(pages.contains(&page), "{page} has no server: {pages:?}");
+    }
+}
+
+/// A program of a page, as a process.
+struct Program {
+    name: &'static str,
+    child: Child,
+    addr: SocketAddr,
+}
+
+impl Program {
+    /// Starts it, and returns as soon as it listens.
+    fn start(name: &'static str) -> Program {
+        let mut command = util::child_command("pages::program_of_another_test", name);
+        let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+        let addr = loop {
+            if let Some(addr) = listens_at(child.id()) {
+                break addr;
+            }
+            assert_eq!(child.try_wait().unwrap(), None, "{name} does not listen");
+            thread::yield_now();
+        };
+        Program { name, child, addr }
+    }
+
+    fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: takes plain integers; the child has not been waited for.
+        assert_eq!(unsafe { libc::kill(self.pid(), signal) }, 0);
+    }
+
+    fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.addr).unwrap()
+    }
+
+    /// Waits for the end after a signal: a good one, although a client is connected that says nothing.
+    fn ends_in_time(mut self) {
+        let since = Instant::now();
+        let status = self.child.wait().unwrap();
+        assert_eq!(status.code(), Some(0), "{}: {status}", self.name);
+        assert!(
+            since.elapsed() < IN_TIME,
+            "{}: {:?}",
+            self.name,
+            since.elapsed()
+        );
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // A test that fails leaves no process; one that has been waited for is not there any more.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The address at which a process listens.
+fn listens_at(pid: u32) -> Option<SocketAddr> {
+    let sockets: Vec<_> = fs::read_dir(format!("/proc/{pid}/fd"))
+        .ok()?
+        .filter_map(|fd| fs::read_link(fd.ok()?.path()).ok())
+        .filter_map(|to| {
+            let inode = to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+            Some(inode.to_owned())
+        })
+        .collect();
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    table.lines().skip(1).find_map(|line| {
+        const LISTENS: &str = "0A";
+        let words: Vec<_> = line.split_whitespace().collect();
+        let is_it = words[3] == LISTENS && sockets.iter().any(|inode| inode == words[9]);
+        let port = u16::from_str_radix(words[1].split_once(':')?.1, 16).ok()?;
+        is_it.then(|| (Ipv4Addr::LOCALHOST, port).into())
+    })
+}
+
+/// Sends a line and reads its answer: the same, or in capitals.
+fn ask(stream: &mut TcpStream) -> io::Result<()> {
+    stream.write_all(b"a line\n")?;
+    let mut answer = [0; 7];
+    stream.read_exact(&mut answer)?;
+    assert!(answer.eq_ignore_ascii_case(b"a line\n"), "{answer:?}");
+    Ok(())
+}
+
+/// Clients that ask until the server has gone: each over one connection, or over one for each request.
+#[test]
+fn a_signal_loses_no_answer() {
+    let _guard = util::hang_guard();
+    for (name, _) in PROGRAMS {
+        for signal in [libc::SIGTERM, libc::SIGINT] {
+            signal_under_load(name, signal);
+        }
+    }
+}
+
+fn signal_under_load(name: &'static str, signal: i32) {
+    let program = Program::start(name);
+    let (n_answers, is_over) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    // When the signal was sent.
+    let sent: Arc<Mutex<Option<Instant>>> = Arc::default();
+    let addr = program.addr;
+    let clients: Vec<_> = (0..16)
+        .map(|i| {
+            let (n_answers, is_over, sent) = (n_answers.clone(), is_over.clone(), sent.clone());
+            thread::spawn(move || {
+                let mut kept = None;
+                while !is_over.load(Ordering::SeqCst) {
+                    let Some(mut stream) = kept.take().or_else(|| TcpStream::connect(addr).ok())
+                    else {
+                        return Ok(());
+                    };
+                    let asked = Instant::now();
+                    match ask(&mut stream) {
+                        Ok(()) => _ = n_answers.fetch_add(1, Ordering::SeqCst),
+                        Err(error) => {
+                            // A connection that is idle for longer than the grace is closed.
+                            let sent = sent.lock().unwrap();
+                            return match *sent {
+                                Some(sent) if asked > sent + GRACE => Ok(()),
+                                _ => Err(error),
+                            };
+                        }
+                    }
+                    if i % 2 == 0 {
+                        kept = Some(stream);
+                    }
+                }
+                Ok(())
+            })
+        })
+        .collect();
+    let mut idle = program.connect();
+    ask(&mut idle).unwrap();
+    let _silent = program.connect();
+    while n_answers.load(Ordering::SeqCst) < 500 {
+        thread::yield_now();
+    }
+    *sent.lock().unwrap() = Some(Instant::now());
+    program.signal(signal);
+    thread::sleep(GRACE);
+    is_over.store(true, Ordering::SeqCst);
+    for client in clients {
+        let lost = client.join().unwrap();
+        assert!(
+            lost.is_ok(),
+            "{name}, signal {signal}: an answer is lost: {lost:?}"
+        );
+    }
+    program.ends_in_time();
+}
+
+/// The handlers are there before the server can be found.
+#[test]
+fn a_signal_at_the_start_loses_no_answer() {
+    let _guard = util::hang_guard();
+    for (name, _) in PROGRAMS {
+        for signal in [libc::SIGTERM, libc::SIGINT] {
+            let program = Program::start(name);
+            let mut client = program.connect();
+            client.write_all(b"a line\n").unwrap();
+            program.signal(signal);
+            let mut answer = [0; 7];
+            let read = client.read_exact(&mut answer);
+            assert!(read.is_ok(), "{name}, signal {signal}: {read:?}");
+            program.ends_in_time();
+        }
+    }
+}
+
+/// More clients than the server has descriptors for, and then fewer.
+#[test]
+fn a_server_outlives_a_shortage_of_descriptors() {
+    let _guard = util::hang_guard();
+    for (name, _) in PROGRAMS {
+        let program = Program::start(name);
+        let n_open = fs::read_dir(format!("/proc/{}/fd", program.pid()))
+            .unwrap()
+            .count();
+        let limit = libc::rlimit {
+            rlim_cur: n_open as u64 + 8,
+            rlim_max: n_open as u64 + 8,
+        };
+        // SAFETY: the limit is valid for reads, and no old one is asked for.
+        let set = unsafe {
+            libc::prlimit(
+                program.pid(),
+                libc::RLIMIT_NOFILE,
+                &raw const limit,
+                std::ptr::null_mut(),
+            )
+        };
+        assert_eq!(set, 0);
+        let mut clients: Vec<_> = (0..40).map(|_| program.connect()).collect();
+        ask(&mut clients[0]).unwrap();
+        // It has failed to accept one by then.
+        thread::sleep(Duration::from_millis(50));
+        drop(clients);
+        ask(&mut program.connect()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        program.signal(libc::SIGTERM);
+        program.ends_in_time();
+    }
+}
