@@ -1532,7 +1532,25 @@ impl Handle {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn profile(&self, duration: Duration) -> io::Result<Profile> {
-        crate::task::offload(|| profile::take(&self.sched, duration))
+        self.profile_while(duration, || true)
+    }
+
+    /// Takes a profile as [`profile`](Handle::profile) does, and ends it early when `goes_on` returns
+    /// `false`. It is called a hundred times a second, on the thread that takes the profile.
+    ///
+    /// # Blocking
+    ///
+    /// As [`profile`](Handle::profile), until the profile ends.
+    ///
+    /// # Errors
+    ///
+    /// As [`profile`](Handle::profile).
+    pub fn profile_while(
+        &self,
+        duration: Duration,
+        goes_on: impl FnMut() -> bool + Send,
+    ) -> io::Result<Profile> {
+        crate::task::offload(|| profile::take(&self.sched, duration, goes_on))
     }
 
     /// Takes an execution trace: see [`Runtime::trace`].

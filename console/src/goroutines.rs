@@ -16,8 +16,33 @@ struct Group<'a> {
     longest: u64,
 }
 
-/// The goroutines by stack, the largest group first.
-pub(crate) fn grouped(dump: &Dump) -> String {
+/// A text that has no more than so many bytes.
+struct Bounded {
+    text: String,
+    most: usize,
+}
+
+impl std::fmt::Write for Bounded {
+    /// Fails if there is no room for the part, and adds nothing of it.
+    fn write_str(&mut self, part: &str) -> std::fmt::Result {
+        if self.text.len() + part.len() > self.most {
+            return Err(std::fmt::Error);
+        }
+        self.text.push_str(part);
+        Ok(())
+    }
+}
+
+/// The end of a list that does not have all goroutines.
+fn left_out(n_left: usize, what: &str) -> String {
+    match n_left {
+        0 => String::new(),
+        n => format!("\n{n} more {what} are left out; the parameter limit is for other numbers\n"),
+    }
+}
+
+/// The goroutines by stack, the largest group first: up to `limit` groups.
+pub(crate) fn grouped(dump: Dump, limit: usize, most: usize) -> String {
     let mut groups: HashMap<_, Group<'_>> = HashMap::new();
     for g in &dump.goroutines {
         let addresses: Vec<_> = g.frames().iter().map(|frame| frame.address).collect();
@@ -32,11 +57,37 @@ pub(crate) fn grouped(dump: &Dump) -> String {
     }
     let mut groups: Vec<_> = groups.into_values().collect();
     groups.sort_by_key(|group| (std::cmp::Reverse(group.n), group.first.id));
-    let mut out = format!("goroutine profile: total {}\n", dump.goroutines.len());
-    for group in groups {
-        write_group(&mut out, &group);
+    let text = format!("goroutine profile: total {}\n", dump.goroutines.len());
+    let mut out = Bounded { text, most };
+    let mut n_shown = 0;
+    for group in groups.iter().take(limit) {
+        let mut part = String::new();
+        write_group(&mut part, group);
+        if out.write_str(&part).is_err() {
+            break;
+        }
+        n_shown += 1;
     }
-    out
+    out.text + &left_out(groups.len() - n_shown, "stacks")
+}
+
+/// Up to `limit` goroutines as in dumps, the oldest first.
+pub(crate) fn one_by_one(mut dump: Dump, limit: usize, most: usize) -> String {
+    /// What every entry of a dump begins with.
+    const ENTRY: &str = "\n\ngoroutine ";
+    let total = dump.goroutines.len();
+    dump.goroutines.truncate(limit);
+    let mut out = Bounded {
+        text: String::new(),
+        most,
+    };
+    if write!(out, "{dump}").is_err() {
+        // The last entry is not whole.
+        let end = out.text.rfind(ENTRY).map_or(0, |at| at + 1);
+        out.text.truncate(end);
+    }
+    let n_shown = out.text.matches(ENTRY).count();
+    out.text + &left_out(total - n_shown, "goroutines")
 }
 
 /// Writing to a string cannot fail.
@@ -72,8 +123,14 @@ fn write_group(out: &mut String, group: &Group<'_>) {
 }
 
 /// Up to `limit` goroutines as JSON, the oldest first.
-pub(crate) fn json(dump: &Dump, limit: usize) -> String {
+pub(crate) fn json(dump: Dump, limit: usize, most: usize) -> String {
+    let mut left = most;
     let shown = dump.goroutines.iter().take(limit).map(one);
+    let shown = shown.take_while(|part| {
+        let room = left.checked_sub(part.len() + 1);
+        left = room.unwrap_or(0);
+        room.is_some()
+    });
     format!(
         "{{\"runtime\":{},\"total\":{},\"goroutines\":{}}}\n",
         quoted(&dump.runtime),
@@ -115,3 +172,6 @@ fn frame(frame: &Frame) -> String {
         number_or_null(frame.line),
     )
 }
+
+#[cfg(test)]
+mod tests;

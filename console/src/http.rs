@@ -15,7 +15,9 @@ const HEADERS: usize = 64;
 const ARRIVES_WITHIN: Duration = Duration::from_secs(10);
 const SILENT_FOR: Duration = Duration::from_secs(30);
 const TAKES_WITHIN: Duration = Duration::from_secs(10);
-/// The longest time for a whole answer, once it is there.
+/// The longest time for a whole answer that is in memory, and for one that is made as it is sent, once it
+/// is there.
+const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 const ANSWER_WITHIN: Duration = Duration::from_secs(120);
 
 /// A request.
@@ -172,7 +174,7 @@ impl Connection {
 
     /// Sends an answer whose length is known.
     pub(crate) fn answer(&mut self, request: Option<&Request>, answer: &Answer) -> io::Result<()> {
-        self.begin_answer(Duration::ZERO);
+        self.deadline = Instant::now() + TAKEN_WITHIN;
         let keeps_alive = request.is_some_and(|r| r.keeps_alive);
         let mut head = answer.head(keeps_alive);
         head.push_str(&format!("Content-Length: {}\r\n\r\n", answer.body.len()));

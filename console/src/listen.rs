@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -210,6 +211,24 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => stream.set_write_timeout(time),
             Stream::Unix(stream) => stream.set_write_timeout(time),
+        }
+    }
+
+    /// Whether the peer has closed the connection, or its half of it. What it has sent is left to be read.
+    pub(crate) fn has_ended(&self) -> bool {
+        let socket = match self {
+            Stream::Tcp(stream) => SockRef::from(stream),
+            Stream::Unix(stream) => SockRef::from(stream),
+        };
+        let look = || {
+            socket.set_nonblocking(true)?;
+            let peeked = socket.peek(&mut [MaybeUninit::uninit()]);
+            socket.set_nonblocking(false)?;
+            peeked
+        };
+        match look() {
+            Ok(n) => n == 0,
+            Err(e) => e.kind() != io::ErrorKind::WouldBlock,
         }
     }
 

@@ -1,8 +1,9 @@
 //! What is at which path.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use windlass::debug::{Dump, Profile};
 use windlass_topology::render::svg;
 
 use crate::http::{self, Answer, Connection, Request};
@@ -19,8 +20,12 @@ const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script
                            frame-ancestors 'none'";
 const SVG_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// How many goroutines the JSON has by default.
+/// How many goroutines a list has by default, and how many bytes at most.
 const GOROUTINES: usize = 10_000;
+const LIST_BYTES: usize = 16 * 1024 * 1024;
+
+/// How often it is looked whether the client of a trace or a profile is there.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// The longest trace, whose logs have a size, and the longest profile.
 const TRACE_SECONDS: f64 = 60.0;
@@ -53,7 +58,7 @@ pub(crate) fn answer(
                 let answer = Answer::text(http::UNAVAILABLE, "too many dumps are being taken");
                 return send(connection, request, &answer);
             };
-            // A client that reads slowly keeps the place, as the dump is in memory.
+            // A client that reads slowly keeps the place, as the list is in memory.
             return send(connection, request, &list(shared, request));
         }
         "/debug/trace" => return trace(shared, connection, request),
@@ -86,16 +91,25 @@ fn list(shared: &Shared, request: &Request) -> Answer {
         Some(Ok(limit)) => limit,
         Some(Err(_)) => return Answer::text(http::BAD_REQUEST, "limit: a number is wanted"),
     };
-    match (format, debug) {
-        ("json", _) => Answer::new(crate::JSON, goroutines::json(&shared.handle.dump(), limit)),
-        ("text", "1") => Answer::new(crate::TEXT, goroutines::grouped(&shared.handle.dump())),
-        ("text", "2") => Answer::new(crate::TEXT, shared.handle.dump().to_string()),
-        ("text", _) => Answer::text(
-            http::BAD_REQUEST,
-            "debug: choose 1 (grouped by stack) or 2 (one by one)",
-        ),
-        _ => Answer::text(http::BAD_REQUEST, "format: choose text or json"),
-    }
+    let list: fn(Dump, usize, usize) -> String = match (format, debug) {
+        ("json", _) => goroutines::json,
+        ("text", "1") => goroutines::grouped,
+        ("text", "2") => goroutines::one_by_one,
+        ("text", _) => {
+            return Answer::text(
+                http::BAD_REQUEST,
+                "debug: choose 1 (grouped by stack) or 2 (one by one)",
+            );
+        }
+        _ => return Answer::text(http::BAD_REQUEST, "format: choose text or json"),
+    };
+    let content_type = match format {
+        "json" => crate::JSON,
+        _ => crate::TEXT,
+    };
+    // One at a time: a dump takes more memory than the list that is made of it.
+    let _one = shared.lock_dump();
+    Answer::new(content_type, list(shared.handle.dump(), limit, LIST_BYTES))
 }
 
 /// The parameter `seconds`.
@@ -150,10 +164,19 @@ fn trace(shared: &Shared, connection: &mut Connection, request: &Request) -> io:
         times,
         &head,
         |connection, time| {
+            let stream = connection.stream().try_clone()?;
             connection.answer_in_chunks(request, &head, |out| {
                 let trace = shared.handle.start_trace();
-                shared.wait(time);
-                trace.finish(out)
+                let end = Instant::now() + time;
+                loop {
+                    let left = end.saturating_duration_since(Instant::now());
+                    if left.is_zero() || shared.wait(left.min(LOOK)) {
+                        return trace.finish(out);
+                    }
+                    if stream.has_ended() {
+                        return Err(io::ErrorKind::ConnectionAborted.into());
+                    }
+                }
             })?;
             Ok(request.keeps_alive)
         },
@@ -169,7 +192,10 @@ fn profile(shared: &Shared, connection: &mut Connection, request: &Request) -> i
         request,
         times,
         &head,
-        |connection, time| match shared.handle.profile(time) {
+        |connection, time| match profile_for(shared, connection, time) {
+            Ok(_) if connection.stream().has_ended() => {
+                Err(io::ErrorKind::ConnectionAborted.into())
+            }
             Ok(profile) => {
                 connection.answer_in_chunks(request, &head, |out| pprof::write(&profile, out))?;
                 Ok(request.keeps_alive)
@@ -184,6 +210,19 @@ fn profile(shared: &Shared, connection: &mut Connection, request: &Request) -> i
             }
         },
     )
+}
+
+/// Takes a profile, until its client goes.
+fn profile_for(shared: &Shared, connection: &Connection, time: Duration) -> io::Result<Profile> {
+    let mut looked = Instant::now();
+    shared.handle.profile_while(time, || {
+        if looked.elapsed() < LOOK {
+            return true;
+        }
+        looked = Instant::now();
+        // The end of the console ends all connections.
+        !connection.stream().has_ended()
+    })
 }
 
 fn flight(shared: &Shared, connection: &mut Connection, request: &Request) -> io::Result<bool> {

@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     watchers: AtomicUsize,
     /// Dumps. Ordering: as above.
     dumps: AtomicUsize,
+    /// Held while a dump is taken and made a list.
+    dump: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -67,6 +69,7 @@ impl Shared {
             is_taking: AtomicBool::new(false),
             watchers: AtomicUsize::new(0),
             dumps: AtomicUsize::new(0),
+            dump: Mutex::default(),
         }
     }
 
@@ -92,7 +95,7 @@ impl Shared {
         }
     }
 
-    /// Waits until no connection is open, for a while: a profile cannot be cut short.
+    /// Waits until no connection is open, for a while.
     pub(crate) fn wait_for_connections(&self, time: Duration) {
         let waited = self
             .changed
@@ -114,6 +117,11 @@ impl Shared {
     /// A place for a dump, until it is sent.
     pub(crate) fn dump(&self) -> Option<Place<'_>> {
         Place::among(&self.dumps, DUMPS)
+    }
+
+    /// The turn to take a dump.
+    pub(crate) fn lock_dump(&self) -> MutexGuard<'_, ()> {
+        self.dump.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lists a connection, if there is room.

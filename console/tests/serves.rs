@@ -5,9 +5,9 @@ mod support;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use support::{build, console, get, hang_guard, read_head, runtime, wait_until};
 use windlass::{Builder, blocking, sleep, spawn, task};
@@ -381,6 +381,7 @@ fn grinds_for_the_profile(is_over: &AtomicBool) {
 
 #[test]
 fn a_profile_names_function_goroutine_and_label() {
+    let _profiles = PROFILES.lock().unwrap_or_else(PoisonError::into_inner);
     let _guard = hang_guard();
     let rt = runtime(2);
     let (server, addr) = console(&rt);
@@ -479,6 +480,41 @@ fn check_with_pprof(bytes: &[u8]) {
         return;
     }
     assert!(said.contains("grind") && said.contains("grinder"), "{said}");
+}
+
+/// Held by tests that take profiles: a process takes one at a time.
+static PROFILES: Mutex<()> = Mutex::new(());
+
+/// One that was broken off would keep all others from theirs for five minutes.
+#[test]
+fn a_profile_or_trace_ends_when_its_client_has_gone() {
+    let _profiles = PROFILES.lock().unwrap_or_else(PoisonError::into_inner);
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    let (server, addr) = console(&rt);
+    for path in ["/debug/profile?seconds=300", "/debug/trace?seconds=60"] {
+        let mut gone = TcpStream::connect(addr).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\n\r\n");
+        gone.write_all(request.as_bytes()).unwrap();
+        // It has begun when another one is refused.
+        wait_until(|| get(addr, "/debug/trace?seconds=0.001").status == 409);
+        let begin = Instant::now();
+        drop(gone);
+        wait_until(|| get(addr, "/debug/profile?seconds=0.001").status == 200);
+        assert!(
+            begin.elapsed() < Duration::from_secs(30),
+            "{:?}",
+            begin.elapsed()
+        );
+    }
+    // The end of the console does the same.
+    let mut late = TcpStream::connect(addr).unwrap();
+    let request = format!("GET /debug/profile?seconds=300 HTTP/1.1\r\nHost: {addr}\r\n\r\n");
+    late.write_all(request.as_bytes()).unwrap();
+    wait_until(|| get(addr, "/debug/trace?seconds=0.001").status == 409);
+    server.shutdown();
+    let profile = rt.handle().profile(Duration::from_millis(1));
+    assert!(profile.is_ok(), "{profile:?}");
 }
 
 #[test]

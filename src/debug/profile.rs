@@ -61,27 +61,31 @@ pub struct Sample {
 /// The longest profile.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Takes a profile of `sched`. Blocks the thread.
+/// Takes a profile of `sched`, until `goes_on` returns `false`. Blocks the thread.
 ///
 /// # Errors
 ///
 /// `InvalidInput` for a duration that is zero or too long, `Unsupported` without the feature
 /// `backtrace`, `ResourceBusy` while another profile is taken.
-pub(crate) fn take(sched: &Sched, duration: Duration) -> io::Result<Profile> {
+pub(crate) fn take(
+    sched: &Sched,
+    duration: Duration,
+    goes_on: impl FnMut() -> bool,
+) -> io::Result<Profile> {
     if duration.is_zero() || duration > LONGEST {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             format!("profile({duration:?}): choose a time above zero, up to an hour"),
         ));
     }
-    sampler::take(sched, duration)
+    sampler::take(sched, duration, goes_on)
 }
 
 #[cfg(not(feature = "backtrace"))]
 mod sampler {
     use super::*;
 
-    pub(super) fn take(_: &Sched, _: Duration) -> io::Result<Profile> {
+    pub(super) fn take(_: &Sched, _: Duration, _: impl FnMut() -> bool) -> io::Result<Profile> {
         Err(io::Error::new(
             io::ErrorKind::Unsupported,
             "profiles need stacks: build windlass with its feature `backtrace`",
@@ -125,7 +129,11 @@ mod sampler {
     /// How often a place was seen, and for how much CPU time in nanoseconds.
     type Seen = HashMap<Place, (u64, u64)>;
 
-    pub(super) fn take(sched: &Sched, duration: Duration) -> io::Result<Profile> {
+    pub(super) fn take(
+        sched: &Sched,
+        duration: Duration,
+        mut goes_on: impl FnMut() -> bool,
+    ) -> io::Result<Profile> {
         let _turn = match TURN.try_lock() {
             Ok(turn) => turn,
             Err(TryLockError::Poisoned(turn)) => PoisonError::into_inner(turn),
@@ -146,7 +154,7 @@ mod sampler {
         let mut next_ns = begin_ns;
         loop {
             let now_ns = clock::now_ns();
-            if now_ns >= end_ns {
+            if now_ns >= end_ns || !goes_on() {
                 break;
             }
             // A late look is not made up for.

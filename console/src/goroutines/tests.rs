@@ -1,0 +1,53 @@
+#![allow(unsafe_code)]
+
+use super::*;
+
+/// However many goroutines there are, a list has a size, and says what it leaves out.
+#[windlass::test(unsafe(no_thread_local_across_waits))]
+fn lists_are_bounded() {
+    let handle = windlass::Handle::current();
+    for i in 0..50 {
+        let named = windlass::task::Builder::new().label(format!("label {i}"));
+        drop(named.spawn(windlass::task::park).unwrap());
+    }
+    let is_parked = |g: &Goroutine| g.wait_reason == Some("park");
+    while handle.goroutines().into_iter().filter(is_parked).count() < 50 {
+        windlass::yield_now();
+    }
+    let list =
+        |list: fn(Dump, usize, usize) -> String, limit, most| list(handle.dump(), limit, most);
+    const ALL: usize = usize::MAX;
+    for f in [grouped, one_by_one, json] {
+        let whole = list(f, ALL, ALL);
+        assert!(
+            whole.contains("label 0") && whole.contains("label 49"),
+            "{whole}"
+        );
+        assert!(!whole.contains("left out"), "{whole}");
+        let limited = list(f, 3, ALL);
+        assert!(limited.len() < whole.len() / 3, "{limited}");
+        // A line more says so.
+        let most = whole.len() / 2;
+        let cut = list(f, ALL, most);
+        assert!(most / 2 < cut.len() && cut.len() < most + 200, "{cut}");
+    }
+    for (f, what) in [
+        (grouped as fn(_, _, _) -> _, "stacks"),
+        (one_by_one, "goroutines"),
+    ] {
+        let text = list(f, 3, ALL);
+        assert!(
+            text.contains(&format!("48 more {what} are left out")),
+            "{text}"
+        );
+        let cut = list(f, ALL, 40);
+        assert!(
+            cut.contains(&format!("51 more {what} are left out")),
+            "{cut}"
+        );
+    }
+    let cut: serde_json::Value = serde_json::from_str(&list(json, ALL, 5_000)).unwrap();
+    let n_shown = cut["goroutines"].as_array().unwrap().len();
+    assert!((1..50).contains(&n_shown), "{cut}");
+    assert_eq!(cut["total"], 51);
+}
