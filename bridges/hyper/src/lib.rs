@@ -230,16 +230,29 @@ impl Io {
         if !side(&self.shared).wants_goroutine(cx.waker().clone()) {
             return Ok(());
         }
-        let shared = Arc::clone(&self.shared);
+        let waits = Waits {
+            shared: Arc::clone(&self.shared),
+            side,
+        };
         let spawned = spawn(move || {
+            let shared = &waits.shared;
             // If it fails, the next attempt returns the error.
             let _ = shared.waits.run(|| wait(shared.fd.as_fd()));
-            side(&shared).wake();
         });
-        if spawned.is_err() {
-            side(&self.shared).lock().has_goroutine = false;
-        }
         spawned.map(drop)
+    }
+}
+
+/// Belongs to the goroutine that waits. It is dropped however the wait ends: also with the run, or because
+/// there was no goroutine for it.
+struct Waits {
+    shared: Arc<Shared>,
+    side: fn(&Shared) -> &Side,
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        (self.side)(&self.shared).wake();
     }
 }
 
@@ -258,7 +271,7 @@ impl Side {
         !std::mem::replace(&mut waiting.has_goroutine, true)
     }
 
-    /// Called by the goroutine when its wait is over.
+    /// Called when the wait of the goroutine is over.
     fn wake(&self) {
         let waker = {
             let mut waiting = self.lock();

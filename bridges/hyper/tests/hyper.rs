@@ -16,6 +16,7 @@ mod util;
 
 use std::io::{Read, Write};
 use std::pin::Pin;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures::future::{Either, select};
@@ -290,6 +291,37 @@ fn a_dropped_socket_leaves_nobody_waiting() {
 }
 
 /// With and without a goroutine that waits for it.
+/// A wait that the end of a run cuts short does not keep the next run from waiting.
+#[test]
+fn a_socket_outlives_the_run_in_which_it_waited() {
+    let (server, mut client) = UnixStream::pair().unwrap();
+    let mut io = Io::new(server);
+    let mut byte = [0];
+    run(2, || {
+        let poll_once = std::future::poll_fn(|cx| {
+            let mut buf = ReadBuf::new(&mut byte);
+            let read = Pin::new(&mut io).poll_read(cx, buf.unfilled());
+            Poll::Ready(read.is_pending())
+        });
+        assert!(block_on(poll_once));
+        // The goroutine waits for the socket by now, or is cancelled before it does.
+        windlass::yield_now();
+    });
+    run(2, || {
+        let client = windlass::spawn(move || {
+            windlass::sleep(Duration::from_millis(20));
+            client.write_all(b"x").unwrap();
+        });
+        let read = std::future::poll_fn(|cx| {
+            let mut buf = ReadBuf::new(&mut byte);
+            Pin::new(&mut io).poll_read(cx, buf.unfilled())
+        });
+        block_on(read).unwrap();
+        client.join().unwrap();
+    });
+    assert_eq!(byte, *b"x");
+}
+
 #[test]
 fn a_socket_comes_back() {
     run(2, || {

@@ -12,7 +12,7 @@
 //!
 //! This happens at the next span or event of a thread, not at the switch. It has two consequences:
 //! the busy time that a subscriber measures for a span is too long, and a span whose goroutine has
-//! moved is closed only when its old thread traces again.
+//! moved is closed only when its old thread traces again, or ends.
 //!
 //! A line of a log names its goroutine if the formatter asks `windlass::task::current`; the example
 //! `logging` in the repository does so with tracing-subscriber and with the crate log.
@@ -54,9 +54,11 @@ use std::any::TypeId;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
+use tracing_core::dispatcher::WeakDispatch;
 use tracing_core::metadata::LevelFilter;
 use tracing_core::span::{Attributes, Current, Id, Record};
 use tracing_core::subscriber::Interest;
@@ -76,6 +78,42 @@ task_local! {
 thread_local! {
     /// The spans that are entered on this thread in the inner subscribers; `None` during a change.
     static HERE: RefCell<Option<Vec<Entered>>> = const { RefCell::new(Some(Vec::new())) };
+    /// Exits at the end of the thread what is left in `HERE`.
+    static AT_END: AtEnd = const { AtEnd(RefCell::new(Vec::new())) };
+}
+
+/// The subscribers whose spans this thread has entered. Subscribers know threads by numbers that are used
+/// again: what a thread leaves entered, the next thread of its number would be in.
+///
+/// Destructors of thread-locals run in the opposite order of their first uses. This one is first used after
+/// a span was entered, so those of the inner subscriber are still there when it runs.
+struct AtEnd(RefCell<Vec<Entrance>>);
+
+/// A subscriber: its number, and how to leave a span of it.
+struct Entrance {
+    number: u64,
+    subscriber: WeakDispatch,
+    leave: fn(&Dispatch, &Id),
+}
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        let Some(mut here) = EnteredSpans::take() else {
+            return;
+        };
+        let left = mem::take(&mut here.0);
+        // A layer that traces while spans are left finds a list.
+        drop(here);
+        let entrances = self.0.take();
+        for (number, id) in left.iter().rev() {
+            let of = entrances.iter().find(|known| known.number == *number);
+            let subscriber = of.and_then(|known| Some((known.subscriber.upgrade()?, known.leave)));
+            if let Some((subscriber, leave)) = subscriber {
+                // A panic here would abort the process.
+                let _ = catch_unwind(AssertUnwindSafe(|| leave(&subscriber, id)));
+            }
+        }
+    }
 }
 
 /// The thread's list, taken out. It is put back on the same thread, because subscribers do not
@@ -124,6 +162,8 @@ pub struct Goroutines<S> {
     number: u64,
     /// The names of the spans that exist, if they are to be regions of traces.
     names: Option<Mutex<Names>>,
+    /// Itself, for the ends of threads.
+    dispatch: OnceLock<WeakDispatch>,
 }
 
 impl<S: Subscriber> Goroutines<S> {
@@ -135,6 +175,7 @@ impl<S: Subscriber> Goroutines<S> {
             inner,
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             names: None,
+            dispatch: OnceLock::new(),
         }
     }
 
@@ -224,6 +265,35 @@ impl<S: Subscriber> Goroutines<S> {
         });
         let kept = mine[..n_common].iter().cloned();
         here.extend(kept.chain(new).map(|id| (self.number, id)));
+        if own.len() > n_common {
+            self.leave_at_end();
+        }
+    }
+
+    /// Makes the end of this thread leave the spans of this subscriber.
+    fn leave_at_end(&self) {
+        let Some(subscriber) = self.dispatch.get() else {
+            return;
+        };
+        // At the end of the thread it is too late.
+        let _ = AT_END.try_with(|at_end| {
+            let mut entrances = at_end.0.borrow_mut();
+            if entrances.iter().any(|known| known.number == self.number) {
+                return;
+            }
+            // A thread that outlives many subscribers does not keep all of them.
+            entrances.retain(|known| known.subscriber.upgrade().is_some());
+            entrances.push(Entrance {
+                number: self.number,
+                subscriber: subscriber.clone(),
+                leave: |dispatch, id| {
+                    if let Some(of) = dispatch.downcast_ref::<Goroutines<S>>() {
+                        of.inner.exit(id);
+                        of.close(id.clone());
+                    }
+                },
+            });
+        });
     }
 
     /// The spans of this subscriber in a list.
@@ -324,6 +394,8 @@ impl<S: Subscriber> Subscriber for Goroutines<S> {
     }
 
     fn on_register_dispatch(&self, dispatch: &Dispatch) {
+        // Of several, the first is as good as any.
+        let _ = self.dispatch.set(dispatch.downgrade());
         self.inner.on_register_dispatch(dispatch);
     }
 

@@ -205,6 +205,39 @@ fn a_thread_is_told_of_spans_in_pairs() {
     }
 }
 
+/// A thread on which a goroutine has left a span entered leaves it at its end: the next thread is not in
+/// it, and the span is closed.
+#[test]
+fn a_thread_that_ends_leaves_the_spans_of_others() {
+    let Some(records) = traced(3, "a_thread_that_ends_leaves_the_spans_of_others", || {
+        let main = util::gettid();
+        // Until one has gone on on another thread than that of its span, which then does not trace again.
+        let moves = move || {
+            let _entered = span(0).entered();
+            let before = util::gettid();
+            windlass::blocking(|| std::thread::sleep(Duration::from_millis(1)));
+            windlass::yield_now();
+            before != util::gettid() && before != main
+        };
+        while !windlass::spawn(moves).join().unwrap() {}
+    }) else {
+        return;
+    };
+    // The threads of the runtime have ended. This one leaves what it is in, too.
+    info!("last");
+    let new: Vec<_> = (0..8)
+        .map(|_| std::thread::spawn(|| info!("first")))
+        .collect();
+    new.into_iter().for_each(|new| new.join().unwrap());
+    let told = records.told();
+    let count = |is: fn(&Told) -> bool| told.iter().filter(|told| is(told)).count();
+    assert_eq!(count(|told| *told == Told::Event(Vec::new())), 9);
+    let n_spans = count(|told| matches!(told, Told::New(_)));
+    assert_eq!(count(|told| matches!(told, Told::Closed(_))), n_spans);
+    let entered = count(|told| matches!(told, Told::Enter(_)));
+    assert_eq!(count(|told| matches!(told, Told::Exit(_))), entered);
+}
+
 #[test]
 fn threads_trace_as_without() {
     let records = [Records::default(), Records::default()];
