@@ -1,14 +1,27 @@
 //! What the code calls that the attributes of windlass-macros write. Not part of the public API.
+#![allow(unsafe_code)]
 
 use std::io;
 use std::process::{ExitCode, Termination};
 
+use crate::promise::Promise;
 use crate::runtime::{Builder, Runtime};
 #[cfg(feature = "sim")]
 use crate::sim::Sim;
 
 /// The number of Ps of a test, unless it is set: tests run several at a time.
 const TEST_PROCESSORS: usize = 2;
+
+/// Builds a runtime whose promise was made.
+///
+/// # Errors
+///
+/// As [`Builder::build`].
+#[track_caller]
+pub fn build(builder: Builder, _: Promise) -> io::Result<Runtime> {
+    // SAFETY: the promise has the contract of this call.
+    unsafe { builder.build() }
+}
 
 /// Runs `main` as the main goroutine. The result goes through `Termination` on the goroutine, because it
 /// need not be `Send`.

@@ -176,6 +176,7 @@ pub mod future;
 pub mod os;
 pub mod metrics;
 pub mod debug;
+mod promise;
 mod runtime;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -185,6 +186,7 @@ pub mod entry;
 pub use config::NumaPolicy;
 #[doc(hidden)]
 pub use poll::foreign;
+pub use promise::Promise;
 pub use runtime::{Builder, Handle, Runtime};
 pub use task::{blocking, join, offload, scope, sleep, spawn, yield_now};
 #[cfg(feature = "macros")]

@@ -441,6 +441,8 @@ impl Builder {
     /// - No value may live across such a call that is not `Send` and is shared, through a
     ///   thread-local, with other code of the same thread. Examples are a guard of a re-entrant
     ///   lock, an entered `tracing` span, and an `Rc` whose clone is stored in a thread-local.
+    /// - No scope may be open across such a call that changed a thread-local and restores it at its
+    ///   end, and no handle of the current `std` thread may be kept for the goroutine's own.
     ///
     /// docs/SAFETY.md explains each hazard with an example.
     ///

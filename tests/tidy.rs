@@ -23,7 +23,9 @@ const ROWS: [&[&str]; 8] = [
         "sync", "channel", "context", "task", "thread", "par", "numa", "time", "poll",
     ],
     &["net", "io", "fs", "process", "signal", "future", "os"],
-    &["metrics", "debug", "runtime", "sim", "entry", "lib"],
+    &[
+        "promise", "metrics", "debug", "runtime", "sim", "entry", "lib",
+    ],
 ];
 
 /// The files of a folder in the order in which they may import each other: each from
@@ -585,6 +587,8 @@ const UNSAFE: &[&str] = &[
     "src/netpoll/waiters.rs",
     "src/netpoll/multishot_poll.rs",
     "src/process/command.rs",
+    "src/entry.rs",
+    "src/promise.rs",
     "src/runtime.rs",
     "src/sched/wait/cancel.rs",
     "src/sched/wait/completion.rs",

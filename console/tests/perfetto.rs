@@ -19,6 +19,10 @@ use support::{build, console, get, hang_guard};
 use windlass::sim::{Sim, Strategy};
 use windlass::{Builder, blocking, channel, debug, sleep, spawn, task};
 
+// SAFETY: nothing of a thread is kept across a call into windlass.
+#[allow(unsafe_code)]
+const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
+
 /// Where scripts/clients.sh leaves the page.
 fn page() -> PathBuf {
     // Beside the folder for files of tests.
@@ -156,7 +160,7 @@ fn of_process() -> Vec<u8> {
 /// A trace of a simulated run.
 fn of_simulation() -> Vec<u8> {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("perfetto-run.json");
-    let sim = Sim::new()
+    let sim = Sim::new(PROMISE)
         .seed(1)
         .strategy(Strategy::RandomWalk)
         .trace(&path);

@@ -19,6 +19,10 @@ use windlass::time::{Duration, Instant, sleep, sleep_until};
 use history::History;
 use replicated::{Bug, Client, Command, Config, Timing};
 
+// SAFETY: nothing of a thread is kept across a call into windlass.
+#[allow(unsafe_code)]
+const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
+
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -58,7 +62,7 @@ fn world() -> Sim {
         .full_disks(0.02)
         .at_most(FAULT)
         .until(RUN - CALM);
-    Sim::new()
+    Sim::new(PROMISE)
         .link(Link::new().latency_between(MS, 20 * MS))
         .disk(Disk::new().sync_time(MS..=50 * MS))
         .faults(faults)
@@ -308,7 +312,7 @@ fn clusters_are_linearizable_and_go_on() {
 /// after another.
 #[test]
 fn servers_with_similar_seeds_do_not_stand_for_election_together_for_ever() {
-    let sim = Sim::new().seeds(20).link(Link::new().latency(MS));
+    let sim = Sim::new(PROMISE).seeds(20).link(Link::new().latency(MS));
     let outcome = sim.run(|| {
         let servers = Servers::start_with_seeds(None, |id| 100 + id as u64);
         let mut client = Client::new(servers.cluster.clone(), 1, TIMING);

@@ -1,10 +1,10 @@
 //! The code that the attributes write.
 
-use proc_macro::{Delimiter, Group, Span, TokenStream, TokenTree};
+use proc_macro::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 
 use crate::error::Error;
 use crate::function::Function;
-use crate::options::{Kind, Options, Setter};
+use crate::options::{Kind, Options, PROMISE, Setter, missing_promise};
 
 /// The function that replaces the one under the attribute. After an error: the error, and the
 /// function as it was, so that its absence causes no further errors.
@@ -63,7 +63,8 @@ impl<'a> Writer<'a> {
     /// #attributes
     /// pub fn name() -> ::std::process::ExitCode {
     ///     fn name() -> Type { body }
-    ///     let built = { let builder = ..; unsafe { builder.build() } };
+    ///     let promise = unsafe { ::windlass::Promise::..() };
+    ///     let built = { let builder = ..; ::windlass::entry::build(builder, promise) };
     ///     ::windlass::entry::main(built, name)
     /// }
     /// ```
@@ -103,10 +104,13 @@ impl<'a> Writer<'a> {
     /// The call that runs the inner function.
     fn call(&self) -> TokenStream {
         // The word in the attribute says what a comment would say.
-        let mut code = self.code("#[allow(clippy::undocumented_unsafe_blocks)] let built =");
+        let says_why = "#[allow(clippy::undocumented_unsafe_blocks)]";
+        let mut code = self.code(&format!("{says_why} let promise ="));
+        code.extend(self.promise());
+        code.extend(self.code(&format!("; {says_why} let built =")));
         match self.options.sim {
             Some(_) => {
-                code.extend(self.at_crate("::sim::Sim::new()"));
+                code.extend(self.at_crate("::sim::Sim::new(promise)"));
                 code.extend(self.setters(&self.options.sim_setters));
             }
             None => code.extend(self.built()),
@@ -126,30 +130,72 @@ impl<'a> Writer<'a> {
         code
     }
 
-    /// A block that ends with `unsafe { builder.build() }`. That `unsafe` is the one of the promise:
-    /// lints that concern unsafe code point to it. The user's expressions are outside of it, as the
-    /// promise says nothing of them.
-    fn built(&self) -> TokenStream {
-        let mut code = TokenStream::new();
-        let mut promised = TokenStream::new();
-        if let Some(path) = &self.options.hook {
-            code.extend(self.code("let install: unsafe fn() ="));
-            code.extend(path.clone().unwrap_or_else(|| self.code("::windlass_hook")));
-            code.extend(self.code("::install;"));
-            promised.extend(self.code("install();"));
+    /// The value of the promise. With the words in the attribute, a block
+    /// `unsafe { windlass::Promise::..() }`: lints that concern unsafe code point to that `unsafe`.
+    /// Else the constant in the root of the crate.
+    fn promise(&self) -> TokenStream {
+        let made = self.at_crate(&format!("::Promise::{PROMISE}()"));
+        match &self.options.promise {
+            Some(word) => promised(word, made),
+            None => self.promise_of_crate(),
         }
-        promised.extend(self.code("builder.build()"));
-        code.extend(self.code("let builder:"));
+    }
+
+    /// The constant `PROMISE` in the root of the crate:
+    ///
+    /// ```text
+    /// {
+    ///     #[diagnostic::on_unimplemented(message = "the promise is missing", ..)]
+    ///     trait IsPromise { .. }
+    ///     impl IsPromise for ::windlass::Promise { .. }
+    ///     const PROMISE: () = ();
+    ///     IsPromise::get({ use crate::*; PROMISE })
+    /// }
+    /// ```
+    ///
+    /// The inner block finds the root's constant before the one in front of it, and that one if there is none:
+    /// then the compiler prints the message, at the attribute.
+    fn promise_of_crate(&self) -> TokenStream {
+        let [summary, help, note] = missing_promise(self.kind);
+        let mut code = self.code(&format!(
+            "#[diagnostic::on_unimplemented(message = {summary:?}, label = {help:?}, note = {note:?})]
+             trait IsPromise {{ fn get(self) -> Promise; }}
+             #[allow(dead_code)] const PROMISE: () = (); type Promise ="
+        ));
+        code.extend(self.at_crate("::Promise"));
+        code.extend(self.code(
+            "; impl IsPromise for Promise { fn get(self) -> Promise { self } } IsPromise::get",
+        ));
+        let here = |token: TokenTree| {
+            let mut token = token;
+            token.set_span(Span::call_site());
+            token
+        };
+        let found = "{ #[allow(unused_imports)] use crate::*; PROMISE }";
+        let found: TokenStream = found.parse().expect("the text is Rust");
+        let found = found.into_iter().map(here).collect();
+        let mut argument = Group::new(Delimiter::Parenthesis, found);
+        argument.set_span(Span::call_site());
+        code.extend([TokenTree::from(argument)]);
+        [self.group(Delimiter::Brace, code)].into_iter().collect()
+    }
+
+    /// A block that ends with the call that builds the runtime. The user's expressions are in no
+    /// unsafe block, as the promise says nothing of them.
+    fn built(&self) -> TokenStream {
+        let mut code = self.code("let builder:");
         code.extend(self.at_crate("::Builder"));
         code.extend(self.code("="));
         code.extend(self.builder());
         code.extend(self.setters(&self.options.setters));
         code.extend(self.code(";"));
-        let promise = self.options.promise.clone();
-        let promise = promise.expect("a runtime is built after a promise only");
-        let mut block = Group::new(Delimiter::Brace, promised);
-        block.set_span(promise.span());
-        code.extend([TokenTree::from(promise), block.into()]);
+        if let (Some((_, path)), Some(word)) = (&self.options.hook, &self.options.promise) {
+            code.extend(self.code("let install: unsafe fn() ="));
+            code.extend(path.clone().unwrap_or_else(|| self.code("::windlass_hook")));
+            code.extend(self.code("::install;"));
+            code.extend(promised(word, self.code("install();")));
+        }
+        code.extend(self.at_crate("::entry::build(builder, promise)"));
         [self.group(Delimiter::Brace, code)].into_iter().collect()
     }
 
@@ -218,4 +264,12 @@ impl<'a> Writer<'a> {
         };
         tokens.into_iter().map(place).collect()
     }
+}
+
+/// `unsafe { code }`, with the word of the promise.
+fn promised(word: &Ident, code: TokenStream) -> TokenStream {
+    let mut block = Group::new(Delimiter::Brace, code);
+    block.set_span(word.span());
+    let block = [TokenTree::from(word.clone()), block.into()];
+    block.into_iter().collect()
 }

@@ -31,18 +31,32 @@ use options::Kind;
 ///
 /// # The promise
 ///
-/// `Builder::build` is the one `unsafe` function of windlass, and
-/// `unsafe(no_thread_local_across_waits)` is its promise, without which the attribute does not
-/// compile. It says: in every goroutine of the program, across every call that waits,
+/// `Builder::build` is `unsafe`, and `unsafe(no_thread_local_across_waits)` is its promise. It says: in
+/// every goroutine of the program, across every call into windlass,
 ///
 /// - no borrow of a thread-local is alive (inside `LocalKey::with`, or an address taken from one);
 /// - no value is alive that is not `Send` and is shared, through a thread-local, with other code of
-///   the same thread.
+///   the same thread;
+/// - no scope is open that changed a thread-local and restores it at its end, and no handle of the
+///   current `std` thread is kept.
 ///
 /// The reason is that a goroutine may continue on another thread after each such call, which the
 /// compiler does not know. windlass's docs/SAFETY.md has an example of each hazard, and what to
 /// write instead. The lint `unsafe_code` reports the word `unsafe` in the attribute as it reports an
 /// `unsafe` block.
+///
+/// A crate with many attributes makes the promise once, as the constant `PROMISE` in its root. Then
+/// the attributes need no words:
+///
+/// ```
+/// // SAFETY: nothing of a thread is kept across a call into windlass.
+/// const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
+///
+/// #[windlass::main]
+/// fn main() {
+///     windlass::yield_now();
+/// }
+/// ```
 ///
 /// # Options
 ///
@@ -54,8 +68,8 @@ use options::Kind;
 /// - `builder = expression`: the `Builder` to start from, for settings that are read at run time. The
 ///   setters are called on it.
 /// - `hook`: installs the crate windlass-hook first, which must be a dependency, so that `std`'s own
-///   sockets and sleeps park goroutines. The promise then covers its functions, too. `hook = path`
-///   if the crate has another name.
+///   sockets and sleeps park goroutines. The promise then covers its functions, too, and has to be
+///   in the attribute. `hook = path` if the crate has another name.
 /// - `crate = path`: where windlass is, if not at `::windlass`.
 ///
 /// A value is any expression. One with a comma outside brackets, as in `f::<A, B>()`, needs
@@ -84,7 +98,7 @@ use options::Kind;
 ///
 /// # Errors
 ///
-/// The attribute does not compile without the promise:
+/// The attribute does not compile without the promise, in it or in the root of the crate:
 ///
 /// ```compile_fail
 /// #[windlass::main]
@@ -133,7 +147,7 @@ pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
 ///     assert_eq!(rx.recv(), Ok(7));
 /// }
 ///
-/// #[windlass::test(sim, seeds = 20)]
+/// #[windlass::test(sim, seeds = 20, unsafe(no_thread_local_across_waits))]
 /// fn whatever_the_schedule() -> Result<(), std::io::Error> {
 ///     windlass::sleep(std::time::Duration::from_secs(3600)); // virtual: takes microseconds
 ///     Ok(())
@@ -160,18 +174,19 @@ pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
 /// # In a simulation
 ///
 /// With `sim` the function runs under `windlass::sim::Sim` (windlass's feature `sim`), once for each
-/// of many seeds, in virtual time. All goroutines stay on one thread, so no promise is needed. The
-/// options are the setters of `Sim`: `seeds = 20`, `seed`, `steps`, `strategy`, `link`, `faults`,
-/// `disk`, `no_goroutines_left`, `no_descriptors_left`, `no_messages_left`, `may_panic`, `replay`,
-/// `trace`; and `crate`.
+/// of many seeds, in virtual time. The promise is the same: all goroutines stay on one thread, but
+/// take turns on it at each call. The options are the setters of `Sim`: `seeds = 20`, `seed`, `steps`,
+/// `strategy`, `link`, `faults`, `disk`, `no_goroutines_left`, `no_descriptors_left`,
+/// `no_messages_left`, `may_panic`, `replay`, `trace`; and `crate`.
 ///
 /// # Errors
 ///
-/// Neither without the promise nor with `sim` does the attribute compile:
+/// The test does not compile without the promise, in the attribute or in the root of the crate; nor
+/// with an option that is unknown or out of place:
 ///
 /// ```compile_fail
-/// #[windlass::test]
-/// fn needs_the_promise_or_sim() {}
+/// #[windlass::test(seeds = 3, unsafe(no_thread_local_across_waits))]
+/// fn has_seeds_without_a_simulation() {}
 /// # fn main() {}
 /// ```
 ///

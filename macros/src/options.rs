@@ -70,8 +70,8 @@ pub(crate) struct Options {
     pub(crate) krate: Option<TokenStream>,
     /// The expression of a builder to start from.
     pub(crate) builder: Option<TokenStream>,
-    /// Whether windlass-hook is to be installed, and its path if that was given.
-    pub(crate) hook: Option<Option<TokenStream>>,
+    /// The word `hook`, if windlass-hook is to be installed, and its path if that was given.
+    pub(crate) hook: Option<(Ident, Option<TokenStream>)>,
 }
 
 /// The two attributes.
@@ -99,12 +99,12 @@ struct Part {
 impl Options {
     /// # Errors
     ///
-    /// If the promise is missing, or an option is unknown, given twice or out of place.
+    /// If the promise is not written right, or an option is unknown, given twice or out of place.
     pub(crate) fn parse(kind: Kind, args: TokenStream) -> Result<Options, Error> {
         let mut options = Options::default();
         let mut seen: Vec<String> = Vec::new();
         for tokens in split_at_commas(args) {
-            if let Some(word) = parse_promise(kind, &tokens)? {
+            if let Some(word) = parse_promise(&tokens)? {
                 if options.promise.replace(word.clone()).is_some() {
                     return Err(Error::new(word.span(), "the promise is here twice"));
                 }
@@ -119,7 +119,7 @@ impl Options {
             seen.push(key);
             options.take(kind, part)?;
         }
-        options.check(kind)?;
+        options.check()?;
         Ok(options)
     }
 
@@ -128,7 +128,7 @@ impl Options {
         match &*key {
             "crate" => self.krate = Some(part.need_value("a path")?),
             "builder" => self.builder = Some(part.need_value("an expression")?),
-            "hook" => self.hook = Some(part.value),
+            "hook" => self.hook = Some((part.key, part.value)),
             "sim" if kind == Kind::Test => {
                 part.refuse_value()?;
                 self.sim = Some(part.key);
@@ -147,14 +147,9 @@ impl Options {
         Ok(())
     }
 
-    fn check(&self, kind: Kind) -> Result<(), Error> {
+    fn check(&self) -> Result<(), Error> {
         let error = |span: Span, text: String| Err(Error::new(span, text));
         if let Some(sim) = &self.sim {
-            if let Some(promise) = &self.promise {
-                let text = "a simulation keeps its goroutines on one thread and needs no promise: \
-                            remove `unsafe(..)`";
-                return error(promise.span(), text.into());
-            }
             if let Some(setter) = self.setters.first() {
                 let text = format!(
                     "`{}` is a setting of a runtime, and `sim` runs the test in a simulation, \
@@ -174,8 +169,12 @@ impl Options {
             let text = format!("`{}` is a setting of simulations: add `sim`", setter.name);
             return error(setter.name.span(), text);
         }
-        if self.promise.is_none() {
-            return error(Span::call_site(), missing_promise(kind));
+        if let (Some((word, _)), None) = (&self.hook, &self.promise) {
+            let text = format!(
+                "the promise that `hook` needs covers the functions of windlass-hook as well: write \
+                 `unsafe({PROMISE})` in this attribute"
+            );
+            return error(word.span(), text);
         }
         Ok(())
     }
@@ -230,20 +229,22 @@ fn known(kind: Kind) -> String {
     format!("`crate`, `builder`, `hook`, {}{own}", list(BUILDER))
 }
 
-fn missing_promise(kind: Kind) -> String {
+/// Says that the promise is missing; what to write; what it means.
+pub(crate) fn missing_promise(kind: Kind) -> [String; 3] {
     let name = kind.name();
-    let sim = match kind {
-        Kind::Main => "",
-        Kind::Test => "; or, without a promise, `sim`, which runs the test in a simulation",
-    };
-    format!(
-        "`#[{name}]` needs a promise: write `#[{name}(unsafe({PROMISE}))]`{sim}\n\
-         A goroutine may continue on another thread after each call that waits. You promise that no \
-         goroutine keeps, across such a call, a borrow of a thread-local or a value that belongs to \
-         its thread. The compiler cannot check this; windlass's docs/SAFETY.md has an example of \
-         each hazard."
-    )
+    [
+        format!("`#[{name}]` needs a promise"),
+        format!("write `#[{name}(unsafe({PROMISE}))]`"),
+        format!(
+            "or once for all attributes, in the root of the crate: `const PROMISE: \
+             windlass::Promise = unsafe {{ windlass::Promise::{PROMISE}() }};`\n{MEANING}"
+        ),
+    ]
 }
+
+const MEANING: &str = "A goroutine may continue on another thread after each call into windlass. You promise \
+    that no goroutine keeps, across such a call, a borrow of a thread-local or a value that belongs to its \
+    thread. The compiler cannot check this; windlass's docs/SAFETY.md has an example of each hazard.";
 
 /// The arguments, one list of tokens for each. A comma inside brackets separates nothing, and neither
 /// does one among the arguments of a generic function, `f::<A, B>()`.
@@ -278,7 +279,7 @@ fn split_at_commas(args: TokenStream) -> Vec<Vec<TokenTree>> {
 }
 
 /// The word `unsafe`, if the tokens are the promise.
-fn parse_promise(kind: Kind, tokens: &[TokenTree]) -> Result<Option<Ident>, Error> {
+fn parse_promise(tokens: &[TokenTree]) -> Result<Option<Ident>, Error> {
     let Some(TokenTree::Ident(word)) = tokens.first() else {
         return Ok(None);
     };
@@ -288,7 +289,7 @@ fn parse_promise(kind: Kind, tokens: &[TokenTree]) -> Result<Option<Ident>, Erro
     match &tokens[1..] {
         [TokenTree::Group(group)] if is_promise(group) => Ok(Some(word.clone())),
         _ => {
-            let text = format!("write `unsafe({PROMISE})`\n{}", missing_promise(kind));
+            let text = format!("write `unsafe({PROMISE})`\n{MEANING}");
             Err(Error::new(word.span(), text))
         }
     }

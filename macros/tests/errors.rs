@@ -91,18 +91,37 @@ fn the_promise_is_missing() {
     let meaning = [
         "`#[windlass::main]` needs a promise",
         "write `#[windlass::main(unsafe(no_thread_local_across_waits))]`",
+        "const PROMISE: windlass::Promise =",
         "a borrow of a thread-local",
         "docs/SAFETY.md",
     ];
-    says("#[windlass::main]\nfn main() {}", "1:1", &meaning);
-    says(&main_of("processors = 2", "fn main() {}"), "2:1", &meaning);
-    says(
-        "#[windlass::test]\nfn a_test() {}",
-        "1:1",
-        &[
-            "`#[windlass::test]` needs a promise",
-            "`sim`, which runs the test in a simulation",
-        ],
+    let of_test = ["`#[windlass::test]` needs a promise"];
+    for (attribute, words) in [
+        ("main(crate = crate::stand_in)", &meaning[..]),
+        ("main(crate = crate::stand_in, processors = 2)", &meaning),
+        ("test(crate = crate::stand_in)", &of_test),
+        ("test(sim, crate = crate::stand_in)", &of_test),
+    ] {
+        let source =
+            format!("#![allow(dead_code)]\n#[windlass::{attribute}]\nfn main() {{}}\n{STAND_IN}");
+        let errors = errors_of(&source);
+        assert_eq!(errors.matches("error[").count(), 1, "{errors}");
+        for word in words {
+            assert!(errors.contains(word), "no {word:?} in\n{errors}");
+        }
+        assert!(errors.contains("<anon>:2:1\n"), "{errors}");
+    }
+}
+
+#[test]
+fn the_promise_is_no_promise() {
+    let errors = errors_of(&format!(
+        "#![allow(dead_code)]\nconst PROMISE: u8 = 1;\n\
+         #[windlass::main(crate = crate::stand_in)]\nfn main() {{}}\n{STAND_IN}"
+    ));
+    assert!(
+        errors.contains("`#[windlass::main]` needs a promise"),
+        "{errors}"
     );
 }
 
@@ -204,14 +223,11 @@ fn place_of(options: &str) -> String {
 fn options_of_tests_do_not_go_together() {
     for (options, words) in [
         (
-            "sim, unsafe(no_thread_local_across_waits)",
-            "needs no promise",
-        ),
-        (
             "sim, processors = 2",
             "`processors` is a setting of a runtime",
         ),
         ("sim, hook", "`builder` and `hook` are for runtimes"),
+        ("hook", "covers the functions of windlass-hook as well"),
         ("sim = true", "`sim` takes no value"),
         (
             "unsafe(no_thread_local_across_waits), seeds = 3",
@@ -231,24 +247,34 @@ fn options_of_tests_do_not_go_together() {
 }
 
 /// In place of windlass, as only the attributes are at hand here.
-const STAND_IN: &str = "mod stand_in {
-    #[allow(unused_imports)] pub(super) use windlass::main;
+const STAND_IN: &str = "#[allow(unused_imports)]\nmod stand_in {
+    pub(super) use windlass::{main, test};
+    pub(super) struct Promise;
+    impl Promise {
+        pub(super) const unsafe fn no_thread_local_across_waits() -> Promise { Promise }
+    }
     pub(super) struct Builder;
     impl Builder {
         pub(super) fn new() -> Builder { Builder }
         pub(super) fn processors(self, _: usize) -> Builder { self }
-        pub(super) unsafe fn build(self) {}
     }
     pub(super) mod entry {
+        pub(crate) fn build(_: super::Builder, _: super::Promise) {}
+        pub(crate) fn test_builder() -> super::Builder { super::Builder }
         pub(crate) fn main(_: (), _: fn()) -> std::process::ExitCode { std::process::ExitCode::SUCCESS }
+        pub(crate) fn unit_test(_: (), _: fn()) {}
+        pub(crate) fn sim_unit_test(_: super::sim::Sim, _: fn()) {}
+    }
+    pub(super) mod sim {
+        pub(crate) struct Sim;
+        impl Sim {
+            pub(crate) fn new(_: super::Promise) -> Sim { Sim }
+        }
     }
     pub(super) unsafe fn install() {}
     pub(super) unsafe fn two() -> usize { 2 }
     pub(super) unsafe fn builder() -> Builder { Builder }
     pub(super) struct Another;
-    impl Another {
-        pub(super) unsafe fn build(self) {}
-    }
 }";
 
 /// The lint points to the word in the attribute: nobody forbids unsafe code and makes the promise.

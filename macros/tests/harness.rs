@@ -13,6 +13,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use util::PROMISE;
 use windlass::{sleep, spawn, task, yield_now};
 
 #[windlass::test(unsafe(no_thread_local_across_waits), name = "two")]
@@ -66,6 +67,16 @@ fn may_have_to_panic() {
     spawn(|| panic!("the text of the panic"))
         .join()
         .unwrap_or_else(|e| std::panic::resume_unwind(e));
+}
+
+#[windlass::test(name = "crate")]
+fn finds_the_promise_of_the_crate() {
+    assert_eq!(task::current().name(), Some("main"));
+}
+
+#[windlass::test(sim, seeds = 1, unsafe(no_thread_local_across_waits))]
+fn a_simulation_takes_the_words() {
+    assert!(windlass::sim::is_simulated());
 }
 
 static N_RUNS: AtomicUsize = AtomicUsize::new(0);

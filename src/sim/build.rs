@@ -31,6 +31,7 @@ use crate::fs::memory::drive;
 use crate::fs::memory::settings::Disk;
 use crate::loom::native::Arc;
 use crate::loom::native::atomic::{AtomicU64, Ordering};
+use crate::promise::Promise;
 use crate::runtime::{Runtime, build_simulated, run_simulated};
 use crate::sched::types::current;
 use crate::sched::types::progress::Progress;
@@ -58,7 +59,7 @@ const HOTTEST: usize = 5;
 /// Runs `f` as the main goroutine of a simulation, once for each of 100 seeds. The seeds are new in
 /// each call.
 ///
-/// The default [`Sim`] does the same, and returns the failure.
+/// [`Sim::run`] does the same without settings, and returns the failure.
 ///
 /// # Blocking
 ///
@@ -75,7 +76,10 @@ const HOTTEST: usize = 5;
 /// ```
 /// use windlass::sync::{Arc, Mutex};
 ///
-/// windlass::sim::check(|| {
+/// // SAFETY: nothing of a thread is kept across a call into windlass.
+/// const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
+///
+/// windlass::sim::check(PROMISE, || {
 ///     let total = Arc::new(Mutex::new(0));
 ///     let adders = [1, 2, 3].map(|n| {
 ///         let total = Arc::clone(&total);
@@ -85,9 +89,15 @@ const HOTTEST: usize = 5;
 ///     assert_eq!(*total.lock().unwrap(), 6);
 /// });
 /// ```
+///
+/// It does not compile without the promise:
+///
+/// ```compile_fail
+/// windlass::sim::check(|| ());
+/// ```
 #[track_caller]
-pub fn check(f: impl Fn()) {
-    if let Err(failure) = Sim::new().run(f) {
+pub fn check(promise: Promise, f: impl Fn()) {
+    if let Err(failure) = Sim::new(promise).run(f) {
         panic!("{failure}");
     }
 }
@@ -97,9 +107,10 @@ pub fn check(f: impl Fn()) {
 /// # Examples
 ///
 /// ```
+/// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
 /// use windlass::sim::{Sim, Strategy};
 ///
-/// let sim = Sim::new()
+/// let sim = Sim::new(PROMISE)
 ///     .seeds(20)
 ///     .steps(10_000)
 ///     .strategy(Strategy::Pct { depth: 3 })
@@ -125,15 +136,12 @@ pub struct Sim {
     trace: Option<TraceFile>,
 }
 
-impl Default for Sim {
-    fn default() -> Sim {
-        Sim::new()
-    }
-}
-
 impl Sim {
     /// The settings of [`check`].
-    pub fn new() -> Sim {
+    ///
+    /// The promise is that of a runtime ([`Promise`]). Goroutines of a simulation stay on one thread,
+    /// but other goroutines run on it while one waits, and use the same thread-locals.
+    pub fn new(_: Promise) -> Sim {
         Sim {
             seed: None,
             seeds: None,
@@ -198,11 +206,12 @@ impl Sim {
     /// # Examples
     ///
     /// ```
+    /// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
     /// use windlass::net::TcpListener;
     /// use windlass::sim::{FailureKind, Sim};
     ///
     /// let leaks = || std::mem::forget(TcpListener::bind("0.0.0.0:80").unwrap());
-    /// let sim = Sim::new().no_descriptors_left(true);
+    /// let sim = Sim::new(PROMISE).no_descriptors_left(true);
     /// let failure = sim.run(leaks).unwrap_err();
     /// assert_eq!(failure.kind(), FailureKind::DescriptorsLeft);
     /// assert!(failure.left()[0].starts_with("TCP listener at 0.0.0.0:80 on host main"));
@@ -225,10 +234,11 @@ impl Sim {
     /// # Examples
     ///
     /// ```
+    /// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
     /// use windlass::channel::unbounded;
     /// use windlass::sim::{FailureKind, Sim};
     ///
-    /// let sim = Sim::new().no_messages_left(true);
+    /// let sim = Sim::new(PROMISE).no_messages_left(true);
     /// let failure = sim.run(|| {
     ///     let (sender, receiver) = unbounded();
     ///     sender.send(1).unwrap();
@@ -268,7 +278,8 @@ impl Sim {
     /// # Examples
     ///
     /// ```
-    /// windlass::sim::Sim::new().seeds(1).may_panic(true).run(|| {
+    /// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
+    /// windlass::sim::Sim::new(PROMISE).seeds(1).may_panic(true).run(|| {
     ///     let outcome = windlass::spawn(|| panic!("expected")).join();
     ///     assert!(outcome.is_err());
     /// })?;
@@ -286,9 +297,10 @@ impl Sim {
     /// # Examples
     ///
     /// ```
+    /// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
     /// use windlass::sim::Sim;
     ///
-    /// let failure = Sim::new().shorten(false).run(|| panic!("oh")).unwrap_err();
+    /// let failure = Sim::new(PROMISE).shorten(false).run(|| panic!("oh")).unwrap_err();
     /// assert!(failure.shortest().is_none());
     /// ```
     pub fn shorten(mut self, yes: bool) -> Sim {
@@ -303,12 +315,13 @@ impl Sim {
     /// # Examples
     ///
     /// ```
+    /// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
     /// use windlass::net::UdpSocket;
     /// use windlass::sim::{self, Link, Sim};
     /// use windlass::time::{Duration, Instant};
     ///
     /// let link = Link::new().latency(Duration::from_millis(30));
-    /// Sim::new().seeds(5).link(link).run(|| {
+    /// Sim::new(PROMISE).seeds(5).link(link).run(|| {
     ///     let _echo = sim::host("echo", [10, 0, 0, 1], || {
     ///         let socket = UdpSocket::bind("0.0.0.0:7").unwrap();
     ///         let mut buf = [0; 10];
@@ -359,10 +372,11 @@ impl Sim {
     /// # Examples
     ///
     /// ```
+    /// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
     /// use windlass::sim::Sim;
     ///
     /// # let file = std::env::temp_dir().join(format!("windlass-sim-{}.json", std::process::id()));
-    /// Sim::new().seed(1).seeds(1).trace(&file).run(|| {
+    /// Sim::new(PROMISE).seed(1).seeds(1).trace(&file).run(|| {
     ///     windlass::spawn(|| ()).join().unwrap();
     /// })?;
     /// # if std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("WINDLASS_SIM")) { return Ok(()) }
@@ -381,6 +395,7 @@ impl Sim {
     /// # Examples
     ///
     /// ```
+    /// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
     /// use windlass::sim::Sim;
     ///
     /// let racy = || {
@@ -392,8 +407,8 @@ impl Sim {
     ///     assert_eq!(receiver.recv(), Ok(1));
     /// };
     /// # if std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("WINDLASS_SIM")) { return }
-    /// let failure = Sim::new().run(racy).unwrap_err();
-    /// let again = Sim::new().replay(failure.schedule()).run(racy).unwrap_err();
+    /// let failure = Sim::new(PROMISE).run(racy).unwrap_err();
+    /// let again = Sim::new(PROMISE).replay(failure.schedule()).run(racy).unwrap_err();
     /// assert_eq!(again.until().schedule, failure.until().schedule);
     /// ```
     pub fn replay(mut self, schedule: &Schedule) -> Sim {
@@ -444,9 +459,10 @@ impl Sim {
     /// # Examples
     ///
     /// ```
+    /// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
     /// use windlass::sim::{FailureKind, Sim};
     ///
-    /// let never_ends = Sim::new().seeds(1).steps(1_000).run(|| {
+    /// let never_ends = Sim::new(PROMISE).seeds(1).steps(1_000).run(|| {
     ///     loop {
     ///         windlass::yield_now();
     ///     }

@@ -20,10 +20,11 @@ use super::host::bubble;
 /// # Examples
 ///
 /// ```
+/// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
 /// use windlass::sim::{self, Sim};
 /// use windlass::time::{Duration, sleep};
 ///
-/// Sim::new().seeds(20).run(|| {
+/// Sim::new(PROMISE).seeds(20).run(|| {
 ///     for _ in 0..10 {
 ///         match sim::draw(3) {
 ///             0 => {} // asks for something

@@ -67,10 +67,11 @@ impl fmt::Display for Panic {
 /// # Examples
 ///
 /// ```
+/// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
 /// use windlass::sim::{FailureKind, Sim};
 /// use windlass::sync::{Arc, Mutex};
 ///
-/// let failure = Sim::new().run(|| {
+/// let failure = Sim::new(PROMISE).run(|| {
 ///     let (a, b) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
 ///     let (a2, b2) = (Arc::clone(&a), Arc::clone(&b));
 ///     let other = windlass::spawn(move || {

@@ -14,6 +14,7 @@ use crate::bubble::net::faults::{self, Kind, Trouble};
 /// # Examples
 ///
 /// ```
+/// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
 /// use std::time::Duration;
 /// use windlass::sim::{self, Faults, Sim};
 /// use windlass::sync::Arc;
@@ -22,7 +23,7 @@ use crate::bubble::net::faults::{self, Kind, Trouble};
 ///
 /// let faults = Faults::network().crashes(6.0).at_most(Duration::from_secs(5));
 /// let n_starts = Arc::new(AtomicU32::new(0));
-/// Sim::new().seeds(20).faults(faults).run(|| {
+/// Sim::new(PROMISE).seeds(20).faults(faults).run(|| {
 ///     let n = Arc::clone(&n_starts);
 ///     let _worker = sim::host("worker", [10, 0, 0, 1], move || {
 ///         n.fetch_add(1, Ordering::Relaxed);
@@ -144,6 +145,7 @@ impl Faults {
     /// # Examples
     ///
     /// ```
+    /// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
     /// use std::time::Duration;
     /// use windlass::fs::File;
     /// use windlass::io::Write;
@@ -151,7 +153,7 @@ impl Faults {
     /// use windlass::time::{Instant, sleep};
     ///
     /// let faults = Faults::network().slow_disks(6.0);
-    /// Sim::new().seeds(5).faults(faults).run(|| {
+    /// Sim::new(PROMISE).seeds(5).faults(faults).run(|| {
     ///     let mut file = File::create("/log").unwrap();
     ///     let mut slowest = Duration::ZERO;
     ///     for _ in 0..600 {

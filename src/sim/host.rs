@@ -60,11 +60,12 @@ pub(super) fn bubble<'a>(what: &str) -> &'a Bubble {
 /// # Examples
 ///
 /// ```
+/// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
 /// use windlass::io::{Read, Write};
 /// use windlass::net::{TcpListener, TcpStream};
 /// use windlass::sim;
 ///
-/// sim::check(|| {
+/// sim::check(PROMISE, || {
 ///     let _server = sim::host("server", [10, 0, 0, 1], || {
 ///         let listener = TcpListener::bind("0.0.0.0:80").unwrap();
 ///         for stream in listener.incoming() {
@@ -110,7 +111,8 @@ where
 /// # Examples
 ///
 /// ```
-/// windlass::sim::check(|| assert_eq!(windlass::sim::this_host().name(), "main"));
+/// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
+/// windlass::sim::check(PROMISE, || assert_eq!(windlass::sim::this_host().name(), "main"));
 /// ```
 #[track_caller]
 #[must_use]
@@ -228,12 +230,13 @@ impl Host {
     /// # Examples
     ///
     /// ```
+    /// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
     /// use windlass::io::Read;
     /// use windlass::net::{TcpListener, TcpStream};
     /// use windlass::sim;
     /// use windlass::time::{Duration, sleep};
     ///
-    /// sim::check(|| {
+    /// sim::check(PROMISE, || {
     ///     let server = sim::host("server", [10, 0, 0, 1], || {
     ///         let listener = TcpListener::bind("server:80").unwrap();
     ///         let _stream = listener.accept().unwrap();
@@ -284,11 +287,12 @@ impl Host {
     /// # Examples
     ///
     /// ```
+    /// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
     /// use windlass::sim;
     /// use windlass::sync::Arc;
     /// use windlass::sync::atomic::{AtomicU32, Ordering};
     ///
-    /// sim::check(|| {
+    /// sim::check(PROMISE, || {
     ///     let n = Arc::new(AtomicU32::new(0));
     ///     let starts = Arc::clone(&n);
     ///     let host = sim::host("a", [10, 0, 0, 1], move || {
@@ -324,10 +328,11 @@ impl Host {
     /// # Examples
     ///
     /// ```
+    /// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
     /// use windlass::sim;
     /// use windlass::time::{Duration, Instant, sleep};
     ///
-    /// sim::check(|| {
+    /// sim::check(PROMISE, || {
     ///     let host = sim::host("a", [10, 0, 0, 1], || {
     ///         let start = Instant::now();
     ///         sleep(Duration::from_secs(1));
@@ -377,10 +382,11 @@ impl Host {
     /// # Examples
     ///
     /// ```
+    /// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
     /// use std::io::ErrorKind;
     /// use windlass::{fs, sim};
     ///
-    /// sim::check(|| {
+    /// sim::check(PROMISE, || {
     ///     fs::write("/full", [1; 4096]).unwrap();
     ///     let host = sim::this_host();
     ///     host.set_disk(host.disk().capacity(0)); // from now on there is no room
@@ -428,11 +434,12 @@ impl Host {
     /// # Examples
     ///
     /// ```
+    /// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
     /// use std::io::Write;
     /// use windlass::fs::{self, File};
     /// use windlass::sim;
     ///
-    /// sim::check(|| {
+    /// sim::check(PROMISE, || {
     ///     let mut file = File::create("/log").unwrap();
     ///     file.write_all(b"begin ").unwrap();
     ///     file.sync_all().unwrap(); // the bytes
@@ -463,10 +470,11 @@ impl Host {
     /// # Examples
     ///
     /// ```
+    /// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
     /// use windlass::sim;
     /// use windlass::time::{Duration, SystemTime};
     ///
-    /// sim::check(|| {
+    /// sim::check(PROMISE, || {
     ///     let before = SystemTime::now();
     ///     sim::this_host().set_clock_ahead(Duration::from_secs(2));
     ///     assert_eq!(before.elapsed().unwrap(), Duration::from_secs(2));
@@ -483,10 +491,11 @@ impl Host {
     /// # Examples
     ///
     /// ```
+    /// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
     /// use windlass::sim;
     /// use windlass::time::{Duration, SystemTime};
     ///
-    /// sim::check(|| {
+    /// sim::check(PROMISE, || {
     ///     let before = SystemTime::now();
     ///     sim::this_host().set_clock_behind(Duration::from_secs(2));
     ///     assert_eq!(before.duration_since(SystemTime::now()).unwrap(), Duration::from_secs(2));

@@ -31,6 +31,7 @@ pub(super) fn nanoseconds(time: Duration) -> u64 {
 /// # Examples
 ///
 /// ```
+/// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
 /// use std::time::Duration;
 /// use windlass::sim::{Link, Sim};
 ///
@@ -38,7 +39,7 @@ pub(super) fn nanoseconds(time: Duration) -> u64 {
 ///     .latency_between(Duration::from_millis(5), Duration::from_millis(80))
 ///     .bandwidth(125_000)
 ///     .loss(0.02);
-/// Sim::new().seeds(1).link(radio).run(|| ())?;
+/// Sim::new(PROMISE).seeds(1).link(radio).run(|| ())?;
 /// # Ok::<(), windlass::sim::Failure>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,9 +8,12 @@
 //! ```
 //! use windlass::time::{Duration, Instant};
 //!
+//! // SAFETY: nothing of a thread is kept across a call into windlass.
+//! const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
+//!
 //! // #[test]
 //! fn gives_up_after_a_minute() {
-//!     windlass::sim::check(|| {
+//!     windlass::sim::check(PROMISE, || {
 //!         let start = Instant::now();
 //!         let (_replies, no_reply) = windlass::channel::bounded::<u32>(0);
 //!         assert!(no_reply.recv_timeout(Duration::from_secs(60)).is_err());

@@ -19,12 +19,13 @@ use crate::bubble::net::notes::What;
 /// # Examples
 ///
 /// ```
+/// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
 /// use windlass::io::{Read, Write};
 /// use windlass::net::{TcpListener, TcpStream};
 /// use windlass::sim::{self, Network};
 /// use windlass::time::{Duration, Instant, sleep};
 ///
-/// sim::check(|| {
+/// sim::check(PROMISE, || {
 ///     let server = sim::host("server", [10, 0, 0, 1], || {
 ///         let listener = TcpListener::bind("0.0.0.0:80").unwrap();
 ///         let (mut stream, _) = listener.accept().unwrap();

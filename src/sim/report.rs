@@ -22,7 +22,8 @@ pub struct Run {
 /// # Examples
 ///
 /// ```
-/// let report = windlass::sim::Sim::new().seed(1).seeds(3).run(|| {
+/// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
+/// let report = windlass::sim::Sim::new(PROMISE).seed(1).seeds(3).run(|| {
 ///     windlass::spawn(|| ()).join().unwrap();
 /// });
 /// # if std::env::var_os("WINDLASS_SIM_SEED").is_some() { return }

@@ -13,8 +13,9 @@ use crate::sched::wait::park::{self, Caller};
 /// # Examples
 ///
 /// ```
+/// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
 /// assert!(!windlass::sim::is_simulated());
-/// windlass::sim::check(|| assert!(windlass::sim::is_simulated()));
+/// windlass::sim::check(PROMISE, || assert!(windlass::sim::is_simulated()));
 /// ```
 #[must_use]
 pub fn is_simulated() -> bool {
@@ -38,9 +39,10 @@ pub fn is_simulated() -> bool {
 /// # Examples
 ///
 /// ```
+/// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
 /// use std::sync::atomic::{AtomicU32, Ordering};
 ///
-/// windlass::sim::check(|| {
+/// windlass::sim::check(PROMISE, || {
 ///     let n = AtomicU32::new(0);
 ///     windlass::scope(|s| {
 ///         s.spawn(|| n.fetch_add(1, Ordering::Relaxed));

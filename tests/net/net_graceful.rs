@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use socket2::{Domain, Socket, Type};
 
+use crate::util::PROMISE;
 use crate::util::{
     child_case, child_passes, hang_guard, is_simulated, much, run, set_nofile_limit, wait_until,
 };
@@ -570,7 +571,7 @@ fn grace_and_limit_in_virtual_time() {
         let ended = begin.elapsed();
         assert!(LIMIT <= ended && ended < LIMIT + STEP, "{ended:?}");
     };
-    if let Err(failure) = Sim::new().seed(0).seeds(30).run(run) {
+    if let Err(failure) = Sim::new(PROMISE).seed(0).seeds(30).run(run) {
         panic!("{failure}");
     }
 }

@@ -8,12 +8,14 @@ use windlass::time::{
     Duration, Instant, SystemTime, UNIX_EPOCH, interval, sleep, sleep_until, timeout,
 };
 
+use crate::util::PROMISE;
+
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[test]
 fn a_day_takes_no_time() {
     let real = std::time::Instant::now();
-    sim::check(|| {
+    sim::check(PROMISE, || {
         let start = Instant::now();
         sleep(DAY);
         assert_eq!(start.elapsed(), DAY);
@@ -27,7 +29,7 @@ fn a_day_takes_no_time() {
 
 #[test]
 fn time_stands_still_while_goroutines_run() {
-    sim::check(|| {
+    sim::check(PROMISE, || {
         let start = Instant::now();
         for _ in 0..100 {
             windlass::spawn(windlass::yield_now).join().unwrap();
@@ -38,7 +40,7 @@ fn time_stands_still_while_goroutines_run() {
 
 #[test]
 fn each_run_begins_in_the_year_2000() {
-    sim::check(|| {
+    sim::check(PROMISE, || {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         assert_eq!(since, Duration::from_secs(946_684_800));
         sleep(DAY);
@@ -51,7 +53,7 @@ fn each_run_begins_in_the_year_2000() {
 #[test]
 fn what_is_over_in_a_run_is_over_after_it() {
     let kept = std::sync::Mutex::new(Vec::new());
-    let run = Sim::new().seeds(1).run(|| {
+    let run = Sim::new(PROMISE).seeds(1).run(|| {
         sleep(DAY);
         let (sender, receiver) = oneshot::<u8>();
         let (level, levels) = watch(0);
@@ -70,7 +72,7 @@ fn what_is_over_in_a_run_is_over_after_it() {
         assert_eq!(done.try_recv(), Err(TryRecvError::Disconnected));
     }
     // In another run, whose clock begins anew.
-    sim::check(|| {
+    sim::check(PROMISE, || {
         let begin = Instant::now();
         for (sender, levels, done) in &kept {
             sender.closed();
@@ -83,13 +85,13 @@ fn what_is_over_in_a_run_is_over_after_it() {
 
 #[test]
 fn the_report_has_the_time_that_passed() {
-    let report = Sim::new().seeds(2).run(|| sleep(DAY)).unwrap();
+    let report = Sim::new(PROMISE).seeds(2).run(|| sleep(DAY)).unwrap();
     assert!(report.runs.iter().all(|run| run.elapsed == DAY));
 }
 
 #[test]
 fn timeouts_tickers_and_contexts_follow() {
-    sim::check(|| {
+    sim::check(PROMISE, || {
         let start = Instant::now();
         let (_sender, never) = bounded::<()>(0);
         assert!(never.recv_timeout(DAY).is_err());
@@ -128,7 +130,7 @@ fn timeouts_tickers_and_contexts_follow() {
 /// A timer whose wait has ended for another reason does not move the clock.
 #[test]
 fn a_stale_timer_takes_no_time() {
-    sim::check(|| {
+    sim::check(PROMISE, || {
         let start = Instant::now();
         let (sender, receiver) = bounded(1);
         let other = windlass::spawn(move || receiver.recv_timeout(DAY));
@@ -144,7 +146,7 @@ fn a_stale_timer_takes_no_time() {
 fn timers_of_the_same_instant_come_in_both_orders() {
     let orders = Arc::new(std::sync::Mutex::new(std::collections::BTreeSet::new()));
     let seen = Arc::clone(&orders);
-    sim::check(move || {
+    sim::check(PROMISE, move || {
         let order = Arc::new(Mutex::new(Vec::new()));
         let sleepers = [1, 2].map(|n| {
             let order = Arc::clone(&order);
@@ -163,7 +165,7 @@ fn timers_of_the_same_instant_come_in_both_orders() {
 
 #[test]
 fn plain_clocks_are_real_outside() {
-    sim::check(|| sleep(DAY));
+    sim::check(PROMISE, || sleep(DAY));
     assert!(!sim::is_simulated());
     let since_2020 = SystemTime::now() > UNIX_EPOCH + 18_000 * DAY;
     assert!(since_2020);

@@ -12,6 +12,8 @@ use windlass::sim::{self, Disk, Failure, FailureKind, Faults, Link, Sim, Strateg
 use windlass::sync::{Arc, Mutex};
 use windlass::time::{Duration, Instant, SystemTime, sleep};
 
+use crate::util::PROMISE;
+
 const SECOND: Duration = Duration::from_secs(1);
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
@@ -28,7 +30,7 @@ fn in_order<'a>(names: impl Iterator<Item = &'a &'static str>) {
 
 #[track_caller]
 fn is_not_deterministic(f: impl Fn()) -> Failure {
-    let failure = Sim::new().seed(3).seeds(50).run(f).unwrap_err();
+    let failure = Sim::new(PROMISE).seed(3).seeds(50).run(f).unwrap_err();
     assert_eq!(failure.kind(), FailureKind::NotDeterministic, "{failure}");
     failure
 }
@@ -36,7 +38,7 @@ fn is_not_deterministic(f: impl Fn()) -> Failure {
 #[test]
 fn one_seed_in_16_is_run_twice() {
     let calls = AtomicU32::new(0);
-    let report = Sim::new().seeds(33).run(|| {
+    let report = Sim::new(PROMISE).seeds(33).run(|| {
         calls.fetch_add(1, Ordering::Relaxed);
     });
     assert_eq!(report.unwrap().runs.len(), 33);
@@ -63,7 +65,7 @@ fn the_order_of_a_hash_map_is_found() {
 
 #[test]
 fn the_order_of_a_sorted_map_is_the_same() {
-    let sim = Sim::new().seed(3).seeds(50);
+    let sim = Sim::new(PROMISE).seed(3).seeds(50);
     let all: BTreeMap<&str, ()> = NAMES.map(|name| (name, ())).into();
     let report = sim.run(|| in_order(all.keys())).unwrap();
     assert_eq!(report, sim.run(|| in_order(all.keys())).unwrap());
@@ -83,7 +85,7 @@ fn the_clocks_of_std_are_found() {
 fn what_windlass_gives_is_the_same() {
     for strategy in [Strategy::Mixed, Strategy::RoundRobin] {
         let seen: std::sync::Mutex<BTreeMap<u64, String>> = std::sync::Mutex::default();
-        let sim = Sim::new().seed(9).seeds(20).strategy(strategy);
+        let sim = Sim::new(PROMISE).seed(9).seeds(20).strategy(strategy);
         let with_log = |compare: bool| {
             let log = std::sync::Mutex::new(Vec::new());
             let report = sim.run(|| {
@@ -141,7 +143,7 @@ fn a_second_run_that_fails_is_found() {
 #[test]
 fn a_failure_that_is_not_repeated_says_so() {
     let calls = AtomicU32::new(0);
-    let outcome = Sim::new().seed(3).run(|| {
+    let outcome = Sim::new(PROMISE).seed(3).run(|| {
         assert!(calls.fetch_add(1, Ordering::Relaxed) > 0, "the first");
     });
     let failure = outcome.unwrap_err();
@@ -172,7 +174,7 @@ fn a_recursion_on_small_stacks() {
     }
     for _ in 0..8 {
         is_the_same_twice(
-            || Sim::new().seed(16).seeds(1),
+            || Sim::new(PROMISE).seed(16).seeds(1),
             || {
                 let small = windlass::task::Builder::new().stack_size(16 << 10);
                 assert_eq!(small.spawn(|| deep(300)).unwrap().join().unwrap(), 300);
@@ -261,7 +263,7 @@ fn drawn_programs_of_files_and_sockets_with_crashes() {
         };
         is_the_same_twice(
             || {
-                Sim::new()
+                Sim::new(PROMISE)
                     .seed(seed)
                     .seeds(1)
                     .faults(faults())

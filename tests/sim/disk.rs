@@ -11,13 +11,14 @@ use std::time::{Duration, SystemTime};
 
 use crate::temp::TempDir;
 use crate::util;
+use crate::util::PROMISE;
 use windlass::fs::{self, AlignedBuf, DirBuilder, File, FileTimes, OpenOptions, TryLockError};
 use windlass::sim::Sim;
 
 /// Runs the body in memory under 40 seeds, and then in a directory of the kernel. It is given an
 /// empty directory.
 fn on_both(body: impl Fn(&Path) + Sync) {
-    let report = Sim::new().seed(1).seeds(40).run(|| {
+    let report = Sim::new(PROMISE).seed(1).seeds(40).run(|| {
         let dir = Path::new("/tmp/here");
         fs::create_dir(dir).unwrap();
         body(dir);

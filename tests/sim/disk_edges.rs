@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::temp::TempDir;
 use crate::util;
+use crate::util::PROMISE;
 use windlass::fs::{self, AlignedBuf, DirBuilder, File, OpenOptions, Permissions};
 use windlass::sim::{self, Disk, Sim};
 use windlass::time::{Duration, Instant, sleep, timeout};
@@ -49,7 +50,7 @@ fn same(body: impl Fn(&Path, &mut Lines) + Sync) {
         lines.0
     });
     let found = RefCell::new(Vec::new());
-    let report = Sim::new().seed(1).seeds(3).run(|| {
+    let report = Sim::new(PROMISE).seed(1).seeds(3).run(|| {
         // As deep as the other one.
         let dir = temp.path();
         fs::create_dir_all(dir).unwrap();
@@ -171,7 +172,7 @@ fn vectors_of_many_buffers_and_of_none() {
 /// need memory for each.
 #[test]
 fn one_large_buffer_many_times() {
-    let report = Sim::new().seed(1).seeds(1).run(|| {
+    let report = Sim::new(PROMISE).seed(1).seeds(1).run(|| {
         let big = vec![7; 64 << 20];
         let slices = vec![IoSlice::new(&big); 1024];
         let mut file = read_write(Path::new("/f"));
@@ -482,7 +483,7 @@ fn check(sim: Sim, f: impl Fn()) {
 
 #[test]
 fn a_file_that_is_too_large_for_the_memory() {
-    check(Sim::new().seed(1).seeds(1), || {
+    check(Sim::new(PROMISE).seed(1).seeds(1), || {
         let mut file = read_write(Path::new("/f"));
         for (offset, len) in [(0, 1 << 43), (1 << 43, 1 << 43), (0, (1 << 30) + 1)] {
             let e = file.allocate(offset, len).unwrap_err();
@@ -514,7 +515,7 @@ fn times_without_end() {
     let disk = Disk::new()
         .sync_time(forever.clone())
         .transfer_time(forever);
-    check(Sim::new().seed(1).seeds(20).disk(disk), || {
+    check(Sim::new(PROMISE).seed(1).seeds(20).disk(disk), || {
         fs::write("/f", "x").unwrap();
         let synced = spawn(|| File::open("/f").unwrap().sync_all());
         sleep(Duration::from_secs(1));
@@ -528,7 +529,7 @@ fn times_without_end() {
 /// As deep as paths can say.
 #[test]
 fn deep_directories() {
-    check(Sim::new().seed(1).seeds(1), || {
+    check(Sim::new(PROMISE).seed(1).seeds(1), || {
         let deep: PathBuf = std::iter::once("/")
             .chain(std::iter::repeat_n("d", 2000))
             .collect();
@@ -543,7 +544,7 @@ fn deep_directories() {
 #[test]
 fn a_direct_read_that_is_cut_short_ends_with_a_sector() {
     let disk = Disk::new().short_reads(0.5);
-    check(Sim::new().seed(1).seeds(30).disk(disk), || {
+    check(Sim::new(PROMISE).seed(1).seeds(30).disk(disk), || {
         fs::write("/f", [1; 5 * 512 + 100]).unwrap();
         let mut options = OpenOptions::new();
         let options = options.read(true).custom_flags(libc::O_DIRECT);
@@ -564,7 +565,7 @@ fn a_direct_read_that_is_cut_short_ends_with_a_sector() {
 /// The sync that began first may end last. What the other one wrote stays.
 #[test]
 fn attributes_that_were_synced_stay() {
-    check(Sim::new().seed(1).seeds(200), || {
+    check(Sim::new(PROMISE).seed(1).seeds(200), || {
         let file = read_write(Path::new("/f"));
         file.sync_all().unwrap();
         File::open("/").unwrap().sync_all().unwrap();
@@ -583,7 +584,7 @@ fn attributes_that_were_synced_stay() {
 /// Those that wait are woken, and the first thing that one of them does is another call.
 #[test]
 fn many_wait_for_one_lock() {
-    check(Sim::new().seed(1).seeds(100), || {
+    check(Sim::new(PROMISE).seed(1).seeds(100), || {
         let first = File::create("/lock").unwrap();
         first.lock().unwrap();
         let others: Vec<_> = (0..4)
@@ -615,7 +616,7 @@ fn many_wait_for_one_lock() {
 /// done does not end it.
 #[test]
 fn waits_for_locks_are_waits_of_their_own() {
-    check(Sim::new().seed(1).seeds(50), || {
+    check(Sim::new(PROMISE).seed(1).seeds(50), || {
         let first = File::create("/lock").unwrap();
         first.lock().unwrap();
         let waits = spawn(|| {
@@ -640,7 +641,7 @@ fn a_context_does_not_make_the_disk_faster() {
     let disk = Disk::new()
         .sync_time(9 * ms..=9 * ms)
         .transfer_time(5 * ms..=5 * ms);
-    check(Sim::new().seed(1).seeds(10).disk(disk), || {
+    check(Sim::new(PROMISE).seed(1).seeds(10).disk(disk), || {
         let file = read_write(Path::new("/f"));
         file.write_all_at(&[1; 5000], 0).unwrap();
         let begin = Instant::now();
@@ -665,7 +666,7 @@ fn a_context_does_not_make_the_disk_faster() {
 #[test]
 fn a_position_after_a_failed_write() {
     let disk = Disk::new().sync_errors(1.0);
-    check(Sim::new().seed(1).seeds(10).disk(disk), || {
+    check(Sim::new(PROMISE).seed(1).seeds(10).disk(disk), || {
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).custom_flags(libc::O_DSYNC);
         let mut file = options.open("/f").unwrap();
@@ -683,7 +684,7 @@ fn without_descriptors_nothing_is_created_or_cut() {
         util::child_passes(NAME, "emfile");
         return;
     }
-    check(Sim::new().seed(1).seeds(1), || {
+    check(Sim::new(PROMISE).seed(1).seeds(1), || {
         fs::write("/f", "text").unwrap();
         let before = util::open_fds();
         let soft = util::nofile_limits().0;
@@ -719,13 +720,13 @@ fn a_crash_leaves_nothing_open() {
         return;
     }
     // What is opened once for a process is open from here on.
-    check(Sim::new().seed(1).seeds(1), || {
+    check(Sim::new(PROMISE).seed(1).seeds(1), || {
         drop(read_write(Path::new("/f")))
     });
     let before = util::open_fds();
     let census = util::Census::default();
     let n_runs = std::cell::Cell::new(0);
-    check(Sim::new().seed(1).seeds(20), || {
+    check(Sim::new(PROMISE).seed(1).seeds(20), || {
         n_runs.set(n_runs.get() + 1);
         let held = census.clone();
         let host = sim::host("db", [10, 0, 0, 1], move || {

@@ -15,6 +15,8 @@ use windlass::sync::{Arc, Mutex};
 use windlass::time::{Duration, Instant, sleep};
 use windlass::{spawn, task};
 
+use crate::util::PROMISE;
+
 const SECTOR: usize = 512;
 const PAGE: usize = 4096;
 const MS: Duration = Duration::from_millis(1);
@@ -23,7 +25,7 @@ const MS: Duration = Duration::from_millis(1);
 #[track_caller]
 fn outcomes<T: Ord>(seeds: u64, f: impl Fn() -> T) -> BTreeSet<T> {
     let seen = RefCell::new(BTreeSet::new());
-    check_with(Sim::new().seed(1).seeds(seeds), || {
+    check_with(Sim::new(PROMISE).seed(1).seeds(seeds), || {
         seen.borrow_mut().insert(f());
     });
     seen.into_inner()
@@ -67,7 +69,7 @@ fn cut_power() {
 
 #[test]
 fn what_was_synced_survives() {
-    check_with(Sim::new().seeds(100), || {
+    check_with(Sim::new(PROMISE).seeds(100), || {
         let file = durable("/a", &[1; 3 * PAGE]);
         file.write_all_at(&[2; 100], 5000).unwrap();
         file.sync_data().unwrap();
@@ -229,7 +231,7 @@ fn changes_of_different_names_are_reordered() {
 
 #[test]
 fn open_files_are_dead_after_the_power_was_cut() {
-    check_with(Sim::new().seeds(20), || {
+    check_with(Sim::new(PROMISE).seeds(20), || {
         let mut file = durable("/a", b"x");
         file.lock().unwrap();
         let waits = spawn(|| {
@@ -267,7 +269,7 @@ fn direct_writes_need_a_sync_as_well() {
         bytes[SECTOR]
     });
     assert_eq!(seen, [0, 1].into());
-    check_with(Sim::new().seeds(50), || {
+    check_with(Sim::new(PROMISE).seeds(50), || {
         durable("/a", &[0; PAGE]);
         let mut options = OpenOptions::new();
         options
@@ -284,7 +286,7 @@ fn direct_writes_need_a_sync_as_well() {
 
 #[test]
 fn a_full_disk_takes_no_more() {
-    let sim = Sim::new()
+    let sim = Sim::new(PROMISE)
         .seeds(20)
         .disk(Disk::new().capacity(5 * PAGE as u64));
     check_with(sim, || {
@@ -311,7 +313,7 @@ fn calls_fail_and_are_short_as_often_as_the_settings_say() {
         .short_reads(0.3)
         .short_writes(0.3);
     let counts = Cell::new([0; 5]);
-    check_with(Sim::new().seed(1).seeds(50).disk(disk), || {
+    check_with(Sim::new(PROMISE).seed(1).seeds(50).disk(disk), || {
         let [
             mut eio_read,
             mut eio_write,
@@ -380,7 +382,7 @@ fn a_sync_that_fails_says_so_once_and_loses_pages() {
 fn a_sync_takes_its_time() {
     let disk = Disk::new().sync_time(20 * MS..=30 * MS);
     let seen = RefCell::new(BTreeSet::new());
-    check_with(Sim::new().seed(1).seeds(50).disk(disk), || {
+    check_with(Sim::new(PROMISE).seed(1).seeds(50).disk(disk), || {
         let mut file = File::create("/a").unwrap();
         let start = Instant::now();
         file.write_all(b"x").unwrap();
@@ -418,7 +420,7 @@ fn what_is_written_during_a_sync_is_not_part_of_it() {
 #[test]
 fn each_host_has_a_disk_that_survives_its_crash() {
     let seen = RefCell::new(BTreeSet::new());
-    check_with(Sim::new().seed(1).seeds(60), || {
+    check_with(Sim::new(PROMISE).seed(1).seeds(60), || {
         let found = Arc::new(Mutex::new(Vec::new()));
         let to = Arc::clone(&found);
         let keeper = sim::host("keeper", [10, 0, 0, 1], move || {
@@ -470,7 +472,7 @@ impl Drop for Guard {
 
 #[test]
 fn destructors_of_a_crashed_host_do_not_reach_its_disk() {
-    check_with(Sim::new().seeds(40), || {
+    check_with(Sim::new(PROMISE).seeds(40), || {
         let errors = Arc::new(Mutex::new(Vec::new()));
         let to = Arc::clone(&errors);
         let n_starts = Arc::new(AtomicU32::new(0));
@@ -526,7 +528,7 @@ fn faults_of_disks_are_drawn() {
         .failing_disks(3.0)
         .full_disks(3.0)
         .until(Duration::from_secs(300));
-    check_with(Sim::new().seed(1).seeds(10).faults(faults), || {
+    check_with(Sim::new(PROMISE).seed(1).seeds(10).faults(faults), || {
         let found = Arc::new(Mutex::new((Duration::ZERO, BTreeSet::new(), Vec::new())));
         let to = Arc::clone(&found);
         let _host = sim::host("a", [10, 0, 0, 1], move || {
@@ -571,7 +573,7 @@ fn faults_of_disks_are_drawn() {
 #[test]
 fn an_exhaustive_search_finds_what_a_crash_may_leave() {
     let seen = RefCell::new(BTreeSet::new());
-    let search = Sim::new().strategy(Strategy::Exhaustive { preemptions: 0 });
+    let search = Sim::new(PROMISE).strategy(Strategy::Exhaustive { preemptions: 0 });
     let report = search.run(|| {
         fs::write("/first", "").unwrap();
         fs::write("/second", "").unwrap();
@@ -585,7 +587,7 @@ fn an_exhaustive_search_finds_what_a_crash_may_leave() {
 
 #[test]
 fn a_missing_sync_is_found() {
-    let failure = Sim::new().run(|| {
+    let failure = Sim::new(PROMISE).run(|| {
         let mut file = File::create("/a.new").unwrap();
         file.write_all(b"config").unwrap();
         // Here a sync is missing.
@@ -599,7 +601,7 @@ fn a_missing_sync_is_found() {
 
 #[test]
 fn the_number_of_a_simulated_file_is_of_no_use_outside() {
-    check_with(Sim::new().seeds(5), || {
+    check_with(Sim::new(PROMISE).seeds(5), || {
         let file = durable("/a", b"x");
         let copy = std::fs::File::from(file.as_fd().try_clone_to_owned().unwrap());
         assert_eq!(errno((&copy).read(&mut [0])), libc::EBADF);

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::random::Random;
 use crate::temp::TempDir;
 use crate::util;
+use crate::util::PROMISE;
 use windlass::fs::{self, File, Metadata, OpenOptions, Permissions, TryLockError};
 use windlass::sim::Sim;
 
@@ -350,7 +351,7 @@ fn drawn_operations_do_what_they_do_on_the_kernels_disk() {
             Machine::new(dir.path(), seed, can_allocate).run(STEPS)
         });
         let found = RefCell::new(Vec::new());
-        let outcome = Sim::new().seed(seed).seeds(1).run(|| {
+        let outcome = Sim::new(PROMISE).seed(seed).seeds(1).run(|| {
             let top = Path::new("/tmp/top");
             *found.borrow_mut() = Machine::new(top, seed, can_allocate).run(STEPS);
         });

@@ -8,6 +8,8 @@ use windlass::sim::{self, Failure, FailureKind, Sim, Strategy};
 use windlass::sync::{Arc, Mutex, Once, Semaphore, WaitGroup};
 use windlass::time::{Duration, sleep};
 
+use crate::util::PROMISE;
+
 const SECOND: Duration = Duration::from_secs(1);
 
 fn fails(sim: &Sim, f: impl Fn()) -> Failure {
@@ -15,7 +17,7 @@ fn fails(sim: &Sim, f: impl Fn()) -> Failure {
 }
 
 fn one() -> Sim {
-    Sim::new().seed(1).seeds(1)
+    Sim::new(PROMISE).seed(1).seeds(1)
 }
 
 #[test]
@@ -69,7 +71,7 @@ fn all_panics_are_listed() {
 
 #[test]
 fn a_panic_that_is_caught_is_none() {
-    sim::check(|| {
+    sim::check(PROMISE, || {
         let caught = std::panic::catch_unwind(|| panic!("expected"));
         assert!(caught.is_err());
     });
@@ -119,7 +121,7 @@ fn a_loop_that_waits_for_another_ends() {
         Strategy::Pct { depth: 3 },
         Strategy::RoundRobin,
     ] {
-        let sim = Sim::new().seed(5).seeds(50).strategy(strategy);
+        let sim = Sim::new(PROMISE).seed(5).seeds(50).strategy(strategy);
         sim.run(|| {
             let lock = Arc::new(Mutex::new(()));
             let other = Arc::clone(&lock);
@@ -185,7 +187,9 @@ fn what_is_left_is_cancelled_and_the_next_run_is_afresh() {
         });
         assert_eq!(failure.kind(), FailureKind::Deadlock);
         assert_eq!(held.load(Ordering::Relaxed), 0);
-        sim::check(|| assert_eq!(windlass::spawn(|| 7).join().unwrap(), 7));
+        sim::check(PROMISE, || {
+            assert_eq!(windlass::spawn(|| 7).join().unwrap(), 7)
+        });
     }
 }
 
@@ -203,8 +207,8 @@ fn a_failure_is_the_same_again() {
         both.into_iter().for_each(|one| one.join().unwrap());
         assert_eq!(*n.lock().unwrap(), 2);
     };
-    let failure = fails(&Sim::new().seeds(1000), racy);
-    let again = fails(&Sim::new().seed(failure.seed()).seeds(1), racy);
+    let failure = fails(&Sim::new(PROMISE).seeds(1000), racy);
+    let again = fails(&Sim::new(PROMISE).seed(failure.seed()).seeds(1), racy);
     assert_eq!(failure.until(), again.until());
     assert_eq!(failure.panics(), again.panics());
 }
@@ -223,7 +227,7 @@ fn a_thread_makes_the_run_fail() {
 
 #[test]
 fn settle_waits_for_all_others() {
-    sim::check(|| {
+    sim::check(PROMISE, || {
         let steps = Arc::new(Mutex::new(0));
         let workers = [(); 3].map(|()| {
             let steps = Arc::clone(&steps);
@@ -248,7 +252,7 @@ fn settle_waits_for_all_others() {
 
 #[test]
 fn several_may_settle() {
-    sim::check(|| {
+    sim::check(PROMISE, || {
         let both = [(); 2].map(|()| windlass::spawn(sim::settle));
         sim::settle();
         both.into_iter().for_each(|one| one.join().unwrap());
@@ -317,12 +321,12 @@ fn a_destructor_may_sleep_while_it_unwinds() {
 #[test]
 #[should_panic(expected = "simulation failed: a goroutine panicked")]
 fn check_panics_with_the_failure() {
-    sim::check(|| panic!("expected"));
+    sim::check(PROMISE, || panic!("expected"));
 }
 
 #[test]
 fn a_simulation_inside_another_is_refused() {
-    let failure = fails(&one(), || sim::check(|| {}));
+    let failure = fails(&one(), || sim::check(PROMISE, || {}));
     let message = &failure.panics()[0].message;
     assert!(message.contains("started inside a goroutine"), "{message}");
 }
@@ -330,7 +334,7 @@ fn a_simulation_inside_another_is_refused() {
 /// Locks, conditions and the rest wait and wake as they do outside.
 #[test]
 fn everything_that_waits_works() {
-    sim::check(|| {
+    sim::check(PROMISE, || {
         let group = WaitGroup::new();
         let permits = Arc::new(Semaphore::new(2));
         let once = Arc::new(Once::new());
@@ -358,7 +362,7 @@ fn everything_that_waits_works() {
 #[test]
 fn forks_run_in_both_orders() {
     let orders = std::sync::Mutex::new(std::collections::BTreeSet::new());
-    sim::check(|| {
+    sim::check(PROMISE, || {
         let order = Mutex::new(Vec::new());
         windlass::join(
             || order.lock().unwrap().push(1),

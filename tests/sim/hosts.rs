@@ -11,11 +11,13 @@ use windlass::sync::{Arc, Mutex};
 use windlass::time::{Duration, Instant, SystemTime, sleep};
 use windlass::{spawn, task};
 
+use crate::util::PROMISE;
+
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
 
 fn check(f: impl Fn()) {
-    check_with(Sim::new(), f);
+    check_with(Sim::new(PROMISE), f);
 }
 
 #[track_caller]
@@ -172,7 +174,7 @@ fn clocks_are_skewed() {
 #[test]
 fn latency_is_exact() {
     let link = Link::new().latency(30 * MS);
-    check_with(Sim::new().link(link), || {
+    check_with(Sim::new(PROMISE).link(link), || {
         let a = echo("a", 1);
         let start = Instant::now();
         let stream = TcpStream::connect("a:7").unwrap();
@@ -208,7 +210,7 @@ fn latency_is_exact() {
 fn bandwidth_is_exact() {
     // A byte takes a microsecond.
     let link = Link::new().latency(10 * MS).bandwidth(1_000_000);
-    check_with(Sim::new().link(link), || {
+    check_with(Sim::new(PROMISE).link(link), || {
         let (sender, receiver) = unbounded();
         let _sink = sim::host("sink", [10, 0, 0, 1], move || {
             let listener = TcpListener::bind("0.0.0.0:7").unwrap();
@@ -238,7 +240,7 @@ fn bandwidth_is_exact() {
 fn a_latency_that_is_drawn_keeps_the_order_of_a_stream() {
     let link = Link::new().latency_between(MS, 50 * MS);
     let round_trips = Arc::new(std::sync::Mutex::new(std::collections::BTreeSet::new()));
-    check_with(Sim::new().link(link), || {
+    check_with(Sim::new(PROMISE).link(link), || {
         let _a = echo("a", 1);
         let stream = TcpStream::connect("a:7").unwrap();
         let start = Instant::now();
@@ -452,7 +454,7 @@ fn a_stream_survives_partitions() {
         .partitions(20.0)
         .one_way_partitions(20.0)
         .at_most(SECOND);
-    check_with(Sim::new().link(link).faults(faults), || {
+    check_with(Sim::new(PROMISE).link(link).faults(faults), || {
         let _a = echo("a", 1);
         let stream = loop {
             if let Ok(stream) = TcpStream::connect("a:7") {
@@ -841,7 +843,7 @@ fn all_faults() -> Faults {
 fn faults_are_drawn() {
     let (n_runs, n_failed) = (AtomicU32::new(0), AtomicU32::new(0));
     let link = Link::new().latency_between(MS, 20 * MS);
-    let sim = || Sim::new().seed(5).seeds(30).link(link);
+    let sim = || Sim::new(PROMISE).seed(5).seeds(30).link(link);
     sim()
         .faults(all_faults())
         .run(|| {
@@ -864,7 +866,7 @@ fn faults_are_drawn() {
 fn the_same_seed_has_the_same_faults() {
     for strategy in [Strategy::Mixed, Strategy::RoundRobin] {
         let link = Link::new().latency_between(MS, 20 * MS);
-        let sim = Sim::new()
+        let sim = Sim::new(PROMISE)
             .seed(11)
             .seeds(20)
             .link(link)
@@ -886,7 +888,7 @@ fn the_same_seed_has_the_same_faults() {
 
 #[test]
 fn a_failure_among_faults_is_shortened_and_repeated() {
-    let sim = Sim::new()
+    let sim = Sim::new(PROMISE)
         .seed(1)
         .seeds(200)
         .faults(Faults::network().crashes(2.0));
@@ -921,7 +923,7 @@ fn a_failure_among_faults_is_shortened_and_repeated() {
 #[test]
 fn an_exhaustive_search_draws_nothing_of_the_network() {
     let link = Link::new().latency_between(MS, 20 * MS);
-    let sim = Sim::new().strategy(Strategy::Exhaustive { preemptions: 0 });
+    let sim = Sim::new(PROMISE).strategy(Strategy::Exhaustive { preemptions: 0 });
     let report = sim.link(link).faults(all_faults()).run(|| {
         let _a = sim::host("a", [10, 0, 0, 1], || {
             let listener = TcpListener::bind("0.0.0.0:7").unwrap();
@@ -941,7 +943,7 @@ fn an_exhaustive_search_draws_nothing_of_the_network() {
 
 #[test]
 fn everybody_waiting_for_the_network_is_a_deadlock() {
-    let failure = Sim::new().seeds(1).run(|| {
+    let failure = Sim::new(PROMISE).seeds(1).run(|| {
         let listener = TcpListener::bind("0.0.0.0:7").unwrap();
         let _ = listener.accept();
     });
@@ -949,7 +951,7 @@ fn everybody_waiting_for_the_network_is_a_deadlock() {
     assert_eq!(failure.kind(), FailureKind::Deadlock);
     assert!(failure.to_string().contains("IO wait"), "{failure}");
     // Faults that would come some day change nothing.
-    let failure = Sim::new().seeds(1).faults(all_faults()).run(|| {
+    let failure = Sim::new(PROMISE).seeds(1).faults(all_faults()).run(|| {
         let a = echo("a", 1);
         let stream = TcpStream::connect("a:7").unwrap();
         a.crash();
@@ -962,7 +964,7 @@ fn everybody_waiting_for_the_network_is_a_deadlock() {
 fn sockets_outlive_their_run() {
     let kept: std::sync::Mutex<Vec<(TcpListener, UdpSocket)>> = std::sync::Mutex::default();
     // There is no second run to compare with.
-    let sim = Sim::new().replay(&sim::Schedule::default());
+    let sim = Sim::new(PROMISE).replay(&sim::Schedule::default());
     sim.run(|| {
         let listener = TcpListener::bind("0.0.0.0:7").unwrap();
         let socket = UdpSocket::bind("0.0.0.0:7").unwrap();
@@ -992,7 +994,7 @@ fn files(fds: &[i32]) -> Vec<Option<std::path::PathBuf>> {
 fn a_run_leaves_no_descriptors() {
     use std::os::fd::{AsRawFd, IntoRawFd};
     let seen = std::sync::Mutex::new((Vec::new(), Vec::new()));
-    let outcome = Sim::new().seeds(1).run(|| {
+    let outcome = Sim::new(PROMISE).seeds(1).run(|| {
         let listener = TcpListener::bind("0.0.0.0:7").unwrap();
         let stream = TcpStream::connect("127.0.0.1:7").unwrap();
         let (reader, writer) = windlass::io::pipe().unwrap();
@@ -1021,7 +1023,7 @@ fn a_run_leaves_no_descriptors() {
 #[test]
 fn misuse_is_refused() {
     let refused = |f: fn(), text: &str| {
-        let failure = Sim::new().seeds(1).run(f).unwrap_err();
+        let failure = Sim::new(PROMISE).seeds(1).run(f).unwrap_err();
         assert!(
             failure.to_string().contains(text),
             "no {text:?} in {failure}"

@@ -13,6 +13,8 @@ use windlass::sim::{FailureKind, Sim, Strategy};
 use windlass::sync::{Arc, Condvar, Mutex, Once, RwLock, Semaphore, WaitGroup};
 use windlass::time::{Duration, Timer, sleep};
 
+use crate::util::PROMISE;
+
 const FIND_WITHIN: u64 = 1_000;
 /// The twins run under so many seeds of each strategy. With `WINDLASS_KERNEL_SEEDS` under more.
 const TWIN_SEEDS: u64 = 300;
@@ -27,7 +29,7 @@ pub(crate) fn kernel(name: &str, kind: FailureKind, program: fn(fixed: bool)) {
     let twin_seeds = std::env::var("WINDLASS_KERNEL_SEEDS");
     let twin_seeds = twin_seeds.map_or(TWIN_SEEDS, |n| n.parse().expect("a number of seeds"));
     let found = STRATEGIES.map(|strategy| {
-        let sim = Sim::new()
+        let sim = Sim::new(PROMISE)
             .seed(1)
             .steps(50_000)
             .strategy(strategy)

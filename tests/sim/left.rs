@@ -9,6 +9,8 @@ use windlass::sim::{self, Failure, FailureKind, Sim};
 use windlass::sync::{Arc, Mutex, mpsc};
 use windlass::time::{Duration, sleep};
 
+use crate::util::PROMISE;
+
 const SECOND: Duration = Duration::from_secs(1);
 
 fn fails(sim: &Sim, f: impl Fn()) -> Failure {
@@ -35,16 +37,16 @@ fn twins(sim: &Sim, kind: FailureKind, f: impl Fn(bool)) -> Vec<String> {
     }
     sim.clone().seed(0).seeds(100).run(|| f(false)).unwrap();
     // Off by default.
-    Sim::new().seed(0).seeds(10).run(|| f(true)).unwrap();
+    Sim::new(PROMISE).seed(0).seeds(10).run(|| f(true)).unwrap();
     left
 }
 
 fn descriptors() -> Sim {
-    Sim::new().no_descriptors_left(true)
+    Sim::new(PROMISE).no_descriptors_left(true)
 }
 
 fn messages() -> Sim {
-    Sim::new().no_messages_left(true)
+    Sim::new(PROMISE).no_messages_left(true)
 }
 
 /// A server whose connections are never closed, because a goroutine waits for a peer that has gone.

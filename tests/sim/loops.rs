@@ -7,6 +7,8 @@ use windlass::sync::{Barrier, Condvar, Mutex, Once, OnceLock, RwLock, Semaphore,
 use windlass::task;
 use windlass::time::{Duration, Ticker, Timer, interval, sleep};
 
+use crate::util::PROMISE;
+
 const NOW: Duration = Duration::ZERO;
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -94,7 +96,7 @@ fn loops_that_never_wait_are_ended() {
         "Ticker" { let ticker = Ticker::new(SECOND); } { ticker.channel().recv().unwrap(); }
     };
     for (name, program) in loops {
-        let failure = Sim::new().seed(1).seeds(1).steps(5_000).run(program);
+        let failure = Sim::new(PROMISE).seed(1).seeds(1).steps(5_000).run(program);
         let failure = failure.expect_err(name);
         assert_eq!(failure.kind(), FailureKind::StepLimit, "{name}: {failure}");
     }
@@ -103,7 +105,7 @@ fn loops_that_never_wait_are_ended() {
 /// No steps are taken by a clock that nobody waits for.
 #[test]
 fn a_ticker_that_nobody_hears_does_not_hide_a_deadlock() {
-    let failure = Sim::new().seed(1).seeds(1).run(|| {
+    let failure = Sim::new(PROMISE).seed(1).seeds(1).run(|| {
         let _ticks = windlass::channel::tick(SECOND);
         let _ticker = Ticker::new(Duration::from_nanos(1));
         task::park();

@@ -10,6 +10,7 @@ use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
 
 use crate::util;
+use crate::util::PROMISE;
 use windlass::channel::{Receiver, Sender, bounded, unbounded};
 use windlass::context;
 use windlass::sim::{self, Failure, FailureKind, Sim, Strategy};
@@ -18,7 +19,7 @@ use windlass::task::{Cancelled, JoinHandle, Task};
 use windlass::time::{Duration, Instant, Ticker, Timer, sleep};
 
 fn one() -> Sim {
-    Sim::new().seed(1).seeds(1)
+    Sim::new(PROMISE).seed(1).seeds(1)
 }
 
 /// Runs `f` only once: there is no second run to compare with.
@@ -365,12 +366,13 @@ fn other_runtimes_are_refused_or_make_the_run_fail() {
     let handle = runtime.handle();
     let sum = runtime.run(|| {
         // A goroutine of a real runtime cannot begin a simulation; a plain thread may.
-        let refused = windlass::spawn(|| sim::check(|| ())).join();
+        let refused = windlass::spawn(|| sim::check(PROMISE, || ())).join();
         assert!(refused.is_err());
-        let in_section = windlass::spawn(|| windlass::blocking(|| sim::check(|| ()))).join();
+        let in_section =
+            windlass::spawn(|| windlass::blocking(|| sim::check(PROMISE, || ()))).join();
         assert!(in_section.is_err());
         windlass::offload(|| {
-            sim::check(|| assert!(sim::is_simulated()));
+            sim::check(PROMISE, || assert!(sim::is_simulated()));
             assert!(!sim::is_simulated());
         });
         std::thread::scope(|s| {
@@ -447,7 +449,7 @@ fn simulations_that_meet_fail() {
         }
     });
     assert!(n_failed.load(Ordering::Relaxed) > 0);
-    sim::check(|| ());
+    sim::check(PROMISE, || ());
 }
 
 #[test]
@@ -471,7 +473,7 @@ fn a_simulation_in_a_destructor_of_a_thread_local() {
 #[test]
 fn goroutines_share_thread_locals() {
     thread_local!(static COUNT: RefCell<u32> = const { RefCell::new(0) });
-    sim::check(|| {
+    sim::check(PROMISE, || {
         COUNT.set(0);
         let both = [(); 2].map(|()| {
             windlass::spawn(|| {
@@ -490,7 +492,7 @@ fn goroutines_share_thread_locals() {
 
 #[test]
 fn settings_at_their_limits() {
-    assert_eq!(Sim::new().seeds(0).run(|| ()).unwrap().runs, []);
+    assert_eq!(Sim::new(PROMISE).seeds(0).run(|| ()).unwrap().runs, []);
     let failure = one().steps(0).run(|| panic!("it never runs")).unwrap_err();
     assert_eq!(failure.kind(), FailureKind::StepLimit);
     one()
@@ -502,8 +504,18 @@ fn settings_at_their_limits() {
         .run(|| ())
         .unwrap();
     let all = Strategy::Exhaustive { preemptions: 0 };
-    assert!(Sim::new().strategy(all).run(|| ()).unwrap().is_complete);
-    Sim::new().seed(u64::MAX).seeds(2).run(|| ()).unwrap();
+    assert!(
+        Sim::new(PROMISE)
+            .strategy(all)
+            .run(|| ())
+            .unwrap()
+            .is_complete
+    );
+    Sim::new(PROMISE)
+        .seed(u64::MAX)
+        .seeds(2)
+        .run(|| ())
+        .unwrap();
     for text in [
         "0x99999999999999",
         "1x4000000000,2",
@@ -634,7 +646,7 @@ fn a_run_that_hangs_is_reported() {
             drop(lock.lock());
             holder.join().unwrap();
         };
-        std::thread::spawn(move || Sim::new().strategy(Strategy::RandomWalk).run(hangs));
+        std::thread::spawn(move || Sim::new(PROMISE).strategy(Strategy::RandomWalk).run(hangs));
         std::thread::sleep(Duration::from_secs(7));
         std::process::abort();
     });

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::util;
+use crate::util::PROMISE;
 use windlass::context::Context;
 use windlass::io::{
     self, ErrorKind, IoSlice, IoSliceMut, Read, Write, pipe, wait_readable, wait_readable_timeout,
@@ -31,7 +32,7 @@ const MS: Duration = Duration::from_millis(1);
 /// Runs `f` in simulations and on the kernel.
 #[track_caller]
 fn both(f: fn()) {
-    if let Err(failure) = Sim::new().seeds(SEEDS).run(f) {
+    if let Err(failure) = Sim::new(PROMISE).seeds(SEEDS).run(f) {
         panic!("{failure}");
     }
     util::run(2, f);

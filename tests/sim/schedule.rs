@@ -7,6 +7,8 @@ use windlass::channel::{bounded, unbounded};
 use windlass::sim::{self, Report, Sim, Strategy};
 use windlass::sync::{Arc, Mutex};
 
+use crate::util::PROMISE;
+
 const STRATEGIES: [Strategy; 4] = [
     Strategy::Mixed,
     Strategy::RandomWalk,
@@ -40,11 +42,11 @@ fn schedules(report: &Report) -> Vec<u64> {
 #[test]
 fn a_seed_repeats_its_schedule() {
     for strategy in STRATEGIES {
-        let sim = Sim::new().seed(7).seeds(20).strategy(strategy);
+        let sim = Sim::new(PROMISE).seed(7).seeds(20).strategy(strategy);
         let first = sim.run(some_traffic).unwrap();
         let again = sim.run(some_traffic).unwrap();
         assert_eq!(first, again, "{strategy:?}");
-        let last = Sim::new().seed(26).seeds(1).strategy(strategy);
+        let last = Sim::new(PROMISE).seed(26).seeds(1).strategy(strategy);
         let last = last.run(some_traffic).unwrap();
         assert_eq!(last.runs[0], first.runs[19], "{strategy:?}");
     }
@@ -53,7 +55,7 @@ fn a_seed_repeats_its_schedule() {
 #[test]
 fn seeds_have_different_schedules() {
     for strategy in &STRATEGIES[..3] {
-        let sim = Sim::new().seed(1).seeds(50).strategy(*strategy);
+        let sim = Sim::new(PROMISE).seed(1).seeds(50).strategy(*strategy);
         let report = sim.run(some_traffic).unwrap();
         let all: BTreeSet<u64> = schedules(&report).into_iter().collect();
         assert!(all.len() > 20, "{strategy:?}: {}", all.len());
@@ -62,7 +64,7 @@ fn seeds_have_different_schedules() {
 
 #[test]
 fn round_robin_draws_no_schedule() {
-    let sim = Sim::new().seeds(20).strategy(Strategy::RoundRobin);
+    let sim = Sim::new(PROMISE).seeds(20).strategy(Strategy::RoundRobin);
     let all: BTreeSet<u64> = schedules(&sim.run(some_traffic).unwrap())
         .into_iter()
         .collect();
@@ -71,7 +73,7 @@ fn round_robin_draws_no_schedule() {
 
 #[test]
 fn each_call_has_new_seeds() {
-    let seed = || Sim::new().seeds(1).run(|| {}).unwrap().runs[0].seed;
+    let seed = || Sim::new(PROMISE).seeds(1).run(|| {}).unwrap().runs[0].seed;
     assert_ne!(seed(), seed());
 }
 
@@ -79,7 +81,7 @@ fn each_call_has_new_seeds() {
 fn a_select_takes_each_branch() {
     for strategy in STRATEGIES {
         let taken = std::sync::Mutex::new([0; 3]);
-        let sim = Sim::new().seed(3).seeds(300).strategy(strategy);
+        let sim = Sim::new(PROMISE).seed(3).seeds(300).strategy(strategy);
         sim.run(|| {
             let channels = [0, 1, 2].map(|_| unbounded());
             for (sender, _) in &channels {
@@ -101,7 +103,7 @@ fn a_select_takes_each_branch() {
 #[test]
 fn every_order_of_two_goroutines_comes() {
     let orders = std::sync::Mutex::new(BTreeSet::new());
-    sim::check(|| {
+    sim::check(PROMISE, || {
         let order = Arc::new(Mutex::new(Vec::new()));
         let both = ["a", "b"].map(|name| {
             let order = Arc::clone(&order);
@@ -136,7 +138,7 @@ fn a_lost_update() {
 
 #[test]
 fn an_exhaustive_search_comes_to_its_end() {
-    let search = |preemptions| Sim::new().strategy(Strategy::Exhaustive { preemptions });
+    let search = |preemptions| Sim::new(PROMISE).strategy(Strategy::Exhaustive { preemptions });
     let orders = std::sync::Mutex::new(BTreeSet::new());
     let report = search(4).run(|| {
         let order = Arc::new(Mutex::new(Vec::new()));
@@ -165,7 +167,7 @@ fn an_exhaustive_search_comes_to_its_end() {
 /// A goroutine that yields lets others run: otherwise there would be no end of schedules.
 #[test]
 fn an_exhaustive_search_of_a_loop_that_yields_ends() {
-    let search = Sim::new().strategy(Strategy::Exhaustive { preemptions: 1 });
+    let search = Sim::new(PROMISE).strategy(Strategy::Exhaustive { preemptions: 1 });
     let report = search.seeds(5_000).run(|| {
         let n = Arc::new(Mutex::new(0));
         let own = Arc::clone(&n);
@@ -181,10 +183,12 @@ fn an_exhaustive_search_of_a_loop_that_yields_ends() {
 
 #[test]
 fn an_exhaustive_search_finds_what_so_many_preemptions_show() {
-    let search = |preemptions| Sim::new().strategy(Strategy::Exhaustive { preemptions });
+    let search = |preemptions| Sim::new(PROMISE).strategy(Strategy::Exhaustive { preemptions });
     assert!(search(0).run(a_lost_update).unwrap().is_complete);
     let failure = search(1).run(a_lost_update).unwrap_err();
-    let again = Sim::new().replay(failure.schedule()).run(a_lost_update);
+    let again = Sim::new(PROMISE)
+        .replay(failure.schedule())
+        .run(a_lost_update);
     assert_eq!(
         again.unwrap_err().until().schedule,
         failure.until().schedule
@@ -194,10 +198,12 @@ fn an_exhaustive_search_finds_what_so_many_preemptions_show() {
 #[test]
 fn a_schedule_repeats_its_run_without_the_seed() {
     for strategy in &STRATEGIES[..3] {
-        let sim = Sim::new().seed(1).seeds(1_000).strategy(*strategy);
+        let sim = Sim::new(PROMISE).seed(1).seeds(1_000).strategy(*strategy);
         let failure = sim.run(a_lost_update).unwrap_err();
         let text = failure.schedule().to_string();
-        let again = Sim::new().replay(&text.parse().unwrap()).run(a_lost_update);
+        let again = Sim::new(PROMISE)
+            .replay(&text.parse().unwrap())
+            .run(a_lost_update);
         let again = again.unwrap_err();
         assert_eq!(again.until().schedule, failure.until().schedule);
         assert_eq!(again.panics(), failure.panics());
@@ -209,7 +215,7 @@ fn a_schedule_repeats_its_run_without_the_seed() {
 fn a_shorter_schedule_that_never_ends_is_given_up() {
     let calls = AtomicU64::new(0);
     let n_tries = AtomicU64::new(0);
-    let sim = Sim::new()
+    let sim = Sim::new(PROMISE)
         .seed(1)
         .seeds(1_000)
         .strategy(Strategy::RandomWalk);
@@ -235,7 +241,7 @@ fn a_shorter_schedule_that_never_ends_is_given_up() {
 
 #[test]
 fn the_shortest_schedule_has_the_choices_that_matter() {
-    let sim = Sim::new()
+    let sim = Sim::new(PROMISE)
         .seed(1)
         .seeds(1_000)
         .strategy(Strategy::RandomWalk);
@@ -258,7 +264,7 @@ fn the_shortest_schedule_has_the_choices_that_matter() {
     for part in ["goroutine 1 waits", "is interrupted", " ends"] {
         assert!(events.contains(part), "no {part:?} in {events}");
     }
-    let again = Sim::new().replay(shortest).run(|| {
+    let again = Sim::new(PROMISE).replay(shortest).run(|| {
         some_traffic();
         a_lost_update();
     });

@@ -13,6 +13,7 @@ use windlass::time::{Duration, sleep};
 
 use crate::temp::TempDir;
 use crate::util;
+use crate::util::PROMISE;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -129,7 +130,7 @@ impl File {
 }
 
 fn one() -> Sim {
-    Sim::new().seed(1).seeds(1)
+    Sim::new(PROMISE).seed(1).seeds(1)
 }
 
 fn named<T: Send + 'static>(
@@ -249,7 +250,7 @@ fn the_same_seed_gives_the_same_file_and_no_other_run() {
     let dir = TempDir::new();
     let paths = [dir.join("a.json"), dir.join("b.json")];
     for seed in [1, 2, 3] {
-        let sim = Sim::new().seed(seed).seeds(1);
+        let sim = Sim::new(PROMISE).seed(seed).seeds(1);
         let runs = paths
             .each_ref()
             .map(|path| sim.clone().trace(path).run(world));
@@ -328,7 +329,7 @@ fn fails(sim: &Sim, f: impl Fn()) -> Failure {
 fn after_many_seeds_it_is_the_shortest_run() {
     let dir = TempDir::new();
     let path = dir.join("trace.json");
-    let sim = Sim::new().seed(1).seeds(1_000).trace(&path);
+    let sim = Sim::new(PROMISE).seed(1).seeds(1_000).trace(&path);
     let failure = fails(&sim, lost_update_among_others);
     let text = failure.to_string();
     let says = format!("the trace of the shortest run is in {path:?}");
@@ -337,7 +338,10 @@ fn after_many_seeds_it_is_the_shortest_run() {
     assert!(file.has_mark("the run fails: Panic"), "{:?}", file.marks);
     assert!(file.has_mark("main (G1) panics"));
     let shortest = failure.shortest().unwrap();
-    let again = fails(&Sim::new().replay(shortest), lost_update_among_others);
+    let again = fails(
+        &Sim::new(PROMISE).replay(shortest),
+        lost_update_among_others,
+    );
     assert_eq!(last_step(&file), again.until().steps);
     assert_ne!(again.until().steps, failure.until().steps);
 
@@ -375,15 +379,15 @@ fn with_one_seed_it_is_that_run() {
     let dir = TempDir::new();
     let path = dir.join("trace.json");
     let failure = fails(
-        &Sim::new().seeds(1_000).shorten(false),
+        &Sim::new(PROMISE).seeds(1_000).shorten(false),
         lost_update_among_others,
     );
-    let sim = Sim::new().seed(failure.seed()).seeds(1).trace(&path);
+    let sim = Sim::new(PROMISE).seed(failure.seed()).seeds(1).trace(&path);
     let again = fails(&sim, lost_update_among_others);
     assert!(again.to_string().contains("the trace of this run is in "));
     assert!(again.shortest().is_some());
     assert_eq!(last_step(&File::read(&path)), failure.until().steps);
-    let sim = Sim::new().replay(failure.schedule()).trace(&path);
+    let sim = Sim::new(PROMISE).replay(failure.schedule()).trace(&path);
     fails(&sim, lost_update_among_others);
     assert_eq!(last_step(&File::read(&path)), failure.until().steps);
 }
@@ -392,7 +396,7 @@ fn with_one_seed_it_is_that_run() {
 fn if_no_run_fails_it_is_the_last_one() {
     let dir = TempDir::new();
     let path = dir.join("trace.json");
-    let report = Sim::new()
+    let report = Sim::new(PROMISE)
         .seed(5)
         .seeds(20)
         .trace(&path)
@@ -446,15 +450,15 @@ fn a_file_that_cannot_be_written_is_no_secret() {
 #[test]
 fn the_environment_names_a_file() {
     if util::child_case().is_some() {
-        let before = Sim::new().seed(1).seeds(3).run(world);
+        let before = Sim::new(PROMISE).seed(1).seeds(3).run(world);
         before.unwrap();
-        let failure = fails(&Sim::new().seed(1).seeds(1_000), lost_update);
+        let failure = fails(&Sim::new(PROMISE).seed(1).seeds(1_000), lost_update);
         assert!(
             failure
                 .to_string()
                 .contains("the trace of the shortest run is in ")
         );
-        Sim::new().seed(1).seeds(3).run(world).unwrap();
+        Sim::new(PROMISE).seed(1).seeds(3).run(world).unwrap();
         return;
     }
     let dir = TempDir::new();

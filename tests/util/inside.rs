@@ -10,6 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use windlass::sim::Sim;
 
+use crate::util::PROMISE;
+
 /// A file's tests.
 pub(crate) struct Tests {
     /// Names, tests, and which part of the seeds each gets.
@@ -58,7 +60,13 @@ pub(crate) fn run(tests: &Tests, source: &str) {
         }
         let seeds = u64::max(seeds / part, 1);
         let began = std::time::Instant::now();
-        let run = || Sim::new().seed(0).seeds(seeds).may_panic(true).run(test);
+        let run = || {
+            Sim::new(PROMISE)
+                .seed(0)
+                .seeds(seeds)
+                .may_panic(true)
+                .run(test)
+        };
         match catch_unwind(AssertUnwindSafe(run)) {
             Ok(Ok(report)) if std::env::var_os("WINDLASS_INSIDE_TIMES").is_some() => {
                 let (took, steps) = (began.elapsed(), report.steps());

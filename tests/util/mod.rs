@@ -43,6 +43,11 @@ pub(crate) fn is_chaotic() -> bool {
     std::env::var_os(CHAOS).is_some()
 }
 
+/// What runtimes and simulations of tests need.
+// SAFETY: no test keeps a borrow of a thread-local, nor anything else of a thread, across a call into windlass.
+pub(crate) const PROMISE: windlass::Promise =
+    unsafe { windlass::Promise::no_thread_local_across_waits() };
+
 /// Builds what the builder says.
 pub(crate) fn build(builder: Builder) -> io::Result<Runtime> {
     // SAFETY: no test keeps a borrow of a thread-local across a call that parks.

@@ -28,6 +28,10 @@ use windlass::sim::{self, Report, Sim, Strategy};
 use windlass::sync::{Arc, Mutex};
 use windlass::time::{Duration, sleep};
 
+// SAFETY: nothing of a thread is kept across a call into windlass.
+#[allow(unsafe_code)]
+const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
+
 const WORKLOADS: [&str; 4] = ["channels", "locks", "empty", "hosts"];
 
 /// Goroutines of a run of `channels` and `locks`.
@@ -65,7 +69,7 @@ fn main() -> ExitCode {
             (Strategy::Pct { depth: 3 }, "PCT of depth 3"),
             (Strategy::Mixed, "default"),
         ] {
-            let sim = || Sim::new().seed(1).seeds(RUNS).strategy(strategy);
+            let sim = || Sim::new(PROMISE).seed(1).seeds(RUNS).strategy(strategy);
             let steps = (0..rounds).map(|_| {
                 let (report, seconds) = timed(sim(), f);
                 report.steps() as f64 / seconds / 1e6
@@ -75,7 +79,7 @@ fn main() -> ExitCode {
     }
     if is_chosen("empty") {
         let us = (0..rounds).map(|_| {
-            let (report, seconds) = timed(Sim::new().seed(1).seeds(EMPTY_RUNS), || ());
+            let (report, seconds) = timed(Sim::new(PROMISE).seed(1).seeds(EMPTY_RUNS), || ());
             seconds * 1e6 / report.runs.len() as f64
         });
         row("empty run", "us", us.collect());
@@ -83,7 +87,8 @@ fn main() -> ExitCode {
     if is_chosen("hosts") {
         let (mut seconds, mut rates) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
-            let (report, time) = timed(Sim::new().seed(1).seeds(1).steps(100_000_000), hosts);
+            let (report, time) =
+                timed(Sim::new(PROMISE).seed(1).seeds(1).steps(100_000_000), hosts);
             seconds.push(time);
             rates.push(report.steps() as f64 / time / 1e6);
         }

@@ -22,11 +22,12 @@ const FAILING: u32 = 500_000;
 /// # Examples
 ///
 /// ```
+/// # const PROMISE: windlass::Promise = unsafe { windlass::Promise::no_thread_local_across_waits() };
 /// use std::io::ErrorKind;
 /// use windlass::fs;
 /// use windlass::sim::{Disk, Sim};
 ///
-/// Sim::new().seeds(5).disk(Disk::new().capacity(64 << 10)).run(|| {
+/// Sim::new(PROMISE).seeds(5).disk(Disk::new().capacity(64 << 10)).run(|| {
 ///     let e = fs::write("/log", vec![7; 100 << 10]).unwrap_err();
 ///     assert_eq!(e.kind(), ErrorKind::StorageFull);
 /// })?;
