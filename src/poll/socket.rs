@@ -516,21 +516,29 @@ impl Control {
     }
 }
 
+/// The descriptors that the sender sent. Closes those that the kernel added: a pidfd of the sender,
+/// where `SO_PASSPIDFD` is set.
+///
 /// # Safety
 ///
 /// `msg` was filled in by a receive that has just succeeded, and no other code takes its
 /// descriptors.
 unsafe fn received_fds(msg: &libc::msghdr) -> Vec<OwnedFd> {
+    /// `SCM_PIDFD` (Linux 6.5). It may hold a negated error number instead.
+    const SCM_PIDFD: i32 = 4;
     let mut fds = Vec::new();
     // SAFETY: the kernel writes whole headers, each with as much data as it says.
     unsafe {
         let mut head = libc::CMSG_FIRSTHDR(msg);
         while !head.is_null() {
-            if (*head).cmsg_level == libc::SOL_SOCKET && (*head).cmsg_type == libc::SCM_RIGHTS {
+            let kind = ((*head).cmsg_level, (*head).cmsg_type);
+            if let (libc::SOL_SOCKET, libc::SCM_RIGHTS | SCM_PIDFD) = kind {
                 let bytes = (*head).cmsg_len - libc::CMSG_LEN(0) as usize;
                 let data = libc::CMSG_DATA(head).cast::<i32>();
                 for i in 0..bytes / size_of::<i32>() {
-                    fds.push(OwnedFd::from_raw_fd(data.add(i).read_unaligned()));
+                    let fd = data.add(i).read_unaligned();
+                    let fd = (fd >= 0).then(|| OwnedFd::from_raw_fd(fd));
+                    fds.extend(fd.filter(|_| kind.1 == libc::SCM_RIGHTS));
                 }
             }
             head = libc::CMSG_NXTHDR(msg, head);

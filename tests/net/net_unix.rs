@@ -577,6 +577,45 @@ fn descriptors_travel() {
     crate::util::on_thread_and_goroutine(2, check);
 }
 
+/// A receiver may ask the kernel for a pidfd of each sender, which is no descriptor that was sent.
+#[test]
+fn descriptors_of_senders_are_closed() {
+    if child_case().is_none() {
+        crate::util::child_passes("descriptors_of_senders_are_closed", "");
+        return;
+    }
+    run(1, || {
+        let (a, b) = UnixDatagram::pair().unwrap();
+        let (c, d) = UnixStream::pair().unwrap();
+        for fd in [b.as_fd(), d.as_fd()] {
+            if !set_option(fd, libc::SO_PASSPIDFD) {
+                println!("skipped: SO_PASSPIDFD needs Linux 6.5");
+                return;
+            }
+        }
+        let before = crate::util::open_fds();
+        for _ in 0..10 {
+            for n in 0..2 {
+                let sent = &[a.as_fd()][..n];
+                a.send_with_fds(b"!", sent).unwrap();
+                assert_eq!(b.recv_with_fds(&mut [0]).unwrap().1.len(), n);
+                c.send_with_fds(b"!", sent).unwrap();
+                assert_eq!(d.recv_with_fds(&mut [0]).unwrap().1.len(), n);
+            }
+        }
+        assert_eq!(crate::util::open_fds(), before);
+    });
+}
+
+/// Switches a socket option on; `false` if the kernel does not have it.
+#[allow(unsafe_code)]
+fn set_option(fd: BorrowedFd<'_>, name: i32) -> bool {
+    let on = 1_i32;
+    let (value, len) = ((&raw const on).cast(), size_of_val(&on) as libc::socklen_t);
+    // SAFETY: the value is an integer, as `len` says.
+    unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, name, value, len) == 0 }
+}
+
 #[test]
 fn descriptors_wait_with_the_receiver() {
     run(2, || {
@@ -693,6 +732,7 @@ crate::inside::tests! {
     datagram_senders_that_wait_cost_nothing: "it has a process of its own",
     a_datagram_socket_that_is_shut_for_reading_receives_nothing: "it has a process of its own",
     descriptors_travel: "it asks that small reads are whole",
+    descriptors_of_senders_are_closed: "it has a process of its own",
     descriptors_wait_with_the_receiver,
     too_many_descriptors_and_none_to_go_with,
     a_listener_is_shut_down_under_an_accept,
