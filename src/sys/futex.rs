@@ -45,7 +45,7 @@ pub(crate) fn wake_one(word: *const AtomicU32) {
     unsafe {
         libc::syscall(
             libc::SYS_futex,
-            word,
+            word.cast::<u32>().cast_mut(),
             libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
             1,
         );
