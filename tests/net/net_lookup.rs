@@ -117,16 +117,16 @@ fn a_wait_for_a_lookup_ends_before_it() {
         let udp = || Arc::clone(&udp);
         let (sends, connects) = (udp(), udp());
         let name = String::from("slow.test");
-        let (pair, text) = ((name.clone(), 80), String::from("slow.test:80"));
+        let (pair, text) = ((name.clone(), 80), "slow.test:80".to_owned());
         let calls: [Box<dyn FnOnce() -> io::Result<()> + Send>; 8] = [
             Box::new(|| TcpStream::connect("slow.test:80").map(drop)),
             Box::new(|| TcpStream::connect(("slow.test", 80)).map(drop)),
             Box::new(move || TcpStream::connect(&pair).map(drop)),
-            Box::new(move || TcpOptions::new().connect(text).map(drop)),
+            Box::new(|| TcpOptions::new().connect("slow.test:80").map(drop)),
             Box::new(|| TcpListener::bind("slow.test:0").map(drop)),
             Box::new(|| UdpSocket::bind((name, 0)).map(drop)),
             Box::new(move || sends.send_to(b"!", "slow.test:80").map(drop)),
-            Box::new(move || connects.connect(&"slow.test:80")),
+            Box::new(move || connects.connect(&text)),
         ];
         let mut n = 2;
         for call in calls {

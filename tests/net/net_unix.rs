@@ -589,7 +589,7 @@ fn descriptors_of_senders_are_closed() {
         let (c, d) = UnixStream::pair().unwrap();
         for fd in [b.as_fd(), d.as_fd()] {
             if !set_option(fd, libc::SO_PASSPIDFD) {
-                println!("skipped: SO_PASSPIDFD needs Linux 6.5");
+                eprintln!("skipped: SO_PASSPIDFD needs Linux 6.5");
                 return;
             }
         }
