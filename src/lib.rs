@@ -140,6 +140,10 @@ struct GuideToolbox;
 #[doc = include_str!("../docs/guide/tuning.md")]
 struct GuideTuning;
 
+#[cfg(doctest)]
+#[doc = include_str!("../macros/README.md")]
+struct Macros;
+
 #[cfg(all(doctest, feature = "sim"))]
 #[doc = include_str!("../docs/guide/simulation.md")]
 struct GuideSimulation;

@@ -296,8 +296,9 @@ impl Builder {
     /// as `windlass-topology top` does (default: no). `WINDLASS_DEBUG=live=1` or `live=0` has
     /// precedence.
     ///
-    /// A thread of the process answers on a Unix socket whose abstract name is `windlass-live-`
-    /// followed by the process id. It sleeps until a client connects.
+    /// A thread of the process answers on a Unix socket whose abstract name has the PID namespace and the
+    /// process id. It sleeps until a client connects. If another process has taken that name,
+    /// a line on stderr says so, and the runtime is built without.
     pub fn live_metrics(mut self, yes: bool) -> Builder {
         self.config.live_metrics = yes;
         self
@@ -522,7 +523,7 @@ impl Builder {
             sigquit::register(&sched)?;
         }
         if is_live {
-            live::register(&sched)?;
+            live::register(&sched);
         }
         Ok(Runtime {
             sched,

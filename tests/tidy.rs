@@ -521,6 +521,7 @@ const LIBC: &[&str] = &[
     "src/signal.rs",
     "topology/src/affinity.rs",
     "topology/src/doctor/kernel.rs",
+    "topology/src/peer.rs",
 ];
 
 /// Where unsafe code is allowed.
@@ -643,6 +644,7 @@ const UNSAFE: &[&str] = &[
     "topology/src/affinity.rs",
     "topology/src/doctor/kernel.rs",
     "topology/src/hwloc.rs",
+    "topology/src/peer.rs",
 ];
 
 /// What of `std` may be named outside src/loom: nothing that another thread may wait for or
@@ -1291,6 +1293,189 @@ fn the_mechanisms_name_what_exists() {
         }
     }
     assert!(n_functions > 50, "only {n_functions} tests were found");
+    report(&faults);
+}
+
+/// The pages for people: path and text, without the blocks of code.
+fn pages() -> Vec<(String, String)> {
+    let mut pages = Vec::new();
+    for path in project_files() {
+        let name = path
+            .strip_prefix(root())
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned();
+        // What has changed since is in the list of changes, too.
+        if !name.ends_with(".md") || name == "CHANGELOG.md" {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let prose = text.split("```").step_by(2).collect();
+        pages.push((name, prose));
+    }
+    pages
+}
+
+/// What stands between backticks.
+fn in_backticks(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// The names that the files define: items, fields, and whatever else stands before a colon.
+fn defined<'a>(sources: impl Iterator<Item = &'a Source>) -> BTreeSet<&'a str> {
+    const ITEMS: [&str; 8] = [
+        "fn", "struct", "enum", "trait", "mod", "const", "type", "static",
+    ];
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut found = BTreeSet::new();
+    for source in sources {
+        let (mut rest, mut before) = (&*source.code, "");
+        while let Some(begin) = rest.find(is_word) {
+            let word = &rest[begin..];
+            let len = word.find(|c| !is_word(c)).unwrap_or(word.len());
+            let (word, after) = word.split_at(len);
+            let is_field = after.starts_with(':') && !after.starts_with("::");
+            if is_field || ITEMS.contains(&before) {
+                found.insert(word);
+            }
+            (rest, before) = (after, word);
+        }
+    }
+    found
+}
+
+/// Files by their paths or their ends, and methods and fields of types of ours.
+#[test]
+fn the_pages_name_what_exists() {
+    let files: Vec<String> = project_files()
+        .iter()
+        .filter(|path| path.exists())
+        .map(|path| {
+            path.strip_prefix(root())
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .to_owned()
+        })
+        .collect();
+    let sources = sources(LIBRARIES);
+    let ours = defined(sources.iter());
+    let mut faults = Vec::new();
+    let mut n_checked = 0;
+    for (page, text) in pages() {
+        for name in in_backticks(&text) {
+            let is_path = name
+                .chars()
+                .all(|c| c.is_alphanumeric() || "_./-".contains(c));
+            let is_file = [".rs", ".sh", ".py"].iter().any(|end| name.ends_with(end));
+            let is_inside = [
+                "src/",
+                "tests/",
+                "topology/",
+                "benches/",
+                "examples/",
+                "docs/",
+                "scripts/",
+            ]
+            .iter()
+            .any(|folder| name.starts_with(folder));
+            if is_path && (is_file || is_inside) {
+                n_checked += 1;
+                let (end, folder) = (
+                    format!("/{name}"),
+                    format!("{}/", name.trim_end_matches('/')),
+                );
+                let is_there = files
+                    .iter()
+                    .any(|f| f == name || f.ends_with(&end) || f.starts_with(&folder));
+                if !is_there {
+                    faults.push(format!("{page} names {name}, which is not there"));
+                }
+            }
+            // Decisions tell of what was there as well.
+            let Some((of, member)) = name
+                .split_once("::")
+                .filter(|_| !page.contains("decisions/"))
+            else {
+                continue;
+            };
+            let member: String = member
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .collect();
+            let is_type =
+                of.starts_with(char::is_uppercase) && of.chars().all(char::is_alphanumeric);
+            if !is_type || !member.starts_with(char::is_lowercase) {
+                continue;
+            }
+            // Of a type of another crate nothing is known.
+            if ours.contains(of) {
+                n_checked += 1;
+                if !ours.contains(&*member) {
+                    faults.push(format!("{page} names {name}, which is not there"));
+                }
+            }
+        }
+    }
+    assert!(n_checked > 200, "only {n_checked} names were found");
+    report(&faults);
+}
+
+/// In docs/MECHANISMS.md a name in brackets behind a file is defined in that file.
+#[test]
+fn the_mechanisms_name_items_of_their_files() {
+    let text = std::fs::read_to_string(root().join("docs/MECHANISMS.md")).unwrap();
+    let sources = sources(&["src", "topology"]);
+    let mut n_items = 0;
+    let mut faults = Vec::new();
+    for (at, _) in text.match_indices("` (`") {
+        let file = text[..at].rsplit('`').next().unwrap();
+        let name = text[at + 4..].split('`').next().unwrap();
+        if !file.ends_with(".rs") {
+            continue;
+        }
+        n_items += 1;
+        let of = sources.iter().filter(|s| s.path == file);
+        if !defined(of).contains(name) {
+            faults.push(format!(
+                "docs/MECHANISMS.md names {name} in {file}, which does not define it"
+            ));
+        }
+    }
+    assert!(n_items > 10, "only {n_items} items were found");
+    report(&faults);
+}
+
+/// A whole program of a page is run: as a doc test, or as a server by the tests of the examples
+/// (examples/build.rs). Programs for other runtimes say that they are not compiled.
+#[test]
+fn programs_of_pages_are_run() {
+    let tested = std::fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let mut n_programs = 0;
+    let mut faults = Vec::new();
+    for path in project_files() {
+        let name = path.strip_prefix(root()).unwrap().to_str().unwrap();
+        if !name.ends_with(".md") || !path.exists() {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        for block in text.split("\n```rust").skip(1) {
+            let (language, block) = block.split_once('\n').unwrap();
+            let program = block.split("\n```").next().unwrap();
+            if !program.contains("fn main()") || language == ",ignore" {
+                continue;
+            }
+            n_programs += 1;
+            let is_server =
+                program.contains("TcpListener::bind(\"127.0.0.1:") && language == ",no_run";
+            let is_doc_test = language != ",no_run" && tested.contains(&format!("\"../{name}\""));
+            if !is_server && !is_doc_test {
+                faults.push(format!("{name}: a program that no test runs: {program}"));
+            }
+        }
+    }
+    assert!(n_programs > 20, "only {n_programs} programs were found");
     report(&faults);
 }
 

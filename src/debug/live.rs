@@ -28,23 +28,24 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The pause after an accept that failed, for example for lack of descriptors.
 const PAUSE_NS: u64 = 100_000_000;
 
-/// Serves the counters of `sched` until it is dropped.
-///
-/// # Errors
-///
-/// The kernel's, if the thread or the socket cannot be created.
-pub(crate) fn register(sched: &Arc<Sched>) -> io::Result<()> {
-    REGISTRY.add(sched, || {
+/// Serves the counters of `sched` until it is dropped. If that cannot be, for lack of a thread or because
+/// another process has the name, a line on stderr says so, and the program goes on without.
+pub(crate) fn register(sched: &Arc<Sched>) {
+    let registered = REGISTRY.add(sched, || {
         let address = Live::address(std::process::id())?;
         let listener = UnixListener::bind_addr(&address).map_err(|e| {
-            let why = format!("cannot listen on {address:?} for live metrics: {e}");
+            let why = format!("cannot listen on {address:?}: {e}");
             io::Error::new(e.kind(), why)
         })?;
         crate::loom::thread::Builder::new()
             .name("windlass-live".to_owned())
             .spawn(move || serve(&listener))?;
         Ok(())
-    })
+    });
+    if let Err(e) = registered {
+        // If stderr is closed, the report is lost.
+        let _ = writeln!(io::stderr(), "windlass: no live metrics: {e}");
+    }
 }
 
 /// The thread id of the serving thread, if it runs.

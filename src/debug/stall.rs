@@ -11,11 +11,13 @@ use std::time::Duration;
 use super::goroutines::{self, Goroutine};
 use super::stack;
 use crate::g::snapshot::StackCopy;
+use crate::loom::Ordering;
 use crate::loom::native::{Mutex, PoisonError};
 use crate::loom::thread::JoinHandle;
 use crate::sched::types::debug_hooks::{OnStall, Stall};
 use crate::sched::types::state::Sched;
 use crate::sys::clock;
+use crate::sys::sched as threads;
 
 /// The minimum time between two reports. Stalls in between are only counted.
 const BETWEEN_NS: u64 = 100_000_000;
@@ -29,6 +31,9 @@ struct ReporterState {
     /// The thread that writes the latest report.
     thread: Option<JoinHandle<()>>,
     begun_ns: u64,
+    /// The system call in which a thread waited at the first attempt to report its stall: the thread and the
+    /// time of the stall, and the call.
+    call: Option<((i32, u64), String)>,
     /// The number of stalls since then that were not reported.
     n_left_out: u64,
 }
@@ -39,6 +44,8 @@ struct Report {
     goroutine: Goroutine,
     held: Duration,
     has_p: bool,
+    /// The system call in which its thread waits.
+    call: Option<String>,
     n_left_out: u64,
 }
 
@@ -55,6 +62,12 @@ impl OnStall for Reporter {
             return true;
         };
         let held = Duration::from_nanos(stall.held_ns());
+        // The first attempt to get the stack interrupts the thread, which a later one may find running.
+        let tid = stall.m.tid.load(Ordering::Relaxed);
+        let asked = (tid, stall.since_ns);
+        if stall.n_tries == 0 || state.call.as_ref().is_none_or(|(of, _)| *of != asked) {
+            state.call = call_of(tid).map(|call| (asked, call));
+        }
         let copy = match sample::copy_stack(stall) {
             Ok(copy) => copy,
             Err(sample::TryAgain) => return false,
@@ -64,6 +77,7 @@ impl OnStall for Reporter {
             goroutine,
             held,
             has_p: stall.has_p(),
+            call: state.call.take().map(|(_, call)| call),
             n_left_out: std::mem::take(&mut state.n_left_out),
         };
         join(&mut state);
@@ -77,6 +91,21 @@ impl OnStall for Reporter {
 
     fn end_run(&self) {
         join(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// In which call a thread waits, and what that says: windlass's own sockets and locks park instead.
+fn call_of(tid: i32) -> Option<String> {
+    let (name, first) = threads::waits_in(tid)?;
+    if name == "futex" {
+        return Some("futex, for a lock or a thread of std or of another library".to_owned());
+    }
+    let file = std::fs::read_link(format!("/proc/self/fd/{first}")).unwrap_or_default();
+    match file.to_string_lossy().starts_with("socket:") {
+        true => Some(format!(
+            "{name} on a socket of std or of another library (descriptor {first})"
+        )),
+        false => Some(format!("{name} on descriptor {first}")),
     }
 }
 
@@ -113,6 +142,9 @@ impl fmt::Display for Report {
             n => write!(f, " ({n} more stalls were not reported)")?,
         }
         write!(f, "\n{g}:\n")?;
+        if let Some(call) = &self.call {
+            writeln!(f, "\tits thread waits in {call}")?;
+        }
         for frame in stack::shown_frames(&g.stack) {
             writeln!(f, "{frame}")?;
         }
@@ -206,11 +238,13 @@ mod tests {
             goroutine,
             held: Duration::from_millis(120),
             has_p: true,
+            call: Some("recvfrom on descriptor 7".to_owned()),
             n_left_out: 0,
         };
         let text = report.to_string();
         let begin = "app: a goroutine has held its P for 120 ms\n\
                      goroutine 7 [running, P2, M3, name \"hog\"]:\n\
+                     \tits thread waits in recvfrom on descriptor 7\n\
                      \tstack unavailable\n\
                      created in goroutine 1\n\t";
         assert!(text.starts_with(begin), "{text}");

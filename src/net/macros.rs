@@ -53,6 +53,9 @@ macro_rules! descriptors {
         impl From<$type> for $std {
             /// Returns the socket with its mode and its timeouts. Deadlines are lost: `std` has
             /// none.
+            ///
+            /// On a goroutine, calls of the type of `std` that wait block the thread, and hold the P
+            /// for up to 10 ms; convert it back, or make them in [`blocking`](crate::blocking).
             fn from(socket: $type) -> $std {
                 <$std>::from(std::os::fd::OwnedFd::from(socket))
             }

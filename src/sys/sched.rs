@@ -19,6 +19,31 @@ pub(crate) fn gettid() -> i32 {
     unsafe { libc::gettid() }
 }
 
+/// The system call in which a thread of this process waits, and its first argument, if it is one of those in
+/// which programs block without meaning to.
+pub(crate) fn waits_in(tid: i32) -> Option<(&'static str, u64)> {
+    let calls = [
+        (libc::SYS_read, "read"),
+        (libc::SYS_readv, "readv"),
+        (libc::SYS_recvfrom, "recvfrom"),
+        (libc::SYS_recvmsg, "recvmsg"),
+        (libc::SYS_write, "write"),
+        (libc::SYS_writev, "writev"),
+        (libc::SYS_sendto, "sendto"),
+        (libc::SYS_sendmsg, "sendmsg"),
+        (libc::SYS_accept4, "accept4"),
+        (libc::SYS_connect, "connect"),
+        (libc::SYS_futex, "futex"),
+    ];
+    // "running", or the number of the call and its arguments.
+    let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).ok()?;
+    let mut words = text.split_whitespace();
+    let number: libc::c_long = words.next()?.parse().ok()?;
+    let first = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+    let (_, name) = calls.into_iter().find(|(known, _)| *known == number)?;
+    Some((name, first))
+}
+
 /// The CPU on which the caller is running; 0 where that is unknown. No system call.
 pub(crate) fn current_cpu() -> usize {
     // SAFETY: takes no argument.

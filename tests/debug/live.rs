@@ -60,6 +60,28 @@ fn a_runtime_that_was_asked_to_tells_what_it_does() {
     assert_eq!(silent.run(ask).unwrap().runtimes, []);
 }
 
+/// Metrics are no reason not to run: here another socket has the name.
+#[test]
+fn a_name_that_is_taken_is_a_line_on_stderr() {
+    let Some(_) = util::child_case() else {
+        let said = util::child_passes("a_name_that_is_taken_is_a_line_on_stderr", "taken");
+        assert_eq!(
+            said.matches("windlass: no live metrics: ").count(),
+            1,
+            "{said}"
+        );
+        return;
+    };
+    let _guard = hang_guard();
+    let address = Live::address(std::process::id()).unwrap();
+    let taken = std::os::unix::net::UnixListener::bind_addr(&address).unwrap();
+    let build_one = || build(Builder::new().processors(1).live_metrics(true)).unwrap();
+    assert_eq!(build_one().run(|| 7), 7);
+    drop(taken);
+    // The next one has it.
+    assert_eq!(build_one().run(ask).unwrap().runtimes.len(), 1);
+}
+
 /// A client that connects and does not read is waited for, but not for long.
 #[test]
 fn one_who_does_not_read_keeps_nobody_from_asking() {

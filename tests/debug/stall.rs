@@ -10,7 +10,7 @@
 use crate::util;
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -206,6 +206,29 @@ fn one_that_blocks_its_thread_is_named() {
     }
     let stderr = util::child_passes("one_that_blocks_its_thread_is_named", "");
     assert_reports(&stderr, NAME, &[]);
+}
+
+/// `into()` to the type of `std` compiles, and blocks: the report says in which call.
+#[test]
+fn a_read_of_a_socket_of_std_is_named() {
+    const NAME: &str = "reader";
+    if util::child_case().is_some() {
+        watched(2).run(|| {
+            let stderr = Stderr::into_file();
+            let (served, mut client) = util::pair();
+            let reader = named(NAME, move || {
+                let mut of_std: std::net::TcpStream = served.into();
+                of_std.read_exact(&mut [0]).unwrap();
+            });
+            util::wait_until(|| stderr.n_reports_of(NAME) > 0);
+            client.write_all(b"x").unwrap();
+            reader.join().unwrap();
+        });
+        return;
+    }
+    let stderr = util::child_passes("a_read_of_a_socket_of_std_is_named", "");
+    let wanted = "\tits thread waits in recvfrom on a socket of std or of another library (";
+    assert_reports(&stderr, NAME, &[wanted]);
 }
 
 #[test]

@@ -55,6 +55,8 @@ mod hwloc;
 mod kinds;
 mod machine;
 #[cfg(feature = "json")]
+mod peer;
+#[cfg(feature = "json")]
 mod pretty;
 mod sysfs;
 

@@ -9,10 +9,19 @@ use std::{
     os::{linux::net::SocketAddrExt as _, unix::net::SocketAddr},
 };
 #[cfg(feature = "json")]
-use std::{io::Read as _, os::unix::net::UnixStream, time::Duration};
+use std::{
+    io::Read as _,
+    os::unix::net::UnixStream,
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
 
 #[cfg(feature = "json")]
 use serde::Deserialize;
+
+#[cfg(feature = "json")]
+use crate::peer;
 
 /// The version of [`Live`]. It rises when a field changes its meaning or goes away; new fields may
 /// come without.
@@ -21,6 +30,10 @@ pub const LIVE_SCHEMA: u32 = 1;
 /// How long an answer may take: longer than any healthy process needs.
 #[cfg(feature = "json")]
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The longest answer: one of tens of thousands of Ps.
+#[cfg(feature = "json")]
+const MAX_BYTES: usize = 16 << 20;
 
 /// The runtimes of a process at one moment. Counters begin at 0 when a runtime is built and never
 /// decrease; the other fields are the state at that moment.
@@ -104,46 +117,41 @@ pub struct LiveP {
 }
 
 impl Live {
-    /// Where a process answers.
+    /// Where a process of the caller's PID namespace answers. The name has the namespace in it, because
+    /// containers that share a network have processes with the same id.
     ///
     /// # Errors
     ///
     /// Never: every process id makes a valid name.
     pub fn address(pid: u32) -> io::Result<SocketAddr> {
-        SocketAddr::from_abstract_name(format!("windlass-live-{pid}"))
+        use std::os::unix::fs::MetadataExt as _;
+        // Without /proc, all namespaces are one.
+        let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |file| file.ino());
+        SocketAddr::from_abstract_name(format!("windlass-live-{namespace}-{pid}"))
     }
 
-    /// Asks a process (feature `json`). Blocks the thread, for 5 s at most between two pieces of the answer.
+    /// Asks a process (feature `json`). Blocks the thread, for 5 s at most.
     ///
     /// # Errors
     ///
-    /// - `NotFound`: no runtime in such a process answers, or it ends before it has answered.
-    /// - `PermissionDenied`: it is another user's.
-    /// - `InvalidData`: the answer is not JSON of this version.
+    /// - `NotFound`: there is no such process, no runtime in it answers, or it ends before it has answered.
+    /// - `PermissionDenied`: it is another user's, or another process answers in its name.
+    /// - `TimedOut`: it does not answer in time.
+    /// - `InvalidData`: the answer is not JSON of this version, or longer than 16 MiB.
     /// - Other errors of the socket.
     #[cfg(feature = "json")]
     pub fn read(pid: u32) -> io::Result<Live> {
-        let not_found = |e: io::Error| match e.kind() {
-            // Reset: the connection still waited to be accepted when the process ended.
-            io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => io::Error::new(
-                io::ErrorKind::NotFound,
-                format!(
-                    "no windlass runtime answers in process {pid}: start it with \
-                     WINDLASS_DEBUG=live=1, or build it with Builder::live_metrics(true)"
-                ),
-            ),
-            _ => e,
+        let (tell, told) = mpsc::channel();
+        // Also to connect may take for ever, at a socket that accepts nothing.
+        let ask = move || {
+            // Nobody hears it once the time is over.
+            let _ = tell.send(ask(pid));
         };
-        let mut stream = UnixStream::connect_addr(&Live::address(pid)?).map_err(not_found)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let mut json = String::new();
-        stream.read_to_string(&mut json).map_err(not_found)?;
-        if json.is_empty() {
-            return Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                format!("process {pid} answers its own user and root only"),
-            ));
-        }
+        thread::Builder::new().spawn(ask)?;
+        let json = told.recv_timeout(PATIENCE).map_err(|_| {
+            let why = format!("process {pid} did not answer within {PATIENCE:?}");
+            io::Error::new(io::ErrorKind::TimedOut, why)
+        })??;
         Live::from_json(&json)
     }
 
@@ -171,6 +179,58 @@ impl Live {
         }
         Ok(live)
     }
+}
+
+/// The answer of a process. Its kernel says who it is, and it has a bound in bytes and in time.
+#[cfg(feature = "json")]
+fn ask(pid: u32) -> io::Result<String> {
+    let end = Instant::now() + PATIENCE;
+    let not_found = |e: io::Error| match e.kind() {
+        // Reset: the connection still waited to be accepted when the process ended.
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => {
+            io::Error::new(io::ErrorKind::NotFound, why_not_found(pid))
+        }
+        _ => e,
+    };
+    let denied = |why: &str| {
+        let why = format!("process {pid} {why}");
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+    };
+    let mut stream = UnixStream::connect_addr(&Live::address(pid)?).map_err(not_found)?;
+    let holder = peer::pid(&stream)?;
+    if holder != pid {
+        let why = format!("is not asked: process {holder} answers in its name");
+        return denied(&why);
+    }
+    let (mut json, mut piece) = (Vec::new(), [0; 16 * 1024]);
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        match stream.read(&mut piece).map_err(not_found)? {
+            0 => break,
+            n => json.extend_from_slice(&piece[..n]),
+        }
+        if json.len() > MAX_BYTES || left.is_zero() {
+            let why = format!("process {pid} answers without end");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+    }
+    if json.is_empty() {
+        return denied("answers its own user and root only");
+    }
+    String::from_utf8(json).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))
+}
+
+#[cfg(feature = "json")]
+fn why_not_found(pid: u32) -> String {
+    let proc = std::path::Path::new("/proc");
+    if proc.join("self").exists() && !proc.join(pid.to_string()).exists() {
+        return format!("there is no process {pid}");
+    }
+    format!(
+        "no windlass runtime answers in process {pid}: start it with WINDLASS_DEBUG=live=1, or build \
+         it with Builder::live_metrics(true)"
+    )
 }
 
 // Written by hand, so that programs with a runtime need no serde. The tests read it back with serde.
@@ -244,7 +304,7 @@ fn quoted(text: &str) -> String {
     for c in text.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
-            '\0'..='\x1f' => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c if c.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
             c => quoted.push(c),
         }
     }
@@ -305,16 +365,60 @@ mod tests {
         assert_eq!(json.lines().count(), 1);
     }
 
+    /// A process id that no process has.
+    fn nobody() -> u32 {
+        4_000_000_000 + std::process::id() % 1_000_000
+    }
+
     #[test]
     fn a_process_that_ends_before_it_answers_is_not_found() {
-        let pid = 4_000_000_000 + std::process::id() % 1_000_000; // no process has it
+        let pid = nobody();
         let address = Live::address(pid).unwrap();
         let listener = std::os::unix::net::UnixListener::bind_addr(&address).unwrap();
-        let reader = std::thread::spawn(move || Live::read(pid).unwrap_err());
-        // Long enough to connect. A reader that is later is refused, and finds nothing either.
-        std::thread::sleep(Duration::from_millis(100));
+        let not_its_own = Live::read(pid).unwrap_err();
+        assert_eq!(not_its_own.kind(), io::ErrorKind::PermissionDenied);
+        assert!(
+            not_its_own.to_string().contains("in its name"),
+            "{not_its_own}"
+        );
         drop(listener);
-        assert_eq!(reader.join().unwrap().kind(), io::ErrorKind::NotFound);
+        let gone = Live::read(pid).unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+        assert!(
+            gone.to_string().starts_with("there is no process"),
+            "{gone}"
+        );
+    }
+
+    /// Answers in the name of this process: first without end, then byte by byte.
+    #[test]
+    fn an_answer_has_an_end() {
+        use std::io::Write as _;
+        let pid = std::process::id();
+        let address = Live::address(pid).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind_addr(&address).unwrap();
+        let answers = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut n = 0;
+            while let Ok(more) = stream.write(&[b' '; 1 << 16]) {
+                n += more;
+            }
+            assert!(n < 2 * MAX_BYTES, "{n}");
+            let (mut stream, _) = listener.accept().unwrap();
+            while stream.write_all(b" ").is_ok() {
+                thread::sleep(PATIENCE / 50);
+            }
+        });
+        let endless = Live::read(pid).unwrap_err();
+        assert_eq!(endless.kind(), io::ErrorKind::InvalidData, "{endless}");
+        let slow = Live::read(pid).unwrap_err();
+        let kinds = [
+            io::ErrorKind::TimedOut,
+            io::ErrorKind::InvalidData,
+            io::ErrorKind::WouldBlock,
+        ];
+        assert!(kinds.contains(&slow.kind()), "{slow}");
+        answers.join().unwrap();
     }
 
     #[test]

@@ -16,6 +16,10 @@ use crate::hwloc;
 use crate::pretty;
 use crate::{Error, limits::CpuLimits, sysfs};
 
+/// Above the number of any CPU and node: kernels are built for up to 8,192 CPUs. A mask has a bit for each
+/// number up to its last one.
+const ID_LIMIT: usize = 1 << 14;
+
 /// Version of the JSON form of a machine.
 pub const SCHEMA: u32 = 1;
 
@@ -389,7 +393,8 @@ impl Topology {
     }
 
     /// The only way to make one from parts.
-    pub(crate) fn new(machine: Machine) -> Result<Self, Error> {
+    pub(crate) fn new(mut machine: Machine) -> Result<Self, Error> {
+        machine.tame_texts();
         machine.check().map_err(Error::Invalid)?;
         Ok(Self(machine))
     }
@@ -552,9 +557,25 @@ impl TryFrom<Machine> for Topology {
 }
 
 impl Machine {
+    /// Texts come from files of strangers and go to terminals: none has control characters.
+    fn tame_texts(&mut self) {
+        let models = self.packages.iter_mut().map(|package| &mut package.model);
+        let groups = self.limits.iter_mut();
+        let groups = groups.flat_map(|limits| [&mut limits.cpuset_group, &mut limits.quota_group]);
+        let described = match &mut self.source {
+            Source::Synthetic { description } => Some(description),
+            Source::ThisMachine | Source::Recorded => None,
+        };
+        let noted = std::iter::once(&mut self.distances.note);
+        let optional = models.chain(groups).chain(noted).filter_map(Option::as_mut);
+        for text in optional.chain(described) {
+            *text = text.replace(char::is_control, "\u{fffd}");
+        }
+    }
+
     /// Says what is inconsistent.
     ///
-    /// - At least one CPU and one node; CPUs and nodes ascend by OS id.
+    /// - At least one CPU and one node; CPUs and nodes ascend by OS id, which is one that a kernel may use.
     /// - Each position a CPU names exists, and the CPU lists of all groups are those of the CPUs that
     ///   name them; only a node may be without CPUs.
     /// - A core is in the package of its CPUs.
@@ -569,6 +590,16 @@ impl Machine {
         }
         if !self.nodes.is_sorted_by(|a, b| a.os_id < b.os_id) {
             return Err("the nodes do not ascend".into());
+        }
+        let last_node = self.nodes.last().map_or(0, |node| node.os_id as usize);
+        let last_cpu = self.pus.last().map_or(0, |pu| pu.cpu);
+        let last_offline = self.offline_cpus.iter().max().copied().unwrap_or(0);
+        for (kind, id) in [("node", last_node), ("CPU", last_cpu.max(last_offline))] {
+            if id >= ID_LIMIT {
+                return Err(format!(
+                    "{kind} {id}: no kernel numbers them beyond {ID_LIMIT}"
+                ));
+            }
         }
         if let Some(cpu) = self
             .offline_cpus

@@ -27,6 +27,8 @@ fn main() -> ExitCode {
 
 /// One line for the user, and the exit code of bad input.
 fn refuse(message: &str) -> ExitCode {
+    // Names of files and words of strangers do not command the terminal.
+    let message = message.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}");
     // If standard error is closed too, the exit code has to do.
     let _ = writeln!(io::stderr(), "windlass-topology: {message}");
     ExitCode::from(2)

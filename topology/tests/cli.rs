@@ -318,6 +318,42 @@ fn what_is_recorded_can_be_read() {
     );
 }
 
+/// What a file of a stranger says does not command the terminal, and does not take memory for what it says.
+#[test]
+fn a_recorded_file_is_not_believed() {
+    let dir = Dir::new();
+    let file = dir.path().join("machine.json");
+    let name = file.to_str().unwrap();
+    let recorded = good(&["record", TWO]);
+    let with = |from: &str, to: &str| {
+        assert!(recorded.contains(from), "{recorded}");
+        fs::write(&file, recorded.replacen(from, to, 1)).unwrap();
+    };
+    let escapes = r"\u001b]0;title\u0007\u009b2J";
+    with("pack:2 [numa] l3:1", &format!("{escapes} l3:1"));
+    for view in ["show", "tree", "ps", "steal", "distances"] {
+        let text = good(&[view, "--recorded", name]);
+        assert!(
+            !text.chars().any(|c| c.is_control() && c != '\n'),
+            "{view}: {text:?}"
+        );
+    }
+    let machine: serde_json::Value = serde_json::from_str(&recorded).unwrap();
+    for (list, id) in [("nodes", "os_id"), ("pus", "cpu")] {
+        let mut far = machine.clone();
+        *far[list]
+            .as_array_mut()
+            .unwrap()
+            .last_mut()
+            .unwrap()
+            .get_mut(id)
+            .unwrap() = (1_u64 << 31).into();
+        fs::write(&file, far.to_string()).unwrap();
+        let error = bad(&["record", "--format", "xml", "--recorded", name]);
+        assert!(error.contains("2147483648: no kernel numbers"), "{error}");
+    }
+}
+
 #[test]
 fn hwloc_xml_with_its_distances() {
     let file = machine_file("two-nodes.xml");

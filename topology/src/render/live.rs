@@ -92,13 +92,15 @@ const COLUMNS: &str = " busy  dispatch/s   local/s  remote/s  remote    ring/s r
 impl Screen<'_> {
     fn head(&self, text: &mut String, pid: u32) {
         let n = self.now;
-        let title = format!("process {pid}, runtime {}", n.name);
+        // The process names them as it likes.
+        let plain = |text: &str| text.replace(char::is_control, "\u{fffd}");
+        let title = format!("process {pid}, runtime {}", plain(&n.name));
         let _ = writeln!(
             text,
             "{}: {} Ps over {}, {} goroutines, {} threads ({} asleep)",
             self.paint.title(title),
             n.ps.len(),
-            n.poller,
+            plain(&n.poller),
             n.goroutines,
             n.threads,
             n.threads_idle
@@ -223,6 +225,20 @@ mod tests {
         assert_eq!(lines[3][7..10], ["30", "20", "40.0%"]);
         assert_eq!(lines[5][..6], ["0", "0", "0", "7", "0", "0"]);
         assert_eq!(lines[6][..3], ["1", "4", "1"]);
+    }
+
+    #[test]
+    fn names_do_not_command_the_terminal() {
+        let (before, mut now) = looks();
+        now.runtimes[0].name = "a\x1b]0;title\x07\u{9b}2J".to_owned();
+        now.runtimes[0].poller = "\x1b[31m".to_owned();
+        let text = live(&before, &now, Paint::Plain);
+        assert!(
+            !text.chars().any(|c| c.is_control() && c != '\n'),
+            "{text:?}"
+        );
+        let json = now.to_json();
+        assert!(!json.trim_end().chars().any(char::is_control), "{json:?}");
     }
 
     #[test]
