@@ -195,4 +195,5 @@ pub use runtime::{Builder, Handle, Runtime};
 pub use task::{blocking, join, offload, scope, sleep, spawn, yield_now};
 #[cfg(feature = "macros")]
 pub use windlass_macros::{main, test};
+#[doc(inline)]
 pub use windlass_topology as topology;

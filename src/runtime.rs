@@ -1548,6 +1548,25 @@ impl Handle {
     /// # Errors
     ///
     /// As [`profile`](Handle::profile).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # // SAFETY: nothing here keeps a thread-local across a call that parks.
+    /// # let rt = unsafe { windlass::Builder::new().processors(2).build()? };
+    /// let handle = rt.handle();
+    /// let mut n_looks = 0;
+    /// let profile = handle.profile_while(Duration::from_secs(60), || {
+    ///     n_looks += 1;
+    ///     n_looks < 3
+    /// });
+    /// if let Ok(profile) = profile {
+    ///     assert!(profile.duration < Duration::from_secs(60)); // with the feature
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn profile_while(
         &self,
         duration: Duration,

@@ -38,10 +38,10 @@
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
-//! | `cli` | yes | The command, and what only the command needs: [`doctor`], [`diff`](mod@diff), [`export`]. Includes the others. |
+//! | `cli` | yes | The command, and what only the command needs: the modules `doctor`, `diff`, `export`. Includes the others. |
 //! | `hwloc` | with `cli` | Reads machines with libhwloc, to which the program is then linked: [`Topology::synthetic`], [`Topology::from_xml_file`], and a more thorough [`Topology::detect`]. |
 //! | `json` | with `cli` | serde's traits for all values, [`Topology::to_json`], [`Topology::from_json`], [`live::Live::read`]. |
-//! | `render` | with `cli` | [`render`], which writes text and pictures, and [`measure`]. Adds no crate. |
+//! | `render` | with `cli` | The modules `render`, which writes text and pictures, and `measure`. Adds no crate. |
 
 mod affinity;
 mod cgroup;
