@@ -14,6 +14,7 @@ use super::ready;
 use crate::g::header::GRef;
 use crate::netpoll::sqe::Request;
 use crate::sched::types::current;
+use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Caller};
 use crate::sys::clock;
 use crate::sys::socket;
@@ -138,8 +139,7 @@ impl Fd {
                 park::cancel_point()?;
                 let sock = SockRef::from(self);
                 if addr.is_unix() {
-                    // Only a blocking attempt waits for room in the listener's queue.
-                    return retry(|| sock.connect(addr));
+                    return self.connect_unix_on_thread(addr);
                 }
                 connect_on_thread(&sock, addr, deadline_ns)
             }
@@ -163,6 +163,20 @@ impl Fd {
                 }
             }
         }
+    }
+
+    /// Connects a Unix socket on a plain thread. No event reports room in the listener's queue: a
+    /// blocking attempt waits for it, and where a context may end the wait, attempts are repeated.
+    fn connect_unix_on_thread(&self, addr: &SockAddr) -> io::Result<()> {
+        if !park::current_chain().is_some() {
+            return retry(|| SockRef::from(self).connect(addr));
+        }
+        current_context::check()?;
+        let attempt = || socket::connect_now(self.as_fd(), addr.as_ptr().cast(), addr.len());
+        ready::look_for(|| match retry(attempt) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            connected => connected.map(Some),
+        })
     }
 
     /// Waits for the end of a connect that is in progress.
