@@ -121,7 +121,8 @@ mod simulated {
 /// Parks the goroutine, while a spare thread looks the name up, as in [`offload`](crate::offload). A
 /// [timeout](crate::time::timeout) or a [context](crate::context) ends the wait, but not the
 /// lookup: its thread goes on until libc gives up, and the end of a run waits for it. A literal
-/// address needs no lookup. A plain thread looks the name up itself.
+/// address needs no lookup. A plain thread looks the name up itself, and starts a thread for it inside
+/// a timeout or a context.
 ///
 /// # Errors
 ///
@@ -155,12 +156,14 @@ pub fn lookup_host(host: impl Into<String>) -> io::Result<vec::IntoIter<SocketAd
     }
 }
 
-/// Looks up a name on a spare thread; on a plain thread, there.
+/// Looks up a name on a spare thread; on a plain thread, there or, where a context may end the wait,
+/// on a thread of its own.
 fn look_up<H>(host: H) -> io::Result<vec::IntoIter<SocketAddr>>
 where
     H: ToSocketAddrs<Iter = vec::IntoIter<SocketAddr>> + Send + 'static,
 {
-    if matches!(park::caller(), Caller::Thread) {
+    let is_thread = matches!(park::caller(), Caller::Thread);
+    if is_thread && !park::current_chain().is_some() {
         return host.to_socket_addrs();
     }
     current_context::check()?;
@@ -169,7 +172,12 @@ where
         // Nobody may wait any more.
         let _ = sender.send(offload(move || host.to_socket_addrs()));
     };
-    drop(task::Builder::new().name("lookup_host").spawn(lookup)?);
+    if is_thread {
+        let builder = crate::loom::thread::Builder::new().name("windlass-lookup".to_owned());
+        drop(builder.spawn(lookup)?);
+    } else {
+        drop(task::Builder::new().name("lookup_host").spawn(lookup)?);
+    }
     match receiver.recv() {
         Ok(found) => found,
         Err(channel::RecvError) => {
