@@ -35,7 +35,7 @@
 //! On a plain thread, in a [`blocking`](crate::blocking) section and in `offload`'s closure, a deadline
 //! ends a wait as precisely as on a goroutine. A cancellation is noticed within a millisecond. There
 //! `task::park` may also return early while the context is not done, and an open of a device is not
-//! ended.
+//! ended. Nowhere does a context end a write to a terminal that takes no output.
 //!
 //! # Waits with a context as argument
 //!

@@ -115,7 +115,7 @@ pub(crate) const ROWS: &[Row] = &[
     ended("File read with a deadline of its own", || {
         of_reader(|r, why| {
             let mut file = File::from(OwnedFd::from(r.try_clone().unwrap()));
-            file.set_read_deadline(Some((Instant::now() + FOREVER).into()));
+            file.set_read_deadline(Some(Instant::now() + FOREVER));
             cut(file.read(&mut [0; 9]), why);
         })
     }),
