@@ -9,7 +9,6 @@
 //! stops for good, and returns 0 or `EAGAIN`, until a read has passed the mark. So it decides nothing
 //! by itself: where it returns 0, or finds nothing after a wait, the next round goes through a buffer.
 //! Only a read of 0 bytes is the end of the source.
-#![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -29,6 +29,7 @@ use crate::loom::native::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Or
 use crate::loom::native::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::netpoll::multishot::Multishot;
 use crate::netpoll::multishot_poll::MultishotPoll;
+use crate::netpoll::op::Interest;
 use crate::sched::wait::{cancel, current_context};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::{file, socket};
@@ -145,10 +146,11 @@ pub(crate) enum Direction {
 impl Direction {
     /// The `poll(2)` events to wait for.
     pub(crate) fn poll_events(self) -> i16 {
-        match self {
-            Direction::Read => libc::POLLIN,
-            Direction::Write => libc::POLLOUT,
-        }
+        let interest = match self {
+            Direction::Read => Interest::Read,
+            Direction::Write => Interest::Write,
+        };
+        interest.poll_events() as i16
     }
 }
 
