@@ -109,7 +109,7 @@ impl Alarm {
     }
 
     fn replace(&self, plan: AlarmPlan) -> bool {
-        let here = WaitCtx::enter();
+        let here = WaitCtx::enter_in_place();
         self.lock.lock();
         let before = self.plan.replace(plan);
         loop {
@@ -126,7 +126,7 @@ impl Alarm {
         }
     }
 
-    /// Disconnects the channel.
+    /// Disconnects the channel. Leaves the goroutine on its thread.
     pub(crate) fn close(&self) {
         self.replace(AlarmPlan::closed());
     }

@@ -105,6 +105,7 @@ sides::sender!("broadcast::<()>(16)");
 sides::receiver!("broadcast::<()>(16)");
 
 /// Makes a sender and a receiver.
+#[track_caller]
 pub(super) fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     assert!(
         capacity > 0,
@@ -242,6 +243,7 @@ impl<T> Sender<T> {
     /// ```
     #[must_use]
     pub fn len(&self) -> usize {
+        park::perturb();
         self.shared.state.with(|state| state.kept.len())
     }
 
@@ -302,6 +304,7 @@ impl<T> Receiver<T> {
     /// ```
     #[must_use]
     pub fn len(&self) -> usize {
+        park::perturb();
         let n = self
             .shared
             .state
@@ -618,7 +621,7 @@ impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         // Dropped after the lock was released.
         let mut unread = VecDeque::new();
-        self.shared.state.update(|state, here, woken| {
+        self.shared.state.update_in_place(|state, here, woken| {
             let sides = &mut state.sides;
             if sides.remove_receiver(self.ready.get(), &self.shared.closed, here, woken) {
                 std::mem::swap(&mut unread, &mut state.kept);

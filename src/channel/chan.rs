@@ -368,9 +368,9 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Gives back a choice that is not completed.
+    /// Gives back a choice that is not completed. Leaves the goroutine on its thread.
     pub(super) fn abandon(&self, side: Side) {
-        let here = WaitCtx::enter();
+        let here = WaitCtx::enter_in_place();
         let mut core = self.lock(&here);
         let taken = match side {
             Side::Send => core.abandon_promise(&here),
@@ -411,7 +411,7 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Counts one handle less. The last one frees the channel.
+    /// Counts one handle less. The last one frees the channel. Leaves the goroutine on its thread.
     ///
     /// # Safety
     ///
@@ -441,7 +441,7 @@ impl<T> Chan<T> {
         let mut unread = None;
         let mut is_first = true;
         loop {
-            let here = WaitCtx::enter();
+            let here = WaitCtx::enter_in_place();
             let mut core = self.lock(&here);
             if mem::take(&mut is_first) {
                 unread = core.close(side);

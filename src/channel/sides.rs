@@ -127,12 +127,14 @@ macro_rules! sender {
             /// ```
             #[must_use]
             pub fn receiver_count(&self) -> usize {
+                park::perturb();
                 self.shared.state.with(|state| state.sides.n_receivers)
             }
 
             /// Number of senders.
             #[must_use]
             pub fn sender_count(&self) -> usize {
+                park::perturb();
                 self.shared.state.with(|state| state.sides.n_senders)
             }
 
@@ -204,7 +206,7 @@ macro_rules! sender {
         /// receives what is left.
         impl<T> Drop for Sender<T> {
             fn drop(&mut self) {
-                self.shared.state.update(|state, here, woken| {
+                self.shared.state.update_in_place(|state, here, woken| {
                     state.sides.n_senders -= 1;
                     if state.sides.n_senders == 0 {
                         woken.append(state.queue().take_all());
@@ -233,6 +235,7 @@ macro_rules! receiver {
             /// Number of senders.
             #[must_use]
             pub fn sender_count(&self) -> usize {
+                park::perturb();
                 self.shared.state.with(|state| state.sides.n_senders)
             }
 

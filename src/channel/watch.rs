@@ -428,7 +428,7 @@ impl<T> Receiver<T> {
     ///
     /// See [`Receiver::borrow`].
     pub fn has_changed(&self) -> Result<bool, RecvError> {
-        park::end_if_late();
+        park::perturb();
         let has_changed = self.shared.state.with(|state| {
             let has_changed = self.seen.load(Ordering::Relaxed) != self.shared.version();
             (has_changed || state.sides.n_senders > 0).then_some(has_changed)
@@ -691,7 +691,7 @@ impl<T> Clone for Receiver<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        self.shared.state.update(|state, here, woken| {
+        self.shared.state.update_in_place(|state, here, woken| {
             let sides = &mut state.sides;
             sides.remove_receiver(self.ready.get(), &self.shared.closed, here, woken);
         });

@@ -603,6 +603,11 @@ impl Canceller {
         self.0 = None;
     }
 
+    /// As [`Canceller::cancel`]; leaves the goroutine on its thread.
+    pub(crate) fn cancel_in_place(&self) {
+        self.end(None);
+    }
+
     fn end(&self, cause: Option<Cause>) {
         if let Some(node) = &self.0 {
             node.cancel(cause);
@@ -637,7 +642,7 @@ impl fmt::Debug for CancelRef {
 
 impl Drop for Canceller {
     fn drop(&mut self) {
-        self.cancel();
+        self.cancel_in_place();
     }
 }
 
@@ -718,13 +723,13 @@ impl Node {
         }
     }
 
-    /// Ends the waits of all frames. Releases the lock after each frame, so that woken goroutines
+    /// Ends the waits of all frames. Leaves the goroutine on its thread. Releases the lock after each frame, so that woken goroutines
     /// can remove theirs.
     fn cut_all(&self) {
         loop {
             let mut seen_before = false;
             {
-                let section = Section::enter();
+                let section = Section::enter_in_place();
                 self.lock.lock();
                 let first = self.frames.first();
                 if let Some(frame) = first {

@@ -29,6 +29,7 @@
 //!   every call into windlass is a *switch point*: a lock, free or not, an operation of a channel,
 //!   a spawn, `task::checkpoint`. There the [`Strategy`] chooses which goroutine goes on.
 //!   Between two switch points no other goroutine runs. So an atomic of `std` is no switch point.
+//!   Nor are destructors and `Debug`, except where docs/SAFETY.md says so.
 //! - **The clock.** [`time::Instant`](crate::time::Instant) and
 //!   [`time::SystemTime`](crate::time::SystemTime) stand still while a goroutine can run. When none
 //!   can, the clock moves to the next timer. Each run begins on 1 January 2000, UTC.

@@ -198,7 +198,7 @@ impl<T: Default> Default for LazyLock<T> {
 impl<T: fmt::Debug, F> fmt::Debug for LazyLock<T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_tuple("LazyLock");
-        match LazyLock::get(self) {
+        match self.cell.peek() {
             Some(value) => out.field(value),
             None => out.field(&format_args!("<uninit>")),
         };

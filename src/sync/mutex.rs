@@ -6,7 +6,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::{Arc, LockResult, TryLockError, TryLockResult};
+use std::sync::{Arc, LockResult, TryLockResult};
 
 use super::poison::{self, Flag};
 use super::raw_mutex::RawMutex;
@@ -385,13 +385,30 @@ impl<T> From<T> for Mutex<T> {
     }
 }
 
+/// The value of a mutex, locked for `Debug`.
+struct Peek<'a, T: ?Sized>(&'a Mutex<T>);
+
+impl<T: ?Sized> Deref for Peek<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held.
+        unsafe { &*self.0.data.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for Peek<'_, T> {
+    fn drop(&mut self) {
+        self.0.raw.unlock_in_place();
+    }
+}
+
 impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Mutex");
-        match self.try_lock() {
-            Ok(guard) => out.field("data", &&*guard),
-            Err(TryLockError::Poisoned(e)) => out.field("data", &&**e.get_ref()),
-            Err(TryLockError::WouldBlock) => out.field("data", &"<locked>"),
+        match self.raw.try_lock_in_place().then(|| Peek(self)) {
+            Some(data) => out.field("data", &&*data),
+            None => out.field("data", &"<locked>"),
         };
         out.field("poisoned", &self.is_poisoned())
             .finish_non_exhaustive()

@@ -383,7 +383,7 @@ impl Drop for Listener<'_> {
     fn drop(&mut self) {
         self.notify
             .state
-            .update(|state, _, woken| end_listener(state, self.generation, woken));
+            .update_in_place(|state, _, woken| end_listener(state, self.generation, woken));
     }
 }
 

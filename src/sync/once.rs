@@ -169,6 +169,12 @@ impl Once {
     #[must_use]
     pub fn is_completed(&self) -> bool {
         park::perturb();
+        self.is_completed_in_place()
+    }
+
+    /// As [`Once::is_completed`]; leaves the goroutine on its thread.
+    #[inline]
+    pub(super) fn is_completed_in_place(&self) -> bool {
         self.state.load(Ordering::Acquire) == COMPLETE
     }
 

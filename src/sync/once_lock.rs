@@ -9,6 +9,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use super::once::{Once, OnceState};
 use super::waitlist::WaitError;
 use crate::loom::const_fn;
+use crate::sched::wait::park;
 
 /// A cell that is written once, as `std::sync::OnceLock`.
 ///
@@ -83,7 +84,14 @@ impl<T> OnceLock<T> {
     #[inline]
     #[must_use]
     pub fn get(&self) -> Option<&T> {
-        if self.once.is_completed() {
+        park::perturb();
+        self.peek()
+    }
+
+    /// As [`OnceLock::get`]; leaves the goroutine on its thread.
+    #[inline]
+    pub(super) fn peek(&self) -> Option<&T> {
+        if self.once.is_completed_in_place() {
             // SAFETY: the run of `once` has written the value, and it does not change while the
             // cell is borrowed.
             Some(unsafe { (*self.value.get()).assume_init_ref() })
@@ -106,7 +114,7 @@ impl<T> OnceLock<T> {
     #[inline]
     #[must_use]
     pub fn get_mut(&mut self) -> Option<&mut T> {
-        if self.once.is_completed() {
+        if self.once.is_completed_in_place() {
             // SAFETY: the run of `once` has written the value.
             Some(unsafe { self.value.get_mut().assume_init_mut() })
         } else {
@@ -254,7 +262,7 @@ impl<T> OnceLock<T> {
     /// ```
     #[must_use]
     pub fn take(&mut self) -> Option<T> {
-        if !self.once.is_completed() {
+        if !self.once.is_completed_in_place() {
             return None;
         }
         self.once = Once::new();
@@ -301,7 +309,7 @@ impl<T: Eq> Eq for OnceLock<T> {}
 impl<T: fmt::Debug> fmt::Debug for OnceLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_tuple("OnceLock");
-        match self.get() {
+        match self.peek() {
             Some(value) => out.field(value),
             None => out.field(&format_args!("<uninit>")),
         };

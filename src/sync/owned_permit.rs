@@ -182,6 +182,7 @@ impl OwnedSemaphorePermit {
     /// # Panics
     ///
     /// If `other` belongs to another semaphore, or if the sum exceeds `usize::MAX`.
+    #[track_caller]
     pub fn merge(&mut self, mut other: OwnedSemaphorePermit) {
         assert!(
             Arc::ptr_eq(&self.semaphore, &other.semaphore),
@@ -195,7 +196,7 @@ impl OwnedSemaphorePermit {
 
 impl Drop for OwnedSemaphorePermit {
     fn drop(&mut self) {
-        self.semaphore.add_permits(self.n);
+        self.semaphore.give_back(self.n);
     }
 }
 

@@ -9,9 +9,9 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-use super::once_lock::OnceLock;
 use super::waitlist::WaitCell;
 use crate::loom::const_fn;
+use crate::loom::native::OnceLock;
 use crate::loom::native::atomic::{AtomicUsize, Ordering};
 use crate::sched::wait::handoff::Section;
 use crate::sched::wait::park;
@@ -212,9 +212,9 @@ impl<T> Lists<T> {
         std::iter::once(&self.shared).chain(own.iter().map(|list| &**list))
     }
 
-    /// The list of the caller's P; `None` on a plain thread.
+    /// The list of the caller's P; `None` on a plain thread. Leaves the goroutine on its thread.
     fn of_caller(&self) -> Option<&List<T>> {
-        let section = Section::enter()?;
+        let section = Section::enter_in_place()?;
         let (p_idx, n_ps) = (section.m().p().idx, section.m().sched().ps.len());
         drop(section);
         let own = self.own(n_ps);

@@ -135,6 +135,12 @@ impl RawMutex {
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
         park::perturb();
+        self.try_lock_in_place()
+    }
+
+    /// As [`RawMutex::try_lock`], but leaves the goroutine on its thread in any case.
+    #[inline]
+    pub(crate) fn try_lock_in_place(&self) -> bool {
         self.swap(0, LOCKED) || self.take(false)
     }
 
@@ -264,24 +270,29 @@ impl RawMutex {
     }
 
     /// Unlocks. The caller holds the lock. A goroutine that hands the lock over lets the new holder
-    /// run first.
+    /// run first; else it stays on its thread.
     #[inline]
     pub(crate) fn unlock(&self) {
         let before = self.state.fetch_sub(LOCKED, Ordering::Release);
         if before != LOCKED {
-            self.unlock_contended(before - LOCKED);
+            self.unlock_contended(before - LOCKED, true);
         }
-        park::perturb();
+    }
+
+    /// As [`RawMutex::unlock`], but leaves the goroutine on its thread in any case.
+    pub(crate) fn unlock_in_place(&self) {
+        let before = self.state.fetch_sub(LOCKED, Ordering::Release);
+        self.unlock_contended(before - LOCKED, false);
     }
 
     #[cold]
-    fn unlock_contended(&self, now: u32) {
+    fn unlock_contended(&self, now: u32, may_give_way: bool) {
         if !self.is_for_unlocker(now) {
             return;
         }
-        let here = WaitCtx::enter();
+        let here = WaitCtx::enter_in_place();
         if let Some((taken, handed_over)) = self.pick(&here) {
-            let give_way = handed_over && taken.is_goroutine();
+            let give_way = may_give_way && handed_over && taken.is_goroutine();
             taken.ready(&here);
             if give_way {
                 here.give_way();

@@ -137,7 +137,7 @@ impl RawRwLock {
         }
     }
 
-    /// Unlocks. The caller holds the lock in this mode.
+    /// Unlocks. The caller holds the lock in this mode. A goroutine stays on its thread.
     #[inline]
     pub(crate) fn unlock(&self, mode: Mode) {
         let own = match mode {
@@ -148,7 +148,6 @@ impl RawRwLock {
         if before - own == QUEUED {
             self.serve();
         }
-        park::perturb();
     }
 
     /// Turns the write lock into a read lock. Readers at the head of the queue get the lock, too.
@@ -161,7 +160,7 @@ impl RawRwLock {
 
     #[cold]
     fn serve(&self) {
-        let here = WaitCtx::enter();
+        let here = WaitCtx::enter_in_place();
         let queue = self.list.lock(&here);
         let next = self.hand_over(&queue);
         drop(queue);

@@ -6,8 +6,8 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::ptr;
-use std::sync::{Arc, LockResult, TryLockError, TryLockResult};
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, LockResult, TryLockResult};
 
 use super::poison::{self, Flag};
 use super::raw_rwlock::{Mode, RawRwLock};
@@ -66,9 +66,14 @@ impl<T: ?Sized> RefUnwindSafe for RwLock<T> {}
 ///
 /// It is [`Send`], as [`MutexGuard`](super::MutexGuard) is.
 #[must_use = "if unused the RwLock will immediately unlock"]
-pub struct RwLockReadGuard<'a, T: ?Sized> {
-    lock: &'a RwLock<T>,
+pub struct RwLockReadGuard<'a, T: ?Sized + 'a> {
+    /// Points into the lock that `raw` belongs to. Covariant, as the guard gives shared access only.
+    data: NonNull<T>,
+    raw: &'a RawRwLock,
 }
+
+impl<T: ?Sized> UnwindSafe for RwLockReadGuard<'_, T> {}
+impl<T: ?Sized> RefUnwindSafe for RwLockReadGuard<'_, T> {}
 
 /// Exclusive access to the value of a [`RwLock`]. Dropping it unlocks the lock.
 ///
@@ -191,7 +196,7 @@ impl<T: ?Sized> RwLock<T> {
         if self.raw.lock(Mode::Read).is_err() {
             waitlist::unwind();
         }
-        self.poison.wrap(RwLockReadGuard { lock: self })
+        self.poison.wrap(self.read_guard())
     }
 
     /// As [`RwLock::read`], but the wait also ends when the ambient context is done.
@@ -201,7 +206,7 @@ impl<T: ?Sized> RwLock<T> {
     /// The reason why the lock was not taken.
     pub(crate) fn read_in_context(&self) -> Result<LockResult<RwLockReadGuard<'_, T>>, WaitError> {
         self.raw.lock_in_context(Mode::Read)?;
-        Ok(self.poison.wrap(RwLockReadGuard { lock: self }))
+        Ok(self.poison.wrap(self.read_guard()))
     }
 
     /// As [`RwLock::write`], but the wait also ends when the ambient context is done.
@@ -242,8 +247,7 @@ impl<T: ?Sized> RwLock<T> {
     pub fn try_read(&self) -> TryLockResult<RwLockReadGuard<'_, T>> {
         park::perturb();
         let taken = self.raw.try_lock(Mode::Read);
-        self.poison
-            .wrap_try(taken.then(|| RwLockReadGuard { lock: self }))
+        self.poison.wrap_try(taken.then(|| self.read_guard()))
     }
 
     /// Takes the lock for writing, waiting until no reader and no writer holds it.
@@ -443,6 +447,16 @@ impl<T: ?Sized> RwLock<T> {
         }
     }
 
+    /// The caller holds the lock for reading.
+    #[inline]
+    fn read_guard(&self) -> RwLockReadGuard<'_, T> {
+        RwLockReadGuard {
+            // SAFETY: the address of a value is not null.
+            data: unsafe { NonNull::new_unchecked(self.data.get()) },
+            raw: &self.raw,
+        }
+    }
+
     #[inline]
     fn write_guard(&self) -> RwLockWriteGuard<'_, T> {
         RwLockWriteGuard {
@@ -528,7 +542,7 @@ impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
         lock.poison.done(&guard.poison);
         std::mem::forget(guard);
         lock.raw.downgrade();
-        RwLockReadGuard { lock }
+        lock.read_guard()
     }
 }
 
@@ -547,10 +561,10 @@ impl<T> From<T> for RwLock<T> {
 impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("RwLock");
-        match self.try_read() {
-            Ok(guard) => out.field("data", &&*guard),
-            Err(TryLockError::Poisoned(e)) => out.field("data", &&**e.get_ref()),
-            Err(TryLockError::WouldBlock) => out.field("data", &format_args!("<locked>")),
+        // Not `try_read`, which is a switch point of a simulation.
+        match self.raw.try_lock(Mode::Read) {
+            true => out.field("data", &&*self.read_guard()),
+            false => out.field("data", &format_args!("<locked>")),
         };
         out.field("poisoned", &self.is_poisoned())
             .finish_non_exhaustive()
@@ -562,8 +576,8 @@ impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the guard holds the lock for reading.
-        unsafe { &*self.lock.data.get() }
+        // SAFETY: the guard holds the lock for reading, and borrows the lock that the value is in.
+        unsafe { self.data.as_ref() }
     }
 }
 
@@ -588,7 +602,7 @@ impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
 impl<T: ?Sized> Drop for RwLockReadGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.lock.raw.unlock(Mode::Read);
+        self.raw.unlock(Mode::Read);
     }
 }
 

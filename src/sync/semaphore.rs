@@ -130,6 +130,7 @@ impl Semaphore {
         ///
         /// If `permits` is more than [`Semaphore::MAX_PERMITS`].
         #[must_use]
+        #[track_caller]
         pub const fn new(permits: usize) -> Semaphore {
             assert!(
                 permits <= Semaphore::MAX_PERMITS,
@@ -325,8 +326,15 @@ impl Semaphore {
     /// semaphore.add_permits(2);
     /// assert_eq!(semaphore.available_permits(), 3);
     /// ```
+    #[track_caller]
     pub fn add_permits(&self, n: usize) {
         park::perturb();
+        self.give_back(n);
+    }
+
+    /// As [`Semaphore::add_permits`]; leaves the goroutine on its thread.
+    #[track_caller]
+    pub(super) fn give_back(&self, n: usize) {
         if n == 0 {
             return;
         }
@@ -351,7 +359,7 @@ impl Semaphore {
 
     #[cold]
     fn serve(&self) {
-        let here = WaitCtx::enter();
+        let here = WaitCtx::enter_in_place();
         let queue = self.list.lock(&here);
         let next = self.hand_out(&queue);
         drop(queue);
@@ -492,6 +500,7 @@ impl<'a> SemaphorePermit<'a> {
     /// # Panics
     ///
     /// If `other` belongs to another semaphore, or if the sum exceeds `usize::MAX`.
+    #[track_caller]
     pub fn merge(&mut self, mut other: SemaphorePermit<'a>) {
         assert!(
             std::ptr::eq(self.semaphore, other.semaphore),
@@ -505,7 +514,7 @@ impl<'a> SemaphorePermit<'a> {
 
 impl Drop for SemaphorePermit<'_> {
     fn drop(&mut self) {
-        self.semaphore.add_permits(self.n);
+        self.semaphore.give_back(self.n);
     }
 }
 

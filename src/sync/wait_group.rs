@@ -236,7 +236,7 @@ impl Group {
 
     #[cold]
     fn add_and_wake(&self, n: i64) -> Added {
-        let here = WaitCtx::enter();
+        let here = WaitCtx::enter_in_place();
         let queue = self.list.lock(&here);
         let added = self.add(n, true);
         let waiters = if added == Added::WakesAll {

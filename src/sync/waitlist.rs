@@ -78,7 +78,7 @@ impl WaitList {
 
     /// Wakes the longest waiting waiter; `false` if there is none.
     pub(crate) fn wake_one(&self) -> bool {
-        let here = WaitCtx::enter();
+        let here = WaitCtx::enter_in_place();
         let taken = self.lock(&here).take();
         let found = taken.is_some();
         if let Some(taken) = taken {
@@ -89,7 +89,7 @@ impl WaitList {
 
     /// Wakes all current waiters.
     pub(crate) fn wake_all(&self) {
-        let here = WaitCtx::enter();
+        let here = WaitCtx::enter_in_place();
         let all = self.lock(&here).take_all();
         all.ready(&here);
     }
@@ -234,10 +234,10 @@ impl<T> WaitCell<T> {
         }
     }
 
-    /// Calls `f` with the lock held.
+    /// Calls `f` with the lock held. Leaves the goroutine on its thread.
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        let here = WaitCtx::enter();
+        let here = WaitCtx::enter_in_place();
         let result = f(&mut self.lock(&here));
         drop(here);
         result
@@ -248,7 +248,22 @@ impl<T> WaitCell<T> {
         &self,
         f: impl FnOnce(&mut Held<'_, T>, &WaitCtx<'_>, &mut DequeuedList) -> R,
     ) -> R {
-        let here = WaitCtx::enter();
+        self.update_in(WaitCtx::enter(), f)
+    }
+
+    /// As [`WaitCell::update`], but leaves the goroutine on its thread: for destructors.
+    pub(crate) fn update_in_place<R>(
+        &self,
+        f: impl FnOnce(&mut Held<'_, T>, &WaitCtx<'_>, &mut DequeuedList) -> R,
+    ) -> R {
+        self.update_in(WaitCtx::enter_in_place(), f)
+    }
+
+    fn update_in<R>(
+        &self,
+        here: WaitCtx<'_>,
+        f: impl FnOnce(&mut Held<'_, T>, &WaitCtx<'_>, &mut DequeuedList) -> R,
+    ) -> R {
         let mut woken = DequeuedList::new();
         let result = f(&mut self.lock(&here), &here, &mut woken);
         woken.ready(&here);
@@ -349,7 +364,7 @@ impl Woken {
 impl Drop for Woken {
     fn drop(&mut self) {
         if !self.0.is_empty() {
-            let here = WaitCtx::enter();
+            let here = WaitCtx::enter_in_place();
             mem::replace(&mut self.0, DequeuedList::new()).ready(&here);
         }
     }

@@ -111,7 +111,18 @@ impl WaitCtx<'_> {
     /// Enters the scheduler. If the goroutine's P was taken, it may first move to another thread.
     #[inline]
     pub(crate) fn enter<'a>() -> WaitCtx<'a> {
-        let section = Section::enter();
+        WaitCtx::new(Section::enter())
+    }
+
+    /// As [`WaitCtx::enter`], but leaves the goroutine on its thread: for a caller that does not
+    /// wait.
+    #[inline]
+    pub(crate) fn enter_in_place<'a>() -> WaitCtx<'a> {
+        WaitCtx::new(Section::enter_in_place())
+    }
+
+    #[inline]
+    fn new(section: Option<Section<'_>>) -> WaitCtx<'_> {
         let g = match &section {
             // An unwinding goroutine waits as a thread does: it must not switch stacks.
             Some(section) if !std::thread::panicking() => section.m().curg.get(),

@@ -126,6 +126,7 @@ where
 
 /// As [`spawn`], for a caller at `site`.
 #[inline]
+#[track_caller]
 pub(crate) fn spawn_at<F, T>(f: F, site: &'static Location<'static>) -> JoinHandle<T>
 where
     F: FnOnce() -> T,
@@ -307,6 +308,7 @@ impl Builder {
     }
 
     /// As [`Builder::spawn`], for a caller at `site`.
+    #[track_caller]
     pub(super) fn spawn_at<F, T>(
         self,
         f: F,
@@ -319,7 +321,12 @@ impl Builder {
         Ok(self.prepare()?.spawn(f, site))
     }
 
+    pub(crate) fn name_given(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
     /// Does all of a spawn that may fail.
+    #[track_caller]
     pub(crate) fn prepare(mut self) -> io::Result<Prepared> {
         let place = self.place()?;
         let context = self.context.take();
@@ -400,9 +407,14 @@ impl Builder {
     }
 
     /// The placement that the caller asked for, if any.
+    #[track_caller]
     fn place(&self) -> io::Result<Option<SpawnPlace>> {
+        let node = match self.node {
+            Some(os_id) => Some(node_index(os_id)?),
+            None => None,
+        };
         let place = SpawnPlace {
-            node: self.node.map(node_index).transpose()?,
+            node,
             is_bound: self.is_bound,
         };
         Ok((place.node.is_some() || place.is_bound).then_some(place))
@@ -422,9 +434,13 @@ impl Builder {
         Ok(())
     }
 
+    #[track_caller]
     fn options(self) -> io::Result<Options> {
         self.check_stack_size()?;
-        let label = self.label.as_deref().map(label_of).transpose()?;
+        let label = match self.label.as_deref() {
+            Some(label) => Some(label_of(label)?),
+            None => None,
+        };
         if let Some(label) = &label {
             label.spawned.fetch_add(1, Ordering::Relaxed);
         }
@@ -445,6 +461,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
+    #[track_caller]
     pub(crate) fn spawn<F, T>(self, f: F, site: &'static Location<'static>) -> JoinHandle<T>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -461,6 +478,7 @@ impl Prepared {
 }
 
 /// The label of this name, which is made if the runtime does not have it.
+#[track_caller]
 fn label_of(name: &str) -> io::Result<Arc<Label>> {
     make::label(name).ok_or_else(|| {
         io::Error::new(
@@ -473,6 +491,7 @@ fn label_of(name: &str) -> io::Result<Arc<Label>> {
     })
 }
 
+#[track_caller]
 fn joinable<F: FnOnce() -> T, T>(
     place: Option<SpawnPlace>,
     f: F,
@@ -483,6 +502,7 @@ fn joinable<F: FnOnce() -> T, T>(
     JoinHandle::new(make_at(place, f, options, site), take)
 }
 
+#[track_caller]
 fn make_at<F: FnOnce() -> T, T>(
     place: Option<SpawnPlace>,
     f: F,
@@ -496,6 +516,7 @@ fn make_at<F: FnOnce() -> T, T>(
 }
 
 /// The runtime's index of a node.
+#[track_caller]
 fn node_index(os_id: u32) -> io::Result<usize> {
     make::find_node(os_id).map_err(|known| {
         let known: Vec<_> = known.iter().map(u32::to_string).collect();
@@ -734,6 +755,11 @@ impl<T> JoinHandle<T> {
     #[must_use = "if this is `false`, the goroutine has no context of its own, and goes on"]
     pub fn cancel(&self) -> bool {
         park::perturb();
+        self.cancel_in_place()
+    }
+
+    /// As [`JoinHandle::cancel`]; leaves the goroutine on its thread.
+    pub(super) fn cancel_in_place(&self) -> bool {
         cancel_own(self.own.as_ref())
     }
 
@@ -935,7 +961,7 @@ impl<T> std::ops::Deref for CancelOnDrop<T> {
 impl<T> Drop for CancelOnDrop<T> {
     fn drop(&mut self) {
         if let Some(handle) = &self.0 {
-            let _ = handle.cancel();
+            handle.cancel_in_place();
         }
     }
 }
@@ -1033,6 +1059,11 @@ impl Task {
     /// Never.
     pub fn unpark(&self) {
         park::perturb();
+        self.unpark_in_place();
+    }
+
+    /// As [`Task::unpark`]; leaves the goroutine on its thread.
+    pub(crate) fn unpark_in_place(&self) {
         match &self.0 {
             TaskKind::Goroutine(task) => park::unpark(task.g()),
             TaskKind::Thread(thread) => thread.unpark(),
@@ -1503,6 +1534,7 @@ impl ScopeShared {
 /// });
 /// # Ok::<(), std::io::Error>(())
 /// ```
+#[track_caller]
 pub fn scope<'env, F, T>(f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
@@ -1554,6 +1586,7 @@ where
     ctx.run(|| scope_with(park::current_chain(), f))
 }
 
+#[track_caller]
 fn scope_with<'env, F, T>(contexts: ScopeChain, f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
@@ -1611,6 +1644,7 @@ impl<'scope> Scope<'scope, '_> {
         self.spawn_with(None, f, Options::default(), Location::caller())
     }
 
+    #[track_caller]
     fn spawn_with<F, T>(
         &'scope self,
         place: Option<SpawnPlace>,

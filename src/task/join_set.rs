@@ -485,7 +485,9 @@ impl<T> Default for JoinSet<T> {
 
 impl<T> Drop for JoinSet<T> {
     fn drop(&mut self) {
-        self.cancel_all();
+        for handle in self.handles.values() {
+            handle.cancel_in_place();
+        }
     }
 }
 

@@ -163,6 +163,7 @@ impl<T: 'static> LocalKey<T> {
     /// // Off the runtime the value is the thread's.
     /// assert_eq!(NAME.with(|name| name.len()), 7);
     /// ```
+    #[track_caller]
     pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
         self.try_with(f).unwrap_or_else(|e| destroyed(e))
     }
@@ -264,6 +265,7 @@ impl<T: 'static> LocalKey<Cell<T>> {
     /// assert_eq!(DEPTH.take(), 8);
     /// assert_eq!(DEPTH.get(), 0);
     /// ```
+    #[track_caller]
     pub fn set(&'static self, value: T) {
         self.with_first(Cell::new(value), |cell, value| {
             if let Some(value) = value {
@@ -277,6 +279,7 @@ impl<T: 'static> LocalKey<Cell<T>> {
     /// # Panics
     ///
     /// If the value has been dropped.
+    #[track_caller]
     pub fn get(&'static self) -> T
     where
         T: Copy,
@@ -289,6 +292,7 @@ impl<T: 'static> LocalKey<Cell<T>> {
     /// # Panics
     ///
     /// If the value has been dropped.
+    #[track_caller]
     pub fn take(&'static self) -> T
     where
         T: Default,
@@ -301,6 +305,7 @@ impl<T: 'static> LocalKey<Cell<T>> {
     /// # Panics
     ///
     /// If the value has been dropped.
+    #[track_caller]
     pub fn replace(&'static self, value: T) -> T {
         self.with(|cell| cell.replace(value))
     }
@@ -346,6 +351,7 @@ impl<T: 'static> LocalKey<RefCell<T>> {
     /// # Panics
     ///
     /// If the value is borrowed or has been dropped.
+    #[track_caller]
     pub fn set(&'static self, value: T) {
         self.with_first(RefCell::new(value), |cell, value| {
             if let Some(value) = value {
@@ -359,6 +365,7 @@ impl<T: 'static> LocalKey<RefCell<T>> {
     /// # Panics
     ///
     /// If the value is borrowed or has been dropped.
+    #[track_caller]
     pub fn take(&'static self) -> T
     where
         T: Default,
@@ -371,6 +378,7 @@ impl<T: 'static> LocalKey<RefCell<T>> {
     /// # Panics
     ///
     /// If the value is borrowed or has been dropped.
+    #[track_caller]
     pub fn replace(&'static self, value: T) -> T {
         self.with(|cell| cell.replace(value))
     }

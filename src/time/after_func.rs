@@ -213,7 +213,7 @@ impl Drop for AfterFunc {
     fn drop(&mut self) {
         lock(&self.state).is_held = false;
         // If no call is left, the goroutine ends.
-        self.goroutine.unpark();
+        self.goroutine.unpark_in_place();
     }
 }
 

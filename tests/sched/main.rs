@@ -5,10 +5,13 @@ mod load;
 #[cfg(feature = "sim")]
 #[path = "../util/inside.rs"]
 mod inside;
+#[path = "../util/temp.rs"]
+mod temp;
 #[path = "../util/mod.rs"]
 mod util;
 
 mod blocking;
+mod callers;
 mod checkpoint;
 mod cpus;
 mod join;
@@ -21,6 +24,7 @@ mod overflow;
 mod processors;
 mod runtime;
 mod shutdown;
+mod stays;
 mod task;
 mod task_local;
 mod topology;

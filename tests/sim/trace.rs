@@ -303,12 +303,16 @@ fn lost_update() {
     assert_eq!(*n.lock().unwrap(), 2);
 }
 
-/// Noise that has nothing to do with the failure.
+/// Noise that has nothing to do with the failure, and takes more steps if its goroutines meet.
 fn lost_update_among_others() {
     let (sender, receiver) = unbounded();
+    let turn = Arc::new(Mutex::new(()));
     let others = [1, 2, 3].map(|n| {
-        let sender = sender.clone();
-        windlass::spawn(move || sender.send(n).unwrap())
+        let (sender, turn) = (sender.clone(), Arc::clone(&turn));
+        windlass::spawn(move || {
+            let _turn = turn.lock().unwrap();
+            sender.send(n).unwrap();
+        })
     });
     others.into_iter().for_each(|other| other.join().unwrap());
     assert_eq!(receiver.len(), 3);

@@ -28,6 +28,9 @@
 //! HAS_P, sysmon reads in_runtime == 1. Without membarrier (a sandbox denies it) no P is retaken
 //! this way, only out of blocking sections.
 //!
+//! Destructors and `Debug` enter **in place** ([`Section::enter_in_place`]): what finds RETAKING or
+//! RETAKEN goes on as a plain thread would, on the thread where it is.
+//!
 //! A goroutine that makes one short call into the scheduler after the other (it forks, or retries a
 //! contended channel) is inside whenever sysmon checks: a membarrier takes longer than such a
 //! goroutine stays outside. PREEMPT is a **request** to it. Sysmon makes it before it takes a P, and as
@@ -100,20 +103,19 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// As [`Section::enter`], but never moves the goroutine. `None` also if its P was retaken.
-    fn enter_if_with_p() -> Option<Section<'a>> {
+    /// As [`Section::enter`], but the goroutine stays on its thread, and no other runs first: for
+    /// destructors and `Debug`, which may run while the caller keeps something of its thread.
+    ///
+    /// `None` also if its P was retaken, or is about to be: the caller is then treated as a plain
+    /// thread. A request to yield is left to the next entry.
+    #[inline(always)]
+    pub(crate) fn enter_in_place() -> Option<Section<'a>> {
         let m = current::inside()?;
         mark_inside(m);
-        loop {
-            match m.access.load(Ordering::Acquire) {
-                // A request to yield is discarded by the section that now begins.
-                HAS_P | PREEMPT => return Some(Section(m)),
-                RETAKING => crate::loom::spin_loop(),
-                _ => {
-                    mark_outside(m);
-                    return None;
-                }
-            }
+        if m.access.load(Ordering::Relaxed) == HAS_P {
+            Some(Section(m))
+        } else {
+            enter_in_place_slow(m)
         }
     }
 
@@ -225,6 +227,17 @@ fn enter_slow<'a>(mut m: &'a M, parks: bool) -> Option<Section<'a>> {
     }
 }
 
+#[cold]
+#[inline(never)]
+fn enter_in_place_slow<'a>(m: &'a M) -> Option<Section<'a>> {
+    if m.access.load(Ordering::Acquire) == PREEMPT {
+        return Some(Section(m));
+    }
+    // Sysmon that finds the M outside may retake the P, which the caller does without.
+    mark_outside(m);
+    None
+}
+
 /// Acknowledges sysmon's preemption request. `true` if it is meant for the running goroutine.
 fn is_to_give_way(m: &M) -> bool {
     // ORDERING: sysmon may write RETAKING instead. If it does so after this, it reads with HAS_P
@@ -254,9 +267,10 @@ pub(crate) fn blocking<T>(f: impl FnOnce() -> T) -> T {
 /// without one, as after a call that sysmon found to block, until it next enters the scheduler. So
 /// a caller may keep thread-locals across this.
 pub(crate) fn blocking_on_thread<T>(f: impl FnOnce() -> T) -> T {
-    let Some(section) = Section::enter_if_with_p() else {
+    let Some(section) = Section::enter_in_place() else {
         return f();
     };
+    // This discards a request to yield.
     begin_blocking(section);
     let _leaves = LeavesOnDrop;
     f()

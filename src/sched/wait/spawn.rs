@@ -18,7 +18,7 @@ use crate::g::stack::Stack;
 use crate::loom::Ordering;
 use crate::loom::native::Arc;
 use crate::sched::types::current;
-use crate::sched::types::m::{Carrier, M};
+use crate::sched::types::m::{BLOCKING, Carrier, M};
 use crate::sched::types::state::{Phase, Sched};
 
 /// Optional settings of a spawned goroutine.
@@ -79,7 +79,7 @@ impl Drop for TaskRef {
 #[inline]
 fn free(g: GRef) {
     g.dispose();
-    match Section::enter() {
+    match Section::enter_in_place() {
         Some(section) => {
             let p = section.m().p();
             p.give_slot(g, section.m().sched().node_of(p).depot);
@@ -103,6 +103,7 @@ pub(crate) fn release_on_m(g: GRef, m: &M) {
 ///
 /// Off the runtime.
 #[inline]
+#[track_caller]
 pub(crate) fn spawn<F, T>(f: F, options: Options, site: &'static Location<'static>) -> TaskRef
 where
     F: FnOnce() -> T,
@@ -144,6 +145,7 @@ where
 /// # Panics
 ///
 /// Off the runtime.
+#[track_caller]
 pub(crate) fn spawn_unjoined<F: FnOnce()>(f: F, site: &'static Location<'static>) {
     park::end_if_late();
     let task = spawn(f, Options::default(), site);
@@ -235,6 +237,7 @@ fn inherit(m: &Carrier, mut options: Options) -> Options {
 /// # Panics
 ///
 /// Off the runtime.
+#[track_caller]
 pub(crate) fn label(name: &str) -> Option<Arc<Label>> {
     let Some(m) = current::m() else { off_runtime() };
     m.sched().label(name)
@@ -286,6 +289,7 @@ fn entry(g: GRef) {
 /// # Panics
 ///
 /// Off the runtime.
+#[track_caller]
 pub(crate) fn spawn_on<F, T>(
     place: SpawnPlace,
     f: F,
@@ -320,6 +324,7 @@ where
 /// # Panics
 ///
 /// Off the runtime.
+#[track_caller]
 pub(crate) fn find_node(os_id: u32) -> Result<usize, Vec<u32>> {
     let Some(m) = current::m() else { off_runtime() };
     let sched = m.sched();
@@ -332,6 +337,7 @@ pub(crate) fn find_node(os_id: u32) -> Result<usize, Vec<u32>> {
 /// # Panics
 ///
 /// Off the runtime.
+#[track_caller]
 pub(crate) fn live_nodes() -> Vec<u32> {
     let Some(m) = current::m() else { off_runtime() };
     let nodes = m.sched().nodes.iter();
@@ -352,10 +358,14 @@ pub(crate) fn current_sched() -> Option<Arc<Sched>> {
 }
 
 /// The kernel number of the node of the P that the calling goroutine runs on.
+///
+/// Leaves the goroutine on its thread. If the P was retaken, it is the one that the goroutine had.
 pub(crate) fn current_node() -> Option<u32> {
-    let section = Section::enter()?;
-    let m = section.m();
-    Some(m.sched().node_of(m.p()).os_id)
+    let m = current::m()?;
+    // ORDERING: relaxed; only this thread writes BLOCKING.
+    let is_blocking = m.access.load(Ordering::Relaxed) == BLOCKING;
+    let p = m.last_p().filter(|_| !is_blocking)?;
+    Some(m.sched().node_of(p).os_id)
 }
 
 /// For callers that take something before they spawn.

@@ -31,10 +31,10 @@ pub(crate) fn wait_for_outside_wakers() {
 }
 
 /// Ends one particular wait of `g`, from any thread. `true` if this caller took the wake token.
-/// Never blocks; makes at most one system call.
+/// Never blocks, and leaves the calling goroutine on its thread; makes at most one system call.
 pub(crate) fn wake(g: GRef, wait: WaitId) -> bool {
     let at_home = current::m().is_some_and(|m| m.sched().owns(g));
-    if at_home && let Some(section) = Section::enter() {
+    if at_home && let Some(section) = Section::enter_in_place() {
         if !g.status.wake(wait) {
             return false;
         }
