@@ -135,6 +135,7 @@ where
 /// assert_eq!(image[3 * 640..4 * 640], [3; 640]);
 /// # Ok::<(), std::io::Error>(())
 /// ```
+#[track_caller]
 pub fn chunks_mut<T, F>(slice: &mut [T], chunk_len: usize, f: F)
 where
     T: Send,

@@ -480,6 +480,7 @@ impl Builder {
     /// assert_eq!(none.unwrap_err().kind(), ErrorKind::InvalidInput);
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub unsafe fn build(mut self) -> io::Result<Runtime> {
         assert!(
             current::m().is_none(),

@@ -158,13 +158,14 @@ impl Builder {
     ///
     /// # Panics
     ///
-    /// If the caller is not a goroutine.
+    /// If the caller is not a goroutine, and, as in `std`, if the name contains a null byte.
     #[track_caller]
     pub fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
+        self.check_name();
         Ok(JoinHandle::new(self.0.spawn(f)?))
     }
 
@@ -180,7 +181,7 @@ impl Builder {
     ///
     /// # Panics
     ///
-    /// If the caller is not a goroutine.
+    /// As [`Builder::spawn`].
     #[track_caller]
     pub fn spawn_scoped<'scope, F, T>(
         self,
@@ -191,7 +192,14 @@ impl Builder {
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
+        self.check_name();
         Ok(ScopedJoinHandle::new(self.0.spawn_scoped(&scope.0, f)?))
+    }
+
+    #[track_caller]
+    fn check_name(&self) {
+        let has_null = self.0.name_given().is_some_and(|name| name.contains('\0'));
+        assert!(!has_null, "thread name may not contain interior null bytes");
     }
 }
 

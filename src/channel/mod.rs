@@ -181,6 +181,7 @@ pub fn oneshot<T>() -> (oneshot::Sender<T>, oneshot::Receiver<T>) {
 /// tx.send("all").unwrap();
 /// assert_eq!((one.recv(), two.recv()), (Ok("all"), Ok("all")));
 /// ```
+#[track_caller]
 pub fn broadcast<T>(capacity: usize) -> (broadcast::Sender<T>, broadcast::Receiver<T>) {
     broadcast::channel(capacity)
 }

@@ -166,6 +166,7 @@ impl<'a> Select<'a> {
     /// assert!(select.try_select().is_err());
     /// # let _ = second;
     /// ```
+    #[track_caller]
     pub fn remove(&mut self, index: usize) {
         assert!(
             index < self.next_index,
@@ -506,6 +507,7 @@ impl SelectedOperation<'_> {
     /// select.select().send(&s, "message").unwrap();
     /// assert_eq!(r.recv(), Ok("message"));
     /// ```
+    #[track_caller]
     pub fn send<T>(self, s: &Sender<T>, msg: T) -> Result<(), SendError<T>> {
         let is_same = ptr::addr_eq(s, self.arm.handle);
         assert!(is_same, "passed a sender that wasn't selected");
@@ -544,6 +546,7 @@ impl SelectedOperation<'_> {
     /// select.recv(&r);
     /// assert_eq!(select.select().recv(&r), Ok("message"));
     /// ```
+    #[track_caller]
     pub fn recv<T>(self, r: &Receiver<T>) -> Result<T, RecvError> {
         let is_same = ptr::addr_eq(r, self.arm.handle);
         assert!(is_same, "passed a receiver that wasn't selected");

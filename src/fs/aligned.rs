@@ -80,6 +80,7 @@ impl AlignedBuf {
     /// buf.set_len(4096);
     /// assert_eq!(buf[4095], 1);
     /// ```
+    #[track_caller]
     pub fn set_len(&mut self, len: usize) {
         assert!(
             len <= self.pages.len() * ALIGNMENT,

@@ -124,3 +124,43 @@ mod traits {
     has!(thread::AccessError: Clone + Copy + Debug + Display + Eq + Error);
     has!(thread::LocalKey<u8>: Debug);
 }
+
+/// A longer lifetime may take the place of a shorter one, in each of these types of `std`.
+#[allow(dead_code, reason = "it is enough that it compiles")]
+mod variance {
+    use super::api::io::{StderrLock, StdinLock, StdoutLock};
+    use super::api::net::Incoming;
+    use super::api::os::unix::net::Incoming as UnixIncoming;
+    use super::api::process::{CommandArgs, CommandEnvs};
+    use super::api::sync::mpsc::{Iter, TryIter};
+    use super::api::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+    use super::api::thread::ScopedJoinHandle;
+
+    type Text = &'static str;
+
+    fn value<'a, 'short>(x: RwLockReadGuard<'a, Text>) -> RwLockReadGuard<'a, &'short str> {
+        x
+    }
+
+    macro_rules! lifetime {
+        ($($name:ident: $long:ty => $short:ty;)*) => {
+            $(fn $name<'short>(x: $long) -> $short { x })*
+        };
+    }
+
+    lifetime! {
+        read: RwLockReadGuard<'static, Text> => RwLockReadGuard<'short, Text>;
+        write: RwLockWriteGuard<'static, Text> => RwLockWriteGuard<'short, Text>;
+        lock: MutexGuard<'static, Text> => MutexGuard<'short, Text>;
+        stdin: StdinLock<'static> => StdinLock<'short>;
+        stdout: StdoutLock<'static> => StdoutLock<'short>;
+        stderr: StderrLock<'static> => StderrLock<'short>;
+        incoming: Incoming<'static> => Incoming<'short>;
+        unix_incoming: UnixIncoming<'static> => UnixIncoming<'short>;
+        arguments: CommandArgs<'static> => CommandArgs<'short>;
+        variables: CommandEnvs<'static> => CommandEnvs<'short>;
+        iter: Iter<'static, Text> => Iter<'short, Text>;
+        try_iter: TryIter<'static, Text> => TryIter<'short, Text>;
+        scoped: ScopedJoinHandle<'static, Text> => ScopedJoinHandle<'short, Text>;
+    }
+}

@@ -36,6 +36,10 @@ fn threads() {
     })
     .join();
     assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"oops"));
+    let with_null = || thread::Builder::new().name("a\0b".into()).spawn(|| ());
+    let refused = std::panic::catch_unwind(with_null).unwrap_err();
+    let text = crate::util::panic_text(&*refused);
+    assert!(text.starts_with("thread name may not contain interior null bytes"), "{text}");
     let text = String::from("borrowed");
     let n = thread::scope(|scope| {
         let inner = scope.spawn(|| text.len());
