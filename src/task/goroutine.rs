@@ -1,6 +1,7 @@
 //! Spawning goroutines, joining them, and what they call on themselves: park, sleep, yield, scopes.
 #![allow(unsafe_code)]
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
@@ -656,14 +657,7 @@ impl<T> Handle<T> {
         // SAFETY: the goroutine has ended, and the one handle that may take its outcome is used up.
         let outcome = unsafe { (self.take)(g) };
         drop(task);
-        if outcome
-            .as_ref()
-            .is_err_and(|payload| payload.is::<Cancelled>())
-        {
-            // If the run of this goroutine ends as well, it unwinds here.
-            let _ = park::cancel_point();
-        }
-        outcome
+        with_the_cancelled(outcome)
     }
 
     /// Waits until the goroutine has ended or the deadline has passed. `true` if it has ended.
@@ -677,6 +671,18 @@ impl<T> Handle<T> {
         park::perturb();
         completion::is_done(&self.task().g().join)
     }
+}
+
+/// The outcome of a goroutine, for its joiner. If the goroutine was cancelled, and the run of the
+/// joiner ends as well, that unwinds here.
+fn with_the_cancelled<T>(outcome: Result<T>) -> Result<T> {
+    if outcome
+        .as_ref()
+        .is_err_and(|payload| payload.is::<Cancelled>())
+    {
+        let _ = park::cancel_point();
+    }
+    outcome
 }
 
 #[cold]
@@ -711,6 +717,11 @@ impl<T> JoinHandle<T> {
     pub(crate) fn with_own(mut self, own: CancelRef) -> JoinHandle<T> {
         self.own = Some(own);
         self
+    }
+
+    /// The goroutine's number.
+    pub(super) fn id(&self) -> u64 {
+        self.inner.task().g().id()
     }
 
     /// Cancels the goroutine's own context, which it has if it was spawned by [`spawn_in`] or with
@@ -807,7 +818,8 @@ impl<T> JoinHandle<T> {
     ///
     /// # Errors
     ///
-    /// The panic's payload if the goroutine panicked. [`Cancelled`] if its run ended.
+    /// The panic's payload if the goroutine panicked. [`Cancelled`] if its run ended. A `String` that
+    /// says so if it could not begin, because there was no memory for its stack.
     ///
     /// # Panics
     ///
@@ -1449,15 +1461,16 @@ pub struct Scope<'scope, 'env: 'scope> {
     env: PhantomData<&'env mut &'env ()>,
 }
 
-/// Ordering: decrements of the count release, and so do they what the flags say. The last decrement sets `done`, which the waiting
-/// owner acquires.
+/// Ordering: decrements of the count release, and so do they what the flags say. The last decrement
+/// sets `done`, which the waiting owner acquires. The owner sets flags as well, by dropping handles.
 #[derive(Debug)]
 struct ScopeShared {
     /// Goroutines that have not ended, plus one for the scope itself.
     n_running: AtomicUsize,
+    /// A goroutine panicked, and was not joined.
     a_goroutine_panicked: AtomicBool,
-    /// A goroutine was dropped before it ran, because the run ends.
-    a_goroutine_was_refused: AtomicBool,
+    /// A goroutine was cancelled or never began, and was not joined.
+    a_goroutine_was_cut_short: AtomicBool,
     /// A wait of a goroutine of the scope ended by the deadline of an inherited context.
     a_goroutine_was_late: AtomicBool,
     done: AtomicPtr<()>,
@@ -1492,11 +1505,25 @@ impl ScopeShared {
         result.expect("the closure has run")
     }
 
-    /// Decrements the count. The last call sets `done`, after which `self` may be freed.
-    fn leave(&self, panicked: bool) {
-        if panicked {
-            self.a_goroutine_panicked.store(true, Ordering::Relaxed);
+    /// Ends the caller, which waited for all goroutines, if the work of one of them is not done.
+    fn check(&self) {
+        let panicked = self.a_goroutine_panicked.load(Ordering::Relaxed);
+        if panicked || self.a_goroutine_was_cut_short.load(Ordering::Relaxed) {
+            not_all_done(panicked);
         }
+    }
+
+    /// Nobody will be told how a goroutine of the scope has ended.
+    fn note_unjoined(&self, payload: &(dyn Any + Send)) {
+        let flag = match payload.is::<Cancelled>() {
+            true => &self.a_goroutine_was_cut_short,
+            false => &self.a_goroutine_panicked,
+        };
+        flag.store(true, Ordering::Relaxed);
+    }
+
+    /// Decrements the count. The last call sets `done`, after which `self` may be freed.
+    fn leave(&self) {
         let done = &raw const self.done;
         if self.n_running.fetch_sub(1, Ordering::AcqRel) == 1 {
             // SAFETY: the owner waits for `done`, so it is still there; `set` reads nothing of it
@@ -1504,6 +1531,22 @@ impl ScopeShared {
             completion::set(unsafe { &*done });
         }
     }
+}
+
+#[cold]
+fn not_all_done(a_goroutine_panicked: bool) {
+    // At the end of a run goroutines are cancelled: the caller unwinds as they did. A destructor
+    // that runs during such an unwinding goes on, as after other waits.
+    if park::cancel_point().is_err() {
+        return;
+    }
+    if a_goroutine_panicked {
+        panic!("a scoped goroutine panicked")
+    }
+    panic!(
+        "a scoped goroutine did not run to its end: there was no memory for its stack, as a line on \
+         stderr says, or its run has ended; join it to handle that"
+    )
 }
 
 /// Runs `f` with a scope whose goroutines may borrow local variables, and waits for all of them, as
@@ -1516,7 +1559,10 @@ impl ScopeShared {
 ///
 /// # Panics
 ///
-/// If `f` panics, or if a goroutine of the scope panics that is not joined.
+/// If `f` panics, or if a goroutine of the scope panics that is not joined. Likewise if one that is
+/// not joined could not begin for lack of memory, or was cancelled because its own run ended.
+///
+/// A destructor that runs while the goroutine unwinds, after the end of the run, does not panic here.
 ///
 /// # Examples
 ///
@@ -1595,7 +1641,7 @@ where
         shared: ScopeShared {
             n_running: AtomicUsize::new(1),
             a_goroutine_panicked: AtomicBool::new(false),
-            a_goroutine_was_refused: AtomicBool::new(false),
+            a_goroutine_was_cut_short: AtomicBool::new(false),
             a_goroutine_was_late: AtomicBool::new(false),
             done: AtomicPtr::default(),
             contexts: Inherited(contexts),
@@ -1604,25 +1650,15 @@ where
         env: PhantomData,
     };
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
-    scope.shared.leave(false);
+    scope.shared.leave();
     completion::wait(&scope.shared.done, Reason::Scope).expect("this wait is never cut short");
     if scope.shared.a_goroutine_was_late.load(Ordering::Relaxed) {
         // Records in the scopes of the caller that their deadlines have ended a wait.
         let _ = park::current_chain().over();
     }
-    if scope.shared.a_goroutine_was_refused.load(Ordering::Relaxed) {
-        // Some goroutine did not run, so the caller must not continue as if its work was done.
-        let _ = park::cancel_point();
-    }
-    match result {
-        Err(payload) => resume_unwind(payload),
-        Ok(_) if scope.shared.a_goroutine_panicked.load(Ordering::Relaxed) => {
-            // At the end of a run the scope's goroutines are cancelled, which is not a panic.
-            let _ = park::cancel_point();
-            panic!("a scoped goroutine panicked")
-        }
-        Ok(value) => value,
-    }
+    let value = result.unwrap_or_else(|payload| resume_unwind(payload));
+    scope.shared.check();
+    value
 }
 
 impl<'scope> Scope<'scope, '_> {
@@ -1657,15 +1693,15 @@ impl<'scope> Scope<'scope, '_> {
         T: Send + 'scope,
     {
         self.shared.n_running.fetch_add(1, Ordering::Relaxed);
-        let packet = Arc::new(Packet(Mutex::new(None)));
+        let packet = Arc::new(Packet {
+            // Until it has run.
+            result: Mutex::new(Some(Err(Box::new(Cancelled)))),
+            scope: &self.shared,
+        });
         let body = ScopedBody {
             f,
             packet: Arc::clone(&packet),
-            leave: Leave {
-                shared: &self.shared,
-                panicked: false,
-                ran: false,
-            },
+            leave: Leave(&self.shared),
         };
         let run = move || body.run();
         let take = take_fn_of(&run);
@@ -1677,7 +1713,6 @@ impl<'scope> Scope<'scope, '_> {
                 result: PhantomData,
             },
             packet,
-            scope: PhantomData,
             own: None,
         }
     }
@@ -1691,68 +1726,68 @@ fn take_fn_of<F: FnOnce() -> T, T>(_: &F) -> TakeFn<T> {
 /// The result of a scoped goroutine. The goroutine drops its reference before it leaves the scope,
 /// and the handle cannot outlive the scope. So the result is dropped before the data that it may
 /// borrow.
+///
+/// As in std, the scope panics if the last reference finds a panic that was not joined.
 #[derive(Debug)]
-struct Packet<T>(Mutex<Option<Result<T>>>);
+struct Packet<'scope, T> {
+    result: Mutex<Option<Result<T>>>,
+    scope: &'scope ScopeShared,
+}
 
-/// The body of a scoped goroutine. Its fields are dropped in this order, also when it is cancelled
-/// before it ran: first the closure, which borrows, then the result, then the guard that notifies
-/// the scope.
+impl<T> Packet<'_, T> {
+    fn put(&self, result: Result<T>) {
+        // What was there has no destructor.
+        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+    }
+
+    fn take(&self) -> Option<Result<T>> {
+        let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        result.take()
+    }
+}
+
+impl<T> Drop for Packet<'_, T> {
+    fn drop(&mut self) {
+        let result = self.result.get_mut();
+        if let Some(Err(payload)) = result.unwrap_or_else(PoisonError::into_inner) {
+            self.scope.note_unjoined(&**payload);
+        }
+    }
+}
+
+/// The body of a scoped goroutine. Its fields are dropped in this order, also when it never ran:
+/// first the closure, which borrows, then the result, then the guard that notifies the scope.
 struct ScopedBody<'scope, F, T> {
     f: F,
-    packet: Arc<Packet<T>>,
+    packet: Arc<Packet<'scope, T>>,
     leave: Leave<'scope>,
 }
 
 impl<F: FnOnce() -> T, T> ScopedBody<'_, F, T> {
     fn run(self) {
-        let ScopedBody {
-            f,
-            packet,
-            mut leave,
-        } = self;
-        leave.ran = true;
-        let result = leave.shared.run_inside(f);
-        *packet.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        // As in std, a panic that will not be joined becomes the scope's panic. It will not be
-        // joined if this is the last reference. The result's destructor then runs here, inside the
-        // scope.
-        leave.panicked = Arc::strong_count(&packet) == 1
-            && packet
-                .0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .as_ref()
-                .is_some_and(Result::is_err);
+        let ScopedBody { f, packet, leave } = self;
+        packet.put(leave.0.run_inside(f));
+        // If this is the last reference, the result's destructor runs here, inside the scope.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(move || drop(packet))) {
-            leave.panicked = true;
+            leave.0.note_unjoined(&*payload);
             make::drop_payload(payload);
         }
     }
 }
 
 /// Notifies the scope, when dropped, that one of its goroutines has ended.
-struct Leave<'scope> {
-    shared: &'scope ScopeShared,
-    panicked: bool,
-    ran: bool,
-}
+struct Leave<'scope>(&'scope ScopeShared);
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
-        if !self.ran {
-            self.shared
-                .a_goroutine_was_refused
-                .store(true, Ordering::Relaxed);
-        }
-        self.shared.leave(self.panicked);
+        self.0.leave();
     }
 }
 
 /// A handle to join a scoped goroutine. Made by [`Scope::spawn`] and [`Builder::spawn_scoped`].
 pub struct ScopedJoinHandle<'scope, T> {
     inner: Handle<()>,
-    packet: Arc<Packet<T>>,
-    scope: PhantomData<&'scope ()>,
+    packet: Arc<Packet<'scope, T>>,
     /// Cancels the goroutine's own context, if it has one.
     own: Option<CancelRef>,
 }
@@ -1766,24 +1801,17 @@ impl<T> ScopedJoinHandle<'_, T> {
     ///
     /// # Errors
     ///
-    /// The panic's payload if the goroutine panicked. [`Cancelled`] if its run ended.
+    /// As [`JoinHandle::join`].
     ///
     /// # Panics
     ///
     /// If a goroutine joins itself.
     #[track_caller]
     pub fn join(self) -> Result<T> {
-        self.inner.join()?;
-        let result = self
-            .packet
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        result.unwrap_or_else(|| {
-            let _ = park::cancel_point();
-            Err(Box::new(Cancelled))
-        })
+        let ended = self.inner.join();
+        let result = self.packet.take();
+        ended?;
+        with_the_cancelled(result.expect("the one handle takes the result once"))
     }
 
     /// As [`JoinHandle::join_timeout`].

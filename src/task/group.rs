@@ -9,7 +9,7 @@ use std::result::Result;
 use super::goroutine::{Builder, Cancelled};
 use crate::context::{CancelRef, Context, shield};
 use crate::loom::native::{Arc, Mutex, PoisonError};
-use crate::sched::wait::spawn;
+use crate::sched::wait::{park, spawn};
 use crate::sync::{OwnedSemaphorePermit, Semaphore, WaitGroup};
 
 /// Goroutines that work on one task, of which the first error cancels the others: Go's
@@ -316,8 +316,12 @@ impl<E> Group<E> {
     ///
     /// # Panics
     ///
-    /// If a goroutine of the group has panicked, with the first such payload. If the run of the
-    /// goroutines has ended before they did, with [`Cancelled`].
+    /// If a goroutine of the group has panicked, with the first such payload. If one could not begin
+    /// for lack of memory, with a text. If the run of the goroutines has ended before they did, with
+    /// [`Cancelled`].
+    ///
+    /// A destructor that runs while the goroutine unwinds, after the end of the run, does not panic
+    /// here, and gets `Ok` if no goroutine has returned an error.
     ///
     /// # Examples
     ///
@@ -331,6 +335,10 @@ impl<E> Group<E> {
             (failure.panic.take(), failure.error.take())
         };
         if let Some(payload) = panic {
+            if std::thread::panicking() && park::is_cancelled() {
+                spawn::drop_payload(payload);
+                return error.map_or(Ok(()), Err);
+            }
             // Before the panic goes on: a destructor that panics then would end the process.
             if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(error))) {
                 spawn::drop_payload(another);
@@ -391,11 +399,17 @@ impl<E> Member<E> {
     }
 }
 
+const NOT_BEGUN: &str = "a goroutine of the group could not begin: there was no memory for its \
+                         stack, as a line on stderr says; limit the group, or give it smaller stacks";
+
 impl<E> Drop for Member<E> {
     fn drop(&mut self) {
         if !self.is_over {
-            // It never ran, as the run has ended.
-            self.shared.end_by_panic(Box::new(Cancelled));
+            // It never ran.
+            self.shared.end_by_panic(match park::is_cancelled() {
+                true => Box::new(Cancelled),
+                false => Box::new(NOT_BEGUN),
+            });
         }
         // A caller that waits for the group finds the slot free.
         self.slot = None;

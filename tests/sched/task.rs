@@ -13,8 +13,9 @@ use windlass::time::{Duration, Instant};
 use crate::util;
 use crate::util::{Census, Gate, hang_guard, pair, panic_text, run, runtime, wait_until};
 use windlass::channel::bounded;
+use windlass::context::Context;
 use windlass::task::{self, Cancelled, JoinHandle, Task};
-use windlass::{blocking, sleep, spawn, yield_now};
+use windlass::{blocking, sleep, spawn, thread, yield_now};
 
 // Spawning and joining
 
@@ -977,6 +978,62 @@ fn scoped_panics_as_std_has_them() {
     });
 }
 
+/// As in `std`, it does not matter whether the goroutine or its handle goes first.
+#[test]
+fn a_scoped_panic_counts_though_the_handle_goes_last() {
+    const TEXT: &str = "a scoped goroutine panicked";
+    run(2, || {
+        let all: [fn(); 4] = [
+            || {
+                task::scope(|s| {
+                    let early = s.spawn(|| panic!("ended first"));
+                    wait_until(|| early.is_finished());
+                    drop(early);
+                });
+            },
+            || {
+                task::scope(|s| {
+                    let _early = s.spawn(|| panic!("ended first"));
+                    wait_until(|| _early.is_finished());
+                });
+            },
+            || {
+                task::scope_in(&Context::background(), |s| {
+                    let early = s.spawn(|| panic!("ended first"));
+                    wait_until(|| early.is_finished());
+                });
+            },
+            || {
+                thread::scope(|s| {
+                    let early = s.spawn(|| panic!("ended first"));
+                    wait_until(|| early.is_finished());
+                });
+            },
+        ];
+        for scope in all {
+            assert_eq!(panic_text(&*catch_unwind(scope).unwrap_err()), TEXT);
+        }
+        // The handle is dropped by another goroutine of the scope.
+        let moved = catch_unwind(|| {
+            task::scope(|s| {
+                let early = s.spawn(|| panic!("ended first"));
+                wait_until(|| early.is_finished());
+                s.spawn(move || drop(early)).join().unwrap();
+            });
+        });
+        assert_eq!(panic_text(&*moved.unwrap_err()), TEXT);
+        // Joined by one that gives up at first, and then joins.
+        let n = task::scope(|s| {
+            let joined = s.spawn(|| panic!("joined"));
+            wait_until(|| joined.is_finished());
+            let payload = joined.join_timeout(Duration::ZERO).unwrap().unwrap_err();
+            assert_eq!(panic_text(&*payload), "joined");
+            7
+        });
+        assert_eq!(n, 7);
+    });
+}
+
 #[test]
 fn scoped_builder_and_handles() {
     run(2, || {
@@ -1523,6 +1580,7 @@ crate::inside::tests! {
     scopes_nest_and_their_goroutines_spawn_in_them / 10,
     a_scope_waits_for_all_also_when_it_panics,
     scoped_panics_as_std_has_them,
+    a_scoped_panic_counts_though_the_handle_goes_last,
     scoped_builder_and_handles,
     a_scope_drops_closures_and_results_before_it_ends,
     a_scope_works_on_a_plain_thread,
