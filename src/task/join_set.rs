@@ -72,6 +72,8 @@ use crate::sched::wait::park;
 pub struct JoinSet<T> {
     context: Context,
     handles: BTreeMap<u64, JoinHandle<T>>,
+    /// By the number of the goroutine: that in the set.
+    numbers: BTreeMap<u64, u64>,
     /// The numbers of goroutines that have ended.
     ended: (Sender<u64>, Receiver<u64>),
     n_spawned: u64,
@@ -147,6 +149,7 @@ impl<T> JoinSet<T> {
         JoinSet {
             context: ctx.clone(),
             handles: BTreeMap::new(),
+            numbers: BTreeMap::new(),
             ended: channel::internal(None),
             n_spawned: 0,
         }
@@ -214,9 +217,10 @@ impl<T> JoinSet<T> {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
+        // The last that may fail: a closure that is dropped reports an end.
+        let ready = builder.context_or(&self.context).prepare()?;
         let (number, f) = self.reporting(f);
-        let builder = builder.context_or(&self.context);
-        let handle = builder.spawn_at(f, Location::caller())?;
+        let handle = ready.spawn(f, Location::caller());
         Ok(self.add(number, handle))
     }
 
@@ -238,6 +242,7 @@ impl<T> JoinSet<T> {
 
     fn add(&mut self, number: u64, handle: JoinHandle<T>) -> Task {
         let task = handle.task();
+        self.numbers.insert(task.id(), number);
         self.handles.insert(number, handle);
         task
     }
@@ -390,7 +395,9 @@ impl<T> JoinSet<T> {
 
     /// Joins a goroutine that has reported its end: its closure is over.
     fn take(&mut self, number: u64) -> Option<Result<T>> {
-        self.handles.remove(&number).map(JoinHandle::join)
+        let handle = self.handles.remove(&number)?;
+        self.numbers.remove(&handle.id());
+        Some(handle.join())
     }
 
     /// The number of goroutines whose results were not taken.
@@ -442,11 +449,9 @@ impl<T> JoinSet<T> {
     /// As [`JoinHandle::cancel`].
     #[must_use = "if this is `false`, the goroutine is not in the set"]
     pub fn cancel(&mut self, task: &Task) -> bool {
-        let id = task.id();
-        let mut handles = self.handles.values();
-        handles
-            .find(|handle| handle.task().id() == id)
-            .is_some_and(JoinHandle::cancel)
+        let number = self.numbers.get(&task.id());
+        let handle = number.and_then(|number| self.handles.get(number));
+        handle.is_some_and(JoinHandle::cancel)
     }
 
     /// Cancels all goroutines of the set, and waits until they have ended. Drops their results.
@@ -472,6 +477,7 @@ impl<T> JoinSet<T> {
     pub fn detach_all(&mut self) {
         park::perturb();
         self.handles.clear();
+        self.numbers.clear();
         // What the detached ones will report concerns nobody.
         self.ended = channel::internal(None);
     }

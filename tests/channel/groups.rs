@@ -7,13 +7,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::util::{Census, hang_guard, pair, panic_text, run, runtime, wait_until};
+use crate::util::{
+    Census, child_case, child_passes, hang_guard, own_cpu, pair, panic_text, run, runtime,
+    wait_until,
+};
 use windlass::channel::{bounded, unbounded};
 use windlass::context::{self, Context, Error, after_func};
 use windlass::sync::{Mutex, WaitGroup};
 use windlass::task::{self, Builder, Cancelled, Group, JoinSet, TimedOut};
 use windlass::time::{self, Duration, Elapsed, Instant};
-use windlass::{Handle, sleep, spawn, yield_now};
+use windlass::{Handle, offload, sleep, spawn, yield_now};
 
 #[cfg(feature = "sim")]
 crate::inside::tests! {
@@ -37,6 +40,8 @@ crate::inside::tests! {
     a_set_waits_for_a_limited_time,
     contexts_end_the_waits_for_a_set,
     a_set_cancels_all_or_one,
+    a_refused_goroutine_leaves_nothing_in_its_set: "it measures memory",
+    a_large_set_cancels_each: "it measures time",
     a_set_that_is_dropped_cancels_and_does_not_wait,
     a_set_that_is_dropped_while_its_goroutines_spawn_into_it / 4,
     a_set_lets_its_goroutines_go,
@@ -440,6 +445,60 @@ fn a_set_cancels_all_or_one() {
         }
         set.shutdown();
         assert!(set.is_empty());
+    });
+}
+
+/// A goroutine that is refused leaves nothing in its set, and memory is all that could be left. In a
+/// process of its own, because others use memory.
+#[test]
+fn a_refused_goroutine_leaves_nothing_in_its_set() {
+    fn resident_bytes() -> u64 {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages = statm.split(' ').nth(1).unwrap();
+        pages.parse::<u64>().unwrap() * 4096
+    }
+    if child_case().is_none() {
+        child_passes("a_refused_goroutine_leaves_nothing_in_its_set", "memory");
+        return;
+    }
+    runtime(1).run(|| {
+        let mut set = JoinSet::new();
+        let mut refuse = |n: u32| {
+            for _ in 0..n {
+                let refused = set.spawn_with(Builder::new().stack_size(1), || ());
+                assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
+            }
+        };
+        refuse(1000);
+        let before = resident_bytes();
+        // A number for each would be 3.2 MB.
+        refuse(400_000);
+        let grown = resident_bytes().saturating_sub(before);
+        assert!(grown < 1 << 20, "{grown} bytes are left");
+        assert!(set.is_empty() && set.try_join_next().is_none());
+    });
+}
+
+/// A cancel finds its goroutine however many there are.
+#[test]
+fn a_large_set_cancels_each() {
+    const N: usize = 20_000;
+    let _guard = hang_guard();
+    runtime(2).run(|| {
+        let mut set = JoinSet::new();
+        let tasks: Vec<_> = (0..N).map(|_| set.spawn(sleep_in_context)).collect();
+        let used = offload(|| {
+            let before = own_cpu();
+            for task in tasks.iter().rev() {
+                assert!(set.cancel(task));
+            }
+            own_cpu() - before
+        });
+        // A search in the set costs minutes in a build without optimisation.
+        assert!(used < Duration::from_secs(4), "{used:?} for {N}");
+        while let Some(ended) = set.join_next() {
+            assert_eq!(ended.unwrap(), Err(Error::Cancelled));
+        }
     });
 }
 
