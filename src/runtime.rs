@@ -701,6 +701,7 @@ impl Runtime {
     /// - With `f`'s panic.
     /// - Inside a goroutine.
     /// - If another thread is in `run` of the same runtime.
+    /// - In a child that was forked after [`Builder::build`]: build the runtime in the child.
     /// - If the kernel provides no thread for the runtime's monitor, or no memory for the main
     ///   goroutine's stack of 8 MiB. In these cases `f` has not run, and `run` may be called again.
     ///
@@ -728,6 +729,7 @@ impl Runtime {
             current::m().is_none(),
             "windlass: Runtime::run was called inside a goroutine of a windlass runtime"
         );
+        expect_its_process(&self.sched);
         let Ok(running) = self.running.try_lock().map_err(|e| match e {
             std::sync::TryLockError::Poisoned(_) => unreachable!("a run's panic leaves no guard"),
             std::sync::TryLockError::WouldBlock => {}
@@ -937,6 +939,10 @@ impl Runtime {
     ///   next call.
     /// - The kernel's error if it cannot create a ring for a new P.
     ///
+    /// # Panics
+    ///
+    /// In a child that was forked after [`Builder::build`].
+    ///
     /// # Examples
     ///
     /// ```
@@ -949,7 +955,9 @@ impl Runtime {
     /// })?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[track_caller]
     pub fn set_processors(&self, n: usize) -> io::Result<()> {
+        expect_its_process(&self.sched);
         if n == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -997,6 +1005,11 @@ impl Runtime {
 impl Drop for Runtime {
     fn drop(&mut self) {
         let sched = &self.sched;
+        if !sched.is_in_its_process() {
+            // The child has no mappings of the rings; what is at their addresses now is not theirs.
+            std::mem::forget(Arc::clone(sched));
+            return;
+        }
         // No run is under way, so no M exists. From here on handles refuse to spawn.
         sched.set_phase(Phase::Ended);
         while sched.n_entering.load(crate::loom::Ordering::SeqCst) != 0 {
@@ -1019,6 +1032,18 @@ impl Drop for Runtime {
             unsafe { node.stacks.unmap() };
         }
     }
+}
+
+/// # Panics
+///
+/// In a forked child.
+#[track_caller]
+fn expect_its_process(sched: &Sched) {
+    assert!(
+        sched.is_in_its_process(),
+        "windlass: the runtime was built before this process was forked, and a child has neither its \
+         threads nor its rings: build it after the fork"
+    );
 }
 
 impl fmt::Debug for Runtime {
@@ -1342,6 +1367,10 @@ impl Handle {
     ///
     /// Never.
     ///
+    /// # Panics
+    ///
+    /// In a child that was forked after [`Builder::build`].
+    ///
     /// # Examples
     ///
     /// ```
@@ -1369,6 +1398,10 @@ impl Handle {
     ///
     /// Never.
     ///
+    /// # Panics
+    ///
+    /// As [`spawn`](Handle::spawn).
+    ///
     /// # Examples
     ///
     /// ```
@@ -1395,11 +1428,13 @@ impl Handle {
         self.spawn_at(f, Location::caller()).with_own(own)
     }
 
+    #[track_caller]
     fn spawn_at<F: FnOnce() -> T, T>(
         &self,
         f: F,
         site: &'static Location<'static>,
     ) -> JoinHandle<T> {
+        expect_its_process(&self.sched);
         let task = spawn::spawn_foreign(&self.sched, None, f, Options::default(), site);
         JoinHandle::new(task, header::take_fn::<F, T>())
     }

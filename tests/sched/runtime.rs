@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::util;
 use crate::util::{Census, build, hang_guard, panic_text, runtime, wait_until};
 use windlass::channel;
+use windlass::context::Context;
 use windlass::net::{AcceptStream, TcpListener, TcpStream};
 use windlass::task::{self, Cancelled, offload};
 use windlass::{Builder, Handle, Runtime};
@@ -972,6 +973,135 @@ fn a_goroutine_that_gets_no_stack_ends_with_the_reason() {
         // The others go on.
         assert_eq!(task::spawn(|| 5).join().unwrap(), 5);
     });
+}
+
+/// A goroutine that cannot begin is no work that is done: whoever waits is told, and the run goes on.
+/// In a process of its own, because of the limit on memory.
+#[test]
+fn who_waits_for_a_goroutine_that_gets_no_stack_is_told() {
+    let Some(_) = util::child_case() else {
+        util::child_passes(
+            "who_waits_for_a_goroutine_that_gets_no_stack_is_told",
+            "limit",
+        );
+        return;
+    };
+    runtime(1).run(|| {
+        let room = 256 << 20;
+        util::set_memory_limit(util::memory_bytes() + room);
+        let too_large = || task::Builder::new().stack_size(4 * room as usize);
+        let has_run = AtomicBool::new(false);
+        let runs = || has_run.store(true, Ordering::SeqCst);
+        // Not joined: the scope panics.
+        let scopes: [&(dyn Fn() + Sync); 3] = [
+            &|| task::scope(|s| drop(too_large().spawn_scoped(s, runs).unwrap())),
+            &|| {
+                task::scope(|s| {
+                    let refused = too_large().spawn_scoped(s, runs).unwrap();
+                    wait_until(|| refused.is_finished());
+                });
+            },
+            &|| {
+                let ctx = Context::background();
+                task::scope_in(&ctx, |s| drop(too_large().spawn_scoped(s, runs).unwrap()));
+            },
+        ];
+        for scope in scopes {
+            let payload = catch_unwind(AssertUnwindSafe(scope)).unwrap_err();
+            assert!(panic_text(&*payload).contains("no memory for its stack"));
+        }
+        // Joined: the handle has the reason.
+        task::scope(|s| {
+            let refused = too_large().spawn_scoped(s, runs).unwrap();
+            let e = refused.join().unwrap_err();
+            assert!(panic_text(&*e).contains("cannot start"), "{e:?}");
+        });
+        let group = task::Group::<()>::new();
+        group.spawn_with(too_large(), || Ok(())).unwrap();
+        let payload = catch_unwind(AssertUnwindSafe(|| group.wait())).unwrap_err();
+        assert!(panic_text(&*payload).contains("no memory for its stack"));
+        let mut set = task::JoinSet::new();
+        set.spawn_with(too_large(), || ()).unwrap();
+        let e = set.join_next().unwrap().unwrap_err();
+        assert!(panic_text(&*e).contains("cannot start"), "{e:?}");
+        assert!(!has_run.into_inner());
+        // The others go on.
+        assert_eq!(task::scope(|s| s.spawn(|| 5).join().unwrap()), 5);
+    });
+}
+
+/// Runs `f` in a forked child, which must return; the child panics if `f` does.
+fn in_fork(f: impl FnOnce()) {
+    // SAFETY: the child has this thread only, and waits for no other.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let is_well = catch_unwind(AssertUnwindSafe(f)).is_ok();
+        // SAFETY: takes a number, and runs nothing of the parent's.
+        unsafe { libc::_exit(i32::from(!is_well)) };
+    }
+    let mut status = -1;
+    // SAFETY: the place is valid for writes, and the child is this process's own.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!(status, 0, "the child has failed");
+}
+
+/// A runtime from before a fork is refused, with a text: its threads and rings are the parent's. In
+/// a process of its own, because it forks.
+#[test]
+fn a_runtime_is_for_the_process_that_built_it() {
+    if util::child_case().is_none() {
+        util::child_passes("a_runtime_is_for_the_process_that_built_it", "forks");
+        return;
+    }
+    let refuses = |rt: &Runtime, handle: &Handle| {
+        let calls: [&dyn Fn(); 4] = [
+            &|| rt.run(|| ()),
+            &|| drop(handle.spawn(|| ())),
+            &|| drop(handle.spawn_in(&Context::background(), || ())),
+            &|| rt.set_processors(1).unwrap(),
+        ];
+        for call in calls {
+            let payload = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
+            let text = panic_text(&*payload);
+            assert!(text.contains("build it after the fork"), "{text}");
+        }
+    };
+    let works = |rt: &Runtime| {
+        let echo = |rt: &Runtime| {
+            rt.run(|| {
+                let (mut a, mut b) = util::pair();
+                let echo = task::spawn(move || b.write_all(&[7]));
+                a.read_exact(&mut [0]).unwrap();
+                echo.join().unwrap().unwrap();
+            });
+        };
+        echo(rt);
+        echo(rt);
+    };
+    for has_run in [false, true] {
+        let rt = runtime(2);
+        let handle = rt.handle();
+        if has_run {
+            works(&rt);
+        }
+        in_fork(|| {
+            refuses(&rt, &handle);
+            let own = runtime(2);
+            works(&own);
+            in_fork(|| {
+                refuses(&rt, &handle);
+                refuses(&own, &own.handle());
+                // What is dropped here is left as it is.
+                drop((rt, handle, own));
+                works(&runtime(1));
+            });
+        });
+    }
+    // As a daemon does: the parent's runtime is not harmed by what the child does with its own.
+    let rt = runtime(2);
+    works(&rt);
+    in_fork(|| works(&runtime(2)));
+    works(&rt);
 }
 
 /// Without a main goroutine nothing would ever end the run. In a process of its own, because

@@ -20,6 +20,7 @@ use crate::loom::native::{Arc, OnceLock, Weak};
 use crate::sched::numa::remote_peers::RemotePeers;
 use crate::sched::queue::global::NodeQueue;
 use crate::sched::queue::idle::IdleSet;
+use crate::sys::process;
 use crate::util::bitset::BitSet;
 use crate::util::padded::Padded;
 use crate::util::placed::Placed;
@@ -115,6 +116,8 @@ pub(crate) struct SysmonState {
 pub(crate) struct Sched {
     /// Itself, for handles.
     pub(crate) me: Weak<Sched>,
+    /// `n_forks` of the process that it was made in. A child has neither its threads nor its rings.
+    n_forks: usize,
     pub(crate) config: Config,
     pub(crate) pin: bool,
     pub(crate) nodes: Placed<Node>,
@@ -184,6 +187,7 @@ impl Sched {
         let tracing = Tracing::new(config.trace_bytes);
         Arc::new_cyclic(|me| Sched {
             me: Weak::clone(me),
+            n_forks: process::n_forks(),
             config,
             pin,
             nodes,
@@ -214,6 +218,11 @@ impl Sched {
             met_outside: AtomicBool::new(false),
             debug_hooks: OnceLock::new(),
         })
+    }
+
+    /// Whether this is the process that it was made in, and not a fork of that.
+    pub(crate) fn is_in_its_process(&self) -> bool {
+        self.n_forks == process::n_forks()
     }
 
     /// Whether something outside of the simulation has taken part in it.
