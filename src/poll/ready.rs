@@ -221,20 +221,15 @@ impl Waits<'_> {
 }
 
 /// Waits on a plain thread until the descriptor shows one of `events` (`true`) or the deadline
-/// passes (`false`). Fails when the ambient context is done. Cancellation wakes no thread, so the
-/// thread checks a context that can be cancelled every [`park::LOOK_UP_NS`].
+/// passes (`false`). Fails when the ambient context is done, or the run of the goroutine ends: neither
+/// wakes the thread, so it looks for them ([`park::look_up_ns`]).
 pub(crate) fn poll(fd: BorrowedFd<'_>, events: i16, deadline_ns: u64) -> io::Result<bool> {
     loop {
         current_context::check()?;
+        park::cancel_point()?;
         let chain = park::current_chain();
-        if !chain.is_some() {
-            return socket::poll(fd, events, deadline_ns);
-        }
-        let look_up_ns = match chain.sources().next() {
-            Some(_) => clock::now_ns() + park::LOOK_UP_NS,
-            None => NEVER,
-        };
-        let until_ns = deadline_ns.min(look_up_ns).min(chain.deadline_ns());
+        let look_ns = clock::now_ns().saturating_add(park::look_up_ns(chain));
+        let until_ns = deadline_ns.min(look_ns).min(chain.deadline_ns());
         if socket::poll(fd, events, until_ns)? {
             return Ok(true);
         }

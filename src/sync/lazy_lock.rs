@@ -134,8 +134,13 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
         let init = self.init.lock().map(|mut init| init.take());
         init.ok().flatten().unwrap_or_else(|| {
             // During a shutdown the initializer may have been unwound for that reason; then this
-            // caller unwinds, too.
-            let _ = park::cancel_point();
+            // caller unwinds, too. A destructor that runs meanwhile cannot.
+            if park::cancel_point().is_err() {
+                panic!(
+                    "windlass: LazyLock: a destructor asks for a value whose initializer was \
+                     cancelled, because the run has ended: use LazyLock::get in destructors"
+                )
+            }
             panic!("LazyLock instance has previously been poisoned")
         })
     }

@@ -14,6 +14,7 @@ mod blocking;
 mod callers;
 mod checkpoint;
 mod cpus;
+mod ends_of_waits;
 mod join;
 mod lock_thread;
 mod migration;

@@ -25,13 +25,13 @@ use windlass::{Builder, Handle, Runtime, blocking, offload, sleep, spawn, yield_
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 
 /// A listener to which no further connection can be made, kept so by its streams.
-struct Full {
+pub(crate) struct Full {
     _listener: std::net::TcpListener,
-    addr: SocketAddr,
+    pub(crate) addr: SocketAddr,
     _streams: Vec<TcpStream>,
 }
 
-fn full_listener() -> Full {
+pub(crate) fn full_listener() -> Full {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket
         .bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into())
@@ -450,6 +450,33 @@ fn a_destructor_with_a_scope_or_a_section_does_not_hang() {
         assert!(refused);
         blocking(|| sleep(FOREVER));
     });
+}
+
+/// Unwinding must not reach a frame of C: a callback catches it, and the goroutine unwinds behind.
+#[test]
+fn a_callback_of_c_that_catches_ends_with_the_run() {
+    extern "C" fn compare(_: *const libc::c_void, _: *const libc::c_void) -> libc::c_int {
+        catch_unwind(|| sleep(FOREVER)).map_or(0, |()| 1)
+    }
+    let _guard = hang_guard();
+    let has_sorted = Arc::new(AtomicBool::new(false));
+    let says = Arc::clone(&has_sorted);
+    let sorts = runtime(2).run(|| {
+        let begun = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&begun);
+        let sorts = spawn(move || {
+            flag.store(true, Ordering::SeqCst);
+            let mut bytes = [3_u8, 1, 2];
+            // SAFETY: the array has three items of a byte, and the callback does not unwind.
+            unsafe { libc::qsort(bytes.as_mut_ptr().cast(), 3, 1, Some(compare)) };
+            says.store(true, Ordering::SeqCst);
+            task::park();
+        });
+        wait_until(|| begun.load(Ordering::SeqCst));
+        sorts
+    });
+    assert!(has_sorted.load(Ordering::SeqCst));
+    assert!(sorts.join().unwrap_err().is::<Cancelled>());
 }
 
 #[test]

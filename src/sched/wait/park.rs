@@ -449,8 +449,19 @@ fn is_cut(chain: ScopeChain, deadline_ns: u64) -> bool {
 /// How often a thread polls for the end of its wait where no waker can reach it.
 pub(crate) const LOOK_UP_NS: u64 = 1_000_000;
 
+/// The pause between two looks of a waiting thread for contexts that were cancelled and for the end of
+/// a goroutine's run, neither of which wakes it. `NEVER` if there is nothing to look for.
+pub(crate) fn look_up_ns(chain: ScopeChain) -> u64 {
+    match current_g() {
+        _ if chain.sources().next().is_some() => LOOK_UP_NS,
+        Some(_) => 10 * LOOK_UP_NS,
+        None => NEVER,
+    }
+}
+
 /// Blocks the thread. If there is only one context, its cancel wakes the thread; with several, the
-/// thread polls, and notices a moment later.
+/// thread polls, and notices a moment later. So does the thread of a goroutine for the end of its
+/// run.
 fn sleep_thread(deadline_ns: u64) {
     let chain = current_chain();
     let until_ns = deadline_ns.min(chain.deadline_ns());
@@ -458,7 +469,8 @@ fn sleep_thread(deadline_ns: u64) {
     if turn::block_thread(until_ns) {
         return;
     }
-    if !chain.is_some() {
+    let look_up_ns = look_up_ns(chain);
+    if look_up_ns == NEVER && !chain.is_some() {
         #[expect(
             clippy::disallowed_methods,
             reason = "here a thread waits, not a goroutine"
@@ -467,14 +479,14 @@ fn sleep_thread(deadline_ns: u64) {
             until_ns.saturating_sub(clock::now_ns()),
         ));
     }
-    while clock::now_ns() < deadline_ns && chain.over().is_none() {
+    while clock::now_ns() < deadline_ns && chain.over().is_none() && !is_cancelled() {
         let left_ns = match until_ns {
             NEVER => NEVER,
             _ => until_ns.saturating_sub(clock::now_ns()),
         };
         match chain.only() {
             Some(frame) if frame.who.is_none() => frame.word.sleep(left_ns),
-            _ => clock::nap(left_ns.min(LOOK_UP_NS)),
+            _ => clock::nap(left_ns.min(look_up_ns)),
         }
     }
 }
