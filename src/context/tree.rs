@@ -707,7 +707,8 @@ impl Node {
         }
     }
 
-    /// Marks this context and its descendants done, except those that already are.
+    /// Marks this context and its descendants done, except those that already are. One whose
+    /// deadline has passed is, with all below it, and its waiters have timers.
     fn end(self: &Arc<Node>, done: Done) {
         let mut all = vec![Arc::clone(self)];
         while let Some(node) = all.pop() {
@@ -718,7 +719,8 @@ impl Node {
                 }
                 node.cut_all();
                 let children = mem::take(&mut *node.children());
-                all.extend(children.values().filter_map(Weak::upgrade));
+                let children = children.values().filter_map(Weak::upgrade);
+                all.extend(children.filter(|child| child.done().is_none()));
             }
         }
     }
@@ -767,8 +769,11 @@ impl CancelSource for Node {
         self.lock.lock();
         // SAFETY: by this function's contract, and the lock is held.
         unsafe { self.frames.push(frame) };
-        if self.done.get().is_some() {
-            frame.word.set();
+        if let Some(done) = self.done.get() {
+            match done.error {
+                Error::DeadlineExceeded => frame.set_late(),
+                _ => frame.word.set(),
+            }
             self.frames.remove(frame);
         }
         self.lock.unlock();

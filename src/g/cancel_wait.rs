@@ -89,7 +89,7 @@ impl CancelFlag {
 pub(crate) struct CancelScope {
     outer: Cell<*const CancelScope>,
     /// The deadline of its own context, and the earliest deadline on the chain.
-    own_ns: u64,
+    own_ns: Cell<u64>,
     deadline_ns: Cell<u64>,
     pub(crate) word: CancelFlag,
     is_shield: bool,
@@ -131,7 +131,7 @@ impl CancelScope {
     pub(crate) fn new(who: Option<GRef>, deadline_ns: u64) -> CancelScope {
         CancelScope {
             outer: Cell::new(ptr::null()),
-            own_ns: deadline_ns,
+            own_ns: Cell::new(deadline_ns),
             deadline_ns: Cell::new(deadline_ns),
             word: CancelFlag::new(),
             is_shield: false,
@@ -155,6 +155,12 @@ impl CancelScope {
         self.source.set(Some(source));
     }
 
+    /// The deadline of its context has passed, perhaps by a clock that was ahead of this one. Called
+    /// before the scope is entered.
+    pub(crate) fn set_late(&self) {
+        self.own_ns.set(0);
+    }
+
     /// A scope that shields the waits inside it from the contexts outside it.
     pub(crate) fn shield(who: Option<GRef>) -> CancelScope {
         CancelScope {
@@ -171,7 +177,8 @@ impl CancelScope {
                 frame.word.mask();
             }
         } else {
-            self.deadline_ns.set(self.own_ns.min(outer.deadline_ns()));
+            self.deadline_ns
+                .set(self.own_ns.get().min(outer.deadline_ns()));
         }
     }
 
@@ -275,19 +282,27 @@ impl ScopeChain {
         }
     }
 
+    /// The innermost scope that is over says why. A context that was cancelled in time stays
+    /// cancelled when its deadline passes.
     #[cold]
     fn why_over(self) -> Option<Over> {
-        let deadline_ns = self.deadline_ns();
-        if deadline_ns != NEVER {
-            let now_ns = clock::now_ns();
-            if deadline_ns <= now_ns {
-                for frame in self.frames().filter(|f| f.own_ns <= now_ns) {
-                    frame.was_late.set(true);
-                }
-                return Some(Over::Late);
+        let now_ns = match self.deadline_ns() {
+            NEVER => 0,
+            _ => clock::now_ns(),
+        };
+        let mut why = None;
+        for frame in self.frames() {
+            let is_late = frame.own_ns.get() <= now_ns;
+            if is_late {
+                frame.was_late.set(true);
             }
+            let own = match frame.word.is_set() {
+                true => Some(Over::Cancelled),
+                false => is_late.then_some(Over::Late),
+            };
+            why = why.or(own);
         }
-        self.is_set().then_some(Over::Cancelled)
+        why
     }
 }
 

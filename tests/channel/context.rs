@@ -408,6 +408,42 @@ fn the_earliest_deadline_holds() {
     assert_eq!(child.err(), Some(Error::DeadlineExceeded));
 }
 
+/// Why a context is done does not change, and the waits inside it say the same.
+#[test]
+fn the_first_reason_stays() {
+    run(2, || {
+        let (ctx, canceller) = Context::background().with_cancel();
+        let late = ctx.with_timeout(MOMENT);
+        let below = late.with_value(7).with_timeout(FOREVER);
+        let in_time = ctx.with_timeout(FOREVER);
+        sleep(2 * MOMENT);
+        // Nobody has asked `late` yet.
+        canceller.cancel();
+        for done in [&late, &below] {
+            assert_eq!(done.err(), Some(Error::DeadlineExceeded));
+            assert_eq!(done.run(context::check), Err(Error::DeadlineExceeded));
+            assert!(done.done().recv().is_err());
+        }
+        for done in [&ctx, &in_time] {
+            assert_eq!(done.err(), Some(Error::Cancelled));
+            assert_eq!(done.run(context::check), Err(Error::Cancelled));
+        }
+        // One that was cancelled, and whose deadline passes then.
+        let (ctx, canceller) = Context::background().with_timeout(MOMENT).with_cancel();
+        let below = ctx.with_timeout(MOMENT);
+        canceller.cancel();
+        if ctx.err() == Some(Error::Cancelled) {
+            sleep(2 * MOMENT);
+            for done in [&ctx, &below] {
+                assert_eq!(done.err(), Some(Error::Cancelled));
+                assert_eq!(done.run(context::check), Err(Error::Cancelled));
+            }
+        }
+        // The parent's reason holds for a child that comes later.
+        assert_eq!(ctx.with_timeout(Duration::ZERO).err(), ctx.err());
+    });
+}
+
 #[test]
 fn values_are_found_by_type() {
     #[derive(Debug, PartialEq)]
@@ -802,6 +838,7 @@ crate::inside::tests! {
     a_thousand_are_cancelled_at_once / 10,
     children_end_with_their_parents_only,
     the_earliest_deadline_holds,
+    the_first_reason_stays,
     values_are_found_by_type,
     a_dropped_canceller_cancels_and_a_detached_one_does_not,
     long_chains_are_dropped / 100,
