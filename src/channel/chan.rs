@@ -219,7 +219,7 @@ impl<T> Chan<T> {
             TryReceived::Promise(taken) => {
                 taken.ready(&here);
                 drop(here);
-                self.complete_recv()
+                self.complete_recv(NEVER)
             }
         }
     }
@@ -244,7 +244,7 @@ impl<T> Chan<T> {
                 drop(core);
                 taken.ready(&here);
                 drop(here);
-                self.complete_recv()
+                self.complete_recv(deadline_ns)
             }
         }
     }
@@ -273,7 +273,7 @@ impl<T> Chan<T> {
         match packet.head.told.get() {
             // SAFETY: a sender has written it.
             WaiterEvent::Done => return Ok(unsafe { packet.take() }),
-            WaiterEvent::Chosen => return self.complete_recv(),
+            WaiterEvent::Chosen => return self.complete_recv(deadline_ns),
             WaiterEvent::Disconnected => return Err(Refused::Disconnected),
             WaiterEvent::Nothing | WaiterEvent::Again => {
                 debug_assert!(!chosen, "it was told nothing")
@@ -326,45 +326,57 @@ impl<T> Chan<T> {
         outcome.map(|taken| ready(taken, &here))
     }
 
-    /// Completes a claim: takes its message, or waits for the select that promised it.
-    pub(super) fn complete_recv(&self) -> Result<T, Refused> {
+    /// Completes a claim: takes its message, or waits until the deadline for the select that promised
+    /// it.
+    pub(super) fn complete_recv(&self, deadline_ns: u64) -> Result<T, Refused> {
         let here = WaitCtx::enter();
         let mut core = self.lock(&here);
         match core.redeem() {
             Claim::Message(msg) => Ok(msg),
-            Claim::Wait => self.wait_as_claimant(here, core),
+            Claim::Wait => self.wait_as_claimant(here, core, deadline_ns),
             Claim::Broken => {
                 drop((core, here));
-                self.recv(NEVER)
+                self.recv(deadline_ns)
             }
         }
     }
 
     #[inline(never)]
-    fn wait_as_claimant(&self, here: WaitCtx<'_>, core: Locked<'_, T>) -> Result<T, Refused> {
+    fn wait_as_claimant(
+        &self,
+        here: WaitCtx<'_>,
+        core: Locked<'_, T>,
+        deadline_ns: u64,
+    ) -> Result<T, Refused> {
         let packet = Packet::new(MaybeUninit::<T>::uninit());
         let waiter = Waiter::new(&here);
         let link = WaitNode::new(&waiter, 0, packet.slot());
         // SAFETY: the lock is held, and the frames stay until the wait is over.
         unsafe { core.claimants.push_back(&link) };
         mem::forget(core);
-        let terms = WaitOptions::new(Reason::ChanRecv).by_context(true);
+        let terms = WaitOptions::new(Reason::ChanRecv)
+            .until(deadline_ns)
+            .by_context(true);
         let chosen = here.wait(&waiter, terms, || self.lock.unlock()).is_some();
         match packet.head.told.get() {
             // SAFETY: a sender has written it.
             WaiterEvent::Done => return Ok(unsafe { packet.take() }),
             WaiterEvent::Disconnected => return Err(Refused::Disconnected),
-            _ if chosen => return self.recv(NEVER),
+            _ if chosen => return self.recv(deadline_ns),
             _ => {}
         }
-        // The runtime shuts down, or the ambient context is done: give the claim back.
+        // The deadline has passed, the runtime shuts down, or the ambient context is done.
         let here = WaitCtx::enter();
-        self.lock(&here).claimants.remove(&link);
+        let mut core = self.lock(&here);
+        core.claimants.remove(&link);
+        let taken = core.give_up(&here);
+        drop(core);
+        ready(taken, &here);
         drop(here);
-        self.abandon(Side::Recv);
         match park::cancel_point() {
-            Ok(()) => self.recv(NEVER),
             Err(_) => Err(Refused::Disconnected),
+            Ok(()) if deadline_ns <= clock::now_ns() => Err(Refused::Blocked),
+            Ok(()) => self.recv(deadline_ns),
         }
     }
 

@@ -113,6 +113,41 @@ fn loom_channel_two_selects_meet() {
     });
 }
 
+/// A receiver that was promised a message gives up: the next one gets the message.
+#[test]
+fn loom_channel_gives_up_a_promise() {
+    ::loom::model(|| {
+        let (s, r): Ends = bounded(0);
+        let sender = thread::spawn(move || {
+            let mut select = Select::new_biased();
+            select.send(&s);
+            select.select().send(&s, 1).unwrap();
+        });
+        let received = r.recv_deadline(Instant::now()).is_ok();
+        assert_eq!(r.recv().is_ok(), !received);
+        sender.join().unwrap();
+    });
+}
+
+/// The same, where the promise is never kept: others meet as before.
+#[test]
+fn loom_channel_forgotten_promise() {
+    ::loom::model(|| {
+        let (s, r): Ends = bounded(0);
+        let sender = thread::spawn(move || {
+            let mut select = Select::new_biased();
+            select.send(&s);
+            if let Ok(chosen) = select.select_deadline(Instant::now()) {
+                std::mem::forget(chosen);
+            }
+            s.send(1).unwrap();
+        });
+        let early = r.recv_deadline(Instant::now()).ok();
+        assert_eq!(early.map_or_else(|| r.recv(), Ok), Ok(1));
+        sender.join().unwrap();
+    });
+}
+
 /// A select that times out takes no message with it.
 #[test]
 fn loom_channel_select_deadline() {

@@ -22,6 +22,12 @@
 //! the lock, and either may complete first. A choice that is never completed (a panic in between)
 //! is given back: `abandon_*`.
 //!
+//! A receiver whose claim waits for a promise gives the claim back at its deadline (`give_up`). The
+//! promise is then one of `orphans`: no claim may wait for it, and its message will be offered to others
+//! or stored, also in a channel of capacity 0. So a select whose operation was forgotten
+//! (`mem::forget`) takes a place with it, and no receiver that has a deadline. Which promise it was
+//! does not matter: as long as there are others, one that ends is none of the orphans.
+//!
 //! To other users, a claimed message has left the channel: `len` does not count it, and its place
 //! is free. So a goroutine that was woken with a claim and has not run yet delays no sender; in Go
 //! the message is already in that goroutine's frame. The buffer may hold as many messages beyond
@@ -152,6 +158,8 @@ pub(super) struct Core<T> {
     cap: usize,
     claims: usize,
     promises: usize,
+    /// Those of the promises whose receivers have given up.
+    orphans: usize,
     no_senders: bool,
     no_receivers: bool,
     receivers: WaitQueue,
@@ -180,6 +188,7 @@ impl<T> Core<T> {
             cap: cap.unwrap_or(usize::MAX),
             claims: 0,
             promises: 0,
+            orphans: 0,
             no_senders: false,
             no_receivers: false,
             receivers: WaitQueue::new(),
@@ -426,7 +435,7 @@ impl<T> Core<T> {
             self.claims -= 1;
             return Claim::Message(msg);
         }
-        if self.no_senders || self.claims > self.promises {
+        if self.no_senders || self.is_claim_void() {
             self.claims -= 1;
             return Claim::Broken;
         }
@@ -435,6 +444,8 @@ impl<T> Core<T> {
 
     /// Gives back a claim that is not completed. Its message goes to other receivers, even if the
     /// channel then holds one more than its capacity. Returns the waiter to ready.
+    ///
+    /// [`Core::give_up`] does it for a receiver that waits for its message.
     pub(super) fn abandon_claim(&mut self, here: &WaitCtx<'_>) -> Option<Dequeued> {
         self.claims -= 1;
         if self.n_free() == 0 {
@@ -450,14 +461,31 @@ impl<T> Core<T> {
         Some(taken)
     }
 
+    /// Gives back the claim of a receiver that no longer waits for its message, which was promised.
+    /// Returns the waiter to ready.
+    pub(super) fn give_up(&mut self, here: &WaitCtx<'_>) -> Option<Dequeued> {
+        self.orphans = self.promises.min(self.orphans + 1);
+        self.abandon_claim(here)
+    }
+
+    fn end_promise(&mut self) {
+        self.promises -= 1;
+        self.orphans = self.orphans.min(self.promises);
+    }
+
+    /// Whether there are more claims than messages, now and promised: one of them is void.
+    fn is_claim_void(&self) -> bool {
+        self.claims > self.buffer.len() + self.promises - self.orphans
+    }
+
     /// Gives back a promise that is not completed. Its place goes to other senders, and a receiver
     /// that has a claim to the message starts again. Returns the waiter to ready.
     pub(super) fn abandon_promise(&mut self, here: &WaitCtx<'_>) -> Option<Dequeued> {
-        self.promises -= 1;
+        self.end_promise();
         if self.no_receivers {
             return None;
         }
-        if self.claims > self.buffer.len() + self.promises
+        if self.is_claim_void()
             && let Some(taken) = self.claimants.take()
         {
             self.claims -= 1;
@@ -484,7 +512,7 @@ impl<T> Core<T> {
 
     /// Sends the message of a promise.
     pub(super) fn fulfil(&mut self, msg: T, here: &WaitCtx<'_>) -> Result<Option<Dequeued>, T> {
-        self.promises -= 1;
+        self.end_promise();
         if self.no_receivers {
             return Err(msg);
         }

@@ -457,6 +457,9 @@ impl fmt::Debug for Select<'_> {
 ///
 /// Dropping it without completing it panics. If the thread is already unwinding, the drop instead
 /// gives the selection back: a receiver that was promised this message waits for another one.
+///
+/// Forgetting it (`mem::forget`) gives nothing back: a message or a place of the channel is lost, and
+/// a receiver that was promised the message waits for it until its deadline.
 #[must_use = "it must be completed"]
 pub struct SelectedOperation<'a> {
     arm: Arm<'a>,
@@ -552,7 +555,7 @@ impl SelectedOperation<'_> {
         assert!(is_same, "passed a receiver that wasn't selected");
         let received = match (self.into_token(), r.chan()) {
             (Decision::Instant(instant), _) => Ok(receiver::from_instant(instant)),
-            (Decision::Chosen, Some(chan)) => chan.complete_recv(),
+            (Decision::Chosen, Some(chan)) => chan.complete_recv(NEVER),
             _ => Err(Refused::Disconnected),
         };
         received.map_err(|_| {

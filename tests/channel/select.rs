@@ -321,6 +321,108 @@ fn a_choice_that_is_not_completed() {
     assert_eq!(r.try_recv(), Ok(1));
 }
 
+/// A send that was selected and forgotten: a receiver that has met it waits until its deadline, and
+/// the channel serves others as before.
+#[test]
+fn a_choice_that_is_forgotten() {
+    run(2, || {
+        for cap in [0, 1] {
+            let (s, r) = bounded(cap);
+            for is_early in [false, true] {
+                let sender = s.clone();
+                let forgets = move || {
+                    let mut select = Select::new();
+                    select.send(&sender);
+                    std::mem::forget(select.select());
+                };
+                // The receiver meets the select, or the select the receiver.
+                let forgets = match is_early {
+                    true => {
+                        let joined = spawn(forgets);
+                        for _ in 0..10 {
+                            yield_now();
+                        }
+                        joined
+                    }
+                    false => {
+                        let waits = r.clone();
+                        let timed = spawn(move || waits.recv_timeout(SOON));
+                        let joined = spawn(forgets);
+                        assert!(timed.join().unwrap().unwrap_err().is_timeout());
+                        joined
+                    }
+                };
+                assert!(r.recv_timeout(SOON).unwrap_err().is_timeout());
+                forgets.join().unwrap();
+            }
+            // To and fro, with and without a select on either side.
+            for n in 0..20 {
+                let sender = s.clone();
+                let sends = spawn(move || match n % 2 {
+                    0 => sender.send(n),
+                    _ => {
+                        let mut select = Select::new();
+                        select.send(&sender);
+                        select.select().send(&sender, n)
+                    }
+                });
+                let received = match n / 2 % 2 {
+                    0 => r.recv_timeout(LATE).unwrap(),
+                    _ => {
+                        let mut select = Select::new();
+                        select.recv(&r);
+                        select.select_timeout(LATE).unwrap().recv(&r).unwrap()
+                    }
+                };
+                assert_eq!(received, n);
+                sends.join().unwrap().unwrap();
+            }
+            if cap > 0 {
+                // The place is lost, too.
+                assert!(s.try_send(0).unwrap_err().is_full());
+                continue;
+            }
+            // A select that panics meanwhile gives its promise back.
+            let (waits, sender) = (r.clone(), s.clone());
+            let waits = spawn(move || waits.recv_timeout(LATE));
+            let panics = spawn(move || {
+                let mut select = Select::new();
+                select.send(&sender);
+                let _chosen = select.select();
+                panic!("while the message is made");
+            });
+            assert!(panics.join().is_err());
+            s.send(7).unwrap();
+            assert_eq!(waits.join().unwrap(), Ok(7));
+            assert!(r.try_recv().unwrap_err().is_empty());
+            drop(s);
+            assert!(r.recv().is_err());
+        }
+    });
+}
+
+/// The message of a select that is slow comes after the receiver has given up: nothing is lost.
+#[test]
+fn a_choice_that_is_completed_late() {
+    run(2, || {
+        let (s, r) = bounded(0);
+        let (go, goes) = bounded::<()>(0);
+        let slow = spawn(move || {
+            let mut select = Select::new();
+            select.send(&s);
+            let chosen = select.select();
+            goes.recv().unwrap();
+            chosen.send(&s, 7).unwrap();
+            s.send(8).unwrap();
+        });
+        assert!(r.recv_timeout(SOON).unwrap_err().is_timeout());
+        go.send(()).unwrap();
+        assert_eq!((r.recv(), r.recv()), (Ok(7), Ok(8)));
+        slow.join().unwrap();
+        assert!(r.recv().is_err());
+    });
+}
+
 #[test]
 fn the_wrong_end_is_refused() {
     let (s, r) = bounded::<i32>(1);
@@ -590,6 +692,8 @@ crate::inside::tests! {
     messages_are_made_when_they_are_sent,
     a_message_that_panics_while_it_is_made,
     a_choice_that_is_not_completed,
+    a_choice_that_is_forgotten,
+    a_choice_that_is_completed_late,
     the_wrong_end_is_refused,
     a_list_of_many_operations,
     the_same_channel_in_several_arms: "it uses threads",
