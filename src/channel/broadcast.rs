@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 
 use super::chan::note_disconnect;
 use super::err::SendError;
-use super::ready;
+use super::ready::{self, Ready};
 use super::receiver;
 use super::sides::{self, Closed, Sides};
 use crate::g::status::Reason;
@@ -98,7 +98,7 @@ pub struct Receiver<T> {
     next: AtomicU64,
     /// Disconnected while there is something to receive. Made when it is asked for, with the
     /// channel's lock held.
-    ready: OnceLock<receiver::Receiver<Infallible>>,
+    ready: OnceLock<Ready>,
 }
 
 sides::sender!("broadcast::<()>(16)");
@@ -346,7 +346,7 @@ impl<T> Receiver<T> {
     #[allow(clippy::missing_panics_doc, reason = "it is set before")]
     pub fn ready(&self) -> &receiver::Receiver<Infallible> {
         if let Some(ready) = self.ready.get() {
-            return ready;
+            return &ready.channel;
         }
         self.shared.state.update(|state, here, _| {
             if self.ready.get().is_none() {
@@ -355,7 +355,7 @@ impl<T> Receiver<T> {
                 let _ = self.ready.set(state.sides.ready.add(is_ready, here));
             }
         });
-        self.ready.get().expect("it was set above")
+        &self.ready.get().expect("it was set above").channel
     }
 
     /// Receives what is next, if there is something. The lock is held.
@@ -376,7 +376,7 @@ impl<T> Receiver<T> {
             && let Some(ready) = self.ready.get()
         {
             // Nobody is woken by that.
-            ready::put(ready, false, here, &mut DequeuedList::new());
+            ready::put(&ready.channel, false, here, &mut DequeuedList::new());
         }
         let at = (next - oldest) as usize;
         let kept = &mut state.kept[at];

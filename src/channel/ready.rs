@@ -6,6 +6,7 @@
 //! they are never late. The waiters of a channel that was disconnected are readied after that lock
 //! was released.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -16,36 +17,42 @@ use crate::sync::waitq::{DequeuedList, WaitCtx};
 /// The channels of the receivers that asked for one. Guarded by the lock of the state that they
 /// follow.
 #[derive(Debug, Default)]
-pub(super) struct ReadyList(Vec<Arc<Alarm>>);
+pub(super) struct ReadyList {
+    alarms: BTreeMap<u64, Arc<Alarm>>,
+    n_added: u64,
+}
+
+/// The channel of a receiver, and its key in the [`ReadyList`].
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) channel: Receiver<Infallible>,
+    key: u64,
+}
 
 impl ReadyList {
     /// Adds a channel of a receiver, which is disconnected now if `is_ready`.
-    pub(super) fn add(&mut self, is_ready: bool, here: &WaitCtx<'_>) -> Receiver<Infallible> {
-        let receiver = Receiver::closing(None);
-        if let Some(alarm) = receiver.alarm() {
+    pub(super) fn add(&mut self, is_ready: bool, here: &WaitCtx<'_>) -> Ready {
+        let channel = Receiver::closing(None);
+        let key = self.n_added;
+        if let Some(alarm) = channel.alarm() {
             // Nobody waits in it yet.
             alarm.put(is_ready, here, &mut DequeuedList::new());
-            self.0.push(Arc::clone(alarm));
+            self.alarms.insert(key, Arc::clone(alarm));
+            self.n_added += 1;
         }
-        receiver
+        Ready { channel, key }
     }
 
     /// Removes the channel of a receiver that is dropped, and disconnects it: nobody will change it.
-    pub(super) fn remove(
-        &mut self,
-        receiver: &Receiver<Infallible>,
-        here: &WaitCtx<'_>,
-        woken: &mut DequeuedList,
-    ) {
-        if let Some(removed) = receiver.alarm() {
-            self.0.retain(|alarm| !Arc::ptr_eq(alarm, removed));
+    pub(super) fn remove(&mut self, ready: &Ready, here: &WaitCtx<'_>, woken: &mut DequeuedList) {
+        if let Some(removed) = self.alarms.remove(&ready.key) {
             removed.put(true, here, woken);
         }
     }
 
     /// Disconnects all channels: each receiver has something to receive.
     pub(super) fn raise(&self, here: &WaitCtx<'_>, woken: &mut DequeuedList) {
-        for alarm in &self.0 {
+        for alarm in self.alarms.values() {
             alarm.put(true, here, woken);
         }
     }

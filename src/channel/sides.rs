@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use super::err::{RecvTimeoutError, TryRecvError};
-use super::ready::{self, ReadyList};
+use super::ready::{self, Ready, ReadyList};
 use super::receiver::Receiver;
 use crate::sched::wait::{current_context, park};
 use crate::sync::waitq::{DequeuedList, WaitCtx};
@@ -41,7 +41,7 @@ impl Sides {
     /// Removes a receiver, with its channel for a select. Returns whether it was the last one.
     pub(super) fn remove_receiver(
         &mut self,
-        ready: Option<&Receiver<Infallible>>,
+        ready: Option<&Ready>,
         closed: &Closed,
         here: &WaitCtx<'_>,
         woken: &mut DequeuedList,

@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 
 use super::chan::note_disconnect;
 use super::err::{RecvError, RecvTimeoutError, SendError};
-use super::ready;
+use super::ready::{self, Ready};
 use super::receiver;
 use super::sides::{self, Closed, Sides};
 use crate::g::status::Reason;
@@ -84,7 +84,7 @@ pub struct Receiver<T> {
     seen: AtomicU64,
     /// Disconnected while there is something new. Made when it is asked for, with the
     /// channel's lock held.
-    ready: OnceLock<receiver::Receiver<Infallible>>,
+    ready: OnceLock<Ready>,
 }
 
 /// The value of a watch channel, which does not change while this exists.
@@ -370,7 +370,7 @@ impl<T> Receiver<T> {
             && let Some(ready) = self.ready.get()
         {
             // Nobody is woken by that.
-            ready::put(ready, false, here, &mut DequeuedList::new());
+            ready::put(&ready.channel, false, here, &mut DequeuedList::new());
         }
         true
     }
@@ -407,7 +407,7 @@ impl<T> Receiver<T> {
             self.seen
                 .store(self.shared.version() - 1, Ordering::Relaxed);
             if let Some(ready) = self.ready.get() {
-                ready::put(ready, true, here, woken);
+                ready::put(&ready.channel, true, here, woken);
             }
             // Others may wait in this receiver.
             woken.append(state.queue().take_all());
@@ -646,7 +646,7 @@ impl<T> Receiver<T> {
     #[allow(clippy::missing_panics_doc, reason = "it is set before")]
     pub fn ready(&self) -> &receiver::Receiver<Infallible> {
         if let Some(ready) = self.ready.get() {
-            return ready;
+            return &ready.channel;
         }
         self.shared.state.update(|state, here, _| {
             if self.ready.get().is_none() {
@@ -655,7 +655,7 @@ impl<T> Receiver<T> {
                 let _ = self.ready.set(state.sides.ready.add(is_ready, here));
             }
         });
-        self.ready.get().expect("it was set above")
+        &self.ready.get().expect("it was set above").channel
     }
 }
 

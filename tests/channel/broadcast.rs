@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::both;
 use crate::both::{on_each, panic_of, run_line};
-use crate::util::{Census, Member, hang_guard, runtime, wait_until};
+use crate::util::{Census, Member, hang_guard, own_cpu, runtime, wait_until};
 use windlass::channel::broadcast::{
     Lagged, Receiver, RecvError, RecvTimeoutError, Sender, TryRecvError,
 };
@@ -625,6 +625,27 @@ fn destructors_do_not_wait() {
     drop(tx);
 }
 
+/// A receiver with a channel for selects is dropped without a search among the others.
+#[test]
+fn many_receivers_come_and_go() {
+    const N: usize = 60_000;
+    let _guard = hang_guard();
+    let (tx, rx) = broadcast::<u8>(1);
+    let receivers: Vec<_> = (0..N).map(|_| tx.subscribe()).collect();
+    for receiver in &receivers {
+        receiver.ready();
+    }
+    assert_eq!(tx.receiver_count(), N + 1);
+    let before = own_cpu();
+    receivers.into_iter().rev().for_each(drop);
+    let used = own_cpu() - before;
+    // A search costs ten times that in a build without optimisation.
+    assert!(used < Duration::from_secs(2), "{used:?} for {N}");
+    // The list still has those that stay.
+    tx.send(1).unwrap();
+    assert!(rx.ready().try_recv().unwrap_err().is_disconnected());
+}
+
 #[cfg(feature = "sim")]
 crate::inside::tests! {
     every_receiver_gets_every_message,
@@ -644,6 +665,7 @@ crate::inside::tests! {
     messages_may_call_their_channel,
     receivers_come_and_go,
     all_who_wait_are_woken,
+    many_receivers_come_and_go: "it measures time",
     waiters_unwind_when_the_run_ends: "it ends a run of its own",
     destructors_do_not_wait: "it ends a run of its own",
 }

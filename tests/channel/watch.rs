@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::both;
 use crate::both::{on_each, panic_of, run_line};
-use crate::util::{Census, Member, hang_guard, runtime, wait_until};
+use crate::util::{Census, Member, hang_guard, own_cpu, runtime, wait_until};
 use windlass::channel::watch::{Receiver, Sender};
 use windlass::channel::{RecvError, RecvTimeoutError, SendError, after, select, watch};
 use windlass::context::{Context, Error};
@@ -403,6 +403,27 @@ fn waiters_unwind_when_the_run_ends() {
     assert_eq!((tx.receiver_count(), *rx.borrow_and_update()), (1, 1));
 }
 
+/// A receiver with a channel for selects is dropped without a search among the others.
+#[test]
+fn many_receivers_come_and_go() {
+    const N: usize = 60_000;
+    let _guard = hang_guard();
+    let (tx, rx) = watch(0);
+    let receivers: Vec<_> = (0..N).map(|_| tx.subscribe()).collect();
+    for receiver in &receivers {
+        receiver.ready();
+    }
+    assert_eq!(tx.receiver_count(), N + 1);
+    let before = own_cpu();
+    receivers.into_iter().rev().for_each(drop);
+    let used = own_cpu() - before;
+    // A search costs ten times that in a build without optimisation.
+    assert!(used < Duration::from_secs(2), "{used:?} for {N}");
+    // The list still has those that stay.
+    tx.send(1).unwrap();
+    assert!(rx.ready().try_recv().unwrap_err().is_disconnected());
+}
+
 #[cfg(feature = "sim")]
 crate::inside::tests! {
     every_receiver_comes_to_see_the_last_value,
@@ -418,5 +439,6 @@ crate::inside::tests! {
     values_may_call_their_channel,
     a_condition_is_checked_though_another_has_seen_the_value,
     all_who_wait_are_woken,
+    many_receivers_come_and_go: "it measures time",
     waiters_unwind_when_the_run_ends: "it ends a run of its own",
 }
