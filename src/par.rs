@@ -6,8 +6,9 @@
 //! several of them then wait at the same time. What [`join`] says about panics,
 //! contexts and plain threads holds for all of these functions.
 //!
-//! A range or slice is divided into about 4,096 parts, or into single items if there are fewer. For
-//! another grain use [`join`] itself, or a range of the parts.
+//! A range or slice is divided into about 4,096 parts, or into single items if there are fewer; the
+//! slice of [`chunks_mut`] into as many parts of whole chunks. For another grain use [`join`] itself,
+//! or a range of the parts.
 //!
 //! # Examples
 //!
@@ -47,7 +48,8 @@ fn grain(len: usize) -> usize {
 ///
 /// # Panics
 ///
-/// With a panic of `f`. The calls for other numbers are made all the same.
+/// With a panic of `f`. The calls for numbers of other [parts](self) are made all the same, those
+/// for the rest of the part are not.
 ///
 /// # Examples
 ///
@@ -91,7 +93,8 @@ where
 ///
 /// # Panics
 ///
-/// With a panic of `f`. Other items are visited all the same.
+/// With a panic of `f`. The items of other [parts](self) are visited all the same, the rest of the
+/// part is not.
 ///
 /// # Examples
 ///
@@ -121,7 +124,8 @@ where
 ///
 /// # Panics
 ///
-/// If `chunk_len` is 0. With a panic of `f`; other chunks are visited all the same.
+/// If `chunk_len` is 0. With a panic of `f`; the chunks of other [parts](self) are visited all the
+/// same, the rest of the part is not.
 ///
 /// # Examples
 ///

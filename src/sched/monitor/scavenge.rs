@@ -1,7 +1,8 @@
 //! Returns the pages of long-free stacks to the kernel.
 //!
 //! Time is divided into ages. Stacks that were free in a node's pool for a whole age (`g::stack`)
-//! lose their pages in the next one, so 5 to 10 s after their last use. Sysmon does this, for a
+//! lose their pages in the next one, so 5 to 10 s after their last use; the last of a hundred thousand
+//! stacks some 15 s later, because of the bound below. Sysmon does this, for a
 //! bounded time in each round; goroutines that take and return stacks have no extra work. Stacks in
 //! the Ps' caches (64 of each size) keep their pages.
 //!
