@@ -267,7 +267,7 @@ const WAYS: &[(&str, InContext, Prepare)] = &[
         let none = Arc::new(Semaphore::new(0));
         wait(move || assert!(none.acquire_owned(1).is_err()))
     }),
-    ("Barrier", Goes, || wait(|| drop(Barrier::new(2).wait()))),
+    ("Barrier", Goes, || wait(|| _ = Barrier::new(2).wait())),
     ("WaitGroup", Goes, || {
         let group = WaitGroup::new();
         group.add(1);
