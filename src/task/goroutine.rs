@@ -1696,7 +1696,7 @@ impl<'scope> Scope<'scope, '_> {
         let packet = Arc::new(Packet {
             // Until it has run.
             result: Mutex::new(Some(Err(Box::new(Cancelled)))),
-            scope: &self.shared,
+            scope: AssertUnwindSafe(&self.shared),
         });
         let body = ScopedBody {
             f,
@@ -1731,7 +1731,8 @@ fn take_fn_of<F: FnOnce() -> T, T>(_: &F) -> TakeFn<T> {
 #[derive(Debug)]
 struct Packet<'scope, T> {
     result: Mutex<Option<Result<T>>>,
-    scope: &'scope ScopeShared,
+    /// Only flags of it are set, so a panic leaves nothing half done.
+    scope: AssertUnwindSafe<&'scope ScopeShared>,
 }
 
 impl<T> Packet<'_, T> {
