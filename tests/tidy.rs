@@ -459,6 +459,8 @@ const DOORS: &[(&str, &[&str])] = &[
             "src/explore/control.rs",
             // What tracing's subscribers take a thread to be in.
             "bridges/tracing/src/lib.rs",
+            // How many signal handlers run on it.
+            "hook/src/handlers.rs",
         ],
     ),
     // A goroutine's M with its P, which only a section keeps for it.
@@ -487,6 +489,8 @@ const LIBC: &[&str] = &[
     "hook/src/lib.rs",
     "hook/src/by_number.rs",
     "hook/src/calls.rs",
+    "hook/src/handlers.rs",
+    "hook/src/raw.rs",
     "hook/src/wait.rs",
     "src/poll/foreign.rs",
     "src/explore/faults.rs",
@@ -532,6 +536,8 @@ const UNSAFE: &[&str] = &[
     "hook/src/lib.rs",
     "hook/src/by_number.rs",
     "hook/src/calls.rs",
+    "hook/src/handlers.rs",
+    "hook/src/raw.rs",
     "hook/src/wait.rs",
     "src/poll/foreign.rs",
     "src/explore/atomic.rs",

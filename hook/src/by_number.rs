@@ -6,10 +6,10 @@ use std::arch::naked_asm;
 use std::ffi::c_void;
 
 use libc::{c_int, c_long};
-use windlass::foreign;
 
 use crate::parks;
-use crate::wait::{errno, set_errno};
+use crate::raw::sys;
+use crate::wait::{give, in_section, set_errno};
 
 /// `syscall(2)`. Naked, as it passes on arguments of any number and type, and must leave the stack
 /// as it is for calls that return twice.
@@ -91,8 +91,10 @@ unsafe extern "C" fn futex(
     word_2: *const c_void,
     value_3: u32,
 ) -> c_long {
-    // SAFETY: by this function's contract.
-    let call = || unsafe { enter(number, [word, timeout, word_2], op, [value, value_3]) };
+    let call = || {
+        // SAFETY: by this function's contract.
+        unsafe { sys!(number, word, op, value, timeout, word_2, value_3) }
+    };
     let waits = matches!(
         op & libc::FUTEX_CMD_MASK,
         libc::FUTEX_WAIT
@@ -104,75 +106,10 @@ unsafe extern "C" fn futex(
     // windlass marks its own waits by a second address, which is the first.
     let is_own = std::ptr::eq(word, word_2) && op & libc::FUTEX_CMD_MASK == libc::FUTEX_WAIT;
     if !waits || is_own || !parks() {
-        return call();
+        return give(call()) as c_long;
     }
-    let (r, errno) = foreign::block(|| (call(), errno()));
-    if r < 0 {
-        set_errno(errno);
-    }
-    r
+    let done = in_section(call);
+    give(done) as c_long
 }
 
 const FUTEX_LOCK_PI2: c_int = 13;
-
-/// The system call. Sets `errno`.
-///
-/// # Safety
-///
-/// As `futex(2)`.
-#[cfg(target_arch = "x86_64")]
-unsafe fn enter(
-    number: c_long,
-    [word, timeout, word_2]: [*const c_void; 3],
-    op: c_int,
-    [value, value_3]: [u32; 2],
-) -> c_long {
-    let r: c_long;
-    // SAFETY: by this function's contract; the kernel changes these registers only.
-    unsafe {
-        std::arch::asm!(
-            "syscall",
-            inlateout("rax") number => r,
-            in("rdi") word,
-            in("rsi") op as c_long,
-            in("rdx") c_long::from(value),
-            in("r10") timeout,
-            in("r8") word_2,
-            in("r9") c_long::from(value_3),
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    if r < 0 { failed(r) } else { r }
-}
-
-/// The system call. Sets `errno`.
-///
-/// # Safety
-///
-/// As `futex(2)`.
-#[cfg(target_arch = "aarch64")]
-unsafe fn enter(
-    number: c_long,
-    [word, timeout, word_2]: [*const c_void; 3],
-    op: c_int,
-    [value, value_3]: [u32; 2],
-) -> c_long {
-    let r: c_long;
-    // SAFETY: by this function's contract; the kernel changes this register only.
-    unsafe {
-        std::arch::asm!(
-            "svc #0",
-            in("x8") number,
-            inlateout("x0") word => r,
-            in("x1") op as c_long,
-            in("x2") c_long::from(value),
-            in("x3") timeout,
-            in("x4") word_2,
-            in("x5") c_long::from(value_3),
-            options(nostack),
-        );
-    }
-    if r < 0 { failed(r) } else { r }
-}

@@ -1,4 +1,7 @@
 //! The functions of libc. Each makes the system call itself where nothing may park.
+//!
+//! Nothing is allocated before the first attempt, and nothing is read that the kernel has not read
+//! before: signal handlers call many of these, and the kernel is to say what it thinks of an address.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_uint, c_void};
@@ -8,15 +11,17 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
 use libc::{
-    addrinfo, c_int, c_long, clockid_t, fd_set, iovec, mode_t, msghdr, nfds_t, pollfd, sigset_t,
-    sockaddr, socklen_t, syscall, timespec, timeval, useconds_t,
+    addrinfo, c_int, clockid_t, fd_set, iovec, mode_t, msghdr, nfds_t, pollfd, sigset_t, sockaddr,
+    socklen_t, timespec, timeval, useconds_t,
 };
 use windlass::foreign::{self, NEVER};
 
 use crate::by_number::syscall as by_number;
+use crate::handlers::{__sysv_signal, sigaction, signal, sigset, ssignal, sysv_signal};
 use crate::parks;
+use crate::raw::sys;
 use crate::wait::{
-    self, For, Waited, Waits, errno, fail, is_nonblocking, is_shut_for_reading, set_errno,
+    self, For, How, Waited, Waits, give, in_section, is_nonblocking, option, parked, set_errno,
     socket_deadline,
 };
 
@@ -32,16 +37,20 @@ macro_rules! all {
 }
 
 /// Keeps the linker from leaving the functions out.
-pub(crate) static ALL: [Address; 44] = all![
+pub(crate) static ALL: [Address; 50] = all![
     read write readv writev recv send recvfrom sendto recvmsg sendmsg connect accept accept4
     poll ppoll select pselect nanosleep clock_nanosleep usleep sleep getaddrinfo
     sendfile sendfile64 splice waitpid wait4 waitid pthread_join
     epoll_wait epoll_pwait epoll_pwait2 recvmmsg sendmmsg flock fsync fdatasync sem_wait by_number
     __read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk
+    sigaction signal ssignal sysv_signal __sysv_signal sigset
 ];
 
 /// Bytes of a size that the kernel counts with.
 const MASK_LEN: usize = 8;
+
+/// The most buffers of a call.
+const BUFFERS: usize = 1024;
 
 // Reading and writing.
 
@@ -50,46 +59,48 @@ const MASK_LEN: usize = 8;
 /// As `read(2)`. So it is with each function below: its contract is that of the manual.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn read(fd: c_int, buf: *mut c_void, len: usize) -> isize {
-    if !may_wait(fd) || len == 0 {
+    give(if may_wait(fd) && len > 0 {
+        let iov = one(buf, len);
         // SAFETY: by this function's contract.
-        return unsafe { syscall(libc::SYS_read, fd as c_long, buf, len) as isize };
-    }
-    let mut iov = one(buf, len);
-    // SAFETY: by this function's contract.
-    unsafe { read_vectored(fd, &mut iov) }
+        unsafe { read_vectored(fd, &iov) }
+    } else {
+        // SAFETY: as above.
+        unsafe { sys!(libc::SYS_read, fd, buf, len) }
+    })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, n: c_int) -> isize {
     // SAFETY: by this function's contract.
-    match unsafe { copy_of(fd, iov, n) } {
+    give(match unsafe { buffers(fd, iov, n) } {
         // SAFETY: as above.
-        Some(mut iov) => unsafe { read_vectored(fd, &mut iov) },
+        Some(iov) => unsafe { read_vectored(fd, iov) },
         // SAFETY: as above.
-        None => unsafe { syscall(libc::SYS_readv, fd as c_long, iov, n as c_long) as isize },
-    }
+        None => unsafe { sys!(libc::SYS_readv, fd, iov, n) },
+    })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn write(fd: c_int, buf: *const c_void, len: usize) -> isize {
-    if !may_wait(fd) || len == 0 {
+    give(if may_wait(fd) && len > 0 {
+        let iov = one(buf.cast_mut(), len);
         // SAFETY: by this function's contract.
-        return unsafe { syscall(libc::SYS_write, fd as c_long, buf, len) as isize };
-    }
-    let mut iov = one(buf.cast_mut(), len);
-    // SAFETY: by this function's contract.
-    unsafe { write_vectored(fd, &mut iov) }
+        unsafe { write_vectored(fd, &iov) }
+    } else {
+        // SAFETY: as above.
+        unsafe { sys!(libc::SYS_write, fd, buf, len) }
+    })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, n: c_int) -> isize {
     // SAFETY: by this function's contract.
-    match unsafe { copy_of(fd, iov, n) } {
+    give(match unsafe { buffers(fd, iov, n) } {
         // SAFETY: as above.
-        Some(mut iov) => unsafe { write_vectored(fd, &mut iov) },
+        Some(iov) => unsafe { write_vectored(fd, iov) },
         // SAFETY: as above.
-        None => unsafe { syscall(libc::SYS_writev, fd as c_long, iov, n as c_long) as isize },
-    }
+        None => unsafe { sys!(libc::SYS_writev, fd, iov, n) },
+    })
 }
 
 /// Whether a read or write may park. The descriptors of the standard streams never do: the locks of
@@ -105,25 +116,37 @@ fn one(buf: *mut c_void, len: usize) -> [iovec; 1] {
     }]
 }
 
-/// A copy of the buffers, which a transfer in parts changes. `None` if nothing may park, or if there
-/// is nothing to transfer.
+/// The buffers. `None` if nothing may park, or if there is nothing to transfer.
 ///
 /// # Safety
 ///
 /// As `readv(2)`.
-unsafe fn copy_of(fd: c_int, iov: *const iovec, n: c_int) -> Option<Vec<iovec>> {
-    let n = usize::try_from(n).ok().filter(|&n| n <= 1024)?;
+unsafe fn buffers<'a>(fd: c_int, iov: *const iovec, n: c_int) -> Option<&'a [iovec]> {
+    let n = usize::try_from(n).ok().filter(|&n| n <= BUFFERS)?;
     if !may_wait(fd) || n == 0 || iov.is_null() {
         return None;
     }
     // SAFETY: by this function's contract.
-    let iov = unsafe { std::slice::from_raw_parts(iov, n) }.to_vec();
-    (total(&iov) != 0).then_some(iov)
+    let iov = unsafe { std::slice::from_raw_parts(iov, n) };
+    (total(iov) != 0).then_some(iov)
 }
 
 fn total(iov: &[iovec]) -> usize {
     iov.iter()
         .fold(0, |sum, one| sum.saturating_add(one.iov_len))
+}
+
+/// The buffers of a message that the kernel has read.
+///
+/// # Safety
+///
+/// As `sendmsg(2)`.
+unsafe fn buffers_of(msg: &msghdr) -> &[iovec] {
+    match msg.msg_iovlen {
+        0 => &[],
+        // SAFETY: by this function's contract.
+        n => unsafe { std::slice::from_raw_parts(msg.msg_iov, n) },
+    }
 }
 
 /// Takes the first `n` bytes away.
@@ -141,68 +164,51 @@ fn advance(iov: &mut [iovec], mut n: usize) -> &mut [iovec] {
     rest
 }
 
-/// A message of these buffers only.
-fn message(iov: &mut [iovec]) -> msghdr {
+/// A message of these buffers only, which the kernel does not change.
+fn message(iov: &[iovec]) -> msghdr {
     // SAFETY: all zeros is a message without address, buffers and control data.
     let mut msg: msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-    msg.msg_iov = iov.as_mut_ptr();
-    msg.msg_iovlen = iov.len();
+    (msg.msg_iov, msg.msg_iovlen) = (iov.as_ptr().cast_mut(), iov.len());
     msg
 }
 
 /// # Safety
 ///
 /// The buffers are valid for writes.
-unsafe fn read_vectored(fd: c_int, iov: &mut [iovec]) -> isize {
+unsafe fn read_vectored(fd: c_int, iov: &[iovec]) -> Result<isize, c_int> {
     let mut msg = message(iov);
     // SAFETY: by this function's contract.
-    let received = receive(fd, || unsafe { recvmsg_now(fd, &raw mut msg, 0) });
-    match received {
-        Ok(n) => n,
-        Err(libc::ENOTSOCK) if is_pipe(fd) => or_fail(read_pipe(fd, iov)),
+    match unsafe { receive(fd, &raw mut msg, 0) } {
+        Err(libc::ENOTSOCK) if is_pipe(fd) => read_pipe(fd, iov),
         Err(libc::ENOTSOCK) => plain_readv(fd, iov),
-        Err(errno) => fail(errno),
+        done => done,
     }
 }
 
 /// # Safety
 ///
 /// The buffers are valid for reads.
-unsafe fn write_vectored(fd: c_int, iov: &mut [iovec]) -> isize {
+unsafe fn write_vectored(fd: c_int, iov: &[iovec]) -> Result<isize, c_int> {
     let msg = message(iov);
     // SAFETY: by this function's contract.
-    match unsafe { send_whole(fd, &msg, iov, 0) } {
-        Ok(n) => n,
-        Err(libc::ENOTSOCK) if is_pipe(fd) => or_fail(write_pipe(fd, iov)),
-        Err(libc::ENOTSOCK) => {
-            let n = iov.len() as c_long;
-            // SAFETY: by this function's contract.
-            unsafe { syscall(libc::SYS_writev, fd as c_long, iov.as_ptr(), n) as isize }
-        }
-        Err(errno) => fail(errno),
+    match unsafe { send_message(fd, &msg, 0) } {
+        Err(libc::ENOTSOCK) if is_pipe(fd) => write_pipe(fd, iov),
+        // SAFETY: by this function's contract.
+        Err(libc::ENOTSOCK) => unsafe { sys!(libc::SYS_writev, fd, iov.as_ptr(), iov.len()) },
+        done => done,
     }
 }
 
-fn plain_readv(fd: c_int, iov: &mut [iovec]) -> isize {
-    let n = iov.len() as c_long;
+fn plain_readv(fd: c_int, iov: &[iovec]) -> Result<isize, c_int> {
     // SAFETY: the buffers are the caller's, valid as for `readv(2)`.
-    unsafe { syscall(libc::SYS_readv, fd as c_long, iov.as_mut_ptr(), n) as isize }
-}
-
-fn or_fail(done: Result<isize, c_int>) -> isize {
-    done.unwrap_or_else(fail)
-}
-
-/// -1 and `errno`, as a result.
-fn checked(n: c_long) -> Result<isize, c_int> {
-    if n < 0 { Err(errno()) } else { Ok(n as isize) }
+    unsafe { sys!(libc::SYS_readv, fd, iov.as_ptr(), iov.len()) }
 }
 
 fn is_pipe(fd: c_int) -> bool {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the kernel writes the structure if the call succeeds.
     let mode: mode_t = unsafe {
-        if libc::fstat(fd, stat.as_mut_ptr()) != 0 {
+        if sys!(libc::SYS_fstat, fd, stat.as_mut_ptr()).is_err() {
             return false;
         }
         stat.assume_init().st_mode
@@ -211,155 +217,309 @@ fn is_pipe(fd: c_int) -> bool {
 }
 
 /// The offset that makes `preadv2` and `pwritev2` use the file's position.
-const HERE: c_long = -1;
+const HERE: usize = usize::MAX;
 
-fn read_pipe(fd: c_int, iov: &mut [iovec]) -> Result<isize, c_int> {
-    let (n, flags) = (iov.len() as c_long, libc::RWF_NOWAIT as c_long);
-    let now = || {
+/// Errors of a kernel or a sandbox without attempts at pipes (Linux before 6.4).
+fn has_no_attempts(errno: c_int) -> bool {
+    matches!(
+        errno,
+        libc::EOPNOTSUPP | libc::ENOSYS | libc::EPERM | libc::EINVAL
+    )
+}
+
+fn read_pipe(fd: c_int, iov: &[iovec]) -> Result<isize, c_int> {
+    let now = |fd: c_int| {
+        let (at, n, flags) = (iov.as_ptr(), iov.len(), libc::RWF_NOWAIT);
         // SAFETY: the buffers are the caller's, valid as for `readv(2)`.
-        checked(unsafe {
-            syscall(
-                libc::SYS_preadv2,
-                fd as c_long,
-                iov.as_ptr(),
-                n,
-                HERE,
-                HERE,
-                flags,
-            )
-        })
+        unsafe { sys!(libc::SYS_preadv2, fd, at, n, HERE, HERE, flags) }
     };
-    let mut waits = Waits::new(fd, For::Read);
-    loop {
-        match now() {
-            Err(libc::EAGAIN) => waits.ready()?,
-            // Before Linux 6.4. Another reader may be faster; then this one blocks its thread.
-            Err(libc::EOPNOTSUPP | libc::ENOSYS) => {
-                if !is_nonblocking(fd) {
-                    waits.ready()?;
-                }
-                return checked(plain_readv(fd, iov) as c_long);
-            }
-            done => return done,
-        }
+    let first = now(fd);
+    if !matches!(first, Err(e) if e == libc::EAGAIN || has_no_attempts(e)) {
+        return first;
     }
+    if is_nonblocking(fd) {
+        return plain_readv(fd, iov);
+    }
+    parked(|| {
+        let mut waits = Waits::new(fd, For::Read)?;
+        // SAFETY: as above, until this returns.
+        if let Some(read) = unsafe { foreign::readv(fd, iov, waits.deadline_ns()) } {
+            return read.map(usize::cast_signed);
+        }
+        waits.transfer(|fd, how| match (how, now(fd)) {
+            // Another reader may be faster; then this one blocks its thread.
+            (How::AtOnce, Err(e)) if has_no_attempts(e) => in_section(|| plain_readv(fd, iov)),
+            (How::AtOnce, done) => done,
+            (How::Blocking, _) => plain_readv(fd, iov),
+        })
+    })
 }
 
-fn write_pipe(fd: c_int, iov: &mut [iovec]) -> Result<isize, c_int> {
-    let flags = libc::RWF_NOWAIT as c_long;
-    let mut waits = Waits::new(fd, For::Write);
-    let (whole, mut written, mut left) = (total(iov), 0, iov);
-    loop {
-        let (at, n) = (left.as_ptr(), left.len() as c_long);
+fn write_pipe(fd: c_int, iov: &[iovec]) -> Result<isize, c_int> {
+    let now = |fd: c_int, iov: &[iovec]| {
+        let (at, n, flags) = (iov.as_ptr(), iov.len(), libc::RWF_NOWAIT);
         // SAFETY: the buffers are the caller's, valid as for `writev(2)`.
-        let mut done =
-            checked(unsafe { syscall(libc::SYS_pwritev2, fd as c_long, at, n, HERE, HERE, flags) });
-        if let Err(libc::EOPNOTSUPP | libc::ENOSYS) = done {
-            done = write_little(fd, left, &mut waits);
-        }
-        let waited = match done {
-            Ok(n) => {
-                written += n;
-                if written as usize >= whole {
-                    return Ok(written);
-                }
-                left = advance(left, n as usize);
-                continue;
+        unsafe { sys!(libc::SYS_pwritev2, fd, at, n, HERE, HERE, flags) }
+    };
+    // SAFETY: as above.
+    let plain =
+        |fd: c_int, iov: &[iovec]| unsafe { sys!(libc::SYS_writev, fd, iov.as_ptr(), iov.len()) };
+    let (whole, first) = (total(iov), now(fd, iov));
+    match first {
+        Ok(n) if n.cast_unsigned() < whole && !is_nonblocking(fd) => {}
+        Err(e) if e == libc::EAGAIN || has_no_attempts(e) => {
+            if is_nonblocking(fd) {
+                return plain(fd, iov);
             }
-            Err(libc::EAGAIN) => waits.ready(),
-            Err(errno) => Err(errno),
-        };
-        match waited {
-            Err(_) if written > 0 => return Ok(written),
-            Err(errno) => return Err(errno),
-            Ok(()) => {}
         }
+        done => return done,
     }
+    in_parts(fd, iov, first, |waits, left| {
+        waits.transfer(|fd, how| match (how, now(fd, left)) {
+            (How::AtOnce, Err(e)) if has_no_attempts(e) => {
+                // What fits for certain into a pipe that is ready, unless another writer is faster.
+                let part = left.iter().find(|one| one.iov_len > 0);
+                let (at, len) = part.map_or((null_mut(), 0), |one| (one.iov_base, one.iov_len));
+                in_section(|| plain(fd, &one(at, len.min(libc::PIPE_BUF))))
+            }
+            (How::AtOnce, done) => done,
+            (How::Blocking, _) => plain(fd, left),
+        })
+    })
 }
 
-/// Before Linux 6.4: what fits for certain into a pipe that is ready, unless another writer is
-/// faster.
-fn write_little(fd: c_int, left: &[iovec], waits: &mut Waits) -> Result<isize, c_int> {
-    if !is_nonblocking(fd) {
-        waits.ready()?;
-    }
-    let first = left.iter().find(|one| one.iov_len > 0);
-    let (at, len) = first.map_or((null_mut(), 0), |one| (one.iov_base, one.iov_len));
-    let len = len.min(libc::PIPE_BUF);
-    // SAFETY: the buffers are the caller's, valid as for `writev(2)`.
-    checked(unsafe { syscall(libc::SYS_write, fd as c_long, at, len) })
+/// Transfers what is left after the attempt `first`, as a blocking call does: all of it. After an error
+/// it returns what was transferred.
+fn in_parts(
+    fd: c_int,
+    iov: &[iovec],
+    first: Result<isize, c_int>,
+    mut transfer: impl FnMut(&mut Waits, &mut [iovec]) -> Result<isize, c_int>,
+) -> Result<isize, c_int> {
+    parked(|| {
+        let mut waits = Waits::new(fd, For::Write)?;
+        let mut iov = iov.to_vec();
+        let mut done = first.unwrap_or(0);
+        let mut left = advance(&mut iov, done.cast_unsigned());
+        // A message may be empty.
+        let mut is_due = first.is_err();
+        while is_due || total(left) > 0 {
+            is_due = false;
+            match transfer(&mut waits, left) {
+                Ok(0) => break,
+                Ok(n) => {
+                    done += n;
+                    left = advance(left, n.cast_unsigned());
+                }
+                Err(_) if done > 0 => break,
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(done)
+    })
 }
 
-/// Receives: an attempt, a wait, another attempt.
-fn receive(fd: c_int, mut attempt: impl FnMut() -> c_long) -> Result<isize, c_int> {
-    let mut waits = Waits::new(fd, For::Read);
-    let mut shut = false;
-    loop {
-        match checked(attempt()) {
-            // An attempt after the shutdown found nothing: there will be nothing.
-            Err(libc::EAGAIN) if shut => return Ok(0),
-            Err(libc::EAGAIN) => {
-                shut = waits.has_waited() && is_shut_for_reading(fd);
-                if !shut {
-                    waits.ready()?;
-                }
-            }
-            done => return done,
-        }
+/// Receives: an attempt, and if that finds nothing, a wait for another one.
+///
+/// # Safety
+///
+/// As `recvmsg(2)`.
+unsafe fn receive(fd: c_int, msg: *mut msghdr, flags: c_int) -> Result<isize, c_int> {
+    // SAFETY: by this function's contract.
+    match unsafe { recvmsg_now(fd, msg, flags) } {
+        // SAFETY: as above.
+        Err(libc::EAGAIN) => unsafe { wait_and_receive(fd, msg, flags) },
+        done => done,
     }
 }
 
 /// # Safety
 ///
 /// As `recvmsg(2)`.
-unsafe fn recvmsg_now(fd: c_int, msg: *mut msghdr, flags: c_int) -> c_long {
-    let flags = (flags | libc::MSG_DONTWAIT) as c_long;
+unsafe fn recvmsg_now(fd: c_int, msg: *mut msghdr, flags: c_int) -> Result<isize, c_int> {
     // SAFETY: by this function's contract.
-    unsafe { syscall(libc::SYS_recvmsg, fd as c_long, msg, flags) }
+    unsafe { sys!(libc::SYS_recvmsg, fd, msg, flags | libc::MSG_DONTWAIT) }
 }
 
-/// Sends all, as a blocking socket does. `iov` is a copy of the message's buffers.
+/// Receives after an attempt that has found nothing.
+///
+/// # Safety
+///
+/// As `recvmsg(2)`.
+#[cold]
+unsafe fn wait_and_receive(fd: c_int, msg: *mut msghdr, flags: c_int) -> Result<isize, c_int> {
+    if is_nonblocking(fd) {
+        return Err(libc::EAGAIN);
+    }
+    parked(|| {
+        let mut waits = Waits::new(fd, For::Read)?;
+        // SAFETY: by this function's contract.
+        if let Some(done) = unsafe { foreign::recvmsg(fd, msg, flags, waits.deadline_ns()) } {
+            return done.map(usize::cast_signed);
+        }
+        waits.transfer(|fd, how| match how {
+            // SAFETY: as above.
+            How::AtOnce => unsafe { recvmsg_now(fd, msg, flags) },
+            // SAFETY: as above.
+            How::Blocking => unsafe { sys!(libc::SYS_recvmsg, fd, msg, flags) },
+        })
+    })
+}
+
+/// `MSG_WAITALL` for a message without control data, on a stream: `first` is what an attempt says.
+///
+/// # Safety
+///
+/// As `recvmsg(2)`.
+#[cold]
+unsafe fn receive_all(
+    fd: c_int,
+    msg: &mut msghdr,
+    flags: c_int,
+    first: Result<isize, c_int>,
+) -> Result<isize, c_int> {
+    // SAFETY: by this function's contract; the kernel has read them.
+    let mut iov = unsafe { buffers_of(msg) }.to_vec();
+    let flags = flags & !libc::MSG_WAITALL;
+    parked(|| {
+        let mut waits = Waits::new(fd, For::Read)?;
+        let mut done = first.unwrap_or(0);
+        let mut left = advance(&mut iov, done.cast_unsigned());
+        if waits.hold().is_err() {
+            let (mut rest, flags) = (message(left), flags | libc::MSG_WAITALL);
+            // SAFETY: by this function's contract.
+            let received =
+                in_section(|| unsafe { sys!(libc::SYS_recvmsg, fd, &raw mut rest, flags) });
+            return match received {
+                Err(_) if done > 0 => Ok(done),
+                received => received.map(|n| done + n),
+            };
+        }
+        while !left.is_empty() {
+            // The kernel ends such a call at the urgent mark, and before an error that it has not
+            // returned yet.
+            if done > 0 && (is_at_mark(waits.fd()) || !more_comes(&mut waits)) {
+                break;
+            }
+            let mut part = message(left);
+            if done == 0 {
+                (part.msg_name, part.msg_namelen) = (msg.msg_name, msg.msg_namelen);
+            }
+            let at = &raw mut part;
+            let received = if done > 0 {
+                // SAFETY: by this function's contract.
+                match unsafe { recvmsg_now(waits.fd(), at, flags) } {
+                    Err(libc::EAGAIN) => continue,
+                    received => received,
+                }
+            } else {
+                waits.transfer(|fd, how| match how {
+                    // SAFETY: as above.
+                    How::AtOnce => unsafe { recvmsg_now(fd, at, flags) },
+                    // SAFETY: as above.
+                    How::Blocking => unsafe { sys!(libc::SYS_recvmsg, fd, at, flags) },
+                })
+            };
+            match received {
+                Ok(n) => {
+                    if done == 0 {
+                        msg.msg_namelen = part.msg_namelen;
+                    }
+                    msg.msg_flags |= part.msg_flags;
+                    if n == 0 {
+                        break;
+                    }
+                    done += n;
+                    left = advance(left, n.cast_unsigned());
+                }
+                Err(_) if done > 0 => break,
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(done)
+    })
+}
+
+/// Waits for the next part. `false` if there is none: the wait fails, the stream has ended, or it has an
+/// error, which the next call is to return. A Unix stream loses that as a blocking call does.
+fn more_comes(waits: &mut Waits) -> bool {
+    if waits.ready().is_err() {
+        return false;
+    }
+    let mut n: c_int = 0;
+    // SAFETY: the kernel writes a number.
+    let asked = unsafe { sys!(libc::SYS_ioctl, waits.fd(), libc::FIONREAD, &raw mut n) };
+    let is_unix = option(waits.fd(), libc::SO_DOMAIN, 0) == Ok(libc::AF_UNIX);
+    asked.is_err() || n > 0 || is_unix
+}
+
+fn is_at_mark(fd: c_int) -> bool {
+    let mut is_there: c_int = 0;
+    // SAFETY: the kernel writes a number.
+    let asked = unsafe { sys!(libc::SYS_ioctl, fd, SIOCATMARK, &raw mut is_there) };
+    asked.is_ok() && is_there != 0
+}
+
+const SIOCATMARK: u32 = 0x8905;
+
+/// Sends all, as a blocking socket does.
 ///
 /// # Safety
 ///
 /// As `sendmsg(2)`.
-unsafe fn send_whole(
+unsafe fn send_message(fd: c_int, msg: *const msghdr, flags: c_int) -> Result<isize, c_int> {
+    // SAFETY: by this function's contract.
+    let first = unsafe { sys!(libc::SYS_sendmsg, fd, msg, flags | libc::MSG_DONTWAIT) };
+    // SAFETY: as above.
+    unsafe { send_rest(fd, msg, flags, first) }
+}
+
+/// Sends what is left after the attempt `first`.
+///
+/// # Safety
+///
+/// As `sendmsg(2)`.
+unsafe fn send_rest(
     fd: c_int,
-    msg: &msghdr,
-    iov: &mut [iovec],
+    msg: *const msghdr,
     mut flags: c_int,
+    first: Result<isize, c_int>,
 ) -> Result<isize, c_int> {
-    let mut msg = *msg;
-    let mut waits = Waits::new(fd, For::Write);
-    let (whole, mut sent, mut left) = (total(iov), 0, iov);
-    loop {
-        (msg.msg_iov, msg.msg_iovlen) = (left.as_mut_ptr(), left.len());
-        let now = (flags | libc::MSG_DONTWAIT) as c_long;
-        // SAFETY: by this function's contract; the buffers are what is left of the message's.
-        let done =
-            checked(unsafe { syscall(libc::SYS_sendmsg, fd as c_long, &raw const msg, now) });
-        let waited = match done {
-            Ok(n) => {
-                sent += n;
-                if n == 0 || sent as usize >= whole {
-                    return Ok(sent);
-                }
-                left = advance(left, n as usize);
-                // Descriptors and credentials went with the first bytes. An error from here on is
-                // the next call's, and so is its signal.
-                (msg.msg_control, msg.msg_controllen) = (null_mut(), 0);
-                flags |= libc::MSG_NOSIGNAL;
-                continue;
-            }
-            Err(libc::EAGAIN) => waits.ready(),
-            Err(errno) => Err(errno),
-        };
-        match waited {
-            Err(_) if sent > 0 => return Ok(sent),
-            Err(errno) => return Err(errno),
-            Ok(()) => {}
-        }
+    if !matches!(first, Ok(1..) | Err(libc::EAGAIN)) {
+        return first;
     }
+    // SAFETY: by this function's contract; the kernel has read it, and its buffers.
+    let (mut msg, iov) = unsafe { (*msg, buffers_of(&*msg)) };
+    let is_whole = first.is_ok_and(|n| n.cast_unsigned() >= total(iov));
+    if is_whole || is_nonblocking(fd) {
+        return first;
+    }
+    let mut is_first = first.is_err();
+    let is_unix = option(fd, libc::SO_DOMAIN, 0) == Ok(libc::AF_UNIX);
+    in_parts(fd, iov, first, |waits, left| {
+        if !is_first {
+            // Descriptors and credentials went with the first bytes. An error from here on is the
+            // next call's, and so is its signal.
+            (msg.msg_control, msg.msg_controllen) = (null_mut(), 0);
+            flags |= libc::MSG_NOSIGNAL;
+        }
+        (msg.msg_iov, msg.msg_iovlen) = (left.as_mut_ptr(), left.len());
+        let at = &raw const msg;
+        let sent = waits.transfer(|fd, how| {
+            // A send that waits looks at the socket's error first, one that begins at its end.
+            if is_unix && let Ok(errno @ 1..) = option(fd, libc::SO_ERROR, 0) {
+                return Err(errno);
+            }
+            let flags = match how {
+                How::AtOnce => flags | libc::MSG_DONTWAIT,
+                How::Blocking => flags,
+            };
+            // SAFETY: by this function's contract; the buffers are what is left of the message's.
+            unsafe { sys!(libc::SYS_sendmsg, fd, at, flags) }
+        });
+        is_first = false;
+        sent
+    })
 }
 
 /// What never waits.
@@ -382,60 +542,101 @@ unsafe extern "C" fn recvfrom(
     addr: *mut sockaddr,
     addr_len: *mut socklen_t,
 ) -> isize {
-    let now = |done: usize, flags: c_int| {
-        let (buf, flags) = (buf.wrapping_byte_add(done), flags as c_long);
+    let call = |flags: c_int| {
         // SAFETY: by this function's contract.
-        unsafe {
-            let fd = fd as c_long;
-            syscall(
-                libc::SYS_recvfrom,
-                fd,
-                buf,
-                len - done,
-                flags,
-                addr,
-                addr_len,
-            )
-        }
+        unsafe { sys!(libc::SYS_recvfrom, fd, buf, len, flags, addr, addr_len) }
     };
     if !may_wait(fd) || flags & RECEIVES_AT_ONCE != 0 {
-        return now(0, flags) as isize;
+        return give(call(flags));
     }
-    let one_by_one = flags & !libc::MSG_WAITALL | libc::MSG_DONTWAIT;
-    if flags & libc::MSG_WAITALL == 0 || socket_type(fd) != Ok(libc::SOCK_STREAM) {
-        return or_fail(receive(fd, || now(0, one_by_one)));
+    let first = call(flags | libc::MSG_DONTWAIT);
+    let is_whole = flags & libc::MSG_WAITALL == 0 || first.is_ok_and(|n| n.cast_unsigned() >= len);
+    if !matches!(first, Ok(1..) if !is_whole) && first != Err(libc::EAGAIN) {
+        return give(first);
     }
+    let iov = one(buf, len);
+    let mut msg = message(&iov);
+    if !addr.is_null() && first.is_err() {
+        // SAFETY: by this function's contract.
+        let len = unsafe { addr_len.as_ref() }.copied();
+        // The kernel refuses others once it has received.
+        let Some(addr_len) = len.filter(|&len| len.cast_signed() >= 0) else {
+            return give(in_section(|| call(flags)));
+        };
+        (msg.msg_name, msg.msg_namelen) = (addr.cast(), addr_len);
+    }
+    // SAFETY: by this function's contract.
+    let done = unsafe { receive_more(fd, &raw mut msg, flags, first) };
+    if done.is_ok() && !msg.msg_name.is_null() {
+        // SAFETY: as above.
+        unsafe { addr_len.write(msg.msg_namelen) };
+    }
+    give(done)
+}
+
+/// Receives after an attempt that found nothing, or a part of what `MSG_WAITALL` is to receive.
+///
+/// # Safety
+///
+/// As `recvmsg(2)`.
+#[cold]
+unsafe fn receive_more(
+    fd: c_int,
+    msg: *mut msghdr,
+    flags: c_int,
+    first: Result<isize, c_int>,
+) -> Result<isize, c_int> {
+    let is_stream = socket_type(fd) == Ok(libc::SOCK_STREAM);
+    let is_all = flags & libc::MSG_WAITALL != 0 && is_stream;
+    if is_nonblocking(fd) || (first.is_ok() && !is_all) {
+        return first;
+    }
+    // SAFETY: by this function's contract; the kernel has read it, and its buffers.
+    if is_stream && total(unsafe { buffers_of(&*msg) }) == 0 {
+        // A wait for the next event, whatever that is.
+        // SAFETY: as above.
+        return in_section(|| unsafe { sys!(libc::SYS_recvmsg, fd, msg, flags) });
+    }
+    if !is_all {
+        // SAFETY: by this function's contract.
+        return unsafe { wait_and_receive(fd, msg, flags) };
+    }
+    // SAFETY: as above; the kernel has read it.
+    let message = unsafe { &mut *msg };
     if flags & libc::MSG_PEEK != 0 {
         // What was seen stays, so that readiness says nothing about more.
-        return in_section(|| now(0, flags) as isize);
+        // SAFETY: as above.
+        return in_section(|| unsafe { sys!(libc::SYS_recvmsg, fd, msg, flags) });
     }
-    let mut done = 0;
-    while done < len {
-        match receive(fd, || now(done, one_by_one)) {
-            Ok(0) => break,
-            Ok(n) => done += n as usize,
-            Err(_) if done > 0 => break,
-            Err(errno) => return fail(errno),
-        }
-    }
-    done as isize
+    // SAFETY: as above.
+    unsafe { receive_all(fd, message, flags, first) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> isize {
-    let plain = || {
-        // SAFETY: by this function's contract.
-        unsafe { syscall(libc::SYS_recvmsg, fd as c_long, msg, flags as c_long) as isize }
-    };
-    if !may_wait(fd) || flags & RECEIVES_AT_ONCE != 0 {
-        return plain();
-    }
-    if flags & libc::MSG_WAITALL != 0 && socket_type(fd) == Ok(libc::SOCK_STREAM) {
-        // Parts of it could have control data each.
-        return in_section(plain);
-    }
     // SAFETY: by this function's contract.
-    or_fail(receive(fd, || unsafe { recvmsg_now(fd, msg, flags) }))
+    let call = |flags: c_int| unsafe { sys!(libc::SYS_recvmsg, fd, msg, flags) };
+    if !may_wait(fd) || flags & RECEIVES_AT_ONCE != 0 {
+        return give(call(flags));
+    }
+    // SAFETY: as above.
+    let has_control = unsafe { msg.as_ref() }.is_some_and(|msg| msg.msg_controllen > 0);
+    if flags & libc::MSG_WAITALL != 0
+        && has_control
+        && socket_type_if_waiting(fd) == Some(libc::SOCK_STREAM)
+    {
+        // Each part could have control data.
+        return give(in_section(|| call(flags)));
+    }
+    let first = call(flags | libc::MSG_DONTWAIT);
+    // SAFETY: as above; the kernel has read it, and its buffers.
+    let is_part = |n: isize| n > 0 && n.cast_unsigned() < total(unsafe { buffers_of(&*msg) });
+    give(match first {
+        Ok(n) if flags & libc::MSG_WAITALL == 0 || !is_part(n) => Ok(n),
+        // SAFETY: as above.
+        Ok(_) | Err(libc::EAGAIN) => unsafe { receive_more(fd, msg, flags, first) },
+        Err(errno) => Err(errno),
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -453,75 +654,61 @@ unsafe extern "C" fn sendto(
     addr: *const sockaddr,
     addr_len: socklen_t,
 ) -> isize {
-    if !may_wait(fd) || flags & SENDS_AT_ONCE != 0 {
-        let (fd, flags, addr_len) = (fd as c_long, flags as c_long, addr_len as c_long);
+    let call = |flags: c_int| {
         // SAFETY: by this function's contract.
-        return unsafe { syscall(libc::SYS_sendto, fd, buf, len, flags, addr, addr_len) as isize };
+        unsafe { sys!(libc::SYS_sendto, fd, buf, len, flags, addr, addr_len) }
+    };
+    if !may_wait(fd) || flags & SENDS_AT_ONCE != 0 {
+        return give(call(flags));
     }
-    let mut iov = one(buf.cast_mut(), len);
-    let mut msg = message(&mut iov);
+    let first = call(flags | libc::MSG_DONTWAIT);
+    let iov = one(buf.cast_mut(), len);
+    let mut msg = message(&iov);
     (msg.msg_name, msg.msg_namelen) = (addr.cast_mut().cast(), addr_len);
     // SAFETY: by this function's contract.
-    or_fail(unsafe { send_whole(fd, &msg, &mut iov, flags) })
+    give(unsafe { send_rest(fd, &raw const msg, flags, first) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> isize {
-    // SAFETY: by this function's contract.
-    let readable = unsafe { msg.as_ref() }
-        .filter(|msg| may_wait(fd) && flags & SENDS_AT_ONCE == 0 && msg.msg_iovlen <= 1024);
-    let Some(readable) = readable else {
+    give(if may_wait(fd) && flags & SENDS_AT_ONCE == 0 {
         // SAFETY: by this function's contract.
-        return unsafe { syscall(libc::SYS_sendmsg, fd as c_long, msg, flags as c_long) as isize };
-    };
-    let mut iov = match readable.msg_iovlen {
-        0 => Vec::new(),
-        // SAFETY: by this function's contract.
-        n => unsafe { std::slice::from_raw_parts(readable.msg_iov, n) }.to_vec(),
-    };
-    // SAFETY: by this function's contract.
-    or_fail(unsafe { send_whole(fd, readable, &mut iov, flags) })
+        unsafe { send_message(fd, msg, flags) }
+    } else {
+        // SAFETY: as above.
+        unsafe { sys!(libc::SYS_sendmsg, fd, msg, flags) }
+    })
 }
 
 /// `SO_TYPE`.
 fn socket_type(fd: c_int) -> Result<c_int, c_int> {
-    let mut kind: c_int = 0;
-    let mut len = size_of_val(&kind) as socklen_t;
-    let (at, len) = ((&raw mut kind).cast(), &raw mut len);
-    // SAFETY: the value is as long as `len` says.
-    let r = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, at, len) };
-    checked(r as c_long).map(|_| kind)
-}
-
-/// Calls `f`, which blocks, in a section in which the P is handed to another thread. The goroutine
-/// stays on its own.
-fn in_section(f: impl FnOnce() -> isize) -> isize {
-    let (n, errno) = foreign::block(|| (f(), errno()));
-    if n < 0 {
-        set_errno(errno);
-    }
-    n
+    option(fd, libc::SO_TYPE, 0)
 }
 
 // Connections.
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    let plain = || {
-        // SAFETY: by this function's contract.
-        unsafe { syscall(libc::SYS_connect, fd as c_long, addr, len as c_long) as isize }
-    };
+    // SAFETY: by this function's contract.
+    let plain = || unsafe { sys!(libc::SYS_connect, fd, addr, len) };
     let connects = matches!(socket_type_if_waiting(fd), Some(kind) if kind != libc::SOCK_DGRAM);
     if !connects {
-        return plain() as c_int;
+        return give(plain()) as c_int;
     }
-    let deadline_ns = socket_deadline(fd, For::Write);
-    // SAFETY: by this function's contract.
-    match unsafe { foreign::connect(fd, addr, len, deadline_ns) } {
-        Some(Ok(())) => 0,
-        Some(Err(errno)) => fail(errno) as c_int,
-        None => in_section(plain) as c_int,
-    }
+    let connected = parked(|| {
+        let deadline_ns = socket_deadline(fd, For::Write);
+        // SAFETY: by this function's contract.
+        match unsafe { foreign::connect(fd, addr, len, deadline_ns) } {
+            Some(Ok(())) => Ok(0),
+            // A TCP socket goes on connecting; a Unix socket has not begun.
+            Some(Err(libc::EAGAIN)) if option(fd, libc::SO_DOMAIN, 0) != Ok(libc::AF_UNIX) => {
+                Err(libc::EINPROGRESS)
+            }
+            Some(Err(errno)) => Err(errno),
+            None => in_section(plain),
+        }
+    });
+    give(connected) as c_int
 }
 
 /// The type of a socket for which the caller would park.
@@ -545,27 +732,27 @@ unsafe extern "C" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    let plain = || {
-        // SAFETY: by this function's contract.
-        unsafe { syscall(libc::SYS_accept4, fd as c_long, addr, len, flags as c_long) as c_int }
-    };
-    const KNOWN: c_int = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    if flags & !KNOWN != 0 || socket_type_if_waiting(fd).is_none() {
-        return plain();
-    }
-    let deadline_ns = socket_deadline(fd, For::Read);
     // SAFETY: by this function's contract.
-    match unsafe { foreign::accept(fd, addr, len, deadline_ns) } {
-        Some(Ok(new)) => {
-            set_flags(new, flags);
-            new
-        }
-        Some(Err(errno)) => fail(errno) as c_int,
-        None => match Waits::new(fd, For::Read).ready() {
-            Ok(()) => plain(),
-            Err(errno) => fail(errno) as c_int,
-        },
+    let plain = |fd: c_int| unsafe { sys!(libc::SYS_accept4, fd, addr, len, flags) };
+    const KNOWN: c_int = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    let waits = flags & !KNOWN == 0 && socket_type_if_waiting(fd).is_some();
+    // The kernel has an error for what is no listener.
+    if !waits || option(fd, libc::SO_ACCEPTCONN, 0) != Ok(1) {
+        return give(plain(fd)) as c_int;
     }
+    let accepted = parked(|| {
+        let mut waits = Waits::new(fd, For::Read)?;
+        // SAFETY: by this function's contract.
+        match unsafe { foreign::accept(fd, addr, len, waits.deadline_ns()) } {
+            Some(accepted) => accepted.map(|new| {
+                set_flags(new, flags);
+                new as isize
+            }),
+            // Another one may be faster: then this one blocks its thread.
+            None => waits.transfer(|fd, _| in_section(|| plain(fd))),
+        }
+    });
+    give(accepted) as c_int
 }
 
 /// Gives a new socket, which is close-on-exec, the flags of `accept4`.
@@ -607,15 +794,15 @@ unsafe extern "C" fn ppoll(
             let mut left = time;
             let left = left.as_mut().map_or(null_mut(), std::ptr::from_mut);
             // SAFETY: by this function's contract.
-            unsafe { syscall(libc::SYS_ppoll, fds, n, left, mask, MASK_LEN) as isize }
+            unsafe { sys!(libc::SYS_ppoll, fds, n, left, mask, MASK_LEN) }
         };
-        return in_section_if_parks(plain) as c_int;
+        return give(in_section_if_parks(plain)) as c_int;
     }
     // SAFETY: by this function's contract.
     unsafe { poll_for(fds, n, valid.flatten()) }
 }
 
-fn in_section_if_parks(f: impl FnOnce() -> isize) -> isize {
+fn in_section_if_parks<T>(f: impl FnOnce() -> T) -> T {
     if parks() { in_section(f) } else { f() }
 }
 
@@ -625,35 +812,39 @@ fn in_section_if_parks(f: impl FnOnce() -> isize) -> isize {
 ///
 /// As `poll(2)`.
 unsafe fn poll_for(fds: *mut pollfd, n: nfds_t, time: Option<Duration>) -> c_int {
-    let plain = |time: Option<Duration>| {
-        let mut left = time.map(wait::timespec_of);
-        let left = left.as_mut().map_or(null_mut(), std::ptr::from_mut);
-        let no_mask = null::<sigset_t>();
-        // SAFETY: by this function's contract.
-        unsafe { syscall(libc::SYS_ppoll, fds, n, left, no_mask, MASK_LEN) as isize }
-    };
+    // The kernel's number is that long.
+    let n = n as u32;
+    // SAFETY: by this function's contract.
+    let plain = |time| unsafe { wait::poll_for(fds, n, time) };
     if time == Some(Duration::ZERO) || !parks() {
-        return plain(time) as c_int;
+        return give(plain(time)) as c_int;
     }
     let deadline_ns = time.map_or(NEVER, foreign::deadline_ns);
-    let mut pace = wait::Pace::default();
-    loop {
-        let ready = plain(Some(Duration::ZERO));
-        if ready != 0 {
-            return ready as c_int;
-        }
+    let first = plain(Some(Duration::ZERO));
+    if first != Ok(0) {
+        return give(first) as c_int;
+    }
+    let polled = parked(|| {
         let all = match n as usize {
             0 => &[],
             // SAFETY: by this function's contract; the kernel has just written them.
             n => unsafe { std::slice::from_raw_parts(fds, n) },
         };
-        match pace.wait(deadline_ns, || wait::wait_for_any(all, deadline_ns)) {
-            Waited::Ready => {}
-            Waited::TimedOut => return plain(Some(Duration::ZERO)) as c_int,
-            Waited::Failed(errno) => return fail(errno) as c_int,
-            Waited::Impossible => return in_section(|| plain(left_of(deadline_ns))) as c_int,
+        let mut pace = wait::Pace::default();
+        loop {
+            match pace.wait(deadline_ns, || wait::wait_for_any(all, deadline_ns)) {
+                Waited::Ready => {}
+                Waited::TimedOut => return plain(Some(Duration::ZERO)),
+                Waited::Failed(errno) => return Err(errno),
+                Waited::Impossible => return in_section(|| plain(left_of(deadline_ns))),
+            }
+            let ready = plain(Some(Duration::ZERO));
+            if ready != Ok(0) {
+                return ready;
+            }
         }
-    }
+    });
+    give(polled) as c_int
 }
 
 fn left_of(deadline_ns: u64) -> Option<Duration> {
@@ -720,43 +911,78 @@ unsafe fn select_for(
         let [r, w, e] = sets;
         let mask = &raw const mask;
         // SAFETY: by this function's contract; the mask and its length are as the kernel wants them.
-        unsafe { syscall(libc::SYS_pselect6, n as c_long, r, w, e, time, mask) as isize }
+        unsafe { sys!(libc::SYS_pselect6, n, r, w, e, time, mask) }
     };
     let now = || plain(Some(wait::timespec_of(Duration::ZERO)));
     let length = time.map(wait::duration_of);
     if !parks() || length == Some(Some(Duration::ZERO)) {
-        return plain(time) as c_int;
+        return give(plain(time)) as c_int;
     }
     let n = match looked_at(n) {
         Some(n) if mask.is_null() && length != Some(None) => n,
-        _ => return in_section(|| plain(time)) as c_int,
+        _ => return give(in_section(|| plain(time))) as c_int,
     };
     let deadline_ns = length.flatten().map_or(NEVER, foreign::deadline_ns);
     // SAFETY: by this function's contract.
-    let wanted = sets.map(|set| unsafe { words(set, n) }.to_vec());
-    let fds = polled(&wanted, n);
+    let wanted = sets.map(|set| Words::of(unsafe { words(set, n) }));
+    let first = now();
+    if first != Ok(0) {
+        return give(first) as c_int;
+    }
     let restore = || {
         for (set, wanted) in sets.into_iter().zip(&wanted) {
             // SAFETY: by this function's contract.
-            unsafe { words(set, n) }.copy_from_slice(wanted);
+            let set = unsafe { words(set, n) };
+            set.copy_from_slice(&wanted.as_slice()[..set.len()]);
         }
     };
-    let mut pace = wait::Pace::default();
-    loop {
-        let ready = now();
-        if ready != 0 {
-            return ready as c_int;
-        }
-        let waited = pace.wait(deadline_ns, || wait::wait_for_any(&fds, deadline_ns));
-        restore();
-        match waited {
-            Waited::Ready => {}
-            Waited::TimedOut => return now() as c_int,
-            Waited::Failed(errno) => return fail(errno) as c_int,
-            Waited::Impossible => {
-                let left = left_of(deadline_ns).map(wait::timespec_of);
-                return in_section(|| plain(left)) as c_int;
+    let selected = parked(|| {
+        let fds = polled(&wanted, n);
+        let mut pace = wait::Pace::default();
+        loop {
+            let waited = pace.wait(deadline_ns, || wait::wait_for_any(&fds, deadline_ns));
+            restore();
+            match waited {
+                Waited::Ready => {}
+                Waited::TimedOut => return now(),
+                Waited::Failed(errno) => return Err(errno),
+                Waited::Impossible => {
+                    let left = left_of(deadline_ns).map(wait::timespec_of);
+                    return in_section(|| plain(left));
+                }
             }
+            let ready = now();
+            if ready != Ok(0) {
+                return ready;
+            }
+        }
+    });
+    give(selected) as c_int
+}
+
+/// A copy of a set. One of the usual size needs no allocation, which a signal handler may not make.
+#[derive(Debug)]
+enum Words {
+    Few([u64; libc::FD_SETSIZE / 64]),
+    Many(Vec<u64>),
+}
+
+impl Words {
+    fn of(set: &[u64]) -> Words {
+        let mut few = [0; libc::FD_SETSIZE / 64];
+        match few.get_mut(..set.len()) {
+            Some(place) => {
+                place.copy_from_slice(set);
+                Words::Few(few)
+            }
+            None => Words::Many(set.to_vec()),
+        }
+    }
+
+    fn as_slice(&self) -> &[u64] {
+        match self {
+            Words::Few(words) => words,
+            Words::Many(words) => words,
         }
     }
 }
@@ -788,11 +1014,11 @@ unsafe fn words<'a>(set: *mut fd_set, n: c_int) -> &'a mut [u64] {
     }
 }
 
-fn polled(sets: &[Vec<u64>; 3], n: c_int) -> Vec<pollfd> {
+fn polled(sets: &[Words; 3], n: c_int) -> Vec<pollfd> {
     let events = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
     let of = |fd: c_int| {
-        let is_in = |set: &Vec<u64>| {
-            let word = set.get(fd as usize / 64).copied().unwrap_or(0);
+        let is_in = |set: &Words| {
+            let word = set.as_slice().get(fd as usize / 64).copied().unwrap_or(0);
             word >> (fd % 64) & 1 == 1
         };
         let wanted = sets.iter().zip(events).filter(|(set, _)| is_in(set));
@@ -812,9 +1038,11 @@ fn polled(sets: &[Vec<u64>; 3], n: c_int) -> Vec<pollfd> {
 /// The end of the run or of the context ends a sleep early, and the caller learns nothing: `std`
 /// panics at any error but `EINTR`, and sleeps on after that.
 fn sleep_until(deadline_ns: u64) {
-    if !foreign::sleep_until(deadline_ns) {
-        wait::slow_down();
-    }
+    let slept = || match foreign::sleep_until(deadline_ns) {
+        true => Ok(()),
+        false => Err(libc::ECANCELED),
+    };
+    let _ = parked(slept);
 }
 
 #[unsafe(no_mangle)]
@@ -826,7 +1054,7 @@ unsafe extern "C" fn nanosleep(time: *const timespec, left: *mut timespec) -> c_
             0
         }
         // SAFETY: by this function's contract.
-        _ => unsafe { syscall(libc::SYS_nanosleep, time, left) as c_int },
+        _ => give(unsafe { sys!(libc::SYS_nanosleep, time, left) }) as c_int,
     }
 }
 
@@ -854,17 +1082,10 @@ unsafe extern "C" fn clock_nanosleep(
             0
         }
         _ => {
-            let (clock, flags) = (clock as c_long, flags as c_long);
-            let plain = || {
-                // SAFETY: by this function's contract.
-                unsafe { syscall(libc::SYS_clock_nanosleep, clock, flags, time, left) as isize }
-            };
+            // SAFETY: by this function's contract.
+            let plain = || unsafe { sys!(libc::SYS_clock_nanosleep, clock, flags, time, left) };
             // The result is the error.
-            if in_section_if_parks(plain) == 0 {
-                0
-            } else {
-                errno()
-            }
+            in_section_if_parks(plain).err().unwrap_or(0)
         }
     }
 }
@@ -915,18 +1136,11 @@ unsafe extern "C" fn getaddrinfo(
         // SAFETY: by this function's contract.
         unsafe { real(node, service, hints, res) }
     };
-    if !parks() {
-        return call();
-    }
-    let (result, errno) = foreign::block(|| (call(), errno()));
-    if result == libc::EAI_SYSTEM {
-        set_errno(errno);
-    }
-    result
+    in_section_if_parks(call)
 }
 
 /// Finds libc's own function. `None` in a program without a dynamic loader.
-fn real(name: &CStr, found: &AtomicPtr<c_void>) -> Option<*mut c_void> {
+pub(crate) fn real(name: &CStr, found: &AtomicPtr<c_void>) -> Option<*mut c_void> {
     // Ordering: relaxed. Every thread finds the same address, and code is there from the start.
     let mut address = found.load(Ordering::Relaxed);
     if address.is_null() {
@@ -947,9 +1161,10 @@ unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut libc::off_t, n: u
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sendfile64(to: c_int, from: c_int, at: *mut libc::off64_t, n: usize) -> isize {
-    let (to, from) = (to as c_long, from as c_long);
     // SAFETY: by this function's contract.
-    in_section_if_parks(|| unsafe { syscall(libc::SYS_sendfile, to, from, at, n) as isize })
+    give(in_section_if_parks(|| unsafe {
+        sys!(libc::SYS_sendfile, to, from, at, n)
+    }))
 }
 
 #[unsafe(no_mangle)]
@@ -961,13 +1176,9 @@ unsafe extern "C" fn splice(
     n: usize,
     flags: c_uint,
 ) -> isize {
-    let (from, to, how) = (from as c_long, to as c_long, flags as c_long);
     // SAFETY: by this function's contract.
-    let call = || unsafe { syscall(libc::SYS_splice, from, from_at, to, to_at, n, how) as isize };
-    if flags & libc::SPLICE_F_NONBLOCK != 0 {
-        return call();
-    }
-    in_section_if_parks(call)
+    let call = || unsafe { sys!(libc::SYS_splice, from, from_at, to, to_at, n, flags) };
+    in_section_unless(flags & libc::SPLICE_F_NONBLOCK != 0, call)
 }
 
 #[unsafe(no_mangle)]
@@ -983,15 +1194,9 @@ unsafe extern "C" fn wait4(
     options: c_int,
     usage: *mut libc::rusage,
 ) -> libc::pid_t {
-    let (who, how) = (pid as c_long, options as c_long);
     // SAFETY: by this function's contract.
-    let call = || unsafe { syscall(libc::SYS_wait4, who, status, how, usage) as isize };
-    let waits = options & libc::WNOHANG == 0;
-    (if waits {
-        in_section_if_parks(call)
-    } else {
-        call()
-    }) as libc::pid_t
+    let call = || unsafe { sys!(libc::SYS_wait4, pid, status, options, usage) };
+    in_section_unless(options & libc::WNOHANG != 0, call) as libc::pid_t
 }
 
 #[unsafe(no_mangle)]
@@ -1001,16 +1206,10 @@ unsafe extern "C" fn waitid(
     info: *mut libc::siginfo_t,
     options: c_int,
 ) -> c_int {
-    let (of, id, how) = (of as c_long, id as c_long, options as c_long);
     let no_usage = null::<libc::rusage>();
     // SAFETY: by this function's contract.
-    let call = || unsafe { syscall(libc::SYS_waitid, of, id, info, how, no_usage) as isize };
-    let waits = options & libc::WNOHANG == 0;
-    (if waits {
-        in_section_if_parks(call)
-    } else {
-        call()
-    }) as c_int
+    let call = || unsafe { sys!(libc::SYS_waitid, of, id, info, options, no_usage) };
+    in_section_unless(options & libc::WNOHANG != 0, call) as c_int
 }
 
 #[unsafe(no_mangle)]
@@ -1023,7 +1222,7 @@ unsafe extern "C" fn pthread_join(thread: libc::pthread_t, value: *mut *mut c_vo
     // SAFETY: libc's function of this name has this type.
     let join = unsafe { std::mem::transmute::<*mut c_void, Join>(join) };
     // SAFETY: by this function's contract. It returns its error.
-    in_section_if_parks(|| unsafe { join(thread, value) as isize }) as c_int
+    in_section_if_parks(|| unsafe { join(thread, value) })
 }
 
 // What callers wait in while they keep thread-locals, as tokio's runtimes do, or what no ring can do.
@@ -1047,12 +1246,21 @@ unsafe extern "C" fn epoll_pwait(
     timeout_ms: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    let (set, n, ms) = (set as c_long, n as c_long, timeout_ms as c_long);
     let call = || {
         // SAFETY: by this function's contract.
-        unsafe { syscall(libc::SYS_epoll_pwait, set, events, n, ms, mask, MASK_LEN) as isize }
+        unsafe {
+            sys!(
+                libc::SYS_epoll_pwait,
+                set,
+                events,
+                n,
+                timeout_ms,
+                mask,
+                MASK_LEN
+            )
+        }
     };
-    in_section_unless(ms == 0, call) as c_int
+    in_section_unless(timeout_ms == 0, call) as c_int
 }
 
 #[unsafe(no_mangle)]
@@ -1065,23 +1273,29 @@ unsafe extern "C" fn epoll_pwait2(
 ) -> c_int {
     // SAFETY: by this function's contract.
     let time = unsafe { timeout.as_ref() }.map(|time| (time.tv_sec, time.tv_nsec));
-    let (set, n) = (set as c_long, n as c_long);
     let call = || {
         // SAFETY: by this function's contract.
         unsafe {
-            let number = libc::SYS_epoll_pwait2;
-            syscall(number, set, events, n, timeout, mask, MASK_LEN) as isize
+            sys!(
+                libc::SYS_epoll_pwait2,
+                set,
+                events,
+                n,
+                timeout,
+                mask,
+                MASK_LEN
+            )
         }
     };
     in_section_unless(time == Some((0, 0)), call) as c_int
 }
 
-fn in_section_unless(at_once: bool, call: impl FnOnce() -> isize) -> isize {
-    if at_once {
+fn in_section_unless(at_once: bool, call: impl FnOnce() -> Result<isize, c_int>) -> isize {
+    give(if at_once {
         call()
     } else {
         in_section_if_parks(call)
-    }
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -1093,9 +1307,8 @@ unsafe extern "C" fn recvmmsg(
     timeout: *mut timespec,
 ) -> c_int {
     let at_once = flags & RECEIVES_AT_ONCE != 0;
-    let (fd, n, flags) = (fd as c_long, n as c_long, flags as c_long);
     // SAFETY: by this function's contract.
-    let call = || unsafe { syscall(libc::SYS_recvmmsg, fd, msgs, n, flags, timeout) as isize };
+    let call = || unsafe { sys!(libc::SYS_recvmmsg, fd, msgs, n, flags, timeout) };
     in_section_unless(at_once, call) as c_int
 }
 
@@ -1107,29 +1320,28 @@ unsafe extern "C" fn sendmmsg(
     flags: c_int,
 ) -> c_int {
     let at_once = flags & libc::MSG_DONTWAIT != 0;
-    let (fd, n, flags) = (fd as c_long, n as c_long, flags as c_long);
     // SAFETY: by this function's contract.
-    let call = || unsafe { syscall(libc::SYS_sendmmsg, fd, msgs, n, flags) as isize };
+    let call = || unsafe { sys!(libc::SYS_sendmmsg, fd, msgs, n, flags) };
     in_section_unless(at_once, call) as c_int
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn flock(fd: c_int, how: c_int) -> c_int {
     // SAFETY: takes plain numbers.
-    let call = || unsafe { syscall(libc::SYS_flock, fd as c_long, how as c_long) as isize };
+    let call = || unsafe { sys!(libc::SYS_flock, fd, how) };
     in_section_unless(how & (libc::LOCK_NB | libc::LOCK_UN) != 0, call) as c_int
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fsync(fd: c_int) -> c_int {
     // SAFETY: takes a plain number.
-    in_section_if_parks(|| unsafe { syscall(libc::SYS_fsync, fd as c_long) as isize }) as c_int
+    in_section_unless(false, || unsafe { sys!(libc::SYS_fsync, fd) }) as c_int
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
     // SAFETY: takes a plain number.
-    in_section_if_parks(|| unsafe { syscall(libc::SYS_fdatasync, fd as c_long) as isize }) as c_int
+    in_section_unless(false, || unsafe { sys!(libc::SYS_fdatasync, fd) }) as c_int
 }
 
 #[unsafe(no_mangle)]
@@ -1143,7 +1355,7 @@ unsafe extern "C" fn sem_wait(sem: *mut libc::sem_t) -> c_int {
     // SAFETY: libc's function of this name has this type.
     let wait = unsafe { std::mem::transmute::<*mut c_void, Wait>(wait) };
     // SAFETY: by this function's contract.
-    in_section_if_parks(|| unsafe { wait(sem) as isize }) as c_int
+    in_section_if_parks(|| unsafe { wait(sem) })
 }
 
 // What programs call that were compiled with _FORTIFY_SOURCE. Each knows the size of the buffer.

@@ -11,8 +11,11 @@
 //! precedence over libc's.
 //! One line at the start of the final program turns them on: [`install`].
 //!
-//! On plain threads, in blocking sections, while unwinding, for descriptors in non-blocking mode
-//! and for all but sockets and pipes, each function makes the system call and nothing else. The
+//! `sigaction`, `signal` and their like are defined as well, to know when a signal handler runs.
+//!
+//! On plain threads, in blocking sections, in signal handlers, while unwinding, for descriptors in
+//! non-blocking mode and for all but sockets and pipes, each function makes the system call and
+//! nothing else. The
 //! page `docs/decisions/hook.md` has the rules and the limits.
 //!
 //! # Examples
@@ -48,6 +51,8 @@ compile_error!("windlass-hook needs Linux and glibc: docs/decisions/hook.md says
 
 mod by_number;
 mod calls;
+mod handlers;
+mod raw;
 mod wait;
 
 use std::sync::Once;
@@ -92,7 +97,7 @@ extern "C" fn off() {
     ON.store(false, Ordering::Relaxed);
 }
 
-/// Whether the caller's waits park a goroutine.
+/// Whether the caller's waits park a goroutine. Not in a signal handler.
 fn parks() -> bool {
-    ON.load(Ordering::Relaxed) && windlass::foreign::parks()
+    ON.load(Ordering::Relaxed) && !handlers::is_inside() && windlass::foreign::parks()
 }

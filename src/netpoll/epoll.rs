@@ -133,6 +133,11 @@ impl Epoll {
         epoll::has_events(self.epfd())
     }
 
+    /// Removes a descriptor from the instance. Any thread. `false` if it was not there.
+    pub(crate) fn forget(&self, fd: i32) -> bool {
+        epoll::remove(self.epfd(), fd).is_ok()
+    }
+
     /// Closes its descriptors, at the end of the runtime. No operation waits.
     pub(crate) fn close(&self) {
         self.owned.take();

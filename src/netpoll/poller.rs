@@ -98,6 +98,15 @@ impl Poller {
         }
     }
 
+    /// Removes a descriptor that nothing waits for any more. Any thread. `false` if it was not there;
+    /// a ring remembers none.
+    pub(crate) fn forget(&self, fd: i32) -> bool {
+        match &self.engine {
+            Engine::Ring(_) => true,
+            Engine::Epoll(epoll) => epoll.forget(fd),
+        }
+    }
+
     /// The address range of its receive buffers, if they were made.
     pub(crate) fn pool_span(&self) -> Option<std::ops::Range<usize>> {
         match &self.engine {

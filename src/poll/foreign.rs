@@ -10,7 +10,7 @@ use super::op::{self, Deadline};
 use super::{ready, waits};
 use crate::bubble;
 use crate::loom::Ordering;
-use crate::netpoll::sqe::Request;
+use crate::netpoll::sqe::{HERE, Request};
 use crate::sched::types::current;
 use crate::sched::wait::handoff;
 use crate::sched::wait::park::{self, Caller};
@@ -62,6 +62,29 @@ impl Waits {
     pub fn wait(&mut self, fd: RawFd) -> Result<bool, i32> {
         wait_for(fd, |fd| self.0.wait(fd))
     }
+
+    /// As [`Waits::wait`], for a descriptor that the caller alone knows and closes next, while other
+    /// descriptors of the same file stay open.
+    ///
+    /// # Errors
+    ///
+    /// As [`Waits::wait`].
+    pub fn wait_for_copy(&mut self, fd: RawFd) -> Result<bool, i32> {
+        let here = current::m().and_then(|m| Some(m.last_p()?.idx));
+        let waited = self.wait(fd);
+        // An epoll instance reports a file until its last descriptor is closed, by a number that may
+        // be another file's by then.
+        if let (Some(m), Some(here)) = (current::m(), here) {
+            let ps = &m.sched().ps;
+            // The goroutine may have waited on another P, if its own was retaken.
+            if !ps[here].poller.forget(fd) {
+                for p in ps.iter() {
+                    p.poller.forget(fd);
+                }
+            }
+        }
+        waited
+    }
 }
 
 /// Waits until the descriptor shows one of `events`, an error or a hangup (`true`), or until the
@@ -92,6 +115,51 @@ fn wait_for(fd: RawFd, wait: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>) -> R
     }
 }
 
+/// Receives a message. The ring holds the file, whatever becomes of the descriptor. `None` on a P
+/// without a ring. The caller [`parks`].
+///
+/// # Safety
+///
+/// `msg` is as for `recvmsg(2)`, until this returns.
+///
+/// # Errors
+///
+/// An `errno`, as [`wait`] and `recvmsg(2)`; `EAGAIN` at the deadline.
+pub unsafe fn recvmsg(
+    fd: RawFd,
+    msg: *mut libc::msghdr,
+    flags: i32,
+    deadline_ns: u64,
+) -> Option<Result<usize, i32>> {
+    // SAFETY: by this function's contract.
+    unsafe { run_in_ring(Request::RecvMsg { fd, msg, flags }, deadline_ns) }
+}
+
+/// Reads from a pipe, as [`recvmsg`] receives.
+///
+/// # Safety
+///
+/// The buffers are as for `readv(2)`, until this returns.
+///
+/// # Errors
+///
+/// An `errno`, as [`wait`] and `readv(2)`; `EAGAIN` at the deadline.
+pub unsafe fn readv(
+    fd: RawFd,
+    iov: &[libc::iovec],
+    deadline_ns: u64,
+) -> Option<Result<usize, i32>> {
+    let (iovec, len) = (iov.as_ptr(), iov.len() as u32);
+    let request = Request::Readv {
+        fd,
+        iovec,
+        len,
+        offset: HERE,
+    };
+    // SAFETY: by this function's contract.
+    unsafe { run_in_ring(request, deadline_ns) }
+}
+
 /// Accepts a connection, close-on-exec. `None` where only a blocking call could: on a P without a
 /// ring. The caller [`parks`].
 ///
@@ -110,7 +178,7 @@ pub unsafe fn accept(
 ) -> Option<Result<RawFd, i32>> {
     let request = Request::Accept { fd, addr, len };
     // SAFETY: by this function's contract.
-    let accepted = unsafe { run(request, deadline_ns) }?;
+    let accepted = unsafe { run_in_ring(request, deadline_ns) }?;
     Some(accepted.map(|fd| fd as RawFd))
 }
 
@@ -123,7 +191,7 @@ pub unsafe fn accept(
 ///
 /// # Errors
 ///
-/// An `errno`, as [`wait`] and `connect(2)`; `EINPROGRESS` at the deadline.
+/// An `errno`, as [`wait`] and `connect(2)`; `EAGAIN` at the deadline.
 pub unsafe fn connect(
     fd: RawFd,
     addr: *const libc::sockaddr,
@@ -132,12 +200,8 @@ pub unsafe fn connect(
 ) -> Option<Result<(), i32>> {
     let request = Request::Connect { fd, addr, len };
     // SAFETY: by this function's contract.
-    let connected = unsafe { run(request, deadline_ns) }?;
-    Some(match connected {
-        Ok(_) => Ok(()),
-        Err(libc::EAGAIN) => Err(libc::EINPROGRESS),
-        Err(errno) => Err(errno),
-    })
+    let connected = unsafe { run_in_ring(request, deadline_ns) }?;
+    Some(connected.map(drop))
 }
 
 /// Runs an operation in the P's ring. `None` if there is no ring, or if it may not do this.
@@ -145,7 +209,7 @@ pub unsafe fn connect(
 /// # Safety
 ///
 /// What the request points at stays valid until this returns.
-unsafe fn run(request: Request, deadline_ns: u64) -> Option<Result<usize, i32>> {
+unsafe fn run_in_ring(request: Request, deadline_ns: u64) -> Option<Result<usize, i32>> {
     let Caller::Goroutine(g) = park::caller() else {
         return None;
     };

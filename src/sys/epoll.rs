@@ -58,6 +58,15 @@ pub(crate) fn set(epfd: i32, fd: i32, events: u32, data: u64) -> io::Result<()> 
     }
 }
 
+/// Removes the registration of `fd`.
+///
+/// # Errors
+///
+/// `ENOENT` if there is none, `EBADF`.
+pub(crate) fn remove(epfd: i32, fd: i32) -> io::Result<()> {
+    ctl(epfd, libc::EPOLL_CTL_DEL, fd, 0, 0)
+}
+
 #[cfg_attr(explore, track_caller)]
 fn ctl(epfd: i32, op: i32, fd: i32, events: u32, data: u64) -> io::Result<()> {
     #[cfg(explore)]
