@@ -567,18 +567,6 @@ pub(crate) fn memory_bytes() -> u64 {
     kib.parse::<u64>().unwrap() << 10
 }
 
-/// The CPU time that the calling thread has used.
-pub(crate) fn own_cpu() -> Duration {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the structure is valid for writes.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    assert_eq!(result, 0);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
 /// A runtime with one P and one thread, and its monitor; for goroutines that run out of memory. Begins with
 /// the work `f`. A thread that starts while there is no memory left, to take over a P, would end
 /// the process in `std` or in the allocator.
