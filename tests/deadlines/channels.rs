@@ -102,8 +102,8 @@ pub(crate) const ROWS: &[Row] = &[
         wait(tx, move |_| assert!(rx.recv_timeout(FOREVER).is_err()))
     }),
     ended("changed", || {
-        let (tx, mut rx) = channel::watch(0);
-        wait(tx, move |_| assert!((&mut rx).changed().is_err()))
+        let (tx, rx) = channel::watch(0);
+        wait(tx, move |_| assert!(rx.changed().is_err()))
     }),
     ended("changed_timeout", || {
         let (tx, rx) = channel::watch(0);

@@ -275,7 +275,12 @@ pub(crate) const ROWS: &[Row] = &[
     not_ended("Barrier::wait", || {
         let barrier = Arc::new(Barrier::new(2));
         let its = Arc::clone(&barrier);
-        until(move || drop(barrier.wait()), move |_| drop(its.wait()))
+        let release = move || {
+            barrier.wait();
+        };
+        until(release, move |_| {
+            its.wait();
+        })
     }),
     not_ended("WaitGroup::wait", || not_done(|group, _| group.wait())),
     not_ended("Once::call_once", || {
