@@ -4,9 +4,8 @@
 /// The promise of docs/SAFETY.md as a value, for simulations and attributes.
 ///
 /// A crate makes it once, as a constant in its root with the name `PROMISE`. Simulations take the
-/// constant ([`sim::Sim::new`](https://docs.rs/windlass/latest/windlass/sim/struct.Sim.html),
-/// `sim::check`). The attributes `#[windlass::main]` and `#[windlass::test]` find it there, and
-/// need no promise of their own then.
+/// constant (`sim::Sim::new`, `sim::check`). The attributes `#[windlass::main]` and
+/// `#[windlass::test]` find it there, and need no promise of their own then.
 ///
 /// It covers the code that the crate runs under it. Keep the constant private: code of another
 /// crate that uses it would need no promise.

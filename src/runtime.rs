@@ -420,6 +420,7 @@ impl Builder {
 
     /// Applies `WINDLASS_DEBUG`, which overrides the program's settings.
     fn read_environment(&mut self) {
+        env::warn_of_names();
         let settings = env::settings();
         let config = &mut self.config;
         config.schedtrace = settings.schedtrace.or(config.schedtrace);

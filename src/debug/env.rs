@@ -38,6 +38,69 @@ pub(crate) fn settings() -> Settings {
     settings
 }
 
+/// The variables that windlass reads, and the feature that one needs.
+const NAMES: &[(&str, bool, &str)] = &[
+    ("WINDLASS_CHAOS", cfg!(feature = "chaos"), "chaos"),
+    (NAME, true, ""),
+    ("WINDLASS_IO", true, ""),
+    ("WINDLASS_PROCS", true, ""),
+    ("WINDLASS_SIM_SCHEDULE", cfg!(feature = "sim"), "sim"),
+    ("WINDLASS_SIM_SEED", cfg!(feature = "sim"), "sim"),
+    ("WINDLASS_SIM_SEEDS", cfg!(feature = "sim"), "sim"),
+    ("WINDLASS_SIM_TRACE", cfg!(feature = "sim"), "sim"),
+];
+
+/// Reports variables without effect on stderr, once per process: those whose name is nearly that of
+/// a variable that windlass reads, and those that need a feature.
+pub(crate) fn warn_of_names() {
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    if WARNED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    for (name, value) in std::env::vars_os() {
+        if let Some(complaint) = name.to_str().and_then(complaint_of)
+            && !value.is_empty()
+        {
+            // If stderr is closed, the report is lost.
+            let _ = std::io::stderr().write_all(complaint.as_bytes());
+        }
+    }
+}
+
+fn complaint_of(name: &str) -> Option<String> {
+    if !name.starts_with("WINDLASS_") {
+        return None;
+    }
+    let known = NAMES.iter().find(|(known, ..)| *known == name);
+    if let Some((_, is_built_in, feature)) = known {
+        return (!is_built_in).then(|| {
+            format!(
+                "windlass: {name} has no effect: windlass was built without the feature {feature}\n"
+            )
+        });
+    }
+    let (near, ..) = NAMES.iter().find(|(known, ..)| is_near(known, name))?;
+    Some(format!(
+        "windlass: {name} has no effect: the variable is {near}\n"
+    ))
+}
+
+/// Whether one letter too many, too few, another, or two that changed places make `b` of `a`.
+fn is_near(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let n_same = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let (a, b) = (&a[n_same..], &b[n_same..]);
+    match (a, b) {
+        ([], [_]) | ([_], []) => true,
+        ([_, a_rest @ ..], [_, b_rest @ ..]) => {
+            let swapped =
+                matches!((a, b), ([p, q, x @ ..], [r, s, y @ ..]) if (p, q) == (s, r) && x == y);
+            a_rest == b_rest || a == b_rest || a_rest == b || swapped
+        }
+        _ => false,
+    }
+}
+
 /// Parses a value into settings and a complaint, which is empty if all parts are valid.
 fn parse(value: OsString) -> (Settings, String) {
     let mut settings = Settings::default();
@@ -117,5 +180,25 @@ mod tests {
         let (settings, complaint) = parse(OsString::from_vec(vec![0xff, b'=', b'1']));
         assert_eq!(settings, Settings::default());
         assert!(complaint.contains("UTF-8"));
+    }
+
+    #[test]
+    fn a_name_that_is_nearly_one_is_reported_with_that_one() {
+        for (name, near) in [
+            ("WINDLASS_PROC", "WINDLASS_PROCS"),
+            ("WINDLASS_PORCS", "WINDLASS_PROCS"),
+            ("WINDLASS_PROCSS", "WINDLASS_PROCS"),
+            ("WINDLASS_DEBUF", "WINDLASS_DEBUG"),
+            ("WINDLASS_OI", "WINDLASS_IO"),
+        ] {
+            let text = complaint_of(name).unwrap();
+            let says = format!("{name} has no effect: the variable is {near}\n");
+            assert!(text.ends_with(&says), "{text}");
+        }
+        for other in ["WINDLASS_PROCS", "WINDLASS_MY_PROGRAM", "WINDLASS_", "PATH"] {
+            assert_eq!(complaint_of(other), None);
+        }
+        let chaos = complaint_of("WINDLASS_CHAOS");
+        assert_eq!(chaos.is_none(), cfg!(feature = "chaos"), "{chaos:?}");
     }
 }

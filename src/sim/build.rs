@@ -417,6 +417,7 @@ impl Sim {
     }
 
     /// Applies the environment variables.
+    #[track_caller]
     fn with_environment(mut self) -> Sim {
         if let Some(n) = parsed("WINDLASS_SIM_SEEDS", "a number") {
             self.seeds = Some(n);
@@ -452,8 +453,8 @@ impl Sim {
     ///
     /// # Panics
     ///
-    /// If it is called inside a goroutine, or the process is out of memory or descriptors; and if
-    /// the file of a trace ([`Sim::trace`]) cannot be written. If a run has failed, its text says so
+    /// If it is called inside a goroutine, or the process is out of memory or descriptors; if an
+    /// environment variable `WINDLASS_SIM_..` has a value that cannot be used; and if the file of a trace ([`Sim::trace`]) cannot be written. If a run has failed, its text says so
     /// instead.
     ///
     /// # Examples
@@ -719,9 +720,14 @@ impl<F: Fn()> Runner<'_, F> {
                 Ok(()) => {}
                 Err(payload) => note_panic_of_main(bubble, payload),
             }
+            let m = current::m().expect("a goroutine runs on an M");
+            // A thread that was started behind the last switch point, too.
+            if m.sched().met_outside() && simulation.stopped.get().is_none() {
+                simulation.stopped.set(Some(Stop::Outside));
+                (simulation.on_stop)(m.sched());
+            }
             let has_failed = !bubble.panics().is_empty() || left.borrow().is_some();
             if has_failed && simulation.stopped.get().is_none() {
-                let m = current::m().expect("a goroutine runs on an M");
                 (simulation.on_stop)(m.sched());
             }
         };
@@ -849,20 +855,16 @@ fn note_panic_of_main(bubble: &Bubble, payload: Box<dyn Any + Send>) {
     }
 }
 
-/// The value of an environment variable. One that cannot be parsed is reported on stderr and
-/// ignored.
-#[allow(
-    clippy::print_stderr,
-    reason = "a wrong setting should not go unnoticed"
-)]
+/// The value of an environment variable. One that cannot be parsed makes the simulation panic: a
+/// test that ran other seeds instead would pass, and its output is not shown.
+#[track_caller]
 fn parsed<T: FromStr>(name: &str, what: &str) -> Option<T> {
     let value = std::env::var_os(name).filter(|value| !value.is_empty())?;
     let parsed = value.to_str().and_then(|value| value.trim().parse().ok());
-    if parsed.is_none() {
-        eprintln!(
-            "windlass: {name}={} is ignored: it must be {what}",
-            value.to_string_lossy()
-        );
-    }
+    assert!(
+        parsed.is_some(),
+        "windlass: {name}={} cannot be used: it must be {what}",
+        value.to_string_lossy()
+    );
     parsed
 }

@@ -490,6 +490,44 @@ fn goroutines_share_thread_locals() {
     });
 }
 
+/// `std`'s own threads are not simulated, and are found also where no switch point follows.
+#[test]
+fn a_thread_that_is_joined_at_once_makes_the_run_fail() {
+    if cfg!(target_feature = "crt-static") {
+        return;
+    }
+    let joins = || std::thread::spawn(|| 1).join().unwrap();
+    let failure = one().run(|| assert_eq!(joins(), 1)).unwrap_err();
+    assert_eq!(failure.kind(), FailureKind::Thread);
+    let failure = one().run(|| {
+        windlass::spawn(joins).join().unwrap();
+    });
+    assert_eq!(failure.unwrap_err().kind(), FailureKind::Thread);
+    one()
+        .run(|| assert_eq!(windlass::spawn(|| 1).join().unwrap(), 1))
+        .unwrap();
+}
+
+/// A variable with a value that means nothing makes the test fail: its output would not be shown.
+#[test]
+fn a_wrong_seed_in_the_environment_fails() {
+    const NAME: &str = "a_wrong_seed_in_the_environment_fails";
+    if let Some(case) = util::child_case() {
+        let outcome = catch_unwind(|| drop(Sim::new(PROMISE).seeds(1).run(|| ())));
+        let payload = outcome.unwrap_err();
+        assert!(util::panic_text(&*payload).contains(&case));
+        return;
+    }
+    for (variable, value, text) in [
+        ("WINDLASS_SIM_SEED", "abc", "must be a number"),
+        ("WINDLASS_SIM_SEEDS", "-1", "must be a number"),
+        ("WINDLASS_SIM_SCHEDULE", "zz", "must be a schedule"),
+    ] {
+        let output = util::child_with_env(NAME, text, &[(variable, value)]);
+        assert!(output.status.success(), "{variable}: {output:?}");
+    }
+}
+
 #[test]
 fn settings_at_their_limits() {
     assert_eq!(Sim::new(PROMISE).seeds(0).run(|| ()).unwrap().runs, []);
