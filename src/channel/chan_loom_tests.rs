@@ -134,17 +134,20 @@ fn loom_channel_gives_up_a_promise() {
 fn loom_channel_forgotten_promise() {
     ::loom::model(|| {
         let (s, r): Ends = bounded(0);
-        let sender = thread::spawn(move || {
+        let theirs = s.clone();
+        let forgets = thread::spawn(move || {
             let mut select = Select::new_biased();
-            select.send(&s);
+            select.send(&theirs);
             if let Ok(chosen) = select.select_deadline(Instant::now()) {
                 std::mem::forget(chosen);
             }
-            s.send(1).unwrap();
         });
-        let early = r.recv_deadline(Instant::now()).ok();
-        assert_eq!(early.map_or_else(|| r.recv(), Ok), Ok(1));
+        assert!(r.recv_deadline(Instant::now()).is_err());
+        forgets.join().unwrap();
+        let sender = thread::spawn(move || s.send(1).unwrap());
+        assert_eq!(r.recv(), Ok(1));
         sender.join().unwrap();
+        assert!(r.recv().is_err());
     });
 }
 
