@@ -105,9 +105,10 @@ unsafe fn transfer(fd: BorrowedFd<'_>, events: i16, request: Request) -> io::Res
     }
 }
 
-/// Runs a read or write by blocking the thread, until the deadline or the end of the ambient context.
+/// Runs a read or write by blocking the thread, until the deadline, or the end of the ambient context
+/// or of the goroutine's run.
 ///
-/// With a deadline or a context, it polls and makes non-blocking attempts: a blocking write to a
+/// Where one of these may come, it polls and makes non-blocking attempts: a blocking write to a
 /// pipe that polls as ready waits for room for all of its bytes.
 ///
 /// # Safety
@@ -127,7 +128,7 @@ pub(crate) unsafe fn run_on_thread(
         Request::Read { .. } | Request::Readv { .. } => libc::POLLIN,
         _ => libc::POLLOUT,
     };
-    let may_end = deadline_ns != NEVER || park::current_chain().is_some();
+    let may_end = deadline_ns != NEVER || park::may_be_cut();
     let is_awaited = may_end && file::is_polled(fd.as_raw_fd())?;
     let mut waits = Waits::new(events, Deadline::at(deadline_ns));
     loop {

@@ -459,6 +459,11 @@ pub(crate) fn look_up_ns(chain: ScopeChain) -> u64 {
     }
 }
 
+/// Whether a context or the end of a goroutine's run may end a wait of the calling thread.
+pub(crate) fn may_be_cut() -> bool {
+    current_chain().is_some() || current_g().is_some()
+}
+
 /// Blocks the thread. If there is only one context, its cancel wakes the thread; with several, the
 /// thread polls, and notices a moment later. So does the thread of a goroutine for the end of its
 /// run.
