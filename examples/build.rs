@@ -36,7 +36,7 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let text = format!(
         "{modules}\n/// The programs by page and line.\n\
-         const PROGRAMS: &[(&str, fn() -> ExitCode)] = &[\n{names}];\n"
+         const PROGRAMS: &[Page] = &[\n{names}];\n"
     );
     fs::write(out.join("pages.rs"), text).expect("the folder can be written to");
 }

@@ -1,6 +1,7 @@
 //! The servers of the documentation, as their pages have them: what happens to their clients when they are
 //! stopped, and when descriptors are short.
 #![allow(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "the programs of the pages print")]
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -12,6 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::util;
+
+/// A program: its page and line, and its main function.
+type Page = (&'static str, fn() -> ExitCode);
 
 include!(concat!(env!("OUT_DIR"), "/pages.rs"));
 
