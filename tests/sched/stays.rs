@@ -537,7 +537,7 @@ fn wake_others(probe: &mut Probe) {
     let (ctx, canceller) = Context::background().with_cancel();
     let of_ctx = ctx.clone();
     let other = waits(Box::new(move || {
-        let _ = of_ctx.run(|| sleep(Duration::from_secs(1000)));
+        of_ctx.run(|| sleep(Duration::from_secs(1000)));
     }));
     let selects = ctx.clone();
     let another = waits(Box::new(move || {
