@@ -62,6 +62,26 @@ unsafe impl corosensei::stack::Stack for Stack {
     }
 }
 
+/// Calls `f`, which must not unwind, on `stack`. The goroutine may switch out meanwhile, and is resumed
+/// there: a switch saves the stack pointer, whatever stack it points to.
+pub(crate) fn on_stack<T>(stack: &Stack, f: impl FnOnce() -> T) -> T {
+    corosensei::on_stack(Borrowed(stack), f)
+}
+
+/// A stack that its owner takes back after a call.
+struct Borrowed<'a>(&'a Stack);
+
+// SAFETY: as for `Stack`.
+unsafe impl corosensei::stack::Stack for Borrowed<'_> {
+    fn base(&self) -> NonZeroUsize {
+        self.0.top()
+    }
+
+    fn limit(&self) -> NonZeroUsize {
+        self.0.bottom()
+    }
+}
+
 /// corosensei's type for a goroutine. rustc compiles a method of it in the codegen unit of the type's
 /// module, with `Coroutine::resume`: the M's loop (`sched::proc::run`) is one, so that LLVM inlines
 /// `resume` there. Elsewhere that would depend on the sizes of all codegen units.

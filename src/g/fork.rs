@@ -137,7 +137,7 @@ pub(crate) struct ForkList {
     /// The youngest fork; null until [`ForkList::begin`], then `first` if the list is empty.
     newest: Cell<*const Links>,
     /// The lowest address of the stack pointer at which a call goes on on this stack.
-    lowest_sp: usize,
+    lowest_sp: Cell<usize>,
 }
 
 impl ForkList {
@@ -145,7 +145,7 @@ impl ForkList {
         ForkList {
             first: Links::new(),
             newest: Cell::new(ptr::null()),
-            lowest_sp,
+            lowest_sp: Cell::new(lowest_sp),
         }
     }
 
@@ -156,7 +156,12 @@ impl ForkList {
 
     #[inline(always)]
     pub(crate) fn lowest_sp(&self) -> usize {
-        self.lowest_sp
+        self.lowest_sp.get()
+    }
+
+    /// Returns the one before.
+    pub(crate) fn set_lowest_sp(&self, lowest_sp: usize) -> usize {
+        self.lowest_sp.replace(lowest_sp)
     }
 
     /// Adds the youngest fork.

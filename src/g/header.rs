@@ -18,6 +18,7 @@
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::NonNull;
 
@@ -65,23 +66,47 @@ pub(crate) struct Vtable {
     drop_outcome: unsafe fn(GRef),
 }
 
-/// Links a goroutine to the M that it has locked (`LockOSThread`). Lies in the M.
+/// What `Header::out` names while the goroutine has locked an M (`LockOSThread`), then it lies in the M,
+/// or runs on a stack besides its own, then in its [`ExtraStack`].
 #[derive(Debug)]
-pub(crate) struct LockLink {
-    /// The value of `Header::out` while the goroutine has no locked M.
+pub(crate) struct OutLink {
+    /// The yielder.
     out: Cell<*const Out>,
-    /// The M, whose type this module does not know.
+    /// The locked M, whose type this module does not know, or null.
     m: Cell<*const ()>,
+    /// The stack on which it runs, null for its own.
+    extra: Cell<*const ExtraStack>,
 }
 
-/// The tag bit in `Header::out`: the address is a [`LockLink`]'s.
-const LOCKED: usize = 1;
+/// The tag bit in `Header::out`: the address is an [`OutLink`]'s.
+const LINKED: usize = 1;
 
-impl LockLink {
-    pub(crate) fn new() -> LockLink {
-        LockLink {
+impl OutLink {
+    pub(crate) fn new() -> OutLink {
+        OutLink {
             out: Cell::new(std::ptr::null()),
             m: Cell::new(std::ptr::null()),
+            extra: Cell::new(std::ptr::null()),
+        }
+    }
+}
+
+/// A stack on which a goroutine goes on when its own has little room left (`sched::wait::fork`). Lies
+/// in the frame of the call that goes on there.
+#[derive(Debug)]
+pub(crate) struct ExtraStack {
+    span: Range<usize>,
+    /// The one on which it ran before, null for its own.
+    outer: Cell<*const ExtraStack>,
+    link: OutLink,
+}
+
+impl ExtraStack {
+    pub(crate) fn new(span: Range<usize>) -> ExtraStack {
+        ExtraStack {
+            span,
+            outer: Cell::new(std::ptr::null()),
+            link: OutLink::new(),
         }
     }
 }
@@ -93,7 +118,8 @@ pub(crate) struct Header {
     link: Cell<Option<GRef>>,
     coro: UnsafeCell<Option<Coro>>,
     /// The yielder through which the goroutine switches out; set at its first run. While it has
-    /// locked an M, the address of that M's [`LockLink`], tagged with [`LOCKED`]. Ordering: relaxed;
+    /// locked an M or runs on another stack, the address of an [`OutLink`], tagged with [`LINKED`].
+    /// Ordering: relaxed;
     /// written by the goroutine's owner. A thief that does not own it yet reads it as a hint
     /// whether the goroutine has run.
     out: AtomicPtr<Out>,
@@ -262,9 +288,9 @@ impl GRef {
     pub(crate) fn out(self) -> *const Out {
         // One load: the compiler does not merge several loads of an atomic.
         let out = self.raw_out();
-        match lock_link_in(out) {
+        match link_in(out) {
             None => out,
-            Some(lock_link) => lock_link.out.get(),
+            Some(link) => link.out.get(),
         }
     }
 
@@ -319,34 +345,79 @@ impl GRef {
     /// Whether it has locked an M. Called by the goroutine's owner.
     #[inline(always)]
     pub(crate) fn is_locked(self) -> bool {
-        self.raw_out().addr() & LOCKED != 0
+        !self.locked_m().is_null()
     }
 
+    /// Called by the goroutine's owner, as those below.
     #[inline(always)]
-    fn lock_link<'a>(self) -> Option<&'a LockLink> {
-        lock_link_in(self.raw_out())
+    fn out_link<'a>(self) -> Option<&'a OutLink> {
+        link_in(self.raw_out())
+    }
+
+    fn extra_stack<'a>(self) -> Option<&'a ExtraStack> {
+        // SAFETY: it lies in a frame of the goroutine, until `leave_stack`.
+        unsafe { self.out_link()?.extra.get().as_ref() }
+    }
+
+    /// Makes `out` name `link`.
+    fn set_out_link(self, link: &OutLink, m: *const (), extra: *const ExtraStack) {
+        link.out.set(self.out());
+        link.m.set(m);
+        link.extra.set(extra);
+        let marked = std::ptr::from_ref(link).cast::<u8>().wrapping_add(LINKED);
+        self.set_raw_out(marked.cast());
+    }
+
+    /// Makes `out` name what it does without a locked M, on this stack.
+    fn set_unlocked(self, extra: Option<&ExtraStack>) {
+        match extra {
+            Some(extra) => self.set_out_link(&extra.link, std::ptr::null(), extra),
+            None => self.set_raw_out(self.out()),
+        }
+    }
+
+    fn set_stack(self, extra: Option<&ExtraStack>) {
+        match self.out_link() {
+            Some(link) if self.is_locked() => {
+                link.extra
+                    .set(extra.map_or(std::ptr::null(), std::ptr::from_ref));
+            }
+            _ => self.set_unlocked(extra),
+        }
+    }
+
+    /// The goroutine goes on on `extra`, which stays in place until [`GRef::leave_stack`]. Called by the
+    /// goroutine itself.
+    pub(crate) fn enter_stack(self, extra: &ExtraStack) {
+        let outer = self.extra_stack();
+        extra
+            .outer
+            .set(outer.map_or(std::ptr::null(), std::ptr::from_ref));
+        self.set_stack(Some(extra));
+    }
+
+    /// The goroutine is back from `extra`, which it entered last.
+    pub(crate) fn leave_stack(self, extra: &ExtraStack) {
+        // SAFETY: it lies in an older frame of the goroutine.
+        self.set_stack(unsafe { extra.outer.get().as_ref() });
     }
 
     /// The M that it has locked, or null. Called by the goroutine's owner.
     #[inline(always)]
     pub(crate) fn locked_m(self) -> *const () {
-        self.lock_link()
-            .map_or(std::ptr::null(), |lock_link| lock_link.m.get())
+        self.out_link()
+            .map_or(std::ptr::null(), |link| link.m.get())
     }
 
-    /// Locks the M `m`, which contains `lock_link`. Called by the goroutine itself.
-    pub(crate) fn lock_to(self, lock_link: &LockLink, m: *const ()) {
-        lock_link.out.set(self.out());
-        lock_link.m.set(m);
-        let marked = std::ptr::from_ref(lock_link)
-            .cast::<u8>()
-            .wrapping_add(LOCKED);
-        self.set_raw_out(marked.cast());
+    /// Locks the M `m`, which contains `link`. Called by the goroutine itself.
+    pub(crate) fn lock_to(self, link: &OutLink, m: *const ()) {
+        let extra = self.extra_stack();
+        self.set_out_link(link, m, extra.map_or(std::ptr::null(), std::ptr::from_ref));
     }
 
     /// Releases its M. Called by the goroutine itself, or for one that has ended.
     pub(crate) fn unlock(self) {
-        self.set_raw_out(self.out());
+        self.set_unlocked(self.extra_stack());
     }
 
     #[inline(always)]
@@ -482,7 +553,10 @@ impl GRef {
     /// The address range of its stack, without the guard; `None` before it has one.
     ///
     /// The caller keeps the goroutine from running, or is that goroutine.
-    pub(crate) fn stack_span(self) -> Option<std::ops::Range<usize>> {
+    pub(crate) fn stack_span(self) -> Option<Range<usize>> {
+        if let Some(extra) = self.extra_stack() {
+            return Some(extra.span.clone());
+        }
         let out = self.out().addr();
         (out != 0).then(|| stack::span_of(out, self.stack_bytes()))
     }
@@ -574,16 +648,16 @@ fn too_many_refs() -> ! {
     std::process::abort()
 }
 
-/// The lock link that a tagged `out` names, if it is tagged.
+/// The link that a tagged `out` names, if it is tagged.
 #[inline(always)]
-fn lock_link_in<'a>(out: *const Out) -> Option<&'a LockLink> {
-    if out.addr() & LOCKED == 0 {
+fn link_in<'a>(out: *const Out) -> Option<&'a OutLink> {
+    if out.addr() & LINKED == 0 {
         return None;
     }
-    let lock_link = out.cast::<u8>().wrapping_sub(LOCKED).cast::<LockLink>();
-    // SAFETY: a tagged word holds the address that `lock_to` stored, plus the tag, and that M lives
-    // until the run ends, after the goroutine.
-    Some(unsafe { &*lock_link })
+    let link = out.cast::<u8>().wrapping_sub(LINKED).cast::<OutLink>();
+    // SAFETY: a tagged word holds the address that `set_out_link` stored, plus the tag. A locked M lives
+    // until the run ends, after the goroutine, and an extra stack until it is left.
+    Some(unsafe { &*link })
 }
 
 /// The properties of a new goroutine.

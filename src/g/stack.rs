@@ -77,6 +77,11 @@ impl Stack {
         NonZeroUsize::new(self.top).expect("a mapped address is not 0")
     }
 
+    /// The usable addresses: above the guard page, and below the frame record at the top.
+    pub(crate) fn span(&self) -> Range<usize> {
+        self.bottom().get() + mmap::page_bytes()..self.top - 2 * size_of::<usize>()
+    }
+
     /// The class of this stack, or `None` for one with a mapping of its own.
     #[inline]
     pub(crate) fn class(&self) -> Option<usize> {

@@ -10,10 +10,10 @@ use std::ptr::NonNull;
 use std::thread::Result;
 
 use crate::g::cancel_wait::ScopeChain;
-use crate::g::fork::Fork;
+use crate::g::fork::{Fork, ForkList};
 use crate::g::stack;
 use crate::sched::types::current;
-use crate::sched::wait::fork;
+use crate::sched::wait::fork::{self, AnotherStack};
 use crate::sched::wait::park::{self, Cancelled};
 use crate::sched::wait::spawn as make;
 
@@ -40,8 +40,8 @@ use crate::sched::wait::spawn as make;
 /// Where a call runs `b` is not specified, so its task-locals, [`current`] and [`LockedThread`] may
 /// be those of the caller or those of a new goroutine. Its stack is as large as the caller's.
 ///
-/// Calls nest without limit. When the stack of the goroutine has little room left, the call goes on
-/// on another stack, so recursion is bounded by memory only. On a plain thread it is bounded by the
+/// Calls nest without limit. When the stack of the goroutine has little room left, it goes on on
+/// another stack, so recursion is bounded by memory only. On a plain thread it is bounded by the
 /// thread's stack, as always.
 ///
 /// [`spawn`]: crate::task::spawn
@@ -107,7 +107,7 @@ where
         return join_first(a, b, site);
     };
     if stack::pointer() < list.lowest_sp() {
-        return join_on_another_stack(a, b, site);
+        return join_on_another_stack(list, a, b, site);
     }
     let call = Call::new(b, site, fork::scopes(m));
     // SAFETY: the goroutine owns its list. The fork stays in this frame: it is taken out before `b`
@@ -163,36 +163,35 @@ where
     join_at(a, b, site)
 }
 
-/// As [`join`], for a goroutine whose stack has little room left: another goroutine makes the call.
+/// As [`join`], for a goroutine whose stack has little room left: it makes the call on another one.
 #[cold]
 #[inline(never)]
-fn join_on_another_stack<A, B, RA, RB>(a: A, b: B, site: &'static Location<'static>) -> (RA, RB)
+fn join_on_another_stack<A, B, RA, RB>(
+    list: &ForkList,
+    a: A,
+    b: B,
+    site: &'static Location<'static>,
+) -> (RA, RB)
 where
     A: FnOnce() -> RA,
     B: FnOnce() -> RB,
 {
-    if !fork::may_start() {
-        // The thread cannot park, so this stack has to do.
-        return in_turn(a, b);
-    }
-    let call = Call::new(move || join_at(a, b, site), site, park::current_chain());
-    if !fork::start(call.fork()) {
-        // The run ends. If it did not, the closure would come here again.
-        let _ = park::cancel_point();
-        // SAFETY: no goroutine was made for it.
-        return unsafe { call.take_closure() }();
-    }
-    match call.wait() {
-        Ok(Ok(both)) => both,
-        Ok(Err(payload)) => unwind(payload),
-        Err(_) => {
-            let _ = park::cancel_point();
-            panic!(
-                "windlass: calls of join have used up the stack of a goroutine, and there is no \
-                 memory for another stack: give it more with task::Builder::stack_size, or all of \
-                 them with Builder::stack_size"
-            )
+    let Ok(stack) = AnotherStack::take() else {
+        if std::thread::panicking() {
+            // This stack has to do.
+            return in_turn(a, b);
         }
+        let _ = park::cancel_point();
+        panic!(
+            "windlass: calls of join have used up the stack of a goroutine, and there is no memory \
+             for another stack: give it more with task::Builder::stack_size, or all of them with \
+             Builder::stack_size"
+        )
+    };
+    let call = || catch_unwind(AssertUnwindSafe(|| join_at(a, b, site)));
+    match stack.call(list, call) {
+        Ok(both) => both,
+        Err(payload) => resume_unwind(payload),
     }
 }
 

@@ -2,17 +2,18 @@
 //! goroutines.
 #![allow(clippy::disallowed_methods, reason = "plain threads take part")]
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::util::{hang_guard, panic_text, run, runtime, wait_until};
+use crate::util::{gettid, hang_guard, panic_text, run, runtime, wait_until};
 use windlass::channel::{Receiver, bounded};
 use windlass::context::{self, Context};
 use windlass::sync::Mutex;
 use windlass::task::{self, Cancelled};
 use windlass::time::{Elapsed, timeout};
-use windlass::{join, par, sleep, spawn, yield_now};
+use windlass::{join, par, sleep, spawn, task_local, yield_now};
 
 fn fib(n: u32) -> u64 {
     if n < 2 {
@@ -779,6 +780,121 @@ fn a_panic_crosses_stacks() {
     });
 }
 
+task_local! {
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Calls `at_each` in the `a` of each of `n` calls inside one another, on many stacks.
+fn descend(n: u32, at_each: &(dyn Fn(u32) + Sync)) {
+    if n > 0 {
+        let a = || {
+            at_each(n);
+            descend(n - 1, at_each);
+            at_each(n);
+        };
+        join(a, || ());
+    }
+}
+
+/// Runs `f` on a goroutine with a small stack.
+fn on_a_small_stack(n_ps: usize, f: impl FnOnce() + Send) {
+    run(n_ps, || {
+        task::scope(|s| {
+            let small = task::Builder::new().stack_size(64 * 1024);
+            small.spawn_scoped(s, f).unwrap().join().unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_goroutine_on_another_stack_is_the_same() {
+    on_a_small_stack(2, || {
+        let me = task::current();
+        DEPTH.set(7);
+        let (ctx, canceller) = Context::background().with_cancel();
+        let n_ended = AtomicUsize::new(0);
+        ctx.run(|| {
+            descend(2000, &|n| {
+                assert_eq!(task::current().id(), me.id());
+                assert_eq!(DEPTH.get(), 7);
+                if n % 50 == 0 {
+                    // It is resumed on the stack on which it parked, by its own token.
+                    let outer = me.clone();
+                    let waker = spawn(move || outer.unpark());
+                    task::park();
+                    yield_now();
+                    let _ = waker.join();
+                }
+            });
+            canceller.cancel();
+            let (_sender, receiver) = bounded::<()>(0);
+            descend(500, &|_| {
+                assert!(receiver.recv().is_err());
+                n_ended.fetch_add(1, Ordering::Relaxed);
+            });
+        });
+        assert_eq!(n_ended.into_inner(), 1000);
+        assert_eq!(DEPTH.get(), 7);
+    });
+}
+
+/// What the caller of `join` waits for, `b` does, at all depths.
+#[test]
+fn a_park_on_another_stack_is_ended_by_its_fork() {
+    fn deep(n: u32, me: &task::Task) {
+        if n == 0 {
+            return;
+        }
+        let done = AtomicBool::new(false);
+        let a = || {
+            while !done.load(Ordering::SeqCst) {
+                task::park();
+            }
+            deep(n - 1, me);
+        };
+        let b = || {
+            done.store(true, Ordering::SeqCst);
+            me.unpark();
+        };
+        join(a, b);
+    }
+    for n_ps in [1, 2] {
+        on_a_small_stack(n_ps, || deep(400, &task::current()));
+    }
+}
+
+#[test]
+fn a_locked_thread_is_the_same_on_another_stack() {
+    on_a_small_stack(2, || {
+        let _locked = task::lock_thread();
+        let tid = gettid();
+        descend(1000, &|n| {
+            assert_eq!(gettid(), tid);
+            if n % 100 == 0 {
+                drop(task::lock_thread());
+                yield_now();
+                assert_eq!(gettid(), tid);
+            }
+        });
+    });
+    // Locks that are taken on one stack, and held on the next ones.
+    fn locks(n: u32) {
+        if n > 0 {
+            let a = || {
+                let guard = n.is_multiple_of(100).then(task::lock_thread);
+                let tid = gettid();
+                locks(n - 1);
+                if n.is_multiple_of(10) {
+                    yield_now();
+                }
+                assert!(guard.is_none() || gettid() == tid);
+            };
+            join(a, || ());
+        }
+    }
+    on_a_small_stack(2, || locks(1000));
+}
+
 /// The goroutine of a fork has a stack as large as its caller's.
 #[test]
 fn the_stack_of_a_fork() {
@@ -927,6 +1043,9 @@ crate::inside::tests! {
     in_a_blocking_section: "it blocks its thread",
     with_a_locked_thread: "it locks its thread",
     recursion_deeper_than_a_stack: "it takes too many steps",
+    a_goroutine_on_another_stack_is_the_same / 8,
+    a_park_on_another_stack_is_ended_by_its_fork / 8,
+    a_locked_thread_is_the_same_on_another_stack: "it locks its thread",
     a_panic_crosses_stacks / 50,
     the_stack_of_a_fork,
     a_destructor_forks_with_little_stack_left / 5,

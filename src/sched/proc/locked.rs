@@ -52,7 +52,7 @@ pub(crate) fn lock() -> bool {
     if m.n_locks.get() == 0 {
         reserve(m.sched());
         m.locked_g.set(Some(g));
-        g.lock_to(&m.lock_link, std::ptr::from_ref(m).cast());
+        g.lock_to(&m.out_link, std::ptr::from_ref(m).cast());
     }
     // Guards can be forgotten. A count that wrapped would unlock the thread too early.
     let n_locks = m.n_locks.get().checked_add(1);

@@ -10,7 +10,7 @@ use super::p::P;
 use super::simulation::Simulation;
 use super::state::Sched;
 use crate::g::fork::ForkList;
-use crate::g::header::{GRef, Header, LockLink};
+use crate::g::header::{GRef, Header, OutLink};
 use crate::loom;
 use crate::loom::native::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
@@ -141,10 +141,10 @@ pub(crate) struct Carrier {
     /// token.
     pub(crate) committing: AtomicPtr<Header>,
     pub(crate) note: Note,
-    /// The goroutine that has locked this thread, how often, and the link between the two.
+    /// The goroutine that has locked this thread, how often, and what names the M in its header.
     pub(crate) locked_g: CurG,
     pub(crate) n_locks: Cell<u32>,
-    pub(crate) lock_link: LockLink,
+    pub(crate) out_link: OutLink,
     /// A goroutine that only this M may run.
     pub(crate) handed_work: HandedWork,
     /// Its goroutine has ended without unlocking the thread: the thread ends, too.
@@ -217,7 +217,7 @@ impl M {
             note: Note::default(),
             locked_g: CurG::default(),
             n_locks: Cell::new(0),
-            lock_link: LockLink::new(),
+            out_link: OutLink::new(),
             handed_work: HandedWork::new(),
             retired: Cell::new(false),
             checks: Checks::default(),

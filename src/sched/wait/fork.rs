@@ -38,6 +38,8 @@
 //! [`Section::switch_out_with_forks`].
 #![allow(unsafe_code)]
 
+use std::io;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::completion;
@@ -47,8 +49,10 @@ use super::park::{self, Caller};
 use super::spawn;
 use crate::bubble;
 use crate::g::cancel_wait::{CancelScope, CancelSource, ScopeChain};
+use crate::g::coro;
 use crate::g::fork::{Fork, ForkList};
-use crate::g::header::GRef;
+use crate::g::header::{ExtraStack, GRef};
+use crate::g::stack::{Stack, StackPool};
 use crate::g::status::Reason;
 use crate::loom::Ordering;
 use crate::sched::types::current;
@@ -164,19 +168,78 @@ pub(crate) fn before_blocking() {
 /// The list of forks for a call of `join` outside any other, if the caller is a goroutine that may
 /// park.
 pub(crate) fn new_list() -> Option<ForkList> {
-    /// What is left of a stack for the code that makes no more calls of `join`: a quarter, or this.
-    const LEFT: usize = 64 * 1024;
     let Caller::Goroutine(g) = park::caller() else {
         return None;
     };
-    let span = g.stack_span()?;
+    Some(ForkList::new(lowest_sp(&g.stack_span()?)))
+}
+
+/// The lowest address of the stack pointer at which a call of `join` goes on on this stack.
+fn lowest_sp(span: &Range<usize>) -> usize {
+    /// What is left of a stack for the code that makes no more calls of `join`: a quarter, or this.
+    const LEFT: usize = 64 * 1024;
     let mut room = span.end - span.start;
     if bubble::is_inside() {
         // The colour of a stack (`g::stack`) depends on earlier runs, and is less than a page.
         room &= !(mmap::page_bytes() - 1);
     }
     let left = (room / 4).min(LEFT);
-    Some(ForkList::new(span.end - room + left))
+    span.end - room + left
+}
+
+/// A stack besides its own for the calling goroutine, as large as that, from the pool of its node.
+#[derive(Debug)]
+pub(crate) struct AnotherStack {
+    g: GRef,
+    /// There until the drop.
+    stack: Option<Stack>,
+}
+
+impl AnotherStack {
+    /// # Errors
+    ///
+    /// `OutOfMemory`, as for the stack of a goroutine.
+    pub(crate) fn take() -> io::Result<AnotherStack> {
+        let g = park::current_g().expect("only goroutines have forks");
+        // Not that the M loses its P, and then its CPU, with the pool locked.
+        let _section = Section::enter();
+        let stack = pool_of(g.home()).take(g.stack_bytes())?;
+        Ok(AnotherStack {
+            g,
+            stack: Some(stack),
+        })
+    }
+
+    /// Calls `f`, which must not unwind, on this stack. The goroutine remains what it is, and so does
+    /// its list of forks.
+    pub(crate) fn call<T>(&self, list: &ForkList, f: impl FnOnce() -> T) -> T {
+        let stack = self.stack.as_ref().expect("there until the drop");
+        let extra = ExtraStack::new(stack.span());
+        let lowest_before = list.set_lowest_sp(lowest_sp(&stack.span()));
+        self.g.enter_stack(&extra);
+        let result = coro::on_stack(stack, f);
+        self.g.leave_stack(&extra);
+        list.set_lowest_sp(lowest_before);
+        result
+    }
+}
+
+impl Drop for AnotherStack {
+    fn drop(&mut self) {
+        let _section = Section::enter();
+        if let Some(stack) = self.stack.take() {
+            pool_of(stack.node()).give([stack]);
+        }
+    }
+}
+
+/// The pool of this node, in the runtime of the calling goroutine.
+fn pool_of<'a>(node_idx: usize) -> &'a StackPool {
+    let nodes = &current::m()
+        .expect("a goroutine runs on an M")
+        .sched()
+        .nodes;
+    &nodes[node_idx.min(nodes.len() - 1)].stacks
 }
 
 /// Makes `list`, whose address is its own from now on, the list of the calling goroutine, until the
@@ -201,29 +264,6 @@ impl Drop for EndsList<'_> {
             m.forks.set(std::ptr::null());
         }
     }
-}
-
-/// Whether the caller may make a goroutine and wait for it.
-pub(crate) fn may_start() -> bool {
-    matches!(park::caller(), Caller::Goroutine(_))
-}
-
-/// Makes a goroutine for `fork`, which is in no list, in the context of the caller. `false` if the
-/// caller may not wait for it, or the run ends.
-pub(crate) fn start(fork: NonNull<Fork>) -> bool {
-    let Caller::Goroutine(g) = park::caller() else {
-        return false;
-    };
-    let Some(section) = Section::enter() else {
-        return false;
-    };
-    let m = section.m();
-    let may = m.sched().phase() < Phase::Cancelling;
-    if may {
-        make(m, g, fork);
-        m.sched().wake_for_surplus(m.p());
-    }
-    may
 }
 
 /// Makes a goroutine of the oldest fork of `g`. `false` if there is none, or the run ends: then the

@@ -49,7 +49,9 @@ use crate::g::header::GRef;
 use crate::g::status::{Reason, WaitId, WakeKind, Why};
 use crate::loom::Ordering;
 use crate::sched::types::current;
-use crate::sched::types::m::{BLOCKING, Carrier, M};
+#[cfg(feature = "sim")]
+use crate::sched::types::m::Carrier;
+use crate::sched::types::m::{BLOCKING, M};
 #[cfg(feature = "sim")]
 use crate::sched::types::simulation::Simulation;
 use crate::sched::types::state::Phase;
