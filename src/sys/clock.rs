@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::bubble;
@@ -145,20 +146,45 @@ pub(crate) fn nap(ns: u64) {
     unsafe { super::raw::nanosleep(&raw const ts) };
 }
 
+/// The slack of threads that the runtime has not tightened; 0, which stands for a thread's default,
+/// before one has been.
+///
+/// Ordering: relaxed. A number that a thread which does not see it does without.
+static USUAL_SLACK_NS: AtomicU64 = AtomicU64::new(0);
+
+/// The least slack.
+const TIGHT_NS: u64 = 1;
+
 /// Makes the calling thread's timed waits end on time: by default the kernel may delay them by 50
 /// µs to batch wake-ups. Returns the previous slack.
 pub(crate) fn tighten_timer_slack() -> u64 {
-    // SAFETY: both calls take plain integers and change only this thread's slack.
-    unsafe {
-        let before = libc::prctl(libc::PR_GET_TIMERSLACK);
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1u64);
-        u64::try_from(before).unwrap_or(0)
+    let before = timer_slack_ns();
+    if before > TIGHT_NS {
+        USUAL_SLACK_NS.store(before, Ordering::Relaxed);
     }
+    restore_timer_slack(TIGHT_NS);
+    before
+}
+
+/// Gives the calling thread the slack that threads have which the runtime has not tightened. `false` if
+/// it is not tight.
+pub(crate) fn loosen_timer_slack() -> bool {
+    let is_tight = timer_slack_ns() == TIGHT_NS;
+    if is_tight {
+        restore_timer_slack(USUAL_SLACK_NS.load(Ordering::Relaxed));
+    }
+    is_tight
+}
+
+fn timer_slack_ns() -> u64 {
+    // SAFETY: takes a plain integer.
+    let slack_ns = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
+    u64::try_from(slack_ns).unwrap_or(0)
 }
 
 /// Restores the timer slack of a thread that the runtime has borrowed.
 pub(crate) fn restore_timer_slack(slack_ns: u64) {
-    // SAFETY: takes a plain integer; 0 means the default.
+    // SAFETY: takes a plain integer, and changes only this thread's slack; 0 means the default.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, slack_ns) };
 }
 

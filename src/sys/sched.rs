@@ -147,6 +147,17 @@ pub(crate) fn shorten_own_slice() -> bool {
         && set_nice_and_slice(0, 0, SHORT_SLICE_NS, flags).is_ok()
 }
 
+/// Gives a thread whose slice was shortened the kernel's own again. `false` if the kernel refuses.
+pub(crate) fn lengthen_own_slice() -> bool {
+    let Ok(own) = own_attributes() else {
+        return false;
+    };
+    // Only where that is allowed does a program inherit nothing of `SCHED_FLAG_RESET_ON_FORK`.
+    (own.sched_policy == libc::SCHED_OTHER as u32
+        && set_nice_and_slice(0, own.sched_nice, 0, 0).is_ok())
+        || set_nice_and_slice(0, own.sched_nice, 0, libc::SCHED_FLAG_KEEP_POLICY).is_ok()
+}
+
 /// How the kernel schedules the calling thread.
 fn own_attributes() -> io::Result<libc::sched_attr> {
     let mut own = MaybeUninit::<libc::sched_attr>::zeroed();

@@ -1,8 +1,8 @@
-//! Wraps libc's functions that start threads and processes, and the one that reads a thread's
+//! Wraps libc's functions that start threads, processes and programs, and the one that reads a thread's
 //! affinity, for threads that the runtime has pinned.
 //!
-//! A new thread or process inherits the affinity of the thread that starts it, and Linux has no
-//! flag to prevent that. `fork` is wrapped by `pthread_atfork`. The other functions are replaced by
+//! A new thread or process inherits the affinity and the timer slack of the thread that starts it, and
+//! Linux has no flag to prevent that. A program that replaces this one (`exec`) inherits all. `fork` is wrapped by `pthread_atfork`. The other functions are replaced by
 //! symbols in the program itself: a symbol in the executable takes precedence over one in a shared
 //! library, for `std` and for every library. This is the feature `unpinned-children`, on by
 //! default.
@@ -16,6 +16,8 @@
 //!   threads of that version's runtimes are widened. The handler for `fork` works for both.
 //! - `popen` and `system` call functions inside libc, so they are wrapped themselves. The thread
 //!   keeps the wide mask until `system` returns, which is when the child has ended.
+//! - `execl`, `execlp` and `execle` call a function inside libc, and take any number of arguments: they
+//!   are not wrapped.
 //! - `pidfd_spawn` exists since glibc 2.39. Before that the wrapper fails with ENOSYS, as the
 //!   function does on kernels without pidfds.
 //! - A program that is linked statically, or against musl, has no next symbol: only `fork` is
@@ -32,11 +34,17 @@ use std::sync::OnceLock;
 /// The actions around a call of a thread that the runtime has pinned.
 #[derive(Debug)]
 pub(crate) struct Hooks {
-    /// Gives the calling thread the mask of the process, if it is pinned. `true` if it was. Not
-    /// nested.
+    /// Gives the calling thread what a thread of the process has that the runtime did not start, for
+    /// new threads and processes to inherit. `true` if that must be undone. Not nested.
     pub(crate) widen: fn() -> bool,
-    /// Pins the calling thread again, if it was widened.
+    /// Undoes [`Hooks::widen`].
     pub(crate) narrow: fn(),
+    /// As [`Hooks::widen`], for a program that replaces this one: its first thread is the caller.
+    #[allow(dead_code, reason = "only where libc's functions are wrapped")]
+    pub(crate) become_usual: fn() -> bool,
+    /// Undoes [`Hooks::become_usual`], after a failure.
+    #[allow(dead_code, reason = "only where libc's functions are wrapped")]
+    pub(crate) become_own: fn(),
     /// Writes the mask of the process, in the kernel's form, if the calling thread is pinned.
     /// `true` if it was.
     #[allow(dead_code, reason = "only where libc's functions are wrapped")]
@@ -145,6 +153,12 @@ mod symbols {
         pidfd_spawnp => pidfd_spawnp_here;
         popen => popen_here;
         system => system_here;
+        execve => execve_here;
+        execv => execv_here;
+        execvp => execvp_here;
+        execvpe => execvpe_here;
+        fexecve => fexecve_here;
+        execveat => execveat_here;
         sched_getaffinity => sched_getaffinity_here;
     }
 
@@ -229,15 +243,24 @@ mod symbols {
         }
     }
 
-    /// Makes a call while the thread has the mask of the process.
+    /// Makes a call while the thread has the mask and the timer slack of the process.
     fn widened<R>(call: impl FnOnce() -> R) -> R {
         let Some(hooks) = HOOKS.get() else {
             return call();
         };
-        let is_wide = (hooks.widen)();
+        between(hooks.widen, call, hooks.narrow)
+    }
+
+    /// Calls `begin`, `call`, and `end` if `begin` says so. `errno` is what the call leaves.
+    fn between<R>(begin: fn() -> bool, call: impl FnOnce() -> R, end: fn()) -> R {
+        let is_begun = begin();
         let r = call();
-        if is_wide {
-            (hooks.narrow)();
+        if is_begun {
+            // SAFETY: the address is valid on this thread.
+            let errno = unsafe { *libc::__errno_location() };
+            end();
+            // SAFETY: as above.
+            unsafe { *libc::__errno_location() = errno };
         }
         r
     }
@@ -352,6 +375,55 @@ mod symbols {
         // SAFETY: by the caller's contract, which is that of the same function.
         widened(|| unsafe { real(command) })
     }
+
+    /// Functions that replace the program, which return only if they fail.
+    macro_rules! exec {
+        ($($here:ident, $real:ident, $name:literal, ($($arg:ident: $type:ty),*);)*) => {
+            $(
+                static $real: Real = Real::new($name);
+
+                unsafe extern "C" fn $here($($arg: $type),*) -> c_int {
+                    type Exec = unsafe extern "C" fn($($type),*) -> c_int;
+                    let real = $real.get();
+                    if real.is_null() {
+                        // SAFETY: the address is valid on this thread.
+                        unsafe { *libc::__errno_location() = libc::ENOSYS };
+                        return -1;
+                    }
+                    // SAFETY: the symbol of that name has this type.
+                    let real: Exec = unsafe { transmute(real) };
+                    // SAFETY: by the caller's contract, which is that of the same function.
+                    let call = || unsafe { real($($arg),*) };
+                    match HOOKS.get() {
+                        Some(hooks) => between(hooks.become_usual, call, hooks.become_own),
+                        None => call(),
+                    }
+                }
+            )*
+
+            /// They are looked up when the program begins: a child of `fork` calls them, where
+            /// nothing may be looked up.
+            extern "C" fn look_up_exec() {
+                $($real.get();)*
+            }
+        };
+    }
+
+    type Strings = *const *const c_char;
+
+    exec! {
+        execve_here, EXECVE, c"execve", (path: *const c_char, argv: Strings, envp: Strings);
+        execv_here, EXECV, c"execv", (path: *const c_char, argv: Strings);
+        execvp_here, EXECVP, c"execvp", (file: *const c_char, argv: Strings);
+        execvpe_here, EXECVPE, c"execvpe", (file: *const c_char, argv: Strings, envp: Strings);
+        fexecve_here, FEXECVE, c"fexecve", (fd: c_int, argv: Strings, envp: Strings);
+        execveat_here, EXECVEAT, c"execveat",
+            (dir: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c_int);
+    }
+
+    #[used]
+    #[unsafe(link_section = ".init_array")]
+    static LOOK_UP_EXEC: extern "C" fn() = look_up_exec;
 
     type GetAffinity = unsafe extern "C" fn(libc::pid_t, usize, *mut libc::cpu_set_t) -> c_int;
 

@@ -445,6 +445,176 @@ fn children_of_libc_are_not_pinned() {
     });
 }
 
+/// What a program finds that a goroutine starts or becomes: the CPUs, the timer slack and the time slice
+/// that it would have without a runtime.
+#[test]
+fn programs_inherit_nothing_of_the_thread() {
+    use std::os::unix::process::CommandExt;
+
+    const NAME: &str = "programs_inherit_nothing_of_the_thread";
+    const WAYS: [&str; 17] = [
+        "std",
+        "fork",
+        "posix_spawn",
+        "popen",
+        "system",
+        "windlass",
+        "windlass-exec",
+        "std-exec",
+        "execv",
+        "execve",
+        "execvp",
+        "execvpe",
+        "fexecve",
+        "execveat",
+        "failed",
+        "vfork",
+        "thread",
+    ];
+    let Some(way) = util::child_case() else {
+        let (plain, _) = shown_by(std::process::Command::new("sh").args(["-c", REPORT]));
+        assert!(
+            plain.contains("Cpus_allowed_list") && plain.lines().count() >= 2,
+            "{plain}"
+        );
+        for way in WAYS {
+            let (shown, all) = shown_by(&mut util::child_command(NAME, way));
+            assert_eq!(shown, plain, "{way}: {all}");
+        }
+        return;
+    };
+    util::runtime(2).run(|| {
+        // By a thread of the runtime, which has a short slice, as well as by the first one.
+        if way.len() % 2 == 0 {
+            let other = windlass::spawn(move || start(&way));
+            // The first thread is busy.
+            while !other.is_finished() {
+                std::hint::spin_loop();
+            }
+            other.join().unwrap();
+        } else {
+            start(&way);
+        }
+    });
+
+    fn start(way: &str) {
+        windlass::sleep(Duration::from_millis(2));
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", REPORT]);
+        let argv = [
+            c"sh".as_ptr(),
+            c"-c".as_ptr(),
+            C_REPORT.as_ptr(),
+            std::ptr::null(),
+        ];
+        let envp = [c"PATH=/usr/bin:/bin".as_ptr(), std::ptr::null()];
+        let (argv, envp, sh) = (argv.as_ptr(), envp.as_ptr(), c"/bin/sh".as_ptr());
+        let path = libc::O_PATH;
+        // SAFETY: all strings end with a zero byte, all lists with a null pointer; the functions in
+        // children do nothing but what is allowed there.
+        unsafe {
+            match way {
+                "std" => drop(command.status().unwrap()),
+                "fork" => drop(command.pre_exec(|| Ok(())).status().unwrap()),
+                "posix_spawn" => {
+                    let (mut child, argv, envp) = (0, argv.cast(), envp.cast());
+                    let (none, no_attr) = (std::ptr::null(), std::ptr::null());
+                    let r = libc::posix_spawn(&raw mut child, sh, none, no_attr, argv, envp);
+                    assert_eq!(r, 0);
+                    libc::waitpid(child, std::ptr::null_mut(), 0);
+                }
+                "popen" => {
+                    let stream = libc::popen(C_REPORT.as_ptr(), c"w".as_ptr());
+                    assert_eq!(libc::pclose(stream), 0);
+                }
+                "system" => assert_eq!(libc::system(C_REPORT.as_ptr()), 0),
+                "windlass" => {
+                    let mut command = Command::new("sh");
+                    command.args(["-c", REPORT]).status().unwrap();
+                }
+                "windlass-exec" => panic!("{}", Command::new("sh").args(["-c", REPORT]).exec()),
+                "std-exec" => panic!("{}", command.exec()),
+                "execv" => assert_eq!(libc::execv(sh, argv), 0),
+                "execve" => assert_eq!(libc::execve(sh, argv, envp), 0),
+                "execvp" => assert_eq!(libc::execvp(c"sh".as_ptr(), argv), 0),
+                "execvpe" => assert_eq!(libc::execvpe(c"sh".as_ptr(), argv, envp), 0),
+                "fexecve" => assert_eq!(libc::fexecve(libc::open(sh, path), argv, envp), 0),
+                "execveat" => {
+                    let r = libc::execveat(libc::AT_FDCWD, sh, argv.cast(), envp.cast(), 0);
+                    assert_eq!(r, 0);
+                }
+                "failed" => {
+                    // The thread is the runtime's again, and the error is the call's.
+                    let own = (util::affinity(), slack(), slice());
+                    let r = libc::execvp(c"/no/such/program".as_ptr(), argv);
+                    let e = io::Error::last_os_error();
+                    assert_eq!((r, e.kind()), (-1, io::ErrorKind::NotFound));
+                    assert_eq!((util::affinity(), slack(), slice()), own);
+                    assert_eq!(slack(), 1);
+                    command.status().unwrap();
+                }
+                "vfork" => {
+                    #[allow(deprecated, reason = "programs call it")]
+                    let child = libc::vfork();
+                    if child == 0 {
+                        libc::execve(sh, argv, envp);
+                        libc::_exit(1);
+                    }
+                    libc::waitpid(child, std::ptr::null_mut(), 0);
+                    // The parent goes on as before.
+                    assert_eq!(slack(), 1);
+                    command.status().unwrap();
+                }
+                "thread" => {
+                    // A thread that a goroutine starts, and what that one starts.
+                    let thread = std::thread::spawn(move || command.status());
+                    windlass::blocking(|| thread.join()).unwrap().unwrap();
+                }
+                _ => unreachable!("{way}"),
+            }
+        }
+    }
+}
+
+const C_REPORT: &std::ffi::CStr = c"echo; grep Cpus_allowed_list /proc/self/status; \
+    echo slack $(cat /proc/$$/timerslack_ns); grep -E 'se.slice|^policy' /proc/$$/sched; true";
+const REPORT: &str = match C_REPORT.to_str() {
+    Ok(report) => report,
+    Err(_) => unreachable!(),
+};
+
+/// What a command shows of a report, without repetitions; and all that it shows.
+fn shown_by(command: &mut std::process::Command) -> (String, String) {
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let reported = ["Cpus_allowed_list", "slack ", "se.slice", "policy "];
+    let mut lines: Vec<_> = text
+        .lines()
+        .filter(|line| reported.iter().any(|start| line.starts_with(start)))
+        .collect();
+    lines.sort_unstable();
+    lines.dedup();
+    let all = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
+    (lines.join("\n"), all)
+}
+
+/// The timer slack of the calling thread.
+fn slack() -> i32 {
+    // SAFETY: takes a plain number.
+    unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) }
+}
+
+/// The time slice of the calling thread; 0 before Linux 6.12.
+fn slice() -> u64 {
+    let mut own = std::mem::MaybeUninit::<libc::sched_attr>::zeroed();
+    let size = size_of::<libc::sched_attr>();
+    // SAFETY: the place for the answer is as long as the call says, and may be all zeros.
+    unsafe {
+        libc::syscall(libc::SYS_sched_getattr, 0, own.as_mut_ptr(), size, 0);
+        own.assume_init().sched_runtime
+    }
+}
+
 /// An allocator that asks on how many CPUs the thread may run, where it is told to.
 struct Asks;
 
@@ -512,10 +682,11 @@ fn asking_for_the_cpus_allocates_nothing() {
 /// the linker takes one of two only if they are weak.
 #[test]
 fn symbols_of_the_program_are_weak() {
-    const NAMES: [&str; 5] = [
+    const NAMES: [&str; 6] = [
         "pthread_create",
         "posix_spawn",
         "posix_spawnp",
+        "execvp",
         "sched_getaffinity",
         "windlass_interceptor",
     ];

@@ -176,6 +176,8 @@ pub(crate) struct Carrier {
     /// Ordering: sequentially consistent, because sysmon compares it with the mask that the kernel
     /// reports.
     pub(crate) is_widened: AtomicBool,
+    /// Its timer slack is the process's meanwhile. Ordering: relaxed; its own thread only.
+    pub(crate) is_loose: AtomicBool,
     /// The simulated run that it carries out, null in others. Its own thread's.
     #[cfg(feature = "sim")]
     pub(crate) simulation: Cell<*const Simulation>,
@@ -230,6 +232,7 @@ impl M {
             cpu: AtomicUsize::new(NO_CPU),
             is_pin_in_doubt: AtomicBool::new(false),
             is_widened: AtomicBool::new(false),
+            is_loose: AtomicBool::new(false),
             #[cfg(feature = "sim")]
             simulation: Cell::new(std::ptr::null()),
             has_short_slice: AtomicBool::new(false),
@@ -278,6 +281,7 @@ impl Carrier {
         self.access.store(HAS_P, Ordering::Relaxed);
         self.set_cpu(None);
         self.is_widened.store(false, Ordering::SeqCst);
+        self.is_loose.store(false, Ordering::Relaxed);
         self.demoted.store(false, Ordering::Relaxed);
     }
 

@@ -151,7 +151,7 @@ impl Offload {
         if let Some(mask) = &*self.mask.lock().unwrap_or_else(PoisonError::into_inner) {
             affinity::restore(mask);
         }
-        clock::restore_timer_slack(0);
+        clock::loosen_timer_slack();
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         pool.tids.push(threads::gettid());
         loop {

@@ -5,7 +5,10 @@
 //! while it starts a thread or a process (`sys::wrap`). This costs three more system calls: one to
 //! check that it is pinned, one to widen the mask, one to pin it again.
 //!
-//! A goroutine that has locked its thread may have given it another mask on purpose: that mask is
+//! The M's timer slack is the least one, and becomes the process's meanwhile, too: two more. A program
+//! that replaces this one (`exec`) would also keep the short time slice of the M's thread.
+//!
+//! A goroutine that has locked its thread may have given it another mask or slack on purpose: that is
 //! inherited, as usual.
 //!
 //! Meanwhile the M is marked as widened. So sysmon neither mistakes its mask for one changed from
@@ -21,6 +24,8 @@ use crate::loom::Ordering;
 use crate::sched::types::current;
 use crate::sched::types::m::Carrier;
 use crate::sys::affinity::{self, Mask};
+use crate::sys::clock;
+use crate::sys::sched as threads;
 use crate::sys::wrap::{self, Hooks};
 
 /// Installs the hooks: threads and processes started on Ms get the process's mask from now on.
@@ -28,6 +33,8 @@ pub(crate) fn install() {
     wrap::install(Hooks {
         widen,
         narrow,
+        become_usual,
+        become_own,
         write_process_mask,
     });
 }
@@ -44,27 +51,67 @@ fn widen() -> bool {
     if let Some(m) = current::m().filter(|m| m.sched().config.is_simulated()) {
         m.sched().met_outside.store(true, Ordering::Relaxed);
     }
-    let Some(m) = pinned_m().filter(|m| !m.is_widened.load(Ordering::SeqCst)) else {
+    let Some(m) = current::m() else {
         return false;
     };
-    // Before the mask is changed: a thread that sees the new mask also sees the mark.
-    m.is_widened.store(true, Ordering::SeqCst);
-    let is_wide = m.sched().offload.with_mask(affinity::restore).is_some();
-    if !is_wide {
-        m.is_widened.store(false, Ordering::SeqCst);
+    if m.is_loose.load(Ordering::Relaxed) || m.is_widened.load(Ordering::SeqCst) {
+        return false;
     }
-    is_wide
+    let is_loose = clock::loosen_timer_slack();
+    m.is_loose.store(is_loose, Ordering::Relaxed);
+    let mut is_wide = false;
+    if pinned_m().is_some() {
+        // Before the mask is changed: a thread that sees the new mask also sees the mark.
+        m.is_widened.store(true, Ordering::SeqCst);
+        is_wide = m.sched().offload.with_mask(affinity::restore).is_some();
+        if !is_wide {
+            m.is_widened.store(false, Ordering::SeqCst);
+        }
+    }
+    is_wide || is_loose
 }
 
 fn narrow() {
-    let Some(m) = current::m().filter(|m| m.is_widened.load(Ordering::SeqCst)) else {
+    let Some(m) = current::m() else {
         return;
     };
+    if m.is_loose.load(Ordering::Relaxed) {
+        clock::tighten_timer_slack();
+        m.is_loose.store(false, Ordering::Relaxed);
+    }
+    if !m.is_widened.load(Ordering::SeqCst) {
+        return;
+    }
     if let Some(cpu) = m.cpu() {
         // It fails if the CPU has gone: then sysmon makes another plan.
         affinity::pin(cpu);
     }
     m.is_widened.store(false, Ordering::SeqCst);
+}
+
+fn become_usual() -> bool {
+    let Some(m) = current::m() else {
+        return false;
+    };
+    if threads::gettid() != m.tid.load(Ordering::Relaxed) {
+        // A child of `fork`, which is as it should be: the M was widened as it began. Or a child of
+        // `vfork`, which is not, and shares the memory of this process: its parent must find nothing
+        // changed.
+        clock::loosen_timer_slack();
+        if !m.is_widened.load(Ordering::SeqCst) && pinned_m().is_some() {
+            m.sched().offload.with_mask(affinity::restore);
+        }
+        return false;
+    }
+    let is_changed = widen();
+    is_changed | (m.has_short_slice.load(Ordering::Relaxed) && threads::lengthen_own_slice())
+}
+
+fn become_own() {
+    narrow();
+    if current::m().is_some_and(|m| m.has_short_slice.load(Ordering::Relaxed)) {
+        threads::shorten_own_slice();
+    }
 }
 
 fn write_process_mask(bytes: &mut [u8]) -> bool {
