@@ -105,7 +105,7 @@ const WAITS: &[Wait] = &[
     }),
     ("read_vectored, deadline", || {
         let (stream, _peer) = stamped();
-        stream.set_read_deadline(Some((Instant::now() + LIMIT).into()));
+        stream.set_read_deadline(Some(Instant::now() + LIMIT));
         let (mut a, mut b) = ([0; 4], [0; 4]);
         let mut bufs = [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)];
         (&stream).read_vectored(&mut bufs).map(drop)
@@ -117,7 +117,7 @@ const WAITS: &[Wait] = &[
     }),
     ("recv_owned, deadline", || {
         let (stream, _peer) = stamped();
-        stream.set_read_deadline(Some((Instant::now() + LIMIT).into()));
+        stream.set_read_deadline(Some(Instant::now() + LIMIT));
         stream.recv_owned().map(drop)
     }),
     ("write", || {
@@ -134,7 +134,7 @@ const WAITS: &[Wait] = &[
     ("a file's read, deadline", || {
         let (stream, _peer) = stamped();
         let file = File::from(OwnedFd::from(stream));
-        file.set_read_deadline(Some((Instant::now() + LIMIT).into()));
+        file.set_read_deadline(Some(Instant::now() + LIMIT));
         (&file).read(&mut [0; 8]).map(drop)
     }),
     ("read_with, context", || {
@@ -158,7 +158,7 @@ const WAITS: &[Wait] = &[
     }),
     ("copy, deadline", || {
         let ((mut from, _peer), (mut to, _sink)) = (source(), pair());
-        from.set_read_deadline(Some((Instant::now() + LIMIT).into()));
+        from.set_read_deadline(Some(Instant::now() + LIMIT));
         io::copy(&mut from, &mut to).map(drop)
     }),
     ("copy to a pipe, context", || {
@@ -316,7 +316,7 @@ fn a_deadline_is_moved_beside_an_error_queue() {
             io::copy(&mut &copied, &mut to).unwrap_err().kind()
         });
         windlass::sleep(Duration::from_millis(20));
-        stream.set_read_deadline(Some((Instant::now() + Duration::from_millis(20)).into()));
+        stream.set_read_deadline(Some(Instant::now() + Duration::from_millis(20)));
         assert_eq!(reads.join().unwrap(), ErrorKind::WouldBlock);
         assert_eq!(copies.join().unwrap(), ErrorKind::WouldBlock);
     });

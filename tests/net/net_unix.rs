@@ -421,7 +421,7 @@ fn the_wait_of_a_datagram_sender_ends() {
             windlass::scope(|s| {
                 let sends = s.spawn(|| waits.error());
                 windlass::sleep(short);
-                waits.socket.set_write_deadline(Some(Instant::now().into()));
+                waits.socket.set_write_deadline(Some(Instant::now()));
                 assert_eq!(sends.join().unwrap(), ErrorKind::WouldBlock);
             });
             let (waits, member) = (new(), census.member());
