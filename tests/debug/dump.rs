@@ -207,6 +207,38 @@ fn a_deep_stack_and_a_large_one_are_walked() {
     });
 }
 
+/// A recursion by `join` has left the goroutine's own stack for another one.
+#[test]
+fn the_stack_where_a_recursion_goes_on_is_walked() {
+    fn descend(n: u32) {
+        match n {
+            0 => its_caller(),
+            _ => _ = windlass::join(|| descend(n - 1), || ()),
+        }
+    }
+    let _guard = util::hang_guard();
+    let runtime = util::runtime(1);
+    let handle = runtime.handle();
+    runtime.run(|| {
+        let small = task::Builder::new().name("forker").stack_size(64 * 1024);
+        let forker = small.spawn(|| descend(500)).unwrap();
+        util::wait_until(|| handle.metrics().total().parks >= 1);
+        let dump = handle.dump();
+        let functions: Vec<_> = find(&dump, "forker")
+            .stack
+            .iter()
+            .filter_map(|f| f.function.as_deref())
+            .collect();
+        let shows = |name: &str| functions.iter().any(|f| f.contains(name));
+        assert!(functions.len() >= 5, "{functions:?}");
+        // An optimiser may merge functions with others of the same code.
+        let is_plain = cfg!(debug_assertions);
+        assert!(!is_plain || shows("dump::its_caller"), "{functions:?}");
+        forker.task().unpark();
+        forker.join().unwrap();
+    });
+}
+
 /// Whatever is woken, ended and spawned while dumps are taken: nothing is lost, and no dump
 /// shows what cannot be.
 #[test]

@@ -109,6 +109,33 @@ fn stacks_of_other_sizes() {
     }
 }
 
+/// Calls `join` inside one another, and then a function that needs no end of stack.
+fn recurse_by_join(n: u32) -> u64 {
+    match n {
+        0 => recurse(0),
+        _ => windlass::join(|| recurse_by_join(n - 1), || 1).0,
+    }
+}
+
+/// On the third or fourth stack of the goroutine.
+#[test]
+fn where_a_recursion_by_join_goes_on() {
+    let site = line!() + 5;
+    if child_case().is_some() {
+        let small = task::Builder::new().stack_size(64 << 10);
+        runtime(2).run(|| {
+            small
+                .spawn(|| recurse_by_join(500))
+                .unwrap()
+                .join()
+                .unwrap();
+        });
+        unreachable!();
+    }
+    let line = report(&child("where_a_recursion_by_join_goes_on", "join"));
+    check_report(&line, 64 << 10, site);
+}
+
 #[test]
 fn the_builders_stack_size() {
     let site = line!() + 3;
