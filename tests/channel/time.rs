@@ -284,25 +284,6 @@ fn a_period_of_zero_is_refused() {
     assert!(util::panic_text(&*r.unwrap_err()).contains("non-zero"));
 }
 
-#[cfg(feature = "sim")]
-crate::inside::tests! {
-    sleep_until_an_instant,
-    what_is_quick_gives_its_value,
-    what_is_slow_is_cut_short,
-    socket_calls_give_timed_out,
-    a_stream_that_never_waits_is_cut_short_too: "goroutines that never wait take too many steps",
-    a_result_is_not_lost_for_being_late: "it computes until time has passed",
-    timeouts_nest,
-    a_panic_comes_through,
-    join_timeout_gives_the_handle_back,
-    join_timeout_races_with_the_end: "it takes too many steps",
-    join_timeout_on_a_plain_thread: "it uses threads",
-    an_interval_ticks,
-    missed_ticks_by_behavior,
-    an_interval_cut_short_keeps_its_tick,
-    a_period_of_zero_is_refused,
-}
-
 #[test]
 fn a_deadline_is_of_either_type_and_what_is_returned_of_ours() {
     fn taken_by_all(at: impl Into<std::time::Instant> + Copy) {
@@ -328,4 +309,24 @@ fn a_deadline_is_of_either_type_and_what_is_returned_of_ours() {
         );
         a.set_read_deadline(None);
     });
+}
+
+#[cfg(feature = "sim")]
+crate::inside::tests! {
+    sleep_until_an_instant,
+    what_is_quick_gives_its_value,
+    what_is_slow_is_cut_short,
+    socket_calls_give_timed_out,
+    a_stream_that_never_waits_is_cut_short_too: "goroutines that never wait take too many steps",
+    a_result_is_not_lost_for_being_late: "it computes until time has passed",
+    timeouts_nest,
+    a_panic_comes_through,
+    join_timeout_gives_the_handle_back,
+    join_timeout_races_with_the_end: "it takes too many steps",
+    join_timeout_on_a_plain_thread: "it uses threads",
+    an_interval_ticks,
+    missed_ticks_by_behavior,
+    an_interval_cut_short_keeps_its_tick,
+    a_period_of_zero_is_refused,
+    a_deadline_is_of_either_type_and_what_is_returned_of_ours: "it takes times of the real clock",
 }

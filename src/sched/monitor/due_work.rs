@@ -157,8 +157,11 @@ impl View {
         if !self.is_stuck() || !(is_ready || timer_is_late) {
             return Help::Nothing;
         }
+        let only_its_holder_helps = is_ready && self.computes;
         match self.computes && self.computes_on {
-            _ if !is_ready && self.any_idle && !self.was_helped => Help::WakeIdle,
+            _ if !only_its_holder_helps && timer_is_late && self.any_idle && !self.was_helped => {
+                Help::WakeIdle
+            }
             true => Help::Retake,
             false => Help::Ask,
         }
