@@ -7,11 +7,11 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 pub(crate) use super::limit::Deadline;
-use super::waits::Waits;
+use super::waits::{self, Waits};
 use crate::bubble;
 use crate::g::header::GRef;
 use crate::g::list::GList;
@@ -367,7 +367,16 @@ pub(super) fn poll(
         events: u32::from(events.cast_unsigned()),
     };
     // SAFETY: the request holds no pointer; the descriptor is borrowed until this returns.
-    unsafe { run_until(g, request, deadline) }.map(drop)
+    let done = unsafe { run_until(g, request, deadline) }?;
+    if done.n as i16 & (events | libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0 {
+        return Ok(());
+    }
+    // A ring also reports POLLRDHUP, which nobody asked for: a peer that has sent everything may still
+    // be slow to read. An epoll instance does not.
+    match waits::changes_of(fd, events) {
+        Some(changes) => poll(g, changes.as_fd(), libc::POLLIN, deadline),
+        None => Waits::new(events, deadline).pause(),
+    }
 }
 
 /// How the park for an operation ended.

@@ -149,7 +149,7 @@ impl<'a> Waits<'a> {
 }
 
 /// An epoll instance that is readable when one of `events`, or an error, is new on `fd`.
-fn changes_of(fd: BorrowedFd<'_>, events: i16) -> Option<OwnedFd> {
+pub(super) fn changes_of(fd: BorrowedFd<'_>, events: i16) -> Option<OwnedFd> {
     let changes = epoll::create().ok()?;
     let events = u32::from(events.cast_unsigned()) | libc::EPOLLET.cast_unsigned();
     epoll::set(changes.as_raw_fd(), fd.as_raw_fd(), events, 0).ok()?;

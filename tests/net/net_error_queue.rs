@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "plain threads take part")]
 
 use std::io::{ErrorKind, IoSliceMut, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -78,13 +79,14 @@ fn in_time<T>(f: impl FnOnce() -> T) -> T {
     Context::background().with_timeout(LIMIT).run(f)
 }
 
-/// Fills what a stream takes, so that a write waits. An error queue is filled before.
+/// Fills what a stream takes, so that a write waits. The first probes of a full receiver move some bytes.
 fn full(stream: &TcpStream) {
     let socket = socket2::SockRef::from(stream);
-    while socket
-        .send_with_flags(&[0; 60_000], libc::MSG_DONTWAIT)
-        .is_ok()
-    {}
+    let send = || socket.send_with_flags(&[0; 60_000], libc::MSG_DONTWAIT);
+    while send().is_ok() {
+        while send().is_ok() {}
+        std::thread::sleep(Duration::from_millis(500));
+    }
 }
 
 /// A stream to copy from, from which a copy gets 40,000 bytes, and its peer.
@@ -92,6 +94,15 @@ fn source() -> (TcpStream, TcpStream) {
     let (source, mut peer) = stamped();
     peer.write_all(&[1; 40_000]).unwrap();
     (source, peer)
+}
+
+/// A stream that takes no more, and whose peer has sent everything: `io_uring` says that it is ready.
+fn half_closed() -> (TcpStream, TcpStream) {
+    let (stream, peer) = pair();
+    peer.shutdown(Shutdown::Write).unwrap();
+    full(&stream);
+    wait_until(|| shows(&stream, libc::POLLRDHUP));
+    (stream, peer)
 }
 
 type Wait = (&'static str, fn() -> io::Result<()>);
@@ -173,18 +184,34 @@ const WAITS: &[Wait] = &[
         from.set_read_timeout(Some(LIMIT)).unwrap();
         io::copy(&mut from, &mut to).map(drop)
     }),
+    ("wait_writable, half closed", || {
+        let (stream, _peer) = half_closed();
+        io::wait_writable_timeout(&stream, LIMIT)
+    }),
+    ("write_with, half closed, context", || {
+        let (stream, _peer) = half_closed();
+        let stream = Async::new(std::net::TcpStream::from(stream)).unwrap();
+        in_time(|| (&stream).write(&[0; 60_000])).map(drop)
+    }),
+    ("copy, half closed", || {
+        let ((mut from, _peer), (mut to, _sink)) = (source(), half_closed());
+        from.set_read_timeout(Some(LIMIT)).unwrap();
+        to.set_write_timeout(Some(LIMIT)).unwrap();
+        io::copy(&mut from, &mut to).map(drop)
+    }),
     ("copy to a full socket", || {
         let ((mut from, _peer), (mut to, _sink)) = (source(), stamped());
+        from.set_read_timeout(Some(LIMIT)).unwrap();
         full(&to);
         to.set_write_timeout(Some(LIMIT)).unwrap();
         io::copy(&mut from, &mut to).map(drop)
     }),
-    ("copy from a pipe to a full socket", || {
+    ("copy from a pipe to a full socket, context", || {
         let ((mut reader, mut writer), (mut to, _sink)) = (pipe().unwrap(), stamped());
         writer.write_all(&[1; 40_000]).unwrap();
         full(&to);
         to.set_write_timeout(Some(LIMIT)).unwrap();
-        io::copy(&mut reader, &mut to).map(drop)
+        in_time(|| io::copy(&mut reader, &mut to)).map(drop)
     }),
 ];
 
