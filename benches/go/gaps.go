@@ -175,3 +175,38 @@ func gapSleepHogs(perP int) func() {
 		printLatencies(gapLate(time.Millisecond, gapDuration))
 	}
 }
+
+// gapForkDepth is the depth of the trees of gapSleepForks; its upper levels are forked, as a goroutine
+// for each of the lower ones would cost more than the leaves.
+const (
+	gapForkDepth = 10
+	gapForkTo    = 4
+)
+
+func gapFork(depth int, n uint64) uint64 {
+	if depth == 0 {
+		return compute(n)
+	}
+	if depth <= gapForkTo {
+		return gapFork(depth-1, n) ^ gapFork(depth-1, n)
+	}
+	b := make(chan uint64, 1)
+	go func() { b <- gapFork(depth-1, n) }()
+	return gapFork(depth-1, n) ^ <-b
+}
+
+// gapSleepForks: how late sleeps of 1 ms are beside perP goroutines for each P that compute by
+// fork and join.
+func gapSleepForks(perP int) func() {
+	return func() {
+		for range perP * runtime.GOMAXPROCS(0) {
+			go func() {
+				for n := uint64(1); ; {
+					n ^= gapFork(gapForkDepth, n)
+				}
+			}()
+		}
+		time.Sleep(gapSettle)
+		printLatencies(gapLate(time.Millisecond, gapDuration))
+	}
+}

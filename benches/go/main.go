@@ -22,6 +22,7 @@ workloads: yield spawn-one spawn-batch ping-pong skynet stream-16k stream-512
            gap-echo-pairs-2 gap-echo-pairs-4 gap-echo-yields-2 gap-echo-yields-4
            gap-sleeps gap-wake-elsewhere gap-locked-peer
            gap-sleep-hogs-1 gap-sleep-hogs-2 gap-sleep-hogs-4
+           gap-sleep-forks-1 gap-sleep-forks-2
 servers:   echo http http-raw stalls
 
 WINDLASS_BENCH_WORKERS sets GOMAXPROCS.
@@ -66,6 +67,8 @@ var programs = map[string]func(){
 	"gap-sleep-hogs-1":   gapSleepHogs(1),
 	"gap-sleep-hogs-2":   gapSleepHogs(2),
 	"gap-sleep-hogs-4":   gapSleepHogs(4),
+	"gap-sleep-forks-1":  gapSleepForks(1),
+	"gap-sleep-forks-2":  gapSleepForks(2),
 }
 
 var servers = map[string]func(net.Listener) error{

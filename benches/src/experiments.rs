@@ -243,6 +243,18 @@ pub const EXPERIMENTS: &[Experiment] = &[
         "gap-sleep-hogs-4",
         TAIL,
     ),
+    gap(
+        "gap_sleep_forks_1",
+        &["gaps", "sleep-forks-1"],
+        "gap-sleep-forks-1",
+        TAIL,
+    ),
+    gap(
+        "gap_sleep_forks_2",
+        &["gaps", "sleep-forks-2"],
+        "gap-sleep-forks-2",
+        TAIL,
+    ),
     stalls("stalls_15", &["--load", "0.15"], STALLS),
     stalls("stalls_40", &["--load", "0.40"], STALLS),
     stalls("stalls_64", &["--load", "0.64"], STALLS),

@@ -29,6 +29,7 @@ const WAKES: usize = 2_000;
 const STAYS_BUSY: Duration = Duration::from_micros(500);
 const ROUND_TRIPS: u64 = 50_000;
 const LOOP_STEPS: u64 = 2_000;
+const FORK_DEPTH: u32 = 10;
 
 #[derive(Parser)]
 struct Args {
@@ -67,6 +68,12 @@ enum Probe {
     /// As before, with four per P.
     #[value(name = "sleep-hogs-4")]
     SleepHogs4,
+    /// How late a sleep of 1 ms is beside one goroutine per P that computes by `join`.
+    #[value(name = "sleep-forks-1")]
+    SleepForks1,
+    /// As before, with two per P.
+    #[value(name = "sleep-forks-2")]
+    SleepForks2,
 }
 
 fn main() {
@@ -87,9 +94,11 @@ fn main() {
         Probe::Sleeps => sleeps(),
         Probe::WakeElsewhere => wake_elsewhere(),
         Probe::LockedPeer => locked_peer(),
-        Probe::SleepHogs1 => beside_hogs(workers),
-        Probe::SleepHogs2 => beside_hogs(2 * workers),
-        Probe::SleepHogs4 => beside_hogs(4 * workers),
+        Probe::SleepHogs1 => beside_hogs(workers, compute),
+        Probe::SleepHogs2 => beside_hogs(2 * workers, compute),
+        Probe::SleepHogs4 => beside_hogs(4 * workers, compute),
+        Probe::SleepForks1 => beside_hogs(workers, |n| n ^ fork(FORK_DEPTH, n)),
+        Probe::SleepForks2 => beside_hogs(2 * workers, |n| n ^ fork(FORK_DEPTH, n)),
     });
 }
 
@@ -238,8 +247,17 @@ fn locked_peer() {
         .expect("all was received");
 }
 
-/// How late sleeps of 1 ms are beside `n` goroutines that never call the runtime.
-fn beside_hogs(n: usize) {
+/// Computes at the leaves of a tree of forks.
+fn fork(depth: u32, n: u64) -> u64 {
+    if depth == 0 {
+        return compute(n);
+    }
+    let (a, b) = windlass::join(|| fork(depth - 1, n), || fork(depth - 1, n));
+    a ^ b
+}
+
+/// How late sleeps of 1 ms are beside `n` goroutines that compute and never wait.
+fn beside_hogs(n: usize, compute: fn(u64) -> u64) {
     let stop = Stop::default();
     for _ in 0..n {
         let stop = Stop::clone(&stop);

@@ -355,6 +355,14 @@ pub const TOPICS: &[Topic] = &[
             &late("gap_sleep_hogs_1", "sleep beside 1 hog per P: late, p50"),
             &late("gap_sleep_hogs_2", "sleep beside 2 hogs per P: late, p50"),
             &late("gap_sleep_hogs_4", "sleep beside 4 hogs per P: late, p50"),
+            &late(
+                "gap_sleep_forks_1",
+                "sleep beside 1 fork-join per P: late, p50",
+            ),
+            &late(
+                "gap_sleep_forks_2",
+                "sleep beside 2 fork-joins per P: late, p50",
+            ),
         ],
     },
     Topic {
