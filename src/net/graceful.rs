@@ -578,7 +578,7 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.done();
+        self.0.done_in_place();
     }
 }
 

@@ -100,6 +100,12 @@ impl WaitGroup {
     #[track_caller]
     pub fn add(&self, n: isize) {
         park::perturb();
+        self.add_in_place(n);
+    }
+
+    /// As [`WaitGroup::add`]; leaves the goroutine on its thread.
+    #[track_caller]
+    fn add_in_place(&self, n: isize) {
         let n = n as i64;
         let added = match self.0.add(n, false) {
             Added::NeedsLock => self.0.add_and_wake(n),
@@ -121,6 +127,11 @@ impl WaitGroup {
     #[track_caller]
     pub fn done(&self) {
         self.add(-1);
+    }
+
+    /// As [`WaitGroup::done`]; leaves the goroutine on its thread: for destructors.
+    pub(crate) fn done_in_place(&self) {
+        self.add_in_place(-1);
     }
 
     /// Waits until the count is 0.

@@ -1569,7 +1569,7 @@ crate::inside::tests! {
     park_timeout_ends_by_itself_or_by_unpark / 10,
     park_timeout_against_unpark / 50,
     a_task_outlives_its_goroutine_and_its_runtime: "it has a runtime of its own",
-    current_and_park_on_a_plain_thread,
+    current_and_park_on_a_plain_thread: "it uses threads",
     two_yielders_take_turns_on_one_p / 20,
     a_yielder_starves_nobody: "it asks for the fairness of a scheduler",
     a_spawn_from_outside_waits_for_a_few_rounds_of_the_others: "it uses threads",

@@ -408,7 +408,7 @@ crate::inside::tests! {
     a_borrow_may_go_to_scoped_goroutines,
     values_are_dropped_before_join_returns,
     values_go_when_a_goroutine_panics_or_is_cancelled: "it uses threads",
-    destructors_may_wait_and_look_at_others,
+    destructors_may_wait_and_look_at_others: "it uses a thread",
     a_destructor_that_panics_harms_nobody,
     the_result_of_a_detached_goroutine_may_use_them,
     making_may_wait_use_others_and_panic,
