@@ -413,6 +413,10 @@ impl Raw {
     unsafe fn run(&self, g: Option<GRef>, request: Request, deadline_ns: u64) -> io::Result<usize> {
         match g {
             // SAFETY: by this function's contract.
+            Some(g) if self.kind == Kind::Stream => unsafe {
+                bytes::run(g, self.file.as_fd(), request, deadline_ns)
+            },
+            // SAFETY: as above.
             Some(g) => unsafe { op::run(g, request, deadline_ns) }.map(|done| done.n),
             // SAFETY: as above.
             None => unsafe { bytes::run_on_thread(self.file.as_fd(), request, deadline_ns) },

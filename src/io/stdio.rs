@@ -78,7 +78,9 @@ pub struct Stdin(());
 ///
 /// # Blocking
 ///
-/// Writing parks the goroutine while a pipe or a terminal has no room; it blocks a plain thread.
+/// Writing parks the goroutine while a pipe or a terminal has no room; it blocks a plain thread. A
+/// terminal that takes a part of the text only, as after Ctrl-S, blocks the goroutine's thread for the rest,
+/// in a [`blocking`](crate::blocking) section.
 /// While another holds the [lock](Stdout::lock), it waits for that.
 ///
 /// # Examples

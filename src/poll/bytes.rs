@@ -3,20 +3,23 @@
 //!
 //! The ring reads and writes them. It does not wait for a descriptor in non-blocking mode, so the
 //! goroutine waits for that with a poll. On a plain thread the system calls block, unless a deadline
-//! or a context may end them ([`run_on_thread`]).
+//! or a context may end them ([`run_on_thread`]). A write to a terminal blocks in any case: the kernel
+//! finds it writable while there is room for a byte, and then waits for room for all.
 #![allow(unsafe_code)]
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut, IsTerminal};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::fd::is_would_block;
 use super::op::{self, Deadline};
+use super::ready;
 use super::socket::{MAX_BUFFERS, MAX_LEN};
 use super::waits::Waits;
+use crate::g::header::GRef;
 use crate::netpoll::call::Attempt;
 use crate::netpoll::sqe::{HERE, Request};
-use crate::sched::wait::current_context;
 use crate::sched::wait::park::{self, Caller};
+use crate::sched::wait::{current_context, handoff};
 use crate::sys::clock::NEVER;
 use crate::sys::file;
 
@@ -95,7 +98,7 @@ unsafe fn transfer(fd: BorrowedFd<'_>, events: i16, request: Request) -> io::Res
             Caller::Thread => unsafe { run_on_thread(fd, request, NEVER) },
             Caller::Goroutine(g) => {
                 // SAFETY: as above.
-                unsafe { op::run(g, request, NEVER) }.map(|done| done.n)
+                unsafe { run(g, fd, request, NEVER) }
             }
         };
         if !is_would_block(&r) {
@@ -103,6 +106,35 @@ unsafe fn transfer(fd: BorrowedFd<'_>, events: i16, request: Request) -> io::Res
         }
         waits.wait(fd)?;
     }
+}
+
+/// Runs a read or write for the calling goroutine `g`.
+///
+/// # Safety
+///
+/// As [`op::run`].
+///
+/// # Errors
+///
+/// As [`op::run`].
+pub(crate) unsafe fn run(
+    g: GRef,
+    fd: BorrowedFd<'_>,
+    request: Request,
+    deadline_ns: u64,
+) -> io::Result<usize> {
+    if !is_read(&request) && fd.is_terminal() {
+        // The kernel would block the thread inside the scheduler.
+        ready::wait_until(fd, libc::POLLOUT, Deadline::at(deadline_ns))?;
+        // SAFETY: by this function's contract.
+        return handoff::blocking(|| unsafe { run_on_thread(fd, request, deadline_ns) });
+    }
+    // SAFETY: by this function's contract.
+    unsafe { op::run(g, request, deadline_ns) }.map(|done| done.n)
+}
+
+fn is_read(request: &Request) -> bool {
+    matches!(request, Request::Read { .. } | Request::Readv { .. })
 }
 
 /// Runs a read or write by blocking the thread, until the deadline, or the end of the ambient context
@@ -124,9 +156,9 @@ pub(crate) unsafe fn run_on_thread(
     deadline_ns: u64,
 ) -> io::Result<usize> {
     park::cancel_point()?;
-    let events = match request {
-        Request::Read { .. } | Request::Readv { .. } => libc::POLLIN,
-        _ => libc::POLLOUT,
+    let events = match is_read(&request) {
+        true => libc::POLLIN,
+        false => libc::POLLOUT,
     };
     let may_end = deadline_ns != NEVER || park::may_be_cut();
     let is_awaited = may_end && file::is_polled(fd.as_raw_fd())?;

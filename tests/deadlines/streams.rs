@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use windlass::context::Error;
@@ -17,6 +17,7 @@ use windlass::time::Instant;
 
 use super::{FOREVER, Row, Wait, cut, ended, until, wait};
 use crate::temp::TempDir;
+use crate::util;
 
 fn of_reader(call: impl FnOnce(&mut PipeReader, Error) + Send + 'static) -> Wait {
     let (mut reader, writer) = pipe().unwrap();
@@ -58,21 +59,8 @@ fn of_child(call: impl FnOnce(Child, Error) + Send + 'static) -> Wait {
     until(release, move |why| call(child, why))
 }
 
-/// The two sides of a terminal.
-fn terminal() -> (File, File) {
-    let (mut master, mut slave) = (-1, -1);
-    let null = std::ptr::null_mut();
-    // SAFETY: both places are valid, and null means no name and no settings.
-    let r = unsafe { libc::openpty(&raw mut master, &raw mut slave, null, null as _, null as _) };
-    assert_eq!(r, 0);
-    // SAFETY: the call returned both, and nobody else has them.
-    [master, slave]
-        .map(|fd| File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
-        .into()
-}
-
 fn of_terminal(call: impl FnOnce(&mut File, Error) + Send + 'static) -> Wait {
-    let (master, mut slave) = terminal();
+    let (master, mut slave) = util::terminal();
     wait(master, move |why| call(&mut slave, why))
 }
 

@@ -413,6 +413,23 @@ fn the_lock_of_an_output_has_one_holder() {
     assert_eq!(n.load(Ordering::Relaxed), 6 * TURNS);
 }
 
+/// A terminal that nobody reads takes a part of a long text, and blocks the thread for the rest.
+#[test]
+fn a_terminal_that_takes_no_more_holds_up_nobody_else() {
+    const BYTES: usize = 1 << 20;
+    run(1, || {
+        let (mut screen, mut terminal) = util::terminal();
+        let writes = spawn(move || terminal.write_all(&[b'x'; BYTES]));
+        for _ in 0..3 {
+            windlass::sleep(Duration::from_millis(2));
+        }
+        let mut bytes = vec![0; BYTES];
+        screen.read_exact(&mut bytes).unwrap();
+        assert!(bytes.iter().all(|&byte| byte == b'x'));
+        writes.join().unwrap().unwrap();
+    });
+}
+
 #[cfg(feature = "sim")]
 crate::inside::tests! {
     much_data_through_a_pipe: "it uses threads",
@@ -426,4 +443,5 @@ crate::inside::tests! {
     readers_by_reference_are_found_by_inference: "it uses std's sockets",
     a_foreign_timer: "it has a descriptor of the kernel's",
     the_lock_of_an_output_has_one_holder: "it uses threads",
+    a_terminal_that_takes_no_more_holds_up_nobody_else: "it has a terminal of the kernel's",
 }

@@ -9,12 +9,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use windlass::fs::File;
 use windlass::metrics::Poller;
 use windlass::net::{TcpListener, TcpStream};
 use windlass::{Builder, Runtime};
@@ -693,4 +695,17 @@ impl Pattern {
             at += n;
         }
     }
+}
+
+/// The two sides of a terminal.
+pub(crate) fn terminal() -> (File, File) {
+    let (mut master, mut slave) = (-1, -1);
+    let null = std::ptr::null_mut();
+    // SAFETY: both places are valid, and null means no name and no settings.
+    let r = unsafe { libc::openpty(&raw mut master, &raw mut slave, null, null as _, null as _) };
+    assert_eq!(r, 0);
+    // SAFETY: the call returned both, and nobody else has them.
+    [master, slave]
+        .map(|fd| File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+        .into()
 }
