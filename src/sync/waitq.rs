@@ -111,20 +111,20 @@ impl WaitCtx<'_> {
     /// Enters the scheduler. If the goroutine's P was taken, it may first move to another thread.
     #[inline]
     pub(crate) fn enter<'a>() -> WaitCtx<'a> {
-        WaitCtx::new(Section::enter())
+        let section = Section::enter();
+        let g = match &section {
+            // An unwinding goroutine waits as a thread does: it must not switch stacks.
+            Some(section) if !std::thread::panicking() => section.m().curg.get(),
+            _ => None,
+        };
+        WaitCtx { section, g }
     }
 
     /// As [`WaitCtx::enter`], but leaves the goroutine on its thread: for a caller that does not
-    /// wait.
-    #[inline]
+    /// wait. Not one function with `enter`: the compiler then inlines `enter` less well.
     pub(crate) fn enter_in_place<'a>() -> WaitCtx<'a> {
-        WaitCtx::new(Section::enter_in_place())
-    }
-
-    #[inline]
-    fn new(section: Option<Section<'_>>) -> WaitCtx<'_> {
+        let section = Section::enter_in_place();
         let g = match &section {
-            // An unwinding goroutine waits as a thread does: it must not switch stacks.
             Some(section) if !std::thread::panicking() => section.m().curg.get(),
             _ => None,
         };
