@@ -299,7 +299,8 @@ impl Waiter {
             ScopeChain::NONE
         };
         let deadline_ns = terms.deadline_ns.min(chain.deadline_ns());
-        let looks_up = park::current_g().is_some() || chain.is_some();
+        let look_up_ns = park::look_up_ns(chain);
+        let looks_up = look_up_ns != NEVER;
         let mut spins = SPINS;
         loop {
             match self.word.load(Ordering::Acquire) {
@@ -322,8 +323,7 @@ impl Waiter {
                         if turn::block_thread(deadline_ns) {
                             continue;
                         }
-                        let nap_ns = if looks_up { park::LOOK_UP_NS } else { NEVER };
-                        loom::futex_wait(&self.word, SLEEPING, left_ns.min(nap_ns));
+                        loom::futex_wait(&self.word, SLEEPING, left_ns.min(look_up_ns));
                     }
                 }
                 taken => loom::futex_wait(&self.word, taken, NEVER),

@@ -120,10 +120,8 @@ pub(crate) fn wait_until(word: &AtomicPtr<()>, deadline_ns: u64) -> Result<bool,
             Caller::Thread => {
                 // Neither a context nor the end of a run wakes a thread, so it polls.
                 park::cancel_point()?;
-                let looks_up = chain.is_some() || park::current_g().is_some();
-                let look_up_ns = clock::now_ns() + park::LOOK_UP_NS;
-                let until_ns = if looks_up { look_up_ns } else { NEVER };
-                wait_blocked(word, deadline_ns.min(until_ns));
+                let look_ns = clock::now_ns().saturating_add(park::look_up_ns(chain));
+                wait_blocked(word, deadline_ns.min(look_ns));
             }
         }
     }

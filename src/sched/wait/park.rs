@@ -456,7 +456,7 @@ pub(crate) const LOOK_UP_NS: u64 = 1_000_000;
 pub(crate) fn look_up_ns(chain: ScopeChain) -> u64 {
     match current_g() {
         _ if chain.sources().next().is_some() => LOOK_UP_NS,
-        Some(_) => 10 * LOOK_UP_NS,
+        Some(_) => 50 * LOOK_UP_NS,
         None => NEVER,
     }
 }
