@@ -151,7 +151,7 @@ fn destructors_and_debug_stay() {
 
 /// Types that are values without a lock, a wait or a descriptor; errors and reports; and those of
 /// simulations, which are made by the plain thread that runs one.
-const PLAIN: &str = "AcquireError AcquireTimeoutError ByLevel Disk Failure Faults Histogram Host Lagged Link LocalKey
+const PLAIN: &str = "AcquireError AcquireTimeoutError ByLevel Disk Failure Faults FileTimes Histogram Host Lagged Link LocalKey
     MissedTickBehavior Promise ReadyTimeoutError Received RecvError RecvTimeoutError Runtime Schedule
     SelectTimeoutError SendError SendTimeoutError Sim TryReadyError TryRecvError TrySelectError WaitTimeoutResult";
 
