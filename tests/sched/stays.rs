@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use windlass::channel::{self, Select, bounded, broadcast, oneshot, unbounded, watch};
 use windlass::context::{self, Context};
@@ -63,7 +63,7 @@ impl Probe {
     /// Calls `f` after the P was taken. Returns whether the goroutine has moved.
     fn moves<R>(&self, f: impl FnOnce() -> R) -> bool {
         if !util::is_simulated() {
-            lose_p();
+            util::lose_p();
         }
         let before = self.place();
         let result = f();
@@ -104,18 +104,6 @@ impl Probe {
     #[track_caller]
     fn end(self) {
         assert!(self.moved.is_empty(), "moved by {:#?}", self.moved);
-    }
-}
-
-/// Blocks the thread until the only P was taken from this goroutine and runs another one.
-fn lose_p() {
-    let has_run = Arc::new(AtomicBool::new(false));
-    let mark = Arc::clone(&has_run);
-    drop(spawn(move || mark.store(true, Ordering::SeqCst)));
-    let until = Instant::now() + Duration::from_secs(60);
-    while !has_run.load(Ordering::SeqCst) {
-        assert!(Instant::now() < until, "the P is not taken");
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -12,7 +12,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -708,4 +708,16 @@ pub(crate) fn terminal() -> (File, File) {
     [master, slave]
         .map(|fd| File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
         .into()
+}
+
+/// Blocks the thread until the only P was taken from this goroutine and runs another one.
+pub(crate) fn lose_p() {
+    let has_run = Arc::new(AtomicBool::new(false));
+    let mark = Arc::clone(&has_run);
+    drop(windlass::spawn(move || mark.store(true, Ordering::SeqCst)));
+    let until = Instant::now() + Duration::from_secs(60);
+    while !has_run.load(Ordering::SeqCst) {
+        assert!(Instant::now() < until, "the P is not taken");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

@@ -60,18 +60,21 @@ impl World {
         unsafe { (*p).touch() };
     }
 
-    /// Sysmon retakes the first P from the M, and uses it if it succeeds.
-    fn take_first(&self) -> bool {
-        let words = Access {
+    fn words(&self) -> Access<'_, P> {
+        Access {
             access: &self.access,
             in_runtime: &self.in_runtime,
             p: &self.p,
-        };
+        }
+    }
+
+    /// Sysmon retakes the first P from the M, and uses it if it succeeds.
+    fn take_first(&self) -> bool {
         let barrier = || {
             crate::loom::fence(Ordering::SeqCst);
             true
         };
-        let is_taken = words.take(&raw const self.ps[0], barrier);
+        let is_taken = self.words().take(&raw const self.ps[0], barrier);
         if is_taken {
             self.ps[0].touch();
         }
@@ -95,6 +98,29 @@ fn loom_a_p_is_not_taken_from_an_m_that_is_inside() {
                 }
             })
         };
+        world.take_first();
+        m.join().unwrap();
+    });
+}
+
+/// A destructor enters where it is: it uses the P if the M has it, and does without it if it may be taken.
+#[test]
+fn loom_an_entry_in_place_uses_only_a_p_that_stays() {
+    ::loom::model(|| {
+        let world = World::new();
+        let m = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    mark_inside(&world.in_runtime);
+                    if matches!(world.access.load(Ordering::Acquire), HAS_P | PREEMPT) {
+                        world.use_p();
+                    }
+                    mark_outside(&world.in_runtime);
+                }
+            })
+        };
+        world.words().ask();
         world.take_first();
         m.join().unwrap();
     });
