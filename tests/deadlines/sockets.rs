@@ -121,16 +121,18 @@ fn set_option(socket: &impl AsRawFd, level: i32, option: i32, value: i32) {
 
 /// Waits until the socket reports an error that a receive does not fetch.
 fn wait_for_error_queue(socket: impl AsFd) {
-    wait_until(|| {
-        let mut shown = libc::pollfd {
-            fd: socket.as_fd().as_raw_fd(),
-            events: 0,
-            revents: 0,
-        };
-        // SAFETY: one descriptor, valid during the call, which does not wait.
-        unsafe { libc::poll(&raw mut shown, 1, 0) };
-        shown.revents & libc::POLLERR != 0
-    });
+    wait_until(|| shows_error(&socket));
+}
+
+fn shows_error(socket: impl AsFd) -> bool {
+    let mut shown = libc::pollfd {
+        fd: socket.as_fd().as_raw_fd(),
+        events: 0,
+        revents: 0,
+    };
+    // SAFETY: one descriptor, valid during the call, which does not wait.
+    unsafe { libc::poll(&raw mut shown, 1, 0) };
+    shown.revents & libc::POLLERR != 0
 }
 
 /// A connection, whose first end has a time stamp in its error queue.
@@ -162,8 +164,12 @@ fn refused() -> UdpSocket {
         .unwrap();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     set_option(&socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1);
-    socket.send_to(b"x", gone).unwrap();
-    wait_for_error_queue(&socket);
+    wait_until(|| {
+        // More than once: the kernel reports a limited number of refusals a second.
+        let _ = socket.send_to(b"x", gone);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        shows_error(&socket)
+    });
     // The error itself, which a receive would give, is fetched.
     socket.take_error().unwrap();
     wait_for_error_queue(&socket);
