@@ -112,7 +112,7 @@ pub(crate) fn sendmsg_now(fd: BorrowedFd<'_>, msg: *const libc::msghdr) -> io::R
     cvt_len(unsafe { raw::sendmsg(fd.as_raw_fd(), msg, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
 }
 
-/// Whether an attempt to send on the socket reads the data before it fails for want of room. A ring
+/// Whether an attempt to send on the socket reads the data before it finds no room. A ring
 /// repeats a send without going back to the start of the data, so it would send an empty packet: see
 /// `docs/decisions/netpoller.md`. Only internet sockets, and Unix sockets other than for datagrams, are
 /// known to look for room first.

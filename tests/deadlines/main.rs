@@ -144,7 +144,7 @@ impl Ending {
     }
 }
 
-/// Who waits.
+/// Where the wait is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Goroutine,

@@ -975,7 +975,7 @@ fn a_goroutine_that_gets_no_stack_ends_with_the_reason() {
     });
 }
 
-/// A goroutine that cannot begin is no work that is done: whoever waits is told, and the run goes on.
+/// A goroutine that cannot begin has not done its work: its waiters get an error, and the run goes on.
 /// In a process of its own, because of the limit on memory.
 #[test]
 fn who_waits_for_a_goroutine_that_gets_no_stack_is_told() {

@@ -627,7 +627,7 @@ pub(crate) fn reset(socket: OwnedFd) {
 
 // What happens elsewhere.
 
-/// Writes what is there to be written now.
+/// Writes bytes for which there is room.
 pub(crate) fn put(fd: RawFd, bytes: &[u8]) {
     // SAFETY: the buffer is as long as the call says.
     let n = unsafe { libc::syscall(libc::SYS_write, fd, bytes.as_ptr(), bytes.len()) };

@@ -425,7 +425,7 @@ fn what_cannot_be_waited_for_says_why() {
     assert_eq!(p.counts.inflight(), 0);
 }
 
-/// Entries in the error queue make a socket ready all the time: the goroutine is told at once.
+/// Entries in the error queue make a socket ready all the time: the operation completes at once.
 #[test]
 fn an_error_queue_that_nobody_reads_is_reported_once() {
     let p = poller();
