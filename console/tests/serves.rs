@@ -2,8 +2,8 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -486,6 +486,29 @@ fn check_with_pprof(bytes: &[u8]) {
 static PROFILES: Mutex<()> = Mutex::new(());
 
 /// One that was broken off would keep all others from theirs for five minutes.
+/// Asks for a trace or profile, and returns when it has begun, which shows by the refusal of another.
+/// If that other one came first, the one that is asked for was refused, and is asked for again.
+fn begin(addr: SocketAddr, path: &str) -> TcpStream {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\n\r\n");
+    loop {
+        let mut stream = TcpStream::connect(addr).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        loop {
+            if get(addr, "/debug/trace?seconds=0.001").status == 409 {
+                return stream;
+            }
+            // A profile answers when it ends; the head of a trace comes as it begins.
+            let mut head = [0; 64];
+            match stream.peek(&mut head) {
+                Ok(n) if head[..n].starts_with(b"HTTP/1.1 409") => break,
+                Ok(_) => {}
+                Err(e) => assert_eq!(e.kind(), ErrorKind::WouldBlock),
+            }
+        }
+    }
+}
+
 #[test]
 fn a_profile_or_trace_ends_when_its_client_has_gone() {
     let _profiles = PROFILES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -493,11 +516,7 @@ fn a_profile_or_trace_ends_when_its_client_has_gone() {
     let rt = runtime(1);
     let (server, addr) = console(&rt);
     for path in ["/debug/profile?seconds=300", "/debug/trace?seconds=60"] {
-        let mut gone = TcpStream::connect(addr).unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\n\r\n");
-        gone.write_all(request.as_bytes()).unwrap();
-        // It has begun when another one is refused.
-        wait_until(|| get(addr, "/debug/trace?seconds=0.001").status == 409);
+        let gone = begin(addr, path);
         let begin = Instant::now();
         drop(gone);
         wait_until(|| get(addr, "/debug/profile?seconds=0.001").status == 200);
@@ -508,10 +527,7 @@ fn a_profile_or_trace_ends_when_its_client_has_gone() {
         );
     }
     // The end of the console does the same.
-    let mut late = TcpStream::connect(addr).unwrap();
-    let request = format!("GET /debug/profile?seconds=300 HTTP/1.1\r\nHost: {addr}\r\n\r\n");
-    late.write_all(request.as_bytes()).unwrap();
-    wait_until(|| get(addr, "/debug/trace?seconds=0.001").status == 409);
+    let _late = begin(addr, "/debug/profile?seconds=300");
     server.shutdown();
     let profile = rt.handle().profile(Duration::from_millis(1));
     assert!(profile.is_ok(), "{profile:?}");
