@@ -78,8 +78,11 @@ pub(crate) struct OutLink {
     extra: Cell<*const ExtraStack>,
 }
 
-/// The tag bit in `Header::out`: the address is an [`OutLink`]'s.
-const LINKED: usize = 1;
+/// Tag bits in `Header::out`: the address is an [`OutLink`]'s, in a locked M or in an [`ExtraStack`].
+const LOCKED: usize = 1;
+const ON_EXTRA: usize = 2;
+const LINKED: usize = LOCKED | ON_EXTRA;
+const _: () = assert!(align_of::<OutLink>() > LINKED);
 
 impl OutLink {
     pub(crate) fn new() -> OutLink {
@@ -118,8 +121,7 @@ pub(crate) struct Header {
     link: Cell<Option<GRef>>,
     coro: UnsafeCell<Option<Coro>>,
     /// The yielder through which the goroutine switches out; set at its first run. While it has
-    /// locked an M or runs on another stack, the address of an [`OutLink`], tagged with [`LINKED`].
-    /// Ordering: relaxed;
+    /// locked an M or runs on another stack, the address of an [`OutLink`], tagged. Ordering: relaxed;
     /// written by the goroutine's owner. A thief that does not own it yet reads it as a hint
     /// whether the goroutine has run.
     out: AtomicPtr<Out>,
@@ -345,7 +347,7 @@ impl GRef {
     /// Whether it has locked an M. Called by the goroutine's owner.
     #[inline(always)]
     pub(crate) fn is_locked(self) -> bool {
-        !self.locked_m().is_null()
+        self.raw_out().addr() & LOCKED != 0
     }
 
     /// Called by the goroutine's owner, as those below.
@@ -364,7 +366,8 @@ impl GRef {
         link.out.set(self.out());
         link.m.set(m);
         link.extra.set(extra);
-        let marked = std::ptr::from_ref(link).cast::<u8>().wrapping_add(LINKED);
+        let tag = if m.is_null() { ON_EXTRA } else { LOCKED };
+        let marked = std::ptr::from_ref(link).cast::<u8>().wrapping_add(tag);
         self.set_raw_out(marked.cast());
     }
 
@@ -654,8 +657,8 @@ fn link_in<'a>(out: *const Out) -> Option<&'a OutLink> {
     if out.addr() & LINKED == 0 {
         return None;
     }
-    let link = out.cast::<u8>().wrapping_sub(LINKED).cast::<OutLink>();
-    // SAFETY: a tagged word holds the address that `set_out_link` stored, plus the tag. A locked M lives
+    let link = out.map_addr(|addr| addr & !LINKED).cast::<OutLink>();
+    // SAFETY: a tagged word holds the address that `set_out_link` stored, plus a tag. A locked M lives
     // until the run ends, after the goroutine, and an extra stack until it is left.
     Some(unsafe { &*link })
 }

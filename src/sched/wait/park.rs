@@ -532,25 +532,42 @@ pub(crate) fn current_chain() -> ScopeChain {
 #[inline]
 pub(crate) fn park_token(g: GRef, deadline_ns: u64) -> Result<(), Cancelled> {
     cancel_point()?;
-    let chain = chain_of(g);
-    if !g.token.take(WakeKind::Park) && chain.over().is_none() {
-        let until_ns = deadline_ns.min(chain.deadline_ns());
-        let begin = |g: GRef, _, _: &M, is_cut: bool| !is_cut && !g.token.is_there(WakeKind::Park);
-        let was_woken = || g.token.is_there(WakeKind::Park);
-        park_until::<true>(
-            enter(),
-            Reason::Park,
-            move || until_ns,
-            chain,
-            begin,
-            was_woken,
-        );
-        if !g.token.take(WakeKind::Park) {
-            // If the context's deadline has ended the wait, this records it in the context.
-            chain.over();
+    if !g.token.take(WakeKind::Park) {
+        let chain = chain_of(g);
+        if chain.is_some() {
+            park_token_in_context(g, deadline_ns, chain);
+        } else {
+            park_until_token(g, deadline_ns, ScopeChain::NONE);
+            g.token.take(WakeKind::Park);
         }
     }
     cancel_point()
+}
+
+#[inline(never)]
+fn park_token_in_context(g: GRef, deadline_ns: u64, chain: ScopeChain) {
+    if chain.over().is_some() {
+        return;
+    }
+    park_until_token(g, deadline_ns.min(chain.deadline_ns()), chain);
+    if !g.token.take(WakeKind::Park) {
+        // If the context's deadline has ended the wait, this records it in the context.
+        chain.over();
+    }
+}
+
+#[inline(always)]
+fn park_until_token(g: GRef, until_ns: u64, chain: ScopeChain) {
+    let begin = |g: GRef, _, _: &M, is_cut: bool| !is_cut && !g.token.is_there(WakeKind::Park);
+    let was_woken = || g.token.is_there(WakeKind::Park);
+    park_until::<true>(
+        enter(),
+        Reason::Park,
+        move || until_ns,
+        chain,
+        begin,
+        was_woken,
+    );
 }
 
 /// Parks until a waker of this goroutine gives the poll token, and takes it. A context does not end
