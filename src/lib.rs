@@ -141,7 +141,7 @@ struct GuideToolbox;
 struct GuideTuning;
 
 #[cfg(doctest)]
-#[doc = include_str!("../macros/README.md")]
+#[doc = include_str!("../crates/macros/README.md")]
 struct Macros;
 
 #[cfg(all(doctest, feature = "sim"))]

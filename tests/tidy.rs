@@ -391,11 +391,11 @@ const RINGS: &[&str] = &["sched/types"];
 const LIBRARIES: &[&str] = &[
     "src",
     "topology/src",
-    "bridges/hyper/src",
-    "bridges/tracing/src",
-    "console/src",
-    "hook/src",
-    "macros/src",
+    "crates/hyper/src",
+    "crates/tracing/src",
+    "crates/console/src",
+    "crates/hook/src",
+    "crates/macros/src",
 ];
 
 /// An outsider and the files that may name it.
@@ -425,8 +425,8 @@ const DOORS: &[(&str, &[&str])] = &[
     (
         "socket2",
         &[
-            "bridges/hyper/src/lib.rs",
-            "console/src/listen.rs",
+            "crates/hyper/src/lib.rs",
+            "crates/console/src/listen.rs",
             // The options of simulated sockets are those of their descriptors.
             "src/bubble/net/calls.rs",
             "src/bubble/net/network.rs",
@@ -458,9 +458,9 @@ const DOORS: &[(&str, &[&str])] = &[
             // Which of a schedule's threads this is.
             "src/explore/control.rs",
             // What tracing's subscribers take a thread to be in.
-            "bridges/tracing/src/lib.rs",
+            "crates/tracing/src/lib.rs",
             // How many signal handlers run on it.
-            "hook/src/handlers.rs",
+            "crates/hook/src/handlers.rs",
         ],
     ),
     // A goroutine's M with its P, which only a section keeps for it.
@@ -485,13 +485,13 @@ const LIBC: &[&str] = &[
     "src/bubble/net/tcp.rs",
     "src/bubble/net/udp.rs",
     "src/bubble/net/unix.rs",
-    "bridges/hyper/src/lib.rs",
-    "hook/src/lib.rs",
-    "hook/src/by_number.rs",
-    "hook/src/calls.rs",
-    "hook/src/handlers.rs",
-    "hook/src/raw.rs",
-    "hook/src/wait.rs",
+    "crates/hyper/src/lib.rs",
+    "crates/hook/src/lib.rs",
+    "crates/hook/src/by_number.rs",
+    "crates/hook/src/calls.rs",
+    "crates/hook/src/handlers.rs",
+    "crates/hook/src/raw.rs",
+    "crates/hook/src/wait.rs",
     "src/poll/foreign.rs",
     "src/explore/faults.rs",
     "src/explore/kernel.rs",
@@ -530,15 +530,15 @@ const LIBC: &[&str] = &[
 
 /// Where unsafe code is allowed.
 const UNSAFE: &[&str] = &[
-    "bridges/hyper/src/lib.rs",
-    "bridges/tracing/src/lib.rs",
+    "crates/hyper/src/lib.rs",
+    "crates/tracing/src/lib.rs",
     "src/bubble/inside.rs",
-    "hook/src/lib.rs",
-    "hook/src/by_number.rs",
-    "hook/src/calls.rs",
-    "hook/src/handlers.rs",
-    "hook/src/raw.rs",
-    "hook/src/wait.rs",
+    "crates/hook/src/lib.rs",
+    "crates/hook/src/by_number.rs",
+    "crates/hook/src/calls.rs",
+    "crates/hook/src/handlers.rs",
+    "crates/hook/src/raw.rs",
+    "crates/hook/src/wait.rs",
     "src/poll/foreign.rs",
     "src/explore/atomic.rs",
     "src/explore/kernel.rs",
@@ -1154,7 +1154,7 @@ fn unsafe_code_has_an_address() {
 #[test]
 fn every_unsafe_block_says_why() {
     let mut faults = Vec::new();
-    for source in sources(&["src", "topology", "bridges", "tests"]) {
+    for source in sources(&["src", "topology", "crates", "tests"]) {
         let text: Vec<_> = source.text.lines().collect();
         let code: Vec<_> = source.code.lines().collect();
         for (i, line) in code.iter().enumerate() {
@@ -1197,7 +1197,8 @@ fn has_reason(text: &[&str], code: &[&str], i: usize) -> bool {
 #[test]
 fn nothing_is_left_for_later() {
     let mut faults = Vec::new();
-    for source in sources(&["src", "topology", "bridges", "tests", "benches", "examples"]) {
+    let folders = [LIBRARIES, &["topology", "tests", "benches", "examples"]].concat();
+    for source in sources(&folders) {
         for word in ["todo!", "unimplemented!", "#[ignore", "dbg!"] {
             for (i, line) in source.code.lines().enumerate() {
                 if line.contains(word) {
@@ -1379,6 +1380,7 @@ fn the_pages_name_what_exists() {
                 "src/",
                 "tests/",
                 "topology/",
+                "crates/",
                 "benches/",
                 "examples/",
                 "docs/",

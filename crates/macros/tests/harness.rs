@@ -4,7 +4,7 @@
 //! variable that says which of them is meant.
 #![allow(unsafe_code)]
 
-#[path = "../../tests/util/mod.rs"]
+#[path = "../../../tests/util/mod.rs"]
 mod util;
 
 use std::io::{self, Read, Write};

@@ -58,7 +58,7 @@ const DIFFERENT: &[(&str, &str)] = &[
 
 #[test]
 fn calls_do_on_a_goroutine_as_on_a_thread() {
-    let doc = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/decisions/hook.md");
+    let doc = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/decisions/hook.md");
     let doc = std::fs::read_to_string(doc).unwrap();
     let cases = cases::all();
     assert!(cases.len() >= 120, "{}", cases.len());

@@ -5,7 +5,7 @@
 )]
 #![allow(unsafe_code)]
 
-#[path = "../../tests/util/mod.rs"]
+#[path = "../../../tests/util/mod.rs"]
 mod util;
 
 use std::process::{ExitCode, Output};
@@ -13,67 +13,68 @@ use std::process::{ExitCode, Output};
 /// A case: its name, the main function, and what comes of it.
 type Case = (&'static str, fn() -> ExitCode, fn(&Output));
 
-const CASES: &[Case] = &[
-    ("returns_nothing", returns_nothing::main, |output| {
-        ends(output, 0, "on goroutine 1 named main\n", "");
-    }),
-    ("returns_an_error", returns_an_error::main, |output| {
-        ends(output, 1, "", "Error: \"no such file\"\n");
-    }),
-    (
-        "returns_an_exit_code",
-        returns_an_exit_code::main,
-        |output| {
-            ends(output, 7, "", "");
-        },
-    ),
-    (
-        "returns_a_type_with_braces",
-        returns_a_type_with_braces::main,
-        |output| {
-            ends(output, 6, "", "");
-        },
-    ),
-    ("never_returns", never_returns::main, |output| {
-        ends(output, 3, "", "");
-    }),
-    ("panics", panics::main, |output| {
-        assert_eq!(output.status.code(), Some(101));
-        let stderr = text(&output.stderr);
-        assert!(
-            stderr.contains("goroutine 1 [name \"main\"], spawned at macros/tests/program.rs:")
-        );
-        assert!(stderr.contains("the panic of main"), "{stderr}");
-    }),
-    ("has_options", has_options::main, |output| {
-        ends(output, 0, "", "");
-    }),
-    ("has_another_path", has_another_path::main, |output| {
-        ends(output, 0, "", "");
-    }),
-    ("cannot_be_built", cannot_be_built::main, |output| {
-        let why = "processors(0): a runtime needs at least one P";
-        ends(
-            output,
-            1,
-            "",
-            &format!("Error: the runtime cannot be built: {why}\n"),
-        );
-    }),
-    ("installs_the_hook", installs_the_hook::main, |output| {
-        ends(output, 0, "installed\n", "");
-    }),
-    ("keeps_attributes", keeps_attributes::main, |output| {
-        ends(output, 0, "", "");
-    }),
-    (
-        "comes_from_macro_rules",
-        comes_from_macro_rules::main,
-        |output| {
-            ends(output, 5, "", "");
-        },
-    ),
-];
+const CASES: &[Case] =
+    &[
+        ("returns_nothing", returns_nothing::main, |output| {
+            ends(output, 0, "on goroutine 1 named main\n", "");
+        }),
+        ("returns_an_error", returns_an_error::main, |output| {
+            ends(output, 1, "", "Error: \"no such file\"\n");
+        }),
+        (
+            "returns_an_exit_code",
+            returns_an_exit_code::main,
+            |output| {
+                ends(output, 7, "", "");
+            },
+        ),
+        (
+            "returns_a_type_with_braces",
+            returns_a_type_with_braces::main,
+            |output| {
+                ends(output, 6, "", "");
+            },
+        ),
+        ("never_returns", never_returns::main, |output| {
+            ends(output, 3, "", "");
+        }),
+        ("panics", panics::main, |output| {
+            assert_eq!(output.status.code(), Some(101));
+            let stderr = text(&output.stderr);
+            assert!(stderr.contains(
+                "goroutine 1 [name \"main\"], spawned at crates/macros/tests/program.rs:"
+            ));
+            assert!(stderr.contains("the panic of main"), "{stderr}");
+        }),
+        ("has_options", has_options::main, |output| {
+            ends(output, 0, "", "");
+        }),
+        ("has_another_path", has_another_path::main, |output| {
+            ends(output, 0, "", "");
+        }),
+        ("cannot_be_built", cannot_be_built::main, |output| {
+            let why = "processors(0): a runtime needs at least one P";
+            ends(
+                output,
+                1,
+                "",
+                &format!("Error: the runtime cannot be built: {why}\n"),
+            );
+        }),
+        ("installs_the_hook", installs_the_hook::main, |output| {
+            ends(output, 0, "installed\n", "");
+        }),
+        ("keeps_attributes", keeps_attributes::main, |output| {
+            ends(output, 0, "", "");
+        }),
+        (
+            "comes_from_macro_rules",
+            comes_from_macro_rules::main,
+            |output| {
+                ends(output, 5, "", "");
+            },
+        ),
+    ];
 
 fn main() -> ExitCode {
     if let Some(case) = util::child_case() {

@@ -315,7 +315,7 @@ fn the_promise_is_for_nothing_else_that_is_unsafe() {
 #[test]
 fn the_options_are_the_setters() {
     let setters = |file: &str| -> Vec<String> {
-        let file = format!("{}/../{file}", env!("CARGO_MANIFEST_DIR"));
+        let file = format!("{}/../../{file}", env!("CARGO_MANIFEST_DIR"));
         let source = std::fs::read_to_string(file).unwrap();
         let documented = source
             .split("#[doc(hidden)]\n    pub fn ")
