@@ -7,7 +7,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 # The packages with tests of the runtime. Each command names all of them: cargo unites the features of
 # the packages that a command names, so that other packages would mean other builds.
-PACKAGE_NAMES := windlass windlass-hyper windlass-tracing windlass-hook windlass-macros windlass-console windlass-examples windlass-ports
+PACKAGE_NAMES := windlass windlass-hyper windlass-tracing windlass-hook windlass-macros windlass-console windlass-unwind windlass-examples windlass-ports
 PACKAGES := $(addprefix -p ,$(PACKAGE_NAMES))
 # Those that are tested in release as well. The others switch no stacks of their own, and the crates that the
 # examples show take longer to optimise than all the rest.
@@ -180,7 +180,7 @@ test-numa-small: setup
 
 # The library and the topology command for the other architecture.
 check-aarch64: setup
-	scripts/aarch64.sh check -p windlass -p windlass-topology -p windlass-hyper -p windlass-tracing -p windlass-hook -p windlass-macros -p windlass-console --target-dir $(TARGET_DIR)/aarch64
+	scripts/aarch64.sh check -p windlass -p windlass-topology -p windlass-hyper -p windlass-tracing -p windlass-hook -p windlass-macros -p windlass-console -p windlass-unwind --target-dir $(TARGET_DIR)/aarch64
 
 # What goroutines, channels, locks and sockets do on aarch64, one boot of an emulated machine for
 # each program. Two nodes, so that remote stealing is among it.
@@ -218,8 +218,7 @@ instructions: setup
 	$(CARGO) run -q --release -p windlass-instructions -- $(ARGS)
 
 # Needs a nightly toolchain. Stack switches are told to the sanitizer by corosensei.
-# No leak check: it needs ptrace, and takes what G slots hold for leaked. Samples of stacks
-# are left out, as locals do not lie on the stack then.
+# No leak check: it needs ptrace, and takes what G slots hold for leaked.
 # Two runs, as a filter for modules would leave nothing of the library's own tests.
 ASAN = ASAN_OPTIONS=detect_leaks=0 RUSTFLAGS="-Zsanitizer=address" \
 	$(CARGO) +nightly test -p windlass --features corosensei/sanitizer --target $(shell uname -m)-unknown-linux-gnu \
@@ -228,7 +227,7 @@ ASAN_TESTS ?= task blocking shutdown net channel channel_leaks select sync_count
 	sync_rwlock sync_shutdown
 
 asan: setup
-	$(call ASAN,--lib -- --skip sys::sample)
+	$(call ASAN,--lib)
 	$(call ASAN,$(call tests,$(ASAN_TESTS)))
 
 # What is found lies in tests/fuzz/artifacts, and fails again when it is named after the target:
@@ -255,9 +254,9 @@ lint: setup
 	$(CARGO) clippy -p windlass-criterion -p windlass-bench-numa --benches -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace $(WITHOUT_SERVERS) --no-deps --features $(FEATURES),windlass/sim
 
-# In one command, so that cargo finds windlass-topology, windlass-macros and windlass without a registry.
+# In one command, so that cargo finds the packages that others depend on without a registry.
 package: setup
-	$(CARGO) package --allow-dirty -p windlass-topology -p windlass-macros -p windlass -p windlass-hyper -p windlass-tracing -p windlass-hook -p windlass-console
+	$(CARGO) package --allow-dirty -p windlass-topology -p windlass-macros -p windlass-unwind -p windlass -p windlass-hyper -p windlass-tracing -p windlass-hook -p windlass-console
 
 # After a change of the API that is meant: scripts/public-api.sh --update.
 public-api: setup

@@ -509,7 +509,7 @@ impl Builder {
         debug_assert!(first.is_ok(), "a scheduler is watched from its beginning");
         #[cfg(feature = "backtrace")]
         if sched.config.stall_reports.is_some() {
-            crate::sys::sample::install(crate::sched::monitor::stall::goroutine_here);
+            windlass_unwind::install(crate::sched::monitor::stall::goroutine_here);
         }
         if sched.config.flight_recorder {
             sched.start_tracing();

@@ -361,8 +361,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
     (
         "sys",
         &[
-            "errno", "raw", "clock", "affinity", "epoll", "file", "futex", "mmap", "modules",
-            "numa", "process", "sched", "signal", "sample", "socket", "uring", "wrap",
+            "errno", "raw", "clock", "affinity", "epoll", "file", "futex", "mmap", "numa",
+            "process", "sched", "signal", "socket", "uring", "wrap",
         ],
     ),
     (
@@ -396,6 +396,7 @@ const LIBRARIES: &[&str] = &[
     "crates/console/src",
     "crates/hook/src",
     "crates/macros/src",
+    "crates/unwind/src",
 ];
 
 /// An outsider and the files that may name it.
@@ -418,8 +419,8 @@ const DOORS: &[(&str, &[&str])] = &[
     ),
     ("hwloc2", &["topology/src/hwloc.rs"]),
     ("core_affinity", &["src/sys/affinity.rs"]),
-    ("framehop", &["src/debug/stack.rs"]),
-    ("backtrace", &["src/debug/stack.rs"]),
+    ("framehop", &["crates/unwind/src/walk.rs"]),
+    ("backtrace", &["crates/unwind/src/walk.rs"]),
     ("crossbeam_deque", &["src/sched/types/offload_pool.rs"]),
     ("signal_hook", &["src/signal.rs"]),
     (
@@ -492,6 +493,9 @@ const LIBC: &[&str] = &[
     "crates/hook/src/handlers.rs",
     "crates/hook/src/raw.rs",
     "crates/hook/src/wait.rs",
+    "crates/unwind/src/modules.rs",
+    "crates/unwind/src/sample.rs",
+    "crates/unwind/src/sys.rs",
     "src/poll/foreign.rs",
     "src/explore/faults.rs",
     "src/explore/kernel.rs",
@@ -539,6 +543,10 @@ const UNSAFE: &[&str] = &[
     "crates/hook/src/handlers.rs",
     "crates/hook/src/raw.rs",
     "crates/hook/src/wait.rs",
+    "crates/unwind/src/modules.rs",
+    "crates/unwind/src/sample.rs",
+    "crates/unwind/src/sys.rs",
+    "crates/unwind/src/walk.rs",
     "src/poll/foreign.rs",
     "src/explore/atomic.rs",
     "src/explore/kernel.rs",
@@ -559,7 +567,6 @@ const UNSAFE: &[&str] = &[
     "src/fs/open_options.rs",
     "src/fs/transfer.rs",
     "src/future.rs",
-    "src/debug/stack.rs",
     "src/g/coro.rs",
     "src/g/cancel_wait.rs",
     "src/g/fork.rs",
@@ -632,8 +639,6 @@ const UNSAFE: &[&str] = &[
     "src/sys/numa.rs",
     "src/sys/process.rs",
     "src/sys/raw.rs",
-    "src/sys/modules.rs",
-    "src/sys/sample.rs",
     "src/sys/sched.rs",
     "src/sys/signal.rs",
     "src/sys/socket.rs",

@@ -1,7 +1,7 @@
 //! CPU profiles: which functions of which goroutines use the CPUs.
 //!
 //! A thread outside the runtime looks at the Ms in turn, a hundred times a second. An M that has used
-//! CPU time since the last look is sampled (`sys::sample`): the signal handler on its thread copies the
+//! CPU time since the last look is sampled (the crate windlass-unwind): the signal handler on its thread copies the
 //! goroutine's number, name, label and stack. The sample stands for all CPU time since the last look,
 //! so the times of a profile add up to those that the kernel has counted. Ms that sleep are not
 //! disturbed. Names of functions are looked up at the end.
@@ -106,7 +106,6 @@ mod sampler {
     use crate::sched::monitor::stall::goroutine_here;
     use crate::sched::types::m::M;
     use crate::sys::clock;
-    use crate::sys::sample;
 
     /// The time between two looks at a thread.
     const PERIOD: Duration = Duration::from_millis(10);
@@ -144,7 +143,7 @@ mod sampler {
                 ));
             }
         };
-        sample::install(goroutine_here);
+        windlass_unwind::install(goroutine_here);
         let mut walker = Walker::new();
         let period_ns = PERIOD.as_nanos() as u64;
         let begin_ns = clock::now_ns();
@@ -200,7 +199,7 @@ mod sampler {
 
     /// What runs on a thread.
     fn place_on(tid: Option<i32>, walker: &mut Walker) -> Place {
-        match tid.and_then(|tid| sample::take(tid, PATIENCE_NS)) {
+        match tid.and_then(|tid| windlass_unwind::take(tid, PATIENCE_NS)) {
             Some(mut sample) => Place {
                 is_goroutine: true,
                 name: sample.name.take(),

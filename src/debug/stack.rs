@@ -1,9 +1,5 @@
-//! Finds the functions on the copy of a stack.
-//!
-//! framehop walks the stack by the program's unwind tables, which are mapped anyway. The backtrace
-//! crate reads the names from the debug information. Both are used only with the feature
-//! `backtrace`, because they and their dependencies would be most of what a small program builds.
-#![allow(unsafe_code)]
+//! The functions on the copy of a stack, and which of them are shown. The crate windlass-unwind finds them;
+//! it is used only with the feature `backtrace`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -172,76 +168,18 @@ pub(crate) use walk::Walker;
 
 #[cfg(feature = "backtrace")]
 mod walk {
-    use std::collections::HashMap;
-    use std::ops::Range;
-    use std::sync::Arc;
-
-    #[cfg(target_arch = "aarch64")]
-    use framehop::aarch64::{CacheAarch64 as Cache, UnwindRegsAarch64, UnwinderAarch64 as Native};
-    #[cfg(target_arch = "x86_64")]
-    use framehop::x86_64::{CacheX86_64 as Cache, UnwindRegsX86_64, UnwinderX86_64 as Native};
-    use framehop::{ExplicitModuleSectionInfo, FrameAddress, Unwinder};
+    use windlass_unwind::{Function, Registers};
 
     use crate::debug::stack::Frame;
     use crate::g::snapshot::StackCopy;
-    use crate::sys::modules::Modules;
-
-    /// The maximum number of frames of one stack.
-    const MAX_FRAMES: usize = 100;
 
     /// Walks stacks, and caches the names of their functions.
-    pub(crate) struct Walker {
-        unwinder: Native<&'static [u8]>,
-        cache: Cache,
-        names: HashMap<usize, Arc<[Frame]>>,
-        /// Dropped last: the unwinder reads their tables.
-        modules: Modules,
-    }
-
-    impl std::fmt::Debug for Walker {
-        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.debug_struct("Walker")
-                .field("modules", &self.modules.all.len())
-                .finish_non_exhaustive()
-        }
-    }
+    #[derive(Debug)]
+    pub(crate) struct Walker(windlass_unwind::Walker);
 
     impl Walker {
         pub(crate) fn new() -> Walker {
-            let modules = Modules::load();
-            let mut unwinder = Native::new();
-            for m in &modules.all {
-                let bytes = |range: &Range<usize>| {
-                    let bytes: *const [u8] = modules.bytes(range);
-                    // SAFETY: the bytes are valid while `modules` lives, which is dropped after
-                    // the unwinder.
-                    unsafe { &*bytes }
-                };
-                let svma = |range: &Range<usize>| {
-                    (range.start - m.bias) as u64..(range.end - m.bias) as u64
-                };
-                let sections = ExplicitModuleSectionInfo {
-                    base_svma: 0,
-                    eh_frame_svma: Some(svma(&m.eh_frame)),
-                    eh_frame: Some(bytes(&m.eh_frame)),
-                    eh_frame_hdr_svma: Some(svma(&m.eh_frame_hdr)),
-                    eh_frame_hdr: Some(bytes(&m.eh_frame_hdr)),
-                    ..Default::default()
-                };
-                let span = m.span.start as u64..m.span.end as u64;
-                unwinder.add_module(framehop::Module::new(
-                    String::new(),
-                    span,
-                    m.bias as u64,
-                    sections,
-                ));
-            }
-            Walker {
-                unwinder,
-                cache: Cache::new(),
-                names: HashMap::new(),
-                modules,
-            }
+            Walker(windlass_unwind::Walker::new())
         }
 
         /// The frames of a stack, the innermost first.
@@ -252,13 +190,15 @@ mod walk {
 
         /// The frames at these addresses.
         pub(crate) fn named(&mut self, addresses: &[usize]) -> Vec<Frame> {
+            let frame = |function: &Function| Frame {
+                address: function.address,
+                function: function.name.clone(),
+                file: function.file.clone(),
+                line: function.line,
+            };
             let mut frames = Vec::new();
             for &address in addresses {
-                let known = self
-                    .names
-                    .entry(address)
-                    .or_insert_with(|| look_up(address));
-                frames.extend(known.iter().cloned());
+                frames.extend(self.0.functions(address).iter().map(frame));
             }
             frames
         }
@@ -268,54 +208,14 @@ mod walk {
             let Some(r) = stack.registers() else {
                 return Vec::new();
             };
-            let (sp, fp) = (r.sp as u64, r.fp as u64);
-            #[cfg(target_arch = "x86_64")]
-            let registers = UnwindRegsX86_64::new(r.ip as u64, sp, fp);
-            #[cfg(target_arch = "aarch64")]
-            let registers = UnwindRegsAarch64::new(r.link as u64, sp, fp);
-            let mut read = |at: u64| stack.read(at as usize).map(|w| w as u64).ok_or(());
-            let mut walk =
-                self.unwinder
-                    .iter_frames(r.ip as u64, registers, &mut self.cache, &mut read);
-            let mut addresses = Vec::new();
-            // Below the root is the stack of an M, which the copy does not include, so the walk
-            // ends.
-            while let Ok(Some(frame)) = walk.next()
-                && addresses.len() < MAX_FRAMES
-            {
-                addresses.push(match frame {
-                    // Where the goroutine resumes: in the function, just after the switch.
-                    FrameAddress::InstructionPointer(at) => at as usize,
-                    FrameAddress::ReturnAddress(at) => at.get() as usize,
-                });
-            }
-            addresses
+            let registers = Registers {
+                ip: r.ip,
+                sp: r.sp,
+                fp: r.fp,
+                link: r.link,
+            };
+            self.0.addresses(registers, |at| stack.read(at))
         }
-    }
-
-    /// The names at an address, the innermost of inlined functions first.
-    fn look_up(address: usize) -> Arc<[Frame]> {
-        let mut frames = Vec::new();
-        backtrace::resolve(std::ptr::without_provenance_mut(address), |symbol| {
-            frames.push(Frame {
-                address,
-                // `{:#}` omits the hash.
-                function: symbol.name().map(|name| format!("{name:#}").into()),
-                file: symbol
-                    .filename()
-                    .map(|path| path.to_string_lossy().as_ref().into()),
-                line: symbol.lineno(),
-            });
-        });
-        if frames.is_empty() {
-            frames.push(Frame {
-                address,
-                function: None,
-                file: None,
-                line: None,
-            });
-        }
-        frames.into()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Stall reports: which goroutine has not entered the runtime for long, and where it is.
 //!
 //! Sysmon finds the goroutine (`sched::monitor::stall`) and calls this module. A signal handler on the
-//! goroutine's thread copies its stack (`sys::sample`). A separate thread walks the stack and
+//! goroutine's thread copies its stack (the crate windlass-unwind). A separate thread walks the stack and
 //! writes the report, because reading the debug information would delay sysmon for too long.
 
 use std::fmt::{self, Write as _};
@@ -160,7 +160,7 @@ pub(super) mod sample {
     use crate::g::coro::Registers;
     use crate::g::snapshot::StackCopy;
     use crate::sched::types::debug_hooks::Stall;
-    use crate::sys::sample::{self, Sample};
+    use windlass_unwind::{Sample, take};
 
     /// How long sysmon waits for the goroutine's thread, which answers in microseconds if it is on
     /// a CPU.
@@ -173,10 +173,10 @@ pub(super) mod sample {
     /// The stack in a sample.
     pub(crate) fn copy_of(sample: Sample) -> StackCopy {
         let registers = Registers {
-            ip: sample.ip,
-            sp: sample.sp,
-            fp: sample.fp,
-            link: sample.link,
+            ip: sample.registers.ip,
+            sp: sample.registers.sp,
+            fp: sample.registers.fp,
+            link: sample.registers.link,
         };
         StackCopy::of(registers, sample.words)
     }
@@ -184,7 +184,7 @@ pub(super) mod sample {
     /// Copies the goroutine's current stack. `None` if that fails.
     pub(crate) fn copy_stack(stall: &Stall<'_>) -> Result<Option<StackCopy>, TryAgain> {
         let tid = stall.m.tid.load(crate::loom::Ordering::Relaxed);
-        let taken = sample::take(tid, PATIENCE_NS);
+        let taken = take(tid, PATIENCE_NS);
         // It runs on this thread before and after the sample, so it did when the sample was taken.
         if !stall.is_still() {
             return Ok(None);

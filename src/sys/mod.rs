@@ -10,15 +10,11 @@ pub(crate) mod errno;
 pub(crate) mod file;
 pub(crate) mod futex;
 pub(crate) mod mmap;
-#[cfg(any(feature = "backtrace", test))]
-pub(crate) mod modules;
 pub(crate) mod numa;
 pub(crate) mod process;
 pub(crate) mod raw;
 pub(crate) mod sched;
 pub(crate) mod signal;
-#[cfg(any(feature = "backtrace", test))]
-pub(crate) mod sample;
 pub(crate) mod socket;
 pub(crate) mod uring;
 pub(crate) mod wrap;

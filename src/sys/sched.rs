@@ -199,13 +199,6 @@ pub(crate) fn on_own_thread<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     done.unwrap_or_else(|| take().expect("no thread has taken it")())
 }
 
-/// Sends a signal to thread `tid` of this process; `false` if there is no such thread.
-#[cfg(any(feature = "backtrace", test))]
-pub(crate) fn signal_thread(tid: i32, signal: libc::c_int) -> bool {
-    // SAFETY: takes plain integers; the process's own id is not that of another process.
-    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal) == 0 }
-}
-
 #[cfg(all(test, not(loom), not(explore)))]
 mod tests {
     use super::*;

@@ -129,7 +129,7 @@ pub(crate) fn is_ignored(signal: libc::c_int) -> bool {
 ///
 /// The caller is a handler of `signal` and passes the arguments that the kernel gave it; `before`
 /// is from `sigaction`.
-pub(super) unsafe fn call_handler(
+unsafe fn call_handler(
     before: &libc::sigaction,
     signal: libc::c_int,
     info: *mut libc::siginfo_t,

@@ -120,12 +120,12 @@ fn tell(on_stall: &dyn OnStall, after_ns: u64, sched: &Sched, stall: &mut Stall<
 /// Passes to `f` the goroutine that runs on the calling thread. Safe in a signal handler: the goroutine
 /// stays on its thread meanwhile, so what its header points at stays, too.
 #[cfg(feature = "backtrace")]
-pub(crate) fn goroutine_here(f: &mut dyn FnMut(&crate::sys::sample::Seen<'_>)) {
+pub(crate) fn goroutine_here(f: &mut dyn FnMut(&windlass_unwind::Seen<'_>)) {
     if let Some(m) = crate::sched::types::current::m()
         && let Some(g) = m.curg.get()
         && let Some(span) = g.stack_span()
     {
-        f(&crate::sys::sample::Seen {
+        f(&windlass_unwind::Seen {
             g: g.as_ptr().addr(),
             name: g.name().unwrap_or(""),
             label: g.label().map(|label| label.idx),

@@ -20,30 +20,29 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, TryLockError};
+use std::time::{Duration, Instant};
 
-use super::clock;
-use super::errno;
-use super::futex;
-use super::sched;
+use super::sys;
+use super::walk::Registers;
 
 /// The most words copied from a stack: its innermost frames.
 const MAX_WORDS: usize = 8 * 1024;
 
 /// What runs on a thread.
 #[derive(Debug)]
-pub(crate) struct Seen<'a> {
+pub struct Seen<'a> {
     /// The address of the goroutine.
-    pub(crate) g: usize,
+    pub g: usize,
     /// Its name, empty for none.
-    pub(crate) name: &'a str,
+    pub name: &'a str,
     /// The position of its label.
-    pub(crate) label: Option<usize>,
+    pub label: Option<usize>,
     /// Its stack.
-    pub(crate) span: Range<usize>,
+    pub span: Range<usize>,
 }
 
 /// Passes on what runs on the calling thread, if that is known. Called in a signal handler.
-pub(crate) type WhereFn = fn(&mut dyn FnMut(&Seen<'_>));
+pub type WhereFn = fn(&mut dyn FnMut(&Seen<'_>));
 
 /// The most bytes copied from a name.
 const NAME_BYTES: usize = 64;
@@ -53,18 +52,17 @@ const NO_LABEL: usize = usize::MAX;
 
 /// A sample of a thread.
 #[derive(Debug)]
-pub(crate) struct Sample {
+pub struct Sample {
     /// What ran there, as the [`WhereFn`] passed it on. Of a long name, the beginning.
-    pub(crate) g: usize,
-    pub(crate) name: Option<String>,
-    pub(crate) label: Option<usize>,
-    /// The registers: instruction, stack, frame, and on aarch64 the link.
-    pub(crate) ip: usize,
-    pub(crate) sp: usize,
-    pub(crate) fp: usize,
-    pub(crate) link: usize,
+    pub g: usize,
+    /// See [`Seen::name`].
+    pub name: Option<String>,
+    /// See [`Seen::label`].
+    pub label: Option<usize>,
+    /// The registers where it was interrupted.
+    pub registers: Registers,
     /// The stack from `sp` on.
-    pub(crate) words: Vec<usize>,
+    pub words: Vec<usize>,
 }
 
 const IDLE: u32 = 0;
@@ -95,7 +93,7 @@ struct Desk {
 static DESK: OnceLock<Desk> = OnceLock::new();
 
 /// Installs the process's handler, once. `where_fn` must be async-signal-safe.
-pub(crate) fn install(where_fn: WhereFn) {
+pub fn install(where_fn: WhereFn) {
     let mut first = false;
     DESK.get_or_init(|| {
         first = true;
@@ -131,7 +129,7 @@ pub(crate) fn install(where_fn: WhereFn) {
 
 /// Samples a thread of this process. `None` if it does not answer within `patience_ns`, if another
 /// request is in progress, or if what runs on it is not known.
-pub(crate) fn take(tid: i32, patience_ns: u64) -> Option<Sample> {
+pub fn take(tid: i32, patience_ns: u64) -> Option<Sample> {
     let desk = DESK.get()?;
     let _turn = match desk.turn.try_lock() {
         Ok(turn) => turn,
@@ -141,7 +139,7 @@ pub(crate) fn take(tid: i32, patience_ns: u64) -> Option<Sample> {
     desk.tid.store(tid, Ordering::Relaxed);
     let wanted = (desk.state.load(Ordering::Relaxed) & !(NEXT - 1)).wrapping_add(NEXT) | WANTED;
     desk.state.store(wanted, Ordering::Release);
-    let answered = sched::signal_thread(tid, libc::SIGURG) && desk.wait(wanted, patience_ns);
+    let answered = sys::signal_thread(tid, libc::SIGURG) && desk.wait(wanted, patience_ns);
     let sample = answered.then(|| desk.read()).flatten();
     let idle = wanted & !(NEXT - 1);
     let given_up = desk
@@ -149,8 +147,12 @@ pub(crate) fn take(tid: i32, patience_ns: u64) -> Option<Sample> {
         .compare_exchange(wanted, idle, Ordering::Relaxed, Ordering::Relaxed);
     if given_up.is_err() {
         // It has answered, or is answering now, which is short.
-        while desk.state.load(Ordering::Acquire) & (NEXT - 1) == TAKING {
-            clock::nap(10_000);
+        loop {
+            let state = desk.state.load(Ordering::Acquire);
+            if state & (NEXT - 1) != TAKING {
+                break;
+            }
+            sys::wait(&desk.state, state, 10_000);
         }
         desk.state.store(idle, Ordering::Relaxed);
     }
@@ -160,19 +162,19 @@ pub(crate) fn take(tid: i32, patience_ns: u64) -> Option<Sample> {
 impl Desk {
     /// Waits for the answer to the request `wanted`.
     fn wait(&self, wanted: u32, patience_ns: u64) -> bool {
-        let until_ns = clock::now_ns() + patience_ns;
+        let until = Instant::now() + Duration::from_nanos(patience_ns);
         loop {
             let state = self.state.load(Ordering::Acquire);
             if state & (NEXT - 1) == DONE {
                 return true;
             }
-            let now_ns = clock::now_ns();
-            if now_ns >= until_ns && state == wanted {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() && state == wanted {
                 return false;
             }
             // While the copy is being taken, the request cannot be withdrawn.
-            let ns = until_ns.saturating_sub(now_ns).max(20_000);
-            futex::wait(&self.state, state, ns);
+            let ns = (left.as_nanos() as u64).max(20_000);
+            sys::wait(&self.state, state, ns);
         }
     }
 
@@ -183,10 +185,7 @@ impl Desk {
             g: self.g.load(Ordering::Relaxed),
             name: self.name(),
             label: Some(self.label.load(Ordering::Relaxed)).filter(|&label| label != NO_LABEL),
-            ip,
-            sp,
-            fp,
-            link,
+            registers: Registers { ip, sp, fp, link },
             words: self.words[..n_words]
                 .iter()
                 .map(|w| w.load(Ordering::Relaxed))
@@ -222,7 +221,7 @@ impl Desk {
     /// In the handler: answers, if the request is for this thread.
     fn answer(&self, context: *mut libc::c_void) -> bool {
         let wanted = self.state.load(Ordering::Acquire);
-        if wanted & (NEXT - 1) != WANTED || self.tid.load(Ordering::Relaxed) != sched::gettid() {
+        if wanted & (NEXT - 1) != WANTED || self.tid.load(Ordering::Relaxed) != sys::gettid() {
             return false;
         }
         let taking = wanted - WANTED + TAKING;
@@ -243,7 +242,7 @@ impl Desk {
             self.copy(registers[1], seen.span.clone());
         });
         self.state.store(taking - TAKING + DONE, Ordering::Release);
-        futex::wake_one(&raw const self.state);
+        sys::wake_one(&self.state);
         true
     }
 
@@ -306,14 +305,14 @@ extern "C" fn on_urgent(
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    let errno = errno::location();
+    let errno = sys::errno();
     // SAFETY: the address is that of the calling thread's errno.
     let before = unsafe { *errno };
     if let Some(desk) = DESK.get()
         && !desk.answer(context)
     {
         // SAFETY: the handler is called as the kernel would have called it.
-        unsafe { super::signal::call_handler(&desk.before, signal, info, context) };
+        unsafe { sys::call_handler(&desk.before, signal, info, context) };
     }
     // SAFETY: as above. The interrupted code may be about to read it.
     unsafe { *errno = before };
@@ -362,7 +361,7 @@ mod tests {
                 let mark = 0x5eed_5eed_usize;
                 let at = (&raw const mark).expose_provenance();
                 *SPAN.lock().unwrap() = Some(at - 1024..at + size_of::<usize>());
-                ready.store(sched::gettid(), Ordering::Release);
+                ready.store(sys::gettid(), Ordering::Release);
                 while done.load(Ordering::Acquire) == 0 {
                     std::hint::black_box(&mark);
                 }
