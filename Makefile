@@ -7,7 +7,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
 # The packages with tests of the runtime. Each command names all of them: cargo unites the features of
 # the packages that a command names, so that other packages would mean other builds.
-PACKAGE_NAMES := windlass windlass-hyper windlass-tracing windlass-hook windlass-macros windlass-console windlass-unwind windlass-examples windlass-ports
+PACKAGE_NAMES := windlass windlass-hyper windlass-tracing windlass-hook windlass-macros windlass-console windlass-unwind windlass-world windlass-examples windlass-ports
 PACKAGES := $(addprefix -p ,$(PACKAGE_NAMES))
 # Those that are tested in release as well. The others switch no stacks of their own, and the crates that the
 # examples show take longer to optimise than all the rest.
@@ -180,7 +180,7 @@ test-numa-small: setup
 
 # The library and the topology command for the other architecture.
 check-aarch64: setup
-	scripts/aarch64.sh check -p windlass -p windlass-topology -p windlass-hyper -p windlass-tracing -p windlass-hook -p windlass-macros -p windlass-console -p windlass-unwind --target-dir $(TARGET_DIR)/aarch64
+	scripts/aarch64.sh check -p windlass -p windlass-topology -p windlass-hyper -p windlass-tracing -p windlass-hook -p windlass-macros -p windlass-console -p windlass-unwind -p windlass-world --target-dir $(TARGET_DIR)/aarch64
 
 # What goroutines, channels, locks and sockets do on aarch64, one boot of an emulated machine for
 # each program. Two nodes, so that remote stealing is among it.
@@ -256,7 +256,7 @@ lint: setup
 
 # In one command, so that cargo finds the packages that others depend on without a registry.
 package: setup
-	$(CARGO) package --allow-dirty -p windlass-topology -p windlass-macros -p windlass-unwind -p windlass -p windlass-hyper -p windlass-tracing -p windlass-hook -p windlass-console
+	$(CARGO) package --allow-dirty -p windlass-topology -p windlass-macros -p windlass-unwind -p windlass-world -p windlass -p windlass-hyper -p windlass-tracing -p windlass-hook -p windlass-console
 
 # After a change of the API that is meant: scripts/public-api.sh --update.
 public-api: setup

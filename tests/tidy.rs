@@ -29,7 +29,7 @@ const ROWS: [&[&str]; 8] = [
 ];
 
 /// The files of a folder in the order in which they may import each other: each from
-/// those before it.
+/// those before it. Folders of the library are named as in `src`, others from the root.
 const FOLDERS: &[(&str, &[&str])] = &[
     (
         "sched",
@@ -270,7 +270,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "bubble",
+        "crates/world/src",
         &[
             "draw",
             "priorities",
@@ -280,10 +280,15 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "messages",
             "inside",
             "tally",
+            "disk",
         ],
     ),
     (
-        "bubble/net",
+        "crates/world/src/disk",
+        &["errno", "fate", "content", "inode", "names", "tree"],
+    ),
+    (
+        "crates/world/src/net",
         &[
             "dice", "address", "hosts", "links", "socket", "faults", "notes", "network", "ports",
             "tcp", "udp", "unix", "calls", "drawn", "left",
@@ -328,13 +333,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "paths",
         ],
     ),
-    (
-        "fs/memory",
-        &[
-            "settings", "errno", "fate", "content", "inode", "names", "tree", "drive", "handle",
-            "calls",
-        ],
-    ),
+    ("fs/memory", &["settings", "drive", "handle", "calls"]),
     ("metrics", &["placement"]),
     ("process", &["stdio", "child", "command"]),
     (
@@ -384,8 +383,11 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Crates whose modules import in order.
+const IN_ORDER: &[&str] = &["src", "crates/world/src"];
+
 /// Folders whose files may import one another: types that name each other.
-const RINGS: &[&str] = &["sched/types"];
+const RINGS: &[&str] = &["src/sched/types"];
 
 /// The folders of what users depend on.
 const LIBRARIES: &[&str] = &[
@@ -397,6 +399,7 @@ const LIBRARIES: &[&str] = &[
     "crates/hook/src",
     "crates/macros/src",
     "crates/unwind/src",
+    "crates/world/src",
 ];
 
 /// An outsider and the files that may name it.
@@ -429,9 +432,9 @@ const DOORS: &[(&str, &[&str])] = &[
             "crates/hyper/src/lib.rs",
             "crates/console/src/listen.rs",
             // The options of simulated sockets are those of their descriptors.
-            "src/bubble/net/calls.rs",
-            "src/bubble/net/network.rs",
-            "src/bubble/net/ports.rs",
+            "crates/world/src/net/calls.rs",
+            "crates/world/src/net/network.rs",
+            "crates/world/src/net/ports.rs",
             "src/poll/fd.rs",
             "src/poll/seat.rs",
             "src/poll/socket.rs",
@@ -455,7 +458,7 @@ const DOORS: &[(&str, &[&str])] = &[
             "src/sched/types/current.rs",
             "src/lock.rs",
             // In which simulation it is.
-            "src/bubble/inside.rs",
+            "crates/world/src/inside.rs",
             // Which of a schedule's threads this is.
             "src/explore/control.rs",
             // What tracing's subscribers take a thread to be in.
@@ -479,13 +482,13 @@ const DOORS: &[(&str, &[&str])] = &[
 /// eventfd, which is one of the ring's ways of waking.
 const LIBC: &[&str] = &[
     // The numbers of errors.
-    "src/bubble/net/address.rs",
-    "src/bubble/net/calls.rs",
-    "src/bubble/net/network.rs",
-    "src/bubble/net/ports.rs",
-    "src/bubble/net/tcp.rs",
-    "src/bubble/net/udp.rs",
-    "src/bubble/net/unix.rs",
+    "crates/world/src/net/address.rs",
+    "crates/world/src/net/calls.rs",
+    "crates/world/src/net/network.rs",
+    "crates/world/src/net/ports.rs",
+    "crates/world/src/net/tcp.rs",
+    "crates/world/src/net/udp.rs",
+    "crates/world/src/net/unix.rs",
     "crates/hyper/src/lib.rs",
     "crates/hook/src/lib.rs",
     "crates/hook/src/by_number.rs",
@@ -503,7 +506,7 @@ const LIBC: &[&str] = &[
     "src/explore/run.rs",
     "src/fs/fifo.rs",
     "src/fs/kind.rs",
-    "src/fs/memory/errno.rs",
+    "crates/world/src/disk/errno.rs",
     "src/fs/open_options.rs",
     "src/fs/transfer.rs",
     "src/poll/bytes.rs",
@@ -536,7 +539,7 @@ const LIBC: &[&str] = &[
 const UNSAFE: &[&str] = &[
     "crates/hyper/src/lib.rs",
     "crates/tracing/src/lib.rs",
-    "src/bubble/inside.rs",
+    "crates/world/src/inside.rs",
     "crates/hook/src/lib.rs",
     "crates/hook/src/by_number.rs",
     "crates/hook/src/calls.rs",
@@ -964,21 +967,22 @@ fn paths_are_resolved() {
     );
 }
 
-/// The module that a file of src is: its path from the crate's root.
-fn module_of(path: &str) -> Vec<String> {
-    let inside = path.strip_prefix("src/").unwrap().trim_end_matches(".rs");
+/// The module that a file is: its path from the root of its crate, whose files lie in `root`.
+fn module_of(root: &str, path: &str) -> Vec<String> {
+    let inside = path.strip_prefix(root).unwrap().trim_end_matches(".rs");
     let names = inside
         .split('/')
-        .filter(|name| !["mod", "lib"].contains(name));
+        .filter(|name| !["", "mod", "lib"].contains(name));
     names.map(str::to_owned).collect()
 }
 
-/// The place of a module among those of its folder, the root's being [`ROWS`]; `None` if it is no
+/// The place of a module among those of its folder, the library's being [`ROWS`]; `None` if it is no
 /// module of it.
 fn place_in(folder: &str, name: &str) -> Option<usize> {
-    if folder.is_empty() {
+    if folder == "src" {
         return ROWS.iter().copied().flatten().position(|n| *n == name);
     }
+    let folder = folder.strip_prefix("src/").unwrap_or(folder);
     let (_, order) = FOLDERS.iter().find(|(f, _)| *f == folder)?;
     order.iter().position(|n| *n == name)
 }
@@ -986,20 +990,22 @@ fn place_in(folder: &str, name: &str) -> Option<usize> {
 #[test]
 fn modules_import_in_order() {
     let mut faults = Vec::new();
-    for source in sources(&["src"]).iter().filter(|s| !is_test(&s.path)) {
-        let own = module_of(&source.path);
+    let all = IN_ORDER.iter().flat_map(|root| {
+        let sources = sources(&[root]).into_iter();
+        sources.map(move |source| (*root, source))
+    });
+    for (root, source) in all.filter(|(_, s)| !is_test(&s.path)) {
+        let own = module_of(root, &source.path);
+        let folder_at = |n: usize| [&[root.to_owned()], &own[..n]].concat().join("/");
         for (n, name) in own.iter().enumerate() {
-            let folder = own[..n].join("/");
+            let folder = folder_at(n);
             if place_in(&folder, name).is_none() {
-                faults.push(format!(
-                    "{}: {name} has no place in src/{folder}",
-                    source.path
-                ));
+                faults.push(format!("{}: {name} has no place in {folder}", source.path));
             }
         }
         for path in paths(before_tests(&source.code), &own) {
             let n = own.iter().zip(&path).take_while(|(a, b)| a == b).count();
-            let folder = own[..n].join("/");
+            let folder = folder_at(n);
             // Below itself; an item of its own; or a module around it.
             let (Some(from), Some(to)) = (own.get(n), path.get(n)) else {
                 continue;
@@ -1121,7 +1127,7 @@ fn atomics_locks_and_threads_come_by_the_door_that_loom_and_the_explorer_replace
     // The kernel's own interface lies below the door, and the explorer is one of its sides.
     let below = ["src/loom/", "src/sys/", "src/explore/"];
     let mut faults = Vec::new();
-    for source in sources(&["src"])
+    for source in sources(IN_ORDER)
         .iter()
         .filter(|s| !is_test(&s.path) && !below.iter().any(|folder| s.path.starts_with(folder)))
     {
@@ -1272,7 +1278,7 @@ fn no_file_names_a_place_of_one_machine() {
 #[test]
 fn the_mechanisms_name_what_exists() {
     let text = std::fs::read_to_string(root().join("docs/MECHANISMS.md")).unwrap();
-    let sources = sources(&["src", "tests", "topology", "benches"]);
+    let sources = sources(&["src", "crates", "tests", "topology", "benches"]);
     let has = |file: &str, function: &str| {
         let (own, below) = (format!("/{file}.rs"), format!("/{file}/tests.rs"));
         // Or in a file whose items the module exports.
@@ -1496,7 +1502,7 @@ fn programs_of_pages_are_run() {
 #[test]
 fn the_glossary_names_what_exists() {
     let text = std::fs::read_to_string(root().join("docs/GLOSSARY.md")).unwrap();
-    let sources = sources(&["src"]);
+    let sources = sources(&["src", "crates"]);
     let quoted = |cell: &str| -> Vec<String> {
         let pieces = cell.split('`').skip(1).step_by(2);
         pieces.map(str::to_owned).collect()

@@ -14,10 +14,10 @@
 use std::collections::BTreeMap;
 use std::panic::Location;
 
-pub(super) use crate::bubble::draw::Rng;
+pub(super) use windlass_world::draw::Rng;
 
-use crate::bubble::draw::mix;
-use crate::bubble::priorities::{self, ChangePoints, Priorities};
+use windlass_world::draw::mix;
+use windlass_world::priorities::{self, ChangePoints, Priorities};
 
 /// What a strategy chooses from.
 #[derive(Clone, Copy, Debug)]

@@ -6,15 +6,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::drive::{Drive, OpenFile, Opened, State, now};
-use super::errno::{
+use super::handle::Handle;
+use crate::bubble;
+use crate::loom::native::{Arc, MutexGuard};
+use windlass_world::disk::errno::{
     EEXIST, EINVAL, EISDIR, ELOOP, ENOENT, ENOTDIR, O_ACCMODE, O_CREAT, O_DIRECTORY, O_EXCL,
     O_NOFOLLOW, O_PATH, O_RDONLY, O_TMPFILE, O_TRUNC, fail,
 };
-use super::handle::Handle;
-use super::inode::{Body, FileKind, Ino, Stat};
-use super::tree::{Follow, Last};
-use crate::bubble;
-use crate::loom::native::{Arc, MutexGuard};
+use windlass_world::disk::inode::{Body, FileKind, Ino, Stat};
+use windlass_world::disk::tree::{Follow, Last};
 
 /// A path that can be given to the kernel.
 fn checked(path: &Path) -> io::Result<&Path> {

@@ -9,16 +9,16 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use super::errno::{EIO, fail};
-use super::fate;
-use super::inode::Ino;
-use super::settings::Disk;
-use super::tree::Tree;
+use super::settings::{Disk, Settings};
 use crate::bubble::net::faults::DiskEvent;
 use crate::bubble::{self, Bubble};
 use crate::loom::native::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::sched::wait::{current_context, park};
 use crate::sync::Semaphore;
+use windlass_world::disk::errno::{EIO, fail};
+use windlass_world::disk::fate;
+use windlass_world::disk::inode::Ino;
+use windlass_world::disk::tree::Tree;
 
 /// An open file, as the kernel has it: what all descriptors of one `open` share.
 #[derive(Debug)]
@@ -41,6 +41,7 @@ pub(super) struct OpenFile {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) tree: Tree,
+    settings: Settings,
     pub(super) open: BTreeMap<u64, OpenFile>,
     pub(super) next_open: u64,
     /// Those that wait for locks of files: each for a permit of its own.
@@ -62,6 +63,18 @@ impl Woken {
 }
 
 impl State {
+    /// The settings that hold now.
+    pub(super) fn settings(&self) -> &Disk {
+        self.settings.now()
+    }
+
+    /// Changes the settings, and tells the tree of them.
+    fn change(&mut self, f: impl FnOnce(&mut Settings)) {
+        f(&mut self.settings);
+        let now = self.settings.now();
+        (self.tree.capacity, self.tree.write_errors) = (now.capacity, now.write_errors);
+    }
+
     /// One more that waits for a lock.
     pub(super) fn add_waiter(&mut self) -> Arc<Semaphore> {
         let waiter = Arc::new(Semaphore::new(0));
@@ -149,7 +162,7 @@ impl Drive {
     /// The current context's, if that is done: then the transfer does not begin.
     pub(super) fn wait_for_transfer(&self) -> io::Result<()> {
         current_context::check()?;
-        let between = self.state().tree.settings().transfer_time.clone();
+        let between = self.state().settings().transfer_time.clone();
         self.wait(fate::time(*between.start(), *between.end()));
         Ok(())
     }
@@ -209,14 +222,17 @@ fn drive_of(host: u32) -> Option<Arc<Drive>> {
     let mut run = run.borrow_mut();
     let settings = run.settings.clone();
     let drive = run.drives.entry(host).or_insert_with(|| {
+        let mut state = State {
+            tree: Tree::new(u64::from(host) + 1, now()),
+            settings: Settings::new(Disk::new()),
+            open: BTreeMap::new(),
+            next_open: 0,
+            waiting: Vec::new(),
+        };
+        state.change(|its| its.set(settings));
         Arc::new(Drive {
             run: bubble.serial(),
-            state: Mutex::new(State {
-                tree: Tree::new(settings, u64::from(host) + 1, now()),
-                open: BTreeMap::new(),
-                next_open: 0,
-                waiting: Vec::new(),
-            }),
+            state: Mutex::new(state),
         })
     });
     Some(Arc::clone(drive))
@@ -236,13 +252,13 @@ pub(crate) fn install(bubble: &Bubble, settings: &Disk) {
 /// Changes the settings of a host's disk. Does nothing outside of a simulation.
 pub(crate) fn set(host: u32, settings: Disk) {
     if let Some(drive) = drive_of(host) {
-        drive.state().tree.set(settings);
+        drive.state().change(|its| its.set(settings));
     }
 }
 
 /// The settings of a host's disk; `None` outside of a simulation.
 pub(crate) fn settings(host: u32) -> Option<Disk> {
-    Some(drive_of(host)?.state().tree.chosen_settings())
+    Some(drive_of(host)?.state().settings.chosen())
 }
 
 /// A line for each file that is open, host by host. A file whose descriptor was taken out is left out:
@@ -287,8 +303,8 @@ pub(crate) fn on_event(host: u32, event: DiskEvent) {
     };
     match event {
         DiskEvent::PowerLoss => drive.lose_power(),
-        DiskEvent::Begins(trouble) => drive.state().tree.note_trouble(trouble, true),
-        DiskEvent::Ends(trouble) => drive.state().tree.note_trouble(trouble, false),
+        DiskEvent::Begins(trouble) => drive.state().change(|its| its.note(trouble, true)),
+        DiskEvent::Ends(trouble) => drive.state().change(|its| its.note(trouble, false)),
     }
 }
 

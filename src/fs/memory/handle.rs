@@ -5,18 +5,18 @@ use std::fmt;
 use std::fs::TryLockError;
 use std::io::{self, IoSlice, IoSliceMut, SeekFrom};
 
-use super::content::{Content, MOST_BYTES, Plan, SECTOR};
 use super::drive::{self, OpenFile, Opened, State, Woken, now};
-use super::errno::{
-    EAGAIN, EBADF, EFBIG, EINVAL, EIO, EISDIR, ENOSPC, O_ACCMODE, O_APPEND, O_DIRECT, O_DSYNC,
-    O_NOATIME, O_PATH, O_RDONLY, O_SYNC, O_WRONLY, error, fail,
-};
-use super::fate::{self, below, chance};
-use super::inode::{Attributes, Body, Ino, Stat};
 use crate::fs::file_times::FileTimes;
 use crate::loom::native::{Arc, MutexGuard};
 use crate::sched::wait::current_context;
 use crate::sync::SemaphorePermit;
+use windlass_world::disk::content::{Content, MOST_BYTES, Plan, SECTOR};
+use windlass_world::disk::errno::{
+    EAGAIN, EBADF, EFBIG, EINVAL, EIO, EISDIR, ENOSPC, O_ACCMODE, O_APPEND, O_DIRECT, O_DSYNC,
+    O_NOATIME, O_PATH, O_RDONLY, O_SYNC, O_WRONLY, error, fail,
+};
+use windlass_world::disk::fate::{self, below, chance};
+use windlass_world::disk::inode::{Attributes, Body, Ino, Stat};
 
 /// The kernel's limit of bytes for one read or write.
 const MOST_AT_ONCE: usize = 0x7fff_f000;
@@ -207,7 +207,7 @@ impl Handle {
             self.0.drive.wait_for_transfer()?;
             state = self.again()?;
         }
-        let settings = &state.tree.settings();
+        let settings = &state.settings();
         let (errors, short) = (settings.read_errors, settings.short_reads);
         if chance(errors) {
             return fail(EIO);
@@ -273,8 +273,8 @@ impl Handle {
         }
         state.tree.write_fault()?;
         let place = self.file(&state).place(at);
-        let n_free = state.tree.free() / super::content::PAGE as u64;
-        let short = state.tree.settings().short_writes;
+        let n_free = state.tree.free() / windlass_world::disk::content::PAGE as u64;
+        let short = state.settings().short_writes;
         let seq = state.tree.next_seq();
         let content = content(&mut state, ino)?;
         let offset = if flags & O_APPEND != 0 {
@@ -388,7 +388,7 @@ impl Handle {
         if offset.checked_add(len).is_none_or(|end| end > MOST_BYTES) {
             return fail(EFBIG);
         }
-        let n_free = state.tree.free() / super::content::PAGE as u64;
+        let n_free = state.tree.free() / windlass_world::disk::content::PAGE as u64;
         let seq = state.tree.next_seq();
         let content = content(&mut state, ino)?;
         if !content.allocate(seq, offset, len, n_free) {
@@ -455,13 +455,13 @@ impl Handle {
             drop(state);
             return self.report(ino);
         }
-        let between = state.tree.settings().sync_time.clone();
+        let between = state.settings().sync_time.clone();
         drop(state);
         self.0
             .drive
             .wait(fate::time(*between.start(), *between.end()));
         let mut state = self.again()?;
-        let fails = chance(state.tree.settings().sync_errors);
+        let fails = chance(state.settings().sync_errors);
         let inode = state.tree.inode_mut(ino);
         match (&mut inode.body, &work.plan) {
             (Body::Regular(content), Some(plan)) if fails => {
