@@ -1,0 +1,50 @@
+# Names that the other files share.
+
+CARGO ?= cargo
+# Where cargo builds, said once, as the models of loom have a corner of their own.
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+
+# The crates that are published, each after those that it depends on.
+PUBLISHED := windlass-topology windlass-macros windlass-unwind windlass-world windlass windlass-hyper \
+	windlass-tracing windlass-hook windlass-console
+# The packages with tests of the runtime. Each command names all of them: cargo unites the features of
+# the packages that a command names, so that other packages would mean other builds.
+PACKAGE_NAMES := $(filter-out windlass-topology,$(PUBLISHED)) windlass-examples windlass-ports
+PACKAGES := $(addprefix -p ,$(PACKAGE_NAMES))
+# Those that are tested in release as well. The others switch no stacks of their own, and the crates that the
+# examples show take longer to optimise than all the rest.
+RELEASE_PACKAGES := $(addprefix -p ,$(filter-out windlass-macros windlass-console windlass-ports windlass-examples,$(PACKAGE_NAMES)))
+# What is off if not asked for, and tested all the same.
+FEATURES := windlass-examples/all
+# Tests in the dev profile can also be perturbed (WINDLASS_CHAOS), so that this needs no build of
+# its own. Without the variable the feature does nothing. Simulations are among them (tests/sim); tests in
+# release are without that feature, as programs are.
+TEST_FEATURES := $(FEATURES),windlass-examples/sim,windlass/chaos,windlass/sim
+# tests/servers does not build without OpenSSL's headers, which scripts/servers.sh installs.
+WITHOUT_SERVERS = $(if $(shell pkg-config --exists openssl && echo yes),,--exclude windlass-servers)
+
+# A stage says when it begins, and how long it took: $(call stage,NAME,COMMAND).
+define stage
+@printf '\n== %s\n' '$(1)'
+@began=$$(date +%s); { $(2); } && printf '== %s: %s s\n' '$(1)' $$(($$(date +%s) - began))
+endef
+
+# Files in tests/ by name, wherever they lie: tests/NAME.rs is a program, tests/PROGRAM/NAME.rs a module of one.
+# As arguments of cargo test: the programs, and filters for the modules. Programs and modules cannot be
+# named in one call, because a filter would leave nothing of a program without modules.
+of_module = $(notdir $(patsubst %/,%,$(dir $(wildcard tests/*/$(1).rs))))
+modules = $(foreach name,$(1),$(if $(call of_module,$(name)),$(name)))
+test_programs = $(addprefix --test ,$(sort $(foreach name,$(1),$(or $(call of_module,$(name)),$(name)))))
+test_filters = $(addsuffix ::,$(call modules,$(1)))
+tests = $(call test_programs,$(1)) -- $(call test_filters,$(1))
+
+# The targets of these files, each with what follows `##` on its line.
+help_of = sed -n 's/^\([a-z0-9-]*\):.*\#\# \(.*\)/\1\t\2/p' $(1) | while IFS='	' read -r name what; do printf 'make %-16s %s\n' "$$name" "$$what"; done
+
+# A target is a name, not a file; the parts of one follow each other.
+.PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*\#\# .*/\1/p' Makefile make/*.mk)
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+help-all:
+	@$(call help_of,Makefile make/*.mk)

@@ -1,0 +1,37 @@
+# Tests on machines that this one is not: several NUMA nodes, aarch64.
+
+# cargo test with a virtual machine of several nodes to run in: one boot for each test program, and
+# one test at a time, as its CPUs are more than the host's. Patience for emulation on a busy host.
+NUMA_VM = RUST_TEST_THREADS=1 WINDLASS_TEST_HANG_SECONDS=600 CARGO_TARGET_$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU_RUNNER="$(CURDIR)/scripts/numa-vm.sh --timeout 1200 $(1) --" \
+	$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES)
+
+# Two and four nodes, the last one without memory, and the ordinary suites once.
+test-numa: setup ## tests in virtual machines of 2 and 4 NUMA nodes, fetched where there is apt
+	scripts/numa-vm.sh --prepare
+	$(call NUMA_VM,--nodes 2) $(call tests,numa_vm numa_vm_cpus)
+	$(call NUMA_VM,--nodes 4) $(call tests,numa_vm numa_vm_cpus)
+	$(call NUMA_VM,--nodes 2 --memoryless) $(call tests,numa_vm)
+	$(call NUMA_VM,--nodes 4 --memoryless) $(call tests,numa_vm)
+	$(call NUMA_VM,--nodes 2) $(call tests,task runtime net channel node_local)
+	$(call NUMA_VM,--nodes 2) $(call tests,seccomp)
+
+# What fits into every change's tests.
+test-numa-small: setup ## those on 2 nodes
+	scripts/numa-vm.sh --prepare
+	$(call NUMA_VM,--nodes 2) $(call tests,numa_vm numa_vm_cpus)
+
+# The library and the topology command for the other architecture.
+check-aarch64: setup ## cargo check for aarch64; the standard library for it is fetched or built
+	scripts/aarch64.sh check $(addprefix -p ,$(PUBLISHED)) --target-dir $(TARGET_DIR)/aarch64
+
+# What goroutines, channels, locks and sockets do on aarch64, one boot of an emulated machine for
+# each program. Two nodes, so that remote stealing is among it.
+AARCH64 = AARCH64_NODES=2 RUST_TEST_THREADS=1 WINDLASS_TEST_HANG_SECONDS=600 scripts/aarch64.sh test -p windlass \
+	--target-dir $(TARGET_DIR)/aarch64 $(1)
+AARCH64_TESTS ?= task channel select net sync_counting sync_mutex sync_once sync_rwlock sync_shutdown numa
+
+test-aarch64: setup ## tests in an emulated aarch64 machine, cross-compiled; takes long
+	scripts/aarch64.sh --prepare-tests
+	$(call AARCH64,--lib)
+	$(call AARCH64,$(call tests,$(AARCH64_TESTS)))
+

@@ -1,0 +1,87 @@
+# The parts of `make test` and `make test-all`, each of which runs alone as well.
+
+# Each test program would be optimised once more as a whole: as long as all the rest of the
+# tests takes.
+test-modes test-long test-release test-filter loom: export CARGO_PROFILE_RELEASE_LTO = off
+
+test-first: setup clients ## all tests once, and explored schedules
+	$(call stage,build,$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --lib --tests --no-run && $(CARGO) test -p windlass-topology --no-run)
+	$(call stage,tests,$(MAKE) --no-print-directory test-dev)
+	$(call stage,explored schedules,$(MAKE) --no-print-directory explore-short)
+
+# In release: thread-locals over a stack switch.
+OPTIMISED_TESTS := migration task blocking lock_thread
+test-modes: setup ## the same programs over epoll and with one seed of disorder; what an optimiser could break
+	$(call stage,tests over epoll,$(MAKE) --no-print-directory test-epoll)
+	$(call stage,tests with disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS=$(firstword $(CHAOS_SEEDS)))
+	$(call stage,optimised tests,$(CARGO) test --release $(RELEASE_PACKAGES) $(call tests,$(OPTIMISED_TESTS)))
+
+# Simulations of many seeds. One set of packages, so that all of them are one build.
+SIMULATE := $(CARGO) test --release -p windlass -p windlass-examples --features windlass/sim,windlass-examples/sim
+
+test-long: setup ## what is long and rare
+	$(call stage,tests of the benches,$(CARGO) test $(BENCHES) -p windlass-suites)
+	$(call stage,examples,$(CARGO) build $(PACKAGES) --features $(TEST_FEATURES) --examples)
+	$(call stage,simulations of many seeds,WINDLASS_KERNEL_SEEDS=10000 $(SIMULATE) --test sim)
+	$(call stage,simulated clusters,WINDLASS_CLUSTER_HOURS=1000 $(SIMULATE) --test replicated)
+	$(call stage,own tests in simulations,RUST_BACKTRACE=0 WINDLASS_INSIDE_SEEDS=1000 $(SIMULATE) --test channel --test sync --test net --test io --test sched -- simulated)
+	$(call stage,crates with real servers,$(MAKE) --no-print-directory test-servers)
+	$(call stage,tests in release,$(MAKE) --no-print-directory test-release)
+	$(call stage,tests under a filter,$(MAKE) --no-print-directory test-filter)
+	$(call stage,more disorder,$(MAKE) --no-print-directory test-chaos CHAOS_SEEDS="$(wordlist 2,99,$(CHAOS_SEEDS))")
+	$(call stage,packages,$(MAKE) --no-print-directory package)
+	$(call stage,suites,$(MAKE) --no-print-directory suites)
+	$(call stage,models,$(MAKE) --no-print-directory loom)
+
+test-dev: setup ## all tests in the dev profile, and the doc tests
+	$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --lib --tests
+	$(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --doc
+	$(CARGO) test -p windlass-topology
+	$(CARGO) test -p windlass-topology --no-default-features --lib
+
+# Not a repetition: what an optimiser does to thread-locals over a stack switch shows there only.
+test-release: setup ## the tests in release
+	$(CARGO) test --release $(RELEASE_PACKAGES) --lib --tests
+
+# crossbeam-channel's own tests on ours, with threads and with goroutines. One at a time: many of
+# them measure times.
+suites: setup ## crossbeam-channel's own tests, with threads and with goroutines
+	$(CARGO) run -p windlass-suites -- --test-threads=1
+
+# Crates that open std's sockets, with real servers, over windlass-hook. Their package is no part of other builds, since
+# it needs OpenSSL's headers.
+test-servers: setup ## blocking crates over windlass-hook, with Redis, MariaDB, PostgreSQL and others
+	@status=0; scripts/servers.sh || status=$$?; \
+	case $$status in \
+	0) $(CARGO) test -p windlass-servers ;; \
+	77) printf '\n== SKIPPED: crates with real servers were not tested, for the reason above\n' ;; \
+	*) exit $$status ;; \
+	esac
+
+# What cargo tells the tests that it runs, and what build scripts would take for a change.
+FORGET := $(foreach v,NAME VERSION_MAJOR VERSION_MINOR VERSION_PATCH VERSION_PRE,-u CARGO_PKG_$(v)) -u CARGO_MANIFEST_DIR
+
+# Over epoll by choice, with the programs that the run over rings has built. Without most of the simulations,
+# which have no poller.
+NOT_OVER_EPOLL := simulated:: kernels determinism:: disk_model:: disk_faults:: disk_edges:: clusters_ keys_that_look
+test-epoll: setup ## the tests over epoll
+	WINDLASS_IO=epoll $(CARGO) test $(PACKAGES) --features $(TEST_FEATURES) --tests -- $(addprefix --skip ,$(NOT_OVER_EPOLL))
+
+# Where a filter really denies io_uring, with the programs of the release run.
+test-filter: setup ## the tests where a seccomp filter denies io_uring
+	UNDER_FILTER="env $(FORGET) $(CARGO) test --release $(RELEASE_PACKAGES) --test '*'" env -u WINDLASS_IO \
+		$(CARGO) test --release $(RELEASE_PACKAGES) --test seccomp -- --nocapture programs_that
+
+# Between them these seeds touch every place that can be perturbed; src/util/chaos.rs tests that.
+CHAOS_SEEDS ?= 1 2 18
+CHAOS_TESTS := net_watch task channel channel_leaks select sync_counting sync_mutex sync_once sync_rwlock \
+	sync_shutdown net blocking mixture context context_waits
+
+# The tests under a scheduler that is perturbed: each seed chooses where, and how often.
+test-chaos: setup ## tests of what the scheduler carries, with disorder (CHAOS_SEEDS="4 5" chooses)
+	@for seed in $(CHAOS_SEEDS); do \
+		echo "WINDLASS_CHAOS=$$seed"; \
+		WINDLASS_CHAOS=$$seed $(CARGO) test -q $(PACKAGES) --features $(TEST_FEATURES) \
+			$(call tests,$(CHAOS_TESTS)) || exit 1; \
+	done
+
