@@ -152,6 +152,7 @@ struct GuideSimulation;
 #[doc(hidden)]
 pub mod explore;
 mod target;
+#[cfg_attr(not(feature = "sim"), path = "no_bubble.rs")]
 mod bubble;
 mod loom;
 mod sys;

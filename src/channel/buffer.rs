@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-#[cfg(feature = "sim")]
 use crate::bubble::tally::Tally;
 
 /// Maximum size of a ring of an unbounded channel.
@@ -24,7 +23,6 @@ pub(super) struct Buffer<T> {
     /// Maximum number of messages in a ring.
     chunk: usize,
     /// Counts the messages in a simulation that asks for it.
-    #[cfg(feature = "sim")]
     tally: Option<Tally>,
 }
 
@@ -44,13 +42,11 @@ impl<T> Buffer<T> {
             rest: VecDeque::new(),
             n_in_rest: 0,
             chunk,
-            #[cfg(feature = "sim")]
             tally: None,
         }
     }
 
     /// Counts the messages, if the caller is in a simulation that asks for it.
-    #[cfg(feature = "sim")]
     #[track_caller]
     pub(super) fn count(&mut self) {
         self.tally = Tally::new();
@@ -63,7 +59,6 @@ impl<T> Buffer<T> {
 
     #[inline]
     pub(super) fn push(&mut self, msg: T) {
-        #[cfg(feature = "sim")]
         if let Some(tally) = &self.tally {
             tally.sent();
         }
@@ -91,7 +86,6 @@ impl<T> Buffer<T> {
     #[inline]
     pub(super) fn pop(&mut self) -> Option<T> {
         let msg = self.front.pop_front();
-        #[cfg(feature = "sim")]
         if let Some(tally) = self.tally.as_ref().filter(|_| msg.is_some()) {
             tally.received();
         }
@@ -111,7 +105,6 @@ impl<T> Buffer<T> {
     /// Takes all messages out, for the caller to drop without holding a lock.
     pub(super) fn take(&mut self) -> Buffer<T> {
         let empty = Buffer::with_chunk(VecDeque::new(), self.chunk);
-        #[cfg(feature = "sim")]
         if let Some(tally) = self.tally.take() {
             tally.lost();
         }

@@ -103,7 +103,6 @@ impl<T> Chan<T> {
     }
 
     /// Counts the messages of a new channel, in a simulation that asks for it.
-    #[cfg(feature = "sim")]
     #[track_caller]
     pub(super) fn count(&mut self) {
         self.core.get_mut().count();

@@ -200,7 +200,6 @@ impl<T> Core<T> {
     }
 
     /// See [`Buffer::count`].
-    #[cfg(feature = "sim")]
     #[track_caller]
     pub(super) fn count(&mut self) {
         self.buffer.count();

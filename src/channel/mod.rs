@@ -135,9 +135,7 @@ pub fn bounded<T>(cap: usize) -> (Sender<T>, Receiver<T>) {
 
 #[track_caller]
 fn channel<T>(cap: Option<usize>) -> (Sender<T>, Receiver<T>) {
-    #[cfg_attr(not(feature = "sim"), expect(unused_mut, reason = "there is no count"))]
     let mut chan = Chan::new(cap);
-    #[cfg(feature = "sim")]
     chan.count();
     handles(chan)
 }

@@ -7,15 +7,10 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, DirEntryExt};
 use std::path::{Path, PathBuf};
 
-#[cfg(feature = "sim")]
-use super::memory::{Drive, FileKind};
+use super::memory::{EntriesInMemory, EntryInMemory};
 use super::metadata::Metadata;
-#[cfg(feature = "sim")]
-use super::metadata::file_type;
 use super::mounts;
 use super::section::{at_path, choose};
-#[cfg(feature = "sim")]
-use crate::loom::native::Arc;
 use crate::sched::wait::offload::offload;
 
 /// Iterator over the entries of a directory, without `.` and `..`. Created by [`read_dir`].
@@ -33,12 +28,13 @@ enum Entries {
         entries: fs::ReadDir,
         is_remote: bool,
     },
-    #[cfg(feature = "sim")]
-    Memory {
-        disk: Arc<Drive>,
-        directory: PathBuf,
-        entries: std::vec::IntoIter<(OsString, u64, FileKind)>,
-    },
+    Memory(EntriesInMemory),
+}
+
+impl From<EntriesInMemory> for ReadDir {
+    fn from(entries: EntriesInMemory) -> ReadDir {
+        ReadDir(Entries::Memory(entries))
+    }
 }
 
 impl Iterator for ReadDir {
@@ -52,19 +48,9 @@ impl Iterator for ReadDir {
                     .transpose()
                     .map(|entry| entry.map(|entry| DirEntry(Entry::Kernel { entry, is_remote })))
             }
-            #[cfg(feature = "sim")]
-            Entries::Memory {
-                disk,
-                directory,
-                entries,
-            } => entries.next().map(|(name, ino, kind)| {
-                Ok(DirEntry(Entry::Memory {
-                    disk: Arc::clone(disk),
-                    path: directory.join(name),
-                    ino,
-                    kind,
-                }))
-            }),
+            Entries::Memory(entries) => entries
+                .next()
+                .map(|entry| Ok(DirEntry(Entry::Memory(entry)))),
         }
     }
 }
@@ -97,13 +83,7 @@ enum Entry {
         entry: fs::DirEntry,
         is_remote: bool,
     },
-    #[cfg(feature = "sim")]
-    Memory {
-        disk: Arc<Drive>,
-        path: PathBuf,
-        ino: u64,
-        kind: FileKind,
-    },
+    Memory(EntryInMemory),
 }
 
 impl fmt::Debug for DirEntry {
@@ -118,8 +98,7 @@ impl DirEntry {
     pub fn path(&self) -> PathBuf {
         match &self.0 {
             Entry::Kernel { entry, .. } => entry.path(),
-            #[cfg(feature = "sim")]
-            Entry::Memory { path, .. } => path.clone(),
+            Entry::Memory(entry) => entry.path(),
         }
     }
 
@@ -128,8 +107,7 @@ impl DirEntry {
     pub fn file_name(&self) -> OsString {
         match &self.0 {
             Entry::Kernel { entry, .. } => entry.file_name(),
-            #[cfg(feature = "sim")]
-            Entry::Memory { path, .. } => path.file_name().unwrap_or_default().to_owned(),
+            Entry::Memory(entry) => entry.file_name(),
         }
     }
 
@@ -147,8 +125,7 @@ impl DirEntry {
             Entry::Kernel { entry, is_remote } => {
                 choose(*is_remote, || entry.metadata()).map(Metadata::from)
             }
-            #[cfg(feature = "sim")]
-            Entry::Memory { disk, path, .. } => Metadata::in_memory(disk.metadata(path, false)?),
+            Entry::Memory(entry) => entry.metadata().map(Metadata::from),
         }
     }
 
@@ -165,8 +142,7 @@ impl DirEntry {
     pub fn file_type(&self) -> io::Result<fs::FileType> {
         match &self.0 {
             Entry::Kernel { entry, is_remote } => choose(*is_remote, || entry.file_type()),
-            #[cfg(feature = "sim")]
-            Entry::Memory { kind, .. } => file_type(*kind),
+            Entry::Memory(entry) => entry.file_type(),
         }
     }
 
@@ -175,8 +151,7 @@ impl DirEntry {
     pub fn ino(&self) -> u64 {
         match &self.0 {
             Entry::Kernel { entry, .. } => entry.ino(),
-            #[cfg(feature = "sim")]
-            Entry::Memory { ino, .. } => *ino,
+            Entry::Memory(entry) => entry.ino(),
         }
     }
 }
@@ -197,13 +172,7 @@ impl DirEntry {
 pub fn read_dir<P: AsRef<Path>>(path: P) -> io::Result<ReadDir> {
     let path = path.as_ref();
     on_simulated_disk!(disk => {
-        let entries = disk.read_dir(path)?.into_iter();
-        let directory = path.to_owned();
-        Ok(ReadDir(Entries::Memory {
-            disk,
-            directory,
-            entries,
-        }))
+        Ok(EntriesInMemory::new(disk, path)?.into())
     });
     let is_remote = mounts::is_remote(path);
     let entries = choose(is_remote, || fs::read_dir(path))?;

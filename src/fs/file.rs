@@ -4,13 +4,10 @@ use std::fs;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
-#[cfg(feature = "sim")]
-use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use super::file_times::FileTimes;
 use super::kind::Kind;
-#[cfg(feature = "sim")]
 use super::memory::Handle;
 use super::metadata::Metadata;
 use super::transfer::Raw;
@@ -63,12 +60,6 @@ impl File {
     /// Wraps a file of known kind, without a system call.
     pub(crate) fn with_kind(file: impl Into<fs::File>, kind: Kind) -> File {
         File(Raw::new(file.into(), kind, false))
-    }
-
-    /// A file of a simulated disk.
-    #[cfg(feature = "sim")]
-    pub(super) fn in_memory(placeholder: fs::File, handle: Handle) -> File {
-        File(Raw::in_memory(placeholder, handle))
     }
 
     /// Writes the file's data and metadata to the disk, with `fsync(2)`.
@@ -186,7 +177,7 @@ impl File {
     ///
     /// See [`File::set_len`].
     pub fn metadata(&self) -> io::Result<Metadata> {
-        on_simulated_file!(self.0, file => Metadata::in_memory(file.metadata()?));
+        on_simulated_file!(self.0, file => super::memory::InMemory::new(file.metadata()?).map(Metadata::from));
         self.0.call(|| self.0.file.metadata()).map(Metadata::from)
     }
 
@@ -218,15 +209,8 @@ impl File {
     /// ```
     pub fn try_clone(&self) -> io::Result<File> {
         let clone = self.0.file.try_clone()?;
-        #[cfg_attr(
-            not(feature = "sim"),
-            expect(unused_mut, reason = "only there it is set")
-        )]
         let mut clone = File(Raw::new(clone, self.0.kind, self.0.file.is_remote()));
-        #[cfg(feature = "sim")]
-        {
-            clone.0.memory = self.0.memory.clone();
-        }
+        clone.0.memory = self.0.memory.clone();
         let copy = |from: &AtomicU64, to: &AtomicU64| {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         };
@@ -248,8 +232,7 @@ impl File {
     /// # Examples
     ///
     /// ```
-    /// use std::os::unix::fs::PermissionsExt;
-    /// use windlass::fs::{File, Permissions};
+    ///     /// use windlass::fs::{File, Permissions};
     ///
     /// # let path = std::env::temp_dir().join(format!("windlass-fperm-{}", std::process::id()));
     /// let file = File::create(&path)?;
@@ -259,7 +242,7 @@ impl File {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn set_permissions(&self, perm: fs::Permissions) -> io::Result<()> {
-        on_simulated_file!(self.0, file => file.set_mode(PermissionsExt::mode(&perm)));
+        on_simulated_file!(self.0, file => file.set_mode(std::os::unix::fs::PermissionsExt::mode(&perm)));
         self.0.call(|| self.0.file.set_permissions(perm.clone()))
     }
 
@@ -612,11 +595,17 @@ impl FileExt for File {
     }
 }
 
+impl From<(fs::File, Handle)> for File {
+    /// A file of a simulated disk, for which the other one stands.
+    fn from((placeholder, handle): (fs::File, Handle)) -> File {
+        File(Raw::in_memory(placeholder, handle))
+    }
+}
+
 impl From<fs::File> for File {
     fn from(file: fs::File) -> File {
-        #[cfg(feature = "sim")]
         if let Some(handle) = Handle::of_descriptor(&file) {
-            return File(Raw::in_memory(file, handle));
+            return (file, handle).into();
         }
         let (kind, is_remote) = Kind::of(&file);
         File(Raw::new(file, kind, is_remote))

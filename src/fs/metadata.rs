@@ -5,11 +5,8 @@ use std::fs::{self, FileType, Permissions};
 use std::io;
 #[allow(deprecated, reason = "std's trait names it")]
 use std::os::linux::raw;
-#[cfg(feature = "sim")]
-use std::os::unix::fs::PermissionsExt;
 
-#[cfg(feature = "sim")]
-use super::memory::{FileKind, Stat};
+use super::memory::InMemory;
 use crate::time::SystemTime;
 
 /// Metadata of a file. It has the interface of [`std::fs::Metadata`], with the extension traits of
@@ -39,18 +36,7 @@ pub struct Metadata(Source);
 #[derive(Clone)]
 enum Source {
     Kernel(fs::Metadata),
-    #[cfg(feature = "sim")]
     Memory(Box<InMemory>),
-}
-
-/// Metadata of a file of a simulated disk.
-#[cfg(feature = "sim")]
-#[derive(Clone)]
-struct InMemory {
-    stat: Stat,
-    file_type: FileType,
-    #[allow(deprecated, reason = "std's trait gives a reference to it")]
-    raw: raw::stat,
 }
 
 impl Metadata {
@@ -59,8 +45,7 @@ impl Metadata {
     pub fn file_type(&self) -> FileType {
         match &self.0 {
             Source::Kernel(metadata) => metadata.file_type(),
-            #[cfg(feature = "sim")]
-            Source::Memory(memory) => memory.file_type,
+            Source::Memory(memory) => memory.file_type(),
         }
     }
 
@@ -91,8 +76,7 @@ impl Metadata {
     pub fn len(&self) -> u64 {
         match &self.0 {
             Source::Kernel(metadata) => metadata.len(),
-            #[cfg(feature = "sim")]
-            Source::Memory(memory) => memory.stat.size,
+            Source::Memory(memory) => memory.len(),
         }
     }
 
@@ -101,8 +85,7 @@ impl Metadata {
     pub fn permissions(&self) -> Permissions {
         match &self.0 {
             Source::Kernel(metadata) => metadata.permissions(),
-            #[cfg(feature = "sim")]
-            Source::Memory(_) => Permissions::from_mode(std::os::unix::fs::MetadataExt::mode(self)),
+            Source::Memory(memory) => memory.permissions(),
         }
     }
 
@@ -114,8 +97,7 @@ impl Metadata {
     pub fn modified(&self) -> io::Result<SystemTime> {
         match &self.0 {
             Source::Kernel(metadata) => Ok(metadata.modified()?.into()),
-            #[cfg(feature = "sim")]
-            Source::Memory(memory) => Ok(memory.stat.attributes.modified.into()),
+            Source::Memory(memory) => Ok(memory.modified()?.into()),
         }
     }
 
@@ -127,8 +109,7 @@ impl Metadata {
     pub fn accessed(&self) -> io::Result<SystemTime> {
         match &self.0 {
             Source::Kernel(metadata) => Ok(metadata.accessed()?.into()),
-            #[cfg(feature = "sim")]
-            Source::Memory(memory) => Ok(memory.stat.attributes.accessed.into()),
+            Source::Memory(memory) => Ok(memory.accessed()?.into()),
         }
     }
 
@@ -140,8 +121,7 @@ impl Metadata {
     pub fn created(&self) -> io::Result<SystemTime> {
         match &self.0 {
             Source::Kernel(metadata) => Ok(metadata.created()?.into()),
-            #[cfg(feature = "sim")]
-            Source::Memory(memory) => Ok(memory.stat.attributes.created.into()),
+            Source::Memory(memory) => Ok(memory.created()?.into()),
         }
     }
 }
@@ -150,16 +130,7 @@ impl fmt::Debug for Metadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Source::Kernel(metadata) => metadata.fmt(f),
-            #[cfg(feature = "sim")]
-            Source::Memory(memory) => f
-                .debug_struct("Metadata")
-                .field("file_type", &memory.file_type)
-                .field("permissions", &self.permissions())
-                .field("len", &self.len())
-                .field("modified", &memory.stat.attributes.modified)
-                .field("accessed", &memory.stat.attributes.accessed)
-                .field("created", &memory.stat.attributes.created)
-                .finish_non_exhaustive(),
+            Source::Memory(memory) => memory.fmt(f),
         }
     }
 }
@@ -179,7 +150,6 @@ impl TryFrom<Metadata> for fs::Metadata {
     fn try_from(metadata: Metadata) -> io::Result<fs::Metadata> {
         match metadata.0 {
             Source::Kernel(metadata) => Ok(metadata),
-            #[cfg(feature = "sim")]
             Source::Memory(_) => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "the file is on a simulated disk: std has no metadata of it",
@@ -189,15 +159,14 @@ impl TryFrom<Metadata> for fs::Metadata {
 }
 
 /// Implements `std`'s two traits with the fields of `stat(2)`. Each line has the methods of the two
-/// traits, their type, and the value for a file of a simulated disk.
+/// traits, and their type.
 macro_rules! fields {
-    ($($unix:ident $linux:ident: $type:ty = $value:expr;)*) => {
+    ($($unix:ident $linux:ident: $type:ty;)*) => {
         impl std::os::unix::fs::MetadataExt for Metadata {
             $(fn $unix(&self) -> $type {
                 match &self.0 {
                     Source::Kernel(metadata) => std::os::unix::fs::MetadataExt::$unix(metadata),
-                    #[cfg(feature = "sim")]
-                    Source::Memory(memory) => ($value)(&memory.stat),
+                    Source::Memory(memory) => memory.$unix(),
                 }
             })*
         }
@@ -209,8 +178,7 @@ macro_rules! fields {
                     Source::Kernel(metadata) => {
                         std::os::linux::fs::MetadataExt::as_raw_stat(metadata)
                     }
-                    #[cfg(feature = "sim")]
-                    Source::Memory(memory) => &memory.raw,
+                    Source::Memory(memory) => memory.as_raw_stat(),
                 }
             }
 
@@ -222,99 +190,26 @@ macro_rules! fields {
 }
 
 fields! {
-    dev st_dev: u64 = |stat: &Stat| stat.device;
-    ino st_ino: u64 = |stat: &Stat| stat.ino;
-    mode st_mode: u32 = |stat: &Stat| stat.kind.bits() | stat.attributes.mode;
-    nlink st_nlink: u64 = |stat: &Stat| stat.n_links;
-    uid st_uid: u32 = |stat: &Stat| stat.attributes.uid;
-    gid st_gid: u32 = |stat: &Stat| stat.attributes.gid;
-    rdev st_rdev: u64 = |_: &Stat| 0;
-    size st_size: u64 = |stat: &Stat| stat.size;
-    atime st_atime: i64 = |stat: &Stat| since_1970(stat.attributes.accessed).0;
-    atime_nsec st_atime_nsec: i64 = |stat: &Stat| since_1970(stat.attributes.accessed).1;
-    mtime st_mtime: i64 = |stat: &Stat| since_1970(stat.attributes.modified).0;
-    mtime_nsec st_mtime_nsec: i64 = |stat: &Stat| since_1970(stat.attributes.modified).1;
-    ctime st_ctime: i64 = |stat: &Stat| since_1970(stat.attributes.changed).0;
-    ctime_nsec st_ctime_nsec: i64 = |stat: &Stat| since_1970(stat.attributes.changed).1;
-    blksize st_blksize: u64 = |_: &Stat| 4096;
-    blocks st_blocks: u64 = |stat: &Stat| stat.allocated / 512;
+    dev st_dev: u64;
+    ino st_ino: u64;
+    mode st_mode: u32;
+    nlink st_nlink: u64;
+    uid st_uid: u32;
+    gid st_gid: u32;
+    rdev st_rdev: u64;
+    size st_size: u64;
+    atime st_atime: i64;
+    atime_nsec st_atime_nsec: i64;
+    mtime st_mtime: i64;
+    mtime_nsec st_mtime_nsec: i64;
+    ctime st_ctime: i64;
+    ctime_nsec st_ctime_nsec: i64;
+    blksize st_blksize: u64;
+    blocks st_blocks: u64;
 }
 
-/// Seconds and nanoseconds, which are never negative.
-#[cfg(feature = "sim")]
-fn since_1970(time: std::time::SystemTime) -> (i64, i64) {
-    match time.duration_since(std::time::SystemTime::UNIX_EPOCH) {
-        Ok(after) => (after.as_secs() as i64, i64::from(after.subsec_nanos())),
-        Err(e) => {
-            let before = e.duration();
-            match before.subsec_nanos() {
-                0 => (-(before.as_secs() as i64), 0),
-                n => (-(before.as_secs() as i64) - 1, 1_000_000_000 - i64::from(n)),
-            }
-        }
+impl From<InMemory> for Metadata {
+    fn from(memory: InMemory) -> Metadata {
+        Metadata(Source::Memory(Box::new(memory)))
     }
-}
-
-#[cfg(feature = "sim")]
-impl Metadata {
-    /// The metadata of a file of a simulated disk.
-    pub(super) fn in_memory(stat: Stat) -> io::Result<Metadata> {
-        let memory = InMemory {
-            file_type: file_type(stat.kind)?,
-            raw: raw_stat()?,
-            stat,
-        };
-        let mut metadata = Metadata(Source::Memory(Box::new(memory)));
-        metadata.fill_raw();
-        Ok(metadata)
-    }
-
-    #[allow(
-        deprecated,
-        clippy::cast_possible_truncation,
-        clippy::unnecessary_cast,
-        reason = "the types of the fields differ between machines"
-    )]
-    fn fill_raw(&mut self) {
-        use std::os::unix::fs::MetadataExt;
-        let all = self.clone();
-        if let Source::Memory(memory) = &mut self.0 {
-            let raw = &mut memory.raw;
-            raw.st_dev = all.dev() as _;
-            raw.st_ino = all.ino() as _;
-            raw.st_mode = all.mode() as _;
-            raw.st_nlink = all.nlink() as _;
-            raw.st_uid = all.uid() as _;
-            raw.st_gid = all.gid() as _;
-            raw.st_rdev = all.rdev() as _;
-            raw.st_size = all.size() as _;
-            raw.st_blksize = all.blksize() as _;
-            raw.st_blocks = all.blocks() as _;
-            raw.st_atime = all.atime() as _;
-            raw.st_atime_nsec = all.atime_nsec() as _;
-            raw.st_mtime = all.mtime() as _;
-            raw.st_mtime_nsec = all.mtime_nsec() as _;
-            raw.st_ctime = all.ctime() as _;
-            raw.st_ctime_nsec = all.ctime_nsec() as _;
-        }
-    }
-}
-
-/// A structure to be filled in: there is no other way to one without unsafe code.
-#[cfg(feature = "sim")]
-#[allow(deprecated, reason = "std's trait names it")]
-fn raw_stat() -> io::Result<raw::stat> {
-    let root = fs::metadata("/")?;
-    Ok(std::os::linux::fs::MetadataExt::as_raw_stat(&root).clone())
-}
-
-/// `std`'s type of a file, which only files of the kernel have.
-#[cfg(feature = "sim")]
-pub(super) fn file_type(kind: FileKind) -> io::Result<FileType> {
-    let metadata = match kind {
-        FileKind::Regular => fs::metadata("/proc/version")?,
-        FileKind::Directory => fs::metadata("/")?,
-        FileKind::Symlink => fs::symlink_metadata("/proc/self")?,
-    };
-    Ok(metadata.file_type())
 }

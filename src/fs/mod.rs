@@ -81,7 +81,7 @@ mod section;
 mod kind;
 mod aligned;
 mod file_times;
-#[cfg(feature = "sim")]
+#[cfg_attr(not(feature = "sim"), path = "no_memory.rs")]
 pub(crate) mod memory;
 mod metadata;
 mod transfer;

@@ -179,7 +179,6 @@ pub fn rename<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<()> 
 /// See [`rename`].
 pub fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
     let path = path.as_ref();
-    #[cfg(feature = "sim")]
     if crate::poll::seat::unlink(path) {
         // It was that of a simulated Unix socket.
         return Ok(());
@@ -208,7 +207,7 @@ pub fn remove_file<P: AsRef<Path>>(path: P) -> io::Result<()> {
 /// ```
 pub fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
     let path = path.as_ref();
-    on_simulated_disk!(disk => Metadata::in_memory(disk.metadata(path, true)?));
+    on_simulated_disk!(disk => super::memory::InMemory::new(disk.metadata(path, true)?).map(Metadata::from));
     at_path(path, || fs::metadata(path)).map(Metadata::from)
 }
 
@@ -227,7 +226,7 @@ pub fn metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
 /// See [`symlink`].
 pub fn symlink_metadata<P: AsRef<Path>>(path: P) -> io::Result<Metadata> {
     let path = path.as_ref();
-    on_simulated_disk!(disk => Metadata::in_memory(disk.metadata(path, false)?));
+    on_simulated_disk!(disk => super::memory::InMemory::new(disk.metadata(path, false)?).map(Metadata::from));
     at_path(path, || fs::symlink_metadata(path)).map(Metadata::from)
 }
 

@@ -28,7 +28,6 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 
 use super::kind::Kind;
-#[cfg(feature = "sim")]
 use super::memory::Handle;
 use super::section::{choose, give_way};
 use crate::g::header::GRef;
@@ -65,7 +64,6 @@ pub(super) struct Raw {
     /// How many of the next reads skip the page cache. Ordering: relaxed, a hint.
     cold_reads: AtomicU32,
     /// The file, if it is on a simulated disk. Then the descriptor only stands for it.
-    #[cfg(feature = "sim")]
     pub(super) memory: Option<Handle>,
 }
 
@@ -125,13 +123,11 @@ impl Raw {
             read_deadline_ns: AtomicU64::new(NEVER),
             write_deadline_ns: AtomicU64::new(NEVER),
             cold_reads: AtomicU32::new(0),
-            #[cfg(feature = "sim")]
             memory: None,
         }
     }
 
     /// A file of a simulated disk, for which `file` stands.
-    #[cfg(feature = "sim")]
     pub(super) fn in_memory(file: fs::File, handle: Handle) -> Raw {
         let kind = if handle.is_direct() {
             Kind::Direct
@@ -146,7 +142,6 @@ impl Raw {
 
     /// Returns the descriptor.
     pub(super) fn into_std(self) -> fs::File {
-        #[cfg(feature = "sim")]
         if let Some(memory) = self.memory {
             memory.take_out(&self.file);
         }

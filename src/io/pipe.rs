@@ -5,18 +5,13 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::process::Stdio;
 
-#[cfg(feature = "sim")]
 use std::sync::Arc;
 
 use crate::poll::bytes;
-#[cfg(feature = "sim")]
 use crate::poll::op::Deadline;
-#[cfg(feature = "sim")]
 use crate::poll::seat::{self, Seat};
-#[cfg(feature = "sim")]
 use crate::sys::clock::NEVER;
 
-#[cfg(feature = "sim")]
 fn read(seat: &Seat, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
     match bufs.iter().all(|buf| buf.is_empty()) {
         true => Ok(0),
@@ -24,7 +19,6 @@ fn read(seat: &Seat, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
     }
 }
 
-#[cfg(feature = "sim")]
 fn write(seat: &Seat, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
     match bufs.iter().all(|buf| buf.is_empty()) {
         true => Ok(0),
@@ -59,7 +53,6 @@ fn write(seat: &Seat, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
-    #[cfg(feature = "sim")]
     if let Some([(reader, its_seat), (writer, seat)]) = seat::pipe()? {
         let reader = PipeReader(reader, Some(its_seat.into()));
         return Ok((reader, PipeWriter(writer, Some(seat.into()))));
@@ -90,7 +83,7 @@ pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
 /// # drop((stdin, writer));
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub struct PipeReader(OwnedFd, #[cfg(feature = "sim")] Option<Arc<Seat>>);
+pub struct PipeReader(OwnedFd, Option<Arc<Seat>>);
 
 /// The writing end of a pipe. See [`std::io::PipeWriter`].
 ///
@@ -100,7 +93,7 @@ pub struct PipeReader(OwnedFd, #[cfg(feature = "sim")] Option<Arc<Seat>>);
 /// # Blocking
 ///
 /// Writing parks the goroutine while the pipe is full; it blocks a plain thread.
-pub struct PipeWriter(OwnedFd, #[cfg(feature = "sim")] Option<Arc<Seat>>);
+pub struct PipeWriter(OwnedFd, Option<Arc<Seat>>);
 
 impl PipeReader {
     /// Returns another handle to the same end.
@@ -121,11 +114,7 @@ impl PipeReader {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn try_clone(&self) -> io::Result<PipeReader> {
-        Ok(PipeReader(
-            self.0.try_clone()?,
-            #[cfg(feature = "sim")]
-            self.1.clone(),
-        ))
+        Ok(PipeReader(self.0.try_clone()?, self.1.clone()))
     }
 }
 
@@ -149,17 +138,12 @@ impl PipeWriter {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn try_clone(&self) -> io::Result<PipeWriter> {
-        Ok(PipeWriter(
-            self.0.try_clone()?,
-            #[cfg(feature = "sim")]
-            self.1.clone(),
-        ))
+        Ok(PipeWriter(self.0.try_clone()?, self.1.clone()))
     }
 }
 
 impl Read for &PipeReader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = &self.1 {
             return read(seat, &mut [IoSliceMut::new(buf)]);
         }
@@ -167,7 +151,6 @@ impl Read for &PipeReader {
     }
 
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = &self.1 {
             return read(seat, bufs);
         }
@@ -187,7 +170,6 @@ impl Read for PipeReader {
 
 impl Write for &PipeWriter {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = &self.1 {
             return write(seat, &[IoSlice::new(buf)]);
         }
@@ -195,7 +177,6 @@ impl Write for &PipeWriter {
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = &self.1 {
             return write(seat, bufs);
         }
@@ -258,19 +239,13 @@ macro_rules! end {
 
         impl From<OwnedFd> for $type {
             fn from(fd: OwnedFd) -> $type {
-                #[cfg(feature = "sim")]
                 let seat = seat::adopt(fd.as_fd()).map(Arc::new);
-                $type(
-                    fd,
-                    #[cfg(feature = "sim")]
-                    seat,
-                )
+                $type(fd, seat)
             }
         }
 
         impl From<$type> for OwnedFd {
             fn from(end: $type) -> OwnedFd {
-                #[cfg(feature = "sim")]
                 if let Some(seat) = &end.1 {
                     seat.give_away(end.0.as_fd());
                 }

@@ -73,7 +73,6 @@ fn pair_of<A>(addr: &A) -> Option<(&str, u16)> {
 }
 
 fn look_up_text(text: String) -> io::Result<vec::IntoIter<SocketAddr>> {
-    #[cfg(feature = "sim")]
     if bubble::is_inside() {
         return simulated::look_up(&text);
     }
@@ -81,14 +80,12 @@ fn look_up_text(text: String) -> io::Result<vec::IntoIter<SocketAddr>> {
 }
 
 fn look_up_pair(host: String, port: u16) -> io::Result<vec::IntoIter<SocketAddr>> {
-    #[cfg(feature = "sim")]
     if bubble::is_inside() {
         return simulated::look_up_in(&host, port);
     }
     look_up((host, port))
 }
 
-#[cfg(feature = "sim")]
 mod simulated {
     use std::io;
     use std::net::SocketAddr;

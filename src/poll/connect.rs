@@ -8,7 +8,6 @@ use socket2::{SockAddr, SockAddrStorage, SockRef};
 
 use super::fd::{Direction, Fd, retry};
 use super::op;
-#[cfg(feature = "sim")]
 use super::op::Deadline;
 use super::ready;
 use crate::g::header::GRef;
@@ -50,7 +49,6 @@ impl Fd {
     }
 
     fn accept_once(&self) -> io::Result<(Fd, SockAddr)> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             let accepted = seat.accept(self.terms(Direction::Read)?, self.as_fd());
             return accepted.map(|(fd, seat, peer)| (Fd::with_seat(fd, seat), peer));
@@ -126,7 +124,6 @@ impl Fd {
 
     /// Connects, until the deadline (then `TimedOut`, as `std::net::TcpStream::connect_timeout`).
     pub(crate) fn connect(&self, addr: &SockAddr, deadline_ns: u64) -> io::Result<()> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             let connected = seat.connect(addr, Deadline::at(deadline_ns));
             return connected.map_err(|e| match e.kind() {

@@ -19,7 +19,6 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::limit::MovableDeadline;
 use super::op::{self, Deadline};
-#[cfg(feature = "sim")]
 use super::seat::{self, Seat, Terms};
 use super::waits::Waits;
 use crate::bubble;
@@ -64,7 +63,6 @@ struct Shared {
     /// Multishot requests that may be armed for the socket: see [`Fd::note_multishot`].
     multishots: OnceLock<Box<Mutex<Vec<Weak<Multishot>>>>>,
     /// Set in a simulation.
-    #[cfg(feature = "sim")]
     seat: Option<Seat>,
 }
 
@@ -157,10 +155,7 @@ impl Direction {
 impl From<OwnedFd> for Fd {
     fn from(fd: OwnedFd) -> Fd {
         Fd {
-            #[cfg(feature = "sim")]
             shared: Fd::shared(seat::seat_of(fd.as_fd())),
-            #[cfg(not(feature = "sim"))]
-            shared: Fd::shared(),
             fd,
         }
     }
@@ -168,7 +163,6 @@ impl From<OwnedFd> for Fd {
 
 impl From<Fd> for OwnedFd {
     fn from(fd: Fd) -> OwnedFd {
-        #[cfg(feature = "sim")]
         if let Some(seat) = fd.seat() {
             seat.give_away(fd.as_fd());
         }
@@ -214,7 +208,7 @@ pub(crate) fn is_would_block<T>(r: &io::Result<T>) -> bool {
 }
 
 impl Fd {
-    fn shared(#[cfg(feature = "sim")] seat: Option<Seat>) -> Arc<Shared> {
+    fn shared(seat: Option<Seat>) -> Arc<Shared> {
         Arc::new(Shared {
             read: DirectionState::new(),
             write: DirectionState::new(),
@@ -228,20 +222,17 @@ impl Fd {
             n_splices: Lock::new(Rank::Mode, 0),
             has_own_timeouts: AtomicBool::new(false),
             multishots: OnceLock::new(),
-            #[cfg(feature = "sim")]
             seat,
         })
     }
 
     /// The simulated socket.
-    #[cfg(feature = "sim")]
     #[inline]
     pub(crate) fn seat(&self) -> Option<&Seat> {
         self.shared.seat.as_ref()
     }
 
     /// How a call on the simulated socket that begins now waits.
-    #[cfg(feature = "sim")]
     pub(super) fn terms(&self, direction: Direction) -> io::Result<Terms<'_>> {
         match self.is_nonblocking() {
             true => Ok(None),
@@ -250,7 +241,6 @@ impl Fd {
     }
 
     /// A connection that a simulated listener has accepted.
-    #[cfg(feature = "sim")]
     pub(super) fn with_seat(fd: OwnedFd, seat: Seat) -> Fd {
         Fd {
             fd,
@@ -260,7 +250,6 @@ impl Fd {
 
     /// Refuses a descriptor from outside in a simulation, unless it is of a socket of its own.
     fn refuse_foreign(fd: BorrowedFd<'_>) {
-        #[cfg(feature = "sim")]
         if seat::is_simulated(fd) {
             return;
         }
@@ -308,7 +297,6 @@ impl Fd {
     // Calls that never wait.
 
     pub(crate) fn bind(&self, addr: &SockAddr) -> io::Result<()> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             return seat.bind(addr);
         }
@@ -316,7 +304,6 @@ impl Fd {
     }
 
     pub(crate) fn listen(&self, backlog: i32) -> io::Result<()> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             return seat.listen(backlog);
         }
@@ -325,7 +312,6 @@ impl Fd {
 
     /// Sets the peer of a socket for packets.
     pub(crate) fn connect_now(&self, addr: &SockAddr) -> io::Result<()> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             return seat.connect_now(addr);
         }
@@ -333,7 +319,6 @@ impl Fd {
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<SockAddr> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             return seat.local_addr();
         }
@@ -341,7 +326,6 @@ impl Fd {
     }
 
     pub(crate) fn peer_addr(&self) -> io::Result<SockAddr> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             return seat.peer_addr();
         }
@@ -349,7 +333,6 @@ impl Fd {
     }
 
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             return seat.shut_down(how);
         }
@@ -357,7 +340,6 @@ impl Fd {
     }
 
     pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             return seat.take_error();
         }
@@ -371,7 +353,6 @@ impl Fd {
         at: &Ipv4Addr,
         joins: bool,
     ) -> io::Result<()> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             return seat.set_member((*group).into(), joins);
         }
@@ -383,7 +364,6 @@ impl Fd {
 
     /// Joins a multicast group of IPv6, or leaves it.
     pub(crate) fn set_member_v6(&self, group: &Ipv6Addr, at: u32, joins: bool) -> io::Result<()> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             return seat.set_member((*group).into(), joins);
         }
@@ -399,7 +379,6 @@ impl Fd {
         if bubble::is_inside() {
             let new = || Socket::new(Domain::UNIX, kind, None).map(of);
             let (a, b) = (new()?, new()?);
-            #[cfg(feature = "sim")]
             if let (Some(a), Some(b)) = (a.seat(), b.seat()) {
                 a.pair(b)?;
             }

@@ -7,7 +7,7 @@
 pub(crate) mod limit;
 pub(crate) mod waits;
 pub(crate) mod op;
-#[cfg(feature = "sim")]
+#[cfg_attr(not(feature = "sim"), path = "no_seat.rs")]
 pub(crate) mod seat;
 pub(crate) mod ready;
 pub(crate) mod fd;

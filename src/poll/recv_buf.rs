@@ -10,7 +10,6 @@
 
 use std::fmt;
 use std::io;
-#[cfg(feature = "sim")]
 use std::io::IoSliceMut;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd};
@@ -143,7 +142,6 @@ impl fmt::Debug for RecvBuf {
 impl Fd {
     /// Receives what is in the socket, at most [`SLOT_BYTES`]. Waits if that is nothing.
     pub(crate) fn recv_owned(&self) -> io::Result<RecvBuf> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             let mut bytes = vec![0; SLOT_BYTES];
             let len = seat.read(

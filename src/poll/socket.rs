@@ -64,7 +64,6 @@ impl Fd {
         if buf.is_empty() {
             return Ok(0);
         }
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             return seat.read(
                 self.terms(Direction::Read)?,
@@ -126,7 +125,6 @@ impl Fd {
 
     /// Receives, including empty packets; with `MSG_PEEK` the data stays in the socket.
     pub(crate) fn recv(&self, buf: &mut [u8], flags: i32) -> io::Result<usize> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             return seat.read(
                 self.terms(Direction::Read)?,
@@ -214,7 +212,6 @@ impl Fd {
             }
             _ => {}
         }
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             return seat.read(self.terms(Direction::Read)?, bufs, false);
         }
@@ -250,7 +247,6 @@ impl Fd {
 
     /// Receives a packet, possibly empty, and the address of its sender.
     pub(crate) fn recv_from(&self, buf: &mut [u8], flags: i32) -> io::Result<(usize, SockAddr)> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             return seat.receive_from(self.terms(Direction::Read)?, buf, flags & PEEK != 0);
         }
@@ -279,7 +275,6 @@ impl Fd {
 
     /// Sends, including an empty packet.
     pub(crate) fn send(&self, buf: &[u8]) -> io::Result<usize> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             return seat.write(self.terms(Direction::Write)?, &[IoSlice::new(buf)], None);
         }
@@ -377,7 +372,6 @@ impl Fd {
         if bufs.iter().all(|b| b.is_empty()) {
             return Ok(0);
         }
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             return seat.write(self.terms(Direction::Write)?, bufs, None);
         }
@@ -408,7 +402,6 @@ impl Fd {
 
     /// Sends a packet, possibly empty, to an address.
     pub(crate) fn send_to(&self, buf: &[u8], addr: &SockAddr) -> io::Result<usize> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             return seat.write(
                 self.terms(Direction::Write)?,
@@ -430,7 +423,6 @@ impl Fd {
 
     /// Sends bytes together with descriptors, at least one and at most [`MAX_FDS`].
     pub(crate) fn send_fds(&self, buf: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             return seat.write_fds(self.terms(Direction::Write)?, buf, fds);
         }
@@ -461,7 +453,6 @@ impl Fd {
     /// Receives bytes and the descriptors that came with them, close-on-exec. If some descriptors
     /// were lost on the way, closes the others and fails.
     pub(crate) fn recv_fds(&self, buf: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-        #[cfg(feature = "sim")]
         if let Some(seat) = self.seat() {
             return seat.receive_fds(self.terms(Direction::Read)?, buf);
         }

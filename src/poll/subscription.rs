@@ -55,7 +55,6 @@ impl<'a> Subscription<'a> {
     /// `WouldBlock` at the deadline, or if the socket is non-blocking; the current context's.
     pub(super) fn next(&mut self, deadline: Deadline<'_>) -> io::Result<Option<Came>> {
         // A simulated listener has no such requests.
-        #[cfg(feature = "sim")]
         if self.fd.seat().is_some() {
             return Ok(None);
         }

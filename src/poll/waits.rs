@@ -60,7 +60,6 @@ impl<'a> Waits<'a> {
         }
     }
 
-    #[cfg(feature = "sim")]
     pub(super) fn terms(&self) -> (i16, Deadline<'a>) {
         (self.events, self.deadline)
     }

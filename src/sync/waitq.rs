@@ -49,7 +49,6 @@ use crate::sched::types::m::M;
 use crate::sched::types::state::Phase;
 use crate::sched::wait::handoff::Section;
 use crate::sched::wait::park;
-#[cfg(feature = "sim")]
 use crate::sched::wait::turn;
 use crate::sched::wait::wake;
 use crate::sys::clock::{self, NEVER};
@@ -319,7 +318,6 @@ impl Waiter {
                             return;
                         }
                     } else {
-                        #[cfg(feature = "sim")]
                         if turn::block_thread(deadline_ns) {
                             continue;
                         }

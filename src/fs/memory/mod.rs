@@ -12,7 +12,10 @@ pub(crate) mod settings;
 pub(crate) mod drive;
 pub(crate) mod handle;
 mod calls;
+pub(crate) mod metadata;
+mod dir;
 
-pub(crate) use drive::{Drive, here, placeholder};
+pub(crate) use dir::{EntriesInMemory, EntryInMemory};
+pub(crate) use drive::{here, placeholder};
 pub(crate) use handle::Handle;
-pub(crate) use windlass_world::disk::inode::{FileKind, Stat};
+pub(crate) use metadata::InMemory;

@@ -51,7 +51,6 @@ const SPIN_NS: u64 = 20_000;
 /// or when the P's status requires attention (`world::attend`).
 #[inline]
 pub(crate) fn find(m: &M) -> Option<GRef> {
-    #[cfg(feature = "sim")]
     if let Some(sim) = m.simulation() {
         return super::simulate::find(m, sim);
     }

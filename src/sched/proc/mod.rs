@@ -4,7 +4,7 @@ pub(crate) mod due_timers;
 pub(crate) mod steal;
 pub(crate) mod remote;
 pub(crate) mod kernel_visits;
-#[cfg(feature = "sim")]
+#[cfg_attr(not(feature = "sim"), path = "no_simulate.rs")]
 pub(crate) mod simulate;
 pub(crate) mod find;
 pub(crate) mod leave;

@@ -6,7 +6,6 @@ use std::io;
 use std::ptr::NonNull;
 
 use super::p::P;
-#[cfg(feature = "sim")]
 use super::simulation::Simulation;
 use super::state::Sched;
 use crate::g::fork::ForkList;
@@ -179,7 +178,6 @@ pub(crate) struct Carrier {
     /// Its timer slack is the process's meanwhile. Ordering: relaxed; its own thread only.
     pub(crate) is_loose: AtomicBool,
     /// The simulated run that it carries out, null in others. Its own thread's.
-    #[cfg(feature = "sim")]
     pub(crate) simulation: Cell<*const Simulation>,
     /// Its thread has a short time slice. Ordering: relaxed; it is set before the M has a P.
     pub(crate) has_short_slice: AtomicBool,
@@ -233,7 +231,6 @@ impl M {
             is_pin_in_doubt: AtomicBool::new(false),
             is_widened: AtomicBool::new(false),
             is_loose: AtomicBool::new(false),
-            #[cfg(feature = "sim")]
             simulation: Cell::new(std::ptr::null()),
             has_short_slice: AtomicBool::new(false),
             demoted: AtomicBool::new(false),
@@ -258,9 +255,11 @@ impl M {
 
 impl Carrier {
     /// The simulated run that it carries out, if it is one.
-    #[cfg(feature = "sim")]
     #[inline(always)]
     pub(crate) fn simulation(&self) -> Option<&Simulation> {
+        if cfg!(not(feature = "sim")) {
+            return None;
+        }
         // SAFETY: set before the M's loop begins, to a value that outlives it.
         unsafe { self.simulation.get().as_ref() }
     }

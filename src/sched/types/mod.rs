@@ -9,7 +9,7 @@ pub(crate) mod place;
 pub(crate) mod progress;
 #[cfg(feature = "sim")]
 pub(crate) mod recording;
-#[cfg(feature = "sim")]
+#[cfg_attr(not(feature = "sim"), path = "no_simulation.rs")]
 pub(crate) mod simulation;
 pub(crate) mod stop_requests;
 pub(crate) mod offload_pool;

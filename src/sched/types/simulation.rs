@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::progress::Progress;
 use super::recording::Recording;
 use super::state::Sched;
-use super::trace::{self, EventKind};
+use super::trace::{Event, EventKind};
 use crate::bubble::Bubble;
 use crate::bubble::net::faults::DiskEvent;
 use crate::bubble::net::socket::Ticket;
@@ -168,23 +168,32 @@ impl Simulation {
 
     /// Adds a goroutine, whose wait has ended, to those that can run.
     pub(crate) fn make_runnable(&self, g: GRef) {
-        self.record(g, EventKind::Ready);
+        if self.recording.is_some() {
+            self.introduce(g);
+            self.record(Event {
+                g: g.id(),
+                ..Event::now(EventKind::Ready)
+            });
+        }
         self.runnable.borrow_mut().push(g);
     }
 
-    /// Records an event of a goroutine, if this run is recorded.
-    fn record(&self, g: GRef, kind: EventKind) {
+    /// Keeps an event. `false` if this run is not recorded.
+    pub(crate) fn record(&self, event: Event) -> bool {
+        let recording = self.recording.as_ref();
+        recording.map(|it| it.add(&self.bubble, event)).is_some()
+    }
+
+    /// Notes the name of a goroutine, if this run is recorded.
+    pub(crate) fn introduce(&self, g: GRef) {
         if let Some(recording) = &self.recording {
             recording.introduce(g);
-            let g = g.id();
-            recording.add(
-                &self.bubble,
-                trace::Event {
-                    g,
-                    ..trace::Event::now(kind)
-                },
-            );
         }
+    }
+
+    /// Whether the run is over, and only torn down.
+    pub(crate) fn is_over(&self) -> bool {
+        self.bubble.is_over()
     }
 
     /// Counts `n` switch points after the end of the run. `true` if there have been so many that

@@ -9,7 +9,6 @@
 
 use super::p::{P, TRACED};
 use super::state::Sched;
-#[cfg(feature = "sim")]
 use super::{current, m::Carrier};
 use crate::g::header::GRef;
 use crate::g::status::Reason;
@@ -165,26 +164,15 @@ impl Tracing {
 /// Keeps an event with the simulated run of the calling thread. `false` if there is none, or it is
 /// not recorded.
 fn recorded(event: Event) -> bool {
-    #[cfg(feature = "sim")]
-    if let Some(sim) = current::m().and_then(Carrier::simulation)
-        && let Some(recording) = &sim.recording
-    {
-        recording.add(&sim.bubble, event);
-        return true;
-    }
-    let _ = event;
-    false
+    let sim = current::m().and_then(Carrier::simulation);
+    sim.is_some_and(|sim| sim.record(event))
 }
 
 /// Notes the name of a goroutine, if it is in a simulated run that is recorded.
 pub(super) fn introduce(g: GRef) {
-    #[cfg(feature = "sim")]
-    if let Some(sim) = current::m().and_then(Carrier::simulation)
-        && let Some(recording) = &sim.recording
-    {
-        recording.introduce(g);
+    if let Some(sim) = current::m().and_then(Carrier::simulation) {
+        sim.introduce(g);
     }
-    let _ = g;
 }
 
 /// The log of a P, allocated at first use.

@@ -17,7 +17,6 @@
 use std::cell::Cell;
 
 use super::park::{self, Caller, Cancelled};
-#[cfg(feature = "sim")]
 use super::turn;
 use super::wake;
 use crate::g::cancel_wait::ScopeChain;
@@ -215,7 +214,6 @@ fn wait_blocked(word: &AtomicPtr<()>, deadline_ns: u64) {
             if left_ns == 0 && withdraw() {
                 return;
             }
-            #[cfg(feature = "sim")]
             if turn::block_thread(deadline_ns) {
                 continue;
             }

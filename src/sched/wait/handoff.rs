@@ -48,7 +48,6 @@
 use crate::loom::native::atomic::{AtomicU32, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-#[cfg(feature = "sim")]
 use super::turn;
 use crate::g::coro::Switch;
 use crate::g::header::GRef;
@@ -57,7 +56,6 @@ use crate::sched::types::accounting;
 use crate::sched::types::current;
 use crate::sched::types::m::{BLOCKING, Carrier, HAS_P, M, PREEMPT, RETAKEN, RETAKING};
 use crate::sched::types::p::P;
-#[cfg(feature = "sim")]
 use crate::sched::types::simulation::Simulation;
 use crate::sched::types::state::Sched;
 use crate::sys::sched::membarrier;
@@ -93,7 +91,6 @@ impl<'a> Section<'a> {
             if chaos::coin(Point::Enter) {
                 return enter_after_others(m);
             }
-            #[cfg(feature = "sim")]
             if let Some(sim) = m.simulation() {
                 return enter_simulated(m, sim);
             }
@@ -187,7 +184,6 @@ fn enter_after_others<'a>(mut m: &'a M) -> Option<Section<'a>> {
 }
 
 /// Every entry is a switch point of a simulation: other goroutines may run first.
-#[cfg(feature = "sim")]
 #[cold]
 #[inline(never)]
 fn enter_simulated<'a>(mut m: &'a M, sim: &Simulation) -> Option<Section<'a>> {

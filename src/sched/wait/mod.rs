@@ -1,6 +1,6 @@
 //! How goroutines begin, wait and are woken, and how their threads enter the scheduler.
 
-#[cfg(feature = "sim")]
+#[cfg_attr(not(feature = "sim"), path = "no_turn.rs")]
 pub(crate) mod turn;
 pub(crate) mod handoff;
 pub(crate) mod home;

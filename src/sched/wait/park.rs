@@ -38,7 +38,6 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use super::handoff::Section;
-#[cfg(feature = "sim")]
 use super::turn;
 use super::wake;
 use crate::bubble;
@@ -49,10 +48,8 @@ use crate::g::header::GRef;
 use crate::g::status::{Reason, WaitId, WakeKind, Why};
 use crate::loom::Ordering;
 use crate::sched::types::current;
-#[cfg(feature = "sim")]
 use crate::sched::types::m::Carrier;
 use crate::sched::types::m::{BLOCKING, M};
-#[cfg(feature = "sim")]
 use crate::sched::types::simulation::Simulation;
 use crate::sched::types::state::Phase;
 use crate::sched::types::trace::EventKind;
@@ -141,10 +138,9 @@ fn unwind_cancelled() -> Result<(), Cancelled> {
     }
     if let Some(g) = current_g() {
         g.set_unwinds_cancelled(true);
-        #[cfg(feature = "sim")]
         if let Some(sim) = current::m()
             .and_then(Carrier::simulation)
-            .filter(|sim| sim.bubble.is_over())
+            .filter(|sim| sim.is_over())
         {
             // An unwind takes as long as so many switch points.
             turn::count_late(sim, g, 100);
@@ -376,7 +372,6 @@ pub(crate) fn perturb() {
 /// goroutine that goes on and on.
 #[inline(always)]
 pub(crate) fn end_if_late() {
-    #[cfg(feature = "sim")]
     if bubble::is_inside()
         && (bubble::is_lost()
             || current::m().is_some_and(|m| m.simulation().is_some_and(Simulation::is_late)))
@@ -472,7 +467,6 @@ pub(crate) fn may_be_cut() -> bool {
 fn sleep_thread(deadline_ns: u64) {
     let chain = current_chain();
     let until_ns = deadline_ns.min(chain.deadline_ns());
-    #[cfg(feature = "sim")]
     if turn::block_thread(until_ns) {
         return;
     }
