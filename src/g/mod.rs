@@ -17,14 +17,14 @@
 //! result it left. A stack is bound at the first run and returned at the end. `status` defines
 //! which thread may access what; `coro` is the only module that switches stacks.
 
-pub(crate) mod status;
 pub(crate) mod stack;
 pub(crate) mod coro;
-pub(crate) mod slab;
+pub(crate) mod status;
 pub(crate) mod goroutine_locals;
 pub(crate) mod details;
 pub(crate) mod header;
 pub(crate) mod snapshot;
 pub(crate) mod list;
+pub(crate) mod slab;
 pub(crate) mod cancel_wait;
 pub(crate) mod fork;

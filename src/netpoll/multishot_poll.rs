@@ -24,7 +24,6 @@
 //! |    dispatch the end, after this   | 1. armed, by this runtime?      | 1. armed = None    |
 //! | 2. register in the poll_desc      | 2. register in the poll_desc    | 2. set the         |
 //! |                                   | 1. not armed? arm, start again  |    poll_desc ready |
-#![allow(unsafe_code)]
 
 use std::ptr::NonNull;
 use std::sync::Arc;

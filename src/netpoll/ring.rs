@@ -22,7 +22,7 @@
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use io_uring::cqueue;
 use io_uring::squeue::Entry;
@@ -41,9 +41,8 @@ use crate::g::list::GList;
 use crate::loom::native::atomic::{AtomicI32, AtomicU32, Ordering};
 use crate::loom::native::{Arc, OnceLock};
 use crate::sys::clock::{self, NEVER};
-use crate::sys::errno::cvt;
 use crate::sys::mmap;
-use crate::sys::uring::{self, SharedWords, send_msg_ring};
+use crate::sys::uring::{self, SharedWords, send_msg_ring, wake_eventfd};
 
 /// Submission entries a P may queue before it must flush.
 pub(crate) const ENTRIES: u32 = 256;
@@ -270,14 +269,7 @@ impl Ring {
         let eventfd = if self.features.msg_wake {
             None
         } else {
-            // SAFETY: takes plain integers and returns a descriptor that has no other owner.
-            let fd = cvt(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-            // SAFETY: as above. The ring's read must wait for the counter, and it does so only if
-            // `O_NONBLOCK` is clear, so the flag is cleared here. Writes never block in practice.
-            let owned = unsafe { OwnedFd::from_raw_fd(fd) };
-            // SAFETY: takes plain integers on a descriptor that is open.
-            cvt(unsafe { libc::fcntl(fd, libc::F_SETFL, 0) })?;
-            Some(owned)
+            Some(wake_eventfd()?)
         };
         let event_fd = eventfd.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         self.waker

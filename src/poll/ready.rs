@@ -1,12 +1,10 @@
 //! Waits until a descriptor is ready.
-#![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use super::op::{self, Deadline};
-#[cfg(feature = "sim")]
 use super::seat;
 use super::waits::Waits;
 use crate::sched::wait::current_context;
@@ -186,7 +184,6 @@ pub(crate) fn wait_until(
     events: i16,
     deadline: Deadline<'_>,
 ) -> io::Result<()> {
-    #[cfg(feature = "sim")]
     if let Some(waited) = seat::wait_until(fd, events & libc::POLLIN != 0, deadline) {
         return waited;
     }
@@ -210,7 +207,6 @@ impl Waits<'_> {
     ///
     /// `WouldBlock` at the deadline; the context's if that is done.
     pub(crate) fn wait(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        #[cfg(feature = "sim")]
         if seat::is_simulated(fd) {
             // It is never shown as ready in vain.
             let (events, deadline) = self.terms();
