@@ -150,7 +150,7 @@ struct GuideSimulation;
 
 #[cfg(explore)]
 #[doc(hidden)]
-pub mod explore;
+pub use windlass_explorer as explore;
 mod target;
 #[cfg_attr(not(feature = "sim"), path = "no_bubble.rs")]
 mod bubble;

@@ -9,7 +9,7 @@ pub(crate) use std::sync::{Arc, LazyLock, Once, PoisonError, Weak};
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, RwLock, mpsc};
 
 #[cfg(explore)]
-pub(crate) use crate::explore::{
+pub(crate) use windlass_explorer::{
     Condvar, Mutex, MutexGuard, OnceLock, RwLock, facade as thread, sync_atomic as atomic,
     sync_mpsc as mpsc,
 };
@@ -17,19 +17,19 @@ pub(crate) use crate::explore::{
 pub(crate) mod hint {
     //! `std::hint`.
 
-    #[cfg(explore)]
-    pub(crate) use crate::explore::spin_loop;
     #[cfg(not(explore))]
     pub(crate) use std::hint::spin_loop;
+    #[cfg(explore)]
+    pub(crate) use windlass_explorer::spin_loop;
 }
 
 pub(crate) mod futex {
     //! The kernel's futexes.
 
-    #[cfg(explore)]
-    pub(crate) use crate::explore::{futex_wait as wait, futex_wake_one as wake_one};
     #[cfg(not(explore))]
     pub(crate) use crate::sys::futex::{wait, wake_one};
+    #[cfg(explore)]
+    pub(crate) use windlass_explorer::{futex_wait as wait, futex_wake_one as wake_one};
 }
 
 #[cfg(not(explore))]

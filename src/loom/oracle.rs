@@ -1,7 +1,7 @@
 //! What the runtime tells the explorer's oracle; nothing in normal builds.
 
 #[cfg(explore)]
-pub(crate) use crate::explore::oracle::{
+pub(crate) use windlass_explorer::oracle::{
     commit_is_over, commits, committed, dies, forgets, holds, lives, must, ran, runs, slots,
     stacks, touches,
 };

@@ -24,11 +24,11 @@ use io_uring::Submitter;
 use io_uring::cqueue;
 use io_uring::types::BufRingEntry;
 
-#[cfg(explore)]
-use crate::explore::Submitter;
 use crate::lock::{Lock, Rank};
 use crate::loom::native::atomic::{AtomicU16, Ordering};
 use crate::sys::{mmap, numa};
+#[cfg(explore)]
+use windlass_explorer::Submitter;
 
 /// The size of one slot: four pages, more than a typical request or most TLS records.
 pub(crate) const SLOT_BYTES: usize = 16 << 10;

@@ -35,14 +35,14 @@ use super::multishot_poll::MultishotPoll;
 use super::op::Op;
 use super::pool::BufferRing;
 use super::sqe::{self, Request};
-#[cfg(explore)]
-use crate::explore::{IoUring, RingBuilder as Builder};
 use crate::g::list::GList;
 use crate::loom::native::atomic::{AtomicI32, AtomicU32, Ordering};
 use crate::loom::native::{Arc, OnceLock};
 use crate::sys::clock::{self, NEVER};
 use crate::sys::mmap;
 use crate::sys::uring::{self, SharedWords, send_msg_ring, wake_eventfd};
+#[cfg(explore)]
+use windlass_explorer::{IoUring, RingBuilder as Builder};
 
 /// Submission entries a P may queue before it must flush.
 pub(crate) const ENTRIES: u32 = 256;

@@ -15,7 +15,7 @@ pub(crate) const NEVER: u64 = u64::MAX;
 #[cfg_attr(explore, allow(unreachable_code))]
 pub(crate) fn now_ns() -> u64 {
     #[cfg(explore)]
-    return crate::explore::now_ns();
+    return windlass_explorer::now_ns();
     if let Some(ns) = bubble::now_ns() {
         return ns;
     }
@@ -34,7 +34,7 @@ pub(crate) fn now_ns() -> u64 {
 #[inline]
 pub(crate) fn now() -> Instant {
     #[cfg(explore)]
-    return crate::explore::instant_now();
+    return windlass_explorer::instant_now();
     #[cfg(not(explore))]
     bubble::now().unwrap_or_else(Instant::now)
 }
@@ -115,7 +115,7 @@ pub(crate) fn instant_ns(when: Instant) -> u64 {
 pub(crate) fn thread_cpu_ns(tid: i32) -> Option<u64> {
     // In the explorer, a thread that does not wait is running.
     #[cfg(explore)]
-    return Some(crate::explore::now_ns());
+    return Some(windlass_explorer::now_ns());
     // The clock id of a thread's CPU clock as the kernel encodes it
     // (include/linux/posix-timers.h): !tid << 3, per-thread bit 4, CPUCLOCK_SCHED 2.
     let clock = (!tid << 3) | 4 | 2;
@@ -140,7 +140,7 @@ pub(crate) fn timespec(ns: u64) -> libc::timespec {
 #[cfg_attr(explore, allow(unreachable_code), track_caller)]
 pub(crate) fn nap(ns: u64) {
     #[cfg(explore)]
-    return crate::explore::sleep_ns(ns);
+    return windlass_explorer::sleep_ns(ns);
     let ts = timespec(ns);
     // SAFETY: `ts` is a valid timespec; a null remainder is allowed.
     unsafe { super::raw::nanosleep(&raw const ts) };

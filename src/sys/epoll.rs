@@ -35,7 +35,7 @@ pub(crate) fn eventfd() -> io::Result<OwnedFd> {
 #[cfg_attr(explore, track_caller)]
 pub(crate) fn signal(eventfd: i32) {
     #[cfg(explore)]
-    crate::explore::point_of_call();
+    windlass_explorer::point_of_call();
     let one = 1u64.to_ne_bytes();
     // SAFETY: the bytes are valid during the call.
     unsafe { raw::write(eventfd, one.as_ptr().cast(), one.len()) };
@@ -70,7 +70,7 @@ pub(crate) fn remove(epfd: i32, fd: i32) -> io::Result<()> {
 #[cfg_attr(explore, track_caller)]
 fn ctl(epfd: i32, op: i32, fd: i32, events: u32, data: u64) -> io::Result<()> {
     #[cfg(explore)]
-    crate::explore::point_of_call();
+    windlass_explorer::point_of_call();
     let mut event = Event { events, u64: data };
     // SAFETY: the event is valid during the call.
     cvt(unsafe { libc::epoll_ctl(epfd, op, fd, &raw mut event) }).map(drop)
@@ -96,7 +96,7 @@ pub(crate) fn has_events(epfd: i32) -> bool {
 #[cfg_attr(explore, allow(unreachable_code), track_caller)]
 pub(crate) fn wait(epfd: i32, events: &mut [Event], timeout_ns: u64) -> io::Result<usize> {
     #[cfg(explore)]
-    return crate::explore::epoll_wait(epfd, events, timeout_ns);
+    return windlass_explorer::epoll_wait(epfd, events, timeout_ns);
     let ts = clock::timespec(timeout_ns);
     let ts_ptr: *const libc::timespec = if timeout_ns == NEVER {
         std::ptr::null()

@@ -84,7 +84,7 @@ pub(crate) fn membarrier_register() -> io::Result<()> {
 pub(crate) fn membarrier() -> io::Result<()> {
     #[cfg(explore)]
     return {
-        crate::explore::point_of_membarrier();
+        windlass_explorer::point_of_membarrier();
         Ok(())
     };
     // SAFETY: takes plain integers.

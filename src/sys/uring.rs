@@ -62,7 +62,7 @@ fn register(fd: i32, op: libc::c_uint, arg: *const libc::c_void) -> io::Result<(
 #[cfg_attr(explore, allow(unreachable_code), track_caller)]
 pub(crate) fn sync_cancel(fd: i32, user_data: u64) -> io::Result<()> {
     #[cfg(explore)]
-    return crate::explore::sync_cancel(fd, user_data, None);
+    return windlass_explorer::sync_cancel(fd, user_data, None);
     cancel(fd, user_data, -1, 0)
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn sync_cancel(fd: i32, user_data: u64) -> io::Result<()> {
 #[cfg_attr(explore, allow(unreachable_code), track_caller)]
 pub(crate) fn sync_cancel_all_of(fd: i32, of: i32) -> io::Result<()> {
     #[cfg(explore)]
-    return crate::explore::sync_cancel(fd, 0, Some(of));
+    return windlass_explorer::sync_cancel(fd, 0, Some(of));
     cancel(fd, 0, of, CANCEL_ALL_OF_FD)
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn wake_eventfd() -> io::Result<OwnedFd> {
 #[cfg_attr(explore, allow(unreachable_code), track_caller)]
 pub(crate) fn send_msg_ring(fd: i32, user_data: u64) -> io::Result<()> {
     #[cfg(explore)]
-    return crate::explore::send_msg_ring(fd, user_data);
+    return windlass_explorer::send_msg_ring(fd, user_data);
     let sqe = MsgSqe {
         opcode: OP_MSG_RING,
         flags: 0,
@@ -290,7 +290,7 @@ impl SharedWords {
 
     #[cfg(explore)]
     pub(crate) fn has_news(&self) -> bool {
-        crate::explore::ring_has_news(self.fd)
+        windlass_explorer::ring_has_news(self.fd)
     }
 }
 

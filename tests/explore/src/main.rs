@@ -1,5 +1,5 @@
 //! Scenarios for the explorer: small programs of the public interface, whose threads it runs in
-//! orders of its own (`make explore`; src/explore/mod.rs tells how).
+//! orders of its own (`make explore`; crates/explorer/src/lib.rs tells how).
 
 #[cfg(explore)]
 mod scenarios;

@@ -1,4 +1,5 @@
 //! `std`'s locks: a thread that finds a lock taken waits in the controller, which passes the baton on.
+#![allow(missing_docs, reason = "the names mean what they mean in `std`")]
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -36,14 +37,14 @@ fn given_back<L: ?Sized>(lock: &L) {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Mutex<T: ?Sized>(std::sync::Mutex<T>);
+pub struct Mutex<T: ?Sized>(std::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    pub(crate) const fn new(value: T) -> Mutex<T> {
+    pub const fn new(value: T) -> Mutex<T> {
         Mutex(std::sync::Mutex::new(value))
     }
 
-    pub(crate) fn into_inner(self) -> LockResult<T> {
+    pub fn into_inner(self) -> LockResult<T> {
         self.0.into_inner()
     }
 }
@@ -56,12 +57,12 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    pub(crate) fn get_mut(&mut self) -> LockResult<&mut T> {
+    pub fn get_mut(&mut self) -> LockResult<&mut T> {
         self.0.get_mut()
     }
 
     #[track_caller]
-    pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+    pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         match take(self, || self.0.try_lock()) {
             Ok(guard) => Ok(self.guard(guard)),
             Err(e) => Err(PoisonError::new(self.guard(e.into_inner()))),
@@ -69,7 +70,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     #[track_caller]
-    pub(crate) fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
+    pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         control::point(What::Lock);
         match self.0.try_lock() {
             Ok(guard) => Ok(self.guard(guard)),
@@ -81,7 +82,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 }
 
-pub(crate) struct MutexGuard<'a, T: ?Sized> {
+pub struct MutexGuard<'a, T: ?Sized> {
     lock: &'a Mutex<T>,
     inner: Option<std::sync::MutexGuard<'a, T>>,
 }
@@ -115,17 +116,17 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
 
 /// Known by its address, which a thread's own byte gives it.
 #[derive(Debug, Default)]
-pub(crate) struct Condvar {
+pub struct Condvar {
     _place: u8,
 }
 
 impl Condvar {
-    pub(crate) const fn new() -> Condvar {
+    pub const fn new() -> Condvar {
         Condvar { _place: 0 }
     }
 
     #[track_caller]
-    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         let lock = guard.lock;
         let me = me().expect("conditions are waited for inside schedules only");
         control::begin_wait(me, key(self), NEVER);
@@ -135,12 +136,12 @@ impl Condvar {
     }
 
     #[track_caller]
-    pub(crate) fn notify_one(&self) {
+    pub fn notify_one(&self) {
         self.notify(1);
     }
 
     #[track_caller]
-    pub(crate) fn notify_all(&self) {
+    pub fn notify_all(&self) {
         self.notify(usize::MAX);
     }
 
@@ -154,17 +155,17 @@ impl Condvar {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct RwLock<T: ?Sized>(std::sync::RwLock<T>);
+pub struct RwLock<T: ?Sized>(std::sync::RwLock<T>);
 
 impl<T> RwLock<T> {
-    pub(crate) const fn new(value: T) -> RwLock<T> {
+    pub const fn new(value: T) -> RwLock<T> {
         RwLock(std::sync::RwLock::new(value))
     }
 }
 
 impl<T: ?Sized> RwLock<T> {
     #[track_caller]
-    pub(crate) fn read(&self) -> LockResult<RwGuard<'_, T, std::sync::RwLockReadGuard<'_, T>>> {
+    pub fn read(&self) -> LockResult<RwGuard<'_, T, std::sync::RwLockReadGuard<'_, T>>> {
         match take(self, || self.0.try_read()) {
             Ok(guard) => Ok(RwGuard(self, Some(guard))),
             Err(e) => Err(PoisonError::new(RwGuard(self, Some(e.into_inner())))),
@@ -172,7 +173,7 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     #[track_caller]
-    pub(crate) fn write(&self) -> LockResult<RwGuard<'_, T, std::sync::RwLockWriteGuard<'_, T>>> {
+    pub fn write(&self) -> LockResult<RwGuard<'_, T, std::sync::RwLockWriteGuard<'_, T>>> {
         match take(self, || self.0.try_write()) {
             Ok(guard) => Ok(RwGuard(self, Some(guard))),
             Err(e) => Err(PoisonError::new(RwGuard(self, Some(e.into_inner())))),
@@ -182,7 +183,7 @@ impl<T: ?Sized> RwLock<T> {
 
 /// A guard of either kind.
 #[derive(Debug)]
-pub(crate) struct RwGuard<'a, T: ?Sized, G>(&'a RwLock<T>, Option<G>);
+pub struct RwGuard<'a, T: ?Sized, G>(&'a RwLock<T>, Option<G>);
 
 impl<T: ?Sized, G: Deref> Deref for RwGuard<'_, T, G> {
     type Target = G::Target;
@@ -207,7 +208,7 @@ impl<T: ?Sized, G> Drop for RwGuard<'_, T, G> {
 
 /// Written once, under a lock of its own.
 #[derive(Debug)]
-pub(crate) struct OnceLock<T> {
+pub struct OnceLock<T> {
     value: std::sync::OnceLock<T>,
     turn: Mutex<()>,
 }
@@ -219,7 +220,7 @@ impl<T> Default for OnceLock<T> {
 }
 
 impl<T> OnceLock<T> {
-    pub(crate) const fn new() -> OnceLock<T> {
+    pub const fn new() -> OnceLock<T> {
         OnceLock {
             value: std::sync::OnceLock::new(),
             turn: Mutex::new(()),
@@ -227,19 +228,19 @@ impl<T> OnceLock<T> {
     }
 
     #[track_caller]
-    pub(crate) fn get(&self) -> Option<&T> {
+    pub fn get(&self) -> Option<&T> {
         control::point(What::Load);
         self.value.get()
     }
 
     #[track_caller]
-    pub(crate) fn set(&self, value: T) -> Result<(), T> {
+    pub fn set(&self, value: T) -> Result<(), T> {
         control::point(What::Store);
         self.value.set(value)
     }
 
     #[track_caller]
-    pub(crate) fn get_or_init(&self, f: impl FnOnce() -> T) -> &T {
+    pub fn get_or_init(&self, f: impl FnOnce() -> T) -> &T {
         if let Some(value) = self.get() {
             return value;
         }
@@ -250,18 +251,18 @@ impl<T> OnceLock<T> {
         self.value.get().expect("set above")
     }
 
-    pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
+    pub fn get_mut(&mut self) -> Option<&mut T> {
         self.value.get_mut()
     }
 }
 
-pub(crate) mod sync_mpsc {
+pub mod sync_mpsc {
     //! A channel for one answer.
 
     use std::sync::mpsc::{RecvError, SendError};
     use std::sync::{Arc, PoisonError};
 
-    use crate::explore::lock::{Condvar, Mutex};
+    use crate::lock::{Condvar, Mutex};
 
     #[derive(Debug)]
     struct Shared<T> {
@@ -271,12 +272,12 @@ pub(crate) mod sync_mpsc {
     }
 
     #[derive(Debug)]
-    pub(crate) struct SyncSender<T>(Arc<Shared<T>>);
+    pub struct SyncSender<T>(Arc<Shared<T>>);
 
     #[derive(Debug)]
-    pub(crate) struct Receiver<T>(Arc<Shared<T>>);
+    pub struct Receiver<T>(Arc<Shared<T>>);
 
-    pub(crate) fn sync_channel<T>(bound: usize) -> (SyncSender<T>, Receiver<T>) {
+    pub fn sync_channel<T>(bound: usize) -> (SyncSender<T>, Receiver<T>) {
         assert_eq!(bound, 1, "only channels for one value are used");
         let shared = Arc::new(Shared {
             state: Mutex::new((None, true)),
@@ -287,7 +288,7 @@ pub(crate) mod sync_mpsc {
 
     impl<T> SyncSender<T> {
         #[track_caller]
-        pub(crate) fn send(&self, value: T) -> Result<(), SendError<T>> {
+        pub fn send(&self, value: T) -> Result<(), SendError<T>> {
             let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
             assert!(state.0.is_none(), "one value is sent");
             state.0 = Some(value);
@@ -308,7 +309,7 @@ pub(crate) mod sync_mpsc {
 
     impl<T> Receiver<T> {
         #[track_caller]
-        pub(crate) fn recv(&self) -> Result<T, RecvError> {
+        pub fn recv(&self) -> Result<T, RecvError> {
             let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
             loop {
                 if let Some(value) = state.0.take() {

@@ -6,7 +6,7 @@ use super::log::What;
 
 /// `FUTEX_WAIT`.
 #[track_caller]
-pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
+pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
     point(What::Wait);
     let Some(me) = me() else {
         return std::thread::yield_now();
@@ -19,7 +19,7 @@ pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: u64) {
 
 /// `FUTEX_WAKE` of one.
 #[track_caller]
-pub(crate) fn futex_wake_one(word: *const AtomicU32) {
+pub fn futex_wake_one(word: *const AtomicU32) {
     point(What::Wake);
     if me().is_some() {
         with(|c| c.wake(Key::Address(word.addr()), 1));

@@ -1,6 +1,7 @@
 //! A simulated io_uring: what `netpoll::ring` uses of the io_uring crate, on the kernel of
 //! `kernel`.
 #![allow(unsafe_code)]
+#![allow(missing_docs, reason = "the names mean what they mean in io_uring")]
 
 use std::io;
 use std::marker::PhantomData;
@@ -18,7 +19,7 @@ fn key(fd: i32) -> Key {
 
 /// `IORING_REGISTER_SYNC_CANCEL` by name, or of all operations on `of`.
 #[track_caller]
-pub(crate) fn sync_cancel(fd: i32, user_data: u64, of: Option<i32>) -> io::Result<()> {
+pub fn sync_cancel(fd: i32, user_data: u64, of: Option<i32>) -> io::Result<()> {
     point(What::Ring);
     let n = with(|c| {
         c.check_operations();
@@ -37,7 +38,7 @@ pub(crate) fn sync_cancel(fd: i32, user_data: u64, of: Option<i32>) -> io::Resul
 
 /// `IORING_REGISTER_SEND_MSG_RING`.
 #[track_caller]
-pub(crate) fn send_msg_ring(fd: i32, user_data: u64) -> io::Result<()> {
+pub fn send_msg_ring(fd: i32, user_data: u64) -> io::Result<()> {
     point(What::Ring);
     with(|c| {
         if let Some(errno) = c.kernel.faults.refuses(&mut c.rng) {
@@ -52,7 +53,7 @@ pub(crate) fn send_msg_ring(fd: i32, user_data: u64) -> io::Result<()> {
 }
 
 /// Whether the owner of a ring would find something to do: what other threads read in its words.
-pub(crate) fn ring_has_news(fd: i32) -> bool {
+pub fn ring_has_news(fd: i32) -> bool {
     with(|c| {
         c.kernel
             .ring(fd)
@@ -62,7 +63,7 @@ pub(crate) fn ring_has_news(fd: i32) -> bool {
 
 /// `epoll_pwait2(2)` of a real epoll instance, in the schedule's time.
 #[track_caller]
-pub(crate) fn epoll_wait(
+pub fn epoll_wait(
     epfd: i32,
     events: &mut [libc::epoll_event],
     timeout_ns: u64,
@@ -89,30 +90,30 @@ pub(crate) fn epoll_wait(
 
 /// Makes rings. What can be set makes no difference here.
 #[derive(Debug)]
-pub(crate) struct Builder;
+pub struct Builder;
 
 impl Builder {
-    pub(crate) fn dontfork(&mut self) -> &mut Builder {
+    pub fn dontfork(&mut self) -> &mut Builder {
         self
     }
 
-    pub(crate) fn setup_coop_taskrun(&mut self) -> &mut Builder {
+    pub fn setup_coop_taskrun(&mut self) -> &mut Builder {
         self
     }
 
-    pub(crate) fn setup_taskrun_flag(&mut self) -> &mut Builder {
+    pub fn setup_taskrun_flag(&mut self) -> &mut Builder {
         self
     }
 
-    pub(crate) fn setup_submit_all(&mut self) -> &mut Builder {
+    pub fn setup_submit_all(&mut self) -> &mut Builder {
         self
     }
 
-    pub(crate) fn setup_cqsize(&mut self, _: u32) -> &mut Builder {
+    pub fn setup_cqsize(&mut self, _: u32) -> &mut Builder {
         self
     }
 
-    pub(crate) fn build(&self, entries: u32) -> io::Result<IoUring> {
+    pub fn build(&self, entries: u32) -> io::Result<IoUring> {
         assert!(me().is_some(), "rings are made inside schedules only");
         Ok(IoUring {
             fd: with(|c| c.kernel.open()),
@@ -123,7 +124,7 @@ impl Builder {
 
 /// A ring of the kernel here.
 #[derive(Debug)]
-pub(crate) struct IoUring {
+pub struct IoUring {
     fd: i32,
     entries: usize,
 }
@@ -148,38 +149,39 @@ impl Drop for IoUring {
 }
 
 impl IoUring {
-    pub(crate) fn builder() -> Builder {
+    pub fn builder() -> Builder {
         Builder
     }
 
-    pub(crate) fn submitter(&self) -> Submitter<'_> {
+    pub fn submitter(&self) -> Submitter<'_> {
         Submitter(self)
     }
 
     /// # Safety
     ///
     /// None is needed here; the real one wants the caller to be the only one.
-    pub(crate) unsafe fn submission_shared(&self) -> Submissions<'_> {
+    pub unsafe fn submission_shared(&self) -> Submissions<'_> {
         Submissions(self)
     }
 
     /// # Safety
     ///
     /// As for the submissions.
-    pub(crate) unsafe fn completion_shared(&self) -> Completions<'_> {
+    pub unsafe fn completion_shared(&self) -> Completions<'_> {
         Completions(self.fd, PhantomData)
     }
 }
 
 /// The submission queue.
-pub(crate) struct Submissions<'a>(&'a IoUring);
+#[derive(Debug)]
+pub struct Submissions<'a>(&'a IoUring);
 
 impl Submissions<'_> {
     /// # Safety
     ///
     /// What the entry points at stays valid until the operation has completed.
     #[track_caller]
-    pub(crate) unsafe fn push(&mut self, entry: &squeue::Entry) -> Result<(), ()> {
+    pub unsafe fn push(&mut self, entry: &squeue::Entry) -> Result<(), ()> {
         // SAFETY: an entry is the kernel's structure, of the same size, and any bytes are valid.
         let sqe: Sqe = unsafe { std::mem::transmute_copy(entry) };
         with(|c| {
@@ -194,7 +196,7 @@ impl Submissions<'_> {
         })
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         with(|c| {
             c.kernel
                 .ring(self.0.fd)
@@ -204,20 +206,21 @@ impl Submissions<'_> {
         })
     }
 
-    pub(crate) fn taskrun(&self) -> bool {
+    pub fn taskrun(&self) -> bool {
         false
     }
 
-    pub(crate) fn cq_overflow(&self) -> bool {
+    pub fn cq_overflow(&self) -> bool {
         false
     }
 }
 
 /// The completion queue.
-pub(crate) struct Completions<'a>(i32, PhantomData<&'a ()>);
+#[derive(Debug)]
+pub struct Completions<'a>(i32, PhantomData<&'a ()>);
 
 impl Completions<'_> {
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         with(|c| {
             c.kernel
                 .ring(self.0)
@@ -247,17 +250,17 @@ impl Iterator for Completions<'_> {
 
 /// The system calls of a ring.
 #[derive(Debug)]
-pub(crate) struct Submitter<'a>(&'a IoUring);
+pub struct Submitter<'a>(&'a IoUring);
 
 impl Submitter<'_> {
-    pub(crate) fn register_iowq_max_workers(&self, _: &mut [u32; 2]) -> io::Result<()> {
+    pub fn register_iowq_max_workers(&self, _: &mut [u32; 2]) -> io::Result<()> {
         Ok(())
     }
 
     /// # Safety
     ///
     /// At `addr` are so many entries, and they stay until the ring is closed.
-    pub(crate) unsafe fn register_buf_ring_with_flags(
+    pub unsafe fn register_buf_ring_with_flags(
         &self,
         addr: u64,
         n: u16,
@@ -275,7 +278,7 @@ impl Submitter<'_> {
     ///
     /// `arg` is the kernel's `struct io_uring_getevents_arg`, with a valid timespec.
     #[track_caller]
-    pub(crate) unsafe fn enter<T>(
+    pub unsafe fn enter<T>(
         &self,
         _: u32,
         min_complete: u32,

@@ -1,32 +1,33 @@
 //! `std::thread`: real threads, which begin when they get the baton.
+#![allow(missing_docs, reason = "the names mean what they mean in `std`")]
 
-pub(crate) mod facade {
-    //! What `crate::loom::thread` is here.
+pub mod facade {
+    //! What `loom::thread` of windlass is here.
 
     use std::io;
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
     use std::time::Duration;
 
-    use crate::explore::control::{self, Key, NEVER, me};
-    use crate::explore::log::What;
+    use crate::control::{self, Key, NEVER, me};
+    use crate::log::What;
 
-    pub(crate) use std::thread::ThreadId;
+    pub use std::thread::ThreadId;
 
     #[derive(Debug)]
-    pub(crate) struct Builder {
+    pub struct Builder {
         inner: std::thread::Builder,
         name: String,
     }
 
     impl Builder {
-        pub(crate) fn new() -> Builder {
+        pub fn new() -> Builder {
             Builder {
                 inner: std::thread::Builder::new(),
                 name: String::new(),
             }
         }
 
-        pub(crate) fn name(self, name: String) -> Builder {
+        pub fn name(self, name: String) -> Builder {
             Builder {
                 inner: self.inner.name(name.clone()),
                 name,
@@ -34,7 +35,7 @@ pub(crate) mod facade {
         }
 
         #[track_caller]
-        pub(crate) fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
+        pub fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
         where
             F: FnOnce() -> T + Send + 'static,
             T: Send + 'static,
@@ -61,14 +62,14 @@ pub(crate) mod facade {
     }
 
     #[derive(Debug)]
-    pub(crate) struct JoinHandle<T> {
+    pub struct JoinHandle<T> {
         inner: std::thread::JoinHandle<T>,
         id: Option<usize>,
     }
 
     impl<T> JoinHandle<T> {
         #[track_caller]
-        pub(crate) fn join(self) -> std::thread::Result<T> {
+        pub fn join(self) -> std::thread::Result<T> {
             if let (Some(id), Some(me)) = (self.id, me()) {
                 control::point(What::Wait);
                 while !control::has_ended(id) {
@@ -79,7 +80,7 @@ pub(crate) mod facade {
         }
 
         #[track_caller]
-        pub(crate) fn is_finished(&self) -> bool {
+        pub fn is_finished(&self) -> bool {
             match self.id {
                 Some(id) => {
                     control::point(What::Load);
@@ -92,22 +93,22 @@ pub(crate) mod facade {
 
     /// A thread that may be unparked.
     #[derive(Clone, Debug)]
-    pub(crate) struct Thread {
+    pub struct Thread {
         inner: std::thread::Thread,
         id: Option<usize>,
     }
 
     impl Thread {
-        pub(crate) fn id(&self) -> ThreadId {
+        pub fn id(&self) -> ThreadId {
             self.inner.id()
         }
 
-        pub(crate) fn name(&self) -> Option<&str> {
+        pub fn name(&self) -> Option<&str> {
             self.inner.name()
         }
 
         #[track_caller]
-        pub(crate) fn unpark(&self) {
+        pub fn unpark(&self) {
             match self.id {
                 Some(id) => {
                     control::point(What::Wake);
@@ -118,7 +119,7 @@ pub(crate) mod facade {
         }
     }
 
-    pub(crate) fn current() -> Thread {
+    pub fn current() -> Thread {
         Thread {
             inner: std::thread::current(),
             id: me(),
@@ -126,12 +127,12 @@ pub(crate) mod facade {
     }
 
     #[track_caller]
-    pub(crate) fn park() {
+    pub fn park() {
         park_until(NEVER);
     }
 
     #[track_caller]
-    pub(crate) fn park_timeout(timeout: Duration) {
+    pub fn park_timeout(timeout: Duration) {
         park_until(control::deadline(timeout.as_nanos() as u64));
     }
 
@@ -146,12 +147,12 @@ pub(crate) mod facade {
     }
 
     #[track_caller]
-    pub(crate) fn sleep(duration: Duration) {
+    pub fn sleep(duration: Duration) {
         control::sleep_ns(duration.as_nanos() as u64);
     }
 
     #[track_caller]
-    pub(crate) fn yield_now() {
+    pub fn yield_now() {
         control::spin_loop();
     }
 }

@@ -499,7 +499,7 @@ pub(super) fn take_token(id: usize) -> bool {
 }
 
 /// Nanoseconds of the schedule's clock; the real clock outside of schedules.
-pub(crate) fn now_ns() -> u64 {
+pub fn now_ns() -> u64 {
     match me() {
         Some(_) => with(|c| c.now_ns),
         None => base().elapsed().as_nanos() as u64,
@@ -532,7 +532,7 @@ pub fn draw(n: u64) -> u64 {
 
 /// Sleeps.
 #[track_caller]
-pub(crate) fn sleep_ns(ns: u64) {
+pub fn sleep_ns(ns: u64) {
     match me() {
         Some(me) => {
             wait(me, Key::Time, deadline(ns));
@@ -543,27 +543,28 @@ pub(crate) fn sleep_ns(ns: u64) {
 
 /// A pause in a loop that waits for another thread: others go first.
 #[track_caller]
-pub(crate) fn spin_loop() {
+pub fn spin_loop() {
     match me() {
         Some(me) => point_of(me, What::Spin, Location::caller(), true),
         None => std::hint::spin_loop(),
     }
 }
 
+/// `std::sync::atomic::fence`.
 #[track_caller]
-pub(crate) fn fence(order: Ordering) {
+pub fn fence(order: Ordering) {
     point(What::Fence);
     std::sync::atomic::fence(order);
 }
 
 /// A system call that others may notice is about to be made.
 #[track_caller]
-pub(crate) fn point_of_call() {
+pub fn point_of_call() {
     point(What::Call);
 }
 
 /// One thread at a time needs no barrier: the point is what is left of `membarrier(2)`.
 #[track_caller]
-pub(crate) fn point_of_membarrier() {
+pub fn point_of_membarrier() {
     point(What::Barrier);
 }

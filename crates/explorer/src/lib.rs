@@ -1,8 +1,8 @@
 //! The explorer: runs the real runtime, with its real stacks and threads, in an order of steps
 //! that it chooses, so that a race is found by trying schedules and found again by its seed.
 //!
-//! Compiled in with `RUSTFLAGS="--cfg explore"` only; `make explore` does that. One schedule goes
-//! like this:
+//! An internal part of the runtime windlass, without a promise about its API. windlass is built with it by
+//! `RUSTFLAGS="--cfg explore"` only; `make explore` does that. One schedule goes like this:
 //!
 //! 1. `run` forks a process for it, so that every schedule begins with the same memory, and a
 //!    crash ends nothing but itself.
@@ -10,7 +10,7 @@
 //!    runtime is a real thread, but only one runs at a time: the one that holds the baton
 //!    (`control`).
 //! 3. Every atomic operation, lock, futex call, start and end of a thread, memory barrier and
-//!    visit of a ring is a *point* (`crate::loom` sends them here): the thread gives the
+//!    visit of a ring is a *point* (`loom` of windlass sends them here): the thread gives the
 //!    baton to the controller, and the strategy says who gets it next (`strategy`). A thread that
 //!    waits is off the list until it is woken or its time has come.
 //! 4. Time is a number. It grows a little with each point; when every thread waits, it jumps to
@@ -33,30 +33,36 @@
     clippy::print_stderr,
     reason = "threads are blocked here, and the program that explores talks to a person"
 )]
+#![allow(
+    clippy::missing_errors_doc,
+    clippy::missing_panics_doc,
+    clippy::new_without_default,
+    reason = "the names mean what they mean elsewhere, and windlass alone is the caller"
+)]
 
-mod atomic;
-mod control;
+mod log;
+mod strategy;
 mod faults;
-mod futex;
 mod kernel;
 mod ledger;
+mod control;
+mod atomic;
+mod futex;
 mod lock;
-mod log;
-pub(crate) mod oracle;
+mod thread;
+pub mod oracle;
 mod poller;
 mod run;
-mod strategy;
-mod thread;
 
-pub(crate) use atomic::sync_atomic;
-pub(crate) use control::{now_ns, point_of_call, point_of_membarrier, sleep_ns, spin_loop};
-pub(crate) use futex::{futex_wait, futex_wake_one};
-pub(crate) use lock::{Condvar, Mutex, MutexGuard, OnceLock, RwLock, sync_mpsc};
-pub(crate) use poller::{
+pub use atomic::sync_atomic;
+pub use control::{now_ns, point_of_call, point_of_membarrier, sleep_ns, spin_loop};
+pub use futex::{futex_wait, futex_wake_one};
+pub use lock::{Condvar, Mutex, MutexGuard, OnceLock, RwLock, sync_mpsc};
+pub use poller::{
     Builder as RingBuilder, IoUring, Submitter, epoll_wait, ring_has_news, send_msg_ring,
     sync_cancel,
 };
-pub(crate) use thread::facade;
+pub use thread::facade;
 
 pub use control::{advance, draw, instant_now, steps};
 pub use run::{Outcome, Scenario, Settings, main, spawn_thread};

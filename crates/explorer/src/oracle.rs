@@ -18,7 +18,7 @@ fn check(f: impl FnOnce(&mut Ledger) -> Option<&'static str>) {
 }
 
 /// So many stacks were taken from a pool, or given back if that is negative.
-pub(crate) fn stacks(n: isize) {
+pub fn stacks(n: isize) {
     check(|oracle| {
         oracle.n_stacks += n;
         None
@@ -26,7 +26,7 @@ pub(crate) fn stacks(n: isize) {
 }
 
 /// The same of slots of goroutines, and their depots.
-pub(crate) fn slots(n: isize) {
+pub fn slots(n: isize) {
     check(|oracle| {
         oracle.n_slots += n;
         None
@@ -35,7 +35,7 @@ pub(crate) fn slots(n: isize) {
 
 /// At `at` is something that operations are named after, from now on if not before. It does not
 /// move.
-pub(crate) fn lives<T>(at: *const T) {
+pub fn lives<T>(at: *const T) {
     check(|oracle| {
         if !oracle.living.contains_key(&at.addr()) {
             oracle.n_lived += 1;
@@ -46,7 +46,7 @@ pub(crate) fn lives<T>(at: *const T) {
 }
 
 /// What lived at `at` is gone.
-pub(crate) fn dies<T>(at: *const T) {
+pub fn dies<T>(at: *const T) {
     check(|oracle| {
         oracle.living.remove(&at.addr());
         None
@@ -54,7 +54,7 @@ pub(crate) fn dies<T>(at: *const T) {
 }
 
 /// What lives at `at` is about to be used by another thread than its own, or for the kernel.
-pub(crate) fn touches<T>(at: *const T) {
+pub fn touches<T>(at: *const T) {
     check(|oracle| {
         let lives = oracle.living.contains_key(&at.addr());
         (!lives).then_some("an operation is touched whose frame is gone")
@@ -62,7 +62,7 @@ pub(crate) fn touches<T>(at: *const T) {
 }
 
 /// `m` takes `p` for its own, null for none.
-pub(crate) fn holds<M, P>(m: *const M, access: &AtomicU32, p: *const P) {
+pub fn holds<M, P>(m: *const M, access: &AtomicU32, p: *const P) {
     check(|oracle| {
         let machine = oracle.machines.entry(m.addr()).or_insert(Machine {
             p: 0,
@@ -76,7 +76,7 @@ pub(crate) fn holds<M, P>(m: *const M, access: &AtomicU32, p: *const P) {
 }
 
 /// `m` is freed.
-pub(crate) fn forgets<M>(m: *const M) {
+pub fn forgets<M>(m: *const M) {
     check(|oracle| {
         let machine = oracle.machines.remove(&m.addr())?;
         (machine.runs != 0).then_some("an M is freed that runs a goroutine")
@@ -86,7 +86,7 @@ pub(crate) fn forgets<M>(m: *const M) {
 /// `m` is about to run a goroutine. `what` gives its P, the goroutine, and whether that is of the
 /// same runtime; a build without the explorer does not call it. An M may use its P while its word
 /// of access is one of `may_use`.
-pub(crate) fn runs<M, P, G>(
+pub fn runs<M, P, G>(
     m: *const M,
     what: impl FnOnce() -> (*const P, *const G, bool),
     may_use: &[u32],
@@ -112,7 +112,7 @@ pub(crate) fn runs<M, P, G>(
 }
 
 /// What `m` ran has switched out.
-pub(crate) fn ran<M>(m: *const M) {
+pub fn ran<M>(m: *const M) {
     check(|oracle| {
         oracle.machines.get_mut(&m.addr())?.runs = 0;
         None
@@ -120,7 +120,7 @@ pub(crate) fn ran<M>(m: *const M) {
 }
 
 /// `m` begins the commit of the park of `g`.
-pub(crate) fn commits<M, G>(m: *const M, g: *const G) {
+pub fn commits<M, G>(m: *const M, g: *const G) {
     check(|oracle| {
         oracle.machines.get_mut(&m.addr())?.commits = g.addr();
         None
@@ -128,13 +128,13 @@ pub(crate) fn commits<M, G>(m: *const M, g: *const G) {
 }
 
 /// `m` has ended its commit.
-pub(crate) fn committed<M>(m: *const M) {
+pub fn committed<M>(m: *const M) {
     commits::<M, ()>(m, std::ptr::null());
 }
 
 /// Somebody who took the wake token of `g` without having been told of the wait is about to queue
 /// it.
-pub(crate) fn commit_is_over<G>(g: *const G) {
+pub fn commit_is_over<G>(g: *const G) {
     check(|oracle| {
         let commits = oracle.machines.values().any(|m| m.commits == g.addr());
         commits.then_some("a goroutine is queued while the commit of its park goes on")
@@ -142,7 +142,7 @@ pub(crate) fn commit_is_over<G>(g: *const G) {
 }
 
 /// Something is not as it must be.
-pub(crate) fn must(holds: bool, why: &'static str) {
+pub fn must(holds: bool, why: &'static str) {
     if !holds {
         check(|_| Some(why));
     }

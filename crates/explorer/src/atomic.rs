@@ -2,55 +2,55 @@
 //!
 //! Two threads never run at once, so the operations themselves are `std`'s.
 #![allow(unsafe_code)]
-#![allow(dead_code, reason = "the types have what `std`'s have, used or not")]
+#![allow(missing_docs, reason = "the names mean what they mean in `std`")]
 
-pub(crate) mod sync_atomic {
-    //! What `crate::loom::native::atomic` is here.
+pub mod sync_atomic {
+    //! What `loom::native::atomic` of windlass is here.
 
     use std::fmt;
     use std::sync::atomic as std_atomic;
 
-    pub(crate) use crate::explore::control::fence;
-    use crate::explore::control::point;
-    use crate::explore::log::What;
-    pub(crate) use std_atomic::{Ordering, compiler_fence};
+    pub use crate::control::fence;
+    use crate::control::point;
+    use crate::log::What;
+    pub use std_atomic::{Ordering, compiler_fence};
 
     macro_rules! common {
         ($name:ident [$($generic:ident)?] $value:ty) => {
             impl$(<$generic>)? $name$(<$generic>)? {
-                pub(crate) const fn new(value: $value) -> Self {
+                pub const fn new(value: $value) -> Self {
                     $name(std_atomic::$name::new(value))
                 }
 
                 /// The value, at no point: for the explorer's own use.
-                pub(crate) fn peek(&self) -> $value {
+                pub fn peek(&self) -> $value {
                     self.0.load(Ordering::SeqCst)
                 }
 
                 #[inline]
                 #[track_caller]
-                pub(crate) fn load(&self, order: Ordering) -> $value {
+                pub fn load(&self, order: Ordering) -> $value {
                     point(What::Load);
                     self.0.load(order)
                 }
 
                 #[inline]
                 #[track_caller]
-                pub(crate) fn store(&self, value: $value, order: Ordering) {
+                pub fn store(&self, value: $value, order: Ordering) {
                     point(What::Store);
                     self.0.store(value, order);
                 }
 
                 #[inline]
                 #[track_caller]
-                pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
+                pub fn swap(&self, value: $value, order: Ordering) -> $value {
                     point(What::Swap);
                     self.0.swap(value, order)
                 }
 
                 #[inline]
                 #[track_caller]
-                pub(crate) fn compare_exchange(
+                pub fn compare_exchange(
                     &self,
                     current: $value,
                     new: $value,
@@ -64,7 +64,7 @@ pub(crate) mod sync_atomic {
                 /// Never fails without a cause here.
                 #[inline]
                 #[track_caller]
-                pub(crate) fn compare_exchange_weak(
+                pub fn compare_exchange_weak(
                     &self,
                     current: $value,
                     new: $value,
@@ -76,7 +76,7 @@ pub(crate) mod sync_atomic {
 
                 #[inline]
                 #[track_caller]
-                pub(crate) fn fetch_update<F>(
+                pub fn fetch_update<F>(
                     &self,
                     set: Ordering,
                     fetch: Ordering,
@@ -95,15 +95,15 @@ pub(crate) mod sync_atomic {
                     Err(now)
                 }
 
-                pub(crate) fn get_mut(&mut self) -> &mut $value {
+                pub fn get_mut(&mut self) -> &mut $value {
                     self.0.get_mut()
                 }
 
-                pub(crate) fn into_inner(self) -> $value {
+                pub fn into_inner(self) -> $value {
                     self.0.into_inner()
                 }
 
-                pub(crate) const fn as_ptr(&self) -> *mut $value {
+                pub const fn as_ptr(&self) -> *mut $value {
                     self.0.as_ptr()
                 }
             }
@@ -128,7 +128,7 @@ pub(crate) mod sync_atomic {
                 $(
                     #[inline]
                     #[track_caller]
-                    pub(crate) fn $op(&self, value: $value, order: Ordering) -> $value {
+                    pub fn $op(&self, value: $value, order: Ordering) -> $value {
                         point(What::Swap);
                         self.0.$op(value, order)
                     }
@@ -140,7 +140,7 @@ pub(crate) mod sync_atomic {
     macro_rules! integers {
         ($($name:ident $value:ty,)*) => {$(
             #[repr(transparent)]
-            pub(crate) struct $name(std_atomic::$name);
+            pub struct $name(std_atomic::$name);
             common!($name [] $value);
             fetches!($name $value: fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_max fetch_min);
 
@@ -148,7 +148,7 @@ pub(crate) mod sync_atomic {
                 /// # Safety
                 ///
                 /// As in `std`.
-                pub(crate) const unsafe fn from_ptr<'a>(at: *mut $value) -> &'a $name {
+                pub const unsafe fn from_ptr<'a>(at: *mut $value) -> &'a $name {
                     // SAFETY: by this function's contract; the type is its one field's.
                     unsafe { &*at.cast::<$name>() }
                 }
@@ -166,11 +166,11 @@ pub(crate) mod sync_atomic {
     }
 
     #[repr(transparent)]
-    pub(crate) struct AtomicBool(std_atomic::AtomicBool);
+    pub struct AtomicBool(std_atomic::AtomicBool);
     common!(AtomicBool [] bool);
     fetches!(AtomicBool bool: fetch_and fetch_or fetch_xor);
 
     #[repr(transparent)]
-    pub(crate) struct AtomicPtr<T>(std_atomic::AtomicPtr<T>);
+    pub struct AtomicPtr<T>(std_atomic::AtomicPtr<T>);
     common!(AtomicPtr [T] *mut T);
 }
