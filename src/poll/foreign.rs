@@ -12,6 +12,7 @@ use crate::bubble;
 use crate::loom::Ordering;
 use crate::netpoll::sqe::{HERE, Request};
 use crate::sched::types::current;
+use crate::sched::types::m::Carrier;
 use crate::sched::wait::handoff;
 use crate::sched::wait::park::{self, Caller};
 use crate::sys::clock;
@@ -32,13 +33,16 @@ pub fn deadline_ns(timeout: Duration) -> u64 {
 }
 
 /// Whether a wait of the caller parks a goroutine. Not on a plain thread, in a blocking section,
-/// while unwinding, inside the scheduler, or in a simulation.
+/// while unwinding, inside the scheduler, in a simulation, or in a child that a goroutine has forked:
+/// that has no scheduler.
 #[must_use]
 pub fn parks() -> bool {
     // Relaxed: written by this thread only.
+    let is_outside =
+        |m: &Carrier| m.in_runtime.load(Ordering::Relaxed) == 0 && m.sched().is_in_its_process();
     matches!(park::caller(), Caller::Goroutine(_))
         && !bubble::is_inside()
-        && current::m().is_some_and(|m| m.in_runtime.load(Ordering::Relaxed) == 0)
+        && current::m().is_some_and(is_outside)
 }
 
 /// The waits of one call for a descriptor, between attempts that find nothing.

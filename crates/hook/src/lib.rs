@@ -64,7 +64,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static ON: AtomicBool = AtomicBool::new(false);
 
 /// From now on, the functions of libc that wait park the goroutine that calls them. Until then they
-/// make system calls. Later calls do nothing.
+/// make system calls. Later calls do nothing. It holds in children of `fork`, too, for the runtimes that
+/// these build.
 ///
 /// # Safety
 ///
@@ -85,16 +86,8 @@ pub unsafe fn install() {
     ONCE.call_once(|| {
         // A reference to each function: the linker takes an object only if something needs it.
         std::hint::black_box(&calls::ALL);
-        // SAFETY: the handler is a function of this program that only stores a flag. If it cannot be
-        // registered (no memory), a child of `fork` may park, which it must not: then nothing does.
-        let registered = unsafe { libc::pthread_atfork(None, None, Some(off)) };
-        ON.store(registered == 0, Ordering::Relaxed);
+        ON.store(true, Ordering::Relaxed);
     });
-}
-
-/// A child of `fork` has no scheduler.
-extern "C" fn off() {
-    ON.store(false, Ordering::Relaxed);
 }
 
 /// Whether the caller's waits park a goroutine. Not in a signal handler.

@@ -414,6 +414,39 @@ fn a_child_of_fork_makes_the_system_call() {
     });
 }
 
+/// Goroutines of a runtime that the child builds park: each would have a thread of its own if its sleep
+/// blocked.
+#[test]
+fn goroutines_of_a_child_of_fork_park() {
+    const N: usize = 60;
+    fn sleeps() -> bool {
+        let n_threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+        run(1, || {
+            windlass::scope(|s| {
+                for _ in 0..N {
+                    s.spawn(|| thread::sleep(Duration::from_millis(500)));
+                }
+                windlass::sleep(Duration::from_millis(400));
+                n_threads() < N / 4
+            })
+        })
+    }
+    // SAFETY: the child has this thread only, and waits for none of the others.
+    let status = unsafe {
+        windlass_hook::install();
+        let child = libc::fork();
+        if child == 0 {
+            let is_well = std::panic::catch_unwind(sleeps).unwrap_or(false);
+            libc::_exit(i32::from(!is_well));
+        }
+        assert!(child > 0);
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+        status
+    };
+    assert_eq!(status, 0);
+}
+
 fn cpu_time() -> Duration {
     // SAFETY: all zeros is a time; the call writes it.
     let ts = unsafe {
