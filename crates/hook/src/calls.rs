@@ -353,8 +353,10 @@ unsafe fn wait_and_receive(fd: c_int, msg: *mut msghdr, flags: c_int) -> Result<
     }
     parked(|| {
         let mut waits = Waits::new(fd, For::Read)?;
+        // It means nothing to the kernel where records are received. A ring would join them.
+        let in_ring = flags & !libc::MSG_WAITALL;
         // SAFETY: by this function's contract.
-        if let Some(done) = unsafe { foreign::recvmsg(fd, msg, flags, waits.deadline_ns()) } {
+        if let Some(done) = unsafe { foreign::recvmsg(fd, msg, in_ring, waits.deadline_ns()) } {
             return done.map(usize::cast_signed);
         }
         waits.transfer(|fd, how| match how {
@@ -398,7 +400,10 @@ unsafe fn receive_all(
         while !left.is_empty() {
             // The kernel ends such a call at the urgent mark, and before an error that it has not
             // returned yet.
-            if done > 0 && (is_at_mark(waits.fd()) || !more_comes(&mut waits)) {
+            // The mark may come during the wait.
+            if done > 0
+                && (is_at_mark(waits.fd()) || !more_comes(&mut waits) || is_at_mark(waits.fd()))
+            {
                 break;
             }
             let mut part = message(left);
@@ -704,6 +709,8 @@ unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -
             Some(Err(libc::EAGAIN)) if option(fd, libc::SO_DOMAIN, 0) != Ok(libc::AF_UNIX) => {
                 Err(libc::EINPROGRESS)
             }
+            // A call before has begun it. A ring does not wait for that.
+            Some(Err(libc::EALREADY)) => in_section(plain),
             Some(Err(errno)) => Err(errno),
             None => in_section(plain),
         }

@@ -670,6 +670,20 @@ const RECEIVES: &[Case] = &[
         });
         these![recv(t.a, 4, MSG_WAITALL), recv(t.a, 9, 0)]
     }),
+    (
+        "recv: all of a stream with an urgent byte in line, later",
+        || {
+            let t = tcp();
+            set(t.a, libc::SOL_SOCKET, libc::SO_OOBINLINE, &1);
+            put(t.b, b"ab");
+            let b = t.b;
+            let _later = soon(move || {
+                send(b, b"c", MSG_OOB);
+                put(b, b"de");
+            });
+            these![recv(t.a, 4, MSG_WAITALL), recv(t.a, 3, MSG_WAITALL)]
+        },
+    ),
     ("recv: all of a stream, to look at", || {
         let s = unix(SOCK_STREAM);
         put(s.b, b"ab");
@@ -682,6 +696,16 @@ const RECEIVES: &[Case] = &[
         put(d.b, b"abc");
         let b = d.b;
         let _later = soon(move || put(b, b"def"));
+        these![recv(d.a, 9, MSG_WAITALL), recv(d.a, 9, MSG_WAITALL)]
+    }),
+    ("recv: all of a record", || {
+        let d = unix(SOCK_SEQPACKET);
+        let b = d.b;
+        let _later = soon(move || {
+            put(b, b"abc");
+            put(b, b"def");
+            shut(b, SHUT_WR);
+        });
         these![recv(d.a, 9, MSG_WAITALL), recv(d.a, 9, MSG_WAITALL)]
     }),
     ("recv: a long datagram", || {
@@ -1023,6 +1047,14 @@ const CONNECTIONS: &[Case] = &[
             connect(of(&s), &to),
             connect(of(&l), &to)
         ]
+    }),
+    ("connect: a TCP listener that is full, twice", || {
+        let l = listener(&Addr::loopback(), 0);
+        let to = Addr::of(of(&l));
+        let [first, second] = [(); 2].map(|()| socket(AF_INET, SOCK_STREAM));
+        timeout(of(&second), SO_SNDTIMEO, 20);
+        let again = || lasts(20, || connect(of(&second), &to));
+        these![connect(of(&first), &to), again(), again()]
     }),
     ("connect: a Unix listener that is full", || {
         let l = listener(&Addr::unix(), 0);
