@@ -1,8 +1,7 @@
 //! A set of goroutines that are joined as they end.
 //!
-//! Each goroutine holds a sender of the set's channel, and sends its number when its closure has
-//! returned, unwound or was dropped. The set then joins it, so results and panics come through the
-//! goroutine itself. The channel is unbounded, so the send never waits.
+//! Each goroutine holds a sender of the set's channel, and sends its number when its code has ended, or
+//! was dropped. The set then joins it, so results and panics come through the goroutine itself. The channel is unbounded, so the send never waits.
 //!
 //! A set and its goroutines know each other through that channel only. So the set may be dropped
 //! while they run, and while they spawn into other sets.
@@ -234,7 +233,8 @@ impl<T> JoinSet<T> {
         let ended = self.ended.clone();
         let report = ReportsEnd { ended, number };
         let run = move || {
-            let _report = report;
+            // Task-locals may have destructors that wait: so long it has not ended.
+            park::keep_to_the_end(report);
             f()
         };
         (number, run)

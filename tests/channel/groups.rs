@@ -11,7 +11,7 @@ use crate::util::{
     Census, child_case, child_passes, hang_guard, own_cpu, pair, panic_text, run, runtime,
     wait_until,
 };
-use windlass::channel::{bounded, unbounded};
+use windlass::channel::{Receiver, Sender, bounded, unbounded};
 use windlass::context::{self, Context, Error, after_func};
 use windlass::sync::{Mutex, WaitGroup};
 use windlass::task::{self, Builder, Cancelled, Group, JoinSet, TimedOut};
@@ -39,6 +39,7 @@ crate::inside::tests! {
     panics_come_out_of_the_set,
     a_set_waits_for_a_limited_time,
     contexts_end_the_waits_for_a_set,
+    a_goroutine_has_not_ended_while_its_locals_wait,
     a_set_cancels_all_or_one,
     a_refused_goroutine_leaves_nothing_in_its_set: "it measures memory",
     a_large_set_cancels_each: "it measures time",
@@ -418,6 +419,72 @@ fn contexts_end_the_waits_for_a_set() {
         assert!(ctx.run(|| set.join_next()).unwrap().is_ok());
         assert!(!set.cancel(&task));
         assert!(set.join_next_context(&ctx).unwrap().is_none());
+    });
+}
+
+/// A value that waits when it is dropped.
+struct Leaves {
+    begins: Sender<()>,
+    gate: Receiver<()>,
+    n_left: Arc<AtomicUsize>,
+}
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        self.begins.send(()).unwrap();
+        let _ = self.gate.recv_timeout(Duration::from_secs(5));
+        self.n_left.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+windlass::task_local! {
+    static LOCAL: Mutex<Option<Leaves>> = Mutex::new(None);
+}
+
+#[test]
+fn a_goroutine_has_not_ended_while_its_locals_wait() {
+    run(2, || {
+        let n_left = Arc::new(AtomicUsize::new(0));
+        let (begins, begun) = bounded(1);
+        let leaving = || {
+            let (open, gate) = bounded::<()>(0);
+            let leaves = Leaves {
+                begins: begins.clone(),
+                gate,
+                n_left: Arc::clone(&n_left),
+            };
+            let keep = move || LOCAL.with(|local| *local.lock().unwrap() = Some(leaves));
+            (open, keep)
+        };
+        let mut set = JoinSet::new();
+        let (open, keep) = leaving();
+        set.spawn(move || {
+            keep();
+            1
+        });
+        begun.recv().unwrap();
+        assert!(set.try_join_next().is_none());
+        assert!(set.join_next_timeout(MOMENT).is_err());
+        set.spawn(|| 2);
+        assert_eq!(set.join_next().unwrap().unwrap(), 2);
+        drop(open);
+        assert_eq!(set.join_next().unwrap().unwrap(), 1);
+
+        let group = Group::<String>::new().limit(1);
+        let (open, keep) = leaving();
+        group.spawn(move || {
+            keep();
+            Ok(())
+        });
+        begun.recv().unwrap();
+        assert!(group.try_spawn(|| Ok(())).is_err());
+        let opens = spawn(move || {
+            sleep(MOMENT);
+            drop(open);
+        });
+        assert_eq!(group.wait(), Ok(()));
+        assert_eq!(n_left.load(Ordering::SeqCst), 2);
+        opens.join().unwrap();
     });
 }
 

@@ -511,6 +511,16 @@ pub(crate) fn own<'a>() -> Option<&'a GoroutineLocals> {
     }
 }
 
+/// Keeps `value` until the code of the calling goroutine has ended, destructors of task-locals included.
+/// Called before that code begins, once for a type.
+pub(crate) fn keep_to_the_end<T: 'static>(value: T) {
+    static KEY: u8 = 0;
+    if let Some(own) = own() {
+        // The oldest value is dropped last.
+        own.insert(std::ptr::from_ref(&KEY).addr(), value);
+    }
+}
+
 /// The cancel scopes around the caller, goroutine or thread.
 #[inline]
 pub(crate) fn current_chain() -> ScopeChain {
