@@ -55,8 +55,8 @@ const MAX_QUEUED: usize = 1 << 16;
 /// (`SO_ATTACH_FILTER`). The server accepts those that have begun for 200 ms, or for the grace if that
 /// is shorter, and then closes the listener. A client that connects meanwhile sends its packet again after a
 /// second, and is then refused, or served by another process that listens at the port. A connection is
-/// still reset if its handshake began before the stop and takes longer than that. The filter is removed
-/// just before the close, because another process may have the same listener.
+/// still reset if its handshake began before the stop and takes longer than that. Just before the close the
+/// filter is removed, and accepts wait as before, because another process may have the same listener.
 ///
 /// Unix sockets have no such filter: a client that connects in the microseconds between the last
 /// accept and the close loses its connection. If no other process serves the path, remove the file
@@ -151,7 +151,10 @@ mod sealed {
         where
             Self: Listener;
 
-        fn do_not_wait(&self) -> io::Result<()>;
+        /// Whether accepts wait.
+        fn waits(&self) -> bool;
+
+        fn set_waits(&self, on: bool) -> io::Result<()>;
 
         /// Lets no further connections begin. Returns whether there is a way to do that.
         fn hold(&self) -> bool {
@@ -167,8 +170,12 @@ mod sealed {
             self.accept().map(|(stream, _)| stream)
         }
 
-        fn do_not_wait(&self) -> io::Result<()> {
-            self.set_nonblocking(true)
+        fn waits(&self) -> bool {
+            !self.0.is_nonblocking()
+        }
+
+        fn set_waits(&self, on: bool) -> io::Result<()> {
+            self.set_nonblocking(!on)
         }
 
         fn hold(&self) -> bool {
@@ -186,8 +193,12 @@ mod sealed {
             self.accept().map(|(stream, _)| stream)
         }
 
-        fn do_not_wait(&self) -> io::Result<()> {
-            self.set_nonblocking(true)
+        fn waits(&self) -> bool {
+            !self.0.is_nonblocking()
+        }
+
+        fn set_waits(&self, on: bool) -> io::Result<()> {
+            self.set_nonblocking(!on)
         }
     }
 }
@@ -399,7 +410,7 @@ impl Graceful {
     {
         let shared = &*self.shared;
         shared.outer.run(context::check)?;
-        let held = Held::new(&listener);
+        let mut held = Held::new(&listener);
         let patience = match held.is_held {
             true => HALF_OPEN.min(shared.grace),
             false => Duration::ZERO,
@@ -424,7 +435,7 @@ impl Graceful {
             }
             shared.outer.run(context::check)?;
             if waits && until.is_done() {
-                listener.do_not_wait()?;
+                held.do_not_wait()?;
                 until = &no_wait;
                 continue;
             }
@@ -496,7 +507,8 @@ impl Graceful {
     ///
     /// # Errors
     ///
-    /// [`Unfinished`] if connections were left.
+    /// [`Unfinished`] if connections were left, or a [`serve`](Graceful::serve) still accepted: with a TCP
+    /// listener it does so for 200 ms [after the stop](#connections-at-the-stop), also if there are none.
     ///
     /// # Examples
     ///
@@ -542,10 +554,12 @@ fn is_by_context(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|e| e.is::<context::Error>())
 }
 
-/// No further connections to the listener begin until this is dropped.
+/// No further connections to the listener begin until this is dropped. Then it is as it was: another
+/// handle, also one of another process, may be left.
 struct Held<'a, L: Listener> {
     listener: &'a L,
     is_held: bool,
+    must_wait_again: bool,
 }
 
 impl<L: Listener> Held<'_, L> {
@@ -553,12 +567,25 @@ impl<L: Listener> Held<'_, L> {
         Held {
             listener,
             is_held: listener.hold(),
+            must_wait_again: false,
         }
+    }
+
+    /// Lets accepts take what is in the queue, and nothing else.
+    fn do_not_wait(&mut self) -> io::Result<()> {
+        let waits = self.listener.waits();
+        self.listener.set_waits(false)?;
+        self.must_wait_again = waits;
+        Ok(())
     }
 }
 
 impl<L: Listener> Drop for Held<'_, L> {
     fn drop(&mut self) {
+        if self.must_wait_again {
+            // Cannot fail: setting the mode has worked on this listener.
+            let _ = self.listener.set_waits(true);
+        }
         if self.is_held {
             self.listener.release();
         }
@@ -666,13 +693,16 @@ impl Drop for Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unfinished {
-    /// The number of connections.
+    /// The number of connections. 0 if nothing but a [`Graceful::serve`] had not ended.
     pub n_left: usize,
 }
 
 impl fmt::Display for Unfinished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} connections had not ended in time", self.n_left)
+        match self.n_left {
+            0 => f.write_str("the accepts after the stop had not ended in time"),
+            n => write!(f, "{n} connections had not ended in time"),
+        }
     }
 }
 

@@ -41,7 +41,7 @@ use crate::sys::clock::NEVER;
 /// })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub struct UnixListener(Fd);
+pub struct UnixListener(pub(super) Fd);
 
 impl UnixListener {
     /// Binds a socket to a path and listens. The path must not exist.

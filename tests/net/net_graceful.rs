@@ -390,6 +390,31 @@ fn unix_listeners() {
     });
 }
 
+/// A handle that is left accepts as before: it waits.
+#[test]
+fn another_handle_of_the_listener_is_as_it_was() {
+    run(2, || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let other = listener.try_clone().unwrap();
+        let server = Graceful::with_grace(MOMENT);
+        server.stop();
+        server.serve(listener, |_, _| {}).unwrap();
+        let late = spawn(move || {
+            sleep(10 * MOMENT);
+            TcpStream::connect(addr).unwrap()
+        });
+        let (stream, _) = other.accept().unwrap();
+        let client = late.join().unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), client.local_addr().unwrap());
+        // A mode of its own stays.
+        other.set_nonblocking(true).unwrap();
+        let third = other.try_clone().unwrap();
+        server.serve(other, |_, _| {}).unwrap();
+        assert_eq!(third.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    });
+}
+
 /// A connection that was accepted in another way, and a plain thread that stops the server.
 #[test]
 fn members_of_ones_own() {
@@ -592,6 +617,7 @@ crate::inside::tests! {
     contexts_end_the_server,
     panics_of_handlers_are_counted_as_ends,
     unix_listeners,
+    another_handle_of_the_listener_is_as_it_was,
     members_of_ones_own: "it uses threads",
     stops_race_with_connections,
     accepts_fail_for_want_of_descriptors_and_go_on: "it has a process of its own",
