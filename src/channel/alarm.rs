@@ -17,9 +17,7 @@ use super::core::{Head, Refused, WaiterEvent, head_of};
 use crate::g::status::Reason;
 use crate::lock::RawLock;
 use crate::sched::wait::{current_context, park};
-use crate::sync::waitq::{
-    Dequeued, DequeuedList, WaitCtx, WaitNode, WaitOptions, WaitQueue, Waiter,
-};
+use crate::sync::waitq::{DequeuedList, WaitCtx, WaitNode, WaitOptions, WaitQueue, Waiter};
 use crate::sys::clock::{self, NEVER};
 
 /// What happens at the instant of a plan, and afterwards.
@@ -89,9 +87,6 @@ pub(crate) struct Alarm {
 // SAFETY: plan and queue are accessed only under the lock.
 unsafe impl Sync for Alarm {}
 
-/// Number of waiters taken per critical section.
-const BATCH: usize = 16;
-
 impl Alarm {
     /// Creates an alarm with a plan for `when`; `None` is never.
     pub(crate) fn new(when: Option<Instant>, then: Then) -> Alarm {
@@ -110,20 +105,14 @@ impl Alarm {
 
     fn replace(&self, plan: AlarmPlan) -> bool {
         let here = WaitCtx::enter_in_place();
+        let mut woken = DequeuedList::new();
         self.lock.lock();
         let before = self.plan.replace(plan);
-        loop {
-            let mut batch = [const { None }; BATCH];
-            let n = self.take_waiting(&mut batch);
-            self.lock.unlock();
-            for taken in batch.into_iter().flatten() {
-                taken.ready(&here);
-            }
-            if n < BATCH {
-                return before.when.is_some();
-            }
-            self.lock.lock();
-        }
+        // All at once: those that are readied wait again, and this would not come to an end.
+        self.take_waiting(&mut woken);
+        self.lock.unlock();
+        woken.ready(&here);
+        before.when.is_some()
     }
 
     /// Disconnects the channel. Leaves the goroutine on its thread.
@@ -141,26 +130,19 @@ impl Alarm {
                 true => AlarmPlan::closed(),
                 false => AlarmPlan::new(None, Then::Close),
             });
-            while is_closed && let Some(taken) = self.waiting.take() {
-                head_of(&taken).told.set(WaiterEvent::Again);
-                woken.push(taken);
+            if is_closed {
+                self.take_waiting(woken);
             }
         }
         self.lock.unlock();
     }
 
-    /// Takes waiters, which will check the plan again. The lock is held.
-    fn take_waiting(&self, batch: &mut [Option<Dequeued>]) -> usize {
-        let mut n = 0;
-        for place in batch {
-            let Some(taken) = self.waiting.take() else {
-                break;
-            };
+    /// Takes the waiters, which will check the plan again. The lock is held.
+    fn take_waiting(&self, woken: &mut DequeuedList) {
+        while let Some(taken) = self.waiting.take() {
             head_of(&taken).told.set(WaiterEvent::Again);
-            *place = Some(taken);
-            n += 1;
+            woken.push(taken);
         }
-        n
     }
 
     pub(super) fn raw_lock(&self) -> &RawLock {

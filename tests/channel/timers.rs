@@ -131,6 +131,34 @@ fn a_reset_reaches_those_who_wait() {
     });
 }
 
+/// Each reset wakes all who wait, and they wait again at once.
+#[test]
+fn a_reset_does_not_wait_for_those_who_wait() {
+    const N: usize = 100;
+    let _guard = hang_guard();
+    let timer = Timer::new(FOREVER);
+    let (n_begun, n_ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|s| {
+        for _ in 0..N {
+            s.spawn(|| {
+                n_begun.fetch_add(1, Ordering::SeqCst);
+                let _ = timer.channel().recv_timeout(Duration::from_secs(5));
+                n_ended.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        wait_until(|| n_begun.load(Ordering::SeqCst) == N);
+        // They come to their waits meanwhile.
+        for _ in 0..100 {
+            timer.reset(FOREVER);
+        }
+        assert_eq!(n_ended.load(Ordering::SeqCst), 0);
+        for n in 1..=N {
+            timer.reset(Duration::ZERO);
+            wait_until(|| n_ended.load(Ordering::SeqCst) >= n);
+        }
+    });
+}
+
 #[test]
 fn a_reset_reaches_selects() {
     run(2, || {
@@ -543,6 +571,7 @@ crate::inside::tests! {
     nothing_stale_comes_after_stop_or_reset,
     nothing_stale_comes_while_others_receive / 5,
     a_reset_reaches_those_who_wait: "it uses threads",
+    a_reset_does_not_wait_for_those_who_wait: "it uses threads",
     a_reset_reaches_selects,
     a_timer_in_a_select,
     a_ticker_ticks,
