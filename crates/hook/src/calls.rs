@@ -18,12 +18,12 @@ use windlass::foreign::{self, NEVER};
 
 use crate::by_number::syscall as by_number;
 use crate::handlers::{__sysv_signal, sigaction, signal, sigset, ssignal, sysv_signal};
-use crate::parks;
 use crate::raw::sys;
 use crate::wait::{
     self, For, How, Waited, Waits, give, in_section, is_nonblocking, option, parked, set_errno,
     socket_deadline,
 };
+use crate::{handlers, parks};
 
 /// A function of another type, for the table.
 #[derive(Debug)]
@@ -179,8 +179,9 @@ unsafe fn read_vectored(fd: c_int, iov: &[iovec]) -> Result<isize, c_int> {
     let mut msg = message(iov);
     // SAFETY: by this function's contract.
     match unsafe { receive(fd, &raw mut msg, 0) } {
-        Err(libc::ENOTSOCK) if is_pipe(fd) => read_pipe(fd, iov),
+        Err(errno) if is_no_message(errno) && is_pipe(fd) => read_pipe(fd, iov),
         Err(libc::ENOTSOCK) => plain_readv(fd, iov),
+        Err(errno) if is_no_message(errno) => in_section(|| plain_readv(fd, iov)),
         done => done,
     }
 }
@@ -192,16 +193,29 @@ unsafe fn write_vectored(fd: c_int, iov: &[iovec]) -> Result<isize, c_int> {
     let msg = message(iov);
     // SAFETY: by this function's contract.
     match unsafe { send_message(fd, &msg, 0) } {
-        Err(libc::ENOTSOCK) if is_pipe(fd) => write_pipe(fd, iov),
-        // SAFETY: by this function's contract.
-        Err(libc::ENOTSOCK) => unsafe { sys!(libc::SYS_writev, fd, iov.as_ptr(), iov.len()) },
+        Err(errno) if is_no_message(errno) && is_pipe(fd) => write_pipe(fd, iov),
+        Err(libc::ENOTSOCK) => plain_writev(fd, iov),
+        Err(errno) if is_no_message(errno) => in_section(|| plain_writev(fd, iov)),
         done => done,
     }
+}
+
+/// What a message to or from no socket meets, and any message in a sandbox that denies them.
+fn is_no_message(errno: c_int) -> bool {
+    matches!(
+        errno,
+        libc::ENOTSOCK | libc::ENOSYS | libc::EPERM | libc::EACCES
+    )
 }
 
 fn plain_readv(fd: c_int, iov: &[iovec]) -> Result<isize, c_int> {
     // SAFETY: the buffers are the caller's, valid as for `readv(2)`.
     unsafe { sys!(libc::SYS_readv, fd, iov.as_ptr(), iov.len()) }
+}
+
+fn plain_writev(fd: c_int, iov: &[iovec]) -> Result<isize, c_int> {
+    // SAFETY: the buffers are the caller's, valid as for `writev(2)`.
+    unsafe { sys!(libc::SYS_writev, fd, iov.as_ptr(), iov.len()) }
 }
 
 fn is_pipe(fd: c_int) -> bool {
@@ -261,15 +275,12 @@ fn write_pipe(fd: c_int, iov: &[iovec]) -> Result<isize, c_int> {
         // SAFETY: the buffers are the caller's, valid as for `writev(2)`.
         unsafe { sys!(libc::SYS_pwritev2, fd, at, n, HERE, HERE, flags) }
     };
-    // SAFETY: as above.
-    let plain =
-        |fd: c_int, iov: &[iovec]| unsafe { sys!(libc::SYS_writev, fd, iov.as_ptr(), iov.len()) };
     let (whole, first) = (total(iov), now(fd, iov));
     match first {
         Ok(n) if n.cast_unsigned() < whole && !is_nonblocking(fd) => {}
         Err(e) if e == libc::EAGAIN || has_no_attempts(e) => {
             if is_nonblocking(fd) {
-                return plain(fd, iov);
+                return plain_writev(fd, iov);
             }
         }
         done => return done,
@@ -280,10 +291,10 @@ fn write_pipe(fd: c_int, iov: &[iovec]) -> Result<isize, c_int> {
                 // What fits for certain into a pipe that is ready, unless another writer is faster.
                 let part = left.iter().find(|one| one.iov_len > 0);
                 let (at, len) = part.map_or((null_mut(), 0), |one| (one.iov_base, one.iov_len));
-                in_section(|| plain(fd, &one(at, len.min(libc::PIPE_BUF))))
+                in_section(|| plain_writev(fd, &one(at, len.min(libc::PIPE_BUF))))
             }
             (How::AtOnce, done) => done,
-            (How::Blocking, _) => plain(fd, left),
+            (How::Blocking, _) => plain_writev(fd, left),
         })
     })
 }
@@ -383,7 +394,9 @@ unsafe fn receive_all(
     // SAFETY: by this function's contract; the kernel has read them.
     let mut iov = unsafe { buffers_of(msg) }.to_vec();
     let flags = flags & !libc::MSG_WAITALL;
-    parked(|| {
+    // The caller's have no meaning.
+    let mut came = first.map_or(0, |_| msg.msg_flags);
+    let received = parked(|| {
         let mut waits = Waits::new(fd, For::Read)?;
         let mut done = first.unwrap_or(0);
         let mut left = advance(&mut iov, done.cast_unsigned());
@@ -392,6 +405,7 @@ unsafe fn receive_all(
             // SAFETY: by this function's contract.
             let received =
                 in_section(|| unsafe { sys!(libc::SYS_recvmsg, fd, &raw mut rest, flags) });
+            came |= rest.msg_flags;
             return match received {
                 Err(_) if done > 0 => Ok(done),
                 received => received.map(|n| done + n),
@@ -430,7 +444,7 @@ unsafe fn receive_all(
                     if done == 0 {
                         msg.msg_namelen = part.msg_namelen;
                     }
-                    msg.msg_flags |= part.msg_flags;
+                    came |= part.msg_flags;
                     if n == 0 {
                         break;
                     }
@@ -442,7 +456,11 @@ unsafe fn receive_all(
             }
         }
         Ok(done)
-    })
+    });
+    if received.is_ok() {
+        msg.msg_flags = came;
+    }
+    received
 }
 
 /// Waits for the next part. `false` if there is none: the wait fails, the stream has ended, or it has an
@@ -508,12 +526,19 @@ unsafe fn send_rest(
             (msg.msg_control, msg.msg_controllen) = (null_mut(), 0);
             flags |= libc::MSG_NOSIGNAL;
         }
+        if is_unix {
+            waits.begin_anew();
+        }
         (msg.msg_iov, msg.msg_iovlen) = (left.as_mut_ptr(), left.len());
         let at = &raw const msg;
         let sent = waits.transfer(|fd, how| {
             // A send that waits looks at the socket's error first, one that begins at its end.
             if is_unix && let Ok(errno @ 1..) = option(fd, libc::SO_ERROR, 0) {
                 return Err(errno);
+            }
+            // An attempt would take the error.
+            if !is_first && !is_unix && wait::shows(fd, libc::POLLHUP) {
+                return Ok(0);
             }
             let flags = match how {
                 How::AtOnce => flags | libc::MSG_DONTWAIT,
@@ -1253,7 +1278,7 @@ unsafe extern "C" fn epoll_pwait(
     timeout_ms: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    let call = || {
+    let call = |left_ms: c_int| {
         // SAFETY: by this function's contract.
         unsafe {
             sys!(
@@ -1261,13 +1286,21 @@ unsafe extern "C" fn epoll_pwait(
                 set,
                 events,
                 n,
-                timeout_ms,
+                left_ms,
                 mask,
                 MASK_LEN
             )
         }
     };
-    in_section_unless(timeout_ms == 0, call) as c_int
+    let Ok(whole @ 1..) = u64::try_from(timeout_ms) else {
+        return in_section_unless(timeout_ms == 0, || call(timeout_ms)) as c_int;
+    };
+    let deadline_ns = foreign::deadline_ns(Duration::from_millis(whole));
+    let call = || {
+        let left_ns = deadline_ns.saturating_sub(foreign::now_ns());
+        call(c_int::try_from(left_ns.div_ceil(1_000_000)).unwrap_or(timeout_ms))
+    };
+    in_section_unless(false, call) as c_int
 }
 
 #[unsafe(no_mangle)]
@@ -1279,30 +1312,37 @@ unsafe extern "C" fn epoll_pwait2(
     mask: *const sigset_t,
 ) -> c_int {
     // SAFETY: by this function's contract.
-    let time = unsafe { timeout.as_ref() }.map(|time| (time.tv_sec, time.tv_nsec));
+    let time = unsafe { timeout.as_ref() }.copied();
+    // An invalid time is the kernel's to refuse.
+    let length = time.and_then(wait::duration_of);
+    let deadline_ns = length.map(foreign::deadline_ns);
     let call = || {
+        let mut left = deadline_ns
+            .and_then(left_of)
+            .map(wait::timespec_of)
+            .or(time);
+        let left = left.as_mut().map_or(null_mut(), std::ptr::from_mut);
         // SAFETY: by this function's contract.
-        unsafe {
-            sys!(
-                libc::SYS_epoll_pwait2,
-                set,
-                events,
-                n,
-                timeout,
-                mask,
-                MASK_LEN
-            )
-        }
+        unsafe { sys!(libc::SYS_epoll_pwait2, set, events, n, left, mask, MASK_LEN) }
     };
-    in_section_unless(time == Some((0, 0)), call) as c_int
+    in_section_unless(length == Some(Duration::ZERO), call) as c_int
 }
 
-fn in_section_unless(at_once: bool, call: impl FnOnce() -> Result<isize, c_int>) -> isize {
-    give(if at_once {
-        call()
-    } else {
-        in_section_if_parks(call)
-    })
+/// A wait that the kernel does not restart is repeated where no signal handler has interrupted it: a
+/// completion for this thread has. `call` counts its time.
+fn in_section_unless(at_once: bool, mut call: impl FnMut() -> Result<isize, c_int>) -> isize {
+    if at_once || !parks() {
+        return give(call());
+    }
+    give(in_section(|| {
+        let handled = handlers::handled();
+        loop {
+            match call() {
+                Err(libc::EINTR) if handlers::handled() == handled => {}
+                done => return done,
+            }
+        }
+    }))
 }
 
 #[unsafe(no_mangle)]
@@ -1316,7 +1356,7 @@ unsafe extern "C" fn recvmmsg(
     let at_once = flags & RECEIVES_AT_ONCE != 0;
     // SAFETY: by this function's contract.
     let call = || unsafe { sys!(libc::SYS_recvmmsg, fd, msgs, n, flags, timeout) };
-    in_section_unless(at_once, call) as c_int
+    in_section_unless(at_once, until_timeout(fd, For::Read, call)) as c_int
 }
 
 #[unsafe(no_mangle)]
@@ -1329,7 +1369,28 @@ unsafe extern "C" fn sendmmsg(
     let at_once = flags & libc::MSG_DONTWAIT != 0;
     // SAFETY: by this function's contract.
     let call = || unsafe { sys!(libc::SYS_sendmmsg, fd, msgs, n, flags) };
-    in_section_unless(at_once, call) as c_int
+    in_section_unless(at_once, until_timeout(fd, For::Write, call)) as c_int
+}
+
+/// A call that may be repeated until the socket's timeout: each time it would wait for all of it.
+fn until_timeout(
+    fd: c_int,
+    direction: For,
+    mut call: impl FnMut() -> Result<isize, c_int>,
+) -> impl FnMut() -> Result<isize, c_int> {
+    let begin_ns = foreign::now_ns();
+    move || match call() {
+        Err(libc::EINTR) => {
+            let now_ns = foreign::now_ns();
+            let whole_ns = socket_deadline(fd, direction).saturating_sub(now_ns);
+            Err(if now_ns - begin_ns < whole_ns {
+                libc::EINTR
+            } else {
+                libc::EAGAIN
+            })
+        }
+        done => done,
+    }
 }
 
 #[unsafe(no_mangle)]

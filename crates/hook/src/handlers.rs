@@ -28,8 +28,15 @@ static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNAL
 
 thread_local!(
     /// The handlers that run on this thread. A goroutine changes threads only between them.
-    static DEPTH: Cell<u32> = const { Cell::new(0) }
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// The handlers that have run on this thread.
+    static HANDLED: Cell<u32> = const { Cell::new(0) };
 );
+
+/// The number of handlers that have run on this thread, which the caller does not leave meanwhile.
+pub(crate) fn handled() -> u32 {
+    HANDLED.with(Cell::get)
+}
 
 /// Whether the caller is called by a signal handler. Not inlined, and with assembly that keeps the
 /// compiler from merging two calls: the goroutine may be on another thread than a moment ago.
@@ -51,6 +58,7 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
     DEPTH.with(|depth| depth.set(depth.get() + 1));
     handler(signal, info, context);
     DEPTH.with(|depth| depth.set(depth.get() - 1));
+    HANDLED.with(|handled| handled.set(handled.get().wrapping_add(1)));
 }
 
 fn own() -> usize {

@@ -145,6 +145,12 @@ impl Waits {
         })
     }
 
+    /// Counts the socket's timeout anew.
+    pub(crate) fn begin_anew(&mut self) {
+        self.deadline_ns = socket_deadline(self.fd(), self.direction);
+        self.waits = foreign::Waits::new(self.direction.events(), self.deadline_ns);
+    }
+
     /// The descriptor to use for the next attempt.
     pub(crate) fn fd(&self) -> c_int {
         self.copy.as_ref().map_or(self.fd, AsRawFd::as_raw_fd)
@@ -180,7 +186,7 @@ impl Waits {
                 // An attempt after the shutdown found nothing: there will be nothing.
                 Err(libc::EAGAIN) if shut => return Ok(0),
                 Err(libc::EAGAIN) => {
-                    shut = self.direction == For::Read && is_shut_for_reading(self.fd());
+                    shut = self.direction == For::Read && shows(self.fd(), libc::POLLRDHUP);
                 }
                 done => return done,
             }
@@ -281,17 +287,17 @@ pub(crate) fn socket_deadline(fd: c_int, direction: For) -> u64 {
     foreign::deadline_ns(secs + micros)
 }
 
-/// Whether the socket was shut down for reading: then a datagram socket stays readable, and an
-/// attempt says `EAGAIN` where a blocking call returns 0.
-pub(crate) fn is_shut_for_reading(fd: c_int) -> bool {
+/// Whether the descriptor shows `event` now. `POLLRDHUP`: the socket was shut down for reading. Then a
+/// datagram socket stays readable, and an attempt says `EAGAIN` where a blocking call returns 0.
+pub(crate) fn shows(fd: c_int, event: c_short) -> bool {
     let mut one = pollfd {
         fd,
-        events: libc::POLLRDHUP,
+        events: event,
         revents: 0,
     };
     // SAFETY: the array of one is valid during the call.
     let ready = unsafe { poll_for(&raw mut one, 1, Some(Duration::ZERO)) };
-    ready == Ok(1) && one.revents & libc::POLLRDHUP != 0
+    ready == Ok(1) && one.revents & event != 0
 }
 
 /// `poll` that blocks for at most `time`.

@@ -597,3 +597,63 @@ fn a_full_receiver_of_datagrams_is_waited_for() {
         std::fs::remove_file(&path).unwrap();
     });
 }
+
+/// Denies the calling thread, and those that it starts, `recvmsg` and `sendmsg`.
+fn deny_messages() {
+    let by = |code: u32, k: i64, jf: u8| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf,
+        k: k as u32,
+    };
+    let denies = by(
+        libc::BPF_RET,
+        i64::from(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        0,
+    );
+    let equals = libc::BPF_JMP | libc::BPF_JEQ;
+    let mut filter = [
+        by(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        by(equals, libc::SYS_recvmsg, 1),
+        denies,
+        by(equals, libc::SYS_sendmsg, 1),
+        denies,
+        by(libc::BPF_RET, i64::from(libc::SECCOMP_RET_ALLOW), 0),
+    ];
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: the filter is valid during the call.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            | libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const program,
+            )
+    };
+    assert_eq!(done, 0, "{}", io::Error::last_os_error());
+}
+
+/// Reads and writes of files and pipes ask whether they have a socket by a message.
+#[test]
+fn files_and_pipes_work_where_a_sandbox_denies_messages() {
+    let denied = || {
+        deny_messages();
+        run(1, || {
+            assert!(!std::fs::read("/proc/self/status").unwrap().is_empty());
+            io::Write::write_all(&mut std::fs::File::create("/dev/null").unwrap(), b"all").unwrap();
+            let (mut reader, mut writer) = io::pipe().unwrap();
+            let waiter = windlass::spawn(move || {
+                let mut text = String::new();
+                reader.read_to_string(&mut text).map(|_| text)
+            });
+            windlass::yield_now();
+            writer.write_all(b"text").unwrap();
+            drop(writer);
+            assert_eq!(waiter.join().unwrap().unwrap(), "text");
+        });
+    };
+    thread::spawn(denied).join().unwrap();
+}

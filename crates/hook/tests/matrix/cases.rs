@@ -2,6 +2,8 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{null, null_mut};
+use std::thread;
+use std::time::Duration;
 
 use libc::{
     AF_INET, AF_UNIX, EFD_NONBLOCK, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK,
@@ -458,6 +460,35 @@ const WRITES: &[Case] = &[
         let _later = soon(|| reset(b));
         these![write(t.a, b"abc"), write(t.a, b"abc"), read(t.a, 9)]
     }),
+    ("write: a stream that is reset after a part", || {
+        let mut t = tcp();
+        let b = t.take_b();
+        let all = vec![1; 8 << 20];
+        let _later = soon(move || {
+            poll(&[(of(&b), POLLIN)], 5000);
+            drop(soon(|| reset(b)));
+        });
+        let part = write(t.a, &all);
+        // How much fits is the kernel's to say.
+        let is_part = part.parse().is_ok_and(|n: usize| n > 0 && n < 8 << 20);
+        these![is_part.to_string(), read(t.a, 9), write(t.a, b"abc")]
+    }),
+    ("write: a Unix stream's timeout, with a slow reader", || {
+        let s = unix(SOCK_STREAM);
+        timeout(s.a, SO_SNDTIMEO, 400);
+        let size = 16 * 4096;
+        set(s.a, libc::SOL_SOCKET, libc::SO_SNDBUF, &4096);
+        nonblocking(s.b);
+        let b = s.b;
+        // It takes longer than the timeout, but no part does.
+        let _later = soon(move || {
+            for _ in 0..32 {
+                thread::sleep(Duration::from_millis(20));
+                drain(b, size / 32);
+            }
+        });
+        write(s.a, &vec![1; size])
+    }),
     ("write: a stream that is shut down", || {
         let (s, t) = (unix(SOCK_STREAM), tcp());
         these![
@@ -810,6 +841,12 @@ const RECEIVES: &[Case] = &[
             drop(soon(move || put(b, b"ef")));
         });
         recvmsg(t.a, &[1, 5], 0, MSG_WAITALL)
+    }),
+    ("recvmsg: all of a stream, later", || {
+        let t = tcp();
+        let b = t.b;
+        let _later = soon(move || put(b, b"ab"));
+        recvmsg(t.a, &[1, 1], 0, MSG_WAITALL)
     }),
     (
         "recvmsg: all of a stream, with room for a descriptor",

@@ -176,3 +176,71 @@ fn handlers_are_the_programs() {
         assert_eq!(change(Some(SIG_DFL)), (second, false));
     }
 }
+
+static RAN: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn counted(_: c_int) {
+    RAN.fetch_add(1, Ordering::Relaxed);
+}
+
+/// `epoll_wait`, which the kernel does not restart, ends by a handler. It does not end by a completion for a
+/// goroutine that has waited on the thread before.
+#[test]
+fn only_handlers_interrupt_epoll_wait() {
+    const READERS: usize = 20;
+    // SAFETY: all zeros is an action; the handler counts. No other test uses the signal.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = counted as extern "C" fn(c_int) as *const () as usize;
+        assert_eq!(
+            libc::sigaction(libc::SIGURG, &raw const action, null_mut()),
+            0
+        );
+    }
+    run(|_| {
+        windlass::scope(|s| {
+            let all: Vec<_> = (0..READERS).map(|_| unix(libc::SOCK_STREAM)).collect();
+            for of in &all {
+                let fd = of.a;
+                s.spawn(move || assert_eq!(read(fd, 9), "1 \"a\""));
+            }
+            // They begin to wait.
+            windlass::sleep(Duration::from_millis(20));
+            let set = epoll();
+            thread::scope(|threads| {
+                threads.spawn(|| {
+                    for of in &all {
+                        thread::sleep(Duration::from_millis(5));
+                        put(of.b, b"a");
+                    }
+                });
+                for is_2 in [false, true] {
+                    let ended = lasts(100, || epoll_wait(of_set(&set), 1, 100, is_2));
+                    assert_eq!(ended, "0 0 0");
+                }
+            });
+            // SAFETY: takes nothing.
+            let waiter = unsafe { libc::gettid() };
+            let is_over = AtomicBool::new(false);
+            thread::scope(|threads| {
+                threads.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        thread::sleep(Duration::from_millis(5));
+                        // SAFETY: takes plain numbers; the thread is one of the runtime.
+                        unsafe {
+                            libc::syscall(libc::SYS_tgkill, libc::getpid(), waiter, libc::SIGURG)
+                        };
+                    }
+                });
+                let ended = epoll_wait(of_set(&set), 1, -1, false);
+                is_over.store(true, Ordering::Relaxed);
+                assert_eq!(ended, "Interrupted system call 0 0");
+            });
+        });
+    });
+    assert!(RAN.load(Ordering::Relaxed) > 0);
+}
+
+fn of_set(set: &std::os::fd::OwnedFd) -> c_int {
+    std::os::fd::AsRawFd::as_raw_fd(set)
+}

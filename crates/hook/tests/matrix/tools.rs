@@ -154,6 +154,8 @@ pub(crate) fn recvmsg(fd: RawFd, lens: &[usize], control: usize, flags: c_int) -
         let mut msg = message(&mut iov);
         let mut addr = [0_u8; 128];
         (msg.msg_name, msg.msg_namelen) = (addr.as_mut_ptr().cast(), 128);
+        // The kernel does not read them.
+        msg.msg_flags = -1;
         if control > 0 {
             (msg.msg_control, msg.msg_controllen) = (place.as_mut_ptr().cast(), control);
         }
