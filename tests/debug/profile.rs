@@ -96,3 +96,58 @@ fn impossible_profiles_are_refused() {
         Err(e) => assert_eq!(e.kind(), ErrorKind::ResourceBusy),
     }
 }
+
+/// A thread that waits for a CPU does not answer in time. Here none does, as it blocks the signal.
+#[test]
+#[allow(unsafe_code)]
+fn time_of_a_goroutine_that_is_not_seen_is_not_the_runtimes() {
+    let _guard = util::hang_guard();
+    /// Blocks SIGURG on this thread, or lets it through.
+    fn mask(how: i32) {
+        // SAFETY: the set is initialised by `sigemptyset`; the call changes this thread's mask only.
+        unsafe {
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, libc::SIGURG);
+            assert_eq!(
+                libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut()),
+                0
+            );
+        }
+    }
+    let rt = util::runtime(2);
+    let handle = rt.handle();
+    rt.run(|| {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let grinder = spawn(move || {
+            // It stays on this thread, as it does not enter the runtime before the end.
+            mask(libc::SIG_BLOCK);
+            grinds_in_the_profile(&over);
+            mask(libc::SIG_UNBLOCK);
+        });
+        // As long as it takes on a busy machine to see it.
+        let (goroutines, runtime) = loop {
+            let profile = match handle.profile(Duration::from_millis(200)) {
+                Ok(profile) => profile,
+                // Another test of this process takes one.
+                Err(e) => {
+                    assert_eq!(e.kind(), ErrorKind::ResourceBusy, "{e}");
+                    continue;
+                }
+            };
+            let sum = |is_goroutine| {
+                let samples = profile.samples.iter();
+                let of = samples.filter(|s| s.is_goroutine == is_goroutine && s.stack.is_empty());
+                of.map(|s| s.cpu_time).sum::<Duration>()
+            };
+            let sums = (sum(true), sum(false));
+            if sums.0 + sums.1 > Duration::from_millis(30) {
+                break sums;
+            }
+        };
+        is_over.store(true, Ordering::Relaxed);
+        grinder.join().unwrap();
+        assert!(goroutines > runtime, "{goroutines:?}, {runtime:?}");
+    });
+}
