@@ -37,7 +37,7 @@ use crate::loom::native::atomic::{AtomicU64, Ordering};
 use crate::loom::native::{Arc, Mutex, PoisonError};
 use crate::sched::wait::spawn;
 use crate::sys::file;
-use crate::sys::signal::write_byte;
+use crate::sys::signal::{on_alternate_stack, write_byte};
 
 pub use signal_hook::consts::{
     SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPIPE, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN,
@@ -201,7 +201,8 @@ impl Signals {
         let inbox = Arc::clone(&self.inbox);
         // SAFETY: `put` uses only atomics, getpid and write, which are async-signal-safe. It does
         // not panic, because `signal` was checked.
-        let id = unsafe { register(signal, move || inbox.put(signal)) }?;
+        let add = || unsafe { register(signal, move || inbox.put(signal)) };
+        let id = on_alternate_stack(signal, add)?;
         registered.push((signal, id));
         Ok(())
     }
@@ -432,7 +433,8 @@ fn count_interrupts() -> io::Result<()> {
             }
         };
         // SAFETY: the action uses only getpid and an atomic, which are async-signal-safe.
-        unsafe { register(SIGINT, count) }?;
+        let add = || unsafe { register(SIGINT, count) };
+        on_alternate_stack(SIGINT, add)?;
         *counting = true;
     }
     Ok(())

@@ -295,6 +295,43 @@ fn handlers_of_others_are_called_too() {
     });
 }
 
+/// A goroutine's stack may have no room for the frame of a signal: the kernel then discards the signal.
+#[test]
+fn handlers_leave_the_stack_of_the_goroutine_alone() {
+    static AT: AtomicUsize = AtomicUsize::new(0);
+    fn note() {
+        let here = 0_u8;
+        AT.store((&raw const here).addr(), Ordering::SeqCst);
+    }
+    alone("handlers_leave_the_stack_of_the_goroutine_alone", || {
+        util::runtime(1).run(|| {
+            for signal in [SIGUSR1, SIGINT] {
+                let listener = match signal {
+                    // It counts by a handler of its own.
+                    SIGINT => windlass::time::timeout(SHORT, ctrl_c).err().map(|_| None),
+                    _ => Signals::new([signal]).ok().map(Some),
+                };
+                assert!(listener.is_some());
+                // SAFETY: the action stores to an atomic.
+                unsafe { signal_hook::low_level::register(signal, note) }.unwrap();
+                let sender = windlass::task::Builder::new().stack_size(64 * 1024);
+                let sender = sender.spawn(move || {
+                    let here = 0_u8;
+                    raise(signal);
+                    (&raw const here).addr()
+                });
+                let from = sender.unwrap().join().unwrap();
+                let at = AT.swap(0, Ordering::SeqCst);
+                // This stack goes on below, by less than its size.
+                assert!(
+                    at != 0 && !(from - 60 * 1024..from).contains(&at),
+                    "{signal}"
+                );
+            }
+        });
+    });
+}
+
 #[test]
 fn some_signals_are_refused() {
     let refused = [

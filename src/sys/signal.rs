@@ -152,6 +152,29 @@ unsafe fn call_handler(
     true
 }
 
+/// Installs a handler by `register`, and makes it run on the alternate stack of the thread: the frame of a
+/// signal has 3 KiB and more, for which a goroutine's stack may have no room. A handler that was there
+/// before, and that `register` calls, too, may need the larger stack that it was installed for.
+pub(crate) fn on_alternate_stack<T>(
+    signal: i32,
+    register: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
+    // SAFETY: all-zero sigactions are valid output arguments, and stay where the calls fail.
+    let [mut before, mut now]: [libc::sigaction; 2] = unsafe { std::mem::zeroed() };
+    // SAFETY: with a null new action the call only writes the old one to a valid structure.
+    unsafe { libc::sigaction(signal, std::ptr::null(), &mut before) };
+    let registered = register()?;
+    // SAFETY: as above.
+    unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) };
+    let is_own = [libc::SIG_DFL, libc::SIG_IGN, now.sa_sigaction].contains(&before.sa_sigaction);
+    if is_own || before.sa_flags & libc::SA_ONSTACK != 0 {
+        now.sa_flags |= libc::SA_ONSTACK;
+        // SAFETY: the action is the present one but for the stack.
+        unsafe { libc::sigaction(signal, &now, std::ptr::null_mut()) };
+    }
+    Ok(registered)
+}
+
 /// Writes bytes to stderr. Usable in a signal handler: takes no lock and does not allocate.
 pub(crate) fn write_stderr(mut bytes: &[u8]) {
     while !bytes.is_empty() {
