@@ -100,6 +100,8 @@ pub(crate) const VERSION: Status = (505, "HTTP Version Not Supported");
 pub(crate) struct Connection {
     stream: Stream,
     ahead: Vec<u8>,
+    /// Whether the client was seen to have closed its half.
+    is_half_closed: bool,
     /// When the answer must be out.
     deadline: Instant,
 }
@@ -109,6 +111,7 @@ impl Connection {
         Connection {
             stream,
             ahead: Vec::new(),
+            is_half_closed: false,
             deadline: Instant::now() + ANSWER_WITHIN,
         }
     }
@@ -185,39 +188,94 @@ impl Connection {
         self.write_all(&out)
     }
 
-    /// Begins an answer that may take `time` before it is there, and so long again.
-    pub(crate) fn begin_answer(&mut self, time: Duration) {
-        self.deadline = Instant::now() + time + ANSWER_WITHIN;
-    }
-
-    /// Sends an answer of unknown length: `f` writes it. It is sent in chunks, or to a client of
-    /// HTTP/1.0 up to the end of the connection. After an error of `f` the client sees that the answer
-    /// was cut off.
+    /// Sends an answer of unknown length: `f` writes it.
     pub(crate) fn answer_in_chunks(
         &mut self,
         request: &Request,
         answer: &Answer,
         f: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> io::Result<()> {
+        self.begin_chunks(request, answer)?;
+        self.end_chunks(request, f)
+    }
+
+    /// Sends the head of an answer of unknown length. It is sent in chunks, or to a client of HTTP/1.0 up
+    /// to the end of the connection. If [`end_chunks`](Connection::end_chunks) does not follow, or fails,
+    /// the client sees that the answer was cut off.
+    pub(crate) fn begin_chunks(&mut self, request: &Request, answer: &Answer) -> io::Result<()> {
         let mut head = answer.head(request.keeps_alive);
-        if !request.takes_chunks {
-            head.push_str("\r\n");
-            self.write_all(head.as_bytes())?;
+        if request.takes_chunks {
+            head.push_str("Transfer-Encoding: chunked\r\n");
+        } else {
             // Only a reset tells such a client that an answer is not complete.
             self.stream.resets_on_close(true)?;
+        }
+        head.push_str("\r\n");
+        self.deadline = Instant::now() + ANSWER_WITHIN;
+        self.write_all(head.as_bytes())
+    }
+
+    /// Sends a part of an answer of unknown length.
+    pub(crate) fn chunk(&mut self, request: &Request, part: &[u8]) -> io::Result<()> {
+        self.deadline = Instant::now() + ANSWER_WITHIN;
+        match request.takes_chunks {
+            true => Chunks(self).write_all(part),
+            false => self.write_all(part),
+        }
+    }
+
+    /// Sends the rest of an answer of unknown length: `f` writes it.
+    pub(crate) fn end_chunks(
+        &mut self,
+        request: &Request,
+        f: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.deadline = Instant::now() + ANSWER_WITHIN;
+        if !request.takes_chunks {
             let mut out = BufWriter::with_capacity(32 * 1024, &mut *self);
             f(&mut out)?;
             out.flush()?;
             drop(out);
             return self.stream.resets_on_close(false);
         }
-        head.push_str("Transfer-Encoding: chunked\r\n\r\n");
-        self.write_all(head.as_bytes())?;
         let mut out = BufWriter::with_capacity(32 * 1024, Chunks(self));
         f(&mut out)?;
         out.flush()?;
         drop(out);
         self.write_all(b"0\r\n\r\n")
+    }
+
+    /// Whether the client has gone while its answer is made. What it sends meanwhile is kept, up to the
+    /// size of a request; one that sends more is not watched.
+    ///
+    /// A client that has closed its half of the connection may wait for the answer, or be gone. So it gets
+    /// a part of the answer, once, by `sign`: a socket that was closed says by an error that it is.
+    pub(crate) fn has_lost_client(
+        &mut self,
+        sign: impl FnOnce(&mut Connection) -> io::Result<()>,
+    ) -> bool {
+        if self.is_half_closed {
+            return !matches!(self.stream.take_error(), Ok(None));
+        }
+        let mut buf = [0; HEAD_BYTES];
+        let room = HEAD_BYTES.saturating_sub(self.ahead.len());
+        if room == 0 {
+            return false;
+        }
+        match self.stream.read_now(&mut buf[..room]) {
+            Ok(0) => {
+                self.is_half_closed = true;
+                sign(self).is_err()
+            }
+            Ok(n) => {
+                self.ahead.extend_from_slice(&buf[..n]);
+                false
+            }
+            Err(e) => !matches!(
+                e.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+            ),
+        }
     }
 
     /// Sends the head of an answer that ends with the connection.
@@ -229,7 +287,7 @@ impl Connection {
 
     /// Sends a part of such an answer.
     pub(crate) fn event(&mut self, text: &str) -> io::Result<()> {
-        self.begin_answer(Duration::ZERO);
+        self.deadline = Instant::now() + ANSWER_WITHIN;
         self.write_all(text.as_bytes())
     }
 }
@@ -475,6 +533,30 @@ mod tests {
         ] {
             assert_eq!(parsed(text).unwrap_err(), status, "{text}");
         }
+    }
+
+    /// A connection is used for longer than one answer may take.
+    #[test]
+    fn the_time_for_an_answer_begins_with_it() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let served = Stream::Tcp(listener.accept().unwrap().0);
+        let request = parsed("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut connection = Connection::new(served);
+        let answer = Answer::new(crate::TEXT, "");
+        for i in 0..3 {
+            connection.deadline = Instant::now();
+            let sent = match i {
+                0 => connection.answer(Some(&request), &answer),
+                1 => connection.answer_in_chunks(&request, &answer, |out| out.write_all(b"part")),
+                _ => connection.begin_events(&answer),
+            };
+            sent.unwrap();
+        }
+        drop(connection);
+        let mut all = String::new();
+        client.read_to_string(&mut all).unwrap();
+        assert_eq!(all.matches("HTTP/1.1 200").count(), 3, "{all}");
     }
 
     /// Without chunks only a reset shows that.

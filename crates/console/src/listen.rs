@@ -3,7 +3,6 @@
 use std::fmt;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
-use std::mem::MaybeUninit;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -214,21 +213,23 @@ impl Stream {
         }
     }
 
-    /// Whether the peer has closed the connection, or its half of it. What it has sent is left to be read.
-    pub(crate) fn has_ended(&self) -> bool {
+    /// Reads what has come, without a wait.
+    pub(crate) fn read_now(&self, buf: &mut [u8]) -> io::Result<usize> {
         let socket = match self {
             Stream::Tcp(stream) => SockRef::from(stream),
             Stream::Unix(stream) => SockRef::from(stream),
         };
-        let look = || {
-            socket.set_nonblocking(true)?;
-            let peeked = socket.peek(&mut [MaybeUninit::uninit()]);
-            socket.set_nonblocking(false)?;
-            peeked
-        };
-        match look() {
-            Ok(n) => n == 0,
-            Err(e) => e.kind() != io::ErrorKind::WouldBlock,
+        socket.set_nonblocking(true)?;
+        let n = { self }.read(buf);
+        socket.set_nonblocking(false)?;
+        n
+    }
+
+    /// The error that the peer has caused since the last call, as a reset.
+    pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
+        match self {
+            Stream::Tcp(stream) => stream.take_error(),
+            Stream::Unix(stream) => stream.take_error(),
         }
     }
 

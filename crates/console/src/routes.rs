@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use windlass::debug::{Dump, Profile};
+use windlass::debug::Dump;
 use windlass_topology::render::svg;
 
 use crate::http::{self, Answer, Connection, Request};
@@ -150,7 +150,6 @@ fn make(
         let answer = Answer::text(http::CONFLICT, BUSY);
         return send(connection, request, &answer);
     };
-    connection.begin_answer(time);
     make(connection, time)
 }
 
@@ -164,20 +163,20 @@ fn trace(shared: &Shared, connection: &mut Connection, request: &Request) -> io:
         times,
         &head,
         |connection, time| {
-            let stream = connection.stream().try_clone()?;
-            connection.answer_in_chunks(request, &head, |out| {
-                let trace = shared.handle.start_trace();
-                let end = Instant::now() + time;
-                loop {
-                    let left = end.saturating_duration_since(Instant::now());
-                    if left.is_zero() || shared.wait(left.min(LOOK)) {
-                        return trace.finish(out);
-                    }
-                    if stream.has_ended() {
-                        return Err(io::ErrorKind::ConnectionAborted.into());
-                    }
+            connection.begin_chunks(request, &head)?;
+            let trace = shared.handle.start_trace();
+            let end = Instant::now() + time;
+            loop {
+                let left = end.saturating_duration_since(Instant::now());
+                if left.is_zero() || shared.wait(left.min(LOOK)) {
+                    break;
                 }
-            })?;
+                // Space before a file of JSON is no part of it.
+                if connection.has_lost_client(|client| client.chunk(request, b" ")) {
+                    return Err(io::ErrorKind::ConnectionAborted.into());
+                }
+            }
+            connection.end_chunks(request, |out| trace.finish(out))?;
             Ok(request.keeps_alive)
         },
     )
@@ -192,37 +191,40 @@ fn profile(shared: &Shared, connection: &mut Connection, request: &Request) -> i
         request,
         times,
         &head,
-        |connection, time| match profile_for(shared, connection, time) {
-            Ok(_) if connection.stream().has_ended() => {
-                Err(io::ErrorKind::ConnectionAborted.into())
-            }
-            Ok(profile) => {
-                connection.answer_in_chunks(request, &head, |out| pprof::write(&profile, out))?;
-                Ok(request.keeps_alive)
-            }
-            Err(e) => {
-                let status = match e.kind() {
-                    io::ErrorKind::Unsupported => http::NOT_IMPLEMENTED,
-                    io::ErrorKind::ResourceBusy => http::CONFLICT,
-                    _ => http::INTERNAL,
-                };
-                send(connection, request, &Answer::text(status, &e.to_string()))
+        |connection, time| {
+            let (mut looked, mut is_lost, mut has_begun) = (Instant::now(), false, false);
+            // The end of the console ends all connections.
+            let profile = shared.handle.profile_while(time, || {
+                if looked.elapsed() >= LOOK {
+                    looked = Instant::now();
+                    // A profile that goes on does not fail.
+                    is_lost = connection.has_lost_client(|client| {
+                        has_begun = true;
+                        client.begin_chunks(request, &head)
+                    });
+                }
+                !is_lost
+            });
+            match profile {
+                _ if is_lost => Err(io::ErrorKind::ConnectionAborted.into()),
+                Ok(profile) => {
+                    if !has_begun {
+                        connection.begin_chunks(request, &head)?;
+                    }
+                    connection.end_chunks(request, |out| pprof::write(&profile, out))?;
+                    Ok(request.keeps_alive)
+                }
+                Err(e) => {
+                    let status = match e.kind() {
+                        io::ErrorKind::Unsupported => http::NOT_IMPLEMENTED,
+                        io::ErrorKind::ResourceBusy => http::CONFLICT,
+                        _ => http::INTERNAL,
+                    };
+                    send(connection, request, &Answer::text(status, &e.to_string()))
+                }
             }
         },
     )
-}
-
-/// Takes a profile, until its client goes.
-fn profile_for(shared: &Shared, connection: &Connection, time: Duration) -> io::Result<Profile> {
-    let mut looked = Instant::now();
-    shared.handle.profile_while(time, || {
-        if looked.elapsed() < LOOK {
-            return true;
-        }
-        looked = Instant::now();
-        // The end of the console ends all connections.
-        !connection.stream().has_ended()
-    })
 }
 
 fn flight(shared: &Shared, connection: &mut Connection, request: &Request) -> io::Result<bool> {

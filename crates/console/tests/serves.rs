@@ -3,13 +3,14 @@
 mod support;
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use support::{build, console, get, hang_guard, read_head, runtime, wait_until};
+use support::{build, console, get, hang_guard, read_answer, read_head, runtime, wait_until};
 use windlass::{Builder, blocking, sleep, spawn, task};
 
 /// Clients of HTTP/1.0 do not know chunks: the end of the connection is the end of the answer.
@@ -515,9 +516,12 @@ fn a_profile_or_trace_ends_when_its_client_has_gone() {
     let _guard = hang_guard();
     let rt = runtime(1);
     let (server, addr) = console(&rt);
-    for path in ["/debug/profile?seconds=300", "/debug/trace?seconds=60"] {
-        let gone = begin(addr, path);
+    let paths = ["/debug/profile?seconds=300", "/debug/trace?seconds=60"];
+    for (path, more) in paths.iter().flat_map(|path| [(path, ""), (path, "\r\n")]) {
+        let mut gone = begin(addr, path);
         let begin = Instant::now();
+        // Bytes that nobody reads do not hide that.
+        gone.write_all(more.as_bytes()).unwrap();
         drop(gone);
         wait_until(|| get(addr, "/debug/profile?seconds=0.001").status == 200);
         assert!(
@@ -531,6 +535,45 @@ fn a_profile_or_trace_ends_when_its_client_has_gone() {
     server.shutdown();
     let profile = rt.handle().profile(Duration::from_millis(1));
     assert!(profile.is_ok(), "{profile:?}");
+}
+
+/// As `nc -N` does at the end of its input. It is there, and is told from one that has gone.
+#[test]
+fn a_client_that_sends_no_more_gets_its_answers() {
+    let _profiles = PROFILES.lock().unwrap_or_else(PoisonError::into_inner);
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    let (server, addr) = console(&rt);
+    for path in ["/debug/profile?seconds=0.25", "/debug/trace?seconds=0.25"] {
+        let mut stream = TcpStream::connect(addr).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        // It is looked at ten times a second.
+        thread::sleep(Duration::from_millis(50));
+        let next = format!("GET /none HTTP/1.1\r\nHost: {addr}\r\n\r\n");
+        stream.write_all(next.as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut from = BufReader::new(stream);
+        let answer = read_answer(&mut from).unwrap();
+        assert_eq!(answer.status, 200);
+        let is_whole = match path.contains("trace") {
+            true => answer.json()["traceEvents"].is_array(),
+            false => answer.body.starts_with(&[0x1f, 0x8b]),
+        };
+        assert!(is_whole, "{path}");
+        assert_eq!(read_answer(&mut from).unwrap().status, 404);
+        // A client of HTTP/1.0.
+        let mut stream = TcpStream::connect(addr).unwrap();
+        let request = format!("GET {path} HTTP/1.0\r\nHost: {addr}\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut from = BufReader::new(stream);
+        assert_eq!(read_head(&mut from).unwrap().status, 200);
+        let mut body = Vec::new();
+        from.read_to_end(&mut body).unwrap();
+        assert!(!body.is_empty());
+    }
+    server.shutdown();
 }
 
 #[test]
