@@ -17,6 +17,7 @@ use crate::sched::wait::spawn;
 use crate::sys::clock::NEVER;
 use crate::sys::epoll;
 use crate::sys::process::pidfd_open;
+use crate::sys::socket;
 
 /// The most that a pipe holds, unless its capacity was changed.
 const PIPE_BYTES: usize = 64 * 1024;
@@ -344,21 +345,22 @@ impl Drop for Orphan {
 /// Reads both pipes to their ends, by turns: the child may fill either one first.
 fn read_to_ends(out: Option<File>, err: Option<File>) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let mut pipes = [out, err].map(|end| (end, Vec::new()));
-    if let [(Some(out), _), (Some(err), _)] = &pipes
-        && let Some(both) = poll_both(out, err)?
-    {
-        loop {
-            ready::wait_until(both.as_fd(), libc::POLLIN, Deadline::at(NEVER))?;
-            let mut events = [epoll::NO_EVENT; 2];
-            let n = epoll::wait_ms(both.as_raw_fd(), &mut events, 0)?;
-            let mut is_one_at_end = false;
-            for event in &events[..n] {
-                let (end, bytes) = &mut pipes[event.u64 as usize];
-                is_one_at_end |= read_some(end, bytes)? == 0;
-            }
-            if is_one_at_end {
-                break;
-            }
+    let mut both = None;
+    while let [(Some(out), _), (Some(err), _)] = &pipes {
+        match both.get_or_insert_with(|| poll_both(out, err)) {
+            Ok(both) => ready::wait_until(both.as_fd(), libc::POLLIN, Deadline::at(NEVER))?,
+            // One is a regular file, which the child cannot fill.
+            Err(e) if e.raw_os_error() == Some(libc::EPERM) => break,
+            // No descriptor or memory is left for it. The child runs already: look again and again.
+            Err(_) => {}
+        }
+        let is_ready = ready::look_for(|| {
+            let out = socket::poll_now(out.as_fd(), libc::POLLIN)? != 0;
+            let err = socket::poll_now(err.as_fd(), libc::POLLIN)? != 0;
+            Ok((out || err).then_some([out, err]))
+        })?;
+        for ((end, bytes), _) in pipes.iter_mut().zip(is_ready).filter(|(_, is)| *is) {
+            read_some(end, bytes)?;
         }
     }
     for (end, bytes) in &mut pipes {
@@ -368,22 +370,18 @@ fn read_to_ends(out: Option<File>, err: Option<File>) -> io::Result<(Vec<u8>, Ve
     Ok((out, err))
 }
 
-/// An epoll instance that is readable when one of them is. `None` if one is a regular file, which
-/// the child cannot fill.
-fn poll_both(out: &File, err: &File) -> io::Result<Option<OwnedFd>> {
+/// An epoll instance that is readable when one of them is.
+///
+/// # Errors
+///
+/// `EPERM` if one is a regular file.
+fn poll_both(out: &File, err: &File) -> io::Result<OwnedFd> {
     let both = epoll::create()?;
-    for (end, number) in [(out, 0), (err, 1)] {
-        match epoll::set(
-            both.as_raw_fd(),
-            end.as_raw_fd(),
-            libc::EPOLLIN as u32,
-            number,
-        ) {
-            Err(e) if e.raw_os_error() == Some(libc::EPERM) => return Ok(None),
-            set => set?,
-        }
+    for end in [out, err] {
+        let events = libc::EPOLLIN as u32;
+        epoll::set(both.as_raw_fd(), end.as_raw_fd(), events, 0)?;
     }
-    Ok(Some(both))
+    Ok(both)
 }
 
 /// Reads once, and closes the pipe at its end.

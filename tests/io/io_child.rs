@@ -309,6 +309,42 @@ fn a_copy_goes_on_where_no_descriptor_is_left() {
     });
 }
 
+/// The child has started, so to read its outputs must need no more.
+#[test]
+fn outputs_are_read_where_no_descriptor_is_left() {
+    use windlass::process::{Command, Stdio};
+
+    if util::child_case().is_none() {
+        util::child_passes("outputs_are_read_where_no_descriptor_is_left", "");
+        return;
+    }
+    limit_descriptors(64);
+    let read = || {
+        let mut command = Command::new("sh");
+        // More than both pipes hold, one after the other.
+        command.args([
+            "-c",
+            "head -c 200000 /dev/zero >&2; head -c 200000 /dev/zero; echo end >&2",
+        ]);
+        let child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let child = child.unwrap();
+        let taken = take_all_descriptors();
+        let output = child.wait_with_output();
+        drop(taken);
+        let output = output.unwrap();
+        assert!(output.status.success());
+        assert_eq!(
+            (output.stdout.len(), output.stderr.len()),
+            (200_000, 200_004)
+        );
+    };
+    run(1, read);
+    read();
+}
+
 fn n_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
