@@ -91,7 +91,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(2);
 ///
 /// # Blocking
 ///
-/// A name in `address` is looked up, which may block the thread; numbers are not.
+/// As [`Console::serve`].
 ///
 /// # Errors
 ///
@@ -160,7 +160,8 @@ impl Console {
     ///
     /// # Blocking
     ///
-    /// A name in `address` is looked up, which may block the thread; numbers are not.
+    /// A name in `address` is looked up, which may block the thread; numbers are not. For a Unix socket it
+    /// waits until other consoles have begun in the same directory, for a second at most.
     ///
     /// # Errors
     ///
@@ -223,7 +224,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Where it listens, with the port that the kernel chose.
+    /// Where it listens, with the port that the kernel chose, or the whole path of a Unix socket.
     #[must_use]
     pub fn local_addr(&self) -> &Address {
         &self.shared.address

@@ -1,13 +1,14 @@
 //! Addresses, listeners and connections: TCP, or a Unix socket that only its owner may use.
 
 use std::fmt;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
@@ -140,6 +141,9 @@ fn id_of(path: &Path) -> io::Result<(u64, u64)> {
 
 /// Binds a Unix socket with mode 0600. The file of a process that has gone is replaced.
 fn bind_unix(path: &Path) -> io::Result<Listener> {
+    // Also after the process has gone to another directory.
+    let absolute = std::path::absolute(path)?;
+    let _turn = lock_directory(&absolute);
     let socket = match private_socket(path) {
         Err(e) if e.kind() == io::ErrorKind::AddrInUse && is_left_over(path) => {
             fs::remove_file(path)?;
@@ -148,10 +152,27 @@ fn bind_unix(path: &Path) -> io::Result<Listener> {
         other => other?,
     };
     let file = SocketFile {
-        path: path.to_owned(),
         id: id_of(path)?,
+        path: absolute,
     };
     Ok(Listener::Unix(OwnedFd::from(socket).into(), file))
+}
+
+/// Keeps other consoles from the files of a directory until it is dropped: of two that find the same
+/// left-over file, the second one would remove the socket of the first. Programs that hold the lock for
+/// long are not waited for; in directories that may not be read there is none.
+fn lock_directory(file: &Path) -> Option<File> {
+    const WAITS: u32 = 100;
+    const WAIT: Duration = Duration::from_millis(10);
+    let directory = File::open(file.parent()?).ok()?;
+    for _ in 0..WAITS {
+        match directory.try_lock() {
+            Ok(()) => return Some(directory),
+            Err(TryLockError::WouldBlock) => thread::sleep(WAIT),
+            Err(TryLockError::Error(_)) => return None,
+        }
+    }
+    None
 }
 
 /// Linux gives the file the mode of the unbound socket, so there is no moment at which others may
@@ -165,11 +186,16 @@ fn private_socket(path: &Path) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Whether the file is a socket on which nobody listens.
+/// Whether the file is a socket on which nobody listens. One whose queue is full is not waited for.
 fn is_left_over(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-    let refused = |e: &io::Error| e.kind() == io::ErrorKind::ConnectionRefused;
-    is_socket && UnixStream::connect(path).is_err_and(|e| refused(&e))
+    let connect = || {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        socket.connect(&SockAddr::unix(path)?)
+    };
+    let refused = |e: io::Error| e.kind() == io::ErrorKind::ConnectionRefused;
+    is_socket && connect().is_err_and(refused)
 }
 
 /// A connection.

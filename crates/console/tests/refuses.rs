@@ -2,11 +2,13 @@
 
 mod support;
 
+use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 
 use support::{
@@ -241,6 +243,55 @@ fn a_unix_socket_is_its_owners() {
     assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::AddrInUse);
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     std::fs::remove_file(&path).unwrap();
+}
+
+/// A process that listens and accepts nothing, as it is stopped, is there.
+#[test]
+fn a_socket_whose_queue_is_full_is_taken() {
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    let path = socket_path("full");
+    let address = socket2::SockAddr::unix(&path).unwrap();
+    let socket = || socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None);
+    let listener = socket().unwrap();
+    listener.bind(&address).unwrap();
+    listener.listen(0).unwrap();
+    let _first = UnixStream::connect(&path).unwrap();
+    let taken = Console::new().handle(rt.handle());
+    let taken = taken.serve(path.to_str().unwrap()).unwrap_err();
+    assert_eq!(taken.kind(), io::ErrorKind::AddrInUse, "{taken}");
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn consoles_of_a_directory_begin_one_after_the_other() {
+    let _guard = hang_guard();
+    let rt = runtime(1);
+    let directory = socket_path("directory");
+    std::fs::create_dir(&directory).unwrap();
+    let lock = File::open(&directory).unwrap();
+    lock.lock().unwrap();
+    let path = directory.join("own");
+    let handle = rt.handle();
+    let address = path.to_str().unwrap().to_owned();
+    let waits = thread::spawn(move || Console::new().handle(handle).serve(&address));
+    thread::sleep(Duration::from_millis(50));
+    assert!(!path.exists());
+    lock.unlock().unwrap();
+    waits.join().unwrap().unwrap().shutdown();
+    // The socket is removed, also from a relative path in another directory.
+    std::env::set_current_dir(&directory).unwrap();
+    let server = Console::new()
+        .handle(rt.handle())
+        .serve("unix:own")
+        .unwrap();
+    std::env::set_current_dir("/").unwrap();
+    match server.local_addr() {
+        Address::Unix(path) => assert!(path.is_absolute() && path.exists(), "{path:?}"),
+        other => panic!("{other}"),
+    }
+    server.shutdown();
+    std::fs::remove_dir(&directory).unwrap();
 }
 
 #[test]
