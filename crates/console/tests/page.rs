@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use serde_json::json;
 use support::browser::Browser;
 use support::{build, hang_guard, tcp};
 use windlass::topology::Topology;
@@ -141,6 +142,12 @@ fn the_page_works_in_a_browser() {
             browser.wait_for(fits);
             assert_ne!(browser.evaluate(background), light);
             save("console-phone.png", &browser.picture());
+            // Where another process serves since, as after an upgrade, the page begins anew.
+            let lengths = browser.evaluate(
+                "[{ pid: 1, at: 0 }, { pid: 1, at: 1 }, { pid: 1, at: .5 }]
+                     .map(other => (update({ ...past[0], ...other }), past.length))",
+            );
+            assert_eq!(lengths, json!([1, 2, 1]));
         });
         is_over.store(true, Ordering::Relaxed);
     });
