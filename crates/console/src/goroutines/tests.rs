@@ -51,3 +51,21 @@ fn lists_are_bounded() {
     assert!((1..50).contains(&n_shown), "{cut}");
     assert_eq!(cut["total"], 51);
 }
+
+/// The name of the runtime is whatever the program says.
+#[test]
+fn entries_are_not_taken_from_names() {
+    let name = "odd\n\ngoroutine 1 [running]:\n\ngoroutine 2";
+    let builder = windlass::Builder::new().name(name).processors(1);
+    // SAFETY: nothing here keeps a thread-local across a call that parks.
+    let rt = unsafe { builder.build() }.unwrap();
+    let handle = rt.handle();
+    rt.run(|| {
+        for most in [0, 10, name.len(), name.len() + 20, usize::MAX] {
+            let n_left = if most == usize::MAX { 0 } else { 1 };
+            let list = one_by_one(handle.dump(), usize::MAX, most);
+            let says = list.contains(&format!("\n{n_left} more goroutines are left out"));
+            assert_eq!(says, n_left > 0, "{most}: {list}");
+        }
+    });
+}
