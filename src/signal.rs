@@ -33,10 +33,11 @@ use signal_hook::low_level::{register, signal_name, unregister};
 use crate::bubble;
 use crate::context::{Canceller, Context};
 use crate::fs::{File, Kind};
-use crate::loom::native::atomic::{AtomicU64, Ordering};
+use crate::loom::native::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::loom::native::{Arc, Mutex, PoisonError};
 use crate::sched::wait::spawn;
 use crate::sys::file;
+use crate::sys::process::n_forks;
 use crate::sys::signal::{on_alternate_stack, write_byte};
 
 pub use signal_hook::consts::{
@@ -118,6 +119,8 @@ pub struct Signals {
     inbox: Arc<Inbox>,
     pipe: File,
     registered: Mutex<Vec<(i32, SigId)>>,
+    /// [`n_forks`] of the process that made it: in a child nothing comes.
+    n_forks: usize,
 }
 
 impl Signals {
@@ -160,6 +163,7 @@ impl Signals {
             }),
             pipe: File::with_kind(OwnedFd::from(reader), Kind::Stream),
             registered: Mutex::default(),
+            n_forks: n_forks(),
         };
         for signal in signals {
             listener.add_signal(*signal.borrow())?;
@@ -216,7 +220,7 @@ impl Signals {
     /// # Errors
     ///
     /// If the ambient context ([`context`](crate::context)) is done, or if a destructor calls this
-    /// while its goroutine unwinds.
+    /// while its goroutine unwinds. In a child of `fork`, for a listener that its parent has made.
     ///
     /// # Examples
     ///
@@ -225,6 +229,11 @@ impl Signals {
         loop {
             if let Some(signal) = self.try_recv() {
                 return Ok(signal);
+            }
+            if self.n_forks != n_forks() {
+                return Err(io::Error::other(
+                    "the listener belongs to the process that has forked this one: make one here",
+                ));
             }
             // `try_recv` leaves the byte of its signal in the pipe. Such a byte ends the read
             // early, and the loop reads again.
@@ -424,15 +433,18 @@ impl std::error::Error for Received {}
 /// Registers the handler that counts SIGINTs, at the first call. It stays registered forever.
 fn count_interrupts() -> io::Result<()> {
     static COUNTING: Mutex<bool> = Mutex::new(false);
+    /// The process that counts: not a child between fork and exec, but one that has called this.
+    /// Ordering: relaxed; the handler compares it.
+    static COUNTS: AtomicU32 = AtomicU32::new(0);
     let mut counting = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
+    COUNTS.store(process::id(), Ordering::Relaxed);
     if !*counting {
-        let pid = process::id();
-        let count = move || {
-            if process::id() == pid {
+        let count = || {
+            if process::id() == COUNTS.load(Ordering::Relaxed) {
                 SEEN.fetch_add(1, Ordering::SeqCst);
             }
         };
-        // SAFETY: the action uses only getpid and an atomic, which are async-signal-safe.
+        // SAFETY: the action uses only getpid and atomics, which are async-signal-safe.
         let add = || unsafe { register(SIGINT, count) };
         on_alternate_stack(SIGINT, add)?;
         *counting = true;

@@ -332,6 +332,45 @@ fn handlers_leave_the_stack_of_the_goroutine_alone() {
     });
 }
 
+/// As in a daemon. The child has the handlers of its parent, and hears by listeners of its own.
+#[test]
+fn a_child_of_fork_hears_for_itself() {
+    alone("a_child_of_fork_hears_for_itself", || {
+        let of_parent = Signals::new([SIGUSR1]).unwrap();
+        let waits = || windlass::time::timeout(SHORT, ctrl_c);
+        assert!(util::runtime(1).run(waits).is_err());
+        let hears = move || {
+            util::runtime(1).run(|| {
+                spawn(|| {
+                    loop {
+                        windlass::sleep(SHORT);
+                        raise(SIGINT);
+                    }
+                });
+                ctrl_c().unwrap();
+                raise(SIGUSR1);
+                of_parent.recv().unwrap_err();
+            });
+        };
+        // SAFETY: this thread alone runs windlass here, and the child has no other.
+        match unsafe { libc::fork() } {
+            0 => {
+                // SAFETY: takes a number. It ends a child that hangs.
+                unsafe { libc::alarm(60) };
+                let is_well = catch_unwind(std::panic::AssertUnwindSafe(hears)).is_ok();
+                // SAFETY: takes a number, and runs nothing of the parent.
+                unsafe { libc::_exit(i32::from(!is_well)) };
+            }
+            pid => {
+                let mut status = -1;
+                // SAFETY: the status is valid for writes, and the child is this process's.
+                assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+                assert_eq!(status, 0);
+            }
+        }
+    });
+}
+
 #[test]
 fn some_signals_are_refused() {
     let refused = [
