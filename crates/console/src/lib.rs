@@ -42,7 +42,7 @@
 //!   before it where the network is not trusted.
 //!
 //! At most 64 connections are open at once, requests have at most 8 KiB and no body, and slow clients are
-//! left. One trace or profile is taken at a time (others get status 409), and four dumps of goroutines
+//! left. One trace, profile or flight record is taken at a time (others get status 409), and four dumps of goroutines
 //! (others get status 503).
 //!
 //! # How it works

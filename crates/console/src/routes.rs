@@ -128,7 +128,12 @@ fn seconds(request: &Request, default: f64, most: f64) -> Result<Duration, Answe
     }
 }
 
-const BUSY: &str = "another trace or profile is being taken; try again when it is over";
+const BUSY: &str =
+    "another trace, profile or flight record is being taken; try again when it is over";
+
+fn busy(connection: &mut Connection, request: &Request) -> io::Result<bool> {
+    send(connection, request, &Answer::text(http::CONFLICT, BUSY))
+}
 
 /// Answers with something that takes the parameter `seconds` to make, one at a time. `make` sends it.
 fn make(
@@ -147,8 +152,7 @@ fn make(
         return send(connection, request, head);
     }
     let Some(_turn) = shared.turn() else {
-        let answer = Answer::text(http::CONFLICT, BUSY);
-        return send(connection, request, &answer);
+        return busy(connection, request);
     };
     make(connection, time)
 }
@@ -228,6 +232,10 @@ fn profile(shared: &Shared, connection: &mut Connection, request: &Request) -> i
 }
 
 fn flight(shared: &Shared, connection: &mut Connection, request: &Request) -> io::Result<bool> {
+    // The record is copied, and stays in memory until a slow client has read it.
+    let Some(_turn) = shared.turn() else {
+        return busy(connection, request);
+    };
     // Found out before the head of the answer is sent.
     if let Err(e) = shared.handle.write_flight_record(FirstByte)
         && e.kind() == io::ErrorKind::Unsupported
@@ -239,6 +247,7 @@ fn flight(shared: &Shared, connection: &mut Connection, request: &Request) -> io
     if request.is_head {
         return send(connection, request, &head);
     }
+    connection.begin_answer(Duration::ZERO);
     connection.answer_in_chunks(request, &head, |out| shared.handle.write_flight_record(out))?;
     Ok(request.keeps_alive)
 }

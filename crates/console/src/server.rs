@@ -39,7 +39,7 @@ pub(crate) struct Shared {
     token: Option<Token>,
     state: Mutex<State>,
     changed: Condvar,
-    /// Whether a trace or a profile is being taken. Ordering: relaxed, it protects no data.
+    /// Whether a trace, a profile or a flight record is being taken. Ordering: relaxed, it protects no data.
     is_taking: AtomicBool,
     /// Pages that are open. Ordering: relaxed, a limit.
     watchers: AtomicUsize,
@@ -103,7 +103,7 @@ impl Shared {
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The right to take a trace or a profile.
+    /// The right to take a trace, a profile or a flight record, and to send it.
     pub(crate) fn turn(&self) -> Option<Turn<'_>> {
         let was_taking = self.is_taking.swap(true, Ordering::Relaxed);
         (!was_taking).then(|| Turn(self))
@@ -138,7 +138,7 @@ impl Shared {
     }
 }
 
-/// Held while a trace or a profile is taken.
+/// Held while one of them is taken and sent.
 #[derive(Debug)]
 pub(crate) struct Turn<'a>(&'a Shared);
 

@@ -12,9 +12,10 @@ use std::thread;
 use std::time::Duration;
 
 use support::{
-    PATIENCE, console, get, get_with, hang_guard, read_answer, read_head, runtime, send, tcp,
-    wait_until,
+    PATIENCE, build, console, get, get_with, hang_guard, read_answer, read_head, runtime, send,
+    tcp, wait_until,
 };
+use windlass::Builder;
 use windlass_console::{Address, Console};
 
 const TOKEN: &str = "a-token-of-this-test";
@@ -524,11 +525,35 @@ fn one_trace_or_profile_at_a_time() {
     // The head comes when it has begun.
     let head = read_head(&mut BufReader::new(&first)).unwrap();
     assert_eq!(head.status, 200);
-    for path in ["/debug/trace?seconds=1", "/debug/profile?seconds=1"] {
-        assert_eq!(get(addr, path).status, 409, "{path}");
+    for path in ["trace?seconds=1", "profile?seconds=1", "flight"] {
+        assert_eq!(get(addr, &format!("/debug/{path}")).status, 409, "{path}");
     }
     // The rest is served, and the end does not wait for the trace.
     assert_eq!(get(addr, "/metrics").status, 200);
+    server.shutdown();
+}
+
+/// The record is large, and stays in memory until a slow client has read it.
+#[test]
+fn one_flight_record_at_a_time() {
+    let _guard = hang_guard();
+    let rt = build(Builder::new().processors(1).flight_recorder(4 << 20));
+    rt.run(|| (0..100_000).for_each(|_| windlass::yield_now()));
+    let path = socket_path("flight");
+    let console = Console::new().handle(rt.handle());
+    let server = console.serve(path.to_str().unwrap()).unwrap();
+    let ask = || {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream
+            .write_all(b"GET /debug/flight HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .unwrap();
+        let head = read_head(&mut BufReader::new(&stream)).unwrap();
+        (stream, head.status)
+    };
+    let slow = ask();
+    assert_eq!((slow.1, ask().1), (200, 409));
+    drop(slow);
+    wait_until(|| ask().1 == 200);
     server.shutdown();
 }
 
