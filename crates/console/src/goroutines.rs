@@ -94,17 +94,26 @@ pub(crate) fn one_by_one(mut dump: Dump, limit: usize, most: usize) -> String {
     out.text + &left_out(total - n_shown, "goroutines")
 }
 
+/// The parts of a stack that are one call each, the innermost first. Functions that were inlined into
+/// another have its address, and are before it. A function that calls itself has its address again.
+pub(crate) fn calls(stack: &[Frame]) -> impl Iterator<Item = &[Frame]> {
+    let mut left = stack;
+    std::iter::from_fn(move || {
+        let (first, others) = left.split_first()?;
+        let is_inside = |other: &&Frame| other.address == first.address && *other != first;
+        let n = 1 + others.iter().take_while(is_inside).count();
+        let (these, rest) = left.split_at(n);
+        left = rest;
+        Some(these)
+    })
+}
+
 /// Writing to a string cannot fail.
 fn write_group(out: &mut String, group: &Group<'_>) {
     let g = group.first;
     let _ = write!(out, "\n{} @", group.n);
-    let mut last = 0;
-    for frame in g.frames() {
-        // Functions that were inlined into another have its address.
-        if frame.address != last {
-            let _ = write!(out, " {:#x}", frame.address);
-        }
-        last = frame.address;
+    for frames in calls(g.frames()) {
+        let _ = write!(out, " {:#x}", frames[0].address);
     }
     let _ = write!(out, "\n# state: {}", g.status());
     if group.longest > 0 {

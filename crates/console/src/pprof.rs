@@ -11,6 +11,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use windlass::debug::{Frame, Profile, Sample};
 
+use crate::goroutines::calls;
+
 /// The function that stands for the runtime between two goroutines.
 const RUNTIME: &str = "[windlass scheduler]";
 /// The function of a goroutine whose stack was not found.
@@ -100,8 +102,7 @@ impl Tables {
 
     fn sample(&mut self, sample: &Sample) -> Message {
         let mut locations = Vec::new();
-        // Functions that were inlined into another have its address, and are before it.
-        for frames in sample.stack.chunk_by(|a, b| a.address == b.address) {
+        for frames in calls(&sample.stack) {
             locations.push(self.location(frames));
         }
         if locations.is_empty() {

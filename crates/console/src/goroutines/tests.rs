@@ -69,3 +69,43 @@ fn entries_are_not_taken_from_names() {
         }
     });
 }
+
+/// Calls itself so often, and parks.
+#[inline(never)]
+fn parks_deep(depth: usize) {
+    match depth {
+        0 => windlass::task::park(),
+        _ => parks_deep(std::hint::black_box(depth - 1)),
+    }
+    std::hint::black_box(depth);
+}
+
+/// The calls of a recursion have the same address, as functions have that were inlined into one another.
+#[windlass::test(unsafe(no_thread_local_across_waits))]
+fn each_call_of_a_recursion_is_a_location() {
+    let handle = windlass::Handle::current();
+    for depth in [3, 30] {
+        let parks = windlass::spawn(move || parks_deep(depth));
+        let is_parked = |g: &&Goroutine| g.wait_reason == Some("park");
+        let dump = loop {
+            let dump = handle.dump();
+            if dump.goroutines.iter().any(|g| is_parked(&g)) {
+                break dump;
+            }
+            windlass::yield_now();
+        };
+        let g = dump.goroutines.iter().find(is_parked).unwrap();
+        let is_call = |frame: &Frame| {
+            let name = frame.function.as_deref();
+            name.is_some_and(|name| name.ends_with("parks_deep"))
+        };
+        let sizes: Vec<_> = calls(g.frames())
+            .map(|frames| frames.iter().filter(|frame| is_call(frame)).count())
+            .filter(|&n| n > 0)
+            .collect();
+        assert_eq!(sizes, vec![1; depth + 1], "{dump}");
+        assert_eq!(calls(g.frames()).flatten().count(), g.frames().len());
+        parks.task().unpark();
+        parks.join().unwrap();
+    }
+}
