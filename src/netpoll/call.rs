@@ -145,6 +145,7 @@ impl Request {
                 buf,
                 len,
                 offset,
+                ..
             } => read(fd, &[whole(buf, len)], offset, announced),
             Request::Write {
                 fd,
@@ -157,6 +158,7 @@ impl Request {
                 iovec,
                 len,
                 offset,
+                ..
             } => {
                 // SAFETY: by this function's contract.
                 let iov = unsafe { std::slice::from_raw_parts(iovec, len as usize) };
@@ -218,6 +220,7 @@ impl Blocking {
                 buf,
                 len,
                 offset,
+                ..
             } => file::readv_at(borrow(fd), &[whole(buf, len)], offset as i64),
             Request::Write {
                 fd,
@@ -230,6 +233,7 @@ impl Blocking {
                 iovec,
                 len,
                 offset,
+                ..
             } => {
                 // SAFETY: by this function's contract.
                 let iov = unsafe { std::slice::from_raw_parts(iovec, len as usize) };

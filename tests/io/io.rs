@@ -430,6 +430,34 @@ fn a_terminal_that_takes_no_more_holds_up_nobody_else() {
     });
 }
 
+/// One of several readers of a terminal gets the line. The waits of the others end in time, and the
+/// runtime goes on meanwhile.
+#[test]
+fn readers_of_one_terminal_do_not_block_each_other() {
+    let _guard = hang_guard();
+    let rt = runtime(2);
+    if rt.metrics().poller == windlass::metrics::Poller::Epoll {
+        // There a reader that was too late blocks its thread until the next line.
+        return;
+    }
+    rt.run(|| {
+        let (mut screen, terminal) = util::terminal();
+        for _ in 0..12 {
+            let read = || {
+                windlass::time::timeout(Duration::from_millis(40), || (&terminal).read(&mut [0; 9]))
+            };
+            let n_lines = windlass::scope(|scope| {
+                let readers: Vec<_> = (0..4).map(|_| scope.spawn(read)).collect();
+                windlass::sleep(Duration::from_millis(5));
+                screen.write_all(b"x\n").unwrap();
+                let results = readers.into_iter().map(|reader| reader.join().unwrap());
+                results.filter(|result| matches!(result, Ok(Ok(2)))).count()
+            });
+            assert_eq!(n_lines, 1);
+        }
+    });
+}
+
 #[cfg(feature = "sim")]
 crate::inside::tests! {
     much_data_through_a_pipe: "it uses threads",
@@ -444,4 +472,5 @@ crate::inside::tests! {
     a_foreign_timer: "it has a descriptor of the kernel's",
     the_lock_of_an_output_has_one_holder: "it uses threads",
     a_terminal_that_takes_no_more_holds_up_nobody_else: "it has a terminal of the kernel's",
+    readers_of_one_terminal_do_not_block_each_other: "it has a terminal of the kernel's",
 }
