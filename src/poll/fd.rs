@@ -55,8 +55,8 @@ struct Shared {
     /// Set for a listener that the epoll poller has put into non-blocking mode: its cookie, which
     /// is also in [`MADE`], if the kernel has cookies.
     made_nonblocking: OnceLock<Option<u64>>,
-    /// The number of copies that splice from or to the socket now.
-    n_splices: Lock<usize>,
+    /// The copies that splice from or to the socket now, by handles that share this.
+    splices: Lock<Splices>,
     /// A timeout was set here, so it may differ from the socket's own. Ordering: relaxed, a
     /// setting.
     has_own_timeouts: AtomicBool,
@@ -72,26 +72,37 @@ const WATCHED_FROM: u8 = 4;
 /// The stream gets no multishot poll.
 const UNWATCHED: u8 = u8::MAX;
 
-/// The cookies of sockets that windlass itself has put into non-blocking mode: listeners over
-/// epoll, and sockets that are being spliced. If a duplicate of such a descriptor is adopted, its
-/// mode does not mean that its owner wants single attempts. One entry for each `Shared` concerned.
-static MADE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
-
-fn made() -> MutexGuard<'static, Vec<u64>> {
-    MADE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Copies that splice from or to a socket.
+#[derive(Debug, Default)]
+struct Splices {
+    n: usize,
+    /// The socket's cookie, if it is listed in [`SPLICED`].
+    listed: Option<u64>,
 }
 
-fn forget_made(cookie: Option<u64>) {
-    let mut made = made();
-    if let Some(at) = made.iter().position(|&c| Some(c) == cookie) {
-        made.swap_remove(at);
+/// The cookies of listeners that windlass itself has put into non-blocking mode, over epoll. If a
+/// duplicate of such a descriptor is adopted, its mode does not mean that its owner wants single
+/// attempts. One entry for each `Shared` concerned.
+static MADE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+/// The same of sockets that are being spliced. Locked while their mode changes: handles that were
+/// adopted one by one know nothing of each other, and the last splice ends the mode.
+static SPLICED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+fn lock(cookies: &'static Mutex<Vec<u64>>) -> MutexGuard<'static, Vec<u64>> {
+    cookies.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn remove_one(cookies: &mut Vec<u64>, cookie: Option<u64>) {
+    if let Some(at) = cookies.iter().position(|&c| Some(c) == cookie) {
+        cookies.swap_remove(at);
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         if let Some(&mut cookie) = self.made_nonblocking.get_mut() {
-            forget_made(cookie);
+            remove_one(&mut lock(&MADE), cookie);
         }
         // The poll would keep the file open.
         if let Some(watch) = self.watch.get() {
@@ -219,7 +230,7 @@ impl Fd {
             nonblocking: AtomicBool::new(false),
             sends_by_calls: AtomicBool::new(false),
             made_nonblocking: OnceLock::new(),
-            n_splices: Lock::new(Rank::Mode, 0),
+            splices: Lock::new(Rank::Mode, Splices::default()),
             has_own_timeouts: AtomicBool::new(false),
             multishots: OnceLock::new(),
             seat,
@@ -284,7 +295,8 @@ impl Fd {
         if file::is_nonblocking(fd.as_fd()).unwrap_or(false) {
             let socket = socket2::SockRef::from(&fd);
             let cookie = socket.cookie();
-            let is_made = cookie.is_ok_and(|cookie| made().contains(&cookie));
+            let is_in = |cookies| cookie.as_ref().is_ok_and(|c| lock(cookies).contains(c));
+            let is_made = is_in(&MADE) || is_in(&SPLICED);
             if !is_made {
                 fd.shared.nonblocking.store(true, Ordering::Relaxed);
             } else if socket.is_listener().unwrap_or(false) {
@@ -468,13 +480,13 @@ impl Fd {
 
     /// Makes calls on this socket and its clones return `WouldBlock` instead of waiting.
     pub(crate) fn set_nonblocking(&self, on: bool) -> io::Result<()> {
-        let n_splices = self.shared.n_splices.lock();
-        socket2::SockRef::from(self).set_nonblocking(on || *n_splices > 0)?;
+        let splices = self.shared.splices.lock();
+        self.set_mode(on || splices.n > 0)?;
         let was_on = self.shared.nonblocking.swap(on, Ordering::Relaxed);
         if was_on != on
             && let Some(&Some(cookie)) = self.shared.made_nonblocking.get()
         {
-            let mut made = made();
+            let mut made = lock(&MADE);
             match on {
                 true => made.retain(|&c| c != cookie),
                 false => made.push(cookie),
@@ -497,25 +509,32 @@ impl Fd {
     pub(super) fn note_made_nonblocking(&self) {
         self.shared.made_nonblocking.get_or_init(|| {
             let cookie = socket2::SockRef::from(self).cookie().ok();
-            made().extend(cookie);
+            lock(&MADE).extend(cookie);
             cookie
         });
     }
 
+    /// Sets the socket's mode. It stays non-blocking while a copy splices.
+    fn set_mode(&self, nonblocking: bool) -> io::Result<()> {
+        let socket = socket2::SockRef::from(self);
+        let spliced = lock(&SPLICED);
+        let is_spliced = || socket.cookie().is_ok_and(|c| spliced.contains(&c));
+        socket.set_nonblocking(nonblocking || !spliced.is_empty() && is_spliced())
+    }
+
     /// Puts the socket into non-blocking mode until the guard is dropped.
     pub(crate) fn splicing(&self) -> io::Result<Splicing<'_>> {
-        let mut n = self.shared.n_splices.lock();
-        if *n == 0 {
+        let mut splices = self.shared.splices.lock();
+        if splices.n == 0 {
             let socket = socket2::SockRef::from(self);
+            let mut spliced = lock(&SPLICED);
+            socket.set_nonblocking(true)?;
             if !self.is_nonblocking() {
-                made().extend(socket.cookie());
-            }
-            if let Err(e) = socket.set_nonblocking(true) {
-                forget_made(socket.cookie().ok());
-                return Err(e);
+                splices.listed = socket.cookie().ok();
+                spliced.extend(splices.listed);
             }
         }
-        *n += 1;
+        splices.n += 1;
         Ok(Splicing(self))
     }
 
@@ -605,15 +624,14 @@ pub(crate) struct Splicing<'a>(&'a Fd);
 
 impl Drop for Splicing<'_> {
     fn drop(&mut self) {
-        let mut n = self.0.shared.n_splices.lock();
-        *n -= 1;
-        if *n == 0 {
-            let socket = socket2::SockRef::from(self.0);
+        let mut splices = self.0.shared.splices.lock();
+        splices.n -= 1;
+        if splices.n == 0 {
+            remove_one(&mut lock(&SPLICED), splices.listed.take());
             if !self.0.is_nonblocking() {
                 // Cannot fail: setting the flag has worked on this descriptor.
-                let _ = socket.set_nonblocking(false);
+                let _ = self.0.set_mode(false);
             }
-            forget_made(socket.cookie().ok());
         }
     }
 }
@@ -627,7 +645,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let fd = Fd::from(OwnedFd::from(listener));
         let cookie = socket2::SockRef::from(&fd).cookie().unwrap();
-        let n_listed = || made().iter().filter(|&&c| c == cookie).count();
+        let n_listed = || lock(&MADE).iter().filter(|&&c| c == cookie).count();
         fd.note_made_nonblocking();
         for _ in 0..3 {
             fd.set_nonblocking(false).unwrap();

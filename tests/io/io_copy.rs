@@ -11,6 +11,7 @@ use windlass::time::{Duration, Instant};
 
 use crate::util;
 use crate::util::{Pattern, hang_guard, pair, panic_text, run, runtime, wait_until};
+use windlass::context::Context;
 use windlass::io::{self, PipeReader, PipeWriter, pipe};
 use windlass::net::{TcpStream, UnixStream};
 use windlass::spawn;
@@ -241,6 +242,43 @@ fn a_duplicate_waits_while_its_socket_is_copied() {
         assert_eq!(copy.join().unwrap().unwrap(), 100_000);
         assert_eq!(read.join().unwrap().unwrap(), 100_000);
         assert!(!is_nonblocking(&socket));
+    });
+}
+
+/// Handles that were adopted one by one know nothing of each other. The first copy that ends leaves the
+/// socket in non-blocking mode for the other one, whose splices would block its thread.
+#[test]
+fn the_mode_of_a_socket_ends_with_its_last_copy() {
+    const BYTES: usize = 100_000;
+    run(2, || {
+        let (a, mut client) = UnixStream::pair().unwrap();
+        let (b, mut server) = UnixStream::pair().unwrap();
+        let watched = b.as_fd().try_clone_to_owned().unwrap();
+        let again =
+            |socket: &UnixStream| UnixStream::from(socket.as_fd().try_clone_to_owned().unwrap());
+        let (a_again, b_again) = (again(&a), again(&b));
+        let there = spawn(move || io::copy(&mut &a, &mut &b));
+        let (ctx, canceller) = Context::background().with_cancel();
+        let back = spawn(move || ctx.run(|| io::copy(&mut &b_again, &mut &a_again)));
+        for (from, to) in [(&client, &server), (&server, &client)] {
+            windlass::scope(|scope| {
+                scope.spawn(|| (&mut &*from).write_all(&[1; BYTES]).unwrap());
+                (&mut &*to).read_exact(&mut [0; BYTES]).unwrap();
+            });
+        }
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(there.join().unwrap().unwrap(), BYTES as u64);
+        assert!(is_nonblocking(&watched));
+        UnixStream::from(watched.try_clone().unwrap())
+            .set_nonblocking(false)
+            .unwrap();
+        assert!(is_nonblocking(&watched));
+        // The other one splices again, and waits.
+        server.write_all(b"more").unwrap();
+        client.read_exact(&mut [0; 4]).unwrap();
+        canceller.cancel();
+        assert!(back.join().unwrap().is_err());
+        assert!(!is_nonblocking(&watched));
     });
 }
 
@@ -589,6 +627,7 @@ crate::inside::tests! {
     messages_are_not_held_back / 10,
     both_directions_at_once / 10,
     a_duplicate_waits_while_its_socket_is_copied: "it waits for the mode of a descriptor, which a simulation does not change",
+    the_mode_of_a_socket_ends_with_its_last_copy: "it waits for the mode of a descriptor, which a simulation does not change",
     urgent_data_does_not_end_a_copy: "simulated streams have no urgent data",
     urgent_data_does_not_stop_a_copy: "simulated streams have no urgent data",
     anything_else,
